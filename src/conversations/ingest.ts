@@ -1,0 +1,51 @@
+import { toBinary } from "@bufbuild/protobuf";
+import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
+import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import { toMicroseconds } from "../record/scalars.ts";
+import type { Appended, NewUpdate, Store } from "../store/store.ts";
+import { statusName } from "./status.ts";
+import { summarize } from "./summary.ts";
+import type { RecordVault } from "./vault.ts";
+
+/** The one handler of conversation updates: every transport hands it a checked record. */
+export class Ingest {
+	readonly #store: Store;
+	readonly #vault: RecordVault;
+
+	constructor(store: Store, vault: RecordVault) {
+		this.#store = store;
+		this.#vault = vault;
+	}
+
+	/**
+	 * Keeps a record. Resolves when it is on disk.
+	 *
+	 * @param record a checked record with its defaults filled in; it is changed
+	 * @throws ServiceError `unavailable` when it could not be stored; then nothing of it was kept
+	 */
+	async ingest(record: ConversationInfo): Promise<Appended> {
+		return await this.#store.append(this.#update(record));
+	}
+
+	#update(record: ConversationInfo): NewUpdate {
+		const summary = summarize(record);
+		const { bytes, digest } = this.#vault.seal(record);
+		return {
+			conversationId: summary.id,
+			digest,
+			record: bytes,
+			summary: toBinary(ConversationSummarySchema, summary),
+			columns: {
+				status: statusName(summary.executionStatus),
+				agentKind: summary.agentKind,
+				model: summary.model,
+				title: summary.title,
+				parentId: summary.parentConversationId,
+				createdAt: summary.createdAt && toMicroseconds(summary.createdAt),
+				updatedAt: summary.updatedAt && toMicroseconds(summary.updatedAt),
+				tags: summary.tags,
+			},
+			receivedAt: BigInt(Date.now()) * 1000n,
+		};
+	}
+}

@@ -1,0 +1,94 @@
+import { isMessage, type JsonObject, type JsonValue } from "@bufbuild/protobuf";
+import type { Value } from "@bufbuild/protobuf/wkt";
+import type { z } from "zod";
+import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
+import { ServiceError, type Violation } from "../errors.ts";
+import { deriveDecoder, type KeepUnnamed, type MessageFields } from "./decode.ts";
+import { deriveEncoder } from "./encode.ts";
+import { toValue } from "./free-form.ts";
+import { limitViolations } from "./limits.ts";
+import { type JsonAliases, type MessagePlan, planMessage } from "./plan.ts";
+import { deriveSchema } from "./schema.ts";
+import { placeUnnamed } from "./unnamed.ts";
+import { violationsOf } from "./violations.ts";
+
+/** The record in both of its forms, and the one schema that judges it. Built once at start. */
+export class RecordFormat {
+	readonly plan: MessagePlan;
+	readonly #schema: z.ZodType;
+	readonly #decode: (json: JsonValue, keep: KeepUnnamed) => MessageFields;
+	readonly #encode: (message: ConversationInfo) => JsonValue;
+
+	/** @param aliases names that senders use for the specification's, theirs to ours; never written */
+	constructor(aliases: JsonAliases = new Map()) {
+		this.plan = planMessage(ConversationInfoSchema, aliases);
+		this.#schema = deriveSchema(this.plan);
+		this.#decode = deriveDecoder(this.plan);
+		this.#encode = deriveEncoder(this.plan);
+	}
+
+	/**
+	 * Reads a record from its JSON form: checks it, fills in the defaults and keeps the members that no field names.
+	 *
+	 * @param json what `JSON.parse` made of the body
+	 * @param surrogates whether the text of the body has an escape that can stand for a lone surrogate
+	 * @throws ServiceError `invalid_record` with every violation
+	 */
+	fromJson(json: JsonValue, surrogates = true): ConversationInfo {
+		const limits = limitViolations(json, this.plan, surrogates);
+		// Too deep for everything that follows: the one violation stands for the whole record.
+		if (limits.some((violation) => violation.path.length === 0)) throw invalid(limits);
+		const result = this.#schema.safeParse(json);
+		if (!result.success) throw invalid([...violationsOf(result.error.issues, json, this.plan), ...limits]);
+		if (limits.length > 0) throw invalid(limits);
+		const unnamed: Record<string, Value> = {};
+		const message = this.#decode(json, (pointer, member) => {
+			unnamed[pointer] = toValue(member);
+		});
+		message.unnamedMembers = unnamed;
+		if (!isMessage(message, ConversationInfoSchema)) throw new TypeError("the decoder made no ConversationInfo");
+		return message;
+	}
+
+	/**
+	 * Checks a record that arrived as a message by the rules of its JSON form, and fills in the defaults. An unset
+	 * nullable field stays unset, which is JSON null.
+	 *
+	 * @returns a message of its own
+	 * @throws ServiceError `invalid_record` with every violation
+	 */
+	fromMessage(message: ConversationInfo): ConversationInfo {
+		const json = this.#encode(message);
+		const misplaced = this.#placeUnnamed(json, message);
+		if (misplaced.length === 0) return this.fromJson(json, false);
+		throw invalid(misplaced);
+	}
+
+	/** Writes a record in its JSON form, with the members that no field names at their places. */
+	toJson(message: ConversationInfo): JsonObject {
+		const json = this.#encode(message);
+		this.#placeUnnamed(json, message);
+		if (typeof json !== "object" || json === null || Array.isArray(json)) throw new TypeError("a record is an object");
+		return json;
+	}
+
+	#placeUnnamed(json: JsonValue, message: ConversationInfo): Violation[] {
+		const violations: Violation[] = [];
+		for (const [pointer, value] of Object.entries(message.unnamedMembers)) {
+			if (!placeUnnamed(json, this.plan, pointer, value))
+				violations.push({
+					path: ["unnamed_members", pointer],
+					type: "value_error",
+					message: "Value error, not a JSON Pointer to a member that the schema leaves unnamed",
+				});
+		}
+		return violations;
+	}
+}
+
+function invalid(violations: readonly Violation[]): ServiceError {
+	const [first] = violations;
+	const place = first === undefined ? "" : ` (first: ${first.path.join(".") || "the record"}: ${first.message})`;
+	const count = violations.length === 1 ? "1 rule is" : `${violations.length} rules are`;
+	return new ServiceError("invalid_record", `${count} broken${place}`, { violations });
+}

@@ -1,0 +1,91 @@
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+
+const UUID =
+	/^(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9a-f]{32}|\{[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\}|urn:uuid:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})$/i;
+
+/**
+ * Reads a UUID in the forms that the sender's parser takes: dashed, 32 hex digits, braced, or `urn:uuid:` (lower-case
+ * prefix) before the dashed form. Any version; digits in any case.
+ *
+ * @returns the UUID in lower case with dashes (RFC 9562), or undefined when `text` is none.
+ */
+export function parseUuid(text: string): string | undefined {
+	if (text.length < 32 || text.length > 45 || !UUID.test(text)) return undefined;
+	if (text.length === 45 && !text.startsWith("urn:uuid:")) return undefined;
+	const lower = text.toLowerCase();
+	switch (lower.length) {
+		case 32:
+			return `${lower.slice(0, 8)}-${lower.slice(8, 12)}-${lower.slice(12, 16)}-${lower.slice(16, 20)}-${lower.slice(20)}`;
+		case 36:
+			return lower;
+		case 38:
+			return lower.slice(1, 37);
+		default:
+			return lower.slice(9);
+	}
+}
+
+const DATE_TIME = /^(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?(?:[Zz]|([+-])(\d\d):?(\d\d))?$/;
+const MIN_MILLIS = new Date(0).setUTCFullYear(1, 0, 1);
+const MAX_MILLIS = Date.UTC(9999, 11, 31, 23, 59, 59, 999);
+
+/** A date-time in microseconds since the Unix epoch. */
+export type Microseconds = bigint;
+
+/**
+ * Reads an ISO 8601 date-time with `T`, optional seconds, fraction and offset. Without an offset it is UTC. Digits
+ * beyond the microsecond are cut off. Years 1 to 9999, which is the range of google.protobuf.Timestamp.
+ *
+ * @returns the instant, or undefined when `text` is no date-time.
+ */
+export function parseDateTime(text: string): Timestamp | undefined {
+	const match = DATE_TIME.exec(text);
+	if (match === null) return undefined;
+	const [, year, month, day, hour, minute, second = "0", fraction = "", sign, offsetHour = "0", offsetMinute = "0"] =
+		match;
+	const [y, mo, d, h, mi, s] = [Number(year), Number(month), Number(day), Number(hour), Number(minute), Number(second)];
+	const [oh, om] = [Number(offsetHour), Number(offsetMinute)];
+	if (y < 1 || mo < 1 || mo > 12 || d < 1 || d > daysIn(y, mo) || h > 23 || mi > 59 || s > 59 || oh > 23 || om > 59)
+		return undefined;
+	const offset = (sign === "-" ? -1 : 1) * (oh * 60 + om) * 60_000;
+	const millis = new Date(0).setUTCFullYear(y, mo - 1, d) + h * 3_600_000 + mi * 60_000 + s * 1000 - offset;
+	if (millis < MIN_MILLIS || millis > MAX_MILLIS) return undefined;
+	return {
+		$typeName: "google.protobuf.Timestamp",
+		seconds: BigInt(millis / 1000),
+		nanos: fraction === "" ? 0 : Number(fraction.slice(0, 6).padEnd(6, "0")) * 1000,
+	};
+}
+
+function daysIn(year: number, month: number): number {
+	if (month !== 2) return month === 4 || month === 6 || month === 9 || month === 11 ? 30 : 31;
+	return (year % 4 === 0 && year % 100 !== 0) || year % 400 === 0 ? 29 : 28;
+}
+
+/**
+ * Writes an instant as ISO 8601 in UTC with `Z`, with six fraction digits or none when the fraction is zero.
+ * An instant outside the range of google.protobuf.Timestamp is written as text that {@link parseDateTime} refuses.
+ */
+export function formatDateTime(time: Timestamp): string {
+	const millis = Number(time.seconds) * 1000;
+	if (!(millis >= MIN_MILLIS && millis <= MAX_MILLIS) || time.nanos < 0 || time.nanos > 999_999_999)
+		return `${time.seconds}s ${time.nanos}ns`;
+	const whole = new Date(millis).toISOString().slice(0, 19);
+	const micros = Math.floor(time.nanos / 1000);
+	return micros === 0 ? `${whole}Z` : `${whole}.${String(micros).padStart(6, "0")}Z`;
+}
+
+/** Microseconds since the Unix epoch of an instant. */
+export function toMicroseconds(time: Timestamp): Microseconds {
+	return time.seconds * 1_000_000n + BigInt(Math.floor(time.nanos / 1000));
+}
+
+/** The instant that is `micros` microseconds after the Unix epoch. */
+export function fromMicroseconds(micros: Microseconds): Timestamp {
+	const remainder = ((micros % 1_000_000n) + 1_000_000n) % 1_000_000n;
+	return {
+		$typeName: "google.protobuf.Timestamp",
+		seconds: (micros - remainder) / 1_000_000n,
+		nanos: Number(remainder) * 1000,
+	};
+}

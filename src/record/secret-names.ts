@@ -1,0 +1,12 @@
+const ALWAYS = /secret|password|authorization|cookie/;
+// Not "keyword" or "tokenizer", but "api_key", "keys" and "token2".
+const WHOLE = /(?:key|token)s?(?![a-z])/;
+
+/**
+ * Whether the name of a JSON member that the schema does not name says that a string under it is a secret: it speaks
+ * of a key, token, secret, password, authorization or cookie. Case and camel case do not matter.
+ */
+export function isSecretName(name: string): boolean {
+	const words = name.replace(/([a-z0-9])([A-Z])/g, "$1_$2").toLowerCase();
+	return ALWAYS.test(words) || WHOLE.test(words);
+}
