@@ -86,9 +86,9 @@ class SecretWalkBuilder {
 		if (arms.size === 0) return undefined;
 		return (message, path, replace) => {
 			const oneof = isFields(message) ? message[plan.property] : undefined;
-			if (!isFields(oneof) || typeof oneof["case"] !== "string") return message;
-			const walk = arms.get(oneof["case"]);
-			if (walk !== undefined) oneof["value"] = walk(oneof["value"], path, replace);
+			if (!isFields(oneof) || typeof oneof.case !== "string") return message;
+			const walk = arms.get(oneof.case);
+			if (walk !== undefined) oneof.value = walk(oneof.value, path, replace);
 			return message;
 		};
 	}
@@ -149,5 +149,5 @@ function isFields(value: unknown): value is Fields {
 }
 
 function isValue(value: unknown): value is Value {
-	return isFields(value) && value["$typeName"] === "google.protobuf.Value";
+	return isFields(value) && value.$typeName === "google.protobuf.Value";
 }

@@ -10,7 +10,7 @@
 
 import type { GenEnum, GenExtension, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { EnumValueOptions, FieldOptions, MessageOptions } from "@bufbuild/protobuf/wkt";
+import type { EnumValueOptions, FieldOptions, MessageOptions, MethodOptions } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file conversations/options/v1/options.proto.
@@ -277,4 +277,11 @@ export declare const message: GenExtension<MessageOptions, MessageRules>;
  * @generated from extension: conversations.options.v1.EnumValueRules enum_value = 50001;
  */
 export declare const enum_value: GenExtension<EnumValueOptions, EnumValueRules>;
+
+/**
+ * Scope that an access key needs to call the method. A method without one cannot be called.
+ *
+ * @generated from extension: string scope = 50001;
+ */
+export declare const scope: GenExtension<MethodOptions, string>;
 

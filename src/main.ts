@@ -1,0 +1,42 @@
+import { ConfigError, formatAddress, readConfig } from "./config.ts";
+import { type RunningService, startService } from "./server.ts";
+import { createLogger, type Log } from "./telemetry/log.ts";
+import { WEBHOOK_PATH } from "./transports/webhook/webhook.ts";
+
+async function main(): Promise<void> {
+	const config = readConfig(process.env);
+	const log = createLogger(config.logLevel);
+	const service = await startService(config, log);
+	if (service.firstKey !== undefined) showFirstKey(service.firstKey, service, config.basePath);
+	process.once("SIGTERM", (signal) => stop(service, log, signal));
+	process.once("SIGINT", (signal) => stop(service, log, signal));
+}
+
+async function stop(service: RunningService, log: Log, signal: string): Promise<void> {
+	log.stopping(signal);
+	await service.stop();
+	process.exit(0);
+}
+
+/** The only time that the key is to be seen: the service keeps its hash alone. */
+function showFirstKey(key: string, service: RunningService, basePath: string): void {
+	const url = `http://${formatAddress(service.httpAddress)}${basePath}${WEBHOOK_PATH}`;
+	process.stderr.write(`
+No ACCESS_KEYS are configured, so this start made an access key. It is shown only now:
+
+  ${key}
+
+Try it:
+
+  curl -sS ${url} -H 'X-Access-Token: ${key}' -H 'Content-Type: application/json' \\
+    -d '{"id":"7c9e6679-7425-40de-944b-e07fc1f90ae7","workspace":{"kind":"LocalWorkspace","working_dir":"/workspace"},"agent":{"kind":"ACPAgent","acp_command":["acp"]}}'
+
+`);
+}
+
+try {
+	await main();
+} catch (error) {
+	process.stderr.write(`${error instanceof ConfigError ? error.message : `The service cannot start: ${String(error)}`}\n`);
+	process.exit(1);
+}

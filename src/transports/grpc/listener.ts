@@ -1,0 +1,74 @@
+import { promisify } from "node:util";
+import { type DescFile, type DescService, toBinary } from "@bufbuild/protobuf";
+import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
+import { Server, ServerCredentials } from "@grpc/grpc-js";
+import type { EnumTypeDefinition } from "@grpc/proto-loader";
+import { ReflectionService } from "@grpc/reflection";
+import { HealthImplementation } from "grpc-health-check";
+import type { Gate } from "../../access/gate.ts";
+import { type Address, formatAddress } from "../../config.ts";
+import type { ServiceRegistrar } from "../../rpc/services.ts";
+import type { Log } from "../../telemetry/log.ts";
+import type { Listener } from "../listener.ts";
+import { grpcRegistrar } from "./adapter.ts";
+import { gateInterceptor } from "./gate.ts";
+
+/** Settings of the gRPC transport. */
+export interface GrpcOptions {
+	readonly address: Address;
+	readonly services: readonly DescService[];
+	/** Registers the implementations of `services`. */
+	readonly register: (registrar: ServiceRegistrar) => void;
+	readonly gate: Gate;
+	/** Most bytes of a request message. */
+	readonly maxBodyBytes: number;
+	/** Ends streams when it fires. */
+	readonly stopping: AbortSignal;
+	readonly log: Log;
+}
+
+/**
+ * Listens for gRPC: the services, `grpc.health.v1.Health` and server reflection.
+ *
+ * @throws Error when the address cannot be listened on
+ */
+export async function listenGrpc(options: GrpcOptions): Promise<Listener> {
+	const { address, services, register, gate, maxBodyBytes, stopping, log } = options;
+	const { interceptor, principalOf } = gateInterceptor(gate, log);
+	const server = new Server({
+		"grpc.max_receive_message_length": maxBodyBytes,
+		// Finds out about clients that vanished, so that their streams end.
+		"grpc.keepalive_time_ms": 60_000,
+		interceptors: [interceptor],
+	});
+	register(grpcRegistrar(server, principalOf, stopping));
+	const health = new HealthImplementation({ "": "SERVING" });
+	for (const service of services) health.setStatus(service.typeName, "SERVING");
+	health.addToServer(server);
+	new ReflectionService(packageDefinition(services)).addToServer(server);
+
+	const bind = promisify(server.bindAsync.bind(server));
+	const port = await bind(formatAddress(address), ServerCredentials.createInsecure());
+	return {
+		address: { host: address.host, port },
+		stop: async () => {
+			for (const service of ["", ...services.map(({ typeName }) => typeName)]) health.setStatus(service, "NOT_SERVING");
+			await promisify(server.tryShutdown.bind(server))();
+		},
+		kill: () => server.forceShutdown(),
+	};
+}
+
+/** The services' files and all that they import, in the form in which the reflection service takes them. */
+function packageDefinition(services: readonly DescService[]) {
+	const files = new Set<DescFile>();
+	const add = (file: DescFile): void => {
+		for (const dependency of file.dependencies) add(dependency);
+		files.add(file);
+	};
+	for (const service of services) add(service.file);
+	const fileDescriptorProtos = [...files].map((file) => Buffer.from(toBinary(FileDescriptorProtoSchema, file.proto)));
+	// Reflection takes what proto-loader makes of .proto files, of which it reads nothing but the descriptors.
+	const format: EnumTypeDefinition["format"] = "Protocol Buffer 3 EnumDescriptorProto";
+	return { services: { format, type: {}, fileDescriptorProtos } };
+}

@@ -1,0 +1,54 @@
+import type { ServerResponse } from "node:http";
+import { type ErrorKind, ServiceError, type Violation } from "../../errors.ts";
+
+const STATUSES: Readonly<Record<ErrorKind, number>> = {
+	invalid_record: 422,
+	invalid_argument: 400,
+	unauthenticated: 401,
+	permission_denied: 403,
+	not_found: 404,
+	out_of_range: 410,
+	too_large: 413,
+	unsupported_media_type: 415,
+	unavailable: 503,
+};
+
+/**
+ * Answers a request with an error in the specification's form: `HTTPValidationError` for a record that breaks rules,
+ * else a JSON object whose `detail` is a sentence. An error that is not the service's own is a 500 that says nothing.
+ */
+export function sendError(response: ServerResponse, error: unknown): void {
+	if (!(error instanceof ServiceError)) {
+		sendJson(response, 500, { detail: "Internal error" });
+		return;
+	}
+	if (error.kind === "unauthenticated") response.setHeader("WWW-Authenticate", "APIKey");
+	if (error.kind === "unavailable") response.setHeader("Retry-After", "5");
+	const detail = error.kind === "invalid_record" ? error.violations.map(validationError) : error.message;
+	sendJson(response, STATUSES[error.kind], { detail });
+}
+
+/** The specification's `ValidationError`. */
+function validationError({ path, type, message, context, input }: Violation) {
+	return {
+		type,
+		loc: ["body", ...path],
+		msg: message,
+		...(input === undefined ? {} : { input }),
+		...(context === undefined ? {} : { ctx: context }),
+	};
+}
+
+/** Answers with a JSON body. */
+export function sendJson(response: ServerResponse, status: number, json: unknown): void {
+	sendText(response, status, JSON.stringify(json));
+}
+
+/** Answers with a body that is JSON text already. */
+export function sendText(response: ServerResponse, status: number, text: string): void {
+	response.writeHead(status, {
+		"Content-Type": "application/json",
+		"Content-Length": Buffer.byteLength(text),
+	});
+	response.end(text);
+}

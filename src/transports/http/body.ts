@@ -1,0 +1,182 @@
+import type { IncomingMessage } from "node:http";
+import { createGunzip } from "node:zlib";
+import { ServiceError } from "../../errors.ts";
+
+/** Most bytes of an unwanted body that are read and thrown away before its connection is closed. */
+const drainBytes = 1024 * 1024;
+
+/**
+ * Reads the body of an HTTP/1.1 request and undoes its content coding: `gzip` and `x-gzip` (RFC 9110, section 8.4.1) or
+ * none.
+ *
+ * A body with a Content-Length over the limit is refused before any of it is read, any other one as soon as it passes
+ * the limit. For gzip the limit applies to what comes out, which is decoded as it arrives, so a small body that unpacks
+ * to a huge one costs no more memory than the limit; what goes in may exceed it only by the little that packing adds to
+ * data that it cannot shrink.
+ *
+ * After a refusal the rest of the body is discarded as {@link discardBody} does, so the caller can answer at once.
+ *
+ * @param maxBytes most bytes that the decoded body may have
+ * @returns the decoded body; empty when the request has none
+ * @throws {ServiceError} `too_large`, `unsupported_media_type` for another content coding, or `invalid_argument` for
+ *   damaged gzip data
+ * @throws {DOMException} named `AbortError` when the client goes away first: there is nobody to answer, and nothing to
+ *   log
+ */
+export async function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
+	try {
+		const gzip = isGzip(request.headers["content-encoding"]);
+		const maxReceived = gzip ? maxGzipBytes(maxBytes) : maxBytes;
+		const declared = request.headers["content-length"];
+		if (declared !== undefined && Number(declared) > maxReceived) {
+			throw tooLarge(maxBytes);
+		}
+		if (request.destroyed) {
+			throw aborted();
+		}
+		return await (gzip ? readGzip(request, maxBytes, maxReceived) : readPlain(request, maxBytes));
+	} catch (error) {
+		discardBody(request);
+		throw error;
+	}
+}
+
+/**
+ * Throws away what is left of a request's body, so that its connection can carry the next request. A connection that
+ * sends more than 1 MiB of it is closed instead. A client that stalls is left to the server's `requestTimeout`.
+ */
+export function discardBody(request: IncomingMessage): void {
+	let discarded = 0;
+	request.on("error", ignore);
+	request.on("data", (chunk: Buffer) => {
+		discarded += chunk.length;
+		if (discarded > drainBytes) {
+			request.destroy();
+		}
+	});
+	request.resume();
+}
+
+/** Plain events instead of pipes or iteration: most bodies are one chunk, which goes out as it came in. */
+function readPlain(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
+	return new Promise((resolve, reject) => {
+		const body = new Collector(maxBytes);
+		const onAbort = () => reject(aborted());
+		request.on("data", (chunk: Buffer) => {
+			if (!body.add(chunk)) {
+				reject(tooLarge(maxBytes));
+			}
+		});
+		request.on("end", () => resolve(body.take()));
+		request.on("error", onAbort);
+		request.on("close", onAbort);
+	});
+}
+
+function readGzip(request: IncomingMessage, maxBytes: number, maxReceived: number): Promise<Buffer> {
+	return new Promise((resolve, reject) => {
+		const body = new Collector(maxBytes);
+		const gunzip = createGunzip();
+		let received = 0;
+		const onData = (chunk: Buffer) => {
+			received += chunk.length;
+			if (received > maxReceived) {
+				fail(tooLarge(maxBytes));
+			} else if (!gunzip.write(chunk)) {
+				request.pause();
+			}
+		};
+		const onEnd = () => gunzip.end();
+		const onAbort = () => {
+			if (!request.readableEnded) {
+				fail(aborted());
+			}
+		};
+		const detach = () => {
+			request.off("data", onData);
+			request.off("end", onEnd);
+		};
+		const fail = (error: Error) => {
+			detach();
+			gunzip.destroy();
+			reject(error);
+		};
+		request.on("data", onData);
+		request.on("end", onEnd);
+		request.on("error", onAbort);
+		request.on("close", onAbort);
+		gunzip.on("drain", () => request.resume());
+		gunzip.on("data", (chunk: Buffer) => {
+			if (!body.add(chunk)) {
+				fail(tooLarge(maxBytes));
+			}
+		});
+		gunzip.on("error", (cause) => fail(new ServiceError("invalid_argument", "The gzip data is damaged", { cause })));
+		gunzip.on("end", () => {
+			// Zeros may pad the end of gzip data: the decoder is done with the first of them, the request with the last.
+			detach();
+			discardBody(request);
+			resolve(body.take());
+		});
+	});
+}
+
+/** The chunks of a body, as long as they are within a limit. */
+class Collector {
+	readonly #maxBytes: number;
+	#chunks: Buffer[] = [];
+	#size = 0;
+
+	constructor(maxBytes: number) {
+		this.#maxBytes = maxBytes;
+	}
+
+	/** Adds a chunk; false, now and for good, when that passes the limit. */
+	add(chunk: Buffer): boolean {
+		this.#size += chunk.length;
+		if (this.#size > this.#maxBytes) {
+			this.#chunks = [];
+			return false;
+		}
+		this.#chunks.push(chunk);
+		return true;
+	}
+
+	/** The whole of what was added: a single chunk itself, not a copy. */
+	take(): Buffer {
+		const [first, ...others] = this.#chunks;
+		return first !== undefined && others.length === 0 ? first : Buffer.concat(this.#chunks, this.#size);
+	}
+}
+
+/** Whether a Content-Encoding field says gzip rather than nothing; codings have no case (RFC 9110, section 8.4.1). */
+function isGzip(contentEncoding: string | undefined): boolean {
+	const coding = contentEncoding?.trim().toLowerCase() ?? "";
+	if (coding === "" || coding === "identity") {
+		return false;
+	}
+	if (coding === "gzip" || coding === "x-gzip") {
+		return true;
+	}
+	const name = JSON.stringify(coding.slice(0, 40));
+	throw new ServiceError("unsupported_media_type", `The content coding ${name} is not supported: use gzip or none`);
+}
+
+/**
+ * Most bytes of gzip data that can be worth reading. Deflate stores what it cannot shrink in blocks with 5 bytes of
+ * overhead (RFC 1951, section 3.2.4), 16 KiB long as zlib writes them; a sixteenth allows for far shorter ones. Without
+ * this bound a stream of empty blocks, from which nothing comes out, would never end.
+ */
+function maxGzipBytes(maxBytes: number): number {
+	return maxBytes + Math.ceil(maxBytes / 16) + 1024;
+}
+
+function tooLarge(maxBytes: number): ServiceError {
+	return new ServiceError("too_large", `The body is larger than ${maxBytes} bytes`);
+}
+
+function aborted(): DOMException {
+	return new DOMException("The client closed the connection before the body ended", "AbortError");
+}
+
+function ignore(): void {}

@@ -1,0 +1,118 @@
+import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
+import { type Gate, KEY_HEADER } from "../../access/gate.ts";
+import type { Principal, Scope } from "../../access/keys.ts";
+import { ServiceError } from "../../errors.ts";
+import type { Log, Transport } from "../../telemetry/log.ts";
+import { sendError, sendJson } from "./answer.ts";
+import { discardBody } from "./body.ts";
+
+/** A request that the gate has let pass. */
+export interface RouteRequest {
+	readonly request: IncomingMessage;
+	readonly response: ServerResponse;
+	/** Percent-decoded segments of the path that the route leaves open, by name. */
+	readonly params: Readonly<Record<string, string>>;
+	readonly query: URLSearchParams;
+	/** Undefined only on a public route. */
+	readonly principal: Principal | undefined;
+}
+
+export interface Route {
+	readonly method: "GET" | "POST";
+	/** Path; a segment `{name}` takes any one segment. */
+	readonly path: string;
+	/** Scope that a key needs, or `public` for a route that answers everyone. */
+	readonly scope: Scope | "public";
+	/** Answers the request. What it throws becomes the answer. */
+	readonly handle: (request: RouteRequest) => Promise<void>;
+}
+
+interface Match {
+	readonly route: Route;
+	readonly params: Readonly<Record<string, string>>;
+}
+
+/**
+ * Answers HTTP requests by the first route that fits. The gate decides before the body is read; an unknown path is a
+ * 404, a known path with another method a 405 with `Allow` (RFC 9110, section 15.5.6).
+ *
+ * @param transport what the log calls the requests
+ */
+export function createRouter(routes: readonly Route[], gate: Gate, log: Log, transport: Transport): RequestListener {
+	const fixed = new Map<string, Route[]>();
+	const open: { segments: readonly string[]; route: Route }[] = [];
+	for (const route of routes) {
+		if (route.path.includes("{")) open.push({ segments: route.path.split("/"), route });
+		else fixed.set(route.path, [...(fixed.get(route.path) ?? []), route]);
+	}
+
+	const matches = (path: string): Match[] => {
+		const exact = fixed.get(path);
+		if (exact !== undefined) return exact.map((route) => ({ route, params: {} }));
+		const segments = path.split("/");
+		return open.flatMap(({ segments: pattern, route }) => {
+			const params = matchSegments(pattern, segments);
+			return params === undefined ? [] : { route, params };
+		});
+	};
+
+	const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+		const [path = "", search = ""] = (request.url ?? "").split("?", 2);
+		const found = matches(path);
+		if (found.length === 0) throw new ServiceError("not_found", "Not Found");
+		const method = request.method === "HEAD" ? "GET" : request.method;
+		const match = found.find(({ route }) => route.method === method);
+		if (match === undefined) {
+			discardBody(request);
+			response.setHeader("Allow", allowed(found));
+			sendJson(response, 405, { detail: "Method Not Allowed" });
+			return;
+		}
+		const { route, params } = match;
+		const key = request.headers[KEY_HEADER];
+		const principal =
+			route.scope === "public" ? undefined : gate.admit(route.scope, typeof key === "string" ? key : undefined);
+		await route.handle({ request, response, params, query: new URLSearchParams(search), principal });
+	};
+
+	return (request, response) => {
+		answer(request, response).catch((error: unknown) => {
+			// The client has gone: there is nobody to answer.
+			if (error instanceof Error && error.name === "AbortError") return;
+			if (error instanceof ServiceError) log.requestRefused(transport, error);
+			else log.unexpectedError(transport, error);
+			discardBody(request);
+			if (response.headersSent) response.destroy();
+			else sendError(response, error);
+		});
+	};
+}
+
+function allowed(found: readonly Match[]): string {
+	return found.flatMap(({ route }) => (route.method === "GET" ? ["GET", "HEAD"] : [route.method])).join(", ");
+}
+
+function matchSegments(pattern: readonly string[], segments: readonly string[]): Record<string, string> | undefined {
+	if (pattern.length !== segments.length) return undefined;
+	const params: Record<string, string> = {};
+	for (const [index, expected] of pattern.entries()) {
+		const segment = segments[index] ?? "";
+		const name = /^\{(\w+)\}$/.exec(expected)?.[1];
+		if (name === undefined) {
+			if (segment !== expected) return undefined;
+			continue;
+		}
+		const decoded = decodeSegment(segment);
+		if (decoded === undefined) return undefined;
+		params[name] = decoded;
+	}
+	return params;
+}
+
+function decodeSegment(segment: string): string | undefined {
+	try {
+		return segment === "" ? undefined : decodeURIComponent(segment);
+	} catch {
+		return undefined;
+	}
+}

@@ -1,0 +1,11 @@
+import type { Address } from "../config.ts";
+
+/** A listener that accepts requests. */
+export interface Listener {
+	/** Where it listens, with the port that the system chose when 0 was asked for. */
+	readonly address: Address;
+	/** Stops accepting, and resolves when the requests under way have their answers. */
+	stop(): Promise<void>;
+	/** Cuts off whatever is still open. */
+	kill(): void;
+}

@@ -1,0 +1,64 @@
+import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, onTestFinished, test } from "vitest";
+import { firstKey } from "../../src/access/first-key.ts";
+import { hashKey, Keyring } from "../../src/access/keys.ts";
+
+async function makeFolder(): Promise<string> {
+	const folder = await mkdtemp(join(tmpdir(), "first-key-"));
+	onTestFinished(() => rm(folder, { recursive: true }));
+	return folder;
+}
+
+test("the first start makes a key and keeps only its hash; later starts find it", async () => {
+	const folder = join(await makeFolder(), "not", "there", "yet");
+	const path = join(folder, "conversations.db");
+
+	const { entry, plain = "" } = await firstKey(path);
+	expect(plain).toMatch(/^[A-Za-z0-9_-]{43}$/);
+	expect(entry).toEqual({ name: "default", scopes: new Set(["ingest", "read"]), hash: hashKey(plain) });
+	expect(new Keyring([entry]).authenticate(plain).name).toBe("default");
+
+	expect(await readdir(folder)).toEqual(["conversations.db.access-key"]);
+	expect((await stat(`${path}.access-key`)).mode & 0o777).toBe(0o600);
+	expect(JSON.parse(await readFile(`${path}.access-key`, "utf8"))).toEqual({
+		name: "default",
+		scopes: ["ingest", "read"],
+		sha256: Buffer.from(hashKey(plain)).toString("hex"),
+	});
+
+	expect(await firstKey(path)).toEqual({ entry });
+});
+
+test("starts at the same time agree on one key, and one gets its plain form", async () => {
+	const folder = await makeFolder();
+	const path = join(folder, "conversations.db");
+	const starts = await Promise.all(Array.from({ length: 8 }, () => firstKey(path)));
+
+	const [plain = "", ...others] = starts.flatMap((start) => start.plain ?? []);
+	expect(others).toEqual([]);
+	expect(starts.map(({ entry }) => entry.hash)).toEqual(starts.map(() => hashKey(plain)));
+	expect(await readdir(folder)).toEqual(["conversations.db.access-key"]);
+});
+
+test.each([
+	"",
+	"nonsense",
+	"{}",
+	'{"name":"default","scopes":[],"sha256":""}',
+	`{"name":"default","scopes":["all"],"sha256":"${"0".repeat(64)}"}`,
+])("a damaged file (%j) is neither used nor replaced", async (text) => {
+	const path = join(await makeFolder(), "conversations.db");
+	await writeFile(`${path}.access-key`, text);
+	await expect(firstKey(path)).rejects.toThrow(
+		new Error(`The access key file ${path}.access-key is damaged; restore it, or remove it to have a new key made`),
+	);
+	expect(await readFile(`${path}.access-key`, "utf8")).toBe(text);
+});
+
+test("a folder that cannot be made is an error", async () => {
+	const folder = await makeFolder();
+	await writeFile(join(folder, "file"), "");
+	await expect(firstKey(join(folder, "file", "conversations.db"))).rejects.toMatchObject({ code: "ENOTDIR" });
+});

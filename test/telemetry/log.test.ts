@@ -1,0 +1,110 @@
+import { expect, test } from "vitest";
+import { ServiceError } from "../../src/errors.ts";
+import { createLogger, type Log, type LogLevel } from "../../src/telemetry/log.ts";
+
+/** What an action logs, a parsed line each, without what differs from run to run. */
+function record(action: (log: Log) => void, level: LogLevel = "info"): unknown[] {
+	const lines: unknown[] = [];
+	action(
+		createLogger(level, {
+			write: (line) => {
+				const { time, pid, hostname, ...rest } = JSON.parse(line);
+				expect(time).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
+				expect([typeof pid, typeof hostname]).toEqual(["number", "string"]);
+				lines.push(rest);
+			},
+		}),
+	);
+	return lines;
+}
+
+test("the life of the service", () => {
+	const lines = record((log) => {
+		log.starting({ LOG_LEVEL: "info" });
+		log.listening("http", "127.0.0.1:8080");
+		log.stopping("SIGTERM");
+		log.stopped();
+	});
+	expect(lines).toEqual([
+		{ level: "info", event: "starting", configuration: { LOG_LEVEL: "info" }, msg: "The service starts" },
+		{ level: "info", event: "listening", listener: "http", address: "127.0.0.1:8080", msg: "Listening" },
+		{ level: "info", event: "stopping", signal: "SIGTERM", msg: "The service stops" },
+		{ level: "info", event: "stopped", msg: "The service has stopped" },
+	]);
+});
+
+test("a refusal tells how often each rule was broken, and nothing of the record", () => {
+	const violations = [
+		{ path: ["secret-name"], type: "missing", message: "secret-message" },
+		{ path: ["title"], type: "string_type", message: "", input: "secret-input" },
+		{ path: ["tags"], type: "missing", message: "" },
+	];
+	const error = new ServiceError("invalid_record", "secret-text", { violations });
+	expect(record((log) => log.requestRefused("grpc", error))).toEqual([
+		{
+			level: "warn",
+			event: "request_refused",
+			transport: "grpc",
+			kind: "invalid_record",
+			reasons: { missing: 2, string_type: 1 },
+			msg: "Refused a request",
+		},
+	]);
+});
+
+test("a failure of the store is told with its message", () => {
+	const cause = Object.assign(new Error("database or disk is full"), { code: "ERR_SQLITE_ERROR" });
+	const frame = expect.stringMatching(/log\.test\.ts:\d+:\d+/);
+	expect(
+		record((log) => log.storeFailed(new ServiceError("unavailable", "The store cannot write", { cause }))),
+	).toEqual([
+		{
+			level: "error",
+			event: "store_failed",
+			error: {
+				type: "ServiceError",
+				message: "The store cannot write",
+				stack: expect.arrayContaining([frame]),
+				cause: {
+					type: "Error",
+					code: "ERR_SQLITE_ERROR",
+					message: "database or disk is full",
+					stack: expect.arrayContaining([frame]),
+				},
+			},
+			msg: "The store failed",
+		},
+	]);
+});
+
+test("an unexpected error is told by its place, because its message may quote a secret", () => {
+	const quoting = new SyntaxError("Unexpected token in canary\n    at canary (file:///canary.ts:1:1)\ncanary");
+	const wrapping = new Error("canary", { cause: quoting });
+	const renamed = new TypeError("canary-first");
+	renamed.message = "changed";
+	const lines = record((log) => {
+		log.unexpectedError("webhook", wrapping);
+		log.unexpectedError("webhook", renamed);
+		log.unexpectedError("webhook", "canary");
+	});
+	expect(JSON.stringify(lines)).not.toContain("canary");
+	const stack = expect.arrayContaining([expect.stringMatching(/log\.test\.ts:\d+:\d+/)]);
+	const common = { level: "error", event: "unexpected_error", where: "webhook", msg: "An unexpected error" };
+	expect(lines).toEqual([
+		{ ...common, error: { type: "Error", stack, cause: { type: "SyntaxError", stack } } },
+		{ ...common, error: { type: "TypeError", stack } },
+		{ ...common, error: { type: "string" } },
+	]);
+});
+
+test("the level silences what is below it", () => {
+	const all = (log: Log) => {
+		log.stopped();
+		log.requestRefused("webhook", new ServiceError("not_found", ""));
+		log.storeFailed(new Error(""));
+	};
+	expect(record(all, "info")).toHaveLength(3);
+	expect(record(all, "warn")).toHaveLength(2);
+	expect(record(all, "error")).toHaveLength(1);
+	expect(record(all, "silent")).toEqual([]);
+});

@@ -1,0 +1,273 @@
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { constants, gzipSync } from "node:zlib";
+import fc from "fast-check";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { ServiceError } from "../../../src/errors.ts";
+import { readBody } from "../../../src/transports/http/body.ts";
+import { RawClient } from "./raw-client.ts";
+
+const limit = 64 * 1024;
+const tooLarge = { failure: "too_large", message: `The body is larger than ${limit} bytes` };
+const damaged = { failure: "invalid_argument", message: "The gzip data is damaged" };
+
+/** What readBody did with each request, in order, for the requests that have no answer to read. */
+let outcomes: (Buffer | Error)[] = [];
+let outcome = Promise.withResolvers<void>();
+/** What happens to a request before its body is read. */
+let prepare: ((request: IncomingMessage) => Promise<void> | undefined) | undefined;
+let server: Server;
+let port: number;
+
+async function answer(request: IncomingMessage): Promise<unknown> {
+	const prepared = prepare?.(request);
+	if (prepared !== undefined) {
+		await prepared;
+	}
+	try {
+		const body = await readBody(request, limit);
+		outcomes.push(body);
+		return { body: body.toString("base64") };
+	} catch (error) {
+		outcomes.push(error instanceof Error ? error : new Error("not an error"));
+		return error instanceof ServiceError ? { failure: error.kind, message: error.message } : { failure: "other" };
+	} finally {
+		outcome.resolve();
+	}
+}
+
+beforeAll(async () => {
+	server = createServer((request, response) => {
+		answer(request).then((result) => response.end(JSON.stringify(result)));
+	});
+	await once(server.listen(0, "127.0.0.1"), "listening");
+	const address: AddressInfo | string | null = server.address();
+	port = typeof address === "object" && address !== null ? address.port : 0;
+});
+
+beforeEach(() => {
+	outcomes = [];
+	outcome = Promise.withResolvers<void>();
+	prepare = undefined;
+});
+
+afterAll(async () => {
+	server.closeAllConnections();
+	server.close();
+	await once(server, "close");
+});
+
+/** Posts a body in one piece; gives the answer. */
+async function post(body: Buffer, fields: Record<string, string> = {}): Promise<unknown> {
+	using client = new RawClient(port);
+	await client.head({ "Content-Length": String(body.length), ...fields });
+	await client.write(body);
+	return await client.response();
+}
+
+function accepted(body: Buffer): unknown {
+	return { body: body.toString("base64") };
+}
+
+/** Cuts data into pieces of the given sizes; the rest is the last piece. No piece is empty. */
+function cut(data: Buffer, sizes: readonly number[]): Buffer[] {
+	const pieces: Buffer[] = [];
+	let rest = data;
+	for (const size of sizes) {
+		pieces.push(rest.subarray(0, size));
+		rest = rest.subarray(size);
+	}
+	return [...pieces, rest].filter((piece) => piece.length > 0);
+}
+
+describe("without a content coding", () => {
+	test("a body of up to the limit is returned, a longer one refused", async () => {
+		const largest = randomBytes(limit);
+		expect(await post(largest)).toEqual(accepted(largest));
+		expect(await post(Buffer.alloc(limit + 1))).toEqual(tooLarge);
+		expect(await post(Buffer.alloc(0))).toEqual(accepted(Buffer.alloc(0)));
+		expect(await post(Buffer.from("{}"), { "Content-Encoding": " Identity " })).toEqual(accepted(Buffer.from("{}")));
+	});
+
+	test("a request without a body has an empty one", async () => {
+		using client = new RawClient(port);
+		await client.head({});
+		expect(await client.response()).toEqual(accepted(Buffer.alloc(0)));
+	});
+
+	test("a declared length over the limit is refused before any byte of the body", async () => {
+		using client = new RawClient(port);
+		await client.head({ "Content-Length": String(limit + 1) });
+		expect(await client.response()).toEqual(tooLarge);
+	});
+
+	test("a chunked body is refused as soon as it passes the limit", async () => {
+		using client = new RawClient(port);
+		await client.head({ "Transfer-Encoding": "chunked" });
+		await client.chunk(Buffer.alloc(limit));
+		await client.chunk(Buffer.alloc(1));
+		expect(await client.response()).toEqual(tooLarge);
+	});
+});
+
+describe("with gzip", () => {
+	test.each(["gzip", "x-gzip", "GZIP"])("%s is decoded, up to the limit of what comes out", async (coding) => {
+		const fields = { "Content-Encoding": coding };
+		const largest = randomBytes(limit);
+		expect(await post(gzipSync(largest), fields)).toEqual(accepted(largest));
+		expect(await post(gzipSync(Buffer.alloc(limit + 1)), fields)).toEqual(tooLarge);
+		expect(await post(gzipSync(Buffer.alloc(0)), fields)).toEqual(accepted(Buffer.alloc(0)));
+	});
+
+	test("a body that unpacks to a thousand times the limit is refused", async () => {
+		const bomb = gzipSync(Buffer.alloc(1000 * limit));
+		expect(bomb.length).toBeLessThan(limit);
+		expect(await post(bomb, { "Content-Encoding": "gzip" })).toEqual(tooLarge);
+	});
+
+	test("gzip data that never yields anything is refused", async () => {
+		using client = new RawClient(port);
+		await client.head({ "Transfer-Encoding": "chunked", "Content-Encoding": "gzip" });
+		const emptyMember = gzipSync(Buffer.alloc(0));
+		await client.chunk(Buffer.concat(Array.from({ length: (2 * limit) / emptyMember.length }, () => emptyMember)));
+		expect(await client.response()).toEqual(tooLarge);
+	});
+
+	test("a declared length that no packing explains is refused before any byte of the body", async () => {
+		using client = new RawClient(port);
+		await client.head({ "Content-Length": String(2 * limit), "Content-Encoding": "gzip" });
+		expect(await client.response()).toEqual(tooLarge);
+	});
+
+	test("members in a row are one body, and zeros may follow them", async () => {
+		const members = [gzipSync("[1,"), gzipSync("2]"), Buffer.alloc(100)];
+		expect(await post(Buffer.concat(members), { "Content-Encoding": "gzip" })).toEqual(accepted(Buffer.from("[1,2]")));
+
+		using client = new RawClient(port);
+		await client.head({ "Transfer-Encoding": "chunked", "Content-Encoding": "gzip" });
+		for (const data of [gzipSync("{}"), Buffer.alloc(1000), Buffer.alloc(1000)]) {
+			await client.chunk(data);
+		}
+		await client.chunk(Buffer.alloc(0));
+		expect(await client.response()).toEqual(accepted(Buffer.from("{}")));
+		await client.head({ "Content-Length": "0" });
+		expect(await client.response()).toEqual(accepted(Buffer.alloc(0)));
+	});
+
+	const packed = gzipSync('{"a":1}');
+	test.each([
+		["nothing at all", Buffer.alloc(0)],
+		["no gzip", Buffer.from("{}")],
+		["a cut", packed.subarray(0, -1)],
+		["a wrong checksum", Buffer.concat([packed.subarray(0, -8), Buffer.alloc(8)])],
+		["garbage behind", Buffer.concat([packed, Buffer.from("garbage")])],
+	])("damaged data (%s) is refused", async (_, body) => {
+		expect(await post(body, { "Content-Encoding": "gzip" })).toEqual(damaged);
+	});
+});
+
+test.each(["br", "deflate", "gzip, gzip", "zstd"])("the content coding %s is refused by name", async (coding) => {
+	expect(await post(Buffer.from("{}"), { "Content-Encoding": coding })).toEqual({
+		failure: "unsupported_media_type",
+		message: `The content coding "${coding}" is not supported: use gzip or none`,
+	});
+});
+
+test("whatever the chunks, exactly the bytes come out, and the connection carries the next request", async () => {
+	using client = new RawClient(port);
+	const sizes = fc.array(fc.integer({ min: 1, max: 3000 }), { maxLength: 8 });
+	const data = fc.uint8Array({ maxLength: 12_000 }).map((bytes) => Buffer.from(bytes));
+	const level = fc.constantFrom(constants.Z_NO_COMPRESSION, constants.Z_BEST_COMPRESSION);
+	await fc.assert(
+		fc.asyncProperty(data, sizes, fc.option(level), fc.boolean(), async (body, sizes, level, chunked) => {
+			const sent = level === null ? body : gzipSync(body, { level });
+			await client.head({
+				...(level === null ? {} : { "Content-Encoding": "gzip" }),
+				...(chunked ? { "Transfer-Encoding": "chunked" } : { "Content-Length": String(sent.length) }),
+			});
+			for (const piece of cut(sent, sizes)) {
+				await (chunked ? client.chunk(piece) : client.write(piece));
+			}
+			if (chunked) {
+				await client.chunk(Buffer.alloc(0));
+			}
+			expect(await client.response()).toEqual(accepted(body));
+		}),
+		{ numRuns: 200 },
+	);
+});
+
+describe("a rest that nobody wants", () => {
+	test.each([
+		["a declared length", { "Content-Length": String(limit * 8) }],
+		["an unknown coding", { "Content-Length": String(limit * 8), "Content-Encoding": "br" }],
+		["damaged gzip", { "Content-Length": String(limit), "Content-Encoding": "gzip" }],
+	])("a small one is thrown away and the connection carries the next request (%s)", async (_, fields) => {
+		using client = new RawClient(port);
+		await client.head(fields);
+		await client.write(Buffer.alloc(Number(fields["Content-Length"]), "x"));
+		expect(await client.response()).toMatchObject({ failure: expect.any(String) });
+		await client.head({ "Content-Length": "2" });
+		await client.write("{}");
+		expect(await client.response()).toEqual(accepted(Buffer.from("{}")));
+	});
+
+	test.each([
+		["a body over the limit", {}, Buffer.from("x"), ServiceError],
+		["gzip that is none", { "Content-Encoding": "gzip" }, Buffer.from("x"), ServiceError],
+		["an unknown coding", { "Content-Encoding": "br" }, Buffer.from("x"), ServiceError],
+		["zeros behind gzip data", { "Content-Encoding": "gzip" }, gzipSync("{}"), Buffer],
+	])("one without end closes the connection (%s)", async (_, fields, start, kind) => {
+		using client = new RawClient(port);
+		await client.head({ "Transfer-Encoding": "chunked", ...fields });
+		await client.chunk(Buffer.concat([start, Buffer.alloc(1)]));
+		while (!client.socket.destroyed) {
+			await client.chunk(Buffer.alloc(limit));
+		}
+		await outcome.promise;
+		expect(outcomes).toEqual([expect.any(kind)]);
+	});
+});
+
+describe("when the client goes away", () => {
+	const names = () => outcomes.map((each) => (each instanceof Error ? each.name : "a body"));
+
+	test.each([
+		["plain", {}],
+		["gzip", { "Content-Encoding": "gzip" }],
+	])("reading ends with an AbortError (%s)", async (_, fields) => {
+		const client = new RawClient(port);
+		await client.head({ "Content-Length": "100", ...fields });
+		await client.write(gzipSync("{}"));
+		client.socket.resetAndDestroy();
+		await outcome.promise;
+		expect(names()).toEqual(["AbortError"]);
+	});
+
+	test("a body asked for too late ends with an AbortError", async () => {
+		prepare = (request) => {
+			arrived.resolve();
+			return new Promise((resolve) => request.once("close", resolve));
+		};
+		const arrived = Promise.withResolvers<void>();
+		const client = new RawClient(port);
+		await client.head({ "Content-Length": "100" });
+		await arrived.promise;
+		client.socket.resetAndDestroy();
+		await outcome.promise;
+		expect(names()).toEqual(["AbortError"]);
+	});
+});
+
+test("a body that comes in one chunk is not copied", async () => {
+	const chunks: Buffer[] = [];
+	prepare = (request) => {
+		request.on("data", (chunk: Buffer) => chunks.push(chunk));
+		return undefined;
+	};
+	await post(Buffer.from('{"a":1}'));
+	expect(chunks).toHaveLength(1);
+	expect(outcomes[0]).toBe(chunks[0]);
+});
