@@ -1,6 +1,6 @@
-import { toBinary } from "@bufbuild/protobuf";
 import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import { deriveBinaryEncoder } from "../record/binary.ts";
 import { toMicroseconds } from "../record/scalars.ts";
 import type { Appended, NewUpdate, Store } from "../store/store.ts";
 import { statusName } from "./status.ts";
@@ -11,6 +11,7 @@ import type { RecordVault } from "./vault.ts";
 export class Ingest {
 	readonly #store: Store;
 	readonly #vault: RecordVault;
+	readonly #encodeSummary = deriveBinaryEncoder(ConversationSummarySchema);
 
 	constructor(store: Store, vault: RecordVault) {
 		this.#store = store;
@@ -34,7 +35,7 @@ export class Ingest {
 			conversationId: summary.id,
 			digest,
 			record: bytes,
-			summary: toBinary(ConversationSummarySchema, summary),
+			summary: this.#encodeSummary(summary),
 			columns: {
 				status: statusName(summary.executionStatus),
 				agentKind: summary.agentKind,

@@ -1,6 +1,7 @@
 import { hash } from "node:crypto";
-import { fromBinary, toBinary } from "@bufbuild/protobuf";
+import { fromBinary } from "@bufbuild/protobuf";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
+import { deriveBinaryEncoder } from "../record/binary.ts";
 import type { MessagePlan } from "../record/plan.ts";
 import { deriveSecretWalk, REDACTED, type SecretWalk } from "../record/secrets.ts";
 
@@ -18,6 +19,7 @@ export interface SealedRecord {
  */
 export class RecordVault {
 	readonly #walk: SecretWalk;
+	readonly #encode = deriveBinaryEncoder(ConversationInfoSchema);
 
 	constructor(plan: MessagePlan) {
 		this.#walk = deriveSecretWalk(plan);
@@ -26,7 +28,7 @@ export class RecordVault {
 	/** Encodes a record without its secrets. Changes the record. */
 	seal(record: ConversationInfo): SealedRecord {
 		this.#walk(record, () => REDACTED);
-		const bytes = toBinary(ConversationInfoSchema, record);
+		const bytes = this.#encode(record);
 		return { bytes, digest: hash("sha256", bytes, "buffer") };
 	}
 

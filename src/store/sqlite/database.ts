@@ -1,0 +1,68 @@
+import { DatabaseSync } from "node:sqlite";
+import { integer } from "./values.ts";
+
+/** How to open a database. */
+export interface DatabaseOptions {
+	readonly path: string;
+	/** How long a statement waits for another process's lock, in milliseconds. */
+	readonly lockTimeout: number;
+	/** Largest size that the database file may reach, in bytes; undefined for no bound but the disk's. */
+	readonly maxBytes: number | undefined;
+}
+
+/** Write-ahead log length, in pages, from which it is copied into the database. */
+const checkpointPages = 8_192;
+
+/** Opens the database for writing, creating the file when it is missing. */
+export function openForWriting({ path, lockTimeout, maxBytes }: DatabaseOptions): DatabaseSync {
+	const database = open(path, lockTimeout, false);
+	// A commit must be on disk when it returns, hence FULL. The log is copied between batches (see checkpoint), so that
+	// no commit waits for it.
+	database.exec(`
+		PRAGMA journal_mode = WAL;
+		PRAGMA synchronous = FULL;
+		PRAGMA wal_autocheckpoint = 0;
+		PRAGMA journal_size_limit = 67108864;
+		PRAGMA cache_size = -32768;
+	`);
+	if (maxBytes !== undefined) {
+		const pageSize = integer(database.prepare("PRAGMA page_size").get()?.page_size);
+		database.exec(`PRAGMA max_page_count = ${Math.max(1, Math.floor(maxBytes / pageSize))}`);
+	}
+	return database;
+}
+
+/** Opens an existing database for reading. Reads go on while another connection writes. */
+export function openForReading({ path, lockTimeout }: DatabaseOptions): DatabaseSync {
+	const database = open(path, lockTimeout, true);
+	database.exec("PRAGMA cache_size = -32768");
+	return database;
+}
+
+function open(path: string, lockTimeout: number, readOnly: boolean): DatabaseSync {
+	return new DatabaseSync(path, { readOnly, timeout: lockTimeout, enableForeignKeyConstraints: false });
+}
+
+/** Returns a function that copies the write-ahead log into the database once it is long enough. */
+export function checkpointer(database: DatabaseSync): () => void {
+	const measure = database.prepare("PRAGMA wal_checkpoint(NOOP)");
+	const copy = database.prepare("PRAGMA wal_checkpoint(PASSIVE)");
+	return () => {
+		const { log, checkpointed } = measure.get() ?? {};
+		if (integer(log) - integer(checkpointed) >= checkpointPages) copy.get();
+	};
+}
+
+/** Runs `work` in one transaction, which is rolled back when it throws. */
+export function transaction<T>(database: DatabaseSync, begin: "BEGIN" | "BEGIN IMMEDIATE", work: () => T): T {
+	database.exec(begin);
+	try {
+		const result = work();
+		database.exec("COMMIT");
+		return result;
+	} catch (error) {
+		// Some failures, such as a full disk, end the transaction by themselves.
+		if (database.isTransaction) database.exec("ROLLBACK");
+		throw error;
+	}
+}

@@ -1,0 +1,182 @@
+import { Worker } from "node:worker_threads";
+import type { Logger } from "pino";
+import { ServiceError } from "../../errors.ts";
+import { type Packed, pack } from "./bytes.ts";
+import type { DatabaseOptions } from "./database.ts";
+import { type Failure, failureOf, unavailable } from "./failure.ts";
+import type { Answer, WorkerMessage } from "./messages.ts";
+
+/** The part of a logger that the store needs. */
+export type StoreLog = Pick<Logger, "error" | "warn" | "info">;
+
+/** Bounds of one message to a worker, so that neither memory nor the wait of its first request grows without end. */
+const maxBatchRequests = 256;
+const maxBatchBytes = 8 * 2 ** 20;
+
+/** A request that waits for its answer. */
+interface Pending<Request> {
+	readonly request: Request;
+	readonly parts: readonly Uint8Array[];
+	readonly size: number;
+	// As a method, so that each caller can await the type that its own request is answered with.
+	settle(value: unknown, packed: Packed | undefined): void;
+	reject(error: ServiceError): void;
+}
+
+/**
+ * A worker thread and the requests on their way to it. Requests that come while the worker is busy travel together
+ * as its next batch. A worker that ends unasked fails everything that it was sent, and the next request starts
+ * another one.
+ */
+export class Link<Request extends { readonly kind: string }> {
+	readonly #name: string;
+	readonly #script: URL;
+	readonly #options: DatabaseOptions;
+	readonly #log: StoreLog;
+	#worker: Worker | undefined;
+	#starting: Promise<void> | undefined;
+	#waiting: Pending<Request>[] = [];
+	#sent: Pending<Request>[] = [];
+	#scheduled = false;
+	#refusing = false;
+	#closing: Promise<void> | undefined;
+
+	/** `script` is the worker's module, `name` how the log calls it. */
+	constructor(name: string, script: URL, options: DatabaseOptions, log: StoreLog) {
+		this.#name = name;
+		this.#script = script;
+		this.#options = options;
+		this.#log = log;
+	}
+
+	/**
+	 * Sends a request. `parts` are byte strings that belong to it; they may not change until the answer is there.
+	 * Resolves with what `read` makes of the answer, whose type follows from the kind of the request.
+	 *
+	 * @throws ServiceError `unavailable` when the request failed or the link is closed.
+	 */
+	send<Value, Result>(
+		request: Request,
+		read: (value: Value, packed: Packed | undefined) => Result,
+		parts: readonly Uint8Array[] = [],
+	): Promise<Result> {
+		if (this.#refusing) return Promise.reject(new ServiceError("unavailable", "the store is closed"));
+		return this.#enqueue(request, read, parts);
+	}
+
+	/** Starts the worker. Resolves when it can take requests. */
+	start(): Promise<void> {
+		this.#starting ??= this.#spawn();
+		return this.#starting;
+	}
+
+	/** Refuses further requests. */
+	refuse(): void {
+		this.#refusing = true;
+	}
+
+	/** Ends the worker after what was sent before, by a request of kind `close`. Further requests are refused. */
+	close(request: Request): Promise<void> {
+		this.#refusing = true;
+		this.#closing ??= this.#starting === undefined ? Promise.resolve() : this.#enqueue(request, () => undefined, []);
+		return this.#closing;
+	}
+
+	#enqueue<Value, Result>(
+		request: Request,
+		read: (value: Value, packed: Packed | undefined) => Result,
+		parts: readonly Uint8Array[],
+	): Promise<Result> {
+		return new Promise((resolve, reject) => {
+			const size = parts.reduce((sum, part) => sum + part.byteLength, 0);
+			const settle = (value: Value, packed: Packed | undefined) => resolve(read(value, packed));
+			this.#waiting.push({ request, parts, size, settle, reject });
+			this.#schedule();
+		});
+	}
+
+	// Waiting for the end of the event loop's turn lets all requests that arrived in it travel together.
+	#schedule(): void {
+		if (this.#scheduled || this.#sent.length > 0) return;
+		this.#scheduled = true;
+		setImmediate(() => {
+			this.#scheduled = false;
+			if (this.#worker !== undefined) this.#sendBatch(this.#worker);
+			else this.start().catch((error: unknown) => this.#failWaiting(error));
+		});
+	}
+
+	#sendBatch(worker: Worker): void {
+		if (this.#sent.length > 0 || this.#waiting.length === 0) return;
+		let count = 0;
+		let bytes = 0;
+		for (const { size } of this.#waiting) {
+			if (count > 0 && (count === maxBatchRequests || bytes + size > maxBatchBytes)) break;
+			count += 1;
+			bytes += size;
+		}
+		this.#sent = this.#waiting.splice(0, count);
+		const packed = pack(this.#sent.flatMap((pending) => pending.parts));
+		worker.postMessage({ requests: this.#sent.map((pending) => pending.request), packed }, [packed.bytes.buffer]);
+	}
+
+	#spawn(): Promise<void> {
+		return new Promise((resolve, reject) => {
+			const worker = new Worker(this.#script, { workerData: this.#options, name: `store ${this.#name}` });
+			let ended = false;
+			const end = (failure: Failure) => {
+				if (ended) return;
+				ended = true;
+				const error = unavailable(failure);
+				reject(error);
+				this.#ended(error);
+			};
+			worker.on("message", (message: WorkerMessage) => {
+				if (message.kind === "answers") {
+					this.#receive(message.answers);
+					this.#sendBatch(worker);
+				} else if (message.kind === "ready") {
+					this.#worker = worker;
+					resolve();
+					this.#sendBatch(worker);
+				} else end(message.failure);
+			});
+			worker.on("error", (error) => end(failureOf(error)));
+			worker.on("exit", (code) => end({ message: `the thread ended with code ${code}`, code: undefined }));
+		});
+	}
+
+	#receive(answers: readonly Answer[]): void {
+		const failures = new Map<string, { failure: Failure; operation: string; count: number }>();
+		for (const [index, pending] of this.#sent.splice(0, answers.length).entries()) {
+			const answer = answers[index];
+			if (answer === undefined) continue;
+			if ("value" in answer) {
+				pending.settle(answer.value, answer.packed);
+				continue;
+			}
+			const { failure } = answer;
+			pending.reject(unavailable(failure));
+			const operation = pending.request.kind;
+			const key = `${operation} ${failure.message}`;
+			failures.set(key, { failure, operation, count: (failures.get(key)?.count ?? 0) + 1 });
+		}
+		for (const { failure, operation, count } of failures.values()) {
+			this.#log.error({ err: unavailable(failure), operation, count }, "the store failed");
+		}
+	}
+
+	#ended(error: ServiceError): void {
+		this.#worker = undefined;
+		this.#starting = undefined;
+		if (this.#closing !== undefined && this.#sent.length === 0 && this.#waiting.length === 0) return;
+		this.#log.error({ err: error, operation: this.#name }, "a thread of the store ended");
+		for (const pending of this.#sent.splice(0)) pending.reject(error);
+		this.#failWaiting(error);
+	}
+
+	#failWaiting(error: unknown): void {
+		const reason = error instanceof ServiceError ? error : unavailable(failureOf(error));
+		for (const pending of this.#waiting.splice(0)) pending.reject(reason);
+	}
+}

@@ -1,0 +1,123 @@
+import type {
+	ConversationQuery,
+	NewUpdate,
+	SequenceRange,
+	StoredConversation,
+	StoredUpdate,
+	UpdateQuery,
+} from "../store.ts";
+import type { Packed } from "./bytes.ts";
+import type { Failure } from "./failure.ts";
+
+/**
+ * What the main thread and its workers tell each other. Byte strings travel packed beside the message; a comment at
+ * each member says which ones belong to it, in order.
+ */
+
+/** An update to append. Bytes: its digest, record and summary. */
+export interface AppendRequest extends Pick<NewUpdate, "conversationId" | "columns" | "receivedAt"> {
+	readonly kind: "append";
+}
+
+/** Removes history by sequence. Answered with how many updates it removed. */
+export interface RemoveRequest {
+	readonly kind: "remove";
+	readonly sequences: readonly number[];
+}
+
+/** Removes whole conversations whose current update is a deletion that is old enough. Answered like a removal. */
+export interface RemoveExpiredRequest {
+	readonly kind: "removeExpired";
+	/** Conversations whose current sequence is below this one. */
+	readonly below: number;
+	readonly receivedBefore: bigint;
+	/** Most updates to remove. */
+	readonly limit: number;
+}
+
+export interface CheckRequest {
+	readonly kind: "check";
+}
+
+/** Ends the worker after what was sent before. */
+export interface CloseRequest {
+	readonly kind: "close";
+}
+
+export type WriteRequest = AppendRequest | RemoveRequest | RemoveExpiredRequest | CheckRequest | CloseRequest;
+
+export interface GetRequest {
+	readonly kind: "get";
+	readonly conversationId: string;
+	readonly asOf: bigint | undefined;
+}
+
+export interface ListConversationsRequest {
+	readonly kind: "listConversations";
+	readonly query: ConversationQuery;
+}
+
+export interface ListUpdatesRequest {
+	readonly kind: "listUpdates";
+	readonly query: UpdateQuery;
+}
+
+export interface RangeRequest {
+	readonly kind: "range";
+}
+
+/** Asks for the first sequence that was not received before a time. */
+export interface CutoffRequest {
+	readonly kind: "cutoff";
+	readonly receivedBefore: bigint;
+}
+
+/** Asks for history that a policy no longer keeps, conversation by conversation. */
+export interface FindPrunableRequest {
+	readonly kind: "findPrunable";
+	/** Conversations numbered above this are looked at. */
+	readonly after: number;
+	/** Most updates to find. */
+	readonly limit: number;
+	/** Updates below this sequence that were received before `receivedBefore` are prunable. */
+	readonly below: number;
+	readonly receivedBefore: bigint;
+	readonly updatesPerConversation: number | undefined;
+}
+
+export interface Prunable {
+	readonly sequences: readonly number[];
+	/** Where to go on; undefined after the last conversation. */
+	readonly next: number | undefined;
+}
+
+export type ReadRequest =
+	| GetRequest
+	| ListConversationsRequest
+	| ListUpdatesRequest
+	| RangeRequest
+	| CutoffRequest
+	| FindPrunableRequest
+	| CheckRequest
+	| CloseRequest;
+
+/** What `get` and `listUpdates` answer. Bytes: the record of each update, where the query asked for records. */
+export type UpdateAnswer = Omit<StoredUpdate, "record">;
+/** What `listConversations` answers. Bytes: the summary of each, followed by its record where asked for. */
+export type ConversationAnswer = Omit<StoredConversation, "record" | "summary">;
+export type RangeAnswer = SequenceRange;
+
+/** Several requests, sent while the worker was busy with the ones before. */
+export interface Batch<Request> {
+	readonly requests: readonly Request[];
+	readonly packed: Packed;
+}
+
+/** Outcome of one request. Bytes are those of a successful answer. */
+export type Answer = { readonly value: unknown; readonly packed?: Packed } | { readonly failure: Failure };
+
+/** What a worker posts: that it is ready, that it could not start, or answers in the order of the requests. */
+export type WorkerMessage =
+	| { readonly kind: "ready" }
+	| { readonly kind: "failed"; readonly failure: Failure }
+	| { readonly kind: "answers"; readonly answers: readonly Answer[] };

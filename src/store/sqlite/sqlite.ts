@@ -1,0 +1,167 @@
+import { mkdir } from "node:fs/promises";
+import { dirname } from "node:path";
+import { ServiceError } from "../../errors.ts";
+import type {
+	Appended,
+	ConversationQuery,
+	NewUpdate,
+	PrunePolicy,
+	SequenceRange,
+	Store,
+	StoredConversation,
+	StoredUpdate,
+	UpdateQuery,
+} from "../store.ts";
+import { type Packed, unpack } from "./bytes.ts";
+import type { DatabaseOptions } from "./database.ts";
+import { failureOf, unavailable } from "./failure.ts";
+import { Link, type StoreLog } from "./link.ts";
+import type { ConversationAnswer, ReadRequest, UpdateAnswer, WriteRequest } from "./messages.ts";
+import { Pruner } from "./pruner.ts";
+import { uuidBytes } from "./values.ts";
+
+/** Settings that the database file has no say in. */
+export interface SqliteOptions {
+	/** How long a write waits for another process's lock, in milliseconds. 2000 when left out. */
+	readonly lockTimeout?: number;
+	/** Largest size that the database file may reach, in bytes. No bound but the disk's when left out. */
+	readonly maxBytes?: number;
+}
+
+/**
+ * Opens the store in a SQLite database file, creating file and folder when they are missing and bringing an older
+ * database up to date. One thread writes and one reads.
+ *
+ * @throws ServiceError `unavailable` when the database cannot be opened or is of a newer release; the cause says why.
+ */
+export async function openSqliteStore(path: string, log: StoreLog, options: SqliteOptions = {}): Promise<Store> {
+	const settings = { path, lockTimeout: options.lockTimeout ?? 2_000, maxBytes: options.maxBytes };
+	try {
+		await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+	} catch (error) {
+		throw unavailable({ message: failureOf(error).message, code: 14 });
+	}
+	const store = new SqliteStore(settings, log);
+	await store.open();
+	return store;
+}
+
+class SqliteStore implements Store {
+	readonly #writer: Link<WriteRequest>;
+	readonly #reader: Link<ReadRequest>;
+	readonly #pruner: Pruner;
+	readonly #log: StoreLog;
+	readonly #listeners = new Set<(newest: bigint) => void>();
+	#newest = 0n;
+	#announced = false;
+
+	constructor(options: DatabaseOptions, log: StoreLog) {
+		this.#writer = new Link("writer", new URL("./writer.ts", import.meta.url), options, log);
+		this.#reader = new Link("reader", new URL("./reader.ts", import.meta.url), options, log);
+		this.#log = log;
+		this.#pruner = new Pruner(this.#writer, this.#reader);
+	}
+
+	async open(): Promise<void> {
+		// The writer creates the file and brings it up to date, so the reader comes second.
+		await this.#writer.start();
+		try {
+			await this.#reader.start();
+		} catch (error) {
+			await this.#writer.close({ kind: "close" });
+			throw error;
+		}
+	}
+
+	append(update: NewUpdate): Promise<Appended> {
+		const { conversationId, columns, receivedAt, digest, record, summary } = update;
+		if (uuidBytes(conversationId) === undefined) {
+			const message = "the conversation id is not a lower-case UUID with dashes";
+			return Promise.reject(new ServiceError("invalid_argument", message));
+		}
+		const read = (appended: Appended) => {
+			if (!appended.repeated) this.#announce(appended.sequence);
+			return appended;
+		};
+		return this.#writer.send({ kind: "append", conversationId, columns, receivedAt }, read, [digest, record, summary]);
+	}
+
+	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined> {
+		return this.#reader.send({ kind: "get", conversationId, asOf }, (answer: UpdateAnswer | undefined, packed) =>
+			answer === undefined ? undefined : { ...answer, record: partsOf(packed)[0] },
+		);
+	}
+
+	listConversations(query: ConversationQuery): Promise<StoredConversation[]> {
+		return this.#reader.send({ kind: "listConversations", query }, (answers: ConversationAnswer[], packed) => {
+			const parts = partsOf(packed);
+			const step = query.withRecords ? 2 : 1;
+			return answers.map((answer, index) => ({
+				...answer,
+				summary: parts[index * step] ?? new Uint8Array(),
+				record: query.withRecords ? parts[index * step + 1] : undefined,
+			}));
+		});
+	}
+
+	listUpdates(query: UpdateQuery): Promise<StoredUpdate[]> {
+		return this.#reader.send({ kind: "listUpdates", query }, (answers: UpdateAnswer[], packed) => {
+			const parts = partsOf(packed);
+			return answers.map((answer, index) => ({ ...answer, record: parts[index] }));
+		});
+	}
+
+	range(): Promise<SequenceRange> {
+		return this.#reader.send({ kind: "range" }, (range: SequenceRange) => range);
+	}
+
+	subscribe(listener: (newest: bigint) => void): () => void {
+		// Wrapped, so that each subscription ends by itself even if a listener is given twice.
+		const own = (newest: bigint) => listener(newest);
+		this.#listeners.add(own);
+		return () => this.#listeners.delete(own);
+	}
+
+	prune(policy: PrunePolicy): Promise<number> {
+		return this.#pruner.step(policy);
+	}
+
+	async check(): Promise<void> {
+		await Promise.all([
+			this.#writer.send({ kind: "check" }, () => undefined),
+			this.#reader.send({ kind: "check" }, () => undefined),
+		]);
+	}
+
+	async close(): Promise<void> {
+		this.#writer.refuse();
+		// Only without a reader can the writer empty the write-ahead log.
+		await this.#reader.close({ kind: "close" });
+		await this.#writer.close({ kind: "close" });
+	}
+
+	async [Symbol.asyncDispose](): Promise<void> {
+		await this.close();
+	}
+
+	// The answers of one commit arrive together; the listeners hear of them once.
+	#announce(sequence: bigint): void {
+		if (sequence > this.#newest) this.#newest = sequence;
+		if (this.#announced) return;
+		this.#announced = true;
+		queueMicrotask(() => {
+			this.#announced = false;
+			for (const listener of this.#listeners) {
+				try {
+					listener(this.#newest);
+				} catch (error) {
+					this.#log.error({ err: error }, "a listener of the store failed");
+				}
+			}
+		});
+	}
+}
+
+function partsOf(packed: Packed | undefined): Uint8Array[] {
+	return packed === undefined ? [] : [...unpack(packed)];
+}

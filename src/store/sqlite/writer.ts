@@ -1,0 +1,112 @@
+import type { DatabaseSync } from "node:sqlite";
+import type { Appended } from "../store.ts";
+import { appender } from "./append.ts";
+import { unpack } from "./bytes.ts";
+import { checkpointer, type DatabaseOptions, openForWriting, transaction } from "./database.ts";
+import { failureOf, isGeneral } from "./failure.ts";
+import type { Answer, AppendRequest, Batch, WriteRequest } from "./messages.ts";
+import { migrate } from "./migrations.ts";
+import { remover } from "./remove.ts";
+import { integer } from "./values.ts";
+import { serve } from "./worker.ts";
+
+/** The thread that writes: each run of appends in a batch is one transaction. */
+
+type Bytes = Iterator<Uint8Array, void, void>;
+
+serve((options: DatabaseOptions) => {
+	const database = openForWriting(options);
+	migrate(database);
+	const checkpoint = checkpointer(database);
+	const appendAll = groupAppender(database);
+	const remove = remover(database);
+	const probe = database.prepare("UPDATE store_state SET probes = probes + 1");
+
+	function answerOther(request: Exclude<WriteRequest, AppendRequest>): number | undefined {
+		switch (request.kind) {
+			case "remove":
+				return transaction(database, "BEGIN IMMEDIATE", () => remove.history(request.sequences));
+			case "removeExpired":
+				return transaction(database, "BEGIN IMMEDIATE", () => remove.expired(request));
+			case "check":
+				// Only a commit that reaches the disk proves that the next append can be kept.
+				transaction(database, "BEGIN IMMEDIATE", () => probe.run());
+				return undefined;
+			case "close":
+				database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+				database.close();
+				return undefined;
+		}
+	}
+
+	return {
+		answer({ requests, packed }: Batch<WriteRequest>, post) {
+			const bytes = unpack(packed);
+			let group: AppendRequest[] = [];
+			const flush = () => {
+				if (group.length > 0) post(appendAll(group, bytes));
+				group = [];
+			};
+			for (const request of requests) {
+				if (request.kind === "append") {
+					group.push(request);
+					continue;
+				}
+				flush();
+				post([attempt(() => answerOther(request))]);
+			}
+			flush();
+		},
+		rest() {
+			if (database.isOpen) checkpoint();
+		},
+	};
+});
+
+/** Returns a function that appends a group of updates and answers for each of them once all are on disk. */
+function groupAppender(database: DatabaseSync): (group: readonly AppendRequest[], bytes: Bytes) => Answer[] {
+	const append = appender(database);
+	const last = database.prepare(`
+		SELECT max(coalesce((SELECT max(sequence) FROM updates), 0), pruned_through) AS sequence FROM store_state
+	`);
+
+	function commit(updates: readonly Parameters<typeof append>[0][]): Appended[] {
+		return transaction(database, "BEGIN IMMEDIATE", () => {
+			let sequence = BigInt(integer(last.get()?.sequence));
+			const next = () => {
+				sequence += 1n;
+				return sequence;
+			};
+			return updates.map((update) => append(update, next));
+		});
+	}
+
+	return (group, bytes) => {
+		const updates = group.map(({ conversationId, columns, receivedAt }) => {
+			const [digest, record, summary] = [taken(bytes), taken(bytes), taken(bytes)];
+			return { conversationId, columns, receivedAt, digest, record, summary };
+		});
+		try {
+			return commit(updates).map((value) => ({ value }));
+		} catch (error) {
+			const failure = failureOf(error);
+			if (updates.length === 1 || isGeneral(failure)) return updates.map(() => ({ failure }));
+			// One update failed for a reason of its own: alone, the others are kept.
+			return updates.map((update) => attempt(() => commit([update])[0]));
+		}
+	};
+}
+
+function taken(bytes: Bytes): Uint8Array {
+	const next = bytes.next();
+	if (next.done === true) throw new TypeError("a batch holds fewer byte strings than its requests need");
+	return next.value;
+}
+
+function attempt(work: () => unknown): Answer {
+	try {
+		return { value: work() };
+	} catch (error) {
+		return { failure: failureOf(error) };
+	}
+}

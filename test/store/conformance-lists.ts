@@ -1,0 +1,217 @@
+import { randomUUID } from "node:crypto";
+import fc from "fast-check";
+import { beforeEach, describe, expect, it } from "vitest";
+import type { Appended, ConversationFilter, NewUpdate, Store } from "../../src/store/store.ts";
+import { listed, matches, pages, sample, second, start } from "./samples.ts";
+
+const day = 86_400n * second;
+const parents = [randomUUID(), randomUUID()];
+const words = ["Login", "page", "fix", "the", "índex", "50%", "a_b", 'say "hi"', "émigré"];
+
+const time = fc.bigInt({ min: start - 40n * day, max: start + 40n * day });
+const optional = <T>(arbitrary: fc.Arbitrary<T>) => fc.option(arbitrary, { nil: undefined });
+const tag = fc.record({ team: fc.constantFrom("a", "b"), rare: fc.constant("x") }, { requiredKeys: [] });
+
+const columns = fc.record({
+	status: fc.constantFrom("idle", "running", "paused", "deleting"),
+	agentKind: fc.constantFrom("Agent", "ACPAgent"),
+	model: fc.constantFrom("model-a", "model-b", ""),
+	title: optional(fc.array(fc.constantFrom(...words), { maxLength: 3 }).map((parts) => parts.join(" "))),
+	parentId: optional(fc.constantFrom(...parents)),
+	createdAt: optional(time),
+	updatedAt: optional(time),
+	tags: tag,
+});
+
+const filter: fc.Arbitrary<ConversationFilter> = fc.record(
+	{
+		status: fc.constantFrom("idle", "running", "paused", "unknown"),
+		agentKind: fc.constantFrom("Agent", "ACPAgent"),
+		model: fc.constantFrom("model-a", "model-b", ""),
+		parentId: fc.constantFrom(...parents),
+		tags: tag,
+		tagKey: fc.constantFrom("team", "rare", "unknown"),
+		createdFrom: time,
+		createdTo: time,
+		updatedFrom: time,
+		updatedTo: time,
+		titleContains: fc.constantFrom(
+			"",
+			"o",
+			"in",
+			"LOGIN",
+			"page f",
+			"ÍNDEX",
+			"índ",
+			"%",
+			"_",
+			'"hi"',
+			"login page",
+			"GRÉ",
+		),
+	},
+	{ requiredKeys: [] },
+);
+
+/** Tests of lists of conversations. */
+export function listConformance(current: () => Store): void {
+	describe("listConversations", () => {
+		let store: Store;
+		beforeEach(() => {
+			store = current();
+		});
+
+		const list = async (by: ConversationFilter) => {
+			const page = await store.listConversations({ filter: by, limit: 100, withRecords: false });
+			return page.map(({ conversationId }) => conversationId);
+		};
+
+		it("gives the conversation that was updated last first, each once, by its current record", async () => {
+			const [a, b] = [randomUUID(), randomUUID()];
+			const old = sample({ conversationId: a, columns: { status: "idle", tags: { team: "a" }, title: "old title" } });
+			const other = sample({ conversationId: b });
+			const renewed = sample({
+				conversationId: a,
+				columns: { status: "running", tags: { squad: "z" }, title: "new title" },
+			});
+			await store.append(old);
+			const second = await store.append(other);
+			const third = await store.append(renewed);
+			const all = { filter: {}, limit: 10 };
+			expect(await store.listConversations({ ...all, withRecords: false })).toEqual([
+				listed(renewed, third),
+				listed(other, second),
+			]);
+			expect(await store.listConversations({ ...all, withRecords: true })).toEqual([
+				listed(renewed, third, true),
+				listed(other, second, true),
+			]);
+			expect(await list({ status: "idle" })).toEqual([b]);
+			expect(await list({ tags: { team: "a" } })).toEqual([]);
+			expect(await list({ tagKey: "team" })).toEqual([]);
+			expect(await list({ tags: { squad: "z" } })).toEqual([a]);
+			expect(await list({ titleContains: "old" })).toEqual([]);
+			expect(await list({ titleContains: "NEW T" })).toEqual([a]);
+		});
+
+		it("does not move a conversation for a record that did not become current", async () => {
+			const [a, b] = [randomUUID(), randomUUID()];
+			await store.append(sample({ conversationId: a, columns: { updatedAt: start, tags: { team: "a" } } }));
+			await store.append(sample({ conversationId: b }));
+			await store.append(sample({ conversationId: a, columns: { updatedAt: start - 1n, tags: { team: "b" } } }));
+			expect(await list({})).toEqual([b, a]);
+			expect(await list({ tags: { team: "a" } })).toEqual([a]);
+		});
+
+		it("moves a conversation with unchanged tags and title", async () => {
+			const [a, b] = [randomUUID(), randomUUID()];
+			const columns = { tags: { team: "a", rare: "x" }, title: "one title" };
+			for (const conversationId of [a, b, a]) await store.append(sample({ conversationId, columns }));
+			expect(await list({ tagKey: "team" })).toEqual([a, b]);
+			expect(await list({ tags: columns.tags })).toEqual([a, b]);
+			expect(await list({ titleContains: "one title" })).toEqual([a, b]);
+		});
+
+		it("includes the start of a range of times and excludes its end", async () => {
+			const ids: string[] = [];
+			for (const n of [0n, 1n, 2n]) {
+				const update = sample({ columns: { createdAt: start + n, updatedAt: start - n } });
+				ids.unshift(update.conversationId);
+				await store.append(update);
+			}
+			await store.append(sample());
+			expect(await list({ createdFrom: start, createdTo: start + 2n })).toEqual([ids[1], ids[2]]);
+			expect(await list({ createdFrom: start + 1n })).toEqual([ids[0], ids[1]]);
+			expect(await list({ createdTo: start + 1n })).toEqual([ids[2]]);
+			expect(await list({ updatedFrom: start - 1n, updatedTo: start })).toEqual([ids[1]]);
+			expect(await list({ createdFrom: -(2n ** 80n), createdTo: 2n ** 80n })).toEqual(ids);
+			expect(await list({ createdFrom: start + 2n, createdTo: start })).toEqual([]);
+		});
+
+		it("finds in a large store what one filter or several select, page by page", async () => {
+			const count = 3_000;
+			const updates = Array.from({ length: count }, (_, n) =>
+				sample({
+					columns: {
+						status: n % 2 === 0 ? "idle" : "running",
+						agentKind: n < 20 ? "Rare" : "Agent",
+						model: `model-${n % 7}`,
+						title: `${n % 3 === 0 ? "Deploy" : "Review"} task #${n}`,
+						parentId: n % 100 === 3 ? parents[0] : undefined,
+						createdAt: start - BigInt(n) * day,
+						updatedAt: start + BigInt(n) * second,
+						tags: { team: `t${n % 5}`, ...(n % 400 === 0 ? { rare: "x" } : {}) },
+					},
+				}),
+			);
+			const outcomes = await Promise.all(updates.map((update) => store.append(update)));
+			const filters: ConversationFilter[] = [
+				{},
+				{ status: "idle", model: "model-3" },
+				{ agentKind: "Rare", status: "running" },
+				{ parentId: parents[0], titleContains: "deploy" },
+				{ tags: { team: "t0" }, tagKey: "rare" },
+				{ createdFrom: start - 200n * day, createdTo: start - 100n * day },
+				{ createdTo: start - 2_500n * day },
+				{ createdFrom: start - 2_900n * day, status: "idle", tags: { team: "t4" } },
+				{ updatedFrom: start, updatedTo: start + 300n * second, titleContains: "REVIEW TASK" },
+				{ titleContains: "#299" },
+				{ titleContains: "review" },
+				{ titleContains: "no such title" },
+				{ titleContains: "#1", agentKind: "Rare" },
+			];
+			for (const by of filters) {
+				const expected = selected(updates, outcomes, by);
+				const found = await pages(store, by, 170);
+				expect(found.slice(0, -1).every((page) => page.length === 170)).toBe(true);
+				expect(found.flat()).toEqual(expected);
+			}
+		}, 60_000);
+
+		it("agrees with a plain search for any filter, and its pages make up the whole list", async () => {
+			const arbitrary = fc.tuple(
+				fc.array(fc.tuple(fc.nat(9), columns), { minLength: 1, maxLength: 25 }),
+				fc.array(fc.tuple(filter, fc.integer({ min: 1, max: 7 })), { minLength: 1, maxLength: 8 }),
+			);
+			await fc.assert(
+				fc.asyncProperty(arbitrary, async ([records, queries]) => {
+					// Every run shares the store, so each marks its own conversations by a model of its own.
+					const run = randomUUID();
+					const ids = Array.from({ length: 10 }, () => randomUUID());
+					const updates = records.map(([id, of]) =>
+						sample({ conversationId: ids[id] ?? "", columns: { ...of, model: run + of.model } }),
+					);
+					const outcomes = await Promise.all(updates.map((update) => store.append(update)));
+					for (const [by, limit] of queries) {
+						const own = { ...by, model: run + (by.model ?? "model-a") };
+						const whole = selected(updates, outcomes, own, true);
+						expect((await pages(store, own, limit, true)).flat()).toEqual(whole);
+						expect((await pages(store, own, 1_000, true)).flat()).toEqual(whole);
+					}
+				}),
+				{ numRuns: 60 },
+			);
+		}, 60_000);
+	});
+}
+
+/** The list that a filter should give, when these are all updates. */
+function selected(
+	updates: readonly NewUpdate[],
+	outcomes: readonly Appended[],
+	by: ConversationFilter,
+	withRecords = false,
+) {
+	const current = new Map<string, { update: NewUpdate; outcome: Appended }>();
+	const paired = updates.flatMap((update, n) => {
+		const outcome = outcomes[n];
+		return outcome === undefined ? [] : [{ update, outcome }];
+	});
+	for (const pair of paired.toSorted((a, b) => Number(a.outcome.sequence - b.outcome.sequence))) {
+		if (pair.outcome.current) current.set(pair.update.conversationId, pair);
+	}
+	return [...current.values()]
+		.filter(({ update }) => matches(update.columns, by))
+		.toSorted((a, b) => Number(b.outcome.sequence - a.outcome.sequence))
+		.map(({ update, outcome }) => listed(update, outcome, withRecords));
+}

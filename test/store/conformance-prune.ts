@@ -1,0 +1,127 @@
+import { randomUUID } from "node:crypto";
+import { beforeEach, describe, expect, it } from "vitest";
+import type { PrunePolicy, RecordColumns, Store } from "../../src/store/store.ts";
+import { sample, second, start } from "./samples.ts";
+
+/** Tests of retention. */
+export function pruneConformance(current: () => Store, reopen: () => Promise<Store>): void {
+	describe("prune", () => {
+		let store: Store;
+		beforeEach(() => {
+			store = current();
+		});
+
+		/** Appends an update that was received so many seconds after the start. */
+		async function append(conversationId: string, received: number, columns: Partial<RecordColumns> = {}) {
+			const receivedAt = start + BigInt(received) * second;
+			return (await store.append(sample({ conversationId, receivedAt, columns }))).sequence;
+		}
+
+		async function kept(): Promise<bigint[]> {
+			const updates = await store.listUpdates({ after: 0n, limit: 1_000, withRecords: false });
+			return updates.map(({ sequence }) => sequence);
+		}
+
+		const before = (seconds: number): PrunePolicy => ({ receivedBefore: start + BigInt(seconds) * second, limit: 100 });
+
+		it("removes old history and keeps each current record", async () => {
+			const [a, b] = [randomUUID(), randomUUID()];
+			const a1 = await append(a, 1);
+			const b1 = await append(b, 2);
+			const a2 = await append(a, 3);
+			const a3 = await append(a, 4);
+			expect(await store.prune(before(4))).toBe(2);
+			expect(await kept()).toEqual([b1, a3]);
+			expect(await store.range()).toEqual({ oldest: a2 + 1n, newest: a3 });
+			expect((await store.get(b))?.sequence).toBe(b1);
+			expect(await store.get(a, a1)).toBeUndefined();
+			expect(await store.prune(before(4))).toBe(0);
+		});
+
+		it("keeps the newest updates of each conversation, the current one among them", async () => {
+			const [a, b] = [randomUUID(), randomUUID()];
+			const now = await append(a, 1, { updatedAt: start + 100n });
+			const late: bigint[] = [];
+			for (let n = 0; n < 4; n += 1) late.push(await append(a, 2 + n, { updatedAt: start }));
+			const other = [await append(b, 9), await append(b, 10)];
+			expect(await store.prune({ updatesPerConversation: 3, limit: 100 })).toBe(2);
+			expect(await kept()).toEqual([now, ...late.slice(2), ...other]);
+			expect(await store.prune({ updatesPerConversation: 1, limit: 100 })).toBe(3);
+			expect(await kept()).toEqual([now, other[1]]);
+			expect(await store.prune({ updatesPerConversation: 1, limit: 100 })).toBe(0);
+		});
+
+		it("does nothing without a bound", async () => {
+			const a = randomUUID();
+			const sequences = [await append(a, 1), await append(a, 2)];
+			expect(await store.prune({ limit: 100 })).toBe(0);
+			expect(await kept()).toEqual(sequences);
+			expect(await store.range()).toEqual({ oldest: 1n, newest: sequences[1] });
+		});
+
+		it("removes a conversation whole once its deletion is old enough", async () => {
+			const [gone, recent, alive] = [randomUUID(), randomUUID(), randomUUID()];
+			await append(gone, 1, { tags: { team: "a" }, title: "gone title", updatedAt: start });
+			await append(gone, 2, { status: "deleting", updatedAt: start + 1n, tags: { team: "a" }, title: "gone title" });
+			const last = await append(gone, 3, { updatedAt: start });
+			const r = await append(recent, 4, { status: "deleting", tags: { team: "a" }, title: "recent title" });
+			const s = await append(alive, 5);
+			expect(await store.prune(before(4))).toBe(3);
+			expect(await kept()).toEqual([r, s]);
+			expect(await store.get(gone)).toBeUndefined();
+			expect(await store.range()).toEqual({ oldest: last + 1n, newest: s });
+			const listOf = async (filter: object) =>
+				(await store.listConversations({ filter, limit: 10, withRecords: false })).map(({ sequence }) => sequence);
+			expect(await listOf({})).toEqual([s, r]);
+			expect(await listOf({ tags: { team: "a" } })).toEqual([r]);
+			expect(await listOf({ titleContains: "title" })).toEqual([r]);
+			const again = sample({ conversationId: gone });
+			expect(await store.append(again)).toMatchObject({ change: "started", current: true, repeated: false });
+		});
+
+		it("works in steps of at most the limit and answers fewer only when it is done", async () => {
+			const ids = Array.from({ length: 5 }, () => randomUUID());
+			for (let n = 0; n < 30; n += 1) await append(ids[n % 5] ?? "", n);
+			const deleted = randomUUID();
+			for (let n = 0; n < 4; n += 1) await append(deleted, 40 + n, { status: "deleting" });
+			const removed: number[] = [];
+			do {
+				removed.push(await store.prune({ receivedBefore: start + 90n * second, limit: 4 }));
+				expect(removed.length).toBeLessThan(20);
+			} while (removed.at(-1) === 4);
+			expect(removed).toEqual([4, 4, 4, 4, 4, 4, 4, 1]);
+			expect(await kept()).toHaveLength(5);
+		});
+
+		it("removes more at once than it removes in one transaction", async () => {
+			const a = randomUUID();
+			const updates = Array.from({ length: 700 }, () => sample({ conversationId: a, receivedAt: start }));
+			const outcomes = await Promise.all(updates.map((update) => store.append(update)));
+			expect(await store.prune({ updatesPerConversation: 50, limit: 5_000 })).toBe(650);
+			expect(await kept()).toEqual(outcomes.slice(-50).map(({ sequence }) => sequence));
+		});
+
+		it("never gives a pruned sequence out again", async () => {
+			const a = randomUUID();
+			await append(a, 1, { updatedAt: start + 1n });
+			const newest = await append(a, 2, { updatedAt: start });
+			expect(await store.prune({ updatesPerConversation: 1, limit: 100 })).toBe(1);
+			store = await reopen();
+			expect(await store.range()).toEqual({ oldest: newest + 1n, newest });
+			const next = await append(a, 3);
+			expect(next).toBeGreaterThan(newest);
+			expect(await store.range()).toEqual({ oldest: newest + 1n, newest: next });
+		});
+
+		it("runs beside appends", async () => {
+			const a = randomUUID();
+			const appends = Promise.all(Array.from({ length: 600 }, () => store.append(sample({ conversationId: a }))));
+			let removed = 0;
+			for (let n = 0; n < 5; n += 1) removed += await store.prune({ updatesPerConversation: 10, limit: 50 });
+			const outcomes = await appends;
+			removed += await store.prune({ updatesPerConversation: 10, limit: 1_000 });
+			expect(removed).toBe(590);
+			expect(await kept()).toEqual(outcomes.slice(-10).map(({ sequence }) => sequence));
+		});
+	});
+}

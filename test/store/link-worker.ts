@@ -1,0 +1,19 @@
+import type { Batch } from "../../src/store/sqlite/messages.ts";
+import { serve } from "../../src/store/sqlite/worker.ts";
+
+/** A worker that gives back what it is sent, or ends. */
+
+interface Request {
+	readonly kind: string;
+	readonly value?: string;
+}
+
+serve(() => ({
+	answer({ requests }: Batch<Request>, post) {
+		for (const { kind, value } of requests) {
+			if (kind === "exit") process.exit(3);
+			post([{ value }]);
+		}
+	},
+	rest() {},
+}));

@@ -1,0 +1,220 @@
+import { copyFile, mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { StoreLog } from "../../src/store/sqlite/link.ts";
+import { migrate, migrations } from "../../src/store/sqlite/migrations.ts";
+import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/sqlite.ts";
+import type { Store } from "../../src/store/store.ts";
+import { storeConformance } from "./conformance.ts";
+import { sample, stored } from "./samples.ts";
+
+let folder: string;
+let files = 0;
+beforeAll(async () => {
+	folder = await mkdtemp(join(tmpdir(), "store-"));
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+function newPath(): string {
+	files += 1;
+	return join(folder, `${files}`, "deep", "conversations.db");
+}
+
+/** A log that keeps what it is told. */
+function recorded(): { log: StoreLog; lines: unknown[] } {
+	const lines: unknown[] = [];
+	const keep = (fields: unknown, message?: unknown) => lines.push([fields, message]);
+	return { log: { error: keep, warn: keep, info: keep }, lines };
+}
+
+const silent = recorded().log;
+const open = (path: string, options?: SqliteOptions) => openSqliteStore(path, silent, options);
+
+describe("SQLite store", () => {
+	const paths = new WeakMap<Store, string>();
+	const openAt = async (path: string) => {
+		const store = await open(path);
+		paths.set(store, path);
+		return store;
+	};
+	storeConformance({
+		open: () => openAt(newPath()),
+		async reopen(store) {
+			await store.close();
+			return openAt(paths.get(store) ?? newPath());
+		},
+	});
+
+	it("leaves one file, with an empty write-ahead log, when it is closed", async () => {
+		const path = newPath();
+		const store = await open(path);
+		await store.append(sample());
+		await store.close();
+		expect(await readdir(join(path, ".."))).toEqual(["conversations.db"]);
+	});
+
+	it("holds every acknowledged update when the process ends without closing", async () => {
+		const path = newPath();
+		const store = await open(path);
+		const update = sample();
+		const outcome = await store.append(update);
+		const crashed = `${path}.crashed`;
+		await copyFile(path, crashed);
+		await copyFile(`${path}-wal`, `${crashed}-wal`);
+		const again = await open(crashed);
+		expect(await again.get(update.conversationId)).toEqual(stored(update, outcome));
+		expect(await again.append(update)).toEqual({ ...outcome, repeated: true });
+		await again.close();
+		await store.close();
+	});
+
+	it("fails while another process holds the lock, says so, and works again afterwards", async () => {
+		const path = newPath();
+		const { log, lines } = recorded();
+		const store = await openSqliteStore(path, log, { lockTimeout: 20 });
+		const other = new DatabaseSync(path);
+		other.exec("BEGIN IMMEDIATE");
+		const update = sample();
+		const failure = {
+			name: "ServiceError",
+			kind: "unavailable",
+			message: "the store is locked by another process",
+			cause: new Error("database is locked (SQLite result code 5)"),
+		};
+		const outcomes = await Promise.allSettled([store.append(update), store.append(sample())]);
+		expect(outcomes).toMatchObject([
+			{ status: "rejected", reason: failure },
+			{ status: "rejected", reason: failure },
+		]);
+		expect(lines).toMatchObject([[{ err: failure, operation: "append", count: 2 }, "the store failed"]]);
+		await expect(store.check()).rejects.toMatchObject(failure);
+		expect(await store.get(update.conversationId)).toBeUndefined();
+		other.exec("ROLLBACK");
+		other.close();
+		await store.check();
+		const outcome = await store.append(update);
+		expect(await store.listUpdates({ after: 0n, limit: 10, withRecords: true })).toEqual([stored(update, outcome)]);
+		await store.close();
+	});
+
+	it("fails when it is full, keeps what it acknowledged, and works again when there is room", async () => {
+		const store = await open(newPath(), { maxBytes: 2 ** 20 });
+		const { conversationId } = sample();
+		const appended: bigint[] = [];
+		let failure: unknown;
+		while (failure === undefined && appended.length < 100) {
+			await store.append(sample({ conversationId, record: Buffer.alloc(50_000) })).then(
+				({ sequence }) => appended.push(sequence),
+				(error: unknown) => {
+					failure = error;
+				},
+			);
+		}
+		expect(failure).toMatchObject({ name: "ServiceError", kind: "unavailable", message: "the store is full" });
+		const kept = await store.listUpdates({ after: 0n, limit: 100, withRecords: false });
+		expect(kept.map(({ sequence }) => sequence)).toEqual(appended);
+		expect(await store.prune({ updatesPerConversation: 1, limit: 100 })).toBe(appended.length - 1);
+		const update = sample({ record: Buffer.alloc(50_000) });
+		expect(await store.append(update)).toMatchObject({ repeated: false });
+		await store.close();
+	});
+
+	it("loses no update because another one of the same batch cannot be written", async () => {
+		const store = await open(newPath());
+		const [first, bad, last] = [sample(), sample({ columns: { createdAt: 2n ** 64n } }), sample()];
+		const outcomes = await Promise.allSettled([first, bad, last].map((update) => store.append(update)));
+		expect(outcomes).toMatchObject([
+			{ status: "fulfilled", value: { repeated: false } },
+			{ status: "rejected", reason: { name: "ServiceError", kind: "unavailable", message: "the store failed" } },
+			{ status: "fulfilled", value: { repeated: false } },
+		]);
+		const kept = await store.listUpdates({ after: 0n, limit: 10, withRecords: false });
+		expect(kept.map(({ conversationId }) => conversationId)).toEqual([first.conversationId, last.conversationId]);
+		await store.close();
+	});
+
+	it("does not open below a file, in place of a folder, or a file that is no database", async () => {
+		const file = join(folder, "plain");
+		await writeFile(
+			file,
+			"not a database, only some text that is long enough to be looked at as if it were one.".repeat(20),
+		);
+		await expect(open(join(file, "conversations.db"))).rejects.toMatchObject({
+			kind: "unavailable",
+			message: "the store's database cannot be opened",
+		});
+		await expect(open(folder)).rejects.toMatchObject({
+			kind: "unavailable",
+			message: "the store's database cannot be opened",
+		});
+		await expect(open(file)).rejects.toMatchObject({
+			kind: "unavailable",
+			message: "the store's database is damaged or is not a database",
+		});
+	});
+
+	it("keeps a failing listener from the others and from the append", async () => {
+		const { log, lines } = recorded();
+		const store = await openSqliteStore(newPath(), log);
+		const failure = new Error("listener");
+		const heard: bigint[] = [];
+		store.subscribe(() => {
+			throw failure;
+		});
+		store.subscribe((newest) => heard.push(newest));
+		const { sequence } = await store.append(sample());
+		await expect.poll(() => heard).toEqual([sequence]);
+		expect(lines).toEqual([[{ err: failure }, "a listener of the store failed"]]);
+		await store.close();
+	});
+});
+
+describe("migrations", () => {
+	it("bring an empty file to the newest version, once", () => {
+		const database = new DatabaseSync(":memory:");
+		migrate(database);
+		migrate(database);
+		expect({ ...database.prepare("PRAGMA user_version").get() }).toEqual({ user_version: migrations.length });
+		const tables = database.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").all();
+		expect(tables.map(({ name }) => name)).toEqual(
+			expect.arrayContaining(["conversations", "store_state", "tags", "titles", "updates"]),
+		);
+		database.close();
+	});
+
+	it("run the steps that a database lacks, or none of them when one fails", () => {
+		const database = new DatabaseSync(":memory:");
+		migrate(database, ["CREATE TABLE one (a)"]);
+		const steps = ["CREATE TABLE one (a)", "INSERT INTO one VALUES (7)", "CREATE TABLE two (b)"];
+		expect(() => migrate(database, [...steps, "not SQL"])).toThrow("syntax error");
+		expect({ ...database.prepare("PRAGMA user_version").get() }).toEqual({ user_version: 1 });
+		migrate(database, steps);
+		expect({ ...database.prepare("SELECT a, (SELECT count(*) FROM two) AS b FROM one").get() }).toEqual({ a: 7, b: 0 });
+		expect({ ...database.prepare("PRAGMA user_version").get() }).toEqual({ user_version: 3 });
+		database.close();
+	});
+
+	it("refuse a database of a newer release and one of another program", async () => {
+		const newer = join(folder, "newer.db");
+		const foreign = join(folder, "foreign.db");
+		const write = (path: string, sql: string) => {
+			const database = new DatabaseSync(path);
+			database.exec(sql);
+			database.close();
+		};
+		write(newer, `PRAGMA user_version = ${migrations.length + 1}`);
+		write(foreign, "CREATE TABLE theirs (a)");
+		await expect(open(newer)).rejects.toMatchObject({
+			kind: "unavailable",
+			cause: new Error(
+				`the database has schema version ${migrations.length + 1}, written by a newer release; this one knows up to ${migrations.length}`,
+			),
+		});
+		await expect(open(foreign)).rejects.toMatchObject({
+			kind: "unavailable",
+			cause: new Error("the file is a database of another program"),
+		});
+	});
+});

@@ -1,0 +1,10 @@
+import { defineConfig } from "vitest/config";
+
+export default defineConfig({
+	test: {
+		include: ["test/**/*.test.ts"],
+		// Real processes and sockets on a busy machine take their time; a test that hangs still ends.
+		testTimeout: 30_000,
+		hookTimeout: 30_000,
+	},
+});
