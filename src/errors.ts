@@ -8,6 +8,7 @@ export type ErrorKind =
 	| "out_of_range"
 	| "too_large"
 	| "unsupported_media_type"
+	| "data_loss"
 	| "unavailable";
 
 /** A rule of the record that a request breaks, in the vocabulary of pydantic's error types. */

@@ -1,4 +1,4 @@
-import { ConfigError, formatAddress, readConfig } from "./config.ts";
+import { type Config, ConfigError, formatAddress, readConfig } from "./config.ts";
 import { type RunningService, startService } from "./server.ts";
 import { createLogger, type Log } from "./telemetry/log.ts";
 import { WEBHOOK_PATH } from "./transports/webhook/webhook.ts";
@@ -6,8 +6,7 @@ import { WEBHOOK_PATH } from "./transports/webhook/webhook.ts";
 async function main(): Promise<void> {
 	const config = readConfig(process.env);
 	const log = createLogger(config.logLevel);
-	const service = await startService(config, log);
-	if (service.firstKey !== undefined) showFirstKey(service.firstKey, service, config.basePath);
+	const service = await startService(config, log, (key) => showFirstKey(key, config));
 	process.once("SIGTERM", (signal) => stop(service, log, signal));
 	process.once("SIGINT", (signal) => stop(service, log, signal));
 }
@@ -19,8 +18,8 @@ async function stop(service: RunningService, log: Log, signal: string): Promise<
 }
 
 /** The only time that the key is to be seen: the service keeps its hash alone. */
-function showFirstKey(key: string, service: RunningService, basePath: string): void {
-	const url = `http://${formatAddress(service.httpAddress)}${basePath}${WEBHOOK_PATH}`;
+function showFirstKey(key: string, { httpAddress, basePath }: Config): void {
+	const url = `http://${formatAddress(httpAddress)}${basePath}${WEBHOOK_PATH}`;
 	process.stderr.write(`
 No ACCESS_KEYS are configured, so this start made an access key. It is shown only now:
 
@@ -37,6 +36,8 @@ Try it:
 try {
 	await main();
 } catch (error) {
-	process.stderr.write(`${error instanceof ConfigError ? error.message : `The service cannot start: ${String(error)}`}\n`);
+	process.stderr.write(
+		`${error instanceof ConfigError ? error.message : `The service cannot start: ${String(error)}`}\n`,
+	);
 	process.exit(1);
 }

@@ -1,18 +1,27 @@
-import { Gate } from "./access/gate.ts";
 import { firstKey } from "./access/first-key.ts";
-import { Keyring, type KeyEntry } from "./access/keys.ts";
+import { Gate } from "./access/gate.ts";
+import { type KeyEntry, Keyring } from "./access/keys.ts";
 import { type Address, type Config, describeConfig, formatAddress } from "./config.ts";
+import { GetConversation } from "./conversations/get.ts";
 import { Ingest } from "./conversations/ingest.ts";
+import { ListConversations } from "./conversations/list.ts";
+import { PageTokens } from "./conversations/page-token.ts";
+import { retain } from "./conversations/retention.ts";
+import { UpdateViews } from "./conversations/update-view.ts";
+import { ListConversationUpdates } from "./conversations/updates.ts";
 import { RecordVault } from "./conversations/vault.ts";
+import { Watches } from "./conversations/watch.ts";
 import { RecordFormat } from "./record/record.ts";
 import { registerServices, SERVICES, type ServiceRegistrar } from "./rpc/services.ts";
+import type { StoreLog } from "./store/sqlite/link.ts";
 import { openSqliteStore } from "./store/sqlite/sqlite.ts";
 import type { Log } from "./telemetry/log.ts";
 import { createConnectListener } from "./transports/connect/connect.ts";
 import { listenGrpc } from "./transports/grpc/listener.ts";
 import { listenHttp } from "./transports/http/listener.ts";
 import { createRouter } from "./transports/http/router.ts";
-//import { openApiRoute } from "./transports/webhook/openapi.ts";
+import { readRoutes } from "./transports/reads/reads.ts";
+import { openApiRoute } from "./transports/webhook/openapi.ts";
 import { webhookRoute } from "./transports/webhook/webhook.ts";
 
 /** How long requests under way may take to finish after the service was told to stop. */
@@ -22,56 +31,85 @@ const DRAIN_MILLISECONDS = 25_000;
 export interface RunningService {
 	readonly httpAddress: Address;
 	readonly grpcAddress: Address;
-	/** The access key that this start made, to be shown once; undefined on every other start. */
-	readonly firstKey: string | undefined;
-	/** Stops accepting, lets requests under way finish and commit, and closes the store. */
+	/** Stops accepting, ends streams, lets other requests under way finish and commit, and closes the store. */
 	stop(): Promise<void>;
 }
 
 /**
  * Builds the service and starts it.
  *
- * @throws Error when a listener or the store cannot be opened
+ * @param showKey shows the access key that the first start of an unconfigured service makes; nothing brings it back,
+ *   so it is shown before anything else can fail
+ * @throws Error when a listener or the store cannot be opened; nothing is left open then
  */
-export async function startService(config: Config, log: Log): Promise<RunningService> {
+export async function startService(config: Config, log: Log, showKey: (key: string) => void): Promise<RunningService> {
 	log.starting(describeConfig(config));
-	const store = await openSqliteStore(config.database.path, { error: (fields: object) => log.storeFailed("err" in fields ? fields.err : fields), warn: () => {}, info: () => {} });
-	const { entries, plain } = await accessKeys(config);
-	const gate = new Gate(new Keyring(entries), SERVICES);
+	await using opened = new AsyncDisposableStack();
+	const store = opened.use(await openSqliteStore(config.database.path, storeLog(log)));
+	const keys = await accessKeys(config, showKey);
+	const gate = new Gate(new Keyring(keys), SERVICES);
 	const format = new RecordFormat(config.jsonAliases);
-	const ingest = new Ingest(store, new RecordVault(format.plan));
-
-	const stopping = new AbortController();
 	const { maxBodyBytes, basePath } = config;
-	const register = (registrar: ServiceRegistrar): void => registerServices(registrar, { format, ingest, log });
+	const stopping = new AbortController();
+
+	const vault = new RecordVault(format.plan, config.encryptionKeys);
+	const views = new UpdateViews(store, vault);
+	const tokens = new PageTokens(keys.map((key) => key.hash));
+	const ingest = new Ingest(store, vault);
+	const get = new GetConversation(store, vault);
+	const list = new ListConversations(store, vault, tokens);
+	const updates = new ListConversationUpdates(store, views, tokens);
+	const watches = new Watches(store, views, { stopping: stopping.signal });
+
+	const context = { format, ingest, get, list, updates, watches, log };
+	const register = (registrar: ServiceRegistrar): void => registerServices(registrar, context);
 	const rpc = { services: SERVICES, register, gate, maxBodyBytes, stopping: stopping.signal };
-	const routes = [webhookRoute(basePath, maxBodyBytes, format, ingest)];
-	const http = await listenHttp(config.httpAddress, createConnectListener(rpc, createRouter(routes, gate, log, "webhook")));
+	const routes = [
+		webhookRoute(basePath, maxBodyBytes, format, ingest),
+		...readRoutes(basePath, format, get, list),
+		openApiRoute(basePath, format.plan),
+	];
+	const router = createRouter(routes, gate, log, "webhook");
+
+	const http = await listenHttp(config.httpAddress, createConnectListener(rpc, router));
+	opened.defer(() => http.stop());
 	log.listening("http", formatAddress(http.address));
 	const grpc = await listenGrpc({ ...rpc, address: config.grpcAddress, log });
+	opened.defer(() => grpc.stop());
 	log.listening("grpc", formatAddress(grpc.address));
 
+	const retention = { days: config.retentionDays, updatesPerConversation: config.retentionUpdatesPerConversation };
+	const retaining = retain(store, retention, stopping.signal).catch((error: unknown) =>
+		log.unexpectedError("retention", error),
+	);
+	opened.defer(() => retaining);
+
+	const running = opened.move();
 	return {
 		httpAddress: http.address,
 		grpcAddress: grpc.address,
-		firstKey: plain,
 		stop: async () => {
 			const overdue = setTimeout(() => {
 				http.kill();
 				grpc.kill();
 			}, DRAIN_MILLISECONDS);
-			// Unary calls may finish; streams have no end of their own.
+			// Streams and retention have no end of their own; everything else may finish.
 			stopping.abort();
-			await Promise.all([http.stop(), grpc.stop()]);
+			await running.disposeAsync();
 			clearTimeout(overdue);
-			await store.close();
 			log.stopped();
 		},
 	};
 }
 
-async function accessKeys(config: Config): Promise<{ entries: readonly KeyEntry[]; plain: string | undefined }> {
-	if (config.accessKeys.length > 0) return { entries: config.accessKeys, plain: undefined };
+async function accessKeys(config: Config, showKey: (key: string) => void): Promise<readonly KeyEntry[]> {
+	if (config.accessKeys.length > 0) return config.accessKeys;
 	const { entry, plain } = await firstKey(config.database.path);
-	return { entries: [entry], plain };
+	if (plain !== undefined) showKey(plain);
+	return [entry];
+}
+
+function storeLog(log: Log): StoreLog {
+	const failed = (fields: object): void => log.storeFailed("err" in fields ? fields.err : fields);
+	return { error: failed, warn: failed, info: () => undefined };
 }

@@ -1,9 +1,8 @@
 import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { deriveBinaryEncoder } from "../record/binary.ts";
-import { toMicroseconds } from "../record/scalars.ts";
 import type { Appended, NewUpdate, Store } from "../store/store.ts";
-import { statusName } from "./status.ts";
+import { columnsOf } from "./columns.ts";
 import { summarize } from "./summary.ts";
 import type { RecordVault } from "./vault.ts";
 
@@ -36,16 +35,7 @@ export class Ingest {
 			digest,
 			record: bytes,
 			summary: this.#encodeSummary(summary),
-			columns: {
-				status: statusName(summary.executionStatus),
-				agentKind: summary.agentKind,
-				model: summary.model,
-				title: summary.title,
-				parentId: summary.parentConversationId,
-				createdAt: summary.createdAt && toMicroseconds(summary.createdAt),
-				updatedAt: summary.updatedAt && toMicroseconds(summary.updatedAt),
-				tags: summary.tags,
-			},
+			columns: columnsOf(summary),
 			receivedAt: BigInt(Date.now()) * 1000n,
 		};
 	}

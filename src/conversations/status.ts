@@ -13,3 +13,8 @@ const NAMES = new Map(
 export function statusName(status: ConversationExecutionStatus | undefined): string {
 	return NAMES.get(status ?? 0) ?? "";
 }
+
+/** The execution status with a JSON name; undefined when there is none. */
+export function statusNamed(name: string): ConversationExecutionStatus | undefined {
+	return name === "" ? undefined : [...NAMES].find(([, known]) => known === name)?.[0];
+}

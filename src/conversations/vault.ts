@@ -1,39 +1,90 @@
-import { hash } from "node:crypto";
+import { createHmac, hash, type KeyObject } from "node:crypto";
 import { fromBinary } from "@bufbuild/protobuf";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { deriveBinaryEncoder } from "../record/binary.ts";
 import type { MessagePlan } from "../record/plan.ts";
-import { deriveSecretWalk, REDACTED, type SecretWalk } from "../record/secrets.ts";
+import { deriveSecretWalk, REDACTED, type SecretsForm, type SecretWalk } from "../record/secrets.ts";
+import { Cipher, deriveKey, isCiphertext } from "./cipher.ts";
 
 /** A record as the store keeps it. */
 export interface SealedRecord {
 	/** The encoded record, in which no secret stands in plain text. */
 	readonly bytes: Uint8Array;
-	/** Tells the record from every other one. */
+	/**
+	 * Tells the record from every other one, 32 bytes. Without keys, records that differ in nothing but secrets have the
+	 * same digest, as they are stored alike. With keys it covers the secrets, and depends on the first key: a record that
+	 * comes again after another key was put first is not recognised, and is kept as one more update.
+	 */
 	readonly digest: Uint8Array;
 }
 
 /**
- * Protects the secrets of records at rest by the specification's serialization rule: without a cipher they are
- * redacted.
+ * Protects the secrets of records at rest by the specification's serialization rule: with a key they are encrypted,
+ * without one they are redacted. What arrived redacted or empty stays so.
  */
 export class RecordVault {
 	readonly #walk: SecretWalk;
 	readonly #encode = deriveBinaryEncoder(ConversationInfoSchema);
+	readonly #cipher: Cipher;
+	/** Key of the digests; undefined when there are no keys. */
+	readonly #digestKey: KeyObject | undefined;
 
-	constructor(plan: MessagePlan) {
+	/** @param keys 32 bytes each: the first encrypts, all decrypt; with none, secrets are redacted before they are kept */
+	constructor(plan: MessagePlan, keys: readonly KeyObject[]) {
 		this.#walk = deriveSecretWalk(plan);
+		this.#cipher = new Cipher(keys);
+		const [first] = keys;
+		// Encrypted records never repeat, and a bare digest of a plain one would let guesses at its secrets be checked.
+		this.#digestKey = first && deriveKey(first, "record digest");
 	}
 
 	/** Encodes a record without its secrets. Changes the record. */
 	seal(record: ConversationInfo): SealedRecord {
-		this.#walk(record, () => REDACTED);
-		const bytes = this.#encode(record);
-		return { bytes, digest: hash("sha256", bytes, "buffer") };
+		if (this.#digestKey === undefined) {
+			this.#walk(record, () => REDACTED);
+			const bytes = this.#encode(record);
+			return { bytes, digest: hash("sha256", bytes, "buffer") };
+		}
+		const plain = this.#encode(record);
+		const digest = createHmac("sha256", this.#digestKey).update(plain).digest();
+		const cipher = this.#cipher.of(idOf(record));
+		let secrets = 0;
+		// Any secret is encrypted as it came: one that looks like a ciphertext is a secret of its sender like others.
+		this.#walk(record, (secret, pointer) => {
+			secrets++;
+			return cipher.encrypt(secret, pointer);
+		});
+		return { bytes: secrets === 0 ? plain : this.#encode(record), digest };
 	}
 
-	/** Decodes a sealed record. */
-	open(bytes: Uint8Array): ConversationInfo {
-		return fromBinary(ConversationInfoSchema, bytes);
+	/**
+	 * Decodes a sealed record.
+	 *
+	 * @param form what becomes of its secrets. `redacted`: asterisks. `encrypted`: as they are stored, so redacted where
+	 *   they were stored without a key. `plaintext`: decrypted; those that were stored redacted stay so.
+	 * @throws ServiceError `data_loss`, for `plaintext` alone, when what is stored cannot be decrypted: its key is not
+	 *   configured, it was changed, or it comes from another record or place
+	 */
+	open(bytes: Uint8Array, form: SecretsForm): ConversationInfo {
+		const record = fromBinary(ConversationInfoSchema, bytes);
+		switch (form) {
+			case "redacted":
+				this.#walk(record, () => REDACTED);
+				break;
+			case "encrypted":
+				// Nothing else is ever stored; if it is all the same, it is not given away.
+				this.#walk(record, (stored) => (isCiphertext(stored) ? stored : REDACTED));
+				break;
+			case "plaintext": {
+				const cipher = this.#cipher.of(idOf(record));
+				this.#walk(record, (stored, pointer) => cipher.decrypt(stored, pointer));
+				break;
+			}
+		}
+		return record;
 	}
+}
+
+function idOf(record: ConversationInfo): string {
+	return record.id ?? "";
 }

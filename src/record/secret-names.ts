@@ -7,6 +7,6 @@ const WHOLE = /(?:key|token)s?(?![a-z])/;
  * of a key, token, secret, password, authorization or cookie. Case and camel case do not matter.
  */
 export function isSecretName(name: string): boolean {
-	const words = name.replace(/([a-z0-9])([A-Z])/g, "$1_$2").toLowerCase();
+	const words = name.replace(/([a-z0-9])(?=[A-Z])|([A-Z])(?=[A-Z][a-z])/g, "$1$2_").toLowerCase();
 	return ALWAYS.test(words) || WHOLE.test(words);
 }

@@ -2,12 +2,23 @@ import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import type { Value } from "@bufbuild/protobuf/wkt";
 import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
 import { fromValue, setMember, toValue } from "./free-form.ts";
-import { type FieldPlan, isJsonObject, type MessagePlan, type ValuePlan } from "./plan.ts";
+import {
+	type FieldPlan,
+	isJsonObject,
+	type MessagePlan,
+	type PlainPlan,
+	type UnionPlan,
+	type ValuePlan,
+} from "./plan.ts";
 import { parsePointer, toPointer } from "./pointer.ts";
 import { isSecretName } from "./secret-names.ts";
 
 /** What stands in place of a secret that is not shown. */
 export const REDACTED = "**********";
+
+/** The forms in which a record can be read, by what its secrets look like (specification, "SecretRegistry"). */
+export const secretsForms = ["redacted", "encrypted", "plaintext"] as const;
+export type SecretsForm = (typeof secretsForms)[number];
 
 /**
  * Replaces one secret.
@@ -20,75 +31,85 @@ export type ReplaceSecret = (secret: string, pointer: string) => string;
 export type SecretWalk = (record: ConversationInfo, replace: ReplaceSecret) => void;
 
 type Fields = Record<string, unknown>;
-type Path = readonly (string | number)[];
-type Replace = (secret: string, path: Path) => string;
-/** Gives back what stands in place of a value: the value itself, changed inside, or for a string the new one. */
-type Walk = (value: unknown, path: Path, replace: Replace) => unknown;
+
+/** Where the walk is. Pointers are only made of the path for secrets, of which most records have few. */
+interface Position {
+	readonly path: (string | number)[];
+	readonly replace: ReplaceSecret;
+}
+
+/** Gives back what stands in place of a value: the value itself, perhaps changed inside, or another one. */
+type Walk = (value: unknown, at: Position) => unknown;
 
 /**
  * Derives the walk over a record's secrets from its plan: the fields that debug_redact marks, and strings in free-form
  * JSON and unnamed members under a name that says so. It visits only messages that can hold one. Empty strings and
  * redacted secrets hide nothing and are left as they are.
+ *
+ * Messages are changed in place, free-form JSON is replaced: the record may share it with the JSON it was read from.
  */
 export function deriveSecretWalk(plan: MessagePlan): SecretWalk {
 	const walk = new SecretWalkBuilder().message(plan, false);
-	return (record, replaceSecret) => {
-		const replace: Replace = (secret, path) =>
-			secret === "" || secret === REDACTED ? secret : replaceSecret(secret, toPointer(path));
-		walk?.(record, [], replace);
+	return (record, replace) => {
+		walk?.(record, { path: [], replace });
 		for (const [pointer, value] of Object.entries(record.unnamedMembers)) {
-			const path = parsePointer(pointer) ?? [];
-			setMember(record.unnamedMembers, pointer, walkValue(value, path, replace, isSecretName(path.at(-1) ?? "")));
+			const path = parsePointer(pointer) ?? [pointer];
+			const walked = walkValue(value, { path, replace }, isSecretName(path.at(-1) ?? ""));
+			if (walked !== value) setMember(record.unnamedMembers, pointer, walked);
 		}
 	};
 }
 
 class SecretWalkBuilder {
-	readonly #walks = new Map<MessagePlan, Walk | undefined>();
+	readonly #walks = {
+		marked: new Map<MessagePlan, Walk | undefined>(),
+		open: new Map<MessagePlan, Walk | undefined>(),
+	};
 
 	/** The walk over a message, or undefined when it holds no secret. `secret`: every string in it is one. */
 	message(plan: MessagePlan, secret: boolean): Walk | undefined {
-		if (secret) return this.#build(plan, true);
-		if (this.#walks.has(plan)) return this.#walks.get(plan);
+		const walks = secret ? this.#walks.marked : this.#walks.open;
+		if (walks.has(plan)) return walks.get(plan);
 		// A message that contains itself is taken to hold a secret until its walk is known.
 		let known: Walk | undefined;
-		this.#walks.set(plan, (value, path, replace) => known?.(value, path, replace) ?? value);
-		known = this.#build(plan, false);
-		this.#walks.set(plan, known);
+		walks.set(plan, (value, at) => (known === undefined ? value : known(value, at)));
+		known = plan.form === "union" ? this.#union(plan, secret) : this.#plain(plan, secret);
+		walks.set(plan, known);
 		return known;
 	}
 
-	#build(plan: MessagePlan, secret: boolean): Walk | undefined {
-		if (plan.form === "union") return this.#union(plan, secret);
-		const fields = plan.fields.flatMap((field) => {
+	#plain(plan: PlainPlan, secret: boolean): Walk | undefined {
+		const fields = plan.fields.flatMap((field, index) => {
 			const walk = this.#field(field, secret || field.secret);
-			return walk === undefined
-				? []
-				: { walk, property: field.property, step: plan.form === "bare" ? [] : [field.name] };
+			const step = plan.form === "tuple" ? index : field.name;
+			return walk === undefined ? [] : { walk, property: field.property, step };
 		});
 		if (fields.length === 0) return undefined;
-		return (message, path, replace) => {
+		const bare = plan.form === "bare";
+		return (message, at) => {
 			if (!isFields(message)) return message;
 			for (const { walk, property, step } of fields) {
 				const value = message[property];
-				if (value !== undefined) message[property] = walk(value, [...path, ...step], replace);
+				if (value === undefined) continue;
+				const walked = bare ? walk(value, at) : walkStep(walk, value, at, step);
+				if (walked !== value) message[property] = walked;
 			}
 			return message;
 		};
 	}
 
-	#union(plan: Extract<MessagePlan, { form: "union" }>, secret: boolean): Walk | undefined {
+	#union(plan: UnionPlan, secret: boolean): Walk | undefined {
 		const arms = new Map<string, Walk>();
 		for (const [property, arm] of plan.arms) {
 			const walk = this.#value(arm.value, secret || arm.secret, false);
 			if (walk !== undefined) arms.set(property, walk);
 		}
 		if (arms.size === 0) return undefined;
-		return (message, path, replace) => {
+		return (message, at) => {
 			const oneof = isFields(message) ? message[plan.property] : undefined;
 			if (!isFields(oneof) || typeof oneof.case !== "string") return message;
 			const walk = arms.get(oneof.case);
-			if (walk !== undefined) oneof.value = walk(oneof.value, path, replace);
+			if (walk !== undefined) oneof.value = walk(oneof.value, at);
 			return message;
 		};
 	}
@@ -97,12 +118,14 @@ class SecretWalkBuilder {
 		const walk = this.#value(field.value, secret, field.jsonSchema);
 		if (walk === undefined || field.shape === "single") return walk;
 		if (field.shape === "list")
-			return (items, path, replace) =>
-				Array.isArray(items) ? items.map((item, index) => walk(item, [...path, index], replace)) : items;
-		return (entries, path, replace) => {
+			return (items, at) => {
+				if (Array.isArray(items))
+					for (const [index, item] of items.entries()) items[index] = walkStep(walk, item, at, index);
+				return items;
+			};
+		return (entries, at) => {
 			if (isFields(entries))
-				for (const [key, value] of Object.entries(entries))
-					setMember(entries, key, walk(value, [...path, key], replace));
+				for (const [key, value] of Object.entries(entries)) setMember(entries, key, walkStep(walk, value, at, key));
 			return entries;
 		};
 	}
@@ -110,14 +133,12 @@ class SecretWalkBuilder {
 	#value(plan: ValuePlan, secret: boolean, jsonSchema: boolean): Walk | undefined {
 		switch (plan.type) {
 			case "string":
-				return secret
-					? (value, path, replace) => (typeof value === "string" ? replace(value, path) : value)
-					: undefined;
+				return secret ? (value, at) => (typeof value === "string" ? replaceSecret(value, at) : value) : undefined;
 			case "struct":
-				if (jsonSchema) return undefined;
-				return (value, path, replace) => (isJsonObject(value) ? walkObject(value, path, replace, secret) : value);
+				if (jsonSchema && !secret) return undefined;
+				return (value, at) => (isJsonObject(value) ? walkJson(value, at, secret) : value);
 			case "value":
-				return (value, path, replace) => (isValue(value) ? walkValue(value, path, replace, secret) : value);
+				return (value, at) => (isValue(value) ? walkValue(value, at, secret) : value);
 			case "message":
 				return this.message(plan.message, secret);
 			default:
@@ -126,22 +147,50 @@ class SecretWalkBuilder {
 	}
 }
 
-function walkValue(value: Value, path: Path, replace: Replace, secret: boolean): Value {
-	return toValue(walkJson(fromValue(value), path, replace, secret));
-}
-
-/** @param secret whether a name above says that every string here is a secret */
-function walkJson(json: JsonValue, path: Path, replace: Replace, secret: boolean): JsonValue {
-	if (typeof json === "string") return secret ? replace(json, path) : json;
-	if (Array.isArray(json)) return json.map((item, index) => walkJson(item, [...path, index], replace, secret));
-	return isJsonObject(json) ? walkObject(json, path, replace, secret) : json;
-}
-
-function walkObject(json: JsonObject, path: Path, replace: Replace, secret: boolean): JsonObject {
-	const walked: JsonObject = {};
-	for (const [name, member] of Object.entries(json))
-		setMember(walked, name, walkJson(member, [...path, name], replace, secret || isSecretName(name)));
+function walkStep(walk: Walk, value: unknown, at: Position, step: string | number): unknown {
+	at.path.push(step);
+	const walked = walk(value, at);
+	at.path.pop();
 	return walked;
+}
+
+function walkValue(value: Value, at: Position, secret: boolean): Value {
+	const json = fromValue(value);
+	const walked = walkJson(json, at, secret);
+	return walked === json ? value : toValue(walked);
+}
+
+/**
+ * @param secret whether a name above says that every string here is a secret
+ * @returns `json` itself when nothing was replaced in it, else a copy
+ */
+function walkJson(json: JsonValue, at: Position, secret: boolean): JsonValue {
+	if (typeof json === "string") return secret ? replaceSecret(json, at) : json;
+	if (typeof json !== "object" || json === null) return json;
+	if (Array.isArray(json)) {
+		const walked = json.map((item, index) => walkMember(item, at, index, secret));
+		return walked.some((item, index) => item !== json[index]) ? walked : json;
+	}
+	let copy: JsonObject | undefined;
+	for (const [name, member] of Object.entries(json)) {
+		const walked = walkMember(member, at, name, secret || isSecretName(name));
+		if (walked === member) continue;
+		// Spreading keeps the order of the members and makes `__proto__` an ordinary one.
+		copy ??= { ...json };
+		setMember(copy, name, walked);
+	}
+	return copy ?? json;
+}
+
+function walkMember(json: JsonValue, at: Position, step: string | number, secret: boolean): JsonValue {
+	at.path.push(step);
+	const walked = walkJson(json, at, secret);
+	at.path.pop();
+	return walked;
+}
+
+function replaceSecret(secret: string, { path, replace }: Position): string {
+	return secret === "" || secret === REDACTED ? secret : replace(secret, toPointer(path));
 }
 
 function isFields(value: unknown): value is Fields {

@@ -2,10 +2,9 @@ import type { JsonValue } from "@bufbuild/protobuf";
 import type { z } from "zod";
 import type { Violation } from "../errors.ts";
 import { memberOf } from "./free-form.ts";
-import { rootPlace, step } from "./place.ts";
+import { type Place, rootPlace, step } from "./place.ts";
 import type { MessagePlan, ValuePlan } from "./plan.ts";
 import type { RecordRule } from "./schema.ts";
-import { isSecretName } from "./secret-names.ts";
 
 /** Most violations that are listed for one record, which bounds the answer to a hostile one. */
 export const MAX_VIOLATIONS = 10_000;
@@ -44,14 +43,16 @@ function describe(issue: z.core.$ZodIssue, outer: Path, record: JsonValue, plan:
 	}
 	const value = valueAt(record, path);
 	const finding =
-		rule === undefined ? findingOfIssue(issue, value, typeAt(path, record, plan)) : findingOfRule(rule, value);
+		rule === undefined
+			? findingOfIssue(issue, value, placeAt(path, record, plan).value?.type)
+			: findingOfRule(rule, value);
 	into.push(violation(path, finding, record, plan));
 }
 
 /** A violation with the offending value where it is small and cannot be a secret. */
 export function violation(path: Path, finding: Finding, record: JsonValue, plan: MessagePlan): Violation {
 	const input = valueAt(record, path);
-	const shown = input !== undefined && isSmall(input) && !holdsSecret(path, record, plan);
+	const shown = input !== undefined && isSmall(input) && (input === null || expectsPublicScalar(path, record, plan));
 	return { path, ...finding, ...(shown ? { input } : {}) };
 }
 
@@ -64,17 +65,23 @@ function valueAt(record: JsonValue, path: Path): JsonValue | undefined {
 	return path.reduce<JsonValue | undefined>((json, step) => memberOf(json, String(step)), record);
 }
 
-/** Whether a place can hold a secret: in a secret field, or in free-form JSON under a name that says so. */
-function holdsSecret(path: Path, record: JsonValue, plan: MessagePlan): boolean {
+/**
+ * Whether the schema expects a scalar at a place, and no secret. Text in place of an object or in free-form JSON is
+ * not shown: it may be the secret that the object was to hold.
+ */
+function expectsPublicScalar(path: Path, record: JsonValue, plan: MessagePlan): boolean {
+	const { value, collection, secret } = placeAt(path, record, plan);
+	return value !== undefined && value.type !== "message" && collection === undefined && !secret;
+}
+
+function placeAt(path: Path, record: JsonValue, plan: MessagePlan): Place {
 	let json: JsonValue | undefined = record;
 	let place = rootPlace(plan);
 	for (const token of path) {
 		place = step(place, json, token);
 		json = memberOf(json, String(token));
-		const unnamed = place.value === undefined && place.collection === undefined;
-		if (place.secret || (unnamed && isSecretName(String(token)))) return true;
 	}
-	return false;
+	return place;
 }
 
 function ruleOf(params: Readonly<Record<string, unknown>> | undefined): RecordRule | undefined {
@@ -162,16 +169,6 @@ function unionTag(discriminator: string, expected: readonly string[], value: Jso
 function alternatives(names: readonly string[]): string {
 	const quoted = names.map((name) => `'${name}'`);
 	return quoted.length < 2 ? quoted.join("") : `${quoted.slice(0, -1).join(", ")} or ${quoted.at(-1)}`;
-}
-
-function typeAt(path: Path, record: JsonValue, plan: MessagePlan): ValuePlan["type"] | undefined {
-	let json: JsonValue | undefined = record;
-	let place = rootPlace(plan);
-	for (const token of path) {
-		place = step(place, json, token);
-		json = memberOf(json, String(token));
-	}
-	return place.value?.type;
 }
 
 function findingOfIssue(

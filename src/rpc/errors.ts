@@ -12,6 +12,7 @@ const CODES: Readonly<Record<ErrorKind, Code>> = {
 	out_of_range: Code.OutOfRange,
 	too_large: Code.ResourceExhausted,
 	unsupported_media_type: Code.InvalidArgument,
+	data_loss: Code.DataLoss,
 	unavailable: Code.Unavailable,
 };
 

@@ -3,11 +3,10 @@ import type {
 	IngestConversationRequest,
 	IngestConversationResponseSchema,
 } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
-import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
+import { CHANGES } from "../conversations/change.ts";
 import type { Ingest } from "../conversations/ingest.ts";
 import { ServiceError } from "../errors.ts";
 import type { RecordFormat } from "../record/record.ts";
-import type { Change } from "../store/store.ts";
 
 type Response = MessageInitShape<typeof IngestConversationResponseSchema>;
 
@@ -22,12 +21,3 @@ export function ingestConversation(format: RecordFormat, ingest: Ingest) {
 		return { success: true, sequence, repetition: repeated, change: CHANGES[change], current };
 	};
 }
-
-/** The protobuf form of what an update changed. */
-export const CHANGES: Readonly<Record<Change, UpdateChange>> = {
-	started: UpdateChange.STARTED,
-	paused: UpdateChange.PAUSED,
-	resumed: UpdateChange.RESUMED,
-	deleted: UpdateChange.DELETED,
-	updated: UpdateChange.UPDATED,
-};

@@ -28,18 +28,36 @@ export function unary<Request, Response>(
 	};
 }
 
+/**
+ * Responses of a server-streaming method. A transport may take them one by one, or as the batches in which they are
+ * made: a batch can be shared by many streams, and is then the same array of the same messages for all of them.
+ */
+export class BatchedResponses<Response> implements AsyncIterable<Response> {
+	readonly batches: AsyncIterable<readonly Response[]>;
+
+	constructor(batches: AsyncIterable<readonly Response[]>) {
+		this.batches = batches;
+	}
+
+	async *[Symbol.asyncIterator](): AsyncGenerator<Response, void, undefined> {
+		for await (const batch of this.batches) yield* batch;
+	}
+}
+
 /** Makes a server-streaming method whose errors reach clients as {@link toConnectError} maps them. */
 export function serverStream<Request, Response>(
 	log: Log,
-	answer: (request: Request, context: HandlerContext) => AsyncIterable<Response>,
-): (request: Request, context: HandlerContext) => AsyncIterable<Response> {
-	return async function* (request, context) {
+	answer: (request: Request, context: HandlerContext) => AsyncIterable<readonly Response[]>,
+): (request: Request, context: HandlerContext) => BatchedResponses<Response> {
+	async function* batches(request: Request, context: HandlerContext) {
 		try {
 			yield* answer(request, context);
 		} catch (error) {
-			throw reported(log, context, error);
+			// A stream that was ended from outside is no refusal: the log would have a line for each watcher at every stop.
+			throw context.signal.aborted ? toConnectError(error) : reported(log, context, error);
 		}
-	};
+	}
+	return (request, context) => new BatchedResponses(batches(request, context));
 }
 
 function reported(log: Log, context: HandlerContext, error: unknown): ConnectError {

@@ -1,14 +1,23 @@
 import type { DescService } from "@bufbuild/protobuf";
 import type { ServiceImpl } from "@connectrpc/connect";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { ConversationService } from "../../gen/conversations/v1/conversation_service_pb.js";
+import type { GetConversation } from "../conversations/get.ts";
 import type { Ingest } from "../conversations/ingest.ts";
+import type { ListConversations } from "../conversations/list.ts";
+import type { ListConversationUpdates } from "../conversations/updates.ts";
+import type { Watches } from "../conversations/watch.ts";
 import type { RecordFormat } from "../record/record.ts";
 import type { Log } from "../telemetry/log.ts";
+import { getConversation } from "./get-conversation.ts";
 import { ingestConversation } from "./ingest-conversation.ts";
-import { unary } from "./method.ts";
+import { listConversationUpdates } from "./list-conversation-updates.ts";
+import { listConversations } from "./list-conversations.ts";
+import { serverStream, unary } from "./method.ts";
+import { watchConversationUpdates } from "./watch-conversation-updates.ts";
 
 /** All RPC services of the program. */
-export const SERVICES: readonly DescService[] = [ConversationIngestService];
+export const SERVICES: readonly DescService[] = [ConversationIngestService, ConversationService];
 
 /** Where services are registered: a Connect router, or the gRPC server's adapter. */
 export interface ServiceRegistrar {
@@ -19,10 +28,21 @@ export interface ServiceRegistrar {
 export interface ServiceContext {
 	readonly format: RecordFormat;
 	readonly ingest: Ingest;
+	readonly get: GetConversation;
+	readonly list: ListConversations;
+	readonly updates: ListConversationUpdates;
+	readonly watches: Watches;
 	readonly log: Log;
 }
 
 /** Registers the implementations of {@link SERVICES}, the same for every transport. */
-export function registerServices(registrar: ServiceRegistrar, { format, ingest, log }: ServiceContext): void {
+export function registerServices(registrar: ServiceRegistrar, context: ServiceContext): void {
+	const { format, ingest, get, list, updates, watches, log } = context;
 	registrar.service(ConversationIngestService, { ingestConversation: unary(log, ingestConversation(format, ingest)) });
+	registrar.service(ConversationService, {
+		getConversation: unary(log, getConversation(get)),
+		listConversations: unary(log, listConversations(list)),
+		listConversationUpdates: unary(log, listConversationUpdates(updates)),
+		watchConversationUpdates: serverStream(log, watchConversationUpdates(watches)),
+	});
 }

@@ -22,7 +22,10 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			return updates.map(({ sequence }) => sequence);
 		}
 
-		const before = (seconds: number): PrunePolicy => ({ receivedBefore: start + BigInt(seconds) * second, limit: 100 });
+		const olderThan = (seconds: number): PrunePolicy => ({
+			receivedBefore: start + BigInt(seconds) * second,
+			limit: 100,
+		});
 
 		it("removes old history and keeps each current record", async () => {
 			const [a, b] = [randomUUID(), randomUUID()];
@@ -30,12 +33,12 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			const b1 = await append(b, 2);
 			const a2 = await append(a, 3);
 			const a3 = await append(a, 4);
-			expect(await store.prune(before(4))).toBe(2);
+			expect(await store.prune(olderThan(4))).toBe(2);
 			expect(await kept()).toEqual([b1, a3]);
 			expect(await store.range()).toEqual({ oldest: a2 + 1n, newest: a3 });
 			expect((await store.get(b))?.sequence).toBe(b1);
 			expect(await store.get(a, a1)).toBeUndefined();
-			expect(await store.prune(before(4))).toBe(0);
+			expect(await store.prune(olderThan(4))).toBe(0);
 		});
 
 		it("keeps the newest updates of each conversation, the current one among them", async () => {
@@ -66,7 +69,7 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			const last = await append(gone, 3, { updatedAt: start });
 			const r = await append(recent, 4, { status: "deleting", tags: { team: "a" }, title: "recent title" });
 			const s = await append(alive, 5);
-			expect(await store.prune(before(4))).toBe(3);
+			expect(await store.prune(olderThan(4))).toBe(3);
 			expect(await kept()).toEqual([r, s]);
 			expect(await store.get(gone)).toBeUndefined();
 			expect(await store.range()).toEqual({ oldest: last + 1n, newest: s });

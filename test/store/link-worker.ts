@@ -1,19 +1,24 @@
 import type { Batch } from "../../src/store/sqlite/messages.ts";
 import { serve } from "../../src/store/sqlite/worker.ts";
 
-/** A worker that gives back what it is sent, or ends. */
+/** A worker that gives back what it is sent, ends, or fails at its upkeep. */
 
 interface Request {
 	readonly kind: string;
 	readonly value?: string;
 }
 
+let failing = false;
+
 serve(() => ({
 	answer({ requests }: Batch<Request>, post) {
 		for (const { kind, value } of requests) {
 			if (kind === "exit") process.exit(3);
+			failing = value === "trouble";
 			post([{ value }]);
 		}
 	},
-	rest() {},
+	rest() {
+		if (failing) throw new Error("upkeep");
+	},
 }));

@@ -16,7 +16,7 @@ interface Known {
 
 /**
  * Returns a function that appends one update inside a transaction that the caller holds. `nextSequence` is called
- * only when the update is to be written.
+ * only when the update is to be written. The connection reads integers as bigints.
  */
 export function appender(database: DatabaseSync): (update: NewUpdate, nextSequence: () => bigint) => Appended {
 	const find = database.prepare(`
@@ -24,13 +24,10 @@ export function appender(database: DatabaseSync): (update: NewUpdate, nextSequen
 		FROM conversations WHERE conversation_id = ?
 	`);
 	find.setReturnArrays(true);
-	// Microseconds after the year 2255 are beyond a number's precision, so times are read as bigints.
-	find.setReadBigInts(true);
 	const repetition = database.prepare(`
 		SELECT sequence, change, current FROM updates INDEXED BY updates_by_digest
 		WHERE conversation = ? AND digest_prefix = ? AND digest = ? ORDER BY sequence LIMIT 1
 	`);
-	repetition.setReadBigInts(true);
 	const insertUpdate = database.prepare("INSERT INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
 	const insertConversation = database.prepare(`
 		INSERT INTO conversations (
@@ -82,7 +79,7 @@ export function appender(database: DatabaseSync): (update: NewUpdate, nextSequen
 			update.summary,
 		];
 		let conversation = known?.id;
-		if (conversation === undefined) conversation = BigInt(insertConversation.run(...shared, id).lastInsertRowid);
+		if (conversation === undefined) conversation = bigint(insertConversation.run(...shared, id).lastInsertRowid);
 		else if (current) updateConversation.run(...shared, conversation);
 		insertUpdate.run(
 			sequence,

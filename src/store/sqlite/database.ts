@@ -13,9 +13,16 @@ export interface DatabaseOptions {
 /** Write-ahead log length, in pages, from which it is copied into the database. */
 const checkpointPages = 8_192;
 
-/** Opens the database for writing, creating the file when it is missing. */
+/** For a statement that only reads, and nothing beyond 2^53. */
+export const asNumbers = { readBigInts: false };
+const shared = { enableForeignKeyConstraints: false };
+
+/**
+ * Opens the database for writing, creating the file when it is missing. Its statements read integers as bigints unless
+ * they say otherwise: `run` also reads the last row id, which the title index sets to values beyond 2^53.
+ */
 export function openForWriting({ path, lockTimeout, maxBytes }: DatabaseOptions): DatabaseSync {
-	const database = open(path, lockTimeout, false);
+	const database = new DatabaseSync(path, { ...shared, timeout: lockTimeout, readBigInts: true });
 	// A commit must be on disk when it returns, hence FULL. The log is copied between batches (see checkpoint), so that
 	// no commit waits for it.
 	database.exec(`
@@ -26,7 +33,7 @@ export function openForWriting({ path, lockTimeout, maxBytes }: DatabaseOptions)
 		PRAGMA cache_size = -32768;
 	`);
 	if (maxBytes !== undefined) {
-		const pageSize = integer(database.prepare("PRAGMA page_size").get()?.page_size);
+		const pageSize = integer(database.prepare("PRAGMA page_size", asNumbers).get()?.page_size);
 		database.exec(`PRAGMA max_page_count = ${Math.max(1, Math.floor(maxBytes / pageSize))}`);
 	}
 	return database;
@@ -34,22 +41,24 @@ export function openForWriting({ path, lockTimeout, maxBytes }: DatabaseOptions)
 
 /** Opens an existing database for reading. Reads go on while another connection writes. */
 export function openForReading({ path, lockTimeout }: DatabaseOptions): DatabaseSync {
-	const database = open(path, lockTimeout, true);
+	const database = new DatabaseSync(path, { ...shared, timeout: lockTimeout, readOnly: true });
 	database.exec("PRAGMA cache_size = -32768");
 	return database;
 }
 
-function open(path: string, lockTimeout: number, readOnly: boolean): DatabaseSync {
-	return new DatabaseSync(path, { readOnly, timeout: lockTimeout, enableForeignKeyConstraints: false });
-}
-
 /** Returns a function that copies the write-ahead log into the database once it is long enough. */
 export function checkpointer(database: DatabaseSync): () => void {
-	const measure = database.prepare("PRAGMA wal_checkpoint(NOOP)");
+	const measure = database.prepare("PRAGMA wal_checkpoint(NOOP)", asNumbers);
 	const copy = database.prepare("PRAGMA wal_checkpoint(PASSIVE)");
+	// A failure is met again only when the log has grown by as much again.
+	let due = checkpointPages;
 	return () => {
 		const { log, checkpointed } = measure.get() ?? {};
-		if (integer(log) - integer(checkpointed) >= checkpointPages) copy.get();
+		const pending = integer(log) - integer(checkpointed);
+		if (pending < due) return;
+		due = pending + checkpointPages;
+		copy.get();
+		due = checkpointPages;
 	};
 }
 

@@ -75,10 +75,16 @@ export class Link<Request extends { readonly kind: string }> {
 		this.#refusing = true;
 	}
 
-	/** Ends the worker after what was sent before, by a request of kind `close`. Further requests are refused. */
+	/**
+	 * Ends the worker after what was sent before, by a request of kind `close`. Further requests are refused. Resolves
+	 * even if the worker fails at it: the log has it then, and the write-ahead log keeps every commit.
+	 */
 	close(request: Request): Promise<void> {
 		this.#refusing = true;
-		this.#closing ??= this.#starting === undefined ? Promise.resolve() : this.#enqueue(request, () => undefined, []);
+		this.#closing ??=
+			this.#starting === undefined
+				? Promise.resolve()
+				: this.#enqueue(request, () => undefined, []).catch(() => undefined);
 		return this.#closing;
 	}
 
@@ -132,14 +138,19 @@ export class Link<Request extends { readonly kind: string }> {
 				this.#ended(error);
 			};
 			worker.on("message", (message: WorkerMessage) => {
-				if (message.kind === "answers") {
-					this.#receive(message.answers);
-					this.#sendBatch(worker);
-				} else if (message.kind === "ready") {
-					this.#worker = worker;
-					resolve();
-					this.#sendBatch(worker);
-				} else end(message.failure);
+				switch (message.kind) {
+					case "ready":
+						this.#worker = worker;
+						resolve();
+						return this.#sendBatch(worker);
+					case "answers":
+						this.#receive(message.answers);
+						return this.#sendBatch(worker);
+					case "trouble":
+						return this.#log.warn({ err: unavailable(message.failure) }, "the store's upkeep failed");
+					case "failed":
+						return end(message.failure);
+				}
 			});
 			worker.on("error", (error) => end(failureOf(error)));
 			worker.on("exit", (code) => end({ message: `the thread ended with code ${code}`, code: undefined }));

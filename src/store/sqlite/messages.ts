@@ -116,8 +116,9 @@ export interface Batch<Request> {
 /** Outcome of one request. Bytes are those of a successful answer. */
 export type Answer = { readonly value: unknown; readonly packed?: Packed } | { readonly failure: Failure };
 
-/** What a worker posts: that it is ready, that it could not start, or answers in the order of the requests. */
+/** What a worker posts; answers come in the order of the requests, `trouble` is a failure that fails no request. */
 export type WorkerMessage =
 	| { readonly kind: "ready" }
 	| { readonly kind: "failed"; readonly failure: Failure }
+	| { readonly kind: "trouble"; readonly failure: Failure }
 	| { readonly kind: "answers"; readonly answers: readonly Answer[] };

@@ -1,4 +1,5 @@
 import type { DatabaseSync } from "node:sqlite";
+import { asNumbers } from "./database.ts";
 import { integer } from "./values.ts";
 
 /**
@@ -103,5 +104,5 @@ export function migrate(database: DatabaseSync, steps: readonly string[] = migra
 }
 
 function versionOf(database: DatabaseSync): number {
-	return integer(database.prepare("PRAGMA user_version").get()?.user_version);
+	return integer(database.prepare("PRAGMA user_version", asNumbers).get()?.user_version);
 }

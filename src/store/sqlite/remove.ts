@@ -1,4 +1,5 @@
 import type { DatabaseSync } from "node:sqlite";
+import { asNumbers } from "./database.ts";
 import type { RemoveExpiredRequest } from "./messages.ts";
 import { integer } from "./values.ts";
 
@@ -16,16 +17,22 @@ export function remover(database: DatabaseSync): Remover {
 		DELETE FROM updates WHERE sequence = ?
 			AND NOT EXISTS (SELECT 1 FROM conversations WHERE conversations.sequence = updates.sequence)
 	`);
-	const findExpired = database.prepare(`
+	const findExpired = database.prepare(
+		`
 		SELECT c.id, c.sequence FROM conversations c INDEXED BY conversations_by_status
 		JOIN updates u ON u.sequence = c.sequence
 		WHERE c.status = 'deleting' AND c.sequence < ? AND u.received_at < ?
 		ORDER BY c.sequence LIMIT ?
-	`);
-	const historyOf = database.prepare(`
+	`,
+		asNumbers,
+	);
+	const historyOf = database.prepare(
+		`
 		SELECT sequence FROM updates INDEXED BY updates_by_conversation
 		WHERE conversation = ? AND sequence <> ? ORDER BY sequence LIMIT ?
-	`);
+	`,
+		asNumbers,
+	);
 	const removeUpdate = database.prepare("DELETE FROM updates WHERE sequence = ?");
 	const removeTags = database.prepare("DELETE FROM tags WHERE conversation = ?");
 	const removeTitle = database.prepare("DELETE FROM titles WHERE rowid = ?");
@@ -36,7 +43,7 @@ export function remover(database: DatabaseSync): Remover {
 		let removed = 0;
 		let greatest = 0;
 		for (const sequence of sequences) {
-			if (removeHistory.run(sequence).changes === 0) continue;
+			if (removeHistory.run(sequence).changes === 0n) continue;
 			removed += 1;
 			greatest = Math.max(greatest, sequence);
 		}

@@ -6,7 +6,7 @@ import type { Answer, Batch, WorkerMessage } from "./messages.ts";
 export interface Worker<Request> {
 	/** Posts one answer for each request of a batch, in order. It may post them in parts. */
 	answer(batch: Batch<Request>, post: (answers: readonly Answer[]) => void): void;
-	/** Called after the answers of a batch are on their way. */
+	/** Called after the answers of a batch are on their way. What it throws goes to the log. */
 	rest(): void;
 }
 
@@ -35,8 +35,15 @@ export function serve<Options, Request extends { readonly kind: string }>(
 			);
 			post({ kind: "answers", answers }, transfer);
 		});
-		if (batch.requests.some((request) => request.kind === "close")) port.close();
-		else worker.rest();
+		if (batch.requests.some((request) => request.kind === "close")) {
+			port.close();
+			return;
+		}
+		try {
+			worker.rest();
+		} catch (error) {
+			post({ kind: "trouble", failure: failureOf(error) });
+		}
 	});
 	post({ kind: "ready" });
 }

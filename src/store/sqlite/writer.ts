@@ -7,7 +7,7 @@ import { failureOf, isGeneral } from "./failure.ts";
 import type { Answer, AppendRequest, Batch, WriteRequest } from "./messages.ts";
 import { migrate } from "./migrations.ts";
 import { remover } from "./remove.ts";
-import { integer } from "./values.ts";
+import { bigint } from "./values.ts";
 import { serve } from "./worker.ts";
 
 /** The thread that writes: each run of appends in a batch is one transaction. */
@@ -57,9 +57,7 @@ serve((options: DatabaseOptions) => {
 			}
 			flush();
 		},
-		rest() {
-			if (database.isOpen) checkpoint();
-		},
+		rest: checkpoint,
 	};
 });
 
@@ -72,7 +70,7 @@ function groupAppender(database: DatabaseSync): (group: readonly AppendRequest[]
 
 	function commit(updates: readonly Parameters<typeof append>[0][]): Appended[] {
 		return transaction(database, "BEGIN IMMEDIATE", () => {
-			let sequence = BigInt(integer(last.get()?.sequence));
+			let sequence = bigint(last.get()?.sequence);
 			const next = () => {
 				sequence += 1n;
 				return sequence;

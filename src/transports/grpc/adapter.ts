@@ -1,10 +1,17 @@
-import { create, type DescMethod, fromBinary, type Message, toBinary } from "@bufbuild/protobuf";
+import {
+	create,
+	type DescMessage,
+	type DescMethod,
+	fromBinary,
+	type Message,
+	type MessageInitShape,
+	toBinary,
+} from "@bufbuild/protobuf";
 import {
 	type ConnectError,
 	createContextValues,
 	createHandlerContext,
 	createServiceImplSpec,
-	type HandlerContext,
 	type MethodImplSpec,
 } from "@connectrpc/connect";
 import { setTrailerStatus } from "@connectrpc/connect/protocol-grpc";
@@ -21,10 +28,12 @@ import {
 import { rpcPath } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import { toConnectError } from "../../rpc/errors.ts";
-import { PRINCIPAL } from "../../rpc/method.ts";
+import { BatchedResponses, PRINCIPAL } from "../../rpc/method.ts";
 import type { ServiceRegistrar } from "../../rpc/services.ts";
+import { lengthPrefixed, ResponseBatch } from "./batch.ts";
 
 type Definition = MethodDefinition<Message, Message>;
+type MessageInit = MessageInitShape<DescMessage>;
 
 /** Finds out whom the gate has admitted with a call's metadata. */
 export type PrincipalOf = (metadata: Metadata) => Principal | undefined;
@@ -68,73 +77,102 @@ function handle(spec: MethodImplSpec, principalOf: PrincipalOf, stopping: AbortS
 	switch (spec.kind) {
 		case "unary":
 			return (call: ServerUnaryCall<Message, Message>, callback: sendUnaryData<Message>): void => {
-				const context = contextOf(spec.method, call.metadata, principalOf, undefined);
+				const context = contextOf(spec.method, call.metadata, principalOf, {});
 				Promise.resolve(spec.impl(call.request, context)).then(
 					(response) => callback(null, create(spec.method.output, response)),
 					(error: unknown) => callback(statusOf(toConnectError(error))),
 				);
 			};
 		case "server_streaming":
-			return (call: ServerWritableStream<Message, Message>): void => {
+			return (call: ServerWritableStream<Message, Message | ResponseBatch>): void => {
 				const cancelled = new AbortController();
 				call.on("cancelled", () => cancelled.abort());
-				const context = contextOf(
-					spec.method,
-					call.metadata,
-					principalOf,
-					AbortSignal.any([cancelled.signal, stopping]),
-				);
-				send(call, spec, context).then(
-					() => call.end(),
-					(error: unknown) => {
-						// grpc-js sends the status of an error that the stream emits.
-						if (!cancelled.signal.aborted) call.emit("error", statusOf(toConnectError(error)));
-					},
-				);
+				const context = contextOf(spec.method, call.metadata, principalOf, {
+					requestSignal: cancelled.signal,
+					shutdownSignal: stopping,
+				});
+				new ResponseWriter(call, spec.method, context.signal)
+					.send(spec.impl(call.request, context))
+					.then(
+						() => call.end(),
+						(error: unknown) => {
+							// grpc-js sends the status of an error that the stream emits.
+							if (!cancelled.signal.aborted) call.emit("error", statusOf(toConnectError(error)));
+						},
+					)
+					// Takes the stream's listeners off the signal that outlives it.
+					.finally(() => context.abort());
 			};
 		default:
 			throw new Error(`${spec.method.name}: the services have no methods that clients stream to`);
 	}
 }
 
-/** Sends a stream at the pace at which the client takes it. */
-async function send(
-	call: ServerWritableStream<Message, Message>,
-	spec: Extract<MethodImplSpec, { kind: "server_streaming" }>,
-	context: HandlerContext,
-): Promise<void> {
-	for await (const response of spec.impl(call.request, context)) {
-		if (call.cancelled) return;
-		if (!call.write(create(spec.method.output, response))) await drained(call, context.signal);
+/** Sends the responses of a stream at the pace at which the client takes them: never more than one write is under way. */
+class ResponseWriter {
+	readonly #call: ServerWritableStream<Message, Message | ResponseBatch>;
+	readonly #method: DescMethod;
+	readonly #signal: AbortSignal;
+	#proceed: (() => void) | undefined;
+
+	constructor(call: ServerWritableStream<Message, Message | ResponseBatch>, method: DescMethod, signal: AbortSignal) {
+		this.#call = call;
+		this.#method = method;
+		this.#signal = signal;
+		// A write to a client that has gone is never done.
+		signal.addEventListener("abort", () => this.#proceed?.(), { once: true });
+	}
+
+	async send(responses: AsyncIterable<MessageInit>): Promise<void> {
+		if (responses instanceof BatchedResponses)
+			for await (const batch of responses.batches) await this.#write(encodeBatch(this.#method, batch));
+		else for await (const response of responses) await this.#write(create(this.#method.output, response));
+	}
+
+	async #write(message: Message | ResponseBatch): Promise<void> {
+		if (this.#signal.aborted) return;
+		await new Promise<void>((resolve) => {
+			this.#proceed = resolve;
+			this.#call.write(message, () => resolve());
+		});
 	}
 }
 
-function drained(call: ServerWritableStream<Message, Message>, signal: AbortSignal): Promise<void> {
-	return new Promise((resolve) => {
-		const done = (): void => {
-			call.off("drain", done);
-			signal.removeEventListener("abort", done);
-			resolve();
-		};
-		call.on("drain", done);
-		signal.addEventListener("abort", done);
-		if (signal.aborted) done();
-	});
+/** What batches were encoded to, for as long as somebody holds the batch. */
+const encodedBatches = new WeakMap<readonly MessageInit[], ResponseBatch>();
+/** What the messages of batches were encoded to: other batches may hold them too. */
+const encodedMessages = new WeakMap<Message, Uint8Array>();
+
+function encodeBatch(method: DescMethod, batch: readonly MessageInit[]): ResponseBatch {
+	const known = encodedBatches.get(batch);
+	if (known !== undefined) return known;
+	const messages = batch.map((response) => create(method.output, response));
+	const encoded = new ResponseBatch(messages, lengthPrefixed(messages.map((message) => encode(method, message))));
+	encodedBatches.set(batch, encoded);
+	return encoded;
+}
+
+function encode(method: DescMethod, message: Message): Uint8Array {
+	const known = encodedMessages.get(message);
+	if (known !== undefined) return known;
+	const bytes = toBinary(method.output, message);
+	encodedMessages.set(message, bytes);
+	return bytes;
 }
 
 function contextOf(
 	method: DescMethod,
 	metadata: Metadata,
 	principalOf: PrincipalOf,
-	signal: AbortSignal | undefined,
-): HandlerContext {
+	signals: { readonly requestSignal?: AbortSignal; readonly shutdownSignal?: AbortSignal },
+): ReturnType<typeof createHandlerContext> {
 	return createHandlerContext({
 		service: method.parent,
 		method,
 		protocolName: "grpc",
 		requestMethod: "POST",
 		url: rpcPath(method),
-		...(signal === undefined ? {} : { requestSignal: signal }),
+		...signals,
 		contextValues: createContextValues().set(PRINCIPAL, principalOf(metadata)),
 	});
 }

@@ -11,6 +11,7 @@ import type { ServiceRegistrar } from "../../rpc/services.ts";
 import type { Log } from "../../telemetry/log.ts";
 import type { Listener } from "../listener.ts";
 import { grpcRegistrar } from "./adapter.ts";
+import { batchInterceptor } from "./batch.ts";
 import { gateInterceptor } from "./gate.ts";
 
 /** Settings of the gRPC transport. */
@@ -39,7 +40,7 @@ export async function listenGrpc(options: GrpcOptions): Promise<Listener> {
 		"grpc.max_receive_message_length": maxBodyBytes,
 		// Finds out about clients that vanished, so that their streams end.
 		"grpc.keepalive_time_ms": 60_000,
-		interceptors: [interceptor],
+		interceptors: [batchInterceptor, interceptor],
 	});
 	register(grpcRegistrar(server, principalOf, stopping));
 	const health = new HealthImplementation({ "": "SERVING" });

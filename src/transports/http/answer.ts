@@ -10,6 +10,7 @@ const STATUSES: Readonly<Record<ErrorKind, number>> = {
 	out_of_range: 410,
 	too_large: 413,
 	unsupported_media_type: 415,
+	data_loss: 500,
 	unavailable: 503,
 };
 

@@ -61,7 +61,12 @@ export function discardBody(request: IncomingMessage): void {
 function readPlain(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
 	return new Promise((resolve, reject) => {
 		const body = new Collector(maxBytes);
-		const onAbort = () => reject(aborted());
+		const onAbort = () => {
+			// Making an error is dear, and a request also closes after it has ended.
+			if (!request.readableEnded) {
+				reject(aborted());
+			}
+		};
 		request.on("data", (chunk: Buffer) => {
 			if (!body.add(chunk)) {
 				reject(tooLarge(maxBytes));

@@ -12,7 +12,8 @@ export interface RouteRequest {
 	readonly response: ServerResponse;
 	/** Percent-decoded segments of the path that the route leaves open, by name. */
 	readonly params: Readonly<Record<string, string>>;
-	readonly query: URLSearchParams;
+	/** What stands behind the question mark, undecoded. */
+	readonly search: string;
 	/** Undefined only on a public route. */
 	readonly principal: Principal | undefined;
 }
@@ -57,7 +58,11 @@ export function createRouter(routes: readonly Route[], gate: Gate, log: Log, tra
 	};
 
 	const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
-		const [path = "", search = ""] = (request.url ?? "").split("?", 2);
+		const url = request.url ?? "";
+		// Only the first question mark ends the path (RFC 3986, section 3.4).
+		const pathEnd = url.includes("?") ? url.indexOf("?") : url.length;
+		const path = url.slice(0, pathEnd);
+		const search = url.slice(pathEnd + 1);
 		const found = matches(path);
 		if (found.length === 0) throw new ServiceError("not_found", "Not Found");
 		const method = request.method === "HEAD" ? "GET" : request.method;
@@ -72,7 +77,7 @@ export function createRouter(routes: readonly Route[], gate: Gate, log: Log, tra
 		const key = request.headers[KEY_HEADER];
 		const principal =
 			route.scope === "public" ? undefined : gate.admit(route.scope, typeof key === "string" ? key : undefined);
-		await route.handle({ request, response, params, query: new URLSearchParams(search), principal });
+		await route.handle({ request, response, params, search, principal });
 	};
 
 	return (request, response) => {

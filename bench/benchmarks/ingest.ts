@@ -1,0 +1,92 @@
+import { z } from "zod";
+import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { rpcPath } from "../../src/access/gate.ts";
+import type { Benchmark } from "../benchmark.ts";
+import { type Figure, median, ratioFigure, round } from "../figures.ts";
+import { type Measurement, measurePairs, type Side, Target } from "../pairs.ts";
+import { Child } from "../processes/child.ts";
+import { DiskFolder, Service } from "../processes/service.ts";
+import { peakResidentBytes } from "../processes/usage.ts";
+import { type BodyName, ingestRequest, webhookRequest } from "../requests.ts";
+import type { Settings } from "../settings.ts";
+
+/** What a yardstick server announces. */
+export const listening = z.object({ port: z.int() });
+
+/** Webhook ingest, durable, against a server that only reads the body and parses it. */
+export function webhook(body: BodyName, target: number): Benchmark {
+	const name = `webhook-${body}`;
+	return {
+		name,
+		about: "webhook ingest, durable, against a node:http server that reads the body and runs JSON.parse",
+		run: (settings, report) =>
+			measureIngest(settings, { name, body, target }, async (service) => {
+				await using yardstick = await Child.start("yardsticks/http-json.ts", listening);
+				await using client = await Child.start("load/http.ts", z.unknown());
+				const subject = await webhookSide(body, service);
+				const reference = { ...subject, name: "yardstick", pid: yardstick.pid, port: yardstick.ready.port };
+				return await measurePairs(settings, new Target(client, reference), new Target(client, subject), report);
+			}),
+	};
+}
+
+/** gRPC ingest, durable, against a server that only decodes the message. */
+export function grpc(body: BodyName, target: number): Benchmark {
+	const name = `grpc-${body}`;
+	return {
+		name,
+		about: "gRPC ingest, durable, against a grpc-js server that decodes the same message",
+		run: (settings, report) =>
+			measureIngest(settings, { name, body, target }, async (service) => {
+				await using yardstick = await Child.start("yardsticks/grpc.ts", listening);
+				await using client = await Child.start("load/grpc.ts", z.unknown());
+				const subject = await grpcSide(body, service);
+				const server = { name: "yardstick", pid: yardstick.pid, port: yardstick.ready.port };
+				const reference = { ...subject, ...server, path: "/yardstick/Decode" };
+				return await measurePairs(settings, new Target(client, reference), new Target(client, subject), report);
+			}),
+	};
+}
+
+/** Webhook ingest of a body by a service. */
+export async function webhookSide(body: BodyName, service: Service): Promise<Side> {
+	const template = await webhookRequest(body, service.key);
+	return { name: "service", pid: service.pid, port: service.httpPort, template };
+}
+
+/** gRPC ingest of a body by a service. */
+export async function grpcSide(body: BodyName, service: Service): Promise<Side> {
+	const path = rpcPath(ConversationIngestService.method.ingestConversation);
+	const template = await ingestRequest(body);
+	return { name: "service", pid: service.pid, port: service.grpcPort, template, path, key: service.key };
+}
+
+async function measureIngest(
+	settings: Settings,
+	{ name, body, target }: { readonly name: string; readonly body: BodyName; readonly target: number },
+	measure: (service: Service) => Promise<[Measurement, Measurement][]>,
+): Promise<Figure[]> {
+	await using folder = await DiskFolder.create(settings.folder);
+	await using service = await Service.start({ folder: folder.path, profile: settings.profile });
+	const pairs = await measure(service);
+	const ratios = pairs.map(([yardstick, subject]) => subject.rate / yardstick.rate);
+	const memory: Figure = {
+		name: `${name}: peak resident memory`,
+		value: (await peakResidentBytes(service.pid)) / 2 ** 20,
+		unit: "MiB",
+		// Profiling takes memory of its own.
+		target: body === "large" && settings.profile === undefined ? { at: "most", value: 400 } : undefined,
+		note: "",
+	};
+	return [ratioFigure(name, ratios, { at: "least", value: target }, noteOf(pairs)), memory];
+}
+
+/** Medians of both servers' rates and costs. */
+export function noteOf(pairs: readonly (readonly [Measurement, Measurement])[]): string {
+	const of = (index: 0 | 1) => {
+		const rate = median(pairs.map((pair) => pair[index].rate));
+		const cost = median(pairs.map((pair) => pair[index].cost));
+		return `${round(rate)}/s (${round(cost)} ms CPU each)`;
+	};
+	return `${of(1)} against ${of(0)}`;
+}

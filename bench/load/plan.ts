@@ -1,0 +1,85 @@
+import { z } from "zod";
+
+/**
+ * How the copies of a request are made to differ. Request number n is of conversation `n % conversations` and its
+ * update number `n / conversations`; both are written over bytes of the request, none of which changes in length.
+ */
+const variation = z.object({
+	/** Where the first eight hexadecimal digits of the conversation's id stand. */
+	idOffset: z.int(),
+	/** Where the fraction of `updated_at` stands. */
+	timeOffset: z.int(),
+	/** Six decimal digits of microseconds, or a protobuf varint of four bytes with nanoseconds. */
+	timeForm: z.enum(["digits", "varint"]),
+	conversations: z.int(),
+	/** The number of the first request. */
+	first: z.int(),
+});
+
+/** What a load client is to do. */
+export const loadPlan = z.object({
+	port: z.int(),
+	/** A whole HTTP/1.1 request, or a gRPC message with its five bytes of prefix. */
+	request: z.instanceof(Uint8Array),
+	/** How requests differ; without it all are the same. */
+	variation: variation.optional(),
+	/** Most requests under way at a time. */
+	concurrency: z.int(),
+	/** How long to send, in milliseconds. */
+	milliseconds: z.number(),
+	/** Requests a second; without it the next one is sent as soon as one is answered. */
+	rate: z.number().optional(),
+	/** gRPC: path of the method. */
+	path: z.string().optional(),
+	/** gRPC: access key. */
+	key: z.string().optional(),
+});
+
+export const loadResult = z.object({
+	/** Requests that were answered with success while the time ran. */
+	answered: z.int(),
+	/** How long it ran, in seconds. */
+	seconds: z.number(),
+	failed: z.int(),
+	/** What was wrong with the first request that failed. */
+	failure: z.string().optional(),
+	/** Number of the next request that was not yet sent. */
+	next: z.int(),
+	/** Processor time of the client, in seconds. */
+	clientSeconds: z.number(),
+});
+
+export type Variation = z.output<typeof variation>;
+export type LoadPlan = z.output<typeof loadPlan>;
+export type LoadResult = z.output<typeof loadResult>;
+
+/** Least nanoseconds of the varint form: all from here to 268,435,455 take four bytes. */
+const FIRST_MICROSECOND = 2_100;
+const LAST_MICROSECOND = 268_435;
+
+/** Time of an update within its second, in microseconds. */
+export function microsecondOf(update: number): number {
+	const microsecond = FIRST_MICROSECOND + update;
+	if (microsecond > LAST_MICROSECOND) throw new RangeError("too many updates of one conversation");
+	return microsecond;
+}
+
+/** First eight hexadecimal digits of a conversation's id: as scattered as those of random ids, and all different. */
+export function idDigits(conversation: number): string {
+	return (Math.imul(conversation, 0x9e37_79b1) >>> 0).toString(16).padStart(8, "0");
+}
+
+/** Writes request number `n` over a request. */
+export function vary(request: Buffer, { idOffset, timeOffset, timeForm, conversations }: Variation, n: number): void {
+	request.write(idDigits(n % conversations), idOffset, "latin1");
+	const microsecond = microsecondOf(Math.floor(n / conversations));
+	if (timeForm === "digits") {
+		request.write(String(microsecond).padStart(6, "0"), timeOffset, "latin1");
+		return;
+	}
+	const nanoseconds = microsecond * 1000;
+	request[timeOffset] = (nanoseconds & 0x7f) | 0x80;
+	request[timeOffset + 1] = ((nanoseconds >>> 7) & 0x7f) | 0x80;
+	request[timeOffset + 2] = ((nanoseconds >>> 14) & 0x7f) | 0x80;
+	request[timeOffset + 3] = nanoseconds >>> 21;
+}

@@ -1,0 +1,70 @@
+import { type LoadPlan, type LoadResult, vary } from "./plan.ts";
+
+/** One request at a time: sends the bytes, which stay as they are until it is answered, and resolves with what is wrong. */
+export type Lane = (request: Buffer) => Promise<string | undefined>;
+
+/** Sends requests over lanes, each of which carries one at a time, for as long as the plan says. */
+export async function run(plan: LoadPlan, lanes: readonly Lane[]): Promise<LoadResult> {
+	let next = plan.variation?.first ?? 0;
+	let [answered, failed] = [0, 0];
+	let failure: string | undefined;
+	const usage = process.cpuUsage();
+	const start = performance.now();
+	const end = start + plan.milliseconds;
+
+	const send = async (lane: Lane, request: Buffer): Promise<void> => {
+		if (plan.variation !== undefined) vary(request, plan.variation, next);
+		next += 1;
+		const wrong = await lane(request);
+		if (wrong === undefined) {
+			if (performance.now() <= end) answered += 1;
+			return;
+		}
+		failed += 1;
+		failure ??= wrong;
+	};
+	const copies = lanes.map((lane) => ({ lane, request: Buffer.from(plan.request) }));
+	if (plan.rate === undefined) {
+		await Promise.all(
+			copies.map(async ({ lane, request }) => {
+				// A server that refuses once refuses forever.
+				while (performance.now() < end && failed === 0) await send(lane, request);
+			}),
+		);
+	} else await paced(copies, send, plan.rate, start, end);
+	const { user, system } = process.cpuUsage(usage);
+	const clientSeconds = (user + system) / 1e6;
+	return { answered, seconds: plan.milliseconds / 1000, failed, failure, next, clientSeconds };
+}
+
+interface Copy {
+	readonly lane: Lane;
+	readonly request: Buffer;
+}
+
+/** Sends at a steady rate. What is due while all lanes are taken is sent as soon as one is free. */
+async function paced(
+	copies: readonly Copy[],
+	send: (lane: Lane, request: Buffer) => Promise<void>,
+	rate: number,
+	start: number,
+	end: number,
+): Promise<void> {
+	const free = [...copies];
+	const underWay = new Set<Promise<void>>();
+	let sent = 0;
+	while (performance.now() < end) {
+		while (sent < ((performance.now() - start) / 1000) * rate) {
+			const copy = free.pop();
+			if (copy === undefined) break;
+			sent += 1;
+			const sending = send(copy.lane, copy.request).then(() => {
+				free.push(copy);
+				underWay.delete(sending);
+			});
+			underWay.add(sending);
+		}
+		await new Promise((resolve) => setTimeout(resolve, 1));
+	}
+	await Promise.all(underWay);
+}

@@ -1,0 +1,49 @@
+import { join } from "node:path";
+import type { Benchmark } from "./benchmark.ts";
+import { grpc, webhook } from "./benchmarks/ingest.ts";
+import { type Figure, formatTable, reached } from "./figures.ts";
+import { showProfiles } from "./profiles.ts";
+import { readSettings, type Settings, USAGE } from "./settings.ts";
+
+const BENCHMARKS: readonly Benchmark[] = [
+	webhook("small", 0.5),
+	webhook("large", 0.4),
+	grpc("small", 0.7),
+	grpc("large", 0.7),
+];
+
+/** Runs the chosen benchmarks one after the other. A missed target is no failure; a request that fails is. */
+async function main(settings: Settings): Promise<void> {
+	const unknown = settings.names.filter((chosen) => !BENCHMARKS.some(({ name }) => name.startsWith(chosen)));
+	if (unknown.length > 0) throw new Error(`there is no benchmark ${unknown.join(", ")}`);
+	const chosen = BENCHMARKS.filter(
+		({ name }) => settings.names.length === 0 || settings.names.some((start) => name.startsWith(start)),
+	);
+	const figures: Figure[] = [];
+	for (const benchmark of chosen) {
+		report(`${benchmark.name}: ${benchmark.about}`);
+		try {
+			const profile = settings.profile && join(settings.profile, benchmark.name);
+			figures.push(...(await benchmark.run({ ...settings, profile }, report)));
+			if (profile !== undefined) report(await showProfiles(profile));
+		} catch (error) {
+			report(`${benchmark.name} failed: ${String(error)}`);
+			process.exitCode = 1;
+		}
+	}
+	const results = figures.map((figure) => ({ ...figure, reached: reached(figure) }));
+	process.stdout.write(`${settings.json ? JSON.stringify(results, null, "\t") : formatTable(figures)}\n`);
+}
+
+/** Progress goes beside the figures, not among them. */
+function report(line: string): void {
+	process.stderr.write(`${line}\n`);
+}
+
+try {
+	await main(readSettings(process.argv.slice(2)));
+} catch (error) {
+	const names = BENCHMARKS.map(({ name, about }) => `  ${name.padEnd(15)}  ${about}`).join("\n");
+	report(`${error instanceof Error ? error.message : String(error)}\n\n${USAGE}\nBenchmarks:\n${names}`);
+	process.exitCode = 2;
+}

@@ -1,0 +1,90 @@
+import { round } from "./figures.ts";
+import { type LoadPlan, type LoadResult, loadResult, type Variation } from "./load/plan.ts";
+import type { Child } from "./processes/child.ts";
+import { processorSeconds } from "./processes/usage.ts";
+import type { RequestTemplate } from "./requests.ts";
+import type { Settings } from "./settings.ts";
+
+/** A server under load. */
+export interface Side {
+	/** How the progress lines call it. */
+	readonly name: string;
+	readonly pid: number;
+	readonly port: number;
+	readonly template: RequestTemplate | { readonly request: Uint8Array<ArrayBuffer> };
+	/** gRPC: path of the method and access key. */
+	readonly path?: string;
+	readonly key?: string;
+}
+
+/** One measurement of a server. */
+export interface Measurement {
+	/** Requests answered per second. */
+	readonly rate: number;
+	/** Processor time of the server per request, in milliseconds. */
+	readonly cost: number;
+	/** Share of one core that the load client used. */
+	readonly client: number;
+}
+
+/** Conversations that the updates of a load belong to. */
+export const CONVERSATIONS = 1_000;
+
+/** A server that remembers how many requests it was sent, so that every one is a new update. */
+export class Target {
+	readonly #client: Child<unknown>;
+	readonly #side: Side;
+	#next: number;
+
+	constructor(client: Child<unknown>, side: Side, first = 0) {
+		this.#client = client;
+		this.#side = side;
+		this.#next = first;
+	}
+
+	get name(): string {
+		return this.#side.name;
+	}
+
+	/** @throws Error when a request failed */
+	async load(settings: Pick<LoadPlan, "concurrency" | "milliseconds" | "rate">): Promise<Measurement> {
+		const { pid, port, path, key, template } = this.#side;
+		const variation: Variation | undefined =
+			"places" in template ? { ...template.places, conversations: CONVERSATIONS, first: this.#next } : undefined;
+		const plan: LoadPlan = { ...settings, port, path, key, request: template.request, variation };
+		const before = await processorSeconds(pid);
+		const result: LoadResult = await this.#client.ask(plan, loadResult);
+		const used = (await processorSeconds(pid)) - before;
+		this.#next = result.next;
+		if (result.failed > 0)
+			throw new Error(`${this.name}: ${result.failed} requests failed, the first: ${result.failure}`);
+		return {
+			rate: result.answered / result.seconds,
+			cost: (used / result.answered) * 1000,
+			client: result.clientSeconds / result.seconds,
+		};
+	}
+}
+
+/** Measures two servers in turn, after a warm-up of each, and reports each pair. */
+export async function measurePairs(
+	settings: Settings,
+	yardstick: Target,
+	subject: Target,
+	report: (line: string) => void,
+): Promise<[Measurement, Measurement][]> {
+	await yardstick.load(settings);
+	await subject.load(settings);
+	const pairs: [Measurement, Measurement][] = [];
+	for (let i = 1; i <= settings.rounds; i++) {
+		const pair: [Measurement, Measurement] = [await yardstick.load(settings), await subject.load(settings)];
+		pairs.push(pair);
+		const [first, second] = pair;
+		report(`  ${i}/${settings.rounds} ${yardstick.name} ${formatted(first)} | ${subject.name} ${formatted(second)}`);
+	}
+	return pairs;
+}
+
+function formatted({ rate, cost, client }: Measurement): string {
+	return `${round(rate)}/s, ${round(cost)} ms CPU each, client ${round(client * 100)} %`;
+}

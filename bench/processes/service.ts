@@ -1,0 +1,137 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { mkdir, mkdtemp, rm, statfs } from "node:fs/promises";
+import { connect, createServer } from "node:net";
+import { join } from "node:path";
+import { setTimeout as wait } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+
+const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
+/** Type of a file system in memory (statfs(2)). */
+const TMPFS_MAGIC = 0x0102_1994;
+const START_PATIENCE = 20_000;
+const STOP_PATIENCE = 30_000;
+
+export interface ServiceOptions {
+	/** Folder of the database; the database is created when it is missing. */
+	readonly folder: string;
+	/** Where to write processor profiles when the service ends. */
+	readonly profile: string | undefined;
+}
+
+/** The service in a process of its own, as `npm start` runs it, on free ports of the loopback interface. */
+export class Service implements AsyncDisposable {
+	readonly httpPort: number;
+	readonly grpcPort: number;
+	readonly key: string;
+	readonly #process: ChildProcess;
+
+	private constructor(process: ChildProcess, httpPort: number, grpcPort: number, key: string) {
+		this.#process = process;
+		this.httpPort = httpPort;
+		this.grpcPort = grpcPort;
+		this.key = key;
+	}
+
+	/** @throws Error when it does not accept connections in time */
+	static async start({ folder, profile }: ServiceOptions): Promise<Service> {
+		const [httpPort, grpcPort] = [await freePort(), await freePort()];
+		const key = randomBytes(16).toString("hex");
+		const profiling = profile === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${profile}`];
+		const child = spawn(process.execPath, [...profiling, MAIN], {
+			env: {
+				PATH: process.env.PATH,
+				HTTP_ADDRESS: `127.0.0.1:${httpPort}`,
+				GRPC_ADDRESS: `127.0.0.1:${grpcPort}`,
+				DATABASE_URL: databaseUrl(folder),
+				ACCESS_KEYS: `bench:${key}`,
+				LOG_LEVEL: "warn",
+			},
+			stdio: ["ignore", "inherit", "inherit"],
+		});
+		const service = new Service(child, httpPort, grpcPort, key);
+		const deadline = Date.now() + START_PATIENCE;
+		while (!((await accepts(httpPort)) && (await accepts(grpcPort)))) {
+			if (service.#ended || Date.now() > deadline) {
+				child.kill("SIGKILL");
+				throw new Error("the service does not start");
+			}
+			await wait(20);
+		}
+		return service;
+	}
+
+	/** Process id. */
+	get pid(): number {
+		return this.#process.pid ?? 0;
+	}
+
+	get #ended(): boolean {
+		return this.#process.exitCode !== null || this.#process.signalCode !== null;
+	}
+
+	/** Stops it as an operator does, which also writes the profiles. */
+	async [Symbol.asyncDispose](): Promise<void> {
+		if (this.#ended) return;
+		const exit = new Promise((resolve) => this.#process.once("exit", resolve));
+		this.#process.kill("SIGTERM");
+		const overdue = setTimeout(() => this.#process.kill("SIGKILL"), STOP_PATIENCE);
+		await exit;
+		clearTimeout(overdue);
+	}
+}
+
+/** The `DATABASE_URL` of a database in a folder. */
+export function databaseUrl(folder: string): string {
+	return `sqlite:${databasePath(folder)}`;
+}
+
+/** The database file in a folder. */
+export function databasePath(folder: string): string {
+	return join(folder, "conversations.db");
+}
+
+/** A folder on a disk that is removed with all that is in it when it is disposed of. */
+export class DiskFolder implements AsyncDisposable {
+	readonly path: string;
+
+	private constructor(path: string) {
+		this.path = path;
+	}
+
+	/** @throws Error when `parent` is in memory, where a commit costs nothing */
+	static async create(parent: string): Promise<DiskFolder> {
+		await mkdir(parent, { recursive: true });
+		if ((await statfs(parent)).type === TMPFS_MAGIC)
+			throw new Error(`${parent} is in memory; name a folder on a disk with --folder`);
+		return new DiskFolder(await mkdtemp(join(parent, "conversations-bench-")));
+	}
+
+	async [Symbol.asyncDispose](): Promise<void> {
+		await rm(this.path, { recursive: true, force: true });
+	}
+}
+
+function freePort(): Promise<number> {
+	return new Promise((resolve, reject) => {
+		const server = createServer();
+		server.on("error", reject);
+		server.listen(0, "127.0.0.1", () => {
+			const address = server.address();
+			const port = typeof address === "object" && address !== null ? address.port : 0;
+			server.close(() => resolve(port));
+		});
+	});
+}
+
+function accepts(port: number): Promise<boolean> {
+	return new Promise((resolve) => {
+		const socket = connect(port, "127.0.0.1");
+		const settle = (value: boolean) => () => {
+			socket.destroy();
+			resolve(value);
+		};
+		socket.on("connect", settle(true));
+		socket.on("error", settle(false));
+	});
+}

@@ -1,0 +1,89 @@
+import { readFile } from "node:fs/promises";
+import { create, type DescMessage, type MessageShape, toBinary } from "@bufbuild/protobuf";
+import { type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
+import { IngestConversationRequestSchema } from "../gen/conversations/v1/conversation_ingest_service_pb.js";
+import type { ConversationInfo } from "../gen/conversations/v1/conversation_pb.js";
+import { RecordFormat } from "../src/record/record.ts";
+import { WEBHOOK_PATH } from "../src/transports/webhook/webhook.ts";
+import { idDigits, microsecondOf, type Variation } from "./load/plan.ts";
+
+/** The two bodies of the corpus on which everything is measured: about 5 KB and about 278 KB. */
+export const BODIES = { small: "acp-full--update-after-run", large: "agent-context-big--start" } as const;
+export type BodyName = keyof typeof BODIES;
+
+/** A request of which a load client makes many. */
+export interface RequestTemplate {
+	readonly request: Uint8Array<ArrayBuffer>;
+	/** Where its copies differ. */
+	readonly places: Pick<Variation, "idOffset" | "timeOffset" | "timeForm">;
+}
+
+/** The text of a body. */
+export async function readBody(name: BodyName): Promise<string> {
+	return await readFile(new URL(`../test/fixtures/corpus/${BODIES[name]}.json`, import.meta.url), "utf8");
+}
+
+/** The record of a body, as the first update of the first conversation. */
+export async function readRecord(name: BodyName): Promise<ConversationInfo> {
+	const record = new RecordFormat().fromJson(JSON.parse(await readBody(name)));
+	identify(record, 0, 0);
+	return record;
+}
+
+/** Makes a record an update of a conversation, both by number, as the load clients number them. */
+export function identify(record: ConversationInfo, conversation: number, update: number): void {
+	record.id = idDigits(conversation) + (record.id ?? "").slice(8);
+	const seconds = record.updatedAt?.seconds ?? 0n;
+	record.updatedAt = create(TimestampSchema, { seconds, nanos: microsecondOf(update) * 1000 });
+}
+
+/** A body posted to the webhook. */
+export async function webhookRequest(name: BodyName, key: string): Promise<RequestTemplate> {
+	const body = await readBody(name);
+	const id = onlyMatch(body, /"id":"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]+)"/g);
+	const fraction = onlyMatch(body, /"updated_at":"[0-9T:-]{19}\.([0-9]{6})Z"/g);
+	const head = [
+		`POST ${WEBHOOK_PATH} HTTP/1.1`,
+		"Host: 127.0.0.1",
+		"Content-Type: application/json",
+		`X-Access-Token: ${key}`,
+		`Content-Length: ${Buffer.byteLength(body)}`,
+		"\r\n",
+	].join("\r\n");
+	const offset = (index: number): number => head.length + Buffer.byteLength(body.slice(0, index));
+	const places = { idOffset: offset(id), timeOffset: offset(fraction), timeForm: "digits" } as const;
+	return { request: Buffer.from(head + body), places };
+}
+
+/** A body as the message of `IngestConversation`. */
+export async function ingestRequest(name: BodyName): Promise<RequestTemplate> {
+	const conversation = await readRecord(name);
+	const request = grpcFrame(IngestConversationRequestSchema, create(IngestConversationRequestSchema, { conversation }));
+	const idOffset = onlyPlace(request, Buffer.from(conversation.id ?? ""));
+	const time: Timestamp = conversation.updatedAt ?? create(TimestampSchema);
+	const encodedTime = toBinary(TimestampSchema, time);
+	// The nanoseconds are the message's last field, and take four bytes.
+	const timeOffset = onlyPlace(request, encodedTime) + encodedTime.length - 4;
+	return { request, places: { idOffset, timeOffset, timeForm: "varint" } };
+}
+
+/** A message as gRPC sends it: an uncompressed, length-prefixed message of its protocol over HTTP/2. */
+export function grpcFrame<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): Buffer<ArrayBuffer> {
+	const bytes = toBinary(schema, message);
+	const frame = Buffer.alloc(5 + bytes.length);
+	frame.writeUInt32BE(bytes.length, 1);
+	frame.set(bytes, 5);
+	return frame;
+}
+
+function onlyMatch(text: string, pattern: RegExp): number {
+	const [match, ...others] = text.matchAll(pattern);
+	if (match?.[1] === undefined || others.length > 0) throw new Error(`the body must match ${pattern} once`);
+	return match.index + match[0].indexOf(match[1]);
+}
+
+function onlyPlace(bytes: Buffer, part: Uint8Array): number {
+	const place = bytes.indexOf(part);
+	if (place < 0 || bytes.includes(part, place + 1)) throw new Error("the message must hold these bytes once");
+	return place;
+}

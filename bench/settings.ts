@@ -1,0 +1,60 @@
+import { tmpdir } from "node:os";
+import { parseArgs } from "node:util";
+
+/** How the benchmarks run. */
+export interface Settings {
+	/** What the names of the benchmarks to run begin with; empty for all. */
+	readonly names: readonly string[];
+	/** Pairs of measurements of which a ratio is the median. */
+	readonly rounds: number;
+	/** Length of one measurement. */
+	readonly milliseconds: number;
+	/** Requests under way at a time. */
+	readonly concurrency: number;
+	/** Where to write processor profiles of the service. */
+	readonly profile: string | undefined;
+	/** Where databases are made. */
+	readonly folder: string;
+	readonly json: boolean;
+}
+
+export const USAGE = `Usage: npm run bench -- [options] [name or its beginning...]
+
+  --rounds N       pairs of measurements for each ratio (5)
+  --seconds S      length of one measurement (2)
+  --concurrency N  requests under way at a time (32)
+  --folder DIR     where databases are made, on a disk (${tmpdir()})
+  --profile DIR    write processor profiles of the service to DIR and show where its time goes
+  --json           print the figures as JSON
+`;
+
+/** @throws Error when the arguments are not valid */
+export function readSettings(args: readonly string[]): Settings {
+	const { values, positionals } = parseArgs({
+		args: [...args],
+		allowPositionals: true,
+		options: {
+			rounds: { type: "string", default: "5" },
+			seconds: { type: "string", default: "2" },
+			concurrency: { type: "string", default: "32" },
+			folder: { type: "string", default: tmpdir() },
+			profile: { type: "string" },
+			json: { type: "boolean", default: false },
+		},
+	});
+	return {
+		names: positionals,
+		rounds: numberOf("rounds", values.rounds, 1, 100),
+		milliseconds: numberOf("seconds", values.seconds, 0.1, 600) * 1000,
+		concurrency: numberOf("concurrency", values.concurrency, 1, 1000),
+		profile: values.profile,
+		folder: values.folder,
+		json: values.json,
+	};
+}
+
+function numberOf(name: string, text: string, least: number, most: number): number {
+	const value = Number(text);
+	if (!(value >= least && value <= most)) throw new Error(`--${name} must be a number from ${least} to ${most}`);
+	return value;
+}

@@ -1,0 +1,68 @@
+import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
+import { ServiceError } from "../errors.ts";
+import type { SecretsForm } from "../record/secrets.ts";
+import type { Store, StoredUpdate } from "../store/store.ts";
+import { invalid, uuid } from "./filter.ts";
+import type { RecordVault } from "./vault.ts";
+
+/** Which record is asked for, and how it is shown. */
+export interface GetRequest {
+	/** UUID in any form that records may have it in. */
+	readonly id: string;
+	/** Sequence number as of which the record is asked for; undefined for the current one. */
+	readonly sequence: bigint | undefined;
+	readonly secrets: SecretsForm;
+}
+
+/** A record with the update that brought it. */
+export interface FoundConversation {
+	readonly conversation: ConversationInfo;
+	readonly sequence: bigint;
+	/** Microseconds since the Unix epoch. */
+	readonly receivedAt: bigint;
+}
+
+/** Gives the current record of a conversation, or the one that was current at a sequence number. */
+export class GetConversation {
+	readonly #store: Store;
+	readonly #vault: RecordVault;
+
+	constructor(store: Store, vault: RecordVault) {
+		this.#store = store;
+		this.#vault = vault;
+	}
+
+	/**
+	 * @throws ServiceError `invalid_argument` for an id that is no UUID or a sequence below 1, `not_found` when there is
+	 *   no such conversation or was none at that sequence, `out_of_range` when what was current then has been pruned,
+	 *   `unavailable` when the store cannot be read, or `data_loss` when secrets cannot be decrypted
+	 */
+	async get({ id, sequence, secrets }: GetRequest): Promise<FoundConversation> {
+		const conversationId = uuid(id, "id");
+		if (sequence !== undefined && sequence < 1n) throw invalid("sequence", "must be at least 1");
+		const found = await this.#store.get(conversationId, sequence);
+		if (found?.record === undefined) throw await this.#missing(conversationId, sequence);
+		return {
+			conversation: this.#vault.open(found.record, secrets),
+			sequence: found.sequence,
+			receivedAt: found.receivedAt,
+		};
+	}
+
+	async #missing(conversationId: string, sequence: bigint | undefined): Promise<ServiceError> {
+		if (sequence === undefined) return new ServiceError("not_found", "There is no such conversation");
+		const query = { after: 0n, conversationId, limit: 1, withRecords: false };
+		const [first] = await this.#store.listUpdates(query);
+		if (first === undefined) return new ServiceError("not_found", "There is no such conversation");
+		if (isFirstEver(first)) return new ServiceError("not_found", "There was no such conversation at that sequence");
+		return new ServiceError(
+			"out_of_range",
+			`What was current at that sequence has been pruned; the oldest update that is kept is ${first.sequence}`,
+		);
+	}
+}
+
+/** Whether an update brought its conversation's first record, so that none before it can have been pruned. */
+function isFirstEver({ previousSequence }: StoredUpdate): boolean {
+	return previousSequence === undefined;
+}

@@ -1,0 +1,134 @@
+import type { DescField, DescMessage } from "@bufbuild/protobuf";
+
+/**
+ * Finds the fields in which two messages of one type differ.
+ *
+ * @returns paths of proto field names as in google.protobuf.FieldMask, in the order of the descriptors and none below
+ *   another. They lead through messages as deep as both sides have them; a list, a map, a well-known type, or what only
+ *   one side has is one path as a whole.
+ */
+export type Diff = (before: object, after: object) => string[];
+
+type Fields = Readonly<Record<string, unknown>>;
+type Same = (a: unknown, b: unknown) => boolean;
+type Report = (path: string) => void;
+type Compare = (a: Fields, b: Fields, prefix: string, report: Report) => void;
+
+/** Derives the comparison of messages of a type from its descriptor. */
+export function deriveDiff(desc: DescMessage): Diff {
+	const compare = new DiffBuilder().message(desc);
+	return (before, after) => {
+		const paths: string[] = [];
+		if (isFields(before) && isFields(after)) compare(before, after, "", (path) => paths.push(path));
+		return paths;
+	};
+}
+
+class DiffBuilder {
+	readonly #compares = new Map<string, Compare>();
+	readonly #sames = new Map<string, Same>();
+
+	/** The comparison that reports paths. */
+	message(desc: DescMessage): Compare {
+		const known = this.#compares.get(desc.typeName);
+		if (known !== undefined) return known;
+		// A message that contains itself finds its comparison here before it is complete.
+		let complete: Compare | undefined;
+		this.#compares.set(desc.typeName, (a, b, prefix, report) => complete?.(a, b, prefix, report));
+		const fields = desc.fields.map((field) => ({ field, get: reader(field), compare: this.#field(field) }));
+		complete = (a, b, prefix, report) => {
+			for (const { field, get, compare } of fields) compare(get(a), get(b), `${prefix}${field.name}`, report);
+		};
+		this.#compares.set(desc.typeName, complete);
+		return complete;
+	}
+
+	#field(field: DescField): (a: unknown, b: unknown, path: string, report: Report) => void {
+		if (field.fieldKind === "message" && !isWellKnown(field.message)) {
+			const compare = this.message(field.message);
+			return (a, b, path, report) => {
+				if (isFields(a) && isFields(b)) compare(a, b, `${path}.`, report);
+				else if (a !== b) report(path);
+			};
+		}
+		const same = this.#sameOptional(field);
+		return (a, b, path, report) => {
+			if (!same(a, b)) report(path);
+		};
+	}
+
+	/** Whether two values of a field are equal. */
+	#same(field: DescField): Same {
+		switch (field.fieldKind) {
+			case "list": {
+				const same = this.#sameItem(field.message);
+				return (a, b) =>
+					Array.isArray(a) && Array.isArray(b) && a.length === b.length && a.every((item, i) => same(item, b[i]));
+			}
+			case "map":
+				return sameEntries(this.#sameItem(field.message));
+			default:
+				return this.#sameItem(field.message);
+		}
+	}
+
+	#sameItem(desc: DescMessage | undefined): Same {
+		// Scalars and enums. The record has no field of bytes.
+		if (desc === undefined) return Object.is;
+		return isWellKnown(desc) ? sameTree : this.#sameMessage(desc);
+	}
+
+	#sameMessage(desc: DescMessage): Same {
+		const known = this.#sames.get(desc.typeName);
+		if (known !== undefined) return known;
+		let complete: Same | undefined;
+		this.#sames.set(desc.typeName, (a, b) => complete?.(a, b) ?? false);
+		const fields = desc.fields.map((field) => ({ get: reader(field), same: this.#sameOptional(field) }));
+		complete = (a, b) => isFields(a) && isFields(b) && fields.every(({ get, same }) => same(get(a), get(b)));
+		this.#sames.set(desc.typeName, complete);
+		return complete;
+	}
+
+	/** As {@link DiffBuilder.#same}, where the field may be unset. */
+	#sameOptional(field: DescField): Same {
+		const same = this.#same(field);
+		return (a, b) => a === b || same(a, b);
+	}
+}
+
+/** Reads a field of a generated message; an arm that is not selected reads as undefined. */
+function reader({ localName, oneof }: DescField): (message: Fields) => unknown {
+	if (oneof === undefined) return (message) => message[localName];
+	const name = oneof.localName;
+	return (message) => {
+		const selected = message[name];
+		return isFields(selected) && selected.case === localName ? selected.value : undefined;
+	};
+}
+
+/** Timestamps, free-form JSON and the like are values as a whole, whatever fields their messages have. */
+function isWellKnown(desc: DescMessage): boolean {
+	return desc.typeName.startsWith("google.protobuf.");
+}
+
+function sameEntries(same: Same): Same {
+	return (a, b) => {
+		if (!isFields(a) || !isFields(b)) return false;
+		const names = Object.keys(a);
+		return (
+			names.length === Object.keys(b).length && names.every((name) => Object.hasOwn(b, name) && same(a[name], b[name]))
+		);
+	};
+}
+
+/** Whether two trees of plain objects, arrays and scalars are equal, whatever the order of members. */
+function sameTree(a: unknown, b: unknown): boolean {
+	if (Object.is(a, b)) return true;
+	if (Array.isArray(a))
+		return Array.isArray(b) && a.length === b.length && a.every((item, index) => sameTree(item, b[index]));
+	return !Array.isArray(b) && sameEntries(sameTree)(a, b);
+}
+
+function isFields(value: unknown): value is Fields {
+	return typeof value === "object" && value !== null;
+}

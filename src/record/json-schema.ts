@@ -1,0 +1,217 @@
+import type { JsonObject } from "@bufbuild/protobuf";
+import type { ArmPlan, EnumPlan, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "./plan.ts";
+
+/** JSON Schemas (draft 2020-12) by name. */
+export type JsonSchemas = Record<string, JsonObject>;
+
+/**
+ * Derives JSON Schemas of a record's JSON form from its plan: one for each object, tuple, union and enum, under the
+ * name that it has in the .proto files. A message that is nothing but its only field has none of its own.
+ *
+ * They say what schema.ts checks, with these differences:
+ * - `format` names the usual form of UUIDs (RFC 9562) and date-times (RFC 3339); schema.ts takes further ones.
+ * - A member under another accepted name is judged even when it stands beside its own name, where schema.ts takes it
+ *   for one that no field names. It is marked deprecated: no record is written with it.
+ * - Exclusions know members by their own names only.
+ * - They cannot speak of nesting depth and lone surrogates (limits.ts).
+ *
+ * @param referencePrefix what comes before a schema's name in a `$ref`
+ * @throws Error when two messages have the same name
+ */
+export function deriveJsonSchemas(plan: MessagePlan, referencePrefix: string): JsonSchemas {
+	const builder = new JsonSchemaBuilder(referencePrefix);
+	builder.message(plan, false);
+	return builder.schemas;
+}
+
+class JsonSchemaBuilder {
+	readonly schemas: JsonSchemas = {};
+	readonly #described = new Map<string, string>();
+	readonly #prefix: string;
+
+	constructor(referencePrefix: string) {
+		this.#prefix = referencePrefix;
+	}
+
+	message(plan: MessagePlan, secret: boolean): JsonObject {
+		if (plan.form !== "bare") return this.#reference(plan.desc, () => this.#named(plan));
+		const [field] = plan.fields;
+		if (field === undefined) throw new Error(`${plan.desc.typeName} has no field`);
+		return this.#shape(field, secret || field.secret);
+	}
+
+	/** Refers to the schema of a message or an enum, and describes it on the first occasion. */
+	#reference(desc: { readonly name: string; readonly typeName: string }, describe: () => JsonObject): JsonObject {
+		const { name, typeName } = desc;
+		const known = this.#described.get(name);
+		if (known === undefined) {
+			// Set before the message is described, because it may contain itself.
+			this.#described.set(name, typeName);
+			// Keeps the place in the order of the first mention.
+			this.schemas[name] = {};
+			this.schemas[name] = describe();
+		} else if (known !== typeName) throw new Error(`${known} and ${typeName} have the same name`);
+		return { $ref: this.#prefix + name };
+	}
+
+	#named(plan: MessagePlan): JsonObject {
+		if (plan.form === "union") return this.#union(plan);
+		return plan.form === "tuple" ? this.#tuple(plan) : this.#object(plan);
+	}
+
+	#object(plan: PlainPlan): JsonObject {
+		const properties: JsonObject = {};
+		const required: string[] = [];
+		const rules: JsonObject[] = [];
+		if (plan.discriminator !== undefined) {
+			const { name, tags } = plan.discriminator;
+			properties[name] = { type: "string", ...oneOfNames(tags) };
+			required.push(name);
+		}
+		for (const field of plan.fields) {
+			const schema = this.#field(field);
+			properties[field.name] = field.default === undefined ? schema : { ...schema, default: field.default };
+			const aliases = field.aliases.filter((alias) => plan.members.get(alias) === field);
+			for (const alias of aliases) properties[alias] = { ...schema, deprecated: true };
+			if (!field.required) continue;
+			if (aliases.length === 0) required.push(field.name);
+			else rules.push({ anyOf: [field.name, ...aliases].map((name) => ({ required: [name] })) });
+		}
+		for (const { field, excludes } of plan.exclusions) rules.push(exclusion(field, excludes));
+		return {
+			type: "object",
+			properties,
+			...(required.length > 0 ? { required } : {}),
+			...(rules.length > 0 ? { allOf: rules } : {}),
+			additionalProperties: !plan.closed,
+		};
+	}
+
+	#tuple(plan: PlainPlan): JsonObject {
+		const count = plan.fields.length;
+		return {
+			type: "array",
+			prefixItems: plan.fields.map((field) => this.#value(field.value, field.secret)),
+			items: false,
+			minItems: count,
+			maxItems: count,
+		};
+	}
+
+	#union(plan: UnionPlan): JsonObject {
+		const arms = [...plan.arms.values()].filter((arm) => arm !== plan.unknown);
+		const schemas = arms.map((arm) => marked(this.#value(arm.value, arm.secret), arm.secret));
+		if (plan.unknown !== undefined)
+			return { oneOf: [...schemas, marked({ not: { anyOf: claims(plan) } }, plan.unknown.secret)] };
+		return arms.every((arm) => arm.tag !== undefined)
+			? { oneOf: schemas, discriminator: this.#discriminator(plan) }
+			: { oneOf: schemas };
+	}
+
+	#discriminator(plan: UnionPlan): JsonObject {
+		const mapping: JsonObject = {};
+		for (const [tag, { value }] of plan.tagged)
+			if (value.type === "message") mapping[tag] = this.#prefix + value.message.desc.name;
+		return { propertyName: plan.discriminator, mapping };
+	}
+
+	#field(field: FieldPlan): JsonObject {
+		const schema = marked(this.#shape(field, field.secret), field.secret);
+		return field.nullable ? orNull(schema) : schema;
+	}
+
+	#shape(field: FieldPlan, secret: boolean): JsonObject {
+		const value = this.#value(field.value, secret);
+		switch (field.shape) {
+			case "single":
+				return value;
+			case "list":
+				return { type: "array", items: value, ...(field.minItems > 0 ? { minItems: field.minItems } : {}) };
+			case "map":
+				return {
+					type: "object",
+					...(field.keyPattern === undefined ? {} : { propertyNames: { pattern: field.keyPattern.source } }),
+					additionalProperties: field.maxValueLength > 0 ? { ...value, maxLength: field.maxValueLength } : value,
+				};
+		}
+	}
+
+	#value(plan: ValuePlan, secret: boolean): JsonObject {
+		switch (plan.type) {
+			case "string":
+				return { type: "string", ...(plan.uuid ? { format: "uuid" } : secret ? { format: "password" } : {}) };
+			case "integer":
+				// The integers that a JSON number keeps exactly (RFC 8259, section 6), as in schema.ts.
+				return {
+					type: "integer",
+					format: "int64",
+					...(lowerBound(plan) ?? { minimum: Number.MIN_SAFE_INTEGER }),
+					maximum: Number.MAX_SAFE_INTEGER,
+				};
+			case "number":
+				return { type: "number", format: "double", ...lowerBound(plan) };
+			case "boolean":
+				return { type: "boolean" };
+			case "enum":
+				return this.#reference(plan.enum.desc, () => enumOf(plan.enum));
+			case "timestamp":
+				return { type: "string", format: "date-time" };
+			case "struct":
+				return { type: "object", additionalProperties: true };
+			case "value":
+				return {};
+			case "message":
+				return this.message(plan.message, secret);
+		}
+	}
+}
+
+/** A secret is redacted when a record is read, so what is written there does not come back. */
+function marked(schema: JsonObject, secret: boolean): JsonObject {
+	return secret ? { ...schema, writeOnly: true } : schema;
+}
+
+function enumOf(plan: EnumPlan): JsonObject {
+	return { type: "string", enum: [...plan.byName.keys()] };
+}
+
+function oneOfNames(names: readonly string[]): JsonObject {
+	const [only, ...others] = names;
+	return only !== undefined && others.length === 0 ? { const: only } : { enum: [...names] };
+}
+
+function lowerBound(plan: {
+	readonly gt: number | undefined;
+	readonly gte: number | undefined;
+}): JsonObject | undefined {
+	if (plan.gt !== undefined) return { exclusiveMinimum: plan.gt };
+	return plan.gte === undefined ? undefined : { minimum: plan.gte };
+}
+
+/** What the known arms of an open union claim, well-formed or not: none of it is an unknown kind. */
+function claims(plan: UnionPlan): JsonObject[] {
+	const tags = [...plan.tagged.keys()];
+	const tagged: JsonObject = {
+		type: "object",
+		properties: { [plan.discriminator]: { enum: tags } },
+		required: [plan.discriminator],
+	};
+	const bare = Object.entries<ArmPlan | undefined>(plan.bare).filter(([, arm]) => arm !== undefined);
+	return [...(tags.length > 0 ? [tagged] : []), ...bare.map(([type]) => ({ type }))];
+}
+
+/** Refuses that a field says something while the one that it excludes has another value than its default. */
+function exclusion(field: FieldPlan, excludes: FieldPlan): JsonObject {
+	const says: JsonObject = { not: { type: "null" } };
+	const differs: JsonObject = excludes.default === undefined ? {} : { not: { const: excludes.default } };
+	return {
+		not: { properties: { [field.name]: says, [excludes.name]: differs }, required: [field.name, excludes.name] },
+	};
+}
+
+/** The schema with null as a further value. One with neither a type nor a reference takes null as it is. */
+function orNull(schema: JsonObject): JsonObject {
+	const { $ref, type, ...others } = schema;
+	if ($ref !== undefined) return { anyOf: [{ $ref }, { type: "null" }], ...others };
+	return typeof type === "string" ? { type: [type, "null"], ...others } : schema;
+}

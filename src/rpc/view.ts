@@ -1,0 +1,58 @@
+import type { HandlerContext } from "@connectrpc/connect";
+import { ConversationView, SecretsMode } from "../../gen/conversations/v1/conversation_service_pb.js";
+import { authorizeSecrets } from "../access/secrets.ts";
+import { invalid } from "../conversations/filter.ts";
+import type { UpdateViewOptions } from "../conversations/update-view.ts";
+import type { SecretsForm } from "../record/secrets.ts";
+import { principalOf } from "./method.ts";
+
+/**
+ * How secrets are shown to a caller.
+ *
+ * @throws ServiceError `invalid_argument` for a mode that is not known, or `permission_denied` for plain text without
+ *   the scope `secrets`
+ */
+export function secretsOf(mode: SecretsMode, context: HandlerContext): SecretsForm {
+	const form = formOf(mode);
+	authorizeSecrets(principalOf(context), form);
+	return form;
+}
+
+/**
+ * How much of each record is shown to a caller, and how.
+ *
+ * @throws ServiceError as {@link secretsOf}, and `invalid_argument` for a view that is not known
+ */
+export function viewOf(
+	request: { readonly view: ConversationView; readonly secrets: SecretsMode },
+	context: HandlerContext,
+): UpdateViewOptions {
+	return { full: isFull(request.view), secrets: secretsOf(request.secrets, context) };
+}
+
+// Enums of proto3 are open: a newer client can send numbers that are not known here.
+function formOf(mode: SecretsMode): SecretsForm {
+	switch (mode) {
+		case SecretsMode.UNSPECIFIED:
+		case SecretsMode.REDACTED:
+			return "redacted";
+		case SecretsMode.ENCRYPTED:
+			return "encrypted";
+		case SecretsMode.PLAINTEXT:
+			return "plaintext";
+		default:
+			throw invalid("secrets", "is not a known mode");
+	}
+}
+
+function isFull(view: ConversationView): boolean {
+	switch (view) {
+		case ConversationView.UNSPECIFIED:
+		case ConversationView.SUMMARY:
+			return false;
+		case ConversationView.FULL:
+			return true;
+		default:
+			throw invalid("view", "is not a known view");
+	}
+}

@@ -1,0 +1,42 @@
+import type { HandlerContext } from "@connectrpc/connect";
+import {
+	WatchConversationUpdatesRequest_Position as Position,
+	type WatchConversationUpdatesRequest,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
+import { invalid, toStoreFilter, uuid } from "../conversations/filter.ts";
+import type { WatchBatch, Watches, WatchRequest } from "../conversations/watch.ts";
+import { viewOf } from "./view.ts";
+
+/** `ConversationService.WatchConversationUpdates`. */
+export function watchConversationUpdates(watches: Watches) {
+	return async function* (
+		request: WatchConversationUpdatesRequest,
+		context: HandlerContext,
+	): AsyncGenerator<WatchBatch, void, undefined> {
+		const { conversationId, filter } = request;
+		const watched = {
+			start: startOf(request),
+			conversationId: conversationId === "" ? undefined : uuid(conversationId, "conversation_id"),
+			filter: toStoreFilter(filter),
+			view: viewOf(request, context),
+		};
+		yield* watches.watch(watched, context.signal);
+	};
+}
+
+function startOf({ start }: WatchConversationUpdatesRequest): WatchRequest["start"] {
+	if (start.case === "afterSequence") {
+		if (start.value < 0n) throw invalid("after_sequence", "must not be negative");
+		return start.value;
+	}
+	switch (start.value) {
+		case undefined:
+		case Position.UNSPECIFIED:
+		case Position.NOW:
+			return "now";
+		case Position.BEGINNING:
+			return "beginning";
+		default:
+			throw invalid("position", "is not a known position");
+	}
+}

@@ -1,0 +1,143 @@
+import { create, type JsonObject, type JsonValue } from "@bufbuild/protobuf";
+import {
+	type ConversationFilter,
+	ConversationFilterSchema,
+} from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import type { Principal } from "../../access/keys.ts";
+import { authorizeSecrets } from "../../access/secrets.ts";
+import { invalid } from "../../conversations/filter.ts";
+import type { GetConversation } from "../../conversations/get.ts";
+import type { ListConversations, ListedConversation } from "../../conversations/list.ts";
+import { statusNamed } from "../../conversations/status.ts";
+import { ServiceError } from "../../errors.ts";
+import { deriveEncoder } from "../../record/encode.ts";
+import { setMember } from "../../record/free-form.ts";
+import { planMessage } from "../../record/plan.ts";
+import type { RecordFormat } from "../../record/record.ts";
+import { type SecretsForm, secretsForms } from "../../record/secrets.ts";
+import { sendJson } from "../http/answer.ts";
+import type { Route } from "../http/router.ts";
+import { Query } from "./query.ts";
+
+/** Path of the conversations under the configured base path. */
+export const CONVERSATIONS_PATH = "/api/v1/conversations";
+
+const GET_PARAMETERS = ["sequence", "secrets"] as const;
+const FILTER_PARAMETERS = [
+	"execution_status",
+	"agent_kind",
+	"model",
+	"parent_conversation_id",
+	"tag",
+	"tag_key",
+	"created_from",
+	"created_to",
+	"updated_from",
+	"updated_to",
+	"title_contains",
+] as const;
+const LIST_PARAMETERS = [...FILTER_PARAMETERS, "page_size", "page_token", "view", "secrets"] as const;
+/** Larger than any page; what is asked for beyond it makes no difference. */
+const LARGE_PAGE = 1_000_000n;
+
+const encodeSummary: (summary: ConversationSummary) => JsonValue = deriveEncoder(
+	planMessage(ConversationSummarySchema),
+);
+
+/** The reads in JSON, with the records in the webhook's own form. Errors are JSON objects whose `detail` is a sentence. */
+export function readRoutes(
+	basePath: string,
+	format: RecordFormat,
+	get: GetConversation,
+	list: ListConversations,
+): readonly Route[] {
+	return [
+		{
+			method: "GET",
+			path: `${basePath}${CONVERSATIONS_PATH}/{id}`,
+			scope: "read",
+			handle: async ({ response, params, search, principal }) => {
+				const parameters = new Query(search, GET_PARAMETERS);
+				const sequence = parameters.number("sequence");
+				const secrets = secretsOf(parameters, principal);
+				const { conversation } = await get.get({ id: params.id ?? "", sequence, secrets });
+				sendJson(response, 200, format.toJson(conversation));
+			},
+		},
+		{
+			method: "GET",
+			path: `${basePath}${CONVERSATIONS_PATH}`,
+			scope: "read",
+			handle: async ({ response, search, principal }) => {
+				const parameters = new Query(search, LIST_PARAMETERS, ["tag"]);
+				const asked = parameters.number("page_size") ?? 0n;
+				const request = {
+					pageSize: Number(asked < LARGE_PAGE ? asked : LARGE_PAGE),
+					pageToken: parameters.text("page_token"),
+					filter: filterOf(parameters),
+					full: parameters.word("view", ["summary", "full"]) === "full",
+					secrets: secretsOf(parameters, principal),
+				};
+				const page = await list.list(request, "");
+				sendJson(response, 200, {
+					conversations: page.conversations.map((entry) => entryJson(entry, format)),
+					next_page_token: page.nextPageToken,
+				});
+			},
+		},
+	];
+}
+
+function secretsOf(parameters: Query<"secrets">, principal: Principal | undefined): SecretsForm {
+	const form = parameters.word("secrets", secretsForms);
+	if (principal === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
+	authorizeSecrets(principal, form);
+	return form;
+}
+
+/** The filter in the form that the RPCs take, so that both are read by the same rules. */
+function filterOf(parameters: Query<(typeof FILTER_PARAMETERS)[number]>): ConversationFilter {
+	const statusText = parameters.text("execution_status");
+	const executionStatus = statusNamed(statusText);
+	if (executionStatus === undefined && statusText !== "") throw invalid("execution_status", "is not a known status");
+	const createdFrom = parameters.dateTime("created_from");
+	const createdTo = parameters.dateTime("created_to");
+	const updatedFrom = parameters.dateTime("updated_from");
+	const updatedTo = parameters.dateTime("updated_to");
+	return create(ConversationFilterSchema, {
+		...(executionStatus === undefined ? {} : { executionStatus }),
+		agentKind: parameters.text("agent_kind"),
+		model: parameters.text("model"),
+		parentConversationId: parameters.text("parent_conversation_id"),
+		tags: tagsOf(parameters.texts("tag")),
+		tagKey: parameters.text("tag_key"),
+		...(createdFrom === undefined ? {} : { createdFrom }),
+		...(createdTo === undefined ? {} : { createdTo }),
+		...(updatedFrom === undefined ? {} : { updatedFrom }),
+		...(updatedTo === undefined ? {} : { updatedTo }),
+		titleContains: parameters.text("title_contains"),
+	});
+}
+
+/** Tags from `key:value`; the value may hold further colons. */
+function tagsOf(texts: readonly string[]): Record<string, string> {
+	const tags: Record<string, string> = {};
+	for (const text of texts) {
+		const [, key, value] = /^([^:]+):(.*)$/s.exec(text) ?? [];
+		if (key === undefined || value === undefined)
+			throw invalid("tag", "must be a key and a value with a colon between");
+		if (Object.hasOwn(tags, key) && tags[key] !== value) throw invalid("tag", "names one key with two values");
+		setMember(tags, key, value);
+	}
+	return tags;
+}
+
+function entryJson({ sequence, summary, conversation }: ListedConversation, format: RecordFormat): JsonObject {
+	return {
+		// A sequence beyond what a JSON reader keeps exactly is a string.
+		sequence: sequence <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(sequence) : String(sequence),
+		summary: encodeSummary(summary),
+		...(conversation === undefined ? {} : { conversation: format.toJson(conversation) }),
+	};
+}

@@ -1,0 +1,20 @@
+import { expect, test } from "vitest";
+import type { Principal, Scope } from "../../src/access/keys.ts";
+import { authorizeSecrets } from "../../src/access/secrets.ts";
+import { ServiceError } from "../../src/errors.ts";
+
+function holder(...scopes: Scope[]): Principal {
+	return { name: "someone", scopes: new Set(scopes) };
+}
+
+test("plain text needs the scope secrets", () => {
+	expect(() => authorizeSecrets(holder("ingest", "read"), "plaintext")).toThrow(
+		new ServiceError("permission_denied", 'The access key lacks the scope "secrets"'),
+	);
+	authorizeSecrets(holder("read", "secrets"), "plaintext");
+});
+
+test("the other forms need no scope of their own", () => {
+	authorizeSecrets(holder("read"), "redacted");
+	authorizeSecrets(holder("read"), "encrypted");
+});

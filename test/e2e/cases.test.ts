@@ -1,0 +1,67 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import { postWebhook } from "../support/clients.ts";
+import { type Case, cases } from "../support/fixtures.ts";
+import { KEY, startTestService, type TestService } from "../support/service.ts";
+
+/**
+ * Cases whose answer has a right status but not the expected places or types, each with its reason. Everything else
+ * agrees, so that a rule that changes shows here by name.
+ */
+const DISAGREEING: Readonly<Record<string, string>> = {};
+
+const validationError = z.strictObject({
+	detail: z
+		.array(
+			z.strictObject({
+				loc: z.array(z.union([z.string(), z.int()])).min(1),
+				msg: z.string().min(1),
+				type: z.string().regex(/^[a-z_]+$/),
+				input: z.union([z.string(), z.number(), z.boolean(), z.null()]).optional(),
+				ctx: z.record(z.string(), z.unknown()).optional(),
+			}),
+		)
+		.min(1),
+});
+
+const all = cases();
+let service: TestService;
+
+beforeAll(async () => {
+	service = await startTestService();
+});
+
+afterAll(async () => {
+	await service[Symbol.asyncDispose]();
+});
+
+async function post(given: Case) {
+	const response = await postWebhook(service, KEY, given.raw ?? JSON.stringify(given.body), given.headers);
+	return { status: response.status, json: await response.json() };
+}
+
+/** Whether each expected place is among the violations with one of its types. */
+function agrees({ loc = [], types = [] }: Case, found: z.infer<typeof validationError>["detail"]): boolean {
+	return loc.every((place, index) =>
+		found.some((violation) => String(violation.loc) === String(place) && (types[index] ?? []).includes(violation.type)),
+	);
+}
+
+describe("every case gets one of its statuses", () => {
+	test.each(all)("$name", async (given) => {
+		const { status, json } = await post(given);
+		expect(given.status).toContain(status);
+		if (status === 200) expect(json).toEqual({ success: true });
+		if (status !== 422) return;
+		const { detail } = validationError.parse(json);
+		expect(detail.every(({ loc }) => loc[0] === "body")).toBe(true);
+		expect(agrees(given, detail)).toBe(DISAGREEING[given.name] === undefined);
+	});
+});
+
+test("places and types agree in at least 95 of 100 cases that name them", () => {
+	const located = all.filter(({ loc }) => loc !== undefined);
+	const names = new Set(all.map(({ name }) => name));
+	expect(Object.keys(DISAGREEING).filter((name) => !names.has(name))).toEqual([]);
+	expect(Object.keys(DISAGREEING).length).toBeLessThanOrEqual(located.length * 0.05);
+});

@@ -1,0 +1,155 @@
+import { create, type JsonValue } from "@bufbuild/protobuf";
+import { Code } from "@connectrpc/connect";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
+import {
+	ConversationIngestService,
+	IngestConversationRequestSchema,
+} from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
+import { RecordFormat } from "../../src/record/record.ts";
+import { fieldPath } from "../../src/rpc/errors.ts";
+import { GrpcClient, GrpcFailure, postWebhook } from "../support/clients.ts";
+import { cases, record } from "../support/fixtures.ts";
+import { Inexpressible, messageOf } from "../support/message.ts";
+import { KEY, startTestService, type TestService } from "../support/service.ts";
+
+const { plan } = new RecordFormat();
+const method = ConversationIngestService.method.ingestConversation;
+
+let service: TestService;
+let grpc: GrpcClient;
+
+beforeAll(async () => {
+	service = await startTestService();
+	grpc = new GrpcClient(service, KEY);
+});
+
+afterAll(async () => {
+	grpc[Symbol.dispose]();
+	await service[Symbol.asyncDispose]();
+});
+
+/** A broken rule as a transport reports it: the field's path in the form of gRPC, and the rule's type. */
+interface Refusal {
+	readonly field: string;
+	readonly reason: string;
+}
+
+const answer = z.object({
+	detail: z.array(z.object({ loc: z.array(z.union([z.string(), z.int()])), type: z.string() })),
+});
+
+async function refusedByWebhook(json: JsonValue): Promise<Refusal[]> {
+	const response = await postWebhook(service, KEY, JSON.stringify(json));
+	expect(response.status).toBe(422);
+	const { detail } = answer.parse(await response.json());
+	return detail.map(({ loc, type }) => ({ field: fieldPath(loc.slice(1)), reason: type }));
+}
+
+async function refusedByGrpc(conversation: ConversationInfo): Promise<Refusal[]> {
+	const call = grpc.call(method, create(IngestConversationRequestSchema, { conversation }));
+	const failure = await call.then(
+		() => undefined,
+		(error: unknown) => error,
+	);
+	if (!(failure instanceof GrpcFailure)) throw failure ?? new Error("the record was accepted");
+	expect(failure.code).toBe(Code.InvalidArgument);
+	return (failure.badRequest?.fieldViolations ?? []).map(({ field, reason }) => ({ field, reason }));
+}
+
+/** A kind that no arm has cannot be said in a message: its union is empty. */
+function asMessageSays(refusals: readonly Refusal[]): Refusal[] {
+	return refusals.map(({ field, reason }) => ({
+		field,
+		reason: reason === "union_tag_invalid" ? "union_tag_not_found" : reason,
+	}));
+}
+
+function expressed(json: JsonValue): ConversationInfo | undefined {
+	try {
+		return messageOf(plan, json);
+	} catch (error) {
+		if (error instanceof Inexpressible) return undefined;
+		throw error;
+	}
+}
+
+const llm = { model: "m" };
+const shared = cases()
+	.filter(({ status, body, headers }) => status.includes(422) && body !== undefined && headers === undefined)
+	.map(({ name, body = null, status }) => ({ name, body, certain: status.length === 1 }));
+
+/** Records with broken rules that a message can break as well, several at once among them. */
+const more: readonly { readonly name: string; readonly body: JsonValue }[] = [
+	{ name: "nothing at all", body: {} },
+	{ name: "ids that are none", body: record({ id: "x", sub_conversation_ids: ["0".repeat(32), "y", "z"] }) },
+	{
+		name: "a count below zero in a map",
+		body: record({ stats: { usage_to_metrics: { "a.b": { token_usages: [{ prompt_tokens: -1 }] } } } }),
+	},
+	{
+		name: "an empty ensemble in an ensemble",
+		body: record({
+			security_analyzer: {
+				kind: "EnsembleSecurityAnalyzer",
+				analyzers: [{ kind: "EnsembleSecurityAnalyzer", analyzers: [] }, {}],
+			},
+		}),
+	},
+	{
+		name: "a short tuple",
+		body: record({ security_analyzer: { kind: "PatternSecurityAnalyzer", medium_patterns: [["a", "b", "c"], ["a"]] } }),
+	},
+	{ name: "an unknown status", body: record({ execution_status: "asleep" }) },
+	{ name: "tags", body: record({ tags: { Upper: "x", a: "x".repeat(257), b: "fine" } }) },
+	{ name: "an integer beyond 2^53", body: record({ max_iterations: 2 ** 60 }) },
+	{ name: "a secret source of no kind", body: record({ secret_registry: { secret_sources: { "with space": {} } } }) },
+	{
+		name: "an exclusion",
+		body: record({ agent: { kind: "Agent", llm, system_prompt: "p", system_prompt_filename: "f" } }),
+	},
+	{
+		name: "deep free-form JSON",
+		body: record({ agent_state: { a: JSON.parse(`${"[".repeat(40)}${"]".repeat(40)}`) } }),
+	},
+	{
+		name: "a deep member that no field names",
+		body: record({ news: JSON.parse(`${"[".repeat(40)}${"]".repeat(40)}`) }),
+	},
+	{
+		name: "skills and models without their names",
+		body: record({
+			available_models: [{}, { model_id: "m" }, {}],
+			agent: { kind: "Agent", llm, agent_context: { skills: [{}] } },
+		}),
+	},
+];
+
+const table = [...shared, ...more.map((entry) => ({ ...entry, certain: true }))].flatMap(({ name, body, certain }) => {
+	const conversation = expressed(body);
+	return conversation === undefined ? [] : [{ name, body, conversation, certain }];
+});
+
+describe("both transports refuse the same records for the same fields", () => {
+	test("the table holds every kind of rule that a message can break", () => {
+		expect(table.length).toBeGreaterThan(50);
+		expect(more.filter(({ name }) => !table.some((entry) => entry.name === name))).toEqual([]);
+	});
+
+	test.each(table.filter(({ certain }) => certain))("$name", async ({ body, conversation }) => {
+		const expected = asMessageSays(await refusedByWebhook(body));
+		expect(expected.length).toBeGreaterThan(0);
+		expect(await refusedByGrpc(conversation)).toEqual(expected);
+	});
+
+	test.each(table.filter(({ certain }) => !certain))("or accept them: $name", async ({ body, conversation }) => {
+		const response = await postWebhook(service, KEY, JSON.stringify(body));
+		if (response.status === 422) {
+			expect(await refusedByGrpc(conversation)).toEqual(asMessageSays(await refusedByWebhook(body)));
+			return;
+		}
+		expect(response.status).toBe(200);
+		expect((await grpc.call(method, create(IngestConversationRequestSchema, { conversation }))).success).toBe(true);
+	});
+});

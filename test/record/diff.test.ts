@@ -1,0 +1,166 @@
+import { clone, type DescField, type DescMessage, type JsonObject, toBinary, toJson } from "@bufbuild/protobuf";
+import { type FieldMask, FieldMaskSchema } from "@bufbuild/protobuf/wkt";
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
+import { deriveDiff } from "../../src/record/diff.ts";
+import { RecordFormat } from "../../src/record/record.ts";
+import { records } from "../conversations/random-record.ts";
+import { record } from "../support/fixtures.ts";
+
+const format = new RecordFormat();
+const diff = deriveDiff(ConversationInfoSchema);
+
+function hex(message: ConversationInfo): string {
+	return Buffer.from(toBinary(ConversationInfoSchema, message)).toString("hex");
+}
+
+function isFields(value: unknown): value is Record<string, unknown> {
+	return typeof value === "object" && value !== null;
+}
+
+function fieldNamed(desc: DescMessage, name: string): DescField {
+	const field = desc.fields.find((candidate) => candidate.name === name);
+	if (field === undefined) throw new Error(`${desc.typeName} has no field ${name}`);
+	return field;
+}
+
+function read(message: Record<string, unknown>, { oneof, localName }: DescField): unknown {
+	if (oneof === undefined) return message[localName];
+	const selected = message[oneof.localName];
+	return isFields(selected) && selected.case === localName ? selected.value : undefined;
+}
+
+/** Puts the fields that the paths name from one message into another. */
+function apply(from: unknown, into: unknown, desc: DescMessage, paths: readonly string[]): void {
+	for (const path of paths) {
+		const [name = "", ...rest] = path.split(".");
+		const field = fieldNamed(desc, name);
+		if (!isFields(from) || !isFields(into)) throw new Error(`${path} leads through a message that is not there`);
+		if (rest.length > 0) {
+			if (field.fieldKind !== "message") throw new Error(`${path} leads through a field that is no message`);
+			apply(read(from, field), read(into, field), field.message, [rest.join(".")]);
+			continue;
+		}
+		const value = read(from, field);
+		if (field.oneof === undefined) into[field.localName] = value;
+		else if (value !== undefined) into[field.oneof.localName] = { case: field.localName, value };
+		else if (read(into, field) !== undefined) into[field.oneof.localName] = { case: undefined };
+	}
+}
+
+function applied(from: ConversationInfo, into: ConversationInfo, paths: readonly string[]): ConversationInfo {
+	const copy = clone(ConversationInfoSchema, into);
+	apply(from, copy, ConversationInfoSchema, paths);
+	return copy;
+}
+
+test("a record does not differ from its copy", () => {
+	fc.assert(
+		fc.property(records, (a) => {
+			expect(diff(a, clone(ConversationInfoSchema, a))).toEqual([]);
+		}),
+	);
+});
+
+test("the fields in which two records differ make one into the other, and fewer do not", () => {
+	const subset = fc.infiniteStream(fc.boolean());
+	fc.assert(
+		fc.property(records, records, subset, (a, other, chosen) => {
+			const all = diff(a, other);
+			const some = all.filter(() => chosen.next().value === true);
+			const b = applied(other, a, some);
+			const paths = diff(a, b);
+			expect(paths.length > 0).toBe(hex(a) !== hex(b));
+			expect(hex(applied(b, a, paths))).toBe(hex(b));
+			expect(all).toEqual(expect.arrayContaining(paths));
+			for (const path of paths) expect(hex(applied(b, a, paths.filter((kept) => kept !== path)))).not.toBe(hex(b));
+		}),
+	);
+});
+
+test("no path is below another", () => {
+	fc.assert(
+		fc.property(records, records, (a, b) => {
+			const paths = diff(a, b);
+			expect(paths.filter((path) => paths.some((other) => path.startsWith(`${other}.`)))).toEqual([]);
+			expect(new Set(paths).size).toBe(paths.length);
+		}),
+	);
+});
+
+test("the order of map entries and of the members of free-form JSON makes no difference", () => {
+	const a = format.fromJson(record({ id: ID, tags: { x: "1", y: "2" }, agent_state: { x: { p: 1, q: [2] }, y: null } }));
+	const b = format.fromJson(record({ id: ID, tags: { y: "2", x: "1" }, agent_state: { y: null, x: { q: [2], p: 1 } } }));
+	expect(diff(a, b)).toEqual([]);
+});
+
+const ID = "0190d6a0-0000-7000-8000-000000000001";
+const acp = { kind: "ACPAgent", acp_command: ["acp"] };
+const native = { kind: "Agent", llm: { model: "m" } };
+
+test.each<[string, JsonObject, JsonObject, string[]]>([
+	["a scalar", { title: "a" }, { title: "b" }, ["title"]],
+	["a scalar that was not set", {}, { title: "" }, ["title"]],
+	["a scalar that is no longer set", { title: "a" }, {}, ["title"]],
+	[
+		"a field of an arm",
+		{ agent: { ...acp, acp_model: "a" } },
+		{ agent: { ...acp, acp_model: "b" } },
+		["agent.acp_agent.acp_model"],
+	],
+	[
+		"a field two messages deep",
+		{ agent: { ...native, llm: { model: "a" } } },
+		{ agent: { ...native, llm: { model: "b" } } },
+		["agent.agent.llm.model"],
+	],
+	["another arm", { agent: acp }, { agent: native }, ["agent.acp_agent", "agent.agent"]],
+	["a message that only one has", { hook_config: null }, { hook_config: {} }, ["hook_config"]],
+	["a list", { invoked_skills: ["a"] }, { invoked_skills: ["a", "b"] }, ["invoked_skills"]],
+	["the order of a list", { invoked_skills: ["a", "b"] }, { invoked_skills: ["b", "a"] }, ["invoked_skills"]],
+	[
+		"a message in a list",
+		{ available_models: [{ model_id: "m", name: "a" }] },
+		{ available_models: [{ model_id: "m", name: "b" }] },
+		["available_models"],
+	],
+	["a map entry", { tags: { a: "1" } }, { tags: { a: "2" } }, ["tags"]],
+	["a map key", { tags: { a: "1" } }, { tags: { b: "1" } }, ["tags"]],
+	[
+		"a message in a map",
+		{ stats: { usage_to_metrics: { agent: { accumulated_cost: 1 } } } },
+		{ stats: { usage_to_metrics: { agent: { accumulated_cost: 2 } } } },
+		["stats.usage_to_metrics"],
+	],
+	[
+		"an instant",
+		{ updated_at: "2026-01-01T00:00:00Z" },
+		{ updated_at: "2026-01-01T00:00:00.000001Z" },
+		["updated_at"],
+	],
+	["free-form JSON", { agent_state: { a: [1] } }, { agent_state: { a: [2] } }, ["agent_state"]],
+	["an unnamed member", { vendor: 1 }, { vendor: 2 }, ["unnamed_members"]],
+	["several", { title: "a", tags: {} }, { title: "b", tags: { a: "1" } }, ["title", "tags"]],
+])("%s", (_, before, after, paths) => {
+	const [a, b] = [before, after].map((members) => format.fromJson(record({ id: ID, ...members })));
+	if (a === undefined || b === undefined) throw new Error("two records were made");
+	expect(diff(a, b)).toEqual(paths);
+	expect(diff(b, a)).toEqual(paths);
+});
+
+test("every field name of the record survives the JSON form of a field mask", () => {
+	const names = new Set<string>();
+	const seen = new Set<string>();
+	const visit = (desc: DescMessage): void => {
+		if (seen.has(desc.typeName)) return;
+		seen.add(desc.typeName);
+		for (const field of desc.fields) {
+			names.add(field.name);
+			if (field.message !== undefined) visit(field.message);
+		}
+	};
+	visit(ConversationInfoSchema);
+	const mask: FieldMask = { $typeName: "google.protobuf.FieldMask", paths: [...names] };
+	expect(String(toJson(FieldMaskSchema, mask)).split(",")).toHaveLength(names.size);
+});

@@ -1,0 +1,98 @@
+import type { JsonValue } from "@bufbuild/protobuf";
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { deriveJsonSchemas } from "../../src/record/json-schema.ts";
+import { isJsonObject } from "../../src/record/plan.ts";
+import { RecordFormat } from "../../src/record/record.ts";
+import { cases, corpus } from "../support/fixtures.ts";
+import { accepts, compileSchema } from "../support/json-schema.ts";
+
+const format = new RecordFormat();
+const validate = compileSchema({
+	$ref: "#/$defs/ConversationInfo",
+	$defs: deriveJsonSchemas(format.plan, "#/$defs/"),
+});
+
+test("every real body is accepted", () => {
+	const refused = corpus().flatMap(({ name, json }) => (validate(json) ? [] : [{ name, errors: validate.errors }]));
+	expect(refused).toEqual([]);
+});
+
+test("the cases are judged as the service judges them, but for what a JSON Schema cannot say", () => {
+	const differing: Record<string, string> = {};
+	let judged = 0;
+	for (const { name, body, raw } of cases()) {
+		const json = body ?? parse(raw ?? "");
+		if (json === undefined) continue;
+		judged++;
+		const [service, schema] = [accepts(format, json), validate(json)];
+		if (service !== schema) differing[name] = service ? "only the service accepts" : "only the schema accepts";
+	}
+	expect(judged).toBeGreaterThan(500);
+	expect(differing).toEqual({
+		// JSON Schema has no keyword for nesting depth.
+		"raw agent_state nested 50 deep": "only the schema accepts",
+		"raw agent_state nested 100000 deep": "only the schema accepts",
+		"ensemble nested 60": "only the schema accepts",
+		// A format names one usual form, and its checkers differ: this one knows no braces around a UUID, and takes
+		// offsets of hours alone and the year 0, which google.protobuf.Timestamp has not.
+		'id="{2a940cac-6ac3-409b-bfb1-f7c2c97455d...': "only the service accepts",
+		'created_at="2026-11-21T08:55:04+02"': "only the schema accepts",
+		'created_at="0000-01-01T00:00:00Z"': "only the schema accepts",
+	});
+});
+
+function parse(text: string): JsonValue | undefined {
+	try {
+		return JSON.parse(text);
+	} catch {
+		return undefined;
+	}
+}
+
+test("a real body with one value replaced or taken away is judged as the service judges it", () => {
+	const bodies = corpus()
+		.filter(({ bytes }) => bytes.length < 20_000)
+		.map(({ json }) => json);
+	const values = fc.oneof(
+		fc.constantFrom<(JsonValue | undefined)[]>(
+			...[undefined, null, true, 0, -1, 1, 1.5, 2 ** 53, -(2 ** 53), "", "text", "idle", "LOW", "system_prompt.j2"],
+			...["x".repeat(257), "😀".repeat(256), [], ["a"], ["a", "b", "c"], ["a", "b", "c", "d"], [["a", "b", "c"]], [{}]],
+			...[{}, { kind: "Agent" }, { kind: "NeverConfirm" }, { kind: "PipelineCondenser", condensers: 1 }],
+			...[{ kind: "Other" }, { type: "keyword", keywords: 1 }, { type: "other" }, { Key: "value" }, { key: "value" }],
+		),
+		fc.jsonValue({ maxDepth: 2 }).map((value): JsonValue => JSON.parse(JSON.stringify(value))),
+	);
+	const verdicts = new Set<boolean>();
+	fc.assert(
+		fc.property(fc.constantFrom(...bodies), fc.nat(), values, (body, place, value) => {
+			const changed = structuredClone(body);
+			const places = placesIn(changed);
+			places[place % places.length]?.(value);
+			const verdict = accepts(format, changed);
+			verdicts.add(verdict);
+			expect(validate(changed)).toBe(verdict);
+		}),
+		{ numRuns: 2000 },
+	);
+	expect(verdicts).toEqual(new Set([true, false]));
+});
+
+/** For each member and item inside a value, what replaces it, or takes a member away. */
+function placesIn(json: JsonValue): ((value: JsonValue | undefined) => void)[] {
+	if (Array.isArray(json))
+		return json.flatMap((item, index) => [
+			(value: JsonValue | undefined) => {
+				json[index] = value ?? null;
+			},
+			...placesIn(item),
+		]);
+	if (!isJsonObject(json)) return [];
+	return Object.entries(json).flatMap(([name, member]) => [
+		(value: JsonValue | undefined) => {
+			if (value === undefined) delete json[name];
+			else json[name] = value;
+		},
+		...placesIn(member),
+	]);
+}

@@ -1,0 +1,257 @@
+import type { JsonObject } from "@bufbuild/protobuf";
+import { describe, expect, test } from "vitest";
+import { deriveJsonSchemas } from "../../src/record/json-schema.ts";
+import { isJsonObject, type MessagePlan } from "../../src/record/plan.ts";
+import { RecordFormat } from "../../src/record/record.ts";
+import { record } from "../support/fixtures.ts";
+import { accepts, compileSchema } from "../support/json-schema.ts";
+
+const format = new RecordFormat();
+const schemas = deriveJsonSchemas(format.plan, "#/$defs/");
+
+describe("the form of each kind of message", () => {
+	test("an object, with required, nullable and secret members, bounds and defaults", () => {
+		expect(schemas.RemoteWorkspace).toEqual({
+			type: "object",
+			properties: {
+				kind: { type: "string", const: "RemoteWorkspace" },
+				working_dir: { type: "string" },
+				host: { type: "string" },
+				api_key: { type: ["string", "null"], format: "password", writeOnly: true },
+				read_timeout: { type: "number", format: "double", default: 600 },
+				max_connections: {
+					type: ["integer", "null"],
+					format: "int64",
+					minimum: -9007199254740991,
+					maximum: 9007199254740991,
+				},
+			},
+			required: ["kind", "working_dir", "host"],
+			additionalProperties: true,
+		});
+	});
+
+	test("members of the record", () => {
+		expect(schemas.ConversationInfo).toEqual({
+			type: "object",
+			properties: expect.objectContaining({
+				id: { type: "string", format: "uuid" },
+				persistence_dir: { type: ["string", "null"], default: "workspace/conversations" },
+				max_iterations: {
+					type: "integer",
+					format: "int64",
+					exclusiveMinimum: 0,
+					maximum: 9007199254740991,
+					default: 500,
+				},
+				execution_status: { $ref: "#/$defs/ConversationExecutionStatus", default: "idle" },
+				confirmation_policy: { $ref: "#/$defs/ConfirmationPolicy", default: { kind: "NeverConfirm" } },
+				security_analyzer: { anyOf: [{ $ref: "#/$defs/SecurityAnalyzer" }, { type: "null" }] },
+				agent_state: { type: "object", additionalProperties: true },
+				created_at: { type: "string", format: "date-time" },
+				parent_conversation_id: { type: ["string", "null"], format: "uuid" },
+				sub_conversation_ids: { type: "array", items: { type: "string", format: "uuid" } },
+				tags: {
+					type: ["object", "null"],
+					propertyNames: { pattern: "^[a-z0-9]+$" },
+					additionalProperties: { type: "string", maxLength: 256 },
+				},
+			}),
+			required: ["id", "workspace", "agent"],
+			additionalProperties: true,
+		});
+	});
+
+	test("a closed object", () => {
+		const matchers = { type: "array", items: { $ref: "#/$defs/HookMatcher" } };
+		expect(schemas.HookConfig).toEqual({
+			type: "object",
+			properties: {
+				pre_tool_use: matchers,
+				post_tool_use: matchers,
+				user_prompt_submit: matchers,
+				session_start: matchers,
+				session_end: matchers,
+				stop: matchers,
+			},
+			additionalProperties: false,
+		});
+	});
+
+	test("a member with another accepted name", () => {
+		expect(schemas.HookDefinition?.properties).toMatchObject({
+			async: { type: "boolean" },
+			async_: { type: "boolean", deprecated: true },
+		});
+	});
+
+	test("members that exclude each other", () => {
+		expect(schemas.ACPAgent?.allOf).toEqual([
+			{
+				not: {
+					properties: {
+						system_prompt: { not: { type: "null" } },
+						system_prompt_filename: { not: { const: "system_prompt.j2" } },
+					},
+					required: ["system_prompt", "system_prompt_filename"],
+				},
+			},
+		]);
+	});
+
+	test("an enum", () => {
+		expect(schemas.SecurityRisk).toEqual({ type: "string", enum: ["UNKNOWN", "LOW", "MEDIUM", "HIGH"] });
+	});
+
+	test("a tuple, and a list of it that has no name of its own", () => {
+		const text = { type: "string" };
+		expect(schemas.RiskPattern).toEqual({
+			type: "array",
+			prefixItems: [text, text, text],
+			items: false,
+			minItems: 3,
+			maxItems: 3,
+		});
+		expect(schemas.PatternSecurityAnalyzer?.properties).toMatchObject({
+			high_patterns: { type: "array", items: { $ref: "#/$defs/RiskPattern" } },
+		});
+		expect(schemas).not.toHaveProperty("RiskPatternList");
+	});
+
+	test("a union of tagged objects", () => {
+		expect(schemas.Workspace).toEqual({
+			oneOf: [{ $ref: "#/$defs/LocalWorkspace" }, { $ref: "#/$defs/RemoteWorkspace" }],
+			discriminator: {
+				propertyName: "kind",
+				mapping: { LocalWorkspace: "#/$defs/LocalWorkspace", RemoteWorkspace: "#/$defs/RemoteWorkspace" },
+			},
+		});
+	});
+
+	test("a union that contains itself", () => {
+		expect(schemas.EnsembleSecurityAnalyzer?.properties).toMatchObject({
+			analyzers: { type: "array", items: { $ref: "#/$defs/SecurityAnalyzer" }, minItems: 1 },
+		});
+	});
+
+	test("a union with arms that are not objects has no discriminator", () => {
+		expect(schemas.ContextSecret).toEqual({
+			oneOf: [
+				{ type: "string", format: "password", writeOnly: true },
+				{ $ref: "#/$defs/StaticSecret" },
+				{ $ref: "#/$defs/LookupSecret" },
+			],
+		});
+	});
+
+	test("an open union takes what none of its arms claims", () => {
+		expect(schemas.SkillTrigger).toEqual({
+			oneOf: [
+				{ $ref: "#/$defs/KeywordTrigger" },
+				{ $ref: "#/$defs/TaskTrigger" },
+				{ $ref: "#/$defs/PathTrigger" },
+				{ type: "array", items: { type: "string" } },
+				{
+					not: {
+						anyOf: [
+							{ type: "object", properties: { type: { enum: ["keyword", "task", "path"] } }, required: ["type"] },
+							{ type: "array" },
+						],
+					},
+				},
+			],
+		});
+	});
+});
+
+test("every secret is marked as written only", () => {
+	const marked = Object.entries(schemas).flatMap(([name, { properties, oneOf }]) => [
+		...Object.entries(isJsonObject(properties) ? properties : {}).flatMap(([member, schema]) =>
+			isJsonObject(schema) && schema.writeOnly === true ? [`${name}.${member}`] : [],
+		),
+		...(Array.isArray(oneOf) && oneOf.some((arm) => isJsonObject(arm) && arm.writeOnly === true) ? [name] : []),
+	]);
+	expect(marked.sort()).toEqual([
+		"ACPAgent.acp_resume_session_id",
+		"APIBasedCritic.api_key",
+		"ContextSecret",
+		"LLM.api_key",
+		"LLM.aws_access_key_id",
+		"LLM.aws_secret_access_key",
+		"LLM.aws_session_token",
+		"LLM.extra_headers",
+		"LookupSecret.headers",
+		"MCPApiKeyAuthCredential.value",
+		"MCPAuth",
+		"MCPBasicAuthCredential.password",
+		"MCPBearerAuthCredential.value",
+		"MCPHeaderAuthCredential.headers",
+		"MCPOAuthAuthCredential.state",
+		"MCPOAuthAuthentication.client_secret",
+		"MCPServer.env",
+		"MCPServer.headers",
+		"RemoteWorkspace.api_key",
+		"StaticSecret.value",
+		"VendorRiskAnalyzer.api_key",
+	]);
+	expect(schemas.MCPServer?.properties).toMatchObject({
+		env: { type: ["object", "null"], additionalProperties: { type: "string", format: "password" }, writeOnly: true },
+	});
+});
+
+describe("with aliases for names and kinds", () => {
+	const aliased = new RecordFormat(
+		new Map([
+			["RiskMonitor", "VendorRiskAnalyzer"],
+			["directory", "working_dir"],
+		]),
+	);
+	const aliasedSchemas = deriveJsonSchemas(aliased.plan, "#/$defs/");
+
+	test("both are listed", () => {
+		expect(aliasedSchemas.LocalWorkspace).toEqual({
+			type: "object",
+			properties: {
+				kind: { type: "string", const: "LocalWorkspace" },
+				working_dir: { type: "string" },
+				directory: { type: "string", deprecated: true },
+			},
+			required: ["kind"],
+			allOf: [{ anyOf: [{ required: ["working_dir"] }, { required: ["directory"] }] }],
+			additionalProperties: true,
+		});
+		expect(aliasedSchemas.VendorRiskAnalyzer?.properties).toMatchObject({
+			kind: { type: "string", enum: ["VendorRiskAnalyzer", "RiskMonitor"] },
+		});
+		expect(aliasedSchemas.SecurityAnalyzer?.discriminator).toMatchObject({
+			mapping: {
+				VendorRiskAnalyzer: "#/$defs/VendorRiskAnalyzer",
+				RiskMonitor: "#/$defs/VendorRiskAnalyzer",
+			},
+		});
+	});
+
+	test.each<[string, JsonObject, boolean]>([
+		["the other name", { workspace: { kind: "LocalWorkspace", directory: "/" } }, true],
+		["the other name with a wrong value", { workspace: { kind: "LocalWorkspace", directory: 1 } }, false],
+		["neither name", { workspace: { kind: "LocalWorkspace" } }, false],
+		["the other kind", { security_analyzer: { kind: "RiskMonitor" } }, true],
+		["the other kind with a wrong value", { security_analyzer: { kind: "RiskMonitor", timeout: "1" } }, false],
+	])("%s", (_, members, accepted) => {
+		const json = record(members);
+		const validate = compileSchema({ $ref: "#/$defs/ConversationInfo", $defs: aliasedSchemas });
+		expect([validate(json), accepts(aliased, json)]).toEqual([accepted, accepted]);
+	});
+});
+
+test("two messages of one name are refused", () => {
+	const { plan } = format;
+	if (plan.form === "union") throw new TypeError("a record is an object");
+	const [id] = plan.fields;
+	if (id === undefined) throw new TypeError("a record has members");
+	const other: MessagePlan = { ...plan, desc: { ...plan.desc, typeName: "other.v1.ConversationInfo" } };
+	const fields = [{ ...id, value: { type: "message" as const, message: other } }];
+	expect(() => deriveJsonSchemas({ ...plan, fields }, "")).toThrow(
+		new Error("conversations.v1.ConversationInfo and other.v1.ConversationInfo have the same name"),
+	);
+});

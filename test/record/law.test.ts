@@ -1,0 +1,58 @@
+import { fromBinary, type JsonValue, toBinary } from "@bufbuild/protobuf";
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
+import { RecordFormat } from "../../src/record/record.ts";
+import { jsonOf } from "../support/arbitrary.ts";
+import { filled } from "../support/filled.ts";
+import { canonical, corpus } from "../support/fixtures.ts";
+
+const format = new RecordFormat();
+
+/** The record after it was written to bytes and read back. */
+function stored(record: ConversationInfo): ConversationInfo {
+	return fromBinary(ConversationInfoSchema, toBinary(ConversationInfoSchema, record));
+}
+
+/** The JSON form that comes back for an accepted one. */
+function roundTrip(json: JsonValue): JsonValue {
+	return format.toJson(stored(format.fromJson(json)));
+}
+
+describe("accepted JSON comes back from bytes with the defaults filled in and nothing else changed", () => {
+	test.each(corpus())("$name", ({ json }) => {
+		const back = roundTrip(json);
+		expect(back).toEqual(filled(format.plan, json));
+		expect(roundTrip(back)).toEqual(back);
+	});
+
+	test("any record", () => {
+		fc.assert(
+			fc.property(jsonOf(format.plan), (json) => {
+				const back = roundTrip(json);
+				expect(canonical(back)).toBe(canonical(filled(format.plan, json)));
+				expect(canonical(roundTrip(back))).toBe(canonical(back));
+			}),
+			{ numRuns: 500 },
+		);
+	});
+});
+
+describe("a record that arrives as a message is taken like its JSON form", () => {
+	test.each(corpus())("$name", ({ json }) => {
+		const record = format.fromJson(json);
+		expect(stored(format.fromMessage(stored(record)))).toEqual(stored(record));
+	});
+
+	test("any record", () => {
+		fc.assert(
+			fc.property(jsonOf(format.plan), (json) => {
+				const record = format.fromJson(json);
+				const bytes = toBinary(ConversationInfoSchema, record);
+				const again = format.fromMessage(fromBinary(ConversationInfoSchema, bytes));
+				expect(canonical(format.toJson(again))).toBe(canonical(format.toJson(record)));
+			}),
+			{ numRuns: 300 },
+		);
+	});
+});

@@ -1,0 +1,97 @@
+import { readdirSync, readFileSync } from "node:fs";
+import { dirname, join, relative } from "node:path";
+import { describe, expect, test } from "vitest";
+
+const SRC = join(import.meta.dirname, "..", "src");
+
+interface Import {
+	/** The importing file, from src. */
+	readonly from: string;
+	/** What it imports: a path from src, or a package. */
+	readonly to: string;
+	/** Whether only types are imported, which are gone when the program runs. */
+	readonly typeOnly: boolean;
+}
+
+const files = readdirSync(SRC, { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".ts"));
+const texts = new Map(files.map((file) => [file, readFileSync(join(SRC, file), "utf8")]));
+const imports = [...texts].flatMap(([file, text]) => importsOf(file, text));
+
+function importsOf(file: string, text: string): Import[] {
+	// Static imports and re-exports, and every other place that names a module of ours: import(), new URL().
+	const named = text.matchAll(
+		/^(?:import|export)\b(?<type> type\b)?[^;]*?\bfrom "(?<path>[^"]+)"|"(?<other>\.{1,2}\/[^"]+\.ts)"/gm,
+	);
+	return [...named].map(({ groups }) => {
+		const path = groups?.path ?? groups?.other ?? "";
+		const to = path.startsWith(".") ? relative(SRC, join(SRC, dirname(file), path)) : path;
+		return { from: file, to, typeOnly: groups?.type !== undefined };
+	});
+}
+
+/** Imports out of a folder that are neither of its own nor of packages, generated code or `allowed`. */
+function strangers(folder: string, ...allowed: readonly RegExp[]): string[] {
+	return imports
+		.filter(({ from }) => from.startsWith(folder))
+		.filter(({ to }) => to.endsWith(".ts") && !to.startsWith(folder))
+		.filter(({ to }) => !allowed.some((pattern) => pattern.test(to)))
+		.map(({ from, to }) => `${from} imports ${to}`);
+}
+
+describe("the rooms of src keep to themselves", () => {
+	test("the scan sees the imports", () => {
+		expect(imports).toContainEqual({ from: "main.ts", to: "server.ts", typeOnly: false });
+		expect(imports).toContainEqual({ from: "record/limits.ts", to: "errors.ts", typeOnly: true });
+		expect(imports.length).toBeGreaterThan(200);
+	});
+
+	test("record knows what a record is, and nothing of what is done with it", () => {
+		expect(strangers("record/", /^errors\.ts$/)).toEqual([]);
+	});
+
+	test("conversations knows the record, the store's interface and who asks", () => {
+		const known = [/^errors\.ts$/, /^record\//, /^store\/store\.ts$/, /^access\//, /^telemetry\/log\.ts$/];
+		expect(strangers("conversations/", ...known)).toEqual([]);
+	});
+
+	test("a store knows nothing but the store's interface", () => {
+		expect(strangers("store/", /^errors\.ts$/)).toEqual([]);
+	});
+
+	test("access knows what a record may show, and nobody else", () => {
+		expect(strangers("access/", /^errors\.ts$/, /^record\//)).toEqual([]);
+	});
+
+	test("the RPCs know no transport and no store engine", () => {
+		expect(imports.filter(({ from, to }) => from.startsWith("rpc/") && /^(transports|store\/\w+)\//.test(to))).toEqual(
+			[],
+		);
+	});
+
+	test("transports do not import each other; they share http and the form of a listener", () => {
+		const transport = (path: string) => /^transports\/([^/.]+)\//.exec(path)?.[1];
+		const foreign = imports.filter(({ from, to }) => {
+			const [own, other] = [transport(from), transport(to)];
+			return own !== undefined && other !== undefined && other !== own && (own === "http" || other !== "http");
+		});
+		expect(foreign).toEqual([]);
+	});
+
+	test("only a store engine imports a database driver", () => {
+		const drivers = imports.filter(({ to }) => to === "node:sqlite" || to === "sqlite" || to === "pg");
+		expect(drivers.filter(({ from }) => !/^store\/\w+\//.test(from))).toEqual([]);
+		expect(drivers).not.toEqual([]);
+	});
+
+	test("only the process entry and the composition root know everything", () => {
+		const roots = imports.filter(({ to }) => to === "server.ts" || to === "main.ts");
+		expect(new Set(roots.map(({ from }) => from))).toEqual(new Set(["main.ts"]));
+	});
+
+	test("the environment is read once, by main for config", () => {
+		const readers = [...texts].filter(([, text]) => /\bprocess\.env\b|\benv\b.*from "node:process"/.test(text));
+		expect(readers.map(([file]) => file)).toEqual(["main.ts"]);
+		expect(texts.get("main.ts")?.match(/process\.env/g)).toHaveLength(1);
+		expect(texts.get("main.ts")).toContain("readConfig(process.env)");
+	});
+});

@@ -1,0 +1,96 @@
+import { randomUUID } from "node:crypto";
+import { beforeEach, describe, expect, it } from "vitest";
+import type { Appended, Store } from "../../src/store/store.ts";
+import { bytes, sample, stored } from "./samples.ts";
+
+/** Tests of listeners, of closing and of what is there afterwards. */
+export function lifetimeConformance(current: () => Store, reopen: () => Promise<Store>): void {
+	describe("subscribe", () => {
+		let store: Store;
+		beforeEach(() => {
+			store = current();
+		});
+
+		it("tells the newest sequence after commits that added updates", async () => {
+			const heard: bigint[] = [];
+			const others: bigint[] = [];
+			const stop = store.subscribe((newest) => heard.push(newest));
+			const stopOther = store.subscribe((newest) => others.push(newest));
+			const update = sample();
+			const first = await store.append(update);
+			await expect.poll(() => heard).toEqual([first.sequence]);
+			await store.append(update);
+			const outcomes = await Promise.all(Array.from({ length: 50 }, () => store.append(sample())));
+			const newest = outcomes.map(({ sequence }) => sequence).toSorted((a, b) => Number(b - a))[0];
+			await expect.poll(() => heard.at(-1)).toBe(newest);
+			expect(heard).toEqual([...new Set(heard)].toSorted((a, b) => Number(a - b)));
+			stop();
+			const last = await store.append(sample());
+			await expect.poll(() => others.at(-1)).toBe(last.sequence);
+			expect(heard.at(-1)).toBe(newest);
+			stopOther();
+		});
+
+		it("has the update ready to read when it tells of it", async () => {
+			const found = new Promise((resolve, reject) => {
+				store.subscribe((newest) =>
+					store.listUpdates({ after: newest - 1n, limit: 1, withRecords: true }).then(resolve, reject),
+				);
+			});
+			const update = sample();
+			const outcome = await store.append(update);
+			expect(await found).toEqual([stored(update, outcome)]);
+		});
+	});
+
+	describe("lifetime", () => {
+		let store: Store;
+		beforeEach(() => {
+			store = current();
+		});
+
+		it("has an empty range at first", async () => {
+			expect(await store.range()).toEqual({ oldest: 1n, newest: 0n });
+			expect(await store.listUpdates({ after: 0n, limit: 10, withRecords: true })).toEqual([]);
+			await store.check();
+		});
+
+		it("holds everything after it was closed and opened again", async () => {
+			const updates = Array.from({ length: 20 }, () => sample({ columns: { title: "kept" } }));
+			const outcomes: Appended[] = [];
+			for (const update of updates) outcomes.push(await store.append(update));
+			const before = await store.listUpdates({ after: 0n, limit: 100, withRecords: true });
+			store = await reopen();
+			expect(await store.listUpdates({ after: 0n, limit: 100, withRecords: true })).toEqual(before);
+			expect(await store.range()).toEqual({ oldest: 1n, newest: outcomes.at(-1)?.sequence });
+			const next = await store.append(sample());
+			expect(next.sequence).toBeGreaterThan(outcomes.at(-1)?.sequence ?? 0n);
+		});
+
+		it("finishes what was accepted when it closes, then refuses", async () => {
+			const accepted = Array.from({ length: 600 }, () => store.append(sample()));
+			await store.close();
+			const outcomes = await Promise.all(accepted);
+			await expect(store.append(sample())).rejects.toMatchObject({ name: "ServiceError", kind: "unavailable" });
+			await expect(store.get(randomUUID())).rejects.toMatchObject({ name: "ServiceError", kind: "unavailable" });
+			await expect(store.check()).rejects.toMatchObject({ name: "ServiceError", kind: "unavailable" });
+			await store.close();
+			store = await reopen();
+			const kept = await store.listUpdates({ after: 0n, limit: 1_000, withRecords: false });
+			expect(kept.map(({ sequence }) => sequence)).toEqual(
+				outcomes.map(({ sequence }) => sequence).toSorted((a, b) => Number(a - b)),
+			);
+		});
+
+		it("gives callers bytes of their own", async () => {
+			const record = Buffer.from("before");
+			const update = sample({ record });
+			const outcome = await store.append(update);
+			record.fill("x");
+			expect(await store.get(update.conversationId)).toEqual({
+				...stored(update, outcome),
+				record: bytes(Buffer.from("before")),
+			});
+		});
+	});
+}

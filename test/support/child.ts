@@ -1,0 +1,91 @@
+import { type ChildProcessByStdio, spawn } from "node:child_process";
+import { once } from "node:events";
+import type { Readable } from "node:stream";
+import type { Endpoints } from "./clients.ts";
+import { testEnvironment } from "./service.ts";
+
+const MAIN = new URL("../../src/main.ts", import.meta.url).pathname;
+
+/** A line of the service's log. */
+export type LogLine = Readonly<Record<string, unknown>>;
+
+/** The service as a process of its own, as `npm start` runs it. */
+export class ServiceProcess implements Endpoints, AsyncDisposable {
+	http = "";
+	grpc = "";
+	readonly #child: ChildProcessByStdio<null, Readable, Readable>;
+	readonly #exited: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
+	#stdout = "";
+	#stderr = "";
+	#ended = false;
+
+	private constructor(env: Readonly<Record<string, string>>) {
+		this.#child = spawn(process.execPath, [MAIN], { env: { ...env }, stdio: ["ignore", "pipe", "pipe"] });
+		this.#child.stdout.setEncoding("utf8").on("data", (text: string) => {
+			this.#stdout += text;
+		});
+		this.#child.stderr.setEncoding("utf8").on("data", (text: string) => {
+			this.#stderr += text;
+		});
+		this.#exited = new Promise((resolve) => {
+			this.#child.on("close", (code, signal) => {
+				this.#ended = true;
+				resolve({ code, signal });
+			});
+		});
+	}
+
+	/**
+	 * Starts the service on a database file and waits until both listeners accept requests.
+	 *
+	 * @param env variables in place of the defaults for tests
+	 */
+	static async start(database: string, env: Readonly<Record<string, string>> = {}): Promise<ServiceProcess> {
+		const service = new ServiceProcess({ ...testEnvironment(database), ...env });
+		service.http = `http://${await service.#listening("http")}`;
+		service.grpc = await service.#listening("grpc");
+		return service;
+	}
+
+	/** Runs the service to its end, for environments in which it cannot start. */
+	static async run(env: Readonly<Record<string, string>>) {
+		const service = new ServiceProcess(env);
+		return { ...(await service.#exited), stderr: service.#stderr };
+	}
+
+	/** All that the process has written. */
+	get output(): { readonly stdout: string; readonly stderr: string } {
+		return { stdout: this.#stdout, stderr: this.#stderr };
+	}
+
+	/** The first line of the log that fits; waits for it. */
+	async logged(fits: (line: LogLine) => boolean): Promise<LogLine> {
+		for (;;) {
+			const complete = this.#stdout.split("\n").slice(0, -1);
+			const line = complete.map((text): LogLine => JSON.parse(text)).find(fits);
+			if (line !== undefined) return line;
+			if (this.#ended) throw new Error(`the service has ended: ${this.#stderr}`);
+			await Promise.race([this.#exited, once(this.#child.stdout, "data")]);
+		}
+	}
+
+	/** Sends a signal. */
+	signal(signal: NodeJS.Signals): void {
+		this.#child.kill(signal);
+	}
+
+	/** How the process ended; waits for its end. */
+	exit(): Promise<{ code: number | null; signal: NodeJS.Signals | null }> {
+		return this.#exited;
+	}
+
+	async #listening(listener: "http" | "grpc"): Promise<string> {
+		const line = await this.logged((candidate) => candidate.event === "listening" && candidate.listener === listener);
+		return String(line.address);
+	}
+
+	async [Symbol.asyncDispose](): Promise<void> {
+		this.#child.kill("SIGKILL");
+		await this.#exited;
+	}
+}

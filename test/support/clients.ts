@@ -1,0 +1,132 @@
+import { type DescMessage, type DescMethodUnary, fromBinary, type MessageShape, toBinary } from "@bufbuild/protobuf";
+import { type ConnectError, createClient, type Interceptor } from "@connectrpc/connect";
+import { findTrailerError } from "@connectrpc/connect/protocol-grpc";
+import { createConnectTransport, createGrpcTransport, createGrpcWebTransport } from "@connectrpc/connect-node";
+import { Client, credentials, type ServiceError as GrpcError, Metadata } from "@grpc/grpc-js";
+import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { type BadRequest, BadRequestSchema } from "../../gen/google/rpc/error_details_pb.js";
+import { rpcPath } from "../../src/access/gate.ts";
+
+/** Where a service listens. */
+export interface Endpoints {
+	/** `http://host:port` of the HTTP listener. */
+	readonly http: string;
+	/** `host:port` of the gRPC listener. */
+	readonly grpc: string;
+}
+
+/** Path of the webhook without a base path (specification, "Conversation update callback"). */
+export const WEBHOOK = "/api/v1/webhooks/conversations";
+
+/** Posts a body to the webhook. A field of null leaves that usual field out. */
+export function postWebhook(
+	service: Endpoints,
+	key: string,
+	body: RequestInit["body"],
+	fields: Readonly<Record<string, string | null>> = {},
+): Promise<Response> {
+	const headers = new Headers({ "Content-Type": "application/json", "X-Access-Token": key });
+	for (const [name, value] of Object.entries(fields)) {
+		if (value === null) headers.delete(name);
+		else headers.set(name, value);
+	}
+	// A string body would bring a content type of its own.
+	const bytes = typeof body === "string" ? Buffer.from(body) : body;
+	return fetch(`${service.http}${WEBHOOK}`, { method: "POST", headers, body: bytes ?? null });
+}
+
+/** A grpc-js client for the methods of generated services. */
+export class GrpcClient {
+	readonly #client: Client;
+	readonly #key: string | undefined;
+
+	constructor(service: Endpoints, key: string | undefined) {
+		this.#client = new Client(service.grpc, credentials.createInsecure());
+		this.#key = key;
+	}
+
+	/**
+	 * Calls a unary method.
+	 *
+	 * @throws GrpcFailure with the status that the server gave
+	 */
+	call<I extends DescMessage, O extends DescMessage>(
+		method: DescMethodUnary<I, O>,
+		request: MessageShape<I>,
+	): Promise<MessageShape<O>> {
+		const metadata = new Metadata();
+		if (this.#key !== undefined) metadata.set("x-access-token", this.#key);
+		return new Promise((resolve, reject) => {
+			this.#client.makeUnaryRequest(
+				rpcPath(method),
+				(message: MessageShape<I>) => Buffer.from(toBinary(method.input, message)),
+				(bytes: Buffer) => fromBinary(method.output, bytes),
+				request,
+				metadata,
+				(error, response) => {
+					if (error !== null) reject(new GrpcFailure(error));
+					else if (response === undefined) reject(new Error("the call ended without a response"));
+					else resolve(response);
+				},
+			);
+		});
+	}
+
+	[Symbol.dispose](): void {
+		this.#client.close();
+	}
+}
+
+/** A status that is not OK. */
+export class GrpcFailure extends Error {
+	override readonly name = "GrpcFailure";
+	readonly code: number;
+	/** The `google.rpc.BadRequest` detail, where there is one. */
+	readonly badRequest: BadRequest | undefined;
+
+	constructor(error: GrpcError) {
+		super(error.details);
+		this.code = error.code;
+		const [details] = error.metadata.get("grpc-status-details-bin");
+		this.badRequest = Buffer.isBuffer(details) ? badRequestOf(error.code, details) : undefined;
+	}
+}
+
+function badRequestOf(code: number, details: Buffer): BadRequest | undefined {
+	const trailer = new Headers({
+		"grpc-status": String(code),
+		"grpc-status-details-bin": details.toString("base64").replace(/=+$/, ""),
+	});
+	return findTrailerError(trailer)?.findDetails(BadRequestSchema)[0];
+}
+
+/** The `google.rpc.BadRequest` detail of an error from a Connect client. */
+export function badRequest(error: ConnectError): BadRequest | undefined {
+	return error.findDetails(BadRequestSchema)[0];
+}
+
+/** Protocols that clients of this kind speak. */
+export type Protocol = "connect" | "connect over JSON" | "gRPC-Web" | "gRPC";
+
+/** A client of the ingest service by one of the protocols. */
+export function ingestClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
+	const authenticate: Interceptor = (next) => (request) => {
+		if (key !== undefined) request.header.set("X-Access-Token", key);
+		return next(request);
+	};
+	const baseUrl = protocol === "gRPC" ? `http://${service.grpc}` : service.http;
+	return createClient(ConversationIngestService, transport(protocol, { baseUrl, interceptors: [authenticate] }));
+}
+
+function transport(protocol: Protocol, options: { readonly baseUrl: string; readonly interceptors: Interceptor[] }) {
+	switch (protocol) {
+		case "connect":
+			return createConnectTransport({ ...options, httpVersion: "1.1" });
+		case "connect over JSON":
+			return createConnectTransport({ ...options, httpVersion: "1.1", useBinaryFormat: false });
+		case "gRPC-Web":
+			return createGrpcWebTransport({ ...options, httpVersion: "1.1" });
+		case "gRPC":
+			return createGrpcTransport(options);
+	}
+}

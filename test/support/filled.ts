@@ -1,0 +1,87 @@
+import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
+import {
+	type FieldPlan,
+	isJsonObject,
+	type MessagePlan,
+	type PlainPlan,
+	type UnionPlan,
+	type ValuePlan,
+} from "../../src/record/plan.ts";
+
+/**
+ * What an accepted JSON form must come back as: the same, with defaults in place of absent members, UUIDs in lower case
+ * with dashes, date-times in UTC, and members under their own names. It is written from the rules of the field options,
+ * apart from the code that it judges.
+ */
+export function filled(plan: MessagePlan, json: JsonValue): JsonValue {
+	return plan.form === "union" ? filledUnion(plan, json) : filledPlain(plan, json);
+}
+
+function filledPlain(plan: PlainPlan, json: JsonValue): JsonValue {
+	const [first] = plan.fields;
+	if (plan.form === "bare") return first === undefined ? json : filledField(first, json);
+	if (plan.form === "tuple") return json;
+	if (!isJsonObject(json)) return json;
+	const members = new Map(Object.entries(json));
+	for (const field of plan.fields) {
+		const name = [field.name, ...field.aliases].find((candidate) => Object.hasOwn(json, candidate));
+		const given = name === undefined ? absent(field) : json[name];
+		if (name !== undefined) members.delete(name);
+		if (given === null && field.omitNull) continue;
+		if (given !== undefined) members.set(field.name, given === null ? nothing(field) : filledField(field, given));
+	}
+	return Object.fromEntries(members);
+}
+
+/** What an absent member stands for; undefined when it stays absent. */
+function absent(field: FieldPlan): JsonValue | undefined {
+	if (field.default !== undefined) return field.default;
+	return field.shape !== "single" || field.nullable ? nothing(field) : undefined;
+}
+
+/** What says nothing: for lists and maps, which protobuf keeps no null of, an empty one. */
+function nothing(field: FieldPlan): JsonValue {
+	return { single: null, list: [], map: {} }[field.shape];
+}
+
+function filledField(field: FieldPlan, json: JsonValue): JsonValue {
+	if (field.shape === "list") return Array.isArray(json) ? json.map((item) => filledValue(field.value, item)) : json;
+	if (field.shape === "single") return filledValue(field.value, json);
+	if (!isJsonObject(json)) return json;
+	return Object.fromEntries(Object.entries(json).map(([key, item]) => [key, filledValue(field.value, item)]));
+}
+
+function filledValue(plan: ValuePlan, json: JsonValue): JsonValue {
+	if (plan.type === "message") return filled(plan.message, json);
+	if (typeof json !== "string") return json;
+	if (plan.type === "string" && plan.uuid) return uuid(json);
+	return plan.type === "timestamp" ? dateTime(json) : json;
+}
+
+function filledUnion(plan: UnionPlan, json: JsonValue): JsonValue {
+	if (Array.isArray(json)) return plan.bare.array === undefined ? json : filledValue(plan.bare.array.value, json);
+	if (!isJsonObject(json)) return json;
+	const kind = Object.hasOwn(json, plan.discriminator) ? json[plan.discriminator] : undefined;
+	const arm = typeof kind === "string" ? plan.tagged.get(kind) : undefined;
+	if (arm?.tag === undefined) return json;
+	const inside: JsonObject = { ...json, [plan.discriminator]: arm.tag };
+	return filledValue(arm.value, inside);
+}
+
+function uuid(text: string): string {
+	const digits = text
+		.toLowerCase()
+		.replace("urn:uuid:", "")
+		.replaceAll(/[^0-9a-f]/g, "");
+	return digits.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5");
+}
+
+function dateTime(text: string): string {
+	const [, fraction = ""] = /[.,](\d+)/.exec(text) ?? [];
+	const zone = /(?:[Zz]|[+-]\d\d:?\d\d)$/.exec(text)?.[0] ?? "Z";
+	const minutes = zone.toUpperCase() === "Z" ? "Z" : zone.replace(/(\d\d):?(\d\d)$/, "$1:$2");
+	const [local = ""] = /^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d(?::\d\d)?/.exec(text) ?? [];
+	const whole = new Date(`${local.toUpperCase()}${minutes}`).toISOString().slice(0, 19);
+	const micros = fraction.slice(0, 6).padEnd(6, "0");
+	return micros === "000000" ? `${whole}Z` : `${whole}.${micros}Z`;
+}

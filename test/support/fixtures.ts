@@ -1,0 +1,78 @@
+import { randomUUID } from "node:crypto";
+import { readdirSync, readFileSync } from "node:fs";
+import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
+import { isJsonObject } from "../../src/record/plan.ts";
+
+/** A body as a real agent server sent it, or as its own models write it. */
+export interface CorpusBody {
+	readonly name: string;
+	/** The bytes as they came over the wire. */
+	readonly bytes: Buffer;
+	readonly json: JsonObject;
+}
+
+/** A body with the answer that it deserves. */
+export interface Case {
+	readonly name: string;
+	/** JSON body; absent when `raw` is there. */
+	readonly body?: JsonValue;
+	/** Text to send where the body is not JSON. */
+	readonly raw?: string;
+	/** Header fields in place of the usual ones; null leaves one out. */
+	readonly headers?: Readonly<Record<string, string | null>>;
+	/** Right answers: HTTP statuses. */
+	readonly status: readonly number[];
+	/** Places that must be among the violations. */
+	readonly loc?: readonly (readonly (string | number)[])[];
+	/** For each of `loc` the types that count as right. */
+	readonly types?: readonly (readonly string[])[];
+}
+
+const folder = new URL("../fixtures/", import.meta.url);
+
+/** All real bodies, in order of their names. */
+export function corpus(): CorpusBody[] {
+	const corpusFolder = new URL("corpus/", folder);
+	return readdirSync(corpusFolder)
+		.sort()
+		.map((file) => {
+			const bytes = readFileSync(new URL(file, corpusFolder));
+			return { name: file.replace(/\.json$/, ""), bytes, json: object(JSON.parse(bytes.toString())) };
+		});
+}
+
+/** One real body by name. */
+export function corpusBody(name: string): CorpusBody {
+	const bytes = readFileSync(new URL(`corpus/${name}.json`, folder));
+	return { name, bytes, json: object(JSON.parse(bytes.toString())) };
+}
+
+/** The bodies with their right answers. */
+export function cases(): Case[] {
+	const lines = readFileSync(new URL("cases.jsonl", folder), "utf8").trim().split("\n");
+	return lines.map((line) => JSON.parse(line));
+}
+
+/** A record with the required members and `members` over them. */
+export function record(members: JsonObject = {}): JsonObject {
+	return {
+		id: randomUUID(),
+		workspace: { kind: "LocalWorkspace", working_dir: "/workspace" },
+		agent: { kind: "ACPAgent", acp_command: ["acp"] },
+		...members,
+	};
+}
+
+/** The JSON value as the object that it is. */
+export function object(json: JsonValue | undefined): JsonObject {
+	if (!isJsonObject(json)) throw new TypeError("not a JSON object");
+	return json;
+}
+
+/** The JSON text of a value with the members of every object in order, so that equal values have equal texts. */
+export function canonical(json: JsonValue | undefined): string {
+	if (Array.isArray(json)) return `[${json.map(canonical).join(",")}]`;
+	if (!isJsonObject(json)) return JSON.stringify(json ?? null);
+	const members = Object.keys(json).sort();
+	return `{${members.map((name) => `${JSON.stringify(name)}:${canonical(json[name])}`).join(",")}}`;
+}

@@ -1,0 +1,67 @@
+import { formatAddress, readConfig } from "../../src/config.ts";
+import { type RunningService, startService } from "../../src/server.ts";
+import { createLogger } from "../../src/telemetry/log.ts";
+import type { Endpoints } from "./clients.ts";
+import { TempFolder } from "./temp.ts";
+
+/** The access key that test services are started with. */
+export const KEY = "test-key-with-every-scope";
+
+/** A service in the test's own process, on free ports, with a database in a folder of its own. */
+export interface TestService extends Endpoints, AsyncDisposable {
+	readonly folder: TempFolder;
+	/** Path of the database file. */
+	readonly database: string;
+	/** All that the service has logged. */
+	readonly log: () => string;
+	/** Stops the service; its folder stays until it is disposed of. */
+	stop(): Promise<void>;
+}
+
+/**
+ * Starts a service.
+ *
+ * @param env variables in place of the defaults for tests
+ */
+export async function startTestService(env: Readonly<Record<string, string>> = {}): Promise<TestService> {
+	const folder = new TempFolder();
+	const database = folder.file("conversations.db");
+	const lines: string[] = [];
+	let service: RunningService;
+	try {
+		const config = readConfig({ ...testEnvironment(database), ...env });
+		const log = createLogger(config.logLevel, { write: (line) => lines.push(line) });
+		service = await startService(config, log, () => undefined);
+	} catch (error) {
+		folder[Symbol.dispose]();
+		throw error;
+	}
+	let stopped: Promise<void> | undefined;
+	const stop = (): Promise<void> => {
+		stopped ??= service.stop();
+		return stopped;
+	};
+	return {
+		http: `http://${formatAddress(service.httpAddress)}`,
+		grpc: formatAddress(service.grpcAddress),
+		folder,
+		database,
+		log: () => lines.join(""),
+		stop,
+		[Symbol.asyncDispose]: async () => {
+			await stop();
+			folder[Symbol.dispose]();
+		},
+	};
+}
+
+/** Variables of a service that listens on free ports. */
+export function testEnvironment(database: string): Record<string, string> {
+	return {
+		HTTP_ADDRESS: "127.0.0.1:0",
+		GRPC_ADDRESS: "127.0.0.1:0",
+		DATABASE_URL: `sqlite:${database}`,
+		ACCESS_KEYS: `test:${KEY}:ingest+read+secrets`,
+		LOG_LEVEL: "info",
+	};
+}
