@@ -1,6 +1,10 @@
 import { join } from "node:path";
 import type { Benchmark } from "./benchmark.ts";
+import { get } from "./benchmarks/get.ts";
+import { growth } from "./benchmarks/growth.ts";
 import { grpc, webhook } from "./benchmarks/ingest.ts";
+import { list } from "./benchmarks/list.ts";
+import { fanOut, watched } from "./benchmarks/watch.ts";
 import { type Figure, formatTable, reached } from "./figures.ts";
 import { showProfiles } from "./profiles.ts";
 import { readSettings, type Settings, USAGE } from "./settings.ts";
@@ -10,6 +14,13 @@ const BENCHMARKS: readonly Benchmark[] = [
 	webhook("large", 0.4),
 	grpc("small", 0.7),
 	grpc("large", 0.7),
+	growth,
+	get("small"),
+	get("large"),
+	list,
+	fanOut,
+	watched("all"),
+	watched("one"),
 ];
 
 /** Runs the chosen benchmarks one after the other. A missed target is no failure; a request that fails is. */

@@ -1,5 +1,5 @@
 import { round } from "./figures.ts";
-import { type LoadPlan, type LoadResult, loadResult, type Variation } from "./load/plan.ts";
+import { type LoadPlan, type LoadResult, loadResult } from "./load/plan.ts";
 import type { Child } from "./processes/child.ts";
 import { processorSeconds } from "./processes/usage.ts";
 import type { RequestTemplate } from "./requests.ts";
@@ -11,7 +11,7 @@ export interface Side {
 	readonly name: string;
 	readonly pid: number;
 	readonly port: number;
-	readonly template: RequestTemplate | { readonly request: Uint8Array<ArrayBuffer> };
+	readonly template: RequestTemplate;
 	/** gRPC: path of the method and access key. */
 	readonly path?: string;
 	readonly key?: string;
@@ -46,11 +46,15 @@ export class Target {
 		return this.#side.name;
 	}
 
+	/** Requests that it was sent so far, with those that the first number stands for. */
+	get sent(): number {
+		return this.#next;
+	}
+
 	/** @throws Error when a request failed */
 	async load(settings: Pick<LoadPlan, "concurrency" | "milliseconds" | "rate">): Promise<Measurement> {
 		const { pid, port, path, key, template } = this.#side;
-		const variation: Variation | undefined =
-			"places" in template ? { ...template.places, conversations: CONVERSATIONS, first: this.#next } : undefined;
+		const variation = template.places && { ...template.places, conversations: CONVERSATIONS, first: this.#next };
 		const plan: LoadPlan = { ...settings, port, path, key, request: template.request, variation };
 		const before = await processorSeconds(pid);
 		const result: LoadResult = await this.#client.ask(plan, loadResult);

@@ -1,30 +1,36 @@
 import { readFile } from "node:fs/promises";
 import { create, type DescMessage, type MessageShape, toBinary } from "@bufbuild/protobuf";
-import { type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
+import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { IngestConversationRequestSchema } from "../gen/conversations/v1/conversation_ingest_service_pb.js";
 import type { ConversationInfo } from "../gen/conversations/v1/conversation_pb.js";
+import { GetConversationRequestSchema } from "../gen/conversations/v1/conversation_service_pb.js";
 import { RecordFormat } from "../src/record/record.ts";
 import { WEBHOOK_PATH } from "../src/transports/webhook/webhook.ts";
 import { idDigits, microsecondOf, type Variation } from "./load/plan.ts";
 
 /** The two bodies of the corpus on which everything is measured: about 5 KB and about 278 KB. */
-export const BODIES = { small: "acp-full--update-after-run", large: "agent-context-big--start" } as const;
-export type BodyName = keyof typeof BODIES;
+export type BodyName = "small" | "large";
+/** Beside them one with a native agent. */
+const BODIES = {
+	small: "acp-full--update-after-run",
+	large: "agent-context-big--start",
+	native: "native-minimal--start",
+} as const;
 
 /** A request of which a load client makes many. */
 export interface RequestTemplate {
 	readonly request: Uint8Array<ArrayBuffer>;
-	/** Where its copies differ. */
-	readonly places: Pick<Variation, "idOffset" | "timeOffset" | "timeForm">;
+	/** Where its copies differ; undefined when all are the same. */
+	readonly places?: Pick<Variation, "idOffset" | "time"> | undefined;
 }
 
 /** The text of a body. */
-export async function readBody(name: BodyName): Promise<string> {
+async function readBody(name: keyof typeof BODIES): Promise<string> {
 	return await readFile(new URL(`../test/fixtures/corpus/${BODIES[name]}.json`, import.meta.url), "utf8");
 }
 
 /** The record of a body, as the first update of the first conversation. */
-export async function readRecord(name: BodyName): Promise<ConversationInfo> {
+export async function readRecord(name: keyof typeof BODIES): Promise<ConversationInfo> {
 	const record = new RecordFormat().fromJson(JSON.parse(await readBody(name)));
 	identify(record, 0, 0);
 	return record;
@@ -51,8 +57,8 @@ export async function webhookRequest(name: BodyName, key: string): Promise<Reque
 		"\r\n",
 	].join("\r\n");
 	const offset = (index: number): number => head.length + Buffer.byteLength(body.slice(0, index));
-	const places = { idOffset: offset(id), timeOffset: offset(fraction), timeForm: "digits" } as const;
-	return { request: Buffer.from(head + body), places };
+	const time = { offset: offset(fraction), form: "digits" } as const;
+	return { request: Buffer.from(head + body), places: { idOffset: offset(id), time } };
 }
 
 /** A body as the message of `IngestConversation`. */
@@ -60,11 +66,17 @@ export async function ingestRequest(name: BodyName): Promise<RequestTemplate> {
 	const conversation = await readRecord(name);
 	const request = grpcFrame(IngestConversationRequestSchema, create(IngestConversationRequestSchema, { conversation }));
 	const idOffset = onlyPlace(request, Buffer.from(conversation.id ?? ""));
-	const time: Timestamp = conversation.updatedAt ?? create(TimestampSchema);
-	const encodedTime = toBinary(TimestampSchema, time);
+	const encodedTime = toBinary(TimestampSchema, conversation.updatedAt ?? create(TimestampSchema));
 	// The nanoseconds are the message's last field, and take four bytes.
-	const timeOffset = onlyPlace(request, encodedTime) + encodedTime.length - 4;
-	return { request, places: { idOffset, timeOffset, timeForm: "varint" } };
+	const offset = onlyPlace(request, encodedTime) + encodedTime.length - 4;
+	return { request, places: { idOffset, time: { offset, form: "varint" } } };
+}
+
+/** `GetConversation` of each of the conversations that the ingest's requests are of. */
+export async function getRequest(name: BodyName): Promise<RequestTemplate> {
+	const { id = "" } = await readRecord(name);
+	const request = grpcFrame(GetConversationRequestSchema, create(GetConversationRequestSchema, { id }));
+	return { request, places: { idOffset: onlyPlace(request, Buffer.from(id)) } };
 }
 
 /** A message as gRPC sends it: an uncompressed, length-prefixed message of its protocol over HTTP/2. */

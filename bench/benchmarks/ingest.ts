@@ -1,17 +1,13 @@
 import { z } from "zod";
-import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
-import { rpcPath } from "../../src/access/gate.ts";
 import type { Benchmark } from "../benchmark.ts";
-import { type Figure, median, ratioFigure, round } from "../figures.ts";
-import { type Measurement, measurePairs, type Side, Target } from "../pairs.ts";
+import { type Figure, ratioFigure } from "../figures.ts";
+import { type Measurement, measurePairs, Target } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
 import { DiskFolder, Service } from "../processes/service.ts";
 import { peakResidentBytes } from "../processes/usage.ts";
-import { type BodyName, ingestRequest, webhookRequest } from "../requests.ts";
+import type { BodyName } from "../requests.ts";
 import type { Settings } from "../settings.ts";
-
-/** What a yardstick server announces. */
-export const listening = z.object({ port: z.int() });
+import { grpcSide, listening, noteOf, webhookSide } from "./parts.ts";
 
 /** Webhook ingest, durable, against a server that only reads the body and parses it. */
 export function webhook(body: BodyName, target: number): Benchmark {
@@ -48,19 +44,6 @@ export function grpc(body: BodyName, target: number): Benchmark {
 	};
 }
 
-/** Webhook ingest of a body by a service. */
-export async function webhookSide(body: BodyName, service: Service): Promise<Side> {
-	const template = await webhookRequest(body, service.key);
-	return { name: "service", pid: service.pid, port: service.httpPort, template };
-}
-
-/** gRPC ingest of a body by a service. */
-export async function grpcSide(body: BodyName, service: Service): Promise<Side> {
-	const path = rpcPath(ConversationIngestService.method.ingestConversation);
-	const template = await ingestRequest(body);
-	return { name: "service", pid: service.pid, port: service.grpcPort, template, path, key: service.key };
-}
-
 async function measureIngest(
 	settings: Settings,
 	{ name, body, target }: { readonly name: string; readonly body: BodyName; readonly target: number },
@@ -79,14 +62,4 @@ async function measureIngest(
 		note: "",
 	};
 	return [ratioFigure(name, ratios, { at: "least", value: target }, noteOf(pairs)), memory];
-}
-
-/** Medians of both servers' rates and costs. */
-export function noteOf(pairs: readonly (readonly [Measurement, Measurement])[]): string {
-	const of = (index: 0 | 1) => {
-		const rate = median(pairs.map((pair) => pair[index].rate));
-		const cost = median(pairs.map((pair) => pair[index].cost));
-		return `${round(rate)}/s (${round(cost)} ms CPU each)`;
-	};
-	return `${of(1)} against ${of(0)}`;
 }

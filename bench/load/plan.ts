@@ -1,16 +1,21 @@
 import { z } from "zod";
 
 /**
- * How the copies of a request are made to differ. Request number n is of conversation `n % conversations` and its
- * update number `n / conversations`; both are written over bytes of the request, none of which changes in length.
+ * How the copies of a request are made to differ. Request number n is of conversation `n % conversations` and, where
+ * it holds a time, its update number `n / conversations`; both are written over bytes of the request, which keeps its
+ * length.
  */
 const variation = z.object({
 	/** Where the first eight hexadecimal digits of the conversation's id stand. */
 	idOffset: z.int(),
-	/** Where the fraction of `updated_at` stands. */
-	timeOffset: z.int(),
-	/** Six decimal digits of microseconds, or a protobuf varint of four bytes with nanoseconds. */
-	timeForm: z.enum(["digits", "varint"]),
+	time: z
+		.object({
+			/** Where the fraction of `updated_at` stands. */
+			offset: z.int(),
+			/** Six decimal digits of microseconds, or a protobuf varint of four bytes with nanoseconds. */
+			form: z.enum(["digits", "varint"]),
+		})
+		.optional(),
 	conversations: z.int(),
 	/** The number of the first request. */
 	first: z.int(),
@@ -70,16 +75,17 @@ export function idDigits(conversation: number): string {
 }
 
 /** Writes request number `n` over a request. */
-export function vary(request: Buffer, { idOffset, timeOffset, timeForm, conversations }: Variation, n: number): void {
+export function vary(request: Buffer, { idOffset, time, conversations }: Variation, n: number): void {
 	request.write(idDigits(n % conversations), idOffset, "latin1");
+	if (time === undefined) return;
 	const microsecond = microsecondOf(Math.floor(n / conversations));
-	if (timeForm === "digits") {
-		request.write(String(microsecond).padStart(6, "0"), timeOffset, "latin1");
+	if (time.form === "digits") {
+		request.write(String(microsecond).padStart(6, "0"), time.offset, "latin1");
 		return;
 	}
 	const nanoseconds = microsecond * 1000;
-	request[timeOffset] = (nanoseconds & 0x7f) | 0x80;
-	request[timeOffset + 1] = ((nanoseconds >>> 7) & 0x7f) | 0x80;
-	request[timeOffset + 2] = ((nanoseconds >>> 14) & 0x7f) | 0x80;
-	request[timeOffset + 3] = nanoseconds >>> 21;
+	request[time.offset] = (nanoseconds & 0x7f) | 0x80;
+	request[time.offset + 1] = ((nanoseconds >>> 7) & 0x7f) | 0x80;
+	request[time.offset + 2] = ((nanoseconds >>> 14) & 0x7f) | 0x80;
+	request[time.offset + 3] = nanoseconds >>> 21;
 }

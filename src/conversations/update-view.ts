@@ -35,13 +35,13 @@ const diff = deriveDiff(ConversationInfoSchema);
  * update cost one computation; it is shared, and nobody may change it.
  */
 export class UpdateViews {
-	readonly #store: Store;
+	readonly #store: Pick<Store, "get">;
 	readonly #vault: RecordVault;
 	readonly #views = new LruMap<string, Promise<ConversationUpdate>>(KEPT_BYTES);
 	/** Records to compare the next update of their conversation with, by sequence. */
 	readonly #comparable = new LruMap<bigint, ConversationInfo>(KEPT_BYTES);
 
-	constructor(store: Store, vault: RecordVault) {
+	constructor(store: Pick<Store, "get">, vault: RecordVault) {
 		this.#store = store;
 		this.#vault = vault;
 	}

@@ -49,7 +49,7 @@ export class ListConversationUpdates {
 	}
 
 	/**
-	 * A page. It ends before its records exceed {@link MAX_PAGE_BYTES}, but has at least one update.
+	 * A page. It ends before what it gives exceeds {@link MAX_PAGE_BYTES}, but has at least one update.
 	 *
 	 * @throws ServiceError `invalid_argument` that names the field, `out_of_range` when updates after `afterSequence`
 	 *   have been pruned, `unavailable` when the store cannot be read, or `data_loss` when secrets cannot be decrypted
@@ -65,11 +65,15 @@ export class ListConversationUpdates {
 		const stored = await this.#store.listUpdates({ after, conversationId, limit, maxBytes, withRecords: true });
 		await assertKept(this.#store, afterSequence, conversationId);
 		const updates: ConversationUpdate[] = [];
-		for (const update of stored) {
-			updates.push(await this.#views.toUpdate(update, { full, secrets }));
+		let bytes = 0;
+		for (const one of stored) {
+			const update = await this.#views.toUpdate(one, { full, secrets });
+			bytes += sizeOf(update) + (full ? (one.record?.byteLength ?? 0) : 0);
+			if (updates.length > 0 && bytes > MAX_PAGE_BYTES) break;
+			updates.push(update);
 			if (updates.length % VIEWED_AT_ONCE === 0) await setImmediate();
 		}
-		const last = stored.at(-1);
+		const last = updates.at(-1);
 		const more = last !== undefined && (await this.#hasMore(last.sequence, conversationId));
 		return { updates, nextPageToken: more ? this.#tokens.write(LIST, scope, last.sequence) : "" };
 	}
@@ -79,4 +83,10 @@ export class ListConversationUpdates {
 		const [next] = await this.#store.listUpdates({ after, conversationId, limit: 1, withRecords: false });
 		return next !== undefined;
 	}
+}
+
+/** Bytes of what stands beside the record, as far as they have no bound. */
+function sizeOf({ summary, changedFields }: ConversationUpdate): number {
+	const texts = [summary?.title ?? "", summary?.model ?? "", ...Object.entries(summary?.tags ?? {}).flat()];
+	return [...texts, ...(changedFields?.paths ?? [])].reduce((sum, text) => sum + Buffer.byteLength(text), 0);
 }

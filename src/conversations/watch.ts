@@ -127,13 +127,13 @@ export class Watches {
 		let caughtUp = false;
 		while (!signal.aborted) {
 			follower.check();
-			complete ||= this.tail.covers(cursor);
 			const scanned = this.tail.covers(cursor)
 				? await this.#fromTail(request, key, cursor)
 				: await this.#fromStore(request, key, cursor, complete);
 			if (signal.aborted) return;
 			const advanced = scanned.through > cursor;
 			cursor = scanned.through;
+			complete ||= this.tail.covers(cursor);
 			if (scanned.responses.length > 0) yield scanned.responses;
 			const atHead = cursor >= this.tail.newest;
 			if (isDue() || (atHead && !caughtUp)) {

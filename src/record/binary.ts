@@ -217,7 +217,9 @@ class Writer {
 
 	/** The bytes written, in memory of their own. */
 	take(): Uint8Array<ArrayBuffer> {
-		const bytes = new Uint8Array(this.#buffer.subarray(this.#buffer.length - this.position));
+		// Unlike a new Uint8Array this is not filled with zeros first.
+		const bytes = Buffer.allocUnsafeSlow(this.position);
+		this.#buffer.copy(bytes, 0, this.#buffer.length - this.position);
 		if (this.#buffer.length > KEPT_BYTES) this.#buffer = Buffer.allocUnsafeSlow(INITIAL_BYTES);
 		return bytes;
 	}

@@ -54,8 +54,9 @@ test("a token with any bit changed is refused", () => {
 	);
 });
 
-test.each(["", "x", "=", "not a token", "A".repeat(33), "A".repeat(34), "A".repeat(100_000)])("%.40j is no token", (text) => {
-	expect(() => tokens.read("list", {}, text)).toThrow(REFUSED);
+test("text of any other kind is no token", () => {
+	for (const text of ["", "x", "=", "not a token", "A".repeat(33), "A".repeat(34), "A".repeat(100_000)])
+		expect(() => tokens.read("list", {}, text)).toThrow(REFUSED);
 });
 
 test("a token with characters that decoding would skip is refused", () => {

@@ -1,4 +1,4 @@
-import { create, type JsonValue } from "@bufbuild/protobuf";
+import { create, fromBinary, type JsonValue, toBinary } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
@@ -6,7 +6,7 @@ import {
 	ConversationIngestService,
 	IngestConversationRequestSchema,
 } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
-import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
+import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { RecordFormat } from "../../src/record/record.ts";
 import { fieldPath } from "../../src/rpc/errors.ts";
 import { GrpcClient, GrpcFailure, postWebhook } from "../support/clients.ts";
@@ -68,10 +68,21 @@ function asMessageSays(refusals: readonly Refusal[]): Refusal[] {
 
 function expressed(json: JsonValue): ConversationInfo | undefined {
 	try {
-		return messageOf(plan, json);
+		const message = messageOf(plan, json);
+		return isReadable(message) ? message : undefined;
 	} catch (error) {
 		if (error instanceof Inexpressible) return undefined;
 		throw error;
+	}
+}
+
+/** Whether protobuf's readers can follow a message's nesting. */
+function isReadable(message: ConversationInfo): boolean {
+	try {
+		fromBinary(ConversationInfoSchema, toBinary(ConversationInfoSchema, message));
+		return true;
+	} catch {
+		return false;
 	}
 }
 

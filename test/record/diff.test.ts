@@ -74,7 +74,16 @@ test("the fields in which two records differ make one into the other, and fewer 
 			expect(paths.length > 0).toBe(hex(a) !== hex(b));
 			expect(hex(applied(b, a, paths))).toBe(hex(b));
 			expect(all).toEqual(expect.arrayContaining(paths));
-			for (const path of paths) expect(hex(applied(b, a, paths.filter((kept) => kept !== path)))).not.toBe(hex(b));
+			for (const path of paths)
+				expect(
+					hex(
+						applied(
+							b,
+							a,
+							paths.filter((kept) => kept !== path),
+						),
+					),
+				).not.toBe(hex(b));
 		}),
 	);
 });
@@ -90,8 +99,12 @@ test("no path is below another", () => {
 });
 
 test("the order of map entries and of the members of free-form JSON makes no difference", () => {
-	const a = format.fromJson(record({ id: ID, tags: { x: "1", y: "2" }, agent_state: { x: { p: 1, q: [2] }, y: null } }));
-	const b = format.fromJson(record({ id: ID, tags: { y: "2", x: "1" }, agent_state: { y: null, x: { q: [2], p: 1 } } }));
+	const a = format.fromJson(
+		record({ id: ID, tags: { x: "1", y: "2" }, agent_state: { x: { p: 1, q: [2] }, y: null } }),
+	);
+	const b = format.fromJson(
+		record({ id: ID, tags: { y: "2", x: "1" }, agent_state: { y: null, x: { q: [2], p: 1 } } }),
+	);
 	expect(diff(a, b)).toEqual([]);
 });
 
@@ -133,12 +146,7 @@ test.each<[string, JsonObject, JsonObject, string[]]>([
 		{ stats: { usage_to_metrics: { agent: { accumulated_cost: 2 } } } },
 		["stats.usage_to_metrics"],
 	],
-	[
-		"an instant",
-		{ updated_at: "2026-01-01T00:00:00Z" },
-		{ updated_at: "2026-01-01T00:00:00.000001Z" },
-		["updated_at"],
-	],
+	["an instant", { updated_at: "2026-01-01T00:00:00Z" }, { updated_at: "2026-01-01T00:00:00.000001Z" }, ["updated_at"]],
 	["free-form JSON", { agent_state: { a: [1] } }, { agent_state: { a: [2] } }, ["agent_state"]],
 	["an unnamed member", { vendor: 1 }, { vendor: 2 }, ["unnamed_members"]],
 	["several", { title: "a", tags: {} }, { title: "b", tags: { a: "1" } }, ["title", "tags"]],

@@ -46,7 +46,7 @@ function messageFields(plan: MessagePlan, json: JsonValue, path: Path, keep: Kee
 		const tag = isJsonObject(json) ? json[plan.discriminator] : undefined;
 		const arm = typeof tag === "string" ? plan.tagged.get(tag) : bareArm(plan.bare, json);
 		message[plan.property] =
-			arm === undefined ? { case: undefined } : { case: arm.property, value: valueOf(arm.value, json, path, keep) };
+			arm === undefined ? { case: undefined } : { case: arm.property, value: fieldValue(arm.value, json, path, keep) };
 		if (arm === undefined && !isJsonObject(json)) throw new Inexpressible();
 		return message;
 	}
@@ -90,13 +90,13 @@ function nothing(field: FieldPlan): unknown {
 }
 
 function fieldOf(field: FieldPlan, json: JsonValue, path: Path, keep: Keep): unknown {
-	if (field.shape === "single") return valueOf(field.value, json, path, keep);
+	if (field.shape === "single") return fieldValue(field.value, json, path, keep);
 	if (field.shape === "list") {
 		if (!Array.isArray(json)) throw new Inexpressible();
-		return json.map((item, index) => valueOf(field.value, item, [...path, index], keep));
+		return json.map((item, index) => fieldValue(field.value, item, [...path, index], keep));
 	}
 	const entries = Object.entries(jsonObject(json));
-	return Object.fromEntries(entries.map(([key, item]) => [key, valueOf(field.value, item, [...path, key], keep)]));
+	return Object.fromEntries(entries.map(([key, item]) => [key, fieldValue(field.value, item, [...path, key], keep)]));
 }
 
 function jsonObject(json: JsonValue): JsonObject {
@@ -104,7 +104,7 @@ function jsonObject(json: JsonValue): JsonObject {
 	return json;
 }
 
-function valueOf(plan: ValuePlan, json: JsonValue, path: Path, keep: Keep): unknown {
+function fieldValue(plan: ValuePlan, json: JsonValue, path: Path, keep: Keep): unknown {
 	switch (plan.type) {
 		case "string":
 			if (typeof json !== "string" || !json.isWellFormed()) throw new Inexpressible();

@@ -8,7 +8,8 @@ import { integer } from "./values.ts";
  *
  * Each record is stored once, in `updates`; `conversations` points at the current one by its sequence. Every index
  * that serves a filter ends in that sequence, so that it yields its matches newest first. The buckets are periods of
- * 2^36 microseconds (19 hours): a range of times is a merge of few buckets, each of them in order of sequence.
+ * 2^36 microseconds (19 hours): a range of times is a merge of few buckets, each of them in order of sequence. The
+ * index of titles holds only which trigrams a title has, and merges its segments half as often as by default.
  */
 export const migrations: readonly string[] = [
 	`
@@ -72,6 +73,7 @@ export const migrations: readonly string[] = [
 	CREATE VIRTUAL TABLE titles USING fts5 (
 		title, content = '', contentless_delete = 1, detail = none, tokenize = 'trigram'
 	);
+	INSERT INTO titles (titles, rank) VALUES ('automerge', 8);
 	`,
 ];
 

@@ -27,12 +27,14 @@ import {
 } from "@grpc/grpc-js";
 import { rpcPath } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
+import { ServiceError } from "../../errors.ts";
 import { toConnectError } from "../../rpc/errors.ts";
 import { BatchedResponses, PRINCIPAL } from "../../rpc/method.ts";
 import type { ServiceRegistrar } from "../../rpc/services.ts";
 import { lengthPrefixed, ResponseBatch } from "./batch.ts";
 
-type Definition = MethodDefinition<Message, Message>;
+/** Requests are decoded by the handlers: what fails there gets a status of ours. */
+type Definition = MethodDefinition<Uint8Array, Message>;
 type MessageInit = MessageInitShape<DescMessage>;
 
 /** Finds out whom the gate has admitted with a call's metadata. */
@@ -62,8 +64,8 @@ function define(method: DescMethod): Definition {
 		path: rpcPath(method),
 		requestStream: method.methodKind === "client_streaming" || method.methodKind === "bidi_streaming",
 		responseStream: method.methodKind === "server_streaming" || method.methodKind === "bidi_streaming",
-		requestSerialize: (message) => Buffer.from(toBinary(method.input, message)),
-		requestDeserialize: (bytes) => fromBinary(method.input, bytes),
+		requestSerialize: asBuffer,
+		requestDeserialize: (bytes) => bytes,
 		responseSerialize: (message) => asBuffer(toBinary(method.output, message)),
 		responseDeserialize: (bytes) => fromBinary(method.output, bytes),
 	};
@@ -73,26 +75,37 @@ function asBuffer(bytes: Uint8Array): Buffer {
 	return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
+/** @throws ServiceError `invalid_argument` for bytes that are no message of the method's, or nest too deep to be read */
+function decodeRequest(method: DescMethod, bytes: Uint8Array): Message {
+	try {
+		return fromBinary(method.input, bytes);
+	} catch (cause) {
+		throw new ServiceError("invalid_argument", `The request cannot be read as a ${method.input.typeName}`, { cause });
+	}
+}
+
 function handle(spec: MethodImplSpec, principalOf: PrincipalOf, stopping: AbortSignal) {
 	switch (spec.kind) {
 		case "unary":
-			return (call: ServerUnaryCall<Message, Message>, callback: sendUnaryData<Message>): void => {
+			return (call: ServerUnaryCall<Uint8Array, Message>, callback: sendUnaryData<Message>): void => {
 				const context = contextOf(spec.method, call.metadata, principalOf, {});
-				Promise.resolve(spec.impl(call.request, context)).then(
+				const answer = async () => await spec.impl(decodeRequest(spec.method, call.request), context);
+				answer().then(
 					(response) => callback(null, create(spec.method.output, response)),
 					(error: unknown) => callback(statusOf(toConnectError(error))),
 				);
 			};
 		case "server_streaming":
-			return (call: ServerWritableStream<Message, Message | ResponseBatch>): void => {
+			return (call: ServerWritableStream<Uint8Array, Message | ResponseBatch>): void => {
 				const cancelled = new AbortController();
 				call.on("cancelled", () => cancelled.abort());
 				const context = contextOf(spec.method, call.metadata, principalOf, {
 					requestSignal: cancelled.signal,
 					shutdownSignal: stopping,
 				});
-				new ResponseWriter(call, spec.method, context.signal)
-					.send(spec.impl(call.request, context))
+				const writer = new ResponseWriter(call, spec.method, context.signal);
+				const answer = async () => await writer.send(spec.impl(decodeRequest(spec.method, call.request), context));
+				answer()
 					.then(
 						() => call.end(),
 						(error: unknown) => {
@@ -110,12 +123,16 @@ function handle(spec: MethodImplSpec, principalOf: PrincipalOf, stopping: AbortS
 
 /** Sends the responses of a stream at the pace at which the client takes them: never more than one write is under way. */
 class ResponseWriter {
-	readonly #call: ServerWritableStream<Message, Message | ResponseBatch>;
+	readonly #call: ServerWritableStream<Uint8Array, Message | ResponseBatch>;
 	readonly #method: DescMethod;
 	readonly #signal: AbortSignal;
 	#proceed: (() => void) | undefined;
 
-	constructor(call: ServerWritableStream<Message, Message | ResponseBatch>, method: DescMethod, signal: AbortSignal) {
+	constructor(
+		call: ServerWritableStream<Uint8Array, Message | ResponseBatch>,
+		method: DescMethod,
+		signal: AbortSignal,
+	) {
 		this.#call = call;
 		this.#method = method;
 		this.#signal = signal;

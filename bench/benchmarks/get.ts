@@ -1,0 +1,44 @@
+import { toBinary } from "@bufbuild/protobuf";
+import { z } from "zod";
+import {
+	ConversationService,
+	GetConversationResponseSchema,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
+import { rpcPath } from "../../src/access/gate.ts";
+import type { Benchmark } from "../benchmark.ts";
+import { ratioFigure } from "../figures.ts";
+import { CONVERSATIONS, measurePairs, Target } from "../pairs.ts";
+import { Child } from "../processes/child.ts";
+import { DiskFolder, Service } from "../processes/service.ts";
+import { type BodyName, getRequest, readRecord } from "../requests.ts";
+import { fill, listening, noteOf, readerOf } from "./parts.ts";
+
+/** Reading records, against a server that answers the same bytes without looking for them. */
+export function get(body: BodyName): Benchmark {
+	const name = `get-${body}`;
+	return {
+		name,
+		about: "GetConversation, against a unary call of grpc-js that answers a message of the same size",
+		async run(settings, report) {
+			await using folder = await DiskFolder.create(settings.folder);
+			await fill(folder, { kind: "history", updates: CONVERSATIONS, body, conversations: CONVERSATIONS }, report);
+			await using service = await Service.start({ folder: folder.path, profile: settings.profile });
+			await using yardstick = await Child.start("yardsticks/grpc.ts", listening);
+			await using client = await Child.start("load/grpc.ts", z.unknown());
+			const { id = "" } = await readRecord(body);
+			const answer = toBinary(GetConversationResponseSchema, await readerOf(service).getConversation({ id }));
+			await yardstick.ask({ answer }, z.unknown());
+			report(`  the message has ${answer.length} bytes`);
+
+			const template = await getRequest(body);
+			const path = rpcPath(ConversationService.method.getConversation);
+			const { pid, grpcPort: port, key } = service;
+			const subject = { name: "service", pid, port, template, path, key };
+			const server = { name: "yardstick", pid: yardstick.pid, port: yardstick.ready.port, path: "/yardstick/Answer" };
+			const reference = new Target(client, { ...subject, ...server });
+			const pairs = await measurePairs(settings, reference, new Target(client, subject), report);
+			const ratios = pairs.map(([bare, whole]) => whole.rate / bare.rate);
+			return [ratioFigure(name, ratios, { at: "least", value: 0.6 }, noteOf(pairs))];
+		},
+	};
+}

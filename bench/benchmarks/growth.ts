@@ -1,0 +1,29 @@
+import { z } from "zod";
+import type { Benchmark } from "../benchmark.ts";
+import { ratioFigure } from "../figures.ts";
+import { CONVERSATIONS, measurePairs, Target } from "../pairs.ts";
+import { Child } from "../processes/child.ts";
+import { DiskFolder, Service } from "../processes/service.ts";
+import { fill, noteOf, webhookSide } from "./parts.ts";
+
+/** Updates that are stored before the measurement. */
+const STORED = 200_000;
+
+/** What an ingest costs when much is stored already. */
+export const growth: Benchmark = {
+	name: "growth",
+	about: `time per webhook ingest of the small body with ${STORED} updates stored, against an empty store`,
+	async run(settings, report) {
+		await using emptyFolder = await DiskFolder.create(settings.folder);
+		await using fullFolder = await DiskFolder.create(settings.folder);
+		await fill(fullFolder, { kind: "history", updates: STORED, body: "small", conversations: CONVERSATIONS }, report);
+		await using empty = await Service.start({ folder: emptyFolder.path, profile: undefined });
+		await using full = await Service.start({ folder: fullFolder.path, profile: settings.profile });
+		await using client = await Child.start("load/http.ts", z.unknown());
+		const reference = new Target(client, { ...(await webhookSide("small", empty)), name: "empty" });
+		const subject = new Target(client, { ...(await webhookSide("small", full)), name: "full" }, STORED);
+		const pairs = await measurePairs(settings, reference, subject, report);
+		const ratios = pairs.map(([before, after]) => before.rate / after.rate);
+		return [ratioFigure("growth", ratios, { at: "most", value: 1.15 }, noteOf(pairs))];
+	},
+};

@@ -1,0 +1,155 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import { type Client, Code, ConnectError, createClient, type Interceptor, type Transport } from "@connectrpc/connect";
+import { createConnectTransport, createGrpcTransport, createGrpcWebTransport } from "@connectrpc/connect-node";
+import { ConversationIngestService } from "../gen/conversations/v1/conversation_ingest_service_pb.js";
+import {
+	ConversationService,
+	type WatchConversationUpdatesRequestSchema,
+	type WatchConversationUpdatesResponse,
+} from "../gen/conversations/v1/conversation_service_pb.js";
+
+export * from "../gen/conversations/v1/conversation_ingest_service_pb.js";
+export * from "../gen/conversations/v1/conversation_pb.js";
+export * from "../gen/conversations/v1/conversation_service_pb.js";
+export * from "../gen/conversations/v1/summary_pb.js";
+export * from "../gen/conversations/v1/update_pb.js";
+
+/** Where the service is, and how to speak to it. */
+export interface ConversationsClientOptions {
+	/** `http://host:port` of the HTTP listener; of the gRPC listener for the protocol `grpc`. */
+	readonly baseUrl: string;
+	readonly accessKey: string;
+	/** `connect` when left out: over HTTP/1.1, as `grpc-web` is. */
+	readonly protocol?: "connect" | "grpc-web" | "grpc";
+}
+
+/** How a watch goes on after a break. Times are in milliseconds. */
+export interface WatchOptions {
+	/** Ends the watch, which then throws the signal's reason. */
+	readonly signal?: AbortSignal;
+	/** Longest wait before the first attempt after a break. It doubles with each attempt that brings nothing. 250. */
+	readonly backoff?: number;
+	/** Longest wait before any attempt. 15000. */
+	readonly maxBackoff?: number;
+	/** Silence after which a stream is taken to be dead: a few times the service's heartbeat. 60000. */
+	readonly maxSilence?: number;
+}
+
+/** What to watch: where to start, which updates, and how much of them. */
+export type WatchRequest = MessageInitShape<typeof WatchConversationUpdatesRequestSchema>;
+
+/** Typed clients of the service. */
+export interface ConversationsClient {
+	readonly ingest: Client<typeof ConversationIngestService>;
+	readonly conversations: Client<typeof ConversationService>;
+	/**
+	 * Follows updates through restarts of the service and breaks of the network: after a break it goes on after the
+	 * sequence number of the last message, so that nothing is missed and nothing given twice. Before the first message it
+	 * starts again where the request says.
+	 *
+	 * It does not end by itself; leave the loop or fire `signal`.
+	 *
+	 * @throws ConnectError for what another attempt cannot mend: among others `OutOfRange` when updates have been pruned,
+	 *   `Unauthenticated`, `PermissionDenied` and `InvalidArgument`
+	 */
+	watch(request?: WatchRequest, options?: WatchOptions): AsyncGenerator<WatchConversationUpdatesResponse, never>;
+}
+
+/** Makes clients of the service. Connections are opened when they are needed. */
+export function createConversationsClient(options: ConversationsClientOptions): ConversationsClient {
+	const transport = createTransport(options);
+	const conversations = createClient(ConversationService, transport);
+	return {
+		ingest: createClient(ConversationIngestService, transport),
+		conversations,
+		watch: (request = {}, watchOptions = {}) => watch(conversations, request, watchOptions),
+	};
+}
+
+function createTransport({ baseUrl, accessKey, protocol = "connect" }: ConversationsClientOptions): Transport {
+	const authenticate: Interceptor = (next) => (request) => {
+		request.header.set("X-Access-Token", accessKey);
+		return next(request);
+	};
+	const shared = { baseUrl, interceptors: [authenticate] };
+	switch (protocol) {
+		case "connect":
+			return createConnectTransport({ ...shared, httpVersion: "1.1" });
+		case "grpc-web":
+			return createGrpcWebTransport({ ...shared, httpVersion: "1.1" });
+		case "grpc":
+			return createGrpcTransport(shared);
+	}
+}
+
+async function* watch(
+	client: Client<typeof ConversationService>,
+	request: WatchRequest,
+	{ signal, backoff = 250, maxBackoff = 15_000, maxSilence = 60_000 }: WatchOptions,
+): AsyncGenerator<WatchConversationUpdatesResponse, never> {
+	let next = request;
+	for (let attempt = 0; ; attempt++) {
+		signal?.throwIfAborted();
+		const silence = new Silence(maxSilence);
+		try {
+			for await (const response of client.watchConversationUpdates(next, { signal: anyOf(signal, silence.signal) })) {
+				// The time that the caller takes is not the service's.
+				silence.stop();
+				attempt = 0;
+				next = { ...request, start: { case: "afterSequence", value: response.sequence } };
+				yield response;
+				silence.start();
+			}
+		} catch (error) {
+			signal?.throwIfAborted();
+			if (!silence.signal.aborted && !isTransient(error)) throw error;
+		} finally {
+			silence.stop();
+		}
+		// Half of it at random, so that the clients of a service that restarts do not all come back at once.
+		const wait = Math.min(backoff * 2 ** attempt, maxBackoff);
+		await sleep(wait * (0.5 + Math.random() / 2), undefined, signal && { signal }).catch(() => undefined);
+	}
+}
+
+/** Gives up on a stream that says nothing for too long: its peer may have vanished without closing the connection. */
+class Silence {
+	readonly #controller = new AbortController();
+	readonly #milliseconds: number;
+	#timer: NodeJS.Timeout | undefined;
+
+	constructor(milliseconds: number) {
+		this.#milliseconds = milliseconds;
+		this.start();
+	}
+
+	get signal(): AbortSignal {
+		return this.#controller.signal;
+	}
+
+	start(): void {
+		this.#timer = setTimeout(() => this.#controller.abort(), this.#milliseconds);
+	}
+
+	stop(): void {
+		clearTimeout(this.#timer);
+	}
+}
+
+function anyOf(signal: AbortSignal | undefined, other: AbortSignal): AbortSignal {
+	return signal === undefined ? other : AbortSignal.any([signal, other]);
+}
+
+/** Whether the service may be reached again later, or the connection broke rather than the service refused. */
+function isTransient(error: unknown): boolean {
+	const { code, rawMessage, cause } = ConnectError.from(error);
+	if (code === Code.Unavailable || code === Code.Aborted || code === Code.DeadlineExceeded) return true;
+	// A stream that was cut off, as the transports report it: not an answer of the service.
+	if (/^(?:protocol error: |http\/2 stream closed)/.test(rawMessage)) return true;
+	return (
+		cause instanceof Error &&
+		"code" in cause &&
+		/^(?:E[A-Z0-9]+|ERR_HTTP2_\w+|ERR_STREAM_\w+)$/.test(String(cause.code))
+	);
+}

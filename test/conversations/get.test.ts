@@ -1,0 +1,88 @@
+import { createSecretKey } from "node:crypto";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { format, Reading, refusal } from "./reading.ts";
+
+const ID = "0190d6a0-0000-7000-8000-000000000001";
+const OTHER = "0190d6a0-0000-7000-8000-000000000002";
+let reading: Reading;
+
+beforeEach(async () => {
+	reading = await Reading.open([createSecretKey(Buffer.alloc(32, 7))]);
+});
+
+afterEach(async () => {
+	await reading[Symbol.asyncDispose]();
+});
+
+/** The title and the sequence of what is found. */
+async function titleAt(sequence: bigint | undefined, id = ID): Promise<[string | undefined, bigint]> {
+	const found = await reading.get.get({ id, sequence, secrets: "redacted" });
+	return [found.conversation.title, found.sequence];
+}
+
+test("the current record is found by any form of its id", async () => {
+	await reading.keep({ id: ID, title: "one" });
+	await reading.keep({ id: ID, title: "two" });
+	for (const id of [ID, ID.toUpperCase(), ID.replaceAll("-", ""), `{${ID}}`, `urn:uuid:${ID}`])
+		expect(await titleAt(undefined, id)).toEqual(["two", 2n]);
+});
+
+test("the record as of a sequence is the one that was current then, whichever conversation the sequence belongs to", async () => {
+	await reading.keep({ id: OTHER, title: "other" });
+	await reading.keep({ id: ID, title: "one", updated_at: "2026-01-02T00:00:00Z" });
+	await reading.keep({ id: ID, title: "late", updated_at: "2026-01-01T00:00:00Z" });
+	await reading.keep({ id: ID, title: "two", updated_at: "2026-01-03T00:00:00Z" });
+	expect(await titleAt(2n)).toEqual(["one", 2n]);
+	expect(await titleAt(3n)).toEqual(["one", 2n]);
+	expect(await titleAt(4n)).toEqual(["two", 4n]);
+	expect(await titleAt(99n)).toEqual(["two", 4n]);
+	expect(await titleAt(4n, OTHER)).toEqual(["other", 1n]);
+});
+
+test("the time of receipt is told, and secrets are shown as asked for", async () => {
+	const before = BigInt(Date.now()) * 1000n;
+	await reading.keep({ id: ID, agent: { kind: "Agent", llm: { model: "m", api_key: "sk-1" } } });
+	const after = BigInt(Date.now()) * 1000n;
+	const apiKey = async (secrets: "redacted" | "encrypted" | "plaintext") => {
+		const found = await reading.get.get({ id: ID, sequence: undefined, secrets });
+		expect(found.receivedAt >= before && found.receivedAt <= after).toBe(true);
+		const { agent } = format.toJson(found.conversation);
+		return agent;
+	};
+	expect(await apiKey("redacted")).toMatchObject({ llm: { api_key: "**********" } });
+	expect(await apiKey("plaintext")).toMatchObject({ llm: { api_key: "sk-1" } });
+	expect(await apiKey("encrypted")).toMatchObject({ llm: { api_key: expect.stringMatching(/^enc:v1:/) } });
+});
+
+test("what is not there is not found", async () => {
+	await reading.keep({ id: OTHER });
+	await reading.keep({ id: ID });
+	const get = (id: string, sequence?: bigint) => refusal(reading.get.get({ id, sequence, secrets: "redacted" }));
+	const unknown = "0190d6a0-0000-7000-8000-000000000003";
+	expect(await get(unknown)).toEqual({ kind: "not_found", message: "There is no such conversation" });
+	expect(await get(unknown, 1n)).toEqual({ kind: "not_found", message: "There is no such conversation" });
+	expect(await get(ID, 1n)).toEqual({
+		kind: "not_found",
+		message: "There was no such conversation at that sequence",
+	});
+});
+
+test("what was pruned is out of range", async () => {
+	for (const title of ["one", "two", "three", "four"]) await reading.keep({ id: ID, title });
+	await reading.pruneTo(2);
+	const message = "What was current at that sequence has been pruned; the oldest update that is kept is 3";
+	for (const sequence of [1n, 2n])
+		expect(await refusal(reading.get.get({ id: ID, sequence, secrets: "redacted" }))).toEqual({
+			kind: "out_of_range",
+			message,
+		});
+	expect(await titleAt(3n)).toEqual(["three", 3n]);
+});
+
+test("a bad request names the field", async () => {
+	const get = (id: string, sequence?: bigint) => refusal(reading.get.get({ id, sequence, secrets: "redacted" }));
+	expect(await get("")).toEqual({ kind: "invalid_argument", message: "id is not a UUID" });
+	expect(await get("x")).toEqual({ kind: "invalid_argument", message: "id is not a UUID" });
+	expect(await get(ID, 0n)).toEqual({ kind: "invalid_argument", message: "sequence must be at least 1" });
+	expect(await get(ID, -1n)).toEqual({ kind: "invalid_argument", message: "sequence must be at least 1" });
+});

@@ -1,0 +1,297 @@
+import { DatabaseSync } from "node:sqlite";
+import { gzipSync } from "node:zlib";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { postWebhook, WEBHOOK } from "../support/clients.ts";
+import { corpus, corpusBody, record } from "../support/fixtures.ts";
+import { RawHttp } from "../support/raw-http.ts";
+import { KEY, startTestService, type TestService } from "../support/service.ts";
+
+const LIMIT = 600_000;
+const body = JSON.stringify(record());
+const key = { "X-Access-Token": KEY };
+
+let service: TestService;
+
+beforeAll(async () => {
+	service = await startTestService({
+		MAX_BODY_BYTES: String(LIMIT),
+		ACCESS_KEYS: `test:${KEY},reader:reader-key:read`,
+	});
+});
+
+afterAll(async () => {
+	await service[Symbol.asyncDispose]();
+});
+
+async function answerTo(
+	sent: string | Uint8Array<ArrayBuffer>,
+	fields?: Record<string, string | null>,
+	accessKey = KEY,
+) {
+	const response = await postWebhook(service, accessKey, sent, fields);
+	return { status: response.status, json: await response.json() };
+}
+
+describe("a record is taken", () => {
+	test.each(corpus())("$name", async ({ bytes }) => {
+		expect(await answerTo(bytes)).toEqual({ status: 200, json: { success: true } });
+	});
+
+	test("with the answer that the specification has", async () => {
+		const response = await postWebhook(service, KEY, body);
+		expect(response.status).toBe(200);
+		expect(response.headers.get("Content-Type")).toBe("application/json");
+		expect(await response.text()).toBe('{"success":true}');
+	});
+
+	test("with every media type that is JSON", async () => {
+		for (const type of ["application/json; charset=utf-8", "Application/JSON", "application/vnd.x+json"])
+			expect(await answerTo(body, { "Content-Type": type })).toEqual({ status: 200, json: { success: true } });
+	});
+
+	test("packed with gzip", async () => {
+		const { bytes } = corpusBody("agent-context-big--start");
+		const packed = gzipSync(bytes);
+		expect(await answerTo(packed, { "Content-Encoding": "gzip" })).toEqual({ status: 200, json: { success: true } });
+	});
+
+	test("in chunks without a length, on a connection that is used again", async () => {
+		using client = await new RawHttp(service).connected();
+		for (let round = 0; round < 2; round++) {
+			await client.head({ ...key, "Transfer-Encoding": "chunked" }, WEBHOOK);
+			await client.chunk(body.slice(0, 20));
+			await client.chunk(body.slice(20));
+			await client.chunk("");
+			expect(await client.response()).toMatchObject({ status: 200, body: '{"success":true}' });
+		}
+	});
+
+	test("with a byte-order mark", async () => {
+		expect(await answerTo(`\ufeff${body}`)).toEqual({ status: 200, json: { success: true } });
+	});
+});
+
+describe("the key is judged before the body is read", () => {
+	test.each([
+		["is missing", undefined, 401],
+		["is empty", "", 401],
+		["is wrong", "wrong-key", 401],
+		["lacks the scope", "reader-key", 403],
+	])("a key that %s is refused after the head of the request", async (_, accessKey, status) => {
+		using client = await new RawHttp(service).connected();
+		await client.head({ "X-Access-Token": accessKey, "Content-Length": "1000" }, WEBHOOK);
+		const response = await client.response();
+		expect(response.status).toBe(status);
+		expect(response.headers.get("WWW-Authenticate")).toBe(status === 401 ? "APIKey" : null);
+		expect(response.headers.get("Content-Type")).toBe("application/json");
+		expect(JSON.parse(response.body)).toEqual({ detail: expect.stringMatching(/access key/) });
+	});
+
+	test("even when the body is no JSON, too large or not to be read", async () => {
+		expect((await answerTo("{", {}, "wrong-key")).status).toBe(401);
+		expect((await answerTo("x", { "Content-Type": "text/plain" }, "wrong-key")).status).toBe(401);
+		expect((await answerTo("x", { "Content-Encoding": "br" }, "wrong-key")).status).toBe(401);
+		expect((await answerTo(Buffer.alloc(LIMIT + 1, "1"), {}, "wrong-key")).status).toBe(401);
+	});
+});
+
+describe("what is not the webhook", () => {
+	test.each([
+		"/",
+		`${WEBHOOK}/`,
+		`${WEBHOOK}/more`,
+		"/api/v1/webhooks",
+		"/api/v1/webhooks/Conversations",
+		"//api/v1/webhooks/conversations",
+	])("%s is not found", async (path) => {
+		const response = await fetch(`${service.http}${path}`, { method: "POST", headers: key, body });
+		expect(response.status).toBe(404);
+		expect(await response.json()).toEqual({ detail: "Not Found" });
+	});
+
+	test.each(["GET", "PUT", "PATCH", "DELETE", "OPTIONS"])("%s is not allowed", async (method) => {
+		const response = await fetch(`${service.http}${WEBHOOK}`, { method, headers: key });
+		expect(response.status).toBe(405);
+		expect(response.headers.get("Allow")).toBe("POST");
+		expect(await response.json()).toEqual({ detail: "Method Not Allowed" });
+	});
+
+	test("a query does not change the path", async () => {
+		const response = await fetch(`${service.http}${WEBHOOK}?x=1`, {
+			method: "POST",
+			headers: { ...key, "Content-Type": "application/json" },
+			body,
+		});
+		expect(response.status).toBe(200);
+	});
+});
+
+describe("bodies over the limit", () => {
+	const tooLarge = { status: 413, json: { detail: `The body is larger than ${LIMIT} bytes` } };
+
+	test("are refused by their declared length, before any of it is sent", async () => {
+		using client = await new RawHttp(service).connected();
+		await client.head({ ...key, "Content-Length": String(LIMIT + 1) }, WEBHOOK);
+		expect(await client.response()).toMatchObject({ status: 413, body: JSON.stringify(tooLarge.json) });
+	});
+
+	test("are refused in chunks as soon as they pass it", async () => {
+		using client = await new RawHttp(service).connected();
+		await client.head({ ...key, "Transfer-Encoding": "chunked" }, WEBHOOK);
+		await client.chunk("1".repeat(LIMIT));
+		await client.chunk("1");
+		expect(await client.response()).toMatchObject({ status: 413, body: JSON.stringify(tooLarge.json) });
+	});
+
+	test("are measured unpacked", async () => {
+		const bomb = gzipSync(Buffer.alloc(50 * LIMIT, " "));
+		expect(await answerTo(bomb, { "Content-Encoding": "gzip" })).toEqual(tooLarge);
+	});
+
+	test("may be as long as the limit", async () => {
+		const filled = body + " ".repeat(LIMIT - body.length);
+		expect(await answerTo(filled)).toEqual({ status: 200, json: { success: true } });
+		expect(await answerTo(`${filled} `)).toEqual(tooLarge);
+	});
+});
+
+describe("bodies that cannot be read", () => {
+	test.each([null, "", "text/plain", "text/json", "application/x-www-form-urlencoded", "json"])(
+		"of the media type %j",
+		async (type) => {
+			expect(await answerTo(body, { "Content-Type": type })).toEqual({
+				status: 415,
+				json: { detail: "The body must be JSON (Content-Type: application/json)" },
+			});
+		},
+	);
+
+	test("in a coding that is not known", async () => {
+		expect((await answerTo(body, { "Content-Encoding": "br" })).status).toBe(415);
+	});
+
+	test("that are no gzip data", async () => {
+		expect((await answerTo(body, { "Content-Encoding": "gzip" })).status).toBe(400);
+	});
+
+	test("that are empty", async () => {
+		const missing = { type: "missing", loc: ["body"], msg: "Field required" };
+		expect(await answerTo("")).toEqual({ status: 422, json: { detail: [missing] } });
+	});
+
+	test("that are no JSON, without a word of them", async () => {
+		expect(await answerTo('{"id": canary-123}')).toEqual({
+			status: 422,
+			json: {
+				detail: [
+					{ type: "json_invalid", loc: ["body", 7], msg: "JSON decode error", ctx: { error: "Expecting value" } },
+				],
+			},
+		});
+		expect(service.log()).not.toContain("canary-123");
+	});
+
+	test("that are no UTF-8", async () => {
+		const bytes = Buffer.concat([Buffer.from('{"title":"'), Buffer.from([0xff]), Buffer.from('"}')]);
+		expect(await answerTo(bytes)).toEqual({
+			status: 422,
+			json: {
+				detail: [{ type: "json_invalid", loc: ["body", 0], msg: "JSON decode error", ctx: { error: "not UTF-8" } }],
+			},
+		});
+	});
+});
+
+describe("broken rules", () => {
+	test("are all listed in the specification's form", async () => {
+		const broken = { id: "x", workspace: { kind: "Nowhere" }, max_iterations: 0, hook_config: { more: 1 } };
+		const json = JSON.stringify(broken);
+		expect(await answerTo(json)).toEqual({
+			status: 422,
+			json: {
+				detail: [
+					{
+						type: "uuid_parsing",
+						loc: ["body", "id"],
+						msg: "Input should be a valid UUID",
+						input: "x",
+						ctx: { error: "not a UUID" },
+					},
+					{
+						type: "union_tag_invalid",
+						loc: ["body", "workspace"],
+						msg: "Input tag 'Nowhere' found using 'kind' does not match any of the expected tags: 'LocalWorkspace', 'RemoteWorkspace'",
+						ctx: { discriminator: "'kind'", tag: "Nowhere", expected_tags: "'LocalWorkspace', 'RemoteWorkspace'" },
+					},
+					{
+						type: "greater_than",
+						loc: ["body", "max_iterations"],
+						msg: "Input should be greater than 0",
+						input: 0,
+						ctx: { gt: 0 },
+					},
+					{ type: "extra_forbidden", loc: ["body", "hook_config", "more"], msg: "Extra inputs are not permitted" },
+					{ type: "missing", loc: ["body", "agent"], msg: "Field required" },
+				],
+			},
+		});
+	});
+});
+
+describe("requests that would break a careless server", () => {
+	test.each([
+		["a malformed Host", "POST / HTTP/1.1\r\nHost: [\r\nContent-Length: 0\r\n\r\n"],
+		["no Host in HTTP/1.0", "POST / HTTP/1.0\r\nContent-Length: 0\r\n\r\n"],
+		[
+			"a malformed Host on an RPC",
+			"POST /conversations.v1.ConversationIngestService/IngestConversation HTTP/1.1\r\nHost: [\r\nContent-Length: 0\r\n\r\n",
+		],
+		[
+			"no Host on an RPC in HTTP/1.0",
+			"POST /conversations.v1.ConversationIngestService/IngestConversation HTTP/1.0\r\nContent-Length: 0\r\n\r\n",
+		],
+		["an absolute URL that is none", "GET http://[ HTTP/1.1\r\nHost: x\r\n\r\n"],
+		["a percent sign that means nothing", "GET /api/v1/conversations/%zz HTTP/1.1\r\nHost: x\r\n\r\n"],
+		["no HTTP at all", "\u0000\u0001\u0002\r\n\r\n"],
+	])("%s gets an answer, and the service goes on", async (_, request) => {
+		using client = await new RawHttp(service).connected();
+		await client.write(request);
+		const { status } = await client.response();
+		expect([400, 401, 404]).toContain(status);
+		expect(await answerTo(body)).toEqual({ status: 200, json: { success: true } });
+	});
+
+	test("a client that leaves in the middle of its body", async () => {
+		const client = await new RawHttp(service).connected();
+		await client.head({ ...key, "Content-Length": "1000", Expect: "100-continue" }, WEBHOOK);
+		expect((await client.response()).status).toBe(100);
+		client[Symbol.dispose]();
+		expect(await answerTo(body)).toEqual({ status: 200, json: { success: true } });
+	});
+});
+
+describe("a store that cannot write", () => {
+	test("answers 503 and says so in the log; nothing is acknowledged, and it goes on when it can", async () => {
+		await using own = await startTestService();
+		const other = new DatabaseSync(own.database);
+		other.exec("BEGIN IMMEDIATE");
+		const refused = await postWebhook(own, KEY, body);
+		expect(refused.status).toBe(503);
+		expect(refused.headers.get("Retry-After")).toMatch(/^\d+$/);
+		expect(await refused.json()).toEqual({ detail: expect.any(String) });
+		expect(own.log()).toContain('"event":"store_failed"');
+		other.exec("ROLLBACK");
+		expect((await postWebhook(own, KEY, body)).status).toBe(200);
+		expect(other.prepare("SELECT count(*) AS count FROM updates").get()).toEqual({ count: 1 });
+		other.close();
+	});
+});
+
+describe("the base path", () => {
+	test("stands in front of the webhook's, and nowhere else is it found", async () => {
+		await using own = await startTestService({ BASE_PATH: "/bridge/v2" });
+		const moved = { http: `${own.http}/bridge/v2`, grpc: own.grpc };
+		expect((await postWebhook(moved, KEY, body)).status).toBe(200);
+		expect((await postWebhook(own, KEY, body)).status).toBe(404);
+	});
+});

@@ -1,0 +1,121 @@
+import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { Client, type ClientReadableStream, credentials, Metadata } from "@grpc/grpc-js";
+import {
+	ConversationService,
+	WatchConversationUpdatesRequestSchema,
+	type WatchConversationUpdatesResponse,
+	WatchConversationUpdatesResponseSchema,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
+import { Gate, rpcPath } from "../../src/access/gate.ts";
+import { hashKey, Keyring, type Scope } from "../../src/access/keys.ts";
+import { Watches } from "../../src/conversations/watch.ts";
+import { serverStream } from "../../src/rpc/method.ts";
+import type { ServiceRegistrar } from "../../src/rpc/services.ts";
+import { watchConversationUpdates } from "../../src/rpc/watch-conversation-updates.ts";
+import { createLogger } from "../../src/telemetry/log.ts";
+import { createConnectListener } from "../../src/transports/connect/connect.ts";
+import { listenGrpc } from "../../src/transports/grpc/listener.ts";
+import { listenHttp } from "../../src/transports/http/listener.ts";
+import { Reading } from "../conversations/reading.ts";
+import type { Endpoints } from "../support/clients.ts";
+
+/** Keys of the service: one may read, the other may read secrets too. */
+export const READ_KEY = "key-that-may-read";
+export const SECRETS_KEY = "key-that-may-read-secrets";
+
+export type WatchInit = MessageInitShape<typeof WatchConversationUpdatesRequestSchema>;
+
+/** The watch method behind both listeners, with its parts in the test's hands. */
+export class WatchService implements Endpoints, AsyncDisposable {
+	readonly reading: Reading;
+	readonly watches: Watches;
+	readonly http: string;
+	readonly grpc: string;
+	readonly #stop: () => Promise<void>;
+
+	private constructor(reading: Reading, watches: Watches, ports: { http: number; grpc: number }, stop: () => Promise<void>) {
+		this.reading = reading;
+		this.watches = watches;
+		this.http = `http://127.0.0.1:${ports.http}`;
+		this.grpc = `127.0.0.1:${ports.grpc}`;
+		this.#stop = stop;
+	}
+
+	static async start(heartbeat = 2 ** 30): Promise<WatchService> {
+		const reading = await Reading.open([Reading.key]);
+		const stopping = new AbortController();
+		const watches = new Watches(reading.store, reading.views, { heartbeat, stopping: stopping.signal });
+		const log = createLogger("silent");
+		const key = (text: string, ...scopes: Scope[]) => ({ name: text, scopes: new Set(scopes), hash: hashKey(text) });
+		const keys = new Keyring([key(READ_KEY, "read"), key(SECRETS_KEY, "read", "secrets")]);
+		const services = [ConversationService];
+		const options = {
+			services,
+			register: (registrar: ServiceRegistrar) => {
+				const watchMethod = serverStream(log, watchConversationUpdates(watches));
+				registrar.service(ConversationService, { watchConversationUpdates: watchMethod });
+			},
+			gate: new Gate(keys, services),
+			maxBodyBytes: 1024 * 1024,
+			stopping: stopping.signal,
+			log,
+		};
+		const address = { host: "127.0.0.1", port: 0 };
+		const http = await listenHttp(
+			address,
+			createConnectListener(options, (_, response) => response.writeHead(404).end()),
+		);
+		const grpc = await listenGrpc({ ...options, address });
+		const stop = async () => {
+			stopping.abort();
+			await Promise.all([http.stop(), grpc.stop()]);
+		};
+		return new WatchService(reading, watches, { http: http.address.port, grpc: grpc.address.port }, stop);
+	}
+
+	/** Keeps updates one after the other and gives the last sequence. */
+	async keep(count: number): Promise<bigint> {
+		let sequence = 0n;
+		for (let index = 0; index < count; index++) sequence = (await this.reading.keep({ title: `${index}` })).sequence;
+		return sequence;
+	}
+
+	stop(): Promise<void> {
+		return this.#stop();
+	}
+
+	async [Symbol.asyncDispose](): Promise<void> {
+		await this.#stop();
+		await this.reading[Symbol.asyncDispose]();
+	}
+}
+
+/** A connection of a grpc-js client. */
+export class GrpcWatchers {
+	readonly #client: Client;
+	readonly #metadata = new Metadata();
+
+	constructor({ grpc }: Endpoints, key = READ_KEY) {
+		// A connection of its own: by default clients of one address share theirs.
+		this.#client = new Client(grpc, credentials.createInsecure(), { "grpc.use_local_subchannel_pool": 1 });
+		this.#metadata.set("x-access-token", key);
+	}
+
+	watch(request: WatchInit = {}): ClientReadableStream<WatchConversationUpdatesResponse> {
+		return this.#client.makeServerStreamRequest(
+			rpcPath(ConversationService.method.watchConversationUpdates),
+			(message: ReturnType<typeof toRequest>) => Buffer.from(toBinary(WatchConversationUpdatesRequestSchema, message)),
+			(bytes: Buffer) => fromBinary(WatchConversationUpdatesResponseSchema, bytes),
+			toRequest(request),
+			this.#metadata,
+		);
+	}
+
+	[Symbol.dispose](): void {
+		this.#client.close();
+	}
+}
+
+function toRequest(request: WatchInit) {
+	return create(WatchConversationUpdatesRequestSchema, request);
+}

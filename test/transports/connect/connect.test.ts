@@ -1,0 +1,111 @@
+import { create } from "@bufbuild/protobuf";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { IngestConversationRequestSchema } from "../../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
+import { RecordFormat } from "../../../src/record/record.ts";
+import { SERVICES } from "../../../src/rpc/services.ts";
+import { badRequest, ingestClient, type Protocol } from "../../support/clients.ts";
+import { record } from "../../support/fixtures.ts";
+import { RawHttp } from "../../support/raw-http.ts";
+import { KEY, startTestService, type TestService } from "../../support/service.ts";
+
+const format = new RecordFormat();
+const LIMIT = 100_000;
+const protocols: readonly Protocol[] = ["connect", "connect over JSON", "gRPC-Web", "gRPC"];
+
+let service: TestService;
+
+beforeAll(async () => {
+	service = await startTestService({
+		MAX_BODY_BYTES: String(LIMIT),
+		ACCESS_KEYS: `test:${KEY},reader:reader-key:read`,
+	});
+});
+
+afterAll(async () => {
+	await service[Symbol.asyncDispose]();
+});
+
+function request(title = "") {
+	return create(IngestConversationRequestSchema, { conversation: format.fromJson(record({ title })) });
+}
+
+async function errorOf(answer: Promise<unknown>): Promise<ConnectError> {
+	return ConnectError.from(
+		await answer.then(
+			() => new Error("the call was answered"),
+			(error: unknown) => error,
+		),
+	);
+}
+
+describe.each(protocols)("a client by %s", (protocol) => {
+	test("gets the outcome of an update", async () => {
+		const client = ingestClient(service, protocol, KEY);
+		const sent = request();
+		const first = await client.ingestConversation(sent);
+		expect(first).toMatchObject({ success: true, repetition: false, change: UpdateChange.STARTED, current: true });
+		expect(await client.ingestConversation(sent)).toEqual({ ...first, repetition: true });
+	});
+
+	test("is told which fields break which rules", async () => {
+		const sent = request();
+		delete sent.conversation?.workspace;
+		if (sent.conversation !== undefined) sent.conversation.maxIterations = 0n;
+		const error = await errorOf(ingestClient(service, protocol, KEY).ingestConversation(sent));
+		expect(error.code).toBe(Code.InvalidArgument);
+		expect(error.rawMessage).toBe("2 rules are broken (first: workspace: Field required)");
+		expect(badRequest(error)?.fieldViolations).toMatchObject([
+			{ field: "conversation.workspace", description: "Field required", reason: "missing" },
+			{ field: "conversation.max_iterations", description: "Input should be greater than 0", reason: "greater_than" },
+		]);
+	});
+
+	test("needs a right key with the scope", async () => {
+		for (const key of [undefined, "wrong-key"]) {
+			const error = await errorOf(ingestClient(service, protocol, key).ingestConversation(request()));
+			expect(error.code).toBe(Code.Unauthenticated);
+		}
+		const error = await errorOf(ingestClient(service, protocol, "reader-key").ingestConversation(request()));
+		expect([error.code, error.rawMessage]).toEqual([Code.PermissionDenied, 'The access key lacks the scope "ingest"']);
+	});
+
+	test("may not send more than the limit", async () => {
+		const error = await errorOf(ingestClient(service, protocol, KEY).ingestConversation(request("x".repeat(LIMIT))));
+		expect(error.code).toBe(Code.ResourceExhausted);
+	});
+});
+
+describe("the HTTP listener", () => {
+	const paths = SERVICES.flatMap((desc) => desc.methods.map((rpc) => `/${desc.typeName}/${rpc.name}`));
+
+	test.each(paths)("%s is closed before the body is read", async (path) => {
+		for (const type of ["application/proto", "application/json", "application/grpc-web+proto"]) {
+			using client = await new RawHttp(service).connected();
+			await client.head({ "Content-Type": type, "Content-Length": "1000" }, path);
+			const { status, headers } = await client.response();
+			// gRPC-Web tells the outcome in the trailer.
+			expect(status === 401 || headers.get("grpc-status") === String(Code.Unauthenticated)).toBe(true);
+		}
+	});
+
+	test("does not take bytes that are no message", async () => {
+		const response = await fetch(`${service.http}${paths[0]}`, {
+			method: "POST",
+			headers: { "X-Access-Token": KEY, "Content-Type": "application/proto" },
+			body: Buffer.from([0xff, 0xff]),
+		});
+		expect(response.status).toBe(400);
+		expect(await response.json()).toMatchObject({ code: "invalid_argument" });
+	});
+
+	test("does not speak gRPC, which has a listener of its own", async () => {
+		const response = await fetch(`${service.http}${paths[0]}`, {
+			method: "POST",
+			headers: { "X-Access-Token": KEY, "Content-Type": "application/grpc" },
+			body: Buffer.alloc(5),
+		});
+		expect(response.status).toBe(415);
+	});
+});

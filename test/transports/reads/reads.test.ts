@@ -1,0 +1,239 @@
+import type { JsonObject } from "@bufbuild/protobuf";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { RecordFormat } from "../../../src/record/record.ts";
+import { corpus, corpusBody, object, record } from "../../support/fixtures.ts";
+import { KEY, startTestService, type TestService } from "../../support/service.ts";
+
+const READER = "reads-without-secrets";
+const BASE = "/bridge";
+const FIRST = "0190d6a0-0000-7000-8000-00000000000a";
+const SECOND = "0190d6a0-0000-7000-8000-00000000000b";
+const PARENT = "0190d6a0-0000-7000-8000-00000000000f";
+const SECRET = "sk-test-1";
+
+const format = new RecordFormat();
+const first = record({
+	id: FIRST,
+	agent: { kind: "Agent", llm: { model: "m", api_key: SECRET } },
+	title: "What? One",
+	execution_status: "running",
+	stats: {
+		usage_to_metrics: { agent: { accumulated_cost: 0.5, accumulated_token_usage: { prompt_tokens: 7 } } },
+	},
+	created_at: "2026-01-01T00:00:00Z",
+	updated_at: "2026-01-02T00:00:00.25Z",
+	parent_conversation_id: PARENT,
+	tags: { team: "a:b", env: "x" },
+	vendor_member: { x: [1, null] },
+});
+const second = record({ id: SECOND, updated_at: "2026-01-04T00:00:00Z", created_at: "2026-01-03T00:00:00Z" });
+
+const firstSummary = {
+	id: FIRST,
+	title: "What? One",
+	execution_status: "running",
+	agent_kind: "Agent",
+	model: "m",
+	accumulated_cost: 0.5,
+	tokens: {
+		prompt_tokens: 7,
+		completion_tokens: 0,
+		cache_read_tokens: 0,
+		cache_write_tokens: 0,
+		reasoning_tokens: 0,
+	},
+	created_at: "2026-01-01T00:00:00Z",
+	updated_at: "2026-01-02T00:00:00.250000Z",
+	parent_conversation_id: PARENT,
+	tags: { team: "a:b", env: "x" },
+};
+const secondSummary = {
+	id: SECOND,
+	execution_status: "idle",
+	agent_kind: "ACPAgent",
+	model: "",
+	accumulated_cost: 0,
+	tokens: {
+		prompt_tokens: 0,
+		completion_tokens: 0,
+		cache_read_tokens: 0,
+		cache_write_tokens: 0,
+		reasoning_tokens: 0,
+	},
+	created_at: "2026-01-03T00:00:00Z",
+	updated_at: "2026-01-04T00:00:00Z",
+	tags: {},
+};
+const FIRST_ENTRY = { sequence: 1, summary: firstSummary };
+const SECOND_ENTRY = { sequence: 2, summary: secondSummary };
+
+let service: TestService;
+
+beforeAll(async () => {
+	service = await startTestService({
+		BASE_PATH: BASE,
+		ENCRYPTION_KEY: Buffer.alloc(32, 1).toString("base64"),
+		ACCESS_KEYS: `all:${KEY}:ingest+read+secrets,reader:${READER}:read,sender:sends-only:ingest`,
+	});
+	for (const body of [first, second]) await post(JSON.stringify(body));
+});
+
+afterAll(async () => {
+	await service[Symbol.asyncDispose]();
+});
+
+async function post(body: string | Uint8Array<ArrayBuffer>): Promise<void> {
+	const response = await fetch(`${service.http}${BASE}/api/v1/webhooks/conversations`, {
+		method: "POST",
+		headers: { "X-Access-Token": KEY, "Content-Type": "application/json" },
+		body,
+	});
+	expect(response.status).toBe(200);
+}
+
+/** The JSON form in which a record comes back, with its secrets redacted or not. */
+function returned(body: JsonObject, secret = "**********"): JsonObject {
+	return format.toJson(format.fromJson(JSON.parse(JSON.stringify(body).replaceAll(SECRET, secret))));
+}
+
+function request(path: string, key: string | undefined = READER, method = "GET"): Promise<Response> {
+	const headers = key === undefined ? undefined : { "X-Access-Token": key };
+	return fetch(`${service.http}${BASE}/api/v1/conversations${path}`, { method, ...(headers && { headers }) });
+}
+
+/** Status and body of an answer. */
+async function get(path: string, key?: string): Promise<[number, unknown]> {
+	const response = await request(path, key);
+	expect(response.headers.get("Content-Type")).toBe("application/json");
+	return [response.status, await response.json()];
+}
+
+test("a record is given back in the webhook's own form", async () => {
+	expect(await get(`/${FIRST}`)).toEqual([200, returned(first)]);
+	expect(await get(`/${FIRST.toUpperCase().replaceAll("-", "")}`)).toEqual([200, returned(first)]);
+	expect(await get(`/%7B${SECOND}%7D?sequence=2`)).toEqual([200, returned(second)]);
+});
+
+test("HEAD answers as GET without the body", async () => {
+	const response = await request(`/${FIRST}`, READER, "HEAD");
+	expect([response.status, await response.text()]).toEqual([200, ""]);
+	expect(response.headers.get("Content-Length")).toBe(String(JSON.stringify(returned(first)).length));
+});
+
+test("secrets are shown as asked for, in plain text only to a key that may see them", async () => {
+	expect(await get(`/${FIRST}?secrets=redacted`)).toEqual([200, returned(first)]);
+	expect(await get(`/${FIRST}?secrets=plaintext`, KEY)).toEqual([200, returned(first, SECRET)]);
+	const [status, encrypted] = await get(`/${FIRST}?secrets=encrypted`);
+	const ciphertext = expect.stringMatching(/^enc:v1:/);
+	expect([status, encrypted]).toMatchObject([200, { agent: { llm: { api_key: ciphertext } } }]);
+	const refused = [403, { detail: 'The access key lacks the scope "secrets"' }];
+	expect(await get(`/${FIRST}?secrets=plaintext`)).toEqual(refused);
+	expect(await get("?secrets=plaintext&view=full")).toEqual(refused);
+	expect(await get("?secrets=plaintext&view=full&tag_key=team", KEY)).toEqual([
+		200,
+		{ conversations: [{ ...FIRST_ENTRY, conversation: returned(first, SECRET) }], next_page_token: "" },
+	]);
+});
+
+test("the list gives summaries, or whole records, newest update first", async () => {
+	expect(await get("")).toEqual([200, { conversations: [SECOND_ENTRY, FIRST_ENTRY], next_page_token: "" }]);
+	expect(await get("?view=full")).toEqual([
+		200,
+		{
+			conversations: [
+				{ ...SECOND_ENTRY, conversation: returned(second) },
+				{ ...FIRST_ENTRY, conversation: returned(first) },
+			],
+			next_page_token: "",
+		},
+	]);
+});
+
+test("the list comes in pages", async () => {
+	const [status, page] = await get("?page_size=1");
+	const { next_page_token: token, ...rest } = object(JSON.parse(JSON.stringify(page)));
+	expect([status, rest]).toEqual([200, { conversations: [SECOND_ENTRY] }]);
+	const next = [200, { conversations: [FIRST_ENTRY], next_page_token: "" }];
+	expect(await get(`?page_size=9223372036854775807&page_token=${token}`)).toEqual(next);
+	expect(await get(`?model=m&page_token=${token}`)).toEqual([
+		400,
+		{ detail: "page_token is not one that this service gave for this list and filter" },
+	]);
+});
+
+test.each<[string, "first" | "second" | "both" | "none"]>([
+	["execution_status=running", "first"],
+	["execution_status=idle", "second"],
+	["agent_kind=Agent", "first"],
+	["agent_kind=ACPAgent", "second"],
+	["model=m", "first"],
+	[`parent_conversation_id=${PARENT.toUpperCase()}`, "first"],
+	["tag=team:a:b", "first"],
+	["tag=team:a:b&tag=env:x", "first"],
+	["tag=team:a:b&tag=env:y", "none"],
+	["tag=team:", "none"],
+	["tag_key=env", "first"],
+	["created_from=2026-01-03T00:00:00Z", "second"],
+	["created_to=2026-01-03T00:00:00Z", "first"],
+	["updated_from=2026-01-02T00:00:00.25Z&updated_to=2026-01-04T00:00:00.000001Z", "both"],
+	["updated_from=2026-01-02T00:00:00.250001Z", "second"],
+	["updated_to=2026-01-04T01:00:00%2B01:00", "first"],
+	["title_contains=T?%20o", "first"],
+	["title_contains=two", "none"],
+	["title_contains=&model=&tag_key=&page_token=", "both"],
+])("the list by %s", async (search, expected) => {
+	const entries = { first: [FIRST_ENTRY], second: [SECOND_ENTRY], both: [SECOND_ENTRY, FIRST_ENTRY], none: [] };
+	expect(await get(`?${search}`)).toEqual([200, { conversations: entries[expected], next_page_token: "" }]);
+});
+
+test.each([
+	["?color=red", 'query parameter "color" is not known'],
+	["?model=a&model=b", "model may be given only once"],
+	["?execution_status=asleep", "execution_status is not a known status"],
+	["?execution_status=IDLE", "execution_status is not a known status"],
+	["?agent_kind=acp", "agent_kind must be ACPAgent or Agent"],
+	["?parent_conversation_id=x", "parent_conversation_id is not a UUID"],
+	["?tag=team", "tag must be a key and a value with a colon between"],
+	["?tag=:a", "tag must be a key and a value with a colon between"],
+	["?tag=a:1&tag=a:2", "tag names one key with two values"],
+	["?created_from=yesterday", "created_from must be an ISO 8601 date-time such as 2026-01-31T12:00:00Z"],
+	["?page_size=-1", "page_size must be a whole number, 0 or more"],
+	["?page_token=x", "page_token is not one that this service gave for this list and filter"],
+	["?view=tiny", "view must be one of summary, full"],
+	["?secrets=all", "secrets must be one of redacted, encrypted, plaintext"],
+	[`/${FIRST}?page_size=1`, 'query parameter "page_size" is not known'],
+	[`/${FIRST}?sequence=x`, "sequence must be a whole number, 0 or more"],
+	[`/${FIRST}?sequence=0`, "sequence must be at least 1"],
+	["/not-a-uuid", "id is not a UUID"],
+])("GET %s is refused", async (path, detail) => {
+	expect(await get(path)).toEqual([400, { detail }]);
+});
+
+test("what is not there is not found", async () => {
+	expect(await get(`/${PARENT}`)).toEqual([404, { detail: "There is no such conversation" }]);
+	const detail = "There was no such conversation at that sequence";
+	expect(await get(`/${SECOND}?sequence=1`)).toEqual([404, { detail }]);
+	expect(await get("/")).toEqual([404, { detail: "Not Found" }]);
+	expect(await get(`/${FIRST}/more`)).toEqual([404, { detail: "Not Found" }]);
+});
+
+test("reads need a key with the scope read, and other methods are not allowed", async () => {
+	for (const path of ["", `/${FIRST}`]) {
+		expect(await get(path, "sends-only")).toEqual([403, { detail: 'The access key lacks the scope "read"' }]);
+		expect(await get(path, "unknown")).toEqual([401, { detail: "The access key is not known" }]);
+		const keyless = await fetch(`${service.http}${BASE}/api/v1/conversations${path}`);
+		expect([keyless.status, await keyless.json()]).toEqual([401, { detail: "The access key is missing" }]);
+		const response = await request(path, KEY, "DELETE");
+		expect([response.status, response.headers.get("Allow")]).toEqual([405, "GET, HEAD"]);
+	}
+});
+
+test("every real body comes back as it was read", async () => {
+	const bodies = new Map(corpus().map((body) => [body.json.id, body.name]));
+	for (const name of [...bodies.values()].slice(0, 40)) {
+		const { json, bytes } = corpusBody(name);
+		await post(new Uint8Array(bytes));
+		const [status, body] = await get(`/${json.id}?secrets=plaintext`, KEY);
+		expect([name, status, body]).toEqual([name, 200, format.toJson(format.fromJson(json))]);
+	}
+});
