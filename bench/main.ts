@@ -51,6 +51,9 @@ function report(line: string): void {
 	process.stderr.write(`${line}\n`);
 }
 
+// Leaving by process.exit takes the services and databases along.
+for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
+
 try {
 	await main(readSettings(process.argv.slice(2)));
 } catch (error) {

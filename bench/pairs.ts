@@ -70,18 +70,26 @@ export class Target {
 	}
 }
 
-/** Measures two servers in turn, after a warm-up of each, and reports each pair. */
+/**
+ * Measures two servers in turn, after a warm-up of each, and reports each pair.
+ *
+ * @param settled resolves when the subject has done what its load has left it to do, which would else burden the next
+ *   measurement
+ */
 export async function measurePairs(
 	settings: Settings,
 	yardstick: Target,
 	subject: Target,
 	report: (line: string) => void,
+	settled: () => Promise<void> = async () => {},
 ): Promise<[Measurement, Measurement][]> {
 	await yardstick.load(settings);
 	await subject.load(settings);
+	await settled();
 	const pairs: [Measurement, Measurement][] = [];
 	for (let i = 1; i <= settings.rounds; i++) {
 		const pair: [Measurement, Measurement] = [await yardstick.load(settings), await subject.load(settings)];
+		await settled();
 		pairs.push(pair);
 		const [first, second] = pair;
 		report(`  ${i}/${settings.rounds} ${yardstick.name} ${formatted(first)} | ${subject.name} ${formatted(second)}`);

@@ -91,9 +91,10 @@ async function* watch(
 	let next = request;
 	for (let attempt = 0; ; attempt++) {
 		signal?.throwIfAborted();
-		const silence = new Silence(maxSilence);
+		const stream = new AbortController();
+		const silence = new Silence(maxSilence, () => stream.abort());
 		try {
-			for await (const response of client.watchConversationUpdates(next, { signal: anyOf(signal, silence.signal) })) {
+			for await (const response of client.watchConversationUpdates(next, { signal: anyOf(signal, stream.signal) })) {
 				// The time that the caller takes is not the service's.
 				silence.stop();
 				attempt = 0;
@@ -103,9 +104,11 @@ async function* watch(
 			}
 		} catch (error) {
 			signal?.throwIfAborted();
-			if (!silence.signal.aborted && !isTransient(error)) throw error;
+			if (!stream.signal.aborted && !isTransient(error)) throw error;
 		} finally {
 			silence.stop();
+			// To leave the loop alone would not end the call.
+			stream.abort();
 		}
 		// Half of it at random, so that the clients of a service that restarts do not all come back at once.
 		const wait = Math.min(backoff * 2 ** attempt, maxBackoff);
@@ -115,21 +118,18 @@ async function* watch(
 
 /** Gives up on a stream that says nothing for too long: its peer may have vanished without closing the connection. */
 class Silence {
-	readonly #controller = new AbortController();
 	readonly #milliseconds: number;
+	readonly #giveUp: () => void;
 	#timer: NodeJS.Timeout | undefined;
 
-	constructor(milliseconds: number) {
+	constructor(milliseconds: number, giveUp: () => void) {
 		this.#milliseconds = milliseconds;
+		this.#giveUp = giveUp;
 		this.start();
 	}
 
-	get signal(): AbortSignal {
-		return this.#controller.signal;
-	}
-
 	start(): void {
-		this.#timer = setTimeout(() => this.#controller.abort(), this.#milliseconds);
+		this.#timer = setTimeout(this.#giveUp, this.#milliseconds);
 	}
 
 	stop(): void {

@@ -69,7 +69,7 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 		...readRoutes(basePath, format, get, list),
 		openApiRoute(basePath, format.plan),
 	];
-	const router = createRouter(routes, gate, log, "webhook");
+	const router = createRouter(routes, gate, log, "http");
 
 	const http = await listenHttp(config.httpAddress, createConnectListener(rpc, router));
 	opened.defer(() => http.stop());

@@ -1,5 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
+import { rmSync } from "node:fs";
 import { mkdir, mkdtemp, rm, statfs } from "node:fs/promises";
 import { connect, createServer } from "node:net";
 import { join } from "node:path";
@@ -49,6 +50,9 @@ export class Service implements AsyncDisposable {
 			},
 			stdio: ["ignore", "inherit", "inherit"],
 		});
+		const kill = (): boolean => child.kill("SIGKILL");
+		process.on("exit", kill);
+		child.on("exit", () => process.off("exit", kill));
 		const service = new Service(child, httpPort, grpcPort, key);
 		const deadline = Date.now() + START_PATIENCE;
 		while (!((await accepts(httpPort)) && (await accepts(grpcPort)))) {
@@ -94,9 +98,11 @@ export function databasePath(folder: string): string {
 /** A folder on a disk that is removed with all that is in it when it is disposed of. */
 export class DiskFolder implements AsyncDisposable {
 	readonly path: string;
+	readonly #remove = (): void => rmSync(this.path, { recursive: true, force: true });
 
 	private constructor(path: string) {
 		this.path = path;
+		process.on("exit", this.#remove);
 	}
 
 	/** @throws Error when `parent` is in memory, where a commit costs nothing */
@@ -108,6 +114,7 @@ export class DiskFolder implements AsyncDisposable {
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {
+		process.off("exit", this.#remove);
 		await rm(this.path, { recursive: true, force: true });
 	}
 }

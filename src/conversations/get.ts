@@ -1,7 +1,7 @@
 import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError } from "../errors.ts";
 import type { SecretsForm } from "../record/secrets.ts";
-import type { Store, StoredUpdate } from "../store/store.ts";
+import type { Store } from "../store/store.ts";
 import { invalid, uuid } from "./filter.ts";
 import type { RecordVault } from "./vault.ts";
 
@@ -54,15 +54,12 @@ export class GetConversation {
 		const query = { after: 0n, conversationId, limit: 1, withRecords: false };
 		const [first] = await this.#store.listUpdates(query);
 		if (first === undefined) return new ServiceError("not_found", "There is no such conversation");
-		if (isFirstEver(first)) return new ServiceError("not_found", "There was no such conversation at that sequence");
+		// Nothing came before a conversation's first record, so nothing before it can have been pruned.
+		if (first.previousSequence === undefined)
+			return new ServiceError("not_found", "There was no such conversation at that sequence");
 		return new ServiceError(
 			"out_of_range",
 			`What was current at that sequence has been pruned; the oldest update that is kept is ${first.sequence}`,
 		);
 	}
-}
-
-/** Whether an update brought its conversation's first record, so that none before it can have been pruned. */
-function isFirstEver({ previousSequence }: StoredUpdate): boolean {
-	return previousSequence === undefined;
 }

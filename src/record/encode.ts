@@ -54,16 +54,10 @@ class EncoderBuilder {
 				}
 				return items;
 			};
-		return (message) => {
-			const json: JsonObject = {};
-			if (!isFields(message)) return json;
-			for (const { field, encode } of fields) {
-				const value = message[field.property];
-				if (value !== undefined && !saysNothing(field, value)) json[field.name] = encode(value);
-				else if (field.nullable && !field.omitNull) json[field.name] = null;
-			}
-			return json;
-		};
+		return compileObject(
+			plan,
+			fields.map(({ encode }) => encode),
+		);
 	}
 
 	#union(plan: UnionPlan): Encode {
@@ -116,9 +110,30 @@ class EncoderBuilder {
 	}
 }
 
-/** Whether a set field is the same as an unset one: an enum's zero value, which has no JSON name. */
-function saysNothing(field: FieldPlan, value: unknown): boolean {
-	return field.value.type === "enum" && field.shape === "single" && value === 0;
+/** Compiles the encoder of a JSON object to a function of its own, for the same reason as decode.ts does. */
+function compileObject(plan: PlainPlan, contents: readonly Encode[]): Encode {
+	const lines = plan.fields.map((field, index) => {
+		const member = `json[${JSON.stringify(field.name)}]`;
+		// An enum's zero value has no JSON name and says no more than an unset field.
+		const set =
+			field.value.type === "enum" && field.shape === "single"
+				? "value !== undefined && value !== 0"
+				: "value !== undefined";
+		const absent = field.nullable && !field.omitNull ? ` else ${member} = null;` : "";
+		return `value = message.${field.property}; if (${set}) ${member} = ${encoded(field, index)};${absent}`;
+	});
+	// The source holds nothing but names from the descriptors.
+	const compile = new Function(
+		"contents",
+		`return (message) => { const json = {}; let value; ${lines.join("\n")} return json; };`,
+	) as (contents: readonly Encode[]) => Encode;
+	return compile(contents);
+}
+
+/** Source of the JSON value of a set field. */
+function encoded(field: FieldPlan, index: number): string {
+	const plain = ["string", "number", "boolean", "struct"].includes(field.value.type);
+	return field.shape === "single" && plain ? "value" : `contents[${index}](value)`;
 }
 
 function isFields(value: unknown): value is Fields {

@@ -6,7 +6,7 @@ export const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "s
 export type LogLevel = (typeof logLevels)[number];
 
 /** A way by which requests come in. */
-export type Transport = "webhook" | "connect" | "grpc";
+export type Transport = "http" | "connect" | "grpc";
 
 /**
  * The events of the service. There is no way to log anything else: an event takes names, numbers and errors, and no

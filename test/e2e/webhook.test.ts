@@ -23,11 +23,7 @@ afterAll(async () => {
 	await service[Symbol.asyncDispose]();
 });
 
-async function answerTo(
-	sent: string | Uint8Array<ArrayBuffer>,
-	fields?: Record<string, string | null>,
-	accessKey = KEY,
-) {
+async function answerTo(sent: string | Uint8Array, fields?: Record<string, string | null>, accessKey = KEY) {
 	const response = await postWebhook(service, accessKey, sent, fields);
 	return { status: response.status, json: await response.json() };
 }

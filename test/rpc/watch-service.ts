@@ -1,3 +1,4 @@
+import { createSecretKey } from "node:crypto";
 import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { Client, type ClientReadableStream, credentials, Metadata } from "@grpc/grpc-js";
 import {
@@ -8,15 +9,15 @@ import {
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { Gate, rpcPath } from "../../src/access/gate.ts";
 import { hashKey, Keyring, type Scope } from "../../src/access/keys.ts";
+import { Ingest } from "../../src/conversations/ingest.ts";
+import { RecordVault } from "../../src/conversations/vault.ts";
 import { Watches } from "../../src/conversations/watch.ts";
-import { serverStream } from "../../src/rpc/method.ts";
-import type { ServiceRegistrar } from "../../src/rpc/services.ts";
-import { watchConversationUpdates } from "../../src/rpc/watch-conversation-updates.ts";
+import { registerServices, SERVICES, type ServiceRegistrar } from "../../src/rpc/services.ts";
 import { createLogger } from "../../src/telemetry/log.ts";
 import { createConnectListener } from "../../src/transports/connect/connect.ts";
 import { listenGrpc } from "../../src/transports/grpc/listener.ts";
 import { listenHttp } from "../../src/transports/http/listener.ts";
-import { Reading } from "../conversations/reading.ts";
+import { format, Reading } from "../conversations/reading.ts";
 import type { Endpoints } from "../support/clients.ts";
 
 /** Keys of the service: one may read, the other may read secrets too. */
@@ -33,7 +34,12 @@ export class WatchService implements Endpoints, AsyncDisposable {
 	readonly grpc: string;
 	readonly #stop: () => Promise<void>;
 
-	private constructor(reading: Reading, watches: Watches, ports: { http: number; grpc: number }, stop: () => Promise<void>) {
+	private constructor(
+		reading: Reading,
+		watches: Watches,
+		ports: { http: number; grpc: number },
+		stop: () => Promise<void>,
+	) {
 		this.reading = reading;
 		this.watches = watches;
 		this.http = `http://127.0.0.1:${ports.http}`;
@@ -42,20 +48,19 @@ export class WatchService implements Endpoints, AsyncDisposable {
 	}
 
 	static async start(heartbeat = 2 ** 30): Promise<WatchService> {
-		const reading = await Reading.open([Reading.key]);
+		const reading = await Reading.open([createSecretKey(Buffer.alloc(32, 7))]);
 		const stopping = new AbortController();
 		const watches = new Watches(reading.store, reading.views, { heartbeat, stopping: stopping.signal });
 		const log = createLogger("silent");
 		const key = (text: string, ...scopes: Scope[]) => ({ name: text, scopes: new Set(scopes), hash: hashKey(text) });
 		const keys = new Keyring([key(READ_KEY, "read"), key(SECRETS_KEY, "read", "secrets")]);
-		const services = [ConversationService];
+		const { get, list, updates } = reading;
+		const ingest = new Ingest(reading.store, new RecordVault(format.plan, []));
 		const options = {
-			services,
-			register: (registrar: ServiceRegistrar) => {
-				const watchMethod = serverStream(log, watchConversationUpdates(watches));
-				registrar.service(ConversationService, { watchConversationUpdates: watchMethod });
-			},
-			gate: new Gate(keys, services),
+			services: SERVICES,
+			register: (registrar: ServiceRegistrar) =>
+				registerServices(registrar, { format, ingest, get, list, updates, watches, log }),
+			gate: new Gate(keys, SERVICES),
 			maxBodyBytes: 1024 * 1024,
 			stopping: stopping.signal,
 			log,

@@ -22,7 +22,7 @@ export const WEBHOOK = "/api/v1/webhooks/conversations";
 export function postWebhook(
 	service: Endpoints,
 	key: string,
-	body: RequestInit["body"],
+	body: string | Uint8Array,
 	fields: Readonly<Record<string, string | null>> = {},
 ): Promise<Response> {
 	const headers = new Headers({ "Content-Type": "application/json", "X-Access-Token": key });
@@ -31,8 +31,8 @@ export function postWebhook(
 		else headers.set(name, value);
 	}
 	// A string body would bring a content type of its own.
-	const bytes = typeof body === "string" ? Buffer.from(body) : body;
-	return fetch(`${service.http}${WEBHOOK}`, { method: "POST", headers, body: bytes ?? null });
+	const bytes = Buffer.from(body);
+	return fetch(`${service.http}${WEBHOOK}`, { method: "POST", headers, body: bytes });
 }
 
 /** A grpc-js client for the methods of generated services. */

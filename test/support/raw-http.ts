@@ -52,27 +52,34 @@ export class RawHttp {
 		return this.write(`${Buffer.byteLength(data).toString(16)}\r\n${data}\r\n`);
 	}
 
-	/** The next response; its body must have a Content-Length, or end with the connection. */
+	/** The next response. A body in chunks is given as it stands on the wire. */
 	async response(): Promise<RawResponse> {
 		for (;;) {
-			const end = this.#received.indexOf("\r\n\r\n");
-			if (end !== -1) {
-				const [statusLine = "", ...lines] = this.#received.slice(0, end).split("\r\n");
-				const headers = new Headers(
-					lines.map((line): [string, string] => [line.split(":", 1)[0] ?? "", line.replace(/^[^:]*:/, "")]),
-				);
-				const status = Number(statusLine.split(" ")[1]);
-				const rest = this.#received.slice(end + 4);
-				const length = headers.get("Content-Length") ?? (status < 200 ? "0" : undefined);
-				if (length === undefined ? this.#closed : rest.length >= Number(length)) {
-					const body = rest.slice(0, length === undefined ? undefined : Number(length));
-					this.#received = rest.slice(body.length);
-					return { status, headers, body };
-				}
+			const [head = ""] = this.#received.split("\r\n\r\n", 1);
+			const [statusLine = "", ...lines] = head.split("\r\n");
+			const fields = lines.map((line): [string, string] => [line.split(":", 1)[0] ?? "", line.replace(/^[^:]*:/, "")]);
+			const response = { status: Number(statusLine.split(" ")[1]), headers: new Headers(fields) };
+			const rest = this.#received.slice(head.length + 4);
+			const length = this.#received.length > head.length + 3 ? this.#bodyLength(response, rest) : undefined;
+			if (length !== undefined) {
+				this.#received = rest.slice(length);
+				return { ...response, body: rest.slice(0, length) };
 			}
 			if (this.#closed) throw new Error(`the connection is closed after ${JSON.stringify(this.#received)}`);
 			await Promise.race([once(this.#socket, "data"), once(this.#socket, "close")]);
 		}
+	}
+
+	/** Bytes of a response's body (RFC 9112, section 6.3); undefined when they are not all there yet. */
+	#bodyLength({ status, headers }: Omit<RawResponse, "body">, rest: string): number | undefined {
+		if (status < 200) return 0;
+		if (headers.get("Transfer-Encoding") === "chunked") {
+			const end = /(?:^|\r\n)0\r\n\r\n/.exec(rest);
+			return end === null ? undefined : end.index + end[0].length;
+		}
+		const length = headers.get("Content-Length");
+		if (length === null) return this.#closed ? rest.length : undefined;
+		return rest.length >= Number(length) ? Number(length) : undefined;
 	}
 
 	/** Waits until the server has closed the connection. */

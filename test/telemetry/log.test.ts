@@ -100,7 +100,7 @@ test("an unexpected error is told by its place, because its message may quote a 
 test("the level silences what is below it", () => {
 	const all = (log: Log) => {
 		log.stopped();
-		log.requestRefused("webhook", new ServiceError("not_found", ""));
+		log.requestRefused("http", new ServiceError("not_found", ""));
 		log.storeFailed(new Error(""));
 	};
 	expect(record(all, "info")).toHaveLength(3);

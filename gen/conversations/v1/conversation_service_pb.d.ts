@@ -49,7 +49,7 @@ export declare type ConversationFilter = Message<"conversations.v1.ConversationF
   parentConversationId: string;
 
   /**
-   * Tags that must all be there with these values.
+   * Tags that must all be there with these values; at most 32.
    *
    * @generated from field: map<string, string> tags = 5;
    */
@@ -91,7 +91,7 @@ export declare type ConversationFilter = Message<"conversations.v1.ConversationF
   updatedTo?: Timestamp | undefined;
 
   /**
-   * Text that the title contains, without regard to the case of ASCII letters.
+   * Text that the title contains, without regard to the case of ASCII letters; at most 1024 characters.
    *
    * @generated from field: string title_contains = 11;
    */

@@ -4,6 +4,9 @@ import type { AddressInfo } from "node:net";
 import type { Address } from "../../config.ts";
 import type { Listener } from "../listener.ts";
 
+/** How often connections that have become idle are closed while the listener stops, in milliseconds. */
+const IDLE_SWEEP = 50;
+
 /**
  * Listens for HTTP/1.1.
  *
@@ -22,8 +25,10 @@ export async function listenHttp(address: Address, answer: RequestListener): Pro
 		stop: async () => {
 			const closed = once(server, "close");
 			server.close();
-			server.closeIdleConnections();
+			// Streams that began before end without a word that closes their connection, which stays open as an idle one.
+			const sweep = setInterval(() => server.closeIdleConnections(), IDLE_SWEEP);
 			await closed;
+			clearInterval(sweep);
 		},
 		kill: () => server.closeAllConnections(),
 	};

@@ -1,0 +1,159 @@
+import { createHash } from "node:crypto";
+import { once } from "node:events";
+import { connect as connectHttp2 } from "node:http2";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { describe, expect, test } from "vitest";
+import { IngestConversationRequestSchema } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { RecordFormat } from "../../src/record/record.ts";
+import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
+import { ServiceProcess } from "../support/child.ts";
+import { postWebhook, WEBHOOK } from "../support/clients.ts";
+import { record } from "../support/fixtures.ts";
+import { RawHttp } from "../support/raw-http.ts";
+import { KEY, testEnvironment } from "../support/service.ts";
+import { TempFolder } from "../support/temp.ts";
+
+const INGEST = "/conversations.v1.ConversationIngestService/IngestConversation";
+const format = new RecordFormat();
+
+/** Ids of the conversations that a database holds, when no service has it open. */
+async function conversationsIn(path: string): Promise<string[]> {
+	const ignore = (): void => undefined;
+	await using store = await openSqliteStore(path, { error: ignore, warn: ignore, info: ignore });
+	const found = await store.listConversations({ filter: {}, limit: 1000, withRecords: false });
+	return found.map(({ conversationId }) => conversationId).sort();
+}
+
+describe("stopping", () => {
+	test.each(["SIGTERM", "SIGINT"] as const)("on %s the requests under way get their answers", async (signal) => {
+		using folder = new TempFolder();
+		const database = folder.file("conversations.db");
+		await using service = await ServiceProcess.start(database);
+		const [webhookRecord, grpcRecord] = [record(), record()];
+
+		using client = await new RawHttp(service).connected();
+		const body = JSON.stringify(webhookRecord);
+		const head = { "X-Access-Token": KEY, "Content-Length": String(Buffer.byteLength(body)), Expect: "100-continue" };
+		await client.head(head, WEBHOOK);
+		expect((await client.response()).status).toBe(100);
+		using idle = await new RawHttp(service).connected();
+
+		const session = connectHttp2(`http://${service.grpc}`);
+		await once(session, "connect");
+		const headers = { "content-type": "application/grpc", te: "trailers", "x-access-token": KEY };
+		const call = session.request({ ":method": "POST", ":path": INGEST, ...headers });
+		const grpcStatus = new Promise<unknown>((resolve) =>
+			call.on("trailers", (trailers) => resolve(trailers["grpc-status"])),
+		);
+		call.resume();
+		// Frames are handled in order, so the answer to a ping proves that the call has begun.
+		await new Promise<void>((resolve, reject) => session.ping((error) => (error === null ? resolve() : reject(error))));
+
+		service.signal(signal);
+		await service.logged((line) => line.event === "stopping" && line.signal === signal);
+		await idle.closed();
+		await client.write(body);
+		expect(await client.response()).toMatchObject({ status: 200, body: '{"success":true}' });
+		call.end(framed(grpcRecord));
+		expect(await grpcStatus).toBe("0");
+		session.close();
+
+		expect(await service.exit()).toEqual({ code: 0, signal: null });
+		expect(service.output.stdout).toContain('"event":"stopped"');
+		expect(await conversationsIn(database)).toEqual([String(webhookRecord.id), String(grpcRecord.id)].sort());
+	});
+
+	test("nothing new is accepted", async () => {
+		using folder = new TempFolder();
+		await using service = await ServiceProcess.start(folder.file("conversations.db"));
+		using client = await new RawHttp(service).connected();
+		await client.head({ "X-Access-Token": KEY, "Content-Length": "2", Expect: "100-continue" }, WEBHOOK);
+		await client.response();
+		service.signal("SIGTERM");
+		await service.logged((line) => line.event === "stopping");
+		await expect(postWebhook(service, KEY, JSON.stringify(record()))).rejects.toThrow("fetch failed");
+		await client.write("{}");
+		expect((await client.response()).status).toBe(422);
+		expect((await service.exit()).code).toBe(0);
+	});
+});
+
+/** A gRPC message with its prefix: not compressed, and its length. */
+function framed(json: Parameters<RecordFormat["fromJson"]>[0]): Buffer {
+	const message = toBinary(
+		IngestConversationRequestSchema,
+		create(IngestConversationRequestSchema, { conversation: format.fromJson(json) }),
+	);
+	const prefix = Buffer.alloc(5);
+	prefix.writeUInt32BE(message.length, 1);
+	return Buffer.concat([prefix, message]);
+}
+
+describe("starting", () => {
+	test("without keys makes one, shows it once and keeps only its hash", async () => {
+		using folder = new TempFolder();
+		const database = folder.file("conversations.db");
+		let key: string;
+		{
+			await using service = await ServiceProcess.start(database, { ACCESS_KEYS: "" });
+			const { stdout, stderr } = service.output;
+			key = /^ {2}([\w-]{43})$/m.exec(stderr)?.[1] ?? "";
+			expect(key).not.toBe("");
+			expect(stderr).toContain(`curl -sS `);
+			expect(stderr).toContain(`-H 'X-Access-Token: ${key}'`);
+			expect(stdout).not.toContain(key);
+			expect((await postWebhook(service, key, JSON.stringify(record()))).status).toBe(200);
+			expect((await postWebhook(service, `${key}x`, JSON.stringify(record()))).status).toBe(401);
+			for (const contents of folder.contents().values()) expect(contents.includes(key)).toBe(false);
+			const kept = folder.contents().get("conversations.db.access-key")?.toString();
+			expect(kept).toContain(createHash("sha256").update(key).digest("hex"));
+			service.signal("SIGTERM");
+			await service.exit();
+		}
+		await using again = await ServiceProcess.start(database, { ACCESS_KEYS: "" });
+		expect(again.output.stderr).toBe("");
+		expect((await postWebhook(again, key, JSON.stringify(record()))).status).toBe(200);
+	});
+
+	test("again keeps what was stored", async () => {
+		using folder = new TempFolder();
+		const database = folder.file("conversations.db");
+		const ids: string[] = [];
+		for (let start = 0; start < 3; start++) {
+			await using service = await ServiceProcess.start(database);
+			const json = record();
+			expect((await postWebhook(service, KEY, JSON.stringify(json))).status).toBe(200);
+			ids.push(String(json.id));
+			service.signal("SIGTERM");
+			expect((await service.exit()).code).toBe(0);
+		}
+		expect(await conversationsIn(database)).toEqual(ids.sort());
+	});
+
+	test("with mistakes in the configuration lists them all and ends with 1", async () => {
+		using folder = new TempFolder();
+		const env = {
+			...testEnvironment(folder.file("c.db")),
+			HTTP_ADDRESS: "x",
+			LOG_LEVEL: "loud",
+			ACCESS_KEYS: "a:canary:b",
+		};
+		const { code, stderr } = await ServiceProcess.run(env);
+		expect(code).toBe(1);
+		expect(stderr.split("\n").filter((line) => /^ {2}[A-Z_]+:/.test(line))).toHaveLength(3);
+		expect(stderr).not.toContain("canary");
+	});
+
+	test.each([
+		["an address that is taken", (http: string) => ({ HTTP_ADDRESS: http.replace("http://", "") })],
+		["a gRPC address that is taken", (_: string, grpc: string) => ({ GRPC_ADDRESS: grpc })],
+		["a database that cannot be", () => ({ DATABASE_URL: "sqlite:/dev/null/c.db" })],
+	])("with %s says why and ends with 1", async (_, taken) => {
+		using folder = new TempFolder();
+		await using other = await ServiceProcess.start(folder.file("other.db"));
+		const env = { ...testEnvironment(folder.file("c.db")), ...taken(other.http, other.grpc) };
+		const { code, stderr } = await ServiceProcess.run(env);
+		expect(code).toBe(1);
+		expect(stderr).toMatch(/^The service cannot start: .+/);
+	});
+});

@@ -1,0 +1,150 @@
+import { create, type JsonObject } from "@bufbuild/protobuf";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import {
+	ConversationIngestService,
+	IngestConversationRequestSchema,
+} from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
+import { RecordFormat } from "../../src/record/record.ts";
+import { GrpcClient, ingestClient, type Protocol, postWebhook } from "../support/clients.ts";
+import { record } from "../support/fixtures.ts";
+import { KEY, startTestService, type TestService } from "../support/service.ts";
+
+const format = new RecordFormat();
+const method = ConversationIngestService.method.ingestConversation;
+
+let service: TestService;
+let grpc: GrpcClient;
+
+beforeAll(async () => {
+	service = await startTestService();
+	grpc = new GrpcClient(service, KEY);
+});
+
+afterAll(async () => {
+	grpc[Symbol.dispose]();
+	await service[Symbol.asyncDispose]();
+});
+
+function requestFor(json: JsonObject) {
+	return create(IngestConversationRequestSchema, { conversation: format.fromJson(json) });
+}
+
+function ingest(json: JsonObject) {
+	return grpc.call(method, requestFor(json));
+}
+
+/** Records of one conversation. */
+function conversation() {
+	const base = record();
+	return (status: string, updatedAt: string | undefined, members: JsonObject = {}): JsonObject => ({
+		...base,
+		...members,
+		execution_status: status,
+		...(updatedAt === undefined ? {} : { updated_at: updatedAt }),
+	});
+}
+
+const first = "2026-11-21T08:00:00.000001Z";
+const later = "2026-11-21T08:00:00.000002Z";
+const latest = "2026-11-21T08:00:00.000003Z";
+
+describe("what an update changes", () => {
+	test("is told from the statuses before and after it", async () => {
+		const at = conversation();
+		const steps = [
+			["idle", UpdateChange.STARTED],
+			["running", UpdateChange.UPDATED],
+			["paused", UpdateChange.PAUSED],
+			["running", UpdateChange.RESUMED],
+			["deleting", UpdateChange.DELETED],
+		] as const;
+		for (const [index, [status, change]] of steps.entries()) {
+			const answer = await ingest(at(status, `2026-11-21T08:00:0${index}Z`));
+			expect([status, answer.change, answer.current]).toEqual([status, change, true]);
+		}
+	});
+
+	test("gets the numbers of one sequence, whichever way it comes", async () => {
+		let newest = 0n;
+		for (const protocol of ["gRPC", "connect", "connect over JSON", "gRPC-Web"] satisfies Protocol[]) {
+			const client = ingestClient(service, protocol, KEY);
+			const { sequence } = await client.ingestConversation(requestFor(record()));
+			expect(sequence).toBeGreaterThan(newest);
+			newest = sequence;
+		}
+	});
+});
+
+describe("a record that comes again", () => {
+	test("is recognised on every way in, and is no second update", async () => {
+		const json = record({ title: "once", news: [1] });
+		expect((await postWebhook(service, KEY, JSON.stringify(json))).status).toBe(200);
+		const again = await ingest(json);
+		expect(again).toMatchObject({ repetition: true, change: UpdateChange.STARTED, current: true });
+		for (const protocol of ["connect", "connect over JSON", "gRPC-Web"] satisfies Protocol[])
+			expect(await ingestClient(service, protocol, KEY).ingestConversation(requestFor(json))).toEqual(again);
+		expect((await postWebhook(service, KEY, JSON.stringify(json))).status).toBe(200);
+		const next = await ingest(record());
+		expect(next.sequence).toBe(again.sequence + 1n);
+	});
+
+	test("is recognised in another spelling, with its defaults written out or its secrets left out", async () => {
+		const { id } = record();
+		const plain = record({ id: String(id).toUpperCase(), max_iterations: 500.0 });
+		const { sequence } = await ingest(plain);
+		const spelled = { ...format.toJson(format.fromJson(plain)), id: `{${id}}` };
+		expect(await ingest({ ...spelled, id: String(plain.id) })).toMatchObject({ sequence, repetition: true });
+	});
+
+	test("is recognised after others have come", async () => {
+		const at = conversation();
+		const { sequence } = await ingest(at("idle", first));
+		await ingest(at("running", later));
+		expect(await ingest(at("idle", first))).toMatchObject({ sequence, repetition: true });
+	});
+});
+
+describe("records that overtake each other", () => {
+	test("an older one does not become current", async () => {
+		const at = conversation();
+		await ingest(at("running", later));
+		expect(await ingest(at("idle", first))).toMatchObject({
+			repetition: false,
+			current: false,
+			change: UpdateChange.UPDATED,
+		});
+		expect(await ingest(at("paused", latest))).toMatchObject({ current: true, change: UpdateChange.PAUSED });
+	});
+
+	test("at equal times the later arrival wins", async () => {
+		const at = conversation();
+		await ingest(at("running", first));
+		expect(await ingest(at("paused", first))).toMatchObject({ current: true, change: UpdateChange.PAUSED });
+	});
+
+	test("without a time the later arrival wins", async () => {
+		const at = conversation();
+		await ingest(at("running", undefined));
+		expect(await ingest(at("paused", undefined))).toMatchObject({ current: true, change: UpdateChange.PAUSED });
+	});
+
+	test("deleting gives way to a newer record only", async () => {
+		const at = conversation();
+		await ingest(at("running", first));
+		// The sender deletes without moving updated_at.
+		expect(await ingest(at("deleting", first))).toMatchObject({ current: true, change: UpdateChange.DELETED });
+		expect(await ingest(at("paused", first, { title: "late" }))).toMatchObject({ current: false });
+		expect(await ingest(at("paused", undefined, { title: "no time" }))).toMatchObject({ current: false });
+		expect(await ingest(at("running", later))).toMatchObject({ current: true });
+	});
+});
+
+describe("concurrent posts of one record", () => {
+	test("are one update", async () => {
+		const json = record();
+		const answers = await Promise.all(Array.from({ length: 20 }, () => ingest(json)));
+		expect(answers.filter(({ repetition }) => !repetition)).toHaveLength(1);
+		expect(new Set(answers.map(({ sequence }) => sequence)).size).toBe(1);
+	});
+});

@@ -1,0 +1,244 @@
+import { request as httpRequest } from "node:http";
+import { connect } from "node:http2";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import {
+	ConversationView,
+	WatchConversationUpdatesRequest_Position as Position,
+	SecretsMode,
+	type WatchConversationUpdatesResponse,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
+import { type ConversationsClientOptions, createConversationsClient } from "../../src/client.ts";
+import { numbers, said } from "../conversations/watching.ts";
+import { GrpcWatchers, READ_KEY, SECRETS_KEY, type WatchInit, WatchService } from "./watch-service.ts";
+
+const ID = "0190d6a0-0000-7000-8000-000000000001";
+const PATH = "/conversations.v1.ConversationService/WatchConversationUpdates";
+const BEGINNING: WatchInit = { start: { case: "position", value: Position.BEGINNING } };
+type Watch = (request: WatchInit, key?: string) => AsyncIterable<WatchConversationUpdatesResponse>;
+
+let service: WatchService;
+
+beforeEach(async () => {
+	service = await WatchService.start();
+});
+
+afterEach(async () => {
+	await service[Symbol.asyncDispose]();
+});
+
+const connectWatch = (protocol: NonNullable<ConversationsClientOptions["protocol"]>): Watch =>
+	async function* (request, accessKey = READ_KEY) {
+		const baseUrl = protocol === "grpc" ? `http://${service.grpc}` : service.http;
+		const { conversations } = createConversationsClient({ baseUrl, accessKey, protocol });
+		// To leave the loop is not enough: Connect's clients read on unless they are told to stop.
+		const left = new AbortController();
+		try {
+			yield* conversations.watchConversationUpdates(request, { signal: left.signal });
+		} finally {
+			left.abort();
+		}
+	};
+
+async function* grpcWatch(request: WatchInit, key = READ_KEY) {
+	using client = new GrpcWatchers(service, key);
+	const stream = client.watch(request);
+	try {
+		for await (const message of stream) yield message as WatchConversationUpdatesResponse;
+	} catch (error) {
+		if (error instanceof Error && "code" in error && "details" in error)
+			throw new ConnectError(String(error.details), Number(error.code));
+		throw error;
+	} finally {
+		stream.cancel();
+	}
+}
+
+const clients: readonly [string, Watch][] = [
+	["grpc-js", grpcWatch],
+	["gRPC", connectWatch("grpc")],
+	["gRPC-Web", connectWatch("grpc-web")],
+	["Connect", connectWatch("connect")],
+];
+
+/** The next `count` messages of a stream, which stays open. */
+async function take(messages: AsyncIterator<WatchConversationUpdatesResponse>, count: number) {
+	const taken = [];
+	while (taken.length < count) {
+		const { value, done } = await messages.next();
+		if (done === true) throw new Error(`the stream ended after ${taken.length} messages`);
+		taken.push(said(value));
+	}
+	return taken;
+}
+
+/** What a stream is refused with. */
+async function refusal(stream: AsyncIterable<unknown>): Promise<{ code: string; message: string }> {
+	try {
+		for await (const _ of stream);
+	} catch (error) {
+		const { code, rawMessage } = ConnectError.from(error);
+		return { code: Code[code], message: rawMessage };
+	}
+	throw new Error("nothing was refused");
+}
+
+function followers(): number {
+	return service.watches.tail.held.followers;
+}
+
+test.each(clients)("%s: history, a heartbeat, live updates, and an end that frees the server", async (_, watch) => {
+	await service.keep(3);
+	const messages = watch(BEGINNING)[Symbol.asyncIterator]();
+	expect(await take(messages, 4)).toEqual([1n, 2n, 3n, { at: 3n, latest: 3n }]);
+	await service.keep(2);
+	expect(await take(messages, 2)).toEqual([4n, 5n]);
+	expect(followers()).toBe(1);
+	await messages.return?.();
+	await expect.poll(followers).toBe(0);
+});
+
+test.each(clients)("%s: the request is checked, and refusals carry their codes", async (_, watch) => {
+	for (let index = 0; index < 3; index++) await service.reading.keep({ id: ID, title: `${index}` });
+	await service.reading.pruneTo(1);
+	const refused = async (request: WatchInit) => (await refusal(watch(request))).code;
+	expect(await refused({ start: { case: "afterSequence", value: 1n } })).toBe("OutOfRange");
+	expect(await refused({ start: { case: "afterSequence", value: -1n } })).toBe("InvalidArgument");
+	expect(await refused({ conversationId: "x" })).toBe("InvalidArgument");
+	expect(await refused({ filter: { agentKind: "x" } })).toBe("InvalidArgument");
+	expect(await refusal(watch({ secrets: SecretsMode.PLAINTEXT }))).toEqual({
+		code: "PermissionDenied",
+		message: 'The access key lacks the scope "secrets"',
+	});
+	expect((await refusal(watch({}, "another key"))).code).toBe("Unauthenticated");
+	expect(followers()).toBe(0);
+});
+
+test.each(clients)("%s: secrets are shown as asked for", async (_, watch) => {
+	await service.reading.keep({ id: ID, agent: { kind: "Agent", llm: { model: "m", api_key: "sk-canary" } } });
+	const shown = async (secrets: SecretsMode, key?: string) => {
+		for await (const { event } of watch({ ...BEGINNING, view: ConversationView.FULL, secrets }, key)) {
+			const agent = event.case === "update" ? event.value.conversation?.agent?.kind : undefined;
+			return agent?.case === "agent" ? agent.value.llm?.apiKey : undefined;
+		}
+		return undefined;
+	};
+	expect(await shown(SecretsMode.UNSPECIFIED)).toBe("**********");
+	expect(await shown(SecretsMode.PLAINTEXT, SECRETS_KEY)).toBe("sk-canary");
+	expect(await shown(SecretsMode.ENCRYPTED)).not.toContain("sk-canary");
+});
+
+test.each(clients)("%s: a service that stops ends the stream with UNAVAILABLE", async (_, watch) => {
+	const stream = watch({});
+	const messages = stream[Symbol.asyncIterator]();
+	await take(messages, 1);
+	const refused = refusal({ [Symbol.asyncIterator]: () => messages });
+	await service.stop();
+	expect(await refused).toEqual({ code: "Unavailable", message: "The service stops" });
+});
+
+test("a filter and one conversation hold for history and live updates", async () => {
+	await service.reading.keep({ id: ID, execution_status: "running" });
+	await service.keep(1);
+	await service.reading.keep({ id: ID, execution_status: "idle" });
+	const messages = grpcWatch({ ...BEGINNING, conversationId: ID.toUpperCase(), filter: { titleContains: "B" } });
+	expect(await take(messages, 1)).toEqual([{ at: 3n, latest: 3n }]);
+	await service.reading.keep({ id: ID, title: "abc" });
+	expect(await take(messages, 1)).toEqual([4n]);
+	await messages.return(undefined);
+});
+
+test("a thousand watchers on one process are each given every update, without a warning", async () => {
+	const warnings: string[] = [];
+	const warn = (warning: Error) => warnings.push(warning.name);
+	process.on("warning", warn);
+	const connections = Array.from({ length: 10 }, () => new GrpcWatchers(service));
+	const open = connections.flatMap((client) => Array.from({ length: 95 }, () => client.watch()));
+	const overConnect = Array.from({ length: 50 }, () => connectWatch("connect")({})[Symbol.asyncIterator]());
+	const streams = [
+		...open.map((stream) => stream[Symbol.asyncIterator]()),
+		...overConnect,
+	] as AsyncIterator<WatchConversationUpdatesResponse>[];
+	await Promise.all(streams.map((messages) => take(messages, 1)));
+	expect(followers()).toBe(1000);
+	const newest = await service.keep(20);
+	const expected = numbers(1n, newest);
+	for (const taken of await Promise.all(streams.map((messages) => take(messages, 20)))) expect(taken).toEqual(expected);
+	for (const stream of open) stream.on("error", () => undefined).cancel();
+	await Promise.all(overConnect.map((messages) => messages.return?.()));
+	await expect.poll(followers, { timeout: 10_000 }).toBe(0);
+	for (const client of connections) client[Symbol.dispose]();
+	process.off("warning", warn);
+	expect(warnings).toEqual([]);
+});
+
+test("a client that stops reading holds up nobody and is given everything once it reads on", async () => {
+	const session = connect(`http://${service.grpc}`, { settings: { initialWindowSize: 16_384 } });
+	const stalled = session.request({
+		":method": "POST",
+		":path": PATH,
+		"content-type": "application/grpc",
+		te: "trailers",
+		"x-access-token": READ_KEY,
+	});
+	// A request with a view of 2, FULL, and nothing else: 5 bytes of prefix and field 5 of the message.
+	stalled.end(Buffer.from([0, 0, 0, 0, 2, 5 << 3, ConversationView.FULL]));
+	const reader = grpcWatch({ view: ConversationView.FULL });
+	await take(reader, 1);
+	await expect.poll(followers).toBe(2);
+	const working_dir = `/${"x".repeat(20_000)}`;
+	let newest = 0n;
+	for (let index = 0; index < 600; index++) {
+		const workspace = { kind: "LocalWorkspace", working_dir };
+		newest = (await service.reading.keep({ id: ID, title: `${index}`, workspace })).sequence;
+		expect(await take(reader, 1)).toEqual([newest]);
+	}
+	const { updates, bytes } = service.watches.tail.held;
+	expect(updates).toBeLessThan(600);
+	expect(bytes).toBeLessThanOrEqual(8 * 1024 * 1024);
+	const sequences: bigint[] = [];
+	let rest = Buffer.alloc(0);
+	for await (const chunk of stalled) {
+		rest = Buffer.concat([rest, chunk]);
+		while (rest.length >= 5 && rest.length >= 5 + rest.readUInt32BE(1)) {
+			const length = rest.readUInt32BE(1);
+			// The first field of the message is its sequence, a varint of at most two bytes here; a heartbeat at 0 has none.
+			const [tag = 0, low = 0, high = 0] = rest.subarray(5, 5 + length);
+			if (tag === 1 << 3) sequences.push(BigInt(low < 128 ? low : (low & 127) + high * 128));
+			rest = rest.subarray(5 + length);
+		}
+		if (sequences.at(-1) === newest) break;
+	}
+	expect(sequences).toEqual(numbers(1n, newest));
+	session.destroy();
+	await reader.return(undefined);
+	await expect.poll(followers).toBe(0);
+});
+
+test("a client that vanishes while it does not read is let go", async () => {
+	const large = { kind: "LocalWorkspace", working_dir: `/${"x".repeat(200_000)}` };
+	for (let index = 0; index < 40; index++) await service.reading.keep({ id: ID, title: `${index}`, workspace: large });
+	// From the beginning (field 2, 2) with whole records (field 5, 2), as each protocol frames it.
+	const body = Buffer.from([0, 0, 0, 0, 4, 2 << 3, Position.BEGINNING, 5 << 3, ConversationView.FULL]);
+	const headers = { "x-access-token": READ_KEY };
+	const session = connect(`http://${service.grpc}`);
+	const stream = session.request({
+		...headers,
+		":method": "POST",
+		":path": PATH,
+		"content-type": "application/grpc",
+		te: "trailers",
+	});
+	stream.on("error", () => undefined).end(body);
+	const overConnect = httpRequest(`${service.http}${PATH}`, {
+		method: "POST",
+		headers: { ...headers, "content-type": "application/connect+proto", "connect-protocol-version": "1" },
+	});
+	overConnect.on("error", () => undefined).end(body);
+	await expect.poll(followers).toBe(2);
+	// The first bytes are on their way, and nobody takes them.
+	await new Promise((resolve) => overConnect.once("response", resolve));
+	session.destroy();
+	overConnect.destroy();
+	await expect.poll(followers).toBe(0);
+});
