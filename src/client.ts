@@ -1,7 +1,12 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import { type Client, Code, ConnectError, createClient, type Interceptor, type Transport } from "@connectrpc/connect";
-import { createConnectTransport, createGrpcTransport, createGrpcWebTransport } from "@connectrpc/connect-node";
+import {
+	createConnectTransport,
+	createGrpcTransport,
+	createGrpcWebTransport,
+	Http2SessionManager,
+} from "@connectrpc/connect-node";
 import { ConversationIngestService } from "../gen/conversations/v1/conversation_ingest_service_pb.js";
 import {
 	ConversationService,
@@ -58,33 +63,47 @@ export interface ConversationsClient {
 
 /** Makes clients of the service. Connections are opened when they are needed. */
 export function createConversationsClient(options: ConversationsClientOptions): ConversationsClient {
-	const transport = createTransport(options);
+	const { transport, disconnect } = createTransport(options);
 	const conversations = createClient(ConversationService, transport);
 	return {
 		ingest: createClient(ConversationIngestService, transport),
 		conversations,
-		watch: (request = {}, watchOptions = {}) => watch(conversations, request, watchOptions),
+		watch: (request = {}, watchOptions = {}) => watch(conversations, disconnect, request, watchOptions),
 	};
 }
 
-function createTransport({ baseUrl, accessKey, protocol = "connect" }: ConversationsClientOptions): Transport {
+/** A transport, and how to give up its connections when the peer has vanished without a word. */
+interface Connection {
+	readonly transport: Transport;
+	readonly disconnect: () => void;
+}
+
+function createTransport({ baseUrl, accessKey, protocol = "connect" }: ConversationsClientOptions): Connection {
 	const authenticate: Interceptor = (next) => (request) => {
 		request.header.set("X-Access-Token", accessKey);
 		return next(request);
 	};
 	const shared = { baseUrl, interceptors: [authenticate] };
+	// Over HTTP/1.1 a stream has a connection of its own, which ends with it.
+	const disconnect = (): void => undefined;
 	switch (protocol) {
 		case "connect":
-			return createConnectTransport({ ...shared, httpVersion: "1.1" });
+			return { transport: createConnectTransport({ ...shared, httpVersion: "1.1" }), disconnect };
 		case "grpc-web":
-			return createGrpcWebTransport({ ...shared, httpVersion: "1.1" });
-		case "grpc":
-			return createGrpcTransport(shared);
+			return { transport: createGrpcWebTransport({ ...shared, httpVersion: "1.1" }), disconnect };
+		case "grpc": {
+			const sessionManager = new Http2SessionManager(baseUrl);
+			return {
+				transport: createGrpcTransport({ ...shared, sessionManager }),
+				disconnect: () => sessionManager.abort(),
+			};
+		}
 	}
 }
 
 async function* watch(
 	client: Client<typeof ConversationService>,
+	disconnect: () => void,
 	request: WatchRequest,
 	{ signal, backoff = 250, maxBackoff = 15_000, maxSilence = 60_000 }: WatchOptions,
 ): AsyncGenerator<WatchConversationUpdatesResponse, never> {
@@ -92,7 +111,10 @@ async function* watch(
 	for (let attempt = 0; ; attempt++) {
 		signal?.throwIfAborted();
 		const stream = new AbortController();
-		const silence = new Silence(maxSilence, () => stream.abort());
+		const silence = new Silence(maxSilence, () => {
+			stream.abort();
+			disconnect();
+		});
 		try {
 			for await (const response of client.watchConversationUpdates(next, { signal: anyOf(signal, stream.signal) })) {
 				// The time that the caller takes is not the service's.

@@ -95,6 +95,8 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 			}, DRAIN_MILLISECONDS);
 			// Streams and retention have no end of their own; everything else may finish.
 			stopping.abort();
+			// At once, so that neither accepts requests while the other one finishes its own.
+			await Promise.all([http.stop(), grpc.stop()]);
 			await running.disposeAsync();
 			clearTimeout(overdue);
 			log.stopped();

@@ -1,4 +1,4 @@
-import { createHmac, hash, type KeyObject } from "node:crypto";
+import { createHmac, type KeyObject } from "node:crypto";
 import { fromBinary } from "@bufbuild/protobuf";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { deriveBinaryEncoder } from "../record/binary.ts";
@@ -11,11 +11,12 @@ export interface SealedRecord {
 	/** The encoded record, in which no secret stands in plain text. */
 	readonly bytes: Uint8Array;
 	/**
-	 * Tells the record from every other one, 32 bytes. Without keys, records that differ in nothing but secrets have the
-	 * same digest, as they are stored alike. With keys it covers the secrets, and depends on the first key: a record that
-	 * comes again after another key was put first is not recognised, and is kept as one more update.
+	 * Tells the record from every other one, 32 bytes. Undefined without keys: then the bytes tell, and records that
+	 * differ in nothing but secrets are the same, as they are stored alike. With keys it covers the secrets, and depends
+	 * on the first key: a record that comes again after another key was put first is not recognised, and is kept as one
+	 * more update.
 	 */
-	readonly digest: Uint8Array;
+	readonly digest: Uint8Array | undefined;
 }
 
 /**
@@ -43,7 +44,7 @@ export class RecordVault {
 		if (this.#digestKey === undefined) {
 			this.#walk(record, () => REDACTED);
 			const bytes = this.#encode(record);
-			return { bytes, digest: hash("sha256", bytes, "buffer") };
+			return { bytes, digest: undefined };
 		}
 		const plain = this.#encode(record);
 		const digest = createHmac("sha256", this.#digestKey).update(plain).digest();

@@ -25,9 +25,12 @@ export interface RecordColumns {
 export interface NewUpdate {
 	/** Lower-case UUID with dashes. */
 	readonly conversationId: string;
-	/** Digest of the record: two updates of one conversation with the same digest are the same update. */
-	readonly digest: Uint8Array;
-	/** The record, protected (redacted or encrypted) and encoded. */
+	/**
+	 * Digest of the record: two updates of one conversation with the same digest are the same update. Undefined: the
+	 * store takes the SHA-256 of `record`.
+	 */
+	readonly digest: Uint8Array | undefined;
+	/** The record, protected (redacted or encrypted) and encoded. The store takes the memory over. */
 	readonly record: Uint8Array;
 	/** Encoded summary of the record. */
 	readonly summary: Uint8Array;

@@ -4,7 +4,7 @@ import type { Address } from "../config.ts";
 export interface Listener {
 	/** Where it listens, with the port that the system chose when 0 was asked for. */
 	readonly address: Address;
-	/** Stops accepting, and resolves when the requests under way have their answers. */
+	/** Stops accepting, and resolves when the requests under way have their answers. May be called again. */
 	stop(): Promise<void>;
 	/** Cuts off whatever is still open. */
 	kill(): void;

@@ -207,13 +207,14 @@ test("a record that comes again has the same digest, and one with another secret
 test("without keys, records that differ in secrets alone are the same update", () => {
 	const seals = ["a", "b"].map((secret) => redacting.seal(nativeRecord({ api_key: secret })));
 	expect(seals[0]).toEqual(seals[1]);
-	expect(redacting.seal(nativeRecord({ api_key: "a", model: "n" })).digest).not.toEqual(seals[0]?.digest);
+	expect(seals[0]?.digest).toBeUndefined();
+	expect(redacting.seal(nativeRecord({ api_key: "a", model: "n" })).bytes).not.toEqual(seals[0]?.bytes);
 });
 
 test("a digest depends on the first key", () => {
-	const digests = [[], [key(1)], [key(2)], [key(2), key(1)]].map((keys) =>
-		Buffer.from(new RecordVault(format.plan, keys).seal(nativeRecord()).digest).toString("hex"),
+	const digests = [[key(1)], [key(2)], [key(2), key(1)]].map((keys) =>
+		Buffer.from(new RecordVault(format.plan, keys).seal(nativeRecord()).digest ?? []).toString("hex"),
 	);
-	expect(new Set(digests).size).toBe(3);
-	expect(digests[2]).toBe(digests[3]);
+	expect(new Set(digests).size).toBe(2);
+	expect(digests[1]).toBe(digests[2]);
 });

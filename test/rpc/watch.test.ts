@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { request as httpRequest } from "node:http";
 import { connect } from "node:http2";
 import { Code, ConnectError } from "@connectrpc/connect";
@@ -234,10 +235,11 @@ test("a client that vanishes while it does not read is let go", async () => {
 		method: "POST",
 		headers: { ...headers, "content-type": "application/connect+proto", "connect-protocol-version": "1" },
 	});
-	overConnect.on("error", () => undefined).end(body);
-	await expect.poll(followers).toBe(2);
 	// The first bytes are on their way, and nobody takes them.
-	await new Promise((resolve) => overConnect.once("response", resolve));
+	const begun = [once(stream, "response"), once(overConnect, "response")];
+	overConnect.on("error", () => undefined).end(body);
+	await Promise.all(begun);
+	expect(followers()).toBe(2);
 	session.destroy();
 	overConnect.destroy();
 	await expect.poll(followers).toBe(0);

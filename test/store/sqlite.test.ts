@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto";
 import { copyFile, mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -105,7 +106,7 @@ describe("SQLite store", () => {
 		const appended: bigint[] = [];
 		let failure: unknown;
 		while (failure === undefined && appended.length < 100) {
-			await store.append(sample({ conversationId, record: Buffer.alloc(50_000) })).then(
+			await store.append(sample({ conversationId, record: randomBytes(50_000) })).then(
 				({ sequence }) => appended.push(sequence),
 				(error: unknown) => {
 					failure = error;
@@ -116,7 +117,7 @@ describe("SQLite store", () => {
 		const kept = await store.listUpdates({ after: 0n, limit: 100, withRecords: false });
 		expect(kept.map(({ sequence }) => sequence)).toEqual(appended);
 		expect(await store.prune({ updatesPerConversation: 1, limit: 100 })).toBe(appended.length - 1);
-		const update = sample({ record: Buffer.alloc(50_000) });
+		const update = sample({ record: randomBytes(50_000) });
 		expect(await store.append(update)).toMatchObject({ repeated: false });
 		await store.close();
 	});

@@ -64,7 +64,7 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 			const complete = this.#stdout.split("\n").slice(0, -1);
 			const line = complete.map((text): LogLine => JSON.parse(text)).find(fits);
 			if (line !== undefined) return line;
-			if (this.#ended) throw new Error(`the service has ended: ${this.#stderr}`);
+			if (this.#ended) throw new Error(`the service has ended: ${this.#stderr}${this.#stdout}`);
 			await Promise.race([this.#exited, once(this.#child.stdout, "data")]);
 		}
 	}

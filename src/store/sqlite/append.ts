@@ -1,6 +1,8 @@
+import { hash } from "node:crypto";
 import type { DatabaseSync } from "node:sqlite";
 import { decide } from "../ordering.ts";
 import type { Appended, NewUpdate, RecordColumns } from "../store.ts";
+import { storeRecord } from "./records.ts";
 import { bigint, changeOf, nullable, text, uuidBytes } from "./values.ts";
 
 /** Columns of a conversation that deciding about its next update needs. */
@@ -28,7 +30,7 @@ export function appender(database: DatabaseSync): (update: NewUpdate, nextSequen
 		SELECT sequence, change, current FROM updates INDEXED BY updates_by_digest
 		WHERE conversation = ? AND digest_prefix = ? AND digest = ? ORDER BY sequence LIMIT 1
 	`);
-	const insertUpdate = database.prepare("INSERT INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
+	const insertUpdate = database.prepare("INSERT INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
 	const insertConversation = database.prepare(`
 		INSERT INTO conversations (
 			sequence, status, agent_kind, model, parent_id, created_at, updated_at, title, tags, summary, conversation_id
@@ -46,7 +48,8 @@ export function appender(database: DatabaseSync): (update: NewUpdate, nextSequen
 	const insertTitle = database.prepare("INSERT INTO titles (rowid, title) VALUES (?, ?)");
 
 	return function append(update, nextSequence) {
-		const { columns, digest } = update;
+		const { columns } = update;
+		const digest = update.digest ?? hash("sha256", update.record, "buffer");
 		const id = uuidBytes(update.conversationId);
 		if (id === undefined) throw new TypeError("the conversation id is not a lower-case UUID with dashes");
 		const tags = canonicalTags(columns.tags);
@@ -81,6 +84,7 @@ export function appender(database: DatabaseSync): (update: NewUpdate, nextSequen
 		let conversation = known?.id;
 		if (conversation === undefined) conversation = bigint(insertConversation.run(...shared, id).lastInsertRowid);
 		else if (current) updateConversation.run(...shared, conversation);
+		const { record, unpackedSize } = storeRecord(update.record);
 		insertUpdate.run(
 			sequence,
 			conversation,
@@ -90,7 +94,8 @@ export function appender(database: DatabaseSync): (update: NewUpdate, nextSequen
 			update.receivedAt,
 			prefix,
 			digest,
-			update.record,
+			unpackedSize,
+			record,
 		);
 		if (current) {
 			writeTags(conversation, sequence, columns, known);

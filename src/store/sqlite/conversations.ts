@@ -3,6 +3,7 @@ import type { ConversationFilter, ConversationQuery } from "../store.ts";
 import { pack } from "./bytes.ts";
 import { type Access, type Condition, conditionsOf, everything, rangesOf } from "./conditions.ts";
 import type { Answer, ConversationAnswer } from "./messages.ts";
+import { loadRecord } from "./records.ts";
 import { columnsOf, type Statements } from "./statements.ts";
 import { rangeStream, type Stream, titleStream } from "./streams.ts";
 import { bindable, blob, integer, uuidText } from "./values.ts";
@@ -62,9 +63,10 @@ function answerOf(rows: readonly unknown[]): Answer {
 	const answers: ConversationAnswer[] = [];
 	const parts: Uint8Array[] = [];
 	for (const row of rows) {
-		const [sequence, id, ...bytes] = columnsOf(row);
+		const [sequence, id, summary, record, unpackedSize] = columnsOf(row);
 		answers.push({ conversationId: uuidText(blob(id)), sequence: BigInt(integer(sequence)) });
-		parts.push(...bytes.map(blob));
+		parts.push(blob(summary));
+		if (record !== undefined) parts.push(loadRecord(record, unpackedSize));
 	}
 	return { value: answers, packed: pack(parts) };
 }
@@ -100,7 +102,7 @@ function sparsest(paths: readonly Path[], below: number, count: number): [Path, 
 function selection(withRecords: boolean): { columns: string; join: string } {
 	const columns = "c.sequence, c.conversation_id, c.summary";
 	if (!withRecords) return { columns, join: "" };
-	return { columns: `${columns}, u.record`, join: "CROSS JOIN updates u ON u.sequence = c.sequence" };
+	return { columns: `${columns}, u.record, u.unpacked_size`, join: "CROSS JOIN updates u ON u.sequence = c.sequence" };
 }
 
 class IndexPath implements Path {

@@ -1,7 +1,7 @@
 import { Worker } from "node:worker_threads";
 import type { Logger } from "pino";
 import { ServiceError } from "../../errors.ts";
-import { type Packed, pack } from "./bytes.ts";
+import { type Packed, pack, transferOf } from "./bytes.ts";
 import type { DatabaseOptions } from "./database.ts";
 import { type Failure, failureOf, unavailable } from "./failure.ts";
 import type { Answer, WorkerMessage } from "./messages.ts";
@@ -123,7 +123,7 @@ export class Link<Request extends { readonly kind: string }> {
 		}
 		this.#sent = this.#waiting.splice(0, count);
 		const packed = pack(this.#sent.flatMap((pending) => pending.parts));
-		worker.postMessage({ requests: this.#sent.map((pending) => pending.request), packed }, [packed.bytes.buffer]);
+		worker.postMessage({ requests: this.#sent.map((pending) => pending.request), packed }, transferOf(packed));
 	}
 
 	#spawn(): Promise<void> {

@@ -14,7 +14,7 @@ import type { Failure } from "./failure.ts";
  * each member says which ones belong to it, in order.
  */
 
-/** An update to append. Bytes: its digest, record and summary. */
+/** An update to append. Bytes: its digest (empty when the store is to take one), record and summary. */
 export interface AppendRequest extends Pick<NewUpdate, "conversationId" | "columns" | "receivedAt"> {
 	readonly kind: "append";
 }

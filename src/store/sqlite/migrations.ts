@@ -29,6 +29,7 @@ export const migrations: readonly string[] = [
 		received_at INTEGER NOT NULL,
 		digest_prefix INTEGER NOT NULL,
 		digest BLOB NOT NULL,
+		unpacked_size INTEGER,
 		record BLOB NOT NULL
 	) STRICT;
 	CREATE INDEX updates_by_conversation ON updates (conversation);

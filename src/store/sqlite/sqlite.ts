@@ -46,6 +46,8 @@ export async function openSqliteStore(path: string, log: StoreLog, options: Sqli
 	return store;
 }
 
+const NO_DIGEST = new Uint8Array();
+
 class SqliteStore implements Store {
 	readonly #writer: Link<WriteRequest>;
 	readonly #reader: Link<ReadRequest>;
@@ -83,7 +85,8 @@ class SqliteStore implements Store {
 			if (!appended.repeated) this.#announce(appended.sequence);
 			return appended;
 		};
-		return this.#writer.send({ kind: "append", conversationId, columns, receivedAt }, read, [digest, record, summary]);
+		const parts = [digest ?? NO_DIGEST, record, summary];
+		return this.#writer.send({ kind: "append", conversationId, columns, receivedAt }, read, parts);
 	}
 
 	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined> {

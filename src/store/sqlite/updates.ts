@@ -1,6 +1,7 @@
 import type { SequenceRange, UpdateQuery } from "../store.ts";
 import { pack } from "./bytes.ts";
 import type { Answer, GetRequest, UpdateAnswer } from "./messages.ts";
+import { loadRecord, recordSize } from "./records.ts";
 import { columnsOf, type Statements } from "./statements.ts";
 import { bigint, bindable, blob, changeOf, nullable, uuidBytes, uuidText } from "./values.ts";
 
@@ -17,20 +18,20 @@ export function get(statements: Statements, { conversationId, asOf }: GetRequest
 		asOf === undefined
 			? statements
 					.bigints(`
-						SELECT ${columns}, u.record FROM conversations c JOIN updates u ON u.sequence = c.sequence
+						SELECT ${columns}, u.record, u.unpacked_size FROM conversations c JOIN updates u ON u.sequence = c.sequence
 						WHERE c.conversation_id = ?
 					`)
 					.get(id)
 			: statements
 					.bigints(`
-						SELECT ${columns}, u.record FROM conversations c CROSS JOIN updates u INDEXED BY updates_by_conversation ON u.conversation = c.id
+						SELECT ${columns}, u.record, u.unpacked_size FROM conversations c CROSS JOIN updates u INDEXED BY updates_by_conversation ON u.conversation = c.id
 						WHERE c.conversation_id = ? AND u.sequence <= ? AND u.current = 1
 						ORDER BY u.sequence DESC LIMIT 1
 					`)
 					.get(id, bindable(asOf));
 	if (row === undefined) return { value: undefined };
 	const values = columnsOf(row);
-	return { value: updateOf(values), packed: pack([blob(values[6])]) };
+	return { value: updateOf(values), packed: pack([loadRecord(values[6], values[7])]) };
 }
 
 /** Answers with updates in order of sequence. */
@@ -38,7 +39,7 @@ export function listUpdates(statements: Statements, query: UpdateQuery): Answer 
 	const id = query.conversationId === undefined ? undefined : uuidBytes(query.conversationId);
 	if (query.conversationId !== undefined && id === undefined) return { value: [], packed: pack([]) };
 	const statement = statements.bigints(`
-		SELECT ${columns}${query.withRecords ? ", u.record" : ""}
+		SELECT ${columns}${query.withRecords ? ", u.record, u.unpacked_size" : ""}
 		FROM ${id === undefined ? ofAll : ofOne}
 		WHERE u.sequence > ?1 ORDER BY u.sequence LIMIT ?2
 	`);
@@ -48,10 +49,9 @@ export function listUpdates(statements: Statements, query: UpdateQuery): Answer 
 	for (const row of statement.iterate(bindable(query.after), query.limit, ...(id === undefined ? [] : [id]))) {
 		const values = columnsOf(row);
 		if (query.withRecords) {
-			const record = blob(values[6]);
-			bytes += record.byteLength;
+			bytes += recordSize(values[6], values[7]);
 			if (answers.length > 0 && bytes > (query.maxBytes ?? Number.POSITIVE_INFINITY)) break;
-			parts.push(record);
+			parts.push(loadRecord(values[6], values[7]));
 		}
 		answers.push(updateOf(values));
 	}

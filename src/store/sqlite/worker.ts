@@ -1,4 +1,5 @@
 import { parentPort, workerData } from "node:worker_threads";
+import { transferOf } from "./bytes.ts";
 import { failureOf } from "./failure.ts";
 import type { Answer, Batch, WorkerMessage } from "./messages.ts";
 
@@ -31,7 +32,7 @@ export function serve<Options, Request extends { readonly kind: string }>(
 	port.on("message", (batch: Batch<Request>) => {
 		worker.answer(batch, (answers) => {
 			const transfer = answers.flatMap((answer) =>
-				"packed" in answer && answer.packed !== undefined ? [answer.packed.bytes.buffer] : [],
+				"packed" in answer && answer.packed !== undefined ? transferOf(answer.packed) : [],
 			);
 			post({ kind: "answers", answers }, transfer);
 		});

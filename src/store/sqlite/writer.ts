@@ -82,7 +82,14 @@ function groupAppender(database: DatabaseSync): (group: readonly AppendRequest[]
 	return (group, bytes) => {
 		const updates = group.map(({ conversationId, columns, receivedAt }) => {
 			const [digest, record, summary] = [taken(bytes), taken(bytes), taken(bytes)];
-			return { conversationId, columns, receivedAt, digest, record, summary };
+			return {
+				conversationId,
+				columns,
+				receivedAt,
+				digest: digest.byteLength === 0 ? undefined : digest,
+				record,
+				summary,
+			};
 		});
 		try {
 			return commit(updates).map((value) => ({ value }));

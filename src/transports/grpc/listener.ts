@@ -55,11 +55,16 @@ export async function listenGrpc(options: GrpcOptions): Promise<Listener> {
 
 	const bind = promisify(server.bindAsync.bind(server));
 	const port = await bind(formatAddress(address), ServerCredentials.createInsecure());
+	let stopped: Promise<void> | undefined;
+	const shutdown = (): Promise<void> => {
+		for (const service of ["", ...services.map(({ typeName }) => typeName)]) health.setStatus(service, "NOT_SERVING");
+		return promisify(server.tryShutdown.bind(server))();
+	};
 	return {
 		address: { host: address.host, port },
-		stop: async () => {
-			for (const service of ["", ...services.map(({ typeName }) => typeName)]) health.setStatus(service, "NOT_SERVING");
-			await promisify(server.tryShutdown.bind(server))();
+		stop: () => {
+			stopped ??= shutdown();
+			return stopped;
 		},
 		kill: () => server.forceShutdown(),
 	};

@@ -1,0 +1,177 @@
+import { readFileSync } from "node:fs";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import {
+	type ConversationsClient,
+	type ConversationsClientOptions,
+	ConversationView,
+	createConversationsClient,
+	type WatchOptions,
+} from "../src/client.ts";
+import { readConfig } from "../src/config.ts";
+import { type RunningService, startService } from "../src/server.ts";
+import { createLogger } from "../src/telemetry/log.ts";
+import { format } from "./conversations/reading.ts";
+import { numbers, said } from "./conversations/watching.ts";
+import { READ_KEY, WatchService } from "./rpc/watch-service.ts";
+import { record } from "./support/fixtures.ts";
+import { KEY, testEnvironment } from "./support/service.ts";
+import { TcpProxy } from "./support/tcp-proxy.ts";
+import { TempFolder } from "./support/temp.ts";
+
+const ID = "0190d6a0-0000-7000-8000-000000000001";
+const FROM_THE_BEGINNING = { start: { case: "afterSequence", value: 0n } } as const;
+const SOON: WatchOptions = { backoff: 4, maxBackoff: 20 };
+type Protocol = NonNullable<ConversationsClientOptions["protocol"]>;
+const PROTOCOLS: readonly Protocol[] = ["connect", "grpc-web", "grpc"];
+
+let folder: TempFolder;
+let service: RunningService | undefined;
+let proxy: TcpProxy;
+let protocol: Protocol;
+
+beforeEach(async () => {
+	folder = new TempFolder();
+	protocol = "connect";
+	// Where nothing listens the proxy's connections fail, as the client's own would.
+	proxy = await TcpProxy.start(() => {
+		const address = protocol === "grpc" ? service?.grpcAddress : service?.httpAddress;
+		return address?.port ?? 1;
+	});
+});
+
+afterEach(async () => {
+	await proxy[Symbol.asyncDispose]();
+	await stop();
+	folder[Symbol.dispose]();
+});
+
+async function start(): Promise<void> {
+	const config = readConfig(testEnvironment(folder.file("conversations.db")));
+	service = await startService(config, createLogger("silent"), () => undefined);
+}
+
+async function stop(): Promise<void> {
+	const running = service;
+	service = undefined;
+	await running?.stop();
+}
+
+function client(accessKey = KEY): ConversationsClient {
+	return createConversationsClient({ baseUrl: `http://127.0.0.1:${proxy.port}`, accessKey, protocol });
+}
+
+/** Sends records past the proxy, whose connections are broken meanwhile. */
+async function ingest(count: number): Promise<void> {
+	if (service === undefined) throw new Error("there is no service");
+	const baseUrl = `http://127.0.0.1:${service.httpAddress.port}`;
+	const { ingest } = createConversationsClient({ baseUrl, accessKey: KEY });
+	for (let index = 0; index < count; index++) {
+		const conversation = format.fromJson(record());
+		const { success } = await ingest.ingestConversation({ conversation });
+		expect(success).toBe(true);
+	}
+}
+
+/** Sequences of the updates that a watch has given so far; it goes on in the background until the signal fires. */
+function collect(
+	signal: AbortSignal,
+	options: WatchOptions = SOON,
+): { readonly sequences: bigint[]; end: Promise<unknown> } {
+	const sequences: bigint[] = [];
+	const watch = async () => {
+		for await (const message of client().watch(FROM_THE_BEGINNING, { ...options, signal })) {
+			const place = said(message);
+			if (typeof place === "bigint") sequences.push(place);
+		}
+	};
+	return { sequences, end: watch().catch((error: unknown) => error) };
+}
+
+async function refusal(watch: AsyncIterable<unknown>): Promise<Code> {
+	try {
+		for await (const _ of watch);
+	} catch (error) {
+		return ConnectError.from(error).code;
+	}
+	throw new Error("nothing was refused");
+}
+
+test.each(PROTOCOLS)("over %s a watch goes on through restarts, and loses and doubles nothing", async (chosen) => {
+	protocol = chosen;
+	const done = new AbortController();
+	// Before the service is there at all.
+	const watch = collect(done.signal);
+	for (let round = 1; round <= 3; round++) {
+		await start();
+		await ingest(5);
+		if (round === 2) await expect.poll(() => watch.sequences.length, { timeout: 10_000 }).toBe(10);
+		await stop();
+	}
+	await start();
+	await expect.poll(() => watch.sequences.length, { timeout: 10_000 }).toBe(15);
+	expect(watch.sequences).toEqual(numbers(1n, 15n));
+	const reason = new Error("enough");
+	done.abort(reason);
+	expect(await watch.end).toBe(reason);
+});
+
+test.each(PROTOCOLS)("over %s a watch goes on when connections break or fall silent", async (chosen) => {
+	protocol = chosen;
+	await start();
+	const done = new AbortController();
+	const watch = collect(done.signal, { ...SOON, maxSilence: 150 });
+	const breaks = [() => proxy.cut(true), () => proxy.cut(false), () => proxy.fallSilent()];
+	for (const [index, broken] of breaks.entries()) {
+		await ingest(5);
+		await expect.poll(() => watch.sequences.length, { timeout: 10_000 }).toBe(index * 5 + 5);
+		broken();
+	}
+	await ingest(5);
+	await expect.poll(() => watch.sequences.length, { timeout: 10_000 }).toBe(20);
+	expect(watch.sequences).toEqual(numbers(1n, 20n));
+	done.abort();
+	await watch.end;
+});
+
+test("what another attempt cannot mend is thrown", async () => {
+	await using pruned = await WatchService.start();
+	for (let index = 0; index < 3; index++) await pruned.reading.keep({ id: ID, title: `${index}` });
+	await pruned.reading.pruneTo(1);
+	const at = (accessKey: string) => createConversationsClient({ baseUrl: pruned.http, accessKey });
+	const afterFirst = { start: { case: "afterSequence", value: 1n } } as const;
+	expect(await refusal(at(READ_KEY).watch(afterFirst, SOON))).toBe(Code.OutOfRange);
+	expect(await refusal(at(READ_KEY).watch({ conversationId: "x" }, SOON))).toBe(Code.InvalidArgument);
+	expect(await refusal(at(READ_KEY).watch({ secrets: 3 }, SOON))).toBe(Code.PermissionDenied);
+	expect(await refusal(at("another key").watch({}, SOON))).toBe(Code.Unauthenticated);
+});
+
+test.each(PROTOCOLS)("over %s to leave the loop ends the call", async (chosen) => {
+	await using watched = await WatchService.start();
+	const followers = () => watched.watches.tail.held.followers;
+	const baseUrl = chosen === "grpc" ? `http://${watched.grpc}` : watched.http;
+	const { watch } = createConversationsClient({ baseUrl, accessKey: READ_KEY, protocol: chosen });
+	for await (const message of watch({}, SOON)) {
+		expect(said(message)).toEqual({ at: 0n, latest: 0n });
+		expect(followers()).toBe(1);
+		break;
+	}
+	await expect.poll(followers).toBe(0);
+});
+
+test("the typed clients read what was sent", async () => {
+	await start();
+	const { ingest, conversations } = client();
+	const conversation = format.fromJson(record({ id: ID, title: "hello" }));
+	expect(await ingest.ingestConversation({ conversation })).toMatchObject({ success: true, sequence: 1n });
+	expect((await conversations.getConversation({ id: ID })).conversation).toEqual(conversation);
+	const list = await conversations.listConversations({ view: ConversationView.FULL });
+	expect(list.conversations.map((entry) => entry.conversation)).toEqual([conversation]);
+});
+
+test("the client needs no code of the service", () => {
+	const source = readFileSync(new URL("../src/client.ts", import.meta.url), "utf8");
+	const modules = [...source.matchAll(/from "([^"]+)"/g)].map(([, name]) => name ?? "");
+	expect(modules.length).toBeGreaterThan(5);
+	expect(modules.filter((name) => !/^(?:node:|@bufbuild\/|@connectrpc\/|\.\.\/gen\/)/.test(name))).toEqual([]);
+});
