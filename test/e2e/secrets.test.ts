@@ -8,6 +8,8 @@ import {
 import { RecordFormat } from "../../src/record/record.ts";
 import { CONVERSATION_ID, secretPlaces } from "../record/secret-places.ts";
 import { GrpcClient, GrpcFailure, postWebhook } from "../support/clients.ts";
+import { completed } from "../support/completed.ts";
+import { object } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 
 const format = new RecordFormat();
@@ -42,7 +44,7 @@ describe.each([
 		await using service = await startTestService({ ...env, LOG_LEVEL: "trace" });
 		using grpc = new GrpcClient(service, KEY);
 		for (const { record } of canaries) {
-			const json = format.toJson(record);
+			const json = object(completed(format.plan, format.toJson(record)));
 			expect((await postWebhook(service, KEY, JSON.stringify(json))).status).toBe(200);
 			const conversation = format.fromJson({ ...json, title: "over gRPC" });
 			await grpc.call(method, create(IngestConversationRequestSchema, { conversation }));

@@ -112,6 +112,15 @@ describe("what is not the webhook", () => {
 		expect(await response.json()).toEqual({ detail: "Method Not Allowed" });
 	});
 
+	test("the interface's document is there for everyone", async () => {
+		const response = await fetch(`${service.http}/openapi.json`);
+		expect(response.status).toBe(200);
+		expect(await response.json()).toMatchObject({
+			openapi: "3.1.0",
+			paths: { [WEBHOOK]: { post: expect.anything() } },
+		});
+	});
+
 	test("a query does not change the path", async () => {
 		const response = await fetch(`${service.http}${WEBHOOK}?x=1`, {
 			method: "POST",

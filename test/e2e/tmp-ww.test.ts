@@ -1,0 +1,193 @@
+import { randomInt, randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+import { ConnectError } from "@connectrpc/connect";
+import { expect, test } from "vitest";
+import { type ConversationsClient, createConversationsClient, type WatchRequest } from "../../src/client.ts";
+import { format } from "../conversations/reading.ts";
+import { said } from "../conversations/watching.ts";
+import { GrpcWatchers } from "../rpc/watch-service.ts";
+import { record } from "../support/fixtures.ts";
+import { KEY, startTestService, type TestService } from "../support/service.ts";
+import { TcpProxy } from "../support/tcp-proxy.ts";
+
+/** How long writers and watchers go on, in milliseconds. */
+const DURATION = 6_000;
+/** How long watchers may take to catch up afterwards. */
+const CATCH_UP = 30_000;
+const WRITERS = 6;
+const WATCHERS = 24;
+const CONVERSATIONS = Array.from({ length: 8 }, () => randomUUID());
+const PROTOCOLS = ["connect", "grpc-web", "grpc", "grpc-js"] as const;
+
+/** An update as the service acknowledged or lists it. */
+interface Update {
+	readonly sequence: bigint;
+	readonly conversationId: string;
+}
+
+/** One who watches, goes away and comes back. */
+interface Watcher {
+	readonly protocol: (typeof PROTOCOLS)[number];
+	/** Undefined for all conversations. */
+	readonly conversationId: string | undefined;
+	/** Where it started; undefined until the service has told. */
+	start: bigint | undefined;
+	/** Last sequence that it was given. */
+	cursor: bigint | undefined;
+	/** Sequences of the updates that it was given. */
+	readonly seen: bigint[];
+	/** How often it came back. */
+	resumed: number;
+}
+
+function pick<Item>(items: readonly Item[]): Item | undefined {
+	return items[randomInt(items.length)];
+}
+
+async function write(client: ConversationsClient, over: () => boolean): Promise<Update[]> {
+	const acknowledged: Update[] = [];
+	while (!over()) {
+		const conversationId = pick(CONVERSATIONS) ?? randomUUID();
+		const json = record({ id: conversationId, title: randomUUID(), tags: { size: "x".repeat(randomInt(200)) } });
+		const { sequence } = await client.ingest.ingestConversation({ conversation: format.fromJson(json) });
+		acknowledged.push({ sequence, conversationId });
+		await sleep(randomInt(60));
+	}
+	return acknowledged;
+}
+
+/** Watches from where the watcher stands until the signal fires or the stream breaks. */
+async function watchOnce(service: TestService, proxy: TcpProxy, watcher: Watcher, signal: AbortSignal): Promise<void> {
+	const from: WatchRequest =
+		watcher.cursor === undefined ? {} : { start: { case: "afterSequence", value: watcher.cursor } };
+	const request = { ...from, conversationId: watcher.conversationId ?? "" };
+	for await (const message of messages(service, proxy, watcher.protocol, request, signal)) {
+		const place = said(message);
+		watcher.start ??= typeof place === "bigint" ? place - 1n : place.at;
+		watcher.cursor = message.sequence;
+		if (typeof place === "bigint") watcher.seen.push(place);
+		// Now and then somebody is slow.
+		if (randomInt(200) === 0) await sleep(randomInt(300));
+		if (signal.aborted) return;
+	}
+}
+
+async function* messages(
+	service: TestService,
+	proxy: TcpProxy,
+	protocol: Watcher["protocol"],
+	request: WatchRequest,
+	signal: AbortSignal,
+) {
+	if (protocol !== "grpc-js") {
+		// Over the proxy the client resumes by itself whenever the connection is cut.
+		const baseUrl = protocol === "grpc" ? `http://${service.grpc}` : `http://127.0.0.1:${proxy.port}`;
+		const client = createConversationsClient({ baseUrl, accessKey: KEY, protocol });
+		yield* client.watch(request, { signal, backoff: 10, maxBackoff: 200 });
+		return;
+	}
+	using client = new GrpcWatchers(service, KEY);
+	const stream = client.watch(request);
+	const cancel = () => stream.cancel();
+	signal.addEventListener("abort", cancel, { once: true });
+	try {
+		yield* stream as AsyncIterable<Awaited<ReturnType<typeof stream.read>>>;
+	} finally {
+		signal.removeEventListener("abort", cancel);
+		stream.cancel();
+	}
+}
+
+/** Goes away and comes back at random; at the end stays until it has everything. */
+async function watch(service: TestService, proxy: TcpProxy, watcher: Watcher, over: () => boolean, end: AbortSignal) {
+	while (!end.aborted) {
+		const stays = over() ? CATCH_UP * 2 : randomInt(1, 3000);
+		const signal = AbortSignal.any([AbortSignal.timeout(stays), end]);
+		try {
+			await watchOnce(service, proxy, watcher, signal);
+		} catch (error) {
+			// It went away itself; anything else is a fault of the service.
+			if (!signal.aborted) throw ConnectError.from(error);
+		}
+		watcher.resumed += 1;
+		if (!over()) await sleep(randomInt(500));
+	}
+}
+
+/** Every update that the service keeps. */
+async function allUpdates(client: ConversationsClient): Promise<Update[]> {
+	const updates: Update[] = [];
+	let pageToken = "";
+	do {
+		const page = await client.conversations.listConversationUpdates({ pageSize: 1000, pageToken });
+		updates.push(...page.updates.map(({ sequence, conversationId }) => ({ sequence, conversationId })));
+		pageToken = page.nextPageToken;
+	} while (pageToken !== "");
+	return updates;
+}
+
+test("writers and resuming watchers at random: nothing lost, nothing doubled, in order", {
+	timeout: DURATION + CATCH_UP + 30_000,
+}, async () => {
+	await using service = await startTestService();
+	await using proxy = await TcpProxy.start(() => Number(new URL(service.http).port));
+	const client = createConversationsClient({ baseUrl: service.http, accessKey: KEY });
+	const until = performance.now() + DURATION;
+	const over = () => performance.now() >= until;
+	const caughtUp = new AbortController();
+
+	const watchers: Watcher[] = [];
+	const running: Promise<void>[] = [];
+	const arrive = (cursor: bigint | undefined) => {
+		const index = watchers.length;
+		const watcher: Watcher = {
+			protocol: PROTOCOLS[index % PROTOCOLS.length] ?? "connect",
+			conversationId: randomInt(3) === 0 ? pick(CONVERSATIONS) : undefined,
+			start: cursor,
+			cursor,
+			seen: [],
+			resumed: 0,
+		};
+		watchers.push(watcher);
+		running.push(watch(service, proxy, watcher, over, caughtUp.signal));
+	};
+	const arrivals = async () => {
+		while (watchers.length < WATCHERS && !over()) {
+			const newest = Math.max(0, ...watchers.map(({ cursor }) => Number(cursor ?? 0n)));
+			// From the beginning, from now, or from anywhere between.
+			arrive(pick([0n, undefined, BigInt(randomInt(newest + 1))]));
+			await sleep(randomInt(Math.ceil(DURATION / WATCHERS)));
+		}
+	};
+	const cuts = async () => {
+		while (!over()) {
+			await sleep(randomInt(1500));
+			proxy.cut(randomInt(2) === 0);
+		}
+	};
+
+	const writers = Array.from({ length: WRITERS }, () => write(client, over));
+	const [acknowledged] = await Promise.all([Promise.all(writers), arrivals(), cuts()]);
+	const truth = await allUpdates(client);
+	const newest = truth.at(-1)?.sequence ?? 0n;
+	try {
+		await expect
+			.poll(() => watchers.filter(({ cursor }) => cursor !== newest).length, { timeout: CATCH_UP, interval: 100 })
+			.toBe(0);
+	} finally {
+		caughtUp.abort();
+		await Promise.all(running);
+	}
+
+	const bySequence = (a: Update, b: Update) => Number(a.sequence - b.sequence);
+	expect(acknowledged.flat().toSorted(bySequence)).toEqual(truth);
+	for (const { seen, start = 0n, conversationId } of watchers) {
+		const due = truth.filter(
+			(update) => update.sequence > start && (conversationId === undefined || update.conversationId === conversationId),
+		);
+		expect(seen).toEqual(due.map(({ sequence }) => sequence));
+	}
+	expect(watchers.length).toBe(WATCHERS);
+	expect(truth.length).toBeGreaterThan(DURATION / 100);
+	expect(watchers.reduce((sum, { resumed }) => sum + resumed, 0)).toBeGreaterThan(WATCHERS);
+});
