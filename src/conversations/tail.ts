@@ -76,7 +76,7 @@ export class UpdateTail {
 
 	/** Whether every update after a sequence, through {@link end}, is held. */
 	covers(after: bigint): boolean {
-		return this.#run !== undefined && after >= this.#run.start - 3n;
+		return this.#run !== undefined && after >= this.#run.start;
 	}
 
 	/** The held updates after a sequence, in order: at least one if there is one, within bounds otherwise. */

@@ -211,7 +211,7 @@ const INITIAL_BYTES = 64 * 1024;
 /** A buffer that one large record made larger than this is not kept for the next. */
 const KEPT_BYTES = 1024 * 1024;
 /** Below this, copying characters one by one beats a call out of JavaScript. */
-const SHORT_STRING = 24;
+const SHORT_STRING = 48;
 
 /**
  * Writes the protobuf wire format from the last byte to the first, into one buffer that is used again for each

@@ -55,10 +55,7 @@ function isFreeForm(value: ValuePlan): boolean {
 }
 
 /** The arm of a union that a JSON value is, or undefined when it is none. */
-export function armOf(
-	union: Extract<MessagePlan, { form: "union" }>,
-	json: JsonValue | undefined,
-): ArmPlan | undefined {
+export function armOf(union: Extract<MessagePlan, { form: "union" }>, json: unknown): ArmPlan | undefined {
 	if (isJsonObject(json)) {
 		const tag = Object.hasOwn(json, union.discriminator) ? json[union.discriminator] : undefined;
 		return (typeof tag === "string" ? union.tagged.get(tag) : undefined) ?? union.unknown;

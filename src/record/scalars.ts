@@ -25,7 +25,7 @@ export function parseUuid(text: string): string | undefined {
 	}
 }
 
-const DATE_TIME = /^(\d{4})-(\d\d)-(\d\d)[Tt](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d+))?)?(?:[Zz]|([+-])(\d\d):?(\d\d))?$/;
+const DATE_TIME = /^\d{4}-\d\d-\d\d[Tt]\d\d:\d\d(?::(\d\d)(?:[.,](\d+))?)?(?:[Zz]|([+-]\d\d:?\d\d))?$/;
 const MIN_MILLIS = new Date(0).setUTCFullYear(1, 0, 1);
 const MAX_MILLIS = Date.UTC(9999, 11, 31, 23, 59, 59, 999);
 
@@ -41,20 +41,46 @@ export type Microseconds = bigint;
 export function parseDateTime(text: string): Timestamp | undefined {
 	const match = DATE_TIME.exec(text);
 	if (match === null) return undefined;
-	const [, year, month, day, hour, minute, second = "0", fraction = "", sign, offsetHour = "0", offsetMinute = "0"] =
-		match;
-	const [y, mo, d, h, mi, s] = [Number(year), Number(month), Number(day), Number(hour), Number(minute), Number(second)];
-	const [oh, om] = [Number(offsetHour), Number(offsetMinute)];
-	if (y < 1 || mo < 1 || mo > 12 || d < 1 || d > daysIn(y, mo) || h > 23 || mi > 59 || s > 59 || oh > 23 || om > 59)
-		return undefined;
-	const offset = (sign === "-" ? -1 : 1) * (oh * 60 + om) * 60_000;
-	const millis = new Date(0).setUTCFullYear(y, mo - 1, d) + h * 3_600_000 + mi * 60_000 + s * 1000 - offset;
+	const [, second, fraction, zone] = match;
+	const local = localMillis(text, second === undefined ? 0 : Number(second));
+	const offset = zone === undefined ? 0 : offsetMillis(zone);
+	if (local === undefined || offset === undefined) return undefined;
+	const millis = local - offset;
 	if (millis < MIN_MILLIS || millis > MAX_MILLIS) return undefined;
 	return {
 		$typeName: "google.protobuf.Timestamp",
 		seconds: BigInt(millis / 1000),
-		nanos: fraction === "" ? 0 : Number(fraction.slice(0, 6).padEnd(6, "0")) * 1000,
+		nanos: fraction === undefined ? 0 : Number(fraction.slice(0, 6).padEnd(6, "0")) * 1000,
 	};
+}
+
+/** Milliseconds of the date and time that a text begins with, as of UTC. The places are fixed by {@link DATE_TIME}. */
+function localMillis(text: string, second: number): number | undefined {
+	const year = digits(text, 0, 4);
+	const month = digits(text, 5, 7);
+	const day = digits(text, 8, 10);
+	const hour = digits(text, 11, 13);
+	const minute = digits(text, 14, 16);
+	if (year < 1 || month < 1 || month > 12 || day < 1 || day > daysIn(year, month)) return undefined;
+	if (hour > 23 || minute > 59 || second > 59) return undefined;
+	// Date.UTC takes a year below 100 for one of the last century.
+	const date = year < 100 ? new Date(0).setUTCFullYear(year, month - 1, day) : Date.UTC(year, month - 1, day);
+	return date + hour * 3_600_000 + minute * 60_000 + second * 1000;
+}
+
+/** Milliseconds of an offset such as `+02:00` or `-0530`. */
+function offsetMillis(zone: string): number | undefined {
+	const hours = digits(zone, 1, 3);
+	const minutes = digits(zone, zone.length - 2, zone.length);
+	if (hours > 23 || minutes > 59) return undefined;
+	return (zone.startsWith("-") ? -1 : 1) * (hours * 60 + minutes) * 60_000;
+}
+
+/** The number that the decimal digits from `start` to `end` make. */
+function digits(text: string, start: number, end: number): number {
+	let value = 0;
+	for (let index = start; index < end; index++) value = value * 10 + text.charCodeAt(index) - 48;
+	return value;
 }
 
 function daysIn(year: number, month: number): number {

@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { deriveGlance } from "./glance.ts";
 import {
 	type FieldPlan,
 	isJsonObject,
@@ -7,6 +8,7 @@ import {
 	type UnionPlan,
 	type ValuePlan,
 } from "./plan.ts";
+import { entryProblem, exclusionProblems } from "./rules.ts";
 import { parseDateTime, parseUuid } from "./scalars.ts";
 
 /** A rule that zod has no check of its own for. An issue carries it in `params`; violations.ts gives it its words. */
@@ -24,9 +26,21 @@ type Report = (rule: RecordRule, path?: Path) => void;
 
 /**
  * Derives the schema of a record's JSON form from its plan. The schema only judges; decode.ts takes the values from
- * the JSON itself, because a record keeps members that no schema names.
+ * the JSON itself, because a record keeps members that no schema names. A record that meets every rule at a glance,
+ * as nearly every one does, is not looked at field by field.
  */
 export function deriveSchema(plan: MessagePlan): z.ZodType {
+	const meetsAll = deriveGlance(plan);
+	const fieldByField = deriveFullSchema(plan);
+	return z.unknown().check(
+		judging((json, report) => {
+			if (!meetsAll(json)) judgeInner(fieldByField, json, [], report);
+		}),
+	);
+}
+
+/** Derives the schema that looks at every field of every record. */
+export function deriveFullSchema(plan: MessagePlan): z.ZodType {
 	return new SchemaBuilder().message(plan);
 }
 
@@ -64,7 +78,9 @@ class SchemaBuilder {
 		if (plan.discriminator !== undefined) shape[plan.discriminator.name] = z.unknown();
 		const object: z.ZodType = plan.closed ? z.strictObject(shape) : z.object(shape);
 		const exclusive =
-			plan.exclusions.length === 0 ? object : object.check(judging((json, report) => excluding(plan, json, report)));
+			plan.exclusions.length === 0
+				? object
+				: object.check(judging((json, report) => judgeExclusions(plan, json, report)));
 		const renamed = plan.fields.filter((field) => field.aliases.length > 0);
 		return renamed.length === 0 ? exclusive : z.preprocess((json) => canonicalNames(json, renamed), exclusive);
 	}
@@ -200,22 +216,8 @@ function bareRule(plan: UnionPlan): RecordRule {
 	return { rule: "value", problem: `must be of type ${names.join(" or ")}` };
 }
 
-function entryProblem(field: FieldPlan, key: string, item: unknown): string | undefined {
-	if (field.keyPattern !== undefined && !field.keyPattern.test(key))
-		return `keys must match ${field.keyPattern.source}`;
-	if (field.maxValueLength > 0 && typeof item === "string" && item.length > field.maxValueLength) {
-		if ([...item].length > field.maxValueLength) return `values must have at most ${field.maxValueLength} characters`;
-	}
-	return undefined;
-}
-
-function excluding(plan: PlainPlan, json: unknown, report: Report): void {
-	if (!isJsonObject(json)) return;
-	for (const { field, excludes } of plan.exclusions) {
-		const [value, other] = [json[field.name], json[excludes.name]];
-		if (value !== undefined && value !== null && other !== undefined && other !== excludes.default)
-			report({ rule: "value", problem: `${field.name} cannot be combined with a custom ${excludes.name}` });
-	}
+function judgeExclusions(plan: PlainPlan, json: unknown, report: Report): void {
+	if (isJsonObject(json)) for (const problem of exclusionProblems(plan, json)) report({ rule: "value", problem });
 }
 
 /** Renames members that stand under an alias, where their own name is absent. */

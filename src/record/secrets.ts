@@ -53,8 +53,10 @@ export function deriveSecretWalk(plan: MessagePlan): SecretWalk {
 	return (record, replace) => {
 		walk?.(record, { path: [], replace });
 		for (const [pointer, value] of Object.entries(record.unnamedMembers)) {
-			const path = parsePointer(pointer) ?? [pointer];
-			const walked = walkValue(value, { path, replace }, isSecretName(path.at(-1) ?? ""));
+			const secret = isSecretName(pointer.slice(pointer.lastIndexOf("/") + 1));
+			// Nearly all unnamed members are scalars under a harmless name.
+			if (!secret && value.kind.case !== "structValue" && value.kind.case !== "listValue") continue;
+			const walked = walkValue(value, { path: parsePointer(pointer) ?? [pointer], replace }, secret);
 			if (walked !== value) setMember(record.unnamedMembers, pointer, walked);
 		}
 	};
