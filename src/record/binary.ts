@@ -9,7 +9,7 @@ import { isJsonObject } from "./plan.ts";
  * It knows the kinds of fields that the record has, and refuses a descriptor with any other. Unknown fields of a
  * message are not written; a checked record has none.
  */
-export function deriveBinaryEncoder(desc: DescMessage): (message: object) => Uint8Array<ArrayBuffer> {
+export function deriveBinaryEncoder(desc: DescMessage): (message: object) => Uint8Array {
 	const write = new EncoderBuilder().message(desc);
 	const writer = new Writer();
 	return (message) => {
@@ -211,7 +211,7 @@ const INITIAL_BYTES = 64 * 1024;
 /** A buffer that one large record made larger than this is not kept for the next. */
 const KEPT_BYTES = 1024 * 1024;
 /** Below this, copying characters one by one beats a call out of JavaScript. */
-const SHORT_STRING = 48;
+const SHORT_STRING = 128;
 
 /**
  * Writes the protobuf wire format from the last byte to the first, into one buffer that is used again for each
@@ -226,10 +226,10 @@ class Writer {
 		this.position = 0;
 	}
 
-	/** The bytes written, in memory of their own. */
-	take(): Uint8Array<ArrayBuffer> {
-		// Unlike a new Uint8Array this is not filled with zeros first.
-		const bytes = Buffer.allocUnsafeSlow(this.position);
+	/** The bytes written. */
+	take(): Uint8Array {
+		// Unlike a new Uint8Array this is not filled with zeros first. Small ones come from Node's pool.
+		const bytes = this.position < 4096 ? Buffer.allocUnsafe(this.position) : Buffer.allocUnsafeSlow(this.position);
 		this.#buffer.copy(bytes, 0, this.#buffer.length - this.position);
 		if (this.#buffer.length > KEPT_BYTES) this.#buffer = Buffer.allocUnsafeSlow(INITIAL_BYTES);
 		return bytes;

@@ -190,11 +190,16 @@ function compileObject(plan: PlainPlan, contents: readonly Decode[]): Decode {
 		const alias = plan.fields[index]?.aliases.find((name) => Object.hasOwn(json, name));
 		return alias === undefined ? undefined : json[alias];
 	};
+	const own = new Set(plan.fields.map((field) => field.name));
+	if (discriminator !== undefined) own.add(discriminator);
 	const keepOthers = (json: JsonObject, at: Position): void => {
 		for (const name of Object.keys(json)) {
+			if (own.has(name)) continue;
 			const value = json[name];
-			if (value !== undefined && name !== discriminator && !isNamed(plan, json, name))
-				at.keep(toPointer([...at.path, name]), value);
+			if (value === undefined || isAliasInUse(plan, json, name)) continue;
+			at.path.push(name);
+			at.keep(toPointer(at.path), value);
+			at.path.pop();
 		}
 	};
 	// The source holds nothing but names from the descriptors.
@@ -225,9 +230,9 @@ function assignment(field: FieldPlan, index: number, target: string): string {
 	}
 }
 
-/** Whether a member is a field's: under its own name, or under the first alias while its own name is absent. */
-function isNamed(plan: PlainPlan, json: JsonObject, name: string): boolean {
+/** Whether a member stands for a field: under the first of its aliases while its own name is absent. */
+function isAliasInUse(plan: PlainPlan, json: JsonObject, name: string): boolean {
 	const field = plan.members.get(name);
-	if (field === undefined || field.name === name) return field !== undefined;
-	return !Object.hasOwn(json, field.name) && field.aliases.find((alias) => Object.hasOwn(json, alias)) === name;
+	if (field === undefined || Object.hasOwn(json, field.name)) return false;
+	return field.aliases.find((alias) => Object.hasOwn(json, alias)) === name;
 }

@@ -21,9 +21,8 @@ export interface Inspection {
 
 /** Looks at each value once. Not recursive, so that no input overflows the stack. */
 export function inspect(json: unknown): Inspection {
-	let level: object[] = [];
-	let finite = true;
 	let depth = 0;
+	let finite = true;
 	let next: object[] = [];
 	const visit = (item: unknown): void => {
 		if (typeof item === "object") {
@@ -33,11 +32,11 @@ export function inspect(json: unknown): Inspection {
 	visit(json);
 	while (next.length > 0) {
 		depth++;
-		level = next;
+		const level = next;
 		next = [];
 		for (const container of level) {
 			if (Array.isArray(container)) for (const item of container) visit(item);
-			else for (const item of Object.values(container)) visit(item);
+			else if (isJsonObject(container)) for (const name in container) visit(container[name]);
 		}
 	}
 	return { depth, finite };

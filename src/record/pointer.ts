@@ -2,7 +2,14 @@
 
 /** The pointer that the member names and array indexes of `path` make. */
 export function toPointer(path: readonly (string | number)[]): string {
-	return path.map((token) => `/${String(token).replaceAll("~", "~0").replaceAll("/", "~1")}`).join("");
+	let pointer = "";
+	for (const token of path) pointer += `/${typeof token === "string" ? escapeToken(token) : token}`;
+	return pointer;
+}
+
+function escapeToken(token: string): string {
+	if (!token.includes("~") && !token.includes("/")) return token;
+	return token.replaceAll("~", "~0").replaceAll("/", "~1");
 }
 
 /** Reference tokens of a pointer, or undefined when `pointer` is not one (RFC 6901, section 3). */

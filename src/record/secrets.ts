@@ -138,7 +138,8 @@ class SecretWalkBuilder {
 				return secret ? (value, at) => (typeof value === "string" ? replaceSecret(value, at) : value) : undefined;
 			case "struct":
 				if (jsonSchema && !secret) return undefined;
-				return (value, at) => (isJsonObject(value) ? walkJson(value, at, secret) : value);
+				return (value, at) =>
+					isJsonObject(value) && (secret || hasSecretName(value)) ? walkJson(value, at, secret) : value;
 			case "value":
 				return (value, at) => (isValue(value) ? walkValue(value, at, secret) : value);
 			case "message":
@@ -160,6 +161,14 @@ function walkValue(value: Value, at: Position, secret: boolean): Value {
 	const json = fromValue(value);
 	const walked = walkJson(json, at, secret);
 	return walked === json ? value : toValue(walked);
+}
+
+/** Whether any name in free-form JSON says that what is under it is a secret. */
+function hasSecretName(json: JsonValue): boolean {
+	if (typeof json !== "object" || json === null) return false;
+	if (Array.isArray(json)) return json.some(hasSecretName);
+	for (const name in json) if (isSecretName(name) || hasSecretName(json[name] ?? null)) return true;
+	return false;
 }
 
 /**
