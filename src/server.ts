@@ -11,11 +11,12 @@ import { UpdateViews } from "./conversations/update-view.ts";
 import { ListConversationUpdates } from "./conversations/updates.ts";
 import { RecordVault } from "./conversations/vault.ts";
 import { Watches } from "./conversations/watch.ts";
+import { IntakeThread } from "./intake/intake.ts";
 import { RecordFormat } from "./record/record.ts";
 import { registerServices, SERVICES, type ServiceRegistrar } from "./rpc/services.ts";
-import type { StoreLog } from "./store/sqlite/link.ts";
 import { openSqliteStore } from "./store/sqlite/sqlite.ts";
 import type { Log } from "./telemetry/log.ts";
+import type { LinkLog } from "./threads/link.ts";
 import { createConnectListener } from "./transports/connect/connect.ts";
 import { listenGrpc } from "./transports/grpc/listener.ts";
 import { listenHttp } from "./transports/http/listener.ts";
@@ -45,7 +46,7 @@ export interface RunningService {
 export async function startService(config: Config, log: Log, showKey: (key: string) => void): Promise<RunningService> {
 	log.starting(describeConfig(config));
 	await using opened = new AsyncDisposableStack();
-	const store = opened.use(await openSqliteStore(config.database.path, storeLog(log)));
+	const store = opened.use(await openSqliteStore(config.database.path, linkLog(log)));
 	const keys = await accessKeys(config, showKey);
 	const gate = new Gate(new Keyring(keys), SERVICES);
 	const format = new RecordFormat(config.jsonAliases);
@@ -55,17 +56,19 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const vault = new RecordVault(format.plan, config.encryptionKeys);
 	const views = new UpdateViews(store, vault);
 	const tokens = new PageTokens(keys.map((key) => key.hash));
-	const ingest = new Ingest(store, vault);
+	const data = { aliases: config.jsonAliases, encryptionKeys: config.encryptionKeys };
+	const intake = opened.use(await IntakeThread.start(data, linkLog(log)));
+	const ingest = new Ingest(store, intake);
 	const get = new GetConversation(store, vault);
 	const list = new ListConversations(store, vault, tokens);
 	const updates = new ListConversationUpdates(store, views, tokens);
 	const watches = new Watches(store, views, { stopping: stopping.signal });
 
-	const context = { format, ingest, get, list, updates, watches, log };
+	const context = { ingest, get, list, updates, watches, log };
 	const register = (registrar: ServiceRegistrar): void => registerServices(registrar, context);
 	const rpc = { services: SERVICES, register, gate, maxBodyBytes, stopping: stopping.signal };
 	const routes = [
-		webhookRoute(basePath, maxBodyBytes, format, ingest),
+		webhookRoute(basePath, maxBodyBytes, ingest),
 		...readRoutes(basePath, format, get, list),
 		openApiRoute(basePath, format.plan),
 	];
@@ -111,7 +114,7 @@ async function accessKeys(config: Config, showKey: (key: string) => void): Promi
 	return [entry];
 }
 
-function storeLog(log: Log): StoreLog {
+function linkLog(log: Log): LinkLog {
 	const failed = (fields: object): void => log.storeFailed("err" in fields ? fields.err : fields);
 	return { error: failed, warn: failed, info: () => undefined };
 }

@@ -1,7 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { ConversationExecutionStatus, type ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
-import { Ingest } from "../../src/conversations/ingest.ts";
+import { UpdateMaker } from "../../src/conversations/maker.ts";
 import { RecordVault } from "../../src/conversations/vault.ts";
 import { RecordFormat } from "../../src/record/record.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
@@ -17,12 +17,13 @@ const LOG = { error: console.error, warn: console.warn, info: () => {} };
 
 serve(fillPlan, async (plan) => {
 	await using store = await openSqliteStore(plan.path, LOG);
-	const ingest = new Ingest(store, new RecordVault(new RecordFormat().plan, []));
+	const format = new RecordFormat();
+	const maker = new UpdateMaker(format, new RecordVault(format.plan, []));
 	const next = plan.kind === "history" ? await history(plan) : await variety(plan);
 	const underWay: Promise<unknown>[] = [];
 	for (let n = 0; n < plan.updates; n++) {
 		// The record is encoded before the call returns, so that the next one can be made of it.
-		underWay.push(ingest.ingest(next(n)));
+		underWay.push(store.append(maker.make(next(n))));
 		if (underWay.length === CONCURRENCY) await Promise.all(underWay.splice(0));
 	}
 	await Promise.all(underWay);

@@ -1,42 +1,36 @@
-import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
-import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
-import { deriveBinaryEncoder } from "../record/binary.ts";
 import type { Appended, NewUpdate, Store } from "../store/store.ts";
-import { columnsOf } from "./columns.ts";
-import { summarize } from "./summary.ts";
-import type { RecordVault } from "./vault.ts";
 
-/** The one handler of conversation updates: every transport hands it a checked record. */
+/** What makes updates of what arrives, on a thread of its own or at once. The methods are those of UpdateMaker. */
+export interface Intake {
+	fromJson(body: Buffer): Promise<NewUpdate>;
+	fromRequest(request: Uint8Array): Promise<NewUpdate>;
+}
+
+/** The one handler of conversation updates, which every transport hands what it received. */
 export class Ingest {
 	readonly #store: Store;
-	readonly #vault: RecordVault;
-	readonly #encodeSummary = deriveBinaryEncoder(ConversationSummarySchema);
+	readonly #intake: Intake;
 
-	constructor(store: Store, vault: RecordVault) {
+	constructor(store: Store, intake: Intake) {
 		this.#store = store;
-		this.#vault = vault;
+		this.#intake = intake;
 	}
 
 	/**
-	 * Keeps a record. Resolves when it is on disk.
+	 * Keeps a record that arrived as JSON. Resolves when it is on disk.
 	 *
-	 * @param record a checked record with its defaults filled in; it is changed
-	 * @throws ServiceError `unavailable` when it could not be stored; then nothing of it was kept
+	 * @throws ServiceError `invalid_record`, or `unavailable` when it could not be stored; then nothing of it was kept
 	 */
-	async ingest(record: ConversationInfo): Promise<Appended> {
-		return await this.#store.append(this.#update(record));
+	async json(body: Buffer): Promise<Appended> {
+		return await this.#store.append(await this.#intake.fromJson(body));
 	}
 
-	#update(record: ConversationInfo): NewUpdate {
-		const summary = summarize(record);
-		const { bytes, digest } = this.#vault.seal(record);
-		return {
-			conversationId: summary.id,
-			digest,
-			record: bytes,
-			summary: this.#encodeSummary(summary),
-			columns: columnsOf(summary),
-			receivedAt: BigInt(Date.now()) * 1000n,
-		};
+	/**
+	 * Keeps the record of an encoded IngestConversationRequest. Resolves when it is on disk.
+	 *
+	 * @throws ServiceError as `json` does, and `invalid_argument` when it is no such message
+	 */
+	async request(request: Uint8Array): Promise<Appended> {
+		return await this.#store.append(await this.#intake.fromRequest(request));
 	}
 }

@@ -1,4 +1,6 @@
+import type { DescMethod } from "@bufbuild/protobuf";
 import { Code, ConnectError, createContextKey, type HandlerContext } from "@connectrpc/connect";
+import { IngestConversationRequestSchema } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import type { Principal } from "../access/keys.ts";
 import { ServiceError } from "../errors.ts";
 import type { Log } from "../telemetry/log.ts";
@@ -12,6 +14,26 @@ export function principalOf(context: HandlerContext): Principal {
 	const principal = context.values.get(PRINCIPAL);
 	if (principal === undefined) throw new ConnectError("the gate has not admitted the call", Code.Unauthenticated);
 	return principal;
+}
+
+const encodedRequests = new WeakMap<object, Uint8Array>();
+
+/**
+ * Whether a method takes its request as it came, because another thread decodes it. A transport that can, leaves such
+ * a request undecoded: it hands over an empty message, after {@link keepEncoded}.
+ */
+export function takesEncoded(method: DescMethod): boolean {
+	return method.input.typeName === IngestConversationRequestSchema.typeName;
+}
+
+/** Keeps the bytes that a request message stands for. */
+export function keepEncoded(request: object, bytes: Uint8Array): void {
+	encodedRequests.set(request, bytes);
+}
+
+/** The bytes of a request that was left undecoded; undefined for one that was decoded. */
+export function encodedRequest(request: object): Uint8Array | undefined {
+	return encodedRequests.get(request);
 }
 
 /** Makes a unary method whose errors reach clients as {@link toConnectError} maps them. */

@@ -7,7 +7,6 @@ import type { Ingest } from "../conversations/ingest.ts";
 import type { ListConversations } from "../conversations/list.ts";
 import type { ListConversationUpdates } from "../conversations/updates.ts";
 import type { Watches } from "../conversations/watch.ts";
-import type { RecordFormat } from "../record/record.ts";
 import type { Log } from "../telemetry/log.ts";
 import { getConversation } from "./get-conversation.ts";
 import { ingestConversation } from "./ingest-conversation.ts";
@@ -26,7 +25,6 @@ export interface ServiceRegistrar {
 
 /** What the services' methods work with. */
 export interface ServiceContext {
-	readonly format: RecordFormat;
 	readonly ingest: Ingest;
 	readonly get: GetConversation;
 	readonly list: ListConversations;
@@ -37,8 +35,8 @@ export interface ServiceContext {
 
 /** Registers the implementations of {@link SERVICES}, the same for every transport. */
 export function registerServices(registrar: ServiceRegistrar, context: ServiceContext): void {
-	const { format, ingest, get, list, updates, watches, log } = context;
-	registrar.service(ConversationIngestService, { ingestConversation: unary(log, ingestConversation(format, ingest)) });
+	const { ingest, get, list, updates, watches, log } = context;
+	registrar.service(ConversationIngestService, { ingestConversation: unary(log, ingestConversation(ingest)) });
 	registrar.service(ConversationService, {
 		getConversation: unary(log, getConversation(get)),
 		listConversations: unary(log, listConversations(list)),

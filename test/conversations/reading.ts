@@ -1,8 +1,8 @@
 import type { KeyObject } from "node:crypto";
 import type { JsonObject } from "@bufbuild/protobuf";
 import { GetConversation } from "../../src/conversations/get.ts";
-import { Ingest } from "../../src/conversations/ingest.ts";
 import { ListConversations } from "../../src/conversations/list.ts";
+import { UpdateMaker } from "../../src/conversations/maker.ts";
 import { PageTokens } from "../../src/conversations/page-token.ts";
 import { UpdateViews } from "../../src/conversations/update-view.ts";
 import { ListConversationUpdates } from "../../src/conversations/updates.ts";
@@ -24,14 +24,14 @@ export class Reading implements AsyncDisposable {
 	readonly list: ListConversations;
 	readonly updates: ListConversationUpdates;
 	readonly #folder: TempFolder;
-	readonly #ingest: Ingest;
+	readonly #maker: UpdateMaker;
 
 	private constructor(folder: TempFolder, store: Store, keys: readonly KeyObject[]) {
 		const vault = new RecordVault(format.plan, keys);
 		const tokens = new PageTokens([Buffer.alloc(32, 1)]);
 		this.#folder = folder;
 		this.store = store;
-		this.#ingest = new Ingest(store, vault);
+		this.#maker = new UpdateMaker(format, vault);
 		this.views = new UpdateViews(store, vault);
 		this.get = new GetConversation(store, vault);
 		this.list = new ListConversations(store, vault, tokens);
@@ -47,7 +47,7 @@ export class Reading implements AsyncDisposable {
 
 	/** Keeps a record with the required members and `members` over them. */
 	keep(members: JsonObject): Promise<Appended> {
-		return this.#ingest.ingest(format.fromJson(record(members)));
+		return this.store.append(this.#maker.make(format.fromJson(record(members))));
 	}
 
 	/** Removes all history but the newest `count` updates of each conversation. */

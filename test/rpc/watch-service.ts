@@ -10,6 +10,7 @@ import {
 import { Gate, rpcPath } from "../../src/access/gate.ts";
 import { hashKey, Keyring, type Scope } from "../../src/access/keys.ts";
 import { Ingest } from "../../src/conversations/ingest.ts";
+import { UpdateMaker } from "../../src/conversations/maker.ts";
 import { RecordVault } from "../../src/conversations/vault.ts";
 import { Watches } from "../../src/conversations/watch.ts";
 import { registerServices, SERVICES, type ServiceRegistrar } from "../../src/rpc/services.ts";
@@ -55,11 +56,15 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const key = (text: string, ...scopes: Scope[]) => ({ name: text, scopes: new Set(scopes), hash: hashKey(text) });
 		const keys = new Keyring([key(READ_KEY, "read"), key(SECRETS_KEY, "read", "secrets")]);
 		const { get, list, updates } = reading;
-		const ingest = new Ingest(reading.store, new RecordVault(format.plan, []));
+		const maker = new UpdateMaker(format, new RecordVault(format.plan, []));
+		const ingest = new Ingest(reading.store, {
+			fromJson: async (body) => maker.fromJson(body),
+			fromRequest: async (request) => maker.fromRequest(request),
+		});
 		const options = {
 			services: SERVICES,
 			register: (registrar: ServiceRegistrar) =>
-				registerServices(registrar, { format, ingest, get, list, updates, watches, log }),
+				registerServices(registrar, { ingest, get, list, updates, watches, log }),
 			gate: new Gate(keys, SERVICES),
 			maxBodyBytes: 1024 * 1024,
 			stopping: stopping.signal,

@@ -4,10 +4,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { StoreLog } from "../../src/store/sqlite/link.ts";
 import { migrate, migrations } from "../../src/store/sqlite/migrations.ts";
 import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../src/store/store.ts";
+import type { LinkLog } from "../../src/threads/link.ts";
 import { storeConformance } from "./conformance.ts";
 import { sample, stored } from "./samples.ts";
 
@@ -24,7 +24,7 @@ function newPath(): string {
 }
 
 /** A log that keeps what it is told. */
-function recorded(): { log: StoreLog; lines: unknown[] } {
+function recorded(): { log: LinkLog; lines: unknown[] } {
 	const lines: unknown[] = [];
 	const keep = (fields: unknown, message?: unknown) => lines.push([fields, message]);
 	return { log: { error: keep, warn: keep, info: keep }, lines };

@@ -20,7 +20,13 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 	#ended = false;
 
 	private constructor(env: Readonly<Record<string, string>>) {
-		this.#child = spawn(process.execPath, [MAIN], { env: { ...env }, stdio: ["ignore", "pipe", "pipe"] });
+		this.#child = spawn(process.execPath, [MAIN], {
+			env: { ...env },
+			stdio: ["ignore", "pipe", "pipe"],
+			// A test that is given up does not leave its service behind.
+			timeout: 120_000,
+			killSignal: "SIGKILL",
+		});
 		this.#child.stdout.setEncoding("utf8").on("data", (text: string) => {
 			this.#stdout += text;
 		});

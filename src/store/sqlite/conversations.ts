@@ -1,8 +1,9 @@
 import type { SQLInputValue } from "node:sqlite";
+import { pack } from "../../threads/bytes.ts";
+import type { Answer } from "../../threads/messages.ts";
 import type { ConversationFilter, ConversationQuery } from "../store.ts";
-import { pack } from "./bytes.ts";
 import { type Access, type Condition, conditionsOf, everything, rangesOf } from "./conditions.ts";
-import type { Answer, ConversationAnswer } from "./messages.ts";
+import type { ConversationAnswer } from "./messages.ts";
 import { loadRecord } from "./records.ts";
 import { columnsOf, type Statements } from "./statements.ts";
 import { rangeStream, type Stream, titleStream } from "./streams.ts";

@@ -1,11 +1,5 @@
 import { ServiceError } from "../../errors.ts";
-
-/** An error in the form in which it crosses from a worker to the main thread. */
-export interface Failure {
-	readonly message: string;
-	/** SQLite's extended result code; undefined for an error that is not SQLite's. */
-	readonly code: number | undefined;
-}
+import type { Failure } from "../../threads/failure.ts";
 
 // Primary result codes of SQLite, with what a client may know of each.
 const meanings: ReadonlyMap<number, string> = new Map([
@@ -19,13 +13,6 @@ const meanings: ReadonlyMap<number, string> = new Map([
 	[14, "the store's database cannot be opened"],
 	[26, "the store's database is damaged or is not a database"],
 ]);
-
-/** Describes any thrown value. */
-export function failureOf(error: unknown): Failure {
-	if (!(error instanceof Error)) return { message: String(error), code: undefined };
-	const code = "errcode" in error && typeof error.errcode === "number" ? error.errcode : undefined;
-	return { message: error.message, code };
-}
 
 /** Whether the failure lies in the database as a whole, so that any other statement would meet it too. */
 export function isGeneral(failure: Failure): boolean {

@@ -6,8 +6,6 @@ import type {
 	StoredUpdate,
 	UpdateQuery,
 } from "../store.ts";
-import type { Packed } from "./bytes.ts";
-import type { Failure } from "./failure.ts";
 
 /**
  * What the main thread and its workers tell each other. Byte strings travel packed beside the message; a comment at
@@ -106,19 +104,3 @@ export type UpdateAnswer = Omit<StoredUpdate, "record">;
 /** What `listConversations` answers. Bytes: the summary of each, followed by its record where asked for. */
 export type ConversationAnswer = Omit<StoredConversation, "record" | "summary">;
 export type RangeAnswer = SequenceRange;
-
-/** Several requests, sent while the worker was busy with the ones before. */
-export interface Batch<Request> {
-	readonly requests: readonly Request[];
-	readonly packed: Packed;
-}
-
-/** Outcome of one request. Bytes are those of a successful answer. */
-export type Answer = { readonly value: unknown; readonly packed?: Packed } | { readonly failure: Failure };
-
-/** What a worker posts; answers come in the order of the requests, `trouble` is a failure that fails no request. */
-export type WorkerMessage =
-	| { readonly kind: "ready" }
-	| { readonly kind: "failed"; readonly failure: Failure }
-	| { readonly kind: "trouble"; readonly failure: Failure }
-	| { readonly kind: "answers"; readonly answers: readonly Answer[] };

@@ -1,5 +1,5 @@
+import type { Link } from "../../threads/link.ts";
 import type { PrunePolicy } from "../store.ts";
-import type { Link } from "./link.ts";
 import type { Prunable, ReadRequest, WriteRequest } from "./messages.ts";
 
 /** Updates that one transaction removes, so that appends need not wait long. */

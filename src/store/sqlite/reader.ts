@@ -1,11 +1,12 @@
+import { failureOf } from "../../threads/failure.ts";
+import type { Answer, Batch } from "../../threads/messages.ts";
+import { serve } from "../../threads/worker.ts";
 import { listConversations } from "./conversations.ts";
 import { type DatabaseOptions, openForReading, transaction } from "./database.ts";
-import { failureOf } from "./failure.ts";
-import type { Answer, Batch, ReadRequest } from "./messages.ts";
+import type { ReadRequest } from "./messages.ts";
 import { cutoff, findPrunable } from "./prunable.ts";
 import { Statements } from "./statements.ts";
 import { get, listUpdates, rangeOf } from "./updates.ts";
-import { serve } from "./worker.ts";
 
 /** The thread that reads. Each request sees one state of the database. */
 

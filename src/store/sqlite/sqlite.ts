@@ -1,6 +1,9 @@
 import { mkdir } from "node:fs/promises";
 import { dirname } from "node:path";
 import { ServiceError } from "../../errors.ts";
+import { type Packed, unpack } from "../../threads/bytes.ts";
+import { failureOf } from "../../threads/failure.ts";
+import { Link, type LinkLog } from "../../threads/link.ts";
 import type {
 	Appended,
 	ConversationQuery,
@@ -12,10 +15,8 @@ import type {
 	StoredUpdate,
 	UpdateQuery,
 } from "../store.ts";
-import { type Packed, unpack } from "./bytes.ts";
 import type { DatabaseOptions } from "./database.ts";
-import { failureOf, unavailable } from "./failure.ts";
-import { Link, type StoreLog } from "./link.ts";
+import { unavailable } from "./failure.ts";
 import type { ConversationAnswer, ReadRequest, UpdateAnswer, WriteRequest } from "./messages.ts";
 import { Pruner } from "./pruner.ts";
 import { uuidBytes } from "./values.ts";
@@ -34,7 +35,7 @@ export interface SqliteOptions {
  *
  * @throws ServiceError `unavailable` when the database cannot be opened or is of a newer release; the cause says why.
  */
-export async function openSqliteStore(path: string, log: StoreLog, options: SqliteOptions = {}): Promise<Store> {
+export async function openSqliteStore(path: string, log: LinkLog, options: SqliteOptions = {}): Promise<Store> {
 	const settings = { path, lockTimeout: options.lockTimeout ?? 2_000, maxBytes: options.maxBytes };
 	try {
 		await mkdir(dirname(path), { recursive: true, mode: 0o700 });
@@ -52,14 +53,18 @@ class SqliteStore implements Store {
 	readonly #writer: Link<WriteRequest>;
 	readonly #reader: Link<ReadRequest>;
 	readonly #pruner: Pruner;
-	readonly #log: StoreLog;
+	readonly #log: LinkLog;
 	readonly #listeners = new Set<(newest: bigint) => void>();
 	#newest = 0n;
 	#announced = false;
 
-	constructor(options: DatabaseOptions, log: StoreLog) {
-		this.#writer = new Link("writer", new URL("./writer.ts", import.meta.url), options, log);
-		this.#reader = new Link("reader", new URL("./reader.ts", import.meta.url), options, log);
+	constructor(options: DatabaseOptions, log: LinkLog) {
+		const link = <Request extends { readonly kind: string }>(name: string): Link<Request> => {
+			const script = new URL(`./${name}.ts`, import.meta.url);
+			return new Link({ whole: "the store", name, script, data: options, toError: unavailable, log });
+		};
+		this.#writer = link("writer");
+		this.#reader = link("reader");
 		this.#log = log;
 		this.#pruner = new Pruner(this.#writer, this.#reader);
 	}

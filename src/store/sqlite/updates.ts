@@ -1,6 +1,7 @@
+import { pack } from "../../threads/bytes.ts";
+import type { Answer } from "../../threads/messages.ts";
 import type { SequenceRange, UpdateQuery } from "../store.ts";
-import { pack } from "./bytes.ts";
-import type { Answer, GetRequest, UpdateAnswer } from "./messages.ts";
+import type { GetRequest, UpdateAnswer } from "./messages.ts";
 import { loadRecord, recordSize } from "./records.ts";
 import { columnsOf, type Statements } from "./statements.ts";
 import { bigint, bindable, blob, changeOf, nullable, uuidBytes, uuidText } from "./values.ts";

@@ -1,14 +1,16 @@
 import type { DatabaseSync } from "node:sqlite";
+import { unpack } from "../../threads/bytes.ts";
+import { failureOf } from "../../threads/failure.ts";
+import type { Answer, Batch } from "../../threads/messages.ts";
+import { serve } from "../../threads/worker.ts";
 import type { Appended } from "../store.ts";
 import { appender } from "./append.ts";
-import { unpack } from "./bytes.ts";
 import { checkpointer, type DatabaseOptions, openForWriting, transaction } from "./database.ts";
-import { failureOf, isGeneral } from "./failure.ts";
-import type { Answer, AppendRequest, Batch, WriteRequest } from "./messages.ts";
+import { isGeneral } from "./failure.ts";
+import type { AppendRequest, WriteRequest } from "./messages.ts";
 import { migrate } from "./migrations.ts";
 import { remover } from "./remove.ts";
 import { bigint } from "./values.ts";
-import { serve } from "./worker.ts";
 
 /** The thread that writes: each run of appends in a batch is one transaction. */
 

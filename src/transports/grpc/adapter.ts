@@ -29,7 +29,7 @@ import { rpcPath } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
 import { toConnectError } from "../../rpc/errors.ts";
-import { BatchedResponses, PRINCIPAL } from "../../rpc/method.ts";
+import { BatchedResponses, keepEncoded, PRINCIPAL, takesEncoded } from "../../rpc/method.ts";
 import type { ServiceRegistrar } from "../../rpc/services.ts";
 import { lengthPrefixed, ResponseBatch } from "./batch.ts";
 
@@ -77,6 +77,11 @@ function asBuffer(bytes: Uint8Array): Buffer {
 
 /** @throws ServiceError `invalid_argument` for bytes that are no message of the method's, or nest too deep to be read */
 function decodeRequest(method: DescMethod, bytes: Uint8Array): Message {
+	if (takesEncoded(method)) {
+		const request = create(method.input);
+		keepEncoded(request, bytes);
+		return request;
+	}
 	try {
 		return fromBinary(method.input, bytes);
 	} catch (cause) {

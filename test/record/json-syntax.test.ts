@@ -2,12 +2,12 @@ import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import { locateJsonError } from "../../../src/transports/webhook/json-syntax.ts";
+import { locateJsonError } from "../../src/record/json-syntax.ts";
 
 /** Texts with the offset and reason that Python 3.13.0 gave for them. */
 const rows = z
 	.array(z.tuple([z.string(), z.number(), z.string()]))
-	.parse(JSON.parse(readFileSync(new URL("../../fixtures/json-syntax.json", import.meta.url), "utf8")));
+	.parse(JSON.parse(readFileSync(new URL("../fixtures/json-syntax.json", import.meta.url), "utf8")));
 
 function parses(text: string): boolean {
 	try {

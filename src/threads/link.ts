@@ -1,13 +1,27 @@
 import { Worker } from "node:worker_threads";
 import type { Logger } from "pino";
-import { ServiceError } from "../../errors.ts";
+import { ServiceError } from "../errors.ts";
 import { type Packed, pack, transferOf } from "./bytes.ts";
-import type { DatabaseOptions } from "./database.ts";
-import { type Failure, failureOf, unavailable } from "./failure.ts";
+import { type Failure, failureOf } from "./failure.ts";
 import type { Answer, WorkerMessage } from "./messages.ts";
 
-/** The part of a logger that the store needs. */
-export type StoreLog = Pick<Logger, "error" | "warn" | "info">;
+/** The part of a logger that a link needs. */
+export type LinkLog = Pick<Logger, "error" | "warn" | "info">;
+
+/** A worker and what to call it. */
+export interface LinkOptions {
+	/** What the worker is a part of, as messages to clients and the log call it: `the store`. */
+	readonly whole: string;
+	/** What the worker does in it. */
+	readonly name: string;
+	/** Module of the worker. */
+	readonly script: URL;
+	/** What the worker's `start` is given. */
+	readonly data: unknown;
+	/** The error that callers get for a failure. */
+	readonly toError: (failure: Failure) => ServiceError;
+	readonly log: LinkLog;
+}
 
 /** Bounds of one message to a worker, so that neither memory nor the wait of its first request grows without end. */
 const maxBatchRequests = 256;
@@ -29,10 +43,7 @@ interface Pending<Request> {
  * another one.
  */
 export class Link<Request extends { readonly kind: string }> {
-	readonly #name: string;
-	readonly #script: URL;
-	readonly #options: DatabaseOptions;
-	readonly #log: StoreLog;
+	readonly #options: LinkOptions;
 	#worker: Worker | undefined;
 	#starting: Promise<void> | undefined;
 	#waiting: Pending<Request>[] = [];
@@ -41,12 +52,8 @@ export class Link<Request extends { readonly kind: string }> {
 	#refusing = false;
 	#closing: Promise<void> | undefined;
 
-	/** `script` is the worker's module, `name` how the log calls it. */
-	constructor(name: string, script: URL, options: DatabaseOptions, log: StoreLog) {
-		this.#name = name;
-		this.#script = script;
+	constructor(options: LinkOptions) {
 		this.#options = options;
-		this.#log = log;
 	}
 
 	/**
@@ -60,7 +67,7 @@ export class Link<Request extends { readonly kind: string }> {
 		read: (value: Value, packed: Packed | undefined) => Result,
 		parts: readonly Uint8Array[] = [],
 	): Promise<Result> {
-		if (this.#refusing) return Promise.reject(new ServiceError("unavailable", "the store is closed"));
+		if (this.#refusing) return Promise.reject(new ServiceError("unavailable", `${this.#options.whole} is closed`));
 		return this.#enqueue(request, read, parts);
 	}
 
@@ -127,13 +134,14 @@ export class Link<Request extends { readonly kind: string }> {
 	}
 
 	#spawn(): Promise<void> {
+		const { script, data, name } = this.#options;
 		return new Promise((resolve, reject) => {
-			const worker = new Worker(this.#script, { workerData: this.#options, name: `store ${this.#name}` });
+			const worker = new Worker(script, { workerData: data, name });
 			let ended = false;
 			const end = (failure: Failure) => {
 				if (ended) return;
 				ended = true;
-				const error = unavailable(failure);
+				const error = this.#options.toError(failure);
 				reject(error);
 				this.#ended(error);
 			};
@@ -147,7 +155,10 @@ export class Link<Request extends { readonly kind: string }> {
 						this.#receive(message.answers);
 						return this.#sendBatch(worker);
 					case "trouble":
-						return this.#log.warn({ err: unavailable(message.failure) }, "the store's upkeep failed");
+						return this.#options.log.warn(
+							{ err: this.#options.toError(message.failure) },
+							`the upkeep of ${this.#options.whole} failed`,
+						);
 					case "failed":
 						return end(message.failure);
 				}
@@ -167,13 +178,16 @@ export class Link<Request extends { readonly kind: string }> {
 				continue;
 			}
 			const { failure } = answer;
-			pending.reject(unavailable(failure));
+			pending.reject(this.#options.toError(failure));
 			const operation = pending.request.kind;
 			const key = `${operation} ${failure.message}`;
 			failures.set(key, { failure, operation, count: (failures.get(key)?.count ?? 0) + 1 });
 		}
 		for (const { failure, operation, count } of failures.values()) {
-			this.#log.error({ err: unavailable(failure), operation, count }, "the store failed");
+			this.#options.log.error(
+				{ err: this.#options.toError(failure), operation, count },
+				`${this.#options.whole} failed`,
+			);
 		}
 	}
 
@@ -181,13 +195,13 @@ export class Link<Request extends { readonly kind: string }> {
 		this.#worker = undefined;
 		this.#starting = undefined;
 		if (this.#closing !== undefined && this.#sent.length === 0 && this.#waiting.length === 0) return;
-		this.#log.error({ err: error, operation: this.#name }, "a thread of the store ended");
+		this.#options.log.error({ err: error, operation: this.#options.name }, `a thread of ${this.#options.whole} ended`);
 		for (const pending of this.#sent.splice(0)) pending.reject(error);
 		this.#failWaiting(error);
 	}
 
 	#failWaiting(error: unknown): void {
-		const reason = error instanceof ServiceError ? error : unavailable(failureOf(error));
+		const reason = error instanceof ServiceError ? error : this.#options.toError(failureOf(error));
 		for (const pending of this.#waiting.splice(0)) pending.reject(reason);
 	}
 }

@@ -1,19 +1,23 @@
 import { describe, expect, it } from "vitest";
-import { Link, type StoreLog } from "../../src/store/sqlite/link.ts";
+import { ServiceError } from "../../src/errors.ts";
+import type { Failure } from "../../src/threads/failure.ts";
+import { Link, type LinkLog } from "../../src/threads/link.ts";
 
 type Request =
 	| { readonly kind: "echo"; readonly value: string }
 	| { readonly kind: "exit" }
 	| { readonly kind: "close" };
 
-const options = { path: "", lockTimeout: 0, maxBytes: undefined };
+const toError = ({ message }: Failure) =>
+	new ServiceError("unavailable", "the store failed", { cause: new Error(message) });
+const options = { whole: "the store", name: "test", data: undefined, toError };
 const script = new URL("./link-worker.ts", import.meta.url);
 
 function linked(): { link: Link<Request>; lines: unknown[]; echo: (value: string) => Promise<string> } {
 	const lines: unknown[] = [];
 	const keep = (fields: unknown, message?: unknown) => lines.push([fields, message]);
-	const log: StoreLog = { error: keep, warn: keep, info: keep };
-	const link = new Link<Request>("test", script, options, log);
+	const log: LinkLog = { error: keep, warn: keep, info: keep };
+	const link = new Link<Request>({ ...options, script, log });
 	const echo = (value: string) => link.send({ kind: "echo", value }, (answer: string) => answer);
 	return { link, lines, echo };
 }
@@ -49,7 +53,7 @@ describe("link to a worker", () => {
 		const { link, lines, echo } = linked();
 		expect(await echo("trouble")).toBe("trouble");
 		expect(await echo("after")).toBe("after");
-		expect(lines).toMatchObject([[{ err: { cause: new Error("upkeep") } }, "the store's upkeep failed"]]);
+		expect(lines).toMatchObject([[{ err: { cause: new Error("upkeep") } }, "the upkeep of the store failed"]]);
 		await link.close({ kind: "close" });
 	});
 
@@ -65,7 +69,8 @@ describe("link to a worker", () => {
 		const lines: unknown[] = [];
 		const keep = (fields: unknown) => lines.push(fields);
 		const missing = new URL("./no-such-worker.ts", import.meta.url);
-		const link = new Link<Request>("test", missing, options, { error: keep, warn: keep, info: keep });
+		const log = { error: keep, warn: keep, info: keep };
+		const link = new Link<Request>({ ...options, script: missing, log });
 		await expect(link.send({ kind: "exit" }, () => undefined)).rejects.toMatchObject({ kind: "unavailable" });
 		expect(lines).toHaveLength(1);
 		await link.close({ kind: "close" });

@@ -1,5 +1,5 @@
-import type { Batch } from "../../src/store/sqlite/messages.ts";
-import { serve } from "../../src/store/sqlite/worker.ts";
+import type { Batch } from "../../src/threads/messages.ts";
+import { serve } from "../../src/threads/worker.ts";
 
 /** A worker that gives back what it is sent, ends, or fails at its upkeep. */
 

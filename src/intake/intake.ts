@@ -1,0 +1,62 @@
+import type { Intake } from "../conversations/ingest.ts";
+import { ServiceError } from "../errors.ts";
+import type { NewUpdate } from "../store/store.ts";
+import { type Packed, unpack } from "../threads/bytes.ts";
+import { Link, type LinkLog } from "../threads/link.ts";
+import type { IntakeAnswer, IntakeData, IntakeRequest } from "./messages.ts";
+
+/**
+ * Makes updates on a thread of its own. Reading, checking and encoding a record take most of the time of an ingest;
+ * there they use a second processor, and a large body holds up no other request, stream or probe.
+ */
+export class IntakeThread implements Intake, AsyncDisposable {
+	readonly #link: Link<IntakeRequest>;
+
+	private constructor(link: Link<IntakeRequest>) {
+		this.#link = link;
+	}
+
+	/** Starts the thread. Resolves when it can take requests. */
+	static async start(data: IntakeData, log: LinkLog): Promise<IntakeThread> {
+		const link = new Link<IntakeRequest>({
+			whole: "the intake",
+			name: "intake",
+			script: new URL("./worker.ts", import.meta.url),
+			data,
+			// The message of an unforeseen error may quote a record.
+			toError: () => new ServiceError("unavailable", "the intake failed"),
+			log,
+		});
+		await link.start();
+		return new IntakeThread(link);
+	}
+
+	fromJson(body: Buffer): Promise<NewUpdate> {
+		return this.#send("json", body);
+	}
+
+	fromRequest(request: Uint8Array): Promise<NewUpdate> {
+		return this.#send("request", request);
+	}
+
+	async #send(kind: "json" | "request", bytes: Uint8Array): Promise<NewUpdate> {
+		const outcome = await this.#link.send({ kind }, outcomeOf, [bytes]);
+		if (outcome instanceof ServiceError) throw outcome;
+		return outcome;
+	}
+
+	/** Finishes what was sent, then ends the thread. */
+	async [Symbol.asyncDispose](): Promise<void> {
+		await this.#link.close({ kind: "close" });
+	}
+}
+
+function outcomeOf(answer: IntakeAnswer, packed: Packed | undefined): NewUpdate | ServiceError {
+	if ("refused" in answer) {
+		const { kind, message, violations } = answer.refused;
+		return new ServiceError(kind, message, { violations });
+	}
+	const [digest, record, summary] = packed === undefined ? [] : [...unpack(packed)];
+	if (record === undefined || summary === undefined) throw new TypeError("an update has a record and a summary");
+	return { ...answer.update, digest: digest?.byteLength === 0 ? undefined : digest, record, summary };
+}
