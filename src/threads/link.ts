@@ -21,6 +21,13 @@ export interface LinkOptions {
 	/** The error that callers get for a failure. */
 	readonly toError: (failure: Failure) => ServiceError;
 	readonly log: LinkLog;
+	/** Most requests in one message to the worker. 256 when left out. */
+	readonly batch?: number;
+	/**
+	 * Requests that may be under way when further ones are sent: 0, the default, gathers everything that comes while
+	 * the worker is busy; more than that keeps the worker from waiting for its next message.
+	 */
+	readonly ahead?: number;
 }
 
 /** Bounds of one message to a worker, so that neither memory nor the wait of its first request grows without end. */
@@ -110,7 +117,7 @@ export class Link<Request extends { readonly kind: string }> {
 
 	// Waiting for the end of the event loop's turn lets all requests that arrived in it travel together.
 	#schedule(): void {
-		if (this.#scheduled || this.#sent.length > 0) return;
+		if (this.#scheduled || this.#sent.length > (this.#options.ahead ?? 0)) return;
 		this.#scheduled = true;
 		setImmediate(() => {
 			this.#scheduled = false;
@@ -120,17 +127,20 @@ export class Link<Request extends { readonly kind: string }> {
 	}
 
 	#sendBatch(worker: Worker): void {
-		if (this.#sent.length > 0 || this.#waiting.length === 0) return;
+		const { ahead = 0, batch = maxBatchRequests } = this.#options;
+		if (this.#sent.length > ahead || this.#waiting.length === 0) return;
 		let count = 0;
 		let bytes = 0;
 		for (const { size } of this.#waiting) {
-			if (count > 0 && (count === maxBatchRequests || bytes + size > maxBatchBytes)) break;
+			if (count > 0 && (count === batch || bytes + size > maxBatchBytes)) break;
 			count += 1;
 			bytes += size;
 		}
-		this.#sent = this.#waiting.splice(0, count);
-		const packed = pack(this.#sent.flatMap((pending) => pending.parts));
-		worker.postMessage({ requests: this.#sent.map((pending) => pending.request), packed }, transferOf(packed));
+		const sent = this.#waiting.splice(0, count);
+		this.#sent.push(...sent);
+		const packed = pack(sent.flatMap((pending) => pending.parts));
+		worker.postMessage({ requests: sent.map((pending) => pending.request), packed }, transferOf(packed));
+		this.#sendBatch(worker);
 	}
 
 	#spawn(): Promise<void> {
