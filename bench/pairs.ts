@@ -70,6 +70,9 @@ export class Target {
 	}
 }
 
+/** Measurements that are not counted: that long the engine goes on compiling what it found to be hot. */
+const WARM_UP = 4;
+
 /**
  * Measures two servers in turn, after a warm-up of each, and reports each pair.
  *
@@ -83,8 +86,10 @@ export async function measurePairs(
 	report: (line: string) => void,
 	settled: () => Promise<void> = async () => {},
 ): Promise<[Measurement, Measurement][]> {
-	await yardstick.load(settings);
-	await subject.load(settings);
+	for (let i = 0; i < WARM_UP; i++) {
+		await yardstick.load(settings);
+		await subject.load(settings);
+	}
 	await settled();
 	const pairs: [Measurement, Measurement][] = [];
 	for (let i = 1; i <= settings.rounds; i++) {

@@ -45,7 +45,8 @@ function runTool(
 ): Promise<{ code: number | null; output: string }> {
 	const bin = join(ROOT, "node_modules", ".bin");
 	// The tools' own scripts find `node` by PATH, which must be the pinned one.
-	const env = { ...process.env, PATH: `${bin}${delimiter}${process.env.PATH ?? ""}` };
+	const path = `${bin}${delimiter}${process.env.PATH ?? ""}`;
+	const env = { ...process.env, PATH: path, ...(process.stdout.isTTY ? {} : { NO_COLOR: "1" }) };
 	return new Promise((resolve, reject) => {
 		const child = spawn(join(bin, tool), args, {
 			cwd: ROOT,

@@ -54,8 +54,17 @@ describe("the rooms of src keep to themselves", () => {
 		expect(strangers("conversations/", ...known)).toEqual([]);
 	});
 
-	test("a store knows nothing but the store's interface", () => {
-		expect(strangers("store/", /^errors\.ts$/)).toEqual([]);
+	test("a store knows nothing but the store's interface, and the threads that it runs on", () => {
+		expect(strangers("store/", /^errors\.ts$/, /^threads\//)).toEqual([]);
+	});
+
+	test("threads carry requests for anyone, and know none of them", () => {
+		expect(strangers("threads/", /^errors\.ts$/)).toEqual([]);
+	});
+
+	test("the intake makes updates on a thread, and knows neither a transport nor a store engine", () => {
+		const known = [/^errors\.ts$/, /^threads\//, /^record\//, /^conversations\//, /^store\/store\.ts$/];
+		expect(strangers("intake/", ...known)).toEqual([]);
 	});
 
 	test("access knows what a record may show, and nobody else", () => {
