@@ -146,7 +146,7 @@ export class Link<Request extends { readonly kind: string }> {
 	#spawn(): Promise<void> {
 		const { script, data, name } = this.#options;
 		return new Promise((resolve, reject) => {
-			const worker = new Worker(script, { workerData: data, name });
+			const worker = new Worker(script, { workerData: data, name, resourceLimits: { maxYoungGenerationSizeMb: 24 } });
 			let ended = false;
 			const end = (failure: Failure) => {
 				if (ended) return;

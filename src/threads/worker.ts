@@ -1,11 +1,14 @@
 import { parentPort, workerData } from "node:worker_threads";
-import { transferOf } from "./bytes.ts";
+import { release, transferOf } from "./bytes.ts";
 import { failureOf } from "./failure.ts";
 import type { Answer, Batch, WorkerMessage } from "./messages.ts";
 
 /** What a worker does with the batches that it is sent. */
 export interface Worker<Request> {
-	/** Posts one answer for each request of a batch, in order. It may post them in parts. */
+	/**
+	 * Posts one answer for each request of a batch, in order. It may post them in parts. The bytes of the batch are gone
+	 * when it returns.
+	 */
 	answer(batch: Batch<Request>, post: (answers: readonly Answer[]) => void): void;
 	/** Called after the answers of a batch are on their way. What it throws goes to the log. */
 	rest(): void;
@@ -36,6 +39,7 @@ export function serve<Options, Request extends { readonly kind: string }>(
 			);
 			post({ kind: "answers", answers }, transfer);
 		});
+		release(batch.packed);
 		if (batch.requests.some((request) => request.kind === "close")) {
 			port.close();
 			return;
