@@ -243,38 +243,6 @@ describe("broken rules", () => {
 	});
 });
 
-describe("requests that would break a careless server", () => {
-	test.each([
-		["a malformed Host", "POST / HTTP/1.1\r\nHost: [\r\nContent-Length: 0\r\n\r\n"],
-		["no Host in HTTP/1.0", "POST / HTTP/1.0\r\nContent-Length: 0\r\n\r\n"],
-		[
-			"a malformed Host on an RPC",
-			"POST /conversations.v1.ConversationIngestService/IngestConversation HTTP/1.1\r\nHost: [\r\nContent-Length: 0\r\n\r\n",
-		],
-		[
-			"no Host on an RPC in HTTP/1.0",
-			"POST /conversations.v1.ConversationIngestService/IngestConversation HTTP/1.0\r\nContent-Length: 0\r\n\r\n",
-		],
-		["an absolute URL that is none", "GET http://[ HTTP/1.1\r\nHost: x\r\n\r\n"],
-		["a percent sign that means nothing", "GET /api/v1/conversations/%zz HTTP/1.1\r\nHost: x\r\n\r\n"],
-		["no HTTP at all", "\u0000\u0001\u0002\r\n\r\n"],
-	])("%s gets an answer, and the service goes on", async (_, request) => {
-		using client = await new RawHttp(service).connected();
-		await client.write(request);
-		const { status } = await client.response();
-		expect([400, 401, 404]).toContain(status);
-		expect(await answerTo(body)).toEqual({ status: 200, json: { success: true } });
-	});
-
-	test("a client that leaves in the middle of its body", async () => {
-		const client = await new RawHttp(service).connected();
-		await client.head({ ...key, "Content-Length": "1000", Expect: "100-continue" }, WEBHOOK);
-		expect((await client.response()).status).toBe(100);
-		client[Symbol.dispose]();
-		expect(await answerTo(body)).toEqual({ status: 200, json: { success: true } });
-	});
-});
-
 describe("a store that cannot write", () => {
 	test("answers 503 and says so in the log; nothing is acknowledged, and it goes on when it can", async () => {
 		await using own = await startTestService();
