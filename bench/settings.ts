@@ -22,7 +22,7 @@ export const USAGE = `Usage: npm run bench -- [options] [name or its beginning..
 
   --rounds N       pairs of measurements for each ratio (5)
   --seconds S      length of one measurement (2)
-  --concurrency N  requests under way at a time (64)
+  --concurrency N  small requests under way at a time (256); of large ones at most 32
   --folder DIR     where databases are made, on a disk (${tmpdir()})
   --profile DIR    write processor profiles of the service to DIR and show where its time goes
   --json           print the figures as JSON
@@ -36,7 +36,7 @@ export function readSettings(args: readonly string[]): Settings {
 		options: {
 			rounds: { type: "string", default: "5" },
 			seconds: { type: "string", default: "2" },
-			concurrency: { type: "string", default: "64" },
+			concurrency: { type: "string", default: "256" },
 			folder: { type: "string", default: tmpdir() },
 			profile: { type: "string" },
 			json: { type: "boolean", default: false },

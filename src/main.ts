@@ -33,11 +33,17 @@ Try it:
 `);
 }
 
+/** What went wrong and why, in one line. */
+function reasonOf(error: unknown): string {
+	if (!(error instanceof Error)) return String(error);
+	return error.cause === undefined ? error.message : `${error.message}: ${reasonOf(error.cause)}`;
+}
+
 try {
 	await main();
 } catch (error) {
 	process.stderr.write(
-		`${error instanceof ConfigError ? error.message : `The service cannot start: ${String(error)}`}\n`,
+		`${error instanceof ConfigError ? error.message : `The service cannot start: ${reasonOf(error)}`}\n`,
 	);
 	process.exit(1);
 }

@@ -26,8 +26,8 @@ export class IntakeThread implements Intake, AsyncDisposable {
 			// The message of an unforeseen error may quote a record.
 			toError: () => new ServiceError("unavailable", "the intake failed"),
 			log,
-			batch: 16,
-			ahead: 16,
+			batch: 32,
+			ahead: 32,
 		});
 		await link.start();
 		return new IntakeThread(link);

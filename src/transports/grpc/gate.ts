@@ -1,10 +1,4 @@
-import {
-	type Metadata,
-	ResponderBuilder,
-	ServerInterceptingCall,
-	type ServerInterceptor,
-	ServerListenerBuilder,
-} from "@grpc/grpc-js";
+import { type Metadata, ServerInterceptingCall, type ServerInterceptor } from "@grpc/grpc-js";
 import { type Gate, KEY_HEADER } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
@@ -26,11 +20,11 @@ export function gateInterceptor(gate: Gate, log: Log): { interceptor: ServerInte
 		const text = typeof key === "string" ? key : undefined;
 		admitted.set(metadata, ANY_KEY.test(path) ? gate.admit(undefined, text) : gate.admitRpc(path, text));
 	};
-	const interceptor: ServerInterceptor = (method, call) => {
-		const responder = new ResponderBuilder().withStart((next) => {
-			next(
-				new ServerListenerBuilder()
-					.withOnReceiveMetadata((metadata, pass) => {
+	const interceptor: ServerInterceptor = (method, call) =>
+		new ServerInterceptingCall(call, {
+			start: (next) =>
+				next({
+					onReceiveMetadata: (metadata, pass) => {
 						try {
 							admit(method.path, metadata);
 						} catch (error) {
@@ -40,11 +34,8 @@ export function gateInterceptor(gate: Gate, log: Log): { interceptor: ServerInte
 							return;
 						}
 						pass(metadata);
-					})
-					.build(),
-			);
+					},
+				}),
 		});
-		return new ServerInterceptingCall(call, responder.build());
-	};
 	return { interceptor, principalOf: (metadata) => admitted.get(metadata) };
 }
