@@ -1,0 +1,49 @@
+import { create, createFileRegistry } from "@bufbuild/protobuf";
+import { FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
+import { expect, test } from "vitest";
+import { Gate, rpcPath } from "../../src/access/gate.ts";
+import { hashKey, Keyring, scopes } from "../../src/access/keys.ts";
+import { SERVICES } from "../../src/rpc/services.ts";
+
+const keyring = new Keyring([
+	{ name: "all", scopes: new Set(scopes), hash: hashKey("every-scope") },
+	{ name: "none", scopes: new Set(), hash: hashKey("no-scope") },
+]);
+
+/** A service as someone might add it who has never heard of the gate. */
+function unguardedService() {
+	const file = create(FileDescriptorSetSchema, {
+		file: [
+			{
+				name: "unguarded.proto",
+				package: "test",
+				syntax: "proto3",
+				messageType: [{ name: "Nothing" }],
+				service: [
+					{
+						name: "UnguardedService",
+						method: [{ name: "Call", inputType: ".test.Nothing", outputType: ".test.Nothing" }],
+					},
+				],
+			},
+		],
+	});
+	const service = createFileRegistry(file).getService("test.UnguardedService");
+	if (service === undefined) throw new Error("the descriptor has a service");
+	return service;
+}
+
+test("a method whose author has named no scope can be called by nobody", () => {
+	const gate = new Gate(keyring, [unguardedService()]);
+	expect(() => gate.admitRpc("/test.UnguardedService/Call", "every-scope")).toThrow(
+		expect.objectContaining({ kind: "permission_denied", message: "No access key can call this method" }),
+	);
+});
+
+test.each(SERVICES.flatMap((service) => service.methods.map(rpcPath)))("%s needs a known key with a scope", (path) => {
+	const gate = new Gate(keyring, SERVICES);
+	expect(gate.admitRpc(path, "every-scope").name).toBe("all");
+	expect(() => gate.admitRpc(path, undefined)).toThrow(expect.objectContaining({ kind: "unauthenticated" }));
+	expect(() => gate.admitRpc(path, "unknown")).toThrow(expect.objectContaining({ kind: "unauthenticated" }));
+	expect(() => gate.admitRpc(path, "no-scope")).toThrow(expect.objectContaining({ kind: "permission_denied" }));
+});
