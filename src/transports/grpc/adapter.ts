@@ -6,7 +6,6 @@ import {
 	fromBinary,
 	type Message,
 	type MessageInitShape,
-	toBinary,
 } from "@bufbuild/protobuf";
 import {
 	type ConnectError,
@@ -31,6 +30,7 @@ import {
 import { rpcPath } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
+import { deriveBinaryEncoder } from "../../record/binary.ts";
 import { toConnectError } from "../../rpc/errors.ts";
 import { BatchedResponses, keepEncoded, PRINCIPAL, takesEncoded } from "../../rpc/method.ts";
 import type { ServiceRegistrar } from "../../rpc/services.ts";
@@ -69,7 +69,7 @@ function define(method: DescMethod): Definition {
 		responseStream: method.methodKind === "server_streaming" || method.methodKind === "bidi_streaming",
 		requestSerialize: asBuffer,
 		requestDeserialize: (bytes) => bytes,
-		responseSerialize: (message) => asBuffer(toBinary(method.output, message)),
+		responseSerialize: (message) => asBuffer(encoderOf(method.output)(message)),
 		responseDeserialize: (bytes) => fromBinary(method.output, bytes),
 	};
 }
@@ -170,6 +170,16 @@ const encodedBatches = new WeakMap<readonly MessageInit[], ResponseBatch>();
 /** What the messages of batches were encoded to: other batches may hold them too. */
 const encodedMessages = new WeakMap<Message, Uint8Array>();
 
+const encoders = new Map<DescMessage, (message: object) => Uint8Array>();
+
+function encoderOf(desc: DescMessage): (message: object) => Uint8Array {
+	const known = encoders.get(desc);
+	if (known !== undefined) return known;
+	const encoder = deriveBinaryEncoder(desc);
+	encoders.set(desc, encoder);
+	return encoder;
+}
+
 function encodeBatch(method: DescMethod, batch: readonly MessageInit[]): ResponseBatch {
 	const known = encodedBatches.get(batch);
 	if (known !== undefined) return known;
@@ -182,7 +192,7 @@ function encodeBatch(method: DescMethod, batch: readonly MessageInit[]): Respons
 function encode(method: DescMethod, message: Message): Uint8Array {
 	const known = encodedMessages.get(message);
 	if (known !== undefined) return known;
-	const bytes = toBinary(method.output, message);
+	const bytes = encoderOf(method.output)(message);
 	encodedMessages.set(message, bytes);
 	return bytes;
 }
