@@ -1,4 +1,3 @@
-import { fromBinary } from "@bufbuild/protobuf";
 import {
 	type IngestConversationRequest,
 	IngestConversationRequestSchema,
@@ -8,6 +7,7 @@ import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb
 import { ServiceError } from "../errors.ts";
 import { deriveBinaryEncoder } from "../record/binary.ts";
 import { parseJson } from "../record/json-text.ts";
+import { deriveBinaryDecoder } from "../record/read-binary.ts";
 import type { RecordFormat } from "../record/record.ts";
 import type { NewUpdate } from "../store/store.ts";
 import { columnsOf } from "./columns.ts";
@@ -59,9 +59,11 @@ export class UpdateMaker {
 	}
 }
 
+const decode = deriveBinaryDecoder(IngestConversationRequestSchema);
+
 function decodeRequest(request: Uint8Array): IngestConversationRequest {
 	try {
-		return fromBinary(IngestConversationRequestSchema, request);
+		return decode(request);
 	} catch (cause) {
 		const { typeName } = IngestConversationRequestSchema;
 		throw new ServiceError("invalid_argument", `The request cannot be read as a ${typeName}`, { cause });

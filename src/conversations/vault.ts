@@ -1,8 +1,8 @@
 import { createHmac, type KeyObject } from "node:crypto";
-import { fromBinary } from "@bufbuild/protobuf";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { deriveBinaryEncoder } from "../record/binary.ts";
 import type { MessagePlan } from "../record/plan.ts";
+import { deriveBinaryDecoder } from "../record/read-binary.ts";
 import { deriveSecretWalk, REDACTED, type SecretsForm, type SecretWalk } from "../record/secrets.ts";
 import { Cipher, deriveKey, isCiphertext } from "./cipher.ts";
 
@@ -26,6 +26,7 @@ export interface SealedRecord {
 export class RecordVault {
 	readonly #walk: SecretWalk;
 	readonly #encode = deriveBinaryEncoder(ConversationInfoSchema);
+	readonly #decode = deriveBinaryDecoder(ConversationInfoSchema);
 	readonly #cipher: Cipher;
 	/** Key of the digests; undefined when there are no keys. */
 	readonly #digestKey: KeyObject | undefined;
@@ -67,7 +68,7 @@ export class RecordVault {
 	 *   configured, it was changed, or it comes from another record or place
 	 */
 	open(bytes: Uint8Array, form: SecretsForm): ConversationInfo {
-		const record = fromBinary(ConversationInfoSchema, bytes);
+		const record = this.#decode(bytes);
 		switch (form) {
 			case "redacted":
 				this.#walk(record, () => REDACTED);
