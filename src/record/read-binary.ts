@@ -1,4 +1,3 @@
-import { isAscii, isUtf8 } from "node:buffer";
 import {
 	type DescField,
 	type DescMessage,
@@ -11,6 +10,7 @@ import {
 } from "@bufbuild/protobuf";
 import { FeatureSet_FieldPresence, ValueSchema } from "@bufbuild/protobuf/wkt";
 import { setMember } from "./free-form.ts";
+import { Reader, UNUSUAL } from "./wire-reader.ts";
 
 /**
  * Derives a decoder that reads what `fromBinary` reads, several times as fast, by doing once for each type what
@@ -42,8 +42,6 @@ function attempt(read: ReadMessage, bytes: Uint8Array): unknown {
 	}
 }
 
-/** Thrown at what is left to `fromBinary`. */
-const UNUSUAL = new Error("not the usual encoding");
 const MAX_DEPTH = 90;
 
 type Fields = Record<string, unknown>;
@@ -248,74 +246,6 @@ function readKind(reader: Reader, depth: number): JsonValue {
 		}
 		default:
 			throw UNUSUAL;
-	}
-}
-
-/** Reads the protobuf wire format. Whatever would end outside of the bytes is unusual. */
-class Reader {
-	position = 0;
-	readonly #bytes: Buffer;
-
-	constructor(bytes: Uint8Array) {
-		this.#bytes = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-	}
-
-	/** A varint up to 2^53 - 1. */
-	varint(): number {
-		const bytes = this.#bytes;
-		let value = 0;
-		let factor = 1;
-		for (let count = 0; count < 8; count++) {
-			const byte = bytes[this.position++];
-			if (byte === undefined) throw UNUSUAL;
-			value += (byte & 0x7f) * factor;
-			if (byte < 0x80) {
-				if (value > Number.MAX_SAFE_INTEGER) throw UNUSUAL;
-				return value;
-			}
-			factor *= 0x80;
-		}
-		throw UNUSUAL;
-	}
-
-	/** An int32 that is not negative. */
-	int32(): number {
-		const value = this.varint();
-		if (value > 0x7fff_ffff) throw UNUSUAL;
-		return value;
-	}
-
-	/** Reads a length; returns where what it is the length of ends. */
-	length(): number {
-		const length = this.varint();
-		const end = this.position + length;
-		if (end > this.#bytes.length) throw UNUSUAL;
-		return end;
-	}
-
-	double(): number {
-		const at = this.position;
-		this.position += 8;
-		if (this.position > this.#bytes.length) throw UNUSUAL;
-		return this.#bytes.readDoubleLE(at);
-	}
-
-	string(): string {
-		const end = this.length();
-		const start = this.position;
-		this.position = end;
-		if (start === end) return "";
-		if (this.#isAscii(start, end)) return this.#bytes.toString("latin1", start, end);
-		if (!isUtf8(this.#bytes.subarray(start, end))) throw UNUSUAL;
-		return this.#bytes.toString("utf8", start, end);
-	}
-
-	#isAscii(start: number, end: number): boolean {
-		const bytes = this.#bytes;
-		// Below this, looking at the bytes one by one beats a call out of JavaScript.
-		if (end - start > 64) return isAscii(bytes.subarray(start, end));
-		for (let index = start; index < end; index++) if ((bytes[index] ?? 0x80) > 0x7f) return false;
-		return true;
 	}
 }
 
