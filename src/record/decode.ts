@@ -1,5 +1,6 @@
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { setMember, toValue } from "./free-form.ts";
+import { armOf } from "./place.ts";
 import {
 	type FieldPlan,
 	isJsonObject,
@@ -9,6 +10,7 @@ import {
 	type ValuePlan,
 } from "./plan.ts";
 import { toPointer } from "./pointer.ts";
+import { presentAlias } from "./rules.ts";
 import { parseDateTime, parseUuid } from "./scalars.ts";
 
 /** A generated message under construction: its type name and its fields by property. */
@@ -73,32 +75,13 @@ class DecoderBuilder {
 	}
 
 	#union(plan: UnionPlan): Decode {
-		const arm = (candidate: UnionPlan["unknown"]) =>
-			candidate && { property: candidate.property, decode: this.#value(candidate.value) };
-		const tagged = new Map([...plan.tagged].map(([tag, candidate]) => [tag, arm(candidate)]));
-		const bare = {
-			string: arm(plan.bare.string),
-			number: arm(plan.bare.number),
-			boolean: arm(plan.bare.boolean),
-			array: arm(plan.bare.array),
-		};
-		const unknown = arm(plan.unknown);
-		const select = (json: JsonValue) => {
-			if (isJsonObject(json)) {
-				const tag = Object.hasOwn(json, plan.discriminator) ? json[plan.discriminator] : undefined;
-				return typeof tag === "string" ? tagged.get(tag) : undefined;
-			}
-			if (Array.isArray(json)) return bare.array;
-			if (typeof json === "string") return bare.string;
-			if (typeof json === "number") return bare.number;
-			return typeof json === "boolean" ? bare.boolean : undefined;
-		};
+		const decoders = new Map([...plan.arms.values()].map((arm) => [arm, this.#value(arm.value)]));
 		return (json, at) => {
-			const selected = select(json) ?? unknown;
+			const arm = armOf(plan, json);
 			return {
 				$typeName: plan.desc.typeName,
 				[plan.property]:
-					selected === undefined ? { case: undefined } : { case: selected.property, value: selected.decode(json, at) },
+					arm === undefined ? { case: undefined } : { case: arm.property, value: decoders.get(arm)?.(json, at) },
 			};
 		};
 	}
@@ -187,7 +170,7 @@ function compileObject(plan: PlainPlan, contents: readonly Decode[]): Decode {
 		return message;
 	};`;
 	const aliased = (json: JsonObject, index: number): JsonValue | undefined => {
-		const alias = plan.fields[index]?.aliases.find((name) => Object.hasOwn(json, name));
+		const alias = presentAlias(plan.fields[index], json);
 		return alias === undefined ? undefined : json[alias];
 	};
 	const own = new Set(plan.fields.map((field) => field.name));
@@ -234,5 +217,5 @@ function assignment(field: FieldPlan, index: number, target: string): string {
 function isAliasInUse(plan: PlainPlan, json: JsonObject, name: string): boolean {
 	const field = plan.members.get(name);
 	if (field === undefined || Object.hasOwn(json, field.name)) return false;
-	return field.aliases.find((alias) => Object.hasOwn(json, alias)) === name;
+	return presentAlias(field, json) === name;
 }

@@ -8,7 +8,7 @@ import {
 	type UnionPlan,
 	type ValuePlan,
 } from "./plan.ts";
-import { entryProblem, exclusionProblems } from "./rules.ts";
+import { entryProblem, exclusionProblems, presentAlias } from "./rules.ts";
 import { parseDateTime, parseUuid } from "./scalars.ts";
 
 /** Whether a JSON value certainly meets the schema. False says nothing: ask the schema, which also tells why. */
@@ -116,7 +116,7 @@ function compileObject(plan: PlainPlan, fields: readonly Glance[]): Glance {
 		return true;
 	};`;
 	const aliased = (json: JsonObject, index: number): JsonValue | undefined => {
-		const alias = plan.fields[index]?.aliases.find((name) => Object.hasOwn(json, name));
+		const alias = presentAlias(plan.fields[index], json);
 		return alias === undefined ? undefined : json[alias];
 	};
 	const excluded = (json: JsonObject): boolean => exclusionProblems(plan, json).length > 0;

@@ -1,4 +1,5 @@
 import type { JsonValue } from "@bufbuild/protobuf";
+import { memberOf } from "./free-form.ts";
 import {
 	type ArmPlan,
 	type FieldPlan,
@@ -40,6 +41,21 @@ export function step(place: Place, json: JsonValue | undefined, token: string | 
 	if (message.form === "tuple") return fieldPlace(place, message.fields[Number(token)]);
 	if (message.form === "bare") return step(fieldPlace(place, message.fields[0]), json, token);
 	return fieldPlace(place, message.members.get(String(token)));
+}
+
+/** What is at the end of a path through a record, and what the plan knows of that place. */
+export function locate(
+	record: JsonValue,
+	plan: MessagePlan,
+	path: readonly (string | number)[],
+): { readonly place: Place; readonly json: JsonValue | undefined } {
+	let json: JsonValue | undefined = record;
+	let place = rootPlace(plan);
+	for (const token of path) {
+		place = step(place, json, token);
+		json = memberOf(json, String(token));
+	}
+	return { place, json };
 }
 
 function fieldPlace(place: Place, field: FieldPlan | undefined): Place {

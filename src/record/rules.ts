@@ -20,3 +20,8 @@ export function exclusionProblems(plan: PlainPlan, json: JsonObject): string[] {
 		})
 		.map(({ field, excludes }) => `${field.name} cannot be combined with a custom ${excludes.name}`);
 }
+
+/** The first of a field's aliases that an object has a member under; it counts where the field's own name is absent. */
+export function presentAlias(field: FieldPlan | undefined, json: JsonObject): string | undefined {
+	return field?.aliases.find((alias) => Object.hasOwn(json, alias));
+}

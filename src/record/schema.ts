@@ -8,7 +8,7 @@ import {
 	type UnionPlan,
 	type ValuePlan,
 } from "./plan.ts";
-import { entryProblem, exclusionProblems } from "./rules.ts";
+import { entryProblem, exclusionProblems, presentAlias } from "./rules.ts";
 import { parseDateTime, parseUuid } from "./scalars.ts";
 
 /** A rule that zod has no check of its own for. An issue carries it in `params`; violations.ts gives it its words. */
@@ -226,7 +226,7 @@ function canonicalNames(json: unknown, fields: readonly FieldPlan[]): unknown {
 	let renamed = json;
 	for (const field of fields) {
 		if (Object.hasOwn(json, field.name)) continue;
-		const alias = field.aliases.find((name) => Object.hasOwn(json, name));
+		const alias = presentAlias(field, json);
 		if (alias === undefined) continue;
 		const { [alias]: value, ...others } = renamed;
 		renamed = value === undefined ? renamed : { ...others, [field.name]: value };

@@ -1,7 +1,7 @@
 import type { JsonValue } from "@bufbuild/protobuf";
 import type { Value } from "@bufbuild/protobuf/wkt";
-import { fromValue, memberOf, setMember } from "./free-form.ts";
-import { objectAt, rootPlace, step } from "./place.ts";
+import { fromValue, setMember } from "./free-form.ts";
+import { locate, objectAt } from "./place.ts";
 import { isJsonObject, type MessagePlan } from "./plan.ts";
 import { parsePointer } from "./pointer.ts";
 
@@ -16,12 +16,7 @@ export function placeUnnamed(record: JsonValue, plan: MessagePlan, pointer: stri
 	const tokens = parsePointer(pointer);
 	const name = tokens?.pop();
 	if (tokens === undefined || name === undefined) return false;
-	let json: JsonValue | undefined = record;
-	let place = rootPlace(plan);
-	for (const token of tokens) {
-		place = step(place, json, token);
-		json = memberOf(json, token);
-	}
+	const { place, json } = locate(record, plan, tokens);
 	const object = objectAt(place, json);
 	if (object === undefined || !isJsonObject(json) || object.closed || object.discriminator?.name === name) return false;
 	const field = object.members.get(name);

@@ -2,7 +2,7 @@ import type { JsonValue } from "@bufbuild/protobuf";
 import type { z } from "zod";
 import type { Violation } from "../errors.ts";
 import { memberOf } from "./free-form.ts";
-import { type Place, rootPlace, step } from "./place.ts";
+import { locate, type Place } from "./place.ts";
 import type { MessagePlan, ValuePlan } from "./plan.ts";
 import type { RecordRule } from "./schema.ts";
 
@@ -75,13 +75,7 @@ function expectsPublicScalar(path: Path, record: JsonValue, plan: MessagePlan): 
 }
 
 function placeAt(path: Path, record: JsonValue, plan: MessagePlan): Place {
-	let json: JsonValue | undefined = record;
-	let place = rootPlace(plan);
-	for (const token of path) {
-		place = step(place, json, token);
-		json = memberOf(json, String(token));
-	}
-	return place;
+	return locate(record, plan, path).place;
 }
 
 function ruleOf(params: Readonly<Record<string, unknown>> | undefined): RecordRule | undefined {

@@ -1,11 +1,4 @@
-import type {
-	ConversationQuery,
-	NewUpdate,
-	SequenceRange,
-	StoredConversation,
-	StoredUpdate,
-	UpdateQuery,
-} from "../store.ts";
+import type { ConversationQuery, NewUpdate, StoredConversation, StoredUpdate, UpdateQuery } from "../store.ts";
 
 /**
  * What the main thread and its workers tell each other. Byte strings travel packed beside the message; a comment at
@@ -103,4 +96,3 @@ export type ReadRequest =
 export type UpdateAnswer = Omit<StoredUpdate, "record">;
 /** What `listConversations` answers. Bytes: the summary of each, followed by its record where asked for. */
 export type ConversationAnswer = Omit<StoredConversation, "record" | "summary">;
-export type RangeAnswer = SequenceRange;
