@@ -1,7 +1,7 @@
 import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError } from "../errors.ts";
 import type { SecretsForm } from "../record/secrets.ts";
-import type { Store } from "../store/store.ts";
+import type { Store, StoredUpdate } from "../store/store.ts";
 import { invalid, uuid } from "./filter.ts";
 import type { RecordVault } from "./vault.ts";
 
@@ -15,8 +15,8 @@ export interface GetRequest {
 }
 
 /** A record with the update that brought it. */
-export interface FoundConversation {
-	readonly conversation: ConversationInfo;
+export interface FoundConversation<Form> {
+	readonly conversation: Form;
 	readonly sequence: bigint;
 	/** Microseconds since the Unix epoch. */
 	readonly receivedAt: bigint;
@@ -33,20 +33,35 @@ export class GetConversation {
 	}
 
 	/**
+	 * The record as a message.
+	 *
 	 * @throws ServiceError `invalid_argument` for an id that is no UUID or a sequence below 1, `not_found` when there is
 	 *   no such conversation or was none at that sequence, `out_of_range` when what was current then has been pruned,
 	 *   `unavailable` when the store cannot be read, or `data_loss` when secrets cannot be decrypted
 	 */
-	async get({ id, sequence, secrets }: GetRequest): Promise<FoundConversation> {
+	async get(request: GetRequest): Promise<FoundConversation<ConversationInfo>> {
+		const { record, sequence, receivedAt } = await this.#find(request);
+		return { conversation: this.#vault.open(record, request.secrets), sequence, receivedAt };
+	}
+
+	/**
+	 * The encoded record.
+	 *
+	 * @throws ServiceError as `get` does
+	 */
+	async getEncoded(request: GetRequest): Promise<FoundConversation<Uint8Array>> {
+		const { record, seal, sequence, receivedAt } = await this.#find(request);
+		return { conversation: this.#vault.openEncoded(record, seal, request.secrets), sequence, receivedAt };
+	}
+
+	async #find({ id, sequence }: GetRequest): Promise<StoredUpdate & { record: Uint8Array; seal: number }> {
 		const conversationId = uuid(id, "id");
 		if (sequence !== undefined && sequence < 1n) throw invalid("sequence", "must be at least 1");
 		const found = await this.#store.get(conversationId, sequence);
-		if (found?.record === undefined) throw await this.#missing(conversationId, sequence);
-		return {
-			conversation: this.#vault.open(found.record, secrets),
-			sequence: found.sequence,
-			receivedAt: found.receivedAt,
-		};
+		const { record, seal } = found ?? {};
+		if (found === undefined || record === undefined || seal === undefined)
+			throw await this.#missing(conversationId, sequence);
+		return { ...found, record, seal };
 	}
 
 	async #missing(conversationId: string, sequence: bigint | undefined): Promise<ServiceError> {

@@ -47,10 +47,11 @@ export class UpdateMaker {
 	/** @param record a checked record with its defaults filled in; it is changed */
 	make(record: ConversationInfo): NewUpdate {
 		const summary = summarize(record);
-		const { bytes, digest } = this.#vault.seal(record);
+		const { bytes, digest, seal } = this.#vault.seal(record);
 		return {
 			conversationId: summary.id,
 			digest,
+			seal,
 			record: bytes,
 			summary: this.#encodeSummary(summary),
 			columns: columnsOf(summary),

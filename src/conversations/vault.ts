@@ -3,7 +3,13 @@ import { type ConversationInfo, ConversationInfoSchema } from "../../gen/convers
 import { deriveBinaryEncoder } from "../record/binary.ts";
 import type { MessagePlan } from "../record/plan.ts";
 import { deriveBinaryDecoder } from "../record/read-binary.ts";
-import { deriveSecretWalk, REDACTED, type SecretsForm, type SecretWalk } from "../record/secrets.ts";
+import {
+	deriveSecretWalk,
+	REDACTED,
+	type SecretsForm,
+	type SecretWalk,
+	secretPlacesDigest,
+} from "../record/secrets.ts";
 import { Cipher, deriveKey, isCiphertext } from "./cipher.ts";
 
 /** A record as the store keeps it. */
@@ -17,7 +23,12 @@ export interface SealedRecord {
 	 * more update.
 	 */
 	readonly digest: Uint8Array | undefined;
+	/** How the record is protected, for {@link RecordVault.openEncoded}. */
+	readonly seal: number;
 }
+
+/** Seal of a record of which nothing is known. */
+const UNKNOWN = 0;
 
 /**
  * Protects the secrets of records at rest by the specification's serialization rule: with a key they are encrypted,
@@ -30,10 +41,13 @@ export class RecordVault {
 	readonly #cipher: Cipher;
 	/** Key of the digests; undefined when there are no keys. */
 	readonly #digestKey: KeyObject | undefined;
+	/** Seal of a record in which each secret, as this release knows them, is redacted or empty. */
+	readonly #redacted: number;
 
 	/** @param keys 32 bytes each: the first encrypts, all decrypt; with none, secrets are redacted before they are kept */
 	constructor(plan: MessagePlan, keys: readonly KeyObject[]) {
 		this.#walk = deriveSecretWalk(plan);
+		this.#redacted = secretPlacesDigest(plan);
 		this.#cipher = new Cipher(keys);
 		const [first] = keys;
 		// Encrypted records never repeat, and a bare digest of a plain one would let guesses at its secrets be checked.
@@ -45,7 +59,7 @@ export class RecordVault {
 		if (this.#digestKey === undefined) {
 			this.#walk(record, () => REDACTED);
 			const bytes = this.#encode(record);
-			return { bytes, digest: undefined };
+			return { bytes, digest: undefined, seal: this.#redacted };
 		}
 		const plain = this.#encode(record);
 		const digest = createHmac("sha256", this.#digestKey).update(plain).digest();
@@ -56,7 +70,9 @@ export class RecordVault {
 			secrets++;
 			return cipher.encrypt(secret, pointer);
 		});
-		return { bytes: secrets === 0 ? plain : this.#encode(record), digest };
+		return secrets === 0
+			? { bytes: plain, digest, seal: this.#redacted }
+			: { bytes: this.#encode(record), digest, seal: UNKNOWN };
 	}
 
 	/**
@@ -84,6 +100,17 @@ export class RecordVault {
 			}
 		}
 		return record;
+	}
+
+	/**
+	 * The encoded form of what {@link open} gives. A record without ciphertexts looks the same in every form, and is
+	 * given as it is stored.
+	 *
+	 * @param seal what `seal` said of the record
+	 * @throws ServiceError as `open` does
+	 */
+	openEncoded(bytes: Uint8Array, seal: number, form: SecretsForm): Uint8Array {
+		return seal === this.#redacted ? bytes : this.#encode(this.open(bytes, form));
 	}
 }
 

@@ -16,7 +16,7 @@ export interface IntakeRequest {
 
 /** Outcome of a request. Bytes of an update: its digest (empty when there is none), record and summary. */
 export type IntakeAnswer =
-	| { readonly update: Pick<NewUpdate, "conversationId" | "columns" | "receivedAt"> }
+	| { readonly update: Pick<NewUpdate, "conversationId" | "columns" | "receivedAt" | "seal"> }
 	| {
 			readonly refused: {
 				readonly kind: ErrorKind;

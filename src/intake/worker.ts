@@ -30,14 +30,13 @@ serve<IntakeData, IntakeRequest>(({ aliases, encryptionKeys }) => {
 				}),
 			);
 		},
-		rest() {},
 	};
 });
 
 function answerOf(make: () => NewUpdate): Answer {
 	try {
-		const { digest, record, summary, conversationId, columns, receivedAt } = make();
-		const value: IntakeAnswer = { update: { conversationId, columns, receivedAt } };
+		const { digest, record, summary, conversationId, columns, receivedAt, seal } = make();
+		const value: IntakeAnswer = { update: { conversationId, columns, receivedAt, seal } };
 		return { value, packed: pack([digest ?? NO_DIGEST, record, summary]) };
 	} catch (error) {
 		if (!(error instanceof ServiceError)) return { failure: failureOf(error) };

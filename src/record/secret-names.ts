@@ -2,6 +2,9 @@ const ALWAYS = /secret|password|authorization|cookie/;
 // Not "keyword" or "tokenizer", but "api_key", "keys" and "token2".
 const WHOLE = /(?:key|token)s?(?![a-z])/;
 
+/** Tells these rules from those of another release. */
+export const SECRET_NAME_RULES = `${ALWAYS.source} ${WHOLE.source}`;
+
 /** Senders use the same few names again and again; the bound keeps a hostile one from filling memory. */
 const MAX_KNOWN = 4096;
 const known = new Map<string, boolean>();

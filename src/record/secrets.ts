@@ -1,3 +1,4 @@
+import { hash } from "node:crypto";
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import type { Value } from "@bufbuild/protobuf/wkt";
 import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
@@ -11,7 +12,7 @@ import {
 	type ValuePlan,
 } from "./plan.ts";
 import { parsePointer, toPointer } from "./pointer.ts";
-import { isSecretName } from "./secret-names.ts";
+import { isSecretName, SECRET_NAME_RULES } from "./secret-names.ts";
 
 /** What stands in place of a secret that is not shown. */
 export const REDACTED = "**********";
@@ -60,6 +61,32 @@ export function deriveSecretWalk(plan: MessagePlan): SecretWalk {
 			if (walked !== value) setMember(record.unnamedMembers, pointer, walked);
 		}
 	};
+}
+
+/**
+ * A number, a safe integer above 0, that tells the places where the walk looks for secrets from those where the walk
+ * of another release does: what one release has redacted, another may know more secrets of.
+ */
+export function secretPlacesDigest(plan: MessagePlan): number {
+	const places = new Set<string>();
+	const visited = new Set<MessagePlan>();
+	const visit = (message: MessagePlan): void => {
+		if (visited.has(message)) return;
+		visited.add(message);
+		const { typeName } = message.desc;
+		const members =
+			message.form === "union"
+				? [...message.arms.values()].map((arm) => ({ ...arm, jsonSchema: false }))
+				: message.fields;
+		for (const { property, value, secret, jsonSchema } of members) {
+			const kind = jsonSchema ? "json_schema" : value.type;
+			places.add(`${typeName} ${property} ${kind}${secret ? " secret" : ""}`);
+			if (value.type === "message") visit(value.message);
+		}
+	};
+	visit(plan);
+	const text = [...places].sort().concat(REDACTED, SECRET_NAME_RULES).join("\n");
+	return hash("sha256", text, "buffer").readUIntBE(0, 6) + 1;
 }
 
 class SecretWalkBuilder {

@@ -1,11 +1,15 @@
-import type { MessageInitShape } from "@bufbuild/protobuf";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import type { HandlerContext } from "@connectrpc/connect";
-import type {
-	GetConversationRequest,
+import {
+	type GetConversationRequest,
+	type GetConversationResponse,
 	GetConversationResponseSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
-import type { GetConversation } from "../conversations/get.ts";
+import type { FoundConversation, GetConversation } from "../conversations/get.ts";
+import { deriveBinaryEncoder } from "../record/binary.ts";
 import { fromMicroseconds } from "../record/scalars.ts";
+import { keepEncoded, takesEncodedResponses } from "./method.ts";
 import { secretsOf } from "./view.ts";
 
 type Response = MessageInitShape<typeof GetConversationResponseSchema>;
@@ -14,7 +18,22 @@ type Response = MessageInitShape<typeof GetConversationResponseSchema>;
 export function getConversation(handler: GetConversation) {
 	return async (request: GetConversationRequest, context: HandlerContext): Promise<Response> => {
 		const { id, sequence } = request;
-		const found = await handler.get({ id, sequence, secrets: secretsOf(request.secrets, context) });
+		const asked = { id, sequence, secrets: secretsOf(request.secrets, context) };
+		if (takesEncodedResponses(context)) return encodedResponse(await handler.getEncoded(asked));
+		const found = await handler.get(asked);
 		return { ...found, receivedAt: fromMicroseconds(found.receivedAt) };
 	};
+}
+
+const encodeRest = deriveBinaryEncoder(GetConversationResponseSchema);
+
+/** The record is not decoded: its field is written around it, and the other fields behind it. */
+function encodedResponse(found: FoundConversation<Uint8Array>): GetConversationResponse {
+	const { conversation, sequence, receivedAt } = found;
+	const rest = create(GetConversationResponseSchema, { sequence, receivedAt: fromMicroseconds(receivedAt) });
+	const writer = new BinaryWriter();
+	writer.tag(GetConversationResponseSchema.field.conversation.number, WireType.LengthDelimited).bytes(conversation);
+	const response = create(GetConversationResponseSchema);
+	keepEncoded(response, writer.raw(encodeRest(rest)).finish());
+	return response;
 }

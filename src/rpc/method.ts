@@ -1,5 +1,5 @@
 import type { DescMethod } from "@bufbuild/protobuf";
-import { Code, ConnectError, createContextKey, type HandlerContext } from "@connectrpc/connect";
+import { Code, ConnectError, type ContextValues, createContextKey, type HandlerContext } from "@connectrpc/connect";
 import { IngestConversationRequestSchema } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import type { Principal } from "../access/keys.ts";
 import { ServiceError } from "../errors.ts";
@@ -16,7 +16,9 @@ export function principalOf(context: HandlerContext): Principal {
 	return principal;
 }
 
-const encodedRequests = new WeakMap<object, Uint8Array>();
+const encodedMessages = new WeakMap<object, Uint8Array>();
+/** Whether a transport sends the bytes of a response for which {@link keepEncoded} was called. */
+const ENCODED_RESPONSES = createContextKey(false, { description: "encoded responses" });
 
 /**
  * Whether a method takes its request as it came, because another thread decodes it. A transport that can, leaves such
@@ -26,14 +28,24 @@ export function takesEncoded(method: DescMethod): boolean {
 	return method.input.typeName === IngestConversationRequestSchema.typeName;
 }
 
-/** Keeps the bytes that a request message stands for. */
-export function keepEncoded(request: object, bytes: Uint8Array): void {
-	encodedRequests.set(request, bytes);
+/** Keeps the bytes that an empty message stands for. */
+export function keepEncoded(message: object, bytes: Uint8Array): void {
+	encodedMessages.set(message, bytes);
 }
 
-/** The bytes of a request that was left undecoded; undefined for one that was decoded. */
-export function encodedRequest(request: object): Uint8Array | undefined {
-	return encodedRequests.get(request);
+/** The bytes that a message stands for; undefined for one that has its fields. */
+export function encodedForm(message: object): Uint8Array | undefined {
+	return encodedMessages.get(message);
+}
+
+/** Whether a method may answer with a message that {@link keepEncoded} knows the bytes of. */
+export function takesEncodedResponses(context: HandlerContext): boolean {
+	return context.values.get(ENCODED_RESPONSES);
+}
+
+/** What a transport tells methods that sends the {@link encodedForm} of responses. */
+export function encodedResponses(values: ContextValues): ContextValues {
+	return values.set(ENCODED_RESPONSES, true);
 }
 
 /** Makes a unary method whose errors reach clients as {@link toConnectError} maps them. */

@@ -26,10 +26,12 @@ export interface NewUpdate {
 	/** Lower-case UUID with dashes. */
 	readonly conversationId: string;
 	/**
-	 * Digest of the record: two updates of one conversation with the same digest are the same update. Undefined: the
-	 * store takes the SHA-256 of `record`.
+	 * Digest of the record: two updates of one conversation with the same digest are the same update, and have the same
+	 * columns. Undefined: the store takes the SHA-256 of `record`.
 	 */
 	readonly digest: Uint8Array | undefined;
+	/** Says how the record is protected, to whoever protected it; a safe integer that is given back with the record. */
+	readonly seal: number;
 	/** The record, protected (redacted or encrypted) and encoded. The store takes the memory over. */
 	readonly record: Uint8Array;
 	/** Encoded summary of the record. */
@@ -58,6 +60,8 @@ export interface StoredUpdate extends Appended {
 	readonly previousSequence: bigint | undefined;
 	/** Encoded record; undefined when the query did not ask for records. */
 	readonly record: Uint8Array | undefined;
+	/** Seal of the record; undefined without the record. */
+	readonly seal: number | undefined;
 }
 
 /** A conversation's current record, as lists give it. */

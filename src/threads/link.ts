@@ -164,11 +164,6 @@ export class Link<Request extends { readonly kind: string }> {
 					case "answers":
 						this.#receive(message.answers);
 						return this.#sendBatch(worker);
-					case "trouble":
-						return this.#options.log.warn(
-							{ err: this.#options.toError(message.failure) },
-							`the upkeep of ${this.#options.whole} failed`,
-						);
 					case "failed":
 						return end(message.failure);
 				}

@@ -10,9 +10,8 @@ export interface Batch<Request> {
 /** Outcome of one request. Bytes are those of a successful answer. */
 export type Answer = { readonly value: unknown; readonly packed?: Packed } | { readonly failure: Failure };
 
-/** What a worker posts; answers come in the order of the requests, `trouble` is a failure that fails no request. */
+/** What a worker posts; answers come in the order of the requests. */
 export type WorkerMessage =
 	| { readonly kind: "ready" }
 	| { readonly kind: "failed"; readonly failure: Failure }
-	| { readonly kind: "trouble"; readonly failure: Failure }
 	| { readonly kind: "answers"; readonly answers: readonly Answer[] };

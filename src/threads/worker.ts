@@ -10,8 +10,6 @@ export interface Worker<Request> {
 	 * when it returns.
 	 */
 	answer(batch: Batch<Request>, post: (answers: readonly Answer[]) => void): void;
-	/** Called after the answers of a batch are on their way. What it throws goes to the log. */
-	rest(): void;
 }
 
 /**
@@ -40,15 +38,7 @@ export function serve<Options, Request extends { readonly kind: string }>(
 			post({ kind: "answers", answers }, transfer);
 		});
 		release(batch.packed);
-		if (batch.requests.some((request) => request.kind === "close")) {
-			port.close();
-			return;
-		}
-		try {
-			worker.rest();
-		} catch (error) {
-			post({ kind: "trouble", failure: failureOf(error) });
-		}
+		if (batch.requests.some((request) => request.kind === "close")) port.close();
 	});
 	post({ kind: "ready" });
 }

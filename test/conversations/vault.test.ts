@@ -195,6 +195,35 @@ test("without the key, plain text is refused with the id of the key, and the oth
 	expect(hex(new RecordVault(format.plan, [key(2), key(1)]).open(bytes, "plaintext"))).toBe(hex(record));
 });
 
+test("what holds no ciphertext is given as it is stored, in every form", () => {
+	const secret = create(ConversationInfoSchema, { id: CONVERSATION_ID, agentState: { token: "t" } });
+	const harmless = create(ConversationInfoSchema, { id: CONVERSATION_ID, agentState: { token: "", other: "t" } });
+	for (const { bytes, seal } of [
+		redacting.seal(clone(ConversationInfoSchema, secret)),
+		encrypting.seal(clone(ConversationInfoSchema, harmless)),
+	])
+		for (const vault of [redacting, encrypting])
+			for (const form of secretsForms) expect(vault.openEncoded(bytes, seal, form)).toBe(bytes);
+});
+
+test("the encoded form of a record is that of the opened one", () => {
+	const { bytes, seal } = encrypting.seal(
+		create(ConversationInfoSchema, { id: CONVERSATION_ID, agentState: { token: "t" } }),
+	);
+	for (const form of secretsForms)
+		expect(Buffer.from(encrypting.openEncoded(bytes, seal, form)).toString("hex")).toBe(
+			hex(encrypting.open(bytes, form)),
+		);
+	expect(Buffer.from(encrypting.openEncoded(bytes, seal, "redacted")).includes("enc:")).toBe(false);
+});
+
+test("a record whose seal is not of this release's rules is redacted when it is read", () => {
+	const bytes = toBinary(ConversationInfoSchema, create(ConversationInfoSchema, { agentState: { token: CANARY } }));
+	const { seal } = redacting.seal(create(ConversationInfoSchema));
+	for (const unknown of [0, seal + 1])
+		expect(Buffer.from(redacting.openEncoded(bytes, unknown, "redacted")).includes(CANARY)).toBe(false);
+});
+
 test("a record that comes again has the same digest, and one with another secret has another", () => {
 	const again = [encrypting.seal(nativeRecord()), encrypting.seal(nativeRecord())];
 	const other = encrypting.seal(nativeRecord({ api_key: "other", aws_access_key_id: "two" }));

@@ -26,6 +26,7 @@ export function sample(
 		digest: createHash("sha256").update(`${made}`).update(record).digest(),
 		summary: Buffer.from(`summary ${made}`),
 		receivedAt: start + BigInt(made) * second,
+		seal: made,
 		...update,
 		record,
 		columns: {
@@ -54,6 +55,7 @@ export function stored(
 		receivedAt: update.receivedAt,
 		previousSequence: previous?.sequence,
 		record: bytes(update.record),
+		seal: update.seal,
 	};
 }
 

@@ -9,7 +9,7 @@ import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/sqli
 import type { Store } from "../../src/store/store.ts";
 import type { LinkLog } from "../../src/threads/link.ts";
 import { storeConformance } from "./conformance.ts";
-import { sample, stored } from "./samples.ts";
+import { sample, start, stored } from "./samples.ts";
 
 let folder: string;
 let files = 0;
@@ -195,6 +195,30 @@ describe("migrations", () => {
 		expect({ ...database.prepare("SELECT a, (SELECT count(*) FROM two) AS b FROM one").get() }).toEqual({ a: 7, b: 0 });
 		expect({ ...database.prepare("PRAGMA user_version").get() }).toEqual({ user_version: 3 });
 		database.close();
+	});
+
+	it("leave what version 1 stored readable, and recognise it when it comes again", async () => {
+		const path = join(folder, "version-1.db");
+		const update = sample({ columns: { updatedAt: start, title: "A title" } });
+		const database = new DatabaseSync(path);
+		migrate(database, migrations.slice(0, 1));
+		const id = Buffer.from(update.conversationId.replaceAll("-", ""), "hex");
+		database
+			.prepare(`INSERT INTO conversations (id, conversation_id, sequence, status, agent_kind, model, updated_at, tags, summary)
+				VALUES (1, ?, 7, 'idle', 'Agent', 'model-a', ?, '{}', ?)`)
+			.run(id, start, update.summary);
+		const digest = update.digest ?? new Uint8Array();
+		const prefix = Buffer.from(digest).readUIntBE(0, 6);
+		database
+			.prepare("INSERT INTO updates VALUES (7, 1, 'started', 1, NULL, ?, ?, ?, NULL, ?)")
+			.run(update.receivedAt, prefix, digest, update.record);
+		database.close();
+		const store = await open(path);
+		const appended = { sequence: 7n, repeated: false, change: "started", current: true } as const;
+		expect(await store.get(update.conversationId)).toEqual({ ...stored(update, appended), seal: 0 });
+		expect(await store.append(update)).toEqual({ ...appended, repeated: true });
+		expect(await store.append(sample({ columns: { updatedAt: start } }))).toMatchObject({ sequence: 8n });
+		await store.close();
 	});
 
 	it("refuse a database of a newer release and one of another program", async () => {

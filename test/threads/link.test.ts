@@ -49,14 +49,6 @@ describe("link to a worker", () => {
 		await link.close({ kind: "close" });
 	});
 
-	it("says so when the worker's upkeep fails, and goes on", async () => {
-		const { link, lines, echo } = linked();
-		expect(await echo("trouble")).toBe("trouble");
-		expect(await echo("after")).toBe("after");
-		expect(lines).toMatchObject([[{ err: { cause: new Error("upkeep") } }, "the upkeep of the store failed"]]);
-		await link.close({ kind: "close" });
-	});
-
 	it("refuses requests after it was closed", async () => {
 		const { link, echo } = linked();
 		const last = echo("last");

@@ -26,11 +26,8 @@ export function appender(database: DatabaseSync): (update: NewUpdate, nextSequen
 		FROM conversations WHERE conversation_id = ?
 	`);
 	find.setReturnArrays(true);
-	const repetition = database.prepare(`
-		SELECT sequence, change, current FROM updates INDEXED BY updates_by_digest
-		WHERE conversation = ? AND digest_prefix = ? AND digest = ? ORDER BY sequence LIMIT 1
-	`);
-	const insertUpdate = database.prepare("INSERT INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+	const findFirst = findRepetition(database);
+	const insertUpdate = database.prepare("INSERT INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
 	const insertConversation = database.prepare(`
 		INSERT INTO conversations (
 			sequence, status, agent_kind, model, parent_id, created_at, updated_at, title, tags, summary, conversation_id
@@ -57,15 +54,8 @@ export function appender(database: DatabaseSync): (update: NewUpdate, nextSequen
 		// An index entry of six bytes finds the few candidates; the whole digest then tells.
 		const prefix = digest.byteLength < 6 ? 0 : Buffer.from(digest.buffer, digest.byteOffset, 6).readUIntBE(0, 6);
 		if (known !== undefined) {
-			const first = repetition.get(known.id, prefix, digest);
-			if (first !== undefined) {
-				return {
-					sequence: bigint(first.sequence),
-					repeated: true,
-					change: changeOf(first.change),
-					current: first.current === 1n,
-				};
-			}
+			const first = findFirst(columns.updatedAt, prefix, known.id, digest);
+			if (first !== undefined) return first;
 		}
 		const { current, change } = decide(known, columns);
 		const sequence = nextSequence();
@@ -96,6 +86,8 @@ export function appender(database: DatabaseSync): (update: NewUpdate, nextSequen
 			digest,
 			unpackedSize,
 			record,
+			columns.updatedAt ?? null,
+			update.seal,
 		);
 		if (current) {
 			writeTags(conversation, sequence, columns, known);
@@ -118,6 +110,41 @@ export function appender(database: DatabaseSync): (update: NewUpdate, nextSequen
 		if (known !== undefined) removeTitle.run(conversation);
 		if (title !== undefined) insertTitle.run(conversation, title);
 	}
+}
+
+type FindRepetition = (
+	updatedAt: bigint | undefined,
+	prefix: number,
+	conversation: bigint,
+	digest: Uint8Array,
+) => Appended | undefined;
+
+/** Finds what was answered to the first update of a conversation with a digest. */
+function findRepetition(database: DatabaseSync): FindRepetition {
+	const find = (time: string) =>
+		database.prepare(`
+			SELECT sequence, change, current FROM updates INDEXED BY updates_by_digest
+			WHERE updated_at ${time} AND digest_prefix = ? AND conversation = ? AND digest = ? ORDER BY sequence LIMIT 1
+		`);
+	const [timed, untimed] = [find("= ?"), find("IS NULL")];
+	// Equal digests mean equal times, but version 1 of the schema kept none.
+	const stored = database.prepare(
+		"SELECT 1 FROM updates INDEXED BY updates_by_digest WHERE updated_at IS NULL LIMIT 1",
+	);
+	const hasUntimed = stored.get() !== undefined;
+
+	return (updatedAt, prefix, conversation, digest) => {
+		const first =
+			(updatedAt === undefined ? undefined : timed.get(updatedAt, prefix, conversation, digest)) ??
+			(updatedAt === undefined || hasUntimed ? untimed.get(prefix, conversation, digest) : undefined);
+		if (first === undefined) return undefined;
+		return {
+			sequence: bigint(first.sequence),
+			repeated: true,
+			change: changeOf(first.change),
+			current: first.current === 1n,
+		};
+	};
 }
 
 /** Tags as JSON text with sorted keys, so that equal tags are equal texts. */

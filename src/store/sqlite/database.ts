@@ -10,9 +10,6 @@ export interface DatabaseOptions {
 	readonly maxBytes: number | undefined;
 }
 
-/** Write-ahead log length, in pages, from which it is copied into the database. */
-const checkpointPages = 8_192;
-
 /** For a statement that only reads, and nothing beyond 2^53. */
 export const asNumbers = { readBigInts: false };
 const shared = { enableForeignKeyConstraints: false };
@@ -23,8 +20,8 @@ const shared = { enableForeignKeyConstraints: false };
  */
 export function openForWriting({ path, lockTimeout, maxBytes }: DatabaseOptions): DatabaseSync {
 	const database = new DatabaseSync(path, { ...shared, timeout: lockTimeout, readBigInts: true });
-	// A commit must be on disk when it returns, hence FULL. The log is copied between batches (see checkpoint), so that
-	// no commit waits for it.
+	// A commit must be on disk when it returns, hence FULL. The log is copied by another thread (see checkpoints.ts), so
+	// that no commit waits for it.
 	database.exec(`
 		PRAGMA journal_mode = WAL;
 		PRAGMA synchronous = FULL;
@@ -32,11 +29,14 @@ export function openForWriting({ path, lockTimeout, maxBytes }: DatabaseOptions)
 		PRAGMA journal_size_limit = 67108864;
 		PRAGMA cache_size = -32768;
 	`);
-	if (maxBytes !== undefined) {
-		const pageSize = integer(database.prepare("PRAGMA page_size", asNumbers).get()?.page_size);
-		database.exec(`PRAGMA max_page_count = ${Math.max(1, Math.floor(maxBytes / pageSize))}`);
-	}
+	bound(database, maxBytes);
 	return database;
+}
+
+function bound(database: DatabaseSync, maxBytes: number | undefined): void {
+	if (maxBytes === undefined) return;
+	const pageSize = integer(database.prepare("PRAGMA page_size", asNumbers).get()?.page_size);
+	database.exec(`PRAGMA max_page_count = ${Math.max(1, Math.floor(maxBytes / pageSize))}`);
 }
 
 /** Opens an existing database for reading. Reads go on while another connection writes. */
@@ -46,19 +46,32 @@ export function openForReading({ path, lockTimeout }: DatabaseOptions): Database
 	return database;
 }
 
-/** Returns a function that copies the write-ahead log into the database once it is long enough. */
-export function checkpointer(database: DatabaseSync): () => void {
+/** Opens an existing database for copying its write-ahead log into it. */
+export function openForCopying({ path, lockTimeout, maxBytes }: DatabaseOptions): DatabaseSync {
+	const database = new DatabaseSync(path, { ...shared, timeout: lockTimeout });
+	bound(database, maxBytes);
+	return database;
+}
+
+/** The write-ahead log of a database. */
+export interface WriteAheadLog {
+	/** How many of its pages have not been copied into the database. */
+	pending(): number;
+	/** Copies what no read that is under way still needs elsewhere. Neither commits nor reads wait for it. */
+	copy(): void;
+}
+
+export function writeAheadLog(database: DatabaseSync): WriteAheadLog {
 	const measure = database.prepare("PRAGMA wal_checkpoint(NOOP)", asNumbers);
-	const copy = database.prepare("PRAGMA wal_checkpoint(PASSIVE)");
-	// A failure is met again only when the log has grown by as much again.
-	let due = checkpointPages;
-	return () => {
-		const { log, checkpointed } = measure.get() ?? {};
-		const pending = integer(log) - integer(checkpointed);
-		if (pending < due) return;
-		due = pending + checkpointPages;
-		copy.get();
-		due = checkpointPages;
+	const passive = database.prepare("PRAGMA wal_checkpoint(PASSIVE)");
+	return {
+		pending() {
+			const { log, checkpointed } = measure.get() ?? {};
+			return integer(log) - integer(checkpointed);
+		},
+		copy() {
+			passive.get();
+		},
 	};
 }
 

@@ -6,7 +6,7 @@ import type { ConversationQuery, NewUpdate, StoredConversation, StoredUpdate, Up
  */
 
 /** An update to append. Bytes: its digest (empty when the store is to take one), record and summary. */
-export interface AppendRequest extends Pick<NewUpdate, "conversationId" | "columns" | "receivedAt"> {
+export interface AppendRequest extends Pick<NewUpdate, "conversationId" | "columns" | "receivedAt" | "seal"> {
 	readonly kind: "append";
 }
 
@@ -35,7 +35,21 @@ export interface CloseRequest {
 	readonly kind: "close";
 }
 
-export type WriteRequest = AppendRequest | RemoveRequest | RemoveExpiredRequest | CheckRequest | CloseRequest;
+/** Copies the rest of the write-ahead log into the database. */
+export interface FinishCopyRequest {
+	readonly kind: "finishCopy";
+}
+
+export type WriteRequest =
+	| AppendRequest
+	| RemoveRequest
+	| RemoveExpiredRequest
+	| FinishCopyRequest
+	| CheckRequest
+	| CloseRequest;
+
+/** Copies most of the write-ahead log into the database if it is long. Answered with whether it was. */
+export type CopyRequest = { readonly kind: "copy" } | CloseRequest;
 
 export interface GetRequest {
 	readonly kind: "get";

@@ -10,6 +10,10 @@ import { integer } from "./values.ts";
  * that serves a filter ends in that sequence, so that it yields its matches newest first. The buckets are periods of
  * 2^36 microseconds (19 hours): a range of times is a merge of few buckets, each of them in order of sequence. The
  * index of titles holds only which trigrams a title has, and merges its segments half as often as by default.
+ *
+ * The index that finds repetitions begins with the record's own time, so that its entries come in about the order in
+ * which they are stored, all at its end. `updated_at` is null for a record without a time, and for those that
+ * version 1 stored.
  */
 export const migrations: readonly string[] = [
 	`
@@ -75,6 +79,12 @@ export const migrations: readonly string[] = [
 		title, content = '', contentless_delete = 1, detail = none, tokenize = 'trigram'
 	);
 	INSERT INTO titles (titles, rank) VALUES ('automerge', 8);
+	`,
+	`
+	ALTER TABLE updates ADD COLUMN updated_at INTEGER;
+	ALTER TABLE updates ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
+	DROP INDEX updates_by_digest;
+	CREATE INDEX updates_by_digest ON updates (updated_at, digest_prefix);
 	`,
 ];
 

@@ -57,6 +57,5 @@ serve((options: DatabaseOptions) => {
 			}
 			if (answers.length > 0) post(answers);
 		},
-		rest() {},
 	};
 });

@@ -15,9 +15,10 @@ import type {
 	StoredUpdate,
 	UpdateQuery,
 } from "../store.ts";
+import { Checkpoints } from "./checkpoints.ts";
 import type { DatabaseOptions } from "./database.ts";
 import { unavailable } from "./failure.ts";
-import type { ConversationAnswer, ReadRequest, UpdateAnswer, WriteRequest } from "./messages.ts";
+import type { ConversationAnswer, CopyRequest, ReadRequest, UpdateAnswer, WriteRequest } from "./messages.ts";
 import { Pruner } from "./pruner.ts";
 import { uuidBytes } from "./values.ts";
 
@@ -31,7 +32,7 @@ export interface SqliteOptions {
 
 /**
  * Opens the store in a SQLite database file, creating file and folder when they are missing and bringing an older
- * database up to date. One thread writes and one reads.
+ * database up to date. One thread writes, one reads, and one copies the write-ahead log.
  *
  * @throws ServiceError `unavailable` when the database cannot be opened or is of a newer release; the cause says why.
  */
@@ -52,7 +53,9 @@ const NO_DIGEST = new Uint8Array();
 class SqliteStore implements Store {
 	readonly #writer: Link<WriteRequest>;
 	readonly #reader: Link<ReadRequest>;
+	readonly #copier: Link<CopyRequest>;
 	readonly #pruner: Pruner;
+	readonly #checkpoints: Checkpoints;
 	readonly #log: LinkLog;
 	readonly #listeners = new Set<(newest: bigint) => void>();
 	#newest = 0n;
@@ -65,23 +68,25 @@ class SqliteStore implements Store {
 		};
 		this.#writer = link("writer");
 		this.#reader = link("reader");
+		this.#copier = link("checkpointer");
 		this.#log = log;
 		this.#pruner = new Pruner(this.#writer, this.#reader);
+		this.#checkpoints = new Checkpoints(this.#copier, this.#writer);
 	}
 
 	async open(): Promise<void> {
-		// The writer creates the file and brings it up to date, so the reader comes second.
+		// The writer creates the file and brings it up to date, so the others come second.
 		await this.#writer.start();
 		try {
-			await this.#reader.start();
+			await Promise.all([this.#reader.start(), this.#copier.start()]);
 		} catch (error) {
-			await this.#writer.close({ kind: "close" });
+			await this.close();
 			throw error;
 		}
 	}
 
 	append(update: NewUpdate): Promise<Appended> {
-		const { conversationId, columns, receivedAt, digest, record, summary } = update;
+		const { conversationId, columns, receivedAt, seal, digest, record, summary } = update;
 		if (uuidBytes(conversationId) === undefined) {
 			const message = "the conversation id is not a lower-case UUID with dashes";
 			return Promise.reject(new ServiceError("invalid_argument", message));
@@ -91,7 +96,7 @@ class SqliteStore implements Store {
 			return appended;
 		};
 		const parts = [digest ?? NO_DIGEST, record, summary];
-		return this.#writer.send({ kind: "append", conversationId, columns, receivedAt }, read, parts);
+		return this.#writer.send({ kind: "append", conversationId, columns, receivedAt, seal }, read, parts);
 	}
 
 	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined> {
@@ -130,8 +135,10 @@ class SqliteStore implements Store {
 		return () => this.#listeners.delete(own);
 	}
 
-	prune(policy: PrunePolicy): Promise<number> {
-		return this.#pruner.step(policy);
+	async prune(policy: PrunePolicy): Promise<number> {
+		const removed = await this.#pruner.step(policy);
+		this.#checkpoints.committed();
+		return removed;
 	}
 
 	async check(): Promise<void> {
@@ -139,12 +146,14 @@ class SqliteStore implements Store {
 			this.#writer.send({ kind: "check" }, () => undefined),
 			this.#reader.send({ kind: "check" }, () => undefined),
 		]);
+		this.#checkpoints.committed();
 	}
 
 	async close(): Promise<void> {
 		this.#writer.refuse();
-		// Only without a reader can the writer empty the write-ahead log.
-		await this.#reader.close({ kind: "close" });
+		this.#checkpoints.stop();
+		// Only alone can the writer empty the write-ahead log.
+		await Promise.all([this.#reader.close({ kind: "close" }), this.#copier.close({ kind: "close" })]);
 		await this.#writer.close({ kind: "close" });
 	}
 
@@ -159,6 +168,7 @@ class SqliteStore implements Store {
 		this.#announced = true;
 		queueMicrotask(() => {
 			this.#announced = false;
+			this.#checkpoints.committed();
 			for (const listener of this.#listeners) {
 				try {
 					listener(this.#newest);

@@ -10,6 +10,8 @@ const ofAll = "updates u CROSS JOIN conversations c ON c.id = u.conversation";
 const ofOne = `conversations c CROSS JOIN updates u INDEXED BY updates_by_conversation
 	ON c.conversation_id = ?3 AND u.conversation = c.id`;
 const columns = "c.conversation_id, u.sequence, u.change, u.current, u.previous_sequence, u.received_at";
+/** They lie behind the record, so reading them without it is not cheap. */
+const recordColumns = "u.record, u.unpacked_size, u.seal";
 
 /** Answers with the current record of a conversation, or with the one that was current as of a sequence. */
 export function get(statements: Statements, { conversationId, asOf }: GetRequest): Answer {
@@ -19,13 +21,13 @@ export function get(statements: Statements, { conversationId, asOf }: GetRequest
 		asOf === undefined
 			? statements
 					.bigints(`
-						SELECT ${columns}, u.record, u.unpacked_size FROM conversations c JOIN updates u ON u.sequence = c.sequence
+						SELECT ${columns}, ${recordColumns} FROM conversations c JOIN updates u ON u.sequence = c.sequence
 						WHERE c.conversation_id = ?
 					`)
 					.get(id)
 			: statements
 					.bigints(`
-						SELECT ${columns}, u.record, u.unpacked_size FROM conversations c CROSS JOIN updates u INDEXED BY updates_by_conversation ON u.conversation = c.id
+						SELECT ${columns}, ${recordColumns} FROM conversations c CROSS JOIN updates u INDEXED BY updates_by_conversation ON u.conversation = c.id
 						WHERE c.conversation_id = ? AND u.sequence <= ? AND u.current = 1
 						ORDER BY u.sequence DESC LIMIT 1
 					`)
@@ -40,7 +42,7 @@ export function listUpdates(statements: Statements, query: UpdateQuery): Answer 
 	const id = query.conversationId === undefined ? undefined : uuidBytes(query.conversationId);
 	if (query.conversationId !== undefined && id === undefined) return { value: [], packed: pack([]) };
 	const statement = statements.bigints(`
-		SELECT ${columns}${query.withRecords ? ", u.record, u.unpacked_size" : ""}
+		SELECT ${columns}${query.withRecords ? `, ${recordColumns}` : ""}
 		FROM ${id === undefined ? ofAll : ofOne}
 		WHERE u.sequence > ?1 ORDER BY u.sequence LIMIT ?2
 	`);
@@ -69,7 +71,7 @@ export function rangeOf(statements: Statements): SequenceRange {
 }
 
 function updateOf(values: readonly unknown[]): UpdateAnswer {
-	const [id, sequence, change, current, previousSequence, receivedAt] = values;
+	const [id, sequence, change, current, previousSequence, receivedAt, , , seal] = values;
 	return {
 		conversationId: uuidText(blob(id)),
 		sequence: bigint(sequence),
@@ -78,5 +80,6 @@ function updateOf(values: readonly unknown[]): UpdateAnswer {
 		current: current === 1n,
 		previousSequence: nullable(bigint, previousSequence),
 		receivedAt: bigint(receivedAt),
+		seal: seal === undefined ? undefined : Number(bigint(seal)),
 	};
 }

@@ -5,7 +5,7 @@ import type { Answer, Batch } from "../../threads/messages.ts";
 import { serve } from "../../threads/worker.ts";
 import type { Appended } from "../store.ts";
 import { appender } from "./append.ts";
-import { checkpointer, type DatabaseOptions, openForWriting, transaction } from "./database.ts";
+import { type DatabaseOptions, openForWriting, transaction, writeAheadLog } from "./database.ts";
 import { isGeneral } from "./failure.ts";
 import type { AppendRequest, WriteRequest } from "./messages.ts";
 import { migrate } from "./migrations.ts";
@@ -19,7 +19,7 @@ type Bytes = Iterator<Uint8Array, void, void>;
 serve((options: DatabaseOptions) => {
 	const database = openForWriting(options);
 	migrate(database);
-	const checkpoint = checkpointer(database);
+	const log = writeAheadLog(database);
 	const appendAll = groupAppender(database);
 	const remove = remover(database);
 	const probe = database.prepare("UPDATE store_state SET probes = probes + 1");
@@ -33,6 +33,9 @@ serve((options: DatabaseOptions) => {
 			case "check":
 				// Only a commit that reaches the disk proves that the next append can be kept.
 				transaction(database, "BEGIN IMMEDIATE", () => probe.run());
+				return undefined;
+			case "finishCopy":
+				log.copy();
 				return undefined;
 			case "close":
 				database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
@@ -59,7 +62,6 @@ serve((options: DatabaseOptions) => {
 			}
 			flush();
 		},
-		rest: checkpoint,
 	};
 });
 
@@ -82,12 +84,13 @@ function groupAppender(database: DatabaseSync): (group: readonly AppendRequest[]
 	}
 
 	return (group, bytes) => {
-		const updates = group.map(({ conversationId, columns, receivedAt }) => {
+		const updates = group.map(({ conversationId, columns, receivedAt, seal }) => {
 			const [digest, record, summary] = [taken(bytes), taken(bytes), taken(bytes)];
 			return {
 				conversationId,
 				columns,
 				receivedAt,
+				seal,
 				digest: digest.byteLength === 0 ? undefined : digest,
 				record,
 				summary,

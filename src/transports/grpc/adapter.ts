@@ -32,7 +32,14 @@ import type { Principal } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
 import { deriveBinaryEncoder } from "../../record/binary.ts";
 import { toConnectError } from "../../rpc/errors.ts";
-import { BatchedResponses, keepEncoded, PRINCIPAL, takesEncoded } from "../../rpc/method.ts";
+import {
+	BatchedResponses,
+	encodedForm,
+	encodedResponses,
+	keepEncoded,
+	PRINCIPAL,
+	takesEncoded,
+} from "../../rpc/method.ts";
 import type { ServiceRegistrar } from "../../rpc/services.ts";
 import { lengthPrefixed, ResponseBatch } from "./batch.ts";
 
@@ -69,7 +76,7 @@ function define(method: DescMethod): Definition {
 		responseStream: method.methodKind === "server_streaming" || method.methodKind === "bidi_streaming",
 		requestSerialize: asBuffer,
 		requestDeserialize: (bytes) => bytes,
-		responseSerialize: (message) => asBuffer(encoderOf(method.output)(message)),
+		responseSerialize: (message) => asBuffer(encodedForm(message) ?? encoderOf(method.output)(message)),
 		responseDeserialize: (bytes) => fromBinary(method.output, bytes),
 	};
 }
@@ -224,7 +231,7 @@ class UnaryContext implements HandlerContext {
 	constructor(method: DescMethod, principal: Principal | undefined) {
 		this.method = method;
 		this.service = method.parent;
-		this.values = principalValues(principal);
+		this.values = encodedResponses(principalValues(principal));
 	}
 
 	get url(): string {
