@@ -9,7 +9,7 @@ import {
 import type { FoundConversation, GetConversation } from "../conversations/get.ts";
 import { deriveBinaryEncoder } from "../record/binary.ts";
 import { fromMicroseconds } from "../record/scalars.ts";
-import { keepEncoded, takesEncodedResponses } from "./method.ts";
+import { keepEncodedResponse, takesEncodedResponses } from "./method.ts";
 import { secretsOf } from "./view.ts";
 
 type Response = MessageInitShape<typeof GetConversationResponseSchema>;
@@ -19,7 +19,7 @@ export function getConversation(handler: GetConversation) {
 	return async (request: GetConversationRequest, context: HandlerContext): Promise<Response> => {
 		const { id, sequence } = request;
 		const asked = { id, sequence, secrets: secretsOf(request.secrets, context) };
-		if (takesEncodedResponses(context)) return encodedResponse(await handler.getEncoded(asked));
+		if (takesEncodedResponses(context)) return encode(await handler.getEncoded(asked));
 		const found = await handler.get(asked);
 		return { ...found, receivedAt: fromMicroseconds(found.receivedAt) };
 	};
@@ -28,12 +28,12 @@ export function getConversation(handler: GetConversation) {
 const encodeRest = deriveBinaryEncoder(GetConversationResponseSchema);
 
 /** The record is not decoded: its field is written around it, and the other fields behind it. */
-function encodedResponse(found: FoundConversation<Uint8Array>): GetConversationResponse {
+function encode(found: FoundConversation<Uint8Array>): GetConversationResponse {
 	const { conversation, sequence, receivedAt } = found;
 	const rest = create(GetConversationResponseSchema, { sequence, receivedAt: fromMicroseconds(receivedAt) });
-	const writer = new BinaryWriter();
-	writer.tag(GetConversationResponseSchema.field.conversation.number, WireType.LengthDelimited).bytes(conversation);
+	const { number } = GetConversationResponseSchema.field.conversation;
+	const head = new BinaryWriter().tag(number, WireType.LengthDelimited).uint32(conversation.byteLength).finish();
 	const response = create(GetConversationResponseSchema);
-	keepEncoded(response, writer.raw(encodeRest(rest)).finish());
+	keepEncodedResponse(response, [head, conversation, encodeRest(rest)]);
 	return response;
 }

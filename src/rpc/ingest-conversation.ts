@@ -6,14 +6,14 @@ import {
 } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { CHANGES } from "../conversations/change.ts";
 import type { Ingest } from "../conversations/ingest.ts";
-import { encodedForm } from "./method.ts";
+import { encodedRequest } from "./method.ts";
 
 type Response = MessageInitShape<typeof IngestConversationResponseSchema>;
 
 /** `ConversationIngestService.IngestConversation`. */
 export function ingestConversation(ingest: Ingest) {
 	return async (request: IngestConversationRequest): Promise<Response> => {
-		const encoded = encodedForm(request) ?? toBinary(IngestConversationRequestSchema, request);
+		const encoded = encodedRequest(request) ?? toBinary(IngestConversationRequestSchema, request);
 		const { sequence, repeated, change, current } = await ingest.request(encoded);
 		return { success: true, sequence, repetition: repeated, change: CHANGES[change], current };
 	};

@@ -16,36 +16,47 @@ export function principalOf(context: HandlerContext): Principal {
 	return principal;
 }
 
-const encodedMessages = new WeakMap<object, Uint8Array>();
-/** Whether a transport sends the bytes of a response for which {@link keepEncoded} was called. */
+const encodedRequests = new WeakMap<object, Uint8Array>();
+const encodedResponses = new WeakMap<object, readonly Uint8Array[]>();
+/** Whether a transport sends what {@link encodedResponse} gives. */
 const ENCODED_RESPONSES = createContextKey(false, { description: "encoded responses" });
 
 /**
  * Whether a method takes its request as it came, because another thread decodes it. A transport that can, leaves such
- * a request undecoded: it hands over an empty message, after {@link keepEncoded}.
+ * a request undecoded: it hands over an empty message, after {@link keepEncodedRequest}.
  */
 export function takesEncoded(method: DescMethod): boolean {
 	return method.input.typeName === IngestConversationRequestSchema.typeName;
 }
 
-/** Keeps the bytes that an empty message stands for. */
-export function keepEncoded(message: object, bytes: Uint8Array): void {
-	encodedMessages.set(message, bytes);
+/** Keeps the bytes that an empty request stands for. */
+export function keepEncodedRequest(request: object, bytes: Uint8Array): void {
+	encodedRequests.set(request, bytes);
 }
 
-/** The bytes that a message stands for; undefined for one that has its fields. */
-export function encodedForm(message: object): Uint8Array | undefined {
-	return encodedMessages.get(message);
+/** The bytes of a request that was left undecoded; undefined for one that was decoded. */
+export function encodedRequest(request: object): Uint8Array | undefined {
+	return encodedRequests.get(request);
 }
 
-/** Whether a method may answer with a message that {@link keepEncoded} knows the bytes of. */
+/** Whether a method may answer with a message that is encoded already. */
 export function takesEncodedResponses(context: HandlerContext): boolean {
 	return context.values.get(ENCODED_RESPONSES);
 }
 
-/** What a transport tells methods that sends the {@link encodedForm} of responses. */
-export function encodedResponses(values: ContextValues): ContextValues {
+/** Says to methods that the transport sends the {@link encodedResponse}. */
+export function allowEncodedResponses(values: ContextValues): ContextValues {
 	return values.set(ENCODED_RESPONSES, true);
+}
+
+/** Keeps the bytes that an empty response stands for, in parts that follow each other. */
+export function keepEncodedResponse(response: object, parts: readonly Uint8Array[]): void {
+	encodedResponses.set(response, parts);
+}
+
+/** The bytes of a response that is encoded already; undefined for one that is not. */
+export function encodedResponse(response: object): readonly Uint8Array[] | undefined {
+	return encodedResponses.get(response);
 }
 
 /** Makes a unary method whose errors reach clients as {@link toConnectError} maps them. */

@@ -8,6 +8,7 @@ export interface Packed {
 	readonly large: readonly Uint8Array<ArrayBuffer>[];
 }
 
+const NOTHING: Packed = { bytes: new Uint8Array(), lengths: [], large: [] };
 /** From this size on, a transfer of its own costs less than a copy. */
 const LARGE = 32 * 1024;
 
@@ -16,6 +17,7 @@ const LARGE = 32 * 1024;
  * memory are taken as they are.
  */
 export function pack(parts: readonly Uint8Array[]): Packed {
+	if (parts.length === 0) return NOTHING;
 	const large = parts.filter(isLarge);
 	const small = parts.filter((part) => !isLarge(part));
 	// Every byte is written below, so the buffer need not be zeroed; "slow" means that it comes from no shared pool.
@@ -45,7 +47,10 @@ export function* unpack({ bytes, lengths, large }: Packed): Generator<Uint8Array
 
 /** The memory that crosses with packed byte strings. */
 export function transferOf({ bytes, large }: Packed): ArrayBuffer[] {
-	return [bytes.buffer, ...large.map((part) => part.buffer)];
+	const buffers = large.map((part) => part.buffer);
+	// Transferring memory costs more than a small message: most requests of a reader have no bytes.
+	if (bytes.byteLength > 0) buffers.push(bytes.buffer);
+	return buffers;
 }
 
 /** Gives the memory of packed byte strings back at once, where the garbage collector would let much of it gather. */

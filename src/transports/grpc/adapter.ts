@@ -33,10 +33,10 @@ import { ServiceError } from "../../errors.ts";
 import { deriveBinaryEncoder } from "../../record/binary.ts";
 import { toConnectError } from "../../rpc/errors.ts";
 import {
+	allowEncodedResponses,
 	BatchedResponses,
-	encodedForm,
-	encodedResponses,
-	keepEncoded,
+	encodedResponse,
+	keepEncodedRequest,
 	PRINCIPAL,
 	takesEncoded,
 } from "../../rpc/method.ts";
@@ -76,7 +76,7 @@ function define(method: DescMethod): Definition {
 		responseStream: method.methodKind === "server_streaming" || method.methodKind === "bidi_streaming",
 		requestSerialize: asBuffer,
 		requestDeserialize: (bytes) => bytes,
-		responseSerialize: (message) => asBuffer(encodedForm(message) ?? encoderOf(method.output)(message)),
+		responseSerialize: (message) => asBuffer(encode(method, message)),
 		responseDeserialize: (bytes) => fromBinary(method.output, bytes),
 	};
 }
@@ -89,7 +89,7 @@ function asBuffer(bytes: Uint8Array): Buffer {
 function decodeRequest(method: DescMethod, bytes: Uint8Array): Message {
 	if (takesEncoded(method)) {
 		const request = create(method.input);
-		keepEncoded(request, bytes);
+		keepEncodedRequest(request, bytes);
 		return request;
 	}
 	try {
@@ -102,11 +102,11 @@ function decodeRequest(method: DescMethod, bytes: Uint8Array): Message {
 function handle(spec: MethodImplSpec, principalOf: PrincipalOf, stopping: AbortSignal) {
 	switch (spec.kind) {
 		case "unary":
-			return (call: ServerUnaryCall<Uint8Array, Message>, callback: sendUnaryData<Message>): void => {
+			return (call: ServerUnaryCall<Uint8Array, Message>, callback: sendUnaryData<Message | ResponseBatch>): void => {
 				const context = new UnaryContext(spec.method, principalOf(call.metadata));
 				const answer = async () => await spec.impl(decodeRequest(spec.method, call.request), context);
 				answer().then(
-					(response) => callback(null, create(spec.method.output, response)),
+					(response) => callback(null, outgoing(create(spec.method.output, response))),
 					(error: unknown) => callback(statusOf(toConnectError(error))),
 				);
 			};
@@ -136,6 +136,12 @@ function handle(spec: MethodImplSpec, principalOf: PrincipalOf, stopping: AbortS
 		default:
 			throw new Error(`${spec.method.name}: the services have no methods that clients stream to`);
 	}
+}
+
+/** A response as it goes to the call: the one that is encoded already need not be copied by grpc-js. */
+function outgoing(response: Message): Message | ResponseBatch {
+	const parts = encodedResponse(response);
+	return parts === undefined ? response : new ResponseBatch([response], lengthPrefixed([parts]));
 }
 
 /** Sends the responses of a stream at the pace at which the client takes them: never more than one write is under way. */
@@ -191,15 +197,20 @@ function encodeBatch(method: DescMethod, batch: readonly MessageInit[]): Respons
 	const known = encodedBatches.get(batch);
 	if (known !== undefined) return known;
 	const messages = batch.map((response) => create(method.output, response));
-	const encoded = new ResponseBatch(messages, lengthPrefixed(messages.map((message) => encode(method, message))));
+	const encoded = new ResponseBatch(messages, lengthPrefixed(messages.map((message) => [encodeOnce(method, message)])));
 	encodedBatches.set(batch, encoded);
 	return encoded;
 }
 
 function encode(method: DescMethod, message: Message): Uint8Array {
+	const parts = encodedResponse(message);
+	return parts === undefined ? encoderOf(method.output)(message) : Buffer.concat(parts);
+}
+
+function encodeOnce(method: DescMethod, message: Message): Uint8Array {
 	const known = encodedMessages.get(message);
 	if (known !== undefined) return known;
-	const bytes = encoderOf(method.output)(message);
+	const bytes = encode(method, message);
 	encodedMessages.set(message, bytes);
 	return bytes;
 }
@@ -231,7 +242,7 @@ class UnaryContext implements HandlerContext {
 	constructor(method: DescMethod, principal: Principal | undefined) {
 		this.method = method;
 		this.service = method.parent;
-		this.values = encodedResponses(principalValues(principal));
+		this.values = allowEncodedResponses(principalValues(principal));
 	}
 
 	get url(): string {

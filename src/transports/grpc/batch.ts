@@ -11,26 +11,49 @@ import {
 export class ResponseBatch {
 	readonly messages: readonly Message[];
 	/** All of them as they go over the wire, each with its prefix. */
-	readonly bytes: Buffer;
+	readonly chunks: readonly Uint8Array[];
 
-	constructor(messages: readonly Message[], bytes: Buffer) {
+	constructor(messages: readonly Message[], chunks: readonly Uint8Array[]) {
 		this.messages = messages;
-		this.bytes = bytes;
+		this.chunks = chunks;
 	}
 }
 
-/** A length-prefixed message (gRPC over HTTP/2, "Requests": compressed-flag, length, message), not compressed. */
-export function lengthPrefixed(messages: readonly Uint8Array[]): Buffer {
-	const size = messages.reduce((sum, message) => sum + 5 + message.byteLength, 0);
-	const bytes = Buffer.allocUnsafe(size);
-	let offset = 0;
-	for (const message of messages) {
-		bytes[offset] = 0;
-		offset = bytes.writeUInt32BE(message.byteLength, offset + 1);
-		bytes.set(message, offset);
-		offset += message.byteLength;
+const PREFIX_BYTES = 5;
+/** From this size on, in bytes, a chunk of its own costs less than a copy. */
+const OWN_CHUNK = 16 * 1024;
+
+/**
+ * Length-prefixed messages (gRPC over HTTP/2, "Requests": compressed-flag, length, message), not compressed.
+ *
+ * @param messages the parts of each encoded message
+ * @returns what to send, in few chunks; large parts are chunks as they are
+ */
+export function lengthPrefixed(messages: readonly (readonly Uint8Array[])[]): Uint8Array[] {
+	const chunks: Uint8Array[] = [];
+	let gathered: Uint8Array[] = [];
+	const flush = () => {
+		if (gathered.length > 0) chunks.push(Buffer.concat(gathered));
+		gathered = [];
+	};
+	for (const parts of messages) {
+		const prefix = Buffer.allocUnsafe(PREFIX_BYTES);
+		prefix[0] = 0;
+		prefix.writeUInt32BE(sizeOf(parts), 1);
+		gathered.push(prefix);
+		for (const part of parts) {
+			if (part.byteLength >= OWN_CHUNK) {
+				flush();
+				chunks.push(part);
+			} else gathered.push(part);
+		}
 	}
-	return bytes;
+	flush();
+	return chunks;
+}
+
+function sizeOf(parts: readonly Uint8Array[]): number {
+	return parts.reduce((sum, { byteLength }) => sum + byteLength, 0);
 }
 
 /**
@@ -57,14 +80,18 @@ class BatchingCall extends ServerInterceptingCall {
 	override sendMessage(message: unknown, callback: () => void): void {
 		if (!(message instanceof ResponseBatch)) super.sendMessage(message, callback);
 		else if (this.#stream === undefined) this.#sendSingly(message.messages, callback);
-		else this.#write(this.#stream, message.bytes, callback);
+		else this.#write(this.#stream, message.chunks, callback);
 	}
 
-	#write(stream: Duplex, bytes: Buffer, callback: () => void): void {
+	#write(stream: Duplex, chunks: readonly Uint8Array[], callback: () => void): void {
 		if (!this.#started) this.#next.sendMetadata(new Metadata());
 		this.#started = true;
 		// The call hears of a stream that has ended by its cancellation.
-		if (stream.writable) stream.write(bytes, () => callback());
+		if (!stream.writable) return;
+		stream.cork();
+		for (const [index, chunk] of chunks.entries())
+			stream.write(chunk, index === chunks.length - 1 ? () => callback() : undefined);
+		stream.uncork();
 	}
 
 	#sendSingly(messages: readonly Message[], callback: () => void): void {

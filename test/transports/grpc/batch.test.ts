@@ -22,7 +22,7 @@ const heartbeat = (latestSequence: bigint) => create(HeartbeatSchema, { latestSe
 
 function batch(...sequences: bigint[]): ResponseBatch {
 	const messages = sequences.map(heartbeat);
-	return new ResponseBatch(messages, lengthPrefixed(messages.map(encode)));
+	return new ResponseBatch(messages, lengthPrefixed(messages.map((message) => [encode(message)])));
 }
 
 /** What a client receives of what a handler writes, each write after the one before is done. */
@@ -67,7 +67,22 @@ test.each([
 });
 
 test("a length-prefixed message is a zero, four bytes of length, and the message", () => {
-	const bytes = lengthPrefixed([Uint8Array.of(7, 8), Uint8Array.of(), new Uint8Array(258).fill(9)]);
+	const [bytes = new Uint8Array(), ...others] = lengthPrefixed([
+		[Uint8Array.of(7), Uint8Array.of(8)],
+		[Uint8Array.of()],
+		[new Uint8Array(258).fill(9)],
+	]);
+	expect(others).toEqual([]);
 	expect([...bytes.subarray(0, 20)]).toEqual([0, 0, 0, 0, 2, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 9, 9, 9]);
 	expect(bytes.length).toBe(3 * 5 + 2 + 258);
+});
+
+test("a large part is a chunk of its own, not a copy", () => {
+	const large = new Uint8Array(16 * 1024);
+	const chunks = lengthPrefixed([[Uint8Array.of(7), large, Uint8Array.of(8)], [Uint8Array.of(9)]]);
+	expect(chunks.map((chunk) => (chunk === large ? "large" : [...chunk]))).toEqual([
+		[0, 0, 0, 64, 2, 7],
+		"large",
+		[8, 0, 0, 0, 0, 1, 9],
+	]);
 });
