@@ -1,7 +1,6 @@
 import type { Intake } from "../conversations/ingest.ts";
 import { ServiceError } from "../errors.ts";
 import type { NewUpdate } from "../store/store.ts";
-import { type Packed, unpack } from "../threads/bytes.ts";
 import { Link, type LinkLog } from "../threads/link.ts";
 import type { IntakeAnswer, IntakeData, IntakeRequest } from "./messages.ts";
 
@@ -53,12 +52,12 @@ export class IntakeThread implements Intake, AsyncDisposable {
 	}
 }
 
-function outcomeOf(answer: IntakeAnswer, packed: Packed | undefined): NewUpdate | ServiceError {
+function outcomeOf(answer: IntakeAnswer, parts: readonly Uint8Array[]): NewUpdate | ServiceError {
 	if ("refused" in answer) {
 		const { kind, message, violations } = answer.refused;
 		return new ServiceError(kind, message, { violations });
 	}
-	const [digest, record, summary] = packed === undefined ? [] : [...unpack(packed)];
+	const [digest, record, summary] = parts;
 	if (record === undefined || summary === undefined) throw new TypeError("an update has a record and a summary");
 	return { ...answer.update, digest: digest?.byteLength === 0 ? undefined : digest, record, summary };
 }

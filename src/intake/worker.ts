@@ -3,7 +3,6 @@ import { RecordVault } from "../conversations/vault.ts";
 import { ServiceError } from "../errors.ts";
 import { RecordFormat } from "../record/record.ts";
 import type { NewUpdate } from "../store/store.ts";
-import { pack, unpack } from "../threads/bytes.ts";
 import { failureOf } from "../threads/failure.ts";
 import type { Answer } from "../threads/messages.ts";
 import { serve } from "../threads/worker.ts";
@@ -17,16 +16,14 @@ serve<IntakeData, IntakeRequest>(({ aliases, encryptionKeys }) => {
 	const format = new RecordFormat(aliases);
 	const maker = new UpdateMaker(format, new RecordVault(format.plan, encryptionKeys));
 	return {
-		answer({ requests, packed }, post) {
-			const bytes = unpack(packed);
+		answer(requests, post) {
 			post(
-				requests.map(({ kind }) => {
+				requests.map(({ request: { kind }, parts: [received] }) => {
 					if (kind === "close") return { value: undefined };
-					const body = bytes.next();
-					if (body.done === true) throw new TypeError("a batch holds fewer bodies than requests");
-					const { buffer, byteOffset, byteLength } = body.value;
-					const received = Buffer.from(buffer, byteOffset, byteLength);
-					return answerOf(() => (kind === "json" ? maker.fromJson(received) : maker.fromRequest(received)));
+					if (received === undefined) throw new TypeError("a request has a body");
+					const { buffer, byteOffset, byteLength } = received;
+					const body = Buffer.from(buffer, byteOffset, byteLength);
+					return answerOf(() => (kind === "json" ? maker.fromJson(body) : maker.fromRequest(body)));
 				}),
 			);
 		},
@@ -37,7 +34,7 @@ function answerOf(make: () => NewUpdate): Answer {
 	try {
 		const { digest, record, summary, conversationId, columns, receivedAt, seal } = make();
 		const value: IntakeAnswer = { update: { conversationId, columns, receivedAt, seal } };
-		return { value, packed: pack([digest ?? NO_DIGEST, record, summary]) };
+		return { value, parts: [digest ?? NO_DIGEST, record, summary] };
 	} catch (error) {
 		if (!(error instanceof ServiceError)) return { failure: failureOf(error) };
 		const { kind, message, violations } = error;

@@ -1,48 +1,59 @@
 /**
- * Byte strings laid one after the other, to cross between threads as one transfer; large ones travel as they are.
+ * Lists of byte strings laid one after the other, to cross between threads as one transfer; large ones travel as they
+ * are.
  */
 export interface Packed {
 	readonly bytes: Uint8Array<ArrayBuffer>;
-	/** Length of each byte string in `bytes`; -1 for the next of `large`. */
-	readonly lengths: readonly number[];
+	/** Lengths of the byte strings of each list in `bytes`; -1 for the next of `large`. */
+	readonly lengths: readonly (readonly number[])[];
 	readonly large: readonly Uint8Array<ArrayBuffer>[];
 }
 
-const NOTHING: Packed = { bytes: new Uint8Array(), lengths: [], large: [] };
 /** From this size on, a transfer of its own costs less than a copy. */
 const LARGE = 32 * 1024;
+const NO_BYTES = new Uint8Array();
 
 /**
  * Copies byte strings into one buffer of their own, which can be transferred. Those of 32 KiB and more that fill their
  * memory are taken as they are.
  */
-export function pack(parts: readonly Uint8Array[]): Packed {
-	if (parts.length === 0) return NOTHING;
-	const large = parts.filter(isLarge);
-	const small = parts.filter((part) => !isLarge(part));
+export function pack(lists: readonly (readonly Uint8Array[])[]): Packed {
+	const large: Uint8Array<ArrayBuffer>[] = [];
+	let size = 0;
+	const lengths = lists.map((parts) =>
+		parts.map((part) => {
+			if (isLarge(part)) {
+				large.push(part);
+				return -1;
+			}
+			size += part.byteLength;
+			return part.byteLength;
+		}),
+	);
+	if (size === 0) return { bytes: NO_BYTES, lengths, large };
 	// Every byte is written below, so the buffer need not be zeroed; "slow" means that it comes from no shared pool.
-	const bytes = Buffer.allocUnsafeSlow(small.reduce((sum, part) => sum + part.byteLength, 0));
+	const bytes = Buffer.allocUnsafeSlow(size);
 	let offset = 0;
-	for (const part of small) {
-		bytes.set(part, offset);
-		offset += part.byteLength;
-	}
-	return { bytes, lengths: parts.map((part) => (isLarge(part) ? -1 : part.byteLength)), large };
+	for (const parts of lists)
+		for (const part of parts) {
+			if (isLarge(part)) continue;
+			bytes.set(part, offset);
+			offset += part.byteLength;
+		}
+	return { bytes, lengths, large };
 }
 
-/** Gives the byte strings back in their order; the small ones are views of one buffer. */
-export function* unpack({ bytes, lengths, large }: Packed): Generator<Uint8Array<ArrayBuffer>, void, void> {
+/** Gives the lists back; their small byte strings are views of one buffer. */
+export function unpack({ bytes, lengths, large }: Packed): Uint8Array<ArrayBuffer>[][] {
 	let offset = 0;
-	let next = 0;
-	for (const length of lengths) {
-		const whole = length === -1 ? large[next++] : undefined;
-		if (whole !== undefined) {
-			yield whole;
-			continue;
-		}
-		yield bytes.subarray(offset, offset + length);
-		offset += length;
-	}
+	const whole = large.values();
+	return lengths.map((list) =>
+		list.map((length) => {
+			if (length === -1) return whole.next().value ?? NO_BYTES;
+			offset += length;
+			return bytes.subarray(offset - length, offset);
+		}),
+	);
 }
 
 /** The memory that crosses with packed byte strings. */

@@ -1,9 +1,9 @@
 import { Worker } from "node:worker_threads";
 import type { Logger } from "pino";
 import { ServiceError } from "../errors.ts";
-import { type Packed, pack, transferOf } from "./bytes.ts";
+import { type Packed, pack, transferOf, unpack } from "./bytes.ts";
 import { type Failure, failureOf } from "./failure.ts";
-import type { Answer, WorkerMessage } from "./messages.ts";
+import type { Outcome, WorkerMessage } from "./messages.ts";
 
 /** The part of a logger that a link needs. */
 export type LinkLog = Pick<Logger, "error" | "warn" | "info">;
@@ -40,7 +40,7 @@ interface Pending<Request> {
 	readonly parts: readonly Uint8Array[];
 	readonly size: number;
 	// As a method, so that each caller can await the type that its own request is answered with.
-	settle(value: unknown, packed: Packed | undefined): void;
+	settle(value: unknown, parts: readonly Uint8Array[]): void;
 	reject(error: ServiceError): void;
 }
 
@@ -71,7 +71,7 @@ export class Link<Request extends { readonly kind: string }> {
 	 */
 	send<Value, Result>(
 		request: Request,
-		read: (value: Value, packed: Packed | undefined) => Result,
+		read: (value: Value, parts: readonly Uint8Array[]) => Result,
 		parts: readonly Uint8Array[] = [],
 	): Promise<Result> {
 		if (this.#refusing) return Promise.reject(new ServiceError("unavailable", `${this.#options.whole} is closed`));
@@ -104,12 +104,12 @@ export class Link<Request extends { readonly kind: string }> {
 
 	#enqueue<Value, Result>(
 		request: Request,
-		read: (value: Value, packed: Packed | undefined) => Result,
+		read: (value: Value, parts: readonly Uint8Array[]) => Result,
 		parts: readonly Uint8Array[],
 	): Promise<Result> {
 		return new Promise((resolve, reject) => {
 			const size = parts.reduce((sum, part) => sum + part.byteLength, 0);
-			const settle = (value: Value, packed: Packed | undefined) => resolve(read(value, packed));
+			const settle = (value: Value, received: readonly Uint8Array[]) => resolve(read(value, received));
 			this.#waiting.push({ request, parts, size, settle, reject });
 			this.#schedule();
 		});
@@ -138,7 +138,7 @@ export class Link<Request extends { readonly kind: string }> {
 		}
 		const sent = this.#waiting.splice(0, count);
 		this.#sent.push(...sent);
-		const packed = pack(sent.flatMap((pending) => pending.parts));
+		const packed = pack(sent.map((pending) => pending.parts));
 		worker.postMessage({ requests: sent.map((pending) => pending.request), packed }, transferOf(packed));
 		this.#sendBatch(worker);
 	}
@@ -162,7 +162,7 @@ export class Link<Request extends { readonly kind: string }> {
 						resolve();
 						return this.#sendBatch(worker);
 					case "answers":
-						this.#receive(message.answers);
+						this.#receive(message.outcomes, message.packed);
 						return this.#sendBatch(worker);
 					case "failed":
 						return end(message.failure);
@@ -173,16 +173,17 @@ export class Link<Request extends { readonly kind: string }> {
 		});
 	}
 
-	#receive(answers: readonly Answer[]): void {
+	#receive(outcomes: readonly Outcome[], packed: Packed): void {
+		const lists = unpack(packed);
 		const failures = new Map<string, { failure: Failure; operation: string; count: number }>();
-		for (const [index, pending] of this.#sent.splice(0, answers.length).entries()) {
-			const answer = answers[index];
-			if (answer === undefined) continue;
-			if ("value" in answer) {
-				pending.settle(answer.value, answer.packed);
+		for (const [index, pending] of this.#sent.splice(0, outcomes.length).entries()) {
+			const outcome = outcomes[index];
+			if (outcome === undefined) continue;
+			if ("value" in outcome) {
+				pending.settle(outcome.value, lists[index] ?? []);
 				continue;
 			}
-			const { failure } = answer;
+			const { failure } = outcome;
 			pending.reject(this.#options.toError(failure));
 			const operation = pending.request.kind;
 			const key = `${operation} ${failure.message}`;

@@ -1,15 +1,15 @@
 import { parentPort, workerData } from "node:worker_threads";
-import { release, transferOf } from "./bytes.ts";
+import { pack, release, transferOf, unpack } from "./bytes.ts";
 import { failureOf } from "./failure.ts";
-import type { Answer, Batch, WorkerMessage } from "./messages.ts";
+import type { Answer, Batch, Received, WorkerMessage } from "./messages.ts";
 
 /** What a worker does with the batches that it is sent. */
 export interface Worker<Request> {
 	/**
-	 * Posts one answer for each request of a batch, in order. It may post them in parts. The bytes of the batch are gone
-	 * when it returns.
+	 * Posts one answer for each request, in order. It may post them in groups. The bytes of the requests are gone when it
+	 * returns.
 	 */
-	answer(batch: Batch<Request>, post: (answers: readonly Answer[]) => void): void;
+	answer(requests: readonly Received<Request>[], post: (answers: readonly Answer[]) => void): void;
 }
 
 /**
@@ -30,15 +30,18 @@ export function serve<Options, Request extends { readonly kind: string }>(
 		post({ kind: "failed", failure: failureOf(error) });
 		return;
 	}
-	port.on("message", (batch: Batch<Request>) => {
-		worker.answer(batch, (answers) => {
-			const transfer = answers.flatMap((answer) =>
-				"packed" in answer && answer.packed !== undefined ? transferOf(answer.packed) : [],
+	port.on("message", ({ requests, packed }: Batch<Request>) => {
+		const lists = unpack(packed);
+		const received = requests.map((request, index) => ({ request, parts: lists[index] ?? [] }));
+		worker.answer(received, (answers) => {
+			const answered = pack(answers.map(({ parts = [] }) => parts));
+			const outcomes = answers.map((answer) =>
+				"failure" in answer ? { failure: answer.failure } : { value: answer.value },
 			);
-			post({ kind: "answers", answers }, transfer);
+			post({ kind: "answers", outcomes, packed: answered }, transferOf(answered));
 		});
-		release(batch.packed);
-		if (batch.requests.some((request) => request.kind === "close")) port.close();
+		release(packed);
+		if (requests.some((request) => request.kind === "close")) port.close();
 	});
 	post({ kind: "ready" });
 }

@@ -1,4 +1,4 @@
-import type { Batch } from "../../src/threads/messages.ts";
+import type { Received } from "../../src/threads/messages.ts";
 import { serve } from "../../src/threads/worker.ts";
 
 /** A worker that gives back what it is sent, or ends. */
@@ -9,8 +9,10 @@ interface Request {
 }
 
 serve(() => ({
-	answer({ requests }: Batch<Request>, post) {
-		for (const { kind, value } of requests) {
+	answer(requests: readonly Received<Request>[], post) {
+		for (const {
+			request: { kind, value },
+		} of requests) {
 			if (kind === "exit") process.exit(3);
 			post([{ value }]);
 		}

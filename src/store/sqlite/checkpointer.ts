@@ -1,5 +1,5 @@
 import { failureOf } from "../../threads/failure.ts";
-import type { Answer, Batch } from "../../threads/messages.ts";
+import type { Answer, Received } from "../../threads/messages.ts";
 import { serve } from "../../threads/worker.ts";
 import { type DatabaseOptions, openForCopying, writeAheadLog } from "./database.ts";
 import type { CopyRequest } from "./messages.ts";
@@ -38,9 +38,9 @@ serve((options: DatabaseOptions) => {
 	}
 
 	return {
-		answer({ requests }: Batch<CopyRequest>, post) {
+		answer(requests: readonly Received<CopyRequest>[], post) {
 			post(
-				requests.map((request): Answer => {
+				requests.map(({ request }): Answer => {
 					try {
 						return { value: answerOne(request) };
 					} catch (error) {

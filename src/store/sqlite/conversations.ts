@@ -1,5 +1,4 @@
 import type { SQLInputValue } from "node:sqlite";
-import { pack } from "../../threads/bytes.ts";
 import type { Answer } from "../../threads/messages.ts";
 import type { ConversationFilter, ConversationQuery } from "../store.ts";
 import { type Access, type Condition, conditionsOf, everything, rangesOf } from "./conditions.ts";
@@ -69,7 +68,7 @@ function answerOf(rows: readonly unknown[]): Answer {
 		parts.push(blob(summary));
 		if (record !== undefined) parts.push(loadRecord(record, unpackedSize));
 	}
-	return { value: answers, packed: pack(parts) };
+	return { value: answers, parts };
 }
 
 function indexPaths(statements: Statements, conditions: readonly Condition[], withRecords: boolean): Path[] {

@@ -1,5 +1,5 @@
 import { failureOf } from "../../threads/failure.ts";
-import type { Answer, Batch } from "../../threads/messages.ts";
+import type { Answer, Received } from "../../threads/messages.ts";
 import { serve } from "../../threads/worker.ts";
 import { listConversations } from "./conversations.ts";
 import { type DatabaseOptions, openForReading, transaction } from "./database.ts";
@@ -40,10 +40,10 @@ serve((options: DatabaseOptions) => {
 	}
 
 	return {
-		answer({ requests }: Batch<ReadRequest>, post) {
+		answer(requests: readonly Received<ReadRequest>[], post) {
 			let answers: Answer[] = [];
 			let since = performance.now();
-			for (const request of requests) {
+			for (const { request } of requests) {
 				try {
 					answers.push(answerOne(request));
 				} catch (error) {

@@ -1,7 +1,6 @@
 import { mkdir } from "node:fs/promises";
 import { dirname } from "node:path";
 import { ServiceError } from "../../errors.ts";
-import { type Packed, unpack } from "../../threads/bytes.ts";
 import { failureOf } from "../../threads/failure.ts";
 import { Link, type LinkLog } from "../../threads/link.ts";
 import type {
@@ -100,14 +99,13 @@ class SqliteStore implements Store {
 	}
 
 	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined> {
-		return this.#reader.send({ kind: "get", conversationId, asOf }, (answer: UpdateAnswer | undefined, packed) =>
-			answer === undefined ? undefined : { ...answer, record: partsOf(packed)[0] },
+		return this.#reader.send({ kind: "get", conversationId, asOf }, (answer: UpdateAnswer | undefined, parts) =>
+			answer === undefined ? undefined : { ...answer, record: parts[0] },
 		);
 	}
 
 	listConversations(query: ConversationQuery): Promise<StoredConversation[]> {
-		return this.#reader.send({ kind: "listConversations", query }, (answers: ConversationAnswer[], packed) => {
-			const parts = partsOf(packed);
+		return this.#reader.send({ kind: "listConversations", query }, (answers: ConversationAnswer[], parts) => {
 			const step = query.withRecords ? 2 : 1;
 			return answers.map((answer, index) => ({
 				...answer,
@@ -118,10 +116,9 @@ class SqliteStore implements Store {
 	}
 
 	listUpdates(query: UpdateQuery): Promise<StoredUpdate[]> {
-		return this.#reader.send({ kind: "listUpdates", query }, (answers: UpdateAnswer[], packed) => {
-			const parts = partsOf(packed);
-			return answers.map((answer, index) => ({ ...answer, record: parts[index] }));
-		});
+		return this.#reader.send({ kind: "listUpdates", query }, (answers: UpdateAnswer[], parts) =>
+			answers.map((answer, index) => ({ ...answer, record: parts[index] })),
+		);
 	}
 
 	range(): Promise<SequenceRange> {
@@ -178,8 +175,4 @@ class SqliteStore implements Store {
 			}
 		});
 	}
-}
-
-function partsOf(packed: Packed | undefined): Uint8Array[] {
-	return packed === undefined ? [] : [...unpack(packed)];
 }

@@ -1,4 +1,3 @@
-import { pack } from "../../threads/bytes.ts";
 import type { Answer } from "../../threads/messages.ts";
 import type { SequenceRange, UpdateQuery } from "../store.ts";
 import type { GetRequest, UpdateAnswer } from "./messages.ts";
@@ -34,13 +33,13 @@ export function get(statements: Statements, { conversationId, asOf }: GetRequest
 					.get(id, bindable(asOf));
 	if (row === undefined) return { value: undefined };
 	const values = columnsOf(row);
-	return { value: updateOf(values), packed: pack([loadRecord(values[6], values[7])]) };
+	return { value: updateOf(values), parts: [loadRecord(values[6], values[7])] };
 }
 
 /** Answers with updates in order of sequence. */
 export function listUpdates(statements: Statements, query: UpdateQuery): Answer {
 	const id = query.conversationId === undefined ? undefined : uuidBytes(query.conversationId);
-	if (query.conversationId !== undefined && id === undefined) return { value: [], packed: pack([]) };
+	if (query.conversationId !== undefined && id === undefined) return { value: [] };
 	const statement = statements.bigints(`
 		SELECT ${columns}${query.withRecords ? `, ${recordColumns}` : ""}
 		FROM ${id === undefined ? ofAll : ofOne}
@@ -58,7 +57,7 @@ export function listUpdates(statements: Statements, query: UpdateQuery): Answer 
 		}
 		answers.push(updateOf(values));
 	}
-	return { value: answers, packed: pack(parts) };
+	return { value: answers, parts };
 }
 
 /** The sequences that are certainly stored. */

@@ -1,7 +1,6 @@
 import type { DatabaseSync } from "node:sqlite";
-import { unpack } from "../../threads/bytes.ts";
 import { failureOf } from "../../threads/failure.ts";
-import type { Answer, Batch } from "../../threads/messages.ts";
+import type { Answer, Received } from "../../threads/messages.ts";
 import { serve } from "../../threads/worker.ts";
 import type { Appended } from "../store.ts";
 import { appender } from "./append.ts";
@@ -13,8 +12,6 @@ import { remover } from "./remove.ts";
 import { bigint } from "./values.ts";
 
 /** The thread that writes: each run of appends in a batch is one transaction. */
-
-type Bytes = Iterator<Uint8Array, void, void>;
 
 serve((options: DatabaseOptions) => {
 	const database = openForWriting(options);
@@ -45,16 +42,15 @@ serve((options: DatabaseOptions) => {
 	}
 
 	return {
-		answer({ requests, packed }: Batch<WriteRequest>, post) {
-			const bytes = unpack(packed);
-			let group: AppendRequest[] = [];
+		answer(requests: readonly Received<WriteRequest>[], post) {
+			let group: Received<AppendRequest>[] = [];
 			const flush = () => {
-				if (group.length > 0) post(appendAll(group, bytes));
+				if (group.length > 0) post(appendAll(group));
 				group = [];
 			};
-			for (const request of requests) {
+			for (const { request, parts } of requests) {
 				if (request.kind === "append") {
-					group.push(request);
+					group.push({ request, parts });
 					continue;
 				}
 				flush();
@@ -66,7 +62,7 @@ serve((options: DatabaseOptions) => {
 });
 
 /** Returns a function that appends a group of updates and answers for each of them once all are on disk. */
-function groupAppender(database: DatabaseSync): (group: readonly AppendRequest[], bytes: Bytes) => Answer[] {
+function groupAppender(database: DatabaseSync): (group: readonly Received<AppendRequest>[]) => Answer[] {
 	const append = appender(database);
 	const last = database.prepare(`
 		SELECT max(coalesce((SELECT max(sequence) FROM updates), 0), pruned_through) AS sequence FROM store_state
@@ -83,18 +79,11 @@ function groupAppender(database: DatabaseSync): (group: readonly AppendRequest[]
 		});
 	}
 
-	return (group, bytes) => {
-		const updates = group.map(({ conversationId, columns, receivedAt, seal }) => {
-			const [digest, record, summary] = [taken(bytes), taken(bytes), taken(bytes)];
-			return {
-				conversationId,
-				columns,
-				receivedAt,
-				seal,
-				digest: digest.byteLength === 0 ? undefined : digest,
-				record,
-				summary,
-			};
+	return (group) => {
+		const updates = group.map(({ request: { kind: _, ...update }, parts }) => {
+			const [digest, record, summary] = parts;
+			if (record === undefined || summary === undefined) throw new TypeError("an update has a record and a summary");
+			return { ...update, digest: digest?.byteLength === 0 ? undefined : digest, record, summary };
 		});
 		try {
 			return commit(updates).map((value) => ({ value }));
@@ -105,12 +94,6 @@ function groupAppender(database: DatabaseSync): (group: readonly AppendRequest[]
 			return updates.map((update) => attempt(() => commit([update])[0]));
 		}
 	};
-}
-
-function taken(bytes: Bytes): Uint8Array {
-	const next = bytes.next();
-	if (next.done === true) throw new TypeError("a batch holds fewer byte strings than its requests need");
-	return next.value;
 }
 
 function attempt(work: () => unknown): Answer {
