@@ -168,6 +168,38 @@ export function listConformance(current: () => Store): void {
 			}
 		}, 60_000);
 
+		it("finds titles by what is rare, or common but for its combination, also after titles changed", async () => {
+			const retitled = (conversationId: string, title: string) => sample({ conversationId, columns: { title } });
+			const updates = [
+				retitled(randomUUID(), "one banana green"),
+				retitled(randomUUID(), "two philodendrons"),
+				retitled(randomUUID(), "three Philadelphias"),
+				...Array.from({ length: 1_500 }, (_, n) =>
+					retitled(randomUUID(), n % 2 === 0 ? "a banana goat" : "the green field"),
+				),
+			];
+			const outcomes: Appended[] = [];
+			const add = async (more: readonly NewUpdate[]) => {
+				outcomes.push(...(await Promise.all(more.map((update) => store.append(update)))));
+			};
+			const check = async () => {
+				for (const titleContains of ["banana green", "Philodendron", "phil", "goat", "eagles", "banana greenhouse"]) {
+					const found = (await pages(store, { titleContains }, 400)).flat();
+					expect(found).toEqual(selected(updates, outcomes, { titleContains }));
+				}
+			};
+			await add(updates);
+			await check();
+			const changed = updates.slice(0, 400).map(({ conversationId }, n) => {
+				if (n < 2) return retitled(conversationId, ["two eagles", "one banana green, and more"][n] ?? "");
+				return retitled(conversationId, n % 2 === 0 ? "a philodendron" : "banana greens");
+			});
+			const newest = Array.from({ length: 1_500 }, () => retitled(randomUUID(), "the green field"));
+			updates.push(...changed, ...newest);
+			await add([...changed, ...newest]);
+			await check();
+		}, 60_000);
+
 		it("agrees with a plain search for any filter, and its pages make up the whole list", async () => {
 			const arbitrary = fc.tuple(
 				fc.array(fc.tuple(fc.nat(9), columns), { minLength: 1, maxLength: 25 }),

@@ -19,11 +19,17 @@ export interface Access {
 	readonly where: Sql;
 }
 
-/** A condition on conversations: the test of a row, and the index that leads to such rows, if there is one. */
+/** A condition on conversations: the test of a row, and what leads to all rows that pass it. */
 export interface Condition {
 	readonly test: Sql;
-	readonly access: Access | undefined;
+	readonly source: Source;
 }
+
+/** An index, or what must be looked up first: a range of times, or a text in titles. */
+export type Source =
+	| { readonly kind: "index"; readonly access: Access }
+	| { readonly kind: "range"; readonly range: TimeRange }
+	| { readonly kind: "title"; readonly needle: string };
 
 /** A range of times; it includes `from` and excludes `to`. */
 export interface TimeRange {
@@ -47,14 +53,16 @@ export function conditionsOf(filter: ConversationFilter): Condition[] {
 		if (value === undefined) return;
 		const test = { text: `c.${column} = ?`, parameters: [value] };
 		const from = `conversations c INDEXED BY ${index}`;
-		conditions.push({ test, access: { from, join: "", sequence: "c.sequence", where: test } });
+		const access = { from, join: "", sequence: "c.sequence", where: test };
+		conditions.push({ test, source: { kind: "index", access } });
 	};
 	const tagged = (index: string, match: Sql) => {
 		const of = "SELECT 1 FROM tags t WHERE t.conversation = c.id";
 		const test = { text: `EXISTS (${of} AND ${match.text})`, parameters: match.parameters };
 		const from = `tags t INDEXED BY ${index}`;
 		const join = "CROSS JOIN conversations c ON c.id = t.conversation";
-		conditions.push({ test, access: { from, join, sequence: "t.sequence", where: match } });
+		const access = { from, join, sequence: "t.sequence", where: match };
+		conditions.push({ test, source: { kind: "index", access } });
 	};
 	equal("status", "conversations_by_status", filter.status);
 	equal("agent_kind", "conversations_by_agent_kind", filter.agentKind);
@@ -64,15 +72,15 @@ export function conditionsOf(filter: ConversationFilter): Condition[] {
 		tagged("tags_by_value", { text: "t.key = ? AND t.value = ?", parameters: [key, value] });
 	}
 	if (filter.tagKey !== undefined) tagged("tags_by_key", { text: "t.key = ?", parameters: [filter.tagKey] });
-	for (const range of rangesOf(filter)) conditions.push({ test: within(range, "c."), access: undefined });
-	if (filter.titleContains !== undefined) {
-		conditions.push({ test: titleContains(filter.titleContains), access: undefined });
+	for (const range of rangesOf(filter)) {
+		conditions.push({ test: within(range, "c."), source: { kind: "range", range } });
 	}
+	const needle = filter.titleContains;
+	if (needle !== undefined) conditions.push({ test: titleContains(needle), source: { kind: "title", needle } });
 	return conditions;
 }
 
-/** The ranges of times of a filter. */
-export function rangesOf(filter: ConversationFilter): TimeRange[] {
+function rangesOf(filter: ConversationFilter): TimeRange[] {
 	const ranges: TimeRange[] = [];
 	const range = (column: TimeRange["column"], from: bigint | undefined, to: bigint | undefined) => {
 		if (from === undefined && to === undefined) return;

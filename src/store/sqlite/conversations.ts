@@ -1,11 +1,12 @@
 import type { SQLInputValue } from "node:sqlite";
 import type { Answer } from "../../threads/messages.ts";
-import type { ConversationFilter, ConversationQuery } from "../store.ts";
-import { type Access, type Condition, conditionsOf, everything, rangesOf } from "./conditions.ts";
+import type { ConversationQuery } from "../store.ts";
+import { type Access, type Condition, conditionsOf, everything, type Source, type Sql } from "./conditions.ts";
 import type { ConversationAnswer } from "./messages.ts";
 import { loadRecord } from "./records.ts";
 import { columnsOf, type Statements } from "./statements.ts";
-import { rangeStream, type Stream, titleStream } from "./streams.ts";
+import { KnownStream, rangeStream, type Stream } from "./streams.ts";
+import type { Titles } from "./titles.ts";
 import { bindable, blob, integer, uuidText } from "./values.ts";
 
 /** Entries of the first stretch of an index; each further one is twice as long, up to the longest. */
@@ -32,13 +33,13 @@ interface Path {
  * is followed, because it passes over most conversations, and the rows on it are tested for the other conditions.
  * Ranges and titles, which cost something to look up, come in when a stretch yields little.
  */
-export function listConversations(statements: Statements, query: ConversationQuery): Answer {
+export function listConversations(statements: Statements, titles: Titles, query: ConversationQuery): Answer {
 	const conditions = conditionsOf(query.filter);
 	const paths = indexPaths(statements, conditions, query.withRecords);
 	const rows: unknown[] = [];
 	let below = Math.min(Number(bindable(query.before ?? 2n ** 63n)), Number.MAX_SAFE_INTEGER);
 	const [only] = paths;
-	if (only !== undefined && conditions.length <= 1 && conditions.every((condition) => condition.access !== undefined)) {
+	if (only !== undefined && conditions.length <= 1 && conditions.every(({ source }) => source.kind === "index")) {
 		rows.push(...only.rows(below, 0, query.limit));
 		return answerOf(rows);
 	}
@@ -51,8 +52,10 @@ export function listConversations(statements: Statements, query: ConversationQue
 		below = downTo;
 		if (looked || found.length * worthwhile > stretch || sparsest(paths, below, fewEntries)[1] === 0) continue;
 		looked = true;
-		for (const stream of lookedUp(statements, query.filter, below)) {
-			paths.push(new StreamPath(statements, stream, conditions, query.withRecords));
+		for (const condition of conditions) {
+			const stream = lookedUp(statements, titles, condition.source, below);
+			if (stream === undefined) continue;
+			paths.push(new StreamPath(statements, stream, testsBut(conditions, condition), query.withRecords));
 		}
 		stretch = streamStretch / 2;
 	}
@@ -73,19 +76,26 @@ function answerOf(rows: readonly unknown[]): Answer {
 
 function indexPaths(statements: Statements, conditions: readonly Condition[], withRecords: boolean): Path[] {
 	const paths: Path[] = [];
-	for (const { access, test } of conditions) {
-		if (access === undefined) continue;
-		const others = conditions.filter((condition) => condition.test !== test);
-		paths.push(new IndexPath(statements, access, others, withRecords));
+	for (const condition of conditions) {
+		const { source } = condition;
+		if (source.kind !== "index") continue;
+		paths.push(new IndexPath(statements, source.access, testsBut(conditions, condition), withRecords));
 	}
-	if (paths.length === 0) paths.push(new IndexPath(statements, everything, conditions, withRecords));
+	if (paths.length === 0) paths.push(new IndexPath(statements, everything, testsBut(conditions), withRecords));
 	return paths;
 }
 
-function lookedUp(statements: Statements, filter: ConversationFilter, below: number): Stream[] {
-	const streams = rangesOf(filter).map((range) => rangeStream(statements, range, below));
-	if (filter.titleContains !== undefined) streams.push(titleStream(statements, filter.titleContains));
-	return streams.filter((stream) => stream !== undefined);
+/** The tests of all conditions but the one that a path sees to by itself. */
+function testsBut(conditions: readonly Condition[], met?: Condition): Sql[] {
+	return conditions.filter((condition) => condition !== met).map(({ test }) => test);
+}
+
+/** The conversations of a source below a sequence; undefined when it is an index, or when they are too many. */
+function lookedUp(statements: Statements, titles: Titles, source: Source, below: number): Stream | undefined {
+	if (source.kind === "index") return undefined;
+	if (source.kind === "range") return rangeStream(statements, source.range, below);
+	const found = titles.find(source.needle);
+	return found === undefined ? undefined : new KnownStream(found);
 }
 
 function sparsest(paths: readonly Path[], below: number, count: number): [Path, number] {
@@ -112,19 +122,19 @@ class IndexPath implements Path {
 	readonly #reach: string;
 	readonly #rows: string;
 
-	/** `tests` are the conditions that the index does not see to. */
-	constructor(statements: Statements, access: Access, tests: readonly Condition[], withRecords: boolean) {
+	/** `tests` are those that the index does not see to. */
+	constructor(statements: Statements, access: Access, tests: readonly Sql[], withRecords: boolean) {
 		const { from, sequence, where } = access;
 		const { columns, join } = selection(withRecords);
 		this.#statements = statements;
 		this.#parameters = where.parameters;
-		this.#testParameters = tests.flatMap(({ test }) => test.parameters);
+		this.#testParameters = tests.flatMap(({ parameters }) => parameters);
 		this.#reach = `
 			SELECT ${sequence} FROM ${from} WHERE ${where.text} AND ${sequence} < ? ORDER BY ${sequence} DESC LIMIT 1 OFFSET ?
 		`;
 		this.#rows = `
 			SELECT ${columns} FROM ${from} ${access.join} ${join}
-			WHERE ${[where, ...tests.map(({ test }) => test)].map(({ text }) => text).join(" AND ")}
+			WHERE ${[where, ...tests].map(({ text }) => text).join(" AND ")}
 				AND ${sequence} < ? AND ${sequence} >= ? ORDER BY ${sequence} DESC LIMIT ?
 		`;
 	}
@@ -147,15 +157,17 @@ class StreamPath implements Path {
 	/** Sequences taken from the stream and not passed yet, newest first. */
 	#ahead: number[] = [];
 
-	constructor(statements: Statements, stream: Stream, tests: readonly Condition[], withRecords: boolean) {
+	/** `tests` are those that the stream does not see to. */
+	constructor(statements: Statements, stream: Stream, tests: readonly Sql[], withRecords: boolean) {
 		const { columns, join } = selection(withRecords);
 		this.#statements = statements;
 		this.#stream = stream;
-		this.#testParameters = tests.flatMap(({ test }) => test.parameters);
+		this.#testParameters = tests.flatMap(({ parameters }) => parameters);
+		const known = "c.sequence IN (SELECT value FROM json_each(?))";
 		this.#rows = `
-			SELECT ${columns} FROM json_each(?) s
-			CROSS JOIN conversations c INDEXED BY conversations_by_sequence ON c.sequence = s.value ${join}
-			WHERE ${tests.map(({ test }) => test.text).join(" AND ")} ORDER BY s.key LIMIT ?
+			SELECT ${columns} FROM conversations c INDEXED BY conversations_by_sequence ${join}
+			WHERE ${[known, ...tests.map(({ text }) => text)].join(" AND ")}
+			ORDER BY c.sequence DESC LIMIT ?
 		`;
 	}
 

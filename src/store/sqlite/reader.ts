@@ -6,6 +6,7 @@ import { type DatabaseOptions, openForReading, transaction } from "./database.ts
 import type { ReadRequest } from "./messages.ts";
 import { cutoff, findPrunable } from "./prunable.ts";
 import { Statements } from "./statements.ts";
+import { Titles } from "./titles.ts";
 import { get, listUpdates, rangeOf } from "./updates.ts";
 
 /** The thread that reads. Each request sees one state of the database. */
@@ -16,13 +17,14 @@ const holdBack = 0.5;
 serve((options: DatabaseOptions) => {
 	const database = openForReading(options);
 	const statements = new Statements(database);
+	const titles = new Titles(statements);
 
 	function answerOne(request: ReadRequest): Answer {
 		switch (request.kind) {
 			case "get":
 				return get(statements, request);
 			case "listConversations":
-				return transaction(database, "BEGIN", () => listConversations(statements, request.query));
+				return transaction(database, "BEGIN", () => listConversations(statements, titles, request.query));
 			case "listUpdates":
 				return listUpdates(statements, request.query);
 			case "range":

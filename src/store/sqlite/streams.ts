@@ -1,4 +1,4 @@
-import { type TimeRange, titleContains, within } from "./conditions.ts";
+import { type TimeRange, within } from "./conditions.ts";
 import { columnsOf, type Statements } from "./statements.ts";
 import { integer } from "./values.ts";
 
@@ -12,10 +12,6 @@ export interface Stream {
 const bucketShift = 36n;
 /** Buckets of time above which a range is not merged. */
 const maxBuckets = 4_096;
-/** Title matches above which they are not collected. */
-const maxTitleMatches = 2_000;
-/** Trigrams of a title search that are looked up; the title itself then decides. */
-const maxTrigrams = 6;
 const smallestChunk = 4;
 const largestChunk = 256;
 
@@ -60,35 +56,6 @@ export function rangeStream(statements: Statements, range: TimeRange, below: num
 	return new MergedStream(streams);
 }
 
-/** The conversations whose title contains a text; undefined when they are many or the text cannot be looked up. */
-export function titleStream(statements: Statements, needle: string): Stream | undefined {
-	const trigrams = trigramsOf(needle);
-	if (trigrams.length === 0) return undefined;
-	const { text, parameters } = titleContains(needle);
-	const found = statements
-		.numbers(`
-			SELECT c.sequence FROM titles CROSS JOIN conversations c ON c.id = titles.rowid
-			WHERE titles MATCH ? AND ${text} LIMIT ?
-		`)
-		.all(
-			trigrams.map((trigram) => `"${trigram.replaceAll('"', '""')}"`).join(" AND "),
-			...parameters,
-			maxTitleMatches + 1,
-		)
-		.map(sequenceOf);
-	return found.length > maxTitleMatches ? undefined : new KnownStream(found);
-}
-
-/** Some trigrams of a text, spread over its length. Empty when it is too short or holds what a query cannot. */
-function trigramsOf(text: string): string[] {
-	const characters = [...text];
-	const last = characters.length - 3;
-	if (last < 0 || text.includes("\0")) return [];
-	const count = Math.min(last + 1, maxTrigrams);
-	const starts = Array.from({ length: count }, (_, n) => Math.round((n * last) / Math.max(1, count - 1)));
-	return [...new Set(starts.map((start) => characters.slice(start, start + 3).join("")))];
-}
-
 function sequenceOf(row: unknown): number {
 	return integer(columnsOf(row)[0]);
 }
@@ -122,7 +89,7 @@ class ChunkedStream implements Stream {
 }
 
 /** Sequences that are known already, in any order. */
-class KnownStream implements Stream {
+export class KnownStream implements Stream {
 	readonly #sequences: readonly number[];
 	#position = 0;
 
