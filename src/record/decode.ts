@@ -40,6 +40,21 @@ export function deriveDecoder(plan: MessagePlan): (json: JsonValue, keep: KeepUn
 	};
 }
 
+/**
+ * Derives what an unset field is filled with: its default, made anew each time.
+ *
+ * @throws Error when the default has a member that no field names; that is a mistake in the .proto files
+ */
+export function deriveDefault(field: FieldPlan): () => unknown {
+	const decode = new DecoderBuilder().contents(field);
+	const keep: KeepUnnamed = (pointer) => {
+		throw new Error(`${field.desc}: no field names ${pointer} of the default`);
+	};
+	const make = (): unknown => decode(field.default ?? null, { path: [], keep });
+	make();
+	return make;
+}
+
 function isMessageFields(value: unknown): value is MessageFields {
 	return typeof value === "object" && value !== null && "$typeName" in value;
 }
@@ -59,7 +74,7 @@ class DecoderBuilder {
 	}
 
 	#plain(plan: PlainPlan): Decode {
-		const contents = plan.fields.map((field) => this.#contents(field));
+		const contents = plan.fields.map((field) => this.contents(field));
 		if (plan.form === "object") return compileObject(plan, contents);
 		const create = compileCreate(plan);
 		const properties = plan.fields.map((field) => field.property);
@@ -86,7 +101,7 @@ class DecoderBuilder {
 		};
 	}
 
-	#contents(field: FieldPlan): Decode {
+	contents(field: FieldPlan): Decode {
 		const decode = this.#value(field.value);
 		const item = (token: string | number, json: JsonValue, at: Position): unknown => {
 			at.path.push(token);

@@ -10,6 +10,7 @@ import {
 	type UnionPlan,
 	type ValuePlan,
 } from "./plan.ts";
+import { isNullWhenUnset } from "./rules.ts";
 import { formatDateTime } from "./scalars.ts";
 
 type Encode = (value: unknown) => JsonValue;
@@ -119,7 +120,7 @@ function compileObject(plan: PlainPlan, contents: readonly Encode[]): Encode {
 			field.value.type === "enum" && field.shape === "single"
 				? "value !== undefined && value !== 0"
 				: "value !== undefined";
-		const absent = field.nullable && !field.omitNull ? ` else ${member} = null;` : "";
+		const absent = isNullWhenUnset(field) ? ` else ${member} = null;` : "";
 		return `value = message.${field.property}; if (${set}) ${member} = ${encoded(field, index)};${absent}`;
 	});
 	// The source holds nothing but names from the descriptors.

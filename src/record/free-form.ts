@@ -19,6 +19,12 @@ export interface Inspection {
 	readonly finite: boolean;
 }
 
+/** Whether a JSON value has at most some levels of objects and arrays, and all of its numbers are finite. */
+export function isWithinLimits(json: unknown, levels: number): boolean {
+	const { depth, finite } = inspect(json);
+	return finite && depth <= levels;
+}
+
 /** Looks at each value once. Not recursive, so that no input overflows the stack. */
 export function inspect(json: unknown): Inspection {
 	let depth = 0;
@@ -40,6 +46,32 @@ export function inspect(json: unknown): Inspection {
 		}
 	}
 	return { depth, finite };
+}
+
+/**
+ * Whether {@link toValue} makes the same value of what {@link fromValue} gives, which has at most some levels of objects
+ * and arrays and only finite numbers.
+ */
+export function isNormalValue(value: Value, levels: number): boolean {
+	const { kind } = value;
+	if (value.$unknown !== undefined) return false;
+	switch (kind.case) {
+		case "stringValue":
+		case "boolValue":
+			return true;
+		case "numberValue":
+			return Number.isFinite(kind.value);
+		case "nullValue":
+			return kind.value === NullValue.NULL_VALUE;
+		case "listValue":
+			if (levels <= 0 || kind.value.$unknown !== undefined) return false;
+			return kind.value.values.every((item) => isNormalValue(item, levels - 1));
+		case "structValue":
+			if (levels <= 0 || kind.value.$unknown !== undefined) return false;
+			return Object.values(kind.value.fields).every((member) => isNormalValue(member, levels - 1));
+		default:
+			return false;
+	}
 }
 
 /** Wraps a JSON value of at most {@link MAX_FREE_FORM_DEPTH} levels. */

@@ -8,7 +8,7 @@ import {
 	type UnionPlan,
 	type ValuePlan,
 } from "./plan.ts";
-import { entryProblem, exclusionProblems, presentAlias } from "./rules.ts";
+import { entryProblem, exclusionProblems, isWithin, presentAlias } from "./rules.ts";
 import { parseDateTime, parseUuid } from "./scalars.ts";
 
 /** Whether a JSON value certainly meets the schema. False says nothing: ask the schema, which also tells why. */
@@ -93,10 +93,6 @@ class GlanceBuilder {
 				return this.message(plan.message);
 		}
 	}
-}
-
-function isWithin({ gt, gte }: { readonly gt: number | undefined; readonly gte: number | undefined }, value: number) {
-	return (gt === undefined || value > gt) && (gte === undefined || value >= gte);
 }
 
 /** Compiles the glance at a JSON object to a function of its own, for the same reason as decode.ts does. */

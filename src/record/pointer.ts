@@ -15,9 +15,9 @@ function escapeToken(token: string): string {
 /** Reference tokens of a pointer, or undefined when `pointer` is not one (RFC 6901, section 3). */
 export function parsePointer(pointer: string): string[] | undefined {
 	if (pointer === "") return [];
-	if (!pointer.startsWith("/") || /~(?![01])/.test(pointer)) return undefined;
-	return pointer
-		.slice(1)
-		.split("/")
-		.map((token) => token.replaceAll("~1", "/").replaceAll("~0", "~"));
+	if (!pointer.startsWith("/")) return undefined;
+	const tokens = pointer.slice(1).split("/");
+	if (!pointer.includes("~")) return tokens;
+	if (/~(?![01])/.test(pointer)) return undefined;
+	return tokens.map((token) => token.replaceAll("~1", "/").replaceAll("~0", "~"));
 }

@@ -7,6 +7,7 @@ import { deriveDecoder, type KeepUnnamed, type MessageFields } from "./decode.ts
 import { deriveEncoder } from "./encode.ts";
 import { toValue } from "./free-form.ts";
 import { limitViolations } from "./limits.ts";
+import { deriveNormalizer } from "./normalize.ts";
 import { type JsonAliases, type MessagePlan, planMessage } from "./plan.ts";
 import { deriveSchema } from "./schema.ts";
 import { placeUnnamed } from "./unnamed.ts";
@@ -18,6 +19,7 @@ export class RecordFormat {
 	readonly #schema: z.ZodType;
 	readonly #decode: (json: JsonValue, keep: KeepUnnamed) => MessageFields;
 	readonly #encode: (message: ConversationInfo) => JsonValue;
+	readonly #normalize: (message: ConversationInfo) => boolean;
 
 	/** @param aliases names that senders use for the specification's, theirs to ours; never written */
 	constructor(aliases: JsonAliases = new Map()) {
@@ -25,6 +27,7 @@ export class RecordFormat {
 		this.#schema = deriveSchema(this.plan);
 		this.#decode = deriveDecoder(this.plan);
 		this.#encode = deriveEncoder(this.plan);
+		this.#normalize = deriveNormalizer(this.plan);
 	}
 
 	/**
@@ -54,10 +57,11 @@ export class RecordFormat {
 	 * Checks a record that arrived as a message by the rules of its JSON form, and fills in the defaults. An unset
 	 * nullable field stays unset, which is JSON null.
 	 *
-	 * @returns a message of its own
+	 * @param message the caller's no longer once it is accepted: it may be changed, and be the one that is returned
 	 * @throws ServiceError `invalid_record` with every violation
 	 */
 	fromMessage(message: ConversationInfo): ConversationInfo {
+		if (this.#normalize(message)) return message;
 		const json = this.#encode(message);
 		const misplaced = this.#placeUnnamed(json, message);
 		if (misplaced.length === 0) return this.fromJson(json, false);

@@ -14,11 +14,31 @@ export function entryProblem(field: FieldPlan, key: string, item: unknown): stri
 /** What is wrong with an object because of two fields that exclude each other, for each such pair. */
 export function exclusionProblems(plan: PlainPlan, json: JsonObject): string[] {
 	return plan.exclusions
-		.filter(({ field, excludes }) => {
-			const [value, other] = [json[field.name], json[excludes.name]];
-			return value !== undefined && value !== null && other !== undefined && other !== excludes.default;
-		})
+		.filter((exclusion) => isExcluded(exclusion, json[exclusion.field.name], json[exclusion.excludes.name]))
 		.map(({ field, excludes }) => `${field.name} cannot be combined with a custom ${excludes.name}`);
+}
+
+/**
+ * Whether two values cannot stand together.
+ *
+ * @param value JSON value of the field that excludes, undefined when it is absent
+ * @param other JSON value of the field that it excludes
+ */
+export function isExcluded({ excludes }: PlainPlan["exclusions"][number], value: unknown, other: unknown): boolean {
+	return value !== undefined && value !== null && other !== undefined && other !== excludes.default;
+}
+
+/** Whether a number is within the bounds of its field. */
+export function isWithin(
+	{ gt, gte }: { readonly gt: number | undefined; readonly gte: number | undefined },
+	value: number,
+): boolean {
+	return (gt === undefined || value > gt) && (gte === undefined || value >= gte);
+}
+
+/** Whether an unset field of a message is null in the JSON form, and not absent. */
+export function isNullWhenUnset({ nullable, omitNull }: FieldPlan): boolean {
+	return nullable && !omitNull;
 }
 
 /** The first of a field's aliases that an object has a member under; it counts where the field's own name is absent. */

@@ -93,12 +93,21 @@ function daysIn(year: number, month: number): number {
  * An instant outside the range of google.protobuf.Timestamp is written as text that {@link parseDateTime} refuses.
  */
 export function formatDateTime(time: Timestamp): string {
-	const millis = Number(time.seconds) * 1000;
-	if (!(millis >= MIN_MILLIS && millis <= MAX_MILLIS) || time.nanos < 0 || time.nanos > 999_999_999)
-		return `${time.seconds}s ${time.nanos}ns`;
-	const whole = new Date(millis).toISOString().slice(0, 19);
+	if (!isInRange(time)) return `${time.seconds}s ${time.nanos}ns`;
+	const whole = new Date(Number(time.seconds) * 1000).toISOString().slice(0, 19);
 	const micros = Math.floor(time.nanos / 1000);
 	return micros === 0 ? `${whole}Z` : `${whole}.${String(micros).padStart(6, "0")}Z`;
+}
+
+/** Whether {@link parseDateTime} reads what {@link formatDateTime} writes of an instant as that very instant. */
+export function isWritable(time: Timestamp): boolean {
+	return isInRange(time) && time.nanos % 1000 === 0;
+}
+
+/** Whether an instant is in the range of google.protobuf.Timestamp. */
+function isInRange({ seconds, nanos }: Timestamp): boolean {
+	const millis = Number(seconds) * 1000;
+	return millis >= MIN_MILLIS && millis <= MAX_MILLIS && nanos >= 0 && nanos <= 999_999_999;
 }
 
 /** Microseconds since the Unix epoch of an instant. */
