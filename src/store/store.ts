@@ -27,7 +27,7 @@ export interface NewUpdate {
 	readonly conversationId: string;
 	/**
 	 * Digest of the record: two updates of one conversation with the same digest are the same update, and have the same
-	 * columns. Undefined: the store takes the SHA-256 of `record`.
+	 * columns. Undefined: they are the same if their records are, byte by byte.
 	 */
 	readonly digest: Uint8Array | undefined;
 	/** Says how the record is protected, to whoever protected it; a safe integer that is given back with the record. */

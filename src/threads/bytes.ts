@@ -11,11 +11,13 @@ export interface Packed {
 
 /** From this size on, a transfer of its own costs less than a copy. */
 const LARGE = 32 * 1024;
+/** Memory around a byte string that may travel along: a message of gRPC has its prefix before it. */
+const SPARE = 16;
 const NO_BYTES = new Uint8Array();
 
 /**
  * Copies byte strings into one buffer of their own, which can be transferred. Those of 32 KiB and more that fill their
- * memory are taken as they are.
+ * memory, but for a few bytes, are taken as they are: it is gone for the caller once they are transferred.
  */
 export function pack(lists: readonly (readonly Uint8Array[])[]): Packed {
 	const large: Uint8Array<ArrayBuffer>[] = [];
@@ -70,5 +72,6 @@ export function release(packed: Packed): void {
 }
 
 function isLarge(part: Uint8Array): part is Uint8Array<ArrayBuffer> {
-	return part.byteLength >= LARGE && part.buffer instanceof ArrayBuffer && part.byteLength === part.buffer.byteLength;
+	const { buffer, byteLength } = part;
+	return byteLength >= LARGE && buffer instanceof ArrayBuffer && buffer.byteLength - byteLength <= SPARE;
 }

@@ -1,9 +1,11 @@
-import { hash } from "node:crypto";
 import type { DatabaseSync } from "node:sqlite";
 import { decide } from "../ordering.ts";
 import type { Appended, NewUpdate, RecordColumns } from "../store.ts";
 import { storeRecord } from "./records.ts";
-import { bigint, changeOf, nullable, text, uuidBytes } from "./values.ts";
+import { markOf, repetitionFinder } from "./repetitions.ts";
+import { bigint, nullable, text, uuidBytes } from "./values.ts";
+
+const NO_DIGEST = new Uint8Array();
 
 /** Columns of a conversation that deciding about its next update needs. */
 interface Known {
@@ -26,7 +28,7 @@ export function appender(database: DatabaseSync): (update: NewUpdate, nextSequen
 		FROM conversations WHERE conversation_id = ?
 	`);
 	find.setReturnArrays(true);
-	const findFirst = findRepetition(database);
+	const findFirst = repetitionFinder(database);
 	const insertUpdate = database.prepare("INSERT INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
 	const insertConversation = database.prepare(`
 		INSERT INTO conversations (
@@ -46,17 +48,13 @@ export function appender(database: DatabaseSync): (update: NewUpdate, nextSequen
 
 	return function append(update, nextSequence) {
 		const { columns } = update;
-		const digest = update.digest ?? hash("sha256", update.record, "buffer");
 		const id = uuidBytes(update.conversationId);
 		if (id === undefined) throw new TypeError("the conversation id is not a lower-case UUID with dashes");
 		const tags = canonicalTags(columns.tags);
 		const known = readKnown(find.get(columns.title ?? null, tags, id));
-		// An index entry of six bytes finds the few candidates; the whole digest then tells.
-		const prefix = digest.byteLength < 6 ? 0 : Buffer.from(digest.buffer, digest.byteOffset, 6).readUIntBE(0, 6);
-		if (known !== undefined) {
-			const first = findFirst(columns.updatedAt, prefix, known.id, digest);
-			if (first !== undefined) return first;
-		}
+		const mark = markOf(update);
+		const first = known && findFirst(known.id, mark, update);
+		if (first !== undefined) return first;
 		const { current, change } = decide(known, columns);
 		const sequence = nextSequence();
 		const shared = [
@@ -82,8 +80,8 @@ export function appender(database: DatabaseSync): (update: NewUpdate, nextSequen
 			current ? 1 : 0,
 			known?.sequence ?? null,
 			update.receivedAt,
-			prefix,
-			digest,
+			mark,
+			update.digest ?? NO_DIGEST,
 			unpackedSize,
 			record,
 			columns.updatedAt ?? null,
@@ -110,41 +108,6 @@ export function appender(database: DatabaseSync): (update: NewUpdate, nextSequen
 		if (known !== undefined) removeTitle.run(conversation);
 		if (title !== undefined) insertTitle.run(conversation, title);
 	}
-}
-
-type FindRepetition = (
-	updatedAt: bigint | undefined,
-	prefix: number,
-	conversation: bigint,
-	digest: Uint8Array,
-) => Appended | undefined;
-
-/** Finds what was answered to the first update of a conversation with a digest. */
-function findRepetition(database: DatabaseSync): FindRepetition {
-	const find = (time: string) =>
-		database.prepare(`
-			SELECT sequence, change, current FROM updates INDEXED BY updates_by_digest
-			WHERE updated_at ${time} AND digest_prefix = ? AND conversation = ? AND digest = ? ORDER BY sequence LIMIT 1
-		`);
-	const [timed, untimed] = [find("= ?"), find("IS NULL")];
-	// Equal digests mean equal times, but version 1 of the schema kept none.
-	const stored = database.prepare(
-		"SELECT 1 FROM updates INDEXED BY updates_by_digest WHERE updated_at IS NULL LIMIT 1",
-	);
-	const hasUntimed = stored.get() !== undefined;
-
-	return (updatedAt, prefix, conversation, digest) => {
-		const first =
-			(updatedAt === undefined ? undefined : timed.get(updatedAt, prefix, conversation, digest)) ??
-			(updatedAt === undefined || hasUntimed ? untimed.get(prefix, conversation, digest) : undefined);
-		if (first === undefined) return undefined;
-		return {
-			sequence: bigint(first.sequence),
-			repeated: true,
-			change: changeOf(first.change),
-			current: first.current === 1n,
-		};
-	};
 }
 
 /** Tags as JSON text with sorted keys, so that equal tags are equal texts. */

@@ -12,8 +12,8 @@ import { integer } from "./values.ts";
  * index of titles holds only which trigrams a title has, and merges its segments half as often as by default.
  *
  * The index that finds repetitions begins with the record's own time, so that its entries come in about the order in
- * which they are stored, all at its end. `updated_at` is null for a record without a time, and for those that
- * version 1 stored.
+ * which they are stored, all at its end. `digest` is empty where the record itself tells, and `digest_prefix` is then a
+ * checksum of it; version 1 took the SHA-256 of such a record, and did not know `updated_at`.
  */
 export const migrations: readonly string[] = [
 	`
@@ -83,6 +83,8 @@ export const migrations: readonly string[] = [
 	`
 	ALTER TABLE updates ADD COLUMN updated_at INTEGER;
 	ALTER TABLE updates ADD COLUMN seal INTEGER NOT NULL DEFAULT 0;
+	ALTER TABLE store_state ADD COLUMN version_1_through INTEGER NOT NULL DEFAULT 0;
+	UPDATE store_state SET version_1_through = (SELECT coalesce(max(sequence), 0) FROM updates);
 	DROP INDEX updates_by_digest;
 	CREATE INDEX updates_by_digest ON updates (updated_at, digest_prefix);
 	`,
