@@ -26,6 +26,7 @@ export class IntakeThread implements Intake, AsyncDisposable {
 			toError: () => new ServiceError("unavailable", "the intake failed"),
 			log,
 			batch: 32,
+			batchBytes: 2 ** 20,
 			ahead: 32,
 		});
 		await link.start();

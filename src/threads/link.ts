@@ -23,6 +23,8 @@ export interface LinkOptions {
 	readonly log: LinkLog;
 	/** Most requests in one message to the worker. 256 when left out. */
 	readonly batch?: number;
+	/** Most bytes of the requests in one message to the worker, if there are several. 8 MiB when left out. */
+	readonly batchBytes?: number;
 	/**
 	 * Requests that may be under way when further ones are sent: 0, the default, gathers everything that comes while
 	 * the worker is busy; more than that keeps the worker from waiting for its next message.
@@ -127,12 +129,12 @@ export class Link<Request extends { readonly kind: string }> {
 	}
 
 	#sendBatch(worker: Worker): void {
-		const { ahead = 0, batch = maxBatchRequests } = this.#options;
+		const { ahead = 0, batch = maxBatchRequests, batchBytes = maxBatchBytes } = this.#options;
 		if (this.#sent.length > ahead || this.#waiting.length === 0) return;
 		let count = 0;
 		let bytes = 0;
 		for (const { size } of this.#waiting) {
-			if (count > 0 && (count === batch || bytes + size > maxBatchBytes)) break;
+			if (count > 0 && (count === batch || bytes + size > batchBytes)) break;
 			count += 1;
 			bytes += size;
 		}

@@ -147,11 +147,22 @@ class Collector {
 		return true;
 	}
 
-	/** The whole of what was added: a single chunk itself, not a copy. */
+	/** The whole of what was added: a single chunk itself, not a copy. The chunks are gone afterwards. */
 	take(): Buffer {
 		const [first, ...others] = this.#chunks;
-		return first !== undefined && others.length === 0 ? first : Buffer.concat(this.#chunks, this.#size);
+		if (first !== undefined && others.length === 0) return first;
+		const whole = Buffer.concat(this.#chunks, this.#size);
+		for (const chunk of this.#chunks) release(chunk);
+		return whole;
 	}
+}
+
+/**
+ * Gives the memory of a chunk back at once, if it is the chunk's alone. Left to the garbage collector, the chunks of
+ * large bodies amount to so much that it hardly does anything else.
+ */
+function release({ buffer, byteLength }: Buffer): void {
+	if (buffer instanceof ArrayBuffer && buffer.byteLength === byteLength && !buffer.detached) buffer.transfer(0);
 }
 
 /** Whether a Content-Encoding field says gzip rather than nothing; codings have no case (RFC 9110, section 8.4.1). */
