@@ -6,8 +6,11 @@ import { connect, createServer } from "node:net";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import packageJson from "../../package.json" with { type: "json" };
 
-const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+/** What `npm start` gives to node. */
+const START_ARGUMENTS = packageJson.scripts.start.replace(/^node /, "").split(" ");
 /** Type of a file system in memory (statfs(2)). */
 const TMPFS_MAGIC = 0x0102_1994;
 const START_PATIENCE = 20_000;
@@ -39,7 +42,8 @@ export class Service implements AsyncDisposable {
 		const [httpPort, grpcPort] = [await freePort(), await freePort()];
 		const key = randomBytes(16).toString("hex");
 		const profiling = profile === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${profile}`];
-		const child = spawn(process.execPath, [...profiling, MAIN], {
+		const child = spawn(process.execPath, [...profiling, ...START_ARGUMENTS], {
+			cwd: ROOT,
 			env: {
 				PATH: process.env.PATH,
 				HTTP_ADDRESS: `127.0.0.1:${httpPort}`,

@@ -9,6 +9,16 @@ export interface Packed {
 	readonly large: readonly Uint8Array<ArrayBuffer>[];
 }
 
+/**
+ * What `map` gives, as an array that crosses to another thread in half the time: those of `map` have room for holes,
+ * and are written with the index of each item.
+ */
+export function mapDense<Item, Result>(items: readonly Item[], map: (item: Item) => Result): Result[] {
+	const results: Result[] = [];
+	for (const item of items) results.push(map(item));
+	return results;
+}
+
 /** From this size on, a transfer of its own costs less than a copy. */
 const LARGE = 32 * 1024;
 /** Memory around a byte string that may travel along: a message of gRPC has its prefix before it. */
@@ -22,8 +32,8 @@ const NO_BYTES = new Uint8Array();
 export function pack(lists: readonly (readonly Uint8Array[])[]): Packed {
 	const large: Uint8Array<ArrayBuffer>[] = [];
 	let size = 0;
-	const lengths = lists.map((parts) =>
-		parts.map((part) => {
+	const lengths = mapDense(lists, (parts) =>
+		mapDense(parts, (part) => {
 			if (isLarge(part)) {
 				large.push(part);
 				return -1;

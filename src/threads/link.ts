@@ -1,7 +1,7 @@
 import { Worker } from "node:worker_threads";
 import type { Logger } from "pino";
 import { ServiceError } from "../errors.ts";
-import { type Packed, pack, transferOf, unpack } from "./bytes.ts";
+import { mapDense, type Packed, pack, transferOf, unpack } from "./bytes.ts";
 import { type Failure, failureOf } from "./failure.ts";
 import type { Outcome, WorkerMessage } from "./messages.ts";
 
@@ -140,8 +140,8 @@ export class Link<Request extends { readonly kind: string }> {
 		}
 		const sent = this.#waiting.splice(0, count);
 		this.#sent.push(...sent);
-		const packed = pack(sent.map((pending) => pending.parts));
-		worker.postMessage({ requests: sent.map((pending) => pending.request), packed }, transferOf(packed));
+		const packed = pack(sent.map(({ parts }) => parts));
+		worker.postMessage({ requests: mapDense(sent, ({ request }) => request), packed }, transferOf(packed));
 		this.#sendBatch(worker);
 	}
 

@@ -1,5 +1,5 @@
 import { parentPort, workerData } from "node:worker_threads";
-import { pack, release, transferOf, unpack } from "./bytes.ts";
+import { mapDense, pack, release, transferOf, unpack } from "./bytes.ts";
 import { failureOf } from "./failure.ts";
 import type { Answer, Batch, Received, WorkerMessage } from "./messages.ts";
 
@@ -35,7 +35,7 @@ export function serve<Options, Request extends { readonly kind: string }>(
 		const received = requests.map((request, index) => ({ request, parts: lists[index] ?? [] }));
 		worker.answer(received, (answers) => {
 			const answered = pack(answers.map(({ parts = [] }) => parts));
-			const outcomes = answers.map((answer) =>
+			const outcomes = mapDense(answers, (answer) =>
 				"failure" in answer ? { failure: answer.failure } : { value: answer.value },
 			);
 			post({ kind: "answers", outcomes, packed: answered }, transferOf(answered));

@@ -7,7 +7,7 @@ import type { CopyRequest } from "./messages.ts";
 /** The thread that copies the write-ahead log into the database while the writing thread goes on appending to it. */
 
 /** Write-ahead log length, in pages, from which it is copied. */
-const copiedFrom = 8_192;
+const copiedFrom = 32_768;
 /** Pages that the writing thread can copy without holding up its appends. */
 const few = 256;
 /** Times that the log is copied in a row: what was appended during one is left to the next, which has less to do. */

@@ -26,8 +26,8 @@ export function openForWriting({ path, lockTimeout, maxBytes }: DatabaseOptions)
 		PRAGMA journal_mode = WAL;
 		PRAGMA synchronous = FULL;
 		PRAGMA wal_autocheckpoint = 0;
-		PRAGMA journal_size_limit = 67108864;
-		PRAGMA cache_size = -32768;
+		PRAGMA journal_size_limit = 268435456;
+		PRAGMA cache_size = -16384;
 	`);
 	bound(database, maxBytes);
 	return database;

@@ -6,7 +6,9 @@ import { blob } from "./values.ts";
  * takes less time than writing its bytes twice, to the write-ahead log and to the database; for short ones it does not.
  */
 const COMPRESSED_FROM = 16 * 1024;
-const OPTIONS = { params: { [constants.ZSTD_c_compressionLevel]: 1 } };
+/** The buffers that output is put in, 64 KiB by default, stay until garbage is collected; most records need little. */
+const CHUNK_BYTES = 2 * 1024;
+const OPTIONS = { params: { [constants.ZSTD_c_compressionLevel]: 1 }, chunkSize: CHUNK_BYTES };
 
 /** A record as a row holds it. */
 export interface StoredRecord {
