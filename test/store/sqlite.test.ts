@@ -1,8 +1,9 @@
 import { randomBytes } from "node:crypto";
-import { copyFile, mkdtemp, readdir, rm, writeFile } from "node:fs/promises";
+import { copyFile, mkdtemp, readdir, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
+import { crc32 } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { migrate, migrations } from "../../src/store/sqlite/migrations.ts";
 import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/sqlite.ts";
@@ -21,6 +22,18 @@ afterAll(() => rm(folder, { recursive: true, force: true }));
 function newPath(): string {
 	files += 1;
 	return join(folder, `${files}`, "deep", "conversations.db");
+}
+
+/** Two byte strings with the same CRC-32. */
+function sameChecksum(): [Buffer, Buffer] {
+	const known = new Map<number, Buffer>();
+	for (;;) {
+		const bytes = randomBytes(8);
+		const checksum = crc32(bytes);
+		const other = known.get(checksum);
+		if (other !== undefined) return [other, bytes];
+		known.set(checksum, bytes);
+	}
 }
 
 /** A log that keeps what it is told. */
@@ -70,6 +83,38 @@ describe("SQLite store", () => {
 		await again.close();
 		await store.close();
 	});
+
+	it("keeps records that differ although their checksums are the same", async () => {
+		const store = await open(newPath());
+		const { conversationId } = sample();
+		const updates = sameChecksum().map((record) =>
+			sample({ conversationId, record, digest: undefined, columns: { updatedAt: start } }),
+		);
+		const outcomes = [];
+		for (const update of [...updates, ...updates]) outcomes.push(await store.append(update));
+		expect(outcomes.map(({ sequence, repeated }) => ({ sequence, repeated }))).toEqual([
+			{ sequence: 1n, repeated: false },
+			{ sequence: 2n, repeated: false },
+			{ sequence: 1n, repeated: true },
+			{ sequence: 2n, repeated: true },
+		]);
+		await store.close();
+	});
+
+	it("keeps the write-ahead log short while it is appended to without a pause", async () => {
+		const path = newPath();
+		const store = await open(path);
+		const records = Array.from({ length: 8 }, () => randomBytes(2 ** 20));
+		let longest = 0;
+		for (let round = 0; round < 80; round++) {
+			await Promise.all(records.map((record) => store.append(sample({ record: Buffer.from(record) }))));
+			longest = Math.max(longest, (await stat(`${path}-wal`)).size);
+		}
+		expect(longest).toBeGreaterThan(128 * 2 ** 20);
+		expect(longest).toBeLessThan(400 * 2 ** 20);
+		expect((await store.range()).newest).toBe(640n);
+		await store.close();
+	}, 60_000);
 
 	it("fails while another process holds the lock, says so, and works again afterwards", async () => {
 		const path = newPath();
