@@ -28,6 +28,8 @@ export class IntakeThread implements Intake, AsyncDisposable {
 			batch: 32,
 			batchBytes: 2 ** 20,
 			ahead: 32,
+			// The texts of large bodies wait here to be collected.
+			youngGeneration: 12,
 		});
 		await link.start();
 		return new IntakeThread(link);

@@ -30,6 +30,8 @@ export interface LinkOptions {
 	 * the worker is busy; more than that keeps the worker from waiting for its next message.
 	 */
 	readonly ahead?: number;
+	/** Most memory of the worker for objects that are young, in MiB. 24 when left out. */
+	readonly youngGeneration?: number;
 }
 
 /** Bounds of one message to a worker, so that neither memory nor the wait of its first request grows without end. */
@@ -146,9 +148,10 @@ export class Link<Request extends { readonly kind: string }> {
 	}
 
 	#spawn(): Promise<void> {
-		const { script, data, name } = this.#options;
+		const { script, data, name, youngGeneration = 24 } = this.#options;
 		return new Promise((resolve, reject) => {
-			const worker = new Worker(script, { workerData: data, name, resourceLimits: { maxYoungGenerationSizeMb: 24 } });
+			const resourceLimits = { maxYoungGenerationSizeMb: youngGeneration };
+			const worker = new Worker(script, { workerData: data, name, resourceLimits });
 			let ended = false;
 			const end = (failure: Failure) => {
 				if (ended) return;

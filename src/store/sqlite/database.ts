@@ -27,7 +27,7 @@ export function openForWriting({ path, lockTimeout, maxBytes }: DatabaseOptions)
 		PRAGMA synchronous = FULL;
 		PRAGMA wal_autocheckpoint = 0;
 		PRAGMA journal_size_limit = 268435456;
-		PRAGMA cache_size = -16384;
+		PRAGMA cache_size = -8192;
 	`);
 	bound(database, maxBytes);
 	return database;

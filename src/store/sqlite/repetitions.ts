@@ -8,7 +8,7 @@ import { bigint, blob, changeOf, integer } from "./values.ts";
 
 type Identity = Pick<NewUpdate, "digest" | "record">;
 
-/** A number of 48 bits that the index holds of an update: few others of its conversation have the same. */
+/** A number of at most 48 bits that the index holds of an update: few others of its conversation have the same. */
 export function markOf({ digest, record }: Identity): number {
 	return digest === undefined ? crc32(record) : prefixOf(digest);
 }

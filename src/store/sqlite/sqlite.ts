@@ -2,7 +2,7 @@ import { mkdir } from "node:fs/promises";
 import { dirname } from "node:path";
 import { ServiceError } from "../../errors.ts";
 import { failureOf } from "../../threads/failure.ts";
-import { Link, type LinkLog } from "../../threads/link.ts";
+import { Link, type LinkLog, type LinkOptions } from "../../threads/link.ts";
 import type {
 	Appended,
 	ConversationQuery,
@@ -61,11 +61,15 @@ class SqliteStore implements Store {
 	#announced = false;
 
 	constructor(options: DatabaseOptions, log: LinkLog) {
-		const link = <Request extends { readonly kind: string }>(name: string): Link<Request> => {
+		const link = <Request extends { readonly kind: string }>(
+			name: string,
+			more: Pick<LinkOptions, "youngGeneration"> = {},
+		): Link<Request> => {
 			const script = new URL(`./${name}.ts`, import.meta.url);
-			return new Link({ whole: "the store", name, script, data: options, toError: unavailable, log });
+			return new Link({ whole: "the store", name, script, data: options, toError: unavailable, log, ...more });
 		};
-		this.#writer = link("writer");
+		// It makes few objects, and keeps none.
+		this.#writer = link("writer", { youngGeneration: 12 });
 		this.#reader = link("reader");
 		this.#copier = link("checkpointer");
 		this.#log = log;
