@@ -1,5 +1,5 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { WireType } from "@bufbuild/protobuf/wire";
 import type { HandlerContext } from "@connectrpc/connect";
 import {
 	type GetConversationRequest,
@@ -9,6 +9,7 @@ import {
 import type { FoundConversation, GetConversation } from "../conversations/get.ts";
 import { deriveBinaryEncoder } from "../record/binary.ts";
 import { fromMicroseconds } from "../record/scalars.ts";
+import { Writer } from "../record/wire-writer.ts";
 import { keepEncodedResponse, takesEncodedResponses } from "./method.ts";
 import { secretsOf } from "./view.ts";
 
@@ -26,14 +27,17 @@ export function getConversation(handler: GetConversation) {
 }
 
 const encodeRest = deriveBinaryEncoder(GetConversationResponseSchema);
+const writer = new Writer();
 
 /** The record is not decoded: its field is written around it, and the other fields behind it. */
 function encode(found: FoundConversation<Uint8Array>): GetConversationResponse {
 	const { conversation, sequence, receivedAt } = found;
 	const rest = create(GetConversationResponseSchema, { sequence, receivedAt: fromMicroseconds(receivedAt) });
-	const { number } = GetConversationResponseSchema.field.conversation;
-	const head = new BinaryWriter().tag(number, WireType.LengthDelimited).uint32(conversation.byteLength).finish();
+	// The writer writes from the end to the beginning.
+	writer.start();
+	writer.varint(conversation.byteLength);
+	writer.varint((GetConversationResponseSchema.field.conversation.number << 3) | WireType.LengthDelimited);
 	const response = create(GetConversationResponseSchema);
-	keepEncodedResponse(response, [head, conversation, encodeRest(rest)]);
+	keepEncodedResponse(response, [writer.take(), conversation, encodeRest(rest)]);
 	return response;
 }
