@@ -1,5 +1,6 @@
 import { type DescField, type DescMessage, type JsonValue, ScalarType } from "@bufbuild/protobuf";
 import { FeatureSet_FieldPresence, ValueSchema } from "@bufbuild/protobuf/wkt";
+import { deriveOnce } from "./derive-once.ts";
 import { isJsonObject } from "./plan.ts";
 import { Writer } from "./wire-writer.ts";
 
@@ -31,18 +32,13 @@ class EncoderBuilder {
 	readonly #writes = new Map<string, Write>();
 
 	message(desc: DescMessage): Write {
-		const known = this.#writes.get(desc.typeName);
-		if (known !== undefined) return known;
-		// A message that contains itself finds its encoder here before it is complete.
-		let complete: Write | undefined;
-		this.#writes.set(desc.typeName, (writer, message) => complete?.(writer, message));
-		const fields = desc.fields.toSorted((a, b) => b.number - a.number);
-		complete = compile(
-			fields,
-			fields.map((field) => this.#contents(field)),
-		);
-		this.#writes.set(desc.typeName, complete);
-		return complete;
+		return deriveOnce(this.#writes, desc.typeName, () => {
+			const fields = desc.fields.toSorted((a, b) => b.number - a.number);
+			return compile(
+				fields,
+				fields.map((field) => this.#contents(field)),
+			);
+		});
 	}
 
 	#contents(field: DescField): Write {

@@ -1,4 +1,5 @@
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
+import { deriveOnce } from "./derive-once.ts";
 import { setMember, toValue } from "./free-form.ts";
 import { armOf } from "./place.ts";
 import {
@@ -63,14 +64,7 @@ class DecoderBuilder {
 	readonly #decoders = new Map<MessagePlan, Decode>();
 
 	message(plan: MessagePlan): Decode {
-		const known = this.#decoders.get(plan);
-		if (known !== undefined) return known;
-		// A message that contains itself finds its decoder here before it is complete.
-		let complete: Decode | undefined;
-		this.#decoders.set(plan, (json, at) => complete?.(json, at));
-		complete = plan.form === "union" ? this.#union(plan) : this.#plain(plan);
-		this.#decoders.set(plan, complete);
-		return complete;
+		return deriveOnce(this.#decoders, plan, () => (plan.form === "union" ? this.#union(plan) : this.#plain(plan)));
 	}
 
 	#plain(plan: PlainPlan): Decode {

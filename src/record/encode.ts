@@ -1,6 +1,7 @@
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { isMessage } from "@bufbuild/protobuf";
 import { type Timestamp, TimestampSchema, type Value, ValueSchema } from "@bufbuild/protobuf/wkt";
+import { deriveOnce } from "./derive-once.ts";
 import { fromValue, setMember } from "./free-form.ts";
 import {
 	type FieldPlan,
@@ -29,14 +30,7 @@ class EncoderBuilder {
 	readonly #encoders = new Map<MessagePlan, Encode>();
 
 	message(plan: MessagePlan): Encode {
-		const known = this.#encoders.get(plan);
-		if (known !== undefined) return known;
-		// A message that contains itself finds its encoder here before it is complete.
-		let complete: Encode | undefined;
-		this.#encoders.set(plan, (message) => complete?.(message) ?? null);
-		complete = plan.form === "union" ? this.#union(plan) : this.#plain(plan);
-		this.#encoders.set(plan, complete);
-		return complete;
+		return deriveOnce(this.#encoders, plan, () => (plan.form === "union" ? this.#union(plan) : this.#plain(plan)));
 	}
 
 	#plain(plan: PlainPlan): Encode {

@@ -1,4 +1,5 @@
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
+import { deriveOnce } from "./derive-once.ts";
 import { armOf } from "./place.ts";
 import {
 	type FieldPlan,
@@ -26,14 +27,7 @@ class GlanceBuilder {
 	readonly #glances = new Map<MessagePlan, Glance>();
 
 	message(plan: MessagePlan): Glance {
-		const known = this.#glances.get(plan);
-		if (known !== undefined) return known;
-		// A message that contains itself finds its glance here before it is complete.
-		let complete: Glance | undefined;
-		this.#glances.set(plan, (json) => complete?.(json) ?? false);
-		complete = plan.form === "union" ? this.#union(plan) : this.#plain(plan);
-		this.#glances.set(plan, complete);
-		return complete;
+		return deriveOnce(this.#glances, plan, () => (plan.form === "union" ? this.#union(plan) : this.#plain(plan)));
 	}
 
 	#plain(plan: PlainPlan): Glance {

@@ -2,6 +2,7 @@ import { isMessage } from "@bufbuild/protobuf";
 import { TimestampSchema, ValueSchema } from "@bufbuild/protobuf/wkt";
 import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
 import { deriveDefault } from "./decode.ts";
+import { deriveOnce } from "./derive-once.ts";
 import { fromValue, isNormalValue, isWithinLimits, MAX_FREE_FORM_DEPTH } from "./free-form.ts";
 import { armOf } from "./place.ts";
 import {
@@ -76,14 +77,7 @@ class NormalizerBuilder {
 	readonly #checks = new Map<MessagePlan, Check>();
 
 	message(plan: MessagePlan): Check {
-		const known = this.#checks.get(plan);
-		if (known !== undefined) return known;
-		// A message that contains itself finds its check here before it is complete.
-		let complete: Check | undefined;
-		this.#checks.set(plan, (message, depth, changes) => complete?.(message, depth, changes) ?? false);
-		complete = plan.form === "union" ? this.#union(plan) : this.#plain(plan);
-		this.#checks.set(plan, complete);
-		return complete;
+		return deriveOnce(this.#checks, plan, () => (plan.form === "union" ? this.#union(plan) : this.#plain(plan)));
 	}
 
 	#plain(plan: PlainPlan): Check {

@@ -9,6 +9,7 @@ import {
 	ScalarType,
 } from "@bufbuild/protobuf";
 import { FeatureSet_FieldPresence, ValueSchema } from "@bufbuild/protobuf/wkt";
+import { deriveOnce } from "./derive-once.ts";
 import { setMember } from "./free-form.ts";
 import { Reader, UNUSUAL } from "./wire-reader.ts";
 
@@ -59,19 +60,14 @@ class DecoderBuilder {
 	readonly #reads = new Map<string, ReadMessage>();
 
 	message(desc: DescMessage): ReadMessage {
-		const known = this.#reads.get(desc.typeName);
-		if (known !== undefined) return known;
-		// A message that contains itself finds its decoder here before it is complete.
-		let complete: ReadMessage | undefined;
-		const later: ReadMessage = (reader, end, depth) => {
-			if (complete === undefined) throw UNUSUAL;
-			return complete(reader, end, depth);
-		};
-		this.#reads.set(desc.typeName, later);
+		return deriveOnce(this.#reads, desc.typeName, () => this.#fields(desc));
+	}
+
+	#fields(desc: DescMessage): ReadMessage {
 		const create = compileCreate(desc);
 		const fields = new Map<number, ReadField>();
 		for (const field of desc.fields) fields.set((field.number << 3) | wireType(field), this.#field(field));
-		complete = (reader, end, depth) => {
+		return (reader, end, depth) => {
 			if (depth > MAX_DEPTH) throw UNUSUAL;
 			const message = create();
 			while (reader.position < end) {
@@ -82,8 +78,6 @@ class DecoderBuilder {
 			if (reader.position !== end) throw UNUSUAL;
 			return message;
 		};
-		this.#reads.set(desc.typeName, complete);
-		return complete;
 	}
 
 	#field(field: DescField): ReadField {
