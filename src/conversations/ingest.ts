@@ -1,9 +1,10 @@
-import type { Appended, NewUpdate, Store } from "../store/store.ts";
+import type { EncodedUpdate } from "../store/encoded-update.ts";
+import type { Appended, Store } from "../store/store.ts";
 
 /** What makes updates of what arrives, on a thread of its own or at once. The methods are those of UpdateMaker. */
 export interface Intake {
-	fromJson(body: Buffer): Promise<NewUpdate>;
-	fromRequest(request: Uint8Array): Promise<NewUpdate>;
+	fromJson(body: Buffer): Promise<EncodedUpdate>;
+	fromRequest(request: Uint8Array): Promise<EncodedUpdate>;
 }
 
 /** The one handler of conversation updates, which every transport hands what it received. */

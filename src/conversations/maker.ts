@@ -9,7 +9,7 @@ import { deriveBinaryEncoder } from "../record/binary.ts";
 import { parseJson } from "../record/json-text.ts";
 import { deriveBinaryDecoder } from "../record/read-binary.ts";
 import type { RecordFormat } from "../record/record.ts";
-import type { NewUpdate } from "../store/store.ts";
+import { type EncodedUpdate, encodeUpdate } from "../store/encoded-update.ts";
 import { columnsOf } from "./columns.ts";
 import { summarize } from "./summary.ts";
 import type { RecordVault } from "./vault.ts";
@@ -26,7 +26,7 @@ export class UpdateMaker {
 	}
 
 	/** @throws ServiceError `invalid_record` when `body` is not JSON, or its record breaks rules */
-	fromJson(body: Buffer): NewUpdate {
+	fromJson(body: Buffer): EncodedUpdate {
 		const { json, surrogates } = parseJson(body);
 		return this.make(this.#format.fromJson(json, surrogates));
 	}
@@ -35,7 +35,7 @@ export class UpdateMaker {
 	 * @param request an encoded IngestConversationRequest
 	 * @throws ServiceError `invalid_argument` when it is none, `invalid_record` when its record breaks rules
 	 */
-	fromRequest(request: Uint8Array): NewUpdate {
+	fromRequest(request: Uint8Array): EncodedUpdate {
 		const { conversation } = decodeRequest(request);
 		if (conversation === undefined)
 			throw new ServiceError("invalid_record", "the request has no conversation", {
@@ -45,10 +45,10 @@ export class UpdateMaker {
 	}
 
 	/** @param record a checked record with its defaults filled in; it is changed */
-	make(record: ConversationInfo): NewUpdate {
+	make(record: ConversationInfo): EncodedUpdate {
 		const summary = summarize(record);
 		const { bytes, digest, seal } = this.#vault.seal(record);
-		return {
+		return encodeUpdate({
 			conversationId: summary.id,
 			digest,
 			seal,
@@ -56,7 +56,7 @@ export class UpdateMaker {
 			summary: this.#encodeSummary(summary),
 			columns: columnsOf(summary),
 			receivedAt: BigInt(Date.now()) * 1000n,
-		};
+		});
 	}
 }
 

@@ -1,6 +1,6 @@
 import type { Intake } from "../conversations/ingest.ts";
 import { ServiceError } from "../errors.ts";
-import type { NewUpdate } from "../store/store.ts";
+import { type EncodedUpdate, encodedUpdate } from "../store/encoded-update.ts";
 import { Link, type LinkLog } from "../threads/link.ts";
 import type { IntakeAnswer, IntakeData, IntakeRequest } from "./messages.ts";
 
@@ -35,15 +35,15 @@ export class IntakeThread implements Intake, AsyncDisposable {
 		return new IntakeThread(link);
 	}
 
-	fromJson(body: Buffer): Promise<NewUpdate> {
+	fromJson(body: Buffer): Promise<EncodedUpdate> {
 		return this.#send("json", body);
 	}
 
-	fromRequest(request: Uint8Array): Promise<NewUpdate> {
+	fromRequest(request: Uint8Array): Promise<EncodedUpdate> {
 		return this.#send("request", request);
 	}
 
-	async #send(kind: "json" | "request", bytes: Uint8Array): Promise<NewUpdate> {
+	async #send(kind: "json" | "request", bytes: Uint8Array): Promise<EncodedUpdate> {
 		const outcome = await this.#link.send({ kind }, outcomeOf, [bytes]);
 		if (outcome instanceof ServiceError) throw outcome;
 		return outcome;
@@ -55,12 +55,8 @@ export class IntakeThread implements Intake, AsyncDisposable {
 	}
 }
 
-function outcomeOf(answer: IntakeAnswer, parts: readonly Uint8Array[]): NewUpdate | ServiceError {
-	if ("refused" in answer) {
-		const { kind, message, violations } = answer.refused;
-		return new ServiceError(kind, message, { violations });
-	}
-	const [digest, record, summary] = parts;
-	if (record === undefined || summary === undefined) throw new TypeError("an update has a record and a summary");
-	return { ...answer.update, digest: digest?.byteLength === 0 ? undefined : digest, record, summary };
+function outcomeOf(answer: IntakeAnswer, parts: readonly Uint8Array[]): EncodedUpdate | ServiceError {
+	if (answer === undefined) return encodedUpdate(parts);
+	const { kind, message, violations } = answer;
+	return new ServiceError(kind, message, { violations });
 }

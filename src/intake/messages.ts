@@ -1,7 +1,6 @@
 import type { KeyObject } from "node:crypto";
 import type { ErrorKind, Violation } from "../errors.ts";
 import type { JsonAliases } from "../record/plan.ts";
-import type { NewUpdate } from "../store/store.ts";
 
 /** What the intake's worker is started with. */
 export interface IntakeData {
@@ -14,13 +13,11 @@ export interface IntakeRequest {
 	readonly kind: "json" | "request" | "close";
 }
 
-/** Outcome of a request. Bytes of an update: its digest (empty when there is none), record and summary. */
-export type IntakeAnswer =
-	| { readonly update: Pick<NewUpdate, "conversationId" | "columns" | "receivedAt" | "seal"> }
-	| {
-			readonly refused: {
-				readonly kind: ErrorKind;
-				readonly message: string;
-				readonly violations: readonly Violation[];
-			};
-	  };
+/** Outcome of a request: why the record was refused, or nothing. Bytes of the latter: those of the encoded update. */
+export type IntakeAnswer = Refusal | undefined;
+
+export interface Refusal {
+	readonly kind: ErrorKind;
+	readonly message: string;
+	readonly violations: readonly Violation[];
+}

@@ -2,15 +2,13 @@ import { UpdateMaker } from "../conversations/maker.ts";
 import { RecordVault } from "../conversations/vault.ts";
 import { ServiceError } from "../errors.ts";
 import { RecordFormat } from "../record/record.ts";
-import type { NewUpdate } from "../store/store.ts";
+import type { EncodedUpdate } from "../store/encoded-update.ts";
 import { failureOf } from "../threads/failure.ts";
 import type { Answer } from "../threads/messages.ts";
 import { serve } from "../threads/worker.ts";
 import type { IntakeAnswer, IntakeData, IntakeRequest } from "./messages.ts";
 
 /** The thread that turns what arrives into updates. */
-
-const NO_DIGEST = new Uint8Array();
 
 serve<IntakeData, IntakeRequest>(({ aliases, encryptionKeys }) => {
 	const format = new RecordFormat(aliases);
@@ -30,15 +28,13 @@ serve<IntakeData, IntakeRequest>(({ aliases, encryptionKeys }) => {
 	};
 });
 
-function answerOf(make: () => NewUpdate): Answer {
+function answerOf(make: () => EncodedUpdate): Answer {
 	try {
-		const { digest, record, summary, conversationId, columns, receivedAt, seal } = make();
-		const value: IntakeAnswer = { update: { conversationId, columns, receivedAt, seal } };
-		return { value, parts: [digest ?? NO_DIGEST, record, summary] };
+		return { value: undefined, parts: make() };
 	} catch (error) {
 		if (!(error instanceof ServiceError)) return { failure: failureOf(error) };
 		const { kind, message, violations } = error;
-		const value: IntakeAnswer = { refused: { kind, message, violations } };
+		const value: IntakeAnswer = { kind, message, violations };
 		return { value };
 	}
 }

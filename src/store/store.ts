@@ -3,6 +3,8 @@
  * current record of each conversation. It knows records only as bytes with the columns to filter by.
  */
 
+import type { EncodedUpdate } from "./encoded-update.ts";
+
 /** What an update did to its conversation, judged against the record that was current before it. */
 export type Change = "started" | "paused" | "resumed" | "deleted" | "updated";
 
@@ -132,7 +134,7 @@ export interface PrunePolicy {
 /** A store engine. Every failure to read or write is a {@link import("../errors.ts").ServiceError} `unavailable`. */
 export interface Store extends AsyncDisposable {
 	/** Appends an update. Resolves when it is on disk. */
-	append(update: NewUpdate): Promise<Appended>;
+	append(update: EncodedUpdate): Promise<Appended>;
 	/** The current record of a conversation, or the record that was current as of sequence `asOf`. */
 	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined>;
 	listConversations(query: ConversationQuery): Promise<StoredConversation[]>;

@@ -6,7 +6,7 @@ import { type RetentionPace, type RetentionPolicy, retain } from "../../src/conv
 import { ServiceError } from "../../src/errors.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import type { PrunePolicy, Store } from "../../src/store/store.ts";
-import { sample, second, start } from "../store/samples.ts";
+import { append, sample, second, start } from "../store/samples.ts";
 
 const day = 86_400n * second;
 const pace: RetentionPace = { step: 2, pause: 0, interval: 3_600_000 };
@@ -48,7 +48,7 @@ async function sequences(): Promise<bigint[]> {
 test("history goes after its days in small steps, the current record stays", async () => {
 	const { conversationId } = sample();
 	for (let index = 0n; index < 5n; index++)
-		await store.append(sample({ conversationId, receivedAt: start + index * day }));
+		await append(store, sample({ conversationId, receivedAt: start + index * day }));
 	const steps = await prune({ days: 0.5, updatesPerConversation: undefined }, start + 10n * day);
 	const step = { receivedBefore: start + 10n * day - day / 2n, updatesPerConversation: undefined, limit: 2 };
 	expect(steps).toEqual([step, step, step]);
@@ -58,16 +58,16 @@ test("history goes after its days in small steps, the current record stays", asy
 
 test("a conversation keeps as many updates as it may", async () => {
 	const { conversationId } = sample();
-	for (let index = 0n; index < 5n; index++) await store.append(sample({ conversationId }));
-	await store.append(sample());
+	for (let index = 0n; index < 5n; index++) await append(store, sample({ conversationId }));
+	await append(store, sample());
 	await prune({ days: undefined, updatesPerConversation: 2 }, start);
 	expect(await sequences()).toEqual([4n, 5n, 6n]);
 });
 
 test("a deleted conversation goes when it has been deleting for the retention time", async () => {
 	const { conversationId } = sample();
-	await store.append(sample({ conversationId, receivedAt: start }));
-	await store.append(sample({ conversationId, receivedAt: start + day, columns: { status: "deleting" } }));
+	await append(store, sample({ conversationId, receivedAt: start }));
+	await append(store, sample({ conversationId, receivedAt: start + day, columns: { status: "deleting" } }));
 	await prune({ days: 3, updatesPerConversation: undefined }, start + 3n * day + 1000n);
 	expect(await sequences()).toEqual([2n]);
 	await prune({ days: 3, updatesPerConversation: undefined }, start + 4n * day + 1000n);

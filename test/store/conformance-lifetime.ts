@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { beforeEach, describe, expect, it } from "vitest";
 import type { Appended, Store } from "../../src/store/store.ts";
-import { bytes, sample, stored } from "./samples.ts";
+import { append, bytes, sample, stored } from "./samples.ts";
 
 /** Tests of listeners, of closing and of what is there afterwards. */
 export function lifetimeConformance(current: () => Store, reopen: () => Promise<Store>): void {
@@ -17,15 +17,15 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 			const stop = store.subscribe((newest) => heard.push(newest));
 			const stopOther = store.subscribe((newest) => others.push(newest));
 			const update = sample();
-			const first = await store.append(update);
+			const first = await append(store, update);
 			await expect.poll(() => heard).toEqual([first.sequence]);
-			await store.append(update);
-			const outcomes = await Promise.all(Array.from({ length: 50 }, () => store.append(sample())));
+			await append(store, update);
+			const outcomes = await Promise.all(Array.from({ length: 50 }, () => append(store, sample())));
 			const newest = outcomes.map(({ sequence }) => sequence).toSorted((a, b) => Number(b - a))[0];
 			await expect.poll(() => heard.at(-1)).toBe(newest);
 			expect(heard).toEqual([...new Set(heard)].toSorted((a, b) => Number(a - b)));
 			stop();
-			const last = await store.append(sample());
+			const last = await append(store, sample());
 			await expect.poll(() => others.at(-1)).toBe(last.sequence);
 			expect(heard.at(-1)).toBe(newest);
 			stopOther();
@@ -38,7 +38,7 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 				);
 			});
 			const update = sample();
-			const outcome = await store.append(update);
+			const outcome = await append(store, update);
 			expect(await found).toEqual([stored(update, outcome)]);
 		});
 	});
@@ -58,20 +58,20 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 		it("holds everything after it was closed and opened again", async () => {
 			const updates = Array.from({ length: 20 }, () => sample({ columns: { title: "kept" } }));
 			const outcomes: Appended[] = [];
-			for (const update of updates) outcomes.push(await store.append(update));
+			for (const update of updates) outcomes.push(await append(store, update));
 			const before = await store.listUpdates({ after: 0n, limit: 100, withRecords: true });
 			store = await reopen();
 			expect(await store.listUpdates({ after: 0n, limit: 100, withRecords: true })).toEqual(before);
 			expect(await store.range()).toEqual({ oldest: 1n, newest: outcomes.at(-1)?.sequence });
-			const next = await store.append(sample());
+			const next = await append(store, sample());
 			expect(next.sequence).toBeGreaterThan(outcomes.at(-1)?.sequence ?? 0n);
 		});
 
 		it("finishes what was accepted when it closes, then refuses", async () => {
-			const accepted = Array.from({ length: 600 }, () => store.append(sample()));
+			const accepted = Array.from({ length: 600 }, () => append(store, sample()));
 			await store.close();
 			const outcomes = await Promise.all(accepted);
-			await expect(store.append(sample())).rejects.toMatchObject({ name: "ServiceError", kind: "unavailable" });
+			await expect(append(store, sample())).rejects.toMatchObject({ name: "ServiceError", kind: "unavailable" });
 			await expect(store.get(randomUUID())).rejects.toMatchObject({ name: "ServiceError", kind: "unavailable" });
 			await expect(store.check()).rejects.toMatchObject({ name: "ServiceError", kind: "unavailable" });
 			await store.close();
@@ -85,7 +85,7 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 		it("gives callers bytes of their own", async () => {
 			const record = Buffer.from("before");
 			const update = sample({ record });
-			const outcome = await store.append(update);
+			const outcome = await append(store, update);
 			record.fill("x");
 			expect(await store.get(update.conversationId)).toEqual({
 				...stored(update, outcome),

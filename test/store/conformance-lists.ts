@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import fc from "fast-check";
 import { beforeEach, describe, expect, it } from "vitest";
 import type { Appended, ConversationFilter, NewUpdate, Store } from "../../src/store/store.ts";
-import { listed, matches, pages, sample, second, start } from "./samples.ts";
+import { append, listed, matches, pages, sample, second, start } from "./samples.ts";
 
 const day = 86_400n * second;
 const parents = [randomUUID(), randomUUID()];
@@ -74,9 +74,9 @@ export function listConformance(current: () => Store): void {
 				conversationId: a,
 				columns: { status: "running", tags: { squad: "z" }, title: "new title" },
 			});
-			await store.append(old);
-			const second = await store.append(other);
-			const third = await store.append(renewed);
+			await append(store, old);
+			const second = await append(store, other);
+			const third = await append(store, renewed);
 			const all = { filter: {}, limit: 10 };
 			expect(await store.listConversations({ ...all, withRecords: false })).toEqual([
 				listed(renewed, third),
@@ -96,9 +96,9 @@ export function listConformance(current: () => Store): void {
 
 		it("does not move a conversation for a record that did not become current", async () => {
 			const [a, b] = [randomUUID(), randomUUID()];
-			await store.append(sample({ conversationId: a, columns: { updatedAt: start, tags: { team: "a" } } }));
-			await store.append(sample({ conversationId: b }));
-			await store.append(sample({ conversationId: a, columns: { updatedAt: start - 1n, tags: { team: "b" } } }));
+			await append(store, sample({ conversationId: a, columns: { updatedAt: start, tags: { team: "a" } } }));
+			await append(store, sample({ conversationId: b }));
+			await append(store, sample({ conversationId: a, columns: { updatedAt: start - 1n, tags: { team: "b" } } }));
 			expect(await list({})).toEqual([b, a]);
 			expect(await list({ tags: { team: "a" } })).toEqual([a]);
 		});
@@ -106,7 +106,7 @@ export function listConformance(current: () => Store): void {
 		it("moves a conversation with unchanged tags and title", async () => {
 			const [a, b] = [randomUUID(), randomUUID()];
 			const columns = { tags: { team: "a", rare: "x" }, title: "one title" };
-			for (const conversationId of [a, b, a]) await store.append(sample({ conversationId, columns }));
+			for (const conversationId of [a, b, a]) await append(store, sample({ conversationId, columns }));
 			expect(await list({ tagKey: "team" })).toEqual([a, b]);
 			expect(await list({ tags: columns.tags })).toEqual([a, b]);
 			expect(await list({ titleContains: "one title" })).toEqual([a, b]);
@@ -117,9 +117,9 @@ export function listConformance(current: () => Store): void {
 			for (const n of [0n, 1n, 2n]) {
 				const update = sample({ columns: { createdAt: start + n, updatedAt: start - n } });
 				ids.unshift(update.conversationId);
-				await store.append(update);
+				await append(store, update);
 			}
-			await store.append(sample());
+			await append(store, sample());
 			expect(await list({ createdFrom: start, createdTo: start + 2n })).toEqual([ids[1], ids[2]]);
 			expect(await list({ createdFrom: start + 1n })).toEqual([ids[0], ids[1]]);
 			expect(await list({ createdTo: start + 1n })).toEqual([ids[2]]);
@@ -144,7 +144,7 @@ export function listConformance(current: () => Store): void {
 					},
 				}),
 			);
-			const outcomes = await Promise.all(updates.map((update) => store.append(update)));
+			const outcomes = await Promise.all(updates.map((update) => append(store, update)));
 			const filters: ConversationFilter[] = [
 				{},
 				{ status: "idle", model: "model-3" },
@@ -180,7 +180,7 @@ export function listConformance(current: () => Store): void {
 			];
 			const outcomes: Appended[] = [];
 			const add = async (more: readonly NewUpdate[]) => {
-				outcomes.push(...(await Promise.all(more.map((update) => store.append(update)))));
+				outcomes.push(...(await Promise.all(more.map((update) => append(store, update)))));
 			};
 			const check = async () => {
 				for (const titleContains of ["banana green", "Philodendron", "phil", "goat", "eagles", "banana greenhouse"]) {
@@ -213,7 +213,7 @@ export function listConformance(current: () => Store): void {
 					const updates = records.map(([id, of]) =>
 						sample({ conversationId: ids[id] ?? "", columns: { ...of, model: run + of.model } }),
 					);
-					const outcomes = await Promise.all(updates.map((update) => store.append(update)));
+					const outcomes = await Promise.all(updates.map((update) => append(store, update)));
 					for (const [by, limit] of queries) {
 						const own = { ...by, model: run + (by.model ?? "model-a") };
 						const whole = selected(updates, outcomes, own, true);

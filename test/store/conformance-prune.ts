@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { beforeEach, describe, expect, it } from "vitest";
 import type { PrunePolicy, RecordColumns, Store } from "../../src/store/store.ts";
-import { sample, second, start } from "./samples.ts";
+import { append, sample, second, start } from "./samples.ts";
 
 /** Tests of retention. */
 export function pruneConformance(current: () => Store, reopen: () => Promise<Store>): void {
@@ -12,9 +12,9 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 		});
 
 		/** Appends an update that was received so many seconds after the start. */
-		async function append(conversationId: string, received: number, columns: Partial<RecordColumns> = {}) {
+		async function keep(conversationId: string, received: number, columns: Partial<RecordColumns> = {}) {
 			const receivedAt = start + BigInt(received) * second;
-			return (await store.append(sample({ conversationId, receivedAt, columns }))).sequence;
+			return (await append(store, sample({ conversationId, receivedAt, columns }))).sequence;
 		}
 
 		async function kept(): Promise<bigint[]> {
@@ -29,10 +29,10 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 
 		it("removes old history and keeps each current record", async () => {
 			const [a, b] = [randomUUID(), randomUUID()];
-			const a1 = await append(a, 1);
-			const b1 = await append(b, 2);
-			const a2 = await append(a, 3);
-			const a3 = await append(a, 4);
+			const a1 = await keep(a, 1);
+			const b1 = await keep(b, 2);
+			const a2 = await keep(a, 3);
+			const a3 = await keep(a, 4);
 			expect(await store.prune(olderThan(4))).toBe(2);
 			expect(await kept()).toEqual([b1, a3]);
 			expect(await store.range()).toEqual({ oldest: a2 + 1n, newest: a3 });
@@ -43,10 +43,10 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 
 		it("keeps the newest updates of each conversation, the current one among them", async () => {
 			const [a, b] = [randomUUID(), randomUUID()];
-			const now = await append(a, 1, { updatedAt: start + 100n });
+			const now = await keep(a, 1, { updatedAt: start + 100n });
 			const late: bigint[] = [];
-			for (let n = 0; n < 4; n += 1) late.push(await append(a, 2 + n, { updatedAt: start }));
-			const other = [await append(b, 9), await append(b, 10)];
+			for (let n = 0; n < 4; n += 1) late.push(await keep(a, 2 + n, { updatedAt: start }));
+			const other = [await keep(b, 9), await keep(b, 10)];
 			expect(await store.prune({ updatesPerConversation: 3, limit: 100 })).toBe(2);
 			expect(await kept()).toEqual([now, ...late.slice(2), ...other]);
 			expect(await store.prune({ updatesPerConversation: 1, limit: 100 })).toBe(3);
@@ -56,7 +56,7 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 
 		it("does nothing without a bound", async () => {
 			const a = randomUUID();
-			const sequences = [await append(a, 1), await append(a, 2)];
+			const sequences = [await keep(a, 1), await keep(a, 2)];
 			expect(await store.prune({ limit: 100 })).toBe(0);
 			expect(await kept()).toEqual(sequences);
 			expect(await store.range()).toEqual({ oldest: 1n, newest: sequences[1] });
@@ -64,11 +64,11 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 
 		it("removes a conversation whole once its deletion is old enough", async () => {
 			const [gone, recent, alive] = [randomUUID(), randomUUID(), randomUUID()];
-			await append(gone, 1, { tags: { team: "a" }, title: "gone title", updatedAt: start });
-			await append(gone, 2, { status: "deleting", updatedAt: start + 1n, tags: { team: "a" }, title: "gone title" });
-			const last = await append(gone, 3, { updatedAt: start });
-			const r = await append(recent, 4, { status: "deleting", tags: { team: "a" }, title: "recent title" });
-			const s = await append(alive, 5);
+			await keep(gone, 1, { tags: { team: "a" }, title: "gone title", updatedAt: start });
+			await keep(gone, 2, { status: "deleting", updatedAt: start + 1n, tags: { team: "a" }, title: "gone title" });
+			const last = await keep(gone, 3, { updatedAt: start });
+			const r = await keep(recent, 4, { status: "deleting", tags: { team: "a" }, title: "recent title" });
+			const s = await keep(alive, 5);
 			expect(await store.prune(olderThan(4))).toBe(3);
 			expect(await kept()).toEqual([r, s]);
 			expect(await store.get(gone)).toBeUndefined();
@@ -79,14 +79,14 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await listOf({ tags: { team: "a" } })).toEqual([r]);
 			expect(await listOf({ titleContains: "title" })).toEqual([r]);
 			const again = sample({ conversationId: gone });
-			expect(await store.append(again)).toMatchObject({ change: "started", current: true, repeated: false });
+			expect(await append(store, again)).toMatchObject({ change: "started", current: true, repeated: false });
 		});
 
 		it("works in steps of at most the limit and answers fewer only when it is done", async () => {
 			const ids = Array.from({ length: 5 }, () => randomUUID());
-			for (let n = 0; n < 30; n += 1) await append(ids[n % 5] ?? "", n);
+			for (let n = 0; n < 30; n += 1) await keep(ids[n % 5] ?? "", n);
 			const deleted = randomUUID();
-			for (let n = 0; n < 4; n += 1) await append(deleted, 40 + n, { status: "deleting" });
+			for (let n = 0; n < 4; n += 1) await keep(deleted, 40 + n, { status: "deleting" });
 			const removed: number[] = [];
 			do {
 				removed.push(await store.prune({ receivedBefore: start + 90n * second, limit: 4 }));
@@ -99,26 +99,26 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 		it("removes more at once than it removes in one transaction", async () => {
 			const a = randomUUID();
 			const updates = Array.from({ length: 700 }, () => sample({ conversationId: a, receivedAt: start }));
-			const outcomes = await Promise.all(updates.map((update) => store.append(update)));
+			const outcomes = await Promise.all(updates.map((update) => append(store, update)));
 			expect(await store.prune({ updatesPerConversation: 50, limit: 5_000 })).toBe(650);
 			expect(await kept()).toEqual(outcomes.slice(-50).map(({ sequence }) => sequence));
 		});
 
 		it("never gives a pruned sequence out again", async () => {
 			const a = randomUUID();
-			await append(a, 1, { updatedAt: start + 1n });
-			const newest = await append(a, 2, { updatedAt: start });
+			await keep(a, 1, { updatedAt: start + 1n });
+			const newest = await keep(a, 2, { updatedAt: start });
 			expect(await store.prune({ updatesPerConversation: 1, limit: 100 })).toBe(1);
 			store = await reopen();
 			expect(await store.range()).toEqual({ oldest: newest + 1n, newest });
-			const next = await append(a, 3);
+			const next = await keep(a, 3);
 			expect(next).toBeGreaterThan(newest);
 			expect(await store.range()).toEqual({ oldest: newest + 1n, newest: next });
 		});
 
 		it("runs beside appends", async () => {
 			const a = randomUUID();
-			const appends = Promise.all(Array.from({ length: 600 }, () => store.append(sample({ conversationId: a }))));
+			const appends = Promise.all(Array.from({ length: 600 }, () => append(store, sample({ conversationId: a }))));
 			let removed = 0;
 			for (let n = 0; n < 5; n += 1) removed += await store.prune({ updatesPerConversation: 10, limit: 50 });
 			const outcomes = await appends;

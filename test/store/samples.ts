@@ -1,4 +1,5 @@
 import { createHash, randomUUID } from "node:crypto";
+import { encodeUpdate } from "../../src/store/encoded-update.ts";
 import type {
 	Appended,
 	ConversationFilter,
@@ -41,6 +42,11 @@ export function sample(
 			...update.columns,
 		},
 	};
+}
+
+/** Appends an update as its maker sends it. */
+export async function append(store: Store, update: NewUpdate): Promise<Appended> {
+	return await store.append(encodeUpdate(update));
 }
 
 /** What the store should give back for an update that it appended. */

@@ -1,13 +1,14 @@
 import type { SQLInputValue } from "node:sqlite";
 import type { Answer } from "../../threads/messages.ts";
 import type { ConversationQuery } from "../store.ts";
+import { uuidText } from "../uuid.ts";
 import { type Access, type Condition, conditionsOf, everything, type Source, type Sql } from "./conditions.ts";
 import type { ConversationAnswer } from "./messages.ts";
 import { loadRecord } from "./records.ts";
 import { columnsOf, type Statements } from "./statements.ts";
 import { KnownStream, rangeStream, type Stream } from "./streams.ts";
 import type { Titles } from "./titles.ts";
-import { bindable, blob, integer, uuidText } from "./values.ts";
+import { bindable, blob, integer } from "./values.ts";
 
 /** Entries of the first stretch of an index; each further one is twice as long, up to the longest. */
 const firstStretch = 128;

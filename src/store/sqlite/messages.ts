@@ -1,12 +1,12 @@
-import type { ConversationQuery, NewUpdate, StoredConversation, StoredUpdate, UpdateQuery } from "../store.ts";
+import type { ConversationQuery, StoredConversation, StoredUpdate, UpdateQuery } from "../store.ts";
 
 /**
  * What the main thread and its workers tell each other. Byte strings travel packed beside the message; a comment at
  * each member says which ones belong to it, in order.
  */
 
-/** An update to append. Bytes: its digest (empty when the store is to take one), record and summary. */
-export interface AppendRequest extends Pick<NewUpdate, "conversationId" | "columns" | "receivedAt" | "seal"> {
+/** An update to append. Bytes: those of the encoded update. */
+export interface AppendRequest {
 	readonly kind: "append";
 }
 
@@ -24,6 +24,11 @@ export interface RemoveExpiredRequest {
 	readonly receivedBefore: bigint;
 	/** Most updates to remove. */
 	readonly limit: number;
+}
+
+/** Brings lists further up to date. Answered with the sequence through which they know every update. */
+export interface CatchUpRequest {
+	readonly kind: "catchUp";
 }
 
 export interface CheckRequest {
@@ -44,6 +49,7 @@ export type WriteRequest =
 	| AppendRequest
 	| RemoveRequest
 	| RemoveExpiredRequest
+	| CatchUpRequest
 	| FinishCopyRequest
 	| CheckRequest
 	| CloseRequest;

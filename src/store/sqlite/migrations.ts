@@ -6,7 +6,9 @@ import { integer } from "./values.ts";
  * Steps from an empty database to the present schema; the n-th leads to version n, which SQLite keeps as
  * `user_version`. A step that was released is never edited.
  *
- * Each record is stored once, in `updates`; `conversations` points at the current one by its sequence. Every index
+ * Each record is stored once, in `updates`. Of each conversation `heads` holds what the next update is judged by. What
+ * lists read, `conversations` with `tags` and `titles`, follows behind, up to `listed_through` and maybe further; each
+ * update carries what is listed of it. `heads` and `conversations` point at the current record by its sequence. Every index
  * that serves a filter ends in that sequence, so that it yields its matches newest first. The buckets are periods of
  * 2^36 microseconds (19 hours): a range of times is a merge of few buckets, each of them in order of sequence. The
  * index of titles holds only which trigrams a title has, and merges its segments half as often as by default.
@@ -87,6 +89,20 @@ export const migrations: readonly string[] = [
 	UPDATE store_state SET version_1_through = (SELECT coalesce(max(sequence), 0) FROM updates);
 	DROP INDEX updates_by_digest;
 	CREATE INDEX updates_by_digest ON updates (updated_at, digest_prefix);
+	`,
+	`
+	CREATE TABLE heads (
+		id INTEGER PRIMARY KEY,
+		conversation_id BLOB NOT NULL UNIQUE,
+		sequence INTEGER NOT NULL,
+		status TEXT NOT NULL,
+		updated_at INTEGER
+	) STRICT;
+	INSERT INTO heads SELECT id, conversation_id, sequence, status, updated_at FROM conversations;
+	ALTER TABLE updates ADD COLUMN columns BLOB NOT NULL DEFAULT x'';
+	ALTER TABLE updates ADD COLUMN summary BLOB NOT NULL DEFAULT x'';
+	ALTER TABLE store_state ADD COLUMN listed_through INTEGER NOT NULL DEFAULT 0;
+	UPDATE store_state SET listed_through = (SELECT coalesce(max(sequence), 0) FROM updates);
 	`,
 ];
 

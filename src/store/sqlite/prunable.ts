@@ -30,18 +30,18 @@ export function findPrunable(statements: Statements, request: FindPrunableReques
 	const { after, limit, below, receivedBefore, updatesPerConversation } = request;
 	const [through] = columnsOf(
 		statements
-			.numbers("SELECT max(id) FROM (SELECT id FROM conversations WHERE id > ? ORDER BY id LIMIT ?)")
+			.numbers("SELECT max(id) FROM (SELECT id FROM heads WHERE id > ? ORDER BY id LIMIT ?)")
 			.get(after, conversationsPerRequest),
 	);
 	if (through === null) return { sequences: [], next: undefined };
 	const rows = statements
 		.numbers(`
-			WITH looked_at (id, current, surplus) AS MATERIALIZED (
-				SELECT c.id, c.sequence, ${surplus(updatesPerConversation)}
-				FROM conversations c WHERE c.id > ? AND c.id <= ? ORDER BY c.id
+			WITH looked_at (id, current, listed, surplus) AS MATERIALIZED (
+				SELECT h.id, h.sequence, coalesce(c.sequence, h.sequence), ${surplus(updatesPerConversation)}
+				FROM heads h LEFT JOIN conversations c ON c.id = h.id WHERE h.id > ? AND h.id <= ? ORDER BY h.id
 			)
 			SELECT l.id, u.sequence FROM looked_at l CROSS JOIN updates u INDEXED BY updates_by_conversation
-			WHERE u.conversation = l.id AND u.sequence < max(?, l.surplus + 1) AND u.sequence <> l.current
+			WHERE u.conversation = l.id AND u.sequence < max(?, l.surplus + 1) AND u.sequence NOT IN (l.current, l.listed)
 				AND (u.sequence <= l.surplus OR (u.sequence < ? AND u.received_at < ?))
 			ORDER BY l.id, u.sequence LIMIT ?
 		`)
@@ -53,13 +53,13 @@ export function findPrunable(statements: Statements, request: FindPrunableReques
 	return { sequences, next: rows.length === limit && last !== undefined ? last - 1 : integer(through) };
 }
 
-/** SQL for the newest update of conversation `c` that is one too many beside those that are kept; 0 for none. */
+/** SQL for the newest update of conversation `h` that is one too many beside those that are kept; 0 for none. */
 function surplus(updatesPerConversation: number | undefined): string {
 	if (updatesPerConversation === undefined) return "0";
 	// The current update always stays, so one less of the others may.
 	return `coalesce((
 		SELECT s.sequence FROM updates s INDEXED BY updates_by_conversation
-		WHERE s.conversation = c.id AND s.sequence <> c.sequence
+		WHERE s.conversation = h.id AND s.sequence <> h.sequence
 		ORDER BY s.sequence DESC LIMIT 1 OFFSET ${Math.max(0, Math.trunc(updatesPerConversation) - 1)}
 	), 0)`;
 }

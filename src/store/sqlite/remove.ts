@@ -15,12 +15,13 @@ export interface Remover {
 export function remover(database: DatabaseSync): Remover {
 	const removeHistory = database.prepare(`
 		DELETE FROM updates WHERE sequence = ?
-			AND NOT EXISTS (SELECT 1 FROM conversations WHERE conversations.sequence = updates.sequence)
+			AND NOT EXISTS (SELECT 1 FROM heads h WHERE h.id = updates.conversation AND h.sequence = updates.sequence)
+			AND NOT EXISTS (SELECT 1 FROM conversations c WHERE c.id = updates.conversation AND c.sequence = updates.sequence)
 	`);
 	const findExpired = database.prepare(
 		`
 		SELECT c.id, c.sequence FROM conversations c INDEXED BY conversations_by_status
-		JOIN updates u ON u.sequence = c.sequence
+		JOIN heads h ON h.id = c.id AND h.sequence = c.sequence JOIN updates u ON u.sequence = c.sequence
 		WHERE c.status = 'deleting' AND c.sequence < ? AND u.received_at < ?
 		ORDER BY c.sequence LIMIT ?
 	`,
@@ -37,6 +38,7 @@ export function remover(database: DatabaseSync): Remover {
 	const removeTags = database.prepare("DELETE FROM tags WHERE conversation = ?");
 	const removeTitle = database.prepare("DELETE FROM titles WHERE rowid = ?");
 	const removeConversation = database.prepare("DELETE FROM conversations WHERE id = ?");
+	const removeHead = database.prepare("DELETE FROM heads WHERE id = ?");
 	const mark = database.prepare("UPDATE store_state SET pruned_through = max(pruned_through, ?)");
 
 	function history(sequences: readonly number[]): number {
@@ -63,6 +65,7 @@ export function remover(database: DatabaseSync): Remover {
 			removeTags.run(id);
 			removeTitle.run(id);
 			removeConversation.run(id);
+			removeHead.run(id);
 			mark.run(current);
 			removed += 1;
 			if (removed >= limit) break;

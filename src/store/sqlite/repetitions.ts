@@ -1,16 +1,22 @@
 import { hash } from "node:crypto";
 import type { DatabaseSync } from "node:sqlite";
 import { crc32 } from "node:zlib";
-import type { Appended, NewUpdate } from "../store.ts";
+import type { Appended } from "../store.ts";
 import { asNumbers } from "./database.ts";
 import { loadRecord } from "./records.ts";
 import { bigint, blob, changeOf, integer } from "./values.ts";
 
-type Identity = Pick<NewUpdate, "digest" | "record">;
+/** What tells an update from others of its conversation. */
+interface Identity {
+	/** Empty where the record itself tells. */
+	readonly digest: Uint8Array;
+	readonly record: Uint8Array;
+	readonly updatedAt: bigint | undefined;
+}
 
 /** A number of at most 48 bits that the index holds of an update: few others of its conversation have the same. */
 export function markOf({ digest, record }: Identity): number {
-	return digest === undefined ? crc32(record) : prefixOf(digest);
+	return digest.byteLength === 0 ? crc32(record) : prefixOf(digest);
 }
 
 /**
@@ -19,7 +25,7 @@ export function markOf({ digest, record }: Identity): number {
  */
 export function repetitionFinder(
 	database: DatabaseSync,
-): (conversation: bigint, mark: number, update: NewUpdate) => Appended | undefined {
+): (conversation: bigint, mark: number, update: Identity) => Appended | undefined {
 	const find = (time: string) =>
 		database.prepare(`
 			SELECT sequence FROM updates INDEXED BY updates_by_digest
@@ -32,7 +38,7 @@ export function repetitionFinder(
 	const hasVersion1 = keepsVersion1(database);
 
 	return (conversation, mark, update) => {
-		const { updatedAt } = update.columns;
+		const { updatedAt } = update;
 		const candidates =
 			updatedAt === undefined ? untimed.all(mark, conversation) : timed.all(updatedAt, mark, conversation);
 		if (hasVersion1) candidates.push(...untimed.all(prefixOf(digestOfVersion1(update)), conversation));
@@ -48,8 +54,8 @@ export function repetitionFinder(
 function isSame(row: Record<string, unknown>, update: Identity): boolean {
 	const digest = blob(row.digest);
 	if (digest.byteLength === 0)
-		return update.digest === undefined && equal(loadRecord(row.record, row.unpacked_size), update.record);
-	return equal(digest, update.digest ?? digestOfVersion1(update));
+		return update.digest.byteLength === 0 && equal(loadRecord(row.record, row.unpacked_size), update.record);
+	return equal(digest, digestOfVersion1(update));
 }
 
 /** Whether there may be updates that version 1 of the schema stored. */
@@ -59,7 +65,7 @@ function keepsVersion1(database: DatabaseSync): boolean {
 }
 
 function digestOfVersion1({ digest, record }: Identity): Uint8Array {
-	return digest ?? hash("sha256", record, "buffer");
+	return digest.byteLength === 0 ? hash("sha256", record, "buffer") : digest;
 }
 
 function prefixOf(digest: Uint8Array): number {

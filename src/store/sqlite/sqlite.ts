@@ -1,12 +1,11 @@
 import { mkdir } from "node:fs/promises";
 import { dirname } from "node:path";
-import { ServiceError } from "../../errors.ts";
 import { failureOf } from "../../threads/failure.ts";
 import { Link, type LinkLog, type LinkOptions } from "../../threads/link.ts";
+import type { EncodedUpdate } from "../encoded-update.ts";
 import type {
 	Appended,
 	ConversationQuery,
-	NewUpdate,
 	PrunePolicy,
 	SequenceRange,
 	Store,
@@ -14,12 +13,12 @@ import type {
 	StoredUpdate,
 	UpdateQuery,
 } from "../store.ts";
+import { CatchUp } from "./catch-up.ts";
 import { Checkpoints } from "./checkpoints.ts";
 import type { DatabaseOptions } from "./database.ts";
 import { unavailable } from "./failure.ts";
 import type { ConversationAnswer, CopyRequest, ReadRequest, UpdateAnswer, WriteRequest } from "./messages.ts";
 import { Pruner } from "./pruner.ts";
-import { uuidBytes } from "./values.ts";
 
 /** Settings that the database file has no say in. */
 export interface SqliteOptions {
@@ -47,14 +46,13 @@ export async function openSqliteStore(path: string, log: LinkLog, options: Sqlit
 	return store;
 }
 
-const NO_DIGEST = new Uint8Array();
-
 class SqliteStore implements Store {
 	readonly #writer: Link<WriteRequest>;
 	readonly #reader: Link<ReadRequest>;
 	readonly #copier: Link<CopyRequest>;
 	readonly #pruner: Pruner;
 	readonly #checkpoints: Checkpoints;
+	readonly #catchUp: CatchUp;
 	readonly #log: LinkLog;
 	readonly #listeners = new Set<(newest: bigint) => void>();
 	#newest = 0n;
@@ -75,6 +73,7 @@ class SqliteStore implements Store {
 		this.#log = log;
 		this.#pruner = new Pruner(this.#writer, this.#reader);
 		this.#checkpoints = new Checkpoints(this.#copier, this.#writer);
+		this.#catchUp = new CatchUp(this.#writer);
 	}
 
 	async open(): Promise<void> {
@@ -88,18 +87,12 @@ class SqliteStore implements Store {
 		}
 	}
 
-	append(update: NewUpdate): Promise<Appended> {
-		const { conversationId, columns, receivedAt, seal, digest, record, summary } = update;
-		if (uuidBytes(conversationId) === undefined) {
-			const message = "the conversation id is not a lower-case UUID with dashes";
-			return Promise.reject(new ServiceError("invalid_argument", message));
-		}
+	append(update: EncodedUpdate): Promise<Appended> {
 		const read = (appended: Appended) => {
 			if (!appended.repeated) this.#announce(appended.sequence);
 			return appended;
 		};
-		const parts = [digest ?? NO_DIGEST, record, summary];
-		return this.#writer.send({ kind: "append", conversationId, columns, receivedAt, seal }, read, parts);
+		return this.#writer.send({ kind: "append" }, read, update);
 	}
 
 	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined> {
@@ -108,8 +101,9 @@ class SqliteStore implements Store {
 		);
 	}
 
-	listConversations(query: ConversationQuery): Promise<StoredConversation[]> {
-		return this.#reader.send({ kind: "listConversations", query }, (answers: ConversationAnswer[], parts) => {
+	async listConversations(query: ConversationQuery): Promise<StoredConversation[]> {
+		await this.#catchUp.through(this.#newest);
+		return await this.#reader.send({ kind: "listConversations", query }, (answers: ConversationAnswer[], parts) => {
 			const step = query.withRecords ? 2 : 1;
 			return answers.map((answer, index) => ({
 				...answer,
@@ -137,6 +131,8 @@ class SqliteStore implements Store {
 	}
 
 	async prune(policy: PrunePolicy): Promise<number> {
+		// A full database may have no room for it, and pruning makes some; what is still listed stays then.
+		await this.#catchUp.through(this.#newest).catch(() => undefined);
 		const removed = await this.#pruner.step(policy);
 		this.#checkpoints.committed();
 		return removed;
@@ -153,6 +149,7 @@ class SqliteStore implements Store {
 	async close(): Promise<void> {
 		this.#writer.refuse();
 		this.#checkpoints.stop();
+		this.#catchUp.stop();
 		// Only alone can the writer empty the write-ahead log.
 		await Promise.all([this.#reader.close({ kind: "close" }), this.#copier.close({ kind: "close" })]);
 		await this.#writer.close({ kind: "close" });
@@ -170,6 +167,7 @@ class SqliteStore implements Store {
 		queueMicrotask(() => {
 			this.#announced = false;
 			this.#checkpoints.committed();
+			this.#catchUp.committed(this.#newest);
 			for (const listener of this.#listeners) {
 				try {
 					listener(this.#newest);

@@ -1,14 +1,15 @@
 import type { Answer } from "../../threads/messages.ts";
 import type { SequenceRange, UpdateQuery } from "../store.ts";
+import { uuidBytes, uuidText } from "../uuid.ts";
 import type { GetRequest, UpdateAnswer } from "./messages.ts";
 import { loadRecord, recordSize } from "./records.ts";
 import { columnsOf, type Statements } from "./statements.ts";
-import { bigint, bindable, blob, changeOf, nullable, uuidBytes, uuidText } from "./values.ts";
+import { bigint, bindable, blob, changeOf, nullable } from "./values.ts";
 
-const ofAll = "updates u CROSS JOIN conversations c ON c.id = u.conversation";
-const ofOne = `conversations c CROSS JOIN updates u INDEXED BY updates_by_conversation
-	ON c.conversation_id = ?3 AND u.conversation = c.id`;
-const columns = "c.conversation_id, u.sequence, u.change, u.current, u.previous_sequence, u.received_at";
+const ofAll = "updates u CROSS JOIN heads h ON h.id = u.conversation";
+const ofOne = `heads h CROSS JOIN updates u INDEXED BY updates_by_conversation
+	ON h.conversation_id = ?3 AND u.conversation = h.id`;
+const columns = "h.conversation_id, u.sequence, u.change, u.current, u.previous_sequence, u.received_at";
 /** They lie behind the record, so reading them without it is not cheap. */
 const recordColumns = "u.record, u.unpacked_size, u.seal";
 
@@ -20,14 +21,14 @@ export function get(statements: Statements, { conversationId, asOf }: GetRequest
 		asOf === undefined
 			? statements
 					.bigints(`
-						SELECT ${columns}, ${recordColumns} FROM conversations c JOIN updates u ON u.sequence = c.sequence
-						WHERE c.conversation_id = ?
+						SELECT ${columns}, ${recordColumns} FROM heads h JOIN updates u ON u.sequence = h.sequence
+						WHERE h.conversation_id = ?
 					`)
 					.get(id)
 			: statements
 					.bigints(`
-						SELECT ${columns}, ${recordColumns} FROM conversations c CROSS JOIN updates u INDEXED BY updates_by_conversation ON u.conversation = c.id
-						WHERE c.conversation_id = ? AND u.sequence <= ? AND u.current = 1
+						SELECT ${columns}, ${recordColumns} FROM heads h CROSS JOIN updates u INDEXED BY updates_by_conversation ON u.conversation = h.id
+						WHERE h.conversation_id = ? AND u.sequence <= ? AND u.current = 1
 						ORDER BY u.sequence DESC LIMIT 1
 					`)
 					.get(id, bindable(asOf));

@@ -2,10 +2,11 @@ import type { DatabaseSync } from "node:sqlite";
 import { failureOf } from "../../threads/failure.ts";
 import type { Answer, Received } from "../../threads/messages.ts";
 import { serve } from "../../threads/worker.ts";
-import type { Appended } from "../store.ts";
-import { appender } from "./append.ts";
+import { type EncodedUpdate, encodedUpdate } from "../encoded-update.ts";
+import { appender, type Written } from "./append.ts";
 import { type DatabaseOptions, openForWriting, transaction, writeAheadLog } from "./database.ts";
 import { isGeneral } from "./failure.ts";
+import { Listing } from "./listing.ts";
 import type { AppendRequest, WriteRequest } from "./messages.ts";
 import { migrate } from "./migrations.ts";
 import { remover } from "./remove.ts";
@@ -17,16 +18,19 @@ serve((options: DatabaseOptions) => {
 	const database = openForWriting(options);
 	migrate(database);
 	const log = writeAheadLog(database);
-	const appendAll = groupAppender(database);
+	const listing = new Listing(database);
+	const appendAll = groupAppender(database, listing);
 	const remove = remover(database);
 	const probe = database.prepare("UPDATE store_state SET probes = probes + 1");
 
-	function answerOther(request: Exclude<WriteRequest, AppendRequest>): number | undefined {
+	function answerOther(request: Exclude<WriteRequest, AppendRequest>): number | bigint | undefined {
 		switch (request.kind) {
 			case "remove":
 				return transaction(database, "BEGIN IMMEDIATE", () => remove.history(request.sequences));
 			case "removeExpired":
 				return transaction(database, "BEGIN IMMEDIATE", () => remove.expired(request));
+			case "catchUp":
+				return listing.catchUp();
 			case "check":
 				// Only a commit that reaches the disk proves that the next append can be kept.
 				transaction(database, "BEGIN IMMEDIATE", () => probe.run());
@@ -35,9 +39,18 @@ serve((options: DatabaseOptions) => {
 				log.copy();
 				return undefined;
 			case "close":
-				database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
-				database.close();
+				close();
 				return undefined;
+		}
+	}
+
+	function close(): void {
+		try {
+			// The next start would have to do it.
+			listing.complete();
+			database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+		} finally {
+			database.close();
 		}
 	}
 
@@ -62,14 +75,17 @@ serve((options: DatabaseOptions) => {
 });
 
 /** Returns a function that appends a group of updates and answers for each of them once all are on disk. */
-function groupAppender(database: DatabaseSync): (group: readonly Received<AppendRequest>[]) => Answer[] {
+function groupAppender(
+	database: DatabaseSync,
+	listing: Listing,
+): (group: readonly Received<AppendRequest>[]) => Answer[] {
 	const append = appender(database);
 	const last = database.prepare(`
 		SELECT max(coalesce((SELECT max(sequence) FROM updates), 0), pruned_through) AS sequence FROM store_state
 	`);
 
-	function commit(updates: readonly Parameters<typeof append>[0][]): Appended[] {
-		return transaction(database, "BEGIN IMMEDIATE", () => {
+	function commit(updates: readonly EncodedUpdate[]): Written[] {
+		const written = transaction(database, "BEGIN IMMEDIATE", () => {
 			let sequence = bigint(last.get()?.sequence);
 			const next = () => {
 				sequence += 1n;
@@ -77,21 +93,20 @@ function groupAppender(database: DatabaseSync): (group: readonly Received<Append
 			};
 			return updates.map((update) => append(update, next));
 		});
+		for (const { appended, conversation } of written)
+			if (!appended.repeated) listing.committed(conversation, appended.sequence);
+		return written;
 	}
 
 	return (group) => {
-		const updates = group.map(({ request: { kind: _, ...update }, parts }) => {
-			const [digest, record, summary] = parts;
-			if (record === undefined || summary === undefined) throw new TypeError("an update has a record and a summary");
-			return { ...update, digest: digest?.byteLength === 0 ? undefined : digest, record, summary };
-		});
+		const updates = group.map(({ parts }) => encodedUpdate(parts));
 		try {
-			return commit(updates).map((value) => ({ value }));
+			return commit(updates).map(({ appended }) => ({ value: appended }));
 		} catch (error) {
 			const failure = failureOf(error);
 			if (updates.length === 1 || isGeneral(failure)) return updates.map(() => ({ failure }));
 			// One update failed for a reason of its own: alone, the others are kept.
-			return updates.map((update) => attempt(() => commit([update])[0]));
+			return updates.map((update) => attempt(() => commit([update])[0]?.appended));
 		}
 	};
 }
