@@ -43,10 +43,8 @@ export class IntakeThread implements Intake, AsyncDisposable {
 		return this.#send("request", request);
 	}
 
-	async #send(kind: "json" | "request", bytes: Uint8Array): Promise<EncodedUpdate> {
-		const outcome = await this.#link.send({ kind }, outcomeOf, [bytes]);
-		if (outcome instanceof ServiceError) throw outcome;
-		return outcome;
+	#send(kind: "json" | "request", bytes: Uint8Array): Promise<EncodedUpdate> {
+		return this.#link.send({ kind }, outcomeOf, [bytes]);
 	}
 
 	/** Finishes what was sent, then ends the thread. */
@@ -55,8 +53,9 @@ export class IntakeThread implements Intake, AsyncDisposable {
 	}
 }
 
-function outcomeOf(answer: IntakeAnswer, parts: readonly Uint8Array[]): EncodedUpdate | ServiceError {
+/** @throws ServiceError when the record was refused */
+function outcomeOf(answer: IntakeAnswer, parts: readonly Uint8Array[]): EncodedUpdate {
 	if (answer === undefined) return encodedUpdate(parts);
 	const { kind, message, violations } = answer;
-	return new ServiceError(kind, message, { violations });
+	throw new ServiceError(kind, message, { violations });
 }

@@ -45,7 +45,7 @@ interface Pending<Request> {
 	readonly size: number;
 	// As a method, so that each caller can await the type that its own request is answered with.
 	settle(value: unknown, parts: readonly Uint8Array[]): void;
-	reject(error: ServiceError): void;
+	reject(error: unknown): void;
 }
 
 /**
@@ -71,7 +71,7 @@ export class Link<Request extends { readonly kind: string }> {
 	 * Sends a request. `parts` are byte strings that belong to it; they may not change until the answer is there.
 	 * Resolves with what `read` makes of the answer, whose type follows from the kind of the request.
 	 *
-	 * @throws ServiceError `unavailable` when the request failed or the link is closed.
+	 * @throws ServiceError `unavailable` when the request failed or the link is closed; what `read` throws.
 	 */
 	send<Value, Result>(
 		request: Request,
@@ -185,7 +185,11 @@ export class Link<Request extends { readonly kind: string }> {
 			const outcome = outcomes[index];
 			if (outcome === undefined) continue;
 			if ("value" in outcome) {
-				pending.settle(outcome.value, lists[index] ?? []);
+				try {
+					pending.settle(outcome.value, lists[index] ?? []);
+				} catch (error) {
+					pending.reject(error);
+				}
 				continue;
 			}
 			const { failure } = outcome;

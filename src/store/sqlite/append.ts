@@ -34,8 +34,8 @@ export function appender(database: DatabaseSync): (update: EncodedUpdate, nextSe
 	);
 	const updateHead = database.prepare("UPDATE heads SET sequence = ?, status = ?, updated_at = ? WHERE id = ?");
 
-	return function append([head, columns, digest, record, summary], nextSequence) {
-		const { id, receivedAt, seal, status, updatedAt } = decodeHead(head);
+	return function append([head, record], nextSequence) {
+		const { id, receivedAt, seal, status, updatedAt, digest, summary, columns } = decodeHead(head);
 		const known = headOf(find.get(id));
 		const identity = { digest, record, updatedAt };
 		const mark = markOf(identity);

@@ -6,10 +6,10 @@ import type { CopyRequest } from "./messages.ts";
 
 /** The thread that copies the write-ahead log into the database while the writing thread goes on appending to it. */
 
-/** Write-ahead log length, in pages, from which it is copied. */
-const copiedFrom = 32_768;
-/** Pages that the writing thread can copy without holding up its appends. */
-const few = 256;
+/** Length of the write-ahead log, in bytes, from which it is copied. */
+const copiedFrom = 128 * 2 ** 20;
+/** Bytes that the writing thread can copy without holding up its appends. */
+const few = 2 ** 20;
 /** Times that the log is copied in a row: what was appended during one is left to the next, which has less to do. */
 const mostCopies = 4;
 
@@ -20,12 +20,12 @@ serve((options: DatabaseOptions) => {
 	let due = copiedFrom;
 
 	function copy(): boolean {
-		let pending = log.pending();
+		let pending = log.pendingBytes();
 		if (pending < due) return false;
 		due = pending + copiedFrom;
 		for (let copies = 0; copies < mostCopies && pending > few; copies++) {
 			log.copy();
-			pending = log.pending();
+			pending = log.pendingBytes();
 		}
 		due = copiedFrom;
 		return true;
