@@ -6,9 +6,17 @@ import { WEBHOOK_PATH } from "./transports/webhook/webhook.ts";
 async function main(): Promise<void> {
 	const config = readConfig(process.env);
 	const log = createLogger(config.logLevel);
+	const signal = firstSignal();
 	const service = await startService(config, log, (key) => showFirstKey(key, config));
-	process.once("SIGTERM", (signal) => stop(service, log, signal));
-	process.once("SIGINT", (signal) => stop(service, log, signal));
+	signal.then((name) => stop(service, log, name));
+}
+
+/** A signal to stop. One that comes during the start is not lost. */
+function firstSignal(): Promise<NodeJS.Signals> {
+	return new Promise((resolve) => {
+		process.once("SIGTERM", resolve);
+		process.once("SIGINT", resolve);
+	});
 }
 
 async function stop(service: RunningService, log: Log, signal: string): Promise<void> {

@@ -5,12 +5,8 @@ import { mkdir, mkdtemp, rm, statfs } from "node:fs/promises";
 import { connect, createServer } from "node:net";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
-import { fileURLToPath } from "node:url";
-import packageJson from "../../package.json" with { type: "json" };
+import { ROOT, START_ARGUMENTS } from "../../scripts/start-command.ts";
 
-const ROOT = fileURLToPath(new URL("../../", import.meta.url));
-/** What `npm start` gives to node. */
-const START_ARGUMENTS = packageJson.scripts.start.replace(/^node /, "").split(" ");
 /** Type of a file system in memory (statfs(2)). */
 const TMPFS_MAGIC = 0x0102_1994;
 const START_PATIENCE = 20_000;

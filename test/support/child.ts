@@ -1,10 +1,9 @@
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
 import type { Readable } from "node:stream";
+import { ROOT, START_ARGUMENTS } from "../../scripts/start-command.ts";
 import type { Endpoints } from "./clients.ts";
 import { testEnvironment } from "./service.ts";
-
-const MAIN = new URL("../../src/main.ts", import.meta.url).pathname;
 
 /** A line of the service's log. */
 export type LogLine = Readonly<Record<string, unknown>>;
@@ -19,8 +18,9 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 	#stderr = "";
 	#ended = false;
 
-	private constructor(env: Readonly<Record<string, string>>) {
-		this.#child = spawn(process.execPath, [MAIN], {
+	private constructor(env: Readonly<Record<string, string>>, command: readonly string[]) {
+		this.#child = spawn(process.execPath, command, {
+			cwd: ROOT,
 			env: { ...env },
 			stdio: ["ignore", "pipe", "pipe"],
 			// A test that is given up does not leave its service behind.
@@ -45,9 +45,14 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 	 * Starts the service on a database file and waits until both listeners accept requests.
 	 *
 	 * @param env variables in place of the defaults for tests
+	 * @param command what node is given in place of what `npm start` gives it
 	 */
-	static async start(database: string, env: Readonly<Record<string, string>> = {}): Promise<ServiceProcess> {
-		const service = new ServiceProcess({ ...testEnvironment(database), ...env });
+	static async start(
+		database: string,
+		env: Readonly<Record<string, string>> = {},
+		command: readonly string[] = START_ARGUMENTS,
+	): Promise<ServiceProcess> {
+		const service = new ServiceProcess({ ...testEnvironment(database), ...env }, command);
 		service.http = `http://${await service.#listening("http")}`;
 		service.grpc = await service.#listening("grpc");
 		return service;
@@ -55,7 +60,7 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 
 	/** Runs the service to its end, for environments in which it cannot start. */
 	static async run(env: Readonly<Record<string, string>>) {
-		const service = new ServiceProcess(env);
+		const service = new ServiceProcess(env, START_ARGUMENTS);
 		return { ...(await service.#exited), stderr: service.#stderr };
 	}
 
