@@ -5,12 +5,16 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { crc32 } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { encodeUpdate } from "../../src/store/encoded-update.ts";
+import { appender } from "../../src/store/sqlite/append.ts";
+import { Listing } from "../../src/store/sqlite/listing.ts";
 import { migrate, migrations } from "../../src/store/sqlite/migrations.ts";
+import { remover } from "../../src/store/sqlite/remove.ts";
 import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/sqlite.ts";
 import type { Store } from "../../src/store/store.ts";
 import type { LinkLog } from "../../src/threads/link.ts";
 import { storeConformance } from "./conformance.ts";
-import { append, sample, start, stored } from "./samples.ts";
+import { append, bytes, listed, pages, sample, start, stored } from "./samples.ts";
 
 let folder: string;
 let files = 0;
@@ -79,6 +83,7 @@ describe("SQLite store", () => {
 		await copyFile(`${path}-wal`, `${crashed}-wal`);
 		const again = await open(crashed);
 		expect(await again.get(update.conversationId)).toEqual(stored(update, outcome));
+		expect(await pages(again, {}, 10, true)).toEqual([[listed(update, outcome, true)]]);
 		expect(await append(again, update)).toEqual({ ...outcome, repeated: true });
 		await again.close();
 		await store.close();
@@ -143,6 +148,63 @@ describe("SQLite store", () => {
 		const outcome = await append(store, update);
 		expect(await store.listUpdates({ after: 0n, limit: 10, withRecords: true })).toEqual([stored(update, outcome)]);
 		await store.close();
+	});
+
+	it("gives no list that lacks an acknowledged update: it fails while the list cannot be brought up to date", async () => {
+		const path = newPath();
+		const store = await openSqliteStore(path, silent, { lockTimeout: 20 });
+		const update = sample();
+		const outcome = await append(store, update);
+		const other = new DatabaseSync(path);
+		other.exec("BEGIN IMMEDIATE");
+		const all = { filter: {}, limit: 10, withRecords: false };
+		const failure = { kind: "unavailable", message: "the store is locked by another process" };
+		await expect(store.listConversations(all)).rejects.toMatchObject(failure);
+		other.exec("ROLLBACK");
+		expect(await store.listConversations(all)).toEqual([listed(update, outcome)]);
+		other.exec("BEGIN IMMEDIATE");
+		expect(await store.listConversations(all)).toEqual([listed(update, outcome)]);
+		other.exec("ROLLBACK");
+		other.close();
+		await store.close();
+	});
+
+	it("brings lists up to date by itself, after a while and when it closes", async () => {
+		const path = newPath();
+		const store = await open(path);
+		const other = new DatabaseSync(path);
+		const listedThrough = () => other.prepare("SELECT listed_through FROM store_state").get()?.listed_through;
+		await append(store, sample());
+		await append(store, sample());
+		expect(listedThrough()).toBe(0);
+		await expect.poll(listedThrough, { timeout: 10_000 }).toBe(2);
+		await append(store, sample());
+		await store.close();
+		expect(listedThrough()).toBe(3);
+		other.close();
+	});
+
+	it("keeps the record of an update that is still listed when a newer one is not yet", () => {
+		const database = new DatabaseSync(":memory:", { readBigInts: true });
+		migrate(database);
+		const listing = new Listing(database);
+		const appendOne = appender(database);
+		const { conversationId } = sample();
+		for (const sequence of [1n, 2n]) {
+			const update = sample({ conversationId });
+			const written = appendOne(encodeUpdate(update), () => sequence);
+			expect(written).toEqual({
+				appended: { sequence, repeated: false, change: sequence === 1n ? "started" : "updated", current: true },
+				conversation: 1n,
+			});
+			listing.committed(1n, sequence);
+			if (sequence === 1n) expect(listing.catchUp()).toBe(1n);
+		}
+		const remove = remover(database);
+		expect(remove.history([1])).toBe(0);
+		expect(listing.catchUp()).toBe(2n);
+		expect(remove.history([1])).toBe(1);
+		database.close();
 	});
 
 	it("fails when it is full, keeps what it acknowledged, and works again when there is room", async () => {
@@ -249,9 +311,10 @@ describe("migrations", () => {
 		migrate(database, migrations.slice(0, 1));
 		const id = Buffer.from(update.conversationId.replaceAll("-", ""), "hex");
 		database
-			.prepare(`INSERT INTO conversations (id, conversation_id, sequence, status, agent_kind, model, updated_at, tags, summary)
-				VALUES (1, ?, 7, 'idle', 'Agent', 'model-a', ?, '{}', ?)`)
+			.prepare(`INSERT INTO conversations (id, conversation_id, sequence, status, agent_kind, model, updated_at, title, tags, summary)
+				VALUES (1, ?, 7, 'idle', 'Agent', 'model-a', ?, 'A title', '{}', ?)`)
 			.run(id, start, update.summary);
+		database.exec("INSERT INTO titles (rowid, title) VALUES (1, 'A title')");
 		const digest = update.digest ?? new Uint8Array();
 		const prefix = Buffer.from(digest).readUIntBE(0, 6);
 		database
@@ -262,6 +325,14 @@ describe("migrations", () => {
 		const appended = { sequence: 7n, repeated: false, change: "started", current: true } as const;
 		expect(await store.get(update.conversationId)).toEqual({ ...stored(update, appended), seal: 0 });
 		expect(await append(store, update)).toEqual({ ...appended, repeated: true });
+		const found = {
+			conversationId: update.conversationId,
+			sequence: 7n,
+			summary: bytes(update.summary),
+			record: undefined,
+		};
+		expect(await pages(store, { status: "idle" }, 10)).toEqual([[found]]);
+		expect(await pages(store, { titleContains: "title" }, 10)).toEqual([[found]]);
 		expect(await append(store, sample({ columns: { updatedAt: start } }))).toMatchObject({ sequence: 8n });
 		await store.close();
 	});
