@@ -4,7 +4,7 @@ import { uuidBytes } from "./uuid.ts";
 
 /**
  * An update as two byte strings: it crosses from the thread that makes it to the one that stores it without being taken
- * apart on the way. The first is all but the record, in the order of {@link UpdateHead}.
+ * apart on the way. The head is all but the record. The store takes the memory of both over.
  */
 export type EncodedUpdate = readonly [head: Uint8Array, record: Uint8Array];
 

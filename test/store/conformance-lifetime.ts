@@ -69,8 +69,11 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 
 		it("finishes what was accepted when it closes, then refuses", async () => {
 			const accepted = Array.from({ length: 600 }, () => append(store, sample()));
+			await accepted[0];
+			const list = store.listConversations({ filter: {}, limit: 1_000, withRecords: false });
 			await store.close();
 			const outcomes = await Promise.all(accepted);
+			expect((await list).length).toBeGreaterThan(0);
 			await expect(append(store, sample())).rejects.toMatchObject({ name: "ServiceError", kind: "unavailable" });
 			await expect(store.get(randomUUID())).rejects.toMatchObject({ name: "ServiceError", kind: "unavailable" });
 			await expect(store.check()).rejects.toMatchObject({ name: "ServiceError", kind: "unavailable" });

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import fc from "fast-check";
 import { beforeEach, describe, expect, it } from "vitest";
-import type { Appended, ConversationFilter, NewUpdate, Store } from "../../src/store/store.ts";
+import type { Appended, ConversationFilter, NewUpdate, Store, StoredConversation } from "../../src/store/store.ts";
 import { append, listed, matches, pages, sample, second, start } from "./samples.ts";
 
 const day = 86_400n * second;
@@ -102,6 +102,27 @@ export function listConformance(current: () => Store): void {
 			expect(await list({})).toEqual([b, a]);
 			expect(await list({ tags: { team: "a" } })).toEqual([a]);
 		});
+
+		it("gives what it would have given right after its newest update, also while updates are appended", async () => {
+			const ids = Array.from({ length: 700 }, () => randomUUID());
+			const appended: Promise<{ id: string; sequence: bigint }>[] = [];
+			const found: Promise<StoredConversation[]>[] = [];
+			for (let n = 0; n < 6_000; n++) {
+				const id = ids[(n * 311) % ids.length] ?? "";
+				appended.push(append(store, sample({ conversationId: id })).then(({ sequence }) => ({ id, sequence })));
+				if (n % 1_000 !== 999) continue;
+				found.push(store.listConversations({ filter: {}, limit: 1_000, withRecords: false }));
+				await appended[n - 500];
+			}
+			const history = (await Promise.all(appended)).toSorted((a, b) => Number(a.sequence - b.sequence));
+			for (const page of await Promise.all(found)) {
+				const newest = page[0]?.sequence ?? 0n;
+				const current = new Map<string, bigint>();
+				for (const { id, sequence } of history) if (sequence <= newest) current.set(id, sequence);
+				const expected = [...current].toSorted(([, a], [, b]) => Number(b - a));
+				expect(page.map(({ conversationId, sequence }) => [conversationId, sequence])).toEqual(expected);
+			}
+		}, 60_000);
 
 		it("moves a conversation with unchanged tags and title", async () => {
 			const [a, b] = [randomUUID(), randomUUID()];

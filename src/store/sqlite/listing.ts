@@ -3,8 +3,8 @@ import { decodeColumns, type ListColumns } from "../encoded-update.ts";
 import { transaction } from "./database.ts";
 import { bigint, blob, nullable, text } from "./values.ts";
 
-/** Conversations that one transaction brings up to date, so that appends need not wait long. */
-const listedAtOnce = 512;
+/** Conversations behind from which on they are brought up to date at once: appends wait while that is done. */
+const mostBehind = 2_048;
 
 /**
  * What lists read: `conversations` with its indexes, `tags` and `titles`.
@@ -12,63 +12,58 @@ const listedAtOnce = 512;
  * Nearly every index holds the sequence of a conversation's current update, so that each update would move it in all of
  * them; that takes two fifths of the writing thread's time. So they follow behind the updates: when a list is asked for,
  * and from time to time. A conversation that was updated often in between is moved once.
+ *
+ * They follow all together, so that a list is always what it was right after some update: who reads one and then the
+ * updates after the newest that it shows misses none.
  */
 export class Listing {
 	readonly #database: DatabaseSync;
 	readonly #list: (conversation: bigint) => void;
 	readonly #mark;
-	/** Conversations that are not up to date, in order of the first update that is missing, with its sequence. */
-	readonly #behind = new Map<bigint, bigint>();
-	#newest: bigint;
+	readonly #after;
+	/** Conversations that are not up to date. */
+	readonly #behind = new Set<bigint>();
+	/** Of every update through this one, the conversation is up to date or in `#behind`. */
+	#known: bigint;
 
-	/** Goes on where the writing process before ended, which may have been at any moment. */
+	/** Finds what is behind; the process that wrote before may have ended at any moment. */
 	constructor(database: DatabaseSync) {
 		this.#database = database;
 		this.#list = lister(database);
 		this.#mark = database.prepare("UPDATE store_state SET listed_through = ?");
-		this.#newest = bigint(database.prepare("SELECT listed_through FROM store_state").get()?.listed_through);
-		const missing = database.prepare("SELECT sequence, conversation FROM updates WHERE sequence > ? ORDER BY sequence");
-		for (const { sequence, conversation } of missing.iterate(this.#newest))
-			this.committed(bigint(conversation), bigint(sequence));
-		this.complete();
+		this.#after = database.prepare("SELECT sequence, conversation FROM updates WHERE sequence > ? ORDER BY sequence");
+		this.#known = bigint(database.prepare("SELECT listed_through FROM store_state").get()?.listed_through);
+		this.#findBehind();
 	}
 
 	/** To be told of each committed update, in order of sequence. */
 	committed(conversation: bigint, sequence: bigint): void {
-		this.#newest = sequence;
-		if (!this.#behind.has(conversation)) this.#behind.set(conversation, sequence);
+		// Another process wrote as well: as one does that is stopping while its successor starts.
+		if (sequence > this.#known + 1n) this.#findBehind();
+		this.#known = sequence;
+		this.#behind.add(conversation);
 	}
 
-	/**
-	 * Brings some conversations up to date, longest behind first, in a transaction of its own.
-	 *
-	 * @returns the sequence through which lists know every update
-	 */
-	catchUp(): bigint {
-		if (this.#behind.size === 0) return this.#newest;
-		const [now, next] = this.#firstBehind();
-		const through = next === undefined ? this.#newest : next - 1n;
+	/** Whether so many conversations are behind that they should not become more. */
+	get isLong(): boolean {
+		return this.#behind.size >= mostBehind;
+	}
+
+	/** Brings all conversations up to date, in a transaction of its own. */
+	catchUp(): void {
+		if (this.#behind.size === 0) return;
 		transaction(this.#database, "BEGIN IMMEDIATE", () => {
-			for (const conversation of now) this.#list(conversation);
-			this.#mark.run(through);
+			for (const conversation of this.#behind) this.#list(conversation);
+			this.#mark.run(this.#known);
 		});
-		for (const conversation of now) this.#behind.delete(conversation);
-		return through;
+		this.#behind.clear();
 	}
 
-	/** Brings all conversations up to date. */
-	complete(): void {
-		while (this.#behind.size > 0) this.catchUp();
-	}
-
-	/** The conversations whose turn it is, and the sequence from which the others are missing updates. */
-	#firstBehind(): [now: bigint[], next: bigint | undefined] {
-		const now: bigint[] = [];
-		for (const [conversation, sequence] of this.#behind) {
-			if (now.length === listedAtOnce) return [now, sequence];
-			now.push(conversation);
+	#findBehind(): void {
+		for (const { sequence, conversation } of this.#after.iterate(this.#known)) {
+			this.#known = bigint(sequence);
+			this.#behind.add(bigint(conversation));
 		}
-		return [now, undefined];
 	}
 }
 
@@ -79,12 +74,16 @@ interface Listed {
 	readonly hasTags: boolean;
 }
 
-/** Returns a function that lists a conversation by its current update; it does nothing for one that was removed. */
+/**
+ * Returns a function that lists a conversation by its current update. It does nothing for one that is up to date, whose
+ * update may be of a version of the schema that did not keep what is listed, or that was removed.
+ */
 function lister(database: DatabaseSync): (conversation: bigint) => void {
 	const readHead = database.prepare(
 		`
 		SELECT h.conversation_id, h.sequence, h.status, h.updated_at, u.columns, u.summary
-		FROM heads h JOIN updates u ON u.sequence = h.sequence WHERE h.id = ?
+		FROM heads h JOIN updates u ON u.sequence = h.sequence LEFT JOIN conversations c ON c.id = h.id
+		WHERE h.id = ? AND c.sequence IS NOT h.sequence
 	`,
 		{ returnArrays: true },
 	);

@@ -16,7 +16,7 @@ export interface RemoveRequest {
 	readonly sequences: readonly number[];
 }
 
-/** Removes whole conversations whose current update is a deletion that is old enough. Answered like a removal. */
+/** Removes whole conversations whose current update is a deletion that is old enough, and listed. Answered like a removal. */
 export interface RemoveExpiredRequest {
 	readonly kind: "removeExpired";
 	/** Conversations whose current sequence is below this one. */
@@ -26,7 +26,7 @@ export interface RemoveExpiredRequest {
 	readonly limit: number;
 }
 
-/** Brings lists further up to date. Answered with the sequence through which they know every update. */
+/** Brings lists up to date with every update that was sent before. */
 export interface CatchUpRequest {
 	readonly kind: "catchUp";
 }

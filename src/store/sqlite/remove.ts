@@ -5,9 +5,11 @@ import { integer } from "./values.ts";
 
 /** Removals, each to be called inside a transaction that the caller holds; they return how many updates went. */
 export interface Remover {
-	/** Removes updates that are no conversation's current one. Sequences that are gone already are passed over. */
+	/** Removes updates that are neither a conversation's current one nor listed. Sequences that are gone already are passed over. */
 	history(sequences: readonly number[]): number;
-	/** Removes conversations whose deletion is old enough, the history of each before its current update. */
+	/**
+	 * Removes conversations whose deletion is old enough and listed, the history of each before its current update.
+	 */
 	expired(request: RemoveExpiredRequest): number;
 }
 

@@ -64,6 +64,7 @@ function keepsVersion1(database: DatabaseSync): boolean {
 	return integer(state?.kept) === 1;
 }
 
+/** The digest that version 1 of the schema stored of an update: its own, or one of its record. */
 function digestOfVersion1({ digest, record }: Identity): Uint8Array {
 	return digest.byteLength === 0 ? hash("sha256", record, "buffer") : digest;
 }

@@ -55,6 +55,8 @@ class SqliteStore implements Store {
 	readonly #catchUp: CatchUp;
 	readonly #log: LinkLog;
 	readonly #listeners = new Set<(newest: bigint) => void>();
+	/** Lists that have not been answered. */
+	readonly #lists = new Set<Promise<unknown>>();
 	#newest = 0n;
 	#announced = false;
 
@@ -85,6 +87,7 @@ class SqliteStore implements Store {
 			await this.close();
 			throw error;
 		}
+		this.#catchUp.schedule();
 	}
 
 	append(update: EncodedUpdate): Promise<Appended> {
@@ -102,7 +105,17 @@ class SqliteStore implements Store {
 	}
 
 	async listConversations(query: ConversationQuery): Promise<StoredConversation[]> {
-		await this.#catchUp.through(this.#newest);
+		const list = this.#list(query);
+		this.#lists.add(list);
+		try {
+			return await list;
+		} finally {
+			this.#lists.delete(list);
+		}
+	}
+
+	async #list(query: ConversationQuery): Promise<StoredConversation[]> {
+		await this.#catchUp.done();
 		return await this.#reader.send({ kind: "listConversations", query }, (answers: ConversationAnswer[], parts) => {
 			const step = query.withRecords ? 2 : 1;
 			return answers.map((answer, index) => ({
@@ -132,7 +145,7 @@ class SqliteStore implements Store {
 
 	async prune(policy: PrunePolicy): Promise<number> {
 		// A full database may have no room for it, and pruning makes some; what is still listed stays then.
-		await this.#catchUp.through(this.#newest).catch(() => undefined);
+		await this.#catchUp.done().catch(() => undefined);
 		const removed = await this.#pruner.step(policy);
 		this.#checkpoints.committed();
 		return removed;
@@ -147,6 +160,8 @@ class SqliteStore implements Store {
 	}
 
 	async close(): Promise<void> {
+		// A list may yet need the writer, and then the reader.
+		await Promise.allSettled(this.#lists);
 		this.#writer.refuse();
 		this.#checkpoints.stop();
 		this.#catchUp.stop();
@@ -167,7 +182,7 @@ class SqliteStore implements Store {
 		queueMicrotask(() => {
 			this.#announced = false;
 			this.#checkpoints.committed();
-			this.#catchUp.committed(this.#newest);
+			this.#catchUp.committed();
 			for (const listener of this.#listeners) {
 				try {
 					listener(this.#newest);

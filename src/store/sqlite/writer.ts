@@ -23,14 +23,15 @@ serve((options: DatabaseOptions) => {
 	const remove = remover(database);
 	const probe = database.prepare("UPDATE store_state SET probes = probes + 1");
 
-	function answerOther(request: Exclude<WriteRequest, AppendRequest>): number | bigint | undefined {
+	function answerOther(request: Exclude<WriteRequest, AppendRequest>): number | undefined {
 		switch (request.kind) {
 			case "remove":
 				return transaction(database, "BEGIN IMMEDIATE", () => remove.history(request.sequences));
 			case "removeExpired":
 				return transaction(database, "BEGIN IMMEDIATE", () => remove.expired(request));
 			case "catchUp":
-				return listing.catchUp();
+				listing.catchUp();
+				return undefined;
 			case "check":
 				// Only a commit that reaches the disk proves that the next append can be kept.
 				transaction(database, "BEGIN IMMEDIATE", () => probe.run());
@@ -45,13 +46,10 @@ serve((options: DatabaseOptions) => {
 	}
 
 	function close(): void {
-		try {
-			// The next start would have to do it.
-			listing.complete();
-			database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
-		} finally {
-			database.close();
-		}
+		// What fails here is left to the next start.
+		attempt(() => listing.catchUp());
+		database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+		database.close();
 	}
 
 	return {
@@ -60,6 +58,8 @@ serve((options: DatabaseOptions) => {
 			const flush = () => {
 				if (group.length > 0) post(appendAll(group));
 				group = [];
+				// If this fails, the next list or append meets the same failure and tells of it.
+				if (listing.isLong) attempt(() => listing.catchUp());
 			};
 			for (const { request, parts } of requests) {
 				if (request.kind === "append") {
