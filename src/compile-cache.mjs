@@ -1,9 +1,7 @@
 import { enableCompileCache } from "node:module";
 import { fileURLToPath } from "node:url";
 
-/** Folder of the compiled modules. */
-export const COMPILE_CACHE = fileURLToPath(new URL("../node_modules/.cache/compile", import.meta.url));
-
 // `npm start` loads this before anything else. Stripping the types from TypeScript takes 20 MiB in each thread, and time;
-// with the cache it is done once, and not when the service starts. It is JavaScript because it needs no stripping itself.
-enableCompileCache(COMPILE_CACHE);
+// what the cache holds needs none. It is JavaScript because it is loaded before there is a cache. NODE_COMPILE_CACHE, if
+// it is set, names another folder, and NODE_DISABLE_COMPILE_CACHE does without.
+enableCompileCache(fileURLToPath(new URL("../node_modules/.cache/compile", import.meta.url)));
