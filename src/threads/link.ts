@@ -62,6 +62,8 @@ export class Link<Request extends { readonly kind: string }> {
 	#scheduled = false;
 	#refusing = false;
 	#closing: Promise<void> | undefined;
+	/** Resolves when no thread is left. */
+	#gone: Promise<void> = Promise.resolve();
 
 	constructor(options: LinkOptions) {
 		this.#options = options;
@@ -95,14 +97,17 @@ export class Link<Request extends { readonly kind: string }> {
 
 	/**
 	 * Ends the worker after what was sent before, by a request of kind `close`. Further requests are refused. Resolves
-	 * even if the worker fails at it: the log has it then, and the write-ahead log keeps every commit.
+	 * when its thread has ended, even if the worker fails at it: the log has it then, and the write-ahead log keeps every
+	 * commit.
 	 */
 	close(request: Request): Promise<void> {
 		this.#refusing = true;
 		this.#closing ??=
 			this.#starting === undefined
 				? Promise.resolve()
-				: this.#enqueue(request, () => undefined, []).catch(() => undefined);
+				: this.#enqueue(request, () => undefined, [])
+						.catch(() => undefined)
+						.then(() => this.#gone);
 		return this.#closing;
 	}
 
@@ -152,6 +157,9 @@ export class Link<Request extends { readonly kind: string }> {
 		return new Promise((resolve, reject) => {
 			const resourceLimits = { maxYoungGenerationSizeMb: youngGeneration };
 			const worker = new Worker(script, { workerData: data, name, resourceLimits });
+			this.#gone = new Promise((gone) => {
+				worker.once("exit", () => gone());
+			});
 			let ended = false;
 			const end = (failure: Failure) => {
 				if (ended) return;
