@@ -8,13 +8,13 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { encodeUpdate } from "../../src/store/encoded-update.ts";
 import { appender } from "../../src/store/sqlite/append.ts";
 import { Listing } from "../../src/store/sqlite/listing.ts";
-import { migrate, migrations } from "../../src/store/sqlite/migrations.ts";
+import { migrate } from "../../src/store/sqlite/migrations.ts";
 import { remover } from "../../src/store/sqlite/remove.ts";
 import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/sqlite.ts";
 import type { Store, StoredConversation } from "../../src/store/store.ts";
 import type { LinkLog } from "../../src/threads/link.ts";
 import { storeConformance } from "./conformance.ts";
-import { append, bytes, listed, pages, sample, start, stored } from "./samples.ts";
+import { append, listed, pages, sample, start, stored } from "./samples.ts";
 
 let folder: string;
 let files = 0;
@@ -26,6 +26,14 @@ afterAll(() => rm(folder, { recursive: true, force: true }));
 function newPath(): string {
 	files += 1;
 	return join(folder, `${files}`, "deep", "conversations.db");
+}
+
+/** What is on disk when the process that has a database open is killed. */
+async function crashedCopy(path: string): Promise<string> {
+	const crashed = `${path}.crashed`;
+	await copyFile(path, crashed);
+	await copyFile(`${path}-wal`, `${crashed}-wal`);
+	return crashed;
 }
 
 /** Two byte strings with the same CRC-32. */
@@ -78,9 +86,7 @@ describe("SQLite store", () => {
 		const store = await open(path);
 		const update = sample();
 		const outcome = await append(store, update);
-		const crashed = `${path}.crashed`;
-		await copyFile(path, crashed);
-		await copyFile(`${path}-wal`, `${crashed}-wal`);
+		const crashed = await crashedCopy(path);
 		const again = await open(crashed);
 		expect(await again.get(update.conversationId)).toEqual(stored(update, outcome));
 		expect(await pages(again, {}, 10, true)).toEqual([[listed(update, outcome, true)]]);
@@ -174,9 +180,7 @@ describe("SQLite store", () => {
 		const store = await open(path);
 		const update = sample();
 		const outcome = await append(store, update);
-		const crashed = `${path}.crashed`;
-		await copyFile(path, crashed);
-		await copyFile(`${path}-wal`, `${crashed}-wal`);
+		const crashed = await crashedCopy(path);
 		const other = new DatabaseSync(crashed);
 		other.exec("BEGIN IMMEDIATE");
 		const again = await openSqliteStore(crashed, silent, { lockTimeout: 20 });
@@ -200,9 +204,7 @@ describe("SQLite store", () => {
 			expected.unshift(listed(update, await append(store, update)));
 		}
 		expect((await pages(stores[0] ?? (await open(path)), {}, 10)).flat()).toEqual(expected);
-		const crashed = `${path}.crashed`;
-		await copyFile(path, crashed);
-		await copyFile(`${path}-wal`, `${crashed}-wal`);
+		const crashed = await crashedCopy(path);
 		const again = await open(crashed);
 		expect((await pages(again, {}, 10)).flat()).toEqual(expected);
 		for (const store of [again, ...stores]) await store.close();
@@ -314,90 +316,5 @@ describe("SQLite store", () => {
 		await expect.poll(() => heard).toEqual([sequence]);
 		expect(lines).toEqual([[{ err: failure }, "a listener of the store failed"]]);
 		await store.close();
-	});
-});
-
-describe("migrations", () => {
-	it("bring an empty file to the newest version, once", () => {
-		const database = new DatabaseSync(":memory:");
-		migrate(database);
-		migrate(database);
-		expect({ ...database.prepare("PRAGMA user_version").get() }).toEqual({ user_version: migrations.length });
-		const tables = database.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").all();
-		expect(tables.map(({ name }) => name)).toEqual(
-			expect.arrayContaining(["conversations", "heads", "store_state", "tags", "titles", "updates"]),
-		);
-		database.close();
-	});
-
-	it("run the steps that a database lacks, or none of them when one fails", () => {
-		const database = new DatabaseSync(":memory:");
-		migrate(database, ["CREATE TABLE one (a)"]);
-		const steps = ["CREATE TABLE one (a)", "INSERT INTO one VALUES (7)", "CREATE TABLE two (b)"];
-		expect(() => migrate(database, [...steps, "not SQL"])).toThrow("syntax error");
-		expect({ ...database.prepare("PRAGMA user_version").get() }).toEqual({ user_version: 1 });
-		migrate(database, steps);
-		expect({ ...database.prepare("SELECT a, (SELECT count(*) FROM two) AS b FROM one").get() }).toEqual({ a: 7, b: 0 });
-		expect({ ...database.prepare("PRAGMA user_version").get() }).toEqual({ user_version: 3 });
-		database.close();
-	});
-
-	it.each([1, 2])("leave what version %i stored readable, and recognise it when it comes again", async (version) => {
-		const path = join(folder, `version-${version}.db`);
-		const update = sample({ columns: { updatedAt: start, title: "A title" } });
-		const database = new DatabaseSync(path);
-		migrate(database, migrations.slice(0, version));
-		const id = Buffer.from(update.conversationId.replaceAll("-", ""), "hex");
-		database
-			.prepare(`INSERT INTO conversations (id, conversation_id, sequence, status, agent_kind, model, updated_at, title, tags, summary)
-				VALUES (1, ?, 7, 'idle', 'Agent', 'model-a', ?, 'A title', '{}', ?)`)
-			.run(id, start, update.summary);
-		database.exec("INSERT INTO titles (rowid, title) VALUES (1, 'A title')");
-		const digest = update.digest ?? new Uint8Array();
-		const prefix = Buffer.from(digest).readUIntBE(0, 6);
-		const seal = version === 1 ? 0 : update.seal;
-		const more = version === 1 ? "" : `, ${start}, ${seal}`;
-		database
-			.prepare(`INSERT INTO updates VALUES (7, 1, 'started', 1, NULL, ?, ?, ?, NULL, ?${more})`)
-			.run(update.receivedAt, prefix, digest, update.record);
-		database.close();
-		const store = await open(path);
-		const appended = { sequence: 7n, repeated: false, change: "started", current: true } as const;
-		const { conversationId } = update;
-		const found = { conversationId, sequence: 7n, summary: bytes(update.summary), record: undefined };
-		expect(await store.get(conversationId)).toEqual({ ...stored(update, appended), seal });
-		expect(await append(store, update)).toEqual({ ...appended, repeated: true });
-		expect(await pages(store, { status: "idle" }, 10)).toEqual([[found]]);
-		const late = sample({ conversationId, columns: { updatedAt: start - 1n } });
-		expect(await append(store, late)).toMatchObject({ sequence: 8n, current: false });
-		expect(await pages(store, { titleContains: "title" }, 10)).toEqual([[found]]);
-		const next = sample({ conversationId, columns: { updatedAt: start + 1n, title: "Another" } });
-		const outcome = await append(store, next);
-		expect(outcome).toMatchObject({ sequence: 9n, current: true });
-		expect(await pages(store, { titleContains: "a title" }, 10)).toEqual([]);
-		expect(await pages(store, { titleContains: "another" }, 10)).toEqual([[listed(next, outcome)]]);
-		await store.close();
-	});
-
-	it("refuse a database of a newer release and one of another program", async () => {
-		const newer = join(folder, "newer.db");
-		const foreign = join(folder, "foreign.db");
-		const write = (path: string, sql: string) => {
-			const database = new DatabaseSync(path);
-			database.exec(sql);
-			database.close();
-		};
-		write(newer, `PRAGMA user_version = ${migrations.length + 1}`);
-		write(foreign, "CREATE TABLE theirs (a)");
-		await expect(open(newer)).rejects.toMatchObject({
-			kind: "unavailable",
-			cause: new Error(
-				`the database has schema version ${migrations.length + 1}, written by a newer release; this one knows up to ${migrations.length}`,
-			),
-		});
-		await expect(open(foreign)).rejects.toMatchObject({
-			kind: "unavailable",
-			cause: new Error("the file is a database of another program"),
-		});
 	});
 });

@@ -45,7 +45,7 @@ export class Listing {
 	}
 
 	/** Whether so many conversations are behind that they should not become more. */
-	get isLong(): boolean {
+	get isFarBehind(): boolean {
 		return this.#behind.size >= mostBehind;
 	}
 

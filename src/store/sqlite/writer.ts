@@ -59,7 +59,7 @@ serve((options: DatabaseOptions) => {
 				if (group.length > 0) post(appendAll(group));
 				group = [];
 				// If this fails, the next list or append meets the same failure and tells of it.
-				if (listing.isLong) attempt(() => listing.catchUp());
+				if (listing.isFarBehind) attempt(() => listing.catchUp());
 			};
 			for (const { request, parts } of requests) {
 				if (request.kind === "append") {
