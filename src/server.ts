@@ -46,7 +46,7 @@ export interface RunningService {
 export async function startService(config: Config, log: Log, showKey: (key: string) => void): Promise<RunningService> {
 	log.starting(describeConfig(config));
 	await using opened = new AsyncDisposableStack();
-	const store = opened.use(await openSqliteStore(config.database.path, linkLog(log)));
+	const store = opened.use(await openSqliteStore(config.database.path, linkLog(log.storeFailed)));
 	const keys = await accessKeys(config, showKey);
 	const gate = new Gate(new Keyring(keys), SERVICES);
 	const format = new RecordFormat(config.jsonAliases);
@@ -56,8 +56,9 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const vault = new RecordVault(format.plan, config.encryptionKeys);
 	const views = new UpdateViews(store, vault);
 	const tokens = new PageTokens(keys.map((key) => key.hash));
+	const intakeFailed = (error: unknown): void => log.unexpectedError("intake", error);
 	const data = { aliases: config.jsonAliases, encryptionKeys: config.encryptionKeys };
-	const intake = opened.use(await IntakeThread.start(data, linkLog(log)));
+	const intake = opened.use(await IntakeThread.start(data, linkLog(intakeFailed)));
 	const ingest = new Ingest(store, intake);
 	const get = new GetConversation(store, vault);
 	const list = new ListConversations(store, vault, tokens);
@@ -114,7 +115,7 @@ async function accessKeys(config: Config, showKey: (key: string) => void): Promi
 	return [entry];
 }
 
-function linkLog(log: Log): LinkLog {
-	const failed = (fields: object): void => log.storeFailed("err" in fields ? fields.err : fields);
+function linkLog(report: (error: unknown) => void): LinkLog {
+	const failed = (fields: object): void => report("err" in fields ? fields.err : fields);
 	return { error: failed, warn: failed, info: () => undefined };
 }
