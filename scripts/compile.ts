@@ -3,12 +3,13 @@
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { once } from "node:events";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { getCompileCacheDir } from "node:module";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import "../src/compile-cache.mjs";
+import { filesBelow } from "./files.ts";
 import { ROOT, START_ARGUMENTS } from "./start-command.ts";
 
 /** Longest time that the trial may take, in milliseconds. */
@@ -50,9 +51,8 @@ async function trial(cache: string): Promise<void> {
 function contentsOf(): string {
 	const hash = createHash("sha256");
 	for (const folder of ["src", "gen"]) {
-		const entries = readdirSync(join(ROOT, folder), { recursive: true, withFileTypes: true });
-		const files = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
-		for (const file of files.sort()) hash.update(file).update(readFileSync(file));
+		const files = filesBelow(join(ROOT, folder));
+		for (const path of [...files.keys()].sort()) hash.update(path).update(files.get(path) ?? "");
 	}
 	return [process.version, process.arch, process.getuid?.(), ...START_ARGUMENTS, hash.digest("hex")].join(" ");
 }

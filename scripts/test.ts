@@ -1,12 +1,12 @@
 // `npm test`: the checks of the source and then the test suites. `npm run check` (with --checks): the checks alone.
 import { spawn } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { z } from "zod";
+import { filesBelow } from "./files.ts";
 import { protoBaseline } from "./proto-baseline.ts";
-
-const ROOT = join(import.meta.dirname, "..");
+import { ROOT } from "./start-command.ts";
 
 /** Longest time that one step may take, in milliseconds. */
 const STEP_TIMEOUT = 10 * 60_000;
@@ -79,16 +79,6 @@ async function currentCode(temp: string): Promise<string | undefined> {
 	const names = new Set([...committed.keys(), ...generated.keys()]);
 	const stale = [...names].filter((name) => committed.get(name) !== generated.get(name));
 	return stale.length === 0 ? undefined : `out of date, run "npm run generate":\n  ${stale.sort().join("\n  ")}`;
-}
-
-function filesBelow(folder: string): Map<string, string> {
-	const entries = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
-	return new Map(
-		entries.map(({ parentPath, name }) => {
-			const path = join(parentPath, name);
-			return [path.slice(folder.length + 1), readFileSync(path, "utf8")];
-		}),
-	);
 }
 
 const manifest = z.object({ dependencies: z.record(z.string(), z.string()) });

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { crc32 } from "node:zlib";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from "vitest";
 import { encodeUpdate } from "../../src/store/encoded-update.ts";
 import { appender } from "../../src/store/sqlite/append.ts";
 import { Listing } from "../../src/store/sqlite/listing.ts";
@@ -34,6 +34,14 @@ async function crashedCopy(path: string): Promise<string> {
 	await copyFile(path, crashed);
 	await copyFile(`${path}-wal`, `${crashed}-wal`);
 	return crashed;
+}
+
+/** Keeps stores from bringing their lists up to date by themselves, however slow the test is. */
+function onlyWhenAsked(): void {
+	vi.useFakeTimers({ toFake: ["setTimeout"] });
+	onTestFinished(() => {
+		vi.useRealTimers();
+	});
 }
 
 /** Two byte strings with the same CRC-32. */
@@ -157,6 +165,7 @@ describe("SQLite store", () => {
 	});
 
 	it("gives no list that lacks an acknowledged update: it fails while the list cannot be brought up to date", async () => {
+		onlyWhenAsked();
 		const path = newPath();
 		const store = await openSqliteStore(path, silent, { lockTimeout: 20 });
 		const update = sample();
@@ -176,6 +185,7 @@ describe("SQLite store", () => {
 	});
 
 	it("opens a database that is locked while its list is behind", async () => {
+		onlyWhenAsked();
 		const path = newPath();
 		const store = await open(path);
 		const update = sample();

@@ -16,7 +16,10 @@ export interface RemoveRequest {
 	readonly sequences: readonly number[];
 }
 
-/** Removes whole conversations whose current update is a deletion that is old enough, and listed. Answered like a removal. */
+/**
+ * Removes whole conversations whose current update is a deletion that is old enough, and listed. Answered like a
+ * removal.
+ */
 export interface RemoveExpiredRequest {
 	readonly kind: "removeExpired";
 	/** Conversations whose current sequence is below this one. */

@@ -8,11 +8,13 @@ import { integer } from "./values.ts";
  *
  * Each record is stored once, in `updates`. Of each conversation `heads` holds what the next update is judged by. What
  * lists read, `conversations` with `tags` and `titles`, follows behind, up to `listed_through` and maybe further; each
- * update carries what is listed of it. `heads` points at the current record by its sequence, `conversations` at the one that
- * was current when it was listed. Every index
- * that serves a filter ends in that sequence, so that it yields its matches newest first. The buckets are periods of
- * 2^36 microseconds (19 hours): a range of times is a merge of few buckets, each of them in order of sequence. The
- * index of titles holds only which trigrams a title has, and merges its segments half as often as by default.
+ * update carries what is listed of it. `heads` points at the current record by its sequence, `conversations` at the one
+ * that was current when it was listed.
+ *
+ * Every index that serves a filter ends in that sequence, so that it yields its matches newest first. The buckets are
+ * periods of 2^36 microseconds (19 hours): a range of times is a merge of few buckets, each of them in order of
+ * sequence. The index of titles holds only which trigrams a title has, and merges its segments half as often as by
+ * default.
  *
  * The index that finds repetitions begins with the record's own time, so that its entries come in about the order in
  * which they are stored, all at its end. `digest` is empty where the record itself tells, and `digest_prefix` is then a

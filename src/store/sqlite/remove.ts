@@ -5,11 +5,12 @@ import { integer } from "./values.ts";
 
 /** Removals, each to be called inside a transaction that the caller holds; they return how many updates went. */
 export interface Remover {
-	/** Removes updates that are neither a conversation's current one nor listed. Sequences that are gone already are passed over. */
-	history(sequences: readonly number[]): number;
 	/**
-	 * Removes conversations whose deletion is old enough and listed, the history of each before its current update.
+	 * Removes updates that are neither a conversation's current one nor listed. Sequences that are gone already are passed
+	 * over.
 	 */
+	history(sequences: readonly number[]): number;
+	/** Removes conversations whose deletion is old enough and listed, the history of each before its current update. */
 	expired(request: RemoveExpiredRequest): number;
 }
 
