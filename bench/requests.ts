@@ -4,7 +4,7 @@ import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { IngestConversationRequestSchema } from "../gen/conversations/v1/conversation_ingest_service_pb.js";
 import type { ConversationInfo } from "../gen/conversations/v1/conversation_pb.js";
 import { GetConversationRequestSchema } from "../gen/conversations/v1/conversation_service_pb.js";
-import { RecordFormat } from "../src/record/record.ts";
+import { RecordFormat } from "../src/record/record-format.ts";
 import { WEBHOOK_PATH } from "../src/transports/webhook/webhook.ts";
 import { idDigits, microsecondOf, type Variation } from "./load/plan.ts";
 

@@ -9,6 +9,8 @@ export type ErrorKind =
 	| "too_large"
 	| "unsupported_media_type"
 	| "data_loss"
+	/** A fault of the service on this one request: trying again does not help. */
+	| "internal"
 	| "unavailable";
 
 /** A rule of the record that a request breaks, in the vocabulary of pydantic's error types. */
@@ -22,7 +24,7 @@ export interface Violation {
 	/** Values that the message speaks of. */
 	readonly context?: Readonly<Record<string, unknown>> | undefined;
 	/** The offending value, only where it is small and cannot be a secret. */
-	readonly input?: string | number | boolean | null | undefined;
+	readonly input?: string | number | bigint | boolean | null | undefined;
 }
 
 /** The one error type of the service. `message` is shown to the client and holds no secret. */
@@ -31,10 +33,17 @@ export class ServiceError extends Error {
 	readonly kind: ErrorKind;
 	/** Broken rules, for `invalid_record`. */
 	readonly violations: readonly Violation[];
+	/** Conversation that the request is about, where that is known: for the log. */
+	readonly conversationId: string | undefined;
 
-	constructor(kind: ErrorKind, message: string, options: { violations?: readonly Violation[]; cause?: unknown } = {}) {
+	constructor(
+		kind: ErrorKind,
+		message: string,
+		options: { violations?: readonly Violation[]; conversationId?: string | undefined; cause?: unknown } = {},
+	) {
 		super(message, options.cause === undefined ? undefined : { cause: options.cause });
 		this.kind = kind;
 		this.violations = options.violations ?? [];
+		this.conversationId = options.conversationId;
 	}
 }

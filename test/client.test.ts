@@ -11,8 +11,8 @@ import {
 import { readConfig } from "../src/config.ts";
 import { type RunningService, startService } from "../src/server.ts";
 import { createLogger } from "../src/telemetry/log.ts";
-import { format } from "./conversations/reading.ts";
-import { numbers, said } from "./conversations/watching.ts";
+import { format } from "./conversations/read/reading.ts";
+import { numbers, said } from "./conversations/watch/watching.ts";
 import { READ_KEY, WatchService } from "./rpc/watch-service.ts";
 import { record } from "./support/fixtures.ts";
 import { KEY, testEnvironment } from "./support/service.ts";

@@ -1,9 +1,9 @@
 import { create } from "@bufbuild/protobuf";
 import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { ConversationExecutionStatus, type ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
-import { UpdateMaker } from "../../src/conversations/maker.ts";
-import { RecordVault } from "../../src/conversations/vault.ts";
-import { RecordFormat } from "../../src/record/record.ts";
+import { UpdateMaker } from "../../src/conversations/ingest/update-maker.ts";
+import { RecordFormat } from "../../src/record/record-format.ts";
+import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import { serve } from "../processes/parent.ts";
 import { identify, readRecord } from "../requests.ts";

@@ -1,4 +1,4 @@
-import type { SecretsForm } from "../record/secrets.ts";
+import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import { authorize, type Principal } from "./keys.ts";
 
 /**

@@ -1,4 +1,4 @@
-import type { Intake } from "../conversations/ingest.ts";
+import type { Intake } from "../conversations/ingest/ingest.ts";
 import { ServiceError } from "../errors.ts";
 import { type EncodedUpdate, encodedUpdate } from "../store/encoded-update.ts";
 import { Link, type LinkLog } from "../threads/link.ts";

@@ -1,6 +1,6 @@
 import type { KeyObject } from "node:crypto";
 import type { ErrorKind, Violation } from "../errors.ts";
-import type { JsonAliases } from "../record/plan.ts";
+import type { JsonAliases } from "../record/plan/plan.ts";
 
 /** What the intake's worker is started with. */
 export interface IntakeData {

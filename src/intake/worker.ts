@@ -1,7 +1,7 @@
-import { UpdateMaker } from "../conversations/maker.ts";
-import { RecordVault } from "../conversations/vault.ts";
+import { UpdateMaker } from "../conversations/ingest/update-maker.ts";
 import { ServiceError } from "../errors.ts";
-import { RecordFormat } from "../record/record.ts";
+import { RecordFormat } from "../record/record-format.ts";
+import { RecordVault } from "../record/secrets/record-vault.ts";
 import type { EncodedUpdate } from "../store/encoded-update.ts";
 import { failureOf } from "../threads/failure.ts";
 import type { Answer } from "../threads/messages.ts";

@@ -1,7 +1,7 @@
 import { type DescField, type DescMessage, type JsonValue, ScalarType } from "@bufbuild/protobuf";
 import { FeatureSet_FieldPresence, ValueSchema } from "@bufbuild/protobuf/wkt";
-import { deriveOnce } from "./derive-once.ts";
-import { isJsonObject } from "./plan.ts";
+import { deriveOnce } from "./plan/derive-once.ts";
+import { isJsonObject } from "./plan/plan.ts";
 import { Writer } from "./wire-writer.ts";
 
 /**

@@ -1,6 +1,7 @@
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
-import { deriveOnce } from "./derive-once.ts";
-import { armOf } from "./place.ts";
+import { parseDateTime, parseUuid } from "./json/scalars.ts";
+import { deriveOnce } from "./plan/derive-once.ts";
+import { armOf } from "./plan/place.ts";
 import {
 	type FieldPlan,
 	isJsonObject,
@@ -8,9 +9,8 @@ import {
 	type PlainPlan,
 	type UnionPlan,
 	type ValuePlan,
-} from "./plan.ts";
-import { entryProblem, exclusionProblems, isWithin, presentAlias } from "./rules.ts";
-import { parseDateTime, parseUuid } from "./scalars.ts";
+} from "./plan/plan.ts";
+import { entryProblem, exclusionProblems, isWithin, presentAlias } from "./validation/rules.ts";
 
 /** Whether a JSON value certainly meets the schema. False says nothing: ask the schema, which also tells why. */
 export type Glance = (json: unknown) => boolean;

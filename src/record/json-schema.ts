@@ -1,5 +1,5 @@
 import type { JsonObject } from "@bufbuild/protobuf";
-import type { ArmPlan, EnumPlan, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "./plan.ts";
+import type { ArmPlan, EnumPlan, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "./plan/plan.ts";
 
 /** JSON Schemas (draft 2020-12) by name. */
 export type JsonSchemas = Record<string, JsonObject>;

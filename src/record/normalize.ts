@@ -1,10 +1,12 @@
 import { isMessage } from "@bufbuild/protobuf";
 import { TimestampSchema, ValueSchema } from "@bufbuild/protobuf/wkt";
 import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
-import { deriveDefault } from "./decode.ts";
-import { deriveOnce } from "./derive-once.ts";
-import { fromValue, isNormalValue, isWithinLimits, MAX_FREE_FORM_DEPTH } from "./free-form.ts";
-import { armOf } from "./place.ts";
+import { deriveDefault } from "./json/decode.ts";
+import { fromValue, isNormalValue, isWithinLimits, MAX_FREE_FORM_DEPTH } from "./json/free-form.ts";
+import { isWritable, parseUuid } from "./json/scalars.ts";
+import { orderUnnamed } from "./json/unnamed.ts";
+import { deriveOnce } from "./plan/derive-once.ts";
+import { armOf } from "./plan/place.ts";
 import {
 	type ArmPlan,
 	type EnumPlan,
@@ -14,10 +16,8 @@ import {
 	type PlainPlan,
 	type UnionPlan,
 	type ValuePlan,
-} from "./plan.ts";
-import { entryProblem, isExcluded, isNullWhenUnset, isWithin } from "./rules.ts";
-import { isWritable, parseUuid } from "./scalars.ts";
-import { orderUnnamed } from "./unnamed.ts";
+} from "./plan/plan.ts";
+import { entryProblem, isExcluded, isNullWhenUnset, isWithin } from "./validation/rules.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 

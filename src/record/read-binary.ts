@@ -9,8 +9,8 @@ import {
 	ScalarType,
 } from "@bufbuild/protobuf";
 import { FeatureSet_FieldPresence, ValueSchema } from "@bufbuild/protobuf/wkt";
-import { deriveOnce } from "./derive-once.ts";
-import { setMember } from "./free-form.ts";
+import { setMember } from "./json/free-form.ts";
+import { deriveOnce } from "./plan/derive-once.ts";
 import { Reader, UNUSUAL } from "./wire-reader.ts";
 
 /**

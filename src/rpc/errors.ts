@@ -13,6 +13,7 @@ const CODES: Readonly<Record<ErrorKind, Code>> = {
 	too_large: Code.ResourceExhausted,
 	unsupported_media_type: Code.InvalidArgument,
 	data_loss: Code.DataLoss,
+	internal: Code.Internal,
 	unavailable: Code.Unavailable,
 };
 

@@ -6,9 +6,9 @@ import {
 	type GetConversationResponse,
 	GetConversationResponseSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
-import type { FoundConversation, GetConversation } from "../conversations/get.ts";
+import type { FoundConversation, GetConversation } from "../conversations/read/get.ts";
 import { deriveBinaryEncoder } from "../record/binary.ts";
-import { fromMicroseconds } from "../record/scalars.ts";
+import { fromMicroseconds } from "../record/json/scalars.ts";
 import { Writer } from "../record/wire-writer.ts";
 import { keepEncodedResponse, takesEncodedResponses } from "./method.ts";
 import { secretsOf } from "./view.ts";

@@ -5,7 +5,7 @@ import {
 	type IngestConversationResponseSchema,
 } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { CHANGES } from "../conversations/change.ts";
-import type { Ingest } from "../conversations/ingest.ts";
+import type { Ingest } from "../conversations/ingest/ingest.ts";
 import { encodedRequest } from "./method.ts";
 
 type Response = MessageInitShape<typeof IngestConversationResponseSchema>;

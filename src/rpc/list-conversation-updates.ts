@@ -4,7 +4,7 @@ import type {
 	ListConversationUpdatesRequest,
 	ListConversationUpdatesResponseSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
-import type { ListConversationUpdates } from "../conversations/updates.ts";
+import type { ListConversationUpdates } from "../conversations/read/updates.ts";
 import { viewOf } from "./view.ts";
 
 type Response = MessageInitShape<typeof ListConversationUpdatesResponseSchema>;

@@ -5,7 +5,7 @@ import {
 	type ListConversationsRequest,
 	type ListConversationsResponseSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
-import type { ListConversations, ListedConversation } from "../conversations/list.ts";
+import type { ListConversations, ListedConversation } from "../conversations/read/list.ts";
 import { viewOf } from "./view.ts";
 
 type Response = MessageInitShape<typeof ListConversationsResponseSchema>;

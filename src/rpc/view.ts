@@ -1,9 +1,9 @@
 import type { HandlerContext } from "@connectrpc/connect";
 import { ConversationView, SecretsMode } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { authorizeSecrets } from "../access/secrets.ts";
-import { invalid } from "../conversations/filter.ts";
-import type { UpdateViewOptions } from "../conversations/update-view.ts";
-import type { SecretsForm } from "../record/secrets.ts";
+import { invalid } from "../conversations/read/filter.ts";
+import type { UpdateViewOptions } from "../conversations/read/update-view.ts";
+import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import { principalOf } from "./method.ts";
 
 /**

@@ -3,8 +3,8 @@ import {
 	WatchConversationUpdatesRequest_Position as Position,
 	type WatchConversationUpdatesRequest,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
-import { invalid, toStoreFilter, uuid } from "../conversations/filter.ts";
-import type { WatchBatch, Watches, WatchRequest } from "../conversations/watch.ts";
+import { invalid, toStoreFilter, uuid } from "../conversations/read/filter.ts";
+import type { WatchBatch, Watches, WatchRequest } from "../conversations/watch/watch.ts";
 import { viewOf } from "./view.ts";
 
 /** `ConversationService.WatchConversationUpdates`. */

@@ -5,8 +5,8 @@ import {
 	ConversationIngestService,
 	IngestConversationRequestSchema,
 } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
-import { RecordVault } from "../../src/conversations/vault.ts";
-import { RecordFormat } from "../../src/record/record.ts";
+import { RecordFormat } from "../../src/record/record-format.ts";
+import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { GrpcClient, postWebhook } from "../support/clients.ts";
 import { corpus } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";

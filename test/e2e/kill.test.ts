@@ -5,7 +5,7 @@ import {
 	ConversationIngestService,
 	IngestConversationRequestSchema,
 } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
-import { RecordFormat } from "../../src/record/record.ts";
+import { RecordFormat } from "../../src/record/record-format.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import { ServiceProcess } from "../support/child.ts";
 import { type Endpoints, GrpcClient, postWebhook } from "../support/clients.ts";

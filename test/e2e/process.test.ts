@@ -4,7 +4,7 @@ import { connect as connectHttp2 } from "node:http2";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { IngestConversationRequestSchema } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
-import { RecordFormat } from "../../src/record/record.ts";
+import { RecordFormat } from "../../src/record/record-format.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import { ServiceProcess } from "../support/child.ts";
 import { postWebhook, WEBHOOK } from "../support/clients.ts";

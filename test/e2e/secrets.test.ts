@@ -5,8 +5,8 @@ import {
 	ConversationIngestService,
 	IngestConversationRequestSchema,
 } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
-import { RecordFormat } from "../../src/record/record.ts";
-import { CONVERSATION_ID, secretPlaces } from "../record/secret-places.ts";
+import { RecordFormat } from "../../src/record/record-format.ts";
+import { CONVERSATION_ID, secretPlaces } from "../record/secrets/secret-places.ts";
 import { GrpcClient, GrpcFailure, postWebhook } from "../support/clients.ts";
 import { completed } from "../support/completed.ts";
 import { object } from "../support/fixtures.ts";

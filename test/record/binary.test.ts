@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { deriveBinaryEncoder } from "../../src/record/binary.ts";
-import { RecordFormat } from "../../src/record/record.ts";
+import { RecordFormat } from "../../src/record/record-format.ts";
 import { jsonOf } from "../support/arbitrary.ts";
 import { corpus } from "../support/fixtures.ts";
 

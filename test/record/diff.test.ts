@@ -4,9 +4,9 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { deriveDiff } from "../../src/record/diff.ts";
-import { RecordFormat } from "../../src/record/record.ts";
-import { records } from "../conversations/random-record.ts";
+import { RecordFormat } from "../../src/record/record-format.ts";
 import { record } from "../support/fixtures.ts";
+import { records } from "./secrets/random-record.ts";
 
 const format = new RecordFormat();
 const diff = deriveDiff(ConversationInfoSchema);

@@ -2,9 +2,9 @@ import type { JsonValue } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { deriveGlance } from "../../src/record/glance.ts";
-import { isJsonObject } from "../../src/record/plan.ts";
-import { RecordFormat } from "../../src/record/record.ts";
-import { deriveFullSchema } from "../../src/record/schema.ts";
+import { isJsonObject } from "../../src/record/plan/plan.ts";
+import { RecordFormat } from "../../src/record/record-format.ts";
+import { deriveFullSchema } from "../../src/record/validation/schema.ts";
 import { jsonOf } from "../support/arbitrary.ts";
 import { cases, corpus } from "../support/fixtures.ts";
 

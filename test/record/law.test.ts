@@ -2,7 +2,7 @@ import { fromBinary, type JsonValue, toBinary } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
-import { RecordFormat } from "../../src/record/record.ts";
+import { RecordFormat } from "../../src/record/record-format.ts";
 import { jsonOf } from "../support/arbitrary.ts";
 import { filled } from "../support/filled.ts";
 import { canonical, corpus } from "../support/fixtures.ts";

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { deriveBinaryDecoder } from "../../src/record/read-binary.ts";
-import { RecordFormat } from "../../src/record/record.ts";
+import { RecordFormat } from "../../src/record/record-format.ts";
 import { jsonOf } from "../support/arbitrary.ts";
 import { corpus } from "../support/fixtures.ts";
 

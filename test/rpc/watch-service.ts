@@ -9,16 +9,16 @@ import {
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { Gate, rpcPath } from "../../src/access/gate.ts";
 import { hashKey, Keyring, type Scope } from "../../src/access/keys.ts";
-import { Ingest } from "../../src/conversations/ingest.ts";
-import { UpdateMaker } from "../../src/conversations/maker.ts";
-import { RecordVault } from "../../src/conversations/vault.ts";
-import { Watches } from "../../src/conversations/watch.ts";
+import { Ingest } from "../../src/conversations/ingest/ingest.ts";
+import { UpdateMaker } from "../../src/conversations/ingest/update-maker.ts";
+import { Watches } from "../../src/conversations/watch/watch.ts";
+import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { registerServices, SERVICES, type ServiceRegistrar } from "../../src/rpc/services.ts";
 import { createLogger } from "../../src/telemetry/log.ts";
 import { createConnectListener } from "../../src/transports/connect/connect.ts";
 import { listenGrpc } from "../../src/transports/grpc/listener.ts";
 import { listenHttp } from "../../src/transports/http/listener.ts";
-import { format, Reading } from "../conversations/reading.ts";
+import { format, Reading } from "../conversations/read/reading.ts";
 import type { Endpoints } from "../support/clients.ts";
 
 /** Keys of the service: one may read, the other may read secrets too. */

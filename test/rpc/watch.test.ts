@@ -10,7 +10,7 @@ import {
 	type WatchConversationUpdatesResponse,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationsClientOptions, createConversationsClient } from "../../src/client.ts";
-import { numbers, said } from "../conversations/watching.ts";
+import { numbers, said } from "../conversations/watch/watching.ts";
 import { GrpcWatchers, READ_KEY, SECRETS_KEY, type WatchInit, WatchService } from "./watch-service.ts";
 
 const ID = "0190d6a0-0000-7000-8000-000000000001";

@@ -7,7 +7,7 @@ import {
 	type PlainPlan,
 	type UnionPlan,
 	type ValuePlan,
-} from "../../src/record/plan.ts";
+} from "../../src/record/plan/plan.ts";
 
 /** Names that break careless code: prototypes, pointer syntax, nothing, other alphabets, and secrets by their name. */
 const NAMES = [

@@ -6,7 +6,7 @@ import {
 	type PlainPlan,
 	type UnionPlan,
 	type ValuePlan,
-} from "../../src/record/plan.ts";
+} from "../../src/record/plan/plan.ts";
 
 /**
  * What an accepted JSON form must come back as: the same, with defaults in place of absent members, UUIDs in lower case

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
-import { isJsonObject } from "../../src/record/plan.ts";
+import { isJsonObject } from "../../src/record/plan/plan.ts";
 
 /** A body as a real agent server sent it, or as its own models write it. */
 export interface CorpusBody {

@@ -2,7 +2,7 @@ import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { Ajv2020, type ValidateFunction } from "ajv/dist/2020.js";
 import formats from "ajv-formats";
 import { ServiceError } from "../../src/errors.ts";
-import type { RecordFormat } from "../../src/record/record.ts";
+import type { RecordFormat } from "../../src/record/record-format.ts";
 
 /**
  * Compiles a JSON Schema (draft 2020-12) with the keywords that OpenAPI adds. Formats are asserted, misspelt keywords

@@ -1,16 +1,16 @@
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { isMessage } from "@bufbuild/protobuf";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
-import { toValue } from "../../src/record/free-form.ts";
+import { toValue } from "../../src/record/json/free-form.ts";
+import { toPointer } from "../../src/record/json/pointer.ts";
+import { parseDateTime } from "../../src/record/json/scalars.ts";
 import {
 	type FieldPlan,
 	isJsonObject,
 	type MessagePlan,
 	type PlainPlan,
 	type ValuePlan,
-} from "../../src/record/plan.ts";
-import { toPointer } from "../../src/record/pointer.ts";
-import { parseDateTime } from "../../src/record/scalars.ts";
+} from "../../src/record/plan/plan.ts";
 
 /** What no message can say, such as text in place of a number. */
 export class Inexpressible extends Error {

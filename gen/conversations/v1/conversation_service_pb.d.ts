@@ -273,6 +273,14 @@ export declare type ConversationEntry = Message<"conversations.v1.ConversationEn
    * @generated from field: conversations.v1.ConversationInfo conversation = 3;
    */
   conversation?: ConversationInfo | undefined;
+
+  /**
+   * Whether what is stored cannot be read, as after a fault of the disk. Then sequence and summary.id
+   * are all that is given.
+   *
+   * @generated from field: bool unreadable = 4;
+   */
+  unreadable: boolean;
 };
 
 /**
@@ -426,6 +434,14 @@ export declare type ConversationUpdate = Message<"conversations.v1.ConversationU
    * @generated from field: conversations.v1.ConversationInfo conversation = 8;
    */
   conversation?: ConversationInfo | undefined;
+
+  /**
+   * Whether what is stored of the update cannot be read, as after a fault of the disk. Then sequence,
+   * conversation_id, change, current and received_at are all that is given.
+   *
+   * @generated from field: bool unreadable = 9;
+   */
+  unreadable: boolean;
 };
 
 /**

@@ -11,6 +11,7 @@ const STATUSES: Readonly<Record<ErrorKind, number>> = {
 	too_large: 413,
 	unsupported_media_type: 415,
 	data_loss: 500,
+	internal: 500,
 	unavailable: 503,
 };
 

@@ -1,6 +1,6 @@
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import { invalid } from "../../conversations/filter.ts";
-import { parseDateTime } from "../../record/scalars.ts";
+import { invalid } from "../../conversations/read/filter.ts";
+import { parseDateTime } from "../../record/json/scalars.ts";
 
 /** Most characters of a parameter's name that an error repeats. */
 const SHOWN_NAME = 64;

@@ -1,6 +1,6 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import { deriveJsonSchemas } from "../../record/json-schema.ts";
-import type { MessagePlan } from "../../record/plan.ts";
+import type { MessagePlan } from "../../record/plan/plan.ts";
 import { sendText } from "../http/answer.ts";
 import type { Route } from "../http/router.ts";
 import { WEBHOOK_PATH } from "./webhook.ts";

@@ -1,4 +1,4 @@
-import type { Ingest } from "../../conversations/ingest.ts";
+import type { Ingest } from "../../conversations/ingest/ingest.ts";
 import { ServiceError } from "../../errors.ts";
 import { sendText } from "../http/answer.ts";
 import { readBody } from "../http/body.ts";

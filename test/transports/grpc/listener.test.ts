@@ -9,7 +9,7 @@ import {
 	IngestConversationRequestSchema,
 } from "../../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
-import { RecordFormat } from "../../../src/record/record.ts";
+import { RecordFormat } from "../../../src/record/record-format.ts";
 import { SERVICES } from "../../../src/rpc/services.ts";
 import { GrpcClient, GrpcFailure } from "../../support/clients.ts";
 import { record } from "../../support/fixtures.ts";

@@ -1,6 +1,6 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { RecordFormat } from "../../../src/record/record.ts";
+import { RecordFormat } from "../../../src/record/record-format.ts";
 import { corpus, corpusBody, object, record } from "../../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../../support/service.ts";
 

@@ -3,7 +3,7 @@ import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { deriveJsonSchemas } from "../../../src/record/json-schema.ts";
-import { RecordFormat } from "../../../src/record/record.ts";
+import { RecordFormat } from "../../../src/record/record-format.ts";
 import { corpusBody, object, record } from "../../support/fixtures.ts";
 import { compileSchema } from "../../support/json-schema.ts";
 import { KEY, startTestService, type TestService } from "../../support/service.ts";

@@ -1,0 +1,67 @@
+import { create } from "@bufbuild/protobuf";
+import type { AnyAgent } from "../../../gen/conversations/v1/agent_pb.js";
+import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
+import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
+import type { ConversationStats } from "../../../gen/conversations/v1/stats_pb.js";
+import {
+	type ConversationSummary,
+	ConversationSummarySchema,
+	type TokenTotals,
+	TokenTotalsSchema,
+} from "../../../gen/conversations/v1/summary_pb.js";
+
+/** What a person wants to know of a conversation at a glance. Holds no secret. */
+export function summarize(record: ConversationInfo): ConversationSummary {
+	const { cost, tokens } = totals(record.stats);
+	return create(ConversationSummarySchema, {
+		id: record.id ?? "",
+		title: record.title,
+		executionStatus: record.executionStatus ?? ConversationExecutionStatus.UNSPECIFIED,
+		agentKind: agentKind(record.agent),
+		model: shownModel(record),
+		accumulatedCost: cost,
+		tokens,
+		createdAt: record.createdAt,
+		updatedAt: record.updatedAt,
+		parentConversationId: record.parentConversationId,
+		tags: record.tags,
+	});
+}
+
+function agentKind(agent: AnyAgent | undefined): string {
+	switch (agent?.kind.case) {
+		case "acpAgent":
+			return "ACPAgent";
+		case "agent":
+			return "Agent";
+		default:
+			return "";
+	}
+}
+
+/**
+ * The model to show. An ACP server may report an opaque id; its label stands in `available_models`, of which a forced
+ * model need not be a member.
+ */
+function shownModel(record: ConversationInfo): string {
+	const agent = record.agent?.kind;
+	if (agent?.case === "agent") return agent.value.llm?.model ?? "";
+	const id = record.currentModelId;
+	if (id === undefined) return (agent?.case === "acpAgent" ? agent.value.acpModel : undefined) ?? "";
+	return record.availableModels.find((model) => model.modelId === id)?.name ?? id;
+}
+
+function totals(stats: ConversationStats | undefined): { cost: number; tokens: TokenTotals } {
+	const tokens = create(TokenTotalsSchema);
+	let cost = 0;
+	for (const metrics of Object.values(stats?.usageToMetrics ?? {})) {
+		cost += metrics.accumulatedCost ?? 0;
+		const usage = metrics.accumulatedTokenUsage;
+		tokens.promptTokens += usage?.promptTokens ?? 0n;
+		tokens.completionTokens += usage?.completionTokens ?? 0n;
+		tokens.cacheReadTokens += usage?.cacheReadTokens ?? 0n;
+		tokens.cacheWriteTokens += usage?.cacheWriteTokens ?? 0n;
+		tokens.reasoningTokens += usage?.reasoningTokens ?? 0n;
+	}
+	return { cost, tokens };
+}

@@ -1,0 +1,92 @@
+import type { JsonValue } from "@bufbuild/protobuf";
+import { memberOf } from "../json/free-form.ts";
+import {
+	type ArmPlan,
+	type FieldPlan,
+	isJsonObject,
+	type MessagePlan,
+	type PlainPlan,
+	type ValuePlan,
+} from "./plan.ts";
+
+/** What the plan knows of a place in a record's JSON form. */
+export interface Place {
+	/** How the value at the place stands in JSON; undefined in free-form JSON and below unnamed members. */
+	readonly value: ValuePlan | undefined;
+	/** The field whose list or map is at the place, when the place is not one of its items. */
+	readonly collection: FieldPlan | undefined;
+	/** Whether the place is a secret field's or below one. */
+	readonly secret: boolean;
+}
+
+/** The place of the whole record. */
+export function rootPlace(plan: MessagePlan): Place {
+	return { value: { type: "message", message: plan }, collection: undefined, secret: false };
+}
+
+/**
+ * The place that a member name or an array index leads to.
+ *
+ * @param json what is at `place`; tells which arm of a union it is
+ */
+export function step(place: Place, json: JsonValue | undefined, token: string | number): Place {
+	if (place.collection !== undefined) return { ...place, collection: undefined };
+	if (place.value?.type !== "message") return { value: undefined, collection: undefined, secret: place.secret };
+	const { message } = place.value;
+	if (message.form === "union") {
+		const arm = armOf(message, json);
+		const inside: Place = { value: arm?.value, collection: undefined, secret: place.secret || (arm?.secret ?? false) };
+		return arm === undefined ? inside : step(inside, json, token);
+	}
+	if (message.form === "tuple") return fieldPlace(place, message.fields[Number(token)]);
+	if (message.form === "bare") return step(fieldPlace(place, message.fields[0]), json, token);
+	return fieldPlace(place, message.members.get(String(token)));
+}
+
+/** What is at the end of a path through a record, and what the plan knows of that place. */
+export function locate(
+	record: JsonValue,
+	plan: MessagePlan,
+	path: readonly (string | number)[],
+): { readonly place: Place; readonly json: JsonValue | undefined } {
+	let json: JsonValue | undefined = record;
+	let place = rootPlace(plan);
+	for (const token of path) {
+		place = step(place, json, token);
+		json = memberOf(json, String(token));
+	}
+	return { place, json };
+}
+
+function fieldPlace(place: Place, field: FieldPlan | undefined): Place {
+	return {
+		value: field === undefined || isFreeForm(field.value) ? undefined : field.value,
+		collection: field === undefined || field.shape === "single" ? undefined : field,
+		secret: place.secret || (field?.secret ?? false),
+	};
+}
+
+function isFreeForm(value: ValuePlan): boolean {
+	return value.type === "struct" || value.type === "value";
+}
+
+/** The arm of a union that a JSON value is, or undefined when it is none. */
+export function armOf(union: Extract<MessagePlan, { form: "union" }>, json: unknown): ArmPlan | undefined {
+	if (isJsonObject(json)) {
+		const tag = Object.hasOwn(json, union.discriminator) ? json[union.discriminator] : undefined;
+		return (typeof tag === "string" ? union.tagged.get(tag) : undefined) ?? union.unknown;
+	}
+	if (Array.isArray(json)) return union.bare.array ?? union.unknown;
+	if (typeof json === "string") return union.bare.string ?? union.unknown;
+	if (typeof json === "number") return union.bare.number ?? union.unknown;
+	return (typeof json === "boolean" ? union.bare.boolean : undefined) ?? union.unknown;
+}
+
+/** The plan of the JSON object at a place; undefined when the schema describes none there. */
+export function objectAt(place: Place, json: JsonValue | undefined): PlainPlan | undefined {
+	if (place.collection !== undefined || place.value?.type !== "message") return undefined;
+	const { message } = place.value;
+	if (message.form !== "union") return message.form === "object" ? message : undefined;
+	const arm = armOf(message, json);
+	return arm === undefined ? undefined : objectAt({ ...place, value: arm.value }, json);
+}

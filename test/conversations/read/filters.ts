@@ -1,0 +1,44 @@
+import fc from "fast-check";
+import type { ConversationFilter, RecordColumns } from "../../../src/store/store.ts";
+import { second, start } from "../../store/samples.ts";
+
+/** Few values each, so that records and filters often meet; tag keys that are names of Object.prototype among them. */
+const status = fc.constantFrom("idle", "running", "deleting");
+const agentKind = fc.constantFrom("ACPAgent", "Agent");
+const model = fc.constantFrom("model-a", "model-b", "");
+const parentId = fc.constantFrom("0190d6a0-0000-7000-8000-00000000000a", "0190d6a0-0000-7000-8000-00000000000b");
+const tagKey = fc.constantFrom("a", "b", "constructor");
+const tags = fc.dictionary(tagKey, fc.constantFrom("1", "2", ""), { maxKeys: 2 });
+const time = fc.nat({ max: 9 }).map((seconds) => start + BigInt(seconds) * second);
+const title = fc.stringMatching(/^[aAbBzZéÉ%_ ]{0,6}$/);
+const needle = fc.stringMatching(/^[aAbBzZéÉ%_ ]{1,3}$/);
+
+/** Columns of a record. */
+export const columns: fc.Arbitrary<RecordColumns> = fc.record({
+	status,
+	agentKind,
+	model,
+	title: fc.option(title, { nil: undefined }),
+	parentId: fc.option(parentId, { nil: undefined }),
+	createdAt: fc.option(time, { nil: undefined }),
+	updatedAt: fc.option(time, { nil: undefined }),
+	tags,
+});
+
+/** Filters of few conditions. */
+export const storeFilters: fc.Arbitrary<ConversationFilter> = fc.record(
+	{
+		status,
+		agentKind,
+		model: fc.constantFrom("model-a", "model-b"),
+		parentId,
+		tags,
+		tagKey,
+		createdFrom: time,
+		createdTo: time,
+		updatedFrom: time,
+		updatedTo: time,
+		titleContains: needle,
+	},
+	{ requiredKeys: [] },
+);

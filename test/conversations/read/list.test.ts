@@ -1,0 +1,194 @@
+import { create, type JsonObject, type MessageInitShape } from "@bufbuild/protobuf";
+import fc from "fast-check";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
+import {
+	type ConversationFilter,
+	ConversationFilterSchema,
+} from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import type { ListedConversation, ListRequest } from "../../../src/conversations/read/list.ts";
+import { statusNamed } from "../../../src/conversations/status.ts";
+import { formatDateTime, fromMicroseconds } from "../../../src/record/json/scalars.ts";
+import type { RecordColumns, ConversationFilter as StoreFilter } from "../../../src/store/store.ts";
+import { matches } from "../../store/samples.ts";
+import { columns, storeFilters } from "./filters.ts";
+import { format, Reading, refusal } from "./reading.ts";
+
+let reading: Reading;
+
+beforeEach(async () => {
+	reading = await Reading.open();
+});
+
+afterEach(async () => {
+	await reading[Symbol.asyncDispose]();
+});
+
+const ALL: ListRequest = { pageSize: 0, pageToken: "", filter: undefined, full: false, secrets: "redacted" };
+
+/** Every page, one after the other. */
+async function pages(request: Partial<ListRequest>): Promise<(readonly ListedConversation[])[]> {
+	const all = [];
+	let pageToken = "";
+	do {
+		const page = await reading.list.list({ ...ALL, ...request, pageToken });
+		all.push(page.conversations);
+		pageToken = page.nextPageToken;
+	} while (pageToken !== "");
+	return all;
+}
+
+function protoFilter(filter: StoreFilter): ConversationFilter {
+	const proto = create(ConversationFilterSchema, {
+		executionStatus: statusNamed(filter.status ?? "") ?? ConversationExecutionStatus.UNSPECIFIED,
+		agentKind: filter.agentKind ?? "",
+		model: filter.model ?? "",
+		parentConversationId: filter.parentId?.toUpperCase() ?? "",
+		tags: { ...filter.tags },
+		tagKey: filter.tagKey ?? "",
+		titleContains: filter.titleContains ?? "",
+	});
+	for (const name of ["createdFrom", "createdTo", "updatedFrom", "updatedTo"] as const) {
+		const time = filter[name];
+		if (time !== undefined) proto[name] = fromMicroseconds(time);
+	}
+	return proto;
+}
+
+/** A record that has these columns. */
+function members(own: RecordColumns): JsonObject {
+	const time = (micros: bigint | undefined) =>
+		micros === undefined ? undefined : formatDateTime(fromMicroseconds(micros));
+	const json = {
+		execution_status: own.status,
+		agent:
+			own.agentKind === "Agent"
+				? { kind: "Agent", llm: { model: own.model } }
+				: { kind: "ACPAgent", acp_command: ["acp"], acp_model: own.model },
+		title: own.title,
+		parent_conversation_id: own.parentId,
+		created_at: time(own.createdAt),
+		updated_at: time(own.updatedAt),
+		tags: { ...own.tags },
+	};
+	return JSON.parse(JSON.stringify(json));
+}
+
+test("the pages of any filter and size are the whole list, newest update first", async () => {
+	const kept: { columns: RecordColumns; sequence: bigint }[] = [];
+	for (const own of fc.sample(columns, 120))
+		kept.push({ columns: own, sequence: (await reading.keep(members(own))).sequence });
+	kept.reverse();
+	await fc.assert(
+		fc.asyncProperty(storeFilters, fc.integer({ min: 1, max: 40 }), fc.boolean(), async (filter, pageSize, full) => {
+			const found = await pages({ filter: protoFilter(filter), pageSize, full });
+			const expected = kept.filter((one) => matches(one.columns, filter)).map((one) => one.sequence);
+			expect(found.flat().map((one) => one.sequence)).toEqual(expected);
+			expect(found.map((page) => page.length)).toEqual(
+				found.map((_, index) => Math.min(pageSize, expected.length - index * pageSize)),
+			);
+		}),
+		{ numRuns: 150 },
+	);
+});
+
+test("an entry has the summary, and the whole record when it is asked for", async () => {
+	const id = "0190d6a0-0000-7000-8000-000000000001";
+	const json: JsonObject = {
+		id,
+		title: "A title",
+		execution_status: "running",
+		agent: { kind: "ACPAgent", acp_command: ["acp"], acp_model: "forced", acp_resume_session_id: "sk-1" },
+		current_model_id: "opaque-7",
+		available_models: [{ model_id: "opaque-7", name: "Seven" }],
+		stats: {
+			usage_to_metrics: {
+				agent: { accumulated_cost: 0.5, accumulated_token_usage: { prompt_tokens: 10, completion_tokens: 20 } },
+				condenser: { accumulated_cost: 0.25, accumulated_token_usage: { prompt_tokens: 1, cache_read_tokens: 2 } },
+			},
+		},
+		created_at: "2026-01-01T00:00:00Z",
+		updated_at: "2026-01-02T00:00:00.000001Z",
+		parent_conversation_id: "0190d6a0-0000-7000-8000-00000000000f",
+		tags: { a: "1" },
+	};
+	const { sequence } = await reading.keep(json);
+	const summary: ConversationSummary = create(ConversationSummarySchema, {
+		id,
+		title: "A title",
+		executionStatus: ConversationExecutionStatus.RUNNING,
+		agentKind: "ACPAgent",
+		model: "Seven",
+		accumulatedCost: 0.75,
+		tokens: { promptTokens: 11n, completionTokens: 20n, cacheReadTokens: 2n },
+		createdAt: { seconds: 1_767_225_600n },
+		updatedAt: { seconds: 1_767_312_000n, nanos: 1000 },
+		parentConversationId: "0190d6a0-0000-7000-8000-00000000000f",
+		tags: { a: "1" },
+	});
+	expect(await reading.list.list(ALL)).toEqual({
+		conversations: [{ sequence, summary, conversation: undefined }],
+		nextPageToken: "",
+	});
+	const { conversation } = await reading.get.get({ id, sequence: undefined, secrets: "redacted" });
+	expect(await reading.list.list({ ...ALL, full: true })).toEqual({
+		conversations: [{ sequence, summary, conversation }],
+		nextPageToken: "",
+	});
+	expect(format.toJson(conversation)).toMatchObject({
+		title: "A title",
+		agent: { acp_resume_session_id: "**********" },
+	});
+});
+
+test("a page has 50 entries when no size is asked for, and at most 1000", async () => {
+	await Promise.all(Array.from({ length: 1001 }, () => reading.keep({})));
+	const sizes = async (pageSize: number) => (await pages({ pageSize })).map((page) => page.length);
+	expect((await sizes(0)).slice(0, 2)).toEqual([50, 50]);
+	expect(await sizes(1000)).toEqual([1000, 1]);
+	expect(await sizes(2_000_000)).toEqual([1000, 1]);
+	expect(await sizes(1001)).toEqual([1000, 1]);
+});
+
+test("a page of whole records ends before 3.5 MiB, but has one; summaries do not care for the size of records", async () => {
+	const kilobytes = [900, 1100, 1100, 1300, 5000, 10, 10, 10, 3400, 300];
+	for (const size of kilobytes) await reading.keep({ agent_state: { text: "x".repeat(size * 1024) } });
+	const sizes = async (full: boolean) => (await pages({ full })).map((page) => page.length);
+	// Newest first: 300, 3400 and so on.
+	expect(await sizes(true)).toEqual([1, 4, 1, 3, 1]);
+	expect(await sizes(false)).toEqual([10]);
+});
+
+test("large summaries end a page as well", async () => {
+	for (let count = 0; count < 3; count++) await reading.keep({ title: "x".repeat(1.5 * 1024 * 1024) });
+	expect((await pages({})).map((page) => page.length)).toEqual([2, 1]);
+});
+
+test("a token holds for its filter alone, however that is written", async () => {
+	for (let count = 0; count < 3; count++) await reading.keep({ tags: { a: "1", b: "2" } });
+	const filter = (init: MessageInitShape<typeof ConversationFilterSchema>) => create(ConversationFilterSchema, init);
+	const first = await reading.list.list({ ...ALL, pageSize: 2, filter: filter({ tags: { a: "1", b: "2" } }) });
+	const next = (other: ConversationFilter | undefined) =>
+		reading.list.list({ ...ALL, filter: other, pageToken: first.nextPageToken });
+	const same = await next(filter({ tags: { b: "2", a: "1" } }));
+	expect(same.conversations.map((one) => one.sequence)).toEqual([1n]);
+	const message = "page_token is not one that this service gave for this list and filter";
+	expect(await refusal(next(undefined))).toEqual({ kind: "invalid_argument", message });
+	expect(await refusal(next(filter({ tags: { a: "1" } })))).toEqual({ kind: "invalid_argument", message });
+});
+
+test("a bad request names the field", async () => {
+	const list = (request: Partial<ListRequest>, prefix?: string) =>
+		refusal(reading.list.list({ ...ALL, ...request }, prefix));
+	expect(await list({ pageSize: -1 })).toEqual({ kind: "invalid_argument", message: "page_size must not be negative" });
+	const filter = create(ConversationFilterSchema, { parentConversationId: "x" });
+	expect(await list({ filter })).toEqual({
+		kind: "invalid_argument",
+		message: "filter.parent_conversation_id is not a UUID",
+	});
+	expect(await list({ filter }, "")).toEqual({
+		kind: "invalid_argument",
+		message: "parent_conversation_id is not a UUID",
+	});
+});

@@ -1,0 +1,155 @@
+import { createSecretKey, type KeyObject } from "node:crypto";
+import { create, type JsonObject } from "@bufbuild/protobuf";
+import { expect, test } from "vitest";
+import {
+	type ConversationUpdate,
+	ConversationUpdateSchema,
+} from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
+import { summarize } from "../../../src/conversations/ingest/summary.ts";
+import { UpdateViews } from "../../../src/conversations/read/update-view.ts";
+import { ServiceError } from "../../../src/errors.ts";
+import { fromMicroseconds } from "../../../src/record/json/scalars.ts";
+import { RecordVault } from "../../../src/record/secrets/record-vault.ts";
+import type { StoredUpdate } from "../../../src/store/store.ts";
+import { record } from "../../support/fixtures.ts";
+import { format, Reading } from "./reading.ts";
+
+const ID = "0190d6a0-0000-7000-8000-000000000001";
+const SUMMARY = { full: false, secrets: "redacted" } as const;
+const key = (fill: number): KeyObject => createSecretKey(Buffer.alloc(32, fill));
+
+function updates(reading: Reading): Promise<StoredUpdate[]> {
+	return reading.store.listUpdates({ after: 0n, limit: 1000, withRecords: true });
+}
+
+/** Paths of the changed fields of each stored update. */
+async function changed(reading: Reading, views = reading.views): Promise<(string[] | undefined)[]> {
+	const all = [];
+	for (const stored of await updates(reading)) all.push((await views.toUpdate(stored, SUMMARY)).changedFields?.paths);
+	return all;
+}
+
+function native(llm: JsonObject): JsonObject {
+	return { id: ID, agent: { kind: "Agent", llm: { model: "m", ...llm } } };
+}
+
+test("an update tells what changed, when it arrived and what its record is", async () => {
+	await using reading = await Reading.open();
+	const bodies: JsonObject[] = [
+		{ id: ID, updated_at: "2026-01-01T00:00:00Z" },
+		{ id: ID, updated_at: "2026-01-03T00:00:00Z", execution_status: "paused" },
+		{ id: ID, updated_at: "2026-01-02T00:00:00Z", title: "late" },
+		{ id: ID, updated_at: "2026-01-04T00:00:00Z", execution_status: "deleting" },
+	];
+	for (const body of bodies) await reading.keep(body);
+	const outcomes = [
+		{ change: UpdateChange.STARTED, current: true, changedFields: undefined },
+		{ change: UpdateChange.PAUSED, current: true, changedFields: { paths: ["execution_status", "updated_at"] } },
+		{
+			change: UpdateChange.UPDATED,
+			current: false,
+			changedFields: { paths: ["execution_status", "title", "updated_at"] },
+		},
+		{ change: UpdateChange.DELETED, current: true, changedFields: { paths: ["execution_status", "updated_at"] } },
+	];
+	const expected: ConversationUpdate[] = [];
+	const stored = await updates(reading);
+	for (const [index, { changedFields, ...outcome }] of outcomes.entries()) {
+		const conversation = format.fromJson(record(bodies[index]));
+		expected.push(
+			create(ConversationUpdateSchema, {
+				...outcome,
+				sequence: BigInt(index + 1),
+				conversationId: ID,
+				receivedAt: fromMicroseconds(stored[index]?.receivedAt ?? 0n),
+				summary: summarize(conversation),
+				conversation,
+				...(changedFields === undefined ? {} : { changedFields }),
+			}),
+		);
+	}
+	const views = await Promise.all(stored.map((one) => reading.views.toUpdate(one, { ...SUMMARY, full: true })));
+	expect(views).toEqual(expected);
+	const summaries = await Promise.all(stored.map((one) => reading.views.toUpdate(one, SUMMARY)));
+	expect(summaries).toEqual(expected.map(({ conversation, ...rest }) => rest));
+});
+
+test("what changed since a record that was pruned is not told", async () => {
+	await using reading = await Reading.open();
+	for (const title of ["one", "two", "three"]) await reading.keep({ id: ID, title });
+	await reading.pruneTo(2);
+	expect(await changed(reading)).toEqual([undefined, ["title"]]);
+});
+
+test("a secret counts as changed only if it did, however it is encrypted", async () => {
+	await using reading = await Reading.open([key(1)]);
+	await reading.keep(native({ api_key: "one" }));
+	await reading.keep({ ...native({ api_key: "one" }), title: "a" });
+	await reading.keep({ ...native({ api_key: "two" }), title: "a" });
+	expect(await changed(reading)).toEqual([undefined, ["title"], ["agent.agent.llm.api_key"]]);
+});
+
+test("without the key a secret counts as changed, and everything else is still told", async () => {
+	await using reading = await Reading.open([key(1)]);
+	await reading.keep(native({ api_key: "one" }));
+	await reading.keep({ ...native({ api_key: "one" }), title: "a" });
+	const views = new UpdateViews(reading.store, new RecordVault(format.plan, [key(2)]));
+	expect(await changed(reading, views)).toEqual([undefined, ["title", "agent.agent.llm.api_key"]]);
+});
+
+test("secrets are shown as asked for", async () => {
+	await using reading = await Reading.open([key(1)]);
+	await reading.keep(native({ api_key: "one" }));
+	const [stored] = await updates(reading);
+	if (stored === undefined) throw new Error("nothing is stored");
+	const shown = async (secrets: "redacted" | "encrypted" | "plaintext") => {
+		const { conversation } = await reading.views.toUpdate(stored, { full: true, secrets });
+		const agent = conversation?.agent?.kind;
+		return agent?.case === "agent" ? agent.value.llm?.apiKey : undefined;
+	};
+	expect(await shown("plaintext")).toBe("one");
+	expect(await shown("redacted")).toBe("**********");
+	expect(await shown("encrypted")).toMatch(/^enc:v1:/);
+});
+
+test("many watchers of one update cost one read and one computation", async () => {
+	await using reading = await Reading.open();
+	await reading.keep({ id: ID, title: "one" });
+	await reading.keep({ id: ID, title: "two" });
+	const stored = (await updates(reading))[1];
+	if (stored === undefined) throw new Error("nothing is stored");
+	let reads = 0;
+	const counting: ConstructorParameters<typeof UpdateViews>[0] = {
+		get: (id, asOf) => {
+			reads += 1;
+			return reading.store.get(id, asOf);
+		},
+	};
+	const views = new UpdateViews(counting, new RecordVault(format.plan, []));
+	const all = await Promise.all(Array.from({ length: 1000 }, () => views.toUpdate({ ...stored }, SUMMARY)));
+	expect(new Set(all).size).toBe(1);
+	const full = await Promise.all(
+		Array.from({ length: 1000 }, () => views.toUpdate({ ...stored }, { full: true, secrets: "redacted" })),
+	);
+	expect(new Set(full).size).toBe(1);
+	expect(reads).toBe(1);
+});
+
+test("a failed read fails once, not for good", async () => {
+	await using reading = await Reading.open();
+	await reading.keep({ id: ID, title: "one" });
+	await reading.keep({ id: ID, title: "two" });
+	const stored = (await updates(reading))[1];
+	if (stored === undefined) throw new Error("nothing is stored");
+	const failure = new ServiceError("unavailable", "The store cannot be read");
+	let fails = true;
+	const failing: ConstructorParameters<typeof UpdateViews>[0] = {
+		get: (id, asOf) => (fails ? Promise.reject(failure) : reading.store.get(id, asOf)),
+	};
+	const views = new UpdateViews(failing, new RecordVault(format.plan, []));
+	await expect(views.toUpdate(stored, SUMMARY)).rejects.toBe(failure);
+	await expect(views.toUpdate(stored, { full: true, secrets: "redacted" })).rejects.toBe(failure);
+	fails = false;
+	expect((await views.toUpdate(stored, SUMMARY)).changedFields?.paths).toEqual(["title"]);
+});

@@ -1,0 +1,154 @@
+import fc from "fast-check";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import type { ConversationUpdate } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import type { UpdatesRequest } from "../../../src/conversations/read/updates.ts";
+import { Reading, refusal } from "./reading.ts";
+
+const A = "0190d6a0-0000-7000-8000-00000000000a";
+const B = "0190d6a0-0000-7000-8000-00000000000b";
+const C = "0190d6a0-0000-7000-8000-00000000000c";
+let reading: Reading;
+
+beforeEach(async () => {
+	reading = await Reading.open();
+});
+
+afterEach(async () => {
+	await reading[Symbol.asyncDispose]();
+});
+
+const ALL: UpdatesRequest = {
+	conversationId: "",
+	afterSequence: 0n,
+	pageSize: 0,
+	pageToken: "",
+	full: false,
+	secrets: "redacted",
+};
+
+/** Every page, one after the other. */
+async function pages(request: Partial<UpdatesRequest>): Promise<(readonly ConversationUpdate[])[]> {
+	const all = [];
+	let pageToken = "";
+	do {
+		const page = await reading.updates.list({ ...ALL, ...request, pageToken });
+		all.push(page.updates);
+		pageToken = page.nextPageToken;
+	} while (pageToken !== "");
+	return all;
+}
+
+async function sequences(request: Partial<UpdatesRequest>): Promise<bigint[]> {
+	return (await pages(request)).flat().map((update) => update.sequence);
+}
+
+test("the pages of any request are all updates after its start, oldest first", async () => {
+	const kept: { id: string; sequence: bigint }[] = [];
+	for (let count = 0; count < 60; count++) {
+		const id = [A, B, C][(count * count) % 3] ?? A;
+		kept.push({ id, sequence: (await reading.keep({ id, title: `title ${count}` })).sequence });
+	}
+	const conversationIds = fc.constantFrom("", A, B.toUpperCase(), C, "0190d6a0-0000-7000-8000-00000000000d");
+	await fc.assert(
+		fc.asyncProperty(
+			conversationIds,
+			fc.bigInt({ min: 0n, max: 65n }),
+			fc.integer({ min: 1, max: 70 }),
+			fc.boolean(),
+			async (conversationId, afterSequence, pageSize, full) => {
+				const found = await pages({ conversationId, afterSequence, pageSize, full });
+				const expected = kept
+					.filter(
+						({ id, sequence }) =>
+							(conversationId === "" || id === conversationId.toLowerCase()) && sequence > afterSequence,
+					)
+					.map(({ sequence }) => sequence);
+				expect(found.flat().map((update) => update.sequence)).toEqual(expected);
+				expect(found.map((page) => page.length)).toEqual(
+					found.map((_, index) => Math.min(pageSize, expected.length - index * pageSize)),
+				);
+			},
+		),
+		{ numRuns: 100 },
+	);
+});
+
+test("a page of whole records ends before 3.5 MiB, but has one", async () => {
+	for (const size of [300, 3400, 10, 5000, 10]) await reading.keep({ agent_state: { text: "x".repeat(size * 1024) } });
+	expect((await pages({ full: true })).map((page) => page.length)).toEqual([1, 2, 1, 1]);
+});
+
+test("a page of large summaries ends before 3.5 MiB", async () => {
+	for (let count = 0; count < 3; count++) await reading.keep({ title: "x".repeat(1.5 * 1024 * 1024) });
+	expect((await pages({})).map((page) => page.length)).toEqual([2, 1]);
+	expect((await pages({ full: true })).map((page) => page.length)).toEqual([1, 1, 1]);
+});
+
+test("updates after a sequence that was pruned are out of range, those from the oldest that is kept are not", async () => {
+	for (const [id, title] of [
+		[A, "1"],
+		[B, "2"],
+		[A, "3"],
+		[B, "4"],
+		[A, "5"],
+		[A, "6"],
+		[B, "7"],
+	])
+		await reading.keep({ id: id ?? A, title: title ?? "" });
+	await reading.pruneTo(2);
+	expect(await sequences({})).toEqual([4n, 5n, 6n, 7n]);
+	expect(await sequences({ afterSequence: 3n })).toEqual([4n, 5n, 6n, 7n]);
+	for (const afterSequence of [1n, 2n])
+		expect(await refusal(pages({ afterSequence }))).toEqual({
+			kind: "out_of_range",
+			message:
+				`Updates after sequence ${afterSequence} have been pruned; the oldest sequence to start after is 3, ` +
+				"and 0 gives all updates that are kept",
+		});
+});
+
+test("what was pruned of other conversations does not matter to one", async () => {
+	await reading.keep({ id: A, title: "1" });
+	await reading.keep({ id: A, title: "2" });
+	for (let count = 0; count < 4; count++) await reading.keep({ id: B, title: `${count}` });
+	await reading.keep({ id: A, title: "3" });
+	await reading.pruneTo(3);
+	expect(await sequences({})).toEqual([1n, 2n, 4n, 5n, 6n, 7n]);
+	expect(await sequences({ conversationId: A, afterSequence: 1n })).toEqual([2n, 7n]);
+	expect(await sequences({ conversationId: A, afterSequence: 2n })).toEqual([7n]);
+	const refused = { kind: "out_of_range", message: expect.stringContaining("the oldest sequence to start after is 3") };
+	expect(await refusal(pages({ conversationId: B, afterSequence: 2n }))).toEqual(refused);
+	expect(await refusal(pages({ conversationId: C, afterSequence: 2n }))).toEqual(refused);
+	expect(await refusal(pages({ afterSequence: 2n }))).toEqual(refused);
+});
+
+test("a token holds for its conversation and start alone, however they are written", async () => {
+	for (let count = 0; count < 3; count++) await reading.keep({ id: A, title: `${count}` });
+	const { nextPageToken: pageToken } = await reading.updates.list({ ...ALL, conversationId: A, pageSize: 2 });
+	const next = await reading.updates.list({ ...ALL, conversationId: `{${A}}`, pageToken, full: true });
+	expect(next.updates.map((update) => update.sequence)).toEqual([3n]);
+	const refused = {
+		kind: "invalid_argument",
+		message: "page_token is not one that this service gave for this list and filter",
+	};
+	expect(await refusal(reading.updates.list({ ...ALL, pageToken }))).toEqual(refused);
+	expect(await refusal(reading.updates.list({ ...ALL, conversationId: B, pageToken }))).toEqual(refused);
+	expect(await refusal(reading.updates.list({ ...ALL, conversationId: A, afterSequence: 1n, pageToken }))).toEqual(
+		refused,
+	);
+	const list = { ...ALL, conversationId: undefined, filter: undefined, pageToken };
+	expect(await refusal(reading.list.list(list))).toEqual(refused);
+});
+
+test("a bad request names the field", async () => {
+	const list = (request: Partial<UpdatesRequest>) => refusal(reading.updates.list({ ...ALL, ...request }));
+	expect(await list({ pageSize: -1 })).toEqual({ kind: "invalid_argument", message: "page_size must not be negative" });
+	expect(await list({ afterSequence: -1n })).toEqual({
+		kind: "invalid_argument",
+		message: "after_sequence must not be negative",
+	});
+	expect(await list({ conversationId: "x" })).toEqual({
+		kind: "invalid_argument",
+		message: "conversation_id is not a UUID",
+	});
+});

@@ -1,0 +1,91 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { type RetentionPace, type RetentionPolicy, retain } from "../../../src/conversations/retention/retention.ts";
+import { ServiceError } from "../../../src/errors.ts";
+import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
+import type { PrunePolicy, Store } from "../../../src/store/store.ts";
+import { append, sample, second, start } from "../../store/samples.ts";
+
+const day = 86_400n * second;
+const pace: RetentionPace = { step: 2, pause: 0, interval: 3_600_000 };
+
+let folder: string;
+let store: Store;
+
+beforeEach(async () => {
+	folder = await mkdtemp(join(tmpdir(), "retention-"));
+	store = await openSqliteStore(join(folder, "conversations.db"), { error() {}, warn() {}, info() {} });
+});
+
+afterEach(async () => {
+	await store.close();
+	await rm(folder, { recursive: true });
+});
+
+/** Runs retention until a step finds nothing to remove; gives the policies of its steps. */
+async function prune(policy: RetentionPolicy, now: bigint): Promise<PrunePolicy[]> {
+	const steps: PrunePolicy[] = [];
+	const done = new AbortController();
+	const counting: Pick<Store, "prune"> = {
+		prune: async (step) => {
+			steps.push(step);
+			const removed = await store.prune(step);
+			if (removed === 0) done.abort();
+			return removed;
+		},
+	};
+	await retain(counting, policy, done.signal, pace, () => Number(now / 1000n));
+	return steps;
+}
+
+async function sequences(): Promise<bigint[]> {
+	const updates = await store.listUpdates({ after: 0n, limit: 1000, withRecords: false });
+	return updates.map((update) => update.sequence);
+}
+
+test("history goes after its days in small steps, the current record stays", async () => {
+	const { conversationId } = sample();
+	for (let index = 0n; index < 5n; index++)
+		await append(store, sample({ conversationId, receivedAt: start + index * day }));
+	const steps = await prune({ days: 0.5, updatesPerConversation: undefined }, start + 10n * day);
+	const step = { receivedBefore: start + 10n * day - day / 2n, updatesPerConversation: undefined, limit: 2 };
+	expect(steps).toEqual([step, step, step]);
+	expect(await sequences()).toEqual([5n]);
+	expect((await store.get(conversationId))?.sequence).toBe(5n);
+});
+
+test("a conversation keeps as many updates as it may", async () => {
+	const { conversationId } = sample();
+	for (let index = 0n; index < 5n; index++) await append(store, sample({ conversationId }));
+	await append(store, sample());
+	await prune({ days: undefined, updatesPerConversation: 2 }, start);
+	expect(await sequences()).toEqual([4n, 5n, 6n]);
+});
+
+test("a deleted conversation goes when it has been deleting for the retention time", async () => {
+	const { conversationId } = sample();
+	await append(store, sample({ conversationId, receivedAt: start }));
+	await append(store, sample({ conversationId, receivedAt: start + day, columns: { status: "deleting" } }));
+	await prune({ days: 3, updatesPerConversation: undefined }, start + 3n * day + 1000n);
+	expect(await sequences()).toEqual([2n]);
+	await prune({ days: 3, updatesPerConversation: undefined }, start + 4n * day + 1000n);
+	expect(await sequences()).toEqual([]);
+	expect(await store.get(conversationId)).toBeUndefined();
+});
+
+test("without a policy nothing is looked at, and a failing store is tried again", async () => {
+	expect(await prune({ days: undefined, updatesPerConversation: undefined }, start)).toEqual([]);
+	const done = new AbortController();
+	let tries = 0;
+	const failing: Pick<Store, "prune"> = {
+		prune: async () => {
+			tries += 1;
+			if (tries === 3) done.abort();
+			throw new ServiceError("unavailable", "locked");
+		},
+	};
+	await retain(failing, { days: 1, updatesPerConversation: undefined }, done.signal, { ...pace, interval: 0 });
+	expect(tries).toBe(3);
+});

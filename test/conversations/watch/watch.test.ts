@@ -1,0 +1,258 @@
+import type { JsonObject } from "@bufbuild/protobuf";
+import fc from "fast-check";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
+import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
+import { Watches, type WatchOptions } from "../../../src/conversations/watch/watch.ts";
+import { ServiceError } from "../../../src/errors.ts";
+import { Reading, refusal } from "../read/reading.ts";
+import { numbers, type SpiedStore, spy, Watcher } from "./watching.ts";
+
+const ID = "0190d6a0-0000-7000-8000-000000000001";
+const OTHER = "0190d6a0-0000-7000-8000-000000000002";
+const NEVER = 2 ** 30;
+let reading: Reading;
+let store: SpiedStore;
+let stopping: AbortController;
+
+beforeEach(async () => {
+	reading = await Reading.open();
+	store = spy(reading.store);
+	stopping = new AbortController();
+});
+
+afterEach(async () => {
+	stopping.abort();
+	await reading[Symbol.asyncDispose]();
+});
+
+function watching(options: Omit<WatchOptions, "stopping"> = {}): Watches {
+	return new Watches(store, reading.views, { heartbeat: NEVER, ...options, stopping: stopping.signal });
+}
+
+/** Keeps updates one after the other; `members` are over the title, which numbers them. */
+async function keep(count: number, members: JsonObject = {}): Promise<bigint> {
+	let newest = 0n;
+	for (let index = 0; index < count; index++) newest = (await reading.keep({ title: `${index}`, ...members })).sequence;
+	return newest;
+}
+
+test("from the beginning: all that is kept, a heartbeat at the head, then what comes", async () => {
+	await keep(3);
+	const watcher = new Watcher(watching());
+	expect(await watcher.next(4)).toEqual([1n, 2n, 3n, { at: 3n, latest: 3n }]);
+	await keep(2);
+	expect(await watcher.next(2)).toEqual([4n, 5n]);
+});
+
+test("from now: only what comes", async () => {
+	await keep(3);
+	const watcher = new Watcher(watching(), { start: "now" });
+	expect(await watcher.next(1)).toEqual([{ at: 3n, latest: 3n }]);
+	await keep(1);
+	expect(await watcher.next(1)).toEqual([4n]);
+});
+
+test("an update carries what changed, its summary, and the whole record when it is asked for", async () => {
+	await reading.keep({ id: ID, title: "one", execution_status: "running" });
+	await reading.keep({ id: ID, title: "two", execution_status: "paused" });
+	const updates = [];
+	for (const full of [false, true]) {
+		const watcher = new Watcher(watching(), { start: 1n, view: { full, secrets: "redacted" } });
+		const message = await watcher.message();
+		if (message?.event.case !== "update") throw new Error("no update came");
+		updates.push(message.event.value);
+	}
+	const [summary, full] = updates;
+	expect(summary).toMatchObject({
+		sequence: 2n,
+		conversationId: ID,
+		change: UpdateChange.PAUSED,
+		current: true,
+		changedFields: { paths: ["title", "execution_status"].sort() },
+		summary: { id: ID, title: "two", executionStatus: ConversationExecutionStatus.PAUSED },
+	});
+	expect(summary?.conversation).toBe(undefined);
+	expect(full?.conversation).toMatchObject({ id: ID, title: "two" });
+});
+
+test("whoever resumes after a sequence is given exactly the rest", async () => {
+	const newest = await keep(40);
+	const watches = watching({ tail: { updates: 7, bytes: 1e6 } });
+	// Keeps the tail filled, so that some resume from it and some from the store.
+	const other = new Watcher(watches, { start: newest });
+	await other.next(1);
+	const last = await keep(20);
+	await other.through(last);
+	await fc.assert(
+		fc.asyncProperty(fc.bigInt(1n, last - 1n), async (start) => {
+			const watcher = new Watcher(watches, { start });
+			expect(await watcher.through(last)).toEqual(numbers(start + 1n, last));
+			watcher.cancel();
+		}),
+		{ numRuns: 30 },
+	);
+});
+
+test("a start after what is stored is a start now: the updates up to that number are not left out", async () => {
+	await keep(2);
+	const watcher = new Watcher(watching(), { start: 5n });
+	expect(await watcher.next(1)).toEqual([{ at: 2n, latest: 2n }]);
+	await keep(4);
+	expect(await watcher.through(6n)).toEqual([3n, 4n, 5n, 6n]);
+});
+
+test("only the updates of one conversation, from history and live", async () => {
+	await keep(3);
+	await keep(2, { id: ID });
+	await keep(1);
+	const watcher = new Watcher(watching(), { conversationId: ID });
+	expect(await watcher.next(3)).toEqual([4n, 5n, { at: 6n, latest: 6n }]);
+	await keep(1);
+	await keep(1, { id: ID, title: "again" });
+	expect(await watcher.next(1)).toEqual([8n]);
+});
+
+test("only the updates whose own record meets the filter; heartbeats lead past the others", async () => {
+	await reading.keep({ id: ID, execution_status: "idle", tags: { team: "a" } });
+	await reading.keep({ id: ID, execution_status: "running", tags: { team: "a" } });
+	await reading.keep({ id: OTHER, execution_status: "running", tags: { team: "b" } });
+	const watcher = new Watcher(watching({ heartbeat: 5 }), { filter: { status: "running", tags: { team: "a" } } });
+	expect(await watcher.through(2n)).toEqual([2n]);
+	expect(await watcher.heartbeatAt(3n)).toEqual({ at: 3n, latest: 3n });
+	await reading.keep({ id: OTHER, execution_status: "finished", tags: { team: "a" } });
+	expect(await watcher.heartbeatAt(4n)).toEqual({ at: 4n, latest: 4n });
+	await reading.keep({ id: OTHER, execution_status: "running", tags: { team: "a" } });
+	expect(await watcher.through(5n)).toEqual([5n]);
+});
+
+test("heartbeats come while there is nothing else", async () => {
+	const watcher = new Watcher(watching({ heartbeat: 5 }));
+	const silent = { at: 0n, latest: 0n };
+	expect(await watcher.next(3)).toEqual([silent, silent, silent]);
+	await keep(1);
+	expect(await watcher.through(1n)).toEqual([1n]);
+	expect(await watcher.next(2)).toEqual([
+		{ at: 1n, latest: 1n },
+		{ at: 1n, latest: 1n },
+	]);
+});
+
+test("a start in what was pruned is refused, with the oldest sequence to start after", async () => {
+	await keep(5, { id: ID });
+	await reading.pruneTo(2);
+	const { oldest } = await store.range();
+	expect(oldest).toBe(4n);
+	const refused = await refusal(new Watcher(watching(), { start: 2n }).next(1));
+	expect(refused.kind).toBe("out_of_range");
+	expect(refused.message).toContain("the oldest sequence to start after is 3");
+	expect(await new Watcher(watching(), { start: 3n }).next(2)).toEqual([4n, 5n]);
+});
+
+test("pruning elsewhere does not keep a watcher from a conversation that lost nothing", async () => {
+	await keep(2, { id: ID });
+	await keep(5, { id: OTHER });
+	await reading.pruneTo(2);
+	expect(await new Watcher(watching(), { start: 1n, conversationId: ID }).next(1)).toEqual([2n]);
+	expect((await refusal(new Watcher(watching(), { start: 1n }).next(1))).kind).toBe("out_of_range");
+});
+
+test("the beginning is the oldest update that is kept", async () => {
+	await keep(1, { id: OTHER });
+	await keep(5, { id: ID });
+	await reading.pruneTo(2);
+	for (const start of ["beginning", 0n] as const)
+		expect(await new Watcher(watching(), { start }).next(4)).toEqual([1n, 5n, 6n, { at: 6n, latest: 6n }]);
+});
+
+test("a watcher that is overtaken by pruning is told so, and not given the rest", async () => {
+	const watches = watching({ tail: { updates: 2, bytes: 1e6 } });
+	await keep(1);
+	const reader = new Watcher(watches);
+	const stalled = new Watcher(watches);
+	await Promise.all([reader.next(2), stalled.next(2)]);
+	const newest = await keep(10, { id: ID });
+	await reader.through(newest);
+	await reading.pruneTo(3);
+	expect((await refusal(stalled.next(1))).kind).toBe("out_of_range");
+	await keep(1, { id: ID, title: "later" });
+	expect(await reader.next(1)).toEqual([newest + 1n]);
+});
+
+test("a watcher that does not read costs no more than the tail's bounds, and then misses nothing", async () => {
+	const watches = watching({ tail: { updates: 8, bytes: 20_000 } });
+	const stalled = new Watcher(watches);
+	const reader = new Watcher(watches);
+	await Promise.all([stalled.next(1), reader.next(1)]);
+	const newest = 60n;
+	for (let sequence = 1n; sequence <= newest; sequence++) {
+		// Every tenth record alone is larger than the tail.
+		await reading.keep({ title: `${sequence}`, workspace: { kind: "LocalWorkspace", working_dir: path(sequence) } });
+		expect(await reader.next(1)).toEqual([sequence]);
+		const { updates, bytes, followers } = watches.tail.held;
+		expect(updates).toBeLessThanOrEqual(8);
+		expect(bytes <= 20_000 || updates === 1).toBe(true);
+		expect(followers).toBe(2);
+	}
+	expect(await stalled.through(newest)).toEqual(numbers(1n, newest));
+});
+
+function path(sequence: bigint): string {
+	return `/${"x".repeat(sequence % 10n === 0n ? 25_000 : 3_000)}`;
+}
+
+test("a thousand watchers are each given the one update, which is read once and is one message", async () => {
+	const watches = watching();
+	const watchers = Array.from({ length: 1000 }, () => new Watcher(watches, { start: "now" }));
+	await Promise.all(watchers.map((watcher) => watcher.next(1)));
+	store.queries.length = 0;
+	await keep(1);
+	const messages = new Set(await Promise.all(watchers.map((watcher) => watcher.message())));
+	expect([...messages].map((message) => message?.sequence)).toEqual([1n]);
+	expect(store.queries.length).toBe(1);
+	expect(store.listeners()).toBe(1);
+	for (const watcher of watchers) watcher.cancel();
+	expect(watches.tail.held).toEqual({ updates: 0, bytes: 0, followers: 0 });
+	expect(store.listeners()).toBe(0);
+});
+
+test("watchers that resume from one place read the history together", async () => {
+	const newest = await keep(300);
+	const watches = watching();
+	const watchers = Array.from({ length: 50 }, () => new Watcher(watches, { start: 1n }));
+	const given = await Promise.all(watchers.map((watcher) => watcher.through(newest)));
+	for (const sequences of given) expect(sequences).toEqual(numbers(2n, newest));
+	// Two pages; what each watcher asks for at its end is not shared by those that come a little later.
+	expect(store.queries.filter(({ after }) => after < newest).length).toBe(2);
+});
+
+test("a store that cannot be read ends the watches, and the next ones work", async () => {
+	const watches = watching();
+	const watcher = new Watcher(watches, { start: "now" });
+	await watcher.next(1);
+	store.failure = new ServiceError("unavailable", "the disk is gone");
+	await keep(1);
+	expect(await refusal(watcher.next(1))).toEqual({ kind: "unavailable", message: "the disk is gone" });
+	expect(await refusal(new Watcher(watches, { start: 0n }).next(1))).toEqual({
+		kind: "unavailable",
+		message: "the disk is gone",
+	});
+	store.failure = undefined;
+	expect(store.listeners()).toBe(0);
+	expect(await new Watcher(watches, { start: 0n }).next(2)).toEqual([1n, { at: 1n, latest: 1n }]);
+});
+
+test("a service that stops ends the watches, so that clients come back; one that is cancelled just ends", async () => {
+	const watches = watching();
+	const stopped = new Watcher(watches, { start: "now" }, stopping.signal);
+	const cancelled = new Watcher(watches, { start: "now" });
+	await Promise.all([stopped.next(1), cancelled.next(1)]);
+	const end = cancelled.message();
+	cancelled.cancel();
+	expect(await end).toBe(undefined);
+	const refused = refusal(stopped.next(1));
+	stopping.abort();
+	expect(await refused).toEqual({ kind: "unavailable", message: "The service stops" });
+	expect(watches.tail.held.followers).toBe(0);
+	expect(store.listeners()).toBe(0);
+});

@@ -1,0 +1,248 @@
+import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
+import { describe, expect, test } from "vitest";
+import { RecordFormat } from "../../../src/record/record-format.ts";
+import { object, record } from "../../support/fixtures.ts";
+import { summaryOf, violationsOf } from "../../support/refusal.ts";
+
+const format = new RecordFormat();
+
+function refused(json: JsonValue): string[] {
+	return summaryOf(violationsOf(() => format.fromJson(json)));
+}
+
+function acp(members: JsonObject): JsonObject {
+	return record({ agent: { kind: "ACPAgent", acp_command: ["acp"], ...members } });
+}
+
+describe("required members", () => {
+	test("are all reported when they are missing", () => {
+		expect(refused({})).toEqual(["id missing", "workspace missing", "agent missing"]);
+		expect(refused(record({ agent: { kind: "ACPAgent" } }))).toEqual(["agent.acp_command missing"]);
+	});
+
+	test("may not be null", () => {
+		expect(refused(record({ id: null, workspace: null, agent: null }))).toEqual([
+			"id uuid_type",
+			"workspace model_attributes_type",
+			"agent model_attributes_type",
+		]);
+	});
+
+	test.each([[[]], ["text"], [1], [true], [null]])("the body %j is no record", (json) => {
+		expect(refused(json)).toEqual(["model_attributes_type"]);
+	});
+});
+
+describe("null and absent", () => {
+	test("a nullable member with a default is unset by null and filled when it is absent", () => {
+		expect(format.fromJson(record({ persistence_dir: null })).persistenceDir).toBeUndefined();
+		expect(format.fromJson(record()).persistenceDir).toBe("workspace/conversations");
+		expect(format.toJson(format.fromJson(record({ persistence_dir: null }))).persistence_dir).toBeNull();
+	});
+
+	test("an unset nullable field of a message stays unset", () => {
+		const message = format.fromJson(record({ persistence_dir: null }));
+		expect(format.fromMessage(message).persistenceDir).toBeUndefined();
+	});
+
+	test("null is refused where the specification has no null", () => {
+		const nulls = {
+			max_iterations: null,
+			stuck_detection: null,
+			execution_status: null,
+			stats: null,
+			created_at: null,
+		};
+		expect(refused(record(nulls))).toEqual([
+			"max_iterations int_type",
+			"stuck_detection bool_type",
+			"execution_status enum",
+			"stats model_attributes_type",
+			"created_at datetime_type",
+		]);
+	});
+});
+
+describe("types", () => {
+	test("nothing is converted", () => {
+		const json = acp({ acp_prompt_timeout: "1800", acp_isolate_data_dir: 1, acp_args: "x", acp_model: 5 });
+		expect(
+			refused({
+				...json,
+				max_iterations: "500",
+				stuck_detection: "true",
+				created_at: 1795251304,
+				blocked_actions: [],
+				agent_state: [],
+				sub_conversation_ids: [1, "x"],
+			}).sort(),
+		).toEqual([
+			"agent.acp_args list_type",
+			"agent.acp_isolate_data_dir bool_parsing",
+			"agent.acp_model string_type",
+			"agent.acp_prompt_timeout float_parsing",
+			"agent_state dict_type",
+			"blocked_actions dict_type",
+			"created_at datetime_type",
+			"max_iterations int_parsing",
+			"stuck_detection bool_parsing",
+			"sub_conversation_ids.0 uuid_type",
+			"sub_conversation_ids.1 uuid_parsing",
+		]);
+	});
+
+	test("a tuple has exactly three strings", () => {
+		const analyzer = {
+			kind: "PatternSecurityAnalyzer",
+			high_patterns: [["a"], ["a", "b", "c", "d"], "abc", [1, "b", "c"]],
+		};
+		expect(refused(record({ security_analyzer: analyzer }))).toEqual([
+			"security_analyzer.high_patterns.0.1 missing",
+			"security_analyzer.high_patterns.0.2 missing",
+			"security_analyzer.high_patterns.1 too_long",
+			"security_analyzer.high_patterns.2 tuple_type",
+			"security_analyzer.high_patterns.3.0 string_type",
+		]);
+	});
+});
+
+describe("unions", () => {
+	test.each([
+		["workspace", { kind: "CloudWorkspace" }, "union_tag_invalid"],
+		["workspace", { working_dir: "/" }, "union_tag_not_found"],
+		["agent", { kind: "acpagent", acp_command: [] }, "union_tag_invalid"],
+		["agent", { kind: ["ACPAgent"] }, "union_tag_invalid"],
+		["agent", { kind: "constructor" }, "union_tag_invalid"],
+		["confirmation_policy", { kind: "Sometimes" }, "union_tag_invalid"],
+		["confirmation_policy", {}, "union_tag_not_found"],
+		["security_analyzer", { kind: "MyAnalyzer" }, "union_tag_invalid"],
+	])("that the specification closes refuse an unknown kind: %s %j", (member, json, type) => {
+		expect(refused(record({ [member]: json }))).toEqual([`${member} ${type}`]);
+	});
+
+	test("a secret source of an unknown kind is refused", () => {
+		const secret_registry = { secret_sources: { TOKEN: { kind: "VaultSecret" } } };
+		expect(refused(record({ secret_registry }))).toEqual(["secret_registry.secret_sources.TOKEN union_tag_invalid"]);
+	});
+
+	test("that it leaves open keep an unknown kind as it came", () => {
+		const condenser = { kind: "MyCondenser", levels: [1, { a: null }] };
+		const critic = { kind: "MyCritic", mode: 7 };
+		const agent = object(format.toJson(format.fromJson(acp({ condenser, critic }))).agent);
+		expect([agent.condenser, agent.critic]).toEqual([condenser, critic]);
+	});
+
+	test("an ensemble has at least one analyzer, and its own rules at every level", () => {
+		const ensemble = (...analyzers: JsonValue[]) => ({ kind: "EnsembleSecurityAnalyzer", analyzers });
+		expect(refused(record({ security_analyzer: ensemble() }))).toEqual(["security_analyzer.analyzers too_short"]);
+		expect(refused(record({ security_analyzer: ensemble(ensemble(), { kind: "X" }) }))).toEqual([
+			"security_analyzer.analyzers.0.analyzers too_short",
+			"security_analyzer.analyzers.1 union_tag_invalid",
+		]);
+	});
+});
+
+describe("bounds", () => {
+	test.each([
+		[{ max_iterations: 0 }, "max_iterations greater_than"],
+		[
+			{ launched_agent_profile: { agent_profile_id: "0".repeat(32), revision: -1 } },
+			"launched_agent_profile.revision greater_than_equal",
+		],
+		[{ metrics: { accumulated_cost: -0.5 } }, "metrics.accumulated_cost greater_than_equal"],
+		[
+			{ metrics: { accumulated_token_usage: { prompt_tokens: -1 } } },
+			"metrics.accumulated_token_usage.prompt_tokens greater_than_equal",
+		],
+		[
+			{ stats: { usage_to_metrics: { a: { accumulated_cost: -1 } } } },
+			"stats.usage_to_metrics.a.accumulated_cost greater_than_equal",
+		],
+	])("%j is refused", (members, expected) => {
+		expect(refused(record(members))).toEqual([expected]);
+	});
+
+	test("a tool concurrency limit is at least 1", () => {
+		expect(refused(acp({ tool_concurrency_limit: 0 }))).toEqual(["agent.tool_concurrency_limit greater_than_equal"]);
+		expect(format.fromJson(acp({ tool_concurrency_limit: 1 })).agent?.kind.value?.toolConcurrencyLimit).toBe(1n);
+	});
+});
+
+describe("tags", () => {
+	test.each(["a", "0", "a1b2", "z".repeat(1000)])("may have the key %s", (key) => {
+		expect(format.fromJson(record({ tags: { [key]: "v" } })).tags).toEqual({ [key]: "v" });
+	});
+
+	test.each(["", "A", "a-b", "a_b", "a b", "é", "a\n"])("may not have the key %j", (key) => {
+		expect(refused(record({ tags: { [key]: "v" } }))).toEqual(["tags value_error"]);
+	});
+
+	test("have values of up to 256 characters, however many bytes each has", () => {
+		for (const character of ["x", "é", "🗝"])
+			expect(format.fromJson(record({ tags: { a: character.repeat(256) } })).tags.a).toBe(character.repeat(256));
+		expect(refused(record({ tags: { a: "x".repeat(257), b: "🗝".repeat(257), c: 1 } }))).toEqual([
+			"tags value_error",
+			"tags value_error",
+			"tags.c string_type",
+		]);
+	});
+});
+
+describe("a hook configuration is closed", () => {
+	test("to members that it does not name", () => {
+		const hook_config = { stop: [], PreToolUse: [], more: 1 };
+		expect(refused(record({ hook_config }))).toEqual([
+			"hook_config.PreToolUse extra_forbidden",
+			"hook_config.more extra_forbidden",
+		]);
+	});
+
+	test("but its matchers and hooks are not", () => {
+		const hook_config = { stop: [{ matcher: "*", hooks: [{ command: "true", news: 1 }], news: 2 }] };
+		expect(format.toJson(format.fromJson(record({ hook_config }))).hook_config).toMatchObject(hook_config);
+	});
+});
+
+describe("an inline system prompt", () => {
+	test.each(["ACPAgent", "Agent"])("excludes a file of one's own (%s)", (kind) => {
+		const agent = { kind, acp_command: [], system_prompt: "p", system_prompt_filename: "own.j2" };
+		expect(refused(record({ agent }))).toEqual(["agent value_error"]);
+	});
+
+	test.each([
+		{ system_prompt: "p" },
+		{ system_prompt: "p", system_prompt_filename: "system_prompt.j2" },
+		{ system_prompt: null, system_prompt_filename: "own.j2" },
+		{ system_prompt_filename: "own.j2" },
+	])("does not exclude the default: %j", (members) => {
+		expect(object(format.toJson(format.fromJson(acp(members))).agent)).toMatchObject(members);
+	});
+
+	test("is excluded over gRPC as well", () => {
+		const message = format.fromJson(acp({ system_prompt: "p" }));
+		if (message.agent?.kind.case !== "acpAgent") throw new Error("not an ACP agent");
+		message.agent.kind.value.systemPromptFilename = "own.j2";
+		expect(summaryOf(violationsOf(() => format.fromMessage(message)))).toEqual(["agent value_error"]);
+	});
+});
+
+describe("messages", () => {
+	test("get the defaults of unset fields that have no null", () => {
+		const message = format.fromJson(record());
+		delete message.maxIterations;
+		delete message.confirmationPolicy;
+		delete message.executionStatus;
+		expect(format.fromMessage(message)).toEqual(format.fromJson({ ...format.toJson(message), id: message.id ?? "" }));
+		expect(format.fromMessage(message).maxIterations).toBe(500n);
+	});
+
+	test("are refused for values that have no JSON form", () => {
+		const message = format.fromJson(record());
+		message.executionStatus = Number("99");
+		message.workspace = { $typeName: "conversations.v1.Workspace", kind: { case: undefined } };
+		expect(summaryOf(violationsOf(() => format.fromMessage(message)))).toEqual([
+			"workspace union_tag_not_found",
+			"execution_status enum",
+		]);
+	});
+});

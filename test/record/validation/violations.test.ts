@@ -1,0 +1,62 @@
+import { describe, expect, test } from "vitest";
+import { RecordFormat } from "../../../src/record/record-format.ts";
+import { record } from "../../support/fixtures.ts";
+import { violationsOf } from "../../support/refusal.ts";
+
+const format = new RecordFormat();
+
+describe("what a violation tells of the offending value", () => {
+	test("the value, where it is small and no secret", () => {
+		const [violation] = violationsOf(() => format.fromJson(record({ max_iterations: "many" })));
+		expect(violation).toEqual({
+			path: ["max_iterations"],
+			type: "int_parsing",
+			message: "Input should be a valid integer, unable to parse string as an integer",
+			input: "many",
+		});
+	});
+
+	test("not a large one, and no object", () => {
+		const json = record({ max_iterations: "x".repeat(65), stuck_detection: { a: 1 }, title: ["y"] });
+		expect(violationsOf(() => format.fromJson(json)).map((violation) => "input" in violation)).toEqual([
+			false,
+			false,
+			false,
+		]);
+	});
+
+	test("never a secret, wherever it stands", () => {
+		const canary = 7_700_123_456.5;
+		const text = "canary-5d1c";
+		const json = {
+			...record({
+				workspace: { kind: "RemoteWorkspace", working_dir: "/", host: "h", api_key: canary },
+				security_analyzer: { kind: "VendorRiskAnalyzer", api_key: canary, history_limit: "x" },
+				secret_registry: {
+					secret_sources: {
+						A: { kind: "StaticSecret", value: canary },
+						B: { kind: "LookupSecret", url: 1, headers: { "X-Key": canary, Other: canary } },
+						C: text,
+					},
+				},
+				agent_state: { api_token: JSON.parse("1e400"), list: [JSON.parse(`"\\ud83d${text}"`)] },
+				password: JSON.parse(`"${text}\\ud83d"`),
+			}),
+			agent: {
+				kind: "ACPAgent",
+				acp_command: [],
+				acp_resume_session_id: canary,
+				llm: { api_key: canary, aws_session_token: [text], extra_headers: { Authorization: canary } },
+				mcp_config: {
+					s: { env: { TOKEN: canary }, headers: { H: canary }, auth: { strategy: "bearer", value: canary } },
+				},
+				agent_context: { secrets: { GITHUB: canary } },
+			},
+		};
+		const violations = violationsOf(() => format.fromJson(json));
+		expect(violations).toHaveLength(19);
+		const shown = JSON.stringify(violations);
+		expect(shown).not.toContain(String(canary));
+		expect(shown).not.toContain(text);
+	});
+});
