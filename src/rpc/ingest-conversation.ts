@@ -4,7 +4,6 @@ import {
 	IngestConversationRequestSchema,
 	type IngestConversationResponseSchema,
 } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
-import { CHANGES } from "../conversations/change.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
 import { encodedRequest } from "./method.ts";
 
@@ -15,6 +14,6 @@ export function ingestConversation(ingest: Ingest) {
 	return async (request: IngestConversationRequest): Promise<Response> => {
 		const encoded = encodedRequest(request) ?? toBinary(IngestConversationRequestSchema, request);
 		const { sequence, repeated, change, current } = await ingest.request(encoded);
-		return { success: true, sequence, repetition: repeated, change: CHANGES[change], current };
+		return { success: true, sequence, repetition: repeated, change, current };
 	};
 }

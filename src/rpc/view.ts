@@ -27,7 +27,8 @@ export function viewOf(
 	request: { readonly view: ConversationView; readonly secrets: SecretsMode },
 	context: HandlerContext,
 ): UpdateViewOptions {
-	return { full: isFull(request.view), secrets: secretsOf(request.secrets, context) };
+	const secretPaths = principalOf(context).scopes.has("secrets");
+	return { full: isFull(request.view), secrets: secretsOf(request.secrets, context), secretPaths };
 }
 
 // Enums of proto3 are open: a newer client can send numbers that are not known here.

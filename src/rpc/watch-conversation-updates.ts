@@ -3,7 +3,7 @@ import {
 	WatchConversationUpdatesRequest_Position as Position,
 	type WatchConversationUpdatesRequest,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
-import { invalid, toStoreFilter, uuid } from "../conversations/read/filter.ts";
+import { invalid, uuid } from "../conversations/read/filter.ts";
 import type { WatchBatch, Watches, WatchRequest } from "../conversations/watch/watch.ts";
 import { viewOf } from "./view.ts";
 
@@ -17,7 +17,7 @@ export function watchConversationUpdates(watches: Watches) {
 		const watched = {
 			start: startOf(request),
 			conversationId: conversationId === "" ? undefined : uuid(conversationId, "conversation_id"),
-			filter: toStoreFilter(filter),
+			filter,
 			view: viewOf(request, context),
 		};
 		yield* watches.watch(watched, context.signal);

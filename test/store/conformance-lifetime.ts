@@ -50,7 +50,7 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 		});
 
 		it("has an empty range at first", async () => {
-			expect(await store.range()).toEqual({ oldest: 1n, newest: 0n });
+			expect(await store.range()).toEqual({ newest: 0n, prunedThrough: 0n, lastRemoval: 0n });
 			expect(await store.listUpdates({ after: 0n, limit: 10, withRecords: true })).toEqual([]);
 			await store.check();
 		});
@@ -62,7 +62,7 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 			const before = await store.listUpdates({ after: 0n, limit: 100, withRecords: true });
 			store = await reopen();
 			expect(await store.listUpdates({ after: 0n, limit: 100, withRecords: true })).toEqual(before);
-			expect(await store.range()).toEqual({ oldest: 1n, newest: outcomes.at(-1)?.sequence });
+			expect(await store.range()).toMatchObject({ newest: outcomes.at(-1)?.sequence });
 			const next = await append(store, sample());
 			expect(next.sequence).toBeGreaterThan(outcomes.at(-1)?.sequence ?? 0n);
 		});
@@ -70,7 +70,7 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 		it("finishes what was accepted when it closes, then refuses", async () => {
 			const accepted = Array.from({ length: 600 }, () => append(store, sample()));
 			await accepted[0];
-			const list = store.listConversations({ filter: {}, limit: 1_000, withRecords: false });
+			const list = store.listConversations({ conditions: [], limit: 1_000, withRecords: false });
 			await store.close();
 			const outcomes = await Promise.all(accepted);
 			expect((await list).length).toBeGreaterThan(0);
@@ -92,7 +92,7 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 			record.fill("x");
 			expect(await store.get(update.conversationId)).toEqual({
 				...stored(update, outcome),
-				record: bytes(Buffer.from("before")),
+				record: { ...update.record, bytes: bytes(Buffer.from("before")) },
 			});
 		});
 	});

@@ -2,8 +2,9 @@ import type { ConversationInfo } from "../../../gen/conversations/v1/conversatio
 import { ServiceError } from "../../errors.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
-import type { Store, StoredUpdate } from "../../store/store.ts";
+import type { Store, StoredRecord } from "../../store/store.ts";
 import { invalid, uuid } from "./filter.ts";
+import { type OnUnreadable, RecordOpener, storedRecord } from "./record-opener.ts";
 
 /** Which record is asked for, and how it is shown. */
 export interface GetRequest {
@@ -22,14 +23,32 @@ export interface FoundConversation<Form> {
 	readonly receivedAt: bigint;
 }
 
+/** Opens large records on another thread, so that they do not hold up other requests. */
+export interface LargeRecords {
+	/** Size from which records are large, in bytes. */
+	readonly largeFrom: number;
+	/** As `RecordVault.openEncoded`. */
+	openEncoded(record: StoredRecord, form: SecretsForm): Promise<Uint8Array>;
+}
+
 /** Gives the current record of a conversation, or the one that was current at a sequence number. */
 export class GetConversation {
-	readonly #store: Store;
+	readonly #store: Pick<Store, "get" | "range" | "listUpdates">;
 	readonly #vault: RecordVault;
+	readonly #opener: RecordOpener;
+	readonly #large: LargeRecords | undefined;
 
-	constructor(store: Store, vault: RecordVault) {
+	/** @param large opens large records; they are opened at once when it is left out */
+	constructor(
+		store: Pick<Store, "get" | "range" | "listUpdates">,
+		vault: RecordVault,
+		onUnreadable: OnUnreadable,
+		large?: LargeRecords,
+	) {
 		this.#store = store;
 		this.#vault = vault;
+		this.#opener = new RecordOpener(onUnreadable);
+		this.#large = large;
 	}
 
 	/**
@@ -37,11 +56,10 @@ export class GetConversation {
 	 *
 	 * @throws ServiceError `invalid_argument` for an id that is no UUID or a sequence below 1, `not_found` when there is
 	 *   no such conversation or was none at that sequence, `out_of_range` when what was current then has been pruned,
-	 *   `unavailable` when the store cannot be read, or `data_loss` when secrets cannot be decrypted
+	 *   `unavailable` when the store cannot be read, or `data_loss` when what is stored cannot be read or decrypted
 	 */
 	async get(request: GetRequest): Promise<FoundConversation<ConversationInfo>> {
-		const { record, sequence, receivedAt } = await this.#find(request);
-		return { conversation: this.#vault.open(record, request.secrets), sequence, receivedAt };
+		return await this.#read(request, ({ bytes }) => this.#vault.open(bytes, request.secrets));
 	}
 
 	/**
@@ -50,18 +68,25 @@ export class GetConversation {
 	 * @throws ServiceError as `get` does
 	 */
 	async getEncoded(request: GetRequest): Promise<FoundConversation<Uint8Array>> {
-		const { record, seal, sequence, receivedAt } = await this.#find(request);
-		return { conversation: this.#vault.openEncoded(record, seal, request.secrets), sequence, receivedAt };
+		const large = this.#large;
+		return await this.#read(request, (record) =>
+			large !== undefined && record.bytes.byteLength >= large.largeFrom
+				? large.openEncoded(record, request.secrets)
+				: this.#vault.openEncoded(record.bytes, record, request.secrets),
+		);
 	}
 
-	async #find({ id, sequence }: GetRequest): Promise<StoredUpdate & { record: Uint8Array; seal: number }> {
+	async #read<Form>(
+		{ id, sequence: asOf }: GetRequest,
+		read: (record: StoredRecord) => Form | Promise<Form>,
+	): Promise<FoundConversation<Form>> {
 		const conversationId = uuid(id, "id");
-		if (sequence !== undefined && sequence < 1n) throw invalid("sequence", "must be at least 1");
-		const found = await this.#store.get(conversationId, sequence);
-		const { record, seal } = found ?? {};
-		if (found === undefined || record === undefined || seal === undefined)
-			throw await this.#missing(conversationId, sequence);
-		return { ...found, record, seal };
+		if (asOf !== undefined && asOf < 1n) throw invalid("sequence", "must be at least 1");
+		const found = await this.#store.get(conversationId, asOf);
+		if (found === undefined) throw await this.#missing(conversationId, asOf);
+		const { sequence, receivedAt } = found;
+		const conversation = await this.#opener.attempt(found, async () => await read(storedRecord(found)));
+		return { conversation, sequence, receivedAt };
 	}
 
 	async #missing(conversationId: string, sequence: bigint | undefined): Promise<ServiceError> {

@@ -1,4 +1,5 @@
 import { createHmac, type KeyObject } from "node:crypto";
+import { equals } from "@bufbuild/protobuf";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { deriveBinaryEncoder } from "../binary.ts";
 import type { MessagePlan } from "../plan/plan.ts";
@@ -69,6 +70,17 @@ export class RecordVault {
 			: { bytes: this.#encode(record), digest, seal: UNKNOWN };
 	}
 
+	/** Encodes a record without its secrets. Changes the record. */
+	protect(record: ConversationInfo): { bytes: Uint8Array; redactionVersion: number; schemaVersion: number } {
+		const { bytes, seal } = this.seal(record);
+		return { bytes, redactionVersion: seal, schemaVersion: 0 };
+	}
+
+	/** Whether two stored records are the same record, secrets in plain text compared. */
+	isSame(stored: Uint8Array, arriving: Uint8Array): boolean {
+		return equals(ConversationInfoSchema, this.open(stored, "plaintext"), this.open(arriving, "plaintext"));
+	}
+
 	/**
 	 * Decodes a sealed record.
 	 *
@@ -103,8 +115,8 @@ export class RecordVault {
 	 * @param seal what `seal` said of the record
 	 * @throws ServiceError as `open` does
 	 */
-	openEncoded(bytes: Uint8Array, seal: number, form: SecretsForm): Uint8Array {
-		return seal === this.#redacted ? bytes : this.#encode(this.open(bytes, form));
+	openEncoded(bytes: Uint8Array, { redactionVersion }: { readonly redactionVersion: number }, form: SecretsForm): Uint8Array {
+		return redactionVersion === this.#redacted ? bytes : this.#encode(this.open(bytes, form));
 	}
 }
 

@@ -1,24 +1,18 @@
-import {
-	type IngestConversationRequest,
-	IngestConversationRequestSchema,
-} from "../../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { fromBinary, toBinary } from "@bufbuild/protobuf";
+import { IngestConversationRequestSchema } from "../../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { ServiceError } from "../../errors.ts";
-import { deriveBinaryEncoder } from "../../record/binary.ts";
 import { parseJson } from "../../record/json/json-text.ts";
-import { deriveBinaryDecoder } from "../../record/read-binary.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
-import { type EncodedUpdate, encodeUpdate } from "../../store/encoded-update.ts";
-import { columnsOf } from "./columns.ts";
+import type { NewUpdate } from "../../store/store.ts";
 import { summarize } from "./summary.ts";
 
-/** Makes updates of records in any of the forms in which they arrive: the one way from bytes to the store. */
-export class UpdateMaker {
+/** Turns what arrives into updates: it reads the record, checks it, protects its secrets and encodes it. */
+export class UpdateParser {
 	readonly #format: RecordFormat;
 	readonly #vault: RecordVault;
-	readonly #encodeSummary = deriveBinaryEncoder(ConversationSummarySchema);
 
 	constructor(format: RecordFormat, vault: RecordVault) {
 		this.#format = format;
@@ -26,45 +20,39 @@ export class UpdateMaker {
 	}
 
 	/** @throws ServiceError `invalid_record` when `body` is not JSON, or its record breaks rules */
-	fromJson(body: Buffer): EncodedUpdate {
+	fromJson(body: Buffer): NewUpdate {
 		const { json, surrogates } = parseJson(body);
-		return this.make(this.#format.fromJson(json, surrogates));
+		return this.fromRecord(this.#format.fromJson(json, surrogates));
 	}
 
 	/**
 	 * @param request an encoded IngestConversationRequest
 	 * @throws ServiceError `invalid_argument` when it is none, `invalid_record` when its record breaks rules
 	 */
-	fromRequest(request: Uint8Array): EncodedUpdate {
+	fromRequest(request: Uint8Array): NewUpdate {
 		const { conversation } = decodeRequest(request);
 		if (conversation === undefined)
 			throw new ServiceError("invalid_record", "the request has no conversation", {
 				violations: [{ path: [], type: "missing", message: "Field required" }],
 			});
-		return this.make(this.#format.fromMessage(conversation));
+		return this.fromRecord(this.#format.fromMessage(conversation));
 	}
 
 	/** @param record a checked record with its defaults filled in; it is changed */
-	make(record: ConversationInfo): EncodedUpdate {
+	fromRecord(record: ConversationInfo): NewUpdate {
 		const summary = summarize(record);
-		const { bytes, digest, seal } = this.#vault.seal(record);
-		return encodeUpdate({
+		return {
 			conversationId: summary.id,
-			digest,
-			seal,
-			record: bytes,
-			summary: this.#encodeSummary(summary),
-			columns: columnsOf(summary),
 			receivedAt: BigInt(Date.now()) * 1000n,
-		});
+			summary: toBinary(ConversationSummarySchema, summary),
+			record: this.#vault.protect(record),
+		};
 	}
 }
 
-const decode = deriveBinaryDecoder(IngestConversationRequestSchema);
-
-function decodeRequest(request: Uint8Array): IngestConversationRequest {
+function decodeRequest(request: Uint8Array) {
 	try {
-		return decode(request);
+		return fromBinary(IngestConversationRequestSchema, request);
 	} catch (cause) {
 		const { typeName } = IngestConversationRequestSchema;
 		throw new ServiceError("invalid_argument", `The request cannot be read as a ${typeName}`, { cause });

@@ -1,0 +1,19 @@
+import type { KeyObject } from "node:crypto";
+import type { JsonAliases } from "../record/plan/plan.ts";
+import type { SecretsForm } from "../record/secrets/secret-walk.ts";
+import type { NewUpdate, StoredRecord } from "../store/store.ts";
+
+/** What the intake's threads are started with. */
+export interface IntakeData {
+	readonly aliases: JsonAliases;
+	readonly encryptionKeys: readonly KeyObject[];
+}
+
+/** The calls that the intake's threads answer. */
+export type IntakeCalls = {
+	fromJson(body: Uint8Array): NewUpdate;
+	fromRequest(request: Uint8Array): NewUpdate;
+	isSame(records: { readonly stored: Uint8Array; readonly arriving: Uint8Array }): boolean;
+	openEncoded(request: { readonly record: StoredRecord; readonly form: SecretsForm }): Uint8Array;
+	close(argument: undefined): void;
+};
