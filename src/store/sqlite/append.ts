@@ -75,7 +75,7 @@ export class Appender {
 		arriving: Uint8Array,
 		judged: AppendRequest["judged"],
 	): Appended | PossibleRepetition | undefined {
-		const isJudged = judged?.sequence === newest;
+		const isJudged = judged?.sequence === newest || judged?.sequence === "any";
 		if (isJudged && !judged.same) return undefined;
 		const stored = isJudged ? undefined : this.#records.read(newest);
 		// A record that cannot be read is stored again.

@@ -33,11 +33,10 @@ export interface PossibleRepetition {
 	readonly record: Uint8Array;
 }
 
-/** Whether an update repeats the one with this sequence. */
-export interface JudgedRepetition {
-	readonly sequence: bigint;
-	readonly same: boolean;
-}
+/** Whether an update repeats the one with this sequence; `any`: it counts as no repetition of whatever is the newest. */
+export type JudgedRepetition =
+	| { readonly sequence: bigint; readonly same: boolean }
+	| { readonly sequence: "any"; readonly same: false };
 
 export interface RemoveDeletedRequest {
 	/** Conversations whose current sequence is below this one. */

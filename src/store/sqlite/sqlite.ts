@@ -48,6 +48,12 @@ export async function openSqliteStore(path: string, log: ThreadLog, options: Sql
 	return store;
 }
 
+/**
+ * Most judgements of one record. Each is about another newest update, so the conversation has that many posts at a time,
+ * and none of them is the newest for certain.
+ */
+const MAX_JUDGEMENTS = 3;
+
 class SqliteStore implements Store {
 	readonly #writer: WorkerThread<WriterCalls>;
 	readonly #reader: WorkerThread<ReaderCalls>;
@@ -92,13 +98,14 @@ class SqliteStore implements Store {
 		const { record, summary } = update;
 		const own = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };
 		let judged: JudgedRepetition | undefined;
-		for (;;) {
+		for (let judgements = 0; ; judgements += 1) {
 			const answer = await this.#writer.call("append", { update: own, judged });
 			if ("sequence" in answer) {
 				if (!answer.repeated) this.#announce(answer.sequence);
 				return answer;
 			}
-			judged = await this.#judge(answer, record.bytes);
+			judged =
+				judgements < MAX_JUDGEMENTS ? await this.#judge(answer, record.bytes) : { sequence: "any", same: false };
 		}
 	}
 
