@@ -1,7 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { ConversationExecutionStatus, type ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
-import { UpdateMaker } from "../../src/conversations/ingest/update-maker.ts";
+import { UpdateParser } from "../../src/conversations/ingest/update-parser.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
@@ -18,12 +18,12 @@ const LOG = { error: console.error, warn: console.warn, info: () => {} };
 serve(fillPlan, async (plan) => {
 	await using store = await openSqliteStore(plan.path, LOG);
 	const format = new RecordFormat();
-	const maker = new UpdateMaker(format, new RecordVault(format.plan, []));
+	const parser = new UpdateParser(format, new RecordVault(format.plan, []));
 	const next = plan.kind === "history" ? await history(plan) : await variety(plan);
 	const underWay: Promise<unknown>[] = [];
 	for (let n = 0; n < plan.updates; n++) {
 		// The record is encoded before the call returns, so that the next one can be made of it.
-		underWay.push(store.append(maker.make(next(n))));
+		underWay.push(store.append(parser.fromRecord(next(n))));
 		if (underWay.length === CONCURRENCY) await Promise.all(underWay.splice(0));
 	}
 	await Promise.all(underWay);

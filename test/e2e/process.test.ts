@@ -19,8 +19,8 @@ const format = new RecordFormat();
 /** Ids of the conversations that a database holds, when no service has it open. */
 async function conversationsIn(path: string): Promise<string[]> {
 	const ignore = (): void => undefined;
-	await using store = await openSqliteStore(path, { error: ignore, warn: ignore, info: ignore });
-	const found = await store.listConversations({ filter: {}, limit: 1000, withRecords: false });
+	await using store = await openSqliteStore(path, { error: ignore });
+	const found = await store.listConversations({ conditions: [], limit: 1000, withRecords: false });
 	return found.map(({ conversationId }) => conversationId).sort();
 }
 

@@ -43,7 +43,8 @@ const FIELDS: { readonly [Name in Field]: ToConditions<ConversationFilter[Name]>
 	parentConversationId: (value, name) =>
 		value === "" ? [] : [{ kind: "equal", field: "parentConversationId", value: uuid(value, name) }],
 	tags(value, name) {
-		const entries = Object.entries(value);
+		// Sorted, because a page token holds for equal conditions in the same order.
+		const entries = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1));
 		if (entries.length > MAX_TAGS) throw invalid(name, `must be at most ${MAX_TAGS}`);
 		return entries.map(([key, tag]) => ({
 			kind: "tag",

@@ -115,7 +115,11 @@ export class RecordVault {
 	 * @param seal what `seal` said of the record
 	 * @throws ServiceError as `open` does
 	 */
-	openEncoded(bytes: Uint8Array, { redactionVersion }: { readonly redactionVersion: number }, form: SecretsForm): Uint8Array {
+	openEncoded(
+		bytes: Uint8Array,
+		{ redactionVersion }: { readonly redactionVersion: number },
+		form: SecretsForm,
+	): Uint8Array {
 		return redactionVersion === this.#redacted ? bytes : this.#encode(this.open(bytes, form));
 	}
 }

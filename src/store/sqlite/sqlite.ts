@@ -104,8 +104,7 @@ class SqliteStore implements Store {
 				if (!answer.repeated) this.#announce(answer.sequence);
 				return answer;
 			}
-			judged =
-				judgements < MAX_JUDGEMENTS ? await this.#judge(answer, record.bytes) : { sequence: "any", same: false };
+			judged = judgements < MAX_JUDGEMENTS ? await this.#judge(answer, record.bytes) : { sequence: "any", same: false };
 		}
 	}
 

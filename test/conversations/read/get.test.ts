@@ -86,3 +86,16 @@ test("a bad request names the field", async () => {
 	expect(await get(ID, 0n)).toEqual({ kind: "invalid_argument", message: "sequence must be at least 1" });
 	expect(await get(ID, -1n)).toEqual({ kind: "invalid_argument", message: "sequence must be at least 1" });
 });
+
+test("a record that cannot be read is lost data, and told of", async () => {
+	await reading.keep({ id: ID });
+	reading.damage(1n);
+	const request = { id: ID, sequence: undefined, secrets: "redacted" } as const;
+	const refused = { kind: "data_loss", message: "What is stored of the record cannot be read" };
+	expect(await refusal(reading.get.get(request))).toEqual(refused);
+	expect(await refusal(reading.get.getEncoded(request))).toEqual(refused);
+	expect(reading.unreadable).toEqual([
+		{ conversationId: ID, sequence: 1n },
+		{ conversationId: ID, sequence: 1n },
+	]);
+});
