@@ -28,7 +28,7 @@ export class IntakeThreads implements Intake, LargeRecords, AsyncDisposable {
 			new WorkerThread<IntakeCalls>({
 				owner: "the intake",
 				name,
-				script: new URL("./intake-worker.ts", import.meta.url),
+				script: new URL("./intake-worker", import.meta.url),
 				data,
 				// The message of an unforeseen error may quote a record.
 				toError: (_, of) =>

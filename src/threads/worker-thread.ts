@@ -1,3 +1,4 @@
+import { extname } from "node:path";
 import { Worker } from "node:worker_threads";
 import { ServiceError } from "../errors.ts";
 import { type Failure, failureOf, refusalOf } from "./failure.ts";
@@ -13,7 +14,7 @@ export interface WorkerThreadOptions {
 	readonly owner: string;
 	/** What the thread does in it: `writer`. */
 	readonly name: string;
-	/** Module of the worker. */
+	/** Module of the worker, without the extension, which is that of this module: `.ts` in src, `.js` in dist. */
 	readonly script: URL;
 	/** What the worker is started with; it is cloned. */
 	readonly data: unknown;
@@ -125,7 +126,7 @@ export class WorkerThread<Methods extends Calls> {
 				maxYoungGenerationSizeMb: youngGenerationMb,
 				...(oldGenerationMb === undefined ? {} : { maxOldGenerationSizeMb: oldGenerationMb }),
 			};
-			const worker = new Worker(script, { workerData: data, name, resourceLimits });
+			const worker = new Worker(new URL(`${script.href}${extname(import.meta.url)}`), { workerData: data, name, resourceLimits });
 			this.#ended = new Promise((ended) => {
 				worker.once("exit", () => ended());
 			});

@@ -8,7 +8,7 @@ function started(options: Partial<WorkerThreadOptions> = {}) {
 	const thread = new WorkerThread<EchoCalls>({
 		owner: "the store",
 		name: "test",
-		script: new URL("./echo-worker.ts", import.meta.url),
+		script: new URL("./echo-worker", import.meta.url),
 		data: { unusable: false },
 		toError: ({ message }, of) =>
 			new ServiceError(of === "call" ? "internal" : "unavailable", "it failed", { cause: new Error(message) }),
@@ -99,6 +99,6 @@ test("a thread that cannot start fails the calls", async () => {
 	const { thread } = started({ data: { unusable: true } });
 	await expect(thread.start()).rejects.toMatchObject({ ...unavailable, cause: new Error("no start") });
 	await expect(thread.call("echo", 1)).rejects.toMatchObject(unavailable);
-	const missing = started({ script: new URL("./no-such-worker.ts", import.meta.url) });
+	const missing = started({ script: new URL("./no-such-worker", import.meta.url) });
 	await expect(missing.thread.call("echo", 1)).rejects.toMatchObject(unavailable);
 });

@@ -69,7 +69,7 @@ class SqliteStore implements Store {
 			new WorkerThread<Methods>({
 				owner: "the store",
 				name,
-				script: new URL(`./${name}.ts`, import.meta.url),
+				script: new URL(`./${name}`, import.meta.url),
 				data: options,
 				toError: (failure, of) => (of === "call" ? storeError(failure) : unavailable(failure)),
 				log,
