@@ -15,7 +15,7 @@ export interface StoredRecord {
 	readonly schemaVersion: number;
 }
 
-/** An update to be appended. */
+/** An update to be appended. The store takes the memory of its byte strings over. */
 export interface NewUpdate {
 	/** Lower-case UUID with dashes. */
 	readonly conversationId: string;

@@ -4,7 +4,7 @@ import type { Argument, CallMessage, CallName, Calls, Outcome, WorkerMessage } f
 
 /** Longest time for which outcomes are held back to be posted together, in milliseconds. */
 const HOLD_BACK = 0.5;
-/** Most calls that are taken from the port at a time. */
+/** Calls from which no further messages are taken from the port at a time. */
 const MAX_CALLS = 256;
 
 /** How a worker answers its calls. */
@@ -53,8 +53,8 @@ export function serve<Options, Methods extends Calls, GroupName extends CallName
 	const methods = methodsOf(served.methods);
 	const group: AnyGroup | undefined = served.group;
 
-	port.on("message", (first: CallMessage) => {
-		const calls = [first, ...waitingCalls(MAX_CALLS - 1)];
+	port.on("message", (first: readonly CallMessage[]) => {
+		const calls = takeWaiting(first);
 		let outcomes: (Outcome & { id: number })[] = [];
 		let since = performance.now();
 		for (let next = 0; next < calls.length; ) {
@@ -73,12 +73,12 @@ export function serve<Options, Methods extends Calls, GroupName extends CallName
 	});
 	post({ kind: "started" });
 
-	function waitingCalls(most: number): CallMessage[] {
-		const calls: CallMessage[] = [];
-		while (calls.length < most) {
-			const waiting: { message: CallMessage } | undefined = receiveMessageOnPort(port);
+	function takeWaiting(first: readonly CallMessage[]): CallMessage[] {
+		const calls = [...first];
+		while (calls.length < MAX_CALLS) {
+			const waiting: { message: readonly CallMessage[] } | undefined = receiveMessageOnPort(port);
 			if (waiting === undefined) break;
-			calls.push(waiting.message);
+			calls.push(...waiting.message);
 		}
 		return calls;
 	}

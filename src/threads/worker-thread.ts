@@ -41,7 +41,7 @@ interface PendingCall {
 }
 
 /**
- * A worker thread and the calls on their way to it. Calls are posted at once; the worker takes all that wait at a time.
+ * A worker thread and the calls on their way to it. The worker takes all that wait at a time.
  *
  * A thread that ends unasked is started again by the next call. When its calls are repeatable, those that were under way
  * are made again, each alone: the one that ends the thread again fails as `internal`, the others succeed. Calls that are
@@ -58,6 +58,7 @@ export class WorkerThread<Methods extends Calls> {
 	readonly #sent = new Map<number, PendingCall>();
 	#lastId = 0;
 	#sendsSuspect = false;
+	#scheduled = false;
 	#refusing = false;
 	#closing: Promise<void> | undefined;
 	/** Resolves when the thread has ended. */
@@ -104,6 +105,16 @@ export class WorkerThread<Methods extends Calls> {
 		return new Promise((resolve, reject) => {
 			this.#lastId += 1;
 			this.#waiting.push({ message: { id: this.#lastId, name, argument }, resolve, reject });
+			this.#schedule();
+		});
+	}
+
+	/** Sends what waits at the end of the event loop's turn, so that calls of one turn travel in one message. */
+	#schedule(): void {
+		if (this.#scheduled) return;
+		this.#scheduled = true;
+		setImmediate(() => {
+			this.#scheduled = false;
 			if (this.#worker !== undefined) this.#send(this.#worker);
 			else this.start().catch((error: unknown) => this.#rejectAll(error));
 		});
@@ -113,10 +124,10 @@ export class WorkerThread<Methods extends Calls> {
 		if (this.#sendsSuspect && this.#sent.size > 0) return;
 		const suspect = this.#suspects.shift();
 		this.#sendsSuspect = suspect !== undefined;
-		for (const call of suspect === undefined ? this.#waiting.splice(0) : [suspect]) {
-			this.#sent.set(call.message.id, call);
-			worker.postMessage(call.message);
-		}
+		const calls = suspect === undefined ? this.#waiting.splice(0) : [suspect];
+		if (calls.length === 0) return;
+		for (const call of calls) this.#sent.set(call.message.id, call);
+		worker.postMessage(calls.map(({ message }) => message));
 	}
 
 	#spawn(): Promise<void> {
@@ -126,7 +137,11 @@ export class WorkerThread<Methods extends Calls> {
 				maxYoungGenerationSizeMb: youngGenerationMb,
 				...(oldGenerationMb === undefined ? {} : { maxOldGenerationSizeMb: oldGenerationMb }),
 			};
-			const worker = new Worker(new URL(`${script.href}${extname(import.meta.url)}`), { workerData: data, name, resourceLimits });
+			const worker = new Worker(new URL(`${script.href}${extname(import.meta.url)}`), {
+				workerData: data,
+				name,
+				resourceLimits,
+			});
 			this.#ended = new Promise((ended) => {
 				worker.once("exit", () => ended());
 			});

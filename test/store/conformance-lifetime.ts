@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { beforeEach, describe, expect, it } from "vitest";
 import type { Appended, Store } from "../../src/store/store.ts";
-import { append, bytes, sample, stored } from "./samples.ts";
+import { append, sample, stored } from "./samples.ts";
 
 /** Tests of listeners, of closing and of what is there afterwards. */
 export function lifetimeConformance(current: () => Store, reopen: () => Promise<Store>): void {
@@ -84,16 +84,6 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 				outcomes.map(({ sequence }) => sequence).toSorted((a, b) => Number(a - b)),
 			);
 		});
-
-		it("gives callers bytes of their own", async () => {
-			const record = Buffer.from("before");
-			const update = sample({ record });
-			const outcome = await append(store, update);
-			record.fill("x");
-			expect(await store.get(update.conversationId)).toEqual({
-				...stored(update, outcome),
-				record: { ...update.record, bytes: bytes(Buffer.from("before")) },
-			});
 		});
 	});
 }

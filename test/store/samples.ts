@@ -119,9 +119,9 @@ export function conditions(filter: Filter): Condition[] {
 	];
 }
 
-/** Appends an update. */
-export async function append(store: Store, { columns: _, ...update }: Sample): Promise<Appended> {
-	return await store.append(update);
+/** Appends a copy of an update, because the store takes its memory over. */
+export async function append(store: Store, { columns: _, record, summary, ...rest }: Sample): Promise<Appended> {
+	return await store.append({ ...rest, record: { ...record, bytes: bytes(record.bytes) }, summary: bytes(summary) });
 }
 
 /** What the store should give back for an update that it appended. */

@@ -1,6 +1,6 @@
 import { ServiceError } from "../../errors.ts";
 import { failureOf } from "../../threads/failure.ts";
-import { type Calls, compact } from "../../threads/protocol.ts";
+import { type Calls, compact, release } from "../../threads/protocol.ts";
 import { type ThreadLog, WorkerThread } from "../../threads/worker-thread.ts";
 import type {
 	Appended,
@@ -102,6 +102,8 @@ class SqliteStore implements Store {
 			const answer = await this.#writer.call("append", { update: own, judged });
 			if ("sequence" in answer) {
 				if (!answer.repeated) this.#announce(answer.sequence);
+				release(own.record.bytes);
+				release(own.summary);
 				return answer;
 			}
 			judged = judgements < MAX_JUDGEMENTS ? await this.#judge(answer, record.bytes) : { sequence: "any", same: false };

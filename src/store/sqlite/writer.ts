@@ -1,6 +1,6 @@
 import type { DatabaseSync } from "node:sqlite";
 import { failureOf } from "../../threads/failure.ts";
-import type { Outcome } from "../../threads/protocol.ts";
+import { type Outcome, release } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
 import { Appender } from "./append.ts";
 import type { AppendRequest, WriterCalls } from "./calls.ts";
@@ -41,7 +41,14 @@ serve<DatabaseOptions, WriterCalls, "append">((options) => {
 			name: "append",
 			maxBytes: MAX_GROUP_BYTES,
 			bytesOf: ({ update }: AppendRequest) => update.record.bytes.byteLength,
-			answer: appendAll,
+			answer(requests) {
+				const outcomes = appendAll(requests);
+				for (const { update } of requests) {
+					release(update.record.bytes);
+					release(update.summary);
+				}
+				return outcomes;
+			},
 		},
 	};
 });
