@@ -84,6 +84,5 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 				outcomes.map(({ sequence }) => sequence).toSorted((a, b) => Number(a - b)),
 			);
 		});
-		});
 	});
 }

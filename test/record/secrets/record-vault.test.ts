@@ -203,7 +203,7 @@ test("what holds no ciphertext is given as it is stored, in every form", () => {
 		encrypting.seal(clone(ConversationInfoSchema, harmless)),
 	])
 		for (const vault of [redacting, encrypting])
-			for (const form of secretsForms) expect(vault.openEncoded(bytes, seal, form)).toBe(bytes);
+			for (const form of secretsForms) expect(vault.openEncoded(bytes, { redactionVersion: seal }, form)).toBe(bytes);
 });
 
 test("the encoded form of a record is that of the opened one", () => {
@@ -211,17 +211,21 @@ test("the encoded form of a record is that of the opened one", () => {
 		create(ConversationInfoSchema, { id: CONVERSATION_ID, agentState: { token: "t" } }),
 	);
 	for (const form of secretsForms)
-		expect(Buffer.from(encrypting.openEncoded(bytes, seal, form)).toString("hex")).toBe(
+		expect(Buffer.from(encrypting.openEncoded(bytes, { redactionVersion: seal }, form)).toString("hex")).toBe(
 			hex(encrypting.open(bytes, form)),
 		);
-	expect(Buffer.from(encrypting.openEncoded(bytes, seal, "redacted")).includes("enc:")).toBe(false);
+	expect(Buffer.from(encrypting.openEncoded(bytes, { redactionVersion: seal }, "redacted")).includes("enc:")).toBe(
+		false,
+	);
 });
 
 test("a record whose seal is not of this release's rules is redacted when it is read", () => {
 	const bytes = toBinary(ConversationInfoSchema, create(ConversationInfoSchema, { agentState: { token: CANARY } }));
 	const { seal } = redacting.seal(create(ConversationInfoSchema));
 	for (const unknown of [0, seal + 1])
-		expect(Buffer.from(redacting.openEncoded(bytes, unknown, "redacted")).includes(CANARY)).toBe(false);
+		expect(Buffer.from(redacting.openEncoded(bytes, { redactionVersion: unknown }, "redacted")).includes(CANARY)).toBe(
+			false,
+		);
 });
 
 test("a record that comes again has the same digest, and one with another secret has another", () => {
