@@ -106,7 +106,7 @@ function titleIndex(contained: string): IndexAccess | undefined {
 }
 
 /** Trigrams of a text that are looked up; the title itself then decides. */
-const MAX_TRIGRAMS = 6;
+const MAX_TRIGRAMS = 3;
 
 /** At most `count` of the items, evenly spread. */
 function spread<Item>(items: readonly Item[], count: number): Item[] {
