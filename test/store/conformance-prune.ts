@@ -111,6 +111,28 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await kept()).toEqual(outcomes.slice(-50).map(({ sequence }) => sequence));
 		});
 
+		it("remembers what was pruned of which conversation, and by which removal", async () => {
+			const [a, b, gone] = [randomUUID(), randomUUID(), randomUUID()];
+			const of = (conversationId?: string, afterRemoval?: bigint) =>
+				store.range({ conversationId, afterRemoval }).then(({ prunedThrough }) => prunedThrough);
+			const a1 = await keep(a, 1);
+			const b1 = await keep(b, 2);
+			await keep(a, 5);
+			await keep(b, 6);
+			const last = await keep(gone, 7, { status: "deleting" });
+			expect(await store.prune(olderThan(2))).toBe(1);
+			const { lastRemoval } = await store.range();
+			expect([await of(), await of(a), await of(b), await of(gone)]).toEqual([a1, a1, 0n, 0n]);
+			expect(await store.prune(olderThan(8))).toBe(2);
+			store = await reopen();
+			expect([await of(), await of(a), await of(b), await of(gone)]).toEqual([last, a1, b1, last]);
+			expect([await of(undefined, lastRemoval), await of(a, lastRemoval), await of(b, lastRemoval)]).toEqual([
+				last,
+				0n,
+				b1,
+			]);
+		});
+
 		it("never gives a pruned sequence out again", async () => {
 			const a = randomUUID();
 			await keep(a, 1, { updatedAt: start + 1n });

@@ -173,6 +173,33 @@ export function storeConformance(harness: StoreHarness): void {
 			expect(await store.get(conversationId)).toEqual(stored(gone, first));
 		});
 
+		it("is not frozen by a time that is far ahead of the clock, not even a deletion", async () => {
+			const year9999 = 253_402_300_799_999_999n;
+			const conversationId = randomUUID();
+			const post = (status: string, updatedAt: bigint, minute: number) =>
+				sample({ conversationId, receivedAt: start + BigInt(minute) * 60n * second, columns: { status, updatedAt } });
+			const outcomes = await appendAll([
+				post("idle", year9999, 0),
+				post("running", start - second, 1),
+				post("paused", start + 60n * second, 2),
+				post("deleting", year9999, 3),
+				post("deleting", start + 120n * second, 4),
+				post("deleting", start + 180n * second, 5),
+				post("idle", start + 181n * second, 6),
+				post("running", year9999, 7),
+			]);
+			expect(outcomes.map(({ current, change }) => [current, change])).toEqual([
+				[true, UpdateChange.STARTED],
+				[false, UpdateChange.UPDATED],
+				[true, UpdateChange.PAUSED],
+				[true, UpdateChange.DELETED],
+				[false, UpdateChange.UPDATED],
+				[false, UpdateChange.UPDATED],
+				[true, UpdateChange.UPDATED],
+				[true, UpdateChange.UPDATED],
+			]);
+		});
+
 		it("keeps records of any size and columns of any text", async () => {
 			const large = sample({ record: Buffer.alloc(16 * 2 ** 20, "x") });
 			const empty = sample({ record: Buffer.alloc(0) });
