@@ -1,5 +1,6 @@
 import type { ServerResponse } from "node:http";
 import { type ErrorKind, ServiceError, type Violation } from "../../errors.ts";
+import { stringifyExactJson } from "../../record/json/exact-json.ts";
 
 const STATUSES: Readonly<Record<ErrorKind, number>> = {
 	invalid_record: 422,
@@ -7,6 +8,7 @@ const STATUSES: Readonly<Record<ErrorKind, number>> = {
 	unauthenticated: 401,
 	permission_denied: 403,
 	not_found: 404,
+	method_not_allowed: 405,
 	out_of_range: 410,
 	too_large: 413,
 	unsupported_media_type: 415,
@@ -41,9 +43,9 @@ function validationError({ path, type, message, context, input }: Violation) {
 	};
 }
 
-/** Answers with a JSON body. */
+/** Answers with a JSON body. Integers beyond 2^53 are written with all of their digits. */
 export function sendJson(response: ServerResponse, status: number, json: unknown): void {
-	sendText(response, status, JSON.stringify(json));
+	sendText(response, status, stringifyExactJson(json));
 }
 
 /** Answers with a body that is JSON text already. */

@@ -2,17 +2,17 @@ import type { IncomingMessage, RequestListener, ServerResponse } from "node:http
 import { type Gate, KEY_HEADER } from "../../access/gate.ts";
 import type { Principal, Scope } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
-import type { Log, Transport } from "../../telemetry/log.ts";
-import { sendError, sendJson } from "./answer.ts";
+import type { RequestLog } from "../../telemetry/log.ts";
+import { sendError } from "./answer.ts";
 import { discardBody } from "./body.ts";
 
-/** A request that the gate has let pass. */
+/** A request that the gate has admitted. */
 export interface RouteRequest {
 	readonly request: IncomingMessage;
 	readonly response: ServerResponse;
 	/** Percent-decoded segments of the path that the route leaves open, by name. */
 	readonly params: Readonly<Record<string, string>>;
-	/** What stands behind the question mark, undecoded. */
+	/** Query of the URL, undecoded and without the question mark. */
 	readonly search: string;
 	/** Undefined only on a public route. */
 	readonly principal: Principal | undefined;
@@ -20,7 +20,7 @@ export interface RouteRequest {
 
 export interface Route {
 	readonly method: "GET" | "POST";
-	/** Path; a segment `{name}` takes any one segment. */
+	/** Path; a segment `{name}` takes any one segment. The id of a conversation is named `id`. */
 	readonly path: string;
 	/** Scope that a key needs, or `public` for a route that answers everyone. */
 	readonly scope: Scope | "public";
@@ -34,61 +34,61 @@ interface Match {
 }
 
 /**
- * Answers HTTP requests by the first route that fits. The gate decides before the body is read; an unknown path is a
+ * Answers HTTP requests by the first route that fits. The gate decides before the body is read. An unknown path is a
  * 404, a known path with another method a 405 with `Allow` (RFC 9110, section 15.5.6).
- *
- * @param transport what the log calls the requests
  */
-export function createRouter(routes: readonly Route[], gate: Gate, log: Log, transport: Transport): RequestListener {
-	const fixed = new Map<string, Route[]>();
+export function createRouter(routes: readonly Route[], gate: Gate, log: RequestLog): RequestListener {
+	const find = routeFinder(routes);
+	return (request, response) => {
+		const { method = "", url = "" } = request;
+		// Only the first question mark ends the path (RFC 3986, section 3.4).
+		const pathEnd = url.includes("?") ? url.indexOf("?") : url.length;
+		const path = url.slice(0, pathEnd);
+		let match: Match | undefined;
+		let principal: Principal | undefined;
+
+		const answer = async (): Promise<void> => {
+			const found = find(path);
+			if (found.length === 0) throw new ServiceError("not_found", "Not Found");
+			const wanted = method === "HEAD" ? "GET" : method;
+			match = found.find(({ route }) => route.method === wanted);
+			if (match === undefined) {
+				response.setHeader("Allow", allowed(found));
+				throw new ServiceError("method_not_allowed", "Method Not Allowed");
+			}
+			const { route, params } = match;
+			const key = request.headers[KEY_HEADER];
+			if (route.scope !== "public") principal = gate.admit(route.scope, typeof key === "string" ? key : undefined);
+			await route.handle({ request, response, params, search: url.slice(pathEnd + 1), principal });
+		};
+
+		answer().catch((error: unknown) => {
+			// The client has gone: there is nobody to answer.
+			if (error instanceof Error && error.name === "AbortError") return;
+			const operation = `${method} ${match?.route.path ?? path}`;
+			const conversationId = match?.params.id;
+			log.requestFailed({ transport: "http", operation, caller: principal?.name, conversationId }, error);
+			discardBody(request);
+			if (response.headersSent) response.destroy();
+			else sendError(response, error);
+		});
+	};
+}
+
+function routeFinder(routes: readonly Route[]): (path: string) => Match[] {
+	const fixed = new Map<string, Match[]>();
 	const open: { segments: readonly string[]; route: Route }[] = [];
 	for (const route of routes) {
 		if (route.path.includes("{")) open.push({ segments: route.path.split("/"), route });
-		else fixed.set(route.path, [...(fixed.get(route.path) ?? []), route]);
+		else fixed.set(route.path, [...(fixed.get(route.path) ?? []), { route, params: {} }]);
 	}
-
-	const matches = (path: string): Match[] => {
+	return (path) => {
 		const exact = fixed.get(path);
-		if (exact !== undefined) return exact.map((route) => ({ route, params: {} }));
+		if (exact !== undefined) return exact;
 		const segments = path.split("/");
 		return open.flatMap(({ segments: pattern, route }) => {
 			const params = matchSegments(pattern, segments);
 			return params === undefined ? [] : { route, params };
-		});
-	};
-
-	const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
-		const url = request.url ?? "";
-		// Only the first question mark ends the path (RFC 3986, section 3.4).
-		const pathEnd = url.includes("?") ? url.indexOf("?") : url.length;
-		const path = url.slice(0, pathEnd);
-		const search = url.slice(pathEnd + 1);
-		const found = matches(path);
-		if (found.length === 0) throw new ServiceError("not_found", "Not Found");
-		const method = request.method === "HEAD" ? "GET" : request.method;
-		const match = found.find(({ route }) => route.method === method);
-		if (match === undefined) {
-			discardBody(request);
-			response.setHeader("Allow", allowed(found));
-			sendJson(response, 405, { detail: "Method Not Allowed" });
-			return;
-		}
-		const { route, params } = match;
-		const key = request.headers[KEY_HEADER];
-		const principal =
-			route.scope === "public" ? undefined : gate.admit(route.scope, typeof key === "string" ? key : undefined);
-		await route.handle({ request, response, params, search, principal });
-	};
-
-	return (request, response) => {
-		answer(request, response).catch((error: unknown) => {
-			// The client has gone: there is nobody to answer.
-			if (error instanceof Error && error.name === "AbortError") return;
-			if (error instanceof ServiceError) log.requestRefused(transport, error);
-			else log.unexpectedError(transport, error);
-			discardBody(request);
-			if (response.headersSent) response.destroy();
-			else sendError(response, error);
 		});
 	};
 }
