@@ -1,6 +1,6 @@
 import {
-	WatchConversationUpdatesRequest_Position as Position,
 	type WatchConversationUpdatesRequest,
+	WatchPosition,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import type { Principal } from "../access/keys.ts";
 import { invalid, toStoreFilter, uuid } from "../conversations/read/filter.ts";
@@ -32,10 +32,10 @@ function startOf({ start }: WatchConversationUpdatesRequest): WatchRequest["star
 	}
 	switch (start.value) {
 		case undefined:
-		case Position.UNSPECIFIED:
-		case Position.NOW:
+		case WatchPosition.UNSPECIFIED:
+		case WatchPosition.NOW:
 			return "now";
-		case Position.BEGINNING:
+		case WatchPosition.BEGINNING:
 			return "beginning";
 		default:
 			throw invalid("position", "is not a known position");
