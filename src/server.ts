@@ -77,14 +77,14 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 
 	const http = await listenHttp(config.httpAddress, createConnectListener(rpc, createRouter(routes, gate, log)));
 	opened.defer(() => http.stop());
-	log.listening("http", formatAddress(http.address));
 	const grpc = await listenGrpc({ ...rpc, services: SERVICES, address: config.grpcAddress });
 	opened.defer(() => grpc.stop());
-	log.listening("grpc", formatAddress(grpc.address));
 	opened.use(followStoreHealth(store, { onChange: grpc.setServing, log }));
 
 	const made = await firstKey?.keep();
 	if (made !== undefined) showKey(made);
+	log.listening("http", formatAddress(http.address));
+	log.listening("grpc", formatAddress(grpc.address));
 
 	const retention = { days: config.retentionDays, updatesPerConversation: config.retentionUpdatesPerConversation };
 	const retaining = retain(store, retention, stopping.signal).catch((error: unknown) =>

@@ -179,11 +179,3 @@ test("with a base path the document stays where it is and names the path that th
 	});
 	expect(await Promise.all(statuses)).toEqual([200]);
 });
-
-test("with aliases the document names them", async () => {
-	await using aliased = await startTestService({ JSON_ALIASES: "RiskMonitor=VendorRiskAnalyzer", LOG_LEVEL: "silent" });
-	const analyzer = at(await fetchDocument(aliased), "components", "schemas", "SecurityAnalyzer");
-	expect(at(analyzer, "discriminator", "mapping")).toMatchObject({
-		RiskMonitor: "#/components/schemas/VendorRiskAnalyzer",
-	});
-});
