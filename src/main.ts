@@ -16,14 +16,17 @@ async function main(): Promise<void> {
 	process.exit(0);
 }
 
-/** The first signal to stop, also when it comes during the start. A second one ends the process at once. */
+/** How long after the first signal another one is taken for the same: `npm start` passes Ctrl-C on a second time. */
+const SAME_SIGNAL_MILLISECONDS = 500;
+
+/** The first signal to stop, also when it comes during the start. A later one ends the process at once. */
 function firstSignal(): Promise<NodeJS.Signals> {
 	const { promise, resolve } = Promise.withResolvers<NodeJS.Signals>();
-	let count = 0;
+	let first: number | undefined;
 	for (const name of ["SIGTERM", "SIGINT"] as const)
 		process.on(name, () => {
-			count += 1;
-			if (count > 1) process.exit(1);
+			first ??= performance.now();
+			if (performance.now() - first > SAME_SIGNAL_MILLISECONDS) process.exit(1);
 			resolve(name);
 		});
 	return promise;

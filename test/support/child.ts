@@ -1,9 +1,9 @@
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
 import type { Readable } from "node:stream";
-import { ROOT, START_ARGUMENTS } from "../../scripts/start-command.ts";
 import type { Endpoints } from "./clients.ts";
 import { testEnvironment } from "./service.ts";
+import { ROOT, START_ARGUMENTS } from "./start-command.ts";
 
 /** A line of the service's log. */
 export type LogLine = Readonly<Record<string, unknown>>;
