@@ -1,15 +1,14 @@
-import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
+import type { IncomingMessage, RequestListener } from "node:http";
 import { type Gate, KEY_HEADER } from "../../access/gate.ts";
 import type { Principal, Scope } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
 import type { RequestLog } from "../../telemetry/log.ts";
-import { sendError } from "./answer.ts";
+import { sendError, sendJsonText } from "./answer.ts";
 import { discardBody } from "./body.ts";
 
 /** A request that the gate has admitted. */
 export interface RouteRequest {
 	readonly request: IncomingMessage;
-	readonly response: ServerResponse;
 	/** Percent-decoded segments of the path that the route leaves open, by name. */
 	readonly params: Readonly<Record<string, string>>;
 	/** Query of the URL, undecoded and without the question mark. */
@@ -24,8 +23,8 @@ export interface Route {
 	readonly path: string;
 	/** Scope that a key needs, or `public` for a route that answers everyone. */
 	readonly scope: Scope | "public";
-	/** Answers the request. What it throws becomes the answer. */
-	readonly handle: (request: RouteRequest) => Promise<void>;
+	/** Gives the JSON text to answer with. What it throws becomes the answer. */
+	readonly handle: (request: RouteRequest) => Promise<string>;
 }
 
 interface Match {
@@ -59,7 +58,8 @@ export function createRouter(routes: readonly Route[], gate: Gate, log: RequestL
 			const { route, params } = match;
 			const key = request.headers[KEY_HEADER];
 			if (route.scope !== "public") principal = gate.admit(route.scope, typeof key === "string" ? key : undefined);
-			await route.handle({ request, response, params, search: url.slice(pathEnd + 1), principal });
+			const text = await route.handle({ request, params, search: url.slice(pathEnd + 1), principal });
+			sendJsonText(response, 200, text);
 		};
 
 		answer().catch((error: unknown) => {

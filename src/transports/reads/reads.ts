@@ -12,11 +12,11 @@ import type { ListConversations, ListedConversation } from "../../conversations/
 import { statusNamed } from "../../conversations/status.ts";
 import { ServiceError } from "../../errors.ts";
 import { deriveEncoder } from "../../record/json/encode.ts";
+import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { setMember } from "../../record/json/free-form.ts";
 import { planMessage } from "../../record/plan/plan.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
 import { type SecretsForm, secretsForms } from "../../record/secrets/secret-walk.ts";
-import { sendJson } from "../http/answer.ts";
 import type { Route } from "../http/router.ts";
 import { Query } from "./query.ts";
 
@@ -57,19 +57,19 @@ export function readRoutes(
 			method: "GET",
 			path: `${basePath}${CONVERSATIONS_PATH}/{id}`,
 			scope: "read",
-			handle: async ({ response, params, search, principal }) => {
+			handle: async ({ params, search, principal }) => {
 				const parameters = new Query(search, GET_PARAMETERS);
 				const sequence = parameters.number("sequence");
 				const secrets = secretsOf(parameters, principal);
 				const { conversation } = await get.get({ id: params.id ?? "", sequence, secrets });
-				sendJson(response, 200, format.toJson(conversation));
+				return stringifyExactJson(format.toJson(conversation));
 			},
 		},
 		{
 			method: "GET",
 			path: `${basePath}${CONVERSATIONS_PATH}`,
 			scope: "read",
-			handle: async ({ response, search, principal }) => {
+			handle: async ({ search, principal }) => {
 				const parameters = new Query(search, LIST_PARAMETERS, ["tag"]);
 				const asked = parameters.number("page_size") ?? 0n;
 				const request = {
@@ -80,7 +80,7 @@ export function readRoutes(
 					secrets: secretsOf(parameters, principal),
 				};
 				const page = await list.list(request, "");
-				sendJson(response, 200, {
+				return stringifyExactJson({
 					conversations: page.conversations.map((entry) => entryJson(entry, format)),
 					next_page_token: page.nextPageToken,
 				});

@@ -1,7 +1,6 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import { deriveJsonSchemas } from "../../record/json-schema.ts";
 import type { MessagePlan } from "../../record/plan/plan.ts";
-import { sendText } from "../http/answer.ts";
 import type { Route } from "../http/router.ts";
 import { WEBHOOK_PATH } from "./webhook.ts";
 
@@ -22,7 +21,7 @@ export function openApiRoute(basePath: string, plan: MessagePlan): Route {
 		method: "GET",
 		path: OPENAPI_PATH,
 		scope: "public",
-		handle: async ({ response }) => sendText(response, 200, text),
+		handle: async () => text,
 	};
 }
 

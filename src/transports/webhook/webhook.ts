@@ -1,6 +1,5 @@
 import type { Ingest } from "../../conversations/ingest/ingest.ts";
 import { ServiceError } from "../../errors.ts";
-import { sendText } from "../http/answer.ts";
 import { readBody } from "../http/body.ts";
 import { isJson } from "../http/media-type.ts";
 import type { Route, RouteRequest } from "../http/router.ts";
@@ -32,11 +31,11 @@ function webhookRoute(
 		method: "POST",
 		path,
 		scope: "ingest",
-		handle: async ({ request, response, params }) => {
+		handle: async ({ request, params }) => {
 			if (!isJson(request.headers["content-type"]))
 				throw new ServiceError("unsupported_media_type", "The body must be JSON (Content-Type: application/json)");
 			await take(await readBody(request, maxBodyBytes), params);
-			sendText(response, 200, SUCCESS);
+			return SUCCESS;
 		},
 	};
 }
