@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import { createGunzip } from "node:zlib";
 import { ServiceError } from "../../errors.ts";
 
-/** Most bytes of an unwanted body that are read and thrown away before its connection is closed. */
+/** Most bytes of a refused body that are read and discarded. A longer body gets its connection closed. */
 const drainBytes = 1024 * 1024;
 
 /**
@@ -42,8 +42,8 @@ export async function readBody(request: IncomingMessage, maxBytes: number): Prom
 }
 
 /**
- * Throws away what is left of a request's body, so that its connection can carry the next request. A connection that
- * sends more than 1 MiB of it is closed instead. A client that stalls is left to the server's `requestTimeout`.
+ * Discards the rest of a request's body, so that its connection can carry the next request. A connection that sends
+ * more than 1 MiB of it is closed instead. The server's `requestTimeout` ends the request of a client that stalls.
  */
 export function discardBody(request: IncomingMessage): void {
 	let discarded = 0;
@@ -57,12 +57,12 @@ export function discardBody(request: IncomingMessage): void {
 	request.resume();
 }
 
-/** Plain events instead of pipes or iteration: most bodies are one chunk, which goes out as it came in. */
+/** Reads by events instead of iteration, which costs less: most bodies are one chunk, which is given without a copy. */
 function readPlain(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
 	return new Promise((resolve, reject) => {
 		const body = new Collector(maxBytes);
 		const onAbort = () => {
-			// Making an error is dear, and a request also closes after it has ended.
+			// A request also closes after it has ended, and an error takes time to make.
 			if (!request.readableEnded) {
 				reject(aborted());
 			}
@@ -118,7 +118,7 @@ function readGzip(request: IncomingMessage, maxBytes: number, maxReceived: numbe
 		});
 		gunzip.on("error", (cause) => fail(new ServiceError("invalid_argument", "The gzip data is damaged", { cause })));
 		gunzip.on("end", () => {
-			// Zeros may pad the end of gzip data: the decoder is done with the first of them, the request with the last.
+			// The decoder ends at the first of the zeros that may pad gzip data, before the request has ended.
 			detach();
 			discardBody(request);
 			resolve(body.take());
@@ -126,7 +126,7 @@ function readGzip(request: IncomingMessage, maxBytes: number, maxReceived: numbe
 	});
 }
 
-/** The chunks of a body, as long as they are within a limit. */
+/** Collects the chunks of a body up to a limit. */
 class Collector {
 	readonly #maxBytes: number;
 	#chunks: Buffer[] = [];
@@ -136,7 +136,7 @@ class Collector {
 		this.#maxBytes = maxBytes;
 	}
 
-	/** Adds a chunk; false, now and for good, when that passes the limit. */
+	/** Adds a chunk. False when the body has passed the limit. */
 	add(chunk: Buffer): boolean {
 		this.#size += chunk.length;
 		if (this.#size > this.#maxBytes) {
@@ -147,7 +147,7 @@ class Collector {
 		return true;
 	}
 
-	/** The whole of what was added: a single chunk itself, not a copy. The chunks are gone afterwards. */
+	/** All that was added. A single chunk is given without a copy. To be called once. */
 	take(): Buffer {
 		const [first, ...others] = this.#chunks;
 		if (first !== undefined && others.length === 0) return first;
@@ -158,8 +158,8 @@ class Collector {
 }
 
 /**
- * Gives the memory of a chunk back at once, if it is the chunk's alone. Left to the garbage collector, the chunks of
- * large bodies amount to so much that it hardly does anything else.
+ * Frees the memory of a chunk at once, if no other buffer shares it. The chunks of large bodies would keep the garbage
+ * collector busy most of the time.
  */
 function release({ buffer, byteLength }: Buffer): void {
 	if (buffer instanceof ArrayBuffer && buffer.byteLength === byteLength && !buffer.detached) buffer.transfer(0);

@@ -1,4 +1,4 @@
-import { create, type JsonObject, type JsonValue } from "@bufbuild/protobuf";
+import { create, type JsonValue } from "@bufbuild/protobuf";
 import {
 	type ConversationFilter,
 	ConversationFilterSchema,
@@ -38,7 +38,7 @@ const FILTER_PARAMETERS = [
 	"title_contains",
 ] as const;
 const LIST_PARAMETERS = [...FILTER_PARAMETERS, "page_size", "page_token", "view", "secrets"] as const;
-/** Larger than any page; what is asked for beyond it makes no difference. */
+/** Larger than any page, so larger page sizes mean the same. */
 const LARGE_PAGE = 1_000_000n;
 
 const encodeSummary: (summary: ConversationSummary) => JsonValue = deriveEncoder(
@@ -96,7 +96,7 @@ function secretsOf(parameters: Query<"secrets">, principal: Principal | undefine
 	return form;
 }
 
-/** The filter in the form that the RPCs take, so that both are read by the same rules. */
+/** The filter in the form that the RPCs take, so that the same rules hold for both. */
 function filterOf(parameters: Query<(typeof FILTER_PARAMETERS)[number]>): ConversationFilter {
 	const statusText = parameters.text("execution_status");
 	const executionStatus = statusNamed(statusText);
@@ -133,10 +133,9 @@ function tagsOf(texts: readonly string[]): Record<string, string> {
 	return tags;
 }
 
-function entryJson({ sequence, summary, conversation }: ListedConversation, format: RecordFormat): JsonObject {
+function entryJson({ sequence, summary, conversation }: ListedConversation, format: RecordFormat) {
 	return {
-		// A sequence beyond what a JSON reader keeps exactly is a string.
-		sequence: sequence <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(sequence) : String(sequence),
+		sequence,
 		summary: encodeSummary(summary),
 		...(conversation === undefined ? {} : { conversation: format.toJson(conversation) }),
 	};
