@@ -1,4 +1,5 @@
 import type { IncomingMessage } from "node:http";
+import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
 import { ServiceError } from "../../errors.ts";
 
@@ -78,52 +79,32 @@ function readPlain(request: IncomingMessage, maxBytes: number): Promise<Buffer> 
 	});
 }
 
-function readGzip(request: IncomingMessage, maxBytes: number, maxReceived: number): Promise<Buffer> {
-	return new Promise((resolve, reject) => {
-		const body = new Collector(maxBytes);
-		const gunzip = createGunzip();
+async function readGzip(request: IncomingMessage, maxBytes: number, maxReceived: number): Promise<Buffer> {
+	const body = new Collector(maxBytes);
+	const packed = async function* (): AsyncGenerator<Buffer, void, undefined> {
 		let received = 0;
-		const onData = (chunk: Buffer) => {
+		// The request stays readable after a refusal, so that it can be answered.
+		for await (const chunk of request.iterator({ destroyOnReturn: false })) {
 			received += chunk.length;
-			if (received > maxReceived) {
-				fail(tooLarge(maxBytes));
-			} else if (!gunzip.write(chunk)) {
-				request.pause();
-			}
-		};
-		const onEnd = () => gunzip.end();
-		const onAbort = () => {
-			if (!request.readableEnded) {
-				fail(aborted());
-			}
-		};
-		const detach = () => {
-			request.off("data", onData);
-			request.off("end", onEnd);
-		};
-		const fail = (error: Error) => {
-			detach();
-			gunzip.destroy();
-			reject(error);
-		};
-		request.on("data", onData);
-		request.on("end", onEnd);
-		request.on("error", onAbort);
-		request.on("close", onAbort);
-		gunzip.on("drain", () => request.resume());
-		gunzip.on("data", (chunk: Buffer) => {
-			if (!body.add(chunk)) {
-				fail(tooLarge(maxBytes));
-			}
-		});
-		gunzip.on("error", (cause) => fail(new ServiceError("invalid_argument", "The gzip data is damaged", { cause })));
-		gunzip.on("end", () => {
-			// The decoder ends at the first of the zeros that may pad gzip data, before the request has ended.
-			detach();
-			discardBody(request);
-			resolve(body.take());
-		});
-	});
+			if (received > maxReceived) throw tooLarge(maxBytes);
+			yield chunk;
+		}
+	};
+	let complete = false;
+	const collect = async (unpacked: AsyncIterable<Buffer>): Promise<void> => {
+		for await (const chunk of unpacked) if (!body.add(chunk)) throw tooLarge(maxBytes);
+		complete = true;
+	};
+	try {
+		await pipeline(packed, createGunzip(), collect);
+	} catch (error) {
+		// The decoder ends at the first of the zeros that may pad gzip data, before the request has ended.
+		if (complete) discardBody(request);
+		else if (error instanceof ServiceError) throw error;
+		else if (request.destroyed && !request.readableEnded) throw aborted();
+		else throw new ServiceError("invalid_argument", "The gzip data is damaged", { cause: error });
+	}
+	return body.take();
 }
 
 /** Collects the chunks of a body up to a limit. */
