@@ -54,9 +54,7 @@ function variable<T>(fallback: T, parse: (text: string, report: Report) => T | u
 		.optional()
 		.transform((raw, context): T => {
 			const text = raw?.trim() ?? "";
-			if (text === "") {
-				return fallback;
-			}
+			if (text === "") return fallback;
 			const value = parse(text, (message) => context.addIssue({ code: "custom", message }));
 			return value === undefined ? z.NEVER : value;
 		});
@@ -150,12 +148,9 @@ function parseAddress(text: string, report: Report): Address | undefined {
 		return undefined;
 	}
 	const port = Number(digits);
-	if (bracketed === undefined ? !isHost(plain) : !isIPv6(bracketed)) {
+	if (bracketed === undefined ? !isHost(plain) : !isIPv6(bracketed))
 		report("has a host that is neither a host name nor an IP address; use 0.0.0.0 or [::] for every interface");
-	}
-	if (port > 65535) {
-		report("has a port above 65535");
-	}
+	if (port > 65535) report("has a port above 65535");
 	return { host: bracketed ?? plain, port };
 }
 
@@ -173,9 +168,8 @@ function parseSqliteUrl(text: string, report: Report): string | undefined {
 		return undefined;
 	}
 	const path = text.slice("sqlite:".length);
-	if (path === "" || path.startsWith("//") || path.startsWith(":")) {
+	if (path === "" || path.startsWith("//") || path.startsWith(":"))
 		report("must name a file, as in sqlite:relative/path or sqlite:/absolute/path");
-	}
 	return path;
 }
 
@@ -227,9 +221,8 @@ function parseInteger(largest: number): (text: string, report: Report) => number
 
 function parseDays(text: string, report: Report): number {
 	const value = Number(text);
-	if (!/^[0-9]+(?:\.[0-9]+)?$/.test(text) || value <= 0 || !Number.isFinite(value)) {
+	if (!/^[0-9]+(?:\.[0-9]+)?$/.test(text) || value <= 0 || !Number.isFinite(value))
 		report("must be a number of days above 0");
-	}
 	return value;
 }
 
@@ -238,9 +231,8 @@ function parseDays(text: string, report: Report): number {
  * takes for a wildcard. Clients resolve `.` and `..` away before they send a path.
  */
 function parseBasePath(text: string, report: Report): string {
-	if (!/^(?:\/(?!\.{1,2}(?:\/|$))(?:[A-Za-z0-9._~!$&'()+,;=:@-]|%[0-7][0-9A-Fa-f])+)+$/.test(text)) {
+	if (!/^(?:\/(?!\.{1,2}(?:\/|$))(?:[A-Za-z0-9._~!$&'()+,;=:@-]|%[0-7][0-9A-Fa-f])+)+$/.test(text))
 		report("must be a path that begins with a slash and does not end with one");
-	}
 	return text;
 }
 
@@ -270,8 +262,6 @@ function splitList(text: string): string[] {
 /** Calls `repeated` with the number, from 1, of the earlier entry that has the same value. Empty values are not compared. */
 function reportRepetition(seen: Map<string, number>, value: string, index: number, repeated: (entry: number) => void) {
 	const other = seen.get(value);
-	if (other !== undefined && value !== "") {
-		repeated(other + 1);
-	}
+	if (other !== undefined && value !== "") repeated(other + 1);
 	seen.set(value, other ?? index);
 }

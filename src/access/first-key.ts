@@ -66,9 +66,7 @@ async function readEntry(path: string): Promise<KeyEntry | undefined> {
 	try {
 		text = await readFile(path, "utf8");
 	} catch (error) {
-		if (hasCode(error, "ENOENT")) {
-			return undefined;
-		}
+		if (hasCode(error, "ENOENT")) return undefined;
 		throw error;
 	}
 	const parsed = keyFile.safeParse(parseJson(text));
@@ -91,9 +89,7 @@ async function writeEntry(path: string, { name, scopes, hash }: KeyEntry): Promi
 		await link(temporary, path);
 		return true;
 	} catch (error) {
-		if (hasCode(error, "EEXIST")) {
-			return false;
-		}
+		if (hasCode(error, "EEXIST")) return false;
 		throw error;
 	} finally {
 		await unlink(temporary).catch(() => undefined);

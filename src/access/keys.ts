@@ -49,20 +49,15 @@ export class Keyring {
 	 * @throws {ServiceError} `unauthenticated`, with different messages for a missing and an unknown key
 	 */
 	authenticate(presented: string | undefined): Principal {
-		if (presented === undefined || presented === "") {
+		if (presented === undefined || presented === "")
 			throw new ServiceError("unauthenticated", "The access key is missing");
-		}
 		const digest = hashKey(presented);
 		let found = -1;
 		for (const [index, known] of this.#hashes.entries()) {
-			if (timingSafeEqual(digest, known)) {
-				found = index;
-			}
+			if (timingSafeEqual(digest, known)) found = index;
 		}
 		const principal = this.#principals[found];
-		if (principal === undefined) {
-			throw new ServiceError("unauthenticated", "The access key is not known");
-		}
+		if (principal === undefined) throw new ServiceError("unauthenticated", "The access key is not known");
 		return principal;
 	}
 }

@@ -129,16 +129,11 @@ function describe(error: unknown, withMessage: boolean, depth = 0): ErrorDescrip
 		return { type: typeof error };
 	}
 	const description: ErrorDescription = { type: error.name };
-	if ("code" in error && (typeof error.code === "string" || typeof error.code === "number")) {
+	if ("code" in error && (typeof error.code === "string" || typeof error.code === "number"))
 		description.code = error.code;
-	}
-	if (withMessage) {
-		description.message = error.message;
-	}
+	if (withMessage) description.message = error.message;
 	description.stack = frames(error);
-	if (error.cause !== undefined && depth < 3) {
-		description.cause = describe(error.cause, withMessage, depth + 1);
-	}
+	if (error.cause !== undefined && depth < 3) description.cause = describe(error.cause, withMessage, depth + 1);
 	return description;
 }
 

@@ -213,6 +213,20 @@ describe.each(overJson)("over %s with JSON", (transport, send) => {
 		},
 	);
 
+	test("integers are exact to 64 bits, and doubles that look like integers are taken", async () => {
+		const max = 9_223_372_036_854_775_807n;
+		const ofSequence = (sequence: bigint | string) => ({
+			path: GET,
+			body: Buffer.from(`{"id":"${ID}","sequence":${sequence}}`),
+		});
+		expect((await send(ofSequence(max))).code).toBe("not_found");
+		expect((await send(ofSequence(max + 1n))).code).toBe("invalid_argument");
+		const record = (members: string) => ({ path: INGEST, body: Buffer.from(`{"conversation":{${members}}}`) });
+		const state = (number: string) => send(record(`"agentState":{"a":${number}}`));
+		expect((await state("100000000000000000000")).message).toContain("(first: id: Field required)");
+		expect((await state("9007199254740993")).message).toBe(UNREADABLE);
+	});
+
 	test("what is refused here is refused by the webhook", async () => {
 		const body = conversation.replace(/^\{/, '{"title":"\\ud800",');
 		expect((await postWebhook(service, KEY, body)).status).toBe(422);

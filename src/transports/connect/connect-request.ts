@@ -1,4 +1,4 @@
-import { type DescMessage, fromJsonString, toBinary } from "@bufbuild/protobuf";
+import { type DescMessage, fromJson, fromJsonString, toBinary } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import {
 	encodeEnvelope,
@@ -99,10 +99,24 @@ function fromJsonBytes(input: DescMessage, bytes: Uint8Array): Uint8Array {
 	try {
 		const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
 		if (hasLoneSurrogate(text)) throw new TypeError("a string has a lone surrogate");
-		return toBinary(input, fromJsonString(input, text, { ignoreUnknownFields: true }));
+		const options = { ignoreUnknownFields: true };
+		// JSON.parse rounds integers beyond 2^53, which have 16 digits and more.
+		const message = /\d{16}/.test(text)
+			? fromJson(input, JSON.parse(text, exactInteger), options)
+			: fromJsonString(input, text, options);
+		return toBinary(input, message);
 	} catch (cause) {
 		throw unreadableRequest(input, cause);
 	}
+}
+
+/**
+ * A reviver for JSON.parse that gives a bigint for an integer that a double would round. A field of integers takes it; a
+ * google.protobuf.Value, whose numbers are doubles, does not.
+ */
+function exactInteger(_: string, value: unknown, { source = "" }: { source?: string } = {}): unknown {
+	if (typeof value !== "number" || Number.isSafeInteger(value) || !/^-?\d+$/.test(source)) return value;
+	return Number.isFinite(value) && BigInt(value) === BigInt(source) ? value : BigInt(source);
 }
 
 /** An escape in a JSON text; the first group takes a surrogate that is not half of a pair. */

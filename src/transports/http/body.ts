@@ -29,12 +29,8 @@ export async function readBody(request: IncomingMessage, maxBytes: number): Prom
 		const gzip = isGzip(request.headers["content-encoding"]);
 		const maxReceived = gzip ? maxGzipBytes(maxBytes) : maxBytes;
 		const declared = request.headers["content-length"];
-		if (declared !== undefined && Number(declared) > maxReceived) {
-			throw tooLarge(maxBytes);
-		}
-		if (request.destroyed) {
-			throw aborted();
-		}
+		if (declared !== undefined && Number(declared) > maxReceived) throw tooLarge(maxBytes);
+		if (request.destroyed) throw aborted();
 		return await (gzip ? readGzip(request, maxBytes, maxReceived) : readPlain(request, maxBytes));
 	} catch (error) {
 		discardBody(request);
@@ -51,9 +47,7 @@ export function discardBody(request: IncomingMessage): void {
 	request.on("error", ignore);
 	request.on("data", (chunk: Buffer) => {
 		discarded += chunk.length;
-		if (discarded > drainBytes) {
-			request.destroy();
-		}
+		if (discarded > drainBytes) request.destroy();
 	});
 	request.resume();
 }
@@ -64,14 +58,10 @@ function readPlain(request: IncomingMessage, maxBytes: number): Promise<Buffer> 
 		const body = new Collector(maxBytes);
 		const onAbort = () => {
 			// A request also closes after it has ended, and an error takes time to make.
-			if (!request.readableEnded) {
-				reject(aborted());
-			}
+			if (!request.readableEnded) reject(aborted());
 		};
 		request.on("data", (chunk: Buffer) => {
-			if (!body.add(chunk)) {
-				reject(tooLarge(maxBytes));
-			}
+			if (!body.add(chunk)) reject(tooLarge(maxBytes));
 		});
 		request.on("end", () => resolve(body.take()));
 		request.on("error", onAbort);
@@ -149,12 +139,8 @@ function release({ buffer, byteLength }: Buffer): void {
 /** Whether a Content-Encoding field says gzip rather than nothing; codings have no case (RFC 9110, section 8.4.1). */
 function isGzip(contentEncoding: string | undefined): boolean {
 	const coding = contentEncoding?.trim().toLowerCase() ?? "";
-	if (coding === "" || coding === "identity") {
-		return false;
-	}
-	if (coding === "gzip" || coding === "x-gzip") {
-		return true;
-	}
+	if (coding === "" || coding === "identity") return false;
+	if (coding === "gzip" || coding === "x-gzip") return true;
 	const name = JSON.stringify(coding.slice(0, 40));
 	throw new ServiceError("unsupported_media_type", `The content coding ${name} is not supported: use gzip or none`);
 }

@@ -37,6 +37,13 @@ const FILTER_PARAMETERS = [
 	"updated_to",
 	"title_contains",
 ] as const;
+/** Fields of the filter that are times, with their parameters. */
+const TIMES = [
+	["createdFrom", "created_from"],
+	["createdTo", "created_to"],
+	["updatedFrom", "updated_from"],
+	["updatedTo", "updated_to"],
+] as const;
 const LIST_PARAMETERS = [...FILTER_PARAMETERS, "page_size", "page_token", "view", "secrets"] as const;
 /** Larger than any page, so larger page sizes mean the same. */
 const LARGE_PAGE = 1_000_000n;
@@ -101,23 +108,20 @@ function filterOf(parameters: Query<(typeof FILTER_PARAMETERS)[number]>): Conver
 	const statusText = parameters.text("execution_status");
 	const executionStatus = statusNamed(statusText);
 	if (executionStatus === undefined && statusText !== "") throw invalid("execution_status", "is not a known status");
-	const createdFrom = parameters.dateTime("created_from");
-	const createdTo = parameters.dateTime("created_to");
-	const updatedFrom = parameters.dateTime("updated_from");
-	const updatedTo = parameters.dateTime("updated_to");
-	return create(ConversationFilterSchema, {
+	const filter = create(ConversationFilterSchema, {
 		...(executionStatus === undefined ? {} : { executionStatus }),
 		agentKind: parameters.text("agent_kind"),
 		model: parameters.text("model"),
 		parentConversationId: parameters.text("parent_conversation_id"),
 		tags: tagsOf(parameters.texts("tag")),
 		tagKey: parameters.text("tag_key"),
-		...(createdFrom === undefined ? {} : { createdFrom }),
-		...(createdTo === undefined ? {} : { createdTo }),
-		...(updatedFrom === undefined ? {} : { updatedFrom }),
-		...(updatedTo === undefined ? {} : { updatedTo }),
 		titleContains: parameters.text("title_contains"),
 	});
+	for (const [field, name] of TIMES) {
+		const time = parameters.dateTime(name);
+		if (time !== undefined) filter[field] = time;
+	}
+	return filter;
 }
 
 /** Tags from `key:value`; the value may hold further colons. */
