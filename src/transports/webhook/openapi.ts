@@ -11,7 +11,6 @@ import {
 import { type ExactJsonObject, stringifyExactJson } from "../../record/json/exact-json.ts";
 import { deriveJsonSchemas } from "../../record/json-schema.ts";
 import { type MessagePlan, planMessage } from "../../record/plan/plan.ts";
-import { sendText } from "../http/answer.ts";
 import type { Route } from "../http/router.ts";
 import { FINISHED, REFUSED, STARTED } from "./examples.ts";
 import { WEBHOOK_PATH } from "./webhook.ts";
@@ -36,7 +35,7 @@ export function openApiRoute(basePath: string, plan: MessagePlan): Route {
 		method: "GET",
 		path: OPENAPI_PATH,
 		scope: "public",
-		handle: async ({ response }) => sendText(response, 200, text),
+		handle: async () => text,
 	};
 }
 

@@ -1,14 +1,16 @@
 import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { BadRequestSchema } from "../../gen/google/rpc/error_details_pb.js";
-import { type ErrorKind, ServiceError, type Violation } from "../errors.ts";
+import { type ErrorKind, formatPath, ServiceError, type Violation } from "../errors.ts";
 
+/** Codes of the RPC protocols; gRPC and Connect give them the same numbers. */
 const CODES: Readonly<Record<ErrorKind, Code>> = {
 	invalid_record: Code.InvalidArgument,
 	invalid_argument: Code.InvalidArgument,
 	unauthenticated: Code.Unauthenticated,
 	permission_denied: Code.PermissionDenied,
 	not_found: Code.NotFound,
+	method_not_allowed: Code.Unimplemented,
 	out_of_range: Code.OutOfRange,
 	too_large: Code.ResourceExhausted,
 	unsupported_media_type: Code.InvalidArgument,
@@ -17,7 +19,7 @@ const CODES: Readonly<Record<ErrorKind, Code>> = {
 	unavailable: Code.Unavailable,
 };
 
-/** The error as RPC clients see it. An error that is not the service's own tells them nothing but that it happened. */
+/** The error as RPC clients see it. An error that is not the service's own tells them only that it happened. */
 export function toConnectError(error: unknown): ConnectError {
 	if (error instanceof ConnectError) return error;
 	if (!(error instanceof ServiceError)) return new ConnectError("internal error", Code.Internal);
@@ -47,16 +49,7 @@ function fieldViolations(violations: readonly Violation[]) {
 	return listed;
 }
 
-/** Path of a place in the record's JSON form, from the request: `conversation.available_models[0].model_id`. */
+/** A place in the record's JSON form, from the request: `conversation.available_models[0].model_id`. */
 export function fieldPath(path: readonly (string | number)[]): string {
-	return path.reduce<string>(
-		(text, token) =>
-			text +
-			(typeof token === "number"
-				? `[${token}]`
-				: /^[A-Za-z_]\w*$/.test(token)
-					? `.${token}`
-					: `[${JSON.stringify(token)}]`),
-		"conversation",
-	);
+	return `conversation${formatPath(path)}`;
 }

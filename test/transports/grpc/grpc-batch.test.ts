@@ -11,22 +11,19 @@ import {
 } from "@grpc/grpc-js";
 import { expect, test } from "vitest";
 import { HeartbeatSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import { batchInterceptor, lengthPrefixed, ResponseBatch } from "../../../src/transports/grpc/batch.ts";
+import { batchInterceptor, lengthPrefixed, MessageBatch } from "../../../src/transports/grpc/grpc-batch.ts";
 
 type Heartbeat = MessageShape<typeof HeartbeatSchema>;
 
 const PATH = "/test.Batches/Stream";
-const encode = (message: Heartbeat) => Buffer.from(toBinary(HeartbeatSchema, message));
+const asBuffer = (bytes: Uint8Array) => Buffer.from(bytes);
+const encode = (message: Heartbeat) => asBuffer(toBinary(HeartbeatSchema, message));
 const decode = (bytes: Buffer) => fromBinary(HeartbeatSchema, bytes);
-const heartbeat = (latestSequence: bigint) => create(HeartbeatSchema, { latestSequence });
-
-function batch(...sequences: bigint[]): ResponseBatch {
-	const messages = sequences.map(heartbeat);
-	return new ResponseBatch(messages, lengthPrefixed(messages.map((message) => [encode(message)])));
-}
+const heartbeat = (latestSequence: bigint) => encode(create(HeartbeatSchema, { latestSequence }));
+const batch = (...sequences: bigint[]) => new MessageBatch(sequences.map(heartbeat));
 
 /** What a client receives of what a handler writes, each write after the one before is done. */
-async function received(interceptors: ServerInterceptor[], writes: readonly (Heartbeat | ResponseBatch)[]) {
+async function received(interceptors: ServerInterceptor[], writes: readonly (Uint8Array | MessageBatch)[]) {
 	const server = new Server({ interceptors });
 	const definition = {
 		path: PATH,
@@ -34,13 +31,13 @@ async function received(interceptors: ServerInterceptor[], writes: readonly (Hea
 		responseStream: true,
 		requestSerialize: encode,
 		requestDeserialize: decode,
-		responseSerialize: encode,
+		responseSerialize: asBuffer,
 		responseDeserialize: decode,
 	} as const;
 	server.addService(
 		{ stream: definition },
 		{
-			stream: async (call: ServerWritableStream<Heartbeat, Heartbeat | ResponseBatch>) => {
+			stream: async (call: ServerWritableStream<Heartbeat, Uint8Array | MessageBatch>) => {
 				for (const message of writes) await new Promise<void>((resolve) => call.write(message, () => resolve()));
 				call.end();
 			},
@@ -49,7 +46,7 @@ async function received(interceptors: ServerInterceptor[], writes: readonly (Hea
 	const port = await promisify(server.bindAsync.bind(server))("127.0.0.1:0", ServerCredentials.createInsecure());
 	const client = new Client(`127.0.0.1:${port}`, credentials.createInsecure());
 	const sequences: bigint[] = [];
-	for await (const message of client.makeServerStreamRequest(PATH, encode, decode, heartbeat(0n)))
+	for await (const message of client.makeServerStreamRequest(PATH, encode, decode, create(HeartbeatSchema)))
 		sequences.push(message.latestSequence);
 	client.close();
 	await promisify(server.tryShutdown.bind(server))();
@@ -67,22 +64,19 @@ test.each([
 });
 
 test("a length-prefixed message is a zero, four bytes of length, and the message", () => {
-	const [bytes = new Uint8Array(), ...others] = lengthPrefixed([
-		[Uint8Array.of(7), Uint8Array.of(8)],
-		[Uint8Array.of()],
-		[new Uint8Array(258).fill(9)],
-	]);
+	const messages = [Uint8Array.of(7, 8), Uint8Array.of(), new Uint8Array(258).fill(9)];
+	const [bytes = new Uint8Array(), ...others] = lengthPrefixed(messages);
 	expect(others).toEqual([]);
 	expect([...bytes.subarray(0, 20)]).toEqual([0, 0, 0, 0, 2, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 9, 9, 9]);
 	expect(bytes.length).toBe(3 * 5 + 2 + 258);
 });
 
-test("a large part is a chunk of its own, not a copy", () => {
+test("a large message is a chunk of its own, not a copy", () => {
 	const large = new Uint8Array(16 * 1024);
-	const chunks = lengthPrefixed([[Uint8Array.of(7), large, Uint8Array.of(8)], [Uint8Array.of(9)]]);
+	const chunks = lengthPrefixed([Uint8Array.of(7), large, Uint8Array.of(9)]);
 	expect(chunks.map((chunk) => (chunk === large ? "large" : [...chunk]))).toEqual([
-		[0, 0, 0, 64, 2, 7],
+		[0, 0, 0, 0, 1, 7, 0, 0, 0, 64, 0],
 		"large",
-		[8, 0, 0, 0, 0, 1, 9],
+		[0, 0, 0, 0, 1, 9],
 	]);
 });

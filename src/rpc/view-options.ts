@@ -1,33 +1,37 @@
-import type { HandlerContext } from "@connectrpc/connect";
 import { ConversationView, SecretsMode } from "../../gen/conversations/v1/conversation_service_pb.js";
+import type { Principal } from "../access/keys.ts";
 import { authorizeSecrets } from "../access/secrets.ts";
 import { invalid } from "../conversations/read/filter.ts";
 import type { UpdateViewOptions } from "../conversations/read/update-view.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
-import { principalOf } from "./method.ts";
 
 /**
- * How secrets are shown to a caller.
+ * The form in which secrets are shown to a caller.
  *
  * @throws ServiceError `invalid_argument` for a mode that is not known, or `permission_denied` for plain text without
  *   the scope `secrets`
  */
-export function secretsOf(mode: SecretsMode, context: HandlerContext): SecretsForm {
+export function secretsFormOf(mode: SecretsMode, caller: Principal): SecretsForm {
 	const form = formOf(mode);
-	authorizeSecrets(principalOf(context), form);
+	authorizeSecrets(caller, form);
 	return form;
 }
 
 /**
  * How much of each record is shown to a caller, and how.
  *
- * @throws ServiceError as {@link secretsOf}, and `invalid_argument` for a view that is not known
+ * @throws ServiceError as {@link secretsFormOf}, and `invalid_argument` for a view that is not known
  */
-export function viewOf(
+export function viewOptionsOf(
 	request: { readonly view: ConversationView; readonly secrets: SecretsMode },
-	context: HandlerContext,
+	caller: Principal,
 ): UpdateViewOptions {
-	return { full: isFull(request.view), secrets: secretsOf(request.secrets, context) };
+	return {
+		full: isFull(request.view),
+		secrets: secretsFormOf(request.secrets, caller),
+		// Whether a secret changed tells whether a guess at it was right.
+		secretPaths: caller.scopes.has("secrets"),
+	};
 }
 
 // Enums of proto3 are open: a newer client can send numbers that are not known here.

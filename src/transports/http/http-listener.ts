@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Address } from "../../config.ts";
-import type { Listener } from "../listener.ts";
+import type { RunningListener } from "../running-listener.ts";
 
 /** How often connections that have become idle are closed while the listener stops, in milliseconds. */
 const IDLE_SWEEP = 50;
@@ -12,9 +12,9 @@ const IDLE_SWEEP = 50;
  *
  * @throws Error when the address cannot be listened on
  */
-export async function listenHttp(address: Address, answer: RequestListener): Promise<Listener> {
+export async function listenHttp(address: Address, answer: RequestListener): Promise<RunningListener> {
 	const server = createServer({ keepAliveTimeout: 65_000 }, (request, response) => {
-		// While stopping, each answer is the last one of its connection.
+		// While the listener stops, each answer is the last one of its connection.
 		if (!server.listening) response.setHeader("Connection", "close");
 		answer(request, response);
 	});
@@ -25,7 +25,7 @@ export async function listenHttp(address: Address, answer: RequestListener): Pro
 		stop: async () => {
 			const closed = once(server, "close");
 			server.close();
-			// Streams that began before end without a word that closes their connection, which stays open as an idle one.
+			// A stream that began before leaves its connection open and idle when it ends.
 			const sweep = setInterval(() => server.closeIdleConnections(), IDLE_SWEEP);
 			await closed;
 			clearInterval(sweep);

@@ -1,18 +1,20 @@
 import { type Metadata, ServerInterceptingCall, type ServerInterceptor } from "@grpc/grpc-js";
 import { type Gate, KEY_HEADER } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
-import { ServiceError } from "../../errors.ts";
-import { toConnectError } from "../../rpc/errors.ts";
-import type { Log } from "../../telemetry/log.ts";
-import { type PrincipalOf, statusOf } from "./adapter.ts";
+import type { RequestLog } from "../../telemetry/log.ts";
+import { grpcStatus } from "./grpc-status.ts";
 
-/** Probes know no key, and the health service tells nothing but whether the program serves. */
+/** Probes know no key, and the health service tells nothing but whether the service works. */
 const OPEN = /^\/grpc\.health\.v1\.Health\//;
-/** Reflection shows the schema, to anyone with a key. */
+/** Reflection shows the schema to anyone with a key. */
 const ANY_KEY = /^\/grpc\.reflection\.v1(?:alpha)?\.ServerReflection\//;
 
-/** The gate as grpc-js runs it: when a call's metadata arrives, before any message is read. */
-export function gateInterceptor(gate: Gate, log: Log): { interceptor: ServerInterceptor; principalOf: PrincipalOf } {
+/** Gives the caller that the gate admitted with a call's metadata. */
+export type CallerOf = (metadata: Metadata) => Principal | undefined;
+
+/** The gate as an interceptor of grpc-js: it decides when a call's metadata arrives, before any message is read. */
+export function gateInterceptor(gate: Gate, log: RequestLog): { interceptor: ServerInterceptor; callerOf: CallerOf } {
+	// grpc-js has no place on a call for values that a server adds.
 	const admitted = new WeakMap<Metadata, Principal>();
 	const admit = (path: string, metadata: Metadata): void => {
 		if (OPEN.test(path)) return;
@@ -28,14 +30,13 @@ export function gateInterceptor(gate: Gate, log: Log): { interceptor: ServerInte
 						try {
 							admit(method.path, metadata);
 						} catch (error) {
-							if (error instanceof ServiceError) log.requestRefused("grpc", error);
-							const { code, details, metadata: trailer } = statusOf(toConnectError(error));
-							call.sendStatus({ code, details, metadata: trailer });
+							log.requestFailed({ transport: "grpc", operation: method.path }, error);
+							call.sendStatus(grpcStatus(error));
 							return;
 						}
 						pass(metadata);
 					},
 				}),
 		});
-	return { interceptor, principalOf: (metadata) => admitted.get(metadata) };
+	return { interceptor, callerOf: (metadata) => admitted.get(metadata) };
 }
