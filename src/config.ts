@@ -24,8 +24,6 @@ export interface Config {
 	readonly maxBodyBytes: number;
 	/** Prefix of the webhook's path: empty, or with a leading and no trailing slash. */
 	readonly basePath: string;
-	/** Names of members and kinds as senders write them, to the names of the schema. */
-	readonly jsonAliases: ReadonlyMap<string, string>;
 	readonly logLevel: LogLevel;
 	/** 32-byte keys for secrets at rest: the first encrypts, all decrypt. Empty when secrets are stored redacted. */
 	readonly encryptionKeys: readonly KeyObject[];
@@ -72,7 +70,6 @@ const environment = z.object({
 	// The body becomes one string, and strings have a greatest length.
 	MAX_BODY_BYTES: variable(16 * 1024 * 1024, parseInteger(constants.MAX_STRING_LENGTH)),
 	BASE_PATH: variable("", parseBasePath),
-	JSON_ALIASES: variable<ReadonlyMap<string, string>>(new Map(), parseAliases),
 	LOG_LEVEL: variable<LogLevel>("info", parseLogLevel),
 	ENCRYPTION_KEY: variable<readonly KeyObject[]>([], parseEncryptionKeys),
 	RETENTION_DAYS: variable<number | undefined>(undefined, parseDays),
@@ -87,7 +84,6 @@ const examples: Readonly<Record<string, string>> = {
 	ACCESS_KEYS: "<name>:<key>,<name>:<key>:read+secrets",
 	MAX_BODY_BYTES: "16777216",
 	BASE_PATH: "/bridge",
-	JSON_ALIASES: "their_name=our_name,TheirKind=OurKind",
 	LOG_LEVEL: "info",
 	ENCRYPTION_KEY: "$(openssl rand -base64 32)",
 	RETENTION_DAYS: "30",
@@ -117,7 +113,6 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		accessKeys: Object.freeze(values.ACCESS_KEYS),
 		maxBodyBytes: values.MAX_BODY_BYTES,
 		basePath: values.BASE_PATH,
-		jsonAliases: values.JSON_ALIASES,
 		logLevel: values.LOG_LEVEL,
 		encryptionKeys: Object.freeze(values.ENCRYPTION_KEY),
 		retentionDays: values.RETENTION_DAYS,
@@ -136,7 +131,6 @@ export function describeConfig(config: Config): Record<string, string> {
 		ACCESS_KEYS: list(config.accessKeys.map(({ name, scopes }) => `${name}:${mask}:${[...scopes].join("+")}`)),
 		MAX_BODY_BYTES: String(config.maxBodyBytes),
 		BASE_PATH: config.basePath,
-		JSON_ALIASES: list([...config.jsonAliases].map(([theirs, ours]) => `${theirs}=${ours}`)),
 		LOG_LEVEL: config.logLevel,
 		ENCRYPTION_KEY: list(config.encryptionKeys.map(() => mask)),
 		RETENTION_DAYS: String(config.retentionDays ?? "none"),
@@ -245,20 +239,6 @@ function parseBasePath(text: string, report: Report): string {
 		report("must be a path that begins with a slash and does not end with one");
 	}
 	return text;
-}
-
-function parseAliases(text: string, report: Report): Map<string, string> {
-	const aliases = new Map<string, string>();
-	const seen = new Map<string, number>();
-	for (const [index, item] of splitList(text).entries()) {
-		const [theirs = "", ours = "", ...rest] = item.split("=").map((name) => name.trim());
-		if (theirs === "" || ours === "" || theirs === ours || rest.length > 0) {
-			report(`entry ${index + 1} must be two different names with an equals sign between them`);
-		}
-		reportRepetition(seen, theirs, index, (other) => report(`entry ${index + 1} has the first name of entry ${other}`));
-		aliases.set(theirs, ours);
-	}
-	return aliases;
 }
 
 function parseLogLevel(text: string, report: Report): LogLevel | undefined {

@@ -12,7 +12,6 @@ const defaults: Config = {
 	accessKeys: [],
 	maxBodyBytes: 16777216,
 	basePath: "",
-	jsonAliases: new Map(),
 	logLevel: "info",
 	encryptionKeys: [],
 	retentionDays: undefined,
@@ -53,7 +52,6 @@ describe("readConfig", () => {
 			ACCESS_KEYS: "sender:key-1, reader:key-2:read+secrets",
 			MAX_BODY_BYTES: "1024",
 			BASE_PATH: "/bridge/v2",
-			JSON_ALIASES: "their_name=our_name, TheirKind = OurKind",
 			LOG_LEVEL: "silent",
 			ENCRYPTION_KEY: `${first},${second}`,
 			RETENTION_DAYS: "0.5",
@@ -69,10 +67,6 @@ describe("readConfig", () => {
 			],
 			maxBodyBytes: 1024,
 			basePath: "/bridge/v2",
-			jsonAliases: new Map([
-				["their_name", "our_name"],
-				["TheirKind", "OurKind"],
-			]),
 			logLevel: "silent",
 			retentionDays: 0.5,
 			retentionUpdatesPerConversation: 100,
@@ -199,10 +193,6 @@ test.each(["/", "a", "/a/", "//a", "/a//b", "/a b", "/a?b", "/a#b", "/..", "/a/.
 
 test.each(["/a", "/a/b.c", "/...", "/.well-known", "/a%20b", "/~x:y@z"])("%s is a base path", (text) => {
 	expect(readConfig({ BASE_PATH: text }).basePath).toBe(text);
-});
-
-test.each(["=a", "a=", "a=a", "a=b=c", "a=b,", "a=b,a=c"])("%s are no aliases", (text) => {
-	expect(mistakes({ JSON_ALIASES: text })).toHaveLength(1);
 });
 
 test.each(["0", "-1", "1e3", "1.0", "0x10", "9007199254740992"])("%s is no number of updates or bytes", (text) => {

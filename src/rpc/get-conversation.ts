@@ -1,5 +1,5 @@
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import { WireType } from "@bufbuild/protobuf/wire";
+import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import type { HandlerContext } from "@connectrpc/connect";
 import {
 	type GetConversationRequest,
@@ -7,9 +7,7 @@ import {
 	GetConversationResponseSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import type { FoundConversation, GetConversation } from "../conversations/read/get.ts";
-import { deriveBinaryEncoder } from "../record/binary.ts";
 import { fromMicroseconds } from "../record/json/scalars.ts";
-import { Writer } from "../record/wire-writer.ts";
 import { keepEncodedResponse, takesEncodedResponses } from "./method.ts";
 import { secretsOf } from "./view.ts";
 
@@ -26,18 +24,13 @@ export function getConversation(handler: GetConversation) {
 	};
 }
 
-const encodeRest = deriveBinaryEncoder(GetConversationResponseSchema);
-const writer = new Writer();
-
 /** The record is not decoded: its field is written around it, and the other fields behind it. */
 function encode(found: FoundConversation<Uint8Array>): GetConversationResponse {
 	const { conversation, sequence, receivedAt } = found;
+	const { number } = GetConversationResponseSchema.field.conversation;
+	const head = new BinaryWriter().tag(number, WireType.LengthDelimited).uint32(conversation.byteLength).finish();
 	const rest = create(GetConversationResponseSchema, { sequence, receivedAt: fromMicroseconds(receivedAt) });
-	// The writer writes from the end to the beginning.
-	writer.start();
-	writer.varint(conversation.byteLength);
-	writer.varint((GetConversationResponseSchema.field.conversation.number << 3) | WireType.LengthDelimited);
 	const response = create(GetConversationResponseSchema);
-	keepEncodedResponse(response, [writer.take(), conversation, encodeRest(rest)]);
+	keepEncodedResponse(response, [head, conversation, toBinary(GetConversationResponseSchema, rest)]);
 	return response;
 }

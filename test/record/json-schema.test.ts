@@ -199,48 +199,31 @@ test("every secret is marked as written only", () => {
 	});
 });
 
-describe("with aliases for names and kinds", () => {
-	const aliased = new RecordFormat(
-		new Map([
-			["RiskMonitor", "VendorRiskAnalyzer"],
-			["directory", "working_dir"],
-		]),
-	);
-	const aliasedSchemas = deriveJsonSchemas(aliased.plan, "#/$defs/");
-
-	test("both are listed", () => {
-		expect(aliasedSchemas.LocalWorkspace).toEqual({
-			type: "object",
-			properties: {
-				kind: { type: "string", const: "LocalWorkspace" },
-				working_dir: { type: "string" },
-				directory: { type: "string", deprecated: true },
-			},
-			required: ["kind"],
-			allOf: [{ anyOf: [{ required: ["working_dir"] }, { required: ["directory"] }] }],
-			additionalProperties: true,
+describe("aliases of names and kinds", () => {
+	test("are listed", () => {
+		expect(schemas.LLM?.properties).toMatchObject({
+			gateway_site_url: { type: "string" },
+			openrouter_site_url: { type: "string", deprecated: true },
 		});
-		expect(aliasedSchemas.VendorRiskAnalyzer?.properties).toMatchObject({
-			kind: { type: "string", enum: ["VendorRiskAnalyzer", "RiskMonitor"] },
+		expect(schemas.VendorRiskAnalyzer?.properties).toMatchObject({
+			kind: { type: "string", enum: ["VendorRiskAnalyzer", "GraySwanAnalyzer"] },
 		});
-		expect(aliasedSchemas.SecurityAnalyzer?.discriminator).toMatchObject({
+		expect(schemas.SecurityAnalyzer?.discriminator).toMatchObject({
 			mapping: {
 				VendorRiskAnalyzer: "#/$defs/VendorRiskAnalyzer",
-				RiskMonitor: "#/$defs/VendorRiskAnalyzer",
+				GraySwanAnalyzer: "#/$defs/VendorRiskAnalyzer",
 			},
 		});
 	});
 
 	test.each<[string, JsonObject, boolean]>([
-		["the other name", { workspace: { kind: "LocalWorkspace", directory: "/" } }, true],
-		["the other name with a wrong value", { workspace: { kind: "LocalWorkspace", directory: 1 } }, false],
-		["neither name", { workspace: { kind: "LocalWorkspace" } }, false],
-		["the other kind", { security_analyzer: { kind: "RiskMonitor" } }, true],
-		["the other kind with a wrong value", { security_analyzer: { kind: "RiskMonitor", timeout: "1" } }, false],
+		["the other kind", { security_analyzer: { kind: "GraySwanAnalyzer" } }, true],
+		["the other kind with a wrong value", { security_analyzer: { kind: "GraySwanAnalyzer", timeout: "1" } }, false],
+		["the other name with a wrong value", { agent: { kind: "Agent", llm: { openrouter_site_url: 5 } } }, false],
 	])("%s", (_, members, accepted) => {
 		const json = record(members);
-		const validate = compileSchema({ $ref: "#/$defs/ConversationInfo", $defs: aliasedSchemas });
-		expect([validate(json), accepts(aliased, json)]).toEqual([accepted, accepted]);
+		const validate = compileSchema({ $ref: "#/$defs/ConversationInfo", $defs: schemas });
+		expect([validate(json), accepts(format, json)]).toEqual([accepted, accepted]);
 	});
 });
 

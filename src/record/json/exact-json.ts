@@ -3,7 +3,7 @@ import jsonc from "jsonc-parser";
 import { ServiceError } from "../../errors.ts";
 import { setMember } from "./free-form.ts";
 import { locateJsonError } from "./json-syntax.ts";
-import { MAX_RECORD_DEPTH, MAX_VALUES, measure } from "./measure.ts";
+import { type JsonSize, MAX_RECORD_DEPTH, MAX_VALUES, measure } from "./measure.ts";
 
 /** A JSON value. Integers beyond 2^53 are bigints, as a double does not tell one of them from the next. */
 export type ExactJson = string | number | bigint | boolean | null | ExactJson[] | ExactJsonObject;
@@ -14,6 +14,7 @@ export interface ParsedJson {
 	readonly json: ExactJson;
 	/** Whether a string in it can hold a lone surrogate: valid UTF-8 has none, so only an escape can stand for one. */
 	readonly surrogates: boolean;
+	readonly size: JsonSize;
 }
 
 /**
@@ -34,29 +35,49 @@ export function parseExactJson(body: Buffer): ParsedJson {
 	if (hasTooManyValues(body)) throw tooManyValues();
 	const text = body.toString(isAscii(body) ? "latin1" : "utf8", start);
 	const json = parseText(text);
-	const { depth, values, inexact } = measure(json);
-	if (depth > MAX_RECORD_DEPTH) throw tooDeep();
-	if (values > MAX_VALUES) throw tooManyValues();
+	const size = measureWithinBounds(json);
 	return {
-		json: inexact || hasEscapedName(text) ? parseAgain(text) : json,
+		json: size.inexact || hasEscapedName(text) ? parseAgain(text) : json,
 		surrogates: body.includes("\\ud") || body.includes("\\uD"),
+		size,
 	};
 }
 
 /**
- * Writes a JSON text. A bigint is written with all of its digits.
+ * Measures a JSON value.
+ *
+ * @throws ServiceError `invalid_record` when it has more than {@link MAX_VALUES} elements and members, or more than
+ *   {@link MAX_RECORD_DEPTH} levels
  */
-export function stringifyExactJson(value: ExactJson): string {
-	return JSON.stringify(value, (_, member: unknown) =>
-		typeof member === "bigint" ? JSON.rawJSON(String(member)) : member,
-	);
+export function measureWithinBounds(json: ExactJson): JsonSize {
+	const size = measure(json);
+	if (size.depth > MAX_RECORD_DEPTH)
+		throw refused("value_error", `Value error, nested more than ${MAX_RECORD_DEPTH} levels deep`);
+	if (size.values > MAX_VALUES) throw tooManyValues();
+	return size;
 }
 
-export function tooDeep(): ServiceError {
-	return refused("value_error", `Value error, nested more than ${MAX_RECORD_DEPTH} levels deep`);
+declare global {
+	interface JSON {
+		/** TC39 proposal-json-parse-with-source, in V8 since Node 22. */
+		rawJSON(text: string): object;
+	}
 }
 
-export function tooManyValues(): ServiceError {
+/** Writes a JSON text, as JSON.stringify does. A bigint is written with all of its digits. */
+export function stringifyExactJson(value: unknown): string {
+	try {
+		return JSON.stringify(value);
+	} catch (error) {
+		// Thrown at a bigint.
+		if (!(error instanceof TypeError)) throw error;
+		return JSON.stringify(value, (_, member: unknown) =>
+			typeof member === "bigint" ? JSON.rawJSON(String(member)) : member,
+		);
+	}
+}
+
+function tooManyValues(): ServiceError {
 	return refused("value_error", `Value error, more than ${MAX_VALUES} elements and members`);
 }
 
@@ -106,11 +127,11 @@ function parseAgain(text: string): ExactJson {
 function toExact(value: number, text: string): number | bigint {
 	if (Math.abs(value) <= Number.MAX_SAFE_INTEGER || !Number.isFinite(value)) return value;
 	const [, sign, whole = "", fraction = "", exponent = "0"] = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(text) ?? [];
-	// The value is below 2^1024, so what follows is at most 309 digits, and zeros.
+	// The value is below 2^1024, so the integer has at most 309 digits after its leading zeros.
 	const digits = `${whole}${fraction}`;
-	const integerDigits = whole.length + Number(exponent);
-	if (/[1-9]/.test(digits.slice(integerDigits))) return value;
-	return BigInt(`${sign}${digits.slice(0, integerDigits).padEnd(integerDigits, "0")}`);
+	const length = whole.length + Number(exponent);
+	if (/[1-9]/.test(digits.slice(length))) return value;
+	return BigInt(`${sign}${digits.slice(0, length).padEnd(length, "0").replace(/^0+/, "")}`);
 }
 
 /**

@@ -1,5 +1,6 @@
 import {
 	create,
+	toBinary,
 	type DescMessage,
 	type DescMethod,
 	type DescService,
@@ -30,7 +31,6 @@ import {
 import { rpcPath } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
-import { deriveBinaryEncoder } from "../../record/binary.ts";
 import { toConnectError } from "../../rpc/errors.ts";
 import {
 	allowEncodedResponses,
@@ -183,16 +183,6 @@ const encodedBatches = new WeakMap<readonly MessageInit[], ResponseBatch>();
 /** What the messages of batches were encoded to: other batches may hold them too. */
 const encodedMessages = new WeakMap<Message, Uint8Array>();
 
-const encoders = new Map<DescMessage, (message: object) => Uint8Array>();
-
-function encoderOf(desc: DescMessage): (message: object) => Uint8Array {
-	const known = encoders.get(desc);
-	if (known !== undefined) return known;
-	const encoder = deriveBinaryEncoder(desc);
-	encoders.set(desc, encoder);
-	return encoder;
-}
-
 function encodeBatch(method: DescMethod, batch: readonly MessageInit[]): ResponseBatch {
 	const known = encodedBatches.get(batch);
 	if (known !== undefined) return known;
@@ -204,7 +194,7 @@ function encodeBatch(method: DescMethod, batch: readonly MessageInit[]): Respons
 
 function encode(method: DescMethod, message: Message): Uint8Array {
 	const parts = encodedResponse(message);
-	return parts === undefined ? encoderOf(method.output)(message) : Buffer.concat(parts);
+	return parts === undefined ? toBinary(method.output, message) : Buffer.concat(parts);
 }
 
 function encodeOnce(method: DescMethod, message: Message): Uint8Array {

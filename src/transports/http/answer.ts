@@ -1,5 +1,6 @@
 import type { ServerResponse } from "node:http";
 import { type ErrorKind, ServiceError, type Violation } from "../../errors.ts";
+import { stringifyExactJson } from "../../record/json/exact-json.ts";
 
 const STATUSES: Readonly<Record<ErrorKind, number>> = {
 	invalid_record: 422,
@@ -43,7 +44,7 @@ function validationError({ path, type, message, context, input }: Violation) {
 
 /** Answers with a JSON body. */
 export function sendJson(response: ServerResponse, status: number, json: unknown): void {
-	sendText(response, status, JSON.stringify(json));
+	sendText(response, status, stringifyExactJson(json));
 }
 
 /** Answers with a body that is JSON text already. */

@@ -1,4 +1,4 @@
-import { create, type JsonObject, type JsonValue } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import {
 	type ConversationFilter,
 	ConversationFilterSchema,
@@ -12,6 +12,7 @@ import type { ListConversations, ListedConversation } from "../../conversations/
 import { statusNamed } from "../../conversations/status.ts";
 import { ServiceError } from "../../errors.ts";
 import { deriveEncoder } from "../../record/json/encode.ts";
+import type { ExactJson, ExactJsonObject } from "../../record/json/exact-json.ts";
 import { setMember } from "../../record/json/free-form.ts";
 import { planMessage } from "../../record/plan/plan.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
@@ -41,7 +42,7 @@ const LIST_PARAMETERS = [...FILTER_PARAMETERS, "page_size", "page_token", "view"
 /** Larger than any page; what is asked for beyond it makes no difference. */
 const LARGE_PAGE = 1_000_000n;
 
-const encodeSummary: (summary: ConversationSummary) => JsonValue = deriveEncoder(
+const encodeSummary: (summary: ConversationSummary) => ExactJson = deriveEncoder(
 	planMessage(ConversationSummarySchema),
 );
 
@@ -133,7 +134,7 @@ function tagsOf(texts: readonly string[]): Record<string, string> {
 	return tags;
 }
 
-function entryJson({ sequence, summary, conversation }: ListedConversation, format: RecordFormat): JsonObject {
+function entryJson({ sequence, summary, conversation }: ListedConversation, format: RecordFormat): ExactJsonObject {
 	return {
 		// A sequence beyond what a JSON reader keeps exactly is a string.
 		sequence: sequence <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(sequence) : String(sequence),
