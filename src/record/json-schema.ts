@@ -1,4 +1,5 @@
 import type { JsonObject } from "@bufbuild/protobuf";
+import { JsonType } from "../../gen/conversations/options/v1/options_pb.js";
 import type { ArmPlan, EnumPlan, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "./plan/plan.ts";
 
 /** JSON Schemas (draft 2020-12) by name. */
@@ -102,7 +103,7 @@ class JsonSchemaBuilder {
 		const arms = [...plan.arms.values()].filter((arm) => arm !== plan.unknown);
 		const schemas = arms.map((arm) => marked(this.#value(arm.value, arm.secret), arm.secret));
 		if (plan.unknown !== undefined)
-			return { oneOf: [...schemas, marked({ not: { anyOf: claims(plan) } }, plan.unknown.secret)] };
+			return { oneOf: [...schemas, marked(unknownKind(plan), plan.unknown.secret)] };
 		return arms.every((arm) => arm.tag !== undefined)
 			? { oneOf: schemas, discriminator: this.#discriminator(plan) }
 			: { oneOf: schemas };
@@ -141,12 +142,12 @@ class JsonSchemaBuilder {
 			case "string":
 				return { type: "string", ...(plan.uuid ? { format: "uuid" } : secret ? { format: "password" } : {}) };
 			case "integer":
-				// The integers that a JSON number keeps exactly (RFC 8259, section 6), as in schema.ts.
+				// The integers of 64 bits signed, as in schema.ts.
 				return {
 					type: "integer",
 					format: "int64",
-					...(lowerBound(plan) ?? { minimum: Number.MIN_SAFE_INTEGER }),
-					maximum: Number.MAX_SAFE_INTEGER,
+					...(lowerBound(plan) ?? { minimum: -(2 ** 63) }),
+					exclusiveMaximum: 2 ** 63,
 				};
 			case "number":
 				return { type: "number", format: "double", ...lowerBound(plan) };
@@ -186,6 +187,17 @@ function lowerBound(plan: {
 }): JsonObject | undefined {
 	if (plan.gt !== undefined) return { exclusiveMinimum: plan.gt };
 	return plan.gte === undefined ? undefined : { minimum: plan.gte };
+}
+
+/** What an open union keeps as it came: a value of a sort that it takes, and that no known arm claims. */
+function unknownKind(plan: UnionPlan): JsonObject {
+	const types = plan.unknownTypes.map((type) => JsonType[type].toLowerCase());
+	const [only, ...others] = types;
+	const claimed = claims(plan);
+	return {
+		...(only === undefined ? {} : { type: others.length === 0 ? only : types }),
+		...(claimed.length > 0 ? { not: { anyOf: claimed } } : {}),
+	};
 }
 
 /** What the known arms of an open union claim, well-formed or not: none of it is an unknown kind. */

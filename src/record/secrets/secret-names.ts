@@ -1,9 +1,9 @@
 /** Names that hold one of these anywhere, without separators, tell of a secret. */
 const TELLING = /secret|passw(?:or)?d|passphrase|credential|authorization|bearer|cookie|keyfile|sessionid/;
 /** Names written as one word, such as `apikey`. */
-const COMPOUND = /(?:api|access|auth|private|session|ssh|signing|encryption|master|client|refresh)(?:key|token)s?\d*$/;
-const KEY = /^keys?\d*$/;
-const TOKEN = /^tokens?\d*$/;
+const COMPOUND = /(?:api|access|auth|private|session|ssh|signing|encryption|master|client|refresh)(?:key|token)s?$/;
+const KEY = /^keys?$/;
+const TOKEN = /^tokens?$/;
 /** Words before `key` or `token` that make it something else: `primary_key`, `max_tokens`. */
 const BEFORE = {
 	key: new Set("primary foreign sort partition unique composite index group order cache public".split(" ")),
@@ -44,16 +44,17 @@ export function isSecretName(name: string): boolean {
 }
 
 function tells(name: string): boolean {
-	const words = name
-		.replace(/([a-z0-9])(?=[A-Z])|([A-Z])(?=[A-Z][a-z])/g, "$1$2_")
-		.toLowerCase()
-		.split(/[^a-z0-9]+/)
-		.filter((word) => word !== "");
-	if (TELLING.test(words.join(""))) return true;
+	const letters = name.replace(/[^A-Za-z0-9]+/g, "").toLowerCase();
+	if (TELLING.test(letters)) return true;
+	if (!/key|token/.test(letters)) return false;
+	// Words are joined by other characters or told apart by their capital letters: `x-api-key`, `APIKeyId`.
+	const words = name.match(/[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+/g) ?? [];
 	return words.some((word, index) => {
-		if (COMPOUND.test(word)) return true;
-		const kind = KEY.test(word) ? "key" : TOKEN.test(word) ? "token" : undefined;
+		const lower = word.toLowerCase();
+		if (COMPOUND.test(lower)) return true;
+		const kind = KEY.test(lower) ? "key" : TOKEN.test(lower) ? "token" : undefined;
 		if (kind === undefined) return false;
-		return !BEFORE[kind].has(words[index - 1] ?? "") && !AFTER[kind].has(words[index + 1] ?? "");
+		const [before, after] = [words[index - 1] ?? "", words[index + 1] ?? ""];
+		return !BEFORE[kind].has(before.toLowerCase()) && !AFTER[kind].has(after.toLowerCase());
 	});
 }

@@ -120,37 +120,35 @@ class SchemaBuilder {
 	}
 
 	#collection(field: FieldPlan): z.ZodType {
-		const value = this.#value(field.value);
 		switch (field.shape) {
 			case "single":
-				return value;
-			case "list":
-				return field.minItems > 0 ? z.array(this.#bounded(value)).min(field.minItems) : z.array(this.#bounded(value));
+				return this.#value(field.value);
+			case "list": {
+				const list = z.array(this.#bounded(this.#value(field.value)));
+				return field.minItems > 0 ? list.min(field.minItems) : list;
+			}
 			case "map":
-				return this.#map(field, this.#bounded(value));
+				return this.#map(field);
 		}
 	}
 
-	#map(field: FieldPlan, value: z.ZodType): z.ZodType {
-		const { keyPattern, maxValueLength } = field;
-		const key = keyPattern === undefined ? z.string() : z.string().regex(keyPattern, `keys must match ${keyPattern.source}`);
-		const map = z.record(this.#bounded(key), value);
-		const limited =
+	#map({ keyPattern, maxValueLength, value: plan }: FieldPlan): z.ZodType {
+		const plainValue = this.#value(plan);
+		const value = this.#bounded(
 			maxValueLength === 0
-				? map
-				: map.check(({ value: entries, issues }) => {
-						const message = `values must have at most ${maxValueLength} characters`;
-						for (const entry of Object.values(entries))
-							if (typeof entry === "string" && isLonger(entry, maxValueLength))
-								issues.push({ code: "custom", message, input: entries });
-					});
+				? plainValue
+				: plainValue.refine((text) => typeof text !== "string" || !isLonger(text, maxValueLength), {
+						error: `values must have at most ${maxValueLength} characters`,
+					}),
+		);
+		const key = keyPattern === undefined ? z.string() : z.string().regex(keyPattern, `keys must match ${keyPattern.source}`);
 		// A record of zod leaves out the member `__proto__`.
 		const proto = z.unknown().check(({ value: json, issues }) => {
 			if (!isJsonObject(json) || !Object.hasOwn(json, "__proto__")) return;
 			if (!value.safeParse(json["__proto__"]).success)
 				issues.push({ code: "custom", message: "not valid", input: json, path: ["__proto__"] });
 		});
-		return proto.pipe(limited);
+		return proto.pipe(z.record(this.#bounded(key), value));
 	}
 
 	/** An item that drops its issues when there are enough of them. */

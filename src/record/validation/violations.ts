@@ -100,8 +100,11 @@ function* findingsOf(issue: Issue, record: ExactJson, plan: MessagePlan): Genera
 			yield [path, Array.isArray(json) ? tooLong(json.length, Number(issue.maximum)) : INTEGER_SIZE];
 			break;
 		case "custom": {
-			const whole = place.collection !== undefined || place.value?.type === "message";
-			yield [path, whole ? valueError(issue.message) : wrongType(json, place)];
+			const { value } = place;
+			// A text is of the right type: it is a value of a map that is too long, which is a fault of the map.
+			if (typeof json === "string" && value?.type === "string" && !value.uuid)
+				yield [path.slice(0, -1), valueError(issue.message)];
+			else yield [path, value?.type === "message" ? valueError(issue.message) : wrongType(json, place)];
 			break;
 		}
 		default:

@@ -37,6 +37,7 @@ test("the fields that the proto files mark are these", () => {
 		"MCPHeaderAuthCredential.headers",
 		"MCPOAuthAuthCredential.state",
 		"MCPOAuthAuthentication.client_secret",
+		"MCPServer.auth",
 		"MCPServer.env",
 		"MCPServer.headers",
 		"RemoteWorkspace.api_key",
