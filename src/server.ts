@@ -55,11 +55,11 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const { maxBodyBytes, basePath } = config;
 	const stopping = new AbortController();
 
-	const vault = new RecordVault(format.plan, config.encryptionKeys);
+	const vault = new RecordVault(format, config.encryptionKeys);
 	const views = new UpdateViews(store, vault);
 	const tokens = new PageTokens(keys.map((key) => key.hash));
 	const intakeFailed = (error: unknown): void => log.unexpectedError("intake", error);
-	const data = { aliases: new Map(), encryptionKeys: config.encryptionKeys };
+	const data = { encryptionKeys: config.encryptionKeys };
 	const intake = opened.use(await IntakeThread.start(data, linkLog(intakeFailed)));
 	const ingest = new Ingest(store, intake);
 	const get = new GetConversation(store, vault);

@@ -18,7 +18,7 @@ const LOG = { error: console.error, warn: console.warn, info: () => {} };
 serve(fillPlan, async (plan) => {
 	await using store = await openSqliteStore(plan.path, LOG);
 	const format = new RecordFormat();
-	const maker = new UpdateMaker(format, new RecordVault(format.plan, []));
+	const maker = new UpdateMaker(format, new RecordVault(format, []));
 	const next = plan.kind === "history" ? await history(plan) : await variety(plan);
 	const underWay: Promise<unknown>[] = [];
 	for (let n = 0; n < plan.updates; n++) {

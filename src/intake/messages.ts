@@ -1,10 +1,8 @@
 import type { KeyObject } from "node:crypto";
 import type { ErrorKind, Violation } from "../errors.ts";
-import type { JsonAliases } from "../record/plan/plan.ts";
 
 /** What the intake's worker is started with. */
 export interface IntakeData {
-	readonly aliases: JsonAliases;
 	readonly encryptionKeys: readonly KeyObject[];
 }
 

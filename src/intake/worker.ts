@@ -10,9 +10,9 @@ import type { IntakeAnswer, IntakeData, IntakeRequest } from "./messages.ts";
 
 /** The thread that turns what arrives into updates. */
 
-serve<IntakeData, IntakeRequest>(({ aliases, encryptionKeys }) => {
-	const format = new RecordFormat(aliases);
-	const maker = new UpdateMaker(format, new RecordVault(format.plan, encryptionKeys));
+serve<IntakeData, IntakeRequest>(({ encryptionKeys }) => {
+	const format = new RecordFormat();
+	const maker = new UpdateMaker(format, new RecordVault(format, encryptionKeys));
 	return {
 		answer(requests, post) {
 			post(

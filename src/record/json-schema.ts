@@ -1,5 +1,6 @@
 import { comments } from "../../gen/comments.js";
 import type { ExactJsonObject } from "./json/exact-json.ts";
+import { JsonType } from "../../gen/conversations/options/v1/options_pb.js";
 import type { ArmPlan, EnumPlan, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "./plan/plan.ts";
 
 /** JSON Schemas (draft 2020-12) by name. The bounds of integers are bigints. */
@@ -108,7 +109,7 @@ class JsonSchemaBuilder {
 		const arms = [...plan.arms.values()].filter((arm) => arm !== plan.unknown);
 		const schemas = arms.map((arm) => marked(this.#value(arm.value, arm.secret), arm.secret));
 		if (plan.unknown !== undefined)
-			return { oneOf: [...schemas, marked({ not: { anyOf: claims(plan) } }, plan.unknown.secret)] };
+			return { oneOf: [...schemas, marked(unknownKind(plan), plan.unknown.secret)] };
 		return arms.every((arm) => arm.tag !== undefined)
 			? { oneOf: schemas, discriminator: this.#discriminator(plan) }
 			: { oneOf: schemas };
@@ -207,6 +208,17 @@ function lowerBound(plan: {
 }): ExactJsonObject | undefined {
 	if (plan.gt !== undefined) return { exclusiveMinimum: plan.gt };
 	return plan.gte === undefined ? undefined : { minimum: plan.gte };
+}
+
+/** What an open union keeps as it came: a value of a sort that it takes, and that no known arm claims. */
+function unknownKind(plan: UnionPlan): ExactJsonObject {
+	const types = plan.unknownTypes.map((type) => JsonType[type].toLowerCase());
+	const [only, ...others] = types;
+	const claimed = claims(plan);
+	return {
+		...(only === undefined ? {} : { type: others.length === 0 ? only : types }),
+		...(claimed.length > 0 ? { not: { anyOf: claimed } } : {}),
+	};
 }
 
 /** What the known arms of an open union claim, well-formed or not: none of it is an unknown kind. */

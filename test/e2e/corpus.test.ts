@@ -12,7 +12,7 @@ import { corpus } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 
 const format = new RecordFormat();
-const vault = new RecordVault(format.plan, []);
+const vault = new RecordVault(format, []);
 let service: TestService;
 
 beforeAll(async () => {
@@ -23,7 +23,7 @@ afterAll(() => service[Symbol.asyncDispose]());
 test.each(corpus())("$name is the same update by gRPC and by webhook, and is read as it was sent", async ({ json }) => {
 	// Each body as a conversation of its own, so that none is older than another.
 	const body = { ...json, id: randomUUID() };
-	const { bytes } = vault.seal(format.fromJson(body));
+	const { bytes } = vault.protect(format.fromJson(body));
 	const expected = format.toJson(vault.open(bytes, "redacted"));
 
 	using client = new GrpcClient(service, KEY);

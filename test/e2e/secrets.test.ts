@@ -44,7 +44,7 @@ describe.each([
 		await using service = await startTestService({ ...env, LOG_LEVEL: "trace" });
 		using grpc = new GrpcClient(service, KEY);
 		for (const { record } of canaries) {
-			const json = object(completed(format.plan, format.toJson(record)));
+			const json = object(completed(format.plan, object(format.toJson(record))));
 			expect((await postWebhook(service, KEY, JSON.stringify(json))).status).toBe(200);
 			const conversation = format.fromJson({ ...json, title: "over gRPC" });
 			await grpc.call(method, create(IngestConversationRequestSchema, { conversation }));

@@ -56,7 +56,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const key = (text: string, ...scopes: Scope[]) => ({ name: text, scopes: new Set(scopes), hash: hashKey(text) });
 		const keys = new Keyring([key(READ_KEY, "read"), key(SECRETS_KEY, "read", "secrets")]);
 		const { get, list, updates } = reading;
-		const maker = new UpdateMaker(format, new RecordVault(format.plan, []));
+		const maker = new UpdateMaker(format, new RecordVault(format, []));
 		const ingest = new Ingest(reading.store, {
 			fromJson: async (body) => maker.fromJson(body),
 			fromRequest: async (request) => maker.fromRequest(request),

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
+import { type ExactJson, stringifyExactJson } from "../../src/record/json/exact-json.ts";
 import { isJsonObject } from "../../src/record/plan/plan.ts";
 
 /** A body as a real agent server sent it, or as its own models write it. */
@@ -64,15 +65,19 @@ export function record(members: JsonObject = {}): JsonObject {
 }
 
 /** The JSON value as the object that it is. */
-export function object(json: JsonValue | undefined): JsonObject {
-	if (!isJsonObject(json)) throw new TypeError("not a JSON object");
+export function object(json: unknown): JsonObject {
+	if (!isObject(json)) throw new TypeError("not a JSON object");
 	return json;
 }
 
+function isObject(json: unknown): json is JsonObject {
+	return isJsonObject(json);
+}
+
 /** The JSON text of a value with the members of every object in order, so that equal values have equal texts. */
-export function canonical(json: JsonValue | undefined): string {
+export function canonical(json: ExactJson | undefined): string {
 	if (Array.isArray(json)) return `[${json.map(canonical).join(",")}]`;
-	if (!isJsonObject(json)) return JSON.stringify(json ?? null);
+	if (!isJsonObject(json)) return stringifyExactJson(json ?? null);
 	const members = Object.keys(json).sort();
 	return `{${members.map((name) => `${JSON.stringify(name)}:${canonical(json[name])}`).join(",")}}`;
 }

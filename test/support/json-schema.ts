@@ -25,7 +25,7 @@ export function compileSchema(schema: ExactJsonObject): ValidateFunction {
 /** Whether the service accepts the JSON form of a record. */
 export function accepts(format: RecordFormat, json: JsonValue): boolean {
 	try {
-		format.fromJson(json);
+		format.parse(Buffer.from(JSON.stringify(json)));
 		return true;
 	} catch (error) {
 		if (error instanceof ServiceError && error.kind === "invalid_record") return false;

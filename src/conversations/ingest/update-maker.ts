@@ -1,3 +1,4 @@
+import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import {
 	type IngestConversationRequest,
 	IngestConversationRequestSchema,
@@ -5,9 +6,6 @@ import {
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { ServiceError } from "../../errors.ts";
-import { deriveBinaryEncoder } from "../../record/binary.ts";
-import { parseJson } from "../../record/json/json-text.ts";
-import { deriveBinaryDecoder } from "../../record/read-binary.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import { type EncodedUpdate, encodeUpdate } from "../../store/encoded-update.ts";
@@ -18,7 +16,6 @@ import { summarize } from "./summary.ts";
 export class UpdateMaker {
 	readonly #format: RecordFormat;
 	readonly #vault: RecordVault;
-	readonly #encodeSummary = deriveBinaryEncoder(ConversationSummarySchema);
 
 	constructor(format: RecordFormat, vault: RecordVault) {
 		this.#format = format;
@@ -27,8 +24,7 @@ export class UpdateMaker {
 
 	/** @throws ServiceError `invalid_record` when `body` is not JSON, or its record breaks rules */
 	fromJson(body: Buffer): EncodedUpdate {
-		const { json, surrogates } = parseJson(body);
-		return this.make(this.#format.fromJson(json, surrogates));
+		return this.make(this.#format.parse(body));
 	}
 
 	/**
@@ -47,24 +43,22 @@ export class UpdateMaker {
 	/** @param record a checked record with its defaults filled in; it is changed */
 	make(record: ConversationInfo): EncodedUpdate {
 		const summary = summarize(record);
-		const { bytes, digest, seal } = this.#vault.seal(record);
+		const { bytes, redactionVersion } = this.#vault.protect(record);
 		return encodeUpdate({
 			conversationId: summary.id,
-			digest,
-			seal,
+			digest: undefined,
+			seal: redactionVersion,
 			record: bytes,
-			summary: this.#encodeSummary(summary),
+			summary: toBinary(ConversationSummarySchema, summary),
 			columns: columnsOf(summary),
 			receivedAt: BigInt(Date.now()) * 1000n,
 		});
 	}
 }
 
-const decode = deriveBinaryDecoder(IngestConversationRequestSchema);
-
 function decodeRequest(request: Uint8Array): IngestConversationRequest {
 	try {
-		return decode(request);
+		return fromBinary(IngestConversationRequestSchema, request);
 	} catch (cause) {
 		const { typeName } = IngestConversationRequestSchema;
 		throw new ServiceError("invalid_argument", `The request cannot be read as a ${typeName}`, { cause });

@@ -1,4 +1,4 @@
-import { create, type JsonValue } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import {
 	type ConversationFilter,
 	ConversationFilterSchema,
@@ -12,7 +12,7 @@ import type { ListConversations, ListedConversation } from "../../conversations/
 import { statusNamed } from "../../conversations/status.ts";
 import { ServiceError } from "../../errors.ts";
 import { deriveEncoder } from "../../record/json/encode.ts";
-import { stringifyExactJson } from "../../record/json/exact-json.ts";
+import { type ExactJson, stringifyExactJson } from "../../record/json/exact-json.ts";
 import { setMember } from "../../record/json/free-form.ts";
 import { planMessage } from "../../record/plan/plan.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
@@ -48,7 +48,7 @@ const LIST_PARAMETERS = [...FILTER_PARAMETERS, "page_size", "page_token", "view"
 /** Larger than any page, so larger page sizes mean the same. */
 const LARGE_PAGE = 1_000_000n;
 
-const encodeSummary: (summary: ConversationSummary) => JsonValue = deriveEncoder(
+const encodeSummary: (summary: ConversationSummary) => ExactJson = deriveEncoder(
 	planMessage(ConversationSummarySchema),
 );
 
