@@ -1,6 +1,6 @@
 import { comments } from "../../gen/comments.js";
-import type { ExactJsonObject } from "./json/exact-json.ts";
 import { JsonType } from "../../gen/conversations/options/v1/options_pb.js";
+import type { ExactJsonObject } from "./json/exact-json.ts";
 import type { ArmPlan, EnumPlan, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "./plan/plan.ts";
 
 /** JSON Schemas (draft 2020-12) by name. The bounds of integers are bigints. */
@@ -108,8 +108,7 @@ class JsonSchemaBuilder {
 	#union(plan: UnionPlan): ExactJsonObject {
 		const arms = [...plan.arms.values()].filter((arm) => arm !== plan.unknown);
 		const schemas = arms.map((arm) => marked(this.#value(arm.value, arm.secret), arm.secret));
-		if (plan.unknown !== undefined)
-			return { oneOf: [...schemas, marked(unknownKind(plan), plan.unknown.secret)] };
+		if (plan.unknown !== undefined) return { oneOf: [...schemas, marked(unknownKind(plan), plan.unknown.secret)] };
 		return arms.every((arm) => arm.tag !== undefined)
 			? { oneOf: schemas, discriminator: this.#discriminator(plan) }
 			: { oneOf: schemas };

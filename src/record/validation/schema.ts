@@ -109,7 +109,8 @@ class SchemaBuilder {
 		const options: z.ZodType[] = [];
 		const arms = new Set(plan.tagged.values());
 		const [first, ...others] = [...arms].map(({ value }) => {
-			if (value.type !== "message" || value.message.form !== "object") throw new Error(`${plan.desc}: an arm is an object`);
+			if (value.type !== "message" || value.message.form !== "object")
+				throw new Error(`${plan.desc}: an arm is an object`);
 			return this.#object(value.message);
 		});
 		if (first !== undefined) options.push(z.discriminatedUnion(plan.discriminator, [first, ...others]));
@@ -141,7 +142,8 @@ class SchemaBuilder {
 						error: `values must have at most ${maxValueLength} characters`,
 					}),
 		);
-		const key = keyPattern === undefined ? z.string() : z.string().regex(keyPattern, `keys must match ${keyPattern.source}`);
+		const key =
+			keyPattern === undefined ? z.string() : z.string().regex(keyPattern, `keys must match ${keyPattern.source}`);
 		// A record of zod leaves out the member `__proto__`.
 		const proto = z.unknown().check(({ value: json, issues }) => {
 			if (!isJsonObject(json) || !Object.hasOwn(json, "__proto__")) return;

@@ -65,7 +65,9 @@ test("the walk visits every secret of the descriptors once, at its place in the 
 		});
 		expect(visited).toEqual(expected);
 		expect(expected).toHaveLength(1);
-		expect(pointersTo(`replaced ${secret}`, object(format.toJson(record)))).toEqual(expected.map(({ pointer }) => pointer));
+		expect(pointersTo(`replaced ${secret}`, object(format.toJson(record)))).toEqual(
+			expected.map(({ pointer }) => pointer),
+		);
 	}
 });
 
