@@ -3,6 +3,7 @@ import { defineConfig } from "vitest/config";
 export default defineConfig({
 	test: {
 		include: ["test/**/*.test.ts"],
+		setupFiles: ["test/support/seed.ts"],
 		// Real processes and sockets on a busy machine take their time; a test that hangs still ends.
 		testTimeout: 30_000,
 		hookTimeout: 30_000,

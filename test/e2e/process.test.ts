@@ -82,7 +82,7 @@ describe("stopping", () => {
 function framed(json: Parameters<RecordFormat["fromJson"]>[0]): Buffer {
 	const message = toBinary(
 		IngestConversationRequestSchema,
-		create(IngestConversationRequestSchema, { conversation: format.fromJson(json) }),
+		create(IngestConversationRequestSchema, { conversation: recordMessage(json) }),
 	);
 	const prefix = Buffer.alloc(5);
 	prefix.writeUInt32BE(message.length, 1);

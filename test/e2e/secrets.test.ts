@@ -46,7 +46,7 @@ describe.each([
 		for (const { record } of canaries) {
 			const json = object(completed(format.plan, format.toJson(record)));
 			expect((await postWebhook(service, KEY, JSON.stringify(json))).status).toBe(200);
-			const conversation = format.fromJson({ ...json, title: "over gRPC" });
+			const conversation = recordMessage({ ...json, title: "over gRPC" });
 			await grpc.call(method, create(IngestConversationRequestSchema, { conversation }));
 
 			const refused = await postWebhook(service, KEY, JSON.stringify(broken(json)));

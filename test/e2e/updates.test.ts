@@ -27,7 +27,7 @@ afterAll(async () => {
 });
 
 function requestFor(json: JsonObject) {
-	return create(IngestConversationRequestSchema, { conversation: format.fromJson(json) });
+	return create(IngestConversationRequestSchema, { conversation: recordMessage(json) });
 }
 
 function ingest(json: JsonObject) {
@@ -93,7 +93,7 @@ describe("a record that comes again", () => {
 		const { id } = record();
 		const plain = record({ id: String(id).toUpperCase(), max_iterations: 500.0 });
 		const { sequence } = await ingest(plain);
-		const spelled = { ...format.toJson(format.fromJson(plain)), id: `{${id}}` };
+		const spelled = { ...format.toJson(recordMessage(plain)), id: `{${id}}` };
 		expect(await ingest({ ...spelled, id: String(plain.id) })).toMatchObject({ sequence, repetition: true });
 	});
 
