@@ -144,7 +144,7 @@ describe("integers of 64 bits are exact", () => {
 			headers: { "Content-Type": "application/json", "X-Access-Token": KEY },
 			body: JSON.stringify({ conversation }),
 		});
-		expect([response.status, (await response.json()).code]).toEqual([400, "invalid_argument"]);
+		expect([response.status, await response.json()]).toMatchObject([400, { code: "invalid_argument" }]);
 	});
 
 	test("a number with a fraction of zero is an integer", async () => {
