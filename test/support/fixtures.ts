@@ -47,6 +47,24 @@ export function corpusBody(name: string): CorpusBody {
 	return { name, bytes, json: object(JSON.parse(bytes.toString())) };
 }
 
+/** Posts of a real agent server about one course of events, in the order in which they were sent. */
+export interface PostSequence {
+	readonly name: string;
+	/** The texts of the bodies. */
+	readonly bodies: readonly string[];
+}
+
+/** All captured sequences of posts, in order of their names. */
+export function postSequences(): PostSequence[] {
+	const sequenceFolder = new URL("sequences/", folder);
+	return readdirSync(sequenceFolder)
+		.sort()
+		.map((file) => ({
+			name: file.replace(/--\w+\.jsonl$/, ""),
+			bodies: readFileSync(new URL(file, sequenceFolder), "utf8").trim().split("\n"),
+		}));
+}
+
 /** The bodies with their right answers. */
 export function cases(): Case[] {
 	const lines = readFileSync(new URL("cases.jsonl", folder), "utf8").trim().split("\n");
