@@ -172,15 +172,26 @@ describe("text that is not Unicode", () => {
 	const notUtf8 = Buffer.from(toBinary(IngestConversationRequestSchema, ingestRequest(json)));
 	notUtf8[notUtf8.indexOf("TITLE")] = 0xff;
 
-	test("is refused over every protocol, and nothing is kept", async () => {
-		for (const form of RAW_FORMS) {
-			before = service.log();
-			const message = form === "Connect JSON" ? connectJson.replace("TITLE", "\\ud800") : notUtf8;
-			const { code } = await callRaw(service, form, ingestConversation, message, KEY);
-			expect([form, code]).toEqual([form, Code.InvalidArgument]);
-			expectLogged("IngestConversation");
-			await expect(getText(service, KEY, json.id)).rejects.toThrow("404");
-		}
+	test.each(["Connect", "gRPC-Web", "gRPC"] as const)("is refused over %s, and nothing is kept", async (form) => {
+		const { code } = await callRaw(service, form, ingestConversation, notUtf8, KEY);
+		expect(code).toBe(Code.InvalidArgument);
+		expectLogged("IngestConversation");
+		await expect(getText(service, KEY, json.id)).rejects.toThrow("404");
+	});
+
+	test.each([
+		'"title":"\\ud800"',
+		'"tags":{"a":"\\udc00x"}',
+		'"agentState":{"a":["\\ud800"]}',
+		'"agentState":{"\\ud800":1}',
+		'"unnamedMembers":{"/news":"\\ud800"}',
+		'"unnamedMembers":{"/\\ud800":1}',
+	])("is refused over Connect JSON, and nothing is kept: %s", async (member) => {
+		const message = connectJson.replace('"title":"TITLE"', () => member);
+		const { code } = await callRaw(service, "Connect JSON", ingestConversation, message, KEY);
+		expect(code).toBe(Code.InvalidArgument);
+		expectLogged("IngestConversation");
+		await expect(getText(service, KEY, json.id)).rejects.toThrow("404");
 	});
 
 	test.each(['"title":"\\ud800"', '"tags":{"a":"\\udc00x"}', '"news":{"\\ud800":1}', '"a\\udfff":1'])(
