@@ -11,11 +11,14 @@ async function main(): Promise<void> {
 	signal.then((name) => stop(service, log, name));
 }
 
-/** A signal to stop. One that comes during the start is not lost. */
+/**
+ * The first signal to stop. One that comes during the start is not lost. Those that follow do nothing: Ctrl-C under
+ * `npm start` arrives twice, from the terminal and from npm.
+ */
 function firstSignal(): Promise<NodeJS.Signals> {
 	return new Promise((resolve) => {
-		process.once("SIGTERM", resolve);
-		process.once("SIGINT", resolve);
+		process.on("SIGTERM", resolve);
+		process.on("SIGINT", resolve);
 	});
 }
 

@@ -3,8 +3,8 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { z } from "zod";
 import {
 	ConversationService,
-	WatchConversationUpdatesRequest_Position,
 	WatchConversationUpdatesRequestSchema,
+	WatchPosition,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { rpcPath } from "../../src/access/gate.ts";
 import type { Benchmark } from "../benchmark.ts";
@@ -26,7 +26,7 @@ const LIVE_WATCHERS = 100;
 const PATIENCE = 60_000;
 
 type WatchInit = MessageInitShape<typeof WatchConversationUpdatesRequestSchema>;
-const BEGINNING = { case: "position", value: WatchConversationUpdatesRequest_Position.BEGINNING } as const;
+const BEGINNING = { case: "position", value: WatchPosition.BEGINNING } as const;
 
 /** How soon many watchers have an update. */
 export const fanOut: Benchmark = {

@@ -5,7 +5,7 @@ import { mkdir, mkdtemp, rm, statfs } from "node:fs/promises";
 import { connect, createServer } from "node:net";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
-import { ROOT, START_ARGUMENTS } from "../../scripts/start-command.ts";
+import { ROOT, START_ARGUMENTS } from "../../test/support/start-command.ts";
 
 /** Type of a file system in memory (statfs(2)). */
 const TMPFS_MAGIC = 0x0102_1994;

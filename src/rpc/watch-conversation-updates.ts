@@ -1,7 +1,7 @@
 import type { HandlerContext } from "@connectrpc/connect";
 import {
-	WatchConversationUpdatesRequest_Position as Position,
 	type WatchConversationUpdatesRequest,
+	WatchPosition,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { invalid, toStoreFilter, uuid } from "../conversations/read/filter.ts";
 import type { WatchBatch, Watches, WatchRequest } from "../conversations/watch/watch.ts";
@@ -31,10 +31,10 @@ function startOf({ start }: WatchConversationUpdatesRequest): WatchRequest["star
 	}
 	switch (start.value) {
 		case undefined:
-		case Position.UNSPECIFIED:
-		case Position.NOW:
+		case WatchPosition.UNSPECIFIED:
+		case WatchPosition.NOW:
 			return "now";
-		case Position.BEGINNING:
+		case WatchPosition.BEGINNING:
 			return "beginning";
 		default:
 			throw invalid("position", "is not a known position");

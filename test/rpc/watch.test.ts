@@ -5,9 +5,9 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import {
 	ConversationView,
-	WatchConversationUpdatesRequest_Position as Position,
 	SecretsMode,
 	type WatchConversationUpdatesResponse,
+	WatchPosition,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationsClientOptions, createConversationsClient } from "../../src/client.ts";
 import { numbers, said } from "../conversations/watch/watching.ts";
@@ -15,7 +15,7 @@ import { GrpcWatchers, READ_KEY, SECRETS_KEY, type WatchInit, WatchService } fro
 
 const ID = "0190d6a0-0000-7000-8000-000000000001";
 const PATH = "/conversations.v1.ConversationService/WatchConversationUpdates";
-const BEGINNING: WatchInit = { start: { case: "position", value: Position.BEGINNING } };
+const BEGINNING: WatchInit = { start: { case: "position", value: WatchPosition.BEGINNING } };
 type Watch = (request: WatchInit, key?: string) => AsyncIterable<WatchConversationUpdatesResponse>;
 
 let service: WatchService;
@@ -220,7 +220,7 @@ test("a client that vanishes while it does not read is let go", async () => {
 	const large = { kind: "LocalWorkspace", working_dir: `/${"x".repeat(200_000)}` };
 	for (let index = 0; index < 40; index++) await service.reading.keep({ id: ID, title: `${index}`, workspace: large });
 	// From the beginning (field 2, 2) with whole records (field 5, 2), as each protocol frames it.
-	const body = Buffer.from([0, 0, 0, 0, 4, 2 << 3, Position.BEGINNING, 5 << 3, ConversationView.FULL]);
+	const body = Buffer.from([0, 0, 0, 0, 4, 2 << 3, WatchPosition.BEGINNING, 5 << 3, ConversationView.FULL]);
 	const headers = { "x-access-token": READ_KEY };
 	const session = connect(`http://${service.grpc}`);
 	const stream = session.request({

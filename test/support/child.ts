@@ -1,16 +1,10 @@
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
-import { join } from "node:path";
 import type { Readable } from "node:stream";
-import packageJson from "../../package.json" with { type: "json" };
 import type { Endpoints } from "./clients.ts";
 import { testEnvironment } from "./service.ts";
-
-/** Folder of the project, in which npm runs its scripts. */
-const ROOT = join(import.meta.dirname, "../..");
-/** What `npm start` gives to node. */
-const START_ARGUMENTS: readonly string[] = packageJson.scripts.start.replace(/^node /, "").split(" ");
+import { ROOT, START_ARGUMENTS } from "./start-command.ts";
 
 /** A line of the service's log. */
 export type LogLine = Readonly<Record<string, unknown>>;

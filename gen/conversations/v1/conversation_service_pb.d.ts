@@ -473,9 +473,9 @@ export declare type WatchConversationUpdatesRequest = Message<"conversations.v1.
     /**
      * At a place.
      *
-     * @generated from field: conversations.v1.WatchConversationUpdatesRequest.Position position = 2;
+     * @generated from field: conversations.v1.WatchPosition position = 2;
      */
-    value: WatchConversationUpdatesRequest_Position;
+    value: WatchPosition;
     case: "position";
   } | { case: undefined; value?: undefined };
 
@@ -513,39 +513,6 @@ export declare type WatchConversationUpdatesRequest = Message<"conversations.v1.
  * Use `create(WatchConversationUpdatesRequestSchema)` to create a new message.
  */
 export declare const WatchConversationUpdatesRequestSchema: GenMessage<WatchConversationUpdatesRequest>;
-
-/**
- * A place to start at that is no sequence number.
- *
- * @generated from enum conversations.v1.WatchConversationUpdatesRequest.Position
- */
-export enum WatchConversationUpdatesRequest_Position {
-  /**
-   * As POSITION_NOW.
-   *
-   * @generated from enum value: POSITION_UNSPECIFIED = 0;
-   */
-  UNSPECIFIED = 0,
-
-  /**
-   * Updates that are kept from now on.
-   *
-   * @generated from enum value: POSITION_NOW = 1;
-   */
-  NOW = 1,
-
-  /**
-   * All updates that are kept, from the oldest.
-   *
-   * @generated from enum value: POSITION_BEGINNING = 2;
-   */
-  BEGINNING = 2,
-}
-
-/**
- * Describes the enum conversations.v1.WatchConversationUpdatesRequest.Position.
- */
-export declare const WatchConversationUpdatesRequest_PositionSchema: GenEnum<WatchConversationUpdatesRequest_Position>;
 
 /**
  * Message of the stream of WatchConversationUpdates.
@@ -683,6 +650,39 @@ export enum ConversationView {
  * Describes the enum conversations.v1.ConversationView.
  */
 export declare const ConversationViewSchema: GenEnum<ConversationView>;
+
+/**
+ * A place in the sequence of updates that a watch can start at.
+ *
+ * @generated from enum conversations.v1.WatchPosition
+ */
+export enum WatchPosition {
+  /**
+   * As WATCH_POSITION_NOW.
+   *
+   * @generated from enum value: WATCH_POSITION_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * After the newest update: only those that arrive from now on.
+   *
+   * @generated from enum value: WATCH_POSITION_NOW = 1;
+   */
+  NOW = 1,
+
+  /**
+   * At the oldest update that is still there.
+   *
+   * @generated from enum value: WATCH_POSITION_BEGINNING = 2;
+   */
+  BEGINNING = 2,
+}
+
+/**
+ * Describes the enum conversations.v1.WatchPosition.
+ */
+export declare const WatchPositionSchema: GenEnum<WatchPosition>;
 
 /**
  * Reads the conversations that were received, and follows them.

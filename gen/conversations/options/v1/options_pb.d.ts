@@ -260,28 +260,28 @@ export declare const EnumValueRulesSchema: GenMessage<EnumValueRules>;
 /**
  * The field's JSON form and bounds.
  *
- * @generated from extension: conversations.options.v1.FieldRules field = 50001;
+ * @generated from extension: conversations.options.v1.FieldRules field = 73184;
  */
 export declare const field: GenExtension<FieldOptions, FieldRules>;
 
 /**
  * The message's JSON form.
  *
- * @generated from extension: conversations.options.v1.MessageRules message = 50001;
+ * @generated from extension: conversations.options.v1.MessageRules message = 73184;
  */
 export declare const message: GenExtension<MessageOptions, MessageRules>;
 
 /**
  * The value's JSON form.
  *
- * @generated from extension: conversations.options.v1.EnumValueRules enum_value = 50001;
+ * @generated from extension: conversations.options.v1.EnumValueRules enum_value = 73184;
  */
 export declare const enum_value: GenExtension<EnumValueOptions, EnumValueRules>;
 
 /**
  * Scope that an access key needs to call the method. A method without one cannot be called.
  *
- * @generated from extension: string scope = 50001;
+ * @generated from extension: string scope = 73184;
  */
 export declare const scope: GenExtension<MethodOptions, string>;
 

@@ -15,7 +15,7 @@ import { file_google_protobuf_descriptor } from "@bufbuild/protobuf/wkt";
  * Describes the file conversations/options/v1/options.proto.
  */
 export const file_conversations_options_v1_options = /*@__PURE__*/
-  fileDesc("CiZjb252ZXJzYXRpb25zL29wdGlvbnMvdjEvb3B0aW9ucy5wcm90bxIYY29udmVyc2F0aW9ucy5vcHRpb25zLnYxIpwCCgpGaWVsZFJ1bGVzEgwKBG5hbWUYASABKAkSDwoHYWxpYXNlcxgCIAMoCRIQCghyZXF1aXJlZBgDIAEoCBIQCghudWxsYWJsZRgEIAEoCBIUCgxkZWZhdWx0X2pzb24YBSABKAkSDwoCZ3QYBiABKAFIAIgBARIQCgNndGUYByABKAFIAYgBARIMCgR1dWlkGAggASgIEhEKCW1pbl9pdGVtcxgJIAEoDRITCgtrZXlfcGF0dGVybhgKIAEoCRIYChBtYXhfdmFsdWVfbGVuZ3RoGAsgASgNEgsKA3RhZxgMIAEoCRIRCglvbWl0X251bGwYDSABKAgSEwoLanNvbl9zY2hlbWEYDiABKAhCBQoDX2d0QgYKBF9ndGUi5gEKDE1lc3NhZ2VSdWxlcxI5CgRmb3JtGAEgASgOMisuY29udmVyc2F0aW9ucy5vcHRpb25zLnYxLk1lc3NhZ2VSdWxlcy5Gb3JtEg4KBmNsb3NlZBgCIAEoCBIVCg1kaXNjcmltaW5hdG9yGAMgASgJEjcKCmV4Y2x1c2lvbnMYBCADKAsyIy5jb252ZXJzYXRpb25zLm9wdGlvbnMudjEuRXhjbHVzaW9uIjsKBEZvcm0SFAoQRk9STV9VTlNQRUNJRklFRBAAEg4KCkZPUk1fVFVQTEUQARINCglGT1JNX0JBUkUQAiIsCglFeGNsdXNpb24SDQoFZmllbGQYASABKAkSEAoIZXhjbHVkZXMYAiABKAkiHgoORW51bVZhbHVlUnVsZXMSDAoEbmFtZRgBIAEoCTpbCgVmaWVsZBIdLmdvb2dsZS5wcm90b2J1Zi5GaWVsZE9wdGlvbnMY0YYDIAEoCzIkLmNvbnZlcnNhdGlvbnMub3B0aW9ucy52MS5GaWVsZFJ1bGVzUgVmaWVsZDpjCgdtZXNzYWdlEh8uZ29vZ2xlLnByb3RvYnVmLk1lc3NhZ2VPcHRpb25zGNGGAyABKAsyJi5jb252ZXJzYXRpb25zLm9wdGlvbnMudjEuTWVzc2FnZVJ1bGVzUgdtZXNzYWdlOmwKCmVudW1fdmFsdWUSIS5nb29nbGUucHJvdG9idWYuRW51bVZhbHVlT3B0aW9ucxjRhgMgASgLMiguY29udmVyc2F0aW9ucy5vcHRpb25zLnYxLkVudW1WYWx1ZVJ1bGVzUgllbnVtVmFsdWU6NgoFc2NvcGUSHi5nb29nbGUucHJvdG9idWYuTWV0aG9kT3B0aW9ucxjRhgMgASgJUgVzY29wZWIGcHJvdG8z", [file_google_protobuf_descriptor]);
+  fileDesc("CiZjb252ZXJzYXRpb25zL29wdGlvbnMvdjEvb3B0aW9ucy5wcm90bxIYY29udmVyc2F0aW9ucy5vcHRpb25zLnYxIpwCCgpGaWVsZFJ1bGVzEgwKBG5hbWUYASABKAkSDwoHYWxpYXNlcxgCIAMoCRIQCghyZXF1aXJlZBgDIAEoCBIQCghudWxsYWJsZRgEIAEoCBIUCgxkZWZhdWx0X2pzb24YBSABKAkSDwoCZ3QYBiABKAFIAIgBARIQCgNndGUYByABKAFIAYgBARIMCgR1dWlkGAggASgIEhEKCW1pbl9pdGVtcxgJIAEoDRITCgtrZXlfcGF0dGVybhgKIAEoCRIYChBtYXhfdmFsdWVfbGVuZ3RoGAsgASgNEgsKA3RhZxgMIAEoCRIRCglvbWl0X251bGwYDSABKAgSEwoLanNvbl9zY2hlbWEYDiABKAhCBQoDX2d0QgYKBF9ndGUi5gEKDE1lc3NhZ2VSdWxlcxI5CgRmb3JtGAEgASgOMisuY29udmVyc2F0aW9ucy5vcHRpb25zLnYxLk1lc3NhZ2VSdWxlcy5Gb3JtEg4KBmNsb3NlZBgCIAEoCBIVCg1kaXNjcmltaW5hdG9yGAMgASgJEjcKCmV4Y2x1c2lvbnMYBCADKAsyIy5jb252ZXJzYXRpb25zLm9wdGlvbnMudjEuRXhjbHVzaW9uIjsKBEZvcm0SFAoQRk9STV9VTlNQRUNJRklFRBAAEg4KCkZPUk1fVFVQTEUQARINCglGT1JNX0JBUkUQAiIsCglFeGNsdXNpb24SDQoFZmllbGQYASABKAkSEAoIZXhjbHVkZXMYAiABKAkiHgoORW51bVZhbHVlUnVsZXMSDAoEbmFtZRgBIAEoCTpbCgVmaWVsZBIdLmdvb2dsZS5wcm90b2J1Zi5GaWVsZE9wdGlvbnMY4LsEIAEoCzIkLmNvbnZlcnNhdGlvbnMub3B0aW9ucy52MS5GaWVsZFJ1bGVzUgVmaWVsZDpjCgdtZXNzYWdlEh8uZ29vZ2xlLnByb3RvYnVmLk1lc3NhZ2VPcHRpb25zGOC7BCABKAsyJi5jb252ZXJzYXRpb25zLm9wdGlvbnMudjEuTWVzc2FnZVJ1bGVzUgdtZXNzYWdlOmwKCmVudW1fdmFsdWUSIS5nb29nbGUucHJvdG9idWYuRW51bVZhbHVlT3B0aW9ucxjguwQgASgLMiguY29udmVyc2F0aW9ucy5vcHRpb25zLnYxLkVudW1WYWx1ZVJ1bGVzUgllbnVtVmFsdWU6NgoFc2NvcGUSHi5nb29nbGUucHJvdG9idWYuTWV0aG9kT3B0aW9ucxjguwQgASgJUgVzY29wZUKnAQoYY29udmVyc2F0aW9ucy5vcHRpb25zLnYxQgxPcHRpb25zUHJvdG9QAVoiY29udmVyc2F0aW9ucy9vcHRpb25zL3YxO29wdGlvbnN2MaICA0NOT6oCGENvbnZlcnNhdGlvbnMuT3B0aW9ucy5WMcoCGENvbnZlcnNhdGlvbnNcT3B0aW9uc1xWMeoCGkNvbnZlcnNhdGlvbnM6Ok9wdGlvbnM6OlYxYgZwcm90bzM", [file_google_protobuf_descriptor]);
 
 /**
  * Describes the message conversations.options.v1.FieldRules.
@@ -62,7 +62,7 @@ export const EnumValueRulesSchema = /*@__PURE__*/
 /**
  * The field's JSON form and bounds.
  *
- * @generated from extension: conversations.options.v1.FieldRules field = 50001;
+ * @generated from extension: conversations.options.v1.FieldRules field = 73184;
  */
 export const field = /*@__PURE__*/
   extDesc(file_conversations_options_v1_options, 0);
@@ -70,7 +70,7 @@ export const field = /*@__PURE__*/
 /**
  * The message's JSON form.
  *
- * @generated from extension: conversations.options.v1.MessageRules message = 50001;
+ * @generated from extension: conversations.options.v1.MessageRules message = 73184;
  */
 export const message = /*@__PURE__*/
   extDesc(file_conversations_options_v1_options, 1);
@@ -78,7 +78,7 @@ export const message = /*@__PURE__*/
 /**
  * The value's JSON form.
  *
- * @generated from extension: conversations.options.v1.EnumValueRules enum_value = 50001;
+ * @generated from extension: conversations.options.v1.EnumValueRules enum_value = 73184;
  */
 export const enum_value = /*@__PURE__*/
   extDesc(file_conversations_options_v1_options, 2);
@@ -86,7 +86,7 @@ export const enum_value = /*@__PURE__*/
 /**
  * Scope that an access key needs to call the method. A method without one cannot be called.
  *
- * @generated from extension: string scope = 50001;
+ * @generated from extension: string scope = 73184;
  */
 export const scope = /*@__PURE__*/
   extDesc(file_conversations_options_v1_options, 3);
