@@ -55,7 +55,7 @@ test("every acknowledged record is there whole after SIGKILL, however often it c
 }, async () => {
 	using folder = new TempFolder();
 	const database = folder.file("conversations.db");
-	const random = new Random();
+	const random = Random.ofTest();
 	const all: Acknowledged[] = [];
 
 	for (let kill = 0; kill < KILLS; kill++) {

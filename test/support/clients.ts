@@ -1,6 +1,7 @@
 import {
 	type DescMessage,
 	type DescMethod,
+	type DescMethodServerStreaming,
 	type DescMethodUnary,
 	type DescService,
 	fromBinary,
@@ -11,7 +12,13 @@ import {
 import { type Client as ConnectClient, type ConnectError, createClient, type Interceptor } from "@connectrpc/connect";
 import { findTrailerError } from "@connectrpc/connect/protocol-grpc";
 import { createConnectTransport, createGrpcTransport, createGrpcWebTransport } from "@connectrpc/connect-node";
-import { Client, credentials, type ServiceError as GrpcError, Metadata } from "@grpc/grpc-js";
+import {
+	Client,
+	type ClientReadableStream,
+	credentials,
+	type ServiceError as GrpcError,
+	Metadata,
+} from "@grpc/grpc-js";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { ConversationService } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type BadRequest, BadRequestSchema } from "../../gen/google/rpc/error_details_pb.js";
@@ -47,11 +54,12 @@ export function postWebhook(
 /** A grpc-js client for the methods of generated services. */
 export class GrpcClient {
 	readonly #client: Client;
-	readonly #key: string | undefined;
+	readonly #metadata = new Metadata();
 
 	constructor(service: Endpoints, key: string | undefined) {
-		this.#client = new Client(service.grpc, credentials.createInsecure());
-		this.#key = key;
+		// By default clients of one address share their connections.
+		this.#client = new Client(service.grpc, credentials.createInsecure(), { "grpc.use_local_subchannel_pool": 1 });
+		if (key !== undefined) this.#metadata.set("x-access-token", key);
 	}
 
 	/**
@@ -63,15 +71,13 @@ export class GrpcClient {
 		method: DescMethodUnary<I, O>,
 		request: MessageShape<I>,
 	): Promise<MessageShape<O>> {
-		const metadata = new Metadata();
-		if (this.#key !== undefined) metadata.set("x-access-token", this.#key);
 		return new Promise((resolve, reject) => {
 			this.#client.makeUnaryRequest(
 				rpcPath(method),
 				(message: MessageShape<I>) => Buffer.from(toBinary(method.input, message)),
 				(bytes: Buffer) => fromBinary(method.output, bytes),
 				request,
-				metadata,
+				this.#metadata,
 				(error, response) => {
 					if (error !== null) reject(new GrpcFailure(error));
 					else if (response === undefined) reject(new Error("the call ended without a response"));
@@ -79,6 +85,20 @@ export class GrpcClient {
 				},
 			);
 		});
+	}
+
+	/** Calls a method that answers with a stream, over a connection that is this client's alone. */
+	stream<I extends DescMessage, O extends DescMessage>(
+		method: DescMethodServerStreaming<I, O>,
+		request: MessageShape<I>,
+	): ClientReadableStream<MessageShape<O>> {
+		return this.#client.makeServerStreamRequest(
+			rpcPath(method),
+			(message: MessageShape<I>) => Buffer.from(toBinary(method.input, message)),
+			(bytes: Buffer) => fromBinary(method.output, bytes),
+			request,
+			this.#metadata,
+		);
 	}
 
 	[Symbol.dispose](): void {

@@ -17,19 +17,30 @@ export function seedProperties(): void {
 	fc.configureGlobal({ ...fc.readConfigureGlobal(), seed: SEED });
 }
 
-/** A source of random choices that are the same again for the same seed, as far as they are asked for in one order. */
+/** A source of random choices, which are the same again for the same seed. */
 export class Random {
+	readonly #name: string;
 	#drawn = 0;
 
-	/** To be called in a test: when the test fails, it prints how to repeat its choices. */
-	constructor() {
-		onTestFailed(() => console.error(`Random choices: repeat them with TEST_SEED=${SEED}`));
+	private constructor(name: string) {
+		this.#name = name;
+	}
+
+	/** The choices of the running test: when it fails, it prints how to repeat them. */
+	static ofTest(): Random {
+		onTestFailed(() => console.error(`Repeat the random choices of this test with TEST_SEED=${SEED}`));
+		return new Random("");
+	}
+
+	/** Choices that do not depend on how many others were asked for: for what goes on at the same time. */
+	of(name: string): Random {
+		return new Random(`${this.#name}/${name}`);
 	}
 
 	/** An integer from `least` up to, but without, `bound`. */
 	integer(least: number, bound: number): number {
 		this.#drawn += 1;
-		const drawn = hash("sha256", `${SEED} ${this.#drawn}`, "buffer").readUInt32BE();
+		const drawn = hash("sha256", `${SEED}${this.#name} ${this.#drawn}`, "buffer").readUInt32BE();
 		return least + (drawn % (bound - least));
 	}
 
