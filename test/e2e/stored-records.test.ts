@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ConversationView } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { getText, ingestClient, postWebhook, readClient } from "../support/clients.ts";
-import { changeStoredRecord, forgetSchemaVersions } from "../support/database.ts";
+import { damageStoredRecord, rewriteStoredRecord } from "../support/database.ts";
 import { filled } from "../support/filled.ts";
 import { object, record } from "../support/fixtures.ts";
 import { ingestRequest, recordJson } from "../support/record-message.ts";
@@ -30,6 +30,7 @@ async function refusal(action: Promise<unknown>): Promise<Code> {
 describe.each([
 	["overwritten", (bytes: Buffer) => bytes.fill(0xff)],
 	["cut off", (bytes: Buffer) => bytes.subarray(0, bytes.length - 3)],
+	["changed in one letter", (bytes: Buffer) => bytes.fill("D", bytes.indexOf("damaged"), bytes.indexOf("damaged") + 1)],
 ])("a stored record that was %s", (_, damage) => {
 	const [before, damaged, after] = ["before", "damaged", "after"].map((title) => record({ title }));
 	if (before === undefined || damaged === undefined || after === undefined) throw new Error("unreachable");
@@ -43,7 +44,7 @@ describe.each([
 		sequence = await ingest(writer, damaged);
 		await ingest(writer, after);
 		await writer.stop();
-		changeStoredRecord(writer.database, sequence, damage);
+		damageStoredRecord(writer.database, sequence, damage);
 		service = await writer.restart();
 	});
 	afterAll(() => service[Symbol.asyncDispose]());
@@ -114,13 +115,12 @@ describe("members that an older schema did not name", () => {
 		const writer = await startTestService();
 		expect((await postWebhook(writer, KEY, text)).status).toBe(200);
 		await writer.stop();
-		changeStoredRecord(writer.database, 1n, (bytes) => {
+		rewriteStoredRecord(writer.database, 1n, (bytes) => {
 			const at = bytes.indexOf("/agent/llm/sead");
 			if (at < 0) throw new Error("the stored record does not show the member");
 			bytes.write("/agent/llm/seed", at);
 			return bytes;
 		});
-		forgetSchemaVersions(writer.database);
 		return { service: await writer.restart(), id: String(json.id), json };
 	}
 

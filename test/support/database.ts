@@ -1,26 +1,41 @@
 import { DatabaseSync } from "node:sqlite";
+import { crc32 } from "node:zlib";
 import { z } from "zod";
 
-const columns = z.array(z.object({ name: z.string(), type: z.string() }));
+const columns = z.array(z.object({ name: z.string() }));
+const stored = z.object({ record: z.instanceof(Uint8Array) });
+
+/** Gives the bytes to keep in place of those that are there. */
+type Change = (bytes: Buffer) => Uint8Array;
 
 /**
- * Changes what the database of a stopped service holds of one update's record.
+ * Damages what the database of a stopped service holds of one update's record.
  *
- * @param sequence the update's
- * @param change gives the bytes to keep in place of those that are there
  * @throws Error when there is no such update
  */
-export function changeStoredRecord(database: string, sequence: bigint, change: (bytes: Buffer) => Uint8Array): void {
+export function damageStoredRecord(database: string, sequence: bigint, damage: Change): void {
 	using file = new DatabaseSync(database);
-	const row = file.prepare("SELECT record FROM updates WHERE sequence = ?").get(sequence);
-	const bytes = z.object({ record: z.instanceof(Uint8Array) }).parse(row).record;
-	file.prepare("UPDATE updates SET record = ? WHERE sequence = ?").run(change(Buffer.from(bytes)), sequence);
+	change(file, sequence, damage);
 }
 
-/** Makes a stopped service's updates look as if a release with another schema had written them. */
-export function forgetSchemaVersions(database: string): void {
+/**
+ * Changes the record of one update in the database of a stopped service into one that a release with another schema has
+ * written.
+ *
+ * @throws Error when there is no such update
+ */
+export function rewriteStoredRecord(database: string, sequence: bigint, rewrite: Change): void {
 	using file = new DatabaseSync(database);
-	const found = columns.parse(file.prepare("PRAGMA table_info(updates)").all());
-	for (const { name } of found.filter((column) => column.name.endsWith("schema_version")))
-		file.exec(`UPDATE updates SET ${name} = ${name} + 1`);
+	const record = change(file, sequence, rewrite);
+	const names = columns.parse(file.prepare("PRAGMA table_info(updates)").all()).map(({ name }) => name);
+	const values = { schema_version: 1, checksum: crc32(record) };
+	for (const [name, value] of Object.entries(values))
+		if (names.includes(name)) file.prepare(`UPDATE updates SET ${name} = ? WHERE sequence = ?`).run(value, sequence);
+}
+
+function change(file: DatabaseSync, sequence: bigint, with_: Change): Uint8Array {
+	const row = file.prepare("SELECT record FROM updates WHERE sequence = ?").get(sequence);
+	const record = with_(Buffer.from(stored.parse(row).record));
+	file.prepare("UPDATE updates SET record = ? WHERE sequence = ?").run(record, sequence);
+	return record;
 }
