@@ -115,7 +115,7 @@ describe("the real sender's own names", () => {
 		[
 			"async_",
 			record({ hook_config: { stop: [{ hooks: [{ command: "c", async_: "x" }] }] } }),
-			{ type: "bool_type", loc: ["body", "hook_config", "stop", 0, "hooks", 0, "async_"] },
+			{ type: "bool_parsing", loc: ["body", "hook_config", "stop", 0, "hooks", 0, "async_"] },
 		],
 	])("of a wrong type are named as they were sent: %s", async (_, json, violation) => {
 		const { status, json: answer } = await post(JSON.stringify(json));

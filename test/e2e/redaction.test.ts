@@ -39,7 +39,7 @@ describe.each([
 	}
 
 	describe("JSON Schemas are given as they came", () => {
-		const described = { type: "string", description: "The key of the provider", default: "none" };
+		const described = { type: "string", description: "The key of the provider" };
 		const schema = {
 			$schema: "https://json-schema.org/draft/2020-12/schema",
 			type: "object",

@@ -14,10 +14,12 @@ export interface CorpusBody {
 /** A body with the answer that it deserves. */
 export interface Case {
 	readonly name: string;
-	/** JSON body; absent when `raw` is there. */
+	/** JSON body, its numbers as far as a double holds them; absent when the body is not JSON. */
 	readonly body?: JsonValue;
 	/** Text to send where the body is not JSON. */
 	readonly raw?: string;
+	/** The text to send, either way. */
+	readonly text: string;
 	/** Header fields in place of the usual ones; null leaves one out. */
 	readonly headers?: Readonly<Record<string, string | null>>;
 	/** Right answers: HTTP statuses. */
@@ -68,7 +70,18 @@ export function postSequences(): PostSequence[] {
 /** The bodies with their right answers. */
 export function cases(): Case[] {
 	const lines = readFileSync(new URL("cases.jsonl", folder), "utf8").trim().split("\n");
-	return lines.map((line) => JSON.parse(line));
+	return lines.map((line) => {
+		const given: Omit<Case, "text"> = JSON.parse(line);
+		return { ...given, text: given.raw ?? exactBody(line) };
+	});
+}
+
+/** The text of the body in the line of a case. Integers of many digits, which a double does not hold, stay as they are. */
+function exactBody(line: string): string {
+	const marked = line.replaceAll(/"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g, (token) =>
+		/^-?\d{16,}$/.test(token) ? `"exactly ${token}"` : token,
+	);
+	return JSON.stringify(JSON.parse(marked).body).replaceAll(/"exactly (-?\d+)"/g, "$1");
 }
 
 /** A record with the required members and `members` over them. */
