@@ -1,3 +1,5 @@
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
 import { z } from "zod";
 import type { Benchmark } from "../benchmark.ts";
 import { type Figure, type Target as Goal, median, ratioFigure, round } from "../figures.ts";
@@ -106,6 +108,8 @@ async function measureIngest(
 		return figures;
 	};
 	if (against === undefined) return await withYardstick(subject, measure);
+	// What `npm start` does there before the start; a service that is not prepared takes more memory.
+	await promisify(execFile)("npm", ["run", "prestart", "--if-present"], { cwd: against });
 	await using otherFolder = await DiskFolder.create(settings.folder);
 	await using other = await Service.start({ folder: otherFolder.path, root: against });
 	const figures = await measure({ ...(await sideOf(other)), name: "other" });
