@@ -4,7 +4,8 @@ import { stringifyExactJson } from "../../src/record/json/exact-json.ts";
 import { deriveJsonSchemas } from "../../src/record/json-schema.ts";
 import { isJsonObject, type MessagePlan } from "../../src/record/plan/plan.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
-import { compileSchema } from "../support/json-schema.ts";
+import { record } from "../support/fixtures.ts";
+import { accepts, compileSchema } from "../support/json-schema.ts";
 
 const format = new RecordFormat();
 const described = deriveJsonSchemas(format.plan, "#/$defs/");
@@ -161,6 +162,7 @@ describe("the form of each kind of message", () => {
 				{ $ref: "#/$defs/PathTrigger" },
 				{ type: "array", items: { type: "string" } },
 				{
+					type: "object",
 					not: {
 						anyOf: [
 							{ type: "object", properties: { type: { enum: ["keyword", "task", "path"] } }, required: ["type"] },
@@ -197,6 +199,7 @@ test("every secret is marked as written only", () => {
 		"MCPHeaderAuthCredential.headers",
 		"MCPOAuthAuthCredential.state",
 		"MCPOAuthAuthentication.client_secret",
+		"MCPServer.auth",
 		"MCPServer.env",
 		"MCPServer.headers",
 		"RemoteWorkspace.api_key",
@@ -205,6 +208,32 @@ test("every secret is marked as written only", () => {
 	]);
 	expect(schemas.MCPServer?.properties).toMatchObject({
 		env: { type: ["object", "null"], additionalProperties: { type: "string", format: "password" }, writeOnly: true },
+	});
+});
+
+describe("other names of members and kinds", () => {
+	test("are told", () => {
+		expect(schemas.LLM?.patternProperties).toMatchObject({ "^openrouter_site_url$": { type: "string" } });
+		expect(schemas.VendorRiskAnalyzer?.properties).toMatchObject({
+			kind: { type: "string", enum: ["VendorRiskAnalyzer", "GraySwanAnalyzer"] },
+		});
+		expect(schemas.SecurityAnalyzer?.discriminator).toMatchObject({
+			mapping: {
+				VendorRiskAnalyzer: "#/$defs/VendorRiskAnalyzer",
+				GraySwanAnalyzer: "#/$defs/VendorRiskAnalyzer",
+			},
+		});
+	});
+
+	test.each<[string, JsonObject, boolean]>([
+		["another kind", { security_analyzer: { kind: "GraySwanAnalyzer" } }, true],
+		["another kind with a wrong value", { security_analyzer: { kind: "GraySwanAnalyzer", timeout: "1" } }, false],
+		["another name", { agent: { kind: "Agent", llm: { openrouter_site_url: "text" } } }, true],
+		["another name with a wrong value", { agent: { kind: "Agent", llm: { openrouter_site_url: 5 } } }, false],
+	])("%s", (_, members, accepted) => {
+		const json = record(members);
+		const validate = compileSchema({ $ref: "#/$defs/ConversationInfo", $defs: described });
+		expect([validate(json), accepts(format, json)]).toEqual([accepted, accepted]);
 	});
 });
 
