@@ -24,8 +24,6 @@ export interface Config {
 	readonly maxBodyBytes: number;
 	/** Prefix of the webhook's path: empty, or with a leading and no trailing slash. */
 	readonly basePath: string;
-	/** Names of members and kinds as senders write them, to the names of the schema. */
-	readonly jsonAliases: ReadonlyMap<string, string>;
 	readonly logLevel: LogLevel;
 	/** 32-byte keys for secrets at rest: the first encrypts, all decrypt. Empty when secrets are stored redacted. */
 	readonly encryptionKeys: readonly KeyObject[];
@@ -56,9 +54,7 @@ function variable<T>(fallback: T, parse: (text: string, report: Report) => T | u
 		.optional()
 		.transform((raw, context): T => {
 			const text = raw?.trim() ?? "";
-			if (text === "") {
-				return fallback;
-			}
+			if (text === "") return fallback;
 			const value = parse(text, (message) => context.addIssue({ code: "custom", message }));
 			return value === undefined ? z.NEVER : value;
 		});
@@ -72,14 +68,13 @@ const environment = z.object({
 	// The body becomes one string, and strings have a greatest length.
 	MAX_BODY_BYTES: variable(16 * 1024 * 1024, parseInteger(constants.MAX_STRING_LENGTH)),
 	BASE_PATH: variable("", parseBasePath),
-	JSON_ALIASES: variable<ReadonlyMap<string, string>>(new Map(), parseAliases),
 	LOG_LEVEL: variable<LogLevel>("info", parseLogLevel),
 	ENCRYPTION_KEY: variable<readonly KeyObject[]>([], parseEncryptionKeys),
 	RETENTION_DAYS: variable<number | undefined>(undefined, parseDays),
 	RETENTION_UPDATES_PER_CONVERSATION: variable<number | undefined>(undefined, parseInteger(Number.MAX_SAFE_INTEGER)),
 });
 
-/** For each variable a value as it may be written, for the lines that report mistakes. */
+/** For each variable a value as it may be written, for the messages about mistakes. */
 const examples: Readonly<Record<string, string>> = {
 	HTTP_ADDRESS: "127.0.0.1:8080 or [::1]:8080",
 	GRPC_ADDRESS: "127.0.0.1:50051 or [::1]:50051",
@@ -87,7 +82,6 @@ const examples: Readonly<Record<string, string>> = {
 	ACCESS_KEYS: "<name>:<key>,<name>:<key>:read+secrets",
 	MAX_BODY_BYTES: "16777216",
 	BASE_PATH: "/bridge",
-	JSON_ALIASES: "their_name=our_name,TheirKind=OurKind",
 	LOG_LEVEL: "info",
 	ENCRYPTION_KEY: "$(openssl rand -base64 32)",
 	RETENTION_DAYS: "30",
@@ -117,7 +111,6 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		accessKeys: Object.freeze(values.ACCESS_KEYS),
 		maxBodyBytes: values.MAX_BODY_BYTES,
 		basePath: values.BASE_PATH,
-		jsonAliases: values.JSON_ALIASES,
 		logLevel: values.LOG_LEVEL,
 		encryptionKeys: Object.freeze(values.ENCRYPTION_KEY),
 		retentionDays: values.RETENTION_DAYS,
@@ -136,7 +129,6 @@ export function describeConfig(config: Config): Record<string, string> {
 		ACCESS_KEYS: list(config.accessKeys.map(({ name, scopes }) => `${name}:${mask}:${[...scopes].join("+")}`)),
 		MAX_BODY_BYTES: String(config.maxBodyBytes),
 		BASE_PATH: config.basePath,
-		JSON_ALIASES: list([...config.jsonAliases].map(([theirs, ours]) => `${theirs}=${ours}`)),
 		LOG_LEVEL: config.logLevel,
 		ENCRYPTION_KEY: list(config.encryptionKeys.map(() => mask)),
 		RETENTION_DAYS: String(config.retentionDays ?? "none"),
@@ -156,12 +148,9 @@ function parseAddress(text: string, report: Report): Address | undefined {
 		return undefined;
 	}
 	const port = Number(digits);
-	if (bracketed === undefined ? !isHost(plain) : !isIPv6(bracketed)) {
+	if (bracketed === undefined ? !isHost(plain) : !isIPv6(bracketed))
 		report("has a host that is neither a host name nor an IP address; use 0.0.0.0 or [::] for every interface");
-	}
-	if (port > 65535) {
-		report("has a port above 65535");
-	}
+	if (port > 65535) report("has a port above 65535");
 	return { host: bracketed ?? plain, port };
 }
 
@@ -179,13 +168,12 @@ function parseSqliteUrl(text: string, report: Report): string | undefined {
 		return undefined;
 	}
 	const path = text.slice("sqlite:".length);
-	if (path === "" || path.startsWith("//") || path.startsWith(":")) {
+	if (path === "" || path.startsWith("//") || path.startsWith(":"))
 		report("must name a file, as in sqlite:relative/path or sqlite:/absolute/path");
-	}
 	return path;
 }
 
-/** The messages speak of entries by number: a name may be a key that stands at the wrong place. */
+/** The messages name entries by number, because a name may be a key at the wrong place. */
 function parseAccessKeys(text: string, report: Report): KeyEntry[] {
 	const names = new Map<string, number>();
 	const hashes = new Map<string, number>();
@@ -233,32 +221,19 @@ function parseInteger(largest: number): (text: string, report: Report) => number
 
 function parseDays(text: string, report: Report): number {
 	const value = Number(text);
-	if (!/^[0-9]+(?:\.[0-9]+)?$/.test(text) || value <= 0 || !Number.isFinite(value)) {
+	if (!/^[0-9]+(?:\.[0-9]+)?$/.test(text) || value <= 0 || !Number.isFinite(value))
 		report("must be a number of days above 0");
-	}
 	return value;
 }
 
-/** Segments of RFC 3986, section 3.3; clients resolve `.` and `..` away before they send a path. */
+/**
+ * Segments of RFC 3986, section 3.3, with escapes of ASCII characters alone, and without the asterisk, which the router
+ * takes for a wildcard. Clients resolve `.` and `..` away before they send a path.
+ */
 function parseBasePath(text: string, report: Report): string {
-	if (!/^(?:\/(?!\.{1,2}(?:\/|$))[A-Za-z0-9._~!$&'()*+,;=:@%-]+)+$/.test(text)) {
+	if (!/^(?:\/(?!\.{1,2}(?:\/|$))(?:[A-Za-z0-9._~!$&'()+,;=:@-]|%[0-7][0-9A-Fa-f])+)+$/.test(text))
 		report("must be a path that begins with a slash and does not end with one");
-	}
 	return text;
-}
-
-function parseAliases(text: string, report: Report): Map<string, string> {
-	const aliases = new Map<string, string>();
-	const seen = new Map<string, number>();
-	for (const [index, item] of splitList(text).entries()) {
-		const [theirs = "", ours = "", ...rest] = item.split("=").map((name) => name.trim());
-		if (theirs === "" || ours === "" || theirs === ours || rest.length > 0) {
-			report(`entry ${index + 1} must be two different names with an equals sign between them`);
-		}
-		reportRepetition(seen, theirs, index, (other) => report(`entry ${index + 1} has the first name of entry ${other}`));
-		aliases.set(theirs, ours);
-	}
-	return aliases;
 }
 
 function parseLogLevel(text: string, report: Report): LogLevel | undefined {
@@ -272,7 +247,7 @@ function parseLogLevel(text: string, report: Report): LogLevel | undefined {
 function parseEncryptionKeys(text: string, report: Report): KeyObject[] {
 	return splitList(text).map((item, index) => {
 		const bytes = Buffer.from(item, "base64");
-		// Decoding skips what is no base64, so only the way back shows that all of it was.
+		// Decoding skips characters that are not base64. Encoding again shows whether there were any.
 		if (bytes.length !== 32 || bytes.toString("base64") !== item) {
 			report(`entry ${index + 1} must be exactly 32 bytes in base64`);
 		}
@@ -287,8 +262,6 @@ function splitList(text: string): string[] {
 /** Calls `repeated` with the number, from 1, of the earlier entry that has the same value. Empty values are not compared. */
 function reportRepetition(seen: Map<string, number>, value: string, index: number, repeated: (entry: number) => void) {
 	const other = seen.get(value);
-	if (other !== undefined && value !== "") {
-		repeated(other + 1);
-	}
+	if (other !== undefined && value !== "") repeated(other + 1);
 	seen.set(value, other ?? index);
 }

@@ -1,11 +1,9 @@
 import type { KeyObject } from "node:crypto";
-import type { JsonAliases } from "../record/plan/plan.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import type { NewUpdate, StoredRecord } from "../store/store.ts";
 
 /** What the intake's threads are started with. */
 export interface IntakeData {
-	readonly aliases: JsonAliases;
 	readonly encryptionKeys: readonly KeyObject[];
 }
 

@@ -7,9 +7,9 @@ import type { IntakeCalls, IntakeData } from "./calls.ts";
 
 /** The thread that reads, checks, protects and compares records. */
 
-serve<IntakeData, IntakeCalls>(({ aliases, encryptionKeys }) => {
-	const format = new RecordFormat(aliases);
-	const vault = new RecordVault(format.plan, encryptionKeys);
+serve<IntakeData, IntakeCalls>(({ encryptionKeys }) => {
+	const format = new RecordFormat();
+	const vault = new RecordVault(format, encryptionKeys);
 	const parser = new UpdateParser(format, vault);
 	return {
 		methods: {

@@ -1,51 +1,134 @@
-import { isMessage, type JsonObject, type JsonValue } from "@bufbuild/protobuf";
+import { hash } from "node:crypto";
+import { type DescMessage, isMessage } from "@bufbuild/protobuf";
 import type { Value } from "@bufbuild/protobuf/wkt";
-import type { z } from "zod";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError, type Violation } from "../errors.ts";
 import { deriveDecoder, type KeepUnnamed, type MessageFields } from "./json/decode.ts";
 import { deriveEncoder } from "./json/encode.ts";
-import { toValue } from "./json/free-form.ts";
-import { placeUnnamed } from "./json/unnamed.ts";
-import { deriveNormalizer } from "./normalize.ts";
-import { type JsonAliases, type MessagePlan, planMessage } from "./plan/plan.ts";
+import { type ExactJson, type ExactJsonObject, measureWithinBounds, parseExactJson } from "./json/exact-json.ts";
+import { fromValue, memberOf, toValue } from "./json/free-form.ts";
+import type { JsonSize } from "./json/measure.ts";
+import { lastToken } from "./json/pointer.ts";
+import { parseUuid } from "./json/scalars.ts";
+import { MAX_UNNAMED_MEMBERS, placeOfMember, putMember } from "./json/unnamed.ts";
+import { isJsonObject, type MessagePlan, planMessage, plansIn } from "./plan/plan.ts";
 import { limitViolations } from "./validation/limits.ts";
-import { deriveSchema } from "./validation/schema.ts";
-import { violationsOf } from "./validation/violations.ts";
+import { MAX_VIOLATIONS, RecordSchema } from "./validation/schema.ts";
+import { valueError, violationsOf } from "./validation/violations.ts";
 
 /** The record in both of its forms, and the one schema that judges it. Built once at start. */
 export class RecordFormat {
 	readonly plan: MessagePlan;
-	readonly #schema: z.ZodType;
-	readonly #decode: (json: JsonValue, keep: KeepUnnamed) => MessageFields;
-	readonly #encode: (message: ConversationInfo) => JsonValue;
-	readonly #normalize: (message: ConversationInfo) => boolean;
+	/**
+	 * Tells the schemas of two releases apart that name different members: an integer above 0, derived from the names of
+	 * all members.
+	 */
+	readonly schemaVersion: number;
+	readonly #names: ReadonlySet<string>;
+	readonly #schema: RecordSchema;
+	readonly #decode: (json: ExactJson, keep: KeepUnnamed) => MessageFields;
+	readonly #encode: (message: ConversationInfo) => ExactJson;
 
-	/** @param aliases names that senders use for the specification's, theirs to ours; never written */
-	constructor(aliases: JsonAliases = new Map()) {
-		this.plan = planMessage(ConversationInfoSchema, aliases);
-		this.#schema = deriveSchema(this.plan);
+	/** @param desc the record's descriptor; another release's may have more fields or fewer */
+	constructor(desc: DescMessage = ConversationInfoSchema) {
+		this.plan = planMessage(desc);
+		this.#names = memberNames(this.plan);
+		this.schemaVersion = hash("sha256", [...this.#names].sort().join("\n"), "buffer").readUIntBE(0, 6) + 1;
+		this.#schema = new RecordSchema(this.plan);
 		this.#decode = deriveDecoder(this.plan);
 		this.#encode = deriveEncoder(this.plan);
-		this.#normalize = deriveNormalizer(this.plan);
 	}
 
 	/**
-	 * Reads a record from its JSON form: checks it, fills in the defaults and keeps the members that no field names.
+	 * Reads a record from a JSON text: checks it, fills in the defaults and keeps the members that no field names.
 	 *
-	 * @param json what `JSON.parse` made of the body
-	 * @param surrogates whether the text of the body has an escape that can stand for a lone surrogate
-	 * @throws ServiceError `invalid_record` with every violation
+	 * @throws ServiceError `invalid_record` when the text is not JSON or exceeds a bound ({@link parseExactJson}), or with
+	 *   what is wrong with the record: at most {@link MAX_VIOLATIONS} violations
 	 */
-	fromJson(json: JsonValue, surrogates = true): ConversationInfo {
-		const limits = limitViolations(json, this.plan, surrogates);
-		// Too deep for everything that follows: the one violation stands for the whole record.
-		if (limits.some((violation) => violation.path.length === 0)) throw invalid(limits);
-		const result = this.#schema.safeParse(json);
-		if (!result.success) throw invalid([...violationsOf(result.error.issues, json, this.plan), ...limits]);
-		if (limits.length > 0) throw invalid(limits);
+	parse(body: Buffer): ConversationInfo {
+		const { json, size, surrogates } = parseExactJson(body);
+		return this.#check(json, size, surrogates);
+	}
+
+	/**
+	 * Reads a record from its JSON form, as {@link parse} does.
+	 *
+	 * @throws ServiceError as `parse` does
+	 */
+	fromJson(json: ExactJson): ConversationInfo {
+		return this.#check(json, measureWithinBounds(json), true);
+	}
+
+	/**
+	 * Checks a record that arrived as a message by the rules of its JSON form, and fills in the defaults. An unset
+	 * nullable field stays unset, which is JSON null. A member among `unnamed_members` that the schema names is put into
+	 * its field.
+	 *
+	 * @throws ServiceError as `parse` does
+	 */
+	fromMessage(message: ConversationInfo): ConversationInfo {
+		const json = this.#encode(message);
+		if (Object.keys(message.unnamedMembers).length > MAX_UNNAMED_MEMBERS) throw invalid([TOO_MANY_UNNAMED], json);
+		const misplaced = this.#putUnnamed(json, message);
+		if (misplaced.length > 0) throw invalid(misplaced, json);
+		// The strings of a message came in UTF-8, which has no lone surrogates.
+		return this.#check(json, measureWithinBounds(json), false);
+	}
+
+	/** Writes a record in its JSON form, with the members that no field names at their places. */
+	toJson(message: ConversationInfo): ExactJsonObject {
+		const json = this.#encode(message);
+		this.#putUnnamed(json, message);
+		if (!isJsonObject(json)) throw new TypeError("a record is an object");
+		return json;
+	}
+
+	/** Whether a member that an older release kept as unnamed may have a field now. */
+	namesNow(pointer: string): boolean {
+		return this.#names.has(lastToken(pointer));
+	}
+
+	/**
+	 * Moves the members of `unnamed_members` that have a field in this release, as the record was written by an older one,
+	 * into their fields. A value that is not valid there stays where it is.
+	 *
+	 * @param message is changed
+	 * @returns whether any was moved
+	 */
+	nameUnnamedMembers(message: ConversationInfo): boolean {
+		const candidates = Object.entries(message.unnamedMembers).filter(([pointer]) => this.namesNow(pointer));
+		if (candidates.length === 0) return false;
+		const json = this.#encode(message);
+		const unnamed = { ...message.unnamedMembers };
+		let moved = false;
+		for (const [pointer, value] of candidates) {
+			const place = placeOfMember(json, this.plan, pointer);
+			const member = fromValue(value);
+			if (place?.field === undefined || !this.#schema.accepts(place.field, member)) continue;
+			putMember(place, member);
+			delete unnamed[pointer];
+			moved = true;
+		}
+		if (!moved) return false;
+		const decoded = this.#decode(json, (pointer, member) => {
+			unnamed[pointer] = toValue(member);
+		});
+		Object.assign(message, decoded, { unnamedMembers: unnamed });
+		return true;
+	}
+
+	#check(json: ExactJson, size: JsonSize, surrogates: boolean): ConversationInfo {
+		const limits = limitViolations(json, this.plan, size, surrogates);
+		const issues = this.#schema.judge(json);
+		if (issues.length > 0 || limits.length > 0) {
+			const violations = [...violationsOf(issues, json, this.plan), ...limits];
+			throw invalid(violations.slice(0, MAX_VIOLATIONS), json);
+		}
 		const unnamed: Record<string, Value> = {};
+		let count = 0;
 		const message = this.#decode(json, (pointer, member) => {
+			count++;
+			if (count > MAX_UNNAMED_MEMBERS) throw invalid([TOO_MANY_UNNAMED], json);
 			unnamed[pointer] = toValue(member);
 		});
 		message.unnamedMembers = unnamed;
@@ -53,33 +136,13 @@ export class RecordFormat {
 		return message;
 	}
 
-	/**
-	 * Checks a record that arrived as a message by the rules of its JSON form, and fills in the defaults. An unset
-	 * nullable field stays unset, which is JSON null.
-	 *
-	 * @param message the caller's no longer once it is accepted: it may be changed, and be the one that is returned
-	 * @throws ServiceError `invalid_record` with every violation
-	 */
-	fromMessage(message: ConversationInfo): ConversationInfo {
-		if (this.#normalize(message)) return message;
-		const json = this.#encode(message);
-		const misplaced = this.#placeUnnamed(json, message);
-		if (misplaced.length === 0) return this.fromJson(json, false);
-		throw invalid(misplaced);
-	}
-
-	/** Writes a record in its JSON form, with the members that no field names at their places. */
-	toJson(message: ConversationInfo): JsonObject {
-		const json = this.#encode(message);
-		this.#placeUnnamed(json, message);
-		if (typeof json !== "object" || json === null || Array.isArray(json)) throw new TypeError("a record is an object");
-		return json;
-	}
-
-	#placeUnnamed(json: JsonValue, message: ConversationInfo): Violation[] {
+	/** Puts the members that no field names into the JSON form; returns a violation for each that has no place there. */
+	#putUnnamed(json: ExactJson, message: ConversationInfo): Violation[] {
 		const violations: Violation[] = [];
 		for (const [pointer, value] of Object.entries(message.unnamedMembers)) {
-			if (!placeUnnamed(json, this.plan, pointer, value))
+			const place = placeOfMember(json, this.plan, pointer);
+			if (place !== undefined) putMember(place, fromValue(value));
+			else if (violations.length < MAX_VIOLATIONS)
 				violations.push({
 					path: ["unnamed_members", pointer],
 					type: "value_error",
@@ -90,9 +153,27 @@ export class RecordFormat {
 	}
 }
 
-function invalid(violations: readonly Violation[]): ServiceError {
+/** The names of all members that the schema names anywhere, aliases included. */
+function memberNames(root: MessagePlan): ReadonlySet<string> {
+	const names = new Set<string>();
+	for (const plan of plansIn(root)) if (plan.form === "object") for (const name of plan.members.keys()) names.add(name);
+	return names;
+}
+
+const TOO_MANY_UNNAMED: Violation = {
+	path: [],
+	...valueError(`more than ${MAX_UNNAMED_MEMBERS} members that the schema does not name`),
+};
+
+/** Most characters of a path that an error's message repeats. */
+const MAX_SHOWN_PATH = 200;
+
+function invalid(violations: readonly Violation[], json: ExactJson): ServiceError {
 	const [first] = violations;
-	const place = first === undefined ? "" : ` (first: ${first.path.join(".") || "the record"}: ${first.message})`;
+	const path = first?.path.join(".").slice(0, MAX_SHOWN_PATH) || "the record";
+	const place = first === undefined ? "" : ` (first: ${path}: ${first.message})`;
 	const count = violations.length === 1 ? "1 rule is" : `${violations.length} rules are`;
-	return new ServiceError("invalid_record", `${count} broken${place}`, { violations });
+	const id = memberOf(json, "id");
+	const conversationId = typeof id === "string" ? parseUuid(id) : undefined;
+	return new ServiceError("invalid_record", `${count} broken${place}`, { violations, conversationId });
 }

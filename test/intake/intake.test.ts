@@ -16,7 +16,7 @@ let intake: IntakeThreads;
 
 beforeEach(async () => {
 	lines.length = 0;
-	intake = await IntakeThreads.start({ aliases: new Map(), encryptionKeys }, log);
+	intake = await IntakeThreads.start({ encryptionKeys }, log);
 });
 
 afterEach(() => intake[Symbol.asyncDispose]());
@@ -24,7 +24,7 @@ afterEach(() => intake[Symbol.asyncDispose]());
 const body = (members: JsonObject) => Buffer.from(JSON.stringify(record(members)));
 
 test("a record is read whatever its size, and the same in every thread", async () => {
-	const vault = new RecordVault(new RecordFormat().plan, encryptionKeys);
+	const vault = new RecordVault(new RecordFormat(), encryptionKeys);
 	for (const size of [10, 2 ** 21]) {
 		const title = "x".repeat(size);
 		const update = await intake.fromJson(body({ title, agent_state: { token: "secret" } }));

@@ -5,7 +5,7 @@ import { type ConversationInfo, ConversationInfoSchema } from "../../gen/convers
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { jsonOf } from "../support/arbitrary.ts";
 import { filled } from "../support/filled.ts";
-import { canonical, corpus } from "../support/fixtures.ts";
+import { canonical, corpus, object } from "../support/fixtures.ts";
 
 const format = new RecordFormat();
 
@@ -16,7 +16,7 @@ function stored(record: ConversationInfo): ConversationInfo {
 
 /** The JSON form that comes back for an accepted one. */
 function roundTrip(json: JsonValue): JsonValue {
-	return format.toJson(stored(format.fromJson(json)));
+	return object(format.toJson(stored(format.fromJson(json))));
 }
 
 describe("accepted JSON comes back from bytes with the defaults filled in and nothing else changed", () => {

@@ -1,5 +1,6 @@
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import fc from "fast-check";
+import { JsonType } from "../../gen/conversations/options/v1/options_pb.js";
 import {
 	type FieldPlan,
 	isJsonObject,
@@ -151,7 +152,8 @@ function union(plan: UnionPlan, depth: number): fc.Arbitrary<JsonValue> {
 				.map((json) => (isJsonObject(json) ? { ...json, [plan.discriminator]: tag } : json)),
 		);
 	const bare = Object.values(plan.bare).map((arm) => value(arm.value, depth + 1));
-	const unknown = plan.unknown === undefined ? [] : [freeForm.filter((json) => takenBy(plan, json))];
+	const anything = fc.oneof(freeForm, freeObject);
+	const unknown = plan.unknown === undefined ? [] : [anything.filter((json) => takenBy(plan, json))];
 	return fc.oneof(...tagged, ...bare, ...unknown);
 }
 
@@ -161,12 +163,18 @@ function recurs(plan: ValuePlan): boolean {
 	return plan.message.fields.some((member) => member.required && recurs(member.value));
 }
 
-/** Whether no arm but the one for anything else takes a value. */
+/** Whether no arm but the one for anything else takes a value, which that one takes. */
 function takenBy(plan: UnionPlan, json: JsonValue): boolean {
-	if (isJsonObject(json)) return !plan.tagged.has(String(json[plan.discriminator]));
-	if (Array.isArray(json)) return plan.bare.array === undefined;
-	const bare = Object.keys(plan.bare);
-	return json !== null && !bare.includes(typeof json);
+	const { unknownTypes } = plan;
+	if (isJsonObject(json))
+		return !plan.tagged.has(String(json[plan.discriminator])) && takes(unknownTypes, JsonType.OBJECT);
+	if (Array.isArray(json)) return plan.bare.array === undefined && unknownTypes.length === 0;
+	if (Object.keys(plan.bare).includes(typeof json)) return false;
+	return typeof json === "string" ? takes(unknownTypes, JsonType.STRING) : unknownTypes.length === 0;
+}
+
+function takes(types: readonly JsonType[], type: JsonType): boolean {
+	return types.length === 0 || types.includes(type);
 }
 
 const uuid = fc

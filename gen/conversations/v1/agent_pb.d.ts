@@ -179,7 +179,8 @@ export declare const AgentSchema: GenMessage<Agent>;
  */
 export declare type ACPAgent = Message<"conversations.v1.ACPAgent"> & {
   /**
-   * Command that starts the program.
+   * Command that starts the program. The webhook's JSON form must have the member. A message cannot tell
+   * an absent list from an empty one, which is valid, so over gRPC an empty list is taken.
    *
    * @generated from field: repeated string acp_command = 1;
    */

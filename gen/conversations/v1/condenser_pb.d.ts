@@ -13,8 +13,8 @@ import type { LLM } from "./llm_pb.js";
 export declare const file_conversations_v1_condenser: GenFile;
 
 /**
- * Shortens the history that the agent's model is shown. A kind that is not known here is kept as it
- * came.
+ * Shortens the history that the agent's model is shown. An object of a kind that is not known here
+ * is kept as it came.
  *
  * @generated from message conversations.v1.Condenser
  */

@@ -5,6 +5,7 @@
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { JsonObject, Message } from "@bufbuild/protobuf";
 import type { StringMap } from "./common_pb.js";
+import type { Value } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file conversations/v1/llm.proto.
@@ -409,7 +410,7 @@ export declare type LLM = Message<"conversations.v1.LLM"> & {
 export declare const LLMSchema: GenMessage<LLM>;
 
 /**
- * A correction to one ability of a model. JSON: a boolean or a string.
+ * A correction to one ability of a model. JSON: any value; usually a boolean or a string.
  *
  * @generated from message conversations.v1.CapabilityOverride
  */
@@ -435,6 +436,14 @@ export declare type CapabilityOverride = Message<"conversations.v1.CapabilityOve
      */
     value: string;
     case: "text";
+  } | {
+    /**
+     * Any other value, JSON null too.
+     *
+     * @generated from field: google.protobuf.Value other = 3;
+     */
+    value: Value;
+    case: "other";
   } | { case: undefined; value?: undefined };
 };
 

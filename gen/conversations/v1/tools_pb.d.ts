@@ -246,7 +246,8 @@ export declare type MCPServer = Message<"conversations.v1.MCPServer"> & {
   headers?: StringMap | undefined;
 
   /**
-   * How requests to the address are authenticated.
+   * How requests to the address are authenticated. A secret as a whole: each string and number in it is
+   * one, whatever its name.
    *
    * @generated from field: conversations.v1.MCPAuth auth = 13;
    */
@@ -267,8 +268,8 @@ export declare type MCPServer = Message<"conversations.v1.MCPServer"> & {
 export declare const MCPServerSchema: GenMessage<MCPServer>;
 
 /**
- * How requests to an MCP server are authenticated. The JSON member "strategy" selects the form; a
- * strategy that is not known here is kept as it came.
+ * How requests to an MCP server are authenticated. The JSON member "strategy" selects the form. An
+ * object of a strategy that is not known here, or a string, is kept as it came.
  *
  * @generated from message conversations.v1.MCPAuth
  */
@@ -328,8 +329,7 @@ export declare type MCPAuth = Message<"conversations.v1.MCPAuth"> & {
     case: "oauth2";
   } | {
     /**
-     * In a way that is not known here. As anything in it may be a credential, all of it is treated as
-     * secret.
+     * In a way that is not known here.
      *
      * @generated from field: google.protobuf.Value unknown = 7;
      */

@@ -3,7 +3,6 @@ import { IngestConversationRequestSchema } from "../../../gen/conversations/v1/c
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { ServiceError } from "../../errors.ts";
-import { parseJson } from "../../record/json/json-text.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { NewUpdate } from "../../store/store.ts";
@@ -21,8 +20,7 @@ export class UpdateParser {
 
 	/** @throws ServiceError `invalid_record` when `body` is not JSON, or its record breaks rules */
 	fromJson(body: Buffer): NewUpdate {
-		const { json, surrogates } = parseJson(body);
-		return this.fromRecord(this.#format.fromJson(json, surrogates));
+		return this.fromRecord(this.#format.parse(body));
 	}
 
 	/**

@@ -1,4 +1,3 @@
-import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { deriveOnce } from "../plan/derive-once.ts";
 import { armOf } from "../plan/place.ts";
 import {
@@ -9,8 +8,8 @@ import {
 	type UnionPlan,
 	type ValuePlan,
 } from "../plan/plan.ts";
-import { presentAlias } from "../validation/rules.ts";
-import { setMember, toValue } from "./free-form.ts";
+import type { ExactJson, ExactJsonObject } from "./exact-json.ts";
+import { setMember, toStruct, toValue } from "./free-form.ts";
 import { toPointer } from "./pointer.ts";
 import { parseDateTime, parseUuid } from "./scalars.ts";
 
@@ -18,7 +17,7 @@ import { parseDateTime, parseUuid } from "./scalars.ts";
 export type MessageFields = { readonly $typeName: string; [property: string]: unknown };
 
 /** Takes a member that no field names, with its JSON Pointer (RFC 6901) from the record's root. */
-export type KeepUnnamed = (pointer: string, json: JsonValue) => void;
+export type KeepUnnamed = (pointer: string, json: ExactJson) => void;
 
 /** Where the mapping is in the record. Pointers are only made for the few members that need one. */
 interface Position {
@@ -26,34 +25,19 @@ interface Position {
 	readonly keep: KeepUnnamed;
 }
 
-type Decode = (json: JsonValue, at: Position) => unknown;
+type Decode = (json: ExactJson, at: Position) => unknown;
 
 /**
  * Derives the mapping from a record's JSON form, which the schema has accepted, to its message. Absent members get
  * their defaults, null leaves a field unset, UUIDs become lower-case with dashes.
  */
-export function deriveDecoder(plan: MessagePlan): (json: JsonValue, keep: KeepUnnamed) => MessageFields {
+export function deriveDecoder(plan: MessagePlan): (json: ExactJson, keep: KeepUnnamed) => MessageFields {
 	const decode = new DecoderBuilder().message(plan);
 	return (json, keep) => {
 		const message = decode(json, { path: [], keep });
 		if (!isMessageFields(message)) throw new TypeError(`${plan.desc.typeName} has no message`);
 		return message;
 	};
-}
-
-/**
- * Derives what an unset field is filled with: its default, made anew each time.
- *
- * @throws Error when the default has a member that no field names; that is a mistake in the .proto files
- */
-export function deriveDefault(field: FieldPlan): () => unknown {
-	const decode = new DecoderBuilder().contents(field);
-	const keep: KeepUnnamed = (pointer) => {
-		throw new Error(`${field.desc}: no field names ${pointer} of the default`);
-	};
-	const make = (): unknown => decode(field.default ?? null, { path: [], keep });
-	make();
-	return make;
 }
 
 function isMessageFields(value: unknown): value is MessageFields {
@@ -64,21 +48,73 @@ class DecoderBuilder {
 	readonly #decoders = new Map<MessagePlan, Decode>();
 
 	message(plan: MessagePlan): Decode {
-		return deriveOnce(this.#decoders, plan, () => (plan.form === "union" ? this.#union(plan) : this.#plain(plan)));
+		return deriveOnce(this.#decoders, plan, () => {
+			switch (plan.form) {
+				case "union":
+					return this.#union(plan);
+				case "tuple":
+					return this.#tuple(plan);
+				case "bare":
+					return this.#bare(plan);
+				case "object":
+					return this.#object(plan);
+			}
+		});
 	}
 
-	#plain(plan: PlainPlan): Decode {
-		const contents = plan.fields.map((field) => this.contents(field));
-		if (plan.form === "object") return compileObject(plan, contents);
-		const create = compileCreate(plan);
-		const properties = plan.fields.map((field) => field.property);
+	#object(plan: PlainPlan): Decode {
+		const fields = plan.fields.map((field) => {
+			const decode = this.#collection(field);
+			// Where no unnamed member can be below, the path is of no use.
+			const needsPath = field.value.type === "message";
+			return { ...field, decode, needsPath };
+		});
+		const { typeName } = plan.desc;
+		const discriminator = plan.discriminator?.name;
 		return (json, at) => {
-			const message = create();
-			const items = plan.form === "tuple" && Array.isArray(json) ? json : [json];
-			for (const [index, item] of items.entries()) {
-				const property = properties[index];
-				if (property !== undefined) message[property] = contents[index]?.(item, at);
+			const message: MessageFields = { $typeName: typeName };
+			if (!isJsonObject(json)) return message;
+			let used = discriminator !== undefined && json[discriminator] !== undefined ? 1 : 0;
+			for (const { name, property, shape, aliases, default: preset, decode, needsPath } of fields) {
+				let value = json[name];
+				if (value !== undefined) used++;
+				if ((value === undefined || value === null) && aliases.length > 0) {
+					const alias = aliasInUse(json, aliases);
+					if (alias !== undefined) {
+						value = json[alias];
+						used++;
+					}
+				}
+				if (value === undefined) value = preset;
+				if (value === undefined || value === null) {
+					message[property] = shape === "list" ? [] : shape === "map" ? {} : undefined;
+				} else if (needsPath) {
+					at.path.push(name);
+					message[property] = decode(value, at);
+					at.path.pop();
+				} else message[property] = decode(value, at);
 			}
+			let members = 0;
+			for (const _ in json) members++;
+			if (members !== used) keepUnnamed(plan, json, at);
+			return message;
+		};
+	}
+
+	#bare(plan: PlainPlan): Decode {
+		const [field] = plan.fields;
+		if (field === undefined) throw new Error(`${plan.desc.typeName} has no field`);
+		const decode = this.#collection(field);
+		return (json, at) => ({ $typeName: plan.desc.typeName, [field.property]: decode(json, at) });
+	}
+
+	#tuple(plan: PlainPlan): Decode {
+		const items = plan.fields.map(({ property, value }) => ({ property, decode: this.#value(value) }));
+		return (json, at) => {
+			const message: MessageFields = { $typeName: plan.desc.typeName };
+			if (Array.isArray(json))
+				for (const [index, { property, decode }] of items.entries())
+					message[property] = decode(json[index] ?? null, at);
 			return message;
 		};
 	}
@@ -95,9 +131,9 @@ class DecoderBuilder {
 		};
 	}
 
-	contents(field: FieldPlan): Decode {
+	#collection(field: FieldPlan): Decode {
 		const decode = this.#value(field.value);
-		const item = (token: string | number, json: JsonValue, at: Position): unknown => {
+		const item = (token: string | number, json: ExactJson, at: Position): unknown => {
 			at.path.push(token);
 			const value = decode(json, at);
 			at.path.pop();
@@ -123,8 +159,9 @@ class DecoderBuilder {
 			case "string":
 				return plan.uuid ? (json) => parseUuid(String(json)) : (json) => json;
 			case "integer":
-				return (json) => BigInt(Number(json));
+				return (json) => (typeof json === "bigint" ? json : BigInt(Number(json)));
 			case "number":
+				return Number;
 			case "boolean":
 				return (json) => json;
 			case "enum":
@@ -132,7 +169,7 @@ class DecoderBuilder {
 			case "timestamp":
 				return (json) => parseDateTime(String(json));
 			case "struct":
-				return (json) => json;
+				return toStruct;
 			case "value":
 				return toValue;
 			case "message":
@@ -141,90 +178,24 @@ class DecoderBuilder {
 	}
 }
 
-/** Source of an object literal: an empty message of a type, with all of its properties in one order. */
-function emptyMessage(plan: PlainPlan): string {
-	const members = plan.fields.map(({ property, shape }) => {
-		return `${property}: ${shape === "list" ? "[]" : shape === "map" ? "{}" : "undefined"}`;
-	});
-	return `{ ${[`$typeName: ${JSON.stringify(plan.desc.typeName)}`, ...members].join(", ")} }`;
+/** The alias under which a member stands for a field whose own member is absent or null. */
+function aliasInUse(json: ExactJsonObject, aliases: readonly string[]): string | undefined {
+	const present = aliases.filter((alias) => Object.hasOwn(json, alias));
+	return present.find((alias) => json[alias] !== null) ?? present[0];
 }
 
-function compileCreate(plan: PlainPlan): () => MessageFields {
-	// The source holds nothing but names from the descriptors.
-	return new Function(`return ${emptyMessage(plan)};`) as () => MessageFields;
-}
-
-/**
- * Compiles the decoder of a JSON object to a function of its own, as zod does with its object schemas: with the names
- * in its source, the engine can specialise each access to a member or a property. A loop over the fields takes about
- * twice as long.
- */
-function compileObject(plan: PlainPlan, contents: readonly Decode[]): Decode {
-	const fields = plan.fields.map((field, index) => {
-		const name = JSON.stringify(field.name);
-		const target = `message.${field.property}`;
-		const alias = field.aliases.length === 0 ? "" : `if (value === undefined) value = aliased(json, ${index});`;
-		const fallback = field.default === undefined ? "" : `else ${target} = contents[${index}](defaults[${index}], at);`;
-		return `value = json[${name}]; ${alias}
-			if (value !== undefined) { named++; if (value !== null) { ${assignment(field, index, target)} } } ${fallback}`;
-	});
-	const discriminator = plan.discriminator?.name;
-	const source = `return (json, at) => {
-		const message = ${emptyMessage(plan)};
-		let value, named = ${discriminator === undefined ? "0" : `json[${JSON.stringify(discriminator)}] === undefined ? 0 : 1`};
-		${fields.join("\n")}
-		let members = 0;
-		for (const name in json) members++;
-		if (members !== named) keepOthers(json, at);
-		return message;
-	};`;
-	const aliased = (json: JsonObject, index: number): JsonValue | undefined => {
-		const alias = presentAlias(plan.fields[index], json);
-		return alias === undefined ? undefined : json[alias];
-	};
-	const own = new Set(plan.fields.map((field) => field.name));
-	if (discriminator !== undefined) own.add(discriminator);
-	const keepOthers = (json: JsonObject, at: Position): void => {
-		for (const name of Object.keys(json)) {
-			if (own.has(name)) continue;
-			const value = json[name];
-			if (value === undefined || isAliasInUse(plan, json, name)) continue;
-			at.path.push(name);
-			at.keep(toPointer(at.path), value);
-			at.path.pop();
-		}
-	};
-	// The source holds nothing but names from the descriptors.
-	const compile = new Function("contents", "defaults", "aliased", "keepOthers", source) as (
-		contents: readonly Decode[],
-		defaults: readonly (JsonValue | undefined)[],
-		find: typeof aliased,
-		keep: typeof keepOthers,
-	) => Decode;
-	const defaults = plan.fields.map((field) => field.default);
-	return compile(contents, defaults, aliased, keepOthers);
-}
-
-/** Source that gives a field its value. */
-function assignment(field: FieldPlan, index: number, target: string): string {
-	const decoded = `${target} = contents[${index}](value, at);`;
-	if (field.shape !== "single" || field.value.type === "message")
-		return `at.path.push(${JSON.stringify(field.name)}); ${decoded} at.path.pop();`;
-	switch (field.value.type) {
-		case "string":
-			return field.value.uuid ? decoded : `${target} = value;`;
-		case "number":
-		case "boolean":
-		case "struct":
-			return `${target} = value;`;
-		default:
-			return decoded;
+function keepUnnamed(plan: PlainPlan, json: ExactJsonObject, at: Position): void {
+	for (const [name, value] of Object.entries(json)) {
+		if (name === plan.discriminator?.name || isInUse(plan, json, name)) continue;
+		at.path.push(name);
+		at.keep(toPointer(at.path), value);
+		at.path.pop();
 	}
 }
 
-/** Whether a member stands for a field: under the first of its aliases while its own name is absent. */
-function isAliasInUse(plan: PlainPlan, json: JsonObject, name: string): boolean {
+/** Whether a field takes its value from a member. */
+function isInUse(plan: PlainPlan, json: ExactJsonObject, name: string): boolean {
 	const field = plan.members.get(name);
-	if (field === undefined || Object.hasOwn(json, field.name)) return false;
-	return presentAlias(field, json) === name;
+	if (field === undefined) return false;
+	return field.name === name || ((json[field.name] ?? null) === null && aliasInUse(json, field.aliases) === name);
 }

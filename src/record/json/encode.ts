@@ -1,4 +1,3 @@
-import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { isMessage } from "@bufbuild/protobuf";
 import { type Timestamp, TimestampSchema, type Value, ValueSchema } from "@bufbuild/protobuf/wkt";
 import { deriveOnce } from "../plan/derive-once.ts";
@@ -10,19 +9,19 @@ import {
 	type UnionPlan,
 	type ValuePlan,
 } from "../plan/plan.ts";
-import { isNullWhenUnset } from "../validation/rules.ts";
+import type { ExactJson, ExactJsonObject } from "./exact-json.ts";
 import { fromValue, setMember } from "./free-form.ts";
 import { formatDateTime } from "./scalars.ts";
 
-type Encode = (value: unknown) => JsonValue;
+type Encode = (value: unknown) => ExactJson;
 type Fields = Readonly<Record<string, unknown>>;
 
 /**
  * Derives the mapping from a message to its JSON form, the reverse of decode.ts. It also writes values that break a
- * rule (an enum number without a name, a union with no arm, an integer beyond 2^53), in a form that the schema
- * refuses, so that the schema can judge messages as well.
+ * rule (an enum number without a name, a union with no arm), in a form that the schema refuses, so that the schema can
+ * judge messages as well.
  */
-export function deriveEncoder(plan: MessagePlan): (message: Fields) => JsonValue {
+export function deriveEncoder(plan: MessagePlan): (message: Fields) => ExactJson {
 	return new EncoderBuilder().message(plan);
 }
 
@@ -30,29 +29,60 @@ class EncoderBuilder {
 	readonly #encoders = new Map<MessagePlan, Encode>();
 
 	message(plan: MessagePlan): Encode {
-		return deriveOnce(this.#encoders, plan, () => (plan.form === "union" ? this.#union(plan) : this.#plain(plan)));
+		return deriveOnce(this.#encoders, plan, () => {
+			switch (plan.form) {
+				case "union":
+					return this.#union(plan);
+				case "tuple":
+					return this.#tuple(plan);
+				case "bare":
+					return this.#bare(plan);
+				case "object":
+					return this.#object(plan);
+			}
+		});
 	}
 
-	#plain(plan: PlainPlan): Encode {
-		const fields = plan.fields.map((field) => ({ field, encode: this.#field(field) }));
-		const [first] = fields;
-		if (plan.form === "bare" && first !== undefined)
-			return (message) => (isFields(message) ? first.encode(message[first.field.property]) : null);
-		if (plan.form === "tuple")
-			return (message) => {
-				const items: JsonValue[] = [];
-				// An unset item ends the tuple, so that the schema reports it as missing.
-				for (const { field, encode } of fields) {
-					const value = isFields(message) ? message[field.property] : undefined;
-					if (value === undefined) break;
-					items.push(encode(value));
-				}
-				return items;
-			};
-		return compileObject(
-			plan,
-			fields.map(({ encode }) => encode),
-		);
+	#object(plan: PlainPlan): Encode {
+		const fields = plan.fields.map((field) => ({
+			name: field.name,
+			property: field.property,
+			encode: this.#collection(field),
+			// An enum's zero value has no JSON name and says no more than an unset field.
+			zeroIsUnset: field.value.type === "enum" && field.shape === "single",
+			isNullWhenUnset: field.nullable && !field.omitNull,
+		}));
+		return (message) => {
+			const json: ExactJsonObject = {};
+			if (!isFields(message)) return json;
+			for (const { name, property, encode, zeroIsUnset, isNullWhenUnset } of fields) {
+				const value = message[property];
+				if (value !== undefined && !(zeroIsUnset && value === 0)) json[name] = encode(value);
+				else if (isNullWhenUnset) json[name] = null;
+			}
+			return json;
+		};
+	}
+
+	#bare(plan: PlainPlan): Encode {
+		const [field] = plan.fields;
+		if (field === undefined) throw new Error(`${plan.desc.typeName} has no field`);
+		const encode = this.#collection(field);
+		return (message) => (isFields(message) ? encode(message[field.property]) : null);
+	}
+
+	#tuple(plan: PlainPlan): Encode {
+		const fields = plan.fields.map(({ property, value }) => ({ property, encode: this.#value(value) }));
+		return (message) => {
+			const items: ExactJson[] = [];
+			// An unset item ends the tuple, so that the schema reports it as missing.
+			for (const { property, encode } of fields) {
+				const value = isFields(message) ? message[property] : undefined;
+				if (value === undefined) break;
+				items.push(encode(value));
+			}
+			return items;
+		};
 	}
 
 	#union(plan: UnionPlan): Encode {
@@ -67,16 +97,16 @@ class EncoderBuilder {
 		};
 	}
 
-	#field(field: FieldPlan): Encode {
+	#collection(field: FieldPlan): Encode {
 		const encode = this.#value(field.value);
 		switch (field.shape) {
 			case "single":
 				return encode;
 			case "list":
-				return (items) => (Array.isArray(items) ? items.map(encode) : []);
+				return (items) => (Array.isArray(items) ? items.map((item) => encode(item)) : []);
 			case "map":
 				return (entries) => {
-					const json: JsonObject = {};
+					const json: ExactJsonObject = {};
 					if (isFields(entries))
 						for (const [key, value] of Object.entries(entries)) setMember(json, key, encode(value));
 					return json;
@@ -92,7 +122,7 @@ class EncoderBuilder {
 			case "struct":
 				return plainJson;
 			case "integer":
-				return (value) => Number(value);
+				return integer;
 			case "enum":
 				return (value) => (typeof value === "number" ? (plan.enum.byNumber.get(value) ?? value) : null);
 			case "timestamp":
@@ -103,32 +133,6 @@ class EncoderBuilder {
 				return this.message(plan.message);
 		}
 	}
-}
-
-/** Compiles the encoder of a JSON object to a function of its own, for the same reason as decode.ts does. */
-function compileObject(plan: PlainPlan, contents: readonly Encode[]): Encode {
-	const lines = plan.fields.map((field, index) => {
-		const member = `json[${JSON.stringify(field.name)}]`;
-		// An enum's zero value has no JSON name and says no more than an unset field.
-		const set =
-			field.value.type === "enum" && field.shape === "single"
-				? "value !== undefined && value !== 0"
-				: "value !== undefined";
-		const absent = isNullWhenUnset(field) ? ` else ${member} = null;` : "";
-		return `value = message.${field.property}; if (${set}) ${member} = ${encoded(field, index)};${absent}`;
-	});
-	// The source holds nothing but names from the descriptors.
-	const compile = new Function(
-		"contents",
-		`return (message) => { const json = {}; let value; ${lines.join("\n")} return json; };`,
-	) as (contents: readonly Encode[]) => Encode;
-	return compile(contents);
-}
-
-/** Source of the JSON value of a set field. */
-function encoded(field: FieldPlan, index: number): string {
-	const plain = ["string", "number", "boolean", "struct"].includes(field.value.type);
-	return field.shape === "single" && plain ? "value" : `contents[${index}](value)`;
 }
 
 function isFields(value: unknown): value is Fields {
@@ -143,8 +147,15 @@ function isValue(value: unknown): value is Value {
 	return isMessage(value, ValueSchema);
 }
 
+/** An integer within 2^53 as a number, any other as the bigint that it is. */
+function integer(value: unknown): ExactJson {
+	if (typeof value !== "bigint") return null;
+	const number = Number(value);
+	return Number.isSafeInteger(number) ? number : value;
+}
+
 /** Strings, numbers, booleans and the plain objects that stand for google.protobuf.Struct are JSON already. */
-function plainJson(value: unknown): JsonValue {
+function plainJson(value: unknown): ExactJson {
 	return isJsonScalar(value) || isJsonObject(value) ? value : null;
 }
 

@@ -1,3 +1,5 @@
+import { MAX_RECORD_DEPTH } from "./measure.ts";
+
 /** JSON Pointers (RFC 6901). */
 
 /** The pointer that the member names and array indexes of `path` make. */
@@ -12,12 +14,24 @@ function escapeToken(token: string): string {
 	return token.replaceAll("~", "~0").replaceAll("/", "~1");
 }
 
-/** Reference tokens of a pointer, or undefined when `pointer` is not one (RFC 6901, section 3). */
+/**
+ * Reference tokens of a pointer, or undefined when `pointer` is not one (RFC 6901, section 3), or leads deeper than a
+ * record is.
+ */
 export function parsePointer(pointer: string): string[] | undefined {
 	if (pointer === "") return [];
 	if (!pointer.startsWith("/")) return undefined;
-	const tokens = pointer.slice(1).split("/");
+	const tokens = pointer.slice(1).split("/", MAX_RECORD_DEPTH + 1);
+	if (tokens.length > MAX_RECORD_DEPTH) return undefined;
 	if (!pointer.includes("~")) return tokens;
 	if (/~(?![01])/.test(pointer)) return undefined;
 	return tokens.map((token) => token.replaceAll("~1", "/").replaceAll("~0", "~"));
+}
+
+/** The last reference token of a pointer: the name of the member that it leads to. */
+export function lastToken(pointer: string): string {
+	return pointer
+		.slice(pointer.lastIndexOf("/") + 1)
+		.replaceAll("~1", "/")
+		.replaceAll("~0", "~");
 }

@@ -1,4 +1,5 @@
-import type { JsonValue } from "@bufbuild/protobuf";
+import { JsonType } from "../../../gen/conversations/options/v1/options_pb.js";
+import type { ExactJson } from "../json/exact-json.ts";
 import { memberOf } from "../json/free-form.ts";
 import {
 	type ArmPlan,
@@ -6,6 +7,7 @@ import {
 	isJsonObject,
 	type MessagePlan,
 	type PlainPlan,
+	type UnionPlan,
 	type ValuePlan,
 } from "./plan.ts";
 
@@ -29,7 +31,7 @@ export function rootPlace(plan: MessagePlan): Place {
  *
  * @param json what is at `place`; tells which arm of a union it is
  */
-export function step(place: Place, json: JsonValue | undefined, token: string | number): Place {
+export function step(place: Place, json: ExactJson | undefined, token: string | number): Place {
 	if (place.collection !== undefined) return { ...place, collection: undefined };
 	if (place.value?.type !== "message") return { value: undefined, collection: undefined, secret: place.secret };
 	const { message } = place.value;
@@ -43,13 +45,15 @@ export function step(place: Place, json: JsonValue | undefined, token: string | 
 	return fieldPlace(place, message.members.get(String(token)));
 }
 
+/** A place with the JSON value that is there. */
+export interface Location {
+	readonly place: Place;
+	readonly json: ExactJson | undefined;
+}
+
 /** What is at the end of a path through a record, and what the plan knows of that place. */
-export function locate(
-	record: JsonValue,
-	plan: MessagePlan,
-	path: readonly (string | number)[],
-): { readonly place: Place; readonly json: JsonValue | undefined } {
-	let json: JsonValue | undefined = record;
+export function locate(record: ExactJson, plan: MessagePlan, path: readonly (string | number)[]): Location {
+	let json: ExactJson | undefined = record;
 	let place = rootPlace(plan);
 	for (const token of path) {
 		place = step(place, json, token);
@@ -71,19 +75,38 @@ function isFreeForm(value: ValuePlan): boolean {
 }
 
 /** The arm of a union that a JSON value is, or undefined when it is none. */
-export function armOf(union: Extract<MessagePlan, { form: "union" }>, json: unknown): ArmPlan | undefined {
-	if (isJsonObject(json)) {
-		const tag = Object.hasOwn(json, union.discriminator) ? json[union.discriminator] : undefined;
-		return (typeof tag === "string" ? union.tagged.get(tag) : undefined) ?? union.unknown;
+export function armOf(union: UnionPlan, json: unknown): ArmPlan | undefined {
+	const { bare, discriminator, tagged } = union;
+	let arm: ArmPlan | undefined;
+	switch (typeof json) {
+		case "string":
+			arm = bare.string;
+			break;
+		case "number":
+		case "bigint":
+			arm = bare.number;
+			break;
+		case "boolean":
+			arm = bare.boolean;
+			break;
+		default:
+			if (Array.isArray(json)) arm = bare.array;
+			else if (isJsonObject(json) && Object.hasOwn(json, discriminator)) {
+				const tag = json[discriminator];
+				if (typeof tag === "string") arm = tagged.get(tag);
+			}
 	}
-	if (Array.isArray(json)) return union.bare.array ?? union.unknown;
-	if (typeof json === "string") return union.bare.string ?? union.unknown;
-	if (typeof json === "number") return union.bare.number ?? union.unknown;
-	return (typeof json === "boolean" ? union.bare.boolean : undefined) ?? union.unknown;
+	return arm ?? (takesUnknown(union, json) ? union.unknown : undefined);
+}
+
+function takesUnknown({ unknownTypes }: UnionPlan, json: unknown): boolean {
+	if (unknownTypes.length === 0) return true;
+	if (isJsonObject(json)) return unknownTypes.includes(JsonType.OBJECT);
+	return typeof json === "string" && unknownTypes.includes(JsonType.STRING);
 }
 
 /** The plan of the JSON object at a place; undefined when the schema describes none there. */
-export function objectAt(place: Place, json: JsonValue | undefined): PlainPlan | undefined {
+export function objectAt(place: Place, json: ExactJson | undefined): PlainPlan | undefined {
 	if (place.collection !== undefined || place.value?.type !== "message") return undefined;
 	const { message } = place.value;
 	if (message.form !== "union") return message.form === "object" ? message : undefined;

@@ -3,7 +3,6 @@ import {
 	type DescField,
 	type DescMessage,
 	getOption,
-	type JsonObject,
 	type JsonValue,
 	ScalarType,
 } from "@bufbuild/protobuf";
@@ -11,9 +10,11 @@ import {
 	enum_value,
 	type FieldRules,
 	field as fieldOption,
+	type JsonType,
 	MessageRules_Form,
 	message as messageOption,
 } from "../../../gen/conversations/options/v1/options_pb.js";
+import type { ExactJsonObject } from "../json/exact-json.ts";
 
 /**
  * What a record is, read from the protobuf descriptors and their options once: the JSON schema, the mapping between
@@ -47,7 +48,7 @@ export interface FieldPlan {
 	readonly property: string;
 	/** JSON member. */
 	readonly name: string;
-	/** Other accepted JSON members, tried in order when `name` is absent. */
+	/** Other accepted JSON members, in order of preference; they count when the member `name` is absent or null. */
 	readonly aliases: readonly string[];
 	readonly shape: "single" | "list" | "map";
 	readonly value: ValuePlan;
@@ -72,6 +73,8 @@ export interface PlainPlan {
 	/** Fields by JSON member, aliases included. */
 	readonly members: ReadonlyMap<string, FieldPlan>;
 	readonly closed: boolean;
+	/** Whether each string in a member that no field names is a secret. */
+	readonly unnamedSecret: boolean;
 	readonly exclusions: readonly { readonly field: FieldPlan; readonly excludes: FieldPlan }[];
 	/** Whether the message is an arm of a union, so that its JSON object carries a discriminator. */
 	discriminator: { readonly name: string; readonly tags: readonly string[] } | undefined;
@@ -101,36 +104,36 @@ export interface UnionPlan {
 		readonly boolean?: ArmPlan;
 		readonly array?: ArmPlan;
 	};
-	/** The arm that takes anything no other arm takes; undefined for a closed union. */
+	/** The arm that keeps what no other arm takes; undefined for a closed union. */
 	readonly unknown: ArmPlan | undefined;
+	/** The sorts of JSON values that the unknown arm takes; empty for any. */
+	readonly unknownTypes: readonly JsonType[];
 	readonly arms: ReadonlyMap<string, ArmPlan>;
 }
 
 export type MessagePlan = PlainPlan | UnionPlan;
-
-/** Names that a sender uses for the specification's member names and kinds, theirs to ours. */
-export type JsonAliases = ReadonlyMap<string, string>;
 
 /**
  * Plans a message and all that it contains.
  *
  * @throws Error when the options of a descriptor contradict each other; that is a mistake in the .proto files.
  */
-export function planMessage(desc: DescMessage, aliases: JsonAliases = new Map()): MessagePlan {
-	return new Planner(aliases).message(desc);
+export function planMessage(desc: DescMessage): MessagePlan {
+	return new Planner().message(desc);
+}
+
+/** A plan and those of all messages in it, each once. */
+export function plansIn(root: MessagePlan): ReadonlySet<MessagePlan> {
+	const plans = new Set<MessagePlan>([root]);
+	// A set can grow while it is iterated.
+	for (const plan of plans)
+		for (const { value } of plan.form === "union" ? plan.arms.values() : plan.fields)
+			if (value.type === "message") plans.add(value.message);
+	return plans;
 }
 
 class Planner {
 	readonly #plans = new Map<string, MessagePlan>();
-	readonly #theirs = new Map<string, string[]>();
-
-	constructor(aliases: JsonAliases) {
-		for (const [theirs, ours] of aliases) {
-			const names = this.#theirs.get(ours);
-			if (names === undefined) this.#theirs.set(ours, [theirs]);
-			else names.push(theirs);
-		}
-	}
 
 	message(desc: DescMessage): MessagePlan {
 		const known = this.#plans.get(desc.typeName);
@@ -151,6 +154,7 @@ class Planner {
 			fields,
 			members,
 			closed: rules.closed,
+			unnamedSecret: rules.unnamedSecret,
 			exclusions,
 			discriminator: undefined,
 		};
@@ -161,6 +165,8 @@ class Planner {
 			fields.push(planned);
 			members.set(planned.name, planned);
 			for (const alias of planned.aliases) members.set(alias, planned);
+			if (planned.required && planned.aliases.length > 0)
+				throw new Error(`${field}: a required field cannot have aliases`);
 		}
 		if (plan.form === "bare" && fields.length !== 1)
 			throw new Error(`${desc.typeName}: FORM_BARE needs exactly one field`);
@@ -182,6 +188,7 @@ class Planner {
 			tagged,
 			bare,
 			unknown: undefined,
+			unknownTypes: [],
 			arms,
 		};
 		this.#plans.set(desc.typeName, plan);
@@ -199,6 +206,7 @@ class Planner {
 					break;
 				case "value":
 					plan.unknown = arm;
+					plan.unknownTypes = rules.jsonTypes;
 					break;
 				case "message": {
 					if (value.message.form === "bare") {
@@ -208,8 +216,11 @@ class Planner {
 					if (value.message.form !== "object") throw new Error(`${field}: an arm must be an object`);
 					const tag = rules.tag || value.message.desc.name;
 					arm = { ...place, tag };
-					const tags = [tag, ...(this.#theirs.get(tag) ?? [])];
+					const tags = [tag, ...rules.tagAliases];
 					for (const name of tags) tagged.set(name, arm);
+					const other = value.message.discriminator;
+					if (other !== undefined && (other.name !== discriminator || String(other.tags) !== String(tags)))
+						throw new Error(`${field}: the message is an arm of another union under other tags`);
 					value.message.discriminator = { name: discriminator, tags };
 					break;
 				}
@@ -228,7 +239,7 @@ class Planner {
 			desc: field,
 			property: field.localName,
 			name,
-			aliases: [...rules.aliases, ...(this.#theirs.get(name) ?? [])],
+			aliases: rules.aliases,
 			shape: field.fieldKind === "list" ? "list" : field.fieldKind === "map" ? "map" : "single",
 			value: this.#value(field, rules),
 			required: rules.required,
@@ -311,6 +322,6 @@ function planEnum(desc: DescEnum): EnumPlan {
 }
 
 /** Whether a JSON value is an object: neither null, an array nor a scalar. */
-export function isJsonObject(value: unknown): value is JsonObject {
+export function isJsonObject(value: unknown): value is ExactJsonObject {
 	return typeof value === "object" && value !== null && !Array.isArray(value);
 }

@@ -11,6 +11,8 @@ import { ServiceError } from "../../errors.ts";
 
 /** Marks the text form of a ciphertext, and the version of all that is decided here. */
 const PREFIX = "enc:v1:";
+/** Follows the prefix when the secret is a number. */
+const NUMBER = "number:";
 const ALGORITHM = "aes-256-gcm";
 const KEY_BYTES = 32;
 const KEY_ID_BYTES = 8;
@@ -23,13 +25,13 @@ const MAX_SHOWN_PLACE = 200;
 /** Encrypts and decrypts the secrets of one conversation. A secret's place is its JSON Pointer (RFC 6901). */
 export interface ConversationCipher {
 	/** The ciphertext, as text that {@link isCiphertext} recognises; another one each time. */
-	encrypt(secret: string, pointer: string): string;
+	encrypt(secret: string | number, pointer: string): string;
 	/**
-	 * The secret behind a ciphertext that {@link encrypt} made for the same conversation and place.
+	 * The secret that {@link encrypt} encrypted for the same conversation and place.
 	 *
 	 * @throws ServiceError `data_loss` for any other text, and when the key that it needs is not there
 	 */
-	decrypt(ciphertext: string, pointer: string): string;
+	decrypt(ciphertext: string, pointer: string): string | number;
 }
 
 interface Key {
@@ -44,7 +46,8 @@ interface Key {
  * Each conversation has a key of its own, derived from the configured one by HKDF-SHA256 (RFC 5869): random nonces
  * allow 2^32 encryptions with one key (NIST SP 800-38D, section 8.3), which a busy service reaches within weeks.
  *
- * The text form of a ciphertext is `enc:v1:<key id>:<payload>`. The key id is the first 8 bytes of the configured
+ * The text form of a ciphertext is `enc:v1:<key id>:<payload>`; of a number, which is encrypted as its JSON text,
+ * `enc:v1:number:<key id>:<payload>`, with the word `number` before the associated data. The key id is the first 8 bytes of the configured
  * key's SHA-256, the payload nonce, tag and encrypted UTF-8; both are base64url without padding (RFC 4648, section 5).
  */
 export class Cipher {
@@ -67,30 +70,34 @@ export class Cipher {
 			return known;
 		};
 		// A pointer begins with a slash, which an id has none of, so this cannot be read in two ways.
-		const associate = (pointer: string): Buffer => Buffer.from(conversationId + pointer);
+		const associate = (pointer: string, isNumber: boolean): Buffer =>
+			Buffer.from(`${isNumber ? NUMBER : ""}${conversationId}${pointer}`);
 		return {
 			encrypt: (secret, pointer) => {
 				if (this.#first === undefined) throw new TypeError("there is no key to encrypt with");
 				const nonce = randomBytes(NONCE_BYTES);
 				const cipher = createCipheriv(ALGORITHM, keyOf(this.#first), nonce, { authTagLength: TAG_BYTES });
-				cipher.setAAD(associate(pointer));
-				const encrypted = Buffer.concat([cipher.update(secret, "utf8"), cipher.final()]);
+				const isNumber = typeof secret === "number";
+				cipher.setAAD(associate(pointer, isNumber));
+				const encrypted = Buffer.concat([cipher.update(String(secret), "utf8"), cipher.final()]);
 				const payload = Buffer.concat([nonce, cipher.getAuthTag(), encrypted]);
-				return `${PREFIX}${this.#first.id}:${payload.toString("base64url")}`;
+				return `${PREFIX}${isNumber ? NUMBER : ""}${this.#first.id}:${payload.toString("base64url")}`;
 			},
 			decrypt: (ciphertext, pointer) => {
 				const lost = (reason: string) => lostSecret(conversationId, pointer, reason);
-				const { id, payload } = parse(ciphertext) ?? {};
-				if (id === undefined || payload === undefined) throw lost("what is stored is not a ciphertext");
+				const parsed = parse(ciphertext);
+				if (parsed === undefined) throw lost("what is stored is not a ciphertext");
+				const { id, payload, isNumber } = parsed;
 				const key = this.#keys.get(id);
 				if (key === undefined) throw lost(`no encryption key with the id ${id} is configured`);
 				const nonce = payload.subarray(0, NONCE_BYTES);
 				const decipher = createDecipheriv(ALGORITHM, keyOf(key), nonce, { authTagLength: TAG_BYTES });
-				decipher.setAAD(associate(pointer));
+				decipher.setAAD(associate(pointer, isNumber));
 				decipher.setAuthTag(payload.subarray(NONCE_BYTES, NONCE_BYTES + TAG_BYTES));
 				const decrypted = decipher.update(payload.subarray(NONCE_BYTES + TAG_BYTES));
 				try {
-					return Buffer.concat([decrypted, decipher.final()]).toString("utf8");
+					const secret = Buffer.concat([decrypted, decipher.final()]).toString("utf8");
+					return isNumber ? Number(secret) : secret;
 				} catch {
 					throw lost("the ciphertext was changed, or it belongs to another place");
 				}
@@ -105,7 +112,7 @@ export function isCiphertext(text: string): boolean {
 }
 
 /** Derives a 256-bit key for one purpose (HKDF-SHA256, RFC 5869) from a key that encrypts secrets. */
-export function deriveKey(key: KeyObject, purpose: string): KeyObject {
+function deriveKey(key: KeyObject, purpose: string): KeyObject {
 	return createSecretKey(Buffer.from(hkdfSync("sha256", key, "", purpose, KEY_BYTES)));
 }
 
@@ -113,13 +120,20 @@ function keyId(key: KeyObject): string {
 	return hash("sha256", key.export(), "buffer").subarray(0, KEY_ID_BYTES).toString("base64url");
 }
 
-function parse(text: string): { readonly id: string; readonly payload: Buffer } | undefined {
+interface Ciphertext {
+	readonly id: string;
+	readonly payload: Buffer;
+	readonly isNumber: boolean;
+}
+
+function parse(text: string): Ciphertext | undefined {
 	if (!text.startsWith(PREFIX)) return undefined;
-	const [id = "", encoded = "", ...rest] = text.slice(PREFIX.length).split(":");
+	const isNumber = text.startsWith(NUMBER, PREFIX.length);
+	const [id = "", encoded = "", ...rest] = text.slice(PREFIX.length + (isNumber ? NUMBER.length : 0)).split(":", 3);
 	const payload = Buffer.from(encoded, "base64url");
 	// Decoding skips what is not base64url and ignores spare bits, so only the way back shows that nothing was changed.
 	if (rest.length > 0 || payload.toString("base64url") !== encoded) return undefined;
-	return payload.length < NONCE_BYTES + TAG_BYTES ? undefined : { id, payload };
+	return payload.length < NONCE_BYTES + TAG_BYTES ? undefined : { id, payload, isNumber };
 }
 
 function lostSecret(conversationId: string, pointer: string, reason: string): ServiceError {

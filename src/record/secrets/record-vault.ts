@@ -1,129 +1,193 @@
-import { createHmac, type KeyObject } from "node:crypto";
-import { equals } from "@bufbuild/protobuf";
+import type { KeyObject } from "node:crypto";
+import { equals, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { BinaryReader } from "@bufbuild/protobuf/wire";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
-import { deriveBinaryEncoder } from "../binary.ts";
-import type { MessagePlan } from "../plan/plan.ts";
-import { deriveBinaryDecoder } from "../read-binary.ts";
-import { Cipher, deriveKey, isCiphertext } from "./cipher.ts";
-import { deriveSecretWalk, REDACTED, type SecretsForm, type SecretWalk, secretPlacesDigest } from "./secret-walk.ts";
+import { ServiceError } from "../../errors.ts";
+import type { RecordFormat } from "../record-format.ts";
+import { Cipher, isCiphertext } from "./cipher.ts";
+import {
+	deriveOpenTextWalk,
+	deriveSecretWalk,
+	REDACTED,
+	type RecordWalk,
+	type Replace,
+	redactionVersionOf,
+	type SecretsForm,
+} from "./secret-walk.ts";
+import { hasUserinfo, replaceUserinfo } from "./userinfo.ts";
 
-/** A record as the store keeps it. */
-export interface SealedRecord {
-	/** The encoded record, in which no secret stands in plain text. */
-	readonly bytes: Uint8Array;
-	/**
-	 * Tells the record from every other one, 32 bytes. Undefined without keys: then the bytes tell, and records that
-	 * differ in nothing but secrets are the same, as they are stored alike. With keys it covers the secrets, and depends
-	 * on the first key: a record that comes again after another key was put first is not recognised, and is kept as one
-	 * more update.
-	 */
-	readonly digest: Uint8Array | undefined;
-	/** How the record is protected, for {@link RecordVault.openEncoded}. */
-	readonly seal: number;
+/** Most secrets in one record. Real records have a few dozen. */
+export const MAX_SECRETS = 10_000;
+
+/** By which rules a stored record was written. */
+export interface RecordVersions {
+	/** The rules by which its secrets were redacted; 0 when it holds ciphertexts. */
+	readonly redactionVersion: number;
+	/** The names of members that its release had: {@link RecordFormat.schemaVersion}. */
+	readonly schemaVersion: number;
 }
 
-/** Seal of a record of which nothing is known. */
-const UNKNOWN = 0;
+/** A record as the store keeps it: encoded, with no secret in plain text. */
+export interface ProtectedRecord extends RecordVersions {
+	readonly bytes: Uint8Array;
+}
+
+/** Redaction version of a record that holds ciphertexts. */
+const ENCRYPTED = 0;
 
 /**
  * Protects the secrets of records at rest by the specification's serialization rule: with a key they are encrypted,
  * without one they are redacted. What arrived redacted or empty stays so.
  */
 export class RecordVault {
-	readonly #walk: SecretWalk;
-	readonly #encode = deriveBinaryEncoder(ConversationInfoSchema);
-	readonly #decode = deriveBinaryDecoder(ConversationInfoSchema);
-	readonly #cipher: Cipher;
-	/** Key of the digests; undefined when there are no keys. */
-	readonly #digestKey: KeyObject | undefined;
-	/** Seal of a record in which each secret, as this release knows them, is redacted or empty. */
-	readonly #redacted: number;
+	readonly #format: RecordFormat;
+	readonly #walkSecrets: RecordWalk;
+	readonly #walkOpenText: RecordWalk;
+	readonly #cipher: Cipher | undefined;
+	readonly #decrypting: Cipher;
+	readonly #redactionVersion: number;
 
 	/** @param keys 32 bytes each: the first encrypts, all decrypt; with none, secrets are redacted before they are kept */
-	constructor(plan: MessagePlan, keys: readonly KeyObject[]) {
-		this.#walk = deriveSecretWalk(plan);
-		this.#redacted = secretPlacesDigest(plan);
-		this.#cipher = new Cipher(keys);
-		const [first] = keys;
-		// Encrypted records never repeat, and a bare digest of a plain one would let guesses at its secrets be checked.
-		this.#digestKey = first && deriveKey(first, "record digest");
-	}
-
-	/** Encodes a record without its secrets. Changes the record. */
-	seal(record: ConversationInfo): SealedRecord {
-		if (this.#digestKey === undefined) {
-			this.#walk(record, () => REDACTED);
-			const bytes = this.#encode(record);
-			return { bytes, digest: undefined, seal: this.#redacted };
-		}
-		const plain = this.#encode(record);
-		const digest = createHmac("sha256", this.#digestKey).update(plain).digest();
-		const cipher = this.#cipher.of(idOf(record));
-		let secrets = 0;
-		// Any secret is encrypted as it came: one that looks like a ciphertext is a secret of its sender like others.
-		this.#walk(record, (secret, pointer) => {
-			secrets++;
-			return cipher.encrypt(secret, pointer);
-		});
-		return secrets === 0
-			? { bytes: plain, digest, seal: this.#redacted }
-			: { bytes: this.#encode(record), digest, seal: UNKNOWN };
-	}
-
-	/** Encodes a record without its secrets. Changes the record. */
-	protect(record: ConversationInfo): { bytes: Uint8Array; redactionVersion: number; schemaVersion: number } {
-		const { bytes, seal } = this.seal(record);
-		return { bytes, redactionVersion: seal, schemaVersion: 0 };
-	}
-
-	/** Whether two stored records are the same record, secrets in plain text compared. */
-	isSame(stored: Uint8Array, arriving: Uint8Array): boolean {
-		return equals(ConversationInfoSchema, this.open(stored, "plaintext"), this.open(arriving, "plaintext"));
+	constructor(format: RecordFormat, keys: readonly KeyObject[]) {
+		this.#format = format;
+		this.#walkSecrets = deriveSecretWalk(format.plan);
+		this.#walkOpenText = deriveOpenTextWalk(format.plan);
+		this.#redactionVersion = redactionVersionOf(format.plan);
+		this.#decrypting = new Cipher(keys);
+		this.#cipher = keys.length > 0 ? this.#decrypting : undefined;
 	}
 
 	/**
-	 * Decodes a sealed record.
+	 * Encodes a record without its secrets. Changes the record.
+	 *
+	 * @throws ServiceError `invalid_record` when it has more than {@link MAX_SECRETS} secrets
+	 */
+	protect(record: ConversationInfo): ProtectedRecord {
+		const cipher = this.#cipher?.of(idOf(record));
+		let count = 0;
+		const hide: Replace = (secret, pointer) => {
+			count++;
+			if (count > MAX_SECRETS) throw tooManySecrets(record);
+			// Any secret is encrypted as it came: one that looks like a ciphertext is a secret of its sender like others.
+			return cipher === undefined ? REDACTED : cipher.encrypt(secret, pointer);
+		};
+		this.#walkSecrets(record, hide);
+		let bytes: Uint8Array = toBinary(ConversationInfoSchema, record);
+		if (mayHaveUserinfo(bytes)) {
+			this.#replaceUserinfo(record, hide);
+			bytes = toBinary(ConversationInfoSchema, record);
+		}
+		const redactionVersion = cipher !== undefined && count > 0 ? ENCRYPTED : this.#redactionVersion;
+		return { bytes, redactionVersion, schemaVersion: this.#format.schemaVersion };
+	}
+
+	/**
+	 * Decodes a protected record. Unnamed members that the schema of this release names are in their fields.
 	 *
 	 * @param form what becomes of its secrets. `redacted`: asterisks. `encrypted`: as they are stored, so redacted where
 	 *   they were stored without a key. `plaintext`: decrypted; those that were stored redacted stay so.
-	 * @throws ServiceError `data_loss`, for `plaintext` alone, when what is stored cannot be decrypted: its key is not
-	 *   configured, it was changed, or it comes from another record or place
+	 * @throws ServiceError `data_loss` when the bytes are no record; for `plaintext` also when what is stored cannot be
+	 *   decrypted: its key is not configured, it was changed, or it comes from another record or place
 	 */
 	open(bytes: Uint8Array, form: SecretsForm): ConversationInfo {
-		const record = this.#decode(bytes);
-		switch (form) {
-			case "redacted":
-				this.#walk(record, () => REDACTED);
-				break;
-			case "encrypted":
-				// Nothing else is ever stored; if it is all the same, it is not given away.
-				this.#walk(record, (stored) => (isCiphertext(stored) ? stored : REDACTED));
-				break;
-			case "plaintext": {
-				const cipher = this.#cipher.of(idOf(record));
-				this.#walk(record, (stored, pointer) => cipher.decrypt(stored, pointer));
-				break;
-			}
-		}
+		const record = decode(bytes);
+		const show = this.#showing(record, form);
+		this.#walkSecrets(record, show);
+		if (mayHaveUserinfo(bytes)) this.#replaceUserinfo(record, show);
+		// A field can be a secret that was none before it was named.
+		if (this.#format.nameUnnamedMembers(record) && form !== "plaintext") this.#walkSecrets(record, show);
 		return record;
 	}
 
 	/**
-	 * The encoded form of what {@link open} gives. A record without ciphertexts looks the same in every form, and is
-	 * given as it is stored.
+	 * The encoded form of what {@link open} gives. The bytes are given as they are stored when nothing in them would be
+	 * changed: no ciphertext is inside, the rules of redaction are the same, and the schema names no unnamed member.
 	 *
-	 * @param seal what `seal` said of the record
+	 * @param versions what `protect` said of the record
 	 * @throws ServiceError as `open` does
 	 */
-	openEncoded(
-		bytes: Uint8Array,
-		{ redactionVersion }: { readonly redactionVersion: number },
-		form: SecretsForm,
-	): Uint8Array {
-		return redactionVersion === this.#redacted ? bytes : this.#encode(this.open(bytes, form));
+	openEncoded(bytes: Uint8Array, versions: RecordVersions, form: SecretsForm): Uint8Array {
+		const { redactionVersion, schemaVersion } = versions;
+		const asStored =
+			redactionVersion === this.#redactionVersion &&
+			(schemaVersion === this.#format.schemaVersion ||
+				!pointersOf(bytes).some((pointer) => this.#format.namesNow(pointer)));
+		return asStored ? bytes : toBinary(ConversationInfoSchema, this.open(bytes, form));
 	}
+
+	/**
+	 * Whether two protected records are the same: their secrets too, in plain text. The order of map entries and of the
+	 * members of free-form JSON does not count, nor does -0.0 against 0.0. Records that cannot be read or decrypted are
+	 * the same as no other.
+	 */
+	isSame(stored: Uint8Array, arriving: Uint8Array): boolean {
+		try {
+			return equals(ConversationInfoSchema, this.open(stored, "plaintext"), this.open(arriving, "plaintext"));
+		} catch (error) {
+			if (error instanceof ServiceError && error.kind === "data_loss") return false;
+			throw error;
+		}
+	}
+
+	#showing(record: ConversationInfo, form: SecretsForm): Replace {
+		switch (form) {
+			case "redacted":
+				return () => REDACTED;
+			case "encrypted":
+				// Nothing else is ever stored; if it is all the same, it is not given away.
+				return (stored) => (typeof stored === "string" && isCiphertext(stored) ? stored : REDACTED);
+			case "plaintext": {
+				const cipher = this.#decrypting.of(idOf(record));
+				return (stored, pointer) => cipher.decrypt(String(stored), pointer);
+			}
+		}
+	}
+
+	#replaceUserinfo(record: ConversationInfo, replace: Replace): void {
+		this.#walkOpenText(record, (text, pointer) =>
+			replaceUserinfo(String(text), (userinfo) => String(replace(userinfo, pointer))),
+		);
+	}
+}
+
+function decode(bytes: Uint8Array): ConversationInfo {
+	try {
+		return fromBinary(ConversationInfoSchema, bytes);
+	} catch (cause) {
+		throw new ServiceError("data_loss", "The stored record cannot be read", { cause });
+	}
+}
+
+/** Whether a string of a record can have a URL with a user name and a password. Spares nearly every record a walk. */
+function mayHaveUserinfo(bytes: Uint8Array): boolean {
+	// Strings stand in the bytes as they are, and what is looked for is ASCII.
+	return hasUserinfo(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1"));
+}
+
+/** The pointers of a record's unnamed members, read without decoding the rest of it. */
+function pointersOf(bytes: Uint8Array): string[] {
+	const pointers: string[] = [];
+	const record = new BinaryReader(bytes);
+	while (record.pos < record.len) {
+		const [number, wireType] = record.tag();
+		if (number !== ConversationInfoSchema.field.unnamedMembers.number) {
+			record.skip(wireType, number);
+			continue;
+		}
+		const entry = new BinaryReader(record.bytes());
+		// An entry of a map: 1 is the key.
+		const [keyNumber] = entry.tag();
+		if (keyNumber === 1) pointers.push(entry.string());
+	}
+	return pointers;
 }
 
 function idOf(record: ConversationInfo): string {
 	return record.id ?? "";
+}
+
+function tooManySecrets({ id }: ConversationInfo): ServiceError {
+	const message = `Value error, more than ${MAX_SECRETS} secrets`;
+	const violations = [{ path: [], type: "value_error", message }];
+	return new ServiceError("invalid_record", message, { violations, conversationId: id });
 }

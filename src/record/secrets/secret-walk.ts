@@ -3,16 +3,28 @@ import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import type { Value } from "@bufbuild/protobuf/wkt";
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
 import { fromValue, setMember, toValue } from "../json/free-form.ts";
-import { parsePointer, toPointer } from "../json/pointer.ts";
+import { lastToken, parsePointer, toPointer } from "../json/pointer.ts";
 import {
 	type FieldPlan,
 	isJsonObject,
 	type MessagePlan,
 	type PlainPlan,
+	plansIn,
 	type UnionPlan,
 	type ValuePlan,
 } from "../plan/plan.ts";
-import { isSecretName, SECRET_NAME_RULES } from "./secret-names.ts";
+import {
+	FREE_FORM_RULES,
+	hasTellingName,
+	isSecretValue,
+	OPEN,
+	SCHEMA,
+	SECRET,
+	type Surroundings,
+	surroundingsOf,
+} from "./free-form-secrets.ts";
+import { SECRET_NAME_RULES } from "./secret-names.ts";
+import { surroundingsOfUnnamed } from "./unnamed-secrets.ts";
 
 /** What stands in place of a secret that is not shown. */
 export const REDACTED = "**********";
@@ -21,85 +33,101 @@ export const REDACTED = "**********";
 export const secretsForms = ["redacted", "encrypted", "plaintext"] as const;
 export type SecretsForm = (typeof secretsForms)[number];
 
-/**
- * Replaces one secret.
- *
- * @param pointer JSON Pointer (RFC 6901) of the secret in the record's JSON form
- */
-export type ReplaceSecret = (secret: string, pointer: string) => string;
+/** A secret: text, or a number in what is secret as a whole. */
+export type Secret = string | number;
 
-/** Replaces every secret of a record in place. */
-export type SecretWalk = (record: ConversationInfo, replace: ReplaceSecret) => void;
+/**
+ * Replaces one value.
+ *
+ * @param pointer JSON Pointer (RFC 6901) of the value in the record's JSON form
+ */
+export type Replace = (value: Secret, pointer: string) => Secret;
+
+/** Replaces values of a record in place. */
+export type RecordWalk = (record: ConversationInfo, replace: Replace) => void;
 
 type Fields = Record<string, unknown>;
 
-/** Where the walk is. Pointers are only made of the path for secrets, of which most records have few. */
+/** Where the walk is. Pointers are only made of the path for values that are replaced, of which most records have few. */
 interface Position {
 	readonly path: (string | number)[];
-	readonly replace: ReplaceSecret;
+	readonly replace: Replace;
 }
 
 /** Gives back what stands in place of a value: the value itself, perhaps changed inside, or another one. */
 type Walk = (value: unknown, at: Position) => unknown;
 
 /**
- * Derives the walk over a record's secrets from its plan: the fields that debug_redact marks, and strings in free-form
- * JSON and unnamed members under a name that says so. It visits only messages that can hold one. Empty strings and
+ * Derives the walk over a record's secrets from its plan: the fields that debug_redact marks, and values in free-form
+ * JSON and unnamed members as free-form-secrets.ts says. It visits only messages that can hold one. Empty strings and
  * redacted secrets hide nothing and are left as they are.
  *
  * Messages are changed in place, free-form JSON is replaced: the record may share it with the JSON it was read from.
  */
-export function deriveSecretWalk(plan: MessagePlan): SecretWalk {
-	const walk = new SecretWalkBuilder().message(plan, false);
+export function deriveSecretWalk(plan: MessagePlan): RecordWalk {
+	return deriveWalk(plan, true);
+}
+
+/** Derives the walk over all other strings of a record, which can have secrets in them. Otherwise as the walk over secrets. */
+export function deriveOpenTextWalk(plan: MessagePlan): RecordWalk {
+	return deriveWalk(plan, false);
+}
+
+function deriveWalk(plan: MessagePlan, secrets: boolean): RecordWalk {
+	const builder = new WalkBuilder(secrets);
+	const walk = builder.message(plan, false);
+	const unnamedSurroundings = surroundingsOfUnnamed(plan);
 	return (record, replace) => {
 		walk?.(record, { path: [], replace });
 		for (const [pointer, value] of Object.entries(record.unnamedMembers)) {
-			const secret = isSecretName(pointer.slice(pointer.lastIndexOf("/") + 1));
-			// Nearly all unnamed members are scalars under a harmless name.
-			if (!secret && value.kind.case !== "structValue" && value.kind.case !== "listValue") continue;
-			const walked = walkValue(value, { path: parsePointer(pointer) ?? [pointer], replace }, secret);
+			const { kind } = value;
+			const json = kind.case === "structValue" || kind.case === "listValue" ? fromValue(value) : kind.value;
+			const surroundings = surroundingsOf(unnamedSurroundings(pointer), lastToken(pointer), json);
+			const path = parsePointer(pointer) ?? [pointer];
+			const walked = builder.walkValue(value, { path, replace }, surroundings);
 			if (walked !== value) setMember(record.unnamedMembers, pointer, walked);
 		}
 	};
 }
 
 /**
- * A number, a safe integer above 0, that tells the places where the walk looks for secrets from those where the walk
- * of another release does: what one release has redacted, another may know more secrets of.
+ * A number, a safe integer above 0, that tells the rules by which secrets are found from those of another release: what
+ * one release has redacted, another may know more secrets of. It depends on nothing else, so that a new field that is
+ * no secret does not change it.
  */
-export function secretPlacesDigest(plan: MessagePlan): number {
-	const places = new Set<string>();
-	const visited = new Set<MessagePlan>();
-	const visit = (message: MessagePlan): void => {
-		if (visited.has(message)) return;
-		visited.add(message);
-		const { typeName } = message.desc;
-		const members =
-			message.form === "union"
-				? [...message.arms.values()].map((arm) => ({ ...arm, jsonSchema: false }))
-				: message.fields;
-		for (const { property, value, secret, jsonSchema } of members) {
-			const kind = jsonSchema ? "json_schema" : value.type;
-			places.add(`${typeName} ${property} ${kind}${secret ? " secret" : ""}`);
-			if (value.type === "message") visit(value.message);
+export function redactionVersionOf(root: MessagePlan): number {
+	const places: string[] = [];
+	for (const plan of plansIn(root)) {
+		const { typeName } = plan.desc;
+		if (plan.form === "union") {
+			for (const { property, secret } of plan.arms.values()) if (secret) places.push(`${typeName} ${property}`);
+			continue;
 		}
-	};
-	visit(plan);
-	const text = [...places].sort().concat(REDACTED, SECRET_NAME_RULES).join("\n");
+		if (plan.unnamedSecret) places.push(`${typeName} unnamed`);
+		for (const { property, secret, jsonSchema } of plan.fields)
+			if (secret || jsonSchema) places.push(`${typeName} ${property} ${secret ? "secret" : "schema"}`);
+	}
+	const text = [...places.sort(), REDACTED, SECRET_NAME_RULES, FREE_FORM_RULES].join("\n");
 	return hash("sha256", text, "buffer").readUIntBE(0, 6) + 1;
 }
 
-class SecretWalkBuilder {
+class WalkBuilder {
+	/** Whether the walk visits secrets, and not all other strings. */
+	readonly #secrets: boolean;
 	readonly #walks = {
-		marked: new Map<MessagePlan, Walk | undefined>(),
+		secret: new Map<MessagePlan, Walk | undefined>(),
 		open: new Map<MessagePlan, Walk | undefined>(),
 	};
 
-	/** The walk over a message, or undefined when it holds no secret. `secret`: every string in it is one. */
+	constructor(secrets: boolean) {
+		this.#secrets = secrets;
+	}
+
+	/** The walk over a message, or undefined when there is nothing to visit. `secret`: all in it is a secret. */
 	message(plan: MessagePlan, secret: boolean): Walk | undefined {
-		const walks = secret ? this.#walks.marked : this.#walks.open;
+		const walks = secret ? this.#walks.secret : this.#walks.open;
 		if (walks.has(plan)) return walks.get(plan);
-		// A message that contains itself is taken to hold a secret until its walk is known.
+		// A message that contains itself is taken to hold something to visit until its walk is known.
 		let known: Walk | undefined;
 		walks.set(plan, (value, at) => (known === undefined ? value : known(value, at)));
 		known = plan.form === "union" ? this.#union(plan, secret) : this.#plain(plan, secret);
@@ -107,9 +135,29 @@ class SecretWalkBuilder {
 		return known;
 	}
 
+	/** @param surroundings those of the value */
+	walkValue(value: Value, at: Position, surroundings: Surroundings): Value {
+		const { kind } = value;
+		switch (kind.case) {
+			case "structValue":
+			case "listValue": {
+				const json = fromValue(value);
+				const walked = this.#walkJson(json, at, surroundings);
+				return walked === json ? value : toValue(walked);
+			}
+			case "stringValue":
+			case "numberValue": {
+				const walked = this.#visit(kind.value, at, surroundings);
+				return walked === kind.value ? value : toValue(walked);
+			}
+			default:
+				return value;
+		}
+	}
+
 	#plain(plan: PlainPlan, secret: boolean): Walk | undefined {
 		const fields = plan.fields.flatMap((field, index) => {
-			const walk = this.#field(field, secret || field.secret);
+			const walk = this.#collection(field, secret || field.secret);
 			const step = plan.form === "tuple" ? index : field.name;
 			return walk === undefined ? [] : { walk, property: field.property, step };
 		});
@@ -143,7 +191,7 @@ class SecretWalkBuilder {
 		};
 	}
 
-	#field(field: FieldPlan, secret: boolean): Walk | undefined {
+	#collection(field: FieldPlan, secret: boolean): Walk | undefined {
 		const walk = this.#value(field.value, secret, field.jsonSchema);
 		if (walk === undefined || field.shape === "single") return walk;
 		if (field.shape === "list")
@@ -160,20 +208,54 @@ class SecretWalkBuilder {
 	}
 
 	#value(plan: ValuePlan, secret: boolean, jsonSchema: boolean): Walk | undefined {
+		const surroundings = secret ? SECRET : jsonSchema ? SCHEMA : OPEN;
 		switch (plan.type) {
 			case "string":
-				return secret ? (value, at) => (typeof value === "string" ? replaceSecret(value, at) : value) : undefined;
+				if (secret !== this.#secrets || plan.uuid) return undefined;
+				return (value, at) => (typeof value === "string" ? this.#visit(value, at, surroundings) : value);
 			case "struct":
-				if (jsonSchema && !secret) return undefined;
-				return (value, at) =>
-					isJsonObject(value) && (secret || hasSecretName(value)) ? walkJson(value, at, secret) : value;
+				return (value, at) => {
+					if (this.#secrets && !secret && !hasTellingName(value)) return value;
+					return isPlainJson(value) ? this.#walkJson(value, at, surroundings) : value;
+				};
 			case "value":
-				return (value, at) => (isValue(value) ? walkValue(value, at, secret) : value);
+				return (value, at) => (isValue(value) ? this.walkValue(value, at, surroundings) : value);
 			case "message":
 				return this.message(plan.message, secret);
 			default:
 				return undefined;
 		}
+	}
+
+	/** @returns `json` itself when nothing was replaced in it, else a copy */
+	#walkJson(json: JsonValue, at: Position, surroundings: Surroundings): JsonValue {
+		if (typeof json === "string" || typeof json === "number") return this.#visit(json, at, surroundings);
+		if (typeof json !== "object" || json === null) return json;
+		if (Array.isArray(json)) {
+			const walked = json.map((item, index) => this.#walkMember(item, at, index, surroundings));
+			return walked.some((item, index) => item !== json[index]) ? walked : json;
+		}
+		let copy: JsonObject | undefined;
+		for (const [name, member] of Object.entries(json)) {
+			const walked = this.#walkMember(member, at, name, surroundingsOf(surroundings, name, member));
+			if (walked === member) continue;
+			// Spreading keeps the order of the members and makes `__proto__` an ordinary one.
+			copy ??= { ...json };
+			setMember(copy, name, walked);
+		}
+		return copy ?? json;
+	}
+
+	#walkMember(json: JsonValue, at: Position, step: string | number, surroundings: Surroundings): JsonValue {
+		at.path.push(step);
+		const walked = this.#walkJson(json, at, surroundings);
+		at.path.pop();
+		return walked;
+	}
+
+	#visit(value: Secret, { path, replace }: Position, surroundings: Surroundings): Secret {
+		if (isSecretValue(surroundings, value) !== this.#secrets || value === "" || value === REDACTED) return value;
+		return typeof value === "number" && !this.#secrets ? value : replace(value, toPointer(path));
 	}
 }
 
@@ -184,55 +266,13 @@ function walkStep(walk: Walk, value: unknown, at: Position, step: string | numbe
 	return walked;
 }
 
-function walkValue(value: Value, at: Position, secret: boolean): Value {
-	const json = fromValue(value);
-	const walked = walkJson(json, at, secret);
-	return walked === json ? value : toValue(walked);
-}
-
-/** Whether any name in free-form JSON says that what is under it is a secret. */
-function hasSecretName(json: JsonValue): boolean {
-	if (typeof json !== "object" || json === null) return false;
-	if (Array.isArray(json)) return json.some(hasSecretName);
-	for (const name in json) if (isSecretName(name) || hasSecretName(json[name] ?? null)) return true;
-	return false;
-}
-
-/**
- * @param secret whether a name above says that every string here is a secret
- * @returns `json` itself when nothing was replaced in it, else a copy
- */
-function walkJson(json: JsonValue, at: Position, secret: boolean): JsonValue {
-	if (typeof json === "string") return secret ? replaceSecret(json, at) : json;
-	if (typeof json !== "object" || json === null) return json;
-	if (Array.isArray(json)) {
-		const walked = json.map((item, index) => walkMember(item, at, index, secret));
-		return walked.some((item, index) => item !== json[index]) ? walked : json;
-	}
-	let copy: JsonObject | undefined;
-	for (const [name, member] of Object.entries(json)) {
-		const walked = walkMember(member, at, name, secret || isSecretName(name));
-		if (walked === member) continue;
-		// Spreading keeps the order of the members and makes `__proto__` an ordinary one.
-		copy ??= { ...json };
-		setMember(copy, name, walked);
-	}
-	return copy ?? json;
-}
-
-function walkMember(json: JsonValue, at: Position, step: string | number, secret: boolean): JsonValue {
-	at.path.push(step);
-	const walked = walkJson(json, at, secret);
-	at.path.pop();
-	return walked;
-}
-
-function replaceSecret(secret: string, { path, replace }: Position): string {
-	return secret === "" || secret === REDACTED ? secret : replace(secret, toPointer(path));
-}
-
 function isFields(value: unknown): value is Fields {
 	return typeof value === "object" && value !== null;
+}
+
+/** A generated message has a google.protobuf.Struct as a plain JSON object. */
+function isPlainJson(value: unknown): value is JsonObject {
+	return isJsonObject(value);
 }
 
 function isValue(value: unknown): value is Value {

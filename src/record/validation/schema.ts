@@ -1,6 +1,7 @@
 import { z } from "zod";
-import { deriveGlance } from "../glance.ts";
+import type { ExactJson } from "../json/exact-json.ts";
 import { parseDateTime, parseUuid } from "../json/scalars.ts";
+import { armOf } from "../plan/place.ts";
 import {
 	type FieldPlan,
 	isJsonObject,
@@ -9,155 +10,177 @@ import {
 	type UnionPlan,
 	type ValuePlan,
 } from "../plan/plan.ts";
-import { entryProblem, exclusionProblems, presentAlias } from "./rules.ts";
 
-/** A rule that zod has no check of its own for. An issue carries it in `params`; violations.ts gives it its words. */
-export type RecordRule =
-	| { readonly rule: "uuid" | "timestamp" | "object" | "message" | "tuple" | "missing" }
-	| { readonly rule: "enum"; readonly expected: readonly string[] }
-	| { readonly rule: "tag"; readonly discriminator: string; readonly expected: readonly string[] }
-	| { readonly rule: "too_long"; readonly limit: number; readonly length: number }
-	| { readonly rule: "value"; readonly problem: string }
-	/** An issue that another schema found further inside. */
-	| { readonly rule: "inner"; readonly issue: z.core.$ZodIssue };
+/** Most violations that are listed for one record. Judging goes no further in a list or a map once there are so many. */
+export const MAX_VIOLATIONS = 100;
 
-type Path = readonly (string | number)[];
-type Report = (rule: RecordRule, path?: Path) => void;
+const MIN_INT64 = -(2n ** 63n);
+const MAX_INT64 = 2n ** 63n - 1n;
 
 /**
- * Derives the schema of a record's JSON form from its plan. The schema only judges; decode.ts takes the values from
- * the JSON itself, because a record keeps members that no schema names. A record that meets every rule at a glance,
- * as nearly every one does, is not looked at field by field.
+ * The judge of a record's JSON form: a zod schema, derived from the record's plan. It only judges; decode.ts takes the
+ * values from the JSON itself, because a record keeps members that no schema names.
  */
-export function deriveSchema(plan: MessagePlan): z.ZodType {
-	const meetsAll = deriveGlance(plan);
-	const fieldByField = deriveFullSchema(plan);
-	return z.unknown().check(
-		judging((json, report) => {
-			if (!meetsAll(json)) judgeInner(fieldByField, json, [], report);
-		}),
-	);
-}
+export class RecordSchema {
+	readonly #builder = new SchemaBuilder();
+	readonly #record: z.ZodType;
 
-/** Derives the schema that looks at every field of every record. */
-export function deriveFullSchema(plan: MessagePlan): z.ZodType {
-	return new SchemaBuilder().message(plan);
+	constructor(plan: MessagePlan) {
+		this.#record = this.#builder.message(plan);
+	}
+
+	/** What is wrong with a record's JSON form: not much more than {@link MAX_VIOLATIONS} issues, none when it is valid. */
+	judge(json: ExactJson): readonly z.core.$ZodIssue[] {
+		this.#builder.reset();
+		return this.#record.safeParse(json).error?.issues ?? [];
+	}
+
+	/** Whether a JSON value is valid for a field. */
+	accepts(field: FieldPlan, json: ExactJson): boolean {
+		this.#builder.reset();
+		return this.#builder.field(field).safeParse(json).success;
+	}
 }
 
 class SchemaBuilder {
-	readonly #schemas = new Map<MessagePlan, z.ZodType>();
+	readonly #messages = new Map<MessagePlan, z.ZodType>();
 	readonly #unfinished = new Set<MessagePlan>();
+	#issuesLeft = MAX_VIOLATIONS;
+
+	/** Makes the schemas ready for another value. */
+	reset(): void {
+		this.#issuesLeft = MAX_VIOLATIONS;
+	}
 
 	message(plan: MessagePlan): z.ZodType {
-		const known = this.#schemas.get(plan);
+		const known = this.#messages.get(plan);
 		if (known !== undefined) return known;
 		// A message that contains itself refers to its own schema, which is finished when the first record is judged.
 		if (this.#unfinished.has(plan)) return z.lazy(() => this.message(plan));
 		this.#unfinished.add(plan);
 		const schema = plan.form === "union" ? this.#union(plan) : this.#plain(plan);
 		this.#unfinished.delete(plan);
-		this.#schemas.set(plan, schema);
+		this.#messages.set(plan, schema);
 		return schema;
 	}
 
+	field(field: FieldPlan): z.ZodType {
+		const value = this.#collection(field);
+		return field.nullable ? value.nullable() : value;
+	}
+
 	#plain(plan: PlainPlan): z.ZodType {
-		if (plan.form === "tuple") return this.#tuple(plan);
-		if (plan.form === "object") return this.#object(plan);
-		const [field] = plan.fields;
-		if (field === undefined) throw new Error(`${plan.desc.typeName} has no field`);
-		return this.#shape(field);
-	}
-
-	#object(plan: PlainPlan): z.ZodType {
-		const shape: Record<string, z.ZodType> = {};
-		for (const field of plan.fields) {
-			const value = field.nullable ? this.#shape(field).nullable() : this.#shape(field);
-			shape[field.name] = field.required ? value : value.optional();
+		const [first, ...others] = plan.fields;
+		switch (plan.form) {
+			case "object":
+				return this.#object(plan);
+			case "tuple":
+				return first === undefined
+					? z.tuple([])
+					: z.tuple([this.#value(first.value), ...others.map((item) => this.#value(item.value))]);
+			case "bare":
+				if (first === undefined) throw new Error(`${plan.desc.typeName} has no field`);
+				return this.#collection(first);
 		}
-		// The union that the object is an arm of has judged the discriminator.
-		if (plan.discriminator !== undefined) shape[plan.discriminator.name] = z.unknown();
-		const object: z.ZodType = plan.closed ? z.strictObject(shape) : z.object(shape);
-		const exclusive =
-			plan.exclusions.length === 0
-				? object
-				: object.check(judging((json, report) => judgeExclusions(plan, json, report)));
-		const renamed = plan.fields.filter((field) => field.aliases.length > 0);
-		return renamed.length === 0 ? exclusive : z.preprocess((json) => canonicalNames(json, renamed), exclusive);
 	}
 
-	#tuple(plan: PlainPlan): z.ZodType {
-		const items = plan.fields.map((field) => this.#value(field.value));
-		return z.unknown().check(
-			judging((json, report) => {
-				if (!Array.isArray(json)) return report({ rule: "tuple" });
-				if (json.length > items.length) return report({ rule: "too_long", limit: items.length, length: json.length });
-				items.forEach((item, index) => {
-					if (index >= json.length) report({ rule: "missing" }, [index]);
-					else judgeInner(item, json[index], [index], report);
-				});
-			}),
-		);
+	#object(plan: PlainPlan): z.ZodObject {
+		const shape: Record<string, z.ZodType> = {};
+		if (plan.discriminator !== undefined) shape[plan.discriminator.name] = z.literal([...plan.discriminator.tags]);
+		for (const field of plan.fields) {
+			const value = this.field(field);
+			shape[field.name] = field.required ? value : value.optional();
+			for (const alias of field.aliases) shape[alias] ??= value.optional();
+		}
+		const object = plan.closed ? z.strictObject(shape) : z.object(shape);
+		if (plan.exclusions.length === 0) return object;
+		return object.check(({ value, issues }) => {
+			for (const { field, excludes } of plan.exclusions) {
+				const given = value[field.name] ?? null;
+				const other = value[excludes.name];
+				const message = `${field.name} cannot be combined with a custom ${excludes.name}`;
+				if (given !== null && other !== undefined && other !== excludes.default)
+					issues.push({ code: "custom", message, input: value });
+			}
+		});
 	}
 
 	#union(plan: UnionPlan): z.ZodType {
-		const tagged = new Map([...plan.tagged].map(([tag, arm]) => [tag, this.#value(arm.value)]));
-		const array = plan.bare.array === undefined ? undefined : this.#value(plan.bare.array.value);
-		const tag: RecordRule = { rule: "tag", discriminator: plan.discriminator, expected: [...plan.tagged.keys()] };
-		return z.unknown().check(
-			judging((json, report) => {
-				if (isJsonObject(json)) {
-					const kind = Object.hasOwn(json, plan.discriminator) ? json[plan.discriminator] : undefined;
-					const arm = typeof kind === "string" ? tagged.get(kind) : undefined;
-					if (arm !== undefined) judgeInner(arm, json, [], report);
-					else if (plan.unknown === undefined) report(tagged.size === 0 ? bareRule(plan) : tag);
-				} else if (Array.isArray(json) && array !== undefined) {
-					judgeInner(array, json, [], report);
-				} else if (!takesBare(plan, json) && plan.unknown === undefined) {
-					report(tagged.size === 0 ? bareRule(plan) : { rule: "message" });
-				}
-			}),
-		);
+		const options: z.ZodType[] = [];
+		const arms = new Set(plan.tagged.values());
+		const [first, ...others] = [...arms].map(({ value }) => {
+			if (value.type !== "message" || value.message.form !== "object")
+				throw new Error(`${plan.desc}: an arm is an object`);
+			return this.#object(value.message);
+		});
+		if (first !== undefined) options.push(z.discriminatedUnion(plan.discriminator, [first, ...others]));
+		for (const arm of Object.values(plan.bare)) options.push(this.#value(arm.value));
+		const { unknown } = plan;
+		if (unknown !== undefined) options.push(z.custom((json) => armOf(plan, json) === unknown));
+		return z.union(options);
 	}
 
-	#shape(field: FieldPlan): z.ZodType {
-		const value = this.#value(field.value);
-		if (field.shape === "single") return value;
-		if (field.shape === "list") return field.minItems > 0 ? z.array(value).min(field.minItems) : z.array(value);
-		return z.unknown().check(
-			judging((json, report) => {
-				if (!isJsonObject(json)) return report({ rule: "object" });
-				for (const [key, item] of Object.entries(json)) {
-					const problem = entryProblem(field, key, item);
-					if (problem === undefined) judgeInner(value, item, [key], report);
-					else report({ rule: "value", problem });
-				}
-			}),
+	#collection(field: FieldPlan): z.ZodType {
+		switch (field.shape) {
+			case "single":
+				return this.#value(field.value);
+			case "list": {
+				const list = z.array(this.#bounded(this.#value(field.value)));
+				return field.minItems > 0 ? list.min(field.minItems) : list;
+			}
+			case "map":
+				return this.#map(field);
+		}
+	}
+
+	#map({ keyPattern, maxValueLength, value: plan }: FieldPlan): z.ZodType {
+		const plainValue = this.#value(plan);
+		const value = this.#bounded(
+			maxValueLength === 0
+				? plainValue
+				: plainValue.refine((text) => typeof text !== "string" || !isLonger(text, maxValueLength), {
+						error: `values must have at most ${maxValueLength} characters`,
+					}),
+		);
+		const key =
+			keyPattern === undefined ? z.string() : z.string().regex(keyPattern, `keys must match ${keyPattern.source}`);
+		// A record of zod leaves out the member `__proto__`.
+		const proto = z.unknown().check(({ value: json, issues }) => {
+			if (!isJsonObject(json) || !Object.hasOwn(json, "__proto__")) return;
+			if (!value.safeParse(json["__proto__"]).success)
+				issues.push({ code: "custom", message: "not valid", input: json, path: ["__proto__"] });
+		});
+		return proto.pipe(z.record(this.#bounded(key), value));
+	}
+
+	/** An item that drops its issues when there are enough of them. */
+	#bounded<Item extends z.ZodType>(item: Item): Item {
+		return item.superRefine(
+			(_, { issues }) => {
+				issues.length = Math.min(issues.length, this.#issuesLeft);
+				this.#issuesLeft -= issues.length;
+			},
+			{ when: ({ issues }) => issues.length > 0 },
 		);
 	}
 
 	#value(plan: ValuePlan): z.ZodType {
 		switch (plan.type) {
 			case "string":
-				return plan.uuid
-					? ruled({ rule: "uuid" }, (json) => typeof json === "string" && parseUuid(json) !== undefined)
-					: z.string();
+				return plan.uuid ? z.string().refine((text) => parseUuid(text) !== undefined) : z.string();
 			case "integer":
-				return bounded(z.int(), plan);
+				return z.union([boundedNumber(z.int(), plan), boundedBigInt(z.bigint().gte(MIN_INT64).lte(MAX_INT64), plan)]);
 			case "number":
-				return bounded(z.number(), plan);
+				return z.union([boundedNumber(z.number(), plan), boundedBigInt(z.bigint(), plan)]);
 			case "boolean":
 				return z.boolean();
-			case "enum": {
-				const names = plan.enum.byName;
-				return ruled(
-					{ rule: "enum", expected: [...names.keys()] },
-					(json) => typeof json === "string" && names.has(json),
-				);
-			}
+			case "enum":
+				return z.enum([...plan.enum.byName.keys()]);
 			case "timestamp":
-				return ruled({ rule: "timestamp" }, (json) => typeof json === "string" && parseDateTime(json) !== undefined);
+				return z.string().refine((text) => parseDateTime(text) !== undefined);
 			case "struct":
-				return ruled({ rule: "object" }, isJsonObject);
+				// An object schema would copy the object.
+				return z.custom(isJsonObject);
 			case "value":
 				return z.unknown();
 			case "message":
@@ -166,70 +189,20 @@ class SchemaBuilder {
 	}
 }
 
-function bounded<T extends z.ZodNumber>(
-	schema: T,
-	bounds: { readonly gt: number | undefined; readonly gte: number | undefined },
-): z.ZodType {
-	const above: z.ZodNumber = bounds.gt === undefined ? schema : schema.gt(bounds.gt);
-	return bounds.gte === undefined ? above : above.gte(bounds.gte);
+type Bounds = { readonly gt: number | undefined; readonly gte: number | undefined };
+
+function boundedNumber(schema: z.ZodNumber, { gt, gte }: Bounds): z.ZodNumber {
+	const above = gt === undefined ? schema : schema.gt(gt);
+	return gte === undefined ? above : above.gte(gte);
 }
 
-/** A check that reports broken rules instead of zod's issues. */
-function judging(judge: (json: unknown, report: Report) => void): z.core.CheckFn<unknown> {
-	return (payload) =>
-		judge(payload.value, (params, path = []) => {
-			payload.issues.push({ code: "custom", input: payload.value, params, path: [...path] });
-		});
+function boundedBigInt(schema: z.ZodBigInt, { gt, gte }: Bounds): z.ZodBigInt {
+	const above = gt === undefined ? schema : schema.gt(BigInt(gt));
+	return gte === undefined ? above : above.gte(BigInt(gte));
 }
 
-function ruled(rule: RecordRule, holds: (json: unknown) => boolean): z.ZodType {
-	return z.unknown().check(
-		judging((json, report) => {
-			if (!holds(json)) report(rule);
-		}),
-	);
-}
-
-/** Judges a value inside by zod's own entry for schemas within schemas, which spares `safeParse`'s preparations. */
-function judgeInner(schema: z.ZodType, json: unknown, path: Path, report: Report): void {
-	const result = schema._zod.run({ value: json, issues: [] }, { async: false });
-	if (result instanceof Promise) throw new TypeError("the schema has no asynchronous checks");
-	for (const raw of result.issues)
-		report({ rule: "inner", issue: z.core.util.finalizeIssue(raw, { async: false }, z.config()) }, path);
-}
-
-function takesBare(plan: UnionPlan, json: unknown): boolean {
-	switch (typeof json) {
-		case "string":
-			return plan.bare.string !== undefined;
-		case "boolean":
-			return plan.bare.boolean !== undefined;
-		case "number":
-			return plan.bare.number !== undefined && Number.isFinite(json);
-		default:
-			return false;
-	}
-}
-
-function bareRule(plan: UnionPlan): RecordRule {
-	const names = Object.keys(plan.bare);
-	return { rule: "value", problem: `must be of type ${names.join(" or ")}` };
-}
-
-function judgeExclusions(plan: PlainPlan, json: unknown, report: Report): void {
-	if (isJsonObject(json)) for (const problem of exclusionProblems(plan, json)) report({ rule: "value", problem });
-}
-
-/** Renames members that stand under an alias, where their own name is absent. */
-function canonicalNames(json: unknown, fields: readonly FieldPlan[]): unknown {
-	if (!isJsonObject(json)) return json;
-	let renamed = json;
-	for (const field of fields) {
-		if (Object.hasOwn(json, field.name)) continue;
-		const alias = presentAlias(field, json);
-		if (alias === undefined) continue;
-		const { [alias]: value, ...others } = renamed;
-		renamed = value === undefined ? renamed : { ...others, [field.name]: value };
-	}
-	return renamed;
+/** Whether a text has more than a number of Unicode code points. */
+function isLonger(text: string, limit: number): boolean {
+	// A code point is one UTF-16 unit or two.
+	return text.length > limit && (text.length > 2 * limit || [...text].length > limit);
 }

@@ -1,13 +1,12 @@
-import type { JsonValue } from "@bufbuild/protobuf";
 import type { z } from "zod";
 import type { Violation } from "../../errors.ts";
+import type { ExactJson } from "../json/exact-json.ts";
 import { memberOf } from "../json/free-form.ts";
-import { locate, type Place } from "../plan/place.ts";
-import type { MessagePlan, ValuePlan } from "../plan/plan.ts";
-import type { RecordRule } from "./schema.ts";
+import { type Location, locate, type Place } from "../plan/place.ts";
+import type { MessagePlan } from "../plan/plan.ts";
+import { MAX_VIOLATIONS } from "./schema.ts";
 
-/** Most violations that are listed for one record, which bounds the answer to a hostile one. */
-export const MAX_VIOLATIONS = 10_000;
+/** Most characters of an offending value that a violation repeats. */
 const MAX_INPUT_LENGTH = 64;
 
 type Path = readonly (string | number)[];
@@ -19,127 +18,195 @@ interface Finding {
 	readonly context?: Readonly<Record<string, unknown>>;
 }
 
-/** Puts the issues that the schema found in a record into pydantic's words, in the order of the schema's fields. */
-export function violationsOf(issues: readonly z.core.$ZodIssue[], record: JsonValue, plan: MessagePlan): Violation[] {
+/**
+ * Puts the issues that the schema found in a record into pydantic's vocabulary, in the order of the schema's fields: at
+ * most {@link MAX_VIOLATIONS}.
+ */
+export function violationsOf(issues: readonly z.core.$ZodIssue[], record: ExactJson, plan: MessagePlan): Violation[] {
 	const violations: Violation[] = [];
-	for (const issue of issues) {
-		if (violations.length >= MAX_VIOLATIONS) break;
-		describe(issue, [], record, plan, violations);
+	for (const issue of leafIssues(issues, [])) {
+		for (const [path, finding] of findingsOf(issue, record, plan)) {
+			if (violations.length >= MAX_VIOLATIONS) return violations;
+			violations.push(violation(path, finding, record, plan));
+		}
 	}
 	return violations;
 }
 
-function describe(issue: z.core.$ZodIssue, outer: Path, record: JsonValue, plan: MessagePlan, into: Violation[]): void {
-	const path = [...outer, ...issue.path.map((step) => (typeof step === "symbol" ? String(step) : step))];
-	if (issue.code === "unrecognized_keys") {
-		const finding = { type: "extra_forbidden", message: "Extra inputs are not permitted" };
-		for (const key of issue.keys) into.push(violation([...path, key], finding, record, plan));
-		return;
-	}
-	const rule = issue.code === "custom" ? ruleOf(issue.params) : undefined;
-	if (rule?.rule === "inner") {
-		describe(rule.issue, path, record, plan, into);
-		return;
-	}
-	const value = valueAt(record, path);
-	const finding =
-		rule === undefined
-			? findingOfIssue(issue, value, placeAt(path, record, plan).value?.type)
-			: findingOfRule(rule, value);
-	into.push(violation(path, finding, record, plan));
-}
-
 /** A violation with the offending value where it is small and cannot be a secret. */
-export function violation(path: Path, finding: Finding, record: JsonValue, plan: MessagePlan): Violation {
-	const input = valueAt(record, path);
-	const shown = input !== undefined && isSmall(input) && (input === null || expectsPublicScalar(path, record, plan));
-	return { path, ...finding, ...(shown ? { input } : {}) };
+export function violation(path: Path, finding: Finding, record: ExactJson, plan: MessagePlan): Violation {
+	const { place, json } = locate(record, plan, path);
+	const shown = json !== undefined && isSmall(json) && (json === null || expectsPublicScalar(place));
+	return { path, ...finding, ...(shown ? { input: json } : {}) };
 }
 
-function isSmall(json: JsonValue): json is string | number | boolean | null {
-	if (typeof json === "string") return json.length <= MAX_INPUT_LENGTH;
-	return typeof json !== "object" || json === null;
-}
-
-function valueAt(record: JsonValue, path: Path): JsonValue | undefined {
-	return path.reduce<JsonValue | undefined>((json, step) => memberOf(json, String(step)), record);
+function isSmall(json: ExactJson): json is string | number | bigint | boolean | null {
+	return typeof json === "object" ? json === null : String(json).length <= MAX_INPUT_LENGTH;
 }
 
 /**
  * Whether the schema expects a scalar at a place, and no secret. Text in place of an object or in free-form JSON is
  * not shown: it may be the secret that the object was to hold.
  */
-function expectsPublicScalar(path: Path, record: JsonValue, plan: MessagePlan): boolean {
-	const { value, collection, secret } = placeAt(path, record, plan);
+function expectsPublicScalar({ value, collection, secret }: Place): boolean {
 	return value !== undefined && value.type !== "message" && collection === undefined && !secret;
 }
 
-function placeAt(path: Path, record: JsonValue, plan: MessagePlan): Place {
-	return locate(record, plan, path).place;
-}
+type Issue = z.core.$ZodIssue;
 
-function ruleOf(params: Readonly<Record<string, unknown>> | undefined): RecordRule | undefined {
-	return isRecordRule(params) ? params : undefined;
-}
-
-/** Only schema.ts gives issues the code `custom`, and it gives them rules. */
-function isRecordRule(params: unknown): params is RecordRule {
-	return typeof params === "object" && params !== null && "rule" in params;
-}
-
-function findingOfRule(rule: Exclude<RecordRule, { rule: "inner" }>, value: JsonValue | undefined): Finding {
-	if (value === undefined) return MISSING;
-	switch (rule.rule) {
-		case "missing":
-			return MISSING;
-		case "uuid":
-			return typeof value === "string"
-				? { type: "uuid_parsing", message: "Input should be a valid UUID", context: { error: "not a UUID" } }
-				: { type: "uuid_type", message: "UUID input should be a string" };
-		case "timestamp":
-			return typeof value === "string"
-				? {
-						type: "datetime_from_date_parsing",
-						message: "Input should be a valid datetime, ISO 8601 with T",
-						context: { error: "not an ISO 8601 date-time" },
-					}
-				: { type: "datetime_type", message: "Input should be a valid datetime" };
-		case "object":
-			return { type: "dict_type", message: "Input should be a valid dictionary" };
-		case "message":
-			return NOT_A_MESSAGE;
-		case "tuple":
-			return { type: "tuple_type", message: "Input should be a valid tuple" };
-		case "too_long":
-			return {
-				type: "too_long",
-				message: `Tuple should have at most ${rule.limit} items after validation, not ${rule.length}`,
-				context: { field_type: "Tuple", max_length: rule.limit, actual_length: rule.length },
-			};
-		case "enum": {
-			const expected = alternatives(rule.expected);
-			return { type: "enum", message: `Input should be ${expected}`, context: { expected } };
-		}
-		case "tag":
-			return unionTag(rule.discriminator, rule.expected, value);
-		case "value":
-			return valueError(rule.problem);
+/**
+ * The issues themselves, with paths from the record. A union's issue stands for those of the option that takes values of
+ * this type, if there is one.
+ */
+function* leafIssues(issues: readonly Issue[], outer: Path): Generator<Issue> {
+	for (const issue of issues) {
+		const path = [...outer, ...issue.path.map((step) => (typeof step === "symbol" ? String(step) : step))];
+		const option =
+			issue.code === "invalid_union" ? issue.errors.find((errors) => !errors.some(isWrongType)) : undefined;
+		if (option === undefined) yield { ...issue, path };
+		else yield* leafIssues(option, path);
 	}
 }
 
+/** Whether an issue says that an option of a union does not take values of this type. */
+function isWrongType({ code, path }: Issue): boolean {
+	return path.length === 0 && (code === "invalid_type" || code === "custom");
+}
+
+/** What an issue says, and where. */
+function* findingsOf(issue: Issue, record: ExactJson, plan: MessagePlan): Generator<[Path, Finding]> {
+	const path = issue.path.map((step) => (typeof step === "symbol" ? String(step) : step));
+	const { place, json } = locate(record, plan, path);
+	switch (issue.code) {
+		case "unrecognized_keys":
+			for (const key of issue.keys) yield [[...path, key], EXTRA];
+			break;
+		case "invalid_key":
+			// What is wrong with a key is a fault of the map.
+			yield [path.slice(0, -1), valueError(issue.issues[0]?.message ?? "a key is not valid")];
+			break;
+		case "invalid_union":
+			// No tag matches: the issue stands at the discriminator.
+			if (issue.errors.length === 0) yield [path.slice(0, -1), wrongTag(locate(record, plan, path.slice(0, -1)))];
+			else yield [path, wrongType(json, place)];
+			break;
+		case "too_small":
+			if (!Array.isArray(json)) yield [path, tooSmall(issue)];
+			else if (isTuple(place))
+				for (let index = json.length; index < Number(issue.minimum); index++) yield [[...path, index], MISSING];
+			else yield [path, tooShort(json.length, Number(issue.minimum))];
+			break;
+		case "too_big":
+			yield [path, Array.isArray(json) ? tooLong(json.length, Number(issue.maximum)) : INTEGER_SIZE];
+			break;
+		case "custom": {
+			const { value } = place;
+			// A text is of the right type: it is a value of a map that is too long, which is a fault of the map.
+			if (typeof json === "string" && value?.type === "string" && !value.uuid)
+				yield [path.slice(0, -1), valueError(issue.message)];
+			else yield [path, value?.type === "message" ? valueError(issue.message) : wrongType(json, place)];
+			break;
+		}
+		default:
+			yield [path, wrongType(json, place)];
+	}
+}
+
+function isTuple({ value, collection }: Place): boolean {
+	return collection === undefined && value?.type === "message" && value.message.form === "tuple";
+}
+
 const MISSING: Finding = { type: "missing", message: "Field required" };
+const EXTRA: Finding = { type: "extra_forbidden", message: "Extra inputs are not permitted" };
 const NOT_A_MESSAGE: Finding = {
 	type: "model_attributes_type",
 	message: "Input should be a valid dictionary or object to extract fields from",
 };
+const NOT_A_LIST: Finding = { type: "list_type", message: "Input should be a valid list" };
+const NOT_A_MAP: Finding = { type: "dict_type", message: "Input should be a valid dictionary" };
+const INTEGER_SIZE: Finding = {
+	type: "int_parsing_size",
+	message: "Unable to parse input as an integer, exceeded maximum size of 64 bits signed",
+};
+
+/** `JSON.parse` reads numbers beyond the range of a double as infinity. */
+export const NOT_FINITE: Finding = { type: "finite_number", message: "Input should be a finite number" };
 
 /** A rule that pydantic has no name of its own for. */
 export function valueError(problem: string): Finding {
 	return { type: "value_error", message: `Value error, ${problem}`, context: { error: {} } };
 }
 
-function unionTag(discriminator: string, expected: readonly string[], value: JsonValue): Finding {
-	const tag = memberOf(value, discriminator);
+/** What is wrong with a value that is not of the type that its place has. */
+function wrongType(json: ExactJson | undefined, { value: expected, collection }: Place): Finding {
+	if (json === undefined) return MISSING;
+	if (collection !== undefined) return collection.shape === "list" ? NOT_A_LIST : NOT_A_MAP;
+	const text = typeof json === "string";
+	const number = typeof json === "number" || typeof json === "bigint";
+	switch (expected?.type) {
+		case "string":
+			if (!expected.uuid) return { type: "string_type", message: "Input should be a valid string" };
+			return text
+				? { type: "uuid_parsing", message: "Input should be a valid UUID", context: { error: "not a UUID" } }
+				: { type: "uuid_type", message: "UUID input should be a string" };
+		case "integer":
+			if (text)
+				return {
+					type: "int_parsing",
+					message: "Input should be a valid integer, unable to parse string as an integer",
+				};
+			if (!number) return { type: "int_type", message: "Input should be a valid integer" };
+			return Number.isFinite(json)
+				? { type: "int_from_float", message: "Input should be a valid integer, got a number with a fractional part" }
+				: NOT_FINITE;
+		case "number":
+			if (number) return NOT_FINITE;
+			return text
+				? { type: "float_parsing", message: "Input should be a valid number, unable to parse string as a number" }
+				: { type: "float_type", message: "Input should be a valid number" };
+		case "boolean":
+			return text || number
+				? { type: "bool_parsing", message: "Input should be a valid boolean, unable to interpret input" }
+				: { type: "bool_type", message: "Input should be a valid boolean" };
+		case "enum": {
+			const names = alternatives([...expected.enum.byName.keys()].map((name) => `'${name}'`));
+			return { type: "enum", message: `Input should be ${names}`, context: { expected: names } };
+		}
+		case "timestamp":
+			return text
+				? {
+						type: "datetime_from_date_parsing",
+						message: "Input should be a valid datetime, ISO 8601 with T",
+						context: { error: "not an ISO 8601 date-time" },
+					}
+				: { type: "datetime_type", message: "Input should be a valid datetime" };
+		case "message":
+			return wrongMessage(expected.message);
+		default:
+			// Free-form JSON of another type than an object.
+			return NOT_A_MAP;
+	}
+}
+
+function wrongMessage(plan: MessagePlan): Finding {
+	switch (plan.form) {
+		case "object":
+			return NOT_A_MESSAGE;
+		case "union":
+			return plan.tagged.size > 0
+				? NOT_A_MESSAGE
+				: valueError(`must be of type ${Object.keys(plan.bare).join(" or ")}`);
+		case "tuple":
+			return { type: "tuple_type", message: "Input should be a valid tuple" };
+		case "bare":
+			return plan.fields[0]?.shape === "list" ? NOT_A_LIST : NOT_A_MAP;
+	}
+}
+
+function wrongTag({ place: { value }, json }: Location): Finding {
+	if (json === undefined || value?.type !== "message" || value.message.form !== "union") return MISSING;
+	const { discriminator, tagged } = value.message;
+	const tag = memberOf(json, discriminator);
 	const quoted = `'${discriminator}'`;
 	if (tag === undefined)
 		return {
@@ -147,7 +214,7 @@ function unionTag(discriminator: string, expected: readonly string[], value: Jso
 			message: `Unable to extract tag using discriminator ${quoted}`,
 			context: { discriminator: quoted },
 		};
-	const expectedTags = expected.map((name) => `'${name}'`).join(", ");
+	const expectedTags = [...tagged.keys()].map((name) => `'${name}'`).join(", ");
 	const shown = typeof tag === "string" && isSmall(tag) ? tag : undefined;
 	return {
 		type: "union_tag_invalid",
@@ -161,82 +228,34 @@ function unionTag(discriminator: string, expected: readonly string[], value: Jso
 }
 
 function alternatives(names: readonly string[]): string {
-	const quoted = names.map((name) => `'${name}'`);
-	return quoted.length < 2 ? quoted.join("") : `${quoted.slice(0, -1).join(", ")} or ${quoted.at(-1)}`;
+	return names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} or ${names.at(-1)}`;
 }
 
-function findingOfIssue(
-	issue: z.core.$ZodIssue,
-	value: JsonValue | undefined,
-	type: ValuePlan["type"] | undefined,
-): Finding {
-	if (value === undefined) return MISSING;
-	switch (issue.code) {
-		case "invalid_type":
-			return type === "integer" && issue.expected !== "array" ? wrongInteger(value) : wrongType(issue.expected, value);
-		case "too_small":
-			return tooSmall(issue, value);
-		case "too_big":
-			// The only upper bound is that of z.int(): integers that a double keeps exactly.
-			return INTEGER_SIZE;
-		default:
-			return valueError("not valid");
-	}
-}
-
-const INTEGER_SIZE: Finding = {
-	type: "int_parsing_size",
-	message: "Unable to parse input as an integer, exceeded maximum size of 2^53 - 1",
-};
-
-function wrongInteger(value: JsonValue): Finding {
-	if (typeof value === "string")
-		return { type: "int_parsing", message: "Input should be a valid integer, unable to parse string as an integer" };
-	if (typeof value !== "number") return { type: "int_type", message: "Input should be a valid integer" };
-	return Number.isFinite(value)
-		? { type: "int_from_float", message: "Input should be a valid integer, got a number with a fractional part" }
-		: NOT_FINITE;
-}
-
-/** `JSON.parse` reads numbers beyond the range of a double as infinity. */
-export const NOT_FINITE: Finding = { type: "finite_number", message: "Input should be a finite number" };
-
-function tooSmall(issue: z.core.$ZodIssueTooSmall, value: JsonValue): Finding {
-	const minimum = Number(issue.minimum);
-	if (Array.isArray(value))
-		return {
-			type: "too_short",
-			message: `List should have at least ${minimum} item${minimum === 1 ? "" : "s"} after validation, not ${value.length}`,
-			context: { field_type: "List", min_length: minimum, actual_length: value.length },
-		};
-	if (minimum === Number.MIN_SAFE_INTEGER) return INTEGER_SIZE;
-	return issue.inclusive === true
+function tooSmall({ minimum, inclusive }: z.core.$ZodIssueTooSmall): Finding {
+	const bound = Number(minimum);
+	// The only lower bounds that are so low are those of the type.
+	if (bound <= Number.MIN_SAFE_INTEGER) return INTEGER_SIZE;
+	return inclusive === true
 		? {
 				type: "greater_than_equal",
-				message: `Input should be greater than or equal to ${minimum}`,
-				context: { ge: minimum },
+				message: `Input should be greater than or equal to ${bound}`,
+				context: { ge: bound },
 			}
-		: { type: "greater_than", message: `Input should be greater than ${minimum}`, context: { gt: minimum } };
+		: { type: "greater_than", message: `Input should be greater than ${bound}`, context: { gt: bound } };
 }
 
-function wrongType(expected: string, value: JsonValue): Finding {
-	const text = typeof value === "string";
-	const number = typeof value === "number";
-	switch (expected) {
-		case "string":
-			return { type: "string_type", message: "Input should be a valid string" };
-		case "boolean":
-			return text || number
-				? { type: "bool_parsing", message: "Input should be a valid boolean, unable to interpret input" }
-				: { type: "bool_type", message: "Input should be a valid boolean" };
-		case "number":
-			if (number) return NOT_FINITE;
-			return text
-				? { type: "float_parsing", message: "Input should be a valid number, unable to parse string as a number" }
-				: { type: "float_type", message: "Input should be a valid number" };
-		case "array":
-			return { type: "list_type", message: "Input should be a valid list" };
-		default:
-			return NOT_A_MESSAGE;
-	}
+function tooShort(length: number, minimum: number): Finding {
+	return {
+		type: "too_short",
+		message: `List should have at least ${minimum} item${minimum === 1 ? "" : "s"} after validation, not ${length}`,
+		context: { field_type: "List", min_length: minimum, actual_length: length },
+	};
+}
+
+function tooLong(length: number, maximum: number): Finding {
+	return {
+		type: "too_long",
+		message: `Tuple should have at most ${maximum} items after validation, not ${length}`,
+		context: { field_type: "Tuple", max_length: maximum, actual_length: length },
+	};
 }

@@ -31,7 +31,7 @@ export class Reading implements AsyncDisposable {
 	readonly unreadable: { readonly conversationId: string; readonly sequence: bigint }[] = [];
 
 	private constructor(folder: TempFolder, store: Store, keys: readonly KeyObject[]) {
-		const vault = new RecordVault(format.plan, keys);
+		const vault = new RecordVault(format, keys);
 		const tokens = new PageTokens([Buffer.alloc(32, 1)]);
 		this.#folder = folder;
 		this.store = store;

@@ -96,7 +96,7 @@ test("without the key a secret counts as changed, and everything else is still t
 	await using reading = await Reading.open([key(1)]);
 	await reading.keep(native({ api_key: "one" }));
 	await reading.keep({ ...native({ api_key: "one" }), title: "a" });
-	const views = new UpdateViews(reading.store, new RecordVault(format.plan, [key(2)]), ignore);
+	const views = new UpdateViews(reading.store, new RecordVault(format, [key(2)]), ignore);
 	expect(await changed(reading, views)).toEqual([undefined, ["title", "agent.agent.llm.api_key"]]);
 });
 
@@ -128,7 +128,7 @@ test("many watchers of one update cost one read and one computation", async () =
 			return reading.store.get(id, asOf);
 		},
 	};
-	const views = new UpdateViews(counting, new RecordVault(format.plan, []), ignore);
+	const views = new UpdateViews(counting, new RecordVault(format, []), ignore);
 	const all = await Promise.all(Array.from({ length: 1000 }, () => views.toUpdate({ ...stored }, SUMMARY)));
 	expect(new Set(all).size).toBe(1);
 	const full = await Promise.all(Array.from({ length: 1000 }, () => views.toUpdate({ ...stored }, FULL)));
@@ -147,7 +147,7 @@ test("a failed read fails once, not for good", async () => {
 	const failing: ConstructorParameters<typeof UpdateViews>[0] = {
 		get: (id, asOf) => (fails ? Promise.reject(failure) : reading.store.get(id, asOf)),
 	};
-	const views = new UpdateViews(failing, new RecordVault(format.plan, []), ignore);
+	const views = new UpdateViews(failing, new RecordVault(format, []), ignore);
 	await expect(views.toUpdate(stored, SUMMARY)).rejects.toBe(failure);
 	await expect(views.toUpdate(stored, FULL)).rejects.toBe(failure);
 	fails = false;

@@ -1,28 +1,31 @@
 import { createSecretKey } from "node:crypto";
 import { clone, create, fromBinary, type JsonObject, type JsonValue, toBinary } from "@bufbuild/protobuf";
 import fc from "fast-check";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError } from "../../../src/errors.ts";
+import { toValue } from "../../../src/record/json/free-form.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { isCiphertext } from "../../../src/record/secrets/cipher.ts";
-import { RecordVault } from "../../../src/record/secrets/record-vault.ts";
+import { MAX_SECRETS, RecordVault } from "../../../src/record/secrets/record-vault.ts";
 import { deriveSecretWalk, REDACTED, secretsForms } from "../../../src/record/secrets/secret-walk.ts";
+import { object } from "../../support/fixtures.ts";
+import { violationsOf } from "../../support/refusal.ts";
 import { records } from "./random-record.ts";
 import { CONVERSATION_ID, secretPlaces } from "./secret-places.ts";
 
 const format = new RecordFormat();
 const walk = deriveSecretWalk(format.plan);
 const key = (fill: number) => createSecretKey(Buffer.alloc(32, fill));
-const redacting = new RecordVault(format.plan, []);
-const encrypting = new RecordVault(format.plan, [key(1)]);
+const redacting = new RecordVault(format, []);
+const encrypting = new RecordVault(format, [key(1)]);
 
 const CANARY = "canary-6d1f";
 const DATA_LOSS = expect.objectContaining({ name: "ServiceError", kind: "data_loss" });
 
-/** Seals a copy. */
-function sealed(vault: RecordVault, record: ConversationInfo): Uint8Array {
-	return vault.seal(clone(ConversationInfoSchema, record)).bytes;
+/** Protects a copy. */
+function stored(vault: RecordVault, record: ConversationInfo): Uint8Array {
+	return vault.protect(clone(ConversationInfoSchema, record)).bytes;
 }
 
 function hex(record: ConversationInfo): string {
@@ -60,35 +63,35 @@ test("no secret of any place is stored or read by default, and plain text reads 
 	const isCanary = (text: string) => text === CANARY;
 	for (const { name, plant } of places) {
 		const record = plant(CANARY);
-		const json = format.toJson(record);
+		const json = object(format.toJson(record));
 		const redacted = replaceStrings(json, isCanary, REDACTED);
 		expect({ name, json: redacted }).not.toEqual({ name, json });
 
-		const bytes = sealed(encrypting, record);
+		const bytes = stored(encrypting, record);
 		expect({ name, found: Buffer.from(bytes).includes(CANARY) }).toEqual({ name, found: false });
-		const read = { name, json: format.toJson(encrypting.open(bytes, "redacted")) };
+		const read = { name, json: object(format.toJson(encrypting.open(bytes, "redacted"))) };
 		expect(read).toEqual({ name, json: redacted });
-		const encrypted = format.toJson(encrypting.open(bytes, "encrypted"));
+		const encrypted = object(format.toJson(encrypting.open(bytes, "encrypted")));
 		expect({ name, json: replaceStrings(encrypted, isCiphertext, CANARY) }).toEqual({ name, json });
 		expect(JSON.stringify(encrypted)).not.toContain(CANARY);
 		expect({ name, hex: hex(encrypting.open(bytes, "plaintext")) }).toEqual({ name, hex: hex(record) });
 
-		const kept = sealed(redacting, record);
+		const kept = stored(redacting, record);
 		expect({ name, found: Buffer.from(kept).includes(CANARY) }).toEqual({ name, found: false });
 		for (const form of secretsForms)
 			expect({ name, form, json: format.toJson(redacting.open(kept, form)) }).toEqual({ name, form, json: redacted });
 	}
 });
 
-test("any record read in plain text is the record that was sealed, and read redacted has no secret", () => {
+test("any record read in plain text is the record that was protected, and read redacted has no secret", () => {
 	fc.assert(
 		fc.property(records, (record) => {
-			const bytes = sealed(encrypting, record);
+			const bytes = stored(encrypting, record);
 			expect(hex(encrypting.open(bytes, "plaintext"))).toBe(hex(record));
 			const redacted = hex(redactedCopy(record));
 			expect(hex(encrypting.open(bytes, "redacted"))).toBe(redacted);
 			expect(hex(redacting.open(bytes, "redacted"))).toBe(redacted);
-			expect(hex(redacting.open(sealed(redacting, record), "plaintext"))).toBe(redacted);
+			expect(hex(redacting.open(stored(redacting, record), "plaintext"))).toBe(redacted);
 			expect(hex(redactedCopy(encrypting.open(bytes, "encrypted")))).toBe(redacted);
 		}),
 		{ numRuns: 100 },
@@ -96,7 +99,7 @@ test("any record read in plain text is the record that was sealed, and read reda
 });
 
 test("what is read encrypted is what is stored", () => {
-	const bytes = sealed(encrypting, nativeRecord());
+	const bytes = stored(encrypting, nativeRecord());
 	expect(Buffer.from(toBinary(ConversationInfoSchema, encrypting.open(bytes, "encrypted")))).toEqual(
 		Buffer.from(bytes),
 	);
@@ -106,14 +109,14 @@ test("a secret that looks like a ciphertext is a secret like any other", () => {
 	const place = (record: ConversationInfo) =>
 		record.agent?.kind.case === "agent" ? record.agent.kind.value.llm?.apiKey : undefined;
 	// A ciphertext of the very same place, as a client has it that reads encrypted and sends again what it read.
-	const stolen = place(encrypting.open(sealed(encrypting, nativeRecord()), "encrypted")) ?? "";
+	const stolen = place(encrypting.open(stored(encrypting, nativeRecord()), "encrypted")) ?? "";
 	expect(isCiphertext(stolen)).toBe(true);
 	for (const secret of [stolen, "enc:v1:", "enc:v1:AAAAAAAAAAA:AAAA"]) {
-		const bytes = sealed(encrypting, nativeRecord({ api_key: secret }));
+		const bytes = stored(encrypting, nativeRecord({ api_key: secret }));
 		expect(place(encrypting.open(bytes, "plaintext"))).toBe(secret);
 		expect(place(encrypting.open(bytes, "encrypted"))).not.toBe(secret);
 		expect(place(encrypting.open(bytes, "redacted"))).toBe(REDACTED);
-		expect(place(redacting.open(sealed(redacting, nativeRecord({ api_key: secret })), "encrypted"))).toBe(REDACTED);
+		expect(place(redacting.open(stored(redacting, nativeRecord({ api_key: secret })), "encrypted"))).toBe(REDACTED);
 	}
 });
 
@@ -122,13 +125,13 @@ test("redacted and empty secrets stay so, unencrypted", () => {
 	record.workspace = undefined;
 	record.agentState = undefined;
 	record.unnamedMembers = {};
-	const { bytes } = encrypting.seal(clone(ConversationInfoSchema, record));
+	const { bytes } = encrypting.protect(clone(ConversationInfoSchema, record));
 	expect(Buffer.from(bytes)).toEqual(Buffer.from(toBinary(ConversationInfoSchema, record)));
 	for (const form of secretsForms) expect(hex(encrypting.open(bytes, form))).toBe(hex(record));
 });
 
 test("ciphertexts that changed places, conversations or bytes are an error in plain text, and nothing else", () => {
-	const bytes = sealed(encrypting, nativeRecord());
+	const bytes = stored(encrypting, nativeRecord());
 	const alter = (change: (record: ConversationInfo) => void): Uint8Array => {
 		const record = fromBinary(ConversationInfoSchema, bytes);
 		change(record);
@@ -163,11 +166,11 @@ test("ciphertexts that changed places, conversations or bytes are an error in pl
 });
 
 test("no changed byte of a stored record gives a wrong secret", () => {
-	const bytes = sealed(encrypting, nativeRecord());
+	const bytes = stored(encrypting, nativeRecord());
 	const places: number[] = [];
 	walk(encrypting.open(bytes, "encrypted"), (ciphertext) => {
-		const start = Buffer.from(bytes).indexOf(ciphertext);
-		for (let offset = 0; offset < ciphertext.length; offset++) places.push(start + offset);
+		const start = Buffer.from(bytes).indexOf(String(ciphertext));
+		for (let offset = 0; offset < String(ciphertext).length; offset++) places.push(start + offset);
 		return ciphertext;
 	});
 	expect(places.length).toBeGreaterThan(5 * 60);
@@ -181,73 +184,160 @@ test("no changed byte of a stored record gives a wrong secret", () => {
 
 test("without the key, plain text is refused with the id of the key, and the other forms are read", () => {
 	const record = create(ConversationInfoSchema, { id: CONVERSATION_ID, agentState: { token: "t" } });
-	const bytes = sealed(encrypting, record);
+	const bytes = stored(encrypting, record);
 	const id = /enc:v1:([\w-]+):/.exec(Buffer.from(bytes).toString("latin1"))?.[1];
 	const missing = new ServiceError(
 		"data_loss",
 		`The secret /agent_state/token of conversation ${CONVERSATION_ID} cannot be decrypted: no encryption key with the id ${id} is configured`,
 	);
-	for (const vault of [redacting, new RecordVault(format.plan, [key(2)])]) {
+	for (const vault of [redacting, new RecordVault(format, [key(2)])]) {
 		expect(() => vault.open(bytes, "plaintext")).toThrow(missing);
 		expect(hex(vault.open(bytes, "redacted"))).toBe(hex(redactedCopy(record)));
 		expect(hex(vault.open(bytes, "encrypted"))).toBe(Buffer.from(bytes).toString("hex"));
 	}
-	expect(hex(new RecordVault(format.plan, [key(2), key(1)]).open(bytes, "plaintext"))).toBe(hex(record));
+	expect(hex(new RecordVault(format, [key(2), key(1)]).open(bytes, "plaintext"))).toBe(hex(record));
 });
 
 test("what holds no ciphertext is given as it is stored, in every form", () => {
 	const secret = create(ConversationInfoSchema, { id: CONVERSATION_ID, agentState: { token: "t" } });
 	const harmless = create(ConversationInfoSchema, { id: CONVERSATION_ID, agentState: { token: "", other: "t" } });
-	for (const { bytes, seal } of [
-		redacting.seal(clone(ConversationInfoSchema, secret)),
-		encrypting.seal(clone(ConversationInfoSchema, harmless)),
+	for (const { bytes, ...versions } of [
+		redacting.protect(clone(ConversationInfoSchema, secret)),
+		encrypting.protect(clone(ConversationInfoSchema, harmless)),
 	])
 		for (const vault of [redacting, encrypting])
-			for (const form of secretsForms) expect(vault.openEncoded(bytes, { redactionVersion: seal }, form)).toBe(bytes);
+			for (const form of secretsForms) expect(vault.openEncoded(bytes, versions, form)).toBe(bytes);
 });
 
 test("the encoded form of a record is that of the opened one", () => {
-	const { bytes, seal } = encrypting.seal(
+	const { bytes, ...versions } = encrypting.protect(
 		create(ConversationInfoSchema, { id: CONVERSATION_ID, agentState: { token: "t" } }),
 	);
+	expect(versions.redactionVersion).toBe(0);
 	for (const form of secretsForms)
-		expect(Buffer.from(encrypting.openEncoded(bytes, { redactionVersion: seal }, form)).toString("hex")).toBe(
+		expect(Buffer.from(encrypting.openEncoded(bytes, versions, form)).toString("hex")).toBe(
 			hex(encrypting.open(bytes, form)),
 		);
-	expect(Buffer.from(encrypting.openEncoded(bytes, { redactionVersion: seal }, "redacted")).includes("enc:")).toBe(
-		false,
-	);
+	expect(Buffer.from(encrypting.openEncoded(bytes, versions, "redacted")).includes("enc:")).toBe(false);
 });
 
-test("a record whose seal is not of this release's rules is redacted when it is read", () => {
+test("a record that was redacted by other rules is redacted when it is read", () => {
 	const bytes = toBinary(ConversationInfoSchema, create(ConversationInfoSchema, { agentState: { token: CANARY } }));
-	const { seal } = redacting.seal(create(ConversationInfoSchema));
-	for (const unknown of [0, seal + 1])
-		expect(Buffer.from(redacting.openEncoded(bytes, { redactionVersion: unknown }, "redacted")).includes(CANARY)).toBe(
-			false,
-		);
+	const { redactionVersion, schemaVersion } = redacting.protect(create(ConversationInfoSchema));
+	for (const other of [0, redactionVersion + 1]) {
+		const versions = { redactionVersion: other, schemaVersion };
+		expect(Buffer.from(redacting.openEncoded(bytes, versions, "redacted")).includes(CANARY)).toBe(false);
+	}
 });
 
-test("a record that comes again has the same digest, and one with another secret has another", () => {
-	const again = [encrypting.seal(nativeRecord()), encrypting.seal(nativeRecord())];
-	const other = encrypting.seal(nativeRecord({ api_key: "other", aws_access_key_id: "two" }));
-	expect(again[0]?.digest).toEqual(again[1]?.digest);
-	expect(again[0]?.bytes).not.toEqual(again[1]?.bytes);
-	expect(again[0]?.digest).toHaveLength(32);
-	expect(other.digest).not.toEqual(again[0]?.digest);
+test("bytes that are no record are lost data", () => {
+	for (const form of secretsForms)
+		for (const bytes of [Buffer.from([0xff]), Buffer.from("no record at all")])
+			expect(() => encrypting.open(bytes, form)).toThrow(DATA_LOSS);
 });
 
-test("without keys, records that differ in secrets alone are the same update", () => {
-	const seals = ["a", "b"].map((secret) => redacting.seal(nativeRecord({ api_key: secret })));
-	expect(seals[0]).toEqual(seals[1]);
-	expect(seals[0]?.digest).toBeUndefined();
-	expect(redacting.seal(nativeRecord({ api_key: "a", model: "n" })).bytes).not.toEqual(seals[0]?.bytes);
+describe("records are the same", () => {
+	const base = { id: CONVERSATION_ID, tags: { a: "1", b: "2" }, agentState: { x: [1, { p: 0, q: null }], y: "t" } };
+	const unnamed = { "/news": toValue({ a: 1, b: 0 }), "/more": toValue(null) };
+	const one = create(ConversationInfoSchema, { ...base, unnamedMembers: unnamed });
+	const other = create(ConversationInfoSchema, {
+		id: CONVERSATION_ID,
+		tags: { b: "2", a: "1" },
+		agentState: { y: "t", x: [1, { q: null, p: -0 }] },
+		unnamedMembers: { "/more": toValue(null), "/news": toValue({ b: -0, a: 1 }) },
+	});
+
+	test.each([
+		["with a key", encrypting],
+		["without one", redacting],
+	])("whatever the order of their map entries and the sign of zero, %s", (_, vault) => {
+		expect(stored(vault, one)).not.toEqual(stored(vault, other));
+		expect(vault.isSame(stored(vault, one), stored(vault, other))).toBe(true);
+	});
+
+	test("when their secrets are, in plain text", () => {
+		const again = [nativeRecord(), nativeRecord()].map((record) => stored(encrypting, record));
+		const changed = stored(encrypting, nativeRecord({ api_key: "other", aws_access_key_id: "two" }));
+		const [first, second] = again;
+		if (first === undefined || second === undefined) throw new Error("two records were stored");
+		expect(first).not.toEqual(second);
+		expect(encrypting.isSame(first, second)).toBe(true);
+		expect(encrypting.isSame(first, changed)).toBe(false);
+		expect(new RecordVault(format, [key(2)]).isSame(first, second)).toBe(false);
+	});
+
+	test("and not when anything differs", () => {
+		for (const change of [{ title: "t" }, { tags: { a: "1" } }, { agentState: { x: [1], y: "t" } }]) {
+			const changed = create(ConversationInfoSchema, { ...base, ...change });
+			expect(redacting.isSame(stored(redacting, one), stored(redacting, changed))).toBe(false);
+		}
+	});
 });
 
-test("a digest depends on the first key", () => {
-	const digests = [[key(1)], [key(2)], [key(2), key(1)]].map((keys) =>
-		Buffer.from(new RecordVault(format.plan, keys).seal(nativeRecord()).digest ?? []).toString("hex"),
-	);
-	expect(new Set(digests).size).toBe(2);
-	expect(digests[1]).toBe(digests[2]);
+test("a record has a bounded number of secrets", () => {
+	const withSecrets = (count: number) =>
+		create(ConversationInfoSchema, {
+			id: CONVERSATION_ID,
+			agentState: { tokens: Array.from({ length: count }, (_, index) => `secret ${index}`) },
+		});
+	for (const vault of [redacting, encrypting]) {
+		const bytes = stored(vault, withSecrets(MAX_SECRETS));
+		expect(vault.open(bytes, "redacted").agentState).toEqual({ tokens: Array(MAX_SECRETS).fill(REDACTED) });
+		expect(violationsOf(() => stored(vault, withSecrets(MAX_SECRETS + 1)))).toEqual([
+			{ path: [], type: "value_error", message: "Value error, more than 10000 secrets" },
+		]);
+	}
+});
+
+test("a number that is a secret is redacted to text, and decrypted to the number", () => {
+	const auth = { strategy: "totp", pin: 424242, drift: -1.5e-7, steps: [30], kept: true };
+	const json = {
+		id: CONVERSATION_ID,
+		workspace: { kind: "LocalWorkspace", working_dir: "/w" },
+		agent: { kind: "Agent", mcp_config: { s: { auth } } },
+	};
+	const record = format.fromJson(json);
+	const authOf = (opened: ConversationInfo) =>
+		object(object(object(object(format.toJson(opened).agent).mcp_config).s).auth);
+	const bytes = stored(encrypting, record);
+	expect(authOf(encrypting.open(bytes, "plaintext"))).toEqual(auth);
+	const redacted = { strategy: REDACTED, pin: REDACTED, drift: REDACTED, steps: [REDACTED], kept: true };
+	expect(authOf(encrypting.open(bytes, "redacted"))).toEqual(redacted);
+	expect(authOf(redacting.open(stored(redacting, record), "plaintext"))).toEqual(redacted);
+	const encrypted = authOf(encrypting.open(bytes, "encrypted"));
+	expect(String(encrypted.pin)).toMatch(/^enc:v1:number:/);
+});
+
+describe("user and password of a URL", () => {
+	const text = "curl https://user:pa@ss@host:1/x?a=b@c http://plain.test/ ssh://git@host redis://:pw@r mailto:a:b@c";
+	const hidden = `curl https://${REDACTED}@host:1/x?a=b@c http://plain.test/ ssh://git@host redis://${REDACTED}@r mailto:a:b@c`;
+	const record = () =>
+		format.fromJson({
+			id: CONVERSATION_ID,
+			workspace: { kind: "RemoteWorkspace", working_dir: "/w", host: text },
+			agent: { kind: "ACPAgent", acp_command: ["x", text], llm: { base_url: text } },
+			title: text,
+			agent_state: { list: [{ address: text }] },
+			news: text,
+			more: { inside: [text] },
+			blocked_actions: { a: text },
+		});
+
+	test("are hidden in every string", () => {
+		const expected = JSON.parse(JSON.stringify(format.toJson(record())).replaceAll(text, hidden));
+		for (const vault of [redacting, encrypting]) {
+			const { bytes, redactionVersion, schemaVersion } = vault.protect(record());
+			expect(Buffer.from(bytes).includes("pa@ss")).toBe(false);
+			expect(format.toJson(vault.open(bytes, "redacted"))).toEqual(expected);
+			const encoded = vault.openEncoded(bytes, { redactionVersion, schemaVersion }, "redacted");
+			expect(format.toJson(fromBinary(ConversationInfoSchema, encoded))).toEqual(expected);
+		}
+	});
+
+	test("are encrypted with a key", () => {
+		const bytes = stored(encrypting, record());
+		expect(format.toJson(encrypting.open(bytes, "plaintext"))).toEqual(format.toJson(record()));
+		const title = encrypting.open(bytes, "encrypted").title ?? "";
+		expect(title.replaceAll(/enc:v1:[\w-]+:[\w-]+/g, REDACTED)).toBe(hidden);
+	});
 });

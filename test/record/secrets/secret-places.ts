@@ -83,7 +83,7 @@ function* placesIn(
 
 /** Free-form JSON that holds a secret; where the field is no secret itself, under a name that says so. */
 function freeForms(secret: boolean): [label: string, json: (text: string) => { [name: string]: JsonValue }][] {
-	if (secret) return [["inside", (text) => ({ anything: [1, { deeper: text }] })]];
+	if (secret) return [["inside", (text) => ({ anything: [true, { deeper: text }] })]];
 	return [
 		["direct", (text) => ({ plain: "p", token: text })],
 		["below", (text) => ({ list: [{ "x/apiKey": { list: [text, 1, null, true] } }], plain: "p" })],

@@ -4,6 +4,7 @@ import { ConversationInfoSchema } from "../../../gen/conversations/v1/conversati
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { isSecretName } from "../../../src/record/secrets/secret-names.ts";
 import { deriveSecretWalk, REDACTED } from "../../../src/record/secrets/secret-walk.ts";
+import { object } from "../../support/fixtures.ts";
 import { CONVERSATION_ID, isMarked, pointersTo, recordFields, secretPlaces } from "./secret-places.ts";
 
 const format = new RecordFormat();
@@ -36,6 +37,7 @@ test("the fields that the proto files mark are these", () => {
 		"MCPHeaderAuthCredential.headers",
 		"MCPOAuthAuthCredential.state",
 		"MCPOAuthAuthentication.client_secret",
+		"MCPServer.auth",
 		"MCPServer.env",
 		"MCPServer.headers",
 		"RemoteWorkspace.api_key",
@@ -55,15 +57,17 @@ test("the walk visits every secret of the descriptors once, at its place in the 
 	const secret = "canary";
 	for (const { name, plant } of secretPlaces()) {
 		const record = plant(secret);
-		const expected = pointersTo(secret, format.toJson(record)).map((pointer) => ({ name, secret, pointer }));
+		const expected = pointersTo(secret, object(format.toJson(record))).map((pointer) => ({ name, secret, pointer }));
 		const visited: typeof expected = [];
 		walk(record, (found, pointer) => {
-			visited.push({ name, secret: found, pointer });
+			visited.push({ name, secret: String(found), pointer });
 			return `replaced ${found}`;
 		});
 		expect(visited).toEqual(expected);
 		expect(expected).toHaveLength(1);
-		expect(pointersTo(`replaced ${secret}`, format.toJson(record))).toEqual(expected.map(({ pointer }) => pointer));
+		expect(pointersTo(`replaced ${secret}`, object(format.toJson(record)))).toEqual(
+			expected.map(({ pointer }) => pointer),
+		);
 	}
 });
 
@@ -87,7 +91,7 @@ test("the walk goes into unions that nest themselves and gives tuples and lists 
 	const json = { ...base, security_analyzer: analyzer, agent: { ...base.agent, condenser } };
 	const visited: [string, string][] = [];
 	walk(format.fromJson(json), (secret, pointer) => {
-		visited.push([secret, pointer]);
+		visited.push([String(secret), pointer]);
 		return secret;
 	});
 	expect(visited).toEqual([

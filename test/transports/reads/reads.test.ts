@@ -93,7 +93,7 @@ async function post(body: string | Uint8Array<ArrayBuffer>): Promise<void> {
 
 /** The JSON form in which a record comes back, with its secrets redacted or not. */
 function returned(body: JsonObject, secret = "**********"): JsonObject {
-	return format.toJson(format.fromJson(JSON.parse(JSON.stringify(body).replaceAll(SECRET, secret))));
+	return object(format.toJson(format.fromJson(JSON.parse(JSON.stringify(body).replaceAll(SECRET, secret)))));
 }
 
 function request(path: string, key: string | undefined = READER, method = "GET"): Promise<Response> {

@@ -31,8 +31,8 @@ export declare type FieldRules = Message<"conversations.options.v1.FieldRules"> 
   name: string;
 
   /**
-   * Other names under which the member is accepted when the member named above is absent.
-   * Never written.
+   * Other names under which the member is accepted, in order of preference. They count when the member
+   * named above is absent or null. Never written.
    *
    * @generated from field: repeated string aliases = 2;
    */
@@ -120,12 +120,27 @@ export declare type FieldRules = Message<"conversations.options.v1.FieldRules"> 
   omitNull: boolean;
 
   /**
-   * For a free-form object: whether it is a JSON Schema. The names in one describe arguments, so a name
-   * that elsewhere says that the string under it is a secret does not say so here.
+   * For a free-form object: whether it is a JSON Schema (draft 2020-12). The names in one describe
+   * arguments, so a name that elsewhere says that the string under it is a secret does not say so here.
    *
    * @generated from field: bool json_schema = 14;
    */
   jsonSchema: boolean;
+
+  /**
+   * For an arm of a union: other values of the discriminator that select it. Never written.
+   *
+   * @generated from field: repeated string tag_aliases = 15;
+   */
+  tagAliases: string[];
+
+  /**
+   * For the arm of a union that keeps what no other arm takes: the sorts of JSON values that it takes.
+   * Default: any JSON.
+   *
+   * @generated from field: repeated conversations.options.v1.JsonType json_types = 16;
+   */
+  jsonTypes: JsonType[];
 };
 
 /**
@@ -169,6 +184,13 @@ export declare type MessageRules = Message<"conversations.options.v1.MessageRule
    * @generated from field: repeated conversations.options.v1.Exclusion exclusions = 4;
    */
   exclusions: Exclusion[];
+
+  /**
+   * Whether each string in a member that the message does not name is a secret.
+   *
+   * @generated from field: bool unnamed_secret = 5;
+   */
+  unnamedSecret: boolean;
 };
 
 /**
@@ -256,6 +278,39 @@ export declare type EnumValueRules = Message<"conversations.options.v1.EnumValue
  * Use `create(EnumValueRulesSchema)` to create a new message.
  */
 export declare const EnumValueRulesSchema: GenMessage<EnumValueRules>;
+
+/**
+ * A sort of JSON value.
+ *
+ * @generated from enum conversations.options.v1.JsonType
+ */
+export enum JsonType {
+  /**
+   * Not set.
+   *
+   * @generated from enum value: JSON_TYPE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * An object.
+   *
+   * @generated from enum value: JSON_TYPE_OBJECT = 1;
+   */
+  OBJECT = 1,
+
+  /**
+   * A string.
+   *
+   * @generated from enum value: JSON_TYPE_STRING = 2;
+   */
+  STRING = 2,
+}
+
+/**
+ * Describes the enum conversations.options.v1.JsonType.
+ */
+export declare const JsonTypeSchema: GenEnum<JsonType>;
 
 /**
  * The field's JSON form and bounds.

@@ -1,0 +1,203 @@
+import { isAscii, isUtf8 } from "node:buffer";
+import jsonc from "jsonc-parser";
+import { ServiceError } from "../../errors.ts";
+import { setMember } from "./free-form.ts";
+import { locateJsonError } from "./json-syntax.ts";
+import { type JsonSize, MAX_RECORD_DEPTH, MAX_VALUES, measure } from "./measure.ts";
+
+/** A JSON value. Integers beyond 2^53 are bigints, as a double does not tell one of them from the next. */
+export type ExactJson = string | number | bigint | boolean | null | ExactJson[] | ExactJsonObject;
+export type ExactJsonObject = { [name: string]: ExactJson };
+
+/** A JSON text that was read. */
+export interface ParsedJson {
+	readonly json: ExactJson;
+	/** Whether a string in it can hold a lone surrogate: valid UTF-8 has none, so only an escape can stand for one. */
+	readonly surrogates: boolean;
+	readonly size: JsonSize;
+}
+
+/**
+ * Reads a JSON text (RFC 8259) in UTF-8 with at most {@link MAX_VALUES} elements and members and
+ * {@link MAX_RECORD_DEPTH} levels. A byte-order mark is ignored; the last of several members of one name counts. An
+ * integer beyond 2^53 is a bigint in whatever form it is written (`1e17`); a number beyond the range of a double is
+ * infinite.
+ *
+ * `JSON.parse` reads nearly every text. Two sorts of text are read again by jsonc-parser: V8 can alter member names
+ * that are written with escapes (nodejs/node#63785), and it rounds integers beyond 2^53.
+ *
+ * @throws ServiceError `invalid_record` that tells where the text stops being JSON, or which bound it exceeds
+ */
+export function parseExactJson(body: Buffer): ParsedJson {
+	const start = body.length >= 3 && body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? 3 : 0;
+	if (body.length === start) throw refused("missing", "Field required");
+	if (!isUtf8(body)) throw syntaxError(0, "not UTF-8");
+	if (hasTooManyValues(body)) throw tooManyValues();
+	const text = body.toString(isAscii(body) ? "latin1" : "utf8", start);
+	const json = parseText(text);
+	const size = measureWithinBounds(json);
+	return {
+		json: size.inexact || hasEscapedName(text) ? parseAgain(text) : json,
+		surrogates: body.includes("\\ud") || body.includes("\\uD"),
+		size,
+	};
+}
+
+/**
+ * Measures a JSON value.
+ *
+ * @throws ServiceError `invalid_record` when it has more than {@link MAX_VALUES} elements and members, or more than
+ *   {@link MAX_RECORD_DEPTH} levels
+ */
+export function measureWithinBounds(json: ExactJson): JsonSize {
+	const size = measure(json);
+	if (size.depth > MAX_RECORD_DEPTH)
+		throw refused("value_error", `Value error, nested more than ${MAX_RECORD_DEPTH} levels deep`);
+	if (size.values > MAX_VALUES) throw tooManyValues();
+	return size;
+}
+
+declare global {
+	interface JSON {
+		/** TC39 proposal-json-parse-with-source, in V8 since Node 22. */
+		rawJSON(text: string): object;
+	}
+}
+
+/** Writes a JSON text, as JSON.stringify does. A bigint is written with all of its digits. */
+export function stringifyExactJson(value: unknown): string {
+	try {
+		return JSON.stringify(value);
+	} catch (error) {
+		// Thrown at a bigint.
+		if (!(error instanceof TypeError)) throw error;
+		return JSON.stringify(value, (_, member: unknown) =>
+			typeof member === "bigint" ? JSON.rawJSON(String(member)) : member,
+		);
+	}
+}
+
+function tooManyValues(): ServiceError {
+	return refused("value_error", `Value error, more than ${MAX_VALUES} elements and members`);
+}
+
+function parseText(text: string): ExactJson {
+	try {
+		return JSON.parse(text);
+	} catch {
+		// The engine's own message quotes the text, which may hold secrets.
+		const { offset, reason } = locateJsonError(text);
+		throw syntaxError(offset, reason);
+	}
+}
+
+/** Parses a text that `JSON.parse` accepts and that is not deep. */
+function parseAgain(text: string): ExactJson {
+	const open: (ExactJson[] | ExactJsonObject)[] = [];
+	let root: ExactJson = null;
+	let name = "";
+	const put = (value: ExactJson): void => {
+		const container = open.at(-1);
+		if (container === undefined) root = value;
+		else if (Array.isArray(container)) container.push(value);
+		else setMember(container, name, value);
+	};
+	const begin = (container: ExactJson[] | ExactJsonObject): void => {
+		put(container);
+		open.push(container);
+	};
+	const end = (): void => {
+		open.pop();
+	};
+	jsonc.visit(text, {
+		onObjectBegin: () => begin({}),
+		onObjectEnd: end,
+		onArrayBegin: () => begin([]),
+		onArrayEnd: end,
+		onObjectProperty: (property) => {
+			name = property;
+		},
+		onLiteralValue: (value, offset, length) =>
+			put(typeof value === "number" ? toExact(value, text.slice(offset, offset + length)) : value),
+	});
+	return root;
+}
+
+/** The bigint that a number's text stands for, if it is an integer beyond 2^53; otherwise the double. */
+function toExact(value: number, text: string): number | bigint {
+	if (Math.abs(value) <= Number.MAX_SAFE_INTEGER || !Number.isFinite(value)) return value;
+	const [, sign, whole = "", fraction = "", exponent = "0"] =
+		/^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(text) ?? [];
+	// The value is below 2^1024, so the integer has at most 309 digits after its leading zeros.
+	const digits = `${whole}${fraction}`;
+	const length = whole.length + Number(exponent);
+	if (/[1-9]/.test(digits.slice(length))) return value;
+	return BigInt(`${sign}${digits.slice(0, length).padEnd(length, "0").replace(/^0+/, "")}`);
+}
+
+/**
+ * Whether a member name in a JSON text is written with an escape. Looks only at the strings that have escapes: a
+ * backslash stands in a string, which is a name if a colon follows it.
+ */
+function hasEscapedName(text: string): boolean {
+	let index = text.indexOf("\\");
+	while (index !== -1) {
+		let end = index;
+		while (text.charCodeAt(end) !== QUOTE) end += text.charCodeAt(end) === BACKSLASH ? 2 : 1;
+		do end++;
+		while (isBlank(text.charCodeAt(end)));
+		if (text.charCodeAt(end) === COLON) return true;
+		index = text.indexOf("\\", end);
+	}
+	return false;
+}
+
+/** Whether a JSON text has more than {@link MAX_VALUES} elements and members. Spares building a large tree of them. */
+function hasTooManyValues(body: Buffer): boolean {
+	// Each takes two bytes or more.
+	if (body.length <= 2 * MAX_VALUES) return false;
+	let values = 0;
+	let last = 0;
+	let inString = false;
+	for (let index = 0; index < body.length; index++) {
+		const byte = body[index] ?? 0;
+		if (inString) {
+			if (byte === BACKSLASH) index++;
+			else if (byte === QUOTE) inString = false;
+			continue;
+		}
+		if (isBlank(byte)) continue;
+		if (byte === COMMA) values++;
+		else if (byte === QUOTE) inString = true;
+		// The first value in a container comes without a comma.
+		if ((last === OPENING_BRACKET || last === OPENING_BRACE) && byte !== CLOSING_BRACKET && byte !== CLOSING_BRACE)
+			values++;
+		if (values > MAX_VALUES) return true;
+		last = byte;
+	}
+	return false;
+}
+
+const QUOTE = 0x22;
+const COMMA = 0x2c;
+const COLON = 0x3a;
+const OPENING_BRACKET = 0x5b;
+const BACKSLASH = 0x5c;
+const CLOSING_BRACKET = 0x5d;
+const OPENING_BRACE = 0x7b;
+const CLOSING_BRACE = 0x7d;
+
+/** White space (RFC 8259, section 2). */
+function isBlank(code: number): boolean {
+	return code === 0x20 || code === 0x0a || code === 0x0d || code === 0x09;
+}
+
+function syntaxError(offset: number, reason: string): ServiceError {
+	const message = "JSON decode error";
+	const violation = { path: [offset], type: "json_invalid", message, context: { error: reason } };
+	return new ServiceError("invalid_record", message, { violations: [violation] });
+}
+
+function refused(type: string, message: string): ServiceError {
+	return new ServiceError("invalid_record", message, { violations: [{ path: [], type, message }] });
+}

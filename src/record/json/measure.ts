@@ -1,0 +1,64 @@
+import { isJsonObject } from "../plan/plan.ts";
+import type { ExactJson } from "./exact-json.ts";
+
+/** Most elements and members in the JSON form of a record, free-form JSON included. Real records have a few thousand. */
+export const MAX_VALUES = 200_000;
+
+/**
+ * Most levels of objects and arrays in one free-form value. Protobuf readers stop at 100 nested messages, and a level
+ * of JSON is up to three of them, so deeper values could be stored but not read back everywhere.
+ */
+export const MAX_FREE_FORM_DEPTH = 32;
+
+/** Most levels of objects and arrays in a whole record, for the same reason: unions and lists nest as well. */
+export const MAX_RECORD_DEPTH = 48;
+
+/** Sizes of a JSON value. */
+export interface JsonSize {
+	/** Levels of objects and arrays; 0 for a scalar. */
+	readonly depth: number;
+	/** Elements and members, at all levels. */
+	readonly values: number;
+	/** Whether all numbers are finite. `JSON.parse` reads 1e400 as infinity, which has no JSON form. */
+	readonly finite: boolean;
+	/** Whether a number is a double beyond 2^53, where a double does not tell one integer from the next. */
+	readonly inexact: boolean;
+}
+
+/**
+ * Measures a JSON value. Not recursive, so that no depth overflows the stack. Stops when {@link MAX_VALUES} or
+ * {@link MAX_RECORD_DEPTH} is exceeded; the sizes are those found until then.
+ */
+export function measure(json: ExactJson): JsonSize {
+	let depth = 0;
+	let values = 0;
+	let finite = true;
+	let inexact = false;
+	let next: object[] = [];
+	const visit = (item: unknown): void => {
+		if (typeof item === "object") {
+			if (item !== null) next.push(item);
+		} else if (typeof item === "number" && !(Math.abs(item) <= Number.MAX_SAFE_INTEGER)) {
+			if (Number.isFinite(item)) inexact = true;
+			else finite = false;
+		}
+	};
+	visit(json);
+	while (next.length > 0 && depth <= MAX_RECORD_DEPTH && values <= MAX_VALUES) {
+		depth++;
+		const level = next;
+		next = [];
+		for (const container of level) {
+			if (values > MAX_VALUES) break;
+			if (Array.isArray(container)) {
+				values += container.length;
+				for (const item of container) visit(item);
+			} else if (isJsonObject(container))
+				for (const name in container) {
+					values++;
+					visit(container[name]);
+				}
+		}
+	}
+	return { depth, values, finite, inexact };
+}

@@ -1,0 +1,42 @@
+/**
+ * The userinfo of URLs (RFC 3986, section 3.2.1): `user:password` in `https://user:password@host/`. It is a secret, in
+ * whatever string the URL stands.
+ */
+
+const COLON = 0x3a;
+const AT = 0x40;
+/** What ends the authority of a URL, or stands in none, beside control characters and blanks. */
+const DELIMITERS = new Set([...'/?#"<>\\^`{|}'].map((character) => character.charCodeAt(0)));
+
+/** Whether a text has a URL with a user name and a password. Takes time in proportion to the text. */
+export function hasUserinfo(text: string): boolean {
+	return nextUserinfo(text, 0) !== undefined;
+}
+
+/** The text with each user name and password that stands in a URL replaced. */
+export function replaceUserinfo(text: string, replace: (userinfo: string) => string): string {
+	let replaced = "";
+	let copied = 0;
+	for (let found = nextUserinfo(text, 0); found !== undefined; found = nextUserinfo(text, found.end)) {
+		replaced += text.slice(copied, found.start) + replace(text.slice(found.start, found.end));
+		copied = found.end;
+	}
+	return replaced + text.slice(copied);
+}
+
+function nextUserinfo(text: string, from: number): { readonly start: number; readonly end: number } | undefined {
+	for (let slashes = text.indexOf("://", from); slashes !== -1; slashes = text.indexOf("://", slashes + 1)) {
+		const start = slashes + 3;
+		let end = -1;
+		let colon = -1;
+		for (let index = start; index < text.length; index++) {
+			const code = text.charCodeAt(index);
+			if (code <= 0x20 || DELIMITERS.has(code)) break;
+			// The last one counts: passwords are often written with an unescaped @.
+			if (code === AT) end = index;
+			else if (code === COLON && colon === -1) colon = index;
+		}
+		if (colon !== -1 && colon < end) return { start, end };
+	}
+	return undefined;
+}
