@@ -66,7 +66,7 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const views = new UpdateViews(store, vault, onUnreadable);
 	const tokens = new PageTokens(keys.map((key) => key.hash));
 	const ingest = new Ingest(store, intake);
-	const get = new GetConversation(store, vault, onUnreadable, intake);
+	const get = new GetConversation(store, format, vault, onUnreadable, intake);
 	const list = new ListConversations(store, vault, tokens, onUnreadable);
 	const updates = new ListConversationUpdates(store, views, tokens);
 	const watches = new Watches(store, views, { stopping: stopping.signal });

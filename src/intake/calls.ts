@@ -13,5 +13,6 @@ export type IntakeCalls = {
 	fromRequest(request: Uint8Array): NewUpdate;
 	isSame(records: { readonly stored: Uint8Array; readonly arriving: Uint8Array }): boolean;
 	openEncoded(request: { readonly record: StoredRecord; readonly form: SecretsForm }): Uint8Array;
+	openJson(request: { readonly record: StoredRecord; readonly form: SecretsForm }): string;
 	close(argument: undefined): void;
 };

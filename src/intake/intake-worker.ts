@@ -1,4 +1,5 @@
 import { UpdateParser } from "../conversations/ingest/update-parser.ts";
+import { recordJson } from "../conversations/read/get.ts";
 import { RecordFormat } from "../record/record-format.ts";
 import { RecordVault } from "../record/secrets/record-vault.ts";
 import { compact, release } from "../threads/protocol.ts";
@@ -18,6 +19,7 @@ serve<IntakeData, IntakeCalls>(({ encryptionKeys }) => {
 			fromRequest: (request) => releasing(request, () => parser.fromRequest(request)),
 			isSame: ({ stored, arriving }) => vault.isSame(stored, arriving),
 			openEncoded: ({ record, form }) => compact(vault.openEncoded(record.bytes, record, form)),
+			openJson: ({ record, form }) => recordJson(format, vault, record, form),
 			close: () => undefined,
 		},
 	};

@@ -68,6 +68,10 @@ export class IntakeThreads implements Intake, LargeRecords, AsyncDisposable {
 		return this.#large.call("openEncoded", { record: { ...record, bytes: compact(record.bytes) }, form });
 	}
 
+	openJson(record: StoredRecord, form: SecretsForm): Promise<string> {
+		return this.#large.call("openJson", { record: { ...record, bytes: compact(record.bytes) }, form });
+	}
+
 	#threadFor({ byteLength }: Uint8Array): WorkerThread<IntakeCalls> {
 		return byteLength < LARGE_FROM ? this.#usual : this.#large;
 	}

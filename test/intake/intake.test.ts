@@ -32,6 +32,8 @@ test("a record is read whatever its size, and the same in every thread", async (
 		expect([opened.title, opened.agentState]).toEqual([title, { token: "secret" }]);
 		const redacted = await intake.openEncoded(update.record, "redacted");
 		expect(Buffer.compare(redacted, vault.openEncoded(update.record.bytes, update.record, "redacted"))).toBe(0);
+		const json = await intake.openJson(update.record, "redacted");
+		expect(JSON.parse(json)).toMatchObject({ title, agent_state: { token: "**********" } });
 	}
 	expect(lines).toEqual([]);
 });

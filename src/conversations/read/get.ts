@@ -1,5 +1,7 @@
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError } from "../../errors.ts";
+import { stringifyExactJson } from "../../record/json/exact-json.ts";
+import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { Store, StoredRecord } from "../../store/store.ts";
@@ -29,11 +31,14 @@ export interface LargeRecords {
 	readonly largeFrom: number;
 	/** As `RecordVault.openEncoded`. */
 	openEncoded(record: StoredRecord, form: SecretsForm): Promise<Uint8Array>;
+	/** The JSON text of what `RecordVault.open` gives. */
+	openJson(record: StoredRecord, form: SecretsForm): Promise<string>;
 }
 
 /** Gives the current record of a conversation, or the one that was current at a sequence number. */
 export class GetConversation {
 	readonly #store: Pick<Store, "get" | "range" | "listUpdates">;
+	readonly #format: RecordFormat;
 	readonly #vault: RecordVault;
 	readonly #opener: RecordOpener;
 	readonly #large: LargeRecords | undefined;
@@ -41,11 +46,13 @@ export class GetConversation {
 	/** @param large opens large records; they are opened at once when it is left out */
 	constructor(
 		store: Pick<Store, "get" | "range" | "listUpdates">,
+		format: RecordFormat,
 		vault: RecordVault,
 		onUnreadable: OnUnreadable,
 		large?: LargeRecords,
 	) {
 		this.#store = store;
+		this.#format = format;
 		this.#vault = vault;
 		this.#opener = new RecordOpener(onUnreadable);
 		this.#large = large;
@@ -68,12 +75,30 @@ export class GetConversation {
 	 * @throws ServiceError as `get` does
 	 */
 	async getEncoded(request: GetRequest): Promise<FoundConversation<Uint8Array>> {
-		const large = this.#large;
-		return await this.#read(request, (record) =>
-			large !== undefined && record.bytes.byteLength >= large.largeFrom
-				? large.openEncoded(record, request.secrets)
-				: this.#vault.openEncoded(record.bytes, record, request.secrets),
+		const { secrets } = request;
+		return await this.#read(
+			request,
+			(record) =>
+				this.#largeOf(record)?.openEncoded(record, secrets) ?? this.#vault.openEncoded(record.bytes, record, secrets),
 		);
+	}
+
+	/**
+	 * The record as JSON text, in the webhook's form.
+	 *
+	 * @throws ServiceError as `get` does
+	 */
+	async getJson(request: GetRequest): Promise<FoundConversation<string>> {
+		const { secrets } = request;
+		return await this.#read(
+			request,
+			(record) =>
+				this.#largeOf(record)?.openJson(record, secrets) ?? recordJson(this.#format, this.#vault, record, secrets),
+		);
+	}
+
+	#largeOf({ bytes }: StoredRecord): LargeRecords | undefined {
+		return this.#large !== undefined && bytes.byteLength >= this.#large.largeFrom ? this.#large : undefined;
 	}
 
 	async #read<Form>(
@@ -102,4 +127,14 @@ export class GetConversation {
 			`What was current at that sequence has been pruned; the oldest update that is kept is ${first.sequence}`,
 		);
 	}
+}
+
+/** The JSON text of a stored record, in the webhook's form. */
+export function recordJson(
+	format: RecordFormat,
+	vault: RecordVault,
+	{ bytes }: StoredRecord,
+	secrets: SecretsForm,
+): string {
+	return stringifyExactJson(format.toJson(vault.open(bytes, secrets)));
 }

@@ -21,6 +21,7 @@ export const format = new RecordFormat();
 /** The read handlers over a SQLite file of their own. */
 export class Reading implements AsyncDisposable {
 	readonly store: Store;
+	readonly vault: RecordVault;
 	readonly views: UpdateViews;
 	readonly get: GetConversation;
 	readonly list: ListConversations;
@@ -35,11 +36,12 @@ export class Reading implements AsyncDisposable {
 		const tokens = new PageTokens([Buffer.alloc(32, 1)]);
 		this.#folder = folder;
 		this.store = store;
+		this.vault = vault;
 		this.#parser = new UpdateParser(format, vault);
 		const onUnreadable: OnUnreadable = ({ conversationId, sequence }) =>
 			this.unreadable.push({ conversationId, sequence });
 		this.views = new UpdateViews(store, vault, onUnreadable);
-		this.get = new GetConversation(store, vault, onUnreadable);
+		this.get = new GetConversation(store, format, vault, onUnreadable);
 		this.list = new ListConversations(store, vault, tokens, onUnreadable);
 		this.updates = new ListConversationUpdates(store, this.views, tokens);
 	}
