@@ -25,9 +25,13 @@ export class Appender {
 		const { conversationId, receivedAt, record } = update;
 		const summary = fromBinary(ConversationSummarySchema, update.summary);
 		const updatedAt = microsecondsOf(summary.updatedAt);
-		const size = record.bytes.byteLength;
 		const known = this.#statements.prepare("SELECT * FROM conversations WHERE conversation_id = ?").get(conversationId);
-		if (known !== undefined && known.newest_updated_at === (updatedAt ?? null) && integer(known.newest_size) === size) {
+		const newest = {
+			newest_updated_at: updatedAt ?? null,
+			newest_size: BigInt(record.bytes.byteLength),
+			newest_schema_version: BigInt(record.schemaVersion),
+		};
+		if (known !== undefined && mayRepeat(known, newest)) {
 			const repetition = this.#repetition(bigint(known.newest_sequence), record.bytes, judged);
 			if (repetition !== undefined) return repetition;
 		}
@@ -39,15 +43,20 @@ export class Appender {
 			{ status, time },
 		);
 		const sequence = nextSequence();
-		const newest = { newest_sequence: sequence, newest_updated_at: updatedAt ?? null, newest_size: BigInt(size) };
 		let conversation = known && bigint(known.id);
 		if (conversation === undefined || current) {
-			const columns = { ...newest, ...filterColumns(summary), sequence, order_time: time ?? null };
+			const columns = {
+				...newest,
+				newest_sequence: sequence,
+				...filterColumns(summary),
+				sequence,
+				order_time: time ?? null,
+			};
 			conversation ??= this.#insert({ conversation_id: conversationId, ...columns });
 			if (known !== undefined) this.#update(conversation, changed(columns, known));
 			this.#writeTags(conversation, sequence, columns.tags, summary.tags, known);
 			this.#writeTitle(conversation, summary.title, known);
-		} else this.#update(conversation, newest);
+		} else this.#update(conversation, { ...newest, newest_sequence: sequence });
 
 		const packed = packRecord(record.bytes);
 		this.#statements
@@ -133,6 +142,17 @@ export class Appender {
 type Columns = Readonly<Record<string, string | bigint | null>>;
 
 const NO_TAGS = "{}";
+
+/**
+ * Whether a record may repeat the newest one of its conversation. Another schema may encode the same record with another
+ * length.
+ */
+function mayRepeat(known: Row, arriving: Columns): boolean {
+	return (
+		known.newest_updated_at === arriving.newest_updated_at &&
+		(known.newest_size === arriving.newest_size || known.newest_schema_version !== arriving.newest_schema_version)
+	);
+}
 
 /** The columns whose values differ: an index is written for each column that a statement names. */
 function changed(columns: Columns, known: Row): Columns {
