@@ -3,7 +3,7 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { microsecondsOf } from "../condition.ts";
 import { decide, orderTime } from "../ordering.ts";
-import type { Appended } from "../store.ts";
+import type { Appended, StoredRecord } from "../store.ts";
 import type { AppendRequest, PossibleRepetition } from "./calls.ts";
 import { packRecord } from "./record-column.ts";
 import { RecordReader } from "./record-reader.ts";
@@ -29,9 +29,8 @@ export class Appender {
 		const newest = {
 			newest_updated_at: updatedAt ?? null,
 			newest_size: BigInt(record.bytes.byteLength),
-			newest_schema_version: BigInt(record.schemaVersion),
 		};
-		if (known !== undefined && mayRepeat(known, newest)) {
+		if (known !== undefined && this.#mayRepeat(known, newest, record)) {
 			const repetition = this.#repetition(bigint(known.newest_sequence), record.bytes, judged);
 			if (repetition !== undefined) return repetition;
 		}
@@ -76,6 +75,19 @@ export class Appender {
 				packed.record,
 			);
 		return { sequence, repeated: false, change, current };
+	}
+
+	/**
+	 * Whether a record may repeat the newest one of its conversation: it has the same time, and the same length unless
+	 * another schema encoded the newest one.
+	 */
+	#mayRepeat(known: Row, arriving: Columns, { schemaVersion }: StoredRecord): boolean {
+		if (known.newest_updated_at !== arriving.newest_updated_at) return false;
+		if (known.newest_size === arriving.newest_size) return true;
+		const row = this.#statements
+			.prepare("SELECT schema_version FROM updates WHERE sequence = ?")
+			.get(bigint(known.newest_sequence));
+		return row !== undefined && integer(row.schema_version) !== schemaVersion;
 	}
 
 	/** Whether a record repeats an update; undefined when it does not. */
@@ -142,17 +154,6 @@ export class Appender {
 type Columns = Readonly<Record<string, string | bigint | null>>;
 
 const NO_TAGS = "{}";
-
-/**
- * Whether a record may repeat the newest one of its conversation. Another schema may encode the same record with another
- * length.
- */
-function mayRepeat(known: Row, arriving: Columns): boolean {
-	return (
-		known.newest_updated_at === arriving.newest_updated_at &&
-		(known.newest_size === arriving.newest_size || known.newest_schema_version !== arriving.newest_schema_version)
-	);
-}
 
 /** The columns whose values differ: an index is written for each column that a statement names. */
 function changed(columns: Columns, known: Row): Columns {

@@ -49,7 +49,6 @@ const SCHEMA = `
 		newest_sequence INTEGER NOT NULL,
 		newest_updated_at INTEGER,
 		newest_size INTEGER NOT NULL,
-		newest_schema_version INTEGER NOT NULL,
 		status INTEGER NOT NULL,
 		agent_kind TEXT NOT NULL,
 		model TEXT NOT NULL,
