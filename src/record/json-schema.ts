@@ -102,8 +102,7 @@ class JsonSchemaBuilder {
 	#union(plan: UnionPlan): JsonObject {
 		const arms = [...plan.arms.values()].filter((arm) => arm !== plan.unknown);
 		const schemas = arms.map((arm) => marked(this.#value(arm.value, arm.secret), arm.secret));
-		if (plan.unknown !== undefined)
-			return { oneOf: [...schemas, marked(unknownKind(plan), plan.unknown.secret)] };
+		if (plan.unknown !== undefined) return { oneOf: [...schemas, marked(unknownKind(plan), plan.unknown.secret)] };
 		return arms.every((arm) => arm.tag !== undefined)
 			? { oneOf: schemas, discriminator: this.#discriminator(plan) }
 			: { oneOf: schemas };

@@ -18,10 +18,11 @@ import { valueError, violationsOf } from "./validation/violations.ts";
 
 /** The record in both of its forms, and the one schema that judges it. Built once at start. */
 export class RecordFormat {
+	readonly desc: DescMessage;
 	readonly plan: MessagePlan;
 	/**
-	 * Tells the schemas of two releases apart that name different members: an integer above 0, derived from the names of
-	 * all members.
+	 * Tells the schemas of two releases apart that name different members: a safe integer above 0, derived from the names
+	 * of all members.
 	 */
 	readonly schemaVersion: number;
 	readonly #names: ReadonlySet<string>;
@@ -31,9 +32,12 @@ export class RecordFormat {
 
 	/** @param desc the record's descriptor; another release's may have more fields or fewer */
 	constructor(desc: DescMessage = ConversationInfoSchema) {
+		this.desc = desc;
 		this.plan = planMessage(desc);
-		this.#names = memberNames(this.plan);
-		this.schemaVersion = hash("sha256", [...this.#names].sort().join("\n"), "buffer").readUIntBE(0, 6) + 1;
+		const members = membersIn(this.plan);
+		this.#names = new Set(members.map(({ name }) => name));
+		const text = members.map(({ message, name }) => `${message}.${name}`).sort();
+		this.schemaVersion = hash("sha256", text.join("\n"), "buffer").readUIntBE(0, 6) + 1;
 		this.#schema = new RecordSchema(this.plan);
 		this.#decode = deriveDecoder(this.plan);
 		this.#encode = deriveEncoder(this.plan);
@@ -155,11 +159,11 @@ export class RecordFormat {
 	}
 }
 
-/** The names of all members that the schema names anywhere, aliases included. */
-function memberNames(root: MessagePlan): ReadonlySet<string> {
-	const names = new Set<string>();
-	for (const plan of plansIn(root)) if (plan.form === "object") for (const name of plan.members.keys()) names.add(name);
-	return names;
+/** All members that the schema names, by their aliases too. */
+function membersIn(root: MessagePlan): { readonly message: string; readonly name: string }[] {
+	return [...plansIn(root)].flatMap((plan) =>
+		plan.form === "object" ? [...plan.members.keys()].map((name) => ({ message: plan.desc.typeName, name })) : [],
+	);
 }
 
 const TOO_MANY_UNNAMED: Violation = {

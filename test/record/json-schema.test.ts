@@ -152,6 +152,7 @@ describe("the form of each kind of message", () => {
 				{ $ref: "#/$defs/PathTrigger" },
 				{ type: "array", items: { type: "string" } },
 				{
+					type: "object",
 					not: {
 						anyOf: [
 							{ type: "object", properties: { type: { enum: ["keyword", "task", "path"] } }, required: ["type"] },
@@ -188,6 +189,7 @@ test("every secret is marked as written only", () => {
 		"MCPHeaderAuthCredential.headers",
 		"MCPOAuthAuthCredential.state",
 		"MCPOAuthAuthentication.client_secret",
+		"MCPServer.auth",
 		"MCPServer.env",
 		"MCPServer.headers",
 		"RemoteWorkspace.api_key",

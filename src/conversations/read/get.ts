@@ -51,7 +51,11 @@ export class GetConversation {
 	 */
 	async getEncoded(request: GetRequest): Promise<FoundConversation<Uint8Array>> {
 		const { record, seal, sequence, receivedAt } = await this.#find(request);
-		return { conversation: this.#vault.openEncoded(record, { redactionVersion: seal, schemaVersion: 0 }, request.secrets), sequence, receivedAt };
+		return {
+			conversation: this.#vault.openEncoded(record, { redactionVersion: seal, schemaVersion: 0 }, request.secrets),
+			sequence,
+			receivedAt,
+		};
 	}
 
 	async #find({ id, sequence }: GetRequest): Promise<StoredUpdate & { record: Uint8Array; seal: number }> {

@@ -117,7 +117,8 @@ class DecoderBuilder {
 		return (json, at) => {
 			const message: MessageFields = { $typeName: plan.desc.typeName };
 			if (Array.isArray(json))
-				for (const [index, { property, decode }] of items.entries()) message[property] = decode(json[index] ?? null, at);
+				for (const [index, { property, decode }] of items.entries())
+					message[property] = decode(json[index] ?? null, at);
 			return message;
 		};
 	}

@@ -126,7 +126,8 @@ function parseAgain(text: string): ExactJson {
 /** The bigint that a number's text stands for, if it is an integer beyond 2^53; otherwise the double. */
 function toExact(value: number, text: string): number | bigint {
 	if (Math.abs(value) <= Number.MAX_SAFE_INTEGER || !Number.isFinite(value)) return value;
-	const [, sign, whole = "", fraction = "", exponent = "0"] = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(text) ?? [];
+	const [, sign, whole = "", fraction = "", exponent = "0"] =
+		/^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(text) ?? [];
 	// The value is below 2^1024, so the integer has at most 309 digits after its leading zeros.
 	const digits = `${whole}${fraction}`;
 	const length = whole.length + Number(exponent);

@@ -44,8 +44,7 @@ export function fromValue(value: Value): JsonValue {
 /** The JSON object of a google.protobuf.Struct. An integer beyond 2^53 becomes the nearest double. */
 export function toStruct(json: ExactJson): JsonObject {
 	const object: JsonObject = {};
-	if (isJsonObject(json))
-		for (const name of Object.keys(json)) setMember(object, name, toDoubles(json[name] ?? null));
+	if (isJsonObject(json)) for (const name of Object.keys(json)) setMember(object, name, toDoubles(json[name] ?? null));
 	return object;
 }
 

@@ -8,7 +8,9 @@ const TOKEN = /^tokens?$/;
 const BEFORE = {
 	key: new Set("primary foreign sort partition unique composite index group order cache public".split(" ")),
 	token: new Set(
-		"max min total num number count prompt completion input output reasoning thinking cached cache read write turn".split(" "),
+		"max min total num number count prompt completion input output reasoning thinking cached cache read write turn".split(
+			" ",
+		),
 	),
 };
 /** Words after `key` or `token` that make it something else: `token_budget`. */
@@ -19,9 +21,7 @@ const AFTER = {
 
 /** Identifies these rules; a release with other rules has another text. */
 export const SECRET_NAME_RULES = [TELLING, COMPOUND, KEY, TOKEN, BEFORE, AFTER]
-	.map((rule) =>
-		rule instanceof RegExp ? rule.source : JSON.stringify([[...rule.key], [...rule.token]]),
-	)
+	.map((rule) => (rule instanceof RegExp ? rule.source : JSON.stringify([[...rule.key], [...rule.token]])))
 	.join("\n");
 
 /** Senders use the same few names again and again; the bound keeps a hostile one from filling memory. */

@@ -6,7 +6,7 @@
 const COLON = 0x3a;
 const AT = 0x40;
 /** What ends the authority of a URL, or stands in none, beside control characters and blanks. */
-const DELIMITERS = new Set([..."/?#\"<>\\^`{|}"].map((character) => character.charCodeAt(0)));
+const DELIMITERS = new Set([...'/?#"<>\\^`{|}'].map((character) => character.charCodeAt(0)));
 
 /** Whether a text has a URL with a user name and a password. Takes time in proportion to the text. */
 export function hasUserinfo(text: string): boolean {

@@ -193,7 +193,9 @@ function wrongMessage(plan: MessagePlan): Finding {
 		case "object":
 			return NOT_A_MESSAGE;
 		case "union":
-			return plan.tagged.size > 0 ? NOT_A_MESSAGE : valueError(`must be of type ${Object.keys(plan.bare).join(" or ")}`);
+			return plan.tagged.size > 0
+				? NOT_A_MESSAGE
+				: valueError(`must be of type ${Object.keys(plan.bare).join(" or ")}`);
 		case "tuple":
 			return { type: "tuple_type", message: "Input should be a valid tuple" };
 		case "bare":

@@ -1,12 +1,12 @@
 import {
 	create,
-	toBinary,
 	type DescMessage,
 	type DescMethod,
 	type DescService,
 	fromBinary,
 	type Message,
 	type MessageInitShape,
+	toBinary,
 } from "@bufbuild/protobuf";
 import {
 	type ConnectError,
