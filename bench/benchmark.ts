@@ -6,5 +6,7 @@ export interface Benchmark {
 	readonly name: string;
 	/** What is measured against what. */
 	readonly about: string;
+	/** Whether it can measure another checkout's service in place of its yardstick. */
+	readonly comparable?: boolean;
 	run(settings: Settings, report: (line: string) => void): Promise<Figure[]>;
 }

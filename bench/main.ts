@@ -2,7 +2,7 @@ import { join } from "node:path";
 import type { Benchmark } from "./benchmark.ts";
 import { get } from "./benchmarks/get.ts";
 import { growth } from "./benchmarks/growth.ts";
-import { grpc, webhook } from "./benchmarks/ingest.ts";
+import { grpc, webhook, webhookFew } from "./benchmarks/ingest.ts";
 import { list } from "./benchmarks/list.ts";
 import { fanOut, watched } from "./benchmarks/watch.ts";
 import { type Figure, formatTable, reached } from "./figures.ts";
@@ -12,6 +12,7 @@ import { readSettings, type Settings, USAGE } from "./settings.ts";
 const BENCHMARKS: readonly Benchmark[] = [
 	webhook("small", 0.5),
 	webhook("large", 0.4),
+	webhookFew,
 	grpc("small", 0.7),
 	grpc("large", 0.7),
 	growth,
@@ -28,8 +29,11 @@ async function main(settings: Settings): Promise<void> {
 	const unknown = settings.names.filter((chosen) => !BENCHMARKS.some(({ name }) => name.startsWith(chosen)));
 	if (unknown.length > 0) throw new Error(`there is no benchmark ${unknown.join(", ")}`);
 	const chosen = BENCHMARKS.filter(
-		({ name }) => settings.names.length === 0 || settings.names.some((start) => name.startsWith(start)),
+		({ name, comparable }) =>
+			(settings.against === undefined || comparable === true) &&
+			(settings.names.length === 0 || settings.names.some((start) => name.startsWith(start))),
 	);
+	if (chosen.length === 0) throw new Error("only the ingest can be measured against another checkout");
 	const figures: Figure[] = [];
 	for (const benchmark of chosen) {
 		report(`${benchmark.name}: ${benchmark.about}`);

@@ -25,6 +25,8 @@ export interface Measurement {
 	readonly cost: number;
 	/** Share of one core that the load client used. */
 	readonly client: number;
+	/** Median and 99th percentile of the time that a request took, in milliseconds. */
+	readonly latency: readonly [number, number];
 }
 
 /** Conversations that the updates of a load belong to. */
@@ -52,10 +54,16 @@ export class Target {
 	}
 
 	/** @throws Error when a request failed */
-	async load(settings: Pick<LoadPlan, "concurrency" | "milliseconds" | "rate">): Promise<Measurement> {
+	async load({
+		concurrency,
+		milliseconds,
+		rate,
+		requests,
+	}: Pick<LoadPlan, "concurrency" | "milliseconds" | "rate" | "requests">): Promise<Measurement> {
 		const { pid, port, path, key, template } = this.#side;
 		const variation = template.places && { ...template.places, conversations: CONVERSATIONS, first: this.#next };
-		const plan: LoadPlan = { ...settings, port, path, key, request: template.request, variation };
+		const limits = { concurrency, milliseconds, rate, requests };
+		const plan: LoadPlan = { ...limits, port, path, key, request: template.request, variation };
 		const before = await processorSeconds(pid);
 		const result: LoadResult = await this.#client.ask(plan, loadResult);
 		const used = (await processorSeconds(pid)) - before;
@@ -66,6 +74,7 @@ export class Target {
 			rate: result.answered / result.seconds,
 			cost: (used / result.answered) * 1000,
 			client: result.clientSeconds / result.seconds,
+			latency: result.latency,
 		};
 	}
 }

@@ -6,7 +6,7 @@ import { z } from "zod";
 /** How many functions of a thread are shown, and the least that a thread must have worked to be shown, in seconds. */
 const SHOWN = 25;
 const LEAST_BUSY = 0.5;
-const SOURCE = fileURLToPath(new URL("../src/", import.meta.url));
+const SOURCE = fileURLToPath(new URL("../dist/", import.meta.url));
 
 const callFrame = z.object({ functionName: z.string(), url: z.string(), lineNumber: z.int() });
 const profile = z.object({
@@ -68,5 +68,5 @@ function labelOf({ functionName, url, lineNumber }: Frame): string {
 	const name = functionName || "(anonymous)";
 	if (url === "") return name;
 	const path = url.startsWith("file:") ? fileURLToPath(url) : url;
-	return `${name}  ${path.replace(SOURCE, "src/").replace(/^.*node_modules\//, "")}:${lineNumber + 1}`;
+	return `${name}  ${path.replace(SOURCE, "dist/").replace(/^.*node_modules\//, "")}:${lineNumber + 1}`;
 }

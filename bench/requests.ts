@@ -1,11 +1,12 @@
 import { readFile } from "node:fs/promises";
 import { create, type DescMessage, type MessageShape, toBinary } from "@bufbuild/protobuf";
 import { TimestampSchema } from "@bufbuild/protobuf/wkt";
+import { z } from "zod";
 import { IngestConversationRequestSchema } from "../gen/conversations/v1/conversation_ingest_service_pb.js";
 import type { ConversationInfo } from "../gen/conversations/v1/conversation_pb.js";
 import { GetConversationRequestSchema } from "../gen/conversations/v1/conversation_service_pb.js";
-import { RecordFormat } from "../src/record/record-format.ts";
-import { WEBHOOK_PATH } from "../src/transports/webhook/webhook.ts";
+import { WEBHOOK } from "../test/support/clients.ts";
+import { recordMessage } from "../test/support/record-message.ts";
 import { idDigits, microsecondOf, type Variation } from "./load/plan.ts";
 
 /** The two bodies of the corpus on which everything is measured: about 5 KB and about 278 KB. */
@@ -29,18 +30,39 @@ async function readBody(name: keyof typeof BODIES): Promise<string> {
 	return await readFile(new URL(`../test/fixtures/corpus/${BODIES[name]}.json`, import.meta.url), "utf8");
 }
 
+/** A body, as far as the benchmarks look into it. */
+const body = z.looseObject({ id: z.string(), agent: z.looseObject({}) });
+
+/** The JSON of a body. */
+export async function bodyJson(name: keyof typeof BODIES): Promise<z.output<typeof body>> {
+	return body.parse(JSON.parse(await readBody(name)));
+}
+
+/** Id of a conversation by its number, as the load clients number them. */
+export async function conversationId(name: BodyName, conversation: number): Promise<string> {
+	return idDigits(conversation) + (await bodyJson(name)).id.slice(8);
+}
+
 /** The record of a body, as the first update of the first conversation. */
-export async function readRecord(name: keyof typeof BODIES): Promise<ConversationInfo> {
-	const record = new RecordFormat().fromJson(JSON.parse(await readBody(name)));
-	identify(record, 0, 0);
+async function readRecord(name: BodyName): Promise<ConversationInfo> {
+	const record = recordMessage(JSON.parse(await readBody(name)));
+	record.id = await conversationId(name, 0);
+	const seconds = record.updatedAt?.seconds ?? 0n;
+	record.updatedAt = create(TimestampSchema, { seconds, nanos: microsecondOf(0) * 1000 });
 	return record;
 }
 
-/** Makes a record an update of a conversation, both by number, as the load clients number them. */
-export function identify(record: ConversationInfo, conversation: number, update: number): void {
-	record.id = idDigits(conversation) + (record.id ?? "").slice(8);
-	const seconds = record.updatedAt?.seconds ?? 0n;
-	record.updatedAt = create(TimestampSchema, { seconds, nanos: microsecondOf(update) * 1000 });
+/** A post to the webhook. */
+export function webhookText(body: string, key: string): string {
+	const head = [
+		`POST ${WEBHOOK} HTTP/1.1`,
+		"Host: 127.0.0.1",
+		"Content-Type: application/json",
+		`X-Access-Token: ${key}`,
+		`Content-Length: ${Buffer.byteLength(body)}`,
+		"\r\n",
+	];
+	return head.join("\r\n") + body;
 }
 
 /** A body posted to the webhook. */
@@ -48,17 +70,11 @@ export async function webhookRequest(name: BodyName, key: string): Promise<Reque
 	const body = await readBody(name);
 	const id = onlyMatch(body, /"id":"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]+)"/g);
 	const fraction = onlyMatch(body, /"updated_at":"[0-9T:-]{19}\.([0-9]{6})Z"/g);
-	const head = [
-		`POST ${WEBHOOK_PATH} HTTP/1.1`,
-		"Host: 127.0.0.1",
-		"Content-Type: application/json",
-		`X-Access-Token: ${key}`,
-		`Content-Length: ${Buffer.byteLength(body)}`,
-		"\r\n",
-	].join("\r\n");
-	const offset = (index: number): number => head.length + Buffer.byteLength(body.slice(0, index));
+	const request = Buffer.from(webhookText(body, key));
+	const bodyStart = request.length - Buffer.byteLength(body);
+	const offset = (index: number): number => bodyStart + Buffer.byteLength(body.slice(0, index));
 	const time = { offset: offset(fraction), form: "digits" } as const;
-	return { request: Buffer.from(head + body), places: { idOffset: offset(id), time } };
+	return { request, places: { idOffset: offset(id), time } };
 }
 
 /** A body as the message of `IngestConversation`. */
@@ -74,7 +90,7 @@ export async function ingestRequest(name: BodyName): Promise<RequestTemplate> {
 
 /** `GetConversation` of each of the conversations that the ingest's requests are of. */
 export async function getRequest(name: BodyName): Promise<RequestTemplate> {
-	const { id = "" } = await readRecord(name);
+	const id = await conversationId(name, 0);
 	const request = grpcFrame(GetConversationRequestSchema, create(GetConversationRequestSchema, { id }));
 	return { request, places: { idOffset: onlyPlace(request, Buffer.from(id)) } };
 }

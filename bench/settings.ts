@@ -1,4 +1,5 @@
 import { tmpdir } from "node:os";
+import { resolve } from "node:path";
 import { parseArgs } from "node:util";
 
 /** How the benchmarks run. */
@@ -16,6 +17,8 @@ export interface Settings {
 	/** Where databases are made. */
 	readonly folder: string;
 	readonly json: boolean;
+	/** Checkout of the project whose service is measured in place of the yardsticks. */
+	readonly against: string | undefined;
 }
 
 export const USAGE = `Usage: npm run bench -- [options] [name or its beginning...]
@@ -26,6 +29,7 @@ export const USAGE = `Usage: npm run bench -- [options] [name or its beginning..
   --folder DIR     where databases are made, on a disk (${tmpdir()})
   --profile DIR    write processor profiles of the service to DIR and show where its time goes
   --json           print the figures as JSON
+  --against DIR    measure the ingest of DIR, another checkout that is ready for npm start, in place of the yardsticks
 `;
 
 /** @throws Error when the arguments are not valid */
@@ -40,6 +44,7 @@ export function readSettings(args: readonly string[]): Settings {
 			folder: { type: "string", default: tmpdir() },
 			profile: { type: "string" },
 			json: { type: "boolean", default: false },
+			against: { type: "string" },
 		},
 	});
 	return {
@@ -50,6 +55,7 @@ export function readSettings(args: readonly string[]): Settings {
 		profile: values.profile,
 		folder: values.folder,
 		json: values.json,
+		against: values.against && resolve(values.against),
 	};
 }
 

@@ -13,12 +13,26 @@ import {
 	type WatchConversationUpdatesRequestSchema,
 	type WatchConversationUpdatesResponse,
 } from "../gen/conversations/v1/conversation_service_pb.js";
+import { type BadRequest, BadRequestSchema } from "../gen/google/rpc/error_details_pb.js";
 
+export * from "../gen/conversations/v1/agent_pb.js";
+export * from "../gen/conversations/v1/common_pb.js";
+export * from "../gen/conversations/v1/condenser_pb.js";
+export * from "../gen/conversations/v1/context_pb.js";
 export * from "../gen/conversations/v1/conversation_ingest_service_pb.js";
 export * from "../gen/conversations/v1/conversation_pb.js";
 export * from "../gen/conversations/v1/conversation_service_pb.js";
+export * from "../gen/conversations/v1/critic_pb.js";
+export * from "../gen/conversations/v1/hooks_pb.js";
+export * from "../gen/conversations/v1/llm_pb.js";
+export * from "../gen/conversations/v1/secrets_pb.js";
+export * from "../gen/conversations/v1/security_pb.js";
+export * from "../gen/conversations/v1/stats_pb.js";
 export * from "../gen/conversations/v1/summary_pb.js";
+export * from "../gen/conversations/v1/tools_pb.js";
 export * from "../gen/conversations/v1/update_pb.js";
+export * from "../gen/conversations/v1/workspace_pb.js";
+export type { BadRequest } from "../gen/google/rpc/error_details_pb.js";
 
 /** Where the service is, and how to speak to it. */
 export interface ConversationsClientOptions {
@@ -70,6 +84,14 @@ export function createConversationsClient(options: ConversationsClientOptions): 
 		conversations,
 		watch: (request = {}, watchOptions = {}) => watch(conversations, disconnect, request, watchOptions),
 	};
+}
+
+/**
+ * What was wrong with a request, if `error` says so: each violation names a field by its place in the request
+ * (`conversation.workspace.working_dir`), the reason and a description.
+ */
+export function badRequestOf(error: unknown): BadRequest | undefined {
+	return error instanceof ConnectError ? error.findDetails(BadRequestSchema)[0] : undefined;
 }
 
 /** A transport, and how to give up its connections when the peer has vanished without a word. */

@@ -54,9 +54,7 @@ function variable<T>(fallback: T, parse: (text: string, report: Report) => T | u
 		.optional()
 		.transform((raw, context): T => {
 			const text = raw?.trim() ?? "";
-			if (text === "") {
-				return fallback;
-			}
+			if (text === "") return fallback;
 			const value = parse(text, (message) => context.addIssue({ code: "custom", message }));
 			return value === undefined ? z.NEVER : value;
 		});
@@ -76,7 +74,7 @@ const environment = z.object({
 	RETENTION_UPDATES_PER_CONVERSATION: variable<number | undefined>(undefined, parseInteger(Number.MAX_SAFE_INTEGER)),
 });
 
-/** For each variable a value as it may be written, for the lines that report mistakes. */
+/** For each variable a value as it may be written, for the messages about mistakes. */
 const examples: Readonly<Record<string, string>> = {
 	HTTP_ADDRESS: "127.0.0.1:8080 or [::1]:8080",
 	GRPC_ADDRESS: "127.0.0.1:50051 or [::1]:50051",
@@ -150,12 +148,9 @@ function parseAddress(text: string, report: Report): Address | undefined {
 		return undefined;
 	}
 	const port = Number(digits);
-	if (bracketed === undefined ? !isHost(plain) : !isIPv6(bracketed)) {
+	if (bracketed === undefined ? !isHost(plain) : !isIPv6(bracketed))
 		report("has a host that is neither a host name nor an IP address; use 0.0.0.0 or [::] for every interface");
-	}
-	if (port > 65535) {
-		report("has a port above 65535");
-	}
+	if (port > 65535) report("has a port above 65535");
 	return { host: bracketed ?? plain, port };
 }
 
@@ -173,13 +168,12 @@ function parseSqliteUrl(text: string, report: Report): string | undefined {
 		return undefined;
 	}
 	const path = text.slice("sqlite:".length);
-	if (path === "" || path.startsWith("//") || path.startsWith(":")) {
+	if (path === "" || path.startsWith("//") || path.startsWith(":"))
 		report("must name a file, as in sqlite:relative/path or sqlite:/absolute/path");
-	}
 	return path;
 }
 
-/** The messages speak of entries by number: a name may be a key that stands at the wrong place. */
+/** The messages name entries by number, because a name may be a key at the wrong place. */
 function parseAccessKeys(text: string, report: Report): KeyEntry[] {
 	const names = new Map<string, number>();
 	const hashes = new Map<string, number>();
@@ -227,17 +221,18 @@ function parseInteger(largest: number): (text: string, report: Report) => number
 
 function parseDays(text: string, report: Report): number {
 	const value = Number(text);
-	if (!/^[0-9]+(?:\.[0-9]+)?$/.test(text) || value <= 0 || !Number.isFinite(value)) {
+	if (!/^[0-9]+(?:\.[0-9]+)?$/.test(text) || value <= 0 || !Number.isFinite(value))
 		report("must be a number of days above 0");
-	}
 	return value;
 }
 
-/** Segments of RFC 3986, section 3.3; clients resolve `.` and `..` away before they send a path. */
+/**
+ * Segments of RFC 3986, section 3.3, with escapes of ASCII characters alone, and without the asterisk, which the router
+ * takes for a wildcard. Clients resolve `.` and `..` away before they send a path.
+ */
 function parseBasePath(text: string, report: Report): string {
-	if (!/^(?:\/(?!\.{1,2}(?:\/|$))[A-Za-z0-9._~!$&'()*+,;=:@%-]+)+$/.test(text)) {
+	if (!/^(?:\/(?!\.{1,2}(?:\/|$))(?:[A-Za-z0-9._~!$&'()+,;=:@-]|%[0-7][0-9A-Fa-f])+)+$/.test(text))
 		report("must be a path that begins with a slash and does not end with one");
-	}
 	return text;
 }
 
@@ -252,7 +247,7 @@ function parseLogLevel(text: string, report: Report): LogLevel | undefined {
 function parseEncryptionKeys(text: string, report: Report): KeyObject[] {
 	return splitList(text).map((item, index) => {
 		const bytes = Buffer.from(item, "base64");
-		// Decoding skips what is no base64, so only the way back shows that all of it was.
+		// Decoding skips characters that are not base64. Encoding again shows whether there were any.
 		if (bytes.length !== 32 || bytes.toString("base64") !== item) {
 			report(`entry ${index + 1} must be exactly 32 bytes in base64`);
 		}
@@ -267,8 +262,6 @@ function splitList(text: string): string[] {
 /** Calls `repeated` with the number, from 1, of the earlier entry that has the same value. Empty values are not compared. */
 function reportRepetition(seen: Map<string, number>, value: string, index: number, repeated: (entry: number) => void) {
 	const other = seen.get(value);
-	if (other !== undefined && value !== "") {
-		repeated(other + 1);
-	}
+	if (other !== undefined && value !== "") repeated(other + 1);
 	seen.set(value, other ?? index);
 }

@@ -5,12 +5,14 @@ export type ErrorKind =
 	| "unauthenticated"
 	| "permission_denied"
 	| "not_found"
+	| "method_not_allowed"
 	| "out_of_range"
 	| "too_large"
 	| "unsupported_media_type"
 	| "data_loss"
-	/** A fault of the service on this one request: trying again does not help. */
+	/** An unexpected failure of the service on this one request. The same request would fail again. */
 	| "internal"
+	/** The service cannot do its work now. The same request may succeed later. */
 	| "unavailable";
 
 /** A rule of the record that a request breaks, in the vocabulary of pydantic's error types. */
@@ -21,7 +23,7 @@ export interface Violation {
 	readonly type: string;
 	/** What is wrong, for a person. Holds no part of a secret. */
 	readonly message: string;
-	/** Values that the message speaks of. */
+	/** Values that the message mentions. */
 	readonly context?: Readonly<Record<string, unknown>> | undefined;
 	/** The offending value, only where it is small and cannot be a secret. */
 	readonly input?: string | number | bigint | boolean | null | undefined;
@@ -33,7 +35,7 @@ export class ServiceError extends Error {
 	readonly kind: ErrorKind;
 	/** Broken rules, for `invalid_record`. */
 	readonly violations: readonly Violation[];
-	/** Conversation that the request is about, where that is known: for the log. */
+	/** Conversation that the request is about, for the log. Undefined when it is not known. */
 	readonly conversationId: string | undefined;
 
 	constructor(
@@ -46,4 +48,14 @@ export class ServiceError extends Error {
 		this.violations = options.violations ?? [];
 		this.conversationId = options.conversationId;
 	}
+}
+
+/** A place in a record's JSON form as text: `.available_models[0].model_id`; empty for the record itself. */
+export function formatPath(path: readonly (string | number)[]): string {
+	return path
+		.map((token) => {
+			if (typeof token === "number") return `[${token}]`;
+			return /^[A-Za-z_]\w*$/.test(token) ? `.${token}` : `[${JSON.stringify(token)}]`;
+		})
+		.join("");
 }

@@ -1,31 +1,38 @@
 import { type Config, ConfigError, formatAddress, readConfig } from "./config.ts";
-import { type RunningService, startService } from "./server.ts";
-import { createLogger, type Log } from "./telemetry/log.ts";
+import { startService } from "./server.ts";
+import { createLogger } from "./telemetry/log.ts";
 import { WEBHOOK_PATH } from "./transports/webhook/webhook.ts";
 
 async function main(): Promise<void> {
 	const config = readConfig(process.env);
 	const log = createLogger(config.logLevel);
-	const signal = firstSignal();
+	const signalled = firstSignal();
 	const service = await startService(config, log, (key) => showFirstKey(key, config));
-	signal.then((name) => stop(service, log, name));
-}
-
-/** A signal to stop. One that comes during the start is not lost. */
-function firstSignal(): Promise<NodeJS.Signals> {
-	return new Promise((resolve) => {
-		process.once("SIGTERM", resolve);
-		process.once("SIGINT", resolve);
+	log.stopping(await signalled);
+	await service.stop().catch((error: unknown) => {
+		log.unexpectedError("stop", error);
+		process.exit(1);
 	});
-}
-
-async function stop(service: RunningService, log: Log, signal: string): Promise<void> {
-	log.stopping(signal);
-	await service.stop();
 	process.exit(0);
 }
 
-/** The only time that the key is to be seen: the service keeps its hash alone. */
+/** How long after the first signal another one is taken for the same: `npm start` passes Ctrl-C on a second time. */
+const SAME_SIGNAL_MILLISECONDS = 500;
+
+/** The first signal to stop, also when it comes during the start. A later one ends the process at once. */
+function firstSignal(): Promise<NodeJS.Signals> {
+	const { promise, resolve } = Promise.withResolvers<NodeJS.Signals>();
+	let first: number | undefined;
+	for (const name of ["SIGTERM", "SIGINT"] as const)
+		process.on(name, () => {
+			first ??= performance.now();
+			if (performance.now() - first > SAME_SIGNAL_MILLISECONDS) process.exit(1);
+			resolve(name);
+		});
+	return promise;
+}
+
+/** Shows the key this once: the service keeps only its hash. */
 function showFirstKey(key: string, { httpAddress, basePath }: Config): void {
 	const url = `http://${formatAddress(httpAddress)}${basePath}${WEBHOOK_PATH}`;
 	process.stderr.write(`
@@ -50,8 +57,7 @@ function reasonOf(error: unknown): string {
 try {
 	await main();
 } catch (error) {
-	process.stderr.write(
-		`${error instanceof ConfigError ? error.message : `The service cannot start: ${reasonOf(error)}`}\n`,
-	);
+	const text = error instanceof ConfigError ? error.message : `The service cannot start: ${reasonOf(error)}`;
+	process.stderr.write(`${text}\n`);
 	process.exit(1);
 }

@@ -1,6 +1,6 @@
-import { firstKey } from "./access/first-key.ts";
+import { FirstKey } from "./access/first-key.ts";
 import { Gate } from "./access/gate.ts";
-import { type KeyEntry, Keyring } from "./access/keys.ts";
+import { Keyring } from "./access/keys.ts";
 import { type Address, type Config, describeConfig, formatAddress } from "./config.ts";
 import { Ingest } from "./conversations/ingest/ingest.ts";
 import { GetConversation } from "./conversations/read/get.ts";
@@ -13,17 +13,18 @@ import { Watches } from "./conversations/watch/watch.ts";
 import { IntakeThread } from "./intake/intake.ts";
 import { RecordFormat } from "./record/record-format.ts";
 import { RecordVault } from "./record/secrets/record-vault.ts";
-import { registerServices, SERVICES, type ServiceRegistrar } from "./rpc/services.ts";
+import { rpcMethods, SERVICES } from "./rpc/services.ts";
 import { openSqliteStore } from "./store/sqlite/sqlite.ts";
 import type { Log } from "./telemetry/log.ts";
+import { followStoreHealth } from "./telemetry/store-health.ts";
 import type { LinkLog } from "./threads/link.ts";
-import { createConnectListener } from "./transports/connect/connect.ts";
-import { listenGrpc } from "./transports/grpc/listener.ts";
-import { listenHttp } from "./transports/http/listener.ts";
+import { createConnectListener } from "./transports/connect/connect-adapter.ts";
+import { listenGrpc } from "./transports/grpc/grpc-listener.ts";
+import { listenHttp } from "./transports/http/http-listener.ts";
 import { createRouter } from "./transports/http/router.ts";
 import { readRoutes } from "./transports/reads/reads.ts";
 import { openApiRoute } from "./transports/webhook/openapi.ts";
-import { webhookRoute } from "./transports/webhook/webhook.ts";
+import { conversationWebhook } from "./transports/webhook/webhook.ts";
 
 /** How long requests under way may take to finish after the service was told to stop. */
 const DRAIN_MILLISECONDS = 25_000;
@@ -39,15 +40,16 @@ export interface RunningService {
 /**
  * Builds the service and starts it.
  *
- * @param showKey shows the access key that the first start of an unconfigured service makes; nothing brings it back,
- *   so it is shown before anything else can fail
+ * @param showKey shows the access key that the first start of an unconfigured service makes. It is called when nothing
+ *   of the start can fail any more, because the key cannot be shown again.
  * @throws Error when a listener or the store cannot be opened; nothing is left open then
  */
 export async function startService(config: Config, log: Log, showKey: (key: string) => void): Promise<RunningService> {
 	log.starting(describeConfig(config));
 	await using opened = new AsyncDisposableStack();
 	const store = opened.use(await openSqliteStore(config.database.path, linkLog(log.storeFailed)));
-	const keys = await accessKeys(config, showKey);
+	const firstKey = config.accessKeys.length > 0 ? undefined : await FirstKey.of(config.database.path);
+	const keys = firstKey === undefined ? config.accessKeys : [firstKey.entry];
 	const gate = new Gate(new Keyring(keys), SERVICES);
 	const format = new RecordFormat();
 	const { maxBodyBytes, basePath } = config;
@@ -65,21 +67,23 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const updates = new ListConversationUpdates(store, views, tokens);
 	const watches = new Watches(store, views, { stopping: stopping.signal });
 
-	const context = { ingest, get, list, updates, watches, log };
-	const register = (registrar: ServiceRegistrar): void => registerServices(registrar, context);
-	const rpc = { services: SERVICES, register, gate, maxBodyBytes, stopping: stopping.signal };
+	const methods = rpcMethods({ ingest, get, list, updates, watches });
+	const rpc = { methods, gate, maxBodyBytes, stopping: stopping.signal, log };
 	const routes = [
-		webhookRoute(basePath, maxBodyBytes, ingest),
+		conversationWebhook(basePath, maxBodyBytes, ingest),
 		...readRoutes(basePath, format, get, list),
 		openApiRoute(basePath, format.plan),
 	];
-	const router = createRouter(routes, gate, log, "http");
 
-	const http = await listenHttp(config.httpAddress, createConnectListener(rpc, router));
+	const http = await listenHttp(config.httpAddress, createConnectListener(rpc, await createRouter(routes, gate, log)));
 	opened.defer(() => http.stop());
-	log.listening("http", formatAddress(http.address));
-	const grpc = await listenGrpc({ ...rpc, address: config.grpcAddress, log });
+	const grpc = await listenGrpc({ ...rpc, services: SERVICES, address: config.grpcAddress });
 	opened.defer(() => grpc.stop());
+	opened.use(followStoreHealth(store, { onChange: grpc.setServing, log }));
+
+	const made = await firstKey?.keep();
+	if (made !== undefined) showKey(made);
+	log.listening("http", formatAddress(http.address));
 	log.listening("grpc", formatAddress(grpc.address));
 
 	const retention = { days: config.retentionDays, updatesPerConversation: config.retentionUpdatesPerConversation };
@@ -97,22 +101,15 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 				http.kill();
 				grpc.kill();
 			}, DRAIN_MILLISECONDS);
-			// Streams and retention have no end of their own; everything else may finish.
+			// Streams and retention do not end by themselves; everything else may finish.
 			stopping.abort();
-			// At once, so that neither accepts requests while the other one finishes its own.
+			// At the same time, so that neither accepts requests while the other one finishes its own.
 			await Promise.all([http.stop(), grpc.stop()]);
 			await running.disposeAsync();
 			clearTimeout(overdue);
 			log.stopped();
 		},
 	};
-}
-
-async function accessKeys(config: Config, showKey: (key: string) => void): Promise<readonly KeyEntry[]> {
-	if (config.accessKeys.length > 0) return config.accessKeys;
-	const { entry, plain } = await firstKey(config.database.path);
-	if (plain !== undefined) showKey(plain);
-	return [entry];
 }
 
 function linkLog(report: (error: unknown) => void): LinkLog {

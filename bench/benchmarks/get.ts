@@ -4,14 +4,14 @@ import {
 	ConversationService,
 	GetConversationResponseSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
-import { rpcPath } from "../../src/access/gate.ts";
+import { rpcPath } from "../../test/support/clients.ts";
 import type { Benchmark } from "../benchmark.ts";
 import { ratioFigure } from "../figures.ts";
 import { CONVERSATIONS, measurePairs, Target } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
 import { DiskFolder, Service } from "../processes/service.ts";
-import { type BodyName, getRequest, readRecord } from "../requests.ts";
-import { fill, listening, noteOf, readerOf } from "./parts.ts";
+import { type BodyName, conversationId, getRequest } from "../requests.ts";
+import { fillHistory, listening, noteOf, readerOf } from "./parts.ts";
 
 /** Reading records, against a server that answers the same bytes without looking for them. */
 export function get(body: BodyName): Benchmark {
@@ -21,11 +21,11 @@ export function get(body: BodyName): Benchmark {
 		about: "GetConversation, against a unary call of grpc-js that answers a message of the same size",
 		async run(settings, report) {
 			await using folder = await DiskFolder.create(settings.folder);
-			await fill(folder, { kind: "history", updates: CONVERSATIONS, body, conversations: CONVERSATIONS }, report);
+			await fillHistory(folder, body, CONVERSATIONS, report);
 			await using service = await Service.start({ folder: folder.path, profile: settings.profile });
 			await using yardstick = await Child.start("yardsticks/grpc.ts", listening);
 			await using client = await Child.start("load/grpc.ts", z.unknown());
-			const { id = "" } = await readRecord(body);
+			const id = await conversationId(body, 0);
 			const answer = toBinary(GetConversationResponseSchema, await readerOf(service).getConversation({ id }));
 			await yardstick.ask({ answer }, z.unknown());
 			report(`  the message has ${answer.length} bytes`);

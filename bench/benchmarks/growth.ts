@@ -1,10 +1,10 @@
 import { z } from "zod";
 import type { Benchmark } from "../benchmark.ts";
 import { ratioFigure } from "../figures.ts";
-import { CONVERSATIONS, measurePairs, Target } from "../pairs.ts";
+import { measurePairs, Target } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
 import { DiskFolder, Service } from "../processes/service.ts";
-import { fill, noteOf, webhookSide } from "./parts.ts";
+import { fillHistory, noteOf, webhookSide } from "./parts.ts";
 
 /** Updates that are stored before the measurement. */
 const STORED = 200_000;
@@ -16,8 +16,8 @@ export const growth: Benchmark = {
 	async run(settings, report) {
 		await using emptyFolder = await DiskFolder.create(settings.folder);
 		await using fullFolder = await DiskFolder.create(settings.folder);
-		await fill(fullFolder, { kind: "history", updates: STORED, body: "small", conversations: CONVERSATIONS }, report);
-		await using empty = await Service.start({ folder: emptyFolder.path, profile: undefined });
+		await fillHistory(fullFolder, "small", STORED, report);
+		await using empty = await Service.start({ folder: emptyFolder.path });
 		await using full = await Service.start({ folder: fullFolder.path, profile: settings.profile });
 		await using client = await Child.start("load/http.ts", z.unknown());
 		const reference = new Target(client, { ...(await webhookSide("small", empty)), name: "empty" });

@@ -1,7 +1,9 @@
+import { execFile } from "node:child_process";
+import { promisify } from "node:util";
 import { z } from "zod";
 import type { Benchmark } from "../benchmark.ts";
-import { type Figure, ratioFigure } from "../figures.ts";
-import { type Measurement, measurePairs, Target } from "../pairs.ts";
+import { type Figure, type Target as Goal, median, ratioFigure, round } from "../figures.ts";
+import { type Measurement, measurePairs, type Side, Target } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
 import { DiskFolder, Service } from "../processes/service.ts";
 import { peakResidentBytes } from "../processes/usage.ts";
@@ -9,62 +11,132 @@ import type { BodyName } from "../requests.ts";
 import type { Settings } from "../settings.ts";
 import { grpcSide, listening, noteOf, webhookSide } from "./parts.ts";
 
+/** How an ingest is measured. */
+interface IngestPlan {
+	readonly name: string;
+	readonly body: BodyName;
+	/** Most requests under way at a time. */
+	readonly concurrency: number;
+	/** Least share of the yardstick's rate; undefined for a figure that is only printed. */
+	readonly target: number | undefined;
+}
+
+/** Large bodies under way at a time: enough to keep every processor busy. */
+const LARGE_CONCURRENCY = 32;
+/** Connections of a few senders, which is the usual case: each waits for its answer before it posts again. */
+const FEW = 8;
+
 /** Webhook ingest, durable, against a server that only reads the body and parses it. */
 export function webhook(body: BodyName, target: number): Benchmark {
-	const name = `webhook-${body}`;
+	return webhookOf({ name: `webhook-${body}`, body, concurrency: concurrencyOf(body), target });
+}
+
+/** The same over few connections, where it is the wait of a single request that counts. */
+export const webhookFew: Benchmark = webhookOf({
+	name: "webhook-few",
+	body: "small",
+	concurrency: FEW,
+	target: undefined,
+});
+
+function webhookOf(plan: IngestPlan): Benchmark {
+	const connections = plan.concurrency === FEW ? ` over ${FEW} connections` : "";
 	return {
-		name,
-		about: "webhook ingest, durable, against a node:http server that reads the body and runs JSON.parse",
-		run: (settings, report) =>
-			measureIngest(settings, { name, body, target }, async (service, load) => {
+		name: plan.name,
+		about: `webhook ingest${connections}, durable, against a node:http server that reads the body and runs JSON.parse`,
+		comparable: true,
+		async run(settings, report) {
+			await using client = await Child.start("load/http.ts", z.unknown());
+			const sideOf = (service: Service) => webhookSide(plan.body, service);
+			return await measureIngest(settings, plan, client, sideOf, report, async (subject, measure) => {
 				await using yardstick = await Child.start("yardsticks/http-json.ts", listening);
-				await using client = await Child.start("load/http.ts", z.unknown());
-				const subject = await webhookSide(body, service);
-				const reference = { ...subject, name: "yardstick", pid: yardstick.pid, port: yardstick.ready.port };
-				return await measurePairs(load, new Target(client, reference), new Target(client, subject), report);
-			}),
+				return await measure({ ...subject, name: "yardstick", pid: yardstick.pid, port: yardstick.ready.port });
+			});
+		},
 	};
 }
 
 /** gRPC ingest, durable, against a server that only decodes the message. */
 export function grpc(body: BodyName, target: number): Benchmark {
-	const name = `grpc-${body}`;
+	const plan = { name: `grpc-${body}`, body, concurrency: concurrencyOf(body), target };
 	return {
-		name,
+		name: plan.name,
 		about: "gRPC ingest, durable, against a grpc-js server that decodes the same message",
-		run: (settings, report) =>
-			measureIngest(settings, { name, body, target }, async (service, load) => {
+		comparable: true,
+		async run(settings, report) {
+			await using client = await Child.start("load/grpc.ts", z.unknown());
+			const sideOf = (service: Service) => grpcSide(body, service);
+			return await measureIngest(settings, plan, client, sideOf, report, async (subject, measure) => {
 				await using yardstick = await Child.start("yardsticks/grpc.ts", listening);
-				await using client = await Child.start("load/grpc.ts", z.unknown());
-				const subject = await grpcSide(body, service);
-				const server = { name: "yardstick", pid: yardstick.pid, port: yardstick.ready.port };
-				const reference = { ...subject, ...server, path: "/yardstick/Decode" };
-				return await measurePairs(load, new Target(client, reference), new Target(client, subject), report);
-			}),
+				const server = { name: "yardstick", pid: yardstick.pid, port: yardstick.ready.port, path: "/yardstick/Decode" };
+				return await measure({ ...subject, ...server });
+			});
+		},
 	};
 }
 
-/** Large bodies under way at a time: enough to keep every processor busy. */
-const LARGE_CONCURRENCY = 32;
+function concurrencyOf(body: BodyName): number {
+	return body === "large" ? LARGE_CONCURRENCY : Number.POSITIVE_INFINITY;
+}
+
+/** Measures against a reference: gives it as a server under load to the function that it is called with. */
+type WithReference = (subject: Side, measure: (reference: Side) => Promise<Figure[]>) => Promise<Figure[]>;
 
 async function measureIngest(
 	settings: Settings,
-	{ name, body, target }: { readonly name: string; readonly body: BodyName; readonly target: number },
-	measure: (service: Service, load: Settings) => Promise<[Measurement, Measurement][]>,
+	plan: IngestPlan,
+	client: Child<unknown>,
+	sideOf: (service: Service) => Promise<Side>,
+	report: (line: string) => void,
+	withYardstick: WithReference,
 ): Promise<Figure[]> {
+	const { profile, against } = settings;
+	const load = { ...settings, concurrency: Math.min(settings.concurrency, plan.concurrency) };
 	await using folder = await DiskFolder.create(settings.folder);
-	await using service = await Service.start({ folder: folder.path, profile: settings.profile });
-	const load =
-		body === "large" ? { ...settings, concurrency: Math.min(settings.concurrency, LARGE_CONCURRENCY) } : settings;
-	const pairs = await measure(service, load);
-	const ratios = pairs.map(([yardstick, subject]) => subject.rate / yardstick.rate);
-	const memory: Figure = {
-		name: `${name}: peak resident memory`,
-		value: (await peakResidentBytes(service.pid)) / 2 ** 20,
-		unit: "MiB",
+	await using service = await Service.start({ folder: folder.path, profile });
+	const subject = await sideOf(service);
+	const measure = async (reference: Side): Promise<Figure[]> => {
+		const pairs = await measurePairs(load, new Target(client, reference), new Target(client, subject), report);
+		const ratios = pairs.map(([before, after]) => after.rate / before.rate);
+		const goal: Goal | undefined =
+			plan.target === undefined || against !== undefined ? undefined : { at: "least", value: plan.target };
+		const figures = [ratioFigure(plan.name, ratios, goal, noteOf(pairs))];
+		if (plan.concurrency === FEW) figures.push(...latencyFigures(plan.name, pairs));
 		// Profiling takes memory of its own.
-		target: body === "large" && settings.profile === undefined ? { at: "most", value: 400 } : undefined,
+		const most = plan.body === "large" && profile === undefined ? 400 : undefined;
+		figures.push(await memoryFigure(plan.name, service.pid, most));
+		return figures;
+	};
+	if (against === undefined) return await withYardstick(subject, measure);
+	// What `npm start` does there before the start; a service that is not prepared takes more memory.
+	await promisify(execFile)("npm", ["run", "prestart", "--if-present"], { cwd: against });
+	await using otherFolder = await DiskFolder.create(settings.folder);
+	await using other = await Service.start({ folder: otherFolder.path, root: against });
+	const figures = await measure({ ...(await sideOf(other)), name: "other" });
+	return [...figures, await memoryFigure(`${plan.name}, other checkout`, other.pid, undefined)];
+}
+
+/** How long a request takes, of the service and, in the note, of what it is measured against. */
+function latencyFigures(name: string, pairs: readonly (readonly [Measurement, Measurement])[]): Figure[] {
+	return (["median", "99th percentile"] as const).map((which, index) => {
+		const of = (side: 0 | 1) => pairs.map((pair) => pair[side].latency[index] ?? Number.NaN);
+		const [before, after] = [of(0), of(1)];
+		return {
+			name: `${name}: latency, ${which}`,
+			value: median(after),
+			unit: "ms",
+			spread: [Math.min(...after), Math.max(...after)],
+			note: `against ${round(median(before))} ms`,
+		};
+	});
+}
+
+async function memoryFigure(name: string, pid: number, most: number | undefined): Promise<Figure> {
+	return {
+		name: `${name}: peak resident memory`,
+		value: (await peakResidentBytes(pid)) / 2 ** 20,
+		unit: "MiB",
+		target: most === undefined ? undefined : { at: "most", value: most },
 		note: "",
 	};
-	return [ratioFigure(name, ratios, { at: "least", value: target }, noteOf(pairs)), memory];
 }

@@ -1,28 +1,57 @@
-import { createClient } from "@connectrpc/connect";
-import { createConnectTransport } from "@connectrpc/connect-node";
 import { z } from "zod";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
-import { ConversationService } from "../../gen/conversations/v1/conversation_service_pb.js";
-import { KEY_HEADER, rpcPath } from "../../src/access/gate.ts";
+import { readClient, rpcPath } from "../../test/support/clients.ts";
 import { median, round } from "../figures.ts";
 import type { FillPlan } from "../load/fill-plan.ts";
-import type { Measurement, Side } from "../pairs.ts";
+import { type Measurement, type Side, Target } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
-import { type DiskFolder, databasePath, type Service } from "../processes/service.ts";
+import { type DiskFolder, Service } from "../processes/service.ts";
 import { type BodyName, ingestRequest, webhookRequest } from "../requests.ts";
+
+/** Prints a line of progress. */
+export type Report = (line: string) => void;
+
+/** How long filling a database may take, in milliseconds. */
+const FILL_PATIENCE = 240_000;
 
 /** What a yardstick server announces. */
 export const listening = z.object({ port: z.int() });
 
-/** What to fill a database with: a plan without its place. */
-type Contents = FillPlan extends infer Plan ? (Plan extends FillPlan ? Omit<Plan, "path"> : never) : never;
+/** Requests under way at a time while a database is filled. */
+const FILLING = 256;
 
-/** Fills the database in a folder. */
-export async function fill(folder: DiskFolder, contents: Contents, report: (line: string) => void): Promise<void> {
-	await using filler = await Child.start("load/fill.ts", z.unknown());
+/** Fills the database in a folder with the first updates of a load, in turn of `CONVERSATIONS` conversations. */
+export async function fillHistory(folder: DiskFolder, body: BodyName, updates: number, report: Report): Promise<void> {
+	await filled(folder, updates, report, async (service) => {
+		await using client = await Child.start("load/http.ts", z.unknown());
+		const target = new Target(client, await webhookSide(body, service));
+		await target.load({ concurrency: Math.min(FILLING, updates), milliseconds: FILL_PATIENCE, requests: updates });
+	});
+}
+
+/** Fills the database in a folder with conversations of which `rare` have what `RARE` says. */
+export async function fillVariety(
+	folder: DiskFolder,
+	conversations: number,
+	rare: number,
+	report: Report,
+): Promise<void> {
+	await filled(folder, conversations, report, async ({ httpPort: port, key }) => {
+		await using filler = await Child.start("load/fill.ts", z.unknown());
+		await filler.ask({ port, key, conversations, rare } satisfies FillPlan, z.unknown());
+	});
+}
+
+async function filled(
+	folder: DiskFolder,
+	updates: number,
+	report: Report,
+	fill: (service: Service) => Promise<void>,
+): Promise<void> {
 	const start = performance.now();
-	await filler.ask({ ...contents, path: databasePath(folder.path) }, z.unknown());
-	report(`  stored ${contents.updates} updates in ${round((performance.now() - start) / 1000)} s`);
+	await using service = await Service.start({ folder: folder.path });
+	await fill(service);
+	report(`  stored ${updates} updates in ${round((performance.now() - start) / 1000)} s`);
 }
 
 /** Webhook ingest of a body by a service. */
@@ -39,18 +68,8 @@ export async function grpcSide(body: BodyName, service: Service): Promise<Side> 
 }
 
 /** A client of a service's reads, to see that what is measured is what is meant. */
-export function readerOf(service: Service) {
-	const transport = createConnectTransport({
-		baseUrl: `http://127.0.0.1:${service.httpPort}`,
-		httpVersion: "1.1",
-		interceptors: [
-			(next) => (request) => {
-				request.header.set(KEY_HEADER, service.key);
-				return next(request);
-			},
-		],
-	});
-	return createClient(ConversationService, transport);
+export function readerOf({ httpPort, grpcPort, key }: Service) {
+	return readClient({ http: `http://127.0.0.1:${httpPort}`, grpc: `127.0.0.1:${grpcPort}` }, "connect", key);
 }
 
 /** Medians of both servers' rates and costs. */

@@ -4,19 +4,17 @@ import { z } from "zod";
 import {
 	ConversationService,
 	WatchConversationUpdatesRequestSchema,
-	WatchPosition,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
-import { rpcPath } from "../../src/access/gate.ts";
+import { rpcPath } from "../../test/support/clients.ts";
 import type { Benchmark } from "../benchmark.ts";
 import { type Figure, median, quantile, ratioFigure, round } from "../figures.ts";
-import { idDigits } from "../load/plan.ts";
 import { type WatchPlan, watchProgress } from "../load/watch-plan.ts";
 import { CONVERSATIONS, measurePairs, Target } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
 import { DiskFolder, Service } from "../processes/service.ts";
 import { peakResidentBytes, processorSeconds } from "../processes/usage.ts";
-import { grpcFrame, readRecord } from "../requests.ts";
-import { fill, grpcSide, noteOf } from "./parts.ts";
+import { conversationId, grpcFrame } from "../requests.ts";
+import { fillHistory, grpcSide, noteOf } from "./parts.ts";
 
 const FOLLOWERS = 1_000;
 const RATE = 200;
@@ -26,7 +24,7 @@ const LIVE_WATCHERS = 100;
 const PATIENCE = 60_000;
 
 type WatchInit = MessageInitShape<typeof WatchConversationUpdatesRequestSchema>;
-const BEGINNING = { case: "position", value: WatchPosition.BEGINNING } as const;
+const BEGINNING = { case: "afterSequence", value: 0n } as const;
 
 /** How soon many watchers have an update. */
 export const fanOut: Benchmark = {
@@ -35,7 +33,7 @@ export const fanOut: Benchmark = {
 	async run(settings, report) {
 		await using folder = await DiskFolder.create(settings.folder);
 		// What is stored already tells each watcher's readiness: it is the first that it receives.
-		await fill(folder, { kind: "history", updates: 1, body: "small", conversations: CONVERSATIONS }, report);
+		await fillHistory(folder, "small", 1, report);
 		await using service = await Service.start({ folder: folder.path, profile: settings.profile });
 		await using watchers = await startWatchers(service, FOLLOWERS, [{ start: BEGINNING }]);
 		await received(watchers, 1);
@@ -74,16 +72,19 @@ export function watched(what: "all" | "one"): Benchmark {
 		async run(settings, report): Promise<Figure[]> {
 			await using aloneFolder = await DiskFolder.create(settings.folder);
 			await using watchedFolder = await DiskFolder.create(settings.folder);
-			const stored = { kind: "history", updates: CONVERSATIONS, body: "small", conversations: CONVERSATIONS } as const;
-			await fill(aloneFolder, stored, report);
-			await fill(watchedFolder, stored, report);
-			await using alone = await Service.start({ folder: aloneFolder.path, profile: undefined });
+			await fillHistory(aloneFolder, "small", CONVERSATIONS, report);
+			await fillHistory(watchedFolder, "small", CONVERSATIONS, report);
+			await using alone = await Service.start({ folder: aloneFolder.path });
 			await using watched = await Service.start({ folder: watchedFolder.path, profile: settings.profile });
-			const { id = "" } = await readRecord("small");
-			const requests: WatchInit[] = Array.from({ length: LIVE_WATCHERS }, (_, index) => ({
-				start: BEGINNING,
-				conversationId: what === "all" ? "" : idDigits(index) + id.slice(8),
-			}));
+			const requests = await Promise.all(
+				Array.from(
+					{ length: LIVE_WATCHERS },
+					async (_, index): Promise<WatchInit> => ({
+						start: BEGINNING,
+						conversationId: what === "all" ? "" : await conversationId("small", index),
+					}),
+				),
+			);
 			await using watchers = await startWatchers(watched, LIVE_WATCHERS, requests);
 			await received(watchers, what === "all" ? CONVERSATIONS : 1);
 			await using client = await Child.start("load/grpc.ts", z.unknown());

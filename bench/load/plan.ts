@@ -32,6 +32,8 @@ export const loadPlan = z.object({
 	concurrency: z.int(),
 	/** How long to send, in milliseconds. */
 	milliseconds: z.number(),
+	/** How many requests to send in all that time; without it as many as it takes. */
+	requests: z.int().optional(),
 	/** Requests a second; without it the next one is sent as soon as one is answered. */
 	rate: z.number().optional(),
 	/** gRPC: path of the method. */
@@ -45,6 +47,8 @@ export const loadResult = z.object({
 	answered: z.int(),
 	/** How long it ran, in seconds. */
 	seconds: z.number(),
+	/** From the sending of a request to its whole answer, in milliseconds: the median, and the 99th percentile; 0 when none was answered. */
+	latency: z.tuple([z.number(), z.number()]),
 	failed: z.int(),
 	/** What was wrong with the first request that failed. */
 	failure: z.string().optional(),

@@ -1,3 +1,4 @@
+import { quantile } from "../figures.ts";
 import { type LoadPlan, type LoadResult, vary } from "./plan.ts";
 
 /** One request at a time: sends the bytes, which stay as they are until it is answered, and resolves with what is wrong. */
@@ -6,7 +7,9 @@ export type Lane = (request: Buffer) => Promise<string | undefined>;
 /** Sends requests over lanes, each of which carries one at a time, for as long as the plan says. */
 export async function run(plan: LoadPlan, lanes: readonly Lane[]): Promise<LoadResult> {
 	let next = plan.variation?.first ?? 0;
-	let [answered, failed] = [0, 0];
+	const last = next + (plan.requests ?? Number.POSITIVE_INFINITY);
+	const latencies: number[] = [];
+	let failed = 0;
 	let failure: string | undefined;
 	const usage = process.cpuUsage();
 	const start = performance.now();
@@ -15,9 +18,11 @@ export async function run(plan: LoadPlan, lanes: readonly Lane[]): Promise<LoadR
 	const send = async (lane: Lane, request: Buffer): Promise<void> => {
 		if (plan.variation !== undefined) vary(request, plan.variation, next);
 		next += 1;
+		const sent = performance.now();
 		const wrong = await lane(request);
 		if (wrong === undefined) {
-			if (performance.now() <= end) answered += 1;
+			const now = performance.now();
+			if (now <= end) latencies.push(now - sent);
 			return;
 		}
 		failed += 1;
@@ -28,13 +33,16 @@ export async function run(plan: LoadPlan, lanes: readonly Lane[]): Promise<LoadR
 		await Promise.all(
 			copies.map(async ({ lane, request }) => {
 				// A server that refuses once refuses forever.
-				while (performance.now() < end && failed === 0) await send(lane, request);
+				while (performance.now() < end && next < last && failed === 0) await send(lane, request);
 			}),
 		);
 	} else await paced(copies, send, plan.rate, start, end);
 	const { user, system } = process.cpuUsage(usage);
 	const clientSeconds = (user + system) / 1e6;
-	return { answered, seconds: plan.milliseconds / 1000, failed, failure, next, clientSeconds };
+	const seconds = Math.min(performance.now() - start, plan.milliseconds) / 1000;
+	const latency: LoadResult["latency"] =
+		latencies.length === 0 ? [0, 0] : [quantile(latencies, 0.5), quantile(latencies, 0.99)];
+	return { answered: latencies.length, seconds, latency, failed, failure, next, clientSeconds };
 }
 
 interface Copy {

@@ -5,7 +5,7 @@ import { mkdir, mkdtemp, rm, statfs } from "node:fs/promises";
 import { connect, createServer } from "node:net";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
-import { ROOT, START_ARGUMENTS } from "../../scripts/start-command.ts";
+import { ROOT, startArguments } from "../../test/support/start-command.ts";
 
 /** Type of a file system in memory (statfs(2)). */
 const TMPFS_MAGIC = 0x0102_1994;
@@ -16,7 +16,9 @@ export interface ServiceOptions {
 	/** Folder of the database; the database is created when it is missing. */
 	readonly folder: string;
 	/** Where to write processor profiles when the service ends. */
-	readonly profile: string | undefined;
+	readonly profile?: string | undefined;
+	/** Checkout of the project whose service it is; this one when left out. */
+	readonly root?: string | undefined;
 }
 
 /** The service in a process of its own, as `npm start` runs it, on free ports of the loopback interface. */
@@ -34,12 +36,12 @@ export class Service implements AsyncDisposable {
 	}
 
 	/** @throws Error when it does not accept connections in time */
-	static async start({ folder, profile }: ServiceOptions): Promise<Service> {
+	static async start({ folder, profile, root = ROOT }: ServiceOptions): Promise<Service> {
 		const [httpPort, grpcPort] = [await freePort(), await freePort()];
 		const key = randomBytes(16).toString("hex");
 		const profiling = profile === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${profile}`];
-		const child = spawn(process.execPath, [...profiling, ...START_ARGUMENTS], {
-			cwd: ROOT,
+		const child = spawn(process.execPath, [...profiling, ...startArguments(root)], {
+			cwd: root,
 			env: {
 				PATH: process.env.PATH,
 				HTTP_ADDRESS: `127.0.0.1:${httpPort}`,

@@ -10,39 +10,51 @@ const keyFile = z.strictObject({
 	sha256: z.string().regex(/^[0-9a-f]{64}$/),
 });
 
-/** The key of a service that was started without configured keys. */
-export interface FirstKey {
-	readonly entry: KeyEntry;
-	/** The key itself, 32 random bytes in base64url; present only on the start that made it. */
-	readonly plain?: string;
-}
-
 /**
- * Makes the service's own key on the first start and finds it again on later ones. Only the hash is kept, in
- * `<databasePath>.access-key` (mode 0600), so the caller must print `plain` at once, before anything else can fail:
- * nothing brings it back. Processes that start at the same time agree on one key, and one of them gets its plain form.
- *
- * @param databasePath path of the database file, which need not exist yet; its folder is made when missing
- * @throws {Error} when the file cannot be read or written, or holds no key; a damaged file is never replaced, for that
- *   would silently lock out the clients that hold the key
+ * The key of a service that was started without configured keys. The first start makes it, later ones find it again. A
+ * new key is kept only by {@link keep}, so a start that fails before leaves no trace. Only the key's hash is kept, in
+ * `<databasePath>.access-key` (mode 0600).
  */
-export async function firstKey(databasePath: string): Promise<FirstKey> {
-	const path = `${databasePath}.access-key`;
-	const kept = await readEntry(path);
-	if (kept !== undefined) {
-		return { entry: kept };
+export class FirstKey {
+	readonly entry: KeyEntry;
+	readonly #path: string;
+	/** The key, 32 random bytes in base64url; undefined when an earlier start made it. */
+	readonly #plain: string | undefined;
+
+	private constructor(path: string, entry: KeyEntry, plain?: string) {
+		this.#path = path;
+		this.entry = entry;
+		this.#plain = plain;
 	}
-	await mkdir(dirname(path), { recursive: true });
-	const plain = randomBytes(32).toString("base64url");
-	const entry = makeEntry("default", defaultScopes, hashKey(plain));
-	if (await writeEntry(path, entry)) {
-		return { entry, plain };
+
+	/**
+	 * Finds the key, or makes one that is not kept yet.
+	 *
+	 * @param databasePath path of the database file, which need not exist yet
+	 * @throws {Error} when the file cannot be read, or holds no key; a damaged file is never replaced, for that would
+	 *   silently lock out the clients that hold the key
+	 */
+	static async of(databasePath: string): Promise<FirstKey> {
+		const path = `${databasePath}.access-key`;
+		const kept = await readEntry(path);
+		if (kept !== undefined) return new FirstKey(path, kept);
+		const plain = randomBytes(32).toString("base64url");
+		return new FirstKey(path, makeEntry("default", defaultScopes, hashKey(plain)), plain);
 	}
-	const others = await readEntry(path);
-	if (others === undefined) {
-		throw new Error(`The access key file ${path} vanished while the service started`);
+
+	/**
+	 * Keeps a new key. The caller must show it at once, because it cannot be had again.
+	 *
+	 * @returns the key, if it is new
+	 * @throws {Error} when the file cannot be written, or another start has kept another key meanwhile
+	 */
+	async keep(): Promise<string | undefined> {
+		if (this.#plain === undefined) return undefined;
+		await mkdir(dirname(this.#path), { recursive: true });
+		if (!(await writeEntry(this.#path, this.entry)))
+			throw new Error("Another start made an access key at the same time; start again to use that one");
+		return this.#plain;
 	}
-	return { entry: others };
 }
 
 function makeEntry(name: string, scopes: Iterable<Scope>, hash: Uint8Array): KeyEntry {
@@ -54,9 +66,7 @@ async function readEntry(path: string): Promise<KeyEntry | undefined> {
 	try {
 		text = await readFile(path, "utf8");
 	} catch (error) {
-		if (hasCode(error, "ENOENT")) {
-			return undefined;
-		}
+		if (hasCode(error, "ENOENT")) return undefined;
 		throw error;
 	}
 	const parsed = keyFile.safeParse(parseJson(text));
@@ -75,13 +85,11 @@ async function writeEntry(path: string, { name, scopes, hash }: KeyEntry): Promi
 		await using file = await open(temporary, "wx", 0o600);
 		await file.writeFile(`${text}\n`);
 		await file.sync();
-		// A link, unlike a rename, fails when the name is taken, so of two processes only one prints a key.
+		// A link, unlike a rename, fails when the name is taken, so only one of two processes shows a key.
 		await link(temporary, path);
 		return true;
 	} catch (error) {
-		if (hasCode(error, "EEXIST")) {
-			return false;
-		}
+		if (hasCode(error, "EEXIST")) return false;
 		throw error;
 	} finally {
 		await unlink(temporary).catch(() => undefined);

@@ -7,8 +7,8 @@ import { authorize, type Keyring, type Principal, type Scope, scopes } from "./k
 export const KEY_HEADER = "x-access-token";
 
 /**
- * Stands in front of every route and RPC, before a body is read. What it does not know it does not let pass: an RPC
- * whose descriptor names no scope cannot be called by anyone.
+ * Decides which requests may reach routes and RPCs, before a body is read. It refuses by default: an RPC whose descriptor
+ * names no scope cannot be called by anyone.
  */
 export class Gate {
 	readonly #keyring: Keyring;

@@ -31,7 +31,7 @@ export function hashKey(key: string): Uint8Array {
 	return hash("sha256", key, "buffer");
 }
 
-/** The keys that open the service. An empty keyring opens to nobody. */
+/** The access keys of the service. Nobody can use a service with an empty keyring. */
 export class Keyring {
 	readonly #hashes: readonly Uint8Array[];
 	readonly #principals: readonly Principal[];
@@ -42,33 +42,28 @@ export class Keyring {
 	}
 
 	/**
-	 * Finds the holder of a presented key. Digests are compared, each in constant time and always all of them, so that
-	 * the time taken says neither how much of a key was right nor whose key it is.
+	 * Finds the holder of a presented key. All digests are compared, each in constant time, so that the time taken tells
+	 * neither how much of a key was right nor whose key it is.
 	 *
 	 * @param presented the key as it arrived; undefined or empty when the request carried none
 	 * @throws {ServiceError} `unauthenticated`, with different messages for a missing and an unknown key
 	 */
 	authenticate(presented: string | undefined): Principal {
-		if (presented === undefined || presented === "") {
+		if (presented === undefined || presented === "")
 			throw new ServiceError("unauthenticated", "The access key is missing");
-		}
 		const digest = hashKey(presented);
 		let found = -1;
 		for (const [index, known] of this.#hashes.entries()) {
-			if (timingSafeEqual(digest, known)) {
-				found = index;
-			}
+			if (timingSafeEqual(digest, known)) found = index;
 		}
 		const principal = this.#principals[found];
-		if (principal === undefined) {
-			throw new ServiceError("unauthenticated", "The access key is not known");
-		}
+		if (principal === undefined) throw new ServiceError("unauthenticated", "The access key is not known");
 		return principal;
 	}
 }
 
 /**
- * Lets a principal pass that holds a scope.
+ * Makes sure that a principal has a scope.
  *
  * @throws {ServiceError} `permission_denied`, naming the scope that the key lacks
  */

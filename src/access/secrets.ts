@@ -2,8 +2,8 @@ import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import { authorize, type Principal } from "./keys.ts";
 
 /**
- * Lets a principal read records with their secrets in a form: plain text needs the scope `secrets`, the other forms
- * need no more than reading does.
+ * Makes sure that a principal may read records with their secrets in a form. Plain text needs the scope `secrets`, the
+ * other forms need nothing beyond the scope `read`.
  *
  * @throws ServiceError `permission_denied`, naming the scope that the key lacks
  */

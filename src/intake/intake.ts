@@ -1,3 +1,4 @@
+import { extname } from "node:path";
 import type { Intake } from "../conversations/ingest/ingest.ts";
 import { ServiceError } from "../errors.ts";
 import { type EncodedUpdate, encodedUpdate } from "../store/encoded-update.ts";
@@ -20,7 +21,8 @@ export class IntakeThread implements Intake, AsyncDisposable {
 		const link = new Link<IntakeRequest>({
 			whole: "the intake",
 			name: "intake",
-			script: new URL("./worker.ts", import.meta.url),
+			// `.ts` in src, `.js` in dist.
+			script: new URL(`worker${extname(import.meta.url)}`, import.meta.url),
 			data,
 			// The message of an unforeseen error may quote a record.
 			toError: () => new ServiceError("unavailable", "the intake failed"),

@@ -1,20 +1,22 @@
-import type { JsonObject } from "@bufbuild/protobuf";
+import { comments } from "../../gen/comments.js";
 import { JsonType } from "../../gen/conversations/options/v1/options_pb.js";
+import type { ExactJsonObject } from "./json/exact-json.ts";
 import type { ArmPlan, EnumPlan, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "./plan/plan.ts";
 
-/** JSON Schemas (draft 2020-12) by name. */
-export type JsonSchemas = Record<string, JsonObject>;
+/** JSON Schemas (draft 2020-12) by name. The bounds of integers are bigints. */
+export type JsonSchemas = Record<string, ExactJsonObject>;
 
 /**
  * Derives JSON Schemas of a record's JSON form from its plan: one for each object, tuple, union and enum, under the
- * name that it has in the .proto files. A message that is nothing but its only field has none of its own.
+ * name that it has in the .proto files, described by its comment there. A message that is nothing but its only field
+ * has none of its own.
  *
  * They say what schema.ts checks, with these differences:
  * - `format` names the usual form of UUIDs (RFC 9562) and date-times (RFC 3339); schema.ts takes further ones.
- * - A member under another accepted name is judged even when it stands beside its own name, where schema.ts takes it
- *   for one that no field names. It is marked deprecated: no record is written with it.
+ * - A member under another accepted name stands in `patternProperties`, so that generated clients have one member for
+ *   both. It is judged even when it stands beside its own name, where schema.ts takes it for one that no field names.
  * - Exclusions know members by their own names only.
- * - They cannot speak of nesting depth and lone surrogates (limits.ts).
+ * - They cannot speak of nesting depth, lone surrogates and numbers of elements (limits.ts).
  *
  * @param referencePrefix what comes before a schema's name in a `$ref`
  * @throws Error when two messages have the same name
@@ -34,7 +36,7 @@ class JsonSchemaBuilder {
 		this.#prefix = referencePrefix;
 	}
 
-	message(plan: MessagePlan, secret: boolean): JsonObject {
+	message(plan: MessagePlan, secret: boolean): ExactJsonObject {
 		if (plan.form !== "bare") return this.#reference(plan.desc, () => this.#named(plan));
 		const [field] = plan.fields;
 		if (field === undefined) throw new Error(`${plan.desc.typeName} has no field`);
@@ -42,7 +44,10 @@ class JsonSchemaBuilder {
 	}
 
 	/** Refers to the schema of a message or an enum, and describes it on the first occasion. */
-	#reference(desc: { readonly name: string; readonly typeName: string }, describe: () => JsonObject): JsonObject {
+	#reference(
+		desc: { readonly name: string; readonly typeName: string },
+		describe: () => ExactJsonObject,
+	): ExactJsonObject {
 		const { name, typeName } = desc;
 		const known = this.#described.get(name);
 		if (known === undefined) {
@@ -50,45 +55,46 @@ class JsonSchemaBuilder {
 			this.#described.set(name, typeName);
 			// Keeps the place in the order of the first mention.
 			this.schemas[name] = {};
-			this.schemas[name] = describe();
+			this.schemas[name] = described(describe(), comments[typeName]);
 		} else if (known !== typeName) throw new Error(`${known} and ${typeName} have the same name`);
 		return { $ref: this.#prefix + name };
 	}
 
-	#named(plan: MessagePlan): JsonObject {
+	#named(plan: MessagePlan): ExactJsonObject {
 		if (plan.form === "union") return this.#union(plan);
 		return plan.form === "tuple" ? this.#tuple(plan) : this.#object(plan);
 	}
 
-	#object(plan: PlainPlan): JsonObject {
-		const properties: JsonObject = {};
+	#object(plan: PlainPlan): ExactJsonObject {
+		const properties: ExactJsonObject = {};
 		const required: string[] = [];
-		const rules: JsonObject[] = [];
 		if (plan.discriminator !== undefined) {
 			const { name, tags } = plan.discriminator;
 			properties[name] = { type: "string", ...oneOfNames(tags) };
 			required.push(name);
 		}
+		const aliased: ExactJsonObject = {};
 		for (const field of plan.fields) {
 			const schema = this.#field(field);
-			properties[field.name] = field.default === undefined ? schema : { ...schema, default: field.default };
-			const aliases = field.aliases.filter((alias) => plan.members.get(alias) === field);
-			for (const alias of aliases) properties[alias] = { ...schema, deprecated: true };
-			if (!field.required) continue;
-			if (aliases.length === 0) required.push(field.name);
-			else rules.push({ anyOf: [field.name, ...aliases].map((name) => ({ required: [name] })) });
+			properties[field.name] = described(
+				field.default === undefined ? schema : { ...schema, default: field.default },
+				commentOn(field),
+			);
+			for (const alias of field.aliases) if (plan.members.get(alias) === field) aliased[`^${alias}$`] = schema;
+			if (field.required) required.push(field.name);
 		}
-		for (const { field, excludes } of plan.exclusions) rules.push(exclusion(field, excludes));
+		const rules = plan.exclusions.map(({ field, excludes }) => exclusion(field, excludes));
 		return {
 			type: "object",
 			properties,
+			...(Object.keys(aliased).length > 0 ? { patternProperties: aliased } : {}),
 			...(required.length > 0 ? { required } : {}),
 			...(rules.length > 0 ? { allOf: rules } : {}),
 			additionalProperties: !plan.closed,
 		};
 	}
 
-	#tuple(plan: PlainPlan): JsonObject {
+	#tuple(plan: PlainPlan): ExactJsonObject {
 		const count = plan.fields.length;
 		return {
 			type: "array",
@@ -99,7 +105,7 @@ class JsonSchemaBuilder {
 		};
 	}
 
-	#union(plan: UnionPlan): JsonObject {
+	#union(plan: UnionPlan): ExactJsonObject {
 		const arms = [...plan.arms.values()].filter((arm) => arm !== plan.unknown);
 		const schemas = arms.map((arm) => marked(this.#value(arm.value, arm.secret), arm.secret));
 		if (plan.unknown !== undefined) return { oneOf: [...schemas, marked(unknownKind(plan), plan.unknown.secret)] };
@@ -108,19 +114,19 @@ class JsonSchemaBuilder {
 			: { oneOf: schemas };
 	}
 
-	#discriminator(plan: UnionPlan): JsonObject {
-		const mapping: JsonObject = {};
+	#discriminator(plan: UnionPlan): ExactJsonObject {
+		const mapping: ExactJsonObject = {};
 		for (const [tag, { value }] of plan.tagged)
 			if (value.type === "message") mapping[tag] = this.#prefix + value.message.desc.name;
 		return { propertyName: plan.discriminator, mapping };
 	}
 
-	#field(field: FieldPlan): JsonObject {
+	#field(field: FieldPlan): ExactJsonObject {
 		const schema = marked(this.#shape(field, field.secret), field.secret);
 		return field.nullable ? orNull(schema) : schema;
 	}
 
-	#shape(field: FieldPlan, secret: boolean): JsonObject {
+	#shape(field: FieldPlan, secret: boolean): ExactJsonObject {
 		const value = this.#value(field.value, secret);
 		switch (field.shape) {
 			case "single":
@@ -136,17 +142,16 @@ class JsonSchemaBuilder {
 		}
 	}
 
-	#value(plan: ValuePlan, secret: boolean): JsonObject {
+	#value(plan: ValuePlan, secret: boolean): ExactJsonObject {
 		switch (plan.type) {
 			case "string":
 				return { type: "string", ...(plan.uuid ? { format: "uuid" } : secret ? { format: "password" } : {}) };
 			case "integer":
-				// The integers of 64 bits signed, as in schema.ts.
 				return {
 					type: "integer",
 					format: "int64",
-					...(lowerBound(plan) ?? { minimum: -(2 ** 63) }),
-					exclusiveMaximum: 2 ** 63,
+					...(lowerBound(plan) ?? { minimum: -(2n ** 63n) }),
+					maximum: 2n ** 63n - 1n,
 				};
 			case "number":
 				return { type: "number", format: "double", ...lowerBound(plan) };
@@ -166,16 +171,32 @@ class JsonSchemaBuilder {
 	}
 }
 
+function described(schema: ExactJsonObject, description: string | undefined): ExactJsonObject {
+	return description === undefined ? schema : { ...schema, description };
+}
+
+/** The comment on a field, and under which other names the member is accepted. */
+function commentOn({ desc, aliases }: FieldPlan): string | undefined {
+	const comment = comments[`${desc.parent.typeName}.${desc.name}`];
+	if (aliases.length === 0) return comment;
+	return `${comment ?? ""} Also accepted as ${aliases.join(", ")}.`.trimStart();
+}
+
 /** A secret is redacted when a record is read, so what is written there does not come back. */
-function marked(schema: JsonObject, secret: boolean): JsonObject {
+function marked(schema: ExactJsonObject, secret: boolean): ExactJsonObject {
 	return secret ? { ...schema, writeOnly: true } : schema;
 }
 
-function enumOf(plan: EnumPlan): JsonObject {
-	return { type: "string", enum: [...plan.byName.keys()] };
+function enumOf(plan: EnumPlan): ExactJsonObject {
+	const values = plan.desc.values.filter(({ number }) => plan.byNumber.has(number));
+	return {
+		type: "string",
+		enum: [...plan.byName.keys()],
+		"x-enum-descriptions": values.map(({ name }) => comments[`${plan.desc.typeName}.${name}`] ?? ""),
+	};
 }
 
-function oneOfNames(names: readonly string[]): JsonObject {
+function oneOfNames(names: readonly string[]): ExactJsonObject {
 	const [only, ...others] = names;
 	return only !== undefined && others.length === 0 ? { const: only } : { enum: [...names] };
 }
@@ -183,13 +204,13 @@ function oneOfNames(names: readonly string[]): JsonObject {
 function lowerBound(plan: {
 	readonly gt: number | undefined;
 	readonly gte: number | undefined;
-}): JsonObject | undefined {
+}): ExactJsonObject | undefined {
 	if (plan.gt !== undefined) return { exclusiveMinimum: plan.gt };
 	return plan.gte === undefined ? undefined : { minimum: plan.gte };
 }
 
 /** What an open union keeps as it came: a value of a sort that it takes, and that no known arm claims. */
-function unknownKind(plan: UnionPlan): JsonObject {
+function unknownKind(plan: UnionPlan): ExactJsonObject {
 	const types = plan.unknownTypes.map((type) => JsonType[type].toLowerCase());
 	const [only, ...others] = types;
 	const claimed = claims(plan);
@@ -200,9 +221,9 @@ function unknownKind(plan: UnionPlan): JsonObject {
 }
 
 /** What the known arms of an open union claim, well-formed or not: none of it is an unknown kind. */
-function claims(plan: UnionPlan): JsonObject[] {
+function claims(plan: UnionPlan): ExactJsonObject[] {
 	const tags = [...plan.tagged.keys()];
-	const tagged: JsonObject = {
+	const tagged: ExactJsonObject = {
 		type: "object",
 		properties: { [plan.discriminator]: { enum: tags } },
 		required: [plan.discriminator],
@@ -212,16 +233,16 @@ function claims(plan: UnionPlan): JsonObject[] {
 }
 
 /** Refuses that a field says something while the one that it excludes has another value than its default. */
-function exclusion(field: FieldPlan, excludes: FieldPlan): JsonObject {
-	const says: JsonObject = { not: { type: "null" } };
-	const differs: JsonObject = excludes.default === undefined ? {} : { not: { const: excludes.default } };
+function exclusion(field: FieldPlan, excludes: FieldPlan): ExactJsonObject {
+	const says: ExactJsonObject = { not: { type: "null" } };
+	const differs: ExactJsonObject = excludes.default === undefined ? {} : { not: { const: excludes.default } };
 	return {
 		not: { properties: { [field.name]: says, [excludes.name]: differs }, required: [field.name, excludes.name] },
 	};
 }
 
 /** The schema with null as a further value. One with neither a type nor a reference takes null as it is. */
-function orNull(schema: JsonObject): JsonObject {
+function orNull(schema: ExactJsonObject): ExactJsonObject {
 	const { $ref, type, ...others } = schema;
 	if ($ref !== undefined) return { anyOf: [{ $ref }, { type: "null" }], ...others };
 	return typeof type === "string" ? { type: [type, "null"], ...others } : schema;

@@ -1,36 +1,37 @@
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
-import type { HandlerContext } from "@connectrpc/connect";
 import {
 	type GetConversationRequest,
-	type GetConversationResponse,
 	GetConversationResponseSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
-import type { FoundConversation, GetConversation } from "../conversations/read/get.ts";
+import type { Principal } from "../access/keys.ts";
+import type { GetConversation } from "../conversations/read/get.ts";
 import { fromMicroseconds } from "../record/json/scalars.ts";
-import { keepEncodedResponse, takesEncodedResponses } from "./method.ts";
-import { secretsOf } from "./view.ts";
+import { secretsFormOf } from "./view-options.ts";
 
 type Response = MessageInitShape<typeof GetConversationResponseSchema>;
 
 /** `ConversationService.GetConversation`. */
 export function getConversation(handler: GetConversation) {
-	return async (request: GetConversationRequest, context: HandlerContext): Promise<Response> => {
-		const { id, sequence } = request;
-		const asked = { id, sequence, secrets: secretsOf(request.secrets, context) };
-		if (takesEncodedResponses(context)) return encode(await handler.getEncoded(asked));
-		const found = await handler.get(asked);
+	return async ({ id, sequence, secrets }: GetConversationRequest, caller: Principal): Promise<Response> => {
+		const found = await handler.get({ id, sequence, secrets: secretsFormOf(secrets, caller) });
 		return { ...found, receivedAt: fromMicroseconds(found.receivedAt) };
 	};
 }
 
-/** The record is not decoded: its field is written around it, and the other fields behind it. */
-function encode(found: FoundConversation<Uint8Array>): GetConversationResponse {
-	const { conversation, sequence, receivedAt } = found;
-	const { number } = GetConversationResponseSchema.field.conversation;
-	const head = new BinaryWriter().tag(number, WireType.LengthDelimited).uint32(conversation.byteLength).finish();
-	const rest = create(GetConversationResponseSchema, { sequence, receivedAt: fromMicroseconds(receivedAt) });
-	const response = create(GetConversationResponseSchema);
-	keepEncodedResponse(response, [head, conversation, toBinary(GetConversationResponseSchema, rest)]);
-	return response;
+/** `ConversationService.GetConversation` with an encoded response. The stored record need not be decoded for it. */
+export function getEncodedConversation(handler: GetConversation) {
+	return async ({ id, sequence, secrets }: GetConversationRequest, caller: Principal): Promise<Uint8Array> => {
+		const found = await handler.getEncoded({ id, sequence, secrets: secretsFormOf(secrets, caller) });
+		const others = create(GetConversationResponseSchema, {
+			sequence: found.sequence,
+			receivedAt: fromMicroseconds(found.receivedAt),
+		});
+		// The fields of a message may stand one after the other in any order (protobuf encoding, "Last One Wins").
+		return new BinaryWriter()
+			.tag(GetConversationResponseSchema.field.conversation.number, WireType.LengthDelimited)
+			.bytes(found.conversation)
+			.raw(toBinary(GetConversationResponseSchema, others))
+			.finish();
+	};
 }

@@ -1,20 +1,14 @@
-import { type MessageInitShape, toBinary } from "@bufbuild/protobuf";
-import {
-	type IngestConversationRequest,
-	IngestConversationRequestSchema,
-	type IngestConversationResponseSchema,
-} from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { IngestConversationResponseSchema } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { CHANGES } from "../conversations/change.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
-import { encodedRequest } from "./method.ts";
 
 type Response = MessageInitShape<typeof IngestConversationResponseSchema>;
 
-/** `ConversationIngestService.IngestConversation`. */
+/** `ConversationIngestService.IngestConversation`, for the encoded request. */
 export function ingestConversation(ingest: Ingest) {
-	return async (request: IngestConversationRequest): Promise<Response> => {
-		const encoded = encodedRequest(request) ?? toBinary(IngestConversationRequestSchema, request);
-		const { sequence, repeated, change, current } = await ingest.request(encoded);
+	return async (request: Uint8Array): Promise<Response> => {
+		const { sequence, repeated, change, current } = await ingest.request(request);
 		return { success: true, sequence, repetition: repeated, change: CHANGES[change], current };
 	};
 }

@@ -1,26 +1,27 @@
-import type { HandlerContext } from "@connectrpc/connect";
 import {
 	type WatchConversationUpdatesRequest,
 	WatchPosition,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
+import type { Principal } from "../access/keys.ts";
 import { invalid, toStoreFilter, uuid } from "../conversations/read/filter.ts";
 import type { WatchBatch, Watches, WatchRequest } from "../conversations/watch/watch.ts";
-import { viewOf } from "./view.ts";
+import { viewOptionsOf } from "./view-options.ts";
 
 /** `ConversationService.WatchConversationUpdates`. */
 export function watchConversationUpdates(watches: Watches) {
 	return async function* (
 		request: WatchConversationUpdatesRequest,
-		context: HandlerContext,
+		caller: Principal,
+		signal: AbortSignal,
 	): AsyncGenerator<WatchBatch, void, undefined> {
 		const { conversationId, filter } = request;
 		const watched = {
 			start: startOf(request),
 			conversationId: conversationId === "" ? undefined : uuid(conversationId, "conversation_id"),
 			filter: toStoreFilter(filter),
-			view: viewOf(request, context),
+			view: viewOptionsOf(request, caller),
 		};
-		yield* watches.watch(watched, context.signal);
+		yield* watches.watch(watched, signal);
 	};
 }
 

@@ -1,18 +1,35 @@
 import { type DestinationStream, pino } from "pino";
-import type { ErrorKind, ServiceError } from "../errors.ts";
+import { formatPath, ServiceError, type Violation } from "../errors.ts";
 
 /** Levels from the most to the least talkative; `silent` writes nothing. */
 export const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
 export type LogLevel = (typeof logLevels)[number];
 
-/** A way by which requests come in. */
-export type Transport = "http" | "connect" | "grpc";
+/** A request, as the log names it. */
+export interface RequestInfo {
+	readonly transport: "http" | "connect" | "grpc-web" | "grpc";
+	/** Method and path of a route, such as `POST /api/v1/webhooks/conversations`, or the path of an RPC. */
+	readonly operation: string;
+	/** Name of the access key. Undefined when the request had no right one. */
+	readonly caller?: string | undefined;
+	/** Conversation that the request names. What an error names comes first. */
+	readonly conversationId?: string | undefined;
+}
+
+/** The log of failed requests. Every transport reports each failed request here, once. */
+export interface RequestLog {
+	/**
+	 * A request failed. For a refusal the line tells the kind, how often each rule was broken, and where. For an error
+	 * that is not a {@link ServiceError} it tells the place in the program.
+	 */
+	requestFailed(request: RequestInfo, error: unknown): void;
+}
 
 /**
  * The events of the service. There is no way to log anything else: an event takes names, numbers and errors, and no
- * request body, header or key is ever written. Nothing is filtered by guessing at names afterwards.
+ * request body, header or key is ever written. So no filter has to find secrets afterwards.
  */
-export interface Log {
+export interface Log extends RequestLog {
 	/** The service starts, with its configuration as {@link import("../config.ts").describeConfig} gives it. */
 	starting(configuration: Readonly<Record<string, string>>): void;
 	/** A listener accepts requests at an address such as `127.0.0.1:8080`. */
@@ -23,11 +40,16 @@ export interface Log {
 	stopped(): void;
 	/** The database could not be read or written. */
 	storeFailed(error: unknown): void;
-	/** A request was turned down: the kind of failure, and how often each rule was broken. */
-	requestRefused(transport: Transport, error: ServiceError): void;
-	/** An error that nobody foresaw. `where` names the part of the program. */
+	/** The store's check fails from now on: the error. Or it succeeds again: undefined. */
+	storeHealth(error: unknown): void;
+	/** An unexpected error outside of requests. `where` names the part of the program. */
 	unexpectedError(where: string, error: unknown): void;
 }
+
+/** Most places of broken rules in a line. */
+const MAX_PLACES = 10;
+/** Most characters of a place, and of an operation: a client can make both as long as it likes. */
+const MAX_TEXT = 160;
 
 /**
  * Makes the service's log: one JSON object a line, with `level` as a word and `time` in ISO 8601.
@@ -45,21 +67,49 @@ export function createLogger(level: LogLevel, destination: DestinationStream = p
 		stopping: (signal) => logger.info({ event: "stopping", signal }, "The service stops"),
 		stopped: () => logger.info({ event: "stopped" }, "The service has stopped"),
 		storeFailed: (error) => logger.error({ event: "store_failed", error: describe(error, true) }, "The store failed"),
-		requestRefused: (transport, error) => {
-			const kind: ErrorKind = error.kind;
-			logger.warn({ event: "request_refused", transport, kind, reasons: countReasons(error) }, "Refused a request");
+		storeHealth: (error) => {
+			if (error === undefined) logger.info({ event: "store_healthy" }, "The store works again");
+			else logger.error({ event: "store_unhealthy", error: describe(error, true) }, "The store does not work");
+		},
+		requestFailed: (request, error) => {
+			const fields = requestFields(request, error);
+			if (!(error instanceof ServiceError)) {
+				const line = { event: "request_failed", ...fields, error: describe(error, false) };
+				logger.error(line, "A request failed unexpectedly");
+				return;
+			}
+			const { kind, violations, cause } = error;
+			const refusal = { event: "request_refused", ...fields, kind, ...brokenRules(violations) };
+			if (kind !== "internal" && kind !== "data_loss") logger.warn(refusal, "Refused a request");
+			else
+				logger.error({ ...refusal, ...(cause !== undefined && { error: describe(cause, false) }) }, "A request failed");
 		},
 		unexpectedError: (where, error) =>
 			logger.error({ event: "unexpected_error", where, error: describe(error, false) }, "An unexpected error"),
 	};
 }
 
-function countReasons(error: ServiceError): Record<string, number> {
-	const counts: Record<string, number> = {};
-	for (const { type } of error.violations) {
-		counts[type] = (counts[type] ?? 0) + 1;
-	}
-	return counts;
+function requestFields({ transport, operation, caller, conversationId }: RequestInfo, error: unknown) {
+	const id = (error instanceof ServiceError ? error.conversationId : undefined) ?? conversationId;
+	return {
+		transport,
+		operation: shorten(operation),
+		...(caller !== undefined && { caller }),
+		// What a client gave in place of a UUID may be anything.
+		...(id !== undefined && /^[0-9a-fA-F-]{32,36}$/.test(id) && { conversationId: id }),
+	};
+}
+
+/** How often each rule was broken, and the first places. A place holds names of members and no values. */
+function brokenRules(violations: readonly Violation[]) {
+	if (violations.length === 0) return {};
+	const reasons: Record<string, number> = {};
+	for (const { type } of violations) reasons[type] = (reasons[type] ?? 0) + 1;
+	return { reasons, locs: violations.slice(0, MAX_PLACES).map(({ path }) => shorten(`body${formatPath(path)}`)) };
+}
+
+function shorten(text: string): string {
+	return text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT)}…` : text;
 }
 
 interface ErrorDescription {
@@ -71,24 +121,19 @@ interface ErrorDescription {
 }
 
 /**
- * Describes an error. The message goes in only for the store's errors, which speak of files: those of JSON.parse and
- * of decoders quote the text they stumbled over, which may be a secret.
+ * Describes an error. The message goes in only for the store's errors, which name files. Those of JSON.parse and of
+ * decoders quote the text that they refuse, which may be a secret.
  */
 function describe(error: unknown, withMessage: boolean, depth = 0): ErrorDescription {
 	if (!(error instanceof Error)) {
 		return { type: typeof error };
 	}
 	const description: ErrorDescription = { type: error.name };
-	if ("code" in error && (typeof error.code === "string" || typeof error.code === "number")) {
+	if ("code" in error && (typeof error.code === "string" || typeof error.code === "number"))
 		description.code = error.code;
-	}
-	if (withMessage) {
-		description.message = error.message;
-	}
+	if (withMessage) description.message = error.message;
 	description.stack = frames(error);
-	if (error.cause !== undefined && depth < 3) {
-		description.cause = describe(error.cause, withMessage, depth + 1);
-	}
+	if (error.cause !== undefined && depth < 3) description.cause = describe(error.cause, withMessage, depth + 1);
 	return description;
 }
 

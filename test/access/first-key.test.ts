@@ -2,7 +2,7 @@ import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promise
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
-import { firstKey } from "../../src/access/first-key.ts";
+import { FirstKey } from "../../src/access/first-key.ts";
 import { hashKey, Keyring } from "../../src/access/keys.ts";
 
 async function makeFolder(): Promise<string> {
@@ -15,10 +15,11 @@ test("the first start makes a key and keeps only its hash; later starts find it"
 	const folder = join(await makeFolder(), "not", "there", "yet");
 	const path = join(folder, "conversations.db");
 
-	const { entry, plain = "" } = await firstKey(path);
+	const first = await FirstKey.of(path);
+	const plain = (await first.keep()) ?? "";
 	expect(plain).toMatch(/^[A-Za-z0-9_-]{43}$/);
-	expect(entry).toEqual({ name: "default", scopes: new Set(["ingest", "read"]), hash: hashKey(plain) });
-	expect(new Keyring([entry]).authenticate(plain).name).toBe("default");
+	expect(first.entry).toEqual({ name: "default", scopes: new Set(["ingest", "read"]), hash: hashKey(plain) });
+	expect(new Keyring([first.entry]).authenticate(plain).name).toBe("default");
 
 	expect(await readdir(folder)).toEqual(["conversations.db.access-key"]);
 	expect((await stat(`${path}.access-key`)).mode & 0o777).toBe(0o600);
@@ -28,17 +29,26 @@ test("the first start makes a key and keeps only its hash; later starts find it"
 		sha256: Buffer.from(hashKey(plain)).toString("hex"),
 	});
 
-	expect(await firstKey(path)).toEqual({ entry });
+	const later = await FirstKey.of(path);
+	expect(later.entry).toEqual(first.entry);
+	expect(await later.keep()).toBeUndefined();
 });
 
-test("starts at the same time agree on one key, and one gets its plain form", async () => {
+test("a start that fails before it keeps its key leaves no trace", async () => {
+	const folder = await makeFolder();
+	await FirstKey.of(join(folder, "conversations.db"));
+	expect(await readdir(folder)).toEqual([]);
+});
+
+test("of starts at the same time one keeps its key, and the others fail", async () => {
 	const folder = await makeFolder();
 	const path = join(folder, "conversations.db");
-	const starts = await Promise.all(Array.from({ length: 8 }, () => firstKey(path)));
-
-	const [plain = "", ...others] = starts.flatMap((start) => start.plain ?? []);
+	const starts = await Promise.all(Array.from({ length: 8 }, () => FirstKey.of(path)));
+	const outcomes = await Promise.allSettled(starts.map((start) => start.keep()));
+	const [plain = "", ...others] = outcomes.flatMap((outcome) => (outcome.status === "fulfilled" ? outcome.value : []));
 	expect(others).toEqual([]);
-	expect(starts.map(({ entry }) => entry.hash)).toEqual(starts.map(() => hashKey(plain)));
+	expect(outcomes.filter(({ status }) => status === "rejected")).toHaveLength(7);
+	expect((await FirstKey.of(path)).entry.hash).toEqual(Buffer.from(hashKey(plain ?? "")));
 	expect(await readdir(folder)).toEqual(["conversations.db.access-key"]);
 });
 
@@ -51,7 +61,7 @@ test.each([
 ])("a damaged file (%j) is neither used nor replaced", async (text) => {
 	const path = join(await makeFolder(), "conversations.db");
 	await writeFile(`${path}.access-key`, text);
-	await expect(firstKey(path)).rejects.toThrow(
+	await expect(FirstKey.of(path)).rejects.toThrow(
 		new Error(`The access key file ${path}.access-key is damaged; restore it, or remove it to have a new key made`),
 	);
 	expect(await readFile(`${path}.access-key`, "utf8")).toBe(text);
@@ -60,5 +70,5 @@ test.each([
 test("a folder that cannot be made is an error", async () => {
 	const folder = await makeFolder();
 	await writeFile(join(folder, "file"), "");
-	await expect(firstKey(join(folder, "file", "conversations.db"))).rejects.toMatchObject({ code: "ENOTDIR" });
+	await expect(FirstKey.of(join(folder, "file", "conversations.db"))).rejects.toMatchObject({ code: "ENOTDIR" });
 });

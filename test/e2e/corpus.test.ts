@@ -1,45 +1,56 @@
-import { randomUUID } from "node:crypto";
-import { create } from "@bufbuild/protobuf";
+import { randomBytes, randomUUID } from "node:crypto";
+import { create, type JsonObject } from "@bufbuild/protobuf";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import {
 	ConversationIngestService,
 	IngestConversationRequestSchema,
 } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { RecordFormat } from "../../src/record/record-format.ts";
-import { RecordVault } from "../../src/record/secrets/record-vault.ts";
-import { GrpcClient, postWebhook } from "../support/clients.ts";
+import { GrpcClient, getText, postWebhook } from "../support/clients.ts";
+import { filled } from "../support/filled.ts";
 import { corpus } from "../support/fixtures.ts";
+import { recordMessage } from "../support/record-message.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 
-const format = new RecordFormat();
-const vault = new RecordVault(format, []);
+const { plan } = new RecordFormat();
 let service: TestService;
 
 beforeAll(async () => {
-	service = await startTestService();
+	// With a key, secrets come back as they were sent.
+	service = await startTestService({ ENCRYPTION_KEY: randomBytes(32).toString("base64") });
 });
 afterAll(() => service[Symbol.asyncDispose]());
 
-test.each(corpus())("$name is the same update by gRPC and by webhook, and is read as it was sent", async ({ json }) => {
-	// Each body as a conversation of its own, so that none is older than another.
-	const body = { ...json, id: randomUUID() };
-	const { bytes } = vault.protect(format.fromJson(body));
-	const expected = format.toJson(vault.open(bytes, "redacted"));
+function post(body: JsonObject) {
+	return postWebhook(service, KEY, JSON.stringify(body));
+}
 
+async function ingest(body: JsonObject) {
 	using client = new GrpcClient(service, KEY);
-	const ingest = () =>
-		client.call(
-			ConversationIngestService.method.ingestConversation,
-			create(IngestConversationRequestSchema, { conversation: format.fromJson(body) }),
-		);
-	const first = await ingest();
-	expect(first).toMatchObject({ success: true, repetition: false, current: true });
-	const posted = await postWebhook(service, KEY, JSON.stringify(body));
-	expect([posted.status, await posted.json()]).toEqual([200, { success: true }]);
-	// Had the webhook's record been another, it would now be the current one.
-	expect(await ingest()).toEqual({ ...first, repetition: true });
+	const request = create(IngestConversationRequestSchema, { conversation: recordMessage(body) });
+	return await client.call(ConversationIngestService.method.ingestConversation, request);
+}
 
-	const headers = { "X-Access-Token": KEY };
-	const read = await fetch(`${service.http}/api/v1/conversations/${body.id}`, { headers });
-	expect(await read.json()).toEqual(expected);
-});
+async function read({ id }: JsonObject): Promise<unknown> {
+	return JSON.parse(await getText(service, KEY, id, "secrets=plaintext"));
+}
+
+test.each(corpus())(
+	"$name is read back whole, whichever way it came, and is the same update by both",
+	async ({ json }) => {
+		// Each body as a conversation of its own, so that none is older than another.
+		const [byWebhook, byGrpc] = [json, json].map((body) => ({ ...body, id: randomUUID() }));
+		if (byWebhook === undefined || byGrpc === undefined) throw new Error("unreachable");
+		const posted = await post(byWebhook);
+		expect([posted.status, await posted.json()]).toEqual([200, { success: true }]);
+		const first = await ingest(byGrpc);
+		expect(first).toMatchObject({ success: true, repetition: false, current: true });
+
+		expect(await read(byWebhook)).toEqual(filled(plan, byWebhook));
+		expect(await read(byGrpc)).toEqual(filled(plan, byGrpc));
+
+		expect((await post(byGrpc)).status).toBe(200);
+		// Had the webhook's record been another, it would now be the current one.
+		expect(await ingest(byGrpc)).toEqual({ ...first, repetition: true });
+	},
+);

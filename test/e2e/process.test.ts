@@ -1,27 +1,24 @@
 import { createHash } from "node:crypto";
 import { once } from "node:events";
 import { connect as connectHttp2 } from "node:http2";
-import { create, toBinary } from "@bufbuild/protobuf";
+import { type JsonObject, toBinary } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { IngestConversationRequestSchema } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
-import { RecordFormat } from "../../src/record/record-format.ts";
-import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import { ServiceProcess } from "../support/child.ts";
-import { postWebhook, WEBHOOK } from "../support/clients.ts";
+import { postWebhook, readClient, WEBHOOK } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
 import { RawHttp } from "../support/raw-http.ts";
+import { ingestRequest } from "../support/record-message.ts";
 import { KEY, testEnvironment } from "../support/service.ts";
 import { TempFolder } from "../support/temp.ts";
 
 const INGEST = "/conversations.v1.ConversationIngestService/IngestConversation";
-const format = new RecordFormat();
 
 /** Ids of the conversations that a database holds, when no service has it open. */
-async function conversationsIn(path: string): Promise<string[]> {
-	const ignore = (): void => undefined;
-	await using store = await openSqliteStore(path, { error: ignore, warn: ignore, info: ignore });
-	const found = await store.listConversations({ filter: {}, limit: 1000, withRecords: false });
-	return found.map(({ conversationId }) => conversationId).sort();
+async function conversationsIn(database: string): Promise<string[]> {
+	await using service = await ServiceProcess.start(database);
+	const { conversations } = await readClient(service, "gRPC", KEY).listConversations({ pageSize: 1000 });
+	return conversations.map(({ summary }) => summary?.id ?? "").sort();
 }
 
 describe("stopping", () => {
@@ -79,11 +76,8 @@ describe("stopping", () => {
 });
 
 /** A gRPC message with its prefix: not compressed, and its length. */
-function framed(json: Parameters<RecordFormat["fromJson"]>[0]): Buffer {
-	const message = toBinary(
-		IngestConversationRequestSchema,
-		create(IngestConversationRequestSchema, { conversation: format.fromJson(json) }),
-	);
+function framed(json: JsonObject): Buffer {
+	const message = toBinary(IngestConversationRequestSchema, ingestRequest(json));
 	const prefix = Buffer.alloc(5);
 	prefix.writeUInt32BE(message.length, 1);
 	return Buffer.concat([prefix, message]);

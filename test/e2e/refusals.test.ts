@@ -8,7 +8,7 @@ import {
 } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { RecordFormat } from "../../src/record/record-format.ts";
-import { fieldPath } from "../../src/rpc/errors.ts";
+import { fieldPath } from "../../src/rpc/rpc-errors.ts";
 import { GrpcClient, GrpcFailure, postWebhook } from "../support/clients.ts";
 import { cases, record } from "../support/fixtures.ts";
 import { Inexpressible, messageOf } from "../support/message.ts";

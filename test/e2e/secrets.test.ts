@@ -1,30 +1,60 @@
-import { randomBytes } from "node:crypto";
-import { create, type JsonObject } from "@bufbuild/protobuf";
+import { randomBytes, randomInt, randomUUID } from "node:crypto";
+import { type DescMessage, type JsonObject, type MessageShape, toJsonString } from "@bufbuild/protobuf";
+import { ConnectError } from "@connectrpc/connect";
 import { describe, expect, test } from "vitest";
 import {
-	ConversationIngestService,
-	IngestConversationRequestSchema,
-} from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+	ConversationUpdateSchema,
+	ConversationView,
+	GetConversationResponseSchema,
+	ListConversationsResponseSchema,
+	ListConversationUpdatesResponseSchema,
+	SecretsMode,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
 import { RecordFormat } from "../../src/record/record-format.ts";
-import { CONVERSATION_ID, secretPlaces } from "../record/secrets/secret-places.ts";
-import { GrpcClient, GrpcFailure, postWebhook } from "../support/clients.ts";
+import { secretPlaces } from "../record/secrets/secret-places.ts";
+import { SECRET_MEMBERS } from "../support/canaries.ts";
+import { badRequest, getText, ingestClient, postWebhook, readClient } from "../support/clients.ts";
 import { completed } from "../support/completed.ts";
-import { object } from "../support/fixtures.ts";
+import { object, record } from "../support/fixtures.ts";
+import { ingestRequest, recordJson } from "../support/record-message.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
+import { BEGINNING, updatesUntilCaughtUp } from "../support/watching.ts";
 
-const format = new RecordFormat();
-const method = ConversationIngestService.method.ingestConversation;
+const { plan } = new RecordFormat();
+const READER = "key-without-secrets";
+const ACCESS_KEYS = `test:${KEY}:ingest+read+secrets,reader:${READER}:ingest+read`;
+const FULL = { view: ConversationView.FULL } as const;
 
 /** A secret of its own for each place that can hold one, and records with them. */
-const canaries = secretPlaces().map(({ name, plant }) => {
-	const canary = `canary-${randomBytes(9).toString("hex")}`;
-	return { name, canary, record: plant(canary) };
+const canaries = [
+	...secretPlaces().map(({ name, plant }) => {
+		const canary = newCanary();
+		const json = object(completed(plan, recordJson(plant(canary))));
+		return { name, canary, json: { ...json, id: randomUUID() } };
+	}),
+	...Object.entries(SECRET_MEMBERS).map(([name, members]) => {
+		const canary = newCanary();
+		return { name, canary, json: record(members(canary)) };
+	}),
+];
+
+function newCanary(): string {
+	return `canary-${randomBytes(9).toString("hex")}`;
+}
+
+/** A number in MCP auth, in each form in which it could stand somewhere. */
+const pin = randomInt(10 ** 11, 10 ** 12);
+const pinRecord = record({
+	agent: { kind: "Agent", llm: { model: "m" }, mcp_config: { s: { url: "u", auth: { strategy: "totp", pin } } } },
 });
+const pinForms = [Buffer.from(String(pin)), Buffer.alloc(8)];
+pinForms[1]?.writeDoubleLE(pin);
 
 /** Names of the places whose secret stands somewhere in a text. */
 function leaked(text: string | Buffer): string[] {
 	const bytes = Buffer.from(text);
-	return canaries.filter(({ canary }) => bytes.includes(canary)).map(({ name }) => name);
+	const names = canaries.filter(({ canary }) => bytes.includes(canary)).map(({ name }) => name);
+	return pinForms.some((form) => bytes.includes(form)) ? [...names, "number in MCP auth"] : names;
 }
 
 function leakedOnDisk(service: TestService): string[] {
@@ -33,44 +63,104 @@ function leakedOnDisk(service: TestService): string[] {
 
 /** The record with every rule broken that can be broken without losing its secrets. */
 function broken(json: JsonObject): JsonObject {
-	return { ...json, id: "no-uuid", max_iterations: 0, tags: { UPPER: "x" }, hook_config: { more: 1 } };
+	return { ...json, id: "no-uuid", max_iterations: 0, tags: { UPPER: "x" } };
+}
+
+/** All that a reader without the scope for secrets can be told about the stored records. */
+async function told(service: TestService): Promise<string[]> {
+	const client = readClient(service, "gRPC", READER);
+	const text = <Desc extends DescMessage>(desc: Desc, message: MessageShape<Desc>) => toJsonString(desc, message);
+	const texts: string[] = [];
+	for (const { json } of [...canaries, { json: pinRecord }]) {
+		const id = String(json.id);
+		texts.push(await getText(service, READER, id), await getText(service, READER, id, "secrets=encrypted"));
+		for (const secrets of [SecretsMode.REDACTED, SecretsMode.ENCRYPTED])
+			texts.push(text(GetConversationResponseSchema, await client.getConversation({ id, secrets })));
+	}
+	for (const request of [{ pageSize: 1000 }, { ...FULL, pageSize: 1000, secrets: SecretsMode.ENCRYPTED }]) {
+		texts.push(text(ListConversationsResponseSchema, await client.listConversations(request)));
+		texts.push(text(ListConversationUpdatesResponseSchema, await client.listConversationUpdates(request)));
+	}
+	const watched = await updatesUntilCaughtUp(service, READER, { start: BEGINNING, ...FULL });
+	texts.push(...watched.map((update) => text(ConversationUpdateSchema, update)));
+	return texts;
 }
 
 describe.each([
 	["without a key for secrets at rest", {}],
 	["with one", { ENCRYPTION_KEY: randomBytes(32).toString("base64") }],
 ])("%s", (_, env) => {
-	test("no secret reaches the disk, the log, an error or a default read in plain text", async () => {
-		await using service = await startTestService({ ...env, LOG_LEVEL: "trace" });
-		using grpc = new GrpcClient(service, KEY);
-		for (const { record } of canaries) {
-			const json = object(completed(format.plan, object(format.toJson(record))));
-			expect((await postWebhook(service, KEY, JSON.stringify(json))).status).toBe(200);
-			const conversation = format.fromJson({ ...json, title: "over gRPC" });
-			await grpc.call(method, create(IngestConversationRequestSchema, { conversation }));
+	test("no secret reaches the disk, the log, an error or a read without the scope for secrets", async () => {
+		await using service = await startTestService({ ...env, ACCESS_KEYS, LOG_LEVEL: "trace" });
+		const client = ingestClient(service, "gRPC", READER);
+		for (const { json } of [...canaries, { json: pinRecord }]) {
+			expect((await postWebhook(service, READER, JSON.stringify(json))).status).toBe(200);
+			// Another record of the conversation, so that there are changed fields to tell of.
+			await client.ingestConversation(ingestRequest({ ...json, title: "over gRPC" }));
 
-			const refused = await postWebhook(service, KEY, JSON.stringify(broken(json)));
+			const refused = await postWebhook(service, READER, JSON.stringify(broken(json)));
 			expect(refused.status).toBe(422);
 			expect(leaked(await refused.text())).toEqual([]);
-			conversation.id = "no-uuid";
-			const failure = await grpc
-				.call(method, create(IngestConversationRequestSchema, { conversation }))
-				.catch((error: unknown) => error);
-			if (!(failure instanceof GrpcFailure)) throw new Error("the record was accepted");
-			expect(leaked(JSON.stringify([failure.message, failure.badRequest?.fieldViolations]))).toEqual([]);
-
-			const read = await fetch(`${service.http}/api/v1/conversations/${CONVERSATION_ID}`, {
-				headers: { "X-Access-Token": KEY },
-			});
-			expect(read.status).toBe(200);
-			expect(leaked(await read.text())).toEqual([]);
+			const request = ingestRequest(json);
+			if (request.conversation !== undefined) request.conversation.id = "no-uuid";
+			const failure = await client.ingestConversation(request).then(
+				() => Promise.reject(new Error("the record was accepted")),
+				(error: unknown) => ConnectError.from(error),
+			);
+			expect(leaked(JSON.stringify([failure.message, badRequest(failure)?.fieldViolations]))).toEqual([]);
 		}
+		const texts = await told(service);
+		expect([...new Set(texts.flatMap(leaked))]).toEqual([]);
 		expect(leakedOnDisk(service)).toEqual([]);
 		await service.stop();
 		expect(leakedOnDisk(service)).toEqual([]);
 		expect(leaked(service.log())).toEqual([]);
 		// The search itself finds what is there.
 		const [first] = canaries;
-		expect(leaked(`x${first?.canary}x`)).toEqual([first?.name]);
+		expect(leaked(`x${first?.canary}x${pin}`)).toEqual([first?.name, "number in MCP auth"]);
+	});
+});
+
+describe("a key without the scope for secrets", () => {
+	test("cannot see from changed fields whether it has guessed one", async () => {
+		await using service = await startTestService({
+			ACCESS_KEYS,
+			ENCRYPTION_KEY: randomBytes(32).toString("base64"),
+		});
+		const at = (updated_at: string, pin: string) =>
+			record({
+				id: "7c9e6679-7425-40de-944b-e07fc1f90ae7",
+				updated_at,
+				agent_state: { pin_token: pin, shown: 1 },
+				agent: { kind: "Agent", llm: { model: "m", api_key: pin } },
+			});
+		expect((await postWebhook(service, KEY, JSON.stringify(at("2026-11-21T08:00:00Z", "62")))).status).toBe(200);
+		for (const guess of ["61", "62", "63"])
+			expect((await postWebhook(service, READER, JSON.stringify(at("2000-01-01T00:00:00Z", guess)))).status).toBe(200);
+
+		const paths = async (key: string) => {
+			const { updates } = await readClient(service, "gRPC", key).listConversationUpdates({});
+			const watched = await updatesUntilCaughtUp(service, key, { start: BEGINNING });
+			expect(watched.map(({ changedFields }) => changedFields)).toEqual(
+				updates.map(({ changedFields }) => changedFields),
+			);
+			return updates.slice(1).map(({ changedFields }) => changedFields?.paths.toSorted());
+		};
+		const known = await paths(READER);
+		expect(known).toEqual(Array.from({ length: 3 }, () => known[0]));
+		expect(known[0]).toEqual(["updated_at"]);
+		const [wrong, right, wrongAgain] = await paths(KEY);
+		expect(wrong).toEqual(wrongAgain);
+		expect(right).toEqual(["updated_at"]);
+		expect(wrong).not.toEqual(right);
+	});
+
+	test("cannot read them", async () => {
+		await using service = await startTestService({ ACCESS_KEYS });
+		const json = record();
+		await postWebhook(service, KEY, JSON.stringify(json));
+		const headers = { "X-Access-Token": READER };
+		const url = `${service.http}/api/v1/conversations/${json.id}?secrets=plaintext`;
+		expect((await fetch(url, { headers })).status).toBe(403);
 	});
 });

@@ -1,16 +1,13 @@
-import { create, type JsonObject } from "@bufbuild/protobuf";
+import { setTimeout as sleep } from "node:timers/promises";
+import type { JsonObject } from "@bufbuild/protobuf";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import {
-	ConversationIngestService,
-	IngestConversationRequestSchema,
-} from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
-import { RecordFormat } from "../../src/record/record-format.ts";
-import { GrpcClient, ingestClient, type Protocol, postWebhook } from "../support/clients.ts";
+import { GrpcClient, getText, ingestClient, type Protocol, postWebhook } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
+import { ingestRequest, recordJson, recordMessage } from "../support/record-message.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 
-const format = new RecordFormat();
 const method = ConversationIngestService.method.ingestConversation;
 
 let service: TestService;
@@ -26,12 +23,8 @@ afterAll(async () => {
 	await service[Symbol.asyncDispose]();
 });
 
-function requestFor(json: JsonObject) {
-	return create(IngestConversationRequestSchema, { conversation: format.fromJson(json) });
-}
-
 function ingest(json: JsonObject) {
-	return grpc.call(method, requestFor(json));
+	return grpc.call(method, ingestRequest(json));
 }
 
 /** Records of one conversation. */
@@ -69,7 +62,7 @@ describe("what an update changes", () => {
 		let newest = 0n;
 		for (const protocol of ["gRPC", "connect", "connect over JSON", "gRPC-Web"] satisfies Protocol[]) {
 			const client = ingestClient(service, protocol, KEY);
-			const { sequence } = await client.ingestConversation(requestFor(record()));
+			const { sequence } = await client.ingestConversation(ingestRequest(record()));
 			expect(sequence).toBeGreaterThan(newest);
 			newest = sequence;
 		}
@@ -83,7 +76,7 @@ describe("a record that comes again", () => {
 		const again = await ingest(json);
 		expect(again).toMatchObject({ repetition: true, change: UpdateChange.STARTED, current: true });
 		for (const protocol of ["connect", "connect over JSON", "gRPC-Web"] satisfies Protocol[])
-			expect(await ingestClient(service, protocol, KEY).ingestConversation(requestFor(json))).toEqual(again);
+			expect(await ingestClient(service, protocol, KEY).ingestConversation(ingestRequest(json))).toEqual(again);
 		expect((await postWebhook(service, KEY, JSON.stringify(json))).status).toBe(200);
 		const next = await ingest(record());
 		expect(next.sequence).toBe(again.sequence + 1n);
@@ -93,15 +86,31 @@ describe("a record that comes again", () => {
 		const { id } = record();
 		const plain = record({ id: String(id).toUpperCase(), max_iterations: 500.0 });
 		const { sequence } = await ingest(plain);
-		const spelled = { ...format.toJson(format.fromJson(plain)), id: `{${id}}` };
+		const spelled = { ...recordJson(recordMessage(plain)), id: `{${id}}` };
 		expect(await ingest({ ...spelled, id: String(plain.id) })).toMatchObject({ sequence, repetition: true });
 	});
 
-	test("is recognised after others have come", async () => {
+	test("after others have come is one more update, and does not become current again", async () => {
 		const at = conversation();
-		const { sequence } = await ingest(at("idle", first));
+		await ingest(at("idle", first));
 		await ingest(at("running", later));
-		expect(await ingest(at("idle", first))).toMatchObject({ sequence, repetition: true });
+		expect(await ingest(at("idle", first))).toMatchObject({ repetition: false, current: false });
+	});
+
+	test.each([
+		["without a time", undefined],
+		["with equal times", first],
+	])("after another one, %s, is the current one", async (_, time) => {
+		const at = conversation();
+		const answers = [];
+		for (const status of ["running", "paused", "running"]) answers.push(await ingest(at(status, time)));
+		expect(answers.map(({ repetition, current, change }) => ({ repetition, current, change }))).toEqual([
+			{ repetition: false, current: true, change: UpdateChange.STARTED },
+			{ repetition: false, current: true, change: UpdateChange.PAUSED },
+			{ repetition: false, current: true, change: UpdateChange.RESUMED },
+		]);
+		const { id } = at("running", time);
+		expect(JSON.parse(await getText(service, KEY, id))).toMatchObject({ execution_status: "running" });
 	});
 });
 
@@ -136,8 +145,25 @@ describe("records that overtake each other", () => {
 		expect(await ingest(at("deleting", first))).toMatchObject({ current: true, change: UpdateChange.DELETED });
 		expect(await ingest(at("paused", first, { title: "late" }))).toMatchObject({ current: false });
 		expect(await ingest(at("paused", undefined, { title: "no time" }))).toMatchObject({ current: false });
-		expect(await ingest(at("running", later))).toMatchObject({ current: true });
+		expect(await ingest(at("deleting", first, { title: "another" }))).toMatchObject({ current: false });
+		expect(await ingest(at("deleting", undefined, { title: "another" }))).toMatchObject({ current: false });
+		expect(await ingest(at("deleting", later, { title: "newer" }))).toMatchObject({ current: true });
+		expect(await ingest(at("running", latest))).toMatchObject({ current: true });
 	});
+
+	test.each(["paused", "deleting"])(
+		"a time far in the future does not keep out what comes later, %s",
+		async (status) => {
+			const at = conversation();
+			const ahead = await ingest(at("running", "9999-12-31T23:59:59.999999Z"));
+			expect(ahead).toMatchObject({ current: true });
+			// The clock must have moved on since that record arrived.
+			await sleep(10);
+			expect(await ingest(at(status, new Date().toISOString()))).toMatchObject({ current: true });
+			const { id } = at("", undefined);
+			expect(JSON.parse(await getText(service, KEY, id))).toMatchObject({ execution_status: status });
+		},
+	);
 });
 
 describe("concurrent posts of one record", () => {

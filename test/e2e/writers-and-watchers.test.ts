@@ -1,12 +1,18 @@
-import { randomInt, randomUUID } from "node:crypto";
+import { randomUUID } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
+import { create } from "@bufbuild/protobuf";
 import { ConnectError } from "@connectrpc/connect";
 import { expect, test } from "vitest";
+import {
+	ConversationService,
+	WatchConversationUpdatesRequestSchema,
+	type WatchConversationUpdatesResponse,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationsClient, createConversationsClient, type WatchRequest } from "../../src/client.ts";
-import { format } from "../conversations/read/reading.ts";
-import { said } from "../conversations/watch/watching.ts";
-import { GrpcWatchers } from "../rpc/watch-service.ts";
+import { GrpcClient } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
+import { Random } from "../support/random.ts";
+import { recordMessage } from "../support/record-message.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
 
@@ -38,20 +44,18 @@ interface Watcher {
 	readonly seen: bigint[];
 	/** How often it came back. */
 	resumed: number;
+	readonly random: Random;
 }
 
-function pick<Item>(items: readonly Item[]): Item | undefined {
-	return items[randomInt(items.length)];
-}
-
-async function write(client: ConversationsClient, over: () => boolean): Promise<Update[]> {
+async function write(client: ConversationsClient, random: Random, over: () => boolean): Promise<Update[]> {
 	const acknowledged: Update[] = [];
 	while (!over()) {
-		const conversationId = pick(CONVERSATIONS) ?? randomUUID();
-		const json = record({ id: conversationId, title: randomUUID(), tags: { size: "x".repeat(randomInt(200)) } });
-		const { sequence } = await client.ingest.ingestConversation({ conversation: format.fromJson(json) });
+		const conversationId = random.pick(CONVERSATIONS) ?? randomUUID();
+		const tags = { size: "x".repeat(random.integer(0, 200)) };
+		const conversation = recordMessage(record({ id: conversationId, title: randomUUID(), tags }));
+		const { sequence } = await client.ingest.ingestConversation({ conversation });
 		acknowledged.push({ sequence, conversationId });
-		await sleep(randomInt(60));
+		await sleep(random.integer(0, 60));
 	}
 	return acknowledged;
 }
@@ -62,12 +66,15 @@ async function watchOnce(service: TestService, proxy: TcpProxy, watcher: Watcher
 		watcher.cursor === undefined ? {} : { start: { case: "afterSequence", value: watcher.cursor } };
 	const request = { ...from, conversationId: watcher.conversationId ?? "" };
 	for await (const message of messages(service, proxy, watcher.protocol, request, signal)) {
-		const place = said(message);
-		watcher.start ??= typeof place === "bigint" ? place - 1n : place.at;
-		watcher.cursor = message.sequence;
-		if (typeof place === "bigint") watcher.seen.push(place);
+		const { sequence, event } = message;
+		watcher.start ??= event.case === "update" ? sequence - 1n : sequence;
+		watcher.cursor = sequence;
+		if (event.case === "update") {
+			expect(event.value.sequence).toBe(sequence);
+			watcher.seen.push(sequence);
+		}
 		// Now and then somebody is slow.
-		if (randomInt(200) === 0) await sleep(randomInt(300));
+		if (watcher.random.integer(0, 200) === 0) await sleep(watcher.random.integer(0, 300));
 		if (signal.aborted) return;
 	}
 }
@@ -86,12 +93,13 @@ async function* messages(
 		yield* client.watch(request, { signal, backoff: 10, maxBackoff: 200 });
 		return;
 	}
-	using client = new GrpcWatchers(service, KEY);
-	const stream = client.watch(request);
+	using client = new GrpcClient(service, KEY);
+	const method = ConversationService.method.watchConversationUpdates;
+	const stream = client.stream(method, create(WatchConversationUpdatesRequestSchema, request));
 	const cancel = () => stream.cancel();
 	signal.addEventListener("abort", cancel, { once: true });
 	try {
-		yield* stream as AsyncIterable<Awaited<ReturnType<typeof stream.read>>>;
+		yield* stream as AsyncIterable<WatchConversationUpdatesResponse>;
 	} finally {
 		signal.removeEventListener("abort", cancel);
 		stream.cancel();
@@ -101,7 +109,7 @@ async function* messages(
 /** Goes away and comes back at random; at the end stays until it has everything. */
 async function watch(service: TestService, proxy: TcpProxy, watcher: Watcher, over: () => boolean, end: AbortSignal) {
 	while (!end.aborted) {
-		const stays = over() ? CATCH_UP * 2 : randomInt(1, 3000);
+		const stays = over() ? CATCH_UP * 2 : watcher.random.integer(1, 3000);
 		const signal = AbortSignal.any([AbortSignal.timeout(stays), end]);
 		try {
 			await watchOnce(service, proxy, watcher, signal);
@@ -110,7 +118,7 @@ async function watch(service: TestService, proxy: TcpProxy, watcher: Watcher, ov
 			if (!signal.aborted) throw ConnectError.from(error);
 		}
 		watcher.resumed += 1;
-		if (!over()) await sleep(randomInt(500));
+		if (!over()) await sleep(watcher.random.integer(0, 500));
 	}
 }
 
@@ -135,18 +143,21 @@ test("writers and resuming watchers at random: nothing lost, nothing doubled, in
 	const until = performance.now() + DURATION;
 	const over = () => performance.now() >= until;
 	const caughtUp = new AbortController();
+	const random = Random.ofTest();
 
 	const watchers: Watcher[] = [];
 	const running: Promise<void>[] = [];
+	const arriving = random.of("arrivals");
 	const arrive = (cursor: bigint | undefined) => {
 		const index = watchers.length;
 		const watcher: Watcher = {
 			protocol: PROTOCOLS[index % PROTOCOLS.length] ?? "connect",
-			conversationId: randomInt(3) === 0 ? pick(CONVERSATIONS) : undefined,
+			conversationId: arriving.integer(0, 3) === 0 ? arriving.pick(CONVERSATIONS) : undefined,
 			start: cursor,
 			cursor,
 			seen: [],
 			resumed: 0,
+			random: random.of(`watcher ${index}`),
 		};
 		watchers.push(watcher);
 		running.push(watch(service, proxy, watcher, over, caughtUp.signal));
@@ -155,18 +166,19 @@ test("writers and resuming watchers at random: nothing lost, nothing doubled, in
 		while (watchers.length < WATCHERS && !over()) {
 			const newest = Math.max(0, ...watchers.map(({ cursor }) => Number(cursor ?? 0n)));
 			// From the beginning, from now, or from anywhere between.
-			arrive(pick([0n, undefined, BigInt(randomInt(newest + 1))]));
-			await sleep(randomInt(Math.ceil(DURATION / WATCHERS)));
+			arrive(arriving.pick([0n, undefined, BigInt(arriving.integer(0, newest + 1))]));
+			await sleep(arriving.integer(0, Math.ceil(DURATION / WATCHERS)));
 		}
 	};
+	const cutting = random.of("cuts");
 	const cuts = async () => {
 		while (!over()) {
-			await sleep(randomInt(1500));
-			proxy.cut(randomInt(2) === 0);
+			await sleep(cutting.integer(0, 1500));
+			proxy.cut(cutting.integer(0, 2) === 0);
 		}
 	};
 
-	const writers = Array.from({ length: WRITERS }, () => write(client, over));
+	const writers = Array.from({ length: WRITERS }, (_, index) => write(client, random.of(`writer ${index}`), over));
 	const [acknowledged] = await Promise.all([Promise.all(writers), arrivals(), cuts()]);
 	const truth = await allUpdates(client);
 	const newest = truth.at(-1)?.sequence ?? 0n;

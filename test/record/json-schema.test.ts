@@ -1,5 +1,6 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
+import { stringifyExactJson } from "../../src/record/json/exact-json.ts";
 import { deriveJsonSchemas } from "../../src/record/json-schema.ts";
 import { isJsonObject, type MessagePlan } from "../../src/record/plan/plan.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
@@ -7,7 +8,11 @@ import { record } from "../support/fixtures.ts";
 import { accepts, compileSchema } from "../support/json-schema.ts";
 
 const format = new RecordFormat();
-const schemas = deriveJsonSchemas(format.plan, "#/$defs/");
+const described = deriveJsonSchemas(format.plan, "#/$defs/");
+/** Without descriptions, and with bounds as doubles. */
+const schemas: Record<string, JsonObject> = JSON.parse(stringifyExactJson(described), (name, value: unknown) =>
+	(name === "description" && typeof value === "string") || name === "x-enum-descriptions" ? undefined : value,
+);
 
 describe("the form of each kind of message", () => {
 	test("an object, with required, nullable and secret members, bounds and defaults", () => {
@@ -23,7 +28,7 @@ describe("the form of each kind of message", () => {
 					type: ["integer", "null"],
 					format: "int64",
 					minimum: -(2 ** 63),
-					exclusiveMaximum: 2 ** 63,
+					maximum: 2 ** 63,
 				},
 			},
 			required: ["kind", "working_dir", "host"],
@@ -41,7 +46,7 @@ describe("the form of each kind of message", () => {
 					type: "integer",
 					format: "int64",
 					exclusiveMinimum: 0,
-					exclusiveMaximum: 2 ** 63,
+					maximum: 2 ** 63,
 					default: 500,
 				},
 				execution_status: { $ref: "#/$defs/ConversationExecutionStatus", default: "idle" },
@@ -78,11 +83,16 @@ describe("the form of each kind of message", () => {
 		});
 	});
 
-	test("a member with another accepted name", () => {
-		expect(schemas.HookDefinition?.properties).toMatchObject({
-			async: { type: "boolean" },
-			async_: { type: "boolean", deprecated: true },
-		});
+	test("a member with another accepted name, which is no property of its own", () => {
+		const { properties, patternProperties } = schemas.HookDefinition ?? {};
+		expect(properties).toMatchObject({ async: { type: "boolean" } });
+		expect(properties).not.toHaveProperty("async_");
+		expect(patternProperties).toEqual({ "^async_$": { type: "boolean" } });
+		const validate = compileSchema({ $ref: "#/$defs/HookDefinition", $defs: described });
+		expect([{ async_: true }, { async_: 1 }].map((hook) => validate({ command: "true", ...hook }))).toEqual([
+			true,
+			false,
+		]);
 	});
 
 	test("members that exclude each other", () => {
@@ -201,12 +211,9 @@ test("every secret is marked as written only", () => {
 	});
 });
 
-describe("aliases of names and kinds", () => {
-	test("are listed", () => {
-		expect(schemas.LLM?.properties).toMatchObject({
-			gateway_site_url: { type: "string" },
-			openrouter_site_url: { type: "string", deprecated: true },
-		});
+describe("other names of members and kinds", () => {
+	test("are told", () => {
+		expect(schemas.LLM?.patternProperties).toMatchObject({ "^openrouter_site_url$": { type: "string" } });
 		expect(schemas.VendorRiskAnalyzer?.properties).toMatchObject({
 			kind: { type: "string", enum: ["VendorRiskAnalyzer", "GraySwanAnalyzer"] },
 		});
@@ -219,14 +226,55 @@ describe("aliases of names and kinds", () => {
 	});
 
 	test.each<[string, JsonObject, boolean]>([
-		["the other kind", { security_analyzer: { kind: "GraySwanAnalyzer" } }, true],
-		["the other kind with a wrong value", { security_analyzer: { kind: "GraySwanAnalyzer", timeout: "1" } }, false],
-		["the other name with a wrong value", { agent: { kind: "Agent", llm: { openrouter_site_url: 5 } } }, false],
+		["another kind", { security_analyzer: { kind: "GraySwanAnalyzer" } }, true],
+		["another kind with a wrong value", { security_analyzer: { kind: "GraySwanAnalyzer", timeout: "1" } }, false],
+		["another name", { agent: { kind: "Agent", llm: { openrouter_site_url: "text" } } }, true],
+		["another name with a wrong value", { agent: { kind: "Agent", llm: { openrouter_site_url: 5 } } }, false],
 	])("%s", (_, members, accepted) => {
 		const json = record(members);
-		const validate = compileSchema({ $ref: "#/$defs/ConversationInfo", $defs: schemas });
+		const validate = compileSchema({ $ref: "#/$defs/ConversationInfo", $defs: described });
 		expect([validate(json), accepts(format, json)]).toEqual([accepted, accepted]);
 	});
+});
+
+describe("descriptions", () => {
+	test("a message and its fields are described by their comments in the .proto files", () => {
+		expect(described.RemoteWorkspace).toMatchObject({
+			description: "A workspace on another host.",
+			properties: {
+				host: { description: "URL of the host." },
+				api_key: { description: "Key that the host asks for. Unset (JSON null): the host is called without one." },
+			},
+		});
+	});
+
+	test("a member with another accepted name tells it", () => {
+		expect(described.HookDefinition?.properties).toMatchObject({
+			async: { description: expect.stringMatching(/\. Also accepted as async_\.$/) },
+		});
+	});
+
+	test("an enum describes its values, in their order", () => {
+		const { enum: names, "x-enum-descriptions": descriptions } = described.SecurityRisk ?? {};
+		expect(names).toEqual(["UNKNOWN", "LOW", "MEDIUM", "HIGH"]);
+		expect(descriptions).toEqual(Array.isArray(names) ? names.map(() => expect.stringMatching(/./)) : []);
+	});
+
+	test("everything has one", () => {
+		const missing = Object.entries(described).flatMap(([name, { description, properties }]) => {
+			const members = Object.entries(isJsonObject(properties) ? properties : {});
+			const bare = members.filter(([, schema]) => !isJsonObject(schema) || schema.description === undefined);
+			return [...(description === undefined ? [name] : []), ...bare.map(([member]) => `${name}.${member}`)];
+		});
+		// The discriminator of a union's arm is no field.
+		expect(missing.filter((name) => !/\.(kind|strategy|type)$/.test(name))).toEqual([]);
+	});
+});
+
+test("the bounds of integers are those of 64 bits, to the last digit", () => {
+	expect(stringifyExactJson(described.RemoteWorkspace?.properties)).toContain(
+		'"minimum":-9223372036854775808,"maximum":9223372036854775807',
+	);
 });
 
 test("two messages of one name are refused", () => {

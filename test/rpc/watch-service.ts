@@ -13,11 +13,11 @@ import { Ingest } from "../../src/conversations/ingest/ingest.ts";
 import { UpdateMaker } from "../../src/conversations/ingest/update-maker.ts";
 import { Watches } from "../../src/conversations/watch/watch.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
-import { registerServices, SERVICES, type ServiceRegistrar } from "../../src/rpc/services.ts";
+import { rpcMethods, SERVICES } from "../../src/rpc/services.ts";
 import { createLogger } from "../../src/telemetry/log.ts";
-import { createConnectListener } from "../../src/transports/connect/connect.ts";
-import { listenGrpc } from "../../src/transports/grpc/listener.ts";
-import { listenHttp } from "../../src/transports/http/listener.ts";
+import { createConnectListener } from "../../src/transports/connect/connect-adapter.ts";
+import { listenGrpc } from "../../src/transports/grpc/grpc-listener.ts";
+import { listenHttp } from "../../src/transports/http/http-listener.ts";
 import { format, Reading } from "../conversations/read/reading.ts";
 import type { Endpoints } from "../support/clients.ts";
 
@@ -63,8 +63,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		});
 		const options = {
 			services: SERVICES,
-			register: (registrar: ServiceRegistrar) =>
-				registerServices(registrar, { ingest, get, list, updates, watches, log }),
+			methods: rpcMethods({ ingest, get, list, updates, watches }),
 			gate: new Gate(keys, SERVICES),
 			maxBodyBytes: 1024 * 1024,
 			stopping: stopping.signal,

@@ -1,9 +1,10 @@
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import type { Readable } from "node:stream";
-import { ROOT, START_ARGUMENTS } from "../../scripts/start-command.ts";
 import type { Endpoints } from "./clients.ts";
 import { testEnvironment } from "./service.ts";
+import { ROOT, START_ARGUMENTS } from "./start-command.ts";
 
 /** A line of the service's log. */
 export type LogLine = Readonly<Record<string, unknown>>;
@@ -78,6 +79,13 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 			if (this.#ended) throw new Error(`the service has ended: ${this.#stderr}${this.#stdout}`);
 			await Promise.race([this.#exited, once(this.#child.stdout, "data")]);
 		}
+	}
+
+	/** Memory that the process has at the moment, in bytes (proc(5), VmRSS). Linux only; 0 elsewhere. */
+	get residentBytes(): number {
+		if (process.platform !== "linux" || this.#ended) return 0;
+		const status = readFileSync(`/proc/${this.#child.pid}/status`, "utf8");
+		return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * 1024;
 	}
 
 	/** Sends a signal. */

@@ -1,11 +1,27 @@
-import { type DescMessage, type DescMethodUnary, fromBinary, type MessageShape, toBinary } from "@bufbuild/protobuf";
-import { type ConnectError, createClient, type Interceptor } from "@connectrpc/connect";
+import {
+	type DescMessage,
+	type DescMethod,
+	type DescMethodServerStreaming,
+	type DescMethodUnary,
+	type DescService,
+	fromBinary,
+	type JsonValue,
+	type MessageShape,
+	toBinary,
+} from "@bufbuild/protobuf";
+import { type Client as ConnectClient, type ConnectError, createClient, type Interceptor } from "@connectrpc/connect";
 import { findTrailerError } from "@connectrpc/connect/protocol-grpc";
 import { createConnectTransport, createGrpcTransport, createGrpcWebTransport } from "@connectrpc/connect-node";
-import { Client, credentials, type ServiceError as GrpcError, Metadata } from "@grpc/grpc-js";
+import {
+	Client,
+	type ClientReadableStream,
+	credentials,
+	type ServiceError as GrpcError,
+	Metadata,
+} from "@grpc/grpc-js";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { ConversationService } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type BadRequest, BadRequestSchema } from "../../gen/google/rpc/error_details_pb.js";
-import { rpcPath } from "../../src/access/gate.ts";
 
 /** Where a service listens. */
 export interface Endpoints {
@@ -38,11 +54,12 @@ export function postWebhook(
 /** A grpc-js client for the methods of generated services. */
 export class GrpcClient {
 	readonly #client: Client;
-	readonly #key: string | undefined;
+	readonly #metadata = new Metadata();
 
 	constructor(service: Endpoints, key: string | undefined) {
-		this.#client = new Client(service.grpc, credentials.createInsecure());
-		this.#key = key;
+		// By default clients of one address share their connections.
+		this.#client = new Client(service.grpc, credentials.createInsecure(), { "grpc.use_local_subchannel_pool": 1 });
+		if (key !== undefined) this.#metadata.set("x-access-token", key);
 	}
 
 	/**
@@ -54,15 +71,13 @@ export class GrpcClient {
 		method: DescMethodUnary<I, O>,
 		request: MessageShape<I>,
 	): Promise<MessageShape<O>> {
-		const metadata = new Metadata();
-		if (this.#key !== undefined) metadata.set("x-access-token", this.#key);
 		return new Promise((resolve, reject) => {
 			this.#client.makeUnaryRequest(
 				rpcPath(method),
 				(message: MessageShape<I>) => Buffer.from(toBinary(method.input, message)),
 				(bytes: Buffer) => fromBinary(method.output, bytes),
 				request,
-				metadata,
+				this.#metadata,
 				(error, response) => {
 					if (error !== null) reject(new GrpcFailure(error));
 					else if (response === undefined) reject(new Error("the call ended without a response"));
@@ -70,6 +85,20 @@ export class GrpcClient {
 				},
 			);
 		});
+	}
+
+	/** Calls a method that answers with a stream, over a connection that is this client's alone. */
+	stream<I extends DescMessage, O extends DescMessage>(
+		method: DescMethodServerStreaming<I, O>,
+		request: MessageShape<I>,
+	): ClientReadableStream<MessageShape<O>> {
+		return this.#client.makeServerStreamRequest(
+			rpcPath(method),
+			(message: MessageShape<I>) => Buffer.from(toBinary(method.input, message)),
+			(bytes: Buffer) => fromBinary(method.output, bytes),
+			request,
+			this.#metadata,
+		);
 	}
 
 	[Symbol.dispose](): void {
@@ -108,14 +137,50 @@ export function badRequest(error: ConnectError): BadRequest | undefined {
 /** Protocols that clients of this kind speak. */
 export type Protocol = "connect" | "connect over JSON" | "gRPC-Web" | "gRPC";
 
+/** All protocols. */
+export const PROTOCOLS: readonly Protocol[] = ["connect", "connect over JSON", "gRPC-Web", "gRPC"];
+
 /** A client of the ingest service by one of the protocols. */
 export function ingestClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
+	return clientOf(ConversationIngestService, service, protocol, key);
+}
+
+/** A client of the service that reads, by one of the protocols. */
+export function readClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
+	return clientOf(ConversationService, service, protocol, key);
+}
+
+function clientOf<Desc extends DescService>(
+	desc: Desc,
+	service: Endpoints,
+	protocol: Protocol,
+	key: string | undefined,
+): ConnectClient<Desc> {
 	const authenticate: Interceptor = (next) => (request) => {
 		if (key !== undefined) request.header.set("X-Access-Token", key);
 		return next(request);
 	};
 	const baseUrl = protocol === "gRPC" ? `http://${service.grpc}` : service.http;
-	return createClient(ConversationIngestService, transport(protocol, { baseUrl, interceptors: [authenticate] }));
+	return createClient(desc, transport(protocol, { baseUrl, interceptors: [authenticate] }));
+}
+
+/** Path of an RPC (gRPC over HTTP/2, "Requests"). */
+export function rpcPath(method: DescMethod): string {
+	return `/${method.parent.typeName}/${method.name}`;
+}
+
+/** The text that `GET /api/v1/conversations/{id}` answers with; `search` stands behind the question mark. */
+export async function getText(
+	service: Endpoints,
+	key: string,
+	id: JsonValue | undefined,
+	search = "",
+): Promise<string> {
+	const headers = { "X-Access-Token": key };
+	const response = await fetch(`${service.http}/api/v1/conversations/${id}?${search}`, { headers });
+	const text = await response.text();
+	if (response.status !== 200) throw new Error(`GET ${id} was answered with ${response.status} ${text}`);
+	return text;
 }
 
 function transport(protocol: Protocol, options: { readonly baseUrl: string; readonly interceptors: Interceptor[] }) {

@@ -15,10 +15,12 @@ export interface CorpusBody {
 /** A body with the answer that it deserves. */
 export interface Case {
 	readonly name: string;
-	/** JSON body; absent when `raw` is there. */
+	/** JSON body, its numbers as far as a double holds them; absent when the body is not JSON. */
 	readonly body?: JsonValue;
 	/** Text to send where the body is not JSON. */
 	readonly raw?: string;
+	/** The text to send, either way. */
+	readonly text: string;
 	/** Header fields in place of the usual ones; null leaves one out. */
 	readonly headers?: Readonly<Record<string, string | null>>;
 	/** Right answers: HTTP statuses. */
@@ -48,10 +50,39 @@ export function corpusBody(name: string): CorpusBody {
 	return { name, bytes, json: object(JSON.parse(bytes.toString())) };
 }
 
+/** Posts of a real agent server about one course of events, in the order in which they were sent. */
+export interface PostSequence {
+	readonly name: string;
+	/** The texts of the bodies. */
+	readonly bodies: readonly string[];
+}
+
+/** All captured sequences of posts, in order of their names. */
+export function postSequences(): PostSequence[] {
+	const sequenceFolder = new URL("sequences/", folder);
+	return readdirSync(sequenceFolder)
+		.sort()
+		.map((file) => ({
+			name: file.replace(/--\w+\.jsonl$/, ""),
+			bodies: readFileSync(new URL(file, sequenceFolder), "utf8").trim().split("\n"),
+		}));
+}
+
 /** The bodies with their right answers. */
 export function cases(): Case[] {
 	const lines = readFileSync(new URL("cases.jsonl", folder), "utf8").trim().split("\n");
-	return lines.map((line) => JSON.parse(line));
+	return lines.map((line) => {
+		const given: Omit<Case, "text"> = JSON.parse(line);
+		return { ...given, text: given.raw ?? exactBody(line) };
+	});
+}
+
+/** The text of the body in the line of a case. Integers of many digits, which a double does not hold, stay as they are. */
+function exactBody(line: string): string {
+	const marked = line.replaceAll(/"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g, (token) =>
+		/^-?\d{16,}$/.test(token) ? `"exactly ${token}"` : token,
+	);
+	return JSON.stringify(JSON.parse(marked).body).replaceAll(/"exactly (-?\d+)"/g, "$1");
 }
 
 /** A record with the required members and `members` over them. */

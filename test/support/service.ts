@@ -16,6 +16,8 @@ export interface TestService extends Endpoints, AsyncDisposable {
 	readonly log: () => string;
 	/** Stops the service; its folder stays until it is disposed of. */
 	stop(): Promise<void>;
+	/** Stops the service and starts another one on the same database. */
+	restart(env?: Readonly<Record<string, string>>): Promise<TestService>;
 }
 
 /**
@@ -24,7 +26,10 @@ export interface TestService extends Endpoints, AsyncDisposable {
  * @param env variables in place of the defaults for tests
  */
 export async function startTestService(env: Readonly<Record<string, string>> = {}): Promise<TestService> {
-	const folder = new TempFolder();
+	return await startIn(new TempFolder(), env);
+}
+
+async function startIn(folder: TempFolder, env: Readonly<Record<string, string>>): Promise<TestService> {
 	const database = folder.file("conversations.db");
 	const lines: string[] = [];
 	let service: RunningService;
@@ -48,6 +53,10 @@ export async function startTestService(env: Readonly<Record<string, string>> = {
 		database,
 		log: () => lines.join(""),
 		stop,
+		restart: async (next = {}) => {
+			await stop();
+			return await startIn(folder, { ...env, ...next });
+		},
 		[Symbol.asyncDispose]: async () => {
 			await stop();
 			folder[Symbol.dispose]();

@@ -33,21 +33,72 @@ test("the life of the service", () => {
 	]);
 });
 
-test("a refusal tells how often each rule was broken, and nothing of the record", () => {
+const request = { transport: "grpc", operation: "/package.Service/Method" } as const;
+
+test("a refusal tells how often each rule was broken, and where, and no value", () => {
 	const violations = [
-		{ path: ["secret-name"], type: "missing", message: "secret-message" },
+		{ path: ["agent", "tools", 0], type: "missing", message: "secret-message" },
 		{ path: ["title"], type: "string_type", message: "", input: "secret-input" },
-		{ path: ["tags"], type: "missing", message: "" },
+		{ path: ["tags", "A b"], type: "missing", message: "", context: { expected: "secret-context" } },
+		{ path: [], type: "missing", message: "" },
 	];
 	const error = new ServiceError("invalid_record", "secret-text", { violations });
-	expect(record((log) => log.requestRefused("grpc", error))).toEqual([
+	expect(record((log) => log.requestFailed({ ...request, caller: "sender" }, error))).toEqual([
 		{
 			level: "warn",
 			event: "request_refused",
 			transport: "grpc",
+			operation: "/package.Service/Method",
+			caller: "sender",
 			kind: "invalid_record",
-			reasons: { missing: 2, string_type: 1 },
+			reasons: { missing: 3, string_type: 1 },
+			locs: ["body.agent.tools[0]", "body.title", 'body.tags["A b"]', "body"],
 			msg: "Refused a request",
+		},
+	]);
+});
+
+test("the places of a refusal are bounded in number and length", () => {
+	const violations = Array.from({ length: 1000 }, () => ({ path: ["x".repeat(9999)], type: "missing", message: "" }));
+	const error = new ServiceError("invalid_record", "", { violations });
+	const [line] = record((log) => log.requestFailed({ ...request, operation: `GET /${"y".repeat(9999)}` }, error));
+	expect(line).toMatchObject({ reasons: { missing: 1000 }, locs: Array(10).fill(`body.${"x".repeat(155)}…`) });
+	expect(line).toMatchObject({ operation: `GET /${"y".repeat(155)}…` });
+});
+
+test("a refusal names its conversation: the error's before the request's, and only what can be a UUID", () => {
+	const [inError, inRequest] = ["0190d6a0-0000-7000-8000-00000000000a", "0190D6A000007000800000000000000B"];
+	const idOf = (conversationId: string | undefined, errorId?: string) => {
+		const error = new ServiceError("not_found", "", { conversationId: errorId });
+		const [line] = record((log) => log.requestFailed({ ...request, conversationId }, error));
+		return line;
+	};
+	expect(idOf(inRequest, inError)).toHaveProperty("conversationId", inError);
+	expect(idOf(inRequest)).toHaveProperty("conversationId", inRequest);
+	for (const none of [undefined, "", "a-secret-in-place-of-an-id"])
+		expect(idOf(none)).not.toHaveProperty("conversationId");
+});
+
+test("a failure of the service's own is an error with its cause by place", () => {
+	const error = new ServiceError("internal", "The record failed", { cause: new RangeError("canary") });
+	const stack = expect.arrayContaining([expect.stringMatching(/log\.test\.ts:\d+:\d+/)]);
+	expect(record((log) => log.requestFailed(request, error))).toEqual([
+		{
+			level: "error",
+			event: "request_refused",
+			...request,
+			kind: "internal",
+			error: { type: "RangeError", stack },
+			msg: "A request failed",
+		},
+	]);
+	expect(record((log) => log.requestFailed(request, new RangeError("canary")))).toEqual([
+		{
+			level: "error",
+			event: "request_failed",
+			...request,
+			error: { type: "RangeError", stack },
+			msg: "A request failed unexpectedly",
 		},
 	]);
 });
@@ -100,7 +151,7 @@ test("an unexpected error is told by its place, because its message may quote a 
 test("the level silences what is below it", () => {
 	const all = (log: Log) => {
 		log.stopped();
-		log.requestRefused("http", new ServiceError("not_found", ""));
+		log.requestFailed(request, new ServiceError("not_found", ""));
 		log.storeFailed(new Error(""));
 	};
 	expect(record(all, "info")).toHaveLength(3);

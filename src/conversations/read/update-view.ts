@@ -21,6 +21,8 @@ export interface UpdateViewOptions {
 	readonly full: boolean;
 	/** How secrets are shown in the whole record. */
 	readonly secrets: SecretsForm;
+	/** Whether the paths of secrets are given among the changed fields. */
+	readonly secretPaths?: boolean;
 }
 
 /** Encoded bytes of the records whose views, and whose forms to compare with, are kept. */

@@ -3,7 +3,6 @@ import { create } from "@bufbuild/protobuf";
 import {
 	type ConversationUpdate,
 	HeartbeatSchema,
-	type WatchConversationUpdatesResponse,
 	WatchConversationUpdatesResponseSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { ServiceError } from "../../errors.ts";
@@ -13,6 +12,7 @@ import { matchesFilter } from "../read/filter.ts";
 import { LruMap } from "../read/lru.ts";
 import type { UpdateViewOptions, UpdateViews } from "../read/update-view.ts";
 import { assertKept } from "./kept.ts";
+import { SharedResponse } from "./shared-response.ts";
 import { type Follower, type TailBounds, UpdateTail } from "./tail.ts";
 
 /** What a watcher asks for. */
@@ -27,7 +27,7 @@ export interface WatchRequest {
 }
 
 /** Messages for one watcher, in order. They may be shared with other watchers: nobody may change them. */
-export type WatchBatch = readonly WatchConversationUpdatesResponse[];
+export type WatchBatch = readonly SharedResponse[];
 
 /** Settings of the watches of a service. */
 export interface WatchOptions {
@@ -68,7 +68,7 @@ export class Watches {
 	readonly #shared = new LruMap<string, Promise<WatchBatch>>(SHARED_BATCHES);
 	readonly #reads = new Map<string, Promise<Scanned>>();
 	readonly #turns = new Turns(READERS);
-	readonly #responses = new WeakMap<ConversationUpdate, WatchConversationUpdatesResponse>();
+	readonly #responses = new WeakMap<ConversationUpdate, SharedResponse>();
 	#lastHeartbeat = heartbeat(0n, 0n);
 
 	constructor(store: Store, views: UpdateViews, options: WatchOptions) {
@@ -184,7 +184,7 @@ export class Watches {
 	}
 
 	async #select({ conversationId, filter, view }: WatchRequest, updates: readonly StoredUpdate[]): Promise<WatchBatch> {
-		const responses: WatchConversationUpdatesResponse[] = [];
+		const responses: SharedResponse[] = [];
 		let since = performance.now();
 		for (const stored of updates) {
 			if (conversationId !== undefined && stored.conversationId !== conversationId) continue;
@@ -199,20 +199,20 @@ export class Watches {
 	}
 
 	/** One message for all watchers of one view of an update, so that a transport need encode it only once. */
-	#responseOf(update: ConversationUpdate): WatchConversationUpdatesResponse {
+	#responseOf(update: ConversationUpdate): SharedResponse {
 		const known = this.#responses.get(update);
 		if (known !== undefined) return known;
-		const response = create(WatchConversationUpdatesResponseSchema, {
-			sequence: update.sequence,
-			event: { case: "update", value: update },
-		});
+		const event = { case: "update", value: update } as const;
+		const response = new SharedResponse(
+			create(WatchConversationUpdatesResponseSchema, { sequence: update.sequence, event }),
+		);
 		this.#responses.set(update, response);
 		return response;
 	}
 
-	#heartbeatAt(sequence: bigint): WatchConversationUpdatesResponse {
+	#heartbeatAt(sequence: bigint): SharedResponse {
 		const latest = maxOf(sequence, this.tail.newest);
-		const last = this.#lastHeartbeat;
+		const last = this.#lastHeartbeat.message;
 		const same =
 			last.sequence === sequence && last.event.case === "heartbeat" && last.event.value.latestSequence === latest;
 		if (!same) this.#lastHeartbeat = heartbeat(sequence, latest);
@@ -220,9 +220,9 @@ export class Watches {
 	}
 }
 
-function heartbeat(sequence: bigint, latestSequence: bigint): WatchConversationUpdatesResponse {
-	const value = create(HeartbeatSchema, { latestSequence });
-	return create(WatchConversationUpdatesResponseSchema, { sequence, event: { case: "heartbeat", value } });
+function heartbeat(sequence: bigint, latestSequence: bigint): SharedResponse {
+	const event = { case: "heartbeat", value: create(HeartbeatSchema, { latestSequence }) } as const;
+	return new SharedResponse(create(WatchConversationUpdatesResponseSchema, { sequence, event }));
 }
 
 /** Equal for watchers that are given the same messages. */

@@ -1,5 +1,5 @@
 import { mkdir } from "node:fs/promises";
-import { dirname } from "node:path";
+import { dirname, extname } from "node:path";
 import { failureOf } from "../../threads/failure.ts";
 import { Link, type LinkLog, type LinkOptions } from "../../threads/link.ts";
 import type { EncodedUpdate } from "../encoded-update.ts";
@@ -65,7 +65,8 @@ class SqliteStore implements Store {
 			name: string,
 			more: Pick<LinkOptions, "youngGeneration"> = {},
 		): Link<Request> => {
-			const script = new URL(`./${name}.ts`, import.meta.url);
+			// `.ts` in src, `.js` in dist.
+			const script = new URL(name + extname(import.meta.url), import.meta.url);
 			return new Link({ whole: "the store", name, script, data: options, toError: unavailable, log, ...more });
 		};
 		// It makes few objects, and keeps none.

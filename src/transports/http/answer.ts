@@ -8,6 +8,7 @@ const STATUSES: Readonly<Record<ErrorKind, number>> = {
 	unauthenticated: 401,
 	permission_denied: 403,
 	not_found: 404,
+	method_not_allowed: 405,
 	out_of_range: 410,
 	too_large: 413,
 	unsupported_media_type: 415,
@@ -22,13 +23,13 @@ const STATUSES: Readonly<Record<ErrorKind, number>> = {
  */
 export function sendError(response: ServerResponse, error: unknown): void {
 	if (!(error instanceof ServiceError)) {
-		sendJson(response, 500, { detail: "Internal error" });
+		sendJsonText(response, 500, JSON.stringify({ detail: "Internal error" }));
 		return;
 	}
 	if (error.kind === "unauthenticated") response.setHeader("WWW-Authenticate", "APIKey");
 	if (error.kind === "unavailable") response.setHeader("Retry-After", "5");
 	const detail = error.kind === "invalid_record" ? error.violations.map(validationError) : error.message;
-	sendJson(response, STATUSES[error.kind], { detail });
+	sendJsonText(response, STATUSES[error.kind], stringifyExactJson({ detail }));
 }
 
 /** The specification's `ValidationError`. */
@@ -42,13 +43,8 @@ function validationError({ path, type, message, context, input }: Violation) {
 	};
 }
 
-/** Answers with a JSON body. */
-export function sendJson(response: ServerResponse, status: number, json: unknown): void {
-	sendText(response, status, stringifyExactJson(json));
-}
-
-/** Answers with a body that is JSON text already. */
-export function sendText(response: ServerResponse, status: number, text: string): void {
+/** Answers with a JSON text. */
+export function sendJsonText(response: ServerResponse, status: number, text: string): void {
 	response.writeHead(status, {
 		"Content-Type": "application/json",
 		"Content-Length": Buffer.byteLength(text),

@@ -1,8 +1,9 @@
 import type { IncomingMessage } from "node:http";
+import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
 import { ServiceError } from "../../errors.ts";
 
-/** Most bytes of an unwanted body that are read and thrown away before its connection is closed. */
+/** Most bytes of a refused body that are read and discarded. A longer body gets its connection closed. */
 const drainBytes = 1024 * 1024;
 
 /**
@@ -28,12 +29,8 @@ export async function readBody(request: IncomingMessage, maxBytes: number): Prom
 		const gzip = isGzip(request.headers["content-encoding"]);
 		const maxReceived = gzip ? maxGzipBytes(maxBytes) : maxBytes;
 		const declared = request.headers["content-length"];
-		if (declared !== undefined && Number(declared) > maxReceived) {
-			throw tooLarge(maxBytes);
-		}
-		if (request.destroyed) {
-			throw aborted();
-		}
+		if (declared !== undefined && Number(declared) > maxReceived) throw tooLarge(maxBytes);
+		if (request.destroyed) throw aborted();
 		return await (gzip ? readGzip(request, maxBytes, maxReceived) : readPlain(request, maxBytes));
 	} catch (error) {
 		discardBody(request);
@@ -42,35 +39,29 @@ export async function readBody(request: IncomingMessage, maxBytes: number): Prom
 }
 
 /**
- * Throws away what is left of a request's body, so that its connection can carry the next request. A connection that
- * sends more than 1 MiB of it is closed instead. A client that stalls is left to the server's `requestTimeout`.
+ * Discards the rest of a request's body, so that its connection can carry the next request. A connection that sends
+ * more than 1 MiB of it is closed instead. The server's `requestTimeout` ends the request of a client that stalls.
  */
 export function discardBody(request: IncomingMessage): void {
 	let discarded = 0;
 	request.on("error", ignore);
 	request.on("data", (chunk: Buffer) => {
 		discarded += chunk.length;
-		if (discarded > drainBytes) {
-			request.destroy();
-		}
+		if (discarded > drainBytes) request.destroy();
 	});
 	request.resume();
 }
 
-/** Plain events instead of pipes or iteration: most bodies are one chunk, which goes out as it came in. */
+/** Reads by events instead of iteration, which costs less: most bodies are one chunk, which is given without a copy. */
 function readPlain(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
 	return new Promise((resolve, reject) => {
 		const body = new Collector(maxBytes);
 		const onAbort = () => {
-			// Making an error is dear, and a request also closes after it has ended.
-			if (!request.readableEnded) {
-				reject(aborted());
-			}
+			// A request also closes after it has ended, and an error takes time to make.
+			if (!request.readableEnded) reject(aborted());
 		};
 		request.on("data", (chunk: Buffer) => {
-			if (!body.add(chunk)) {
-				reject(tooLarge(maxBytes));
-			}
+			if (!body.add(chunk)) reject(tooLarge(maxBytes));
 		});
 		request.on("end", () => resolve(body.take()));
 		request.on("error", onAbort);
@@ -78,55 +69,35 @@ function readPlain(request: IncomingMessage, maxBytes: number): Promise<Buffer> 
 	});
 }
 
-function readGzip(request: IncomingMessage, maxBytes: number, maxReceived: number): Promise<Buffer> {
-	return new Promise((resolve, reject) => {
-		const body = new Collector(maxBytes);
-		const gunzip = createGunzip();
+async function readGzip(request: IncomingMessage, maxBytes: number, maxReceived: number): Promise<Buffer> {
+	const body = new Collector(maxBytes);
+	const packed = async function* (): AsyncGenerator<Buffer, void, undefined> {
 		let received = 0;
-		const onData = (chunk: Buffer) => {
+		// The request stays readable after a refusal, so that it can be answered.
+		for await (const chunk of request.iterator({ destroyOnReturn: false })) {
 			received += chunk.length;
-			if (received > maxReceived) {
-				fail(tooLarge(maxBytes));
-			} else if (!gunzip.write(chunk)) {
-				request.pause();
-			}
-		};
-		const onEnd = () => gunzip.end();
-		const onAbort = () => {
-			if (!request.readableEnded) {
-				fail(aborted());
-			}
-		};
-		const detach = () => {
-			request.off("data", onData);
-			request.off("end", onEnd);
-		};
-		const fail = (error: Error) => {
-			detach();
-			gunzip.destroy();
-			reject(error);
-		};
-		request.on("data", onData);
-		request.on("end", onEnd);
-		request.on("error", onAbort);
-		request.on("close", onAbort);
-		gunzip.on("drain", () => request.resume());
-		gunzip.on("data", (chunk: Buffer) => {
-			if (!body.add(chunk)) {
-				fail(tooLarge(maxBytes));
-			}
-		});
-		gunzip.on("error", (cause) => fail(new ServiceError("invalid_argument", "The gzip data is damaged", { cause })));
-		gunzip.on("end", () => {
-			// Zeros may pad the end of gzip data: the decoder is done with the first of them, the request with the last.
-			detach();
-			discardBody(request);
-			resolve(body.take());
-		});
-	});
+			if (received > maxReceived) throw tooLarge(maxBytes);
+			yield chunk;
+		}
+	};
+	let complete = false;
+	const collect = async (unpacked: AsyncIterable<Buffer>): Promise<void> => {
+		for await (const chunk of unpacked) if (!body.add(chunk)) throw tooLarge(maxBytes);
+		complete = true;
+	};
+	try {
+		await pipeline(packed, createGunzip(), collect);
+	} catch (error) {
+		// The decoder ends at the first of the zeros that may pad gzip data, before the request has ended.
+		if (complete) discardBody(request);
+		else if (error instanceof ServiceError) throw error;
+		else if (request.destroyed && !request.readableEnded) throw aborted();
+		else throw new ServiceError("invalid_argument", "The gzip data is damaged", { cause: error });
+	}
+	return body.take();
 }
 
-/** The chunks of a body, as long as they are within a limit. */
+/** Collects the chunks of a body up to a limit. */
 class Collector {
 	readonly #maxBytes: number;
 	#chunks: Buffer[] = [];
@@ -136,7 +107,7 @@ class Collector {
 		this.#maxBytes = maxBytes;
 	}
 
-	/** Adds a chunk; false, now and for good, when that passes the limit. */
+	/** Adds a chunk. False when the body has passed the limit. */
 	add(chunk: Buffer): boolean {
 		this.#size += chunk.length;
 		if (this.#size > this.#maxBytes) {
@@ -147,7 +118,7 @@ class Collector {
 		return true;
 	}
 
-	/** The whole of what was added: a single chunk itself, not a copy. The chunks are gone afterwards. */
+	/** All that was added. A single chunk is given without a copy. To be called once. */
 	take(): Buffer {
 		const [first, ...others] = this.#chunks;
 		if (first !== undefined && others.length === 0) return first;
@@ -158,8 +129,8 @@ class Collector {
 }
 
 /**
- * Gives the memory of a chunk back at once, if it is the chunk's alone. Left to the garbage collector, the chunks of
- * large bodies amount to so much that it hardly does anything else.
+ * Frees the memory of a chunk at once, if no other buffer shares it. The chunks of large bodies would keep the garbage
+ * collector busy most of the time.
  */
 function release({ buffer, byteLength }: Buffer): void {
 	if (buffer instanceof ArrayBuffer && buffer.byteLength === byteLength && !buffer.detached) buffer.transfer(0);
@@ -168,12 +139,8 @@ function release({ buffer, byteLength }: Buffer): void {
 /** Whether a Content-Encoding field says gzip rather than nothing; codings have no case (RFC 9110, section 8.4.1). */
 function isGzip(contentEncoding: string | undefined): boolean {
 	const coding = contentEncoding?.trim().toLowerCase() ?? "";
-	if (coding === "" || coding === "identity") {
-		return false;
-	}
-	if (coding === "gzip" || coding === "x-gzip") {
-		return true;
-	}
+	if (coding === "" || coding === "identity") return false;
+	if (coding === "gzip" || coding === "x-gzip") return true;
 	const name = JSON.stringify(coding.slice(0, 40));
 	throw new ServiceError("unsupported_media_type", `The content coding ${name} is not supported: use gzip or none`);
 }

@@ -12,12 +12,11 @@ import type { ListConversations, ListedConversation } from "../../conversations/
 import { statusNamed } from "../../conversations/status.ts";
 import { ServiceError } from "../../errors.ts";
 import { deriveEncoder } from "../../record/json/encode.ts";
-import type { ExactJson, ExactJsonObject } from "../../record/json/exact-json.ts";
+import { type ExactJson, stringifyExactJson } from "../../record/json/exact-json.ts";
 import { setMember } from "../../record/json/free-form.ts";
 import { planMessage } from "../../record/plan/plan.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
 import { type SecretsForm, secretsForms } from "../../record/secrets/secret-walk.ts";
-import { sendJson } from "../http/answer.ts";
 import type { Route } from "../http/router.ts";
 import { Query } from "./query.ts";
 
@@ -38,8 +37,15 @@ const FILTER_PARAMETERS = [
 	"updated_to",
 	"title_contains",
 ] as const;
+/** Fields of the filter that are times, with their parameters. */
+const TIMES = [
+	["createdFrom", "created_from"],
+	["createdTo", "created_to"],
+	["updatedFrom", "updated_from"],
+	["updatedTo", "updated_to"],
+] as const;
 const LIST_PARAMETERS = [...FILTER_PARAMETERS, "page_size", "page_token", "view", "secrets"] as const;
-/** Larger than any page; what is asked for beyond it makes no difference. */
+/** Larger than any page, so larger page sizes mean the same. */
 const LARGE_PAGE = 1_000_000n;
 
 const encodeSummary: (summary: ConversationSummary) => ExactJson = deriveEncoder(
@@ -58,19 +64,19 @@ export function readRoutes(
 			method: "GET",
 			path: `${basePath}${CONVERSATIONS_PATH}/{id}`,
 			scope: "read",
-			handle: async ({ response, params, search, principal }) => {
+			handle: async ({ params, search, principal }) => {
 				const parameters = new Query(search, GET_PARAMETERS);
 				const sequence = parameters.number("sequence");
 				const secrets = secretsOf(parameters, principal);
 				const { conversation } = await get.get({ id: params.id ?? "", sequence, secrets });
-				sendJson(response, 200, format.toJson(conversation));
+				return stringifyExactJson(format.toJson(conversation));
 			},
 		},
 		{
 			method: "GET",
 			path: `${basePath}${CONVERSATIONS_PATH}`,
 			scope: "read",
-			handle: async ({ response, search, principal }) => {
+			handle: async ({ search, principal }) => {
 				const parameters = new Query(search, LIST_PARAMETERS, ["tag"]);
 				const asked = parameters.number("page_size") ?? 0n;
 				const request = {
@@ -81,7 +87,7 @@ export function readRoutes(
 					secrets: secretsOf(parameters, principal),
 				};
 				const page = await list.list(request, "");
-				sendJson(response, 200, {
+				return stringifyExactJson({
 					conversations: page.conversations.map((entry) => entryJson(entry, format)),
 					next_page_token: page.nextPageToken,
 				});
@@ -97,28 +103,25 @@ function secretsOf(parameters: Query<"secrets">, principal: Principal | undefine
 	return form;
 }
 
-/** The filter in the form that the RPCs take, so that both are read by the same rules. */
+/** The filter in the form that the RPCs take, so that the same rules hold for both. */
 function filterOf(parameters: Query<(typeof FILTER_PARAMETERS)[number]>): ConversationFilter {
 	const statusText = parameters.text("execution_status");
 	const executionStatus = statusNamed(statusText);
 	if (executionStatus === undefined && statusText !== "") throw invalid("execution_status", "is not a known status");
-	const createdFrom = parameters.dateTime("created_from");
-	const createdTo = parameters.dateTime("created_to");
-	const updatedFrom = parameters.dateTime("updated_from");
-	const updatedTo = parameters.dateTime("updated_to");
-	return create(ConversationFilterSchema, {
+	const filter = create(ConversationFilterSchema, {
 		...(executionStatus === undefined ? {} : { executionStatus }),
 		agentKind: parameters.text("agent_kind"),
 		model: parameters.text("model"),
 		parentConversationId: parameters.text("parent_conversation_id"),
 		tags: tagsOf(parameters.texts("tag")),
 		tagKey: parameters.text("tag_key"),
-		...(createdFrom === undefined ? {} : { createdFrom }),
-		...(createdTo === undefined ? {} : { createdTo }),
-		...(updatedFrom === undefined ? {} : { updatedFrom }),
-		...(updatedTo === undefined ? {} : { updatedTo }),
 		titleContains: parameters.text("title_contains"),
 	});
+	for (const [field, name] of TIMES) {
+		const time = parameters.dateTime(name);
+		if (time !== undefined) filter[field] = time;
+	}
+	return filter;
 }
 
 /** Tags from `key:value`; the value may hold further colons. */
@@ -134,10 +137,9 @@ function tagsOf(texts: readonly string[]): Record<string, string> {
 	return tags;
 }
 
-function entryJson({ sequence, summary, conversation }: ListedConversation, format: RecordFormat): ExactJsonObject {
+function entryJson({ sequence, summary, conversation }: ListedConversation, format: RecordFormat) {
 	return {
-		// A sequence beyond what a JSON reader keeps exactly is a string.
-		sequence: sequence <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(sequence) : String(sequence),
+		sequence,
 		summary: encodeSummary(summary),
 		...(conversation === undefined ? {} : { conversation: format.toJson(conversation) }),
 	};

@@ -1,50 +1,74 @@
-import type { JsonObject } from "@bufbuild/protobuf";
+import type { DescEnum, DescField, DescMessage } from "@bufbuild/protobuf";
+import { comments } from "../../../gen/comments.js";
+import {
+	ConversationFilterSchema,
+	ConversationViewSchema,
+	GetConversationRequestSchema,
+	ListConversationsRequestSchema,
+	ListConversationsResponseSchema,
+	SecretsModeSchema,
+} from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { type ExactJsonObject, stringifyExactJson } from "../../record/json/exact-json.ts";
 import { deriveJsonSchemas } from "../../record/json-schema.ts";
-import type { MessagePlan } from "../../record/plan/plan.ts";
-import { sendText } from "../http/answer.ts";
+import { type MessagePlan, planMessage } from "../../record/plan/plan.ts";
 import type { Route } from "../http/router.ts";
+import { FINISHED, REFUSED, STARTED } from "./examples.ts";
 import { WEBHOOK_PATH } from "./webhook.ts";
 
 /** Path of the document. It does not depend on the base path, so that it is found without knowing that. */
 export const OPENAPI_PATH = "/openapi.json";
 
+/** Path of the JSON reads. Transports do not import each other; a test calls what the document names. */
+const CONVERSATIONS_PATH = "/api/v1/conversations";
+
 const COMPONENTS = "#/components/schemas/";
 
 /**
- * Answers everyone with the OpenAPI document of the webhook. The document is made once.
+ * Answers everyone with the OpenAPI document of the webhook and of the JSON reads. The document is made once.
  *
- * @param basePath prefix of the webhook's path: empty, or with a leading and no trailing slash
+ * @param basePath prefix of the paths: empty, or with a leading and no trailing slash
  * @param plan plan of the record that the webhook takes
  */
 export function openApiRoute(basePath: string, plan: MessagePlan): Route {
-	const text = JSON.stringify(openApiDocument(basePath, plan));
+	const text = stringifyExactJson(openApiDocument(basePath, plan));
 	return {
 		method: "GET",
 		path: OPENAPI_PATH,
 		scope: "public",
-		handle: async ({ response }) => sendText(response, 200, text),
+		handle: async () => text,
 	};
 }
 
-/** The webhook's interface as an OpenAPI 3.1.0 document (specification, "Endpoints", "Errors" and "Versioning"). */
-function openApiDocument(basePath: string, plan: MessagePlan): JsonObject {
+/** The interface over HTTP as an OpenAPI 3.1.0 document (specification, "Endpoints", "Errors" and "Versioning"). */
+function openApiDocument(basePath: string, plan: MessagePlan): ExactJsonObject {
 	return {
 		openapi: "3.1.0",
 		info: {
 			title: "Conversation Update Webhook Service",
-			summary: "Receives an agent server's conversation updates.",
+			summary: "Receives an agent server's conversation updates, and gives the conversations to others.",
 			version: "0.0.1",
 		},
-		paths: { [basePath + WEBHOOK_PATH]: { post: operation(plan) } },
+		paths: {
+			[basePath + WEBHOOK_PATH]: { post: webhook(plan) },
+			[basePath + CONVERSATIONS_PATH]: { get: listConversations() },
+			[`${basePath + CONVERSATIONS_PATH}/{id}`]: { get: getConversation(plan) },
+		},
 		components: {
-			schemas: { ...deriveJsonSchemas(plan, COMPONENTS), ...ANSWERS },
+			schemas: {
+				...deriveJsonSchemas(plan, COMPONENTS),
+				...deriveJsonSchemas(planMessage(ListConversationsResponseSchema), COMPONENTS),
+				...ANSWERS,
+			},
 			securitySchemes: { APIKeyHeader: { type: "apiKey", in: "header", name: "X-Access-Token" } },
 		},
-		tags: [{ name: "Webhooks", description: "What an agent server calls." }],
+		tags: [
+			{ name: "Webhooks", description: "What an agent server calls." },
+			{ name: "Conversations", description: "Reads of what was received." },
+		],
 	};
 }
 
-function operation(plan: MessagePlan): JsonObject {
+function webhook(plan: MessagePlan): ExactJsonObject {
 	return {
 		operationId: "on_conversation_update_api_v1_webhooks_conversations_post",
 		summary: "Take a conversation's record after it started, paused, resumed or was deleted",
@@ -53,36 +77,132 @@ function operation(plan: MessagePlan): JsonObject {
 		requestBody: {
 			description: "The whole record. May be sent with the content coding gzip.",
 			required: true,
-			content: jsonOf(plan.desc.name),
+			content: jsonOf(plan.desc.name, {
+				started: { summary: "A conversation that has started", value: STARTED },
+				finished: { summary: "The same conversation after it ran", value: FINISHED },
+			}),
 		},
 		responses: {
 			200: { description: "The record is on disk.", content: jsonOf("Success") },
 			400: failure("The gzip data is damaged."),
-			401: failure("The access key is missing or not known.", {
-				"WWW-Authenticate": { description: "The scheme that the key belongs to.", schema: { type: "string" } },
-			}),
-			403: failure("The access key lacks the scope for this."),
+			...REFUSALS,
 			413: failure("The body is larger than the limit."),
 			415: failure("The body is not JSON, or has a content coding other than gzip."),
-			422: { description: "The record breaks rules.", content: jsonOf("HTTPValidationError") },
-			500: failure("The service failed unexpectedly."),
-			503: failure("The record could not be stored now.", {
-				"Retry-After": { description: "Seconds to wait before the next attempt.", schema: { type: "integer" } },
-			}),
+			422: {
+				description: "The record breaks rules.",
+				content: jsonOf("HTTPValidationError", {
+					refused: { summary: "A member is missing, another one out of bounds", value: REFUSED },
+				}),
+			},
 		},
 	};
 }
 
-function failure(description: string, headers?: JsonObject): JsonObject {
+function getConversation(plan: MessagePlan): ExactJsonObject {
+	return {
+		operationId: "get_conversation",
+		summary: "The current record of a conversation, or the one that was current at a sequence number",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		parameters: [
+			{ ...parameter(GetConversationRequestSchema.field.id), in: "path", required: true },
+			parameter(GetConversationRequestSchema.field.sequence),
+			parameter(GetConversationRequestSchema.field.secrets),
+		],
+		responses: {
+			200: {
+				description: "The record, as the webhook takes it.",
+				content: jsonOf(plan.desc.name, { finished: { value: FINISHED } }),
+			},
+			400: failure("A parameter is not known or has a wrong value."),
+			...REFUSALS,
+			404: failure("There is no such conversation, or there was none at that sequence number."),
+			410: failure("What was current at that sequence number has been pruned."),
+		},
+	};
+}
+
+function listConversations(): ExactJsonObject {
+	const { field } = ListConversationsRequestSchema;
+	return {
+		operationId: "list_conversations",
+		summary: "Conversations, the one with the newest update first",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		parameters: [
+			...ConversationFilterSchema.fields.map(parameter),
+			...[field.pageSize, field.pageToken, field.view, field.secrets].map(parameter),
+		],
+		responses: {
+			200: { description: "A page.", content: jsonOf(ListConversationsResponseSchema.name) },
+			400: failure("A parameter is not known or has a wrong value."),
+			...REFUSALS,
+		},
+	};
+}
+
+/** The query parameter for a field of a read's request. */
+function parameter(field: DescField): ExactJsonObject {
+	const description = comments[`${field.parent.typeName}.${field.name}`] ?? "";
+	// Tags are given one by one: transports/reads.
+	if (field.fieldKind === "map")
+		return {
+			name: "tag",
+			in: "query",
+			description: `${description} Each as key:value.`,
+			schema: { type: "array", items: { type: "string", pattern: "^[^:]+:" } },
+		};
+	return { name: field.name, in: "query", description, schema: parameterSchema(field) };
+}
+
+/** @throws Error for a sort of field that no query parameter stands for */
+function parameterSchema(field: DescField): ExactJsonObject {
+	if (field.fieldKind === "enum") return enumSchema(field.enum);
+	if (field.fieldKind === "message" && isTimestamp(field.message)) return { type: "string", format: "date-time" };
+	if (field.fieldKind !== "scalar") throw new Error(`${field.parent.typeName}.${field.name} is no query parameter`);
+	if (field.name === "page_size") return { type: "integer", format: "int32", minimum: 0 };
+	if (field.name === "sequence") return { type: "integer", format: "int64", minimum: 0 };
+	return { type: "string" };
+}
+
+function isTimestamp({ typeName }: DescMessage): boolean {
+	return typeName === "google.protobuf.Timestamp";
+}
+
+/** Words for the values of a request's own enum; an enum of the record has a schema of its own. */
+function enumSchema(desc: DescEnum): ExactJsonObject {
+	if (desc !== SecretsModeSchema && desc !== ConversationViewSchema) return { $ref: COMPONENTS + desc.name };
+	const words = desc.values.filter(({ number }) => number !== 0).map(({ localName }) => localName.toLowerCase());
+	return { type: "string", enum: words, default: words[0] ?? "" };
+}
+
+function failure(description: string, headers?: ExactJsonObject): ExactJsonObject {
 	return { description, ...(headers === undefined ? {} : { headers }), content: jsonOf("Failure") };
 }
 
-function jsonOf(schema: string): JsonObject {
-	return { "application/json": { schema: { $ref: COMPONENTS + schema } } };
+function jsonOf(schema: string, examples?: ExactJsonObject): ExactJsonObject {
+	return {
+		"application/json": {
+			schema: { $ref: COMPONENTS + schema },
+			...(examples === undefined ? {} : { examples }),
+		},
+	};
 }
 
+/** Refusals that every operation has. */
+const REFUSALS: ExactJsonObject = {
+	401: failure("The access key is missing or not known.", {
+		"WWW-Authenticate": { description: "The scheme that the key belongs to.", schema: { type: "string" } },
+	}),
+	403: failure("The access key lacks the scope for this."),
+	500: failure("The service failed unexpectedly."),
+	503: failure("The store cannot be reached now.", {
+		"Retry-After": { description: "Seconds to wait before the next attempt.", schema: { type: "integer" } },
+	}),
+};
+
 /** What the webhook answers with, as transports/http/answer.ts writes it. */
-const ANSWERS: JsonObject = {
+const ANSWERS: ExactJsonObject = {
 	Success: {
 		type: "object",
 		properties: { success: { type: "boolean", default: true } },

@@ -41,7 +41,7 @@ export class Watcher {
 		while (this.#pending.length === 0) {
 			const { value, done } = await this.#batches.next();
 			if (done === true) return undefined;
-			this.#pending.push(...value);
+			this.#pending.push(...value.map(({ message }) => message));
 		}
 		return this.#pending.shift();
 	}

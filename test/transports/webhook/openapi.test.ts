@@ -2,7 +2,10 @@ import { gzipSync } from "node:zlib";
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { ListConversationsResponseSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { stringifyExactJson } from "../../../src/record/json/exact-json.ts";
 import { deriveJsonSchemas } from "../../../src/record/json-schema.ts";
+import { type MessagePlan, planMessage } from "../../../src/record/plan/plan.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { corpusBody, object, record } from "../../support/fixtures.ts";
 import { compileSchema } from "../../support/json-schema.ts";
@@ -10,6 +13,7 @@ import { KEY, startTestService, type TestService } from "../../support/service.t
 
 const READER = "reader-key";
 const PATH = "/api/v1/webhooks/conversations";
+const READS = "/api/v1/conversations";
 
 let service: TestService;
 let document: JsonObject;
@@ -56,8 +60,8 @@ test("version, path, operation, tag and security scheme are the specification's"
 	expect({ openapi, version: object(info).version, paths: Object.keys(object(paths)), tags }).toEqual({
 		openapi: "3.1.0",
 		version: "0.0.1",
-		paths: [PATH],
-		tags: [{ name: "Webhooks", description: expect.any(String) }],
+		paths: [PATH, READS, `${READS}/{id}`],
+		tags: ["Webhooks", "Conversations"].map((name) => ({ name, description: expect.any(String) })),
 	});
 	const { operationId, tags: operationTags, security, requestBody } = at(paths, PATH, "post");
 	expect({ operationId, operationTags, security, requestBody }).toEqual({
@@ -67,7 +71,12 @@ test("version, path, operation, tag and security scheme are the specification's"
 		requestBody: {
 			description: expect.any(String),
 			required: true,
-			content: { "application/json": { schema: { $ref: "#/components/schemas/ConversationInfo" } } },
+			content: {
+				"application/json": {
+					schema: { $ref: "#/components/schemas/ConversationInfo" },
+					examples: { started: expect.anything(), finished: expect.anything() },
+				},
+			},
 		},
 	});
 	expect(at(document, "components", "securitySchemes")).toEqual({
@@ -75,9 +84,14 @@ test("version, path, operation, tag and security scheme are the specification's"
 	});
 });
 
+function derived(plan: MessagePlan): JsonObject {
+	return object(JSON.parse(stringifyExactJson(deriveJsonSchemas(plan, "#/components/schemas/"))));
+}
+
 test("the schemas are the record's and those of the answers", () => {
 	expect(at(document, "components", "schemas")).toEqual({
-		...deriveJsonSchemas(new RecordFormat().plan, "#/components/schemas/"),
+		...derived(new RecordFormat().plan),
+		...derived(planMessage(ListConversationsResponseSchema)),
 		Success: { type: "object", properties: { success: { type: "boolean", default: true } } },
 		Failure: { type: "object", properties: { detail: { type: "string" } }, required: ["detail"] },
 		HTTPValidationError: {
@@ -98,18 +112,15 @@ test("the schemas are the record's and those of the answers", () => {
 	});
 });
 
-test("each status has the schema of its body", () => {
-	const responses = Object.entries(at(document, "paths", PATH, "post", "responses"));
+test.each([
+	["post", PATH, "Success", [400, 401, 403, 413, 415, 422, 500, 503]],
+	["get", READS, "ListConversationsResponse", [400, 401, 403, 500, 503]],
+	["get", `${READS}/{id}`, "ConversationInfo", [400, 401, 403, 404, 410, 500, 503]],
+] as const)("each status of %s %s has the schema of its body", (method, path, success, failures) => {
+	const responses = Object.entries(at(document, "paths", path, method, "responses"));
 	expect(responses.map(([status, response]) => [status, schemaOf(response)])).toEqual([
-		["200", "Success"],
-		["400", "Failure"],
-		["401", "Failure"],
-		["403", "Failure"],
-		["413", "Failure"],
-		["415", "Failure"],
-		["422", "HTTPValidationError"],
-		["500", "Failure"],
-		["503", "Failure"],
+		["200", success],
+		...failures.map((status) => [String(status), status === 422 ? "HTTPValidationError" : "Failure"]),
 	]);
 });
 
@@ -156,6 +167,95 @@ test("a real body fits the document's schema of a record, and a damaged one does
 	]);
 });
 
+describe("the examples", () => {
+	const example = (name: string): JsonObject =>
+		at(document, "paths", PATH, "post", "requestBody", "content", "application/json", "examples", name, "value");
+	const headers = { "Content-Type": "application/json", "X-Access-Token": KEY };
+	const post = (json: JsonObject) =>
+		fetch(`${service.http}${PATH}`, { method: "POST", headers, body: JSON.stringify(json) });
+
+	test("of records are members of real bodies, which are taken and given back", async () => {
+		const { json } = corpusBody("acp-full--update-after-run");
+		const finished = example("finished");
+		expect(json).toMatchObject(finished);
+		expect(json).toMatchObject({ ...example("started"), execution_status: "finished" });
+		for (const record of [example("started"), finished]) expect((await post(record)).status).toBe(200);
+		const read = await fetch(`${service.http}${READS}/${String(finished.id)}`, { headers });
+		expect(await read.json()).toMatchObject(finished);
+	});
+
+	test("of a refusal is what a damaged record gets", async () => {
+		const { workspace: _, ...others } = example("started");
+		const damaged = { ...others, max_iterations: 0 };
+		const refused = at(document, "paths", PATH, "post", "responses", "422", "content", "application/json", "examples");
+		expect(await (await post(damaged)).json()).toEqual(at(refused, "refused", "value"));
+	});
+});
+
+describe("the reads", () => {
+	/** A value that each parameter takes. */
+	const VALUES: Readonly<Record<string, string>> = {
+		execution_status: "idle",
+		agent_kind: "ACPAgent",
+		parent_conversation_id: "048c31eb-670a-4b4a-ad4b-afd97508c3e8",
+		tag: "acp:1",
+		created_from: "2026-01-01T00:00:00Z",
+		created_to: "2026-01-01T00:00:00Z",
+		updated_from: "2026-01-01T00:00:00Z",
+		updated_to: "2026-01-01T00:00:00Z",
+		page_size: "10",
+		page_token: "",
+		view: "full",
+		secrets: "encrypted",
+	};
+	const parametersOf = (path: string): JsonObject[] => {
+		const { parameters } = at(document, "paths", path, "get");
+		return Array.isArray(parameters) ? parameters.map(object) : [];
+	};
+
+	test("each parameter of the list is described and taken", async () => {
+		const parameters = parametersOf(READS);
+		expect(parameters.map(({ name }) => name)).toEqual([
+			...["execution_status", "agent_kind", "model", "parent_conversation_id", "tag", "tag_key"],
+			...["created_from", "created_to", "updated_from", "updated_to", "title_contains"],
+			...["page_size", "page_token", "view", "secrets"],
+		]);
+		for (const { name, description } of parameters) {
+			expect(description).toMatch(/./);
+			const query = new URLSearchParams({ [String(name)]: VALUES[String(name)] ?? "text" });
+			const response = await fetch(`${service.http}${READS}?${query}`, { headers: { "X-Access-Token": KEY } });
+			expect([name, response.status]).toEqual([name, 200]);
+		}
+	});
+
+	test("the words of view and secrets are those that are taken", async () => {
+		const schemas = parametersOf(READS).map(({ name, schema }) => [name, object(schema).enum]);
+		expect(schemas.filter(([, words]) => words !== undefined)).toEqual([
+			["view", ["summary", "full"]],
+			["secrets", ["redacted", "encrypted", "plaintext"]],
+		]);
+	});
+
+	test("what the list and the record answer is what the document says", async () => {
+		const { json } = corpusBody("acp-full--update-after-run");
+		const headers = { "Content-Type": "application/json", "X-Access-Token": KEY };
+		await fetch(`${service.http}${PATH}`, { method: "POST", headers, body: JSON.stringify(json) });
+		const answer = async (path: string): Promise<JsonObject> =>
+			object(JSON.parse(await (await fetch(service.http + path, { headers })).text()));
+		const list = await answer(`${READS}?view=full`);
+		expect(list.conversations).not.toEqual([]);
+		expect(errorsIn(list, "ListConversationsResponse")).toEqual([]);
+		const read = await answer(`${READS}/${String(json.id)}?secrets=encrypted`);
+		expect(read.id).toBe(json.id);
+		expect(errorsIn(read, "ConversationInfo")).toEqual([]);
+		expect(parametersOf(`${READS}/{id}`).map(({ name, in: place }) => [name, place])).toEqual([
+			["id", "path"],
+			["sequence", "query"],
+			["secrets", "query"],
+		]);
+	});
+});
+
 /** What a schema of the document finds wrong with a value. */
 function errorsIn(json: unknown, schema: string): unknown[] {
 	const { components } = document;
@@ -167,22 +267,10 @@ function errorsIn(json: unknown, schema: string): unknown[] {
 
 test("with a base path the document stays where it is and names the path that the webhook has", async () => {
 	await using based = await startTestService({ BASE_PATH: "/bridge/v2", LOG_LEVEL: "silent" });
-	const paths = Object.keys(object((await fetchDocument(based)).paths));
-	expect(paths).toEqual([`/bridge/v2${PATH}`]);
-	const statuses = paths.map(async (path) => {
-		const response = await fetch(`${based.http}${path}`, {
-			method: "POST",
-			headers: { "Content-Type": "application/json", "X-Access-Token": KEY },
-			body: JSON.stringify(record()),
-		});
-		return response.status;
-	});
-	expect(await Promise.all(statuses)).toEqual([200]);
-});
-
-test("the document names the aliases of kinds", async () => {
-	const analyzer = at(await fetchDocument(service), "components", "schemas", "SecurityAnalyzer");
-	expect(at(analyzer, "discriminator", "mapping")).toMatchObject({
-		GraySwanAnalyzer: "#/components/schemas/VendorRiskAnalyzer",
-	});
+	const [webhook = "", reads = "", ...others] = Object.keys(object((await fetchDocument(based)).paths));
+	expect([webhook, reads, ...others]).toEqual([PATH, READS, `${READS}/{id}`].map((path) => `/bridge/v2${path}`));
+	const headers = { "Content-Type": "application/json", "X-Access-Token": KEY };
+	const posted = await fetch(`${based.http}${webhook}`, { method: "POST", headers, body: JSON.stringify(record()) });
+	const listed = await fetch(`${based.http}${reads}`, { headers });
+	expect([posted.status, listed.status]).toEqual([200, 200]);
 });

@@ -1,0 +1,55 @@
+import { create } from "@bufbuild/protobuf";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { BadRequestSchema } from "../../gen/google/rpc/error_details_pb.js";
+import { type ErrorKind, formatPath, ServiceError, type Violation } from "../errors.ts";
+
+/** Codes of the RPC protocols; gRPC and Connect give them the same numbers. */
+const CODES: Readonly<Record<ErrorKind, Code>> = {
+	invalid_record: Code.InvalidArgument,
+	invalid_argument: Code.InvalidArgument,
+	unauthenticated: Code.Unauthenticated,
+	permission_denied: Code.PermissionDenied,
+	not_found: Code.NotFound,
+	method_not_allowed: Code.Unimplemented,
+	out_of_range: Code.OutOfRange,
+	too_large: Code.ResourceExhausted,
+	unsupported_media_type: Code.InvalidArgument,
+	data_loss: Code.DataLoss,
+	internal: Code.Internal,
+	unavailable: Code.Unavailable,
+};
+
+/** The error as RPC clients see it. An error that is not the service's own tells them only that it happened. */
+export function toConnectError(error: unknown): ConnectError {
+	if (error instanceof ConnectError) return error;
+	if (!(error instanceof ServiceError)) return new ConnectError("internal error", Code.Internal);
+	const connectError = new ConnectError(error.message, CODES[error.kind]);
+	if (error.violations.length > 0)
+		connectError.details = [
+			{
+				desc: BadRequestSchema,
+				value: create(BadRequestSchema, { fieldViolations: fieldViolations(error.violations) }),
+			},
+		];
+	return connectError;
+}
+
+/** Most bytes of violations in one answer: they travel in a trailer, and clients take 8 KiB of those by default. */
+const MAX_DETAIL_BYTES = 4096;
+
+function fieldViolations(violations: readonly Violation[]) {
+	const listed = [];
+	let bytes = 0;
+	for (const { path, message, type } of violations) {
+		const field = fieldPath(path);
+		bytes += field.length + message.length + type.length;
+		if (listed.length > 0 && bytes > MAX_DETAIL_BYTES) break;
+		listed.push({ field, description: message, reason: type });
+	}
+	return listed;
+}
+
+/** A place in the record's JSON form, from the request: `conversation.available_models[0].model_id`. */
+export function fieldPath(path: readonly (string | number)[]): string {
+	return `conversation${formatPath(path)}`;
+}

@@ -1,0 +1,143 @@
+import {
+	create,
+	type DescMessage,
+	type DescMethodServerStreaming,
+	type DescMethodUnary,
+	fromBinary,
+	type Message,
+	type MessageInitShape,
+	type MessageShape,
+	toBinary,
+} from "@bufbuild/protobuf";
+import type { Principal } from "../access/keys.ts";
+import { ServiceError } from "../errors.ts";
+
+/** A method of a service, as a transport mounts it: it takes an encoded request and says who sent it. */
+export type RpcMethod = UnaryRpc | StreamRpc;
+
+/** A method that gives one response. */
+export interface UnaryRpc {
+	readonly kind: "unary";
+	readonly method: DescMethodUnary;
+	/** Gives the response as a message. */
+	readonly answer: Answer<Promise<Message>>;
+	/** Gives the encoded response. */
+	readonly answerEncoded: Answer<Promise<Uint8Array>>;
+}
+
+/** A method that gives a stream of responses. */
+export interface StreamRpc {
+	readonly kind: "server_streaming";
+	readonly method: DescMethodServerStreaming;
+	/** Gives the responses in batches that are sent together. */
+	readonly stream: Answer<AsyncIterable<readonly StreamResponse[]>>;
+}
+
+/** A response of a stream. Many streams may share it: nobody may change it, and it is encoded once for all of them. */
+export interface StreamResponse<Response extends Message = Message> {
+	readonly message: Response;
+	/** The encoded message. */
+	readonly bytes: Uint8Array;
+}
+
+/**
+ * Answers an encoded request.
+ *
+ * @param signal fires when nobody waits for the answer any longer
+ * @throws ServiceError `invalid_argument` for bytes that are not a request of the method, and what the handler throws
+ */
+type Answer<Outcome> = (request: Uint8Array, caller: Principal, signal: AbortSignal) => Outcome;
+
+/** What a method does, without regard to transports. */
+type Handler<Request, Outcome> = (request: Request, caller: Principal, signal: AbortSignal) => Outcome;
+
+/** Optional parts of a method's definition. */
+interface MethodOptions<Request> {
+	/** Id of the conversation that a request is about, or an empty text: for the log. */
+	readonly conversationId?: (request: Request) => string;
+}
+
+/**
+ * Defines a unary method.
+ *
+ * @param options.encoded gives the encoded response, for methods that can do so with less work than by encoding the
+ *   message that `handler` gives
+ */
+export function unary<I extends DescMessage, O extends DescMessage>(
+	method: DescMethodUnary<I, O>,
+	handler: Handler<MessageShape<I>, Promise<MessageInitShape<O>>>,
+	options: MethodOptions<MessageShape<I>> & { encoded?: Handler<MessageShape<I>, Promise<Uint8Array>> } = {},
+): UnaryRpc {
+	const { encoded, conversationId } = options;
+	const decoded = <Outcome>(handle: Handler<MessageShape<I>, Promise<Outcome>>): Answer<Promise<Outcome>> => {
+		return async (bytes, caller, signal) => {
+			const request = decodeRequest(method.input, bytes);
+			try {
+				return await handle(request, caller, signal);
+			} catch (error) {
+				throw withConversation(error, conversationId?.(request));
+			}
+		};
+	};
+	const answer = async (request: MessageShape<I>, caller: Principal, signal: AbortSignal): Promise<MessageShape<O>> =>
+		create(method.output, await handler(request, caller, signal));
+	return {
+		kind: "unary",
+		method,
+		answer: decoded(answer),
+		answerEncoded: decoded(encoded ?? (async (...call) => toBinary(method.output, await answer(...call)))),
+	};
+}
+
+/** Defines a unary method that takes its request as the bytes that arrived, because another thread decodes them. */
+export function unaryUndecoded<I extends DescMessage, O extends DescMessage>(
+	method: DescMethodUnary<I, O>,
+	handler: Handler<Uint8Array, Promise<MessageInitShape<O>>>,
+): UnaryRpc {
+	const answer: Answer<Promise<MessageShape<O>>> = async (...call) => create(method.output, await handler(...call));
+	return {
+		kind: "unary",
+		method,
+		answer,
+		answerEncoded: async (...call) => toBinary(method.output, await answer(...call)),
+	};
+}
+
+/** Defines a server-streaming method. */
+export function serverStream<I extends DescMessage, O extends DescMessage>(
+	method: DescMethodServerStreaming<I, O>,
+	handler: Handler<MessageShape<I>, AsyncIterable<readonly StreamResponse<MessageShape<O>>[]>>,
+	{ conversationId }: MethodOptions<MessageShape<I>> = {},
+): StreamRpc {
+	return {
+		kind: "server_streaming",
+		method,
+		stream: async function* (bytes, caller, signal) {
+			const request = decodeRequest(method.input, bytes);
+			try {
+				yield* handler(request, caller, signal);
+			} catch (error) {
+				throw withConversation(error, conversationId?.(request));
+			}
+		},
+	};
+}
+
+/** The answer, on every transport, to a request that is no message of the method. It quotes nothing of the request. */
+export function unreadableRequest(input: DescMessage, cause?: unknown): ServiceError {
+	return new ServiceError("invalid_argument", `The request cannot be read as a ${input.typeName}`, { cause });
+}
+
+function decodeRequest<I extends DescMessage>(input: I, bytes: Uint8Array): MessageShape<I> {
+	try {
+		return fromBinary(input, bytes);
+	} catch (cause) {
+		throw unreadableRequest(input, cause);
+	}
+}
+
+function withConversation(error: unknown, conversationId: string | undefined): unknown {
+	if (!(error instanceof ServiceError) || error.conversationId !== undefined) return error;
+	const { kind, message, violations, cause } = error;
+	return new ServiceError(kind, message, { violations, conversationId, cause });
+}

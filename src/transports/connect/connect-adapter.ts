@@ -1,0 +1,177 @@
+import type { RequestListener, ServerResponse } from "node:http";
+import {
+	Code,
+	ConnectError,
+	type ConnectRouter,
+	createConnectRouter,
+	createContextKey,
+	createContextValues,
+	type HandlerContext,
+} from "@connectrpc/connect";
+import { assertByteStreamRequest, type UniversalHandler } from "@connectrpc/connect/protocol";
+import {
+	compressionGzip,
+	universalRequestFromNodeRequest,
+	universalResponseToNodeResponse,
+} from "@connectrpc/connect-node";
+import { type Gate, KEY_HEADER, rpcPath } from "../../access/gate.ts";
+import type { Principal } from "../../access/keys.ts";
+import { type ErrorKind, ServiceError } from "../../errors.ts";
+import { toConnectError } from "../../rpc/rpc-errors.ts";
+import type { RpcMethod } from "../../rpc/rpc-method.ts";
+import type { RequestInfo, RequestLog } from "../../telemetry/log.ts";
+import { type StreamedRequest, takeMessage } from "./connect-request.ts";
+
+/** Settings of the Connect transport. */
+export interface ConnectOptions {
+	readonly methods: readonly RpcMethod[];
+	readonly gate: Gate;
+	/** Most bytes of a request message, after decompression. */
+	readonly maxBodyBytes: number;
+	/** Ends streams when it fires. */
+	readonly stopping: AbortSignal;
+	readonly log: RequestLog;
+}
+
+/** A call under way: what its method needs, as it becomes known. */
+interface Call {
+	caller: Principal | undefined;
+	/** The encoded request. */
+	message: Uint8Array | undefined;
+	/** Logs an error and gives it as clients see it. */
+	readonly failed: (error: unknown) => ConnectError;
+	/** Whether {@link failed} was called. */
+	reported: boolean;
+}
+
+const CALL = createContextKey<Call | undefined>(undefined, { description: "call" });
+
+/**
+ * Serves methods over the Connect and gRPC-Web protocols on an HTTP/1.1 server.
+ *
+ * @param fallback answers requests whose path is not that of a method
+ */
+export function createConnectListener(options: ConnectOptions, fallback: RequestListener): RequestListener {
+	const { methods, gate, maxBodyBytes, stopping, log } = options;
+	const router = createConnectRouter({
+		// gRPC has a listener of its own; over HTTP/1.1 it would lack its trailers.
+		grpc: false,
+		acceptCompression: [compressionGzip],
+		// Answers are small or bounded by the page; compressing them costs more time than it saves.
+		compressMinBytes: 0xffffffff,
+		shutdownSignal: stopping,
+		requestGate: (context) => {
+			const call = callOf(context);
+			try {
+				call.caller = gate.admitRpc(rpcPath(context.method), context.requestHeader.get(KEY_HEADER) ?? undefined);
+			} catch (error) {
+				throw call.failed(error);
+			}
+		},
+	});
+	for (const rpc of methods) mount(router, rpc);
+	const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
+	return (request, response) => {
+		const handler = handlers.get((request.url ?? "").split("?", 1)[0] ?? "");
+		if (handler === undefined) {
+			fallback(request, response);
+			return;
+		}
+		const grpcWeb = request.headers["content-type"]?.startsWith("application/grpc-web") === true;
+		const transport = grpcWeb ? "grpc-web" : "connect";
+		const call = beginCall({ transport, operation: handler.requestPath }, log);
+		try {
+			const values = createContextValues().set(CALL, call);
+			const universal = universalRequestFromNodeRequest(request, response, undefined, values);
+			assertByteStreamRequest(universal);
+			answer(handler, universal, call, maxBodyBytes, response);
+		} catch {
+			// The library builds a URL from the Host header and throws when it cannot.
+			response.writeHead(400, { Connection: "close" }).end();
+		}
+	};
+}
+
+function beginCall(info: RequestInfo, log: RequestLog): Call {
+	const call: Call = {
+		caller: undefined,
+		message: undefined,
+		reported: false,
+		failed: (error) => {
+			call.reported = true;
+			log.requestFailed({ ...info, caller: call.caller?.name }, error);
+			return toConnectError(error);
+		},
+	};
+	return call;
+}
+
+function answer(
+	handler: UniversalHandler,
+	request: StreamedRequest,
+	call: Call,
+	maxBytes: number,
+	response: ServerResponse,
+): void {
+	const taking = takeMessage(request, {
+		input: handler.method.input,
+		maxBytes,
+		taken: (message) => {
+			call.message = message;
+		},
+		failed: call.failed,
+	});
+	handler(taking)
+		.then((answered) => {
+			// What the library itself refuses, by the header of a request.
+			if (answered.status >= 400 && !call.reported) call.failed(headerRefusal(answered.status));
+			return universalResponseToNodeResponse(answered, response);
+		})
+		.catch((error: unknown) => {
+			// A client that has gone is no failure.
+			if (ConnectError.from(error).code !== Code.Aborted) call.failed(error);
+			response.destroy();
+		});
+}
+
+function headerRefusal(status: number): ServiceError {
+	const kinds: Readonly<Record<number, ErrorKind>> = { 405: "method_not_allowed", 415: "unsupported_media_type" };
+	return new ServiceError(kinds[status] ?? "invalid_argument", "The header of the request cannot be served");
+}
+
+function mount(router: ConnectRouter, rpc: RpcMethod): void {
+	if (rpc.kind === "unary") {
+		router.rpc(rpc.method, async (_, context) => {
+			const call = callOf(context);
+			try {
+				return await rpc.answer(...argumentsOf(call), context.signal);
+			} catch (error) {
+				throw call.failed(error);
+			}
+		});
+		return;
+	}
+	router.rpc(rpc.method, async function* (_, context) {
+		const call = callOf(context);
+		try {
+			for await (const batch of rpc.stream(...argumentsOf(call), context.signal))
+				for (const { message } of batch) yield message;
+		} catch (error) {
+			// A stream that was ended from outside is no refusal.
+			throw context.signal.aborted ? toConnectError(error) : call.failed(error);
+		}
+	});
+}
+
+function callOf({ values }: HandlerContext): Call {
+	const call = values.get(CALL);
+	if (call === undefined) throw new TypeError("a request came by no listener");
+	return call;
+}
+
+/** The request and its caller. The library calls a method only after the gate, and after it has read the body. */
+function argumentsOf({ message, caller }: Call): [Uint8Array, Principal] {
+	if (message === undefined || caller === undefined)
+		throw new TypeError("a method was called before its request was read");
+	return [message, caller];
+}

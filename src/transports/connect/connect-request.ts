@@ -1,0 +1,130 @@
+import { type DescMessage, fromJson, fromJsonString, toBinary } from "@bufbuild/protobuf";
+import { Code, ConnectError } from "@connectrpc/connect";
+import {
+	encodeEnvelope,
+	pipe,
+	readAllBytes,
+	transformDecompressEnvelope,
+	transformSplitEnvelope,
+	type UniversalServerRequest,
+} from "@connectrpc/connect/protocol";
+import { compressionGzip } from "@connectrpc/connect-node";
+import { ServiceError } from "../../errors.ts";
+import { unreadableRequest } from "../../rpc/rpc-method.ts";
+
+/** A request whose body is a stream of bytes. */
+export type StreamedRequest = Omit<UniversalServerRequest, "body"> & { body: AsyncIterable<Uint8Array> };
+
+/** Settings of {@link takeMessage}. */
+export interface TakeOptions {
+	readonly input: DescMessage;
+	/** Most bytes of the message, after decompression. */
+	readonly maxBytes: number;
+	/** Gets the encoded message. */
+	readonly taken: (message: Uint8Array) => void;
+	/** Gives the error to throw for one that was met while reading. */
+	readonly failed: (error: ServiceError) => ConnectError;
+}
+
+/**
+ * Takes the message out of a request with exactly one, and puts an empty message in its place, which the Connect
+ * library then parses. So a method gets its request as bytes, and the library's own parser, whose errors quote the
+ * request, never sees what a client sent. Nothing is read before the library reads the body.
+ */
+export function takeMessage(request: StreamedRequest, options: TakeOptions): StreamedRequest {
+	const type = request.header.get("Content-Type") ?? "";
+	const json = /^application\/(?:connect\+|grpc-web\+)?json/i.test(type);
+	// Streams of Connect, and all calls of gRPC-Web, put each message into an envelope.
+	const enveloped = /^application\/(?:connect\+|grpc-web)/i.test(type);
+	const header = new Headers(request.header);
+	const read = enveloped ? readEnvelope : readPlain;
+	if (!enveloped) {
+		header.delete("Content-Length");
+		// Any other coding stays, and the library refuses it.
+		if (header.get("Content-Encoding") === "gzip") header.delete("Content-Encoding");
+	}
+	const body = async function* (): AsyncGenerator<Uint8Array, void, undefined> {
+		try {
+			const message = await read(request, options);
+			options.taken(json ? fromJsonBytes(options.input, message) : message);
+		} catch (error) {
+			throw error instanceof ServiceError ? options.failed(error) : error;
+		}
+		const empty = json ? Buffer.from("{}") : new Uint8Array();
+		yield enveloped ? encodeEnvelope(0, empty) : empty;
+	};
+	return { ...request, header, body: body() };
+}
+
+async function readPlain({ header, body }: StreamedRequest, options: TakeOptions): Promise<Uint8Array> {
+	return refuseTyped(options, async () => {
+		const bytes = await readAllBytes(body, options.maxBytes, header.get("Content-Length"));
+		const gzip = header.get("Content-Encoding") === "gzip";
+		return gzip ? await compressionGzip.decompress(bytes, options.maxBytes) : bytes;
+	});
+}
+
+async function readEnvelope({ header, body }: StreamedRequest, options: TakeOptions): Promise<Uint8Array> {
+	const encoding = header.get("Connect-Content-Encoding") ?? header.get("Grpc-Encoding");
+	const compression = encoding === "gzip" ? compressionGzip : null;
+	const { input, maxBytes } = options;
+	return refuseTyped(options, async () => {
+		let message: Uint8Array | undefined;
+		const split = transformSplitEnvelope(maxBytes);
+		for await (const { flags, data } of pipe(body, split, transformDecompressEnvelope(compression, maxBytes))) {
+			// A second message, or a flag that only ends of streams have.
+			if (message !== undefined || flags !== 0) throw unreadableRequest(input);
+			message = data;
+		}
+		if (message === undefined) throw unreadableRequest(input);
+		return message;
+	});
+}
+
+/** Turns the library's errors about the body into the service's own. Others, such as of a lost connection, stay. */
+async function refuseTyped({ input, maxBytes }: TakeOptions, read: () => Promise<Uint8Array>): Promise<Uint8Array> {
+	try {
+		return await read();
+	} catch (error) {
+		if (!(error instanceof ConnectError)) throw error;
+		if (error.code === Code.ResourceExhausted)
+			throw new ServiceError("too_large", `The request is larger than ${maxBytes} bytes`);
+		if (error.code === Code.InvalidArgument || error.code === Code.Internal) throw unreadableRequest(input, error);
+		throw error;
+	}
+}
+
+/** @throws ServiceError `invalid_argument` for what is not the message in protobuf's JSON form, in UTF-8 */
+function fromJsonBytes(input: DescMessage, bytes: Uint8Array): Uint8Array {
+	try {
+		const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+		if (hasLoneSurrogate(text)) throw new TypeError("a string has a lone surrogate");
+		const options = { ignoreUnknownFields: true };
+		// JSON.parse rounds integers beyond 2^53, which have 16 digits and more.
+		const message = /\d{16}/.test(text)
+			? fromJson(input, JSON.parse(text, exactInteger), options)
+			: fromJsonString(input, text, options);
+		return toBinary(input, message);
+	} catch (cause) {
+		throw unreadableRequest(input, cause);
+	}
+}
+
+/**
+ * A reviver for JSON.parse that gives a bigint for an integer that a double would round. A field of integers takes it; a
+ * google.protobuf.Value, whose numbers are doubles, does not.
+ */
+function exactInteger(_: string, value: unknown, { source = "" }: { source?: string } = {}): unknown {
+	if (typeof value !== "number" || Number.isSafeInteger(value) || !/^-?\d+$/.test(source)) return value;
+	return Number.isFinite(value) && BigInt(value) === BigInt(source) ? value : BigInt(source);
+}
+
+/** An escape in a JSON text; the first group takes a surrogate that is not half of a pair. */
+const ESCAPE = /\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]|(u[dD][89a-fA-F])|.)/gs;
+
+/** Whether a JSON text has an escape for half a character, which protobuf's strings cannot hold. */
+function hasLoneSurrogate(text: string): boolean {
+	if (!/\\u[dD]/.test(text)) return false;
+	for (const [, lone] of text.matchAll(ESCAPE)) if (lone !== undefined) return true;
+	return false;
+}

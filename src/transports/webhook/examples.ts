@@ -1,0 +1,49 @@
+import type { ExactJsonObject } from "../../record/json/exact-json.ts";
+
+/** Bodies of a real sender, without members that say nothing special: test/transports/webhook/openapi.test.ts. */
+
+const ACP_AGENT: ExactJsonObject = {
+	kind: "ACPAgent",
+	acp_command: ["/workspace/bin/python", "/workspace/bin/fake_acp.py"],
+	acp_args: ["--name", "codex-acp", "--models", "config"],
+	acp_server: "provider_b",
+	acp_model: "fake-small-1",
+	acp_prompt_timeout: 60,
+};
+
+/** A conversation that has started, and has not run yet. */
+export const STARTED: ExactJsonObject = {
+	id: "048c31eb-670a-4b4a-ad4b-afd97508c3e8",
+	workspace: { kind: "LocalWorkspace", working_dir: "/workspace/project/acp-full" },
+	persistence_dir: "/workspace/conversations/048c31eb670a4b4aad4bafd97508c3e8",
+	max_iterations: 500,
+	execution_status: "idle",
+	confirmation_policy: { kind: "NeverConfirm" },
+	tags: { acp: "1" },
+	agent: ACP_AGENT,
+};
+
+/** The same conversation after it ran to its end. */
+export const FINISHED: ExactJsonObject = {
+	...STARTED,
+	execution_status: "finished",
+	title: "hello acp",
+	created_at: "2026-11-21T08:57:12.979605Z",
+	updated_at: "2026-11-21T08:57:13.504942Z",
+	current_model_id: "fake-small-1",
+	stats: { usage_to_metrics: { "acp-managed": { model_name: "fake-small-1", accumulated_cost: 0.0421 } } },
+};
+
+/** The answer to a record without `workspace` and with `max_iterations: 0`. */
+export const REFUSED: ExactJsonObject = {
+	detail: [
+		{ type: "missing", loc: ["body", "workspace"], msg: "Field required" },
+		{
+			type: "greater_than",
+			loc: ["body", "max_iterations"],
+			msg: "Input should be greater than 0",
+			input: 0,
+			ctx: { gt: 0 },
+		},
+	],
+};

@@ -1,0 +1,96 @@
+import { type ChildProcessByStdio, spawn } from "node:child_process";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+import type { Readable } from "node:stream";
+import { expect, test } from "vitest";
+import { WEBHOOK } from "../support/clients.ts";
+import { record } from "../support/fixtures.ts";
+import { RawHttp } from "../support/raw-http.ts";
+import { KEY, testEnvironment } from "../support/service.ts";
+import { ROOT } from "../support/start-command.ts";
+import { TempFolder } from "../support/temp.ts";
+
+type Line = Readonly<Record<string, unknown>>;
+
+/** `npm start` on free ports. npm and the service are ended with the test. */
+class NpmStart implements Disposable {
+	readonly npm: ChildProcessByStdio<null, Readable, null>;
+	readonly #lines: AsyncIterator<string>;
+	#service: number | undefined;
+
+	private constructor(env: Readonly<Record<string, string>>) {
+		this.npm = spawn("npm", ["--silent", "start"], {
+			cwd: ROOT,
+			env: { PATH: process.env.PATH, HOME: process.env.HOME, ...env },
+			stdio: ["ignore", "pipe", "ignore"],
+		});
+		this.#lines = createInterface(this.npm.stdout)[Symbol.asyncIterator]();
+	}
+
+	/** Starts it and waits until both listeners accept requests. */
+	static async listening(database: string): Promise<NpmStart & { readonly http: string; readonly service: number }> {
+		const started = new NpmStart(testEnvironment(database));
+		const { address, pid } = await started.logged((line) => line.event === "listening" && line.listener === "http");
+		await started.logged((line) => line.event === "listening" && line.listener === "grpc");
+		started.#service = Number(pid);
+		return Object.assign(started, { http: `http://${address}`, service: Number(pid) });
+	}
+
+	/** The next line of the service's log that fits. */
+	async logged(fits: (line: Line) => boolean): Promise<Line> {
+		for (;;) {
+			const { value, done } = await this.#lines.next();
+			if (done === true) throw new Error("npm start has ended");
+			const line: Line = JSON.parse(value);
+			this.#service ??= Number(line.pid);
+			if (fits(line)) return line;
+		}
+	}
+
+	[Symbol.dispose](): void {
+		this.npm.kill("SIGKILL");
+		if (this.#service !== undefined && isRunning(this.#service)) process.kill(this.#service, "SIGKILL");
+	}
+}
+
+function isRunning(pid: number): boolean {
+	try {
+		return process.kill(pid, 0);
+	} catch {
+		return false;
+	}
+}
+
+test.each(["SIGTERM", "SIGINT"] as const)(
+	"%s to npm start ends the service, after what is under way",
+	async (signal) => {
+		using folder = new TempFolder();
+		using started = await NpmStart.listening(folder.file("conversations.db"));
+		const ended = once(started.npm, "exit");
+
+		using client = await new RawHttp(started).connected();
+		const body = JSON.stringify(record());
+		const head = { "X-Access-Token": KEY, "Content-Length": String(Buffer.byteLength(body)), Expect: "100-continue" };
+		await client.head(head, WEBHOOK);
+		expect((await client.response()).status).toBe(100);
+
+		started.npm.kill(signal);
+		await started.logged((line) => line.event === "stopping" && line.signal === signal);
+		await client.write(body);
+		expect(await client.response()).toMatchObject({ status: 200, body: '{"success":true}' });
+		await started.logged((line) => line.event === "stopped");
+		expect(await ended).toEqual([0, null]);
+		expect(isRunning(started.service)).toBe(false);
+	},
+);
+
+test("Ctrl-C under npm start, which the service gets twice, lets it finish", async () => {
+	using folder = new TempFolder();
+	using started = await NpmStart.listening(folder.file("conversations.db"));
+	const ended = once(started.npm, "exit");
+	// From the terminal, and from npm, which passes its own signal on.
+	process.kill(started.service, "SIGINT");
+	started.npm.kill("SIGINT");
+	await started.logged((line) => line.event === "stopped");
+	expect(await ended).toEqual([0, null]);
+});

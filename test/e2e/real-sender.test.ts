@@ -1,0 +1,125 @@
+import { randomBytes } from "node:crypto";
+import type { JsonObject } from "@bufbuild/protobuf";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
+import { RecordFormat } from "../../src/record/record-format.ts";
+import { getText, postWebhook } from "../support/clients.ts";
+import { filled } from "../support/filled.ts";
+import { object, postSequences, record } from "../support/fixtures.ts";
+import { KEY, startTestService, type TestService } from "../support/service.ts";
+import { BEGINNING, updatesUntilCaughtUp } from "../support/watching.ts";
+
+const { plan } = new RecordFormat();
+/** Names of the real sender, and the specification's for the same. */
+const VENDOR_NAMES: Readonly<Record<string, string>> = {
+	openrouter_site_url: "gateway_site_url",
+	openrouter_app_name: "gateway_app_name",
+	litellm_extra_body: "proxylib_extra_body",
+	GraySwanAnalyzer: "VendorRiskAnalyzer",
+	ToolShieldLLMSecurityAnalyzer: "GuardrailLLMSecurityAnalyzer",
+};
+
+let service: TestService;
+
+beforeAll(async () => {
+	// Nothing is configured but a key, with which secrets come back as they were sent.
+	service = await startTestService({ ENCRYPTION_KEY: randomBytes(32).toString("base64") });
+});
+afterAll(() => service[Symbol.asyncDispose]());
+
+async function post(body: string): Promise<{ status: number; json: unknown }> {
+	const response = await postWebhook(service, KEY, body);
+	return { status: response.status, json: await response.json() };
+}
+
+async function read(id: unknown): Promise<JsonObject> {
+	return object(JSON.parse(await getText(service, KEY, String(id), "secrets=plaintext")));
+}
+
+/** A body with the specification's names. */
+function neutral(body: string): JsonObject {
+	const renamed = Object.entries(VENDOR_NAMES).reduce(
+		(text, [theirs, ours]) => text.replaceAll(`"${theirs}"`, `"${ours}"`),
+		body,
+	);
+	return object(JSON.parse(renamed));
+}
+
+describe("a captured course of events", () => {
+	test.each(postSequences())("$name is taken without any setting, and ends with its last body", async ({ bodies }) => {
+		for (const body of bodies) expect(await post(body)).toEqual({ status: 200, json: { success: true } });
+		const sent = bodies.map(neutral);
+		for (const id of new Set(sent.map((json) => String(json.id)))) {
+			const own = sent.filter((json) => json.id === id);
+			expect(await read(id)).toEqual(filled(plan, own.at(-1) ?? {}));
+			const updates = await updatesUntilCaughtUp(service, KEY, { start: BEGINNING, conversationId: id });
+			// The sender repeats a body when nothing has changed.
+			const distinct = own.filter((json, index) => JSON.stringify(json) !== JSON.stringify(own[index - 1]));
+			expect(updates.map(({ current }) => current)).toEqual(distinct.map(() => true));
+			expect(updates.map(({ change }) => change)).toEqual(
+				distinct.map((json, index) => changeOf(distinct[index - 1], json)),
+			);
+		}
+	});
+});
+
+function changeOf(before: JsonObject | undefined, after: JsonObject): UpdateChange {
+	const [was, is] = [before?.execution_status, after.execution_status];
+	if (before === undefined) return UpdateChange.STARTED;
+	if (was === is) return UpdateChange.UPDATED;
+	if (is === "deleting") return UpdateChange.DELETED;
+	if (is === "paused") return UpdateChange.PAUSED;
+	return was === "paused" ? UpdateChange.RESUMED : UpdateChange.UPDATED;
+}
+
+describe("the real sender's own names", () => {
+	const native = (llm: JsonObject) => record({ agent: { kind: "Agent", llm: { model: "m", ...llm } } });
+
+	test.each<[string, JsonObject]>([
+		["the address of the site", native({ openrouter_site_url: "https://site" })],
+		["the name of the application", native({ openrouter_app_name: "app" })],
+		["the extra body", native({ litellm_extra_body: { a: [1, { b: null }] } })],
+		["an analyzer", record({ security_analyzer: { kind: "GraySwanAnalyzer", policy_id: "p" } })],
+		[
+			"an analyzer in another one",
+			record({
+				security_analyzer: {
+					kind: "EnsembleSecurityAnalyzer",
+					analyzers: [{ kind: "ToolShieldLLMSecurityAnalyzer", llm: { model: "m", openrouter_app_name: "app" } }],
+				},
+			}),
+		],
+	])("are given back as the specification's: %s", async (_, json) => {
+		const text = JSON.stringify(json);
+		expect(await post(text)).toEqual({ status: 200, json: { success: true } });
+		expect(await read(json.id)).toEqual(filled(plan, neutral(text)));
+	});
+
+	test.each(["claude-code", "codex", "gemini-cli"])("of providers are kept: %s", async (provider) => {
+		const json = record({ agent: { kind: "ACPAgent", acp_command: ["a"], acp_server: provider } });
+		expect((await post(JSON.stringify(json))).status).toBe(200);
+		expect(await read(json.id)).toMatchObject({ agent: { acp_server: provider } });
+	});
+
+	test.each<[string, JsonObject, Readonly<Record<string, unknown>>]>([
+		[
+			"openrouter_site_url",
+			native({ openrouter_site_url: 5 }),
+			{ type: "string_type", loc: ["body", "agent", "llm", "openrouter_site_url"] },
+		],
+		[
+			"litellm_extra_body",
+			native({ litellm_extra_body: [] }),
+			{ type: "dict_type", loc: ["body", "agent", "llm", "litellm_extra_body"] },
+		],
+		[
+			"async_",
+			record({ hook_config: { stop: [{ hooks: [{ command: "c", async_: "x" }] }] } }),
+			{ type: "bool_parsing", loc: ["body", "hook_config", "stop", 0, "hooks", 0, "async_"] },
+		],
+	])("of a wrong type are named as they were sent: %s", async (_, json, violation) => {
+		const { status, json: answer } = await post(JSON.stringify(json));
+		expect(status).toBe(422);
+		expect(answer).toEqual({ detail: [expect.objectContaining(violation)] });
+	});
+});

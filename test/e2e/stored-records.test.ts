@@ -1,0 +1,163 @@
+import type { JsonObject } from "@bufbuild/protobuf";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { ConversationView } from "../../gen/conversations/v1/conversation_service_pb.js";
+import { RecordFormat } from "../../src/record/record-format.ts";
+import { getText, ingestClient, postWebhook, readClient } from "../support/clients.ts";
+import { damageStoredRecord, rewriteStoredRecord } from "../support/database.ts";
+import { filled } from "../support/filled.ts";
+import { object, record } from "../support/fixtures.ts";
+import { ingestRequest, recordJson } from "../support/record-message.ts";
+import { KEY, startTestService, type TestService } from "../support/service.ts";
+import { BEGINNING, updatesUntilCaughtUp } from "../support/watching.ts";
+
+const { plan } = new RecordFormat();
+const FULL = { view: ConversationView.FULL } as const;
+
+async function ingest(service: TestService, json: JsonObject): Promise<bigint> {
+	return (await ingestClient(service, "gRPC", KEY).ingestConversation(ingestRequest(json))).sequence;
+}
+
+async function refusal(action: Promise<unknown>): Promise<Code> {
+	const failure = await action.then(
+		() => undefined,
+		(error: unknown) => error,
+	);
+	if (failure === undefined) throw new Error("nothing was refused");
+	return ConnectError.from(failure).code;
+}
+
+describe.each([
+	["overwritten", (bytes: Buffer) => bytes.fill(0xff)],
+	["cut off", (bytes: Buffer) => bytes.subarray(0, bytes.length - 3)],
+	["changed in one letter", (bytes: Buffer) => bytes.fill("D", bytes.indexOf("damaged"), bytes.indexOf("damaged") + 1)],
+])("a stored record that was %s", (_, damage) => {
+	const [before, damaged, after] = ["before", "damaged", "after"].map((title) => record({ title }));
+	if (before === undefined || damaged === undefined || after === undefined) throw new Error("unreachable");
+	const healthy = [before, after].map((json) => filled(plan, json));
+	let service: TestService;
+	let sequence: bigint;
+
+	beforeAll(async () => {
+		const writer = await startTestService();
+		await ingest(writer, before);
+		sequence = await ingest(writer, damaged);
+		await ingest(writer, after);
+		await writer.stop();
+		damageStoredRecord(writer.database, sequence, damage);
+		service = await writer.restart();
+	});
+	afterAll(() => service[Symbol.asyncDispose]());
+
+	test("is given as unreadable in a list, beside the others", async () => {
+		const { conversations } = await readClient(service, "gRPC", KEY).listConversations(FULL);
+		const entries = conversations.map(({ conversation, unreadable, sequence: at, summary }) =>
+			conversation === undefined ? { unreadable, at, id: summary?.id } : recordJson(conversation),
+		);
+		expect(entries).toEqual([healthy[1], { unreadable: true, at: sequence, id: damaged.id }, healthy[0]]);
+	});
+
+	test("is given as unreadable in a list as JSON, beside the others", async () => {
+		const headers = { "X-Access-Token": KEY };
+		const response = await fetch(`${service.http}/api/v1/conversations?view=full`, { headers });
+		expect(response.status).toBe(200);
+		expect(await response.json()).toMatchObject({
+			conversations: [
+				{ conversation: healthy[1] },
+				{ unreadable: true, summary: { id: damaged.id } },
+				{ conversation: healthy[0] },
+			],
+		});
+	});
+
+	test.each([
+		["updates", async () => (await readClient(service, "gRPC", KEY).listConversationUpdates(FULL)).updates],
+		["a watch", () => updatesUntilCaughtUp(service, KEY, { start: BEGINNING, ...FULL })],
+		[
+			"a watch of its conversation",
+			() => updatesUntilCaughtUp(service, KEY, { start: BEGINNING, conversationId: String(damaged.id), ...FULL }),
+		],
+	])("is given as unreadable in %s, beside the others", async (what, updates) => {
+		const given = (await updates()).map(({ conversation, unreadable, sequence: at, conversationId }) =>
+			conversation === undefined ? { unreadable, at, conversationId } : recordJson(conversation),
+		);
+		const entry = { unreadable: true, at: sequence, conversationId: damaged.id };
+		expect(given).toEqual(what.endsWith("conversation") ? [entry] : [healthy[0], entry, healthy[1]]);
+	});
+
+	test("is DATA_LOSS when it is asked for, and is logged by conversation and sequence", async () => {
+		const client = readClient(service, "gRPC", KEY);
+		expect(await refusal(client.getConversation({ id: String(damaged.id) }))).toBe(Code.DataLoss);
+		const headers = { "X-Access-Token": KEY };
+		const response = await fetch(`${service.http}/api/v1/conversations/${damaged.id}`, { headers });
+		expect(response.status).toBe(500);
+		const lines = service.log().split("\n");
+		expect(lines.filter((line) => line.includes(String(damaged.id)) && line.includes(String(sequence)))).not.toEqual(
+			[],
+		);
+	});
+
+	test("does not keep newer records of its conversation out", async () => {
+		const again = await postWebhook(service, KEY, JSON.stringify(damaged));
+		expect(again.status).toBe(200);
+		const newer: JsonObject = { ...damaged, title: "newer" };
+		expect((await postWebhook(service, KEY, JSON.stringify(newer))).status).toBe(200);
+		expect(JSON.parse(await getText(service, KEY, newer.id))).toEqual(filled(plan, newer));
+	});
+});
+
+describe("members that an older schema did not name", () => {
+	/** Stores a record whose native agent has a member `sead`, and gives that member the name of a field of today. */
+	async function storedByOlderSchema(value: unknown): Promise<{ service: TestService; id: string; json: JsonObject }> {
+		const agent = { kind: "Agent", llm: { model: "m", sead: "VALUE" } };
+		const json = record({ agent });
+		const text = JSON.stringify(json).replace('"VALUE"', JSON.stringify(value));
+		const writer = await startTestService();
+		expect((await postWebhook(writer, KEY, text)).status).toBe(200);
+		await writer.stop();
+		rewriteStoredRecord(writer.database, 1n, (bytes) => {
+			const at = bytes.indexOf("/agent/llm/sead");
+			if (at < 0) throw new Error("the stored record does not show the member");
+			bytes.write("/agent/llm/seed", at);
+			return bytes;
+		});
+		return { service: await writer.restart(), id: String(json.id), json };
+	}
+
+	test("come back in the field that names them now", async () => {
+		const { service, id, json } = await storedByOlderSchema(7);
+		await using _ = service;
+		const expected = filled(plan, { ...json, agent: { kind: "Agent", llm: { model: "m", seed: 7 } } });
+		expect(JSON.parse(await getText(service, KEY, id))).toEqual(expected);
+		const client = readClient(service, "gRPC", KEY);
+		const { conversation } = await client.getConversation({ id });
+		expect(conversation?.agent?.kind).toMatchObject({ case: "agent", value: { llm: { seed: 7n } } });
+		expect(conversation?.unnamedMembers).toEqual({});
+		const { conversations } = await client.listConversations(FULL);
+		expect(conversations.map((entry) => entry.conversation)).toEqual([conversation]);
+		const { updates } = await client.listConversationUpdates(FULL);
+		expect(updates.map((update) => update.conversation)).toEqual([conversation]);
+		const watched = await updatesUntilCaughtUp(service, KEY, { start: BEGINNING, ...FULL });
+		expect(watched.map((update) => update.conversation)).toEqual([conversation]);
+	});
+
+	test("can be sent again as they were read", async () => {
+		const { service, id } = await storedByOlderSchema(7);
+		await using _ = service;
+		const { conversation, sequence } = await readClient(service, "gRPC", KEY).getConversation({ id });
+		if (conversation === undefined) throw new Error("unreachable");
+		const again = await ingestClient(service, "gRPC", KEY).ingestConversation({ conversation });
+		expect(again).toMatchObject({ sequence, repetition: true });
+	});
+
+	test("stay readable when they are not valid there", async () => {
+		const { service, id, json } = await storedByOlderSchema("seven");
+		await using _ = service;
+		const expected = object(filled(plan, { ...json, agent: { kind: "Agent", llm: { model: "m" } } }));
+		const read = JSON.parse(await getText(service, KEY, id));
+		expect(read).toMatchObject({ id: expected.id, workspace: expected.workspace });
+		const { conversation } = await readClient(service, "gRPC", KEY).getConversation({ id });
+		expect(conversation?.unnamedMembers["/agent/llm/seed"]?.kind).toEqual({ case: "stringValue", value: "seven" });
+		expect(read.agent.llm.seed).toBe("seven");
+	});
+});

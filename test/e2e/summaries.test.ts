@@ -1,0 +1,67 @@
+import type { JsonObject } from "@bufbuild/protobuf";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { ingestClient, postWebhook, readClient } from "../support/clients.ts";
+import { record } from "../support/fixtures.ts";
+import { ingestRequest } from "../support/record-message.ts";
+import { KEY, startTestService, type TestService } from "../support/service.ts";
+import { BEGINNING, updatesUntilCaughtUp } from "../support/watching.ts";
+
+const LARGEST = 2n ** 63n - 1n;
+let service: TestService;
+
+beforeAll(async () => {
+	service = await startTestService();
+});
+afterAll(() => service[Symbol.asyncDispose]());
+
+/** The summary of a record as a list, a list of updates and a watch give it. */
+async function summaryOf(text: string) {
+	const response = await postWebhook(service, KEY, text);
+	expect([response.status, await response.text()]).toEqual([200, '{"success":true}']);
+	const client = readClient(service, "gRPC", KEY);
+	const [entry] = (await client.listConversations({ pageSize: 1 })).conversations;
+	const conversationId = entry?.summary?.id ?? "";
+	const { updates } = await client.listConversationUpdates({ conversationId });
+	const watched = await updatesUntilCaughtUp(service, KEY, { start: BEGINNING, conversationId });
+	expect([updates.at(-1)?.summary, watched.at(-1)?.summary]).toEqual([entry?.summary, entry?.summary]);
+	return entry?.summary;
+}
+
+test.each(["0", " ", "false", "名前"])("a model named %j is shown and found", async (model) => {
+	const native = record({ agent: { kind: "Agent", llm: { model } } });
+	expect((await summaryOf(JSON.stringify(native)))?.model).toBe(model);
+	const acp = record({ current_model_id: model });
+	expect((await summaryOf(JSON.stringify(acp)))?.model).toBe(model);
+	const { conversations } = await readClient(service, "gRPC", KEY).listConversations({ filter: { model } });
+	expect(conversations.map(({ summary }) => summary?.id).sort()).toEqual([native.id, acp.id].sort());
+});
+
+test("sums of tokens end at the greatest integer of 64 bits, and sums of costs at the greatest number", async () => {
+	const usage = { prompt_tokens: "LARGEST", completion_tokens: 1 };
+	const metrics: JsonObject = { accumulated_cost: 1.5e308, accumulated_token_usage: usage };
+	const json = record({ stats: { usage_to_metrics: { a: metrics, b: metrics, c: metrics } } });
+	const summary = await summaryOf(JSON.stringify(json).replaceAll('"LARGEST"', String(LARGEST)));
+	expect(summary).toMatchObject({
+		tokens: { promptTokens: LARGEST, completionTokens: 3n },
+		accumulatedCost: Number.MAX_VALUE,
+	});
+	const response = await fetch(`${service.http}/api/v1/conversations?page_size=1`, {
+		headers: { "X-Access-Token": KEY },
+	});
+	const text = await response.text();
+	expect(text).toContain(`"prompt_tokens":${LARGEST}`);
+});
+
+test("a filter for titles counts characters, not UTF-16 units", async () => {
+	const title = "😀".repeat(1025);
+	await ingestClient(service, "gRPC", KEY).ingestConversation(ingestRequest(record({ title })));
+	const list = async (titleContains: string) => {
+		const { conversations } = await readClient(service, "gRPC", KEY).listConversations({ filter: { titleContains } });
+		return conversations.map(({ summary }) => summary?.title);
+	};
+	expect(await list("😀".repeat(1024))).toEqual([title]);
+	expect(await list("😀")).toEqual([title]);
+	const failure = await list("😀".repeat(1025)).catch((error: unknown) => error);
+	expect(ConnectError.from(failure).code).toBe(Code.InvalidArgument);
+});

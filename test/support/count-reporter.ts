@@ -1,0 +1,16 @@
+import type { Reporter, TestModule } from "vitest/node";
+
+/**
+ * Ends the output of a run with the line `N passed, N failed`, which .ci/run reads. What fails outside of a test, such as
+ * a file that cannot be loaded, counts as one failure.
+ */
+export class CountReporter implements Reporter {
+	onTestRunEnd(modules: readonly TestModule[], unhandledErrors: readonly unknown[]): void {
+		const results = modules.flatMap((module) => [...module.children.allTests()].map((test) => test.result().state));
+		const count = (state: string): number => results.filter((result) => result === state).length;
+		const elsewhere = modules.reduce((sum, module) => sum + module.errors().length, unhandledErrors.length);
+		const skipped = count("skipped") + count("pending");
+		const line = `${count("passed")} passed, ${count("failed") + elsewhere} failed`;
+		process.stdout.write(`${skipped === 0 ? line : `${line}, ${skipped} skipped`}\n`);
+	}
+}

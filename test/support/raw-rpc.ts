@@ -1,0 +1,90 @@
+import { once } from "node:events";
+import { connect } from "node:http2";
+import type { DescMethod } from "@bufbuild/protobuf";
+import { Code } from "@connectrpc/connect";
+import type { Endpoints } from "./clients.ts";
+import { rpcPath } from "./clients.ts";
+
+/** Forms in which a test writes a unary request itself, well-formed or not. */
+export const RAW_FORMS = ["Connect JSON", "Connect", "gRPC-Web", "gRPC"] as const;
+export type RawForm = (typeof RAW_FORMS)[number];
+
+/** What a unary call was answered with. */
+export interface RawAnswer {
+	/** Undefined for success. */
+	readonly code: Code | undefined;
+	readonly message: string;
+}
+
+/** Sends the bytes of a request message, or for Connect JSON its text. */
+export async function callRaw(
+	service: Endpoints,
+	form: RawForm,
+	method: DescMethod,
+	message: Uint8Array | string,
+	key: string | undefined,
+): Promise<RawAnswer> {
+	const bytes = Buffer.from(message);
+	if (form === "gRPC") return await callGrpc(service, method, bytes, key);
+	const type = {
+		"Connect JSON": "application/json",
+		Connect: "application/proto",
+		"gRPC-Web": "application/grpc-web+proto",
+	};
+	const response = await fetch(service.http + rpcPath(method), {
+		method: "POST",
+		headers: { "Content-Type": type[form], ...(key === undefined ? {} : { "X-Access-Token": key }) },
+		body: form === "gRPC-Web" ? framed(bytes) : bytes,
+	});
+	const text = await response.text();
+	if (form !== "gRPC-Web") return connectAnswer(response.status, text);
+	// The trailers stand in the body, or with an error alone among the headers.
+	const trailers = new Map(response.headers);
+	for (const [, name = "", value = ""] of text.matchAll(/(grpc-[a-z-]+): ?([^\r\n]*)/gi))
+		trailers.set(name.toLowerCase(), value);
+	return grpcAnswer(trailers.get("grpc-status"), trailers.get("grpc-message"));
+}
+
+/** A message with the prefix that gRPC gives it: not compressed, and its length. */
+export function framed(message: Uint8Array): Buffer<ArrayBuffer> {
+	const prefix = Buffer.alloc(5);
+	prefix.writeUInt32BE(message.length, 1);
+	return Buffer.concat([prefix, message]);
+}
+
+function connectAnswer(status: number, text: string): RawAnswer {
+	if (status === 200) return { code: undefined, message: "" };
+	const { code, message = "" } = JSON.parse(text);
+	const name = String(code).replaceAll("_", "");
+	const [, number] = Object.entries(Code).find(([known]) => known.toLowerCase() === name) ?? [];
+	return { code: typeof number === "number" ? number : Code.Unknown, message };
+}
+
+function grpcAnswer(status: unknown, message: unknown): RawAnswer {
+	const code = Number(status ?? Code.Unknown);
+	return { code: code === 0 ? undefined : code, message: decodeURIComponent(String(message ?? "")) };
+}
+
+async function callGrpc({ grpc }: Endpoints, method: DescMethod, bytes: Buffer, key: string | undefined) {
+	const session = connect(`http://${grpc}`);
+	try {
+		await once(session, "connect");
+		const stream = session.request({
+			":method": "POST",
+			":path": rpcPath(method),
+			"content-type": "application/grpc",
+			te: "trailers",
+			...(key === undefined ? {} : { "x-access-token": key }),
+		});
+		const fields = new Map<string, unknown>();
+		const keep = (given: Readonly<Record<string, unknown>>): void => {
+			for (const [name, value] of Object.entries(given)) fields.set(name, value);
+		};
+		stream.on("response", keep).on("trailers", keep);
+		stream.resume().end(framed(bytes));
+		await once(stream, "close");
+		return grpcAnswer(fields.get("grpc-status"), fields.get("grpc-message"));
+	} finally {
+		session.destroy();
+	}
+}

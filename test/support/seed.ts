@@ -1,0 +1,4 @@
+import { seedProperties } from "./random.ts";
+
+// Runs before each test file (setupFiles of vitest.config.ts).
+seedProperties();

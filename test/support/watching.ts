@@ -1,0 +1,41 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import type {
+	ConversationUpdate,
+	WatchConversationUpdatesRequestSchema,
+	WatchConversationUpdatesResponse,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
+import { type Endpoints, readClient } from "./clients.ts";
+
+export type WatchRequest = MessageInitShape<typeof WatchConversationUpdatesRequestSchema>;
+
+/** Where a watch of everything that is kept starts. */
+export const BEGINNING = { case: "afterSequence", value: 0n } as const;
+
+/** Opens a watch over gRPC. It ends when the signal fires, or with the test's process. */
+export function watch(
+	service: Endpoints,
+	key: string,
+	request: WatchRequest,
+	signal?: AbortSignal,
+): AsyncIterable<WatchConversationUpdatesResponse> {
+	return readClient(service, "gRPC", key).watchConversationUpdates(request, signal && { signal });
+}
+
+/** The updates that a watch gives until it has caught up with the store. */
+export async function updatesUntilCaughtUp(
+	service: Endpoints,
+	key: string,
+	request: WatchRequest,
+): Promise<ConversationUpdate[]> {
+	const end = new AbortController();
+	const updates: ConversationUpdate[] = [];
+	try {
+		for await (const { event, sequence } of watch(service, key, request, end.signal)) {
+			if (event.case === "update") updates.push(event.value);
+			if (event.case === "heartbeat" && event.value.latestSequence === sequence) break;
+		}
+	} finally {
+		end.abort();
+	}
+	return updates;
+}

@@ -1,0 +1,82 @@
+import { promisify } from "node:util";
+import { create, fromBinary, type MessageShape, toBinary } from "@bufbuild/protobuf";
+import {
+	Client,
+	credentials,
+	Server,
+	ServerCredentials,
+	ServerInterceptingCall,
+	type ServerInterceptor,
+	type ServerWritableStream,
+} from "@grpc/grpc-js";
+import { expect, test } from "vitest";
+import { HeartbeatSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { batchInterceptor, lengthPrefixed, MessageBatch } from "../../../src/transports/grpc/grpc-batch.ts";
+
+type Heartbeat = MessageShape<typeof HeartbeatSchema>;
+
+const PATH = "/test.Batches/Stream";
+const asBuffer = (bytes: Uint8Array) => Buffer.from(bytes);
+const encode = (message: Heartbeat) => asBuffer(toBinary(HeartbeatSchema, message));
+const decode = (bytes: Buffer) => fromBinary(HeartbeatSchema, bytes);
+const heartbeat = (latestSequence: bigint) => encode(create(HeartbeatSchema, { latestSequence }));
+const batch = (...sequences: bigint[]) => new MessageBatch(sequences.map(heartbeat));
+
+/** What a client receives of what a handler writes, each write after the one before is done. */
+async function received(interceptors: ServerInterceptor[], writes: readonly (Uint8Array | MessageBatch)[]) {
+	const server = new Server({ interceptors });
+	const definition = {
+		path: PATH,
+		requestStream: false,
+		responseStream: true,
+		requestSerialize: encode,
+		requestDeserialize: decode,
+		responseSerialize: asBuffer,
+		responseDeserialize: decode,
+	} as const;
+	server.addService(
+		{ stream: definition },
+		{
+			stream: async (call: ServerWritableStream<Heartbeat, Uint8Array | MessageBatch>) => {
+				for (const message of writes) await new Promise<void>((resolve) => call.write(message, () => resolve()));
+				call.end();
+			},
+		},
+	);
+	const port = await promisify(server.bindAsync.bind(server))("127.0.0.1:0", ServerCredentials.createInsecure());
+	const client = new Client(`127.0.0.1:${port}`, credentials.createInsecure());
+	const sequences: bigint[] = [];
+	for await (const message of client.makeServerStreamRequest(PATH, encode, decode, create(HeartbeatSchema)))
+		sequences.push(message.latestSequence);
+	client.close();
+	await promisify(server.tryShutdown.bind(server))();
+	return sequences;
+}
+
+const hidden: ServerInterceptor = (_, call) => new ServerInterceptingCall(call);
+
+test.each([
+	["next to the stream", [batchInterceptor, hidden]],
+	["where the stream cannot be found", [hidden, batchInterceptor]],
+])("%s, batches and single responses arrive one after the other", async (_, interceptors) => {
+	const writes = [batch(1n, 2n, 3n), heartbeat(4n), batch(5n), batch(6n, 2n ** 62n)];
+	expect(await received(interceptors, writes)).toEqual([1n, 2n, 3n, 4n, 5n, 6n, 2n ** 62n]);
+});
+
+test("a length-prefixed message is a zero, four bytes of length, and the message", () => {
+	const messages = [Uint8Array.of(7, 8), Uint8Array.of(), new Uint8Array(258).fill(9)];
+	const [bytes = new Uint8Array(), ...others] = lengthPrefixed(messages);
+	expect(others).toEqual([]);
+	expect([...bytes.subarray(0, 20)]).toEqual([0, 0, 0, 0, 2, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 9, 9, 9]);
+	expect(bytes.length).toBe(3 * 5 + 2 + 258);
+});
+
+test("a large message is a chunk of its own, not a copy", () => {
+	const large = new Uint8Array(16 * 1024);
+	const chunks = lengthPrefixed([Uint8Array.of(7), large, Uint8Array.of(9)]);
+	expect(chunks.map((chunk) => (chunk === large ? "large" : [...chunk]))).toEqual([
+		[0, 0, 0, 0, 1, 7, 0, 0, 0, 64, 0],
+		"large",
+		[0, 0, 0, 0, 1, 9],
+	]);
+});

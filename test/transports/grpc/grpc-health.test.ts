@@ -1,0 +1,58 @@
+import { Client, credentials } from "@grpc/grpc-js";
+import { expect, test } from "vitest";
+import { Gate } from "../../../src/access/gate.ts";
+import { Keyring } from "../../../src/access/keys.ts";
+import { SERVICES } from "../../../src/rpc/services.ts";
+import { createLogger } from "../../../src/telemetry/log.ts";
+import { listenGrpc } from "../../../src/transports/grpc/grpc-listener.ts";
+
+const [SERVING, NOT_SERVING] = [1, 2];
+
+test("the health of every service follows what the listener is told, and ends with the stop", async () => {
+	const listener = await listenGrpc({
+		address: { host: "127.0.0.1", port: 0 },
+		services: SERVICES,
+		methods: [],
+		gate: new Gate(new Keyring([]), SERVICES),
+		maxBodyBytes: 1024,
+		stopping: new AbortController().signal,
+		log: createLogger("silent"),
+	});
+	const client = new Client(`127.0.0.1:${listener.address.port}`, credentials.createInsecure());
+	const identity = (bytes: Buffer) => bytes;
+	const statusOf = (name: string) =>
+		new Promise<number | undefined>((resolve, reject) => {
+			const question = Buffer.from([0x0a, name.length, ...Buffer.from(name)]);
+			client.makeUnaryRequest("/grpc.health.v1.Health/Check", identity, identity, question, (error, answer) => {
+				if (error === null) resolve(answer?.[1]);
+				else reject(error);
+			});
+		});
+	const names = ["", ...SERVICES.map(({ typeName }) => typeName)];
+	const statuses = () => Promise.all(names.map(statusOf));
+
+	expect(await statuses()).toEqual([SERVING, SERVING, SERVING]);
+	listener.setServing(false);
+	expect(await statuses()).toEqual([NOT_SERVING, NOT_SERVING, NOT_SERVING]);
+	listener.setServing(true);
+	expect(await statuses()).toEqual([SERVING, SERVING, SERVING]);
+
+	// A watch of the health keeps the connection open and is told of the stop.
+	const watch = client.makeServerStreamRequest("/grpc.health.v1.Health/Watch", identity, identity, Buffer.alloc(0));
+	const told: number[] = [];
+	const stopped = new Promise<void>((resolve) => {
+		watch.on("data", (answer: Buffer) => {
+			told.push(answer[1] ?? 0);
+			if (told.length === 2) resolve();
+		});
+	});
+	watch.on("error", () => undefined);
+	await new Promise<void>((resolve) => watch.once("data", () => resolve()));
+	const stopping = listener.stop();
+	listener.setServing(true);
+	await stopped;
+	watch.cancel();
+	client.close();
+	await stopping;
+	expect(told).toEqual([SERVING, NOT_SERVING]);
+});
