@@ -3,14 +3,14 @@ import { type DescMessage, isMessage } from "@bufbuild/protobuf";
 import type { Value } from "@bufbuild/protobuf/wkt";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError, type Violation } from "../errors.ts";
-import { deriveDecoder, type KeepUnnamed, type MessageFields } from "./json/decode.ts";
+import { deriveDecoder, type RecordDecoder } from "./json/decode.ts";
 import { deriveEncoder } from "./json/encode.ts";
 import { type ExactJson, type ExactJsonObject, measureWithinBounds, parseExactJson } from "./json/exact-json.ts";
 import { fromValue, memberOf, toValue } from "./json/free-form.ts";
 import type { JsonSize } from "./json/measure.ts";
 import { lastToken } from "./json/pointer.ts";
 import { parseUuid } from "./json/scalars.ts";
-import { MAX_UNNAMED_MEMBERS, placeOfMember, putMember } from "./json/unnamed.ts";
+import { MAX_UNNAMED_MEMBERS, MemberPlaces, putMember } from "./json/unnamed.ts";
 import { isJsonObject, type MessagePlan, planMessage, plansIn } from "./plan/plan.ts";
 import { limitViolations } from "./validation/limits.ts";
 import { MAX_VIOLATIONS, RecordSchema } from "./validation/schema.ts";
@@ -18,22 +18,26 @@ import { valueError, violationsOf } from "./validation/violations.ts";
 
 /** The record in both of its forms, and the one schema that judges it. Built once at start. */
 export class RecordFormat {
+	readonly desc: DescMessage;
 	readonly plan: MessagePlan;
 	/**
-	 * Tells the schemas of two releases apart that name different members: an integer above 0, derived from the names of
-	 * all members.
+	 * Tells the schemas of two releases apart that name different members: a safe integer above 0, derived from the names
+	 * of all members.
 	 */
 	readonly schemaVersion: number;
 	readonly #names: ReadonlySet<string>;
 	readonly #schema: RecordSchema;
-	readonly #decode: (json: ExactJson, keep: KeepUnnamed) => MessageFields;
+	readonly #decode: RecordDecoder;
 	readonly #encode: (message: ConversationInfo) => ExactJson;
 
 	/** @param desc the record's descriptor; another release's may have more fields or fewer */
 	constructor(desc: DescMessage = ConversationInfoSchema) {
+		this.desc = desc;
 		this.plan = planMessage(desc);
-		this.#names = memberNames(this.plan);
-		this.schemaVersion = hash("sha256", [...this.#names].sort().join("\n"), "buffer").readUIntBE(0, 6) + 1;
+		const members = membersIn(this.plan);
+		this.#names = new Set(members.map(({ name }) => name));
+		const text = members.map(({ message, name }) => `${message}.${name}`).sort();
+		this.schemaVersion = hash("sha256", text.join("\n"), "buffer").readUIntBE(0, 6) + 1;
 		this.#schema = new RecordSchema(this.plan);
 		this.#decode = deriveDecoder(this.plan);
 		this.#encode = deriveEncoder(this.plan);
@@ -99,10 +103,11 @@ export class RecordFormat {
 		const candidates = Object.entries(message.unnamedMembers).filter(([pointer]) => this.namesNow(pointer));
 		if (candidates.length === 0) return false;
 		const json = this.#encode(message);
+		const places = new MemberPlaces(json, this.plan);
 		const unnamed = { ...message.unnamedMembers };
 		let moved = false;
 		for (const [pointer, value] of candidates) {
-			const place = placeOfMember(json, this.plan, pointer);
+			const place = places.find(pointer);
 			const member = fromValue(value);
 			if (place?.field === undefined || !this.#schema.accepts(place.field, member)) continue;
 			putMember(place, member);
@@ -110,7 +115,7 @@ export class RecordFormat {
 			moved = true;
 		}
 		if (!moved) return false;
-		const decoded = this.#decode(json, (pointer, member) => {
+		const decoded = this.#decode(json, true, (pointer, member) => {
 			unnamed[pointer] = toValue(member);
 		});
 		Object.assign(message, decoded, { unnamedMembers: unnamed });
@@ -126,7 +131,7 @@ export class RecordFormat {
 		}
 		const unnamed: Record<string, Value> = {};
 		let count = 0;
-		const message = this.#decode(json, (pointer, member) => {
+		const message = this.#decode(json, size.large, (pointer, member) => {
 			count++;
 			if (count > MAX_UNNAMED_MEMBERS) throw invalid([TOO_MANY_UNNAMED], json);
 			unnamed[pointer] = toValue(member);
@@ -138,9 +143,10 @@ export class RecordFormat {
 
 	/** Puts the members that no field names into the JSON form; returns a violation for each that has no place there. */
 	#putUnnamed(json: ExactJson, message: ConversationInfo): Violation[] {
+		const places = new MemberPlaces(json, this.plan);
 		const violations: Violation[] = [];
 		for (const [pointer, value] of Object.entries(message.unnamedMembers)) {
-			const place = placeOfMember(json, this.plan, pointer);
+			const place = places.find(pointer);
 			if (place !== undefined) putMember(place, fromValue(value));
 			else if (violations.length < MAX_VIOLATIONS)
 				violations.push({
@@ -153,11 +159,11 @@ export class RecordFormat {
 	}
 }
 
-/** The names of all members that the schema names anywhere, aliases included. */
-function memberNames(root: MessagePlan): ReadonlySet<string> {
-	const names = new Set<string>();
-	for (const plan of plansIn(root)) if (plan.form === "object") for (const name of plan.members.keys()) names.add(name);
-	return names;
+/** All members that the schema names, by their aliases too. */
+function membersIn(root: MessagePlan): { readonly message: string; readonly name: string }[] {
+	return [...plansIn(root)].flatMap((plan) =>
+		plan.form === "object" ? [...plan.members.keys()].map((name) => ({ message: plan.desc.typeName, name })) : [],
+	);
 }
 
 const TOO_MANY_UNNAMED: Violation = {

@@ -37,7 +37,7 @@ export function parseExactJson(body: Buffer): ParsedJson {
 	const json = parseText(text);
 	const size = measureWithinBounds(json);
 	return {
-		json: size.inexact || hasEscapedName(text) ? parseAgain(text) : json,
+		json: size.large || hasEscapedName(text) ? parseAgain(text) : json,
 		surrogates: body.includes("\\ud") || body.includes("\\uD"),
 		size,
 	};

@@ -21,8 +21,8 @@ export interface JsonSize {
 	readonly values: number;
 	/** Whether all numbers are finite. `JSON.parse` reads 1e400 as infinity, which has no JSON form. */
 	readonly finite: boolean;
-	/** Whether a number is a double beyond 2^53, where a double does not tell one integer from the next. */
-	readonly inexact: boolean;
+	/** Whether a number is beyond 2^53, where a double does not tell one integer from the next: a double or a bigint. */
+	readonly large: boolean;
 }
 
 /**
@@ -33,15 +33,15 @@ export function measure(json: ExactJson): JsonSize {
 	let depth = 0;
 	let values = 0;
 	let finite = true;
-	let inexact = false;
+	let large = false;
 	let next: object[] = [];
 	const visit = (item: unknown): void => {
 		if (typeof item === "object") {
 			if (item !== null) next.push(item);
 		} else if (typeof item === "number" && !(Math.abs(item) <= Number.MAX_SAFE_INTEGER)) {
-			if (Number.isFinite(item)) inexact = true;
+			if (Number.isFinite(item)) large = true;
 			else finite = false;
-		}
+		} else if (typeof item === "bigint") large = true;
 	};
 	visit(json);
 	while (next.length > 0 && depth <= MAX_RECORD_DEPTH && values <= MAX_VALUES) {
@@ -60,5 +60,5 @@ export function measure(json: ExactJson): JsonSize {
 				}
 		}
 	}
-	return { depth, values, finite, inexact };
+	return { depth, values, finite, large };
 }

@@ -1,5 +1,5 @@
 import { locate, objectAt } from "../plan/place.ts";
-import { type FieldPlan, isJsonObject, type MessagePlan } from "../plan/plan.ts";
+import { type FieldPlan, isJsonObject, type MessagePlan, type PlainPlan } from "../plan/plan.ts";
 import type { ExactJson, ExactJsonObject } from "./exact-json.ts";
 import { setMember } from "./free-form.ts";
 import { parsePointer } from "./pointer.ts";
@@ -17,24 +17,56 @@ export interface MemberPlace {
 }
 
 /**
- * Finds the place of a member that was kept by its pointer. A release that names more members than the one that kept it
- * may have a field for it.
- *
- * @param pointer JSON Pointer (RFC 6901) of the member
- * @returns undefined when no such member can stand there: the pointer does not lead to an object that the schema
- *   describes, or the object is closed, or a field of this name is set
+ * The places of members that were kept by their pointers, in one record. A release that names more members than the one
+ * that kept a member may have a field for it.
  */
-export function placeOfMember(record: ExactJson, plan: MessagePlan, pointer: string): MemberPlace | undefined {
-	const tokens = parsePointer(pointer);
-	const name = tokens?.pop();
-	if (tokens === undefined || name === undefined) return undefined;
-	const { place, json } = locate(record, plan, tokens);
-	const object = objectAt(place, json);
-	if (object === undefined || !isJsonObject(json) || object.discriminator?.name === name) return undefined;
-	const field = object.members.get(name);
-	if (field === undefined) return object.closed ? undefined : { object: json, name, field };
-	if (isUnset(json[field.name])) return { object: json, name, field };
-	return field.name === name ? undefined : { object: json, name, field: undefined };
+export class MemberPlaces {
+	readonly #record: ExactJson;
+	readonly #plan: MessagePlan;
+	/** By pointer. Many members belong to the same object. */
+	readonly #objects = new Map<string, DescribedObject | undefined>();
+
+	constructor(record: ExactJson, plan: MessagePlan) {
+		this.#record = record;
+		this.#plan = plan;
+	}
+
+	/**
+	 * @param pointer JSON Pointer (RFC 6901) of the member
+	 * @returns undefined when no such member can stand there: the pointer does not lead to an object that the schema
+	 *   describes, or the object is closed, or a field of this name is set
+	 */
+	find(pointer: string): MemberPlace | undefined {
+		const [name] = parsePointer(pointer.slice(pointer.lastIndexOf("/"))) ?? [];
+		if (name === undefined) return undefined;
+		const described = this.#object(pointer.slice(0, pointer.lastIndexOf("/")));
+		if (described === undefined || described.plan.discriminator?.name === name) return undefined;
+		const { json: object, plan } = described;
+		const field = plan.members.get(name);
+		if (field === undefined) return plan.closed ? undefined : { object, name, field };
+		if (isUnset(object[field.name])) return { object, name, field };
+		return field.name === name ? undefined : { object, name, field: undefined };
+	}
+
+	/** The object that a pointer leads to; undefined when the schema describes none there. */
+	#object(pointer: string): DescribedObject | undefined {
+		const known = this.#objects.get(pointer);
+		if (known !== undefined || this.#objects.has(pointer)) return known;
+		const path = parsePointer(pointer);
+		let described: DescribedObject | undefined;
+		if (path !== undefined) {
+			const { place, json } = locate(this.#record, this.#plan, path);
+			const plan = objectAt(place, json);
+			if (plan !== undefined && isJsonObject(json)) described = { plan, json };
+		}
+		this.#objects.set(pointer, described);
+		return described;
+	}
+}
+
+interface DescribedObject {
+	readonly plan: PlainPlan;
+	readonly json: ExactJsonObject;
 }
 
 /** Puts a member at its place: into its field if there is one. */

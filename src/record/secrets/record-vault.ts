@@ -72,10 +72,10 @@ export class RecordVault {
 			return cipher === undefined ? REDACTED : cipher.encrypt(secret, pointer);
 		};
 		this.#walkSecrets(record, hide);
-		let bytes: Uint8Array = toBinary(ConversationInfoSchema, record);
+		let bytes: Uint8Array = toBinary(this.#format.desc, record);
 		if (mayHaveUserinfo(bytes)) {
 			this.#replaceUserinfo(record, hide);
-			bytes = toBinary(ConversationInfoSchema, record);
+			bytes = toBinary(this.#format.desc, record);
 		}
 		const redactionVersion = cipher !== undefined && count > 0 ? ENCRYPTED : this.#redactionVersion;
 		return { bytes, redactionVersion, schemaVersion: this.#format.schemaVersion };
@@ -112,7 +112,7 @@ export class RecordVault {
 			redactionVersion === this.#redactionVersion &&
 			(schemaVersion === this.#format.schemaVersion ||
 				!pointersOf(bytes).some((pointer) => this.#format.namesNow(pointer)));
-		return asStored ? bytes : toBinary(ConversationInfoSchema, this.open(bytes, form));
+		return asStored ? bytes : toBinary(this.#format.desc, this.open(bytes, form));
 	}
 
 	/**

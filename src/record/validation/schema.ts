@@ -1,5 +1,6 @@
 import { z } from "zod";
 import type { ExactJson } from "../json/exact-json.ts";
+import { memberOf } from "../json/free-form.ts";
 import { parseDateTime, parseUuid } from "../json/scalars.ts";
 import { armOf } from "../plan/place.ts";
 import {
@@ -14,8 +15,11 @@ import {
 /** Most violations that are listed for one record. Judging goes no further in a list or a map once there are so many. */
 export const MAX_VIOLATIONS = 100;
 
-const MIN_INT64 = -(2n ** 63n);
-const MAX_INT64 = 2n ** 63n - 1n;
+/** A bigint of 64 bits signed; one of more is not judged further. */
+const INT64 = z
+	.bigint()
+	.gte(-(2n ** 63n), { abort: true })
+	.lte(2n ** 63n - 1n, { abort: true });
 
 /**
  * The judge of a record's JSON form: a zod schema, derived from the record's plan. It only judges; decode.ts takes the
@@ -146,8 +150,8 @@ class SchemaBuilder {
 			keyPattern === undefined ? z.string() : z.string().regex(keyPattern, `keys must match ${keyPattern.source}`);
 		// A record of zod leaves out the member `__proto__`.
 		const proto = z.unknown().check(({ value: json, issues }) => {
-			if (!isJsonObject(json) || !Object.hasOwn(json, "__proto__")) return;
-			if (!value.safeParse(json["__proto__"]).success)
+			const member = isJsonObject(json) ? memberOf(json, "__proto__") : undefined;
+			if (member !== undefined && !value.safeParse(member).success)
 				issues.push({ code: "custom", message: "not valid", input: json, path: ["__proto__"] });
 		});
 		return proto.pipe(z.record(this.#bounded(key), value));
@@ -169,7 +173,7 @@ class SchemaBuilder {
 			case "string":
 				return plan.uuid ? z.string().refine((text) => parseUuid(text) !== undefined) : z.string();
 			case "integer":
-				return z.union([boundedNumber(z.int(), plan), boundedBigInt(z.bigint().gte(MIN_INT64).lte(MAX_INT64), plan)]);
+				return z.union([boundedNumber(z.int(), plan), boundedBigInt(INT64, plan)]);
 			case "number":
 				return z.union([boundedNumber(z.number(), plan), boundedBigInt(z.bigint(), plan)]);
 			case "boolean":

@@ -1,9 +1,9 @@
-import { clone, create, ScalarType } from "@bufbuild/protobuf";
-import { expect, test } from "vitest";
+import { clone, create, type JsonObject, ScalarType } from "@bufbuild/protobuf";
+import { describe, expect, test } from "vitest";
 import { ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { isSecretName } from "../../../src/record/secrets/secret-names.ts";
-import { deriveSecretWalk, REDACTED } from "../../../src/record/secrets/secret-walk.ts";
+import { deriveSecretWalk, REDACTED, type Secret } from "../../../src/record/secrets/secret-walk.ts";
 import { object } from "../../support/fixtures.ts";
 import { CONVERSATION_ID, isMarked, pointersTo, recordFields, secretPlaces } from "./secret-places.ts";
 
@@ -132,10 +132,143 @@ test("free-form JSON is replaced and not changed, as the record may share it", (
 	expect(record.agentState).toEqual({ token: "x", list: [{ other: 1 }, { cookie: ["x"] }] });
 });
 
+/** The strings and numbers of a record that are secrets, with their places. */
+function secretsOf(json: JsonObject): [Secret, string][] {
+	const visited: [Secret, string][] = [];
+	walk(format.fromJson(json), (secret, pointer) => {
+		visited.push([secret, pointer]);
+		return secret;
+	});
+	return visited;
+}
+
+const native = (members: JsonObject) => ({ ...base, agent: { kind: "Agent", ...members } });
+
+describe("JSON Schemas in free-form JSON", () => {
+	const schema = {
+		type: "object",
+		required: ["api_key"],
+		properties: {
+			api_key: { type: "string", description: "the key", default: "sk-1", examples: ["sk-2"], title: "Key" },
+			password: { anyOf: [{ type: "string", const: "pw-1" }, { type: "null" }] },
+			token: { $ref: "#/$defs/Token" },
+			secret: { type: "object", properties: { value: { type: "string", enum: ["pw-2"], format: "password" } } },
+			plain: { type: "object", default: { cookie: "pw-3", other: "shown" } },
+		},
+		$defs: { Token: { type: "string", pattern: "^t" } },
+	};
+	const found = (at: string) => [
+		["sk-1", `${at}/properties/api_key/default`],
+		["sk-2", `${at}/properties/api_key/examples/0`],
+		["pw-1", `${at}/properties/password/anyOf/0/const`],
+		["pw-2", `${at}/properties/secret/properties/value/enum/0`],
+		["pw-3", `${at}/properties/plain/default/cookie`],
+	];
+
+	test("describe arguments: only values under a telling name are secrets", () => {
+		const tool = { name: "t", params: { spec: { name: "t", description: "d", parameters: schema } } };
+		expect(secretsOf(native({ tools: [tool] }))).toEqual(found("/agent/tools/0/params/spec/parameters"));
+		expect(secretsOf({ ...base, client_tools: [{ name: "t", description: "d", parameters: schema }] })).toEqual(
+			found("/client_tools/0/parameters"),
+		);
+		expect(secretsOf({ ...base, vendor: { schema } })).toEqual(found("/vendor/schema"));
+	});
+
+	test("are objects: other values under the name properties are no schemas", () => {
+		expect(secretsOf({ ...base, agent_state: { properties: { api_key: "sk-1", plain: "p" } } })).toEqual([
+			["sk-1", "/agent_state/properties/api_key"],
+		]);
+	});
+});
+
+describe("what is secret as a whole", () => {
+	test.each<[string, JsonObject | string, [Secret, string][]]>([
+		[
+			"an unknown strategy",
+			{ strategy: "totp", pin: 424242, on: true },
+			[
+				["totp", "/strategy"],
+				[424242, "/pin"],
+			],
+		],
+		["a string", "a token", [["a token", ""]]],
+		[
+			"members beside known ones",
+			{ strategy: "bearer", value: "v", hint: "h", at: [7] },
+			[
+				["v", "/value"],
+				["h", "/hint"],
+				[7, "/at/0"],
+			],
+		],
+		[
+			"a user name",
+			{ strategy: "basic", username: "u", password: "p" },
+			[
+				["u", "/username"],
+				["p", "/password"],
+			],
+		],
+	])("is MCP auth: %s", (_, auth, expected) => {
+		const server: JsonObject = { s: { auth } };
+		const skill: JsonObject = { name: "n", content: "c", mcp_tools: server };
+		const places: [string, JsonObject][] = [
+			["/agent/mcp_config/s/auth", { mcp_config: server }],
+			["/agent/agent_context/skills/0/mcp_tools/s/auth", { agent_context: { skills: [skill] } }],
+		];
+		for (const [place, members] of places)
+			expect(secretsOf(native(members))).toEqual(expected.map(([secret, at]) => [secret, `${place}${at}`]));
+	});
+
+	test("are the unnamed strings of a StaticSecret", () => {
+		const secret = { kind: "StaticSecret", value: "v", hint: "h", more: { list: ["l"] }, count: 3 };
+		const expected = (at: string) => [
+			["v", `${at}/value`],
+			["h", `${at}/hint`],
+			["l", `${at}/more/list/0`],
+		];
+		expect(secretsOf({ ...base, secret_registry: { secret_sources: { A: secret } } })).toEqual(
+			expected("/secret_registry/secret_sources/A"),
+		);
+		expect(secretsOf(native({ agent_context: { secrets: { A: secret } } }))).toEqual(
+			expected("/agent/agent_context/secrets/A"),
+		);
+	});
+});
+
+describe("MCP servers below the name mcpServers", () => {
+	const server = {
+		command: "c",
+		env: { PORT: "80" },
+		headers: { H: "x" },
+		auth: { strategy: "new", pin: 1 },
+		cwd: "w",
+	};
+	const expected = (at: string) => [
+		["80", `${at}/env/PORT`],
+		["x", `${at}/headers/H`],
+		["new", `${at}/auth/strategy`],
+		[1, `${at}/auth/pin`],
+	];
+
+	test.each<[string, JsonObject]>([
+		["/agent/mcp_config/mcpServers/a", native({ mcp_config: { mcpServers: { a: server } } })],
+		[
+			"/agent/agent_context/skills/0/mcp_tools/mcpServers/a",
+			native({ agent_context: { skills: [{ name: "n", content: "c", mcp_tools: { mcpServers: { a: server } } }] } }),
+		],
+		["/agent_state/mcpServers/a", { ...base, agent_state: { mcpServers: { a: server } } }],
+		["/vendor/mcpServers/a", { ...base, vendor: { mcpServers: { a: server } } }],
+	])("have the same secrets as in fields: %s", (at, json) => {
+		expect(secretsOf(json)).toEqual(expected(at));
+		expect(format.toJson(format.fromJson(json))).toMatchObject(json);
+	});
+});
+
 test.each(
 	[
 		["key", "keys", "api_key", "apiKey", "APIKey", "APIKEYValue", "x-api-key", "key2", "accessKeyId", "SSH_KEY"],
-		["token", "tokens", "session.token", "TOKENValue", "idToken"],
+		["token", "tokens", "session.token", "TOKENValue", "idToken", "apikey", "accesstoken"],
 		[
 			"secret",
 			"clientSecret",
@@ -146,14 +279,18 @@ test.each(
 			"Cookie",
 			"set-cookie",
 		],
+		["passwd", "db_passwd", "passphrase", "credential", "awsCredentials", "bearer", "private_key", "privatekey"],
+		["keyfile", "key_file", "acp_session_id", "acpSessionId"],
 	].flat(),
 )("the name %s tells of a secret", (name) => {
 	expect(isSecretName(name)).toBe(true);
 });
 
-test.each(["", "keyword", "keyboard_layout", "tokenizer", "tokenized", "model", "name", "pass", "author"])(
-	"the name %j tells of no secret",
-	(name) => {
-		expect(isSecretName(name)).toBe(false);
-	},
-);
+test.each(
+	[
+		["", "keyword", "keyboard_layout", "tokenizer", "tokenized", "model", "name", "pass", "author", "session"],
+		["monkey", "turkey", "primary_key", "primaryKey", "sort_keys", "token_budget", "max_tokens", "maxTokens"],
+	].flat(),
+)("the name %j tells of no secret", (name) => {
+	expect(isSecretName(name)).toBe(false);
+});

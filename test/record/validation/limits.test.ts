@@ -1,7 +1,12 @@
-import { type JsonValue, toBinary } from "@bufbuild/protobuf";
+import { fromBinary, type JsonObject, type JsonValue, toBinary } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
+import { stringifyExactJson } from "../../../src/record/json/exact-json.ts";
+import { toValue } from "../../../src/record/json/free-form.ts";
+import { MAX_VALUES } from "../../../src/record/json/measure.ts";
+import { MAX_UNNAMED_MEMBERS } from "../../../src/record/json/unnamed.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
+import { MAX_VIOLATIONS } from "../../../src/record/validation/schema.ts";
 import { record } from "../../support/fixtures.ts";
 import { summaryOf, violationsOf } from "../../support/refusal.ts";
 
@@ -120,22 +125,105 @@ describe("numbers", () => {
 		]);
 	});
 
-	test.each([1, 500, 2 ** 53 - 1])("the integer %d is kept exactly", (value) => {
-		expect(format.fromJson(record({ max_iterations: value })).maxIterations).toBe(BigInt(value));
+	test.each([1n, 500n, 2n ** 53n + 1n, 2n ** 63n - 1n])("the integer %d is kept exactly, on every way", (value) => {
+		const body = Buffer.from(stringifyExactJson({ ...record(), max_iterations: value }));
+		const parsed = format.parse(body);
+		expect(parsed.maxIterations).toBe(value);
+		const stored = fromBinary(ConversationInfoSchema, toBinary(ConversationInfoSchema, parsed));
+		expect(format.fromMessage(stored).maxIterations).toBe(value);
+		expect(stringifyExactJson(format.toJson(stored))).toContain(`"max_iterations":${value}`);
 	});
 
-	test.each([2 ** 53, 2 ** 64, 1e300])("the integer %d is refused", (value) => {
-		expect(refused(record({ max_iterations: value }))).toEqual(["max_iterations int_parsing_size"]);
-	});
+	test.each(["9223372036854775808", "-9223372036854775809", "1e19", "123456789012345678901234567890"])(
+		"the integer %s is refused, and shown as it was sent",
+		(text) => {
+			const body = Buffer.from(JSON.stringify(record()).replace("{", `{"max_iterations":${text},`));
+			expect(violationsOf(() => format.parse(body))).toEqual([
+				{
+					path: ["max_iterations"],
+					type: "int_parsing_size",
+					message: "Unable to parse input as an integer, exceeded maximum size of 64 bits signed",
+					input: text === "1e19" ? 10n ** 19n : BigInt(text),
+				},
+			]);
+		},
+	);
 
 	test("an integer may be written with a zero fraction or an exponent", () => {
-		expect(format.fromJson(record({ max_iterations: JSON.parse("500.0") })).maxIterations).toBe(500n);
-		expect(format.fromJson(record({ max_iterations: JSON.parse("1e3") })).maxIterations).toBe(1000n);
+		for (const [text, value] of [
+			["500.0", 500n],
+			["1e3", 1000n],
+			["1e17", 10n ** 17n],
+			["9007199254740993.0", 9007199254740993n],
+		] as const) {
+			const body = Buffer.from(JSON.stringify(record()).replace("{", `{"max_iterations":${text},`));
+			expect(format.parse(body).maxIterations).toBe(value);
+		}
 	});
 
-	test("a message's integer beyond 2^53 is refused like the JSON one", () => {
+	test("a large integer is a double in a field of numbers and in free-form JSON", () => {
+		const body = Buffer.from(
+			stringifyExactJson({
+				...record({ agent: { kind: "ACPAgent", acp_command: [] } }),
+				agent_state: { a: [9007199254740993n] },
+				news: 9007199254740993n,
+				metrics: { accumulated_cost: 9007199254740993n },
+			}),
+		);
+		const message = format.parse(body);
+		expect(message.agentState).toEqual({ a: [9007199254740992] });
+		expect(message.unnamedMembers["/news"]).toEqual(toValue(9007199254740992));
+		expect(message.metrics?.accumulatedCost).toBe(9007199254740992);
+		const negative = { ...record(), metrics: { accumulated_cost: -9007199254740993n } };
+		expect(summaryOf(violationsOf(() => format.fromJson(negative)))).toEqual([
+			"metrics.accumulated_cost greater_than_equal",
+		]);
+	});
+});
+
+describe("a record is bounded", () => {
+	test("in its elements and members", () => {
+		const skills = (count: number) => record({ invoked_skills: Array(count).fill("s") });
+		expect(format.fromJson(skills(100_000)).invokedSkills).toHaveLength(100_000);
+		expect(refused(skills(MAX_VALUES))).toEqual(["value_error"]);
 		const message = format.fromJson(record());
-		message.maxIterations = 2n ** 53n;
-		expect(summaryOf(violationsOf(() => format.fromMessage(message)))).toEqual(["max_iterations int_parsing_size"]);
+		message.invokedSkills = Array(MAX_VALUES).fill("s");
+		expect(summaryOf(violationsOf(() => format.fromMessage(message)))).toEqual(["value_error"]);
+	});
+
+	test("in its unnamed members", () => {
+		const news = (count: number) => record(Object.fromEntries(Array.from({ length: count }, (_, i) => [`n${i}`, 1])));
+		const message = format.fromJson(news(MAX_UNNAMED_MEMBERS));
+		expect(Object.keys(message.unnamedMembers)).toHaveLength(MAX_UNNAMED_MEMBERS);
+		expect(format.fromMessage(message)).toEqual(message);
+		const tooMany = {
+			path: [],
+			type: "value_error",
+			message: "Value error, more than 10000 members that the schema does not name",
+			context: { error: {} },
+		};
+		expect(violationsOf(() => format.fromJson(news(MAX_UNNAMED_MEMBERS + 1)))).toEqual([tooMany]);
+		message.unnamedMembers["/more"] = toValue(1);
+		expect(violationsOf(() => format.fromMessage(message))).toEqual([tooMany]);
+	});
+
+	test.each<[string, JsonObject, string]>([
+		["items", { invoked_skills: Array(150_000).fill(1) }, "string_type"],
+		[
+			"entries",
+			{ blocked_actions: Object.fromEntries(Array.from({ length: 50_000 }, (_, i) => [i, 1])) },
+			"string_type",
+		],
+		["keys", { tags: Object.fromEntries(Array.from({ length: 50_000 }, (_, i) => [`N${i}`, "v"])) }, "value_error"],
+		[
+			"names",
+			{ hook_config: Object.fromEntries(Array.from({ length: 50_000 }, (_, i) => [`n${i}`, 1])) },
+			"extra_forbidden",
+		],
+		["messages", { client_tools: Array(50_000).fill({}) }, "missing"],
+	])("in its violations: wrong %s", (_, members, type) => {
+		const violations = violationsOf(() => format.fromJson(record(members)));
+		expect(violations).toHaveLength(MAX_VIOLATIONS);
+		expect(new Set(violations.map((violation) => violation.type))).toEqual(new Set([type]));
 	});
 });

@@ -132,6 +132,28 @@ describe("unions", () => {
 		expect([agent.condenser, agent.critic]).toEqual([condenser, critic]);
 	});
 
+	test.each<[JsonObject]>(
+		[7, true, [], "x", [{}]].flatMap((json) => [
+			[{ condenser: json }],
+			[{ critic: json }],
+			...(json === "x" ? [] : [[{ mcp_config: { s: { auth: json } } }] as [JsonObject]]),
+			...(Array.isArray(json)
+				? []
+				: [[{ agent_context: { skills: [{ name: "n", content: "c", trigger: json }] } }] as [JsonObject]]),
+		]),
+	)("that keep an unknown kind keep objects alone: %j", (members) => {
+		const violations = violationsOf(() => format.fromJson(acp(members)));
+		expect(violations.map(({ type }) => type)).toEqual(["model_attributes_type"]);
+		expect(violations[0]?.path.at(-1)).toMatch(/^(?:condenser|critic|auth|trigger)$/);
+	});
+
+	test("keep any JSON as a correction to a model's ability", () => {
+		const capability_overrides = { a: true, b: "text", c: 1.5, d: null, e: [1, { f: null }], g: {} };
+		const message = format.fromJson(acp({ llm: { model: "m", capability_overrides } }));
+		expect(object(object(format.toJson(message).agent).llm).capability_overrides).toEqual(capability_overrides);
+		expect(format.fromMessage(message)).toEqual(message);
+	});
+
 	test("an ensemble has at least one analyzer, and its own rules at every level", () => {
 		const ensemble = (...analyzers: JsonValue[]) => ({ kind: "EnsembleSecurityAnalyzer", analyzers });
 		expect(refused(record({ security_analyzer: ensemble() }))).toEqual(["security_analyzer.analyzers too_short"]);
@@ -224,6 +246,24 @@ describe("an inline system prompt", () => {
 		message.agent.kind.value.systemPromptFilename = "own.j2";
 		expect(summaryOf(violationsOf(() => format.fromMessage(message)))).toEqual(["agent value_error"]);
 	});
+});
+
+test("a refusal tells whose record it is", () => {
+	for (const [id, expected] of [
+		["{2A940CAC-6AC3-409B-BFB1-F7C2C97455DB}", "2a940cac-6ac3-409b-bfb1-f7c2c97455db"],
+		["no id", undefined],
+	] as const)
+		expect(() => format.fromJson(record({ id, title: 7 }))).toThrow(
+			expect.objectContaining({ kind: "invalid_record", conversationId: expected }),
+		);
+});
+
+test("a map's entry of the name __proto__ is judged like any other", () => {
+	const json = JSON.parse('{"__proto__": 1, "a": 2}');
+	expect(refused(record({ blocked_actions: json }))).toEqual(["blocked_actions.__proto__ string_type"]);
+	expect(format.fromJson(record({ blocked_actions: JSON.parse('{"__proto__":"r"}') })).blockedActions).toEqual(
+		JSON.parse('{"__proto__":"r"}'),
+	);
 });
 
 describe("messages", () => {

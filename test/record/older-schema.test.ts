@@ -1,0 +1,140 @@
+import { createSecretKey } from "node:crypto";
+import {
+	clone,
+	create,
+	createFileRegistry,
+	type DescFile,
+	type DescMessage,
+	fromBinary,
+	type JsonObject,
+	toBinary,
+} from "@bufbuild/protobuf";
+import { type FileDescriptorProto, FileDescriptorProtoSchema, FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
+import { describe, expect, test } from "vitest";
+import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
+import { toValue } from "../../src/record/json/free-form.ts";
+import { RecordFormat } from "../../src/record/record-format.ts";
+import { RecordVault } from "../../src/record/secrets/record-vault.ts";
+import { REDACTED } from "../../src/record/secrets/secret-walk.ts";
+import { object, record } from "../support/fixtures.ts";
+import { summaryOf, violationsOf } from "../support/refusal.ts";
+
+/** The record's descriptor as a release had it whose schema lacked some fields. */
+function olderSchema(lacking: Readonly<Record<string, readonly string[]>>): DescMessage {
+	const files = new Map<string, FileDescriptorProto>();
+	const visit = (file: DescFile): void => {
+		for (const dependency of file.dependencies) visit(dependency);
+		const proto = clone(FileDescriptorProtoSchema, file.proto);
+		for (const message of proto.messageType)
+			message.field = message.field.filter(({ name }) => !(lacking[message.name] ?? []).includes(name));
+		files.set(file.proto.name, proto);
+	};
+	visit(ConversationInfoSchema.file);
+	const registry = createFileRegistry(create(FileDescriptorSetSchema, { file: [...files.values()] }));
+	const desc = registry.getMessage(ConversationInfoSchema.typeName);
+	if (desc === undefined) throw new Error("the schema has no record");
+	return desc;
+}
+
+const older = new RecordFormat(
+	olderSchema({
+		LLM: ["seed", "api_key", "fallback_strategy", "base_url"],
+		ConversationInfo: ["title", "sub_conversation_ids"],
+		Agent: ["tools", "mcp_config"],
+	}),
+);
+const current = new RecordFormat();
+const key = createSecretKey(Buffer.alloc(32, 1));
+
+const members = {
+	title: "a title",
+	sub_conversation_ids: ["0190d6a0-0000-7000-8000-000000000001"],
+	vendor: { kept: [1] },
+	agent: {
+		kind: "Agent",
+		tools: [{ name: "t", vendor: "below" }],
+		llm: { model: "m", seed: 9007199254740991, api_key: "sk-secret", fallback_strategy: { fallback_llms: ["b"] } },
+		mcp_config: { s: { env: { TOKEN: "in env" } } },
+	},
+};
+
+function written(vaultFormat: RecordFormat, json: JsonObject, keys = [key]) {
+	return new RecordVault(vaultFormat, keys).protect(vaultFormat.fromJson(json));
+}
+
+describe("a record that was written with an older schema", () => {
+	const json = record(members);
+
+	test("has what that schema did not name in its fields", () => {
+		const { bytes } = written(older, json);
+		expect(Object.keys(fromBinary(ConversationInfoSchema, bytes).unnamedMembers)).toEqual(
+			expect.arrayContaining(["/title", "/agent/llm/seed", "/agent/tools", "/vendor"]),
+		);
+		const vault = new RecordVault(current, [key]);
+		expect(vault.open(bytes, "plaintext")).toEqual(current.fromJson(json));
+		expect(Object.keys(vault.open(bytes, "plaintext").unnamedMembers)).toEqual(["/vendor", "/agent/tools/0/vendor"]);
+	});
+
+	test("shows no secret that is one only now, and none of before", () => {
+		const { bytes, ...versions } = written(older, json, []);
+		expect(Buffer.from(bytes).includes("sk-secret")).toBe(false);
+		const vault = new RecordVault(current, []);
+		const encoded = vault.openEncoded(bytes, versions, "redacted");
+		const expected = JSON.parse(JSON.stringify(json).replace("sk-secret", REDACTED).replace("in env", REDACTED));
+		expect(current.toJson(fromBinary(ConversationInfoSchema, encoded))).toMatchObject(expected);
+		expect(Buffer.from(encoded).includes("in env")).toBe(false);
+	});
+
+	test("keeps a value that is not valid in its field, readable at its place", () => {
+		const broken = { ...json, title: 7, agent: { kind: "Agent", llm: { model: "m", seed: "many" } } };
+		const { bytes } = written(older, broken);
+		const opened = new RecordVault(current, [key]).open(bytes, "plaintext");
+		expect(opened.title).toBeUndefined();
+		expect(Object.keys(opened.unnamedMembers).sort()).toEqual(["/agent/llm/seed", "/title", "/vendor"]);
+		const back = current.toJson(opened);
+		expect([back.title, object(object(back.agent).llm).seed]).toEqual([7, "many"]);
+		expect(summaryOf(violationsOf(() => current.fromMessage(opened)))).toEqual([
+			"title string_type",
+			"agent.llm.seed int_parsing",
+		]);
+	});
+
+	test("is taken over gRPC with its members in their fields", () => {
+		const message = older.fromJson(json);
+		expect(current.fromMessage(message)).toEqual(current.fromJson(json));
+	});
+
+	test("is refused over gRPC with a member beside the field that is set", () => {
+		const message = current.fromJson(json);
+		message.unnamedMembers["/title"] = toValue("another");
+		expect(summaryOf(violationsOf(() => current.fromMessage(message)))).toEqual(["unnamed_members./title value_error"]);
+	});
+});
+
+describe("the fast read of an older record", () => {
+	const vault = new RecordVault(current, []);
+	const withoutTitle = new RecordFormat(olderSchema({ ConversationInfo: ["title"] }));
+
+	test("is left to records without a member that has a field now", () => {
+		const { bytes, ...versions } = written(withoutTitle, record({ vendor: 1, news: { title: "below" } }), []);
+		expect(versions.schemaVersion).not.toBe(current.schemaVersion);
+		expect(vault.openEncoded(bytes, versions, "redacted")).toBe(bytes);
+		const named = written(withoutTitle, record({ title: "t" }), []);
+		const encoded = vault.openEncoded(named.bytes, named, "redacted");
+		expect(fromBinary(ConversationInfoSchema, encoded).title).toBe("t");
+	});
+
+	test("does not end with an unrelated new field", () => {
+		const { redactionVersion } = written(withoutTitle, record(), []);
+		expect(redactionVersion).toBe(written(current, record(), []).redactionVersion);
+	});
+
+	test("ends with a new secret", () => {
+		const withoutKey = new RecordFormat(olderSchema({ LLM: ["api_key"] }));
+		const { bytes, ...versions } = written(withoutKey, record(), []);
+		expect(versions.redactionVersion).not.toBe(written(current, record(), []).redactionVersion);
+		expect(vault.openEncoded(bytes, versions, "redacted")).toEqual(
+			toBinary(ConversationInfoSchema, fromBinary(ConversationInfoSchema, bytes)),
+		);
+	});
+});
