@@ -6,18 +6,20 @@ import { Ingest } from "./conversations/ingest/ingest.ts";
 import { GetConversation } from "./conversations/read/get.ts";
 import { ListConversations } from "./conversations/read/list.ts";
 import { PageTokens } from "./conversations/read/page-token.ts";
+import type { OnUnreadable } from "./conversations/read/record-opener.ts";
 import { UpdateViews } from "./conversations/read/update-view.ts";
 import { ListConversationUpdates } from "./conversations/read/updates.ts";
 import { retain } from "./conversations/retention/retention.ts";
 import { Watches } from "./conversations/watch/watch.ts";
-import { IntakeThread } from "./intake/intake.ts";
+import { IntakeThreads } from "./intake/intake.ts";
 import { RecordFormat } from "./record/record-format.ts";
 import { RecordVault } from "./record/secrets/record-vault.ts";
 import { rpcMethods, SERVICES } from "./rpc/services.ts";
 import { openSqliteStore } from "./store/sqlite/sqlite.ts";
+import type { IsSameRecord } from "./store/store.ts";
 import type { Log } from "./telemetry/log.ts";
 import { followStoreHealth } from "./telemetry/store-health.ts";
-import type { LinkLog } from "./threads/link.ts";
+import type { ThreadLog } from "./threads/worker-thread.ts";
 import { createConnectListener } from "./transports/connect/connect-adapter.ts";
 import { listenGrpc } from "./transports/grpc/grpc-listener.ts";
 import { listenHttp } from "./transports/http/http-listener.ts";
@@ -47,7 +49,11 @@ export interface RunningService {
 export async function startService(config: Config, log: Log, showKey: (key: string) => void): Promise<RunningService> {
 	log.starting(describeConfig(config));
 	await using opened = new AsyncDisposableStack();
-	const store = opened.use(await openSqliteStore(config.database.path, linkLog(log.storeFailed)));
+	const intakeFailed = (error: unknown): void => log.unexpectedError("intake", error);
+	const data = { encryptionKeys: config.encryptionKeys };
+	const intake = opened.use(await IntakeThreads.start(data, threadLog(intakeFailed)));
+	const isSame: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
+	const store = opened.use(await openSqliteStore(config.database.path, threadLog(log.storeFailed), { isSame }));
 	const firstKey = config.accessKeys.length > 0 ? undefined : await FirstKey.of(config.database.path);
 	const keys = firstKey === undefined ? config.accessKeys : [firstKey.entry];
 	const gate = new Gate(new Keyring(keys), SERVICES);
@@ -56,14 +62,12 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const stopping = new AbortController();
 
 	const vault = new RecordVault(format, config.encryptionKeys);
-	const views = new UpdateViews(store, vault);
+	const onUnreadable: OnUnreadable = ({ error }) => log.storeFailed(error);
+	const views = new UpdateViews(store, vault, onUnreadable);
 	const tokens = new PageTokens(keys.map((key) => key.hash));
-	const intakeFailed = (error: unknown): void => log.unexpectedError("intake", error);
-	const data = { encryptionKeys: config.encryptionKeys };
-	const intake = opened.use(await IntakeThread.start(data, linkLog(intakeFailed)));
 	const ingest = new Ingest(store, intake);
-	const get = new GetConversation(store, vault);
-	const list = new ListConversations(store, vault, tokens);
+	const get = new GetConversation(store, format, vault, onUnreadable, intake);
+	const list = new ListConversations(store, vault, tokens, onUnreadable);
 	const updates = new ListConversationUpdates(store, views, tokens);
 	const watches = new Watches(store, views, { stopping: stopping.signal });
 
@@ -87,9 +91,7 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	log.listening("grpc", formatAddress(grpc.address));
 
 	const retention = { days: config.retentionDays, updatesPerConversation: config.retentionUpdatesPerConversation };
-	const retaining = retain(store, retention, stopping.signal).catch((error: unknown) =>
-		log.unexpectedError("retention", error),
-	);
+	const retaining = retain(store, retention, stopping.signal, (error) => log.unexpectedError("retention", error));
 	opened.defer(() => retaining);
 
 	const running = opened.move();
@@ -112,7 +114,6 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	};
 }
 
-function linkLog(report: (error: unknown) => void): LinkLog {
-	const failed = (fields: object): void => report("err" in fields ? fields.err : fields);
-	return { error: failed, warn: failed, info: () => undefined };
+function threadLog(report: (error: unknown) => void): ThreadLog {
+	return { error: (fields) => report("err" in fields ? fields.err : fields) };
 }

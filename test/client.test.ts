@@ -148,7 +148,7 @@ test("what another attempt cannot mend is thrown", async () => {
 
 test.each(PROTOCOLS)("over %s to leave the loop ends the call", async (chosen) => {
 	await using watched = await WatchService.start();
-	const followers = () => watched.watches.tail.held.followers;
+	const followers = () => watched.watches.recent.held.followers;
 	const baseUrl = chosen === "grpc" ? `http://${watched.grpc}` : watched.http;
 	const { watch } = createConversationsClient({ baseUrl, accessKey: READ_KEY, protocol: chosen });
 	for await (const message of watch({}, SOON)) {

@@ -5,16 +5,11 @@ import {
 	ConversationExecutionStatusSchema,
 } from "../../gen/conversations/v1/conversation_pb.js";
 
-const NAMES = new Map(
-	ConversationExecutionStatusSchema.values.map((value) => [value.number, getOption(value, enum_value).name]),
+const NUMBERS: ReadonlyMap<string, ConversationExecutionStatus> = new Map(
+	ConversationExecutionStatusSchema.values.map((value) => [getOption(value, enum_value).name, value.number]),
 );
 
-/** JSON name of an execution status, such as `idle`; empty for one that is not set or not known. */
-export function statusName(status: ConversationExecutionStatus | undefined): string {
-	return NAMES.get(status ?? 0) ?? "";
-}
-
-/** The execution status with a JSON name; undefined when there is none. */
+/** The execution status with a JSON name such as `idle`; undefined when there is none. */
 export function statusNamed(name: string): ConversationExecutionStatus | undefined {
-	return name === "" ? undefined : [...NAMES].find(([, known]) => known === name)?.[0];
+	return name === "" ? undefined : NUMBERS.get(name);
 }

@@ -1,63 +1,83 @@
-import { extname } from "node:path";
 import type { Intake } from "../conversations/ingest/ingest.ts";
+import type { LargeRecords } from "../conversations/read/get.ts";
 import { ServiceError } from "../errors.ts";
-import { type EncodedUpdate, encodedUpdate } from "../store/encoded-update.ts";
-import { Link, type LinkLog } from "../threads/link.ts";
-import type { IntakeAnswer, IntakeData, IntakeRequest } from "./messages.ts";
+import type { SecretsForm } from "../record/secrets/secret-walk.ts";
+import type { NewUpdate, StoredRecord } from "../store/store.ts";
+import { compact } from "../threads/protocol.ts";
+import { type ThreadLog, WorkerThread } from "../threads/worker-thread.ts";
+import type { IntakeCalls, IntakeData } from "./calls.ts";
+
+/** Size from which bodies and records go to the thread for large ones, in bytes. */
+const LARGE_FROM = 2 ** 20;
+/** Largest heaps of the two threads, in MiB. What needs more ends the thread and is refused as `internal`. */
+const HEAP_MB = 256;
+const LARGE_HEAP_MB = 1024;
 
 /**
- * Makes updates on a thread of its own. Reading, checking and encoding a record take most of the time of an ingest;
- * there they use a second processor, and a large body holds up no other request, stream or probe.
+ * Reads, checks, protects and compares records on two threads of their own: one for usual ones, and one for large ones,
+ * which is started when it is first needed. So a large body holds up other large ones only, and neither holds up the
+ * streams and reads of the main thread.
  */
-export class IntakeThread implements Intake, AsyncDisposable {
-	readonly #link: Link<IntakeRequest>;
+export class IntakeThreads implements Intake, LargeRecords, AsyncDisposable {
+	readonly largeFrom = LARGE_FROM;
+	readonly #usual: WorkerThread<IntakeCalls>;
+	readonly #large: WorkerThread<IntakeCalls>;
 
-	private constructor(link: Link<IntakeRequest>) {
-		this.#link = link;
+	private constructor(data: IntakeData, log: ThreadLog) {
+		const thread = (name: string, oldGenerationMb: number) =>
+			new WorkerThread<IntakeCalls>({
+				owner: "the intake",
+				name,
+				script: new URL("./intake-worker", import.meta.url),
+				data,
+				// The message of an unforeseen error may quote a record.
+				toError: (_, of) =>
+					of === "call"
+						? new ServiceError("internal", "the record could not be processed")
+						: new ServiceError("unavailable", "the intake failed"),
+				log,
+				youngGenerationMb: 12,
+				oldGenerationMb,
+				repeatable: true,
+			});
+		this.#usual = thread("intake", HEAP_MB);
+		this.#large = thread("large-intake", LARGE_HEAP_MB);
 	}
 
-	/** Starts the thread. Resolves when it can take requests. */
-	static async start(data: IntakeData, log: LinkLog): Promise<IntakeThread> {
-		const link = new Link<IntakeRequest>({
-			whole: "the intake",
-			name: "intake",
-			// `.ts` in src, `.js` in dist.
-			script: new URL(`worker${extname(import.meta.url)}`, import.meta.url),
-			data,
-			// The message of an unforeseen error may quote a record.
-			toError: () => new ServiceError("unavailable", "the intake failed"),
-			log,
-			batch: 32,
-			batchBytes: 2 ** 20,
-			ahead: 32,
-			// The texts of large bodies wait here to be collected.
-			youngGeneration: 12,
-		});
-		await link.start();
-		return new IntakeThread(link);
+	/** Starts the thread for usual records. Resolves when it takes calls. */
+	static async start(data: IntakeData, log: ThreadLog): Promise<IntakeThreads> {
+		const threads = new IntakeThreads(data, log);
+		await threads.#usual.start();
+		return threads;
 	}
 
-	fromJson(body: Buffer): Promise<EncodedUpdate> {
-		return this.#send("json", body);
+	fromJson(body: Buffer): Promise<NewUpdate> {
+		return this.#threadFor(body).call("fromJson", compact(body));
 	}
 
-	fromRequest(request: Uint8Array): Promise<EncodedUpdate> {
-		return this.#send("request", request);
+	fromRequest(request: Uint8Array): Promise<NewUpdate> {
+		return this.#threadFor(request).call("fromRequest", compact(request));
 	}
 
-	#send(kind: "json" | "request", bytes: Uint8Array): Promise<EncodedUpdate> {
-		return this.#link.send({ kind }, outcomeOf, [bytes]);
+	/** As `RecordVault.isSame`. */
+	isSame(stored: Uint8Array, arriving: Uint8Array): Promise<boolean> {
+		return this.#threadFor(stored).call("isSame", { stored: compact(stored), arriving: compact(arriving) });
 	}
 
-	/** Finishes what was sent, then ends the thread. */
+	openEncoded(record: StoredRecord, form: SecretsForm): Promise<Uint8Array> {
+		return this.#large.call("openEncoded", { record: { ...record, bytes: compact(record.bytes) }, form });
+	}
+
+	openJson(record: StoredRecord, form: SecretsForm): Promise<string> {
+		return this.#large.call("openJson", { record: { ...record, bytes: compact(record.bytes) }, form });
+	}
+
+	#threadFor({ byteLength }: Uint8Array): WorkerThread<IntakeCalls> {
+		return byteLength < LARGE_FROM ? this.#usual : this.#large;
+	}
+
+	/** Finishes what was sent, then ends the threads. */
 	async [Symbol.asyncDispose](): Promise<void> {
-		await this.#link.close({ kind: "close" });
+		await Promise.all([this.#usual.close(), this.#large.close()]);
 	}
-}
-
-/** @throws ServiceError when the record was refused */
-function outcomeOf(answer: IntakeAnswer, parts: readonly Uint8Array[]): EncodedUpdate {
-	if (answer === undefined) return encodedUpdate(parts);
-	const { kind, message, violations } = answer;
-	throw new ServiceError(kind, message, { violations });
 }

@@ -1,6 +1,5 @@
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { IngestConversationResponseSchema } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
-import { CHANGES } from "../conversations/change.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
 
 type Response = MessageInitShape<typeof IngestConversationResponseSchema>;
@@ -9,6 +8,6 @@ type Response = MessageInitShape<typeof IngestConversationResponseSchema>;
 export function ingestConversation(ingest: Ingest) {
 	return async (request: Uint8Array): Promise<Response> => {
 		const { sequence, repeated, change, current } = await ingest.request(request);
-		return { success: true, sequence, repetition: repeated, change: CHANGES[change], current };
+		return { success: true, sequence, repetition: repeated, change, current };
 	};
 }

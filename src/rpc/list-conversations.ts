@@ -19,10 +19,11 @@ export function listConversations(handler: ListConversations) {
 	};
 }
 
-function entry({ sequence, summary, conversation }: ListedConversation) {
+function entry({ sequence, summary, conversation, unreadable }: ListedConversation) {
 	return create(ConversationEntrySchema, {
 		sequence,
 		summary,
+		unreadable,
 		...(conversation === undefined ? {} : { conversation }),
 	});
 }

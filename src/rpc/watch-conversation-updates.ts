@@ -3,7 +3,7 @@ import {
 	WatchPosition,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import type { Principal } from "../access/keys.ts";
-import { invalid, toStoreFilter, uuid } from "../conversations/read/filter.ts";
+import { invalid, uuid } from "../conversations/read/filter.ts";
 import type { WatchBatch, Watches, WatchRequest } from "../conversations/watch/watch.ts";
 import { viewOptionsOf } from "./view-options.ts";
 
@@ -18,7 +18,7 @@ export function watchConversationUpdates(watches: Watches) {
 		const watched = {
 			start: startOf(request),
 			conversationId: conversationId === "" ? undefined : uuid(conversationId, "conversation_id"),
-			filter: toStoreFilter(filter),
+			filter,
 			view: viewOptionsOf(request, caller),
 		};
 		yield* watches.watch(watched, signal);

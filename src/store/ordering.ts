@@ -1,38 +1,53 @@
-import type { Change } from "./store.ts";
+import { ConversationExecutionStatus as Status } from "../../gen/conversations/v1/conversation_pb.js";
+import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
 
-/** What deciding about an update needs to know of the record that is current when it arrives. */
-export interface CurrentState {
-	readonly status: string;
-	/** Microseconds since the Unix epoch; undefined when the record has no `updated_at`. */
-	readonly updatedAt: bigint | undefined;
+/**
+ * How far ahead of the service's clock the `updated_at` of a record may be, in microseconds. One that is further ahead
+ * comes from a wrong clock; it counts as the time of receipt.
+ */
+export const MAX_CLOCK_SKEW = 5n * 60n * 1_000_000n;
+
+/** What decides about the order of two records of a conversation. */
+export interface OrderState {
+	readonly status: Status;
+	/** What {@link orderTime} gives. */
+	readonly time: bigint | undefined;
+}
+
+/**
+ * The time by which a record is ordered: its `updated_at`, or the time of receipt when that is too far in the future.
+ * Undefined when the record has no `updated_at`. All times are microseconds since the Unix epoch.
+ */
+export function orderTime(updatedAt: bigint | undefined, receivedAt: bigint): bigint | undefined {
+	return updatedAt !== undefined && updatedAt > receivedAt + MAX_CLOCK_SKEW ? receivedAt : updatedAt;
 }
 
 /**
  * Decides whether an arriving record becomes current and what it changes.
  *
- * Posts can overtake each other, and only `updated_at` orders them: an older record never becomes current, at equal
- * times the later arrival wins, and a time that is missing on either side cannot be compared, so the later arrival
- * wins as well. A `deleting` record gives way only to one that is certainly newer, so that a late repetition of an
- * earlier post does not revive a deleted conversation.
+ * Posts can overtake each other, and only `updated_at` orders them: an older record never becomes current. At equal
+ * times, and where a time is missing, the later arrival wins. A `deleting` record is replaced by a newer record only, so
+ * that a late post does not revive a deleted conversation.
  */
 export function decide(
-	current: CurrentState | undefined,
-	arriving: CurrentState,
-): { current: boolean; change: Change } {
-	if (current === undefined) return { current: true, change: arriving.status === "deleting" ? "deleted" : "started" };
-	const comparable = current.updatedAt !== undefined && arriving.updatedAt !== undefined;
-	const older = comparable && arriving.updatedAt < current.updatedAt;
-	const newer = comparable && arriving.updatedAt > current.updatedAt;
-	const becomesCurrent = current.status === "deleting" && arriving.status !== "deleting" ? newer : !older;
-	return {
-		current: becomesCurrent,
-		change: becomesCurrent ? changeBetween(current.status, arriving.status) : "updated",
-	};
+	current: OrderState | undefined,
+	arriving: OrderState,
+): { readonly current: boolean; readonly change: UpdateChange } {
+	if (current === undefined) {
+		const change = arriving.status === Status.DELETING ? UpdateChange.DELETED : UpdateChange.STARTED;
+		return { current: true, change };
+	}
+	const comparable = current.time !== undefined && arriving.time !== undefined;
+	const older = comparable && arriving.time < current.time;
+	const newer = comparable && arriving.time > current.time;
+	const becomesCurrent = current.status === Status.DELETING ? newer : !older;
+	const change = becomesCurrent ? changeBetween(current.status, arriving.status) : UpdateChange.UPDATED;
+	return { current: becomesCurrent, change };
 }
 
-function changeBetween(before: string, after: string): Change {
-	if (after === before) return "updated";
-	if (after === "deleting") return "deleted";
-	if (after === "paused") return "paused";
-	return before === "paused" ? "resumed" : "updated";
+function changeBetween(before: Status, after: Status): UpdateChange {
+	if (after === before) return UpdateChange.UPDATED;
+	if (after === Status.DELETING) return UpdateChange.DELETED;
+	if (after === Status.PAUSED) return UpdateChange.PAUSED;
+	return before === Status.PAUSED ? UpdateChange.RESUMED : UpdateChange.UPDATED;
 }

@@ -1,100 +1,74 @@
 /**
- * The store keeps every accepted update of every conversation, numbered by one sequence, and beside them the
- * current record of each conversation. It knows records only as bytes with the columns to filter by.
+ * The store keeps every accepted update of every conversation, numbered by one sequence, and beside them the current
+ * record of each conversation. To the store a record is bytes; what lists filter by comes from its summary.
  */
 
-import type { EncodedUpdate } from "./encoded-update.ts";
+import type { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
+import type { Condition } from "./condition.ts";
 
-/** What an update did to its conversation, judged against the record that was current before it. */
-export type Change = "started" | "paused" | "resumed" | "deleted" | "updated";
-
-/** Columns of a record that lists filter by. Times are microseconds since the Unix epoch. */
-export interface RecordColumns {
-	/** Execution status as its JSON name, such as `idle`. */
-	readonly status: string;
-	/** Kind of the agent, such as `ACPAgent`. */
-	readonly agentKind: string;
-	/** Model to show; empty when unknown. */
-	readonly model: string;
-	readonly title: string | undefined;
-	readonly parentId: string | undefined;
-	readonly createdAt: bigint | undefined;
-	readonly updatedAt: bigint | undefined;
-	readonly tags: Readonly<Record<string, string>>;
+/** Bytes of a record, in which no secret stands in plain text, with the versions that say how to read them. */
+export interface StoredRecord {
+	readonly bytes: Uint8Array;
+	/** Version of the redaction that the record was stored with; a safe integer. */
+	readonly redactionVersion: number;
+	/** Version of the schema that the record was stored with; a safe integer. */
+	readonly schemaVersion: number;
 }
 
-/** An update to be appended. */
+/** An update to be appended. The store takes the memory of its byte strings over. */
 export interface NewUpdate {
 	/** Lower-case UUID with dashes. */
 	readonly conversationId: string;
-	/**
-	 * Digest of the record: two updates of one conversation with the same digest are the same update, and have the same
-	 * columns. Undefined: they are the same if their records are, byte by byte.
-	 */
-	readonly digest: Uint8Array | undefined;
-	/** Says how the record is protected, to whoever protected it; a safe integer that is given back with the record. */
-	readonly seal: number;
-	/** The record, protected (redacted or encrypted) and encoded. The store takes the memory over. */
-	readonly record: Uint8Array;
-	/** Encoded summary of the record. */
-	readonly summary: Uint8Array;
-	readonly columns: RecordColumns;
 	/** Time of receipt in microseconds since the Unix epoch. */
 	readonly receivedAt: bigint;
+	readonly record: StoredRecord;
+	/** Encoded `ConversationSummary` of the record. */
+	readonly summary: Uint8Array;
 }
 
 /** Outcome of an append that is on disk. */
 export interface Appended {
-	/** Sequence number of the update; of the first one when this one repeats it. Starts at 1, gaps are possible. */
+	/** Sequence number of the update; for a repetition that of the update that it repeats. Starts at 1; gaps are possible. */
 	readonly sequence: bigint;
-	/** Whether the store already held this update, in which case nothing was written. */
+	/** Whether the record was already stored as the newest update of its conversation, so that nothing was written. */
 	readonly repeated: boolean;
-	readonly change: Change;
+	readonly change: UpdateChange;
 	/** Whether the update became the current record; false for one that is older than it. */
 	readonly current: boolean;
 }
 
 /** A stored update. */
-export interface StoredUpdate extends Appended {
+export interface StoredUpdate extends Omit<Appended, "repeated"> {
 	readonly conversationId: string;
 	readonly receivedAt: bigint;
 	/** Sequence of the update that was current before this one; undefined for the first one of a conversation. */
 	readonly previousSequence: bigint | undefined;
-	/** Encoded record; undefined when the query did not ask for records. */
-	readonly record: Uint8Array | undefined;
-	/** Seal of the record; undefined without the record. */
-	readonly seal: number | undefined;
+	/** Encoded `ConversationSummary` of the record. */
+	readonly summary: Uint8Array;
+	/** Undefined when the query did not ask for records. */
+	readonly record: StoredRecord | UnreadableRecord | undefined;
 }
 
-/** A conversation's current record, as lists give it. */
+/** A conversation with its current record, as lists give it. */
 export interface StoredConversation {
 	readonly conversationId: string;
 	/** Sequence of the current update. */
 	readonly sequence: bigint;
+	/** Encoded `ConversationSummary` of the record. */
 	readonly summary: Uint8Array;
-	/** Encoded record; undefined when the query did not ask for records. */
-	readonly record: Uint8Array | undefined;
+	/** Undefined when the query did not ask for records. */
+	readonly record: StoredRecord | UnreadableRecord | undefined;
 }
 
-/** Conditions that all must hold; an undefined one always holds. Ranges include `from` and exclude `to`. */
-export interface ConversationFilter {
-	readonly status?: string | undefined;
-	readonly agentKind?: string | undefined;
-	readonly model?: string | undefined;
-	readonly parentId?: string | undefined;
-	readonly tags?: Readonly<Record<string, string>> | undefined;
-	/** Only conversations that have a tag with this key, whatever its value. */
-	readonly tagKey?: string | undefined;
-	readonly createdFrom?: bigint | undefined;
-	readonly createdTo?: bigint | undefined;
-	readonly updatedFrom?: bigint | undefined;
-	readonly updatedTo?: bigint | undefined;
-	/** Text that the title contains, compared without regard to ASCII case. */
-	readonly titleContains?: string | undefined;
+/** A record that cannot be read from the disk, or is not what was written to it. */
+export interface UnreadableRecord {
+	/** What the engine says of it, for the log. */
+	readonly unreadable: string;
 }
 
 export interface ConversationQuery {
-	readonly filter: ConversationFilter;
+	/** Conditions that must all hold. */
+	readonly conditions: readonly Condition[];
 	/** Only conversations whose current sequence is below this one: the continuation of a page. */
 	readonly before?: bigint | undefined;
 	/** Most conversations to return, from 1 to 1000. Order: newest current update first. */
@@ -114,12 +88,21 @@ export interface UpdateQuery {
 	readonly withRecords: boolean;
 }
 
-/** First and last sequence that a reader can ask for. */
+export interface RangeQuery {
+	/** Look at what was pruned of this conversation only. */
+	readonly conversationId?: string | undefined;
+	/** Look only at what was pruned after the removal with this number. */
+	readonly afterRemoval?: bigint | undefined;
+}
+
+/** Which sequences the store has. */
 export interface SequenceRange {
-	/** Oldest sequence that is certainly not pruned: a reader that resumes after `oldest - 1` misses nothing. */
-	readonly oldest: bigint;
-	/** Newest stored sequence; 0 when nothing was ever stored. */
+	/** Newest sequence that was ever given to an update; 0 when there was none. */
 	readonly newest: bigint;
+	/** Greatest sequence of what was pruned, as the query limits it; 0 when nothing was. */
+	readonly prunedThrough: bigint;
+	/** Number of the last removal of pruned updates; 0 when there was none. It grows with each removal. */
+	readonly lastRemoval: bigint;
 }
 
 export interface PrunePolicy {
@@ -131,15 +114,24 @@ export interface PrunePolicy {
 	readonly limit: number;
 }
 
-/** A store engine. Every failure to read or write is a {@link import("../errors.ts").ServiceError} `unavailable`. */
+/**
+ * Tells whether two stored records are the same record. An engine asks it about a record that may repeat the newest one
+ * of its conversation and has other bytes, because map entries have no order and equal secrets are encrypted differently.
+ */
+export type IsSameRecord = (stored: Uint8Array, arriving: Uint8Array) => Promise<boolean>;
+
+/**
+ * A store engine. Failures are {@link import("../errors.ts").ServiceError}s: `unavailable` when the database as a whole
+ * cannot be read or written, `internal` when it fails at one record.
+ */
 export interface Store extends AsyncDisposable {
 	/** Appends an update. Resolves when it is on disk. */
-	append(update: EncodedUpdate): Promise<Appended>;
+	append(update: NewUpdate): Promise<Appended>;
 	/** The current record of a conversation, or the record that was current as of sequence `asOf`. */
 	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined>;
 	listConversations(query: ConversationQuery): Promise<StoredConversation[]>;
 	listUpdates(query: UpdateQuery): Promise<StoredUpdate[]>;
-	range(): Promise<SequenceRange>;
+	range(query?: RangeQuery): Promise<SequenceRange>;
 	/** Calls `listener` with the newest sequence after each commit that added updates; returns how to stop it. */
 	subscribe(listener: (newest: bigint) => void): () => void;
 	/** Removes history that a policy no longer keeps; returns how many updates it removed. Never removes a current record, except of a conversation that has been `deleting` since before `receivedBefore`. */

@@ -1,13 +1,34 @@
-/** An error in the form in which it crosses from a worker to the main thread. */
+import { type ErrorKind, ServiceError, type Violation } from "../errors.ts";
+
+/** An error in the form in which it crosses from a worker thread to the thread that called it. */
 export interface Failure {
 	readonly message: string;
-	/** Code that the failed library gave (SQLite's extended result code); undefined when it gave none. */
+	/** Set when the worker threw a {@link ServiceError}. */
+	readonly refusal: Refusal | undefined;
+	/** Code of the library that failed (SQLite's extended result code); undefined when it gave none. */
 	readonly code: number | undefined;
+}
+
+/** The members of a {@link ServiceError}. */
+export interface Refusal {
+	readonly kind: ErrorKind;
+	readonly violations: readonly Violation[];
+	readonly conversationId: string | undefined;
 }
 
 /** Describes any thrown value. */
 export function failureOf(error: unknown): Failure {
-	if (!(error instanceof Error)) return { message: String(error), code: undefined };
+	if (!(error instanceof Error)) return { message: String(error), refusal: undefined, code: undefined };
+	const { message } = error;
+	if (error instanceof ServiceError) {
+		const { kind, violations, conversationId } = error;
+		return { message, refusal: { kind, violations, conversationId }, code: undefined };
+	}
 	const code = "errcode" in error && typeof error.errcode === "number" ? error.errcode : undefined;
-	return { message: error.message, code };
+	return { message, refusal: undefined, code };
+}
+
+/** The {@link ServiceError} that a worker threw; undefined for any other failure. */
+export function refusalOf({ message, refusal }: Failure): ServiceError | undefined {
+	return refusal && new ServiceError(refusal.kind, message, refusal);
 }

@@ -10,7 +10,7 @@ import {
 import { Gate, rpcPath } from "../../src/access/gate.ts";
 import { hashKey, Keyring, type Scope } from "../../src/access/keys.ts";
 import { Ingest } from "../../src/conversations/ingest/ingest.ts";
-import { UpdateMaker } from "../../src/conversations/ingest/update-maker.ts";
+import { UpdateParser } from "../../src/conversations/ingest/update-parser.ts";
 import { Watches } from "../../src/conversations/watch/watch.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { rpcMethods, SERVICES } from "../../src/rpc/services.ts";
@@ -56,10 +56,10 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const key = (text: string, ...scopes: Scope[]) => ({ name: text, scopes: new Set(scopes), hash: hashKey(text) });
 		const keys = new Keyring([key(READ_KEY, "read"), key(SECRETS_KEY, "read", "secrets")]);
 		const { get, list, updates } = reading;
-		const maker = new UpdateMaker(format, new RecordVault(format, []));
+		const parser = new UpdateParser(format, new RecordVault(format, []));
 		const ingest = new Ingest(reading.store, {
-			fromJson: async (body) => maker.fromJson(body),
-			fromRequest: async (request) => maker.fromRequest(request),
+			fromJson: async (body) => parser.fromJson(body),
+			fromRequest: async (request) => parser.fromRequest(request),
 		});
 		const options = {
 			services: SERVICES,

@@ -85,7 +85,7 @@ async function refusal(stream: AsyncIterable<unknown>): Promise<{ code: string; 
 }
 
 function followers(): number {
-	return service.watches.tail.held.followers;
+	return service.watches.recent.held.followers;
 }
 
 test.each(clients)("%s: history, a heartbeat, live updates, and an end that frees the server", async (_, watch) => {
@@ -194,7 +194,7 @@ test("a client that stops reading holds up nobody and is given everything once i
 		newest = (await service.reading.keep({ id: ID, title: `${index}`, workspace })).sequence;
 		expect(await take(reader, 1)).toEqual([newest]);
 	}
-	const { updates, bytes } = service.watches.tail.held;
+	const { updates, bytes } = service.watches.recent.held;
 	expect(updates).toBeLessThan(600);
 	expect(bytes).toBeLessThanOrEqual(8 * 1024 * 1024);
 	const sequences: bigint[] = [];

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { beforeEach, describe, expect, it } from "vitest";
 import type { Appended, Store } from "../../src/store/store.ts";
-import { append, bytes, sample, stored } from "./samples.ts";
+import { append, sample, stored } from "./samples.ts";
 
 /** Tests of listeners, of closing and of what is there afterwards. */
 export function lifetimeConformance(current: () => Store, reopen: () => Promise<Store>): void {
@@ -50,7 +50,7 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 		});
 
 		it("has an empty range at first", async () => {
-			expect(await store.range()).toEqual({ oldest: 1n, newest: 0n });
+			expect(await store.range()).toEqual({ newest: 0n, prunedThrough: 0n, lastRemoval: 0n });
 			expect(await store.listUpdates({ after: 0n, limit: 10, withRecords: true })).toEqual([]);
 			await store.check();
 		});
@@ -62,7 +62,7 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 			const before = await store.listUpdates({ after: 0n, limit: 100, withRecords: true });
 			store = await reopen();
 			expect(await store.listUpdates({ after: 0n, limit: 100, withRecords: true })).toEqual(before);
-			expect(await store.range()).toEqual({ oldest: 1n, newest: outcomes.at(-1)?.sequence });
+			expect(await store.range()).toMatchObject({ newest: outcomes.at(-1)?.sequence });
 			const next = await append(store, sample());
 			expect(next.sequence).toBeGreaterThan(outcomes.at(-1)?.sequence ?? 0n);
 		});
@@ -70,7 +70,7 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 		it("finishes what was accepted when it closes, then refuses", async () => {
 			const accepted = Array.from({ length: 600 }, () => append(store, sample()));
 			await accepted[0];
-			const list = store.listConversations({ filter: {}, limit: 1_000, withRecords: false });
+			const list = store.listConversations({ conditions: [], limit: 1_000, withRecords: false });
 			await store.close();
 			const outcomes = await Promise.all(accepted);
 			expect((await list).length).toBeGreaterThan(0);
@@ -83,17 +83,6 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 			expect(kept.map(({ sequence }) => sequence)).toEqual(
 				outcomes.map(({ sequence }) => sequence).toSorted((a, b) => Number(a - b)),
 			);
-		});
-
-		it("gives callers bytes of their own", async () => {
-			const record = Buffer.from("before");
-			const update = sample({ record });
-			const outcome = await append(store, update);
-			record.fill("x");
-			expect(await store.get(update.conversationId)).toEqual({
-				...stored(update, outcome),
-				record: bytes(Buffer.from("before")),
-			});
 		});
 	});
 }

@@ -1,8 +1,19 @@
 import { randomUUID } from "node:crypto";
 import fc from "fast-check";
 import { beforeEach, describe, expect, it } from "vitest";
-import type { Appended, ConversationFilter, NewUpdate, Store, StoredConversation } from "../../src/store/store.ts";
-import { append, listed, matches, pages, sample, second, start } from "./samples.ts";
+import type { Appended, Store, StoredConversation } from "../../src/store/store.ts";
+import {
+	append,
+	conditions,
+	type Filter,
+	listed,
+	matches,
+	pages,
+	type Sample,
+	sample,
+	second,
+	start,
+} from "./samples.ts";
 
 const day = 86_400n * second;
 const parents = [randomUUID(), randomUUID()];
@@ -23,7 +34,7 @@ const columns = fc.record({
 	tags: tag,
 });
 
-const filter: fc.Arbitrary<ConversationFilter> = fc.record(
+const filter: fc.Arbitrary<Filter> = fc.record(
 	{
 		status: fc.constantFrom("idle", "running", "paused", "unknown"),
 		agentKind: fc.constantFrom("Agent", "ACPAgent"),
@@ -61,8 +72,8 @@ export function listConformance(current: () => Store): void {
 			store = current();
 		});
 
-		const list = async (by: ConversationFilter) => {
-			const page = await store.listConversations({ filter: by, limit: 100, withRecords: false });
+		const list = async (by: Filter) => {
+			const page = await store.listConversations({ conditions: conditions(by), limit: 100, withRecords: false });
 			return page.map(({ conversationId }) => conversationId);
 		};
 
@@ -77,7 +88,7 @@ export function listConformance(current: () => Store): void {
 			await append(store, old);
 			const second = await append(store, other);
 			const third = await append(store, renewed);
-			const all = { filter: {}, limit: 10 };
+			const all = { conditions: [], limit: 10 };
 			expect(await store.listConversations({ ...all, withRecords: false })).toEqual([
 				listed(renewed, third),
 				listed(other, second),
@@ -111,7 +122,7 @@ export function listConformance(current: () => Store): void {
 				const id = ids[(n * 311) % ids.length] ?? "";
 				appended.push(append(store, sample({ conversationId: id })).then(({ sequence }) => ({ id, sequence })));
 				if (n % 1_000 !== 999) continue;
-				found.push(store.listConversations({ filter: {}, limit: 1_000, withRecords: false }));
+				found.push(store.listConversations({ conditions: [], limit: 1_000, withRecords: false }));
 				await appended[n - 500];
 			}
 			const history = (await Promise.all(appended)).toSorted((a, b) => Number(a.sequence - b.sequence));
@@ -166,7 +177,7 @@ export function listConformance(current: () => Store): void {
 				}),
 			);
 			const outcomes = await Promise.all(updates.map((update) => append(store, update)));
-			const filters: ConversationFilter[] = [
+			const filters: Filter[] = [
 				{},
 				{ status: "idle", model: "model-3" },
 				{ agentKind: "Rare", status: "running" },
@@ -200,7 +211,7 @@ export function listConformance(current: () => Store): void {
 				),
 			];
 			const outcomes: Appended[] = [];
-			const add = async (more: readonly NewUpdate[]) => {
+			const add = async (more: readonly Sample[]) => {
 				outcomes.push(...(await Promise.all(more.map((update) => append(store, update)))));
 			};
 			const check = async () => {
@@ -249,13 +260,8 @@ export function listConformance(current: () => Store): void {
 }
 
 /** The list that a filter should give, when these are all updates. */
-function selected(
-	updates: readonly NewUpdate[],
-	outcomes: readonly Appended[],
-	by: ConversationFilter,
-	withRecords = false,
-) {
-	const current = new Map<string, { update: NewUpdate; outcome: Appended }>();
+function selected(updates: readonly Sample[], outcomes: readonly Appended[], by: Filter, withRecords = false) {
+	const current = new Map<string, { update: Sample; outcome: Appended }>();
 	const paired = updates.flatMap((update, n) => {
 		const outcome = outcomes[n];
 		return outcome === undefined ? [] : [{ update, outcome }];

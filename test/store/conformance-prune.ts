@@ -1,7 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { beforeEach, describe, expect, it } from "vitest";
-import type { PrunePolicy, RecordColumns, Store } from "../../src/store/store.ts";
-import { append, sample, second, start } from "./samples.ts";
+import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
+import type { PrunePolicy, Store } from "../../src/store/store.ts";
+import { append, type Columns, conditions, type Filter, sample, second, start } from "./samples.ts";
 
 /** Tests of retention. */
 export function pruneConformance(current: () => Store, reopen: () => Promise<Store>): void {
@@ -12,7 +13,7 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 		});
 
 		/** Appends an update that was received so many seconds after the start. */
-		async function keep(conversationId: string, received: number, columns: Partial<RecordColumns> = {}) {
+		async function keep(conversationId: string, received: number, columns: Partial<Columns> = {}) {
 			const receivedAt = start + BigInt(received) * second;
 			return (await append(store, sample({ conversationId, receivedAt, columns }))).sequence;
 		}
@@ -35,7 +36,7 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			const a3 = await keep(a, 4);
 			expect(await store.prune(olderThan(4))).toBe(2);
 			expect(await kept()).toEqual([b1, a3]);
-			expect(await store.range()).toEqual({ oldest: a2 + 1n, newest: a3 });
+			expect(await store.range()).toEqual({ newest: a3, prunedThrough: a2, lastRemoval: 1n });
 			expect((await store.get(b))?.sequence).toBe(b1);
 			expect(await store.get(a, a1)).toBeUndefined();
 			expect(await store.prune(olderThan(4))).toBe(0);
@@ -59,7 +60,7 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			const sequences = [await keep(a, 1), await keep(a, 2)];
 			expect(await store.prune({ limit: 100 })).toBe(0);
 			expect(await kept()).toEqual(sequences);
-			expect(await store.range()).toEqual({ oldest: 1n, newest: sequences[1] });
+			expect(await store.range()).toEqual({ newest: sequences[1], prunedThrough: 0n, lastRemoval: 0n });
 		});
 
 		it("removes a conversation whole once its deletion is old enough", async () => {
@@ -72,14 +73,20 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await store.prune(olderThan(4))).toBe(3);
 			expect(await kept()).toEqual([r, s]);
 			expect(await store.get(gone)).toBeUndefined();
-			expect(await store.range()).toEqual({ oldest: last + 1n, newest: s });
-			const listOf = async (filter: object) =>
-				(await store.listConversations({ filter, limit: 10, withRecords: false })).map(({ sequence }) => sequence);
+			expect(await store.range()).toMatchObject({ newest: s, prunedThrough: last });
+			const listOf = async (filter: Filter) =>
+				(await store.listConversations({ conditions: conditions(filter), limit: 10, withRecords: false })).map(
+					({ sequence }) => sequence,
+				);
 			expect(await listOf({})).toEqual([s, r]);
 			expect(await listOf({ tags: { team: "a" } })).toEqual([r]);
 			expect(await listOf({ titleContains: "title" })).toEqual([r]);
 			const again = sample({ conversationId: gone });
-			expect(await append(store, again)).toMatchObject({ change: "started", current: true, repeated: false });
+			expect(await append(store, again)).toMatchObject({
+				change: UpdateChange.STARTED,
+				current: true,
+				repeated: false,
+			});
 		});
 
 		it("works in steps of at most the limit and answers fewer only when it is done", async () => {
@@ -104,16 +111,38 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await kept()).toEqual(outcomes.slice(-50).map(({ sequence }) => sequence));
 		});
 
+		it("remembers what was pruned of which conversation, and by which removal", async () => {
+			const [a, b, gone] = [randomUUID(), randomUUID(), randomUUID()];
+			const of = (conversationId?: string, afterRemoval?: bigint) =>
+				store.range({ conversationId, afterRemoval }).then(({ prunedThrough }) => prunedThrough);
+			const a1 = await keep(a, 1);
+			const b1 = await keep(b, 2);
+			await keep(a, 5);
+			await keep(b, 6);
+			const last = await keep(gone, 7, { status: "deleting" });
+			expect(await store.prune(olderThan(2))).toBe(1);
+			const { lastRemoval } = await store.range();
+			expect([await of(), await of(a), await of(b), await of(gone)]).toEqual([a1, a1, 0n, 0n]);
+			expect(await store.prune(olderThan(8))).toBe(2);
+			store = await reopen();
+			expect([await of(), await of(a), await of(b), await of(gone)]).toEqual([last, a1, b1, last]);
+			expect([await of(undefined, lastRemoval), await of(a, lastRemoval), await of(b, lastRemoval)]).toEqual([
+				last,
+				0n,
+				b1,
+			]);
+		});
+
 		it("never gives a pruned sequence out again", async () => {
 			const a = randomUUID();
 			await keep(a, 1, { updatedAt: start + 1n });
 			const newest = await keep(a, 2, { updatedAt: start });
 			expect(await store.prune({ updatesPerConversation: 1, limit: 100 })).toBe(1);
 			store = await reopen();
-			expect(await store.range()).toEqual({ oldest: newest + 1n, newest });
+			expect(await store.range()).toEqual({ newest, prunedThrough: newest, lastRemoval: 1n });
 			const next = await keep(a, 3);
 			expect(next).toBeGreaterThan(newest);
-			expect(await store.range()).toEqual({ oldest: newest + 1n, newest: next });
+			expect(await store.range()).toEqual({ newest: next, prunedThrough: newest, lastRemoval: 1n });
 		});
 
 		it("runs beside appends", async () => {

@@ -1,97 +1,110 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { type CurrentState, decide } from "../../src/store/ordering.ts";
+import { ConversationExecutionStatus as Status } from "../../gen/conversations/v1/conversation_pb.js";
+import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
+import { decide, MAX_CLOCK_SKEW, type OrderState, orderTime } from "../../src/store/ordering.ts";
 
-const statuses = ["idle", "running", "paused", "finished", "deleting"];
+const statuses = [Status.IDLE, Status.RUNNING, Status.PAUSED, Status.FINISHED, Status.DELETING];
+const status = fc.constantFrom(...statuses);
 const time = fc.option(fc.bigInt({ min: -5n, max: 5n }), { nil: undefined });
-const state: fc.Arbitrary<CurrentState> = fc.record({ status: fc.constantFrom(...statuses), updatedAt: time });
+const state: fc.Arbitrary<OrderState> = fc.record({ status, time });
 
 /** The record that is current after all of these arrived in their order. */
-function settle(arriving: readonly CurrentState[]): CurrentState | undefined {
-	let current: CurrentState | undefined;
+function settle<State extends OrderState>(arriving: readonly State[]): State | undefined {
+	let current: State | undefined;
 	for (const next of arriving) if (decide(current, next).current) current = next;
 	return current;
 }
 
 describe("decide", () => {
 	it.each([
-		[undefined, { status: "idle", updatedAt: 1n }, { current: true, change: "started" }],
-		[undefined, { status: "paused", updatedAt: 1n }, { current: true, change: "started" }],
-		[undefined, { status: "deleting", updatedAt: 1n }, { current: true, change: "deleted" }],
+		[undefined, { status: Status.IDLE, time: 1n }, { current: true, change: UpdateChange.STARTED }],
+		[undefined, { status: Status.PAUSED, time: 1n }, { current: true, change: UpdateChange.STARTED }],
+		[undefined, { status: Status.DELETING, time: 1n }, { current: true, change: UpdateChange.DELETED }],
 		[
-			{ status: "idle", updatedAt: 1n },
-			{ status: "running", updatedAt: 2n },
-			{ current: true, change: "updated" },
+			{ status: Status.IDLE, time: 1n },
+			{ status: Status.RUNNING, time: 2n },
+			{ current: true, change: UpdateChange.UPDATED },
 		],
 		[
-			{ status: "idle", updatedAt: 1n },
-			{ status: "idle", updatedAt: 2n },
-			{ current: true, change: "updated" },
+			{ status: Status.IDLE, time: 1n },
+			{ status: Status.IDLE, time: 2n },
+			{ current: true, change: UpdateChange.UPDATED },
 		],
 		[
-			{ status: "idle", updatedAt: 1n },
-			{ status: "paused", updatedAt: 2n },
-			{ current: true, change: "paused" },
+			{ status: Status.IDLE, time: 1n },
+			{ status: Status.PAUSED, time: 2n },
+			{ current: true, change: UpdateChange.PAUSED },
 		],
 		[
-			{ status: "paused", updatedAt: 1n },
-			{ status: "paused", updatedAt: 2n },
-			{ current: true, change: "updated" },
+			{ status: Status.PAUSED, time: 1n },
+			{ status: Status.PAUSED, time: 2n },
+			{ current: true, change: UpdateChange.UPDATED },
 		],
 		[
-			{ status: "paused", updatedAt: 1n },
-			{ status: "running", updatedAt: 2n },
-			{ current: true, change: "resumed" },
+			{ status: Status.PAUSED, time: 1n },
+			{ status: Status.RUNNING, time: 2n },
+			{ current: true, change: UpdateChange.RESUMED },
 		],
 		[
-			{ status: "paused", updatedAt: 1n },
-			{ status: "deleting", updatedAt: 2n },
-			{ current: true, change: "deleted" },
+			{ status: Status.PAUSED, time: 1n },
+			{ status: Status.DELETING, time: 2n },
+			{ current: true, change: UpdateChange.DELETED },
 		],
 		[
-			{ status: "idle", updatedAt: 2n },
-			{ status: "paused", updatedAt: 1n },
-			{ current: false, change: "updated" },
+			{ status: Status.IDLE, time: 2n },
+			{ status: Status.PAUSED, time: 1n },
+			{ current: false, change: UpdateChange.UPDATED },
 		],
 		[
-			{ status: "idle", updatedAt: 2n },
-			{ status: "paused", updatedAt: 2n },
-			{ current: true, change: "paused" },
+			{ status: Status.IDLE, time: 2n },
+			{ status: Status.PAUSED, time: 2n },
+			{ current: true, change: UpdateChange.PAUSED },
 		],
 		[
-			{ status: "idle", updatedAt: undefined },
-			{ status: "idle", updatedAt: 2n },
-			{ current: true, change: "updated" },
+			{ status: Status.IDLE, time: undefined },
+			{ status: Status.IDLE, time: 2n },
+			{ current: true, change: UpdateChange.UPDATED },
 		],
 		[
-			{ status: "idle", updatedAt: 2n },
-			{ status: "idle", updatedAt: undefined },
-			{ current: true, change: "updated" },
+			{ status: Status.IDLE, time: 2n },
+			{ status: Status.IDLE, time: undefined },
+			{ current: true, change: UpdateChange.UPDATED },
 		],
 		[
-			{ status: "deleting", updatedAt: 2n },
-			{ status: "idle", updatedAt: 2n },
-			{ current: false, change: "updated" },
+			{ status: Status.DELETING, time: 2n },
+			{ status: Status.IDLE, time: 2n },
+			{ current: false, change: UpdateChange.UPDATED },
 		],
 		[
-			{ status: "deleting", updatedAt: 2n },
-			{ status: "idle", updatedAt: undefined },
-			{ current: false, change: "updated" },
+			{ status: Status.DELETING, time: 2n },
+			{ status: Status.IDLE, time: undefined },
+			{ current: false, change: UpdateChange.UPDATED },
 		],
 		[
-			{ status: "deleting", updatedAt: 2n },
-			{ status: "idle", updatedAt: 3n },
-			{ current: true, change: "updated" },
+			{ status: Status.DELETING, time: 2n },
+			{ status: Status.IDLE, time: 3n },
+			{ current: true, change: UpdateChange.UPDATED },
 		],
 		[
-			{ status: "deleting", updatedAt: 2n },
-			{ status: "deleting", updatedAt: 1n },
-			{ current: false, change: "updated" },
+			{ status: Status.DELETING, time: 2n },
+			{ status: Status.DELETING, time: 1n },
+			{ current: false, change: UpdateChange.UPDATED },
 		],
 		[
-			{ status: "deleting", updatedAt: 2n },
-			{ status: "deleting", updatedAt: 2n },
-			{ current: true, change: "updated" },
+			{ status: Status.DELETING, time: 2n },
+			{ status: Status.DELETING, time: 2n },
+			{ current: false, change: UpdateChange.UPDATED },
+		],
+		[
+			{ status: Status.DELETING, time: 2n },
+			{ status: Status.DELETING, time: undefined },
+			{ current: false, change: UpdateChange.UPDATED },
+		],
+		[
+			{ status: Status.DELETING, time: 2n },
+			{ status: Status.DELETING, time: 3n },
+			{ current: true, change: UpdateChange.UPDATED },
 		],
 	] as const)("from %o, %o is %o", (current, arriving, expected) => {
 		expect(decide(current, arriving)).toEqual(expected);
@@ -100,16 +113,10 @@ describe("decide", () => {
 	it("ends with the newest record, in whatever order distinct times arrive", () => {
 		const distinct = fc
 			.uniqueArray(fc.bigInt({ min: 0n, max: 1_000n }), { minLength: 1, maxLength: 12 })
-			.chain((times) =>
-				fc.tuple(
-					...times.map((updatedAt) =>
-						fc.record({ status: fc.constantFrom(...statuses), updatedAt: fc.constant(updatedAt) }),
-					),
-				),
-			);
+			.chain((times) => fc.tuple(...times.map((time) => fc.record({ status: status, time: fc.constant(time) }))));
 		fc.assert(
 			fc.property(distinct, (arriving) => {
-				const newest = arriving.toSorted((a, b) => Number(a.updatedAt - b.updatedAt)).at(-1);
+				const newest = arriving.toSorted((a, b) => Number(a.time - b.time)).at(-1);
 				expect(settle(arriving)).toEqual(newest);
 			}),
 		);
@@ -118,20 +125,18 @@ describe("decide", () => {
 	it("never lets an older record become current", () => {
 		fc.assert(
 			fc.property(state, state, (current, arriving) => {
-				const older =
-					current.updatedAt !== undefined && arriving.updatedAt !== undefined && arriving.updatedAt < current.updatedAt;
+				const older = current.time !== undefined && arriving.time !== undefined && arriving.time < current.time;
 				fc.pre(older);
-				expect(decide(current, arriving)).toEqual({ current: false, change: "updated" });
+				expect(decide(current, arriving)).toEqual({ current: false, change: UpdateChange.UPDATED });
 			}),
 		);
 	});
 
 	it("gives up a deletion only for a record that is certainly newer", () => {
 		fc.assert(
-			fc.property(time, state, (updatedAt, arriving) => {
-				fc.pre(arriving.status !== "deleting");
-				const newer = updatedAt !== undefined && arriving.updatedAt !== undefined && arriving.updatedAt > updatedAt;
-				expect(decide({ status: "deleting", updatedAt }, arriving).current).toBe(newer);
+			fc.property(time, state, (time, arriving) => {
+				const newer = time !== undefined && arriving.time !== undefined && arriving.time > time;
+				expect(decide({ status: Status.DELETING, time }, arriving).current).toBe(newer);
 			}),
 		);
 	});
@@ -139,13 +144,64 @@ describe("decide", () => {
 	it("lets the later arrival win where times are equal or cannot be compared", () => {
 		fc.assert(
 			fc.property(state, state, (current, arriving) => {
-				fc.pre(current.status !== "deleting" || arriving.status === "deleting");
-				fc.pre(
-					current.updatedAt === undefined ||
-						arriving.updatedAt === undefined ||
-						current.updatedAt === arriving.updatedAt,
-				);
+				fc.pre(current.status !== Status.DELETING);
+				fc.pre(current.time === undefined || arriving.time === undefined || current.time === arriving.time);
 				expect(decide(current, arriving).current).toBe(true);
+			}),
+		);
+	});
+});
+
+describe("the order of records, with a clock that may be wrong", () => {
+	const minute = 60_000_000n;
+	/** Records that arrive a minute after each other, each with the update time that it claims. */
+	const records = fc
+		.array(
+			fc.record({
+				status,
+				claimed: fc.option(fc.oneof(fc.bigInt({ min: -20n, max: 20n }), fc.constantFrom(-(10n ** 12n), 10n ** 12n)), {
+					nil: undefined,
+				}),
+			}),
+			{ minLength: 1, maxLength: 12 },
+		)
+		.map((all) =>
+			all.map(({ status: its, claimed }, n) => {
+				const receivedAt = BigInt(n) * minute;
+				const updatedAt = claimed === undefined ? undefined : receivedAt + claimed * minute;
+				return { status: its, receivedAt, updatedAt, time: orderTime(updatedAt, receivedAt) };
+			}),
+		);
+
+	it("takes a time that is too far ahead for the time of receipt", () => {
+		expect(orderTime(undefined, 7n)).toBe(undefined);
+		expect(orderTime(-5n, 7n)).toBe(-5n);
+		expect(orderTime(7n + MAX_CLOCK_SKEW, 7n)).toBe(7n + MAX_CLOCK_SKEW);
+		expect(orderTime(8n + MAX_CLOCK_SKEW, 7n)).toBe(7n);
+	});
+
+	it("ends with what a plain search for the last record that nothing outranks finds", () => {
+		fc.assert(
+			fc.property(records, (arriving) => {
+				// The model: a record takes the place of those before it, back to one that keeps its own.
+				const beats = (a: (typeof arriving)[number], b: (typeof arriving)[number]) => {
+					if (a.time === undefined || b.time === undefined) return b.status !== Status.DELETING;
+					return b.status === Status.DELETING ? a.time > b.time : a.time >= b.time;
+				};
+				const expected = arriving.reduce((current, next) => (beats(next, current) ? next : current));
+				expect(settle(arriving)).toBe(expected);
+			}),
+		);
+	});
+
+	it("is never frozen: the next record with a right clock becomes current", () => {
+		fc.assert(
+			fc.property(records, status, (arriving, its) => {
+				const receivedAt = BigInt(arriving.length) * minute + MAX_CLOCK_SKEW;
+				const next = { status: its, time: orderTime(receivedAt, receivedAt) };
+				const before = settle(arriving);
+				fc.pre(before?.status !== Status.DELETING || before.time !== undefined);
+				expect(decide(before, next).current).toBe(true);
 			}),
 		);
 	});

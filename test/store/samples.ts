@@ -1,67 +1,141 @@
-import { createHash, randomUUID } from "node:crypto";
-import { encodeUpdate } from "../../src/store/encoded-update.ts";
-import type {
-	Appended,
-	ConversationFilter,
-	NewUpdate,
-	RecordColumns,
-	Store,
-	StoredConversation,
-	StoredUpdate,
-} from "../../src/store/store.ts";
+import { randomUUID } from "node:crypto";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
+import { type ConversationSummary, ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import { statusNamed } from "../../src/conversations/status.ts";
+import { fromMicroseconds } from "../../src/record/json/scalars.ts";
+import type { Condition } from "../../src/store/condition.ts";
+import type { Appended, NewUpdate, Store, StoredConversation, StoredUpdate } from "../../src/store/store.ts";
 
 /** A time of 2026 in microseconds since the Unix epoch. */
 export const start = 1_790_000_000_000_000n;
 export const second = 1_000_000n;
 
+/** What lists filter by, in the words of the tests: the status as its JSON name, times in microseconds. */
+export interface Columns {
+	readonly status: string;
+	readonly agentKind: string;
+	readonly model: string;
+	readonly title: string | undefined;
+	readonly parentId: string | undefined;
+	readonly createdAt: bigint | undefined;
+	readonly updatedAt: bigint | undefined;
+	readonly tags: Readonly<Record<string, string>>;
+}
+
+/** A filter in the words of the tests. */
+export interface Filter {
+	readonly status?: string | undefined;
+	readonly agentKind?: string | undefined;
+	readonly model?: string | undefined;
+	readonly parentId?: string | undefined;
+	readonly tags?: Readonly<Record<string, string>> | undefined;
+	readonly tagKey?: string | undefined;
+	readonly createdFrom?: bigint | undefined;
+	readonly createdTo?: bigint | undefined;
+	readonly updatedFrom?: bigint | undefined;
+	readonly updatedTo?: bigint | undefined;
+	readonly titleContains?: string | undefined;
+}
+
+/** An update, with what its summary was made of. */
+export interface Sample extends NewUpdate {
+	readonly columns: Columns;
+}
+
 let made = 0;
 
 /** An update that differs from every other one. */
 export function sample(
-	update: Partial<Omit<NewUpdate, "columns">> & { readonly columns?: Partial<RecordColumns> } = {},
-): NewUpdate {
+	update: {
+		readonly conversationId?: string;
+		readonly receivedAt?: bigint;
+		readonly record?: Uint8Array;
+		readonly redactionVersion?: number;
+		readonly columns?: Partial<Columns>;
+	} = {},
+): Sample {
 	made += 1;
-	const record = update.record ?? Buffer.from(`record ${made}`);
+	const { conversationId = randomUUID(), receivedAt = start + BigInt(made) * second } = update;
+	const bytes = update.record ?? Buffer.from(`record ${made}`);
+	const columns = {
+		status: "idle",
+		agentKind: "Agent",
+		model: "model-a",
+		title: undefined,
+		parentId: undefined,
+		createdAt: undefined,
+		updatedAt: undefined,
+		tags: {},
+		...update.columns,
+	};
 	return {
-		conversationId: randomUUID(),
-		digest: createHash("sha256").update(`${made}`).update(record).digest(),
-		summary: Buffer.from(`summary ${made}`),
-		receivedAt: start + BigInt(made) * second,
-		seal: made,
-		...update,
-		record,
-		columns: {
-			status: "idle",
-			agentKind: "Agent",
-			model: "model-a",
-			title: undefined,
-			parentId: undefined,
-			createdAt: undefined,
-			updatedAt: undefined,
-			tags: {},
-			...update.columns,
-		},
+		conversationId,
+		receivedAt,
+		record: { bytes, redactionVersion: update.redactionVersion ?? made, schemaVersion: made + 1 },
+		summary: toBinary(ConversationSummarySchema, summaryOf(columns, conversationId)),
+		columns,
 	};
 }
 
-/** Appends an update as its maker sends it. */
-export async function append(store: Store, update: NewUpdate): Promise<Appended> {
-	return await store.append(encodeUpdate(update));
+/** The summary of a record that has these columns. */
+export function summaryOf(columns: Columns, id = ""): ConversationSummary {
+	const { status, title, parentId, createdAt, updatedAt, ...rest } = columns;
+	return create(ConversationSummarySchema, {
+		id,
+		executionStatus: statusNamed(status) ?? ConversationExecutionStatus.UNSPECIFIED,
+		...rest,
+		...(title === undefined ? {} : { title }),
+		...(parentId === undefined ? {} : { parentConversationId: parentId }),
+		...(createdAt === undefined ? {} : { createdAt: fromMicroseconds(createdAt) }),
+		...(updatedAt === undefined ? {} : { updatedAt: fromMicroseconds(updatedAt) }),
+	});
+}
+
+/** A filter as the store takes it. */
+export function conditions(filter: Filter): Condition[] {
+	const { status, agentKind, model, parentId, tags, tagKey, createdFrom, createdTo, updatedFrom, updatedTo } = filter;
+	const equal = (field: Extract<Condition, { kind: "equal" }>["field"], value: string | number | undefined) =>
+		value === undefined ? [] : [{ kind: "equal", field, value } as const];
+	const time = (field: "createdAt" | "updatedAt", bound: { from?: bigint | undefined; to?: bigint | undefined }) => {
+		const { from, to } = bound;
+		if (from === undefined && to === undefined) return [];
+		return [
+			{ kind: "time", field, ...(from === undefined ? {} : { from }), ...(to === undefined ? {} : { to }) } as const,
+		];
+	};
+	return [
+		...equal("executionStatus", status === undefined ? undefined : (statusNamed(status) ?? 0)),
+		...equal("agentKind", agentKind),
+		...equal("model", model),
+		...equal("parentConversationId", parentId),
+		...Object.entries(tags ?? {}).map(([key, value]) => ({ kind: "tag", key, value }) as const),
+		...(tagKey === undefined ? [] : [{ kind: "tag", key: tagKey, value: undefined } as const]),
+		...time("createdAt", { from: createdFrom }),
+		...time("createdAt", { to: createdTo }),
+		...time("updatedAt", { from: updatedFrom }),
+		...time("updatedAt", { to: updatedTo }),
+		...(filter.titleContains === undefined ? [] : [{ kind: "title", contains: filter.titleContains } as const]),
+	];
+}
+
+/** Appends a copy of an update, because the store takes its memory over. */
+export async function append(store: Store, { columns: _, record, summary, ...rest }: Sample): Promise<Appended> {
+	return await store.append({ ...rest, record: { ...record, bytes: bytes(record.bytes) }, summary: bytes(summary) });
 }
 
 /** What the store should give back for an update that it appended. */
-export function stored(
-	update: NewUpdate,
-	appended: Appended,
-	previous?: Appended,
-): Omit<StoredUpdate, "record"> & { record: Uint8Array } {
+export function stored(update: Sample, appended: Appended, previous?: Appended): StoredUpdate {
+	const { sequence, change, current } = appended;
 	return {
-		...appended,
+		sequence,
+		change,
+		current,
 		conversationId: update.conversationId,
 		receivedAt: update.receivedAt,
 		previousSequence: previous?.sequence,
-		record: bytes(update.record),
-		seal: update.seal,
+		summary: bytes(update.summary),
+		record: { ...update.record, bytes: bytes(update.record.bytes) },
 	};
 }
 
@@ -71,26 +145,26 @@ export function bytes(value: Uint8Array): Uint8Array {
 }
 
 /** What the list should give back for a conversation whose current update this is. */
-export function listed(update: NewUpdate, { sequence }: Appended, withRecords = false): StoredConversation {
+export function listed(update: Sample, { sequence }: Appended, withRecords = false): StoredConversation {
 	return {
 		conversationId: update.conversationId,
 		sequence,
 		summary: bytes(update.summary),
-		record: withRecords ? bytes(update.record) : undefined,
+		record: withRecords ? { ...update.record, bytes: bytes(update.record.bytes) } : undefined,
 	};
 }
 
 /** Every page of a list, one after the other. */
 export async function pages(
 	store: Store,
-	filter: ConversationFilter,
+	filter: Filter,
 	limit: number,
 	withRecords = false,
 ): Promise<StoredConversation[][]> {
 	const all: StoredConversation[][] = [];
 	let before: bigint | undefined;
 	for (;;) {
-		const page = await store.listConversations({ filter, before, limit, withRecords });
+		const page = await store.listConversations({ conditions: conditions(filter), before, limit, withRecords });
 		if (page.length > 0) all.push(page);
 		before = page.at(-1)?.sequence;
 		if (page.length < limit) return all;
@@ -98,7 +172,7 @@ export async function pages(
 }
 
 /** Whether a record meets a filter, told in the plainest way. */
-export function matches(columns: RecordColumns, filter: ConversationFilter): boolean {
+export function matches(columns: Columns, filter: Filter): boolean {
 	const within = (time: bigint | undefined, from: bigint | undefined, to: bigint | undefined) =>
 		(from === undefined && to === undefined) ||
 		(time !== undefined && (from === undefined || time >= from) && (to === undefined || time < to));

@@ -46,15 +46,15 @@ export declare type IngestConversationResponse = Message<"conversations.v1.Inges
   success: boolean;
 
   /**
-   * Sequence number of the update, from 1 upwards over all conversations; that of the first arrival for
-   * a repetition.
+   * Sequence number of the update, from 1 upwards over all conversations; for a repetition that of the
+   * update that it repeats.
    *
    * @generated from field: int64 sequence = 2;
    */
   sequence: bigint;
 
   /**
-   * Whether the record was already kept, so that nothing was added.
+   * Whether the record is the newest update of its conversation already, so that nothing was added.
    *
    * @generated from field: bool repetition = 3;
    */
@@ -90,15 +90,17 @@ export declare const ConversationIngestService: GenService<{
   /**
    * Checks a record and keeps it. The answer is given when the record is on disk.
    *
-   * The same record again is recognised and answered with success, and no second update is kept. A
-   * record that is older than the current one by updated_at is kept in the history and does not become
-   * current. At equal times the later arrival wins, except that only a newer record takes the place of
-   * one with status deleting.
+   * A record that repeats the newest update of its conversation is answered with success, and no second
+   * update is kept. A record that is older than the current one by updated_at is kept in the history and
+   * does not become current. At equal times, or where a time is missing, the later arrival wins; but only
+   * a newer record takes the place of one with status deleting. An updated_at that is more than 5 minutes
+   * ahead of the server's clock counts as the time of receipt.
    *
    * INVALID_ARGUMENT: the record breaks rules. A google.rpc.BadRequest detail names each field by its
    * place in the record's JSON form, with the kind of rule as the reason.
    * UNAUTHENTICATED: the access key is missing or unknown. PERMISSION_DENIED: it lacks scope ingest.
    * RESOURCE_EXHAUSTED: the request is larger than the server takes.
+   * INTERNAL: the server failed at this record. Nothing was kept; trying again does not help.
    * UNAVAILABLE: the record could not be stored. Nothing was kept; try again.
    *
    * @generated from rpc conversations.v1.ConversationIngestService.IngestConversation

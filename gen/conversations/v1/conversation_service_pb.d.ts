@@ -91,7 +91,8 @@ export declare type ConversationFilter = Message<"conversations.v1.ConversationF
   updatedTo?: Timestamp | undefined;
 
   /**
-   * Text that the title contains, without regard to the case of ASCII letters; at most 1024 characters.
+   * Text that the title contains, without regard to the case of ASCII letters; at most 1024 characters
+   * (Unicode code points).
    *
    * @generated from field: string title_contains = 11;
    */
@@ -415,7 +416,8 @@ export declare type ConversationUpdate = Message<"conversations.v1.ConversationU
 
   /**
    * Paths of the record's fields that differ from the record that was current before. Unset when there
-   * was none, or when it has been pruned.
+   * was none, or when it has been pruned or cannot be read. Paths of secrets are given only to keys with
+   * the scope secrets.
    *
    * @generated from field: google.protobuf.FieldMask changed_fields = 6;
    */
@@ -698,6 +700,7 @@ export declare const ConversationService: GenService<{
    * Gives the current record of a conversation, or the record that was current at a sequence number.
    *
    * NOT_FOUND: there is no such conversation, or there was none at that sequence number.
+   * DATA_LOSS: what is stored of the record cannot be read.
    * OUT_OF_RANGE: what was current at that sequence number has been pruned.
    *
    * @generated from rpc conversations.v1.ConversationService.GetConversation
@@ -723,7 +726,8 @@ export declare const ConversationService: GenService<{
    * Lists the updates of one conversation or of all, by sequence number, oldest first.
    *
    * INVALID_ARGUMENT: page_token was changed, or was given for another request.
-   * OUT_OF_RANGE: updates after after_sequence have been pruned.
+   * OUT_OF_RANGE: updates that the page should have were pruned; the message names the oldest sequence
+   * number to start after. Or after_sequence is beyond the newest sequence number, which the message names.
    *
    * @generated from rpc conversations.v1.ConversationService.ListConversationUpdates
    */
@@ -739,8 +743,10 @@ export declare const ConversationService: GenService<{
    * nothing twice. Heartbeats tell how far the stream has come when no update is due. A slow client
    * holds up nobody: the server reads on for it from the store.
    *
-   * OUT_OF_RANGE: updates after after_sequence have been pruned; the message names the oldest sequence
-   * number to start after.
+   * OUT_OF_RANGE: updates that the stream should give were pruned, before it started or, for a stream
+   * from the beginning, since then; the message names the oldest sequence number to start after. Of a
+   * pruned update only the conversation is known, so a filter makes no difference to this. Or
+   * after_sequence is beyond the newest sequence number, which the message names.
    * UNAVAILABLE: the server stops; start again after the last sequence number.
    *
    * @generated from rpc conversations.v1.ConversationService.WatchConversationUpdates

@@ -55,7 +55,8 @@ export declare type ConversationSummary = Message<"conversations.v1.Conversation
   model: string;
 
   /**
-   * Cost of all usages together, in the currency of the record's own costs.
+   * Cost of all usages together, in the currency of the record's own costs. At most the largest finite
+   * double.
    *
    * @generated from field: double accumulated_cost = 6;
    */
@@ -104,7 +105,7 @@ export declare type ConversationSummary = Message<"conversations.v1.Conversation
 export declare const ConversationSummarySchema: GenMessage<ConversationSummary>;
 
 /**
- * Numbers of tokens, each at least 0.
+ * Numbers of tokens, each from 0 to 2^63 - 1: a larger sum is given as 2^63 - 1.
  *
  * @generated from message conversations.v1.TokenTotals
  */

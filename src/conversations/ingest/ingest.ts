@@ -1,33 +1,33 @@
-import type { EncodedUpdate } from "../../store/encoded-update.ts";
-import type { Appended, Store } from "../../store/store.ts";
+import type { Appended, NewUpdate, Store } from "../../store/store.ts";
 
-/** What makes updates of what arrives, on a thread of its own or at once. The methods are those of UpdateMaker. */
+/** Turns what arrives into updates, on a thread of its own or at once. See UpdateParser. */
 export interface Intake {
-	fromJson(body: Buffer): Promise<EncodedUpdate>;
-	fromRequest(request: Uint8Array): Promise<EncodedUpdate>;
+	fromJson(body: Buffer): Promise<NewUpdate>;
+	fromRequest(request: Uint8Array): Promise<NewUpdate>;
 }
 
-/** The one handler of conversation updates, which every transport hands what it received. */
+/** Stores conversation updates, for every transport that receives them. */
 export class Ingest {
-	readonly #store: Store;
+	readonly #store: Pick<Store, "append">;
 	readonly #intake: Intake;
 
-	constructor(store: Store, intake: Intake) {
+	constructor(store: Pick<Store, "append">, intake: Intake) {
 		this.#store = store;
 		this.#intake = intake;
 	}
 
 	/**
-	 * Keeps a record that arrived as JSON. Resolves when it is on disk.
+	 * Stores a record that arrived as JSON. Resolves when it is on disk.
 	 *
-	 * @throws ServiceError `invalid_record`, or `unavailable` when it could not be stored; then nothing of it was kept
+	 * @throws ServiceError `invalid_record`; `unavailable` or `internal` when it could not be stored, and then nothing of
+	 *   it was
 	 */
 	async json(body: Buffer): Promise<Appended> {
 		return await this.#store.append(await this.#intake.fromJson(body));
 	}
 
 	/**
-	 * Keeps the record of an encoded IngestConversationRequest. Resolves when it is on disk.
+	 * Stores the record of an encoded IngestConversationRequest. Resolves when it is on disk.
 	 *
 	 * @throws ServiceError as `json` does, and `invalid_argument` when it is no such message
 	 */

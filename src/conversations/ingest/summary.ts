@@ -10,7 +10,7 @@ import {
 	TokenTotalsSchema,
 } from "../../../gen/conversations/v1/summary_pb.js";
 
-/** What a person wants to know of a conversation at a glance. Holds no secret. */
+/** The summary of a record. Holds no secret. */
 export function summarize(record: ConversationInfo): ConversationSummary {
 	const { cost, tokens } = totals(record.stats);
 	return create(ConversationSummarySchema, {
@@ -51,17 +51,25 @@ function shownModel(record: ConversationInfo): string {
 	return record.availableModels.find((model) => model.modelId === id)?.name ?? id;
 }
 
+/** Sums over all usages. They stop at the largest value of their type: 2^63 - 1 tokens, the largest finite cost. */
 function totals(stats: ConversationStats | undefined): { cost: number; tokens: TokenTotals } {
 	const tokens = create(TokenTotalsSchema);
 	let cost = 0;
 	for (const metrics of Object.values(stats?.usageToMetrics ?? {})) {
-		cost += metrics.accumulatedCost ?? 0;
+		cost = Math.min(cost + (metrics.accumulatedCost ?? 0), Number.MAX_VALUE);
 		const usage = metrics.accumulatedTokenUsage;
-		tokens.promptTokens += usage?.promptTokens ?? 0n;
-		tokens.completionTokens += usage?.completionTokens ?? 0n;
-		tokens.cacheReadTokens += usage?.cacheReadTokens ?? 0n;
-		tokens.cacheWriteTokens += usage?.cacheWriteTokens ?? 0n;
-		tokens.reasoningTokens += usage?.reasoningTokens ?? 0n;
+		tokens.promptTokens = addTokens(tokens.promptTokens, usage?.promptTokens);
+		tokens.completionTokens = addTokens(tokens.completionTokens, usage?.completionTokens);
+		tokens.cacheReadTokens = addTokens(tokens.cacheReadTokens, usage?.cacheReadTokens);
+		tokens.cacheWriteTokens = addTokens(tokens.cacheWriteTokens, usage?.cacheWriteTokens);
+		tokens.reasoningTokens = addTokens(tokens.reasoningTokens, usage?.reasoningTokens);
 	}
 	return { cost, tokens };
+}
+
+const MAX_TOKENS = 2n ** 63n - 1n;
+
+function addTokens(sum: bigint, count: bigint | undefined): bigint {
+	const total = sum + (count ?? 0n);
+	return total > MAX_TOKENS ? MAX_TOKENS : total;
 }

@@ -1,68 +1,95 @@
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { AnyAgentSchema } from "../../../gen/conversations/v1/agent_pb.js";
-import type { ConversationFilter } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import {
+	ConversationExecutionStatus,
+	ConversationExecutionStatusSchema,
+} from "../../../gen/conversations/v1/conversation_pb.js";
+import {
+	type ConversationFilter,
+	ConversationFilterSchema,
+} from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { ServiceError } from "../../errors.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
-import type { RecordColumns, ConversationFilter as StoreFilter } from "../../store/store.ts";
-import { statusName } from "../status.ts";
+import type { Condition } from "../../store/condition.ts";
 
 const AGENT_KINDS = AnyAgentSchema.fields.flatMap((field) => field.message?.name ?? []);
+const STATUSES = new Set<number>(ConversationExecutionStatusSchema.values.map(({ number }) => number));
 /** Seconds of 0001-01-01 and of 10000-01-01, between which a google.protobuf.Timestamp lies. */
 const FIRST_SECOND = -62_135_596_800n;
 const END_SECOND = 253_402_300_800n;
 /** Most tags of one filter: each of them is a condition of its own in the store's statement. */
 const MAX_TAGS = 32;
-/** Most UTF-16 code units of a text to look for in titles, as each title may have to be compared with it. */
+/** Most characters (Unicode code points) of a text to look for in titles, as each title may be compared with it. */
 const MAX_TITLE_TEXT = 1024;
 
+type Field = Exclude<keyof ConversationFilter, "$typeName" | "$unknown">;
+
+/** The conditions that a field's value stands for; none for its default. `name` is the field's name in errors. */
+type ToConditions<Value> = (value: Value, name: string) => readonly Condition[];
+
+/** What each field of a filter means. A field that is missing here fails the type check. */
+const FIELDS: { readonly [Name in Field]: ToConditions<ConversationFilter[Name]> } = {
+	executionStatus(value, name) {
+		if (value === ConversationExecutionStatus.UNSPECIFIED) return [];
+		if (!STATUSES.has(value)) throw invalid(name, "is not a known status");
+		return [{ kind: "equal", field: "executionStatus", value }];
+	},
+	agentKind(value, name) {
+		if (value === "") return [];
+		if (!AGENT_KINDS.includes(value)) throw invalid(name, `must be ${AGENT_KINDS.join(" or ")}`);
+		return [{ kind: "equal", field: "agentKind", value }];
+	},
+	model: (value, name) => (value === "" ? [] : [{ kind: "equal", field: "model", value: wellFormed(value, name) }]),
+	parentConversationId: (value, name) =>
+		value === "" ? [] : [{ kind: "equal", field: "parentConversationId", value: uuid(value, name) }],
+	tags(value, name) {
+		// Sorted, because a page token holds for equal conditions in the same order.
+		const entries = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1));
+		if (entries.length > MAX_TAGS) throw invalid(name, `must be at most ${MAX_TAGS}`);
+		return entries.map(([key, tag]) => ({
+			kind: "tag",
+			key: wellFormed(key, name),
+			value: wellFormed(tag, name),
+		}));
+	},
+	tagKey: (value, name) => (value === "" ? [] : [{ kind: "tag", key: wellFormed(value, name), value: undefined }]),
+	createdFrom: (value, name) =>
+		value === undefined ? [] : [{ kind: "time", field: "createdAt", from: bound(value, name) }],
+	createdTo: (value, name) =>
+		value === undefined ? [] : [{ kind: "time", field: "createdAt", to: bound(value, name) }],
+	updatedFrom: (value, name) =>
+		value === undefined ? [] : [{ kind: "time", field: "updatedAt", from: bound(value, name) }],
+	updatedTo: (value, name) =>
+		value === undefined ? [] : [{ kind: "time", field: "updatedAt", to: bound(value, name) }],
+	titleContains(value, name) {
+		if (value === "") return [];
+		if ([...value].length > MAX_TITLE_TEXT) throw invalid(name, `must have at most ${MAX_TITLE_TEXT} characters`);
+		return [{ kind: "title", contains: wellFormed(value, name) }];
+	},
+};
+
 /**
- * The store's form of a filter: UUIDs in lower case with dashes, times in microseconds, and what says nothing left out.
+ * The conditions of a filter.
  *
  * @param prefix what stands before a field's name in the message of an error
- * @throws ServiceError `invalid_argument` that names the field
+ * @throws ServiceError `invalid_argument` that names the field, or for fields that only a newer release knows
  */
-export function toStoreFilter(filter: ConversationFilter | undefined, prefix = "filter."): StoreFilter {
-	if (filter === undefined) return {};
-	const { executionStatus, agentKind, model, parentConversationId, tags, tagKey, titleContains } = filter;
-	const status = statusName(executionStatus);
-	if (executionStatus !== 0 && status === "") throw invalid(`${prefix}execution_status`, "is not a known status");
-	if (agentKind !== "" && !AGENT_KINDS.includes(agentKind))
-		throw invalid(`${prefix}agent_kind`, `must be ${AGENT_KINDS.join(" or ")}`);
-	if (Object.keys(tags).length > MAX_TAGS) throw invalid(`${prefix}tags`, `must be at most ${MAX_TAGS}`);
-	if (titleContains.length > MAX_TITLE_TEXT)
-		throw invalid(`${prefix}title_contains`, `must have at most ${MAX_TITLE_TEXT} characters`);
-	return {
-		status: status || undefined,
-		agentKind: agentKind || undefined,
-		model: model || undefined,
-		parentId: parentConversationId === "" ? undefined : uuid(parentConversationId, `${prefix}parent_conversation_id`),
-		tags: Object.keys(tags).length === 0 ? undefined : tags,
-		tagKey: tagKey || undefined,
-		createdFrom: bound(filter.createdFrom, `${prefix}created_from`),
-		createdTo: bound(filter.createdTo, `${prefix}created_to`),
-		updatedFrom: bound(filter.updatedFrom, `${prefix}updated_from`),
-		updatedTo: bound(filter.updatedTo, `${prefix}updated_to`),
-		titleContains: titleContains || undefined,
-	};
+export function conditionsOf(filter: ConversationFilter | undefined, prefix = "filter."): Condition[] {
+	if (filter === undefined) return [];
+	if (filter.$unknown !== undefined && filter.$unknown.length > 0)
+		throw new ServiceError("invalid_argument", "the filter has a field that this release does not know");
+	return ConversationFilterSchema.fields.flatMap(({ localName, name }) => {
+		if (!isField(localName)) throw new TypeError(`the filter's field ${name} is not implemented`);
+		return conditionsOfField(filter, localName, `${prefix}${name}`);
+	});
 }
 
-/** Whether a record meets a filter, exactly as the store's lists decide it. */
-export function matchesFilter(filter: StoreFilter, columns: RecordColumns): boolean {
-	const { status, agentKind, model, parentId, tags, tagKey, titleContains } = filter;
-	return (
-		(status === undefined || columns.status === status) &&
-		(agentKind === undefined || columns.agentKind === agentKind) &&
-		(model === undefined || columns.model === model) &&
-		(parentId === undefined || columns.parentId === parentId) &&
-		Object.entries(tags ?? {}).every(
-			([key, value]) => Object.hasOwn(columns.tags, key) && columns.tags[key] === value,
-		) &&
-		(tagKey === undefined || Object.hasOwn(columns.tags, tagKey)) &&
-		isWithin(columns.createdAt, filter.createdFrom, filter.createdTo) &&
-		isWithin(columns.updatedAt, filter.updatedFrom, filter.updatedTo) &&
-		(titleContains === undefined ||
-			(columns.title !== undefined && asciiLower(columns.title).includes(asciiLower(titleContains))))
-	);
+function conditionsOfField<Name extends Field>(filter: ConversationFilter, field: Name, name: string) {
+	return FIELDS[field](filter[field], name);
+}
+
+function isField(name: string): name is Field {
+	return Object.hasOwn(FIELDS, name);
 }
 
 /**
@@ -82,23 +109,18 @@ export function invalid(field: string, what: string): ServiceError {
 	return new ServiceError("invalid_argument", `${field} ${what}`);
 }
 
+/** A text that SQLite and JavaScript compare alike: without lone surrogates, which UTF-8 cannot express. */
+function wellFormed(text: string, field: string): string {
+	if (!text.isWellFormed()) throw invalid(field, "is not valid Unicode");
+	return text;
+}
+
 /**
  * A bound of a range in microseconds. Records are kept to the microsecond, so rounding a finer bound up leaves the same
  * records on either side of it.
  */
-function bound(time: Timestamp | undefined, field: string): bigint | undefined {
-	if (time === undefined) return undefined;
-	const { seconds, nanos } = time;
+function bound({ seconds, nanos }: Timestamp, field: string): bigint {
 	if (seconds < FIRST_SECOND || seconds >= END_SECOND || nanos < 0 || nanos > 999_999_999)
 		throw invalid(field, "is not a valid timestamp");
 	return seconds * 1_000_000n + BigInt(Math.ceil(nanos / 1000));
-}
-
-function isWithin(time: bigint | undefined, from: bigint | undefined, to: bigint | undefined): boolean {
-	if (from === undefined && to === undefined) return true;
-	return time !== undefined && (from === undefined || time >= from) && (to === undefined || time < to);
-}
-
-function asciiLower(text: string): string {
-	return text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
 }

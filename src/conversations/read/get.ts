@@ -1,9 +1,12 @@
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError } from "../../errors.ts";
+import { stringifyExactJson } from "../../record/json/exact-json.ts";
+import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
-import type { Store, StoredUpdate } from "../../store/store.ts";
+import type { Store, StoredRecord } from "../../store/store.ts";
 import { invalid, uuid } from "./filter.ts";
+import { type OnUnreadable, RecordOpener, storedRecord } from "./record-opener.ts";
 
 /** Which record is asked for, and how it is shown. */
 export interface GetRequest {
@@ -22,14 +25,37 @@ export interface FoundConversation<Form> {
 	readonly receivedAt: bigint;
 }
 
+/** Opens large records on another thread, so that they do not hold up other requests. */
+export interface LargeRecords {
+	/** Size from which records are large, in bytes. */
+	readonly largeFrom: number;
+	/** As `RecordVault.openEncoded`. */
+	openEncoded(record: StoredRecord, form: SecretsForm): Promise<Uint8Array>;
+	/** The JSON text of what `RecordVault.open` gives. */
+	openJson(record: StoredRecord, form: SecretsForm): Promise<string>;
+}
+
 /** Gives the current record of a conversation, or the one that was current at a sequence number. */
 export class GetConversation {
-	readonly #store: Store;
+	readonly #store: Pick<Store, "get" | "range" | "listUpdates">;
+	readonly #format: RecordFormat;
 	readonly #vault: RecordVault;
+	readonly #opener: RecordOpener;
+	readonly #large: LargeRecords | undefined;
 
-	constructor(store: Store, vault: RecordVault) {
+	/** @param large opens large records; they are opened at once when it is left out */
+	constructor(
+		store: Pick<Store, "get" | "range" | "listUpdates">,
+		format: RecordFormat,
+		vault: RecordVault,
+		onUnreadable: OnUnreadable,
+		large?: LargeRecords,
+	) {
 		this.#store = store;
+		this.#format = format;
 		this.#vault = vault;
+		this.#opener = new RecordOpener(onUnreadable);
+		this.#large = large;
 	}
 
 	/**
@@ -37,11 +63,10 @@ export class GetConversation {
 	 *
 	 * @throws ServiceError `invalid_argument` for an id that is no UUID or a sequence below 1, `not_found` when there is
 	 *   no such conversation or was none at that sequence, `out_of_range` when what was current then has been pruned,
-	 *   `unavailable` when the store cannot be read, or `data_loss` when secrets cannot be decrypted
+	 *   `unavailable` when the store cannot be read, or `data_loss` when what is stored cannot be read or decrypted
 	 */
 	async get(request: GetRequest): Promise<FoundConversation<ConversationInfo>> {
-		const { record, sequence, receivedAt } = await this.#find(request);
-		return { conversation: this.#vault.open(record, request.secrets), sequence, receivedAt };
+		return await this.#read(request, ({ bytes }) => this.#vault.open(bytes, request.secrets));
 	}
 
 	/**
@@ -50,22 +75,43 @@ export class GetConversation {
 	 * @throws ServiceError as `get` does
 	 */
 	async getEncoded(request: GetRequest): Promise<FoundConversation<Uint8Array>> {
-		const { record, seal, sequence, receivedAt } = await this.#find(request);
-		return {
-			conversation: this.#vault.openEncoded(record, { redactionVersion: seal, schemaVersion: 0 }, request.secrets),
-			sequence,
-			receivedAt,
-		};
+		const { secrets } = request;
+		return await this.#read(
+			request,
+			(record) =>
+				this.#largeOf(record)?.openEncoded(record, secrets) ?? this.#vault.openEncoded(record.bytes, record, secrets),
+		);
 	}
 
-	async #find({ id, sequence }: GetRequest): Promise<StoredUpdate & { record: Uint8Array; seal: number }> {
+	/**
+	 * The record as JSON text, in the webhook's form.
+	 *
+	 * @throws ServiceError as `get` does
+	 */
+	async getJson(request: GetRequest): Promise<FoundConversation<string>> {
+		const { secrets } = request;
+		return await this.#read(
+			request,
+			(record) =>
+				this.#largeOf(record)?.openJson(record, secrets) ?? recordJson(this.#format, this.#vault, record, secrets),
+		);
+	}
+
+	#largeOf({ bytes }: StoredRecord): LargeRecords | undefined {
+		return this.#large !== undefined && bytes.byteLength >= this.#large.largeFrom ? this.#large : undefined;
+	}
+
+	async #read<Form>(
+		{ id, sequence: asOf }: GetRequest,
+		read: (record: StoredRecord) => Form | Promise<Form>,
+	): Promise<FoundConversation<Form>> {
 		const conversationId = uuid(id, "id");
-		if (sequence !== undefined && sequence < 1n) throw invalid("sequence", "must be at least 1");
-		const found = await this.#store.get(conversationId, sequence);
-		const { record, seal } = found ?? {};
-		if (found === undefined || record === undefined || seal === undefined)
-			throw await this.#missing(conversationId, sequence);
-		return { ...found, record, seal };
+		if (asOf !== undefined && asOf < 1n) throw invalid("sequence", "must be at least 1");
+		const found = await this.#store.get(conversationId, asOf);
+		if (found === undefined) throw await this.#missing(conversationId, asOf);
+		const { sequence, receivedAt } = found;
+		const conversation = await this.#opener.attempt(found, async () => await read(storedRecord(found)));
+		return { conversation, sequence, receivedAt };
 	}
 
 	async #missing(conversationId: string, sequence: bigint | undefined): Promise<ServiceError> {
@@ -81,4 +127,14 @@ export class GetConversation {
 			`What was current at that sequence has been pruned; the oldest update that is kept is ${first.sequence}`,
 		);
 	}
+}
+
+/** The JSON text of a stored record, in the webhook's form. */
+export function recordJson(
+	format: RecordFormat,
+	vault: RecordVault,
+	{ bytes }: StoredRecord,
+	secrets: SecretsForm,
+): string {
+	return stringifyExactJson(format.toJson(vault.open(bytes, secrets)));
 }

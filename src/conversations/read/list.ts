@@ -1,13 +1,16 @@
-import { fromBinary } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
 import type { ConversationFilter } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
-import type { Store, StoredConversation, ConversationFilter as StoreFilter } from "../../store/store.ts";
-import { toStoreFilter } from "./filter.ts";
+import type { Condition } from "../../store/condition.ts";
+import type { Store, StoredConversation } from "../../store/store.ts";
+import { conditionsOf } from "./filter.ts";
 import { MAX_PAGE_BYTES, pageSize } from "./page.ts";
 import type { PageTokens } from "./page-token.ts";
+import { type OnUnreadable, RecordOpener, recordSize, storedRecord } from "./record-opener.ts";
+import { decodeSummary } from "./stored-summary.ts";
 
 /** Which conversations are asked for, and how they are shown. */
 export interface ListRequest {
@@ -27,6 +30,8 @@ export interface ListedConversation {
 	readonly sequence: bigint;
 	readonly summary: ConversationSummary;
 	readonly conversation: ConversationInfo | undefined;
+	/** Whether what is stored cannot be read; then the summary holds nothing but the id. */
+	readonly unreadable: boolean;
 }
 
 /** A page of conversations. */
@@ -44,43 +49,56 @@ const MAX_READ = 1000;
 
 /** Lists conversations, the one with the newest current update first. */
 export class ListConversations {
-	readonly #store: Store;
+	readonly #store: Pick<Store, "listConversations">;
 	readonly #vault: RecordVault;
 	readonly #tokens: PageTokens;
+	readonly #opener: RecordOpener;
 
-	constructor(store: Store, vault: RecordVault, tokens: PageTokens) {
+	constructor(
+		store: Pick<Store, "listConversations">,
+		vault: RecordVault,
+		tokens: PageTokens,
+		onUnreadable: OnUnreadable,
+	) {
 		this.#store = store;
 		this.#vault = vault;
 		this.#tokens = tokens;
+		this.#opener = new RecordOpener(onUnreadable);
 	}
 
 	/**
 	 * A page. It ends before its entries exceed {@link MAX_PAGE_BYTES}, but has at least one.
 	 *
 	 * @param filterPrefix what stands before a field's name in an error about the filter
-	 * @throws ServiceError `invalid_argument` that names the field, `unavailable` when the store cannot be read, or
-	 *   `data_loss` when secrets cannot be decrypted
+	 * @throws ServiceError `invalid_argument` that names the field, or `unavailable` when the store cannot be read
 	 */
 	async list(request: ListRequest, filterPrefix = "filter."): Promise<ConversationPage> {
 		const { pageToken, full, secrets } = request;
 		const size = pageSize(request.pageSize);
-		const filter = toStoreFilter(request.filter, filterPrefix);
-		const before = pageToken === "" ? undefined : this.#tokens.read(LIST, { ...filter }, pageToken);
-		const { found, more } = await this.#read(filter, before, size, full);
+		const conditions = conditionsOf(request.filter, filterPrefix);
+		const before = pageToken === "" ? undefined : this.#tokens.read(LIST, { conditions }, pageToken);
+		const { found, more } = await this.#read(conditions, before, size, full);
 		const last = found.at(-1);
 		return {
-			conversations: found.map(({ sequence, summary, record }) => ({
-				sequence,
-				summary: fromBinary(ConversationSummarySchema, summary),
-				conversation: record && this.#vault.open(record, secrets),
-			})),
-			nextPageToken: more && last !== undefined ? this.#tokens.write(LIST, { ...filter }, last.sequence) : "",
+			conversations: found.map((stored) => this.#entry(stored, full, secrets)),
+			nextPageToken: more && last !== undefined ? this.#tokens.write(LIST, { conditions }, last.sequence) : "",
 		};
+	}
+
+	#entry(stored: StoredConversation, full: boolean, secrets: SecretsForm): ListedConversation {
+		const { conversationId, sequence } = stored;
+		const entry = this.#opener.tryRead(stored, () => ({
+			summary: decodeSummary(stored.summary),
+			conversation: full ? this.#vault.open(storedRecord(stored).bytes, secrets) : undefined,
+		}));
+		if (entry !== undefined) return { sequence, ...entry, unreadable: false };
+		const summary = create(ConversationSummarySchema, { id: conversationId });
+		return { sequence, summary, conversation: undefined, unreadable: true };
 	}
 
 	/** Reads a page in portions, so that no more than needed of large records is in memory. */
 	async #read(
-		filter: StoreFilter,
+		conditions: readonly Condition[],
 		start: bigint | undefined,
 		size: number,
 		withRecords: boolean,
@@ -92,7 +110,7 @@ export class ListConversations {
 			// One more than the page takes tells whether another page follows.
 			const limit = Math.min(portion, size + 1 - found.length);
 			const before = found.at(-1)?.sequence ?? start;
-			const read = await this.#store.listConversations({ filter, before, limit, withRecords });
+			const read = await this.#store.listConversations({ conditions, before, limit, withRecords });
 			for (const stored of read) {
 				bytes += sizeOf(stored);
 				if (found.length === size || (found.length > 0 && bytes > MAX_PAGE_BYTES)) return { found, more: true };
@@ -106,5 +124,5 @@ export class ListConversations {
 }
 
 function sizeOf({ summary, record }: StoredConversation): number {
-	return summary.byteLength + (record?.byteLength ?? 0);
+	return summary.byteLength + recordSize(record);
 }

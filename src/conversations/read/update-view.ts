@@ -1,5 +1,6 @@
 import { create } from "@bufbuild/protobuf";
 import { FieldMaskSchema } from "@bufbuild/protobuf/wkt";
+import { LRUCache } from "lru-cache";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import {
 	type ConversationUpdate,
@@ -11,9 +12,8 @@ import { fromMicroseconds } from "../../record/json/scalars.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { Store, StoredUpdate } from "../../store/store.ts";
-import { CHANGES } from "../change.ts";
-import { summarize } from "../ingest/summary.ts";
-import { LruMap } from "./lru.ts";
+import { type OnUnreadable, RecordOpener, recordSize, storedRecord } from "./record-opener.ts";
+import { decodeSummary } from "./stored-summary.ts";
 
 /** How much of an update is shown. */
 export interface UpdateViewOptions {
@@ -21,93 +21,108 @@ export interface UpdateViewOptions {
 	readonly full: boolean;
 	/** How secrets are shown in the whole record. */
 	readonly secrets: SecretsForm;
-	/** Whether the paths of secrets are given among the changed fields. */
-	readonly secretPaths?: boolean;
+	/** Whether the changed fields tell of secrets that changed; for callers with the scope `secrets` only. */
+	readonly secretPaths: boolean;
 }
 
-/** Encoded bytes of the records whose views, and whose forms to compare with, are kept. */
-const KEPT_BYTES = 4 * 1024 * 1024;
-/** What an update without its record weighs: a summary and a few paths. */
+/** Most encoded bytes of the records whose views are cached, and of those that are cached to be compared. */
+const MAX_CACHED_BYTES = 4 * 1024 * 1024;
+/** What a view without its record counts as in the cache. */
 const SUMMARY_BYTES = 2048;
+
+/** A record that is larger than a cache takes all of it. */
+const cacheSize = (bytes: number): { size: number } => ({ size: Math.min(bytes, MAX_CACHED_BYTES) });
 
 const diff = deriveDiff(ConversationInfoSchema);
 
 /**
- * Builds what readers are given of stored updates. What was built is kept for a while, so that many watchers of one
- * update cost one computation; it is shared, and nobody may change it.
+ * Builds what readers are given of stored updates. Views are cached for a while, so that many watchers of one update
+ * cost one computation; they are shared, and nobody may change them.
  */
 export class UpdateViews {
 	readonly #store: Pick<Store, "get">;
 	readonly #vault: RecordVault;
-	readonly #views = new LruMap<string, Promise<ConversationUpdate>>(KEPT_BYTES);
-	/** Records to compare the next update of their conversation with, by sequence. */
-	readonly #comparable = new LruMap<bigint, ConversationInfo>(KEPT_BYTES);
+	readonly #opener: RecordOpener;
+	readonly #views = new LRUCache<string, Promise<ConversationUpdate>>({ maxSize: MAX_CACHED_BYTES });
+	/** Records to compare the next update of their conversation with. */
+	readonly #comparable = new LRUCache<string, ConversationInfo>({ maxSize: MAX_CACHED_BYTES });
 
-	constructor(store: Pick<Store, "get">, vault: RecordVault) {
+	constructor(store: Pick<Store, "get">, vault: RecordVault, onUnreadable: OnUnreadable) {
 		this.#store = store;
 		this.#vault = vault;
+		this.#opener = new RecordOpener(onUnreadable);
 	}
 
 	/**
-	 * The update as it is shown.
+	 * The update as it is shown. One that cannot be read is given as unreadable.
 	 *
 	 * @param stored an update that was read with its record
-	 * @throws ServiceError `unavailable` when the record before it cannot be read
+	 * @throws ServiceError `unavailable` when the record before it cannot be asked for
 	 */
 	toUpdate(stored: StoredUpdate, options: UpdateViewOptions): Promise<ConversationUpdate> {
+		const { full, secrets, secretPaths } = options;
 		// Without the record it does not matter how its secrets are shown.
-		const key = `${stored.sequence} ${options.full ? options.secrets : "summary"}`;
-		const known = this.#views.get(key);
-		if (known !== undefined) return known;
-		const view = options.full ? this.#full(stored, options.secrets) : this.#summary(stored);
-		this.#views.set(key, view, SUMMARY_BYTES + (options.full ? recordOf(stored).byteLength : 0));
+		const key = `${stored.sequence} ${full ? secrets : "summary"} ${secretPaths}`;
+		const cached = this.#views.get(key);
+		if (cached !== undefined) return cached;
+		const view = full ? this.#full(stored, options) : this.#summary(stored, secretPaths);
+		this.#views.set(key, view, cacheSize(SUMMARY_BYTES + (full ? recordSize(stored.record) : 0)));
 		view.catch(() => this.#views.delete(key));
 		return view;
 	}
 
-	async #full(stored: StoredUpdate, secrets: SecretsForm): Promise<ConversationUpdate> {
-		const summary = await this.toUpdate(stored, { full: false, secrets });
-		return { ...summary, conversation: this.#vault.open(recordOf(stored), secrets) };
+	async #full(stored: StoredUpdate, options: UpdateViewOptions): Promise<ConversationUpdate> {
+		const summary = await this.toUpdate(stored, { ...options, full: false });
+		if (summary.unreadable) return summary;
+		const { bytes } = storedRecord(stored);
+		const conversation = this.#opener.tryRead(stored, () => this.#vault.open(bytes, options.secrets));
+		return conversation === undefined ? unreadable(stored) : { ...summary, conversation };
 	}
 
-	async #summary(stored: StoredUpdate): Promise<ConversationUpdate> {
-		const before = await this.#before(stored);
-		const record = this.#comparableOf(stored);
+	async #summary(stored: StoredUpdate, secretPaths: boolean): Promise<ConversationUpdate> {
+		const read = this.#opener.tryRead(stored, () => ({
+			summary: decodeSummary(stored.summary),
+			record: this.#toCompare(stored, secretPaths),
+		}));
+		if (read === undefined) return unreadable(stored);
+		const before = await this.#recordBefore(stored, secretPaths);
 		return create(ConversationUpdateSchema, {
-			sequence: stored.sequence,
-			conversationId: stored.conversationId,
-			change: CHANGES[stored.change],
-			current: stored.current,
-			receivedAt: fromMicroseconds(stored.receivedAt),
-			summary: summarize(record),
-			...(before === undefined ? {} : { changedFields: create(FieldMaskSchema, { paths: diff(before, record) }) }),
+			...metadataOf(stored),
+			summary: read.summary,
+			...(before === undefined ? {} : { changedFields: create(FieldMaskSchema, { paths: diff(before, read.record) }) }),
 		});
 	}
 
-	/** The record that was current before; undefined when there was none, or when it has been pruned. */
-	async #before({ conversationId, previousSequence }: StoredUpdate): Promise<ConversationInfo | undefined> {
+	/** The record that was current before; undefined when there was none, or it was pruned or cannot be read. */
+	async #recordBefore(
+		{ conversationId, previousSequence }: StoredUpdate,
+		secretPaths: boolean,
+	): Promise<ConversationInfo | undefined> {
 		if (previousSequence === undefined) return undefined;
-		const known = this.#comparable.get(previousSequence);
-		if (known !== undefined) return known;
+		const cached = this.#comparable.get(comparableKey(previousSequence, secretPaths));
+		if (cached !== undefined) return cached;
 		const found = await this.#store.get(conversationId, previousSequence);
 		// After pruning, what was current as of that sequence can be gone.
-		return found?.sequence === previousSequence ? this.#comparableOf(found) : undefined;
+		if (found?.sequence !== previousSequence) return undefined;
+		return this.#opener.tryRead(found, () => this.#toCompare(found, secretPaths));
 	}
 
-	#comparableOf(stored: StoredUpdate): ConversationInfo {
-		const known = this.#comparable.get(stored.sequence);
-		if (known !== undefined) return known;
-		const bytes = recordOf(stored);
-		const record = this.#open(bytes);
-		this.#comparable.set(stored.sequence, record, bytes.byteLength);
+	/** @throws ServiceError `data_loss` when the record cannot be read */
+	#toCompare(stored: StoredUpdate, secretPaths: boolean): ConversationInfo {
+		const key = comparableKey(stored.sequence, secretPaths);
+		const cached = this.#comparable.get(key);
+		if (cached !== undefined) return cached;
+		const { bytes } = storedRecord(stored);
+		const record = secretPaths ? this.#openPlain(bytes) : this.#vault.open(bytes, "redacted");
+		this.#comparable.set(key, record, cacheSize(bytes.byteLength + 1));
 		return record;
 	}
 
 	/**
-	 * A record in the form that is compared: in plain text, as equal secrets are encrypted differently each time. Where
-	 * the key is missing it stays as it is stored, and its secrets count as changed.
+	 * A record with its secrets in plain text, as equal secrets are encrypted differently each time. Where the key is
+	 * missing it stays as it is stored, and its secrets count as changed.
 	 */
-	#open(bytes: Uint8Array): ConversationInfo {
+	#openPlain(bytes: Uint8Array): ConversationInfo {
 		try {
 			return this.#vault.open(bytes, "plaintext");
 		} catch (error) {
@@ -117,7 +132,14 @@ export class UpdateViews {
 	}
 }
 
-function recordOf({ sequence, record }: StoredUpdate): Uint8Array {
-	if (record === undefined) throw new TypeError(`update ${sequence} was read without its record`);
-	return record;
+function comparableKey(sequence: bigint, secretPaths: boolean): string {
+	return `${sequence} ${secretPaths}`;
+}
+
+function metadataOf({ sequence, conversationId, change, current, receivedAt }: StoredUpdate) {
+	return { sequence, conversationId, change, current, receivedAt: fromMicroseconds(receivedAt) };
+}
+
+function unreadable(stored: StoredUpdate): ConversationUpdate {
+	return create(ConversationUpdateSchema, { ...metadataOf(stored), unreadable: true });
 }

@@ -1,15 +1,15 @@
 import { setImmediate } from "node:timers/promises";
 import type { ConversationUpdate } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { Store } from "../../store/store.ts";
-import { assertKept } from "../watch/kept.ts";
+import { assertNotPruned, assertReached } from "../watch/pruned.ts";
 import { invalid, uuid } from "./filter.ts";
 import { MAX_PAGE_BYTES, pageSize } from "./page.ts";
 import type { PageTokens } from "./page-token.ts";
-import type { UpdateViews } from "./update-view.ts";
+import { recordSize } from "./record-opener.ts";
+import type { UpdateViewOptions, UpdateViews } from "./update-view.ts";
 
 /** Which updates are asked for, and how they are shown. */
-export interface UpdatesRequest {
+export interface UpdatesRequest extends UpdateViewOptions {
 	/** UUID of the only conversation; empty for all. */
 	readonly conversationId: string;
 	/** Only updates after this sequence; 0 for all that are kept. */
@@ -18,9 +18,6 @@ export interface UpdatesRequest {
 	readonly pageSize: number;
 	/** Empty for the first page. */
 	readonly pageToken: string;
-	/** Whether whole records are given beside the summaries. */
-	readonly full: boolean;
-	readonly secrets: SecretsForm;
 }
 
 /** A page of updates. */
@@ -38,11 +35,11 @@ const VIEWED_AT_ONCE = 8;
 
 /** Lists the updates of one conversation or of all, oldest first. */
 export class ListConversationUpdates {
-	readonly #store: Store;
+	readonly #store: Pick<Store, "listUpdates" | "range">;
 	readonly #views: UpdateViews;
 	readonly #tokens: PageTokens;
 
-	constructor(store: Store, views: UpdateViews, tokens: PageTokens) {
+	constructor(store: Pick<Store, "listUpdates" | "range">, views: UpdateViews, tokens: PageTokens) {
 		this.#store = store;
 		this.#views = views;
 		this.#tokens = tokens;
@@ -51,24 +48,26 @@ export class ListConversationUpdates {
 	/**
 	 * A page. It ends before what it gives exceeds {@link MAX_PAGE_BYTES}, but has at least one update.
 	 *
-	 * @throws ServiceError `invalid_argument` that names the field, `out_of_range` when updates after `afterSequence`
-	 *   have been pruned, `unavailable` when the store cannot be read, or `data_loss` when secrets cannot be decrypted
+	 * @throws ServiceError `invalid_argument` that names the field, `out_of_range` when updates that the page should have
+	 *   have been pruned or `afterSequence` is beyond the newest one, or `unavailable` when the store cannot be read
 	 */
 	async list(request: UpdatesRequest): Promise<UpdatePage> {
-		const { afterSequence, pageToken, full, secrets } = request;
+		const { afterSequence, pageToken, full } = request;
 		const limit = pageSize(request.pageSize);
 		const conversationId = request.conversationId === "" ? undefined : uuid(request.conversationId, "conversation_id");
 		if (afterSequence < 0n) throw invalid("after_sequence", "must not be negative");
 		const scope = { conversationId, afterSequence };
 		const after = pageToken === "" ? afterSequence : this.#tokens.read(LIST, scope, pageToken);
+		assertReached(after, (await this.#store.range()).newest);
 		const maxBytes = full ? MAX_PAGE_BYTES : MAX_READ_BYTES;
 		const stored = await this.#store.listUpdates({ after, conversationId, limit, maxBytes, withRecords: true });
-		await assertKept(this.#store, afterSequence, conversationId);
+		// A list from 0 gives what is kept when each of its pages is read.
+		if (afterSequence > 0n) await assertNotPruned(this.#store, after, { conversationId });
 		const updates: ConversationUpdate[] = [];
 		let bytes = 0;
 		for (const one of stored) {
-			const update = await this.#views.toUpdate(one, { full, secrets });
-			bytes += sizeOf(update) + (full ? (one.record?.byteLength ?? 0) : 0);
+			const update = await this.#views.toUpdate(one, request);
+			bytes += sizeOf(update) + (full ? recordSize(one.record) : 0);
 			if (updates.length > 0 && bytes > MAX_PAGE_BYTES) break;
 			updates.push(update);
 			if (updates.length % VIEWED_AT_ONCE === 0) await setImmediate();

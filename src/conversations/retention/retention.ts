@@ -1,6 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { ServiceError } from "../../errors.ts";
-import type { Store } from "../../store/store.ts";
+import type { PrunePolicy, Store } from "../../store/store.ts";
 
 /** What history is kept; undefined keeps all. */
 export interface RetentionPolicy {
@@ -22,17 +21,17 @@ const PACE: RetentionPace = { step: 200, pause: 20, interval: 60_000 };
 const MICROSECONDS_PER_DAY = 86_400_000_000;
 
 /**
- * Prunes history that the policy no longer keeps, until the signal fires. Does nothing when the policy keeps all.
+ * Prunes history that the policy no longer keeps, until the signal fires. Does nothing when the policy keeps all. After a
+ * failure it goes on in the next round.
  *
- * A store that cannot be written is tried again in the next round; it logs its own failures.
- *
+ * @param onError told of each failure
  * @param now the current time in milliseconds since the Unix epoch
- * @throws whatever is not the store's own failure
  */
 export async function retain(
 	store: Pick<Store, "prune">,
 	{ days, updatesPerConversation }: RetentionPolicy,
 	signal: AbortSignal,
+	onError: (error: unknown) => void,
 	pace: RetentionPace = PACE,
 	now: () => number = Date.now,
 ): Promise<void> {
@@ -40,14 +39,22 @@ export async function retain(
 	while (!signal.aborted) {
 		const receivedBefore =
 			days === undefined ? undefined : BigInt(now()) * 1000n - BigInt(Math.round(days * MICROSECONDS_PER_DAY));
-		const removed = await store.prune({ receivedBefore, updatesPerConversation, limit: pace.step }).catch(unlessStore);
+		const removed = await prune(store, { receivedBefore, updatesPerConversation, limit: pace.step }, onError);
 		await wait(removed > 0 ? pace.pause : pace.interval, signal);
 	}
 }
 
-function unlessStore(error: unknown): number {
-	if (error instanceof ServiceError && error.kind === "unavailable") return 0;
-	throw error;
+async function prune(
+	store: Pick<Store, "prune">,
+	policy: PrunePolicy,
+	onError: (error: unknown) => void,
+): Promise<number> {
+	try {
+		return await store.prune(policy);
+	} catch (error) {
+		onError(error);
+		return 0;
+	}
 }
 
 /** Waits, or returns at once when the signal fires. */

@@ -1,19 +1,20 @@
 import { setImmediate } from "node:timers/promises";
 import { create } from "@bufbuild/protobuf";
+import { LRUCache } from "lru-cache";
 import {
+	type ConversationFilter,
 	type ConversationUpdate,
 	HeartbeatSchema,
 	WatchConversationUpdatesResponseSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { ServiceError } from "../../errors.ts";
-import type { SequenceRange, Store, StoredUpdate, ConversationFilter as StoreFilter } from "../../store/store.ts";
-import { columnsOf } from "../ingest/columns.ts";
-import { matchesFilter } from "../read/filter.ts";
-import { LruMap } from "../read/lru.ts";
+import { type Condition, meets } from "../../store/condition.ts";
+import type { RangeQuery, SequenceRange, Store, StoredUpdate } from "../../store/store.ts";
+import { conditionsOf } from "../read/filter.ts";
 import type { UpdateViewOptions, UpdateViews } from "../read/update-view.ts";
-import { assertKept } from "./kept.ts";
+import { assertNotPruned, assertReached } from "./pruned.ts";
+import { type Follower, RecentUpdates, type UpdateBounds } from "./recent-updates.ts";
 import { SharedResponse } from "./shared-response.ts";
-import { type Follower, type TailBounds, UpdateTail } from "./tail.ts";
 
 /** What a watcher asks for. */
 export interface WatchRequest {
@@ -22,7 +23,7 @@ export interface WatchRequest {
 	/** Lower-case UUID with dashes. */
 	readonly conversationId: string | undefined;
 	/** Conditions on each update's own record. */
-	readonly filter: StoreFilter;
+	readonly filter: ConversationFilter | undefined;
 	readonly view: UpdateViewOptions;
 }
 
@@ -36,17 +37,26 @@ export interface WatchOptions {
 	/** Ends all watches when it fires. */
 	readonly stopping: AbortSignal;
 	/** Bounds of what is kept in memory of the newest updates. */
-	readonly tail?: TailBounds;
+	readonly recent?: UpdateBounds;
 }
 
 /** Bounds of one batch: all that a watcher that does not read on keeps in memory, unless one record is larger. */
-const BATCH: TailBounds = { updates: 256, bytes: 256 * 1024 };
+const BATCH: UpdateBounds = { updates: 256, bytes: 256 * 1024 };
 /** Batches of the newest updates that are kept for other watchers to share. */
 const SHARED_BATCHES = 64;
 /** Watchers that read history from the store at the same time; the others wait for their turn. */
 const READERS = 4;
 /** Milliseconds for which updates are made ready before other work has its turn. */
 const LONGEST_RUN = 5;
+
+/** What one watcher follows. */
+interface Watched {
+	readonly conversationId: string | undefined;
+	readonly conditions: readonly Condition[];
+	readonly view: UpdateViewOptions;
+	/** Equal for watchers that are given the same messages. */
+	readonly key: string;
+}
 
 interface Scanned {
 	readonly responses: WatchBatch;
@@ -56,23 +66,23 @@ interface Scanned {
 
 /**
  * Lets many watchers follow the updates of a store. A watcher is given updates at the pace at which it takes them, and
- * holds no more than one batch meanwhile: the newest ones come from the {@link UpdateTail} that all share, older ones
- * from the store.
+ * holds no more than one batch meanwhile: the newest ones come from the {@link RecentUpdates} that all share, older
+ * ones from the store.
  */
 export class Watches {
-	readonly tail: UpdateTail;
+	readonly recent: RecentUpdates;
 	readonly #store: Store;
 	readonly #views: UpdateViews;
 	readonly #heartbeat: number;
 	readonly #stopping: AbortSignal;
-	readonly #shared = new LruMap<string, Promise<WatchBatch>>(SHARED_BATCHES);
+	readonly #shared = new LRUCache<string, Promise<WatchBatch>>({ max: SHARED_BATCHES });
 	readonly #reads = new Map<string, Promise<Scanned>>();
 	readonly #turns = new Turns(READERS);
 	readonly #responses = new WeakMap<ConversationUpdate, SharedResponse>();
 	#lastHeartbeat = heartbeat(0n, 0n);
 
 	constructor(store: Store, views: UpdateViews, options: WatchOptions) {
-		this.tail = new UpdateTail(store, options.tail);
+		this.recent = new RecentUpdates(store, options.recent);
 		this.#store = store;
 		this.#views = views;
 		this.#heartbeat = options.heartbeat ?? 15_000;
@@ -82,14 +92,13 @@ export class Watches {
 	/**
 	 * Follows updates until `signal` fires, which ends the iteration and frees all that belongs to it.
 	 *
-	 * Starts after a sequence number that is not stored yet are starts at the newest one: the number comes from another
-	 * or an older database, and waiting for it would leave out the updates up to it.
-	 *
-	 * @throws ServiceError `out_of_range` when updates that it should give have been pruned, `unavailable` when the
-	 *   store cannot be read or the service stops
+	 * @throws ServiceError `invalid_argument` that names a field of the filter, `out_of_range` when updates that it should
+	 *   give have been pruned or the start is beyond the newest sequence, `unavailable` when the store cannot be read or
+	 *   the service stops
 	 */
 	async *watch(request: WatchRequest, signal: AbortSignal): AsyncGenerator<WatchBatch, void, undefined> {
-		const follower = await this.tail.follow();
+		const watched = watchedOf(request);
+		const follower = await this.recent.follow();
 		let due = false;
 		const silence = setTimeout(() => {
 			due = true;
@@ -102,7 +111,7 @@ export class Watches {
 		// Not only at the end: a transport that waits for a client that has gone may never ask for it.
 		signal.addEventListener("abort", release, { once: true });
 		try {
-			for await (const batch of this.#follow(request, follower, signal, () => due)) {
+			for await (const batch of this.#follow(request.start, watched, follower, signal, () => due)) {
 				yield batch;
 				due = false;
 				if (!signal.aborted) silence.refresh();
@@ -115,82 +124,84 @@ export class Watches {
 	}
 
 	async *#follow(
-		request: WatchRequest,
+		start: WatchRequest["start"],
+		watched: Watched,
 		follower: Follower,
 		signal: AbortSignal,
 		isDue: () => boolean,
 	): AsyncGenerator<WatchBatch, void, undefined> {
-		const key = keyOf(request);
-		let cursor = startOf(request, await this.#store.range());
-		// Who starts at the beginning asks for what is kept, whatever was pruned, until it has caught up.
-		let complete = cursor > 0n;
+		const range = await this.#store.range();
+		let cursor = startOf(start, range);
+		// A watch from the beginning asks for what is stored now. What was pruned before does not concern it.
+		let afterRemoval = cursor === 0n ? range.lastRemoval : undefined;
 		let caughtUp = false;
 		while (!signal.aborted) {
 			follower.check();
-			const scanned = this.tail.covers(cursor)
-				? await this.#fromTail(request, key, cursor)
-				: await this.#fromStore(request, key, cursor, complete);
+			const isRecent = this.recent.covers(cursor);
+			if (isRecent) afterRemoval = undefined;
+			const scanned = isRecent
+				? await this.#fromRecent(watched, cursor)
+				: await this.#fromStore(watched, cursor, afterRemoval);
 			if (signal.aborted) return;
 			const advanced = scanned.through > cursor;
 			cursor = scanned.through;
-			complete ||= this.tail.covers(cursor);
 			if (scanned.responses.length > 0) yield scanned.responses;
-			const atHead = cursor >= this.tail.newest;
-			if (isDue() || (atHead && !caughtUp)) {
-				caughtUp ||= atHead;
+			const isNewest = cursor >= this.recent.newest;
+			if (isDue() || (isNewest && !caughtUp)) {
+				caughtUp ||= isNewest;
 				yield [this.#heartbeatAt(cursor)];
 			} else if (!advanced) await follower.wait();
 		}
 	}
 
-	/** The next updates out of the tail; no more than those that it holds. */
-	async #fromTail(request: WatchRequest, key: string, cursor: bigint): Promise<Scanned> {
-		const updates = this.tail.after(cursor, BATCH);
-		const through = updates.at(-1)?.sequence ?? maxOf(cursor, this.tail.end);
+	/** The next updates out of memory; no more than those that are there. */
+	async #fromRecent(watched: Watched, cursor: bigint): Promise<Scanned> {
+		const updates = this.recent.after(cursor, BATCH);
+		const through = updates.at(-1)?.sequence ?? maxOf(cursor, this.recent.end);
 		if (updates.length === 0) return { responses: [], through };
-		const shareKey = `${cursor} ${through} ${key}`;
-		let responses = this.#shared.get(shareKey);
+		const key = `${cursor} ${through} ${watched.key}`;
+		let responses = this.#shared.get(key);
 		if (responses === undefined) {
-			responses = this.#select(request, updates);
-			this.#shared.set(shareKey, responses, 1);
-			responses.catch(() => this.#shared.delete(shareKey));
+			responses = this.#select(watched, updates);
+			this.#shared.set(key, responses);
+			responses.catch(() => this.#shared.delete(key));
 		}
 		return { responses: await responses, through };
 	}
 
 	/** The next updates out of the store. Watchers that stand at the same place, as after a restart, read together. */
-	#fromStore(request: WatchRequest, key: string, cursor: bigint, complete: boolean): Promise<Scanned> {
-		const readKey = `${cursor} ${complete} ${key}`;
-		let read = this.#reads.get(readKey);
+	#fromStore(watched: Watched, cursor: bigint, afterRemoval: bigint | undefined): Promise<Scanned> {
+		const key = `${cursor} ${afterRemoval} ${watched.key}`;
+		let read = this.#reads.get(key);
 		if (read === undefined) {
 			read = this.#turns
-				.run(() => this.#readPage(request, cursor, complete))
+				.run(() => this.#readPage(watched, cursor, afterRemoval))
 				.finally(() => {
-					this.#reads.delete(readKey);
+					this.#reads.delete(key);
 				});
-			this.#reads.set(readKey, read);
+			this.#reads.set(key, read);
 		}
 		return read;
 	}
 
-	async #readPage(request: WatchRequest, cursor: bigint, complete: boolean): Promise<Scanned> {
-		const { conversationId } = request;
-		const { end } = this.tail;
+	async #readPage(watched: Watched, cursor: bigint, afterRemoval: bigint | undefined): Promise<Scanned> {
+		const { conversationId } = watched;
+		const { end } = this.recent;
 		const query = { after: cursor, conversationId, limit: BATCH.updates, maxBytes: BATCH.bytes, withRecords: true };
 		const updates = await this.#store.listUpdates(query);
-		if (complete) await assertKept(this.#store, cursor, conversationId);
+		await assertNotPruned(this.#store, cursor, { conversationId, afterRemoval } satisfies RangeQuery);
 		const through = updates.at(-1)?.sequence ?? maxOf(cursor, end);
-		return { responses: await this.#select(request, updates), through };
+		return { responses: await this.#select(watched, updates), through };
 	}
 
-	async #select({ conversationId, filter, view }: WatchRequest, updates: readonly StoredUpdate[]): Promise<WatchBatch> {
+	async #select({ conversationId, conditions, view }: Watched, updates: readonly StoredUpdate[]): Promise<WatchBatch> {
 		const responses: SharedResponse[] = [];
 		let since = performance.now();
 		for (const stored of updates) {
 			if (conversationId !== undefined && stored.conversationId !== conversationId) continue;
 			const update = await this.#views.toUpdate(stored, view);
-			if (update.summary !== undefined && matchesFilter(filter, columnsOf(update.summary)))
-				responses.push(this.#responseOf(update));
+			// What cannot be read may meet the conditions.
+			if (update.summary === undefined || meets(conditions, update.summary)) responses.push(this.#responseOf(update));
 			if (performance.now() - since < LONGEST_RUN) continue;
 			await setImmediate();
 			since = performance.now();
@@ -211,7 +222,7 @@ export class Watches {
 	}
 
 	#heartbeatAt(sequence: bigint): SharedResponse {
-		const latest = maxOf(sequence, this.tail.newest);
+		const latest = maxOf(sequence, this.recent.newest);
 		const last = this.#lastHeartbeat.message;
 		const same =
 			last.sequence === sequence && last.event.case === "heartbeat" && last.event.value.latestSequence === latest;
@@ -225,17 +236,21 @@ function heartbeat(sequence: bigint, latestSequence: bigint): SharedResponse {
 	return new SharedResponse(create(WatchConversationUpdatesResponseSchema, { sequence, event }));
 }
 
-/** Equal for watchers that are given the same messages. */
-function keyOf({ conversationId, filter, view }: WatchRequest): string {
-	return JSON.stringify([conversationId, filter, view], (_, value: unknown) =>
+/** @throws ServiceError `invalid_argument` that names a field of the filter */
+function watchedOf({ conversationId, filter, view }: WatchRequest): Watched {
+	const conditions = conditionsOf(filter);
+	const key = JSON.stringify([conversationId, conditions, view], (_, value: unknown) =>
 		typeof value === "bigint" ? String(value) : value,
 	);
+	return { conversationId, conditions, view, key };
 }
 
-function startOf({ start }: WatchRequest, { newest }: SequenceRange): bigint {
+/** @throws ServiceError `out_of_range` when the start is beyond the newest sequence */
+function startOf(start: WatchRequest["start"], { newest }: SequenceRange): bigint {
 	if (start === "now") return newest;
-	if (start === "beginning" || start === 0n) return 0n;
-	return start < newest ? start : newest;
+	if (start === "beginning") return 0n;
+	assertReached(start, newest);
+	return start;
 }
 
 function maxOf(a: bigint, b: bigint): bigint {

@@ -1,80 +1,155 @@
 import type { DatabaseSync } from "node:sqlite";
-import { decodeHead, type EncodedUpdate } from "../encoded-update.ts";
-import { type CurrentState, decide } from "../ordering.ts";
+import { fromBinary } from "@bufbuild/protobuf";
+import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { microsecondsOf } from "../condition.ts";
+import { decide, orderTime } from "../ordering.ts";
 import type { Appended } from "../store.ts";
-import { storeRecord } from "./records.ts";
-import { markOf, repetitionFinder } from "./repetitions.ts";
-import { bigint, nullable, text } from "./values.ts";
+import type { AppendRequest, PossibleRepetition } from "./calls.ts";
+import { packRecord } from "./record-column.ts";
+import { RecordReader } from "./record-reader.ts";
+import { Statements } from "./statements.ts";
+import { bigint, integer, nullable, type Row, text } from "./values.ts";
 
-/** What was done with an update. */
-export interface Written {
-	readonly appended: Appended;
-	/** The row of its conversation. */
-	readonly conversation: bigint;
-}
+/** Appends updates, inside transactions that the caller holds. */
+export class Appender {
+	readonly #statements: Statements;
+	readonly #records: RecordReader;
 
-/** A conversation's row of `heads`. */
-interface Head extends CurrentState {
-	readonly conversation: bigint;
-	readonly sequence: bigint;
-}
+	constructor(database: DatabaseSync) {
+		this.#statements = new Statements(database);
+		this.#records = new RecordReader(this.#statements);
+	}
 
-/**
- * Returns a function that appends one update inside a transaction that the caller holds. `nextSequence` is called
- * only when the update is to be written. The connection reads integers as bigints.
- */
-export function appender(database: DatabaseSync): (update: EncodedUpdate, nextSequence: () => bigint) => Written {
-	const find = database.prepare("SELECT id, sequence, status, updated_at FROM heads WHERE conversation_id = ?", {
-		returnArrays: true,
-	});
-	const findFirst = repetitionFinder(database);
-	const insertUpdate = database.prepare("INSERT INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
-	const insertHead = database.prepare(
-		"INSERT INTO heads (sequence, status, updated_at, conversation_id) VALUES (?, ?, ?, ?)",
-	);
-	const updateHead = database.prepare("UPDATE heads SET sequence = ?, status = ?, updated_at = ? WHERE id = ?");
+	/** @param nextSequence called only when the update is to be written */
+	append({ update, judged }: AppendRequest, nextSequence: () => bigint): Appended | PossibleRepetition {
+		const { conversationId, receivedAt, record } = update;
+		const summary = fromBinary(ConversationSummarySchema, update.summary);
+		const updatedAt = microsecondsOf(summary.updatedAt);
+		const size = record.bytes.byteLength;
+		const known = this.#statements.prepare("SELECT * FROM conversations WHERE conversation_id = ?").get(conversationId);
+		if (known !== undefined && known.newest_updated_at === (updatedAt ?? null) && integer(known.newest_size) === size) {
+			const repetition = this.#repetition(bigint(known.newest_sequence), record.bytes, judged);
+			if (repetition !== undefined) return repetition;
+		}
 
-	return function append([head, record], nextSequence) {
-		const { id, receivedAt, seal, status, updatedAt, digest, summary, columns } = decodeHead(head);
-		const known = headOf(find.get(id));
-		const identity = { digest, record, updatedAt };
-		const mark = markOf(identity);
-		const first = known && findFirst(known.conversation, mark, identity);
-		if (known !== undefined && first !== undefined) return { appended: first, conversation: known.conversation };
-		const { current, change } = decide(known, { status, updatedAt });
-		const sequence = nextSequence();
-		const time = updatedAt ?? null;
-		let conversation = known?.conversation;
-		if (conversation === undefined) conversation = bigint(insertHead.run(sequence, status, time, id).lastInsertRowid);
-		else if (current) updateHead.run(sequence, status, time, conversation);
-		const stored = storeRecord(record);
-		insertUpdate.run(
-			sequence,
-			conversation,
-			change,
-			current ? 1 : 0,
-			known?.sequence ?? null,
-			receivedAt,
-			mark,
-			digest,
-			stored.unpackedSize,
-			stored.record,
-			time,
-			seal,
-			columns,
-			summary,
+		const time = orderTime(updatedAt, receivedAt);
+		const status = summary.executionStatus;
+		const { current, change } = decide(
+			known && { status: integer(known.status), time: nullable(bigint, known.order_time) },
+			{ status, time },
 		);
-		return { appended: { sequence, repeated: false, change, current }, conversation };
-	};
+		const sequence = nextSequence();
+		const newest = { newest_sequence: sequence, newest_updated_at: updatedAt ?? null, newest_size: BigInt(size) };
+		let conversation = known && bigint(known.id);
+		if (conversation === undefined || current) {
+			const columns = { ...newest, ...filterColumns(summary), sequence, order_time: time ?? null };
+			conversation ??= this.#insert({ conversation_id: conversationId, ...columns });
+			if (known !== undefined) this.#update(conversation, changed(columns, known));
+			this.#writeTags(conversation, sequence, columns.tags, summary.tags, known);
+			this.#writeTitle(conversation, summary.title, known);
+		} else this.#update(conversation, newest);
+
+		const packed = packRecord(record.bytes);
+		this.#statements
+			.prepare("INSERT INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+			.run(
+				sequence,
+				conversation,
+				change,
+				current ? 1 : 0,
+				known === undefined ? null : bigint(known.sequence),
+				receivedAt,
+				record.redactionVersion,
+				record.schemaVersion,
+				packed.unpackedSize,
+				packed.checksum,
+				update.summary,
+				packed.record,
+			);
+		return { sequence, repeated: false, change, current };
+	}
+
+	/** Whether a record repeats an update; undefined when it does not. */
+	#repetition(
+		newest: bigint,
+		arriving: Uint8Array,
+		judged: AppendRequest["judged"],
+	): Appended | PossibleRepetition | undefined {
+		const isJudged = judged?.sequence === newest || judged?.sequence === "any";
+		if (isJudged && !judged.same) return undefined;
+		const stored = isJudged ? undefined : this.#records.read(newest);
+		// A record that cannot be read is stored again.
+		if (stored !== undefined && "unreadable" in stored) return undefined;
+		if (stored !== undefined && Buffer.compare(stored.bytes, arriving) !== 0)
+			return { possiblyRepeats: newest, record: stored.bytes };
+		const row = this.#statements.prepare("SELECT change, current FROM updates WHERE sequence = ?").get(newest);
+		// Pruning can have removed it.
+		if (row === undefined) return undefined;
+		return { sequence: newest, repeated: true, change: integer(row.change), current: row.current === 1n };
+	}
+
+	#insert(columns: Columns): bigint {
+		const names = Object.keys(columns);
+		const row = this.#statements
+			.prepare(
+				`INSERT INTO conversations (${names.join()}) VALUES (${names.map((name) => `:${name}`).join()}) RETURNING id`,
+			)
+			.get(columns);
+		return bigint(row?.id);
+	}
+
+	#update(id: bigint, columns: Columns): void {
+		const assignments = Object.keys(columns).map((name) => `${name} = :${name}`);
+		this.#statements.prepare(`UPDATE conversations SET ${assignments.join()} WHERE id = :id`).run({ ...columns, id });
+	}
+
+	#writeTags(
+		conversation: bigint,
+		sequence: bigint,
+		json: string,
+		tags: ConversationSummary["tags"],
+		known: Row | undefined,
+	): void {
+		if (known?.tags === json) {
+			if (json !== NO_TAGS)
+				this.#statements.prepare("UPDATE tags SET sequence = ? WHERE conversation = ?").run(sequence, conversation);
+			return;
+		}
+		if (known !== undefined && known.tags !== NO_TAGS)
+			this.#statements.prepare("DELETE FROM tags WHERE conversation = ?").run(conversation);
+		for (const [key, value] of Object.entries(tags))
+			this.#statements.prepare("INSERT INTO tags VALUES (?, ?, ?, ?)").run(conversation, key, value, sequence);
+	}
+
+	#writeTitle(conversation: bigint, title: string | undefined, known: Row | undefined): void {
+		const before = known && nullable(text, known.title);
+		if (before === title) return;
+		if (before !== undefined) this.#statements.prepare("DELETE FROM titles WHERE rowid = ?").run(conversation);
+		if (title !== undefined)
+			this.#statements.prepare("INSERT INTO titles (rowid, title) VALUES (?, ?)").run(conversation, title);
+	}
 }
 
-function headOf(row: unknown): Head | undefined {
-	if (!Array.isArray(row)) return undefined;
-	const [id, sequence, status, updatedAt] = row;
+type Columns = Readonly<Record<string, string | bigint | null>>;
+
+const NO_TAGS = "{}";
+
+/** The columns whose values differ: an index is written for each column that a statement names. */
+function changed(columns: Columns, known: Row): Columns {
+	return Object.fromEntries(Object.entries(columns).filter(([name, value]) => known[name] !== value));
+}
+
+/** What lists filter by. */
+function filterColumns(summary: ConversationSummary) {
 	return {
-		conversation: bigint(id),
-		sequence: bigint(sequence),
-		status: text(status),
-		updatedAt: nullable(bigint, updatedAt),
+		status: BigInt(summary.executionStatus),
+		agent_kind: summary.agentKind,
+		model: summary.model,
+		parent_id: summary.parentConversationId ?? null,
+		created_at: microsecondsOf(summary.createdAt) ?? null,
+		updated_at: microsecondsOf(summary.updatedAt) ?? null,
+		title: summary.title ?? null,
+		// Sorted, so that equal tags are equal texts.
+		tags: JSON.stringify(summary.tags, Object.keys(summary.tags).sort()),
 	};
 }

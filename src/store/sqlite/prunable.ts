@@ -1,25 +1,25 @@
-import type { FindPrunableRequest, Prunable } from "./messages.ts";
-import { columnsOf, type Statements } from "./statements.ts";
-import { bindable, integer } from "./values.ts";
+import type { FindPrunableRequest, Prunable } from "./calls.ts";
+import type { Statements } from "./statements.ts";
+import { bigint, bindable, nullable } from "./values.ts";
 
-/** Conversations that one request looks at, so that other reads need not wait long. */
-const conversationsPerRequest = 1_000;
+/** Conversations that one call looks at, so that other reads need not wait long. */
+const MAX_CONVERSATIONS = 1_000;
 
 /**
- * Finds the first sequence that was not received before a time, by bisection: sequences are given out in order of
- * receipt, so this needs no index on the time.
+ * The first sequence that was not received before a time (microseconds since the Unix epoch). It is found by bisection,
+ * without an index on the time, because sequences are given in the order of receipt.
  */
-export function cutoff(statements: Statements, receivedBefore: bigint): number {
-	const at = statements.numbers(`
-		SELECT sequence, received_at < ? FROM updates WHERE sequence >= ? ORDER BY sequence LIMIT 1
+export function firstReceivedAfter(statements: Statements, time: bigint): bigint {
+	const at = statements.prepare(`
+		SELECT sequence, received_at < ? AS before FROM updates WHERE sequence >= ? ORDER BY sequence LIMIT 1
 	`);
-	const [newest] = columnsOf(statements.numbers("SELECT coalesce(max(sequence), 0) FROM updates").get());
-	let low = 1;
-	let high = integer(newest) + 1;
+	const newest = statements.prepare("SELECT coalesce(max(sequence), 0) AS sequence FROM updates").get();
+	let low = 1n;
+	let high = bigint(newest?.sequence) + 1n;
 	while (low < high) {
-		const middle = Math.floor((low + high) / 2);
-		const [sequence, before] = columnsOf(at.get(bindable(receivedBefore), middle));
-		if (before === 1) low = integer(sequence) + 1;
+		const middle = (low + high) / 2n;
+		const row = at.get(bindable(time), middle);
+		if (row?.before === 1n) low = bigint(row.sequence) + 1n;
 		else high = middle;
 	}
 	return low;
@@ -28,38 +28,38 @@ export function cutoff(statements: Statements, receivedBefore: bigint): number {
 /** Finds history that is too old or too much, among the conversations that follow a given one. */
 export function findPrunable(statements: Statements, request: FindPrunableRequest): Prunable {
 	const { after, limit, below, receivedBefore, updatesPerConversation } = request;
-	const [through] = columnsOf(
-		statements
-			.numbers("SELECT max(id) FROM (SELECT id FROM heads WHERE id > ? ORDER BY id LIMIT ?)")
-			.get(after, conversationsPerRequest),
-	);
-	if (through === null) return { sequences: [], next: undefined };
+	const last = statements
+		.prepare("SELECT max(id) AS id FROM (SELECT id FROM conversations WHERE id > ? ORDER BY id LIMIT ?)")
+		.get(after, MAX_CONVERSATIONS);
+	const through = nullable(bigint, last?.id);
+	if (through === undefined) return { sequences: [], next: undefined };
 	const rows = statements
-		.numbers(`
-			WITH looked_at (id, current, listed, surplus) AS MATERIALIZED (
-				SELECT h.id, h.sequence, coalesce(c.sequence, h.sequence), ${surplus(updatesPerConversation)}
-				FROM heads h LEFT JOIN conversations c ON c.id = h.id WHERE h.id > ? AND h.id <= ? ORDER BY h.id
+		.prepare(`
+			WITH looked_at (id, current, surplus) AS MATERIALIZED (
+				SELECT c.id, c.sequence, ${surplus(updatesPerConversation)}
+				FROM conversations c WHERE c.id > ? AND c.id <= ? ORDER BY c.id
 			)
 			SELECT l.id, u.sequence FROM looked_at l CROSS JOIN updates u INDEXED BY updates_by_conversation
-			WHERE u.conversation = l.id AND u.sequence < max(?, l.surplus + 1) AND u.sequence NOT IN (l.current, l.listed)
+			WHERE u.conversation = l.id AND u.sequence < max(?, l.surplus + 1) AND u.sequence <> l.current
 				AND (u.sequence <= l.surplus OR (u.sequence < ? AND u.received_at < ?))
 			ORDER BY l.id, u.sequence LIMIT ?
 		`)
-		.all(after, integer(through), below, below, bindable(receivedBefore), limit)
-		.map((row) => columnsOf(row).map(integer));
-	const sequences = rows.flatMap(([, sequence]) => (sequence === undefined ? [] : [sequence]));
-	const last = rows.at(-1)?.[0];
-	// A full answer may end inside a conversation, which is then looked at once more.
-	return { sequences, next: rows.length === limit && last !== undefined ? last - 1 : integer(through) };
+		.all(after, through, below, below, bindable(receivedBefore), limit);
+	const lastRow = rows.at(-1);
+	return {
+		sequences: rows.map(({ sequence }) => bigint(sequence)),
+		// A full answer may end inside a conversation, which is then looked at again.
+		next: rows.length === limit && lastRow !== undefined ? bigint(lastRow.id) - 1n : through,
+	};
 }
 
-/** SQL for the newest update of conversation `h` that is one too many beside those that are kept; 0 for none. */
+/** SQL for the newest update of conversation `c` that is one too many beside those that are kept; 0 for none. */
 function surplus(updatesPerConversation: number | undefined): string {
 	if (updatesPerConversation === undefined) return "0";
 	// The current update always stays, so one less of the others may.
 	return `coalesce((
 		SELECT s.sequence FROM updates s INDEXED BY updates_by_conversation
-		WHERE s.conversation = h.id AND s.sequence <> h.sequence
+		WHERE s.conversation = c.id AND s.sequence <> c.sequence
 		ORDER BY s.sequence DESC LIMIT 1 OFFSET ${Math.max(0, Math.trunc(updatesPerConversation) - 1)}
 	), 0)`;
 }

@@ -1,21 +1,21 @@
-import type { Link } from "../../threads/link.ts";
+import type { WorkerThread } from "../../threads/worker-thread.ts";
 import type { PrunePolicy } from "../store.ts";
-import type { Prunable, ReadRequest, WriteRequest } from "./messages.ts";
+import type { ReaderCalls, WriterCalls } from "./calls.ts";
 
 /** Updates that one transaction removes, so that appends need not wait long. */
-const removedAtOnce = 100;
+const MAX_REMOVED = 100;
 
 /**
- * Removes what a policy no longer keeps. The reading thread looks for it, conversation by conversation, and the
- * writing thread removes it between its batches, so a search through many conversations holds up no append.
+ * Removes what a policy no longer keeps. The reading thread looks for it, and the writing thread removes it between its
+ * appends, so that a search through many conversations holds up no append.
  */
 export class Pruner {
-	readonly #writer: Link<WriteRequest>;
-	readonly #reader: Link<ReadRequest>;
-	/** The conversation after which the next step looks. */
-	#after = 0;
+	readonly #writer: WorkerThread<WriterCalls>;
+	readonly #reader: WorkerThread<ReaderCalls>;
+	/** Row id of the conversation after which the next step looks. */
+	#after = 0n;
 
-	constructor(writer: Link<WriteRequest>, reader: Link<ReadRequest>) {
+	constructor(writer: WorkerThread<WriterCalls>, reader: WorkerThread<ReaderCalls>) {
 		this.#writer = writer;
 		this.#reader = reader;
 	}
@@ -24,38 +24,30 @@ export class Pruner {
 	async step(policy: PrunePolicy): Promise<number> {
 		const { limit, updatesPerConversation } = policy;
 		const receivedBefore = policy.receivedBefore ?? -(2n ** 62n);
-		const below = await this.#reader.send({ kind: "cutoff", receivedBefore }, (sequence: number) => sequence);
+		const below = await this.#reader.call("firstReceivedAfter", receivedBefore);
 		let removed = 0;
 		while (removed < limit) {
-			const atOnce = Math.min(limit - removed, removedAtOnce);
-			const gone = await this.#remove({ kind: "removeExpired", below, receivedBefore, limit: atOnce });
+			const most = Math.min(limit - removed, MAX_REMOVED);
+			const gone = await this.#writer.call("removeDeleted", { below, receivedBefore, limit: most });
 			removed += gone;
-			if (gone < atOnce) break;
+			if (gone < most) break;
 		}
 		const start = this.#after;
-		let wrapped = start === 0;
+		let wrapped = start === 0n;
 		while (removed < limit) {
-			const found = await this.#reader.send(
-				{
-					kind: "findPrunable",
-					after: this.#after,
-					limit: Math.min(limit - removed, removedAtOnce),
-					below,
-					receivedBefore,
-					updatesPerConversation,
-				},
-				(prunable: Prunable) => prunable,
-			);
-			if (found.sequences.length > 0) removed += await this.#remove({ kind: "remove", sequences: found.sequences });
-			this.#after = found.next ?? 0;
-			if (found.next === undefined && wrapped) break;
-			if (found.next === undefined) wrapped = true;
-			else if (wrapped && start > 0 && found.next >= start) break;
+			const most = Math.min(limit - removed, MAX_REMOVED);
+			const { sequences, next } = await this.#reader.call("findPrunable", {
+				after: this.#after,
+				limit: most,
+				below,
+				receivedBefore,
+				updatesPerConversation,
+			});
+			if (sequences.length > 0) removed += await this.#writer.call("removeUpdates", sequences);
+			this.#after = next ?? 0n;
+			if (wrapped && (next === undefined || (start > 0n && next >= start))) break;
+			wrapped ||= next === undefined;
 		}
 		return removed;
-	}
-
-	#remove(request: WriteRequest): Promise<number> {
-		return this.#writer.send(request, (removed: number) => removed);
 	}
 }

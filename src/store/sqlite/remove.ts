@@ -1,80 +1,86 @@
 import type { DatabaseSync } from "node:sqlite";
-import { asNumbers } from "./database.ts";
-import type { RemoveExpiredRequest } from "./messages.ts";
-import { integer } from "./values.ts";
+import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
+import type { RemoveDeletedRequest } from "./calls.ts";
+import { Statements } from "./statements.ts";
+import { bigint, text } from "./values.ts";
 
-/** Removals, each to be called inside a transaction that the caller holds; they return how many updates went. */
-export interface Remover {
+const DELETING = ConversationExecutionStatus.DELETING;
+
+/** Removes updates, inside transactions that the caller holds, and remembers what was pruned of which conversation. */
+export class Remover {
+	readonly #statements: Statements;
+
+	constructor(database: DatabaseSync) {
+		this.#statements = new Statements(database);
+	}
+
 	/**
-	 * Removes updates that are neither a conversation's current one nor listed. Sequences that are gone already are passed
-	 * over.
+	 * Removes updates that are not a conversation's current one. Sequences that are gone already are passed over.
+	 *
+	 * @returns how many updates were removed
 	 */
-	history(sequences: readonly number[]): number;
-	/** Removes conversations whose deletion is old enough and listed, the history of each before its current update. */
-	expired(request: RemoveExpiredRequest): number;
-}
-
-/** Prepares the removals. They also move the mark up to which updates may have been removed. */
-export function remover(database: DatabaseSync): Remover {
-	const removeHistory = database.prepare(`
-		DELETE FROM updates WHERE sequence = ?
-			AND NOT EXISTS (SELECT 1 FROM heads h WHERE h.id = updates.conversation AND h.sequence = updates.sequence)
-			AND NOT EXISTS (SELECT 1 FROM conversations c WHERE c.id = updates.conversation AND c.sequence = updates.sequence)
-	`);
-	const findExpired = database.prepare(
-		`
-		SELECT c.id, c.sequence FROM conversations c INDEXED BY conversations_by_status
-		JOIN heads h ON h.id = c.id AND h.sequence = c.sequence JOIN updates u ON u.sequence = c.sequence
-		WHERE c.status = 'deleting' AND c.sequence < ? AND u.received_at < ?
-		ORDER BY c.sequence LIMIT ?
-	`,
-		asNumbers,
-	);
-	const historyOf = database.prepare(
-		`
-		SELECT sequence FROM updates INDEXED BY updates_by_conversation
-		WHERE conversation = ? AND sequence <> ? ORDER BY sequence LIMIT ?
-	`,
-		asNumbers,
-	);
-	const removeUpdate = database.prepare("DELETE FROM updates WHERE sequence = ?");
-	const removeTags = database.prepare("DELETE FROM tags WHERE conversation = ?");
-	const removeTitle = database.prepare("DELETE FROM titles WHERE rowid = ?");
-	const removeConversation = database.prepare("DELETE FROM conversations WHERE id = ?");
-	const removeHead = database.prepare("DELETE FROM heads WHERE id = ?");
-	const mark = database.prepare("UPDATE store_state SET pruned_through = max(pruned_through, ?)");
-
-	function history(sequences: readonly number[]): number {
+	updates(sequences: readonly bigint[]): number {
+		const find = this.#statements.prepare(`
+			SELECT c.conversation_id FROM updates u JOIN conversations c ON c.id = u.conversation
+			WHERE u.sequence = ? AND c.sequence <> u.sequence
+		`);
 		let removed = 0;
-		let greatest = 0;
 		for (const sequence of sequences) {
-			if (removeHistory.run(sequence).changes === 0n) continue;
+			const row = find.get(sequence);
+			if (row === undefined) continue;
+			if (removed === 0) this.#beginRemoval();
+			this.#removeUpdate(text(row.conversation_id), sequence);
 			removed += 1;
-			greatest = Math.max(greatest, sequence);
 		}
-		if (removed > 0) mark.run(greatest);
 		return removed;
 	}
 
-	function expired({ below, receivedBefore, limit }: RemoveExpiredRequest): number {
+	/**
+	 * Removes conversations whose deletion is old enough: the history of each, then its current update with the
+	 * conversation.
+	 *
+	 * @returns how many updates were removed
+	 */
+	deleted({ below, receivedBefore, limit }: RemoveDeletedRequest): number {
+		const conversations = this.#statements
+			.prepare(`
+				SELECT c.id, c.conversation_id, c.sequence
+				FROM conversations c INDEXED BY conversations_by_status JOIN updates u ON u.sequence = c.sequence
+				WHERE c.status = ${DELETING} AND c.sequence < ? AND u.received_at < ? ORDER BY c.sequence LIMIT ?
+			`)
+			.all(below, receivedBefore, limit);
+		const historyOf = this.#statements.prepare(`
+			SELECT sequence FROM updates INDEXED BY updates_by_conversation
+			WHERE conversation = ? AND sequence <> ? ORDER BY sequence LIMIT ?
+		`);
 		let removed = 0;
-		for (const row of findExpired.all(below, receivedBefore, limit)) {
-			const id = integer(row.id);
-			const current = integer(row.sequence);
-			const rest = historyOf.all(id, current, limit - removed).map((update) => integer(update.sequence));
-			removed += history(rest);
+		for (const row of conversations) {
+			const [id, current] = [bigint(row.id), bigint(row.sequence)];
+			removed += this.updates(historyOf.all(id, current, limit - removed).map(({ sequence }) => bigint(sequence)));
 			if (removed >= limit) break;
-			removeUpdate.run(current);
-			removeTags.run(id);
-			removeTitle.run(id);
-			removeConversation.run(id);
-			removeHead.run(id);
-			mark.run(current);
+			this.#beginRemoval();
+			this.#removeUpdate(text(row.conversation_id), current);
+			this.#statements.prepare("DELETE FROM tags WHERE conversation = ?").run(id);
+			this.#statements.prepare("DELETE FROM titles WHERE rowid = ?").run(id);
+			this.#statements.prepare("DELETE FROM conversations WHERE id = ?").run(id);
 			removed += 1;
 			if (removed >= limit) break;
 		}
 		return removed;
 	}
 
-	return { history, expired };
+	#beginRemoval(): void {
+		this.#statements.prepare("UPDATE store_state SET last_removal = last_removal + 1").run();
+	}
+
+	#removeUpdate(conversationId: string, sequence: bigint): void {
+		this.#statements.prepare("DELETE FROM updates WHERE sequence = ?").run(sequence);
+		this.#statements.prepare("UPDATE store_state SET pruned_through = max(pruned_through, ?)").run(sequence);
+		this.#statements
+			.prepare(`
+				INSERT INTO pruned SELECT ?, ?, last_removal FROM store_state WHERE true
+				ON CONFLICT DO UPDATE SET through = max(through, excluded.through), removal = excluded.removal
+			`)
+			.run(conversationId, sequence);
+	}
 }

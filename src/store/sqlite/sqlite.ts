@@ -1,27 +1,29 @@
-import { mkdir } from "node:fs/promises";
-import { dirname, extname } from "node:path";
+import { ServiceError } from "../../errors.ts";
 import { failureOf } from "../../threads/failure.ts";
-import { Link, type LinkLog, type LinkOptions } from "../../threads/link.ts";
-import type { EncodedUpdate } from "../encoded-update.ts";
+import { type Calls, compact, release } from "../../threads/protocol.ts";
+import { type ThreadLog, WorkerThread } from "../../threads/worker-thread.ts";
 import type {
 	Appended,
 	ConversationQuery,
+	IsSameRecord,
+	NewUpdate,
 	PrunePolicy,
+	RangeQuery,
 	SequenceRange,
 	Store,
 	StoredConversation,
 	StoredUpdate,
 	UpdateQuery,
 } from "../store.ts";
-import { CatchUp } from "./catch-up.ts";
-import { Checkpoints } from "./checkpoints.ts";
-import type { DatabaseOptions } from "./database.ts";
-import { unavailable } from "./failure.ts";
-import type { ConversationAnswer, CopyRequest, ReadRequest, UpdateAnswer, WriteRequest } from "./messages.ts";
+import type { JudgedRepetition, PossibleRepetition, ReaderCalls, WriterCalls } from "./calls.ts";
+import { type DatabaseOptions, prepareFiles } from "./database.ts";
 import { Pruner } from "./pruner.ts";
+import { storeError, unavailable } from "./result-codes.ts";
 
 /** Settings that the database file has no say in. */
 export interface SqliteOptions {
+	/** Judges records that may be a repetition. When left out, only records with the same bytes are repetitions. */
+	readonly isSame?: IsSameRecord;
 	/** How long a write waits for another process's lock, in milliseconds. 2000 when left out. */
 	readonly lockTimeout?: number;
 	/** Largest size that the database file may reach, in bytes. No bound but the disk's when left out. */
@@ -29,112 +31,99 @@ export interface SqliteOptions {
 }
 
 /**
- * Opens the store in a SQLite database file, creating file and folder when they are missing and bringing an older
- * database up to date. One thread writes, one reads, and one copies the write-ahead log.
+ * Opens the store in a SQLite database file, and creates file and folder when they are missing. Only their owner may
+ * read the database's files. One thread writes and one reads.
  *
  * @throws ServiceError `unavailable` when the database cannot be opened or is of a newer release; the cause says why.
  */
-export async function openSqliteStore(path: string, log: LinkLog, options: SqliteOptions = {}): Promise<Store> {
-	const settings = { path, lockTimeout: options.lockTimeout ?? 2_000, maxBytes: options.maxBytes };
+export async function openSqliteStore(path: string, log: ThreadLog, options: SqliteOptions = {}): Promise<Store> {
+	const { isSame = async () => false, lockTimeout = 2_000, maxBytes } = options;
 	try {
-		await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+		prepareFiles(path);
 	} catch (error) {
-		throw unavailable({ message: failureOf(error).message, code: 14 });
+		throw unavailable({ ...failureOf(error), code: 14 });
 	}
-	const store = new SqliteStore(settings, log);
+	const store = new SqliteStore({ path, lockTimeout, maxBytes }, log, isSame);
 	await store.open();
 	return store;
 }
 
-class SqliteStore implements Store {
-	readonly #writer: Link<WriteRequest>;
-	readonly #reader: Link<ReadRequest>;
-	readonly #copier: Link<CopyRequest>;
-	readonly #pruner: Pruner;
-	readonly #checkpoints: Checkpoints;
-	readonly #catchUp: CatchUp;
-	readonly #log: LinkLog;
-	readonly #listeners = new Set<(newest: bigint) => void>();
-	/** Lists that have not been answered. */
-	readonly #lists = new Set<Promise<unknown>>();
-	#newest = 0n;
-	#announced = false;
+/**
+ * Most judgements of one record. Each is about another newest update, so the conversation has that many posts at a time,
+ * and none of them is the newest for certain.
+ */
+const MAX_JUDGEMENTS = 3;
 
-	constructor(options: DatabaseOptions, log: LinkLog) {
-		const link = <Request extends { readonly kind: string }>(
-			name: string,
-			more: Pick<LinkOptions, "youngGeneration"> = {},
-		): Link<Request> => {
-			// `.ts` in src, `.js` in dist.
-			const script = new URL(name + extname(import.meta.url), import.meta.url);
-			return new Link({ whole: "the store", name, script, data: options, toError: unavailable, log, ...more });
-		};
-		// It makes few objects, and keeps none.
-		this.#writer = link("writer", { youngGeneration: 12 });
-		this.#reader = link("reader");
-		this.#copier = link("checkpointer");
+class SqliteStore implements Store {
+	readonly #writer: WorkerThread<WriterCalls>;
+	readonly #reader: WorkerThread<ReaderCalls>;
+	readonly #pruner: Pruner;
+	readonly #log: ThreadLog;
+	readonly #isSame: IsSameRecord;
+	readonly #listeners = new Set<(newest: bigint) => void>();
+	#newest = 0n;
+	#announcing = false;
+
+	constructor(options: DatabaseOptions, log: ThreadLog, isSame: IsSameRecord) {
+		const thread = <Methods extends Calls>(name: string, youngGenerationMb: number, repeatable: boolean) =>
+			new WorkerThread<Methods>({
+				owner: "the store",
+				name,
+				script: new URL(`./${name}`, import.meta.url),
+				data: options,
+				toError: (failure, of) => (of === "call" ? storeError(failure) : unavailable(failure)),
+				log,
+				youngGenerationMb,
+				repeatable,
+			});
+		this.#writer = thread("writer", 12, false);
+		this.#reader = thread("reader", 24, true);
 		this.#log = log;
+		this.#isSame = isSame;
 		this.#pruner = new Pruner(this.#writer, this.#reader);
-		this.#checkpoints = new Checkpoints(this.#copier, this.#writer);
-		this.#catchUp = new CatchUp(this.#writer);
 	}
 
 	async open(): Promise<void> {
-		// The writer creates the file and brings it up to date, so the others come second.
+		// The writer creates the tables, so the reader comes second.
 		await this.#writer.start();
 		try {
-			await Promise.all([this.#reader.start(), this.#copier.start()]);
+			await this.#reader.start();
 		} catch (error) {
 			await this.close();
 			throw error;
 		}
-		this.#catchUp.schedule();
 	}
 
-	append(update: EncodedUpdate): Promise<Appended> {
-		const read = (appended: Appended) => {
-			if (!appended.repeated) this.#announce(appended.sequence);
-			return appended;
-		};
-		return this.#writer.send({ kind: "append" }, read, update);
-	}
-
-	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined> {
-		return this.#reader.send({ kind: "get", conversationId, asOf }, (answer: UpdateAnswer | undefined, parts) =>
-			answer === undefined ? undefined : { ...answer, record: parts[0] },
-		);
-	}
-
-	async listConversations(query: ConversationQuery): Promise<StoredConversation[]> {
-		const list = this.#list(query);
-		this.#lists.add(list);
-		try {
-			return await list;
-		} finally {
-			this.#lists.delete(list);
+	async append(update: NewUpdate): Promise<Appended> {
+		const { record, summary } = update;
+		const own = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };
+		let judged: JudgedRepetition | undefined;
+		for (let judgements = 0; ; judgements += 1) {
+			const answer = await this.#writer.call("append", { update: own, judged });
+			if ("sequence" in answer) {
+				if (!answer.repeated) this.#announce(answer.sequence);
+				release(own.record.bytes);
+				release(own.summary);
+				return answer;
+			}
+			judged = judgements < MAX_JUDGEMENTS ? await this.#judge(answer, record.bytes) : { sequence: "any", same: false };
 		}
 	}
 
-	async #list(query: ConversationQuery): Promise<StoredConversation[]> {
-		await this.#catchUp.done();
-		return await this.#reader.send({ kind: "listConversations", query }, (answers: ConversationAnswer[], parts) => {
-			const step = query.withRecords ? 2 : 1;
-			return answers.map((answer, index) => ({
-				...answer,
-				summary: parts[index * step] ?? new Uint8Array(),
-				record: query.withRecords ? parts[index * step + 1] : undefined,
-			}));
-		});
+	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined> {
+		return this.#reader.call("get", { conversationId, asOf });
+	}
+
+	listConversations(query: ConversationQuery): Promise<StoredConversation[]> {
+		return this.#reader.call("listConversations", query);
 	}
 
 	listUpdates(query: UpdateQuery): Promise<StoredUpdate[]> {
-		return this.#reader.send({ kind: "listUpdates", query }, (answers: UpdateAnswer[], parts) =>
-			answers.map((answer, index) => ({ ...answer, record: parts[index] })),
-		);
+		return this.#reader.call("listUpdates", query);
 	}
 
-	range(): Promise<SequenceRange> {
-		return this.#reader.send({ kind: "range" }, (range: SequenceRange) => range);
+	range(query: RangeQuery = {}): Promise<SequenceRange> {
+		return this.#reader.call("range", query);
 	}
 
 	subscribe(listener: (newest: bigint) => void): () => void {
@@ -144,46 +133,42 @@ class SqliteStore implements Store {
 		return () => this.#listeners.delete(own);
 	}
 
-	async prune(policy: PrunePolicy): Promise<number> {
-		// A full database may have no room for it, and pruning makes some; what is still listed stays then.
-		await this.#catchUp.done().catch(() => undefined);
-		const removed = await this.#pruner.step(policy);
-		this.#checkpoints.committed();
-		return removed;
+	prune(policy: PrunePolicy): Promise<number> {
+		return this.#pruner.step(policy);
 	}
 
 	async check(): Promise<void> {
-		await Promise.all([
-			this.#writer.send({ kind: "check" }, () => undefined),
-			this.#reader.send({ kind: "check" }, () => undefined),
-		]);
-		this.#checkpoints.committed();
+		await Promise.all([this.#writer.call("check", undefined), this.#reader.call("range", {})]);
 	}
 
 	async close(): Promise<void> {
-		// A list may yet need the writer, and then the reader.
-		await Promise.allSettled(this.#lists);
 		this.#writer.refuse();
-		this.#checkpoints.stop();
-		this.#catchUp.stop();
 		// Only alone can the writer empty the write-ahead log.
-		await Promise.all([this.#reader.close({ kind: "close" }), this.#copier.close({ kind: "close" })]);
-		await this.#writer.close({ kind: "close" });
+		await this.#reader.close();
+		await this.#writer.close();
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {
 		await this.close();
 	}
 
+	async #judge({ possiblyRepeats, record }: PossibleRepetition, arriving: Uint8Array): Promise<JudgedRepetition> {
+		try {
+			return { sequence: possiblyRepeats, same: await this.#isSame(record, arriving) };
+		} catch (error) {
+			if (error instanceof ServiceError && error.kind === "unavailable") throw error;
+			// A stored record that cannot be compared is no reason to refuse another one.
+			return { sequence: possiblyRepeats, same: false };
+		}
+	}
+
 	// The answers of one commit arrive together; the listeners hear of them once.
 	#announce(sequence: bigint): void {
 		if (sequence > this.#newest) this.#newest = sequence;
-		if (this.#announced) return;
-		this.#announced = true;
+		if (this.#announcing) return;
+		this.#announcing = true;
 		queueMicrotask(() => {
-			this.#announced = false;
-			this.#checkpoints.committed();
-			this.#catchUp.committed();
+			this.#announcing = false;
 			for (const listener of this.#listeners) {
 				try {
 					listener(this.#newest);

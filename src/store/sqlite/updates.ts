@@ -1,85 +1,98 @@
-import type { Answer } from "../../threads/messages.ts";
-import type { SequenceRange, UpdateQuery } from "../store.ts";
-import { uuidBytes, uuidText } from "../uuid.ts";
-import type { GetRequest, UpdateAnswer } from "./messages.ts";
-import { loadRecord, recordSize } from "./records.ts";
-import { columnsOf, type Statements } from "./statements.ts";
-import { bigint, bindable, blob, changeOf, nullable } from "./values.ts";
+import type { RangeQuery, SequenceRange, StoredUpdate, UpdateQuery } from "../store.ts";
+import type { RecordReader } from "./record-reader.ts";
+import type { Statements } from "./statements.ts";
+import { bigint, bindable, blob, integer, nullable, type Row, text } from "./values.ts";
 
-const ofAll = "updates u CROSS JOIN heads h ON h.id = u.conversation";
-const ofOne = `heads h CROSS JOIN updates u INDEXED BY updates_by_conversation
-	ON h.conversation_id = ?3 AND u.conversation = h.id`;
-const columns = "h.conversation_id, u.sequence, u.change, u.current, u.previous_sequence, u.received_at";
-/** They lie behind the record, so reading them without it is not cheap. */
-const recordColumns = "u.record, u.unpacked_size, u.seal";
+const COLUMNS = `
+	c.conversation_id, u.sequence, u.change, u.current, u.previous_sequence, u.received_at, u.summary,
+	coalesce(u.unpacked_size, octet_length(u.record)) AS size
+`;
+const OF_ALL = "updates u CROSS JOIN conversations c ON c.id = u.conversation";
+const OF_ONE = `conversations c CROSS JOIN updates u INDEXED BY updates_by_conversation
+	ON c.conversation_id = ? AND u.conversation = c.id`;
 
-/** Answers with the current record of a conversation, or with the one that was current as of a sequence. */
-export function get(statements: Statements, { conversationId, asOf }: GetRequest): Answer {
-	const id = uuidBytes(conversationId);
-	if (id === undefined) return { value: undefined };
+/** The current record of a conversation, or the one that was current as of a sequence. */
+export function getUpdate(
+	statements: Statements,
+	records: RecordReader,
+	conversationId: string,
+	asOf: bigint | undefined,
+): StoredUpdate | undefined {
 	const row =
 		asOf === undefined
 			? statements
-					.bigints(`
-						SELECT ${columns}, ${recordColumns} FROM heads h JOIN updates u ON u.sequence = h.sequence
-						WHERE h.conversation_id = ?
+					.prepare(`
+						SELECT ${COLUMNS} FROM conversations c JOIN updates u ON u.sequence = c.sequence
+						WHERE c.conversation_id = ?
 					`)
-					.get(id)
+					.get(conversationId)
 			: statements
-					.bigints(`
-						SELECT ${columns}, ${recordColumns} FROM heads h CROSS JOIN updates u INDEXED BY updates_by_conversation ON u.conversation = h.id
-						WHERE h.conversation_id = ? AND u.sequence <= ? AND u.current = 1
-						ORDER BY u.sequence DESC LIMIT 1
+					.prepare(`
+						SELECT ${COLUMNS} FROM ${OF_ONE}
+						WHERE u.sequence <= ? AND u.current = 1 ORDER BY u.sequence DESC LIMIT 1
 					`)
-					.get(id, bindable(asOf));
-	if (row === undefined) return { value: undefined };
-	const values = columnsOf(row);
-	return { value: updateOf(values), parts: [loadRecord(values[6], values[7])] };
+					.get(conversationId, bindable(asOf));
+	return row && updateOf(row, records);
 }
 
-/** Answers with updates in order of sequence. */
-export function listUpdates(statements: Statements, query: UpdateQuery): Answer {
-	const id = query.conversationId === undefined ? undefined : uuidBytes(query.conversationId);
-	if (query.conversationId !== undefined && id === undefined) return { value: [] };
-	const statement = statements.bigints(`
-		SELECT ${columns}${query.withRecords ? `, ${recordColumns}` : ""}
-		FROM ${id === undefined ? ofAll : ofOne}
-		WHERE u.sequence > ?1 ORDER BY u.sequence LIMIT ?2
-	`);
-	const answers: UpdateAnswer[] = [];
-	const parts: Uint8Array[] = [];
+/** Updates in order of sequence. */
+export function listUpdates(statements: Statements, records: RecordReader, query: UpdateQuery): StoredUpdate[] {
+	const { after, conversationId, limit, maxBytes = Number.POSITIVE_INFINITY, withRecords } = query;
+	const rows = statements
+		.prepare(`
+			SELECT ${COLUMNS} FROM ${conversationId === undefined ? OF_ALL : OF_ONE}
+			WHERE u.sequence > ? ORDER BY u.sequence LIMIT ?
+		`)
+		.iterate(...(conversationId === undefined ? [] : [conversationId]), bindable(after), limit);
+	const updates: StoredUpdate[] = [];
 	let bytes = 0;
-	for (const row of statement.iterate(bindable(query.after), query.limit, ...(id === undefined ? [] : [id]))) {
-		const values = columnsOf(row);
-		if (query.withRecords) {
-			bytes += recordSize(values[6], values[7]);
-			if (answers.length > 0 && bytes > (query.maxBytes ?? Number.POSITIVE_INFINITY)) break;
-			parts.push(loadRecord(values[6], values[7]));
+	for (const row of rows) {
+		if (withRecords) {
+			bytes += integer(row.size);
+			if (updates.length > 0 && bytes > maxBytes) break;
 		}
-		answers.push(updateOf(values));
+		updates.push(updateOf(row, withRecords ? records : undefined));
 	}
-	return { value: answers, parts };
+	return updates;
 }
 
-/** The sequences that are certainly stored. */
-export function rangeOf(statements: Statements): SequenceRange {
-	const row = statements.bigints("SELECT pruned_through, (SELECT max(sequence) FROM updates) FROM store_state").get();
-	const [prunedThrough, newest] = columnsOf(row);
-	const pruned = bigint(prunedThrough);
-	const stored = nullable(bigint, newest) ?? 0n;
-	return { oldest: pruned + 1n, newest: stored > pruned ? stored : pruned };
-}
-
-function updateOf(values: readonly unknown[]): UpdateAnswer {
-	const [id, sequence, change, current, previousSequence, receivedAt, , , seal] = values;
+/** Which sequences are stored, and what was pruned. */
+export function readRange(statements: Statements, { conversationId, afterRemoval }: RangeQuery): SequenceRange {
+	const state = statements
+		.prepare("SELECT pruned_through, last_removal, (SELECT max(sequence) FROM updates) AS newest FROM store_state")
+		.get();
+	const prunedOfAll = bigint(state?.pruned_through);
+	const newest = nullable(bigint, state?.newest) ?? 0n;
 	return {
-		conversationId: uuidText(blob(id)),
-		sequence: bigint(sequence),
-		repeated: false,
-		change: changeOf(change),
-		current: current === 1n,
-		previousSequence: nullable(bigint, previousSequence),
-		receivedAt: bigint(receivedAt),
-		seal: seal === undefined ? undefined : Number(bigint(seal)),
+		newest: newest > prunedOfAll ? newest : prunedOfAll,
+		prunedThrough:
+			conversationId === undefined && afterRemoval === undefined
+				? prunedOfAll
+				: prunedThrough(statements, conversationId, afterRemoval ?? -1n),
+		lastRemoval: bigint(state?.last_removal),
+	};
+}
+
+function prunedThrough(statements: Statements, conversationId: string | undefined, afterRemoval: bigint): bigint {
+	const row =
+		conversationId === undefined
+			? statements.prepare("SELECT max(through) AS through FROM pruned WHERE removal > ?").get(afterRemoval)
+			: statements
+					.prepare("SELECT max(through) AS through FROM pruned WHERE removal > ? AND conversation_id = ?")
+					.get(afterRemoval, conversationId);
+	return nullable(bigint, row?.through) ?? 0n;
+}
+
+function updateOf(row: Row, records: RecordReader | undefined): StoredUpdate {
+	const sequence = bigint(row.sequence);
+	return {
+		conversationId: text(row.conversation_id),
+		sequence,
+		change: integer(row.change),
+		current: row.current === 1n,
+		previousSequence: nullable(bigint, row.previous_sequence),
+		receivedAt: bigint(row.received_at),
+		summary: blob(row.summary),
+		record: records?.read(sequence),
 	};
 }

@@ -1,25 +1,28 @@
-import type { Change } from "../store.ts";
+import type { StatementSync } from "node:sqlite";
 
-const maxInteger = 2n ** 63n - 1n;
-const changes: readonly Change[] = ["started", "paused", "resumed", "deleted", "updated"];
+/** A row as node:sqlite gives it. */
+export type Row = ReturnType<StatementSync["all"]>[number];
 
-/** An INTEGER column of a statement that reads numbers. */
-export function integer(value: unknown): number {
-	if (typeof value !== "number") throw unexpected("a number", value);
-	return value;
-}
+const MAX_INTEGER = 2n ** 63n - 1n;
 
-/** An INTEGER column of a statement that reads bigints. */
+/** An INTEGER column. */
 export function bigint(value: unknown): bigint {
-	if (typeof value !== "bigint") throw unexpected("a bigint", value);
+	if (typeof value !== "bigint") throw unexpected("an integer", value);
 	return value;
 }
 
+/** An INTEGER column whose values are safe integers. */
+export function integer(value: unknown): number {
+	return Number(bigint(value));
+}
+
+/** A TEXT column. */
 export function text(value: unknown): string {
 	if (typeof value !== "string") throw unexpected("a text", value);
 	return value;
 }
 
+/** A BLOB column. */
 export function blob(value: unknown): Uint8Array {
 	if (!(value instanceof Uint8Array)) throw unexpected("a blob", value);
 	return value;
@@ -30,18 +33,12 @@ export function nullable<T>(read: (value: unknown) => T, value: unknown): T | un
 	return value === null ? undefined : read(value);
 }
 
-export function changeOf(value: unknown): Change {
-	const change = changes.find((known) => known === value);
-	if (change === undefined) throw unexpected("a change", value);
-	return change;
-}
-
 function unexpected(wanted: string, value: unknown): TypeError {
 	return new TypeError(`the database holds ${value === undefined ? "nothing" : typeof value} in place of ${wanted}`);
 }
 
 /** The nearest value that an INTEGER column can hold, so that a bound of a query never fails to bind. */
 export function bindable(value: bigint): bigint {
-	if (value > maxInteger) return maxInteger;
-	return value < -maxInteger ? -maxInteger : value;
+	if (value > MAX_INTEGER) return MAX_INTEGER;
+	return value < -MAX_INTEGER ? -MAX_INTEGER : value;
 }

@@ -68,8 +68,8 @@ export function readRoutes(
 				const parameters = new Query(search, GET_PARAMETERS);
 				const sequence = parameters.number("sequence");
 				const secrets = secretsOf(parameters, principal);
-				const { conversation } = await get.get({ id: params.id ?? "", sequence, secrets });
-				return stringifyExactJson(format.toJson(conversation));
+				const { conversation } = await get.getJson({ id: params.id ?? "", sequence, secrets });
+				return conversation;
 			},
 		},
 		{
@@ -137,10 +137,11 @@ function tagsOf(texts: readonly string[]): Record<string, string> {
 	return tags;
 }
 
-function entryJson({ sequence, summary, conversation }: ListedConversation, format: RecordFormat) {
+function entryJson({ sequence, summary, conversation, unreadable }: ListedConversation, format: RecordFormat) {
 	return {
 		sequence,
 		summary: encodeSummary(summary),
 		...(conversation === undefined ? {} : { conversation: format.toJson(conversation) }),
+		...(unreadable ? { unreadable } : {}),
 	};
 }

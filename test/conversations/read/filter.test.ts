@@ -1,24 +1,26 @@
-import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { create, type DescField, fromBinary, type MessageInitShape } from "@bufbuild/protobuf";
+import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ConversationFilterSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import { matchesFilter, toStoreFilter } from "../../../src/conversations/read/filter.ts";
+import { conditionsOf } from "../../../src/conversations/read/filter.ts";
 import { ServiceError } from "../../../src/errors.ts";
+import { meets } from "../../../src/store/condition.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
-import { append, sample } from "../../store/samples.ts";
+import { append, conditions, sample, summaryOf } from "../../store/samples.ts";
 import { TempFolder } from "../../support/temp.ts";
 import { columns, storeFilters } from "./filters.ts";
 
 type Init = MessageInitShape<typeof ConversationFilterSchema>;
 
 function convert(init: Init, prefix?: string) {
-	return toStoreFilter(create(ConversationFilterSchema, init), prefix);
+	return conditionsOf(create(ConversationFilterSchema, init), prefix);
 }
 
 test("a filter that says nothing has no conditions", () => {
-	expect(toStoreFilter(undefined)).toEqual({});
-	expect(convert({})).toEqual({});
+	expect(conditionsOf(undefined)).toEqual([]);
+	expect(convert({})).toEqual([]);
 });
 
 test("every condition reaches the store in its form", () => {
@@ -36,20 +38,48 @@ test("every condition reaches the store in its form", () => {
 			updatedTo: { seconds: 253_402_300_799n, nanos: 0 },
 			titleContains: "T",
 		}),
-	).toEqual({
-		status: "waiting_for_confirmation",
-		agentKind: "ACPAgent",
-		model: "m",
-		parentId: "0190d6a0-0000-7000-8000-00000000000f",
-		tags: { a: "1", constructor: "2" },
-		tagKey: "k",
-		createdFrom: 1_000_002n,
-		createdTo: 3_000_005n,
-		updatedFrom: -4_000_000n,
-		updatedTo: 253_402_300_799_000_000n,
-		titleContains: "T",
-	});
+	).toEqual([
+		{ kind: "equal", field: "executionStatus", value: ConversationExecutionStatus.WAITING_FOR_CONFIRMATION },
+		{ kind: "equal", field: "agentKind", value: "ACPAgent" },
+		{ kind: "equal", field: "model", value: "m" },
+		{ kind: "equal", field: "parentConversationId", value: "0190d6a0-0000-7000-8000-00000000000f" },
+		{ kind: "tag", key: "a", value: "1" },
+		{ kind: "tag", key: "constructor", value: "2" },
+		{ kind: "tag", key: "k", value: undefined },
+		{ kind: "time", field: "createdAt", from: 1_000_002n },
+		{ kind: "time", field: "createdAt", to: 3_000_005n },
+		{ kind: "time", field: "updatedAt", from: -4_000_000n },
+		{ kind: "time", field: "updatedAt", to: 253_402_300_799_000_000n },
+		{ kind: "title", contains: "T" },
+	]);
 });
+
+test("a text to look for counts characters, not UTF-16 code units", () => {
+	const titleContains = "😀".repeat(1024);
+	expect(convert({ titleContains })).toEqual([{ kind: "title", contains: titleContains }]);
+});
+
+test("a field that only a newer release knows is refused, and none that this one knows is ignored", () => {
+	const newer = fromBinary(ConversationFilterSchema, new Uint8Array([0xfa, 0x3e, 1, 0x61]));
+	expect(() => conditionsOf(newer)).toThrow(
+		new ServiceError("invalid_argument", "the filter has a field that this release does not know"),
+	);
+	for (const field of ConversationFilterSchema.fields) expect(conditionsOf(filled(field))).toHaveLength(1);
+});
+
+/** A filter in which this field alone is set. */
+function filled(field: DescField) {
+	const filter = create(ConversationFilterSchema);
+	const values: Readonly<Record<string, unknown>> = {
+		executionStatus: ConversationExecutionStatus.IDLE,
+		agentKind: "Agent",
+		parentConversationId: "0190d6a0-0000-7000-8000-00000000000f",
+		tags: { a: "1" },
+	};
+	const value = values[field.localName] ?? (field.message === undefined ? "text" : create(TimestampSchema));
+	Object.assign(filter, { [field.localName]: value });
+	return filter;
+}
 
 const unknownStatus = Number("99");
 const manyTags = Object.fromEntries(Array.from({ length: 33 }, (_, index) => [`k${index}`, ""]));
@@ -59,7 +89,9 @@ test.each<[Init, string]>([
 	[{ agentKind: "acp" }, "filter.agent_kind must be ACPAgent or Agent"],
 	[{ parentConversationId: "1" }, "filter.parent_conversation_id is not a UUID"],
 	[{ tags: manyTags }, "filter.tags must be at most 32"],
-	[{ titleContains: "x".repeat(1025) }, "filter.title_contains must have at most 1024 characters"],
+	[{ titleContains: "😀".repeat(1025) }, "filter.title_contains must have at most 1024 characters"],
+	[{ model: "\ud800" }, "filter.model is not valid Unicode"],
+	[{ titleContains: "\udc00" }, "filter.title_contains is not valid Unicode"],
 	[{ createdFrom: { nanos: -1 } }, "filter.created_from is not a valid timestamp"],
 	[{ createdTo: { nanos: 1_000_000_000 } }, "filter.created_to is not a valid timestamp"],
 	[{ updatedFrom: { seconds: -62_135_596_801n } }, "filter.updated_from is not a valid timestamp"],
@@ -71,13 +103,14 @@ test.each<[Init, string]>([
 
 test("a record meets a filter exactly if the store lists it", async () => {
 	using folder = new TempFolder();
-	await using store = await openSqliteStore(folder.file("conversations.db"), { error() {}, warn() {}, info() {} });
+	await using store = await openSqliteStore(folder.file("conversations.db"), { error() {} });
 	const updates = fc.sample(columns, 150).map((own) => sample({ columns: own }));
 	await Promise.all(updates.map((update) => append(store, update)));
 	await fc.assert(
 		fc.asyncProperty(storeFilters, async (filter) => {
-			const found = await store.listConversations({ filter, limit: 1000, withRecords: false });
-			const met = updates.filter((update) => matchesFilter(filter, update.columns));
+			const of = conditions(filter);
+			const found = await store.listConversations({ conditions: of, limit: 1000, withRecords: false });
+			const met = updates.filter((update) => meets(of, summaryOf(update.columns)));
 			expect(found.map((one) => one.conversationId).sort()).toEqual(met.map((one) => one.conversationId).sort());
 		}),
 		{ numRuns: 300 },

@@ -1,6 +1,5 @@
 import fc from "fast-check";
-import type { ConversationFilter, RecordColumns } from "../../../src/store/store.ts";
-import { second, start } from "../../store/samples.ts";
+import { type Columns, type Filter, second, start } from "../../store/samples.ts";
 
 /** Few values each, so that records and filters often meet; tag keys that are names of Object.prototype among them. */
 const status = fc.constantFrom("idle", "running", "deleting");
@@ -10,11 +9,11 @@ const parentId = fc.constantFrom("0190d6a0-0000-7000-8000-00000000000a", "0190d6
 const tagKey = fc.constantFrom("a", "b", "constructor");
 const tags = fc.dictionary(tagKey, fc.constantFrom("1", "2", ""), { maxKeys: 2 });
 const time = fc.nat({ max: 9 }).map((seconds) => start + BigInt(seconds) * second);
-const title = fc.stringMatching(/^[aAbBzZéÉ%_ ]{0,6}$/);
-const needle = fc.stringMatching(/^[aAbBzZéÉ%_ ]{1,3}$/);
+const title = fc.stringMatching(/^[aAbBzZéÉ%_😀 ]{0,6}$/u);
+const needle = fc.stringMatching(/^[aAbBzZéÉ%_😀 ]{1,4}$/u);
 
 /** Columns of a record. */
-export const columns: fc.Arbitrary<RecordColumns> = fc.record({
+export const columns: fc.Arbitrary<Columns> = fc.record({
 	status,
 	agentKind,
 	model,
@@ -26,7 +25,7 @@ export const columns: fc.Arbitrary<RecordColumns> = fc.record({
 });
 
 /** Filters of few conditions. */
-export const storeFilters: fc.Arbitrary<ConversationFilter> = fc.record(
+export const storeFilters: fc.Arbitrary<Filter> = fc.record(
 	{
 		status,
 		agentKind,

@@ -1,5 +1,11 @@
 import { createSecretKey } from "node:crypto";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { ValueSchema } from "@bufbuild/protobuf/wkt";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
+import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { summarize } from "../../../src/conversations/ingest/summary.ts";
+import { record } from "../../support/fixtures.ts";
 import { format, Reading, refusal } from "./reading.ts";
 
 const ID = "0190d6a0-0000-7000-8000-000000000001";
@@ -85,4 +91,41 @@ test("a bad request names the field", async () => {
 	expect(await get("x")).toEqual({ kind: "invalid_argument", message: "id is not a UUID" });
 	expect(await get(ID, 0n)).toEqual({ kind: "invalid_argument", message: "sequence must be at least 1" });
 	expect(await get(ID, -1n)).toEqual({ kind: "invalid_argument", message: "sequence must be at least 1" });
+});
+
+test("a record that cannot be read is lost data, and told of", async () => {
+	await reading.keep({ id: ID });
+	reading.damage(1n);
+	const request = { id: ID, sequence: undefined, secrets: "redacted" } as const;
+	const refused = { kind: "data_loss", message: "What is stored of the record cannot be read" };
+	expect(await refusal(reading.get.get(request))).toEqual(refused);
+	expect(await refusal(reading.get.getEncoded(request))).toEqual(refused);
+	expect(reading.unreadable).toEqual([
+		{ conversationId: ID, sequence: 1n },
+		{ conversationId: ID, sequence: 1n },
+	]);
+});
+
+test("what an older schema did not name is given in its field, in every form", async () => {
+	const json = record({ id: ID, agent: { kind: "Agent", llm: { model: "m" } } });
+	const older = format.fromJson(json);
+	older.unnamedMembers = { "/agent/llm/seed": create(ValueSchema, { kind: { case: "numberValue", value: 7 } }) };
+	const { bytes, redactionVersion } = reading.vault.protect(older);
+	const named = async (schemaVersion: number) => {
+		const sequence = (
+			await reading.store.append({
+				conversationId: ID,
+				receivedAt: 1n,
+				record: { bytes: new Uint8Array(bytes), redactionVersion, schemaVersion },
+				summary: toBinary(ConversationSummarySchema, summarize(older)),
+			})
+		).sequence;
+		const request = { id: ID, sequence, secrets: "redacted" } as const;
+		const encoded = (await reading.get.getEncoded(request)).conversation;
+		return [fromBinary(ConversationInfoSchema, encoded), (await reading.get.get(request)).conversation];
+	};
+	for (const conversation of await named(1)) {
+		expect(conversation.unnamedMembers).toEqual({});
+		expect(format.toJson(conversation)).toMatchObject({ agent: { llm: { seed: 7 } } });
+	}
 });

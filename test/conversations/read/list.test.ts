@@ -10,8 +10,7 @@ import { type ConversationSummary, ConversationSummarySchema } from "../../../ge
 import type { ListedConversation, ListRequest } from "../../../src/conversations/read/list.ts";
 import { statusNamed } from "../../../src/conversations/status.ts";
 import { formatDateTime, fromMicroseconds } from "../../../src/record/json/scalars.ts";
-import type { RecordColumns, ConversationFilter as StoreFilter } from "../../../src/store/store.ts";
-import { matches } from "../../store/samples.ts";
+import { type Columns, type Filter, matches } from "../../store/samples.ts";
 import { columns, storeFilters } from "./filters.ts";
 import { format, Reading, refusal } from "./reading.ts";
 
@@ -39,7 +38,7 @@ async function pages(request: Partial<ListRequest>): Promise<(readonly ListedCon
 	return all;
 }
 
-function protoFilter(filter: StoreFilter): ConversationFilter {
+function protoFilter(filter: Filter): ConversationFilter {
 	const proto = create(ConversationFilterSchema, {
 		executionStatus: statusNamed(filter.status ?? "") ?? ConversationExecutionStatus.UNSPECIFIED,
 		agentKind: filter.agentKind ?? "",
@@ -57,7 +56,7 @@ function protoFilter(filter: StoreFilter): ConversationFilter {
 }
 
 /** A record that has these columns. */
-function members(own: RecordColumns): JsonObject {
+function members(own: Columns): JsonObject {
 	const time = (micros: bigint | undefined) =>
 		micros === undefined ? undefined : formatDateTime(fromMicroseconds(micros));
 	const json = {
@@ -76,7 +75,7 @@ function members(own: RecordColumns): JsonObject {
 }
 
 test("the pages of any filter and size are the whole list, newest update first", async () => {
-	const kept: { columns: RecordColumns; sequence: bigint }[] = [];
+	const kept: { columns: Columns; sequence: bigint }[] = [];
 	for (const own of fc.sample(columns, 120))
 		kept.push({ columns: own, sequence: (await reading.keep(members(own))).sequence });
 	kept.reverse();
@@ -128,12 +127,12 @@ test("an entry has the summary, and the whole record when it is asked for", asyn
 		tags: { a: "1" },
 	});
 	expect(await reading.list.list(ALL)).toEqual({
-		conversations: [{ sequence, summary, conversation: undefined }],
+		conversations: [{ sequence, summary, conversation: undefined, unreadable: false }],
 		nextPageToken: "",
 	});
 	const { conversation } = await reading.get.get({ id, sequence: undefined, secrets: "redacted" });
 	expect(await reading.list.list({ ...ALL, full: true })).toEqual({
-		conversations: [{ sequence, summary, conversation }],
+		conversations: [{ sequence, summary, conversation, unreadable: false }],
 		nextPageToken: "",
 	});
 	expect(format.toJson(conversation)).toMatchObject({
@@ -191,4 +190,28 @@ test("a bad request names the field", async () => {
 		kind: "invalid_argument",
 		message: "parent_conversation_id is not a UUID",
 	});
+});
+
+test("a record that cannot be read is given as unreadable beside the others, and told of", async () => {
+	const ids = ["0190d6a0-0000-7000-8000-000000000001", "0190d6a0-0000-7000-8000-000000000002"];
+	for (const id of ids) await reading.keep({ id, title: "a title" });
+	reading.damage(1n);
+	const { conversations } = await reading.list.list({ ...ALL, full: true });
+	expect(conversations.map(({ sequence, summary, unreadable }) => [sequence, summary.id, unreadable])).toEqual([
+		[2n, ids[1], false],
+		[1n, ids[0], true],
+	]);
+	expect(conversations[1]).toEqual({
+		sequence: 1n,
+		summary: create(ConversationSummarySchema, { id: ids[0] ?? "" }),
+		conversation: undefined,
+		unreadable: true,
+	});
+	expect(reading.unreadable).toEqual([{ conversationId: ids[0], sequence: 1n }]);
+	expect((await reading.list.list(ALL)).conversations.map(({ summary }) => summary.title)).toEqual([
+		"a title",
+		"a title",
+	]);
+	reading.damage(2n, "summary");
+	expect((await reading.list.list(ALL)).conversations.map(({ unreadable }) => unreadable)).toEqual([true, false]);
 });

@@ -16,7 +16,9 @@ import { record } from "../../support/fixtures.ts";
 import { format, Reading } from "./reading.ts";
 
 const ID = "0190d6a0-0000-7000-8000-000000000001";
-const SUMMARY = { full: false, secrets: "redacted" } as const;
+const SUMMARY = { full: false, secrets: "redacted", secretPaths: true } as const;
+const FULL = { ...SUMMARY, full: true } as const;
+const ignore = () => undefined;
 const key = (fill: number): KeyObject => createSecretKey(Buffer.alloc(32, fill));
 
 function updates(reading: Reading): Promise<StoredUpdate[]> {
@@ -94,7 +96,7 @@ test("without the key a secret counts as changed, and everything else is still t
 	await using reading = await Reading.open([key(1)]);
 	await reading.keep(native({ api_key: "one" }));
 	await reading.keep({ ...native({ api_key: "one" }), title: "a" });
-	const views = new UpdateViews(reading.store, new RecordVault(format, [key(2)]));
+	const views = new UpdateViews(reading.store, new RecordVault(format, [key(2)]), ignore);
 	expect(await changed(reading, views)).toEqual([undefined, ["title", "agent.agent.llm.api_key"]]);
 });
 
@@ -104,7 +106,7 @@ test("secrets are shown as asked for", async () => {
 	const [stored] = await updates(reading);
 	if (stored === undefined) throw new Error("nothing is stored");
 	const shown = async (secrets: "redacted" | "encrypted" | "plaintext") => {
-		const { conversation } = await reading.views.toUpdate(stored, { full: true, secrets });
+		const { conversation } = await reading.views.toUpdate(stored, { ...FULL, secrets });
 		const agent = conversation?.agent?.kind;
 		return agent?.case === "agent" ? agent.value.llm?.apiKey : undefined;
 	};
@@ -126,12 +128,10 @@ test("many watchers of one update cost one read and one computation", async () =
 			return reading.store.get(id, asOf);
 		},
 	};
-	const views = new UpdateViews(counting, new RecordVault(format, []));
+	const views = new UpdateViews(counting, new RecordVault(format, []), ignore);
 	const all = await Promise.all(Array.from({ length: 1000 }, () => views.toUpdate({ ...stored }, SUMMARY)));
 	expect(new Set(all).size).toBe(1);
-	const full = await Promise.all(
-		Array.from({ length: 1000 }, () => views.toUpdate({ ...stored }, { full: true, secrets: "redacted" })),
-	);
+	const full = await Promise.all(Array.from({ length: 1000 }, () => views.toUpdate({ ...stored }, FULL)));
 	expect(new Set(full).size).toBe(1);
 	expect(reads).toBe(1);
 });
@@ -147,9 +147,24 @@ test("a failed read fails once, not for good", async () => {
 	const failing: ConstructorParameters<typeof UpdateViews>[0] = {
 		get: (id, asOf) => (fails ? Promise.reject(failure) : reading.store.get(id, asOf)),
 	};
-	const views = new UpdateViews(failing, new RecordVault(format, []));
+	const views = new UpdateViews(failing, new RecordVault(format, []), ignore);
 	await expect(views.toUpdate(stored, SUMMARY)).rejects.toBe(failure);
-	await expect(views.toUpdate(stored, { full: true, secrets: "redacted" })).rejects.toBe(failure);
+	await expect(views.toUpdate(stored, FULL)).rejects.toBe(failure);
 	fails = false;
 	expect((await views.toUpdate(stored, SUMMARY)).changedFields?.paths).toEqual(["title"]);
+});
+
+test("paths of secrets are told only to those who may see secrets, and so are no test of a guess", async () => {
+	await using reading = await Reading.open([key(1)]);
+	await reading.keep({ ...native({ api_key: "1234" }), title: "a" });
+	await reading.keep({ ...native({ api_key: "0000" }), title: "b" });
+	await reading.keep({ ...native({ api_key: "0000" }), title: "c" });
+	const paths = async (secretPaths: boolean) => {
+		const all = [];
+		for (const stored of await updates(reading))
+			all.push((await reading.views.toUpdate(stored, { ...FULL, secretPaths })).changedFields?.paths);
+		return all;
+	};
+	expect(await paths(false)).toEqual([undefined, ["title"], ["title"]]);
+	expect(await paths(true)).toEqual([undefined, ["title", "agent.agent.llm.api_key"], ["title"]]);
 });

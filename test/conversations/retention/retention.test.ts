@@ -3,7 +3,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { type RetentionPace, type RetentionPolicy, retain } from "../../../src/conversations/retention/retention.ts";
-import { ServiceError } from "../../../src/errors.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
 import type { PrunePolicy, Store } from "../../../src/store/store.ts";
 import { append, sample, second, start } from "../../store/samples.ts";
@@ -13,10 +12,12 @@ const pace: RetentionPace = { step: 2, pause: 0, interval: 3_600_000 };
 
 let folder: string;
 let store: Store;
+let errors: unknown[];
 
 beforeEach(async () => {
+	errors = [];
 	folder = await mkdtemp(join(tmpdir(), "retention-"));
-	store = await openSqliteStore(join(folder, "conversations.db"), { error() {}, warn() {}, info() {} });
+	store = await openSqliteStore(join(folder, "conversations.db"), { error() {} });
 });
 
 afterEach(async () => {
@@ -36,7 +37,14 @@ async function prune(policy: RetentionPolicy, now: bigint): Promise<PrunePolicy[
 			return removed;
 		},
 	};
-	await retain(counting, policy, done.signal, pace, () => Number(now / 1000n));
+	await retain(
+		counting,
+		policy,
+		done.signal,
+		(error) => errors.push(error),
+		pace,
+		() => Number(now / 1000n),
+	);
 	return steps;
 }
 
@@ -75,17 +83,22 @@ test("a deleted conversation goes when it has been deleting for the retention ti
 	expect(await store.get(conversationId)).toBeUndefined();
 });
 
-test("without a policy nothing is looked at, and a failing store is tried again", async () => {
+test("without a policy nothing is looked at, and an unexpected failure is told and tried again", async () => {
 	expect(await prune({ days: undefined, updatesPerConversation: undefined }, start)).toEqual([]);
 	const done = new AbortController();
+	const failure = new TypeError("not foreseen");
 	let tries = 0;
 	const failing: Pick<Store, "prune"> = {
 		prune: async () => {
 			tries += 1;
 			if (tries === 3) done.abort();
-			throw new ServiceError("unavailable", "locked");
+			throw failure;
 		},
 	};
-	await retain(failing, { days: 1, updatesPerConversation: undefined }, done.signal, { ...pace, interval: 0 });
+	await retain(failing, { days: 1, updatesPerConversation: undefined }, done.signal, (error) => errors.push(error), {
+		...pace,
+		interval: 0,
+	});
 	expect(tries).toBe(3);
+	expect(errors).toEqual([failure, failure, failure]);
 });

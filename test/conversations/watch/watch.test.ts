@@ -1,7 +1,8 @@
-import type { JsonObject } from "@bufbuild/protobuf";
+import { create, type JsonObject } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
+import { ConversationFilterSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
 import { Watches, type WatchOptions } from "../../../src/conversations/watch/watch.ts";
 import { ServiceError } from "../../../src/errors.ts";
@@ -58,7 +59,7 @@ test("an update carries what changed, its summary, and the whole record when it 
 	await reading.keep({ id: ID, title: "two", execution_status: "paused" });
 	const updates = [];
 	for (const full of [false, true]) {
-		const watcher = new Watcher(watching(), { start: 1n, view: { full, secrets: "redacted" } });
+		const watcher = new Watcher(watching(), { start: 1n, view: { full, secrets: "redacted", secretPaths: true } });
 		const message = await watcher.message();
 		if (message?.event.case !== "update") throw new Error("no update came");
 		updates.push(message.event.value);
@@ -78,7 +79,7 @@ test("an update carries what changed, its summary, and the whole record when it 
 
 test("whoever resumes after a sequence is given exactly the rest", async () => {
 	const newest = await keep(40);
-	const watches = watching({ tail: { updates: 7, bytes: 1e6 } });
+	const watches = watching({ recent: { updates: 7, bytes: 1e6 } });
 	// Keeps the tail filled, so that some resume from it and some from the store.
 	const other = new Watcher(watches, { start: newest });
 	await other.next(1);
@@ -94,12 +95,13 @@ test("whoever resumes after a sequence is given exactly the rest", async () => {
 	);
 });
 
-test("a start after what is stored is a start now: the updates up to that number are not left out", async () => {
+test("a start beyond the newest sequence is refused, with that sequence", async () => {
 	await keep(2);
-	const watcher = new Watcher(watching(), { start: 5n });
-	expect(await watcher.next(1)).toEqual([{ at: 2n, latest: 2n }]);
-	await keep(4);
-	expect(await watcher.through(6n)).toEqual([3n, 4n, 5n, 6n]);
+	expect(await refusal(new Watcher(watching(), { start: 3n }).next(1))).toEqual({
+		kind: "out_of_range",
+		message: "after_sequence 3 is beyond the newest sequence, which is 2: it comes from another store",
+	});
+	expect(await new Watcher(watching(), { start: 2n }).next(1)).toEqual([{ at: 2n, latest: 2n }]);
 });
 
 test("only the updates of one conversation, from history and live", async () => {
@@ -117,7 +119,11 @@ test("only the updates whose own record meets the filter; heartbeats lead past t
 	await reading.keep({ id: ID, execution_status: "idle", tags: { team: "a" } });
 	await reading.keep({ id: ID, execution_status: "running", tags: { team: "a" } });
 	await reading.keep({ id: OTHER, execution_status: "running", tags: { team: "b" } });
-	const watcher = new Watcher(watching({ heartbeat: 5 }), { filter: { status: "running", tags: { team: "a" } } });
+	const filter = create(ConversationFilterSchema, {
+		executionStatus: ConversationExecutionStatus.RUNNING,
+		tags: { team: "a" },
+	});
+	const watcher = new Watcher(watching({ heartbeat: 5 }), { filter });
 	expect(await watcher.through(2n)).toEqual([2n]);
 	expect(await watcher.heartbeatAt(3n)).toEqual({ at: 3n, latest: 3n });
 	await reading.keep({ id: OTHER, execution_status: "finished", tags: { team: "a" } });
@@ -141,8 +147,7 @@ test("heartbeats come while there is nothing else", async () => {
 test("a start in what was pruned is refused, with the oldest sequence to start after", async () => {
 	await keep(5, { id: ID });
 	await reading.pruneTo(2);
-	const { oldest } = await store.range();
-	expect(oldest).toBe(4n);
+	expect((await store.range()).prunedThrough).toBe(3n);
 	const refused = await refusal(new Watcher(watching(), { start: 2n }).next(1));
 	expect(refused.kind).toBe("out_of_range");
 	expect(refused.message).toContain("the oldest sequence to start after is 3");
@@ -166,7 +171,7 @@ test("the beginning is the oldest update that is kept", async () => {
 });
 
 test("a watcher that is overtaken by pruning is told so, and not given the rest", async () => {
-	const watches = watching({ tail: { updates: 2, bytes: 1e6 } });
+	const watches = watching({ recent: { updates: 2, bytes: 1e6 } });
 	await keep(1);
 	const reader = new Watcher(watches);
 	const stalled = new Watcher(watches);
@@ -180,7 +185,7 @@ test("a watcher that is overtaken by pruning is told so, and not given the rest"
 });
 
 test("a watcher that does not read costs no more than the tail's bounds, and then misses nothing", async () => {
-	const watches = watching({ tail: { updates: 8, bytes: 20_000 } });
+	const watches = watching({ recent: { updates: 8, bytes: 20_000 } });
 	const stalled = new Watcher(watches);
 	const reader = new Watcher(watches);
 	await Promise.all([stalled.next(1), reader.next(1)]);
@@ -189,7 +194,7 @@ test("a watcher that does not read costs no more than the tail's bounds, and the
 		// Every tenth record alone is larger than the tail.
 		await reading.keep({ title: `${sequence}`, workspace: { kind: "LocalWorkspace", working_dir: path(sequence) } });
 		expect(await reader.next(1)).toEqual([sequence]);
-		const { updates, bytes, followers } = watches.tail.held;
+		const { updates, bytes, followers } = watches.recent.held;
 		expect(updates).toBeLessThanOrEqual(8);
 		expect(bytes <= 20_000 || updates === 1).toBe(true);
 		expect(followers).toBe(2);
@@ -212,7 +217,7 @@ test("a thousand watchers are each given the one update, which is read once and 
 	expect(store.queries.length).toBe(1);
 	expect(store.listeners()).toBe(1);
 	for (const watcher of watchers) watcher.cancel();
-	expect(watches.tail.held).toEqual({ updates: 0, bytes: 0, followers: 0 });
+	expect(watches.recent.held).toEqual({ updates: 0, bytes: 0, followers: 0 });
 	expect(store.listeners()).toBe(0);
 });
 
@@ -253,6 +258,41 @@ test("a service that stops ends the watches, so that clients come back; one that
 	const refused = refusal(stopped.next(1));
 	stopping.abort();
 	expect(await refused).toEqual({ kind: "unavailable", message: "The service stops" });
-	expect(watches.tail.held.followers).toBe(0);
+	expect(watches.recent.held.followers).toBe(0);
 	expect(store.listeners()).toBe(0);
+});
+
+test("a watch from the beginning that pruning overtakes is told, one that was given it already is not", async () => {
+	const large = { workspace: { kind: "LocalWorkspace", working_dir: `/${"x".repeat(200_000)}` } };
+	await keep(2, { id: OTHER, ...large });
+	await keep(4, { id: ID, ...large });
+	await reading.pruneTo(3);
+	const watches = watching({ recent: { updates: 1, bytes: 1 } });
+	const overtaken = new Watcher(watches);
+	const ahead = new Watcher(watches);
+	const other = new Watcher(watches, { conversationId: OTHER });
+	expect(await overtaken.next(1)).toEqual([1n]);
+	expect(await ahead.next(4)).toEqual([1n, 2n, 4n, 5n]);
+	expect(await other.next(1)).toEqual([1n]);
+	await reading.pruneTo(2);
+	expect(await ahead.next(1)).toEqual([6n]);
+	expect((await refusal(overtaken.next(1))).kind).toBe("out_of_range");
+	expect(await other.next(1)).toEqual([2n]);
+});
+
+test("an update that cannot be read is given as unreadable, whatever the filter, and the watch goes on", async () => {
+	await keep(3, { id: ID });
+	reading.damage(2n);
+	const filter = create(ConversationFilterSchema, { titleContains: "2" });
+	const view = { full: true, secrets: "redacted", secretPaths: false } as const;
+	const watcher = new Watcher(watching(), { filter, view });
+	const unreadable = [];
+	for (let count = 0; count < 2; count++) {
+		const message = await watcher.message();
+		if (message?.event.case === "update") unreadable.push([message.sequence, message.event.value.unreadable]);
+	}
+	expect(unreadable).toEqual([
+		[2n, true],
+		[3n, false],
+	]);
 });

@@ -28,8 +28,8 @@ export class Watcher {
 		const whole: WatchRequest = {
 			start: "beginning",
 			conversationId: undefined,
-			filter: {},
-			view: { full: false, secrets: "redacted" },
+			filter: undefined,
+			view: { full: false, secrets: "redacted", secretPaths: false },
 			...request,
 		};
 		const signals = signal === undefined ? [this.#cancel.signal] : [this.#cancel.signal, signal];
@@ -106,7 +106,7 @@ export function spy(store: Store): SpiedStore {
 			queries.push(query);
 			return spied.failure === undefined ? store.listUpdates(query) : Promise.reject(spied.failure);
 		},
-		range: () => store.range(),
+		range: (query) => store.range(query),
 		subscribe: (listener) => {
 			const stop = store.subscribe(listener);
 			listeners += 1;

@@ -1,9 +1,10 @@
 import { setImmediate, setTimeout } from "node:timers/promises";
 import { ServiceError } from "../../errors.ts";
 import type { Store, StoredUpdate } from "../../store/store.ts";
+import { recordSize } from "../read/record-opener.ts";
 
-/** Bounds of a {@link UpdateTail}. */
-export interface TailBounds {
+/** Bounds of a list of updates. */
+export interface UpdateBounds {
 	/** Most updates that are held. */
 	readonly updates: number;
 	/** Most bytes of records that are held; one record may pass it when it is alone. */
@@ -27,13 +28,16 @@ const MAX_PAUSE = 100;
  * Followers are woken in rounds, with a pause between rounds that grows with their number: a thousand of them are
  * woken ten times a second and then take several updates together, because each wake-up costs more than an update.
  */
-export class UpdateTail {
-	readonly #store: Store;
-	readonly #bounds: TailBounds;
+export class RecentUpdates {
+	readonly #store: Pick<Store, "listUpdates" | "range" | "subscribe">;
+	readonly #bounds: UpdateBounds;
 	readonly #followers = new Set<Follower>();
 	#run: Run | undefined;
 
-	constructor(store: Store, bounds: TailBounds = { updates: 1024, bytes: 8 * 1024 * 1024 }) {
+	constructor(
+		store: Pick<Store, "listUpdates" | "range" | "subscribe">,
+		bounds: UpdateBounds = { updates: 1024, bytes: 8 * 1024 * 1024 },
+	) {
 		this.#store = store;
 		this.#bounds = bounds;
 	}
@@ -54,7 +58,7 @@ export class UpdateTail {
 	}
 
 	/**
-	 * Begins to follow. The tail reads only while someone follows it.
+	 * Begins to follow. The store is read only while someone follows.
 	 *
 	 * @throws ServiceError `unavailable` when the store cannot be read
 	 */
@@ -80,7 +84,7 @@ export class UpdateTail {
 	}
 
 	/** The held updates after a sequence, in order: at least one if there is one, within bounds otherwise. */
-	after(sequence: bigint, bounds: TailBounds): readonly StoredUpdate[] {
+	after(sequence: bigint, bounds: UpdateBounds): readonly StoredUpdate[] {
 		const updates = this.#run?.updates ?? [];
 		const first = updates.findLastIndex((update) => update.sequence <= sequence) + 1;
 		let last = first;
@@ -107,6 +111,7 @@ export class UpdateTail {
 			start: 0n,
 			end: 0n,
 			newest: 0n,
+			lastRemoval: 0n,
 			reading: true,
 			unsubscribe: this.#store.subscribe((newest) => {
 				if (newest > run.newest) run.newest = newest;
@@ -114,7 +119,8 @@ export class UpdateTail {
 			}),
 			started: Promise.resolve(),
 		};
-		run.started = this.#store.range().then(({ newest }) => {
+		run.started = this.#store.range().then(({ newest, lastRemoval }) => {
+			run.lastRemoval = lastRemoval;
 			run.start = newest;
 			run.end = newest;
 			if (newest > run.newest) run.newest = newest;
@@ -147,15 +153,16 @@ export class UpdateTail {
 		const query = { after: end, limit: PAGE_UPDATES, maxBytes: PAGE_BYTES, withRecords: true };
 		const page = await this.#store.listUpdates(query);
 		// Asked for after the page, so that nothing can have been pruned from it unnoticed.
-		const { oldest } = await this.#store.range();
+		const { prunedThrough, lastRemoval } = await this.#store.range({ afterRemoval: run.lastRemoval });
+		run.lastRemoval = lastRemoval;
 		for (const update of page) {
 			run.updates.push(update);
 			run.bytes += sizeOf(update);
 		}
 		// An empty page: all that was announced has been pruned already.
 		run.end = page.at(-1)?.sequence ?? newest;
-		// Updates that are missing from the page end what is held: who needs them has to hear of it from the store.
-		const missing = end < oldest - 1n ? oldest - 1n : run.start;
+		// What was pruned meanwhile may be missing: who needs it has to hear of it from the store.
+		const missing = prunedThrough > end ? prunedThrough : run.start;
 		let dropped = 0;
 		for (const [index, update] of run.updates.entries()) {
 			const held = run.updates.length - index;
@@ -180,23 +187,27 @@ export class UpdateTail {
 	}
 }
 
-/** What is known while there are followers. All stored updates after `start`, through `end`, are in `updates`. */
+/**
+ * What is in memory while there are followers. All stored updates after `start`, through `end`, are in `updates`;
+ * `newest` was announced; `lastRemoval` is the last removal of pruned updates that was taken into account.
+ */
 interface Run {
 	updates: StoredUpdate[];
 	bytes: number;
 	start: bigint;
 	end: bigint;
 	newest: bigint;
+	lastRemoval: bigint;
 	reading: boolean;
 	readonly unsubscribe: () => void;
 	started: Promise<void>;
 }
 
 function sizeOf(update: StoredUpdate | undefined): number {
-	return update?.record?.byteLength ?? 0;
+	return recordSize(update?.record);
 }
 
-/** One who follows the tail. */
+/** One who follows the newest updates. */
 export class Follower {
 	readonly #leave: (follower: Follower) => void;
 	#woken = false;

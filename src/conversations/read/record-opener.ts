@@ -1,0 +1,66 @@
+import { ServiceError } from "../../errors.ts";
+import type { StoredRecord, UnreadableRecord } from "../../store/store.ts";
+
+/** A stored record, and the update that brought it. */
+export interface RecordSource {
+	readonly conversationId: string;
+	readonly sequence: bigint;
+	readonly record: StoredRecord | UnreadableRecord | undefined;
+}
+
+/** Told of each stored record that could not be read. */
+export type OnUnreadable = (record: {
+	readonly conversationId: string;
+	readonly sequence: bigint;
+	readonly error: ServiceError;
+}) => void;
+
+/** Reads what is stored of updates, and tells of what cannot be read. */
+export class RecordOpener {
+	readonly #onUnreadable: OnUnreadable;
+
+	constructor(onUnreadable: OnUnreadable) {
+		this.#onUnreadable = onUnreadable;
+	}
+
+	/** What `read` gives; undefined, after the callback was told, when it throws a ServiceError `data_loss`. */
+	tryRead<Result>(source: RecordSource, read: () => Result): Result | undefined {
+		try {
+			return read();
+		} catch (error) {
+			if (!this.#tell(source, error)) throw error;
+			return undefined;
+		}
+	}
+
+	/** What `read` gives. An error `data_loss` is thrown after the callback was told. */
+	async attempt<Result>(source: RecordSource, read: () => Promise<Result>): Promise<Result> {
+		try {
+			return await read();
+		} catch (error) {
+			this.#tell(source, error);
+			throw error;
+		}
+	}
+
+	#tell({ conversationId, sequence }: RecordSource, error: unknown): boolean {
+		if (!(error instanceof ServiceError) || error.kind !== "data_loss") return false;
+		this.#onUnreadable({ conversationId, sequence, error });
+		return true;
+	}
+}
+
+/** @throws ServiceError `data_loss` when the store could not read the record */
+export function storedRecord({ conversationId, sequence, record }: RecordSource): StoredRecord {
+	if (record === undefined) throw new TypeError(`update ${sequence} was read without its record`);
+	if (!("unreadable" in record)) return record;
+	throw new ServiceError("data_loss", "What is stored of the record cannot be read", {
+		conversationId,
+		cause: new Error(record.unreadable),
+	});
+}
+
+/** Bytes of a stored record; 0 when it cannot be read or was not asked for. */
+export function recordSize(record: RecordSource["record"]): number {
+	return record === undefined || "unreadable" in record ? 0 : record.bytes.byteLength;
+}

@@ -1,0 +1,12 @@
+import { fromBinary } from "@bufbuild/protobuf";
+import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { ServiceError } from "../../errors.ts";
+
+/** @throws ServiceError `data_loss` when the bytes are no summary */
+export function decodeSummary(bytes: Uint8Array): ConversationSummary {
+	try {
+		return fromBinary(ConversationSummarySchema, bytes);
+	} catch (cause) {
+		throw new ServiceError("data_loss", "What is stored of the summary cannot be read", { cause });
+	}
+}

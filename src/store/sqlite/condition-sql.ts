@@ -1,0 +1,116 @@
+import type { SQLInputValue } from "node:sqlite";
+import type { Condition } from "../condition.ts";
+import { bindable } from "./values.ts";
+
+/** A piece of SQL with the values for its placeholders. */
+export interface Sql {
+	readonly text: string;
+	readonly parameters: readonly SQLInputValue[];
+}
+
+/** An index that leads to conversations, which are called `c`. */
+export interface IndexAccess {
+	/** The table and its index, as FROM names them. */
+	readonly from: string;
+	/** How `c` joins when the table is another one. */
+	readonly join: string;
+	readonly where: Sql;
+	/** The column by which the index gives its conversations in the order of lists; undefined when it does not. */
+	readonly sequence: string | undefined;
+}
+
+/** A condition in SQL: the test of a row of `c`, and the index that leads to all rows that pass it, if there is one. */
+export interface SqlCondition {
+	readonly test: Sql;
+	readonly index: IndexAccess | undefined;
+}
+
+const COLUMNS = {
+	executionStatus: { column: "status", index: "conversations_by_status" },
+	agentKind: { column: "agent_kind", index: "conversations_by_agent_kind" },
+	model: { column: "model", index: "conversations_by_model" },
+	parentConversationId: { column: "parent_id", index: "conversations_by_parent" },
+	createdAt: { column: "created_at", index: "conversations_by_created" },
+	updatedAt: { column: "updated_at", index: "conversations_by_updated" },
+} as const;
+
+/** Gives conditions in SQL. Those on one time are one range. */
+export function conditionSql(conditions: readonly Condition[]): SqlCondition[] {
+	const ranges = new Map<TimeCondition["field"], TimeCondition>();
+	const others = conditions.filter((condition) => {
+		if (condition.kind !== "time") return true;
+		ranges.set(condition.field, intersection(condition, ranges.get(condition.field)));
+		return false;
+	});
+	return [...others, ...ranges.values()].map(oneConditionSql);
+}
+
+type TimeCondition = Extract<Condition, { kind: "time" }>;
+
+function intersection(a: TimeCondition, b: TimeCondition | undefined): TimeCondition {
+	if (b === undefined) return a;
+	const from = a.from === undefined || (b.from !== undefined && b.from > a.from) ? b.from : a.from;
+	const to = a.to === undefined || (b.to !== undefined && b.to < a.to) ? b.to : a.to;
+	return { kind: "time", field: a.field, ...(from === undefined ? {} : { from }), ...(to === undefined ? {} : { to }) };
+}
+
+function oneConditionSql(condition: Condition): SqlCondition {
+	switch (condition.kind) {
+		case "equal": {
+			const { column, index } = COLUMNS[condition.field];
+			const test = { text: `c.${column} = ?`, parameters: [condition.value] };
+			const from = `conversations c INDEXED BY ${index}`;
+			return { test, index: { from, join: "", where: test, sequence: "c.sequence" } };
+		}
+		case "tag": {
+			const { key, value } = condition;
+			const where =
+				value === undefined
+					? { text: "t.key = ?", parameters: [key] }
+					: { text: "t.key = ? AND t.value = ?", parameters: [key, value] };
+			const text = `EXISTS (SELECT 1 FROM tags t WHERE t.conversation = c.id AND ${where.text})`;
+			const from = `tags t INDEXED BY ${value === undefined ? "tags_by_key" : "tags_by_value"}`;
+			const join = "CROSS JOIN conversations c ON c.id = t.conversation";
+			return { test: { text, parameters: where.parameters }, index: { from, join, where, sequence: "t.sequence" } };
+		}
+		case "time": {
+			const { column, index } = COLUMNS[condition.field];
+			const parameters = [bindable(condition.from ?? -(2n ** 63n)), bindable(condition.to ?? 2n ** 63n)];
+			const test = { text: `c.${column} >= ? AND c.${column} < ?`, parameters };
+			const from = `conversations c INDEXED BY ${index}`;
+			return { test, index: { from, join: "", where: test, sequence: undefined } };
+		}
+		case "title":
+			return { test: titleTest(condition.contains), index: titleIndex(condition.contains) };
+	}
+}
+
+/** SQLite's lower() changes ASCII letters only, as the contract has it. */
+function titleTest(contained: string): Sql {
+	return { text: "instr(lower(c.title), lower(?)) > 0", parameters: [contained] };
+}
+
+/** The conversations whose titles have all trigrams of a text; undefined when it has none that a query can hold. */
+function titleIndex(contained: string): IndexAccess | undefined {
+	const characters = [...contained];
+	const trigrams = characters.slice(2).map((_, start) => characters.slice(start, start + 3).join(""));
+	if (trigrams.length === 0 || contained.includes("\0")) return undefined;
+	const query = spread([...new Set(trigrams)], MAX_TRIGRAMS).map((trigram) => `"${trigram.replaceAll('"', '""')}"`);
+	const test = titleTest(contained);
+	return {
+		from: "titles",
+		join: "CROSS JOIN conversations c ON c.id = titles.rowid",
+		where: { text: `titles MATCH ? AND ${test.text}`, parameters: [query.join(" AND "), ...test.parameters] },
+		sequence: undefined,
+	};
+}
+
+/** Trigrams of a text that are looked up; the title itself then decides. */
+const MAX_TRIGRAMS = 3;
+
+/** At most `count` of the items, evenly spread. */
+function spread<Item>(items: readonly Item[], count: number): Item[] {
+	return items.filter(
+		(_, index) => Math.floor((index * count) / items.length) !== Math.floor(((index - 1) * count) / items.length),
+	);
+}

@@ -1,0 +1,73 @@
+import type { ConversationQuery, StoredConversation } from "../store.ts";
+import { conditionSql, type IndexAccess, type SqlCondition } from "./condition-sql.ts";
+import type { RecordReader } from "./record-reader.ts";
+import type { Statements } from "./statements.ts";
+import { bigint, bindable, blob, integer, text } from "./values.ts";
+
+/** Most entries of an index that are counted or sorted for a list. */
+const FEW_ENTRIES = 1_000;
+
+/** All conversations, newest current update first. */
+const EVERYTHING: IndexAccess = {
+	from: "conversations c INDEXED BY conversations_by_sequence",
+	join: "",
+	where: { text: "true", parameters: [] },
+	sequence: "c.sequence",
+};
+
+/**
+ * Lists conversations along one index, and tests each row for the other conditions.
+ *
+ * It is the index with the fewest entries, if it has few: then the list costs the same however many conversations
+ * there are. Otherwise it is an index in the order of lists, along which the page is soon full unless what passes all
+ * conditions is rare although each of them is common: such a list reads the index to its end.
+ */
+export function listConversations(
+	statements: Statements,
+	records: RecordReader,
+	query: ConversationQuery,
+): StoredConversation[] {
+	const conditions = conditionSql(query.conditions);
+	const chosen = chooseCondition(statements, conditions);
+	const { from, join, where, sequence } = chosen?.index ?? EVERYTHING;
+	const order = sequence ?? "c.sequence";
+	const tests = [where, ...conditions.filter((condition) => condition !== chosen).map(({ test }) => test)];
+	const rows = statements
+		.prepare(`
+			SELECT c.conversation_id, c.sequence, u.summary
+			FROM ${from} ${join} CROSS JOIN updates u ON u.sequence = c.sequence
+			WHERE ${tests.map(({ text: test }) => test).join(" AND ")} AND ${order} < ? ORDER BY ${order} DESC LIMIT ?
+		`)
+		.all(...tests.flatMap(({ parameters }) => parameters), bindable(query.before ?? 2n ** 63n), query.limit);
+	return rows.map((row) => ({
+		conversationId: text(row.conversation_id),
+		sequence: bigint(row.sequence),
+		summary: blob(row.summary),
+		record: query.withRecords ? records.read(bigint(row.sequence)) : undefined,
+	}));
+}
+
+/** The condition along whose index a list is read; undefined for the index of all conversations. */
+function chooseCondition(statements: Statements, conditions: readonly SqlCondition[]): SqlCondition | undefined {
+	const [first, ...others] = conditions;
+	if (first?.index?.sequence !== undefined && others.length === 0) return first;
+	let fewest: SqlCondition | undefined;
+	let entries = FEW_ENTRIES;
+	for (const condition of conditions) {
+		const count = condition.index === undefined ? FEW_ENTRIES : countEntries(statements, condition.index);
+		if (count < entries) {
+			fewest = condition;
+			entries = count;
+		}
+	}
+	return fewest ?? conditions.find(({ index }) => index?.sequence !== undefined);
+}
+
+/** The number of entries that an index has for a condition, if they are few. */
+function countEntries(statements: Statements, { from, join, where }: IndexAccess): number {
+	// The title's test needs the conversation.
+	const row = statements
+		.prepare(`SELECT count(*) AS count FROM (SELECT 1 FROM ${from} ${join} WHERE ${where.text} LIMIT ${FEW_ENTRIES})`)
+		.get(...where.parameters);
+	return integer(row?.count);
+}

@@ -1,0 +1,42 @@
+import type { Failure } from "./failure.ts";
+
+/**
+ * The calls that a worker thread answers: a function from the argument to the answer for each. Arguments and answers are
+ * copied by the structured clone algorithm, and a byte string takes its whole ArrayBuffer along: see {@link compact}.
+ * Every worker answers `close`, which ends it.
+ */
+export interface Calls {
+	close(argument: undefined): unknown;
+}
+
+export type CallName<Methods> = keyof Methods & string;
+export type Argument<Method> = Method extends (argument: infer Value) => unknown ? Value : never;
+export type Answer<Method> = Method extends (argument: never) => infer Value ? Value : never;
+
+/** One call on its way to a worker. */
+export interface CallMessage {
+	readonly id: number;
+	readonly name: string;
+	readonly argument: unknown;
+}
+
+export type Outcome = { readonly value: unknown } | { readonly failure: Failure };
+
+/** What a worker posts: once that it started, or that it could not; then the outcomes of calls. */
+export type WorkerMessage =
+	| { readonly kind: "started" }
+	| { readonly kind: "failed"; readonly failure: Failure }
+	| { readonly kind: "outcomes"; readonly outcomes: readonly (Outcome & { readonly id: number })[] };
+
+/**
+ * Frees the memory of bytes that nobody uses any more. The garbage collector would let much of what crosses between
+ * threads gather, and then collect the whole heap because of it.
+ */
+export function release({ buffer }: Uint8Array): void {
+	if (buffer instanceof ArrayBuffer && !buffer.detached) buffer.transfer(0);
+}
+
+/** The bytes in an ArrayBuffer that holds nothing else, as that is what crosses to another thread. */
+export function compact(bytes: Uint8Array): Uint8Array {
+	return bytes.byteLength === bytes.buffer.byteLength ? bytes : new Uint8Array(bytes);
+}

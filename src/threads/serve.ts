@@ -1,0 +1,124 @@
+import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
+import { failureOf } from "./failure.ts";
+import type { Argument, CallMessage, CallName, Calls, Outcome, WorkerMessage } from "./protocol.ts";
+
+/** Longest time for which outcomes are held back to be posted together, in milliseconds. */
+const HOLD_BACK = 0.5;
+/** Calls from which no further messages are taken from the port at a time. */
+const MAX_CALLS = 256;
+
+/** How a worker answers its calls. */
+export interface Served<Methods, GroupName extends CallName<Methods>> {
+	readonly methods: Omit<Methods, GroupName>;
+	/** A method whose waiting calls are answered together, such as in one transaction. */
+	readonly group?: CallGroup<Methods, GroupName>;
+}
+
+export interface CallGroup<Methods, Name extends CallName<Methods>> {
+	readonly name: Name;
+	/** Most bytes of one group, unless it is a single call. */
+	readonly maxBytes: number;
+	bytesOf(argument: Argument<Methods[Name]>): number;
+	/** Answers each call; the outcomes are in the order of the arguments. */
+	answer(args: readonly Argument<Methods[Name]>[]): Outcome[];
+}
+
+// Declared as methods, because the calling thread vouches for the types of what it sends.
+interface AnyGroup {
+	readonly name: string;
+	readonly maxBytes: number;
+	bytesOf(argument: unknown): number;
+	answer(args: readonly unknown[]): Outcome[];
+}
+type AnyMethod = (argument: unknown) => unknown;
+
+/**
+ * Runs a worker thread. `start` builds the worker from the thread's `workerData`. The thread then answers calls in their
+ * order until it has answered `close`.
+ */
+export function serve<Options, Methods extends Calls, GroupName extends CallName<Methods> = never>(
+	start: (options: Options) => Served<Methods, GroupName>,
+): void {
+	if (parentPort === null) throw new Error("this module runs in a worker thread only");
+	const port = parentPort;
+	const post = (message: WorkerMessage) => port.postMessage(message);
+
+	let served: Served<Methods, GroupName>;
+	try {
+		served = start(workerData);
+	} catch (error) {
+		post({ kind: "failed", failure: failureOf(error) });
+		return;
+	}
+	const methods = methodsOf(served.methods);
+	const group: AnyGroup | undefined = served.group;
+
+	port.on("message", (first: readonly CallMessage[]) => {
+		const calls = takeWaiting(first);
+		let outcomes: (Outcome & { id: number })[] = [];
+		let since = performance.now();
+		for (let next = 0; next < calls.length; ) {
+			const taken = group === undefined ? calls.slice(next, next + 1) : takeGroup(calls, next, group);
+			next += taken.length;
+			const [call] = taken;
+			if (call === undefined) break;
+			const answers = call.name === group?.name ? answerGroup(group, taken) : [answer(call)];
+			outcomes.push(...taken.map(({ id }, index) => ({ id, ...(answers[index] ?? unanswered()) })));
+			if (next < calls.length && performance.now() - since < HOLD_BACK) continue;
+			post({ kind: "outcomes", outcomes });
+			outcomes = [];
+			since = performance.now();
+		}
+		if (calls.some(({ name }) => name === "close")) port.close();
+	});
+	post({ kind: "started" });
+
+	function takeWaiting(first: readonly CallMessage[]): CallMessage[] {
+		const calls = [...first];
+		while (calls.length < MAX_CALLS) {
+			const waiting: { message: readonly CallMessage[] } | undefined = receiveMessageOnPort(port);
+			if (waiting === undefined) break;
+			calls.push(...waiting.message);
+		}
+		return calls;
+	}
+
+	function answer({ name, argument }: CallMessage): Outcome {
+		try {
+			const method = methods.get(name);
+			if (method === undefined) throw new TypeError(`the worker has no method ${name}`);
+			return { value: method(argument) };
+		} catch (error) {
+			return { failure: failureOf(error) };
+		}
+	}
+}
+
+/** The calls from `start` on that are answered together: as many of the group's as it may have, or a single one. */
+function takeGroup(calls: readonly CallMessage[], start: number, group: AnyGroup): readonly CallMessage[] {
+	let end = start;
+	let bytes = 0;
+	for (const { name, argument } of calls.slice(start)) {
+		if (name !== group.name) break;
+		bytes += group.bytesOf(argument);
+		if (end > start && bytes > group.maxBytes) break;
+		end += 1;
+	}
+	return calls.slice(start, Math.max(end, start + 1));
+}
+
+function methodsOf(methods: object): ReadonlyMap<string, AnyMethod> {
+	return new Map(Object.entries(methods));
+}
+
+function answerGroup(group: AnyGroup, calls: readonly CallMessage[]): Outcome[] {
+	try {
+		return group.answer(calls.map(({ argument }) => argument));
+	} catch (error) {
+		return calls.map(() => ({ failure: failureOf(error) }));
+	}
+}
+
+function unanswered(): Outcome {
+	return { failure: failureOf(new TypeError("the worker gave no outcome for the call")) };
+}

@@ -1,0 +1,67 @@
+import { createSecretKey, randomUUID } from "node:crypto";
+import type { JsonObject } from "@bufbuild/protobuf";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { Ingest } from "../../src/conversations/ingest/ingest.ts";
+import { IntakeThreads } from "../../src/intake/intake.ts";
+import { RecordFormat } from "../../src/record/record-format.ts";
+import { RecordVault } from "../../src/record/secrets/record-vault.ts";
+import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
+import { record } from "../support/fixtures.ts";
+import { TempFolder } from "../support/temp.ts";
+
+const encryptionKeys = [createSecretKey(Buffer.alloc(32, 7))];
+const lines: unknown[] = [];
+const log = { error: (...line: unknown[]) => lines.push(line) };
+let intake: IntakeThreads;
+
+beforeEach(async () => {
+	lines.length = 0;
+	intake = await IntakeThreads.start({ encryptionKeys }, log);
+});
+
+afterEach(() => intake[Symbol.asyncDispose]());
+
+const body = (members: JsonObject) => Buffer.from(JSON.stringify(record(members)));
+
+test("a record is read whatever its size, and the same in every thread", async () => {
+	const vault = new RecordVault(new RecordFormat(), encryptionKeys);
+	for (const size of [10, 2 ** 21]) {
+		const title = "x".repeat(size);
+		const update = await intake.fromJson(body({ title, agent_state: { token: "secret" } }));
+		const opened = vault.open(update.record.bytes, "plaintext");
+		expect([opened.title, opened.agentState]).toEqual([title, { token: "secret" }]);
+		const redacted = await intake.openEncoded(update.record, "redacted");
+		expect(Buffer.compare(redacted, vault.openEncoded(update.record.bytes, update.record, "redacted"))).toBe(0);
+		const json = await intake.openJson(update.record, "redacted");
+		expect(JSON.parse(json)).toMatchObject({ title, agent_state: { token: "**********" } });
+	}
+	expect(lines).toEqual([]);
+});
+
+test("a refusal crosses with its violations, from either thread", async () => {
+	for (const title of [1, "x".repeat(2 ** 21)]) {
+		const refused = intake.fromJson(body({ title, max_iterations: -1, id: "no uuid" }));
+		await expect(refused).rejects.toMatchObject({
+			kind: "invalid_record",
+			violations: expect.arrayContaining([expect.objectContaining({ path: ["id"] })]),
+		});
+	}
+	expect(lines).toEqual([]);
+});
+
+test("an encrypted record that comes again, with its tags in another order, is a repetition", async () => {
+	using folder = new TempFolder();
+	const isSame = (stored: Uint8Array, arriving: Uint8Array) => intake.isSame(stored, arriving);
+	await using store = await openSqliteStore(folder.file("conversations.db"), log, { isSame });
+	const ingest = new Ingest(store, intake);
+	const id = randomUUID();
+	const send = (members: JsonObject) => ingest.json(body({ id, agent_state: { token: "secret" }, ...members }));
+	const first = await send({ tags: { a: "1", b: "2" } });
+	expect(await send({ tags: { b: "2", a: "1" } })).toEqual({ ...first, repeated: true });
+	expect(await send({ tags: { a: "1", b: "3" } })).toMatchObject({ sequence: 2n, repeated: false });
+	expect(await send({ tags: { a: "1", b: "3" }, agent_state: { token: "tresec" } })).toMatchObject({
+		sequence: 3n,
+		repeated: false,
+	});
+	expect(lines).toEqual([]);
+});

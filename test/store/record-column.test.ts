@@ -1,0 +1,30 @@
+import { randomBytes } from "node:crypto";
+import { expect, test } from "vitest";
+import { packRecord, unpackRecord } from "../../src/store/sqlite/record-column.ts";
+
+const repetitive = Buffer.from("Always use tabs. ".repeat(5_000));
+
+test.each([
+	["a short record", Buffer.from("x".repeat(1_000)), null],
+	["a long record that does not repeat itself", randomBytes(100_000), null],
+	["a long record that does", repetitive, repetitive.length],
+])("%s is given back as it was", (_, record, unpackedSize) => {
+	const packed = packRecord(record);
+	expect(packed.unpackedSize).toBe(unpackedSize);
+	expect(Buffer.compare(unpackRecord(packed), record)).toBe(0);
+});
+
+test("what repeats itself takes little room", () => {
+	expect(packRecord(repetitive).record.length).toBeLessThan(repetitive.length / 50);
+});
+
+test.each([
+	["short", Buffer.from("x".repeat(1_000))],
+	["compressed", repetitive],
+])("a damaged record is an error: %s", (_, record) => {
+	const packed = packRecord(record);
+	const changed = Buffer.from(packed.record);
+	changed.writeUInt8(changed.readUInt8(7) ^ 1, 7);
+	expect(() => unpackRecord({ ...packed, record: changed })).toThrow("the checksum of the record is wrong");
+	expect(() => unpackRecord({ ...packed, record: packed.record.subarray(0, 9) })).toThrow("checksum");
+});

@@ -1,0 +1,43 @@
+import { DatabaseSync } from "node:sqlite";
+import { expect, test } from "vitest";
+import { createSchema, SCHEMA_VERSION } from "../../src/store/sqlite/schema.ts";
+import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
+import { TempFolder } from "../support/temp.ts";
+
+test("an empty file is given the tables, once", () => {
+	const database = new DatabaseSync(":memory:");
+	createSchema(database);
+	createSchema(database);
+	expect({ ...database.prepare("PRAGMA user_version").get() }).toEqual({ user_version: SCHEMA_VERSION });
+	const tables = database.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").all();
+	expect(tables.map(({ name }) => name)).toEqual(
+		expect.arrayContaining(["conversations", "pruned", "store_state", "tags", "titles", "updates"]),
+	);
+	database.close();
+});
+
+test.each([
+	[
+		"a newer release",
+		`PRAGMA user_version = ${SCHEMA_VERSION + 1}`,
+		`the database has schema version ${SCHEMA_VERSION + 1}, written by a newer release; this one knows up to ${SCHEMA_VERSION}`,
+	],
+	["another program", "CREATE TABLE theirs (a)", "the file is a database of another program"],
+])("a database of %s is refused and left as it is", async (_, sql, message) => {
+	using folder = new TempFolder();
+	const path = folder.file("conversations.db");
+	const contents = () => {
+		const database = new DatabaseSync(path);
+		const tables = database.prepare("SELECT sql FROM sqlite_schema").all();
+		const version = database.prepare("PRAGMA user_version").get();
+		database.close();
+		return { tables, version };
+	};
+	const database = new DatabaseSync(path);
+	database.exec(sql);
+	database.close();
+	const before = contents();
+	const refused = openSqliteStore(path, { error() {} });
+	await expect(refused).rejects.toMatchObject({ kind: "unavailable", cause: new Error(message) });
+	expect(contents()).toEqual(before);
+});

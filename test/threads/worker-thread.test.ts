@@ -1,0 +1,104 @@
+import { expect, onTestFinished, test } from "vitest";
+import { ServiceError } from "../../src/errors.ts";
+import { WorkerThread, type WorkerThreadOptions } from "../../src/threads/worker-thread.ts";
+import type { EchoCalls } from "./echo-calls.ts";
+
+function started(options: Partial<WorkerThreadOptions> = {}) {
+	const lines: unknown[] = [];
+	const thread = new WorkerThread<EchoCalls>({
+		owner: "the store",
+		name: "test",
+		script: new URL("./echo-worker", import.meta.url),
+		data: { unusable: false },
+		toError: ({ message }, of) =>
+			new ServiceError(of === "call" ? "internal" : "unavailable", "it failed", { cause: new Error(message) }),
+		log: { error: (fields, message) => lines.push([fields, message]) },
+		youngGenerationMb: 4,
+		repeatable: true,
+		...options,
+	});
+	onTestFinished(() => thread.close());
+	return { thread, lines };
+}
+
+const unavailable = { name: "ServiceError", kind: "unavailable", message: "it failed" };
+
+test("each call has its own answer", async () => {
+	const { thread } = started();
+	const values = Array.from({ length: 700 }, (_, n) => ({ n, big: 2n ** 60n, bytes: new Uint8Array([n]) }));
+	expect(await Promise.all(values.map((value) => thread.call("echo", value)))).toEqual(values);
+});
+
+test("calls of a group are answered together within the group's bytes, a larger one alone", async () => {
+	const { thread } = started();
+	await thread.start();
+	const paused = thread.call("pause", 100);
+	const sizes = [4, 4, 4, 30, 1];
+	const sums = await Promise.all(sizes.map((size) => thread.call("sum", new Uint8Array(size))));
+	await paused;
+	expect(sums).toEqual([8, 8, 4, 30, 1]);
+});
+
+test("a failed call fails alone, and is logged", async () => {
+	const { thread, lines } = started();
+	const failure = { kind: "internal", cause: new Error("out of luck") };
+	const outcomes = await Promise.allSettled([thread.call("fail", undefined), thread.call("echo", 1)]);
+	expect(outcomes).toMatchObject([
+		{ status: "rejected", reason: failure },
+		{ status: "fulfilled", value: 1 },
+	]);
+	expect(lines).toMatchObject([[{ err: failure, operation: "fail", count: 1 }, "the store failed"]]);
+});
+
+test("a thread that ends fails what was under way if that cannot be repeated, and starts again", async () => {
+	const { thread, lines } = started({ repeatable: false });
+	expect(await thread.call("echo", "before")).toBe("before");
+	const outcomes = await Promise.allSettled([thread.call("exit", 3), thread.call("echo", "behind it")]);
+	expect(outcomes).toMatchObject([
+		{ status: "rejected", reason: unavailable },
+		{ status: "rejected", reason: unavailable },
+	]);
+	expect(lines).toMatchObject([[{ err: unavailable, operation: "test" }, "a thread of the store ended"]]);
+	expect(await thread.call("echo", "after")).toBe("after");
+});
+
+test("a call that ends the thread fails as internal, and those beside it succeed", async () => {
+	const { thread, lines } = started();
+	const outcomes = await Promise.allSettled([
+		...[1, 2, 3].map((n) => thread.call("echo", n)),
+		thread.call("exit", 3),
+		...[4, 5].map((n) => thread.call("echo", n)),
+	]);
+	const internal = { status: "rejected", reason: { kind: "internal", message: "the store failed at this request" } };
+	const done = (value: number) => ({ status: "fulfilled", value });
+	expect(outcomes).toMatchObject([done(1), done(2), done(3), internal, done(4), done(5)]);
+	expect(lines).toHaveLength(2);
+});
+
+test("a call that takes all memory of the thread fails as internal", async () => {
+	const { thread } = started({ oldGenerationMb: 16 });
+	const outcomes = await Promise.allSettled([thread.call("exhaust", undefined), thread.call("echo", 1)]);
+	expect(outcomes).toMatchObject([
+		{ status: "rejected", reason: { kind: "internal" } },
+		{ status: "fulfilled", value: 1 },
+	]);
+});
+
+test("calls after the end are refused, those before it are answered", async () => {
+	const { thread } = started();
+	const last = thread.call("echo", "last");
+	await thread.close();
+	expect(await last).toBe("last");
+	await expect(thread.call("echo", "late")).rejects.toMatchObject({
+		kind: "unavailable",
+		message: "the store is closed",
+	});
+});
+
+test("a thread that cannot start fails the calls", async () => {
+	const { thread } = started({ data: { unusable: true } });
+	await expect(thread.start()).rejects.toMatchObject({ ...unavailable, cause: new Error("no start") });
+	await expect(thread.call("echo", 1)).rejects.toMatchObject(unavailable);
+	const missing = started({ script: new URL("./no-such-worker", import.meta.url) });
+	await expect(missing.thread.call("echo", 1)).rejects.toMatchObject(unavailable);
+});
