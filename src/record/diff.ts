@@ -74,7 +74,7 @@ class DiffBuilder {
 
 	#sameItem(desc: DescMessage | undefined): Same {
 		// Scalars and enums. The record has no field of bytes.
-		if (desc === undefined) return Object.is;
+		if (desc === undefined) return (a, b) => a === b;
 		return isWellKnown(desc) ? sameTree : this.#sameMessage(desc);
 	}
 
@@ -121,9 +121,9 @@ function sameEntries(same: Same): Same {
 	};
 }
 
-/** Whether two trees of plain objects, arrays and scalars are equal, whatever the order of members. */
+/** Whether two trees of plain objects, arrays and scalars are equal, whatever the order of members. 0 equals -0. */
 function sameTree(a: unknown, b: unknown): boolean {
-	if (Object.is(a, b)) return true;
+	if (a === b) return true;
 	if (Array.isArray(a))
 		return Array.isArray(b) && a.length === b.length && a.every((item, index) => sameTree(item, b[index]));
 	return !Array.isArray(b) && sameEntries(sameTree)(a, b);

@@ -114,7 +114,7 @@ const more: readonly { readonly name: string; readonly body: JsonValue }[] = [
 	},
 	{ name: "an unknown status", body: record({ execution_status: "asleep" }) },
 	{ name: "tags", body: record({ tags: { Upper: "x", a: "x".repeat(257), b: "fine" } }) },
-	{ name: "an integer beyond 2^53", body: record({ max_iterations: 2 ** 60 }) },
+	{ name: "a negative integer beyond 2^53", body: record({ max_iterations: -(2 ** 60) }) },
 	{ name: "a secret source of no kind", body: record({ secret_registry: { secret_sources: { "with space": {} } } }) },
 	{
 		name: "an exclusion",

@@ -44,24 +44,11 @@ class EncoderBuilder {
 	}
 
 	#object(plan: PlainPlan): Encode {
-		const fields = plan.fields.map((field) => ({
-			name: field.name,
-			property: field.property,
-			encode: this.#collection(field),
-			// An enum's zero value has no JSON name and says no more than an unset field.
-			zeroIsUnset: field.value.type === "enum" && field.shape === "single",
-			isNullWhenUnset: field.nullable && !field.omitNull,
-		}));
-		return (message) => {
-			const json: ExactJsonObject = {};
-			if (!isFields(message)) return json;
-			for (const { name, property, encode, zeroIsUnset, isNullWhenUnset } of fields) {
-				const value = message[property];
-				if (value !== undefined && !(zeroIsUnset && value === 0)) json[name] = encode(value);
-				else if (isNullWhenUnset) json[name] = null;
-			}
-			return json;
-		};
+		const write = compileObject(
+			plan,
+			plan.fields.map((field) => this.#collection(field)),
+		);
+		return (message) => (isFields(message) ? write(message) : {});
 	}
 
 	#bare(plan: PlainPlan): Encode {
@@ -133,6 +120,26 @@ class EncoderBuilder {
 				return this.message(plan.message);
 		}
 	}
+}
+
+/**
+ * Compiles the encoder of a JSON object, for the same reason as decode.ts does: a loop over the fields took 6 µs more for
+ * a small record and 25 µs more for a large one, and left objects that are slow to read.
+ */
+function compileObject({ fields }: PlainPlan, write: readonly Encode[]): (message: Fields) => ExactJsonObject {
+	const lines = fields.map(({ name, property, shape, value, nullable, omitNull }, index) => {
+		const member = `json[${JSON.stringify(name)}]`;
+		// An enum's zero value has no JSON name and says no more than an unset field.
+		const isSet = `value !== undefined${value.type === "enum" && shape === "single" ? " && value !== 0" : ""}`;
+		const unset = nullable && !omitNull ? ` else ${member} = null;` : "";
+		return `value = message.${property}; if (${isSet}) ${member} = write[${index}](value);${unset}`;
+	});
+	// The source holds nothing but names from the descriptors.
+	const make = new Function(
+		"write",
+		`return (message) => { const json = {}; let value; ${lines.join("\n")} return json; };`,
+	) as (write: readonly Encode[]) => (message: Fields) => ExactJsonObject;
+	return make(write);
 }
 
 function isFields(value: unknown): value is Fields {
