@@ -145,6 +145,21 @@ export function storeConformance(harness: StoreHarness): void {
 			await expect(append(store, text("aBD"))).rejects.toMatchObject({ kind: "unavailable" });
 		});
 
+		it("asks about a record of another schema whatever its length", async () => {
+			const conversationId = randomUUID();
+			isSame = async () => true;
+			const first = await append(store, sample({ conversationId, record: Buffer.from("older"), schemaVersion: 1 }));
+			const again = sample({ conversationId, record: Buffer.from("as it is now"), schemaVersion: 2 });
+			expect(await append(store, again)).toEqual({ ...first, repeated: true });
+			const later = sample({
+				conversationId,
+				record: again.record.bytes,
+				schemaVersion: 2,
+				columns: { updatedAt: start },
+			});
+			expect(await append(store, later)).toMatchObject({ repeated: false });
+		});
+
 		it("keeps a record that is older than the current one in the history only", async () => {
 			const conversationId = randomUUID();
 			const newer = sample({ conversationId, columns: { updatedAt: start + second } });

@@ -52,6 +52,7 @@ export function sample(
 		readonly receivedAt?: bigint;
 		readonly record?: Uint8Array;
 		readonly redactionVersion?: number;
+		readonly schemaVersion?: number;
 		readonly columns?: Partial<Columns>;
 	} = {},
 ): Sample {
@@ -72,7 +73,7 @@ export function sample(
 	return {
 		conversationId,
 		receivedAt,
-		record: { bytes, redactionVersion: update.redactionVersion ?? made, schemaVersion: made + 1 },
+		record: { bytes, redactionVersion: update.redactionVersion ?? made, schemaVersion: update.schemaVersion ?? 3 },
 		summary: toBinary(ConversationSummarySchema, summaryOf(columns, conversationId)),
 		columns,
 	};

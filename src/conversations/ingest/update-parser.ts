@@ -3,8 +3,10 @@ import { IngestConversationRequestSchema } from "../../../gen/conversations/v1/c
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { ServiceError } from "../../errors.ts";
+import { tooManyValues } from "../../record/json/exact-json.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
+import { hasTooManyFields } from "../../record/validation/message-size.ts";
 import type { NewUpdate } from "../../store/store.ts";
 import { summarize } from "./summary.ts";
 
@@ -50,8 +52,10 @@ export class UpdateParser {
 
 function decodeRequest(request: Uint8Array) {
 	try {
+		if (hasTooManyFields(request, IngestConversationRequestSchema)) throw tooManyValues();
 		return fromBinary(IngestConversationRequestSchema, request);
 	} catch (cause) {
+		if (cause instanceof ServiceError) throw cause;
 		const { typeName } = IngestConversationRequestSchema;
 		throw new ServiceError("invalid_argument", `The request cannot be read as a ${typeName}`, { cause });
 	}

@@ -77,7 +77,7 @@ export function stringifyExactJson(value: unknown): string {
 	}
 }
 
-function tooManyValues(): ServiceError {
+export function tooManyValues(): ServiceError {
 	return refused("value_error", `Value error, more than ${MAX_VALUES} elements and members`);
 }
 

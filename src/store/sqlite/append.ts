@@ -3,7 +3,7 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { microsecondsOf } from "../condition.ts";
 import { decide, orderTime } from "../ordering.ts";
-import type { Appended } from "../store.ts";
+import type { Appended, StoredRecord } from "../store.ts";
 import type { AppendRequest, PossibleRepetition } from "./calls.ts";
 import { packRecord } from "./record-column.ts";
 import { RecordReader } from "./record-reader.ts";
@@ -25,9 +25,12 @@ export class Appender {
 		const { conversationId, receivedAt, record } = update;
 		const summary = fromBinary(ConversationSummarySchema, update.summary);
 		const updatedAt = microsecondsOf(summary.updatedAt);
-		const size = record.bytes.byteLength;
 		const known = this.#statements.prepare("SELECT * FROM conversations WHERE conversation_id = ?").get(conversationId);
-		if (known !== undefined && known.newest_updated_at === (updatedAt ?? null) && integer(known.newest_size) === size) {
+		const newest = {
+			newest_updated_at: updatedAt ?? null,
+			newest_size: BigInt(record.bytes.byteLength),
+		};
+		if (known !== undefined && this.#mayRepeat(known, newest, record)) {
 			const repetition = this.#repetition(bigint(known.newest_sequence), record.bytes, judged);
 			if (repetition !== undefined) return repetition;
 		}
@@ -39,15 +42,20 @@ export class Appender {
 			{ status, time },
 		);
 		const sequence = nextSequence();
-		const newest = { newest_sequence: sequence, newest_updated_at: updatedAt ?? null, newest_size: BigInt(size) };
 		let conversation = known && bigint(known.id);
 		if (conversation === undefined || current) {
-			const columns = { ...newest, ...filterColumns(summary), sequence, order_time: time ?? null };
+			const columns = {
+				...newest,
+				newest_sequence: sequence,
+				...filterColumns(summary),
+				sequence,
+				order_time: time ?? null,
+			};
 			conversation ??= this.#insert({ conversation_id: conversationId, ...columns });
 			if (known !== undefined) this.#update(conversation, changed(columns, known));
 			this.#writeTags(conversation, sequence, columns.tags, summary.tags, known);
 			this.#writeTitle(conversation, summary.title, known);
-		} else this.#update(conversation, newest);
+		} else this.#update(conversation, { ...newest, newest_sequence: sequence });
 
 		const packed = packRecord(record.bytes);
 		this.#statements
@@ -67,6 +75,19 @@ export class Appender {
 				packed.record,
 			);
 		return { sequence, repeated: false, change, current };
+	}
+
+	/**
+	 * Whether a record may repeat the newest one of its conversation: it has the same time, and the same length unless
+	 * another schema encoded the newest one.
+	 */
+	#mayRepeat(known: Row, arriving: Columns, { schemaVersion }: StoredRecord): boolean {
+		if (known.newest_updated_at !== arriving.newest_updated_at) return false;
+		if (known.newest_size === arriving.newest_size) return true;
+		const row = this.#statements
+			.prepare("SELECT schema_version FROM updates WHERE sequence = ?")
+			.get(bigint(known.newest_sequence));
+		return row !== undefined && integer(row.schema_version) !== schemaVersion;
 	}
 
 	/** Whether a record repeats an update; undefined when it does not. */

@@ -1,0 +1,64 @@
+import type { DescField, DescMessage } from "@bufbuild/protobuf";
+import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
+import { MAX_VALUES } from "../json/measure.ts";
+
+/**
+ * Most fields of an encoded message, at all levels. One element or member of the JSON form is at most 5 of them: an
+ * entry of a map, its key and its value, and in free-form JSON the kind of the value.
+ */
+const MAX_FIELDS = 5 * MAX_VALUES;
+/** Shortest encoding of a field, in bytes. */
+const MIN_FIELD_BYTES = 2;
+/** Levels below which fields are not counted: a protobuf reader refuses such messages. */
+const MAX_DEPTH = 100;
+
+/**
+ * Whether an encoded message has so many fields that its JSON form has more than {@link MAX_VALUES} values. To be asked
+ * before the message is decoded, because each empty message of two bytes takes fifty times as much memory.
+ *
+ * @throws Error when the bytes are no message
+ */
+export function hasTooManyFields(bytes: Uint8Array, desc: DescMessage): boolean {
+	if (bytes.byteLength < MAX_FIELDS * MIN_FIELD_BYTES) return false;
+	return countFields(new BinaryReader(bytes), bytes.byteLength, fieldsOf(desc), 0) > MAX_FIELDS;
+}
+
+/** Fields of a message, or of the entry of a map, that are messages; by their numbers. */
+type MessageFields = ReadonlyMap<number, () => MessageFields>;
+
+function countFields(reader: BinaryReader, end: number, fields: MessageFields, depth: number): number {
+	let count = 0;
+	while (reader.pos < end && count <= MAX_FIELDS) {
+		const [number, wireType] = reader.tag();
+		const field = fields.get(number);
+		count += 1;
+		if (field === undefined || wireType !== WireType.LengthDelimited || depth === MAX_DEPTH) {
+			reader.skip(wireType, number);
+			continue;
+		}
+		const length = reader.uint32();
+		const fieldEnd = reader.pos + length;
+		count += countFields(reader, fieldEnd, field(), depth + 1);
+		reader.pos = fieldEnd;
+	}
+	return count;
+}
+
+const known = new Map<string, MessageFields>();
+
+function fieldsOf(desc: DescMessage): MessageFields {
+	const cached = known.get(desc.typeName);
+	if (cached !== undefined) return cached;
+	const fields = new Map(desc.fields.flatMap((field) => messageField(field)));
+	known.set(desc.typeName, fields);
+	return fields;
+}
+
+function messageField({ number, fieldKind, message }: DescField): [number, () => MessageFields][] {
+	const value: (() => MessageFields) | undefined = message && (() => fieldsOf(message));
+	// The value of a map's entry is its field 2.
+	if (fieldKind === "map") return [[number, () => (value === undefined ? NONE : new Map([[2, value]]))]];
+	return value === undefined ? [] : [[number, value]];
+}
+
+const NONE: MessageFields = new Map();
