@@ -134,11 +134,23 @@ function compile(fields: readonly DescField[], contents: readonly Write[]): Writ
 	return make(contents);
 }
 
+/** Source that tells whether a field is set. With implicit presence its zero value is an unset field, as in protobuf-es. */
 function isSet(field: DescField): string {
 	const implicit =
 		(field.fieldKind === "scalar" || field.fieldKind === "enum") &&
 		field.presence === FeatureSet_FieldPresence.IMPLICIT;
-	return implicit ? "value !== undefined && value !== '' && value !== false && value != 0" : "value !== undefined";
+	if (!implicit) return "value !== undefined";
+	switch (field.scalar) {
+		case ScalarType.STRING:
+			return "value !== ''";
+		case ScalarType.BOOL:
+			return "value !== false";
+		case ScalarType.DOUBLE:
+			// -0 is not the zero value.
+			return "!Object.is(value, 0)";
+		default:
+			return "value != 0";
+	}
 }
 
 function scalar(field: DescField & { fieldKind: "scalar" }, index: number): string {

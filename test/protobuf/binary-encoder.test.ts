@@ -3,8 +3,12 @@ import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
-import { WatchConversationUpdatesResponseSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
+import {
+	ConversationEntrySchema,
+	WatchConversationUpdatesResponseSchema,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
 import { MetricsSchema } from "../../gen/conversations/v1/stats_pb.js";
+import { ConversationSummarySchema, TokenTotalsSchema } from "../../gen/conversations/v1/summary_pb.js";
 import { deriveBinaryEncoder } from "../../src/protobuf/binary-encoder.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { corpus } from "../support/fixtures.ts";
@@ -89,7 +93,27 @@ describe("the bytes are those of protobuf-es", () => {
 		);
 	});
 
-	test("for fields with implicit presence and for oneofs", () => {
+	test("for fields with implicit presence, whose zero values are not written, and for oneofs", () => {
+		const encodeSummary = deriveBinaryEncoder(ConversationSummarySchema);
+		const text = fc.oneof(fc.constantFrom("", "0", " ", "false", "null"), fc.string());
+		const double = fc.oneof(fc.constantFrom(0, -0, Number.NaN), fc.double());
+		fc.assert(
+			fc.property(text, text, double, fc.constantFrom(...INTEGERS), fc.nat(8), (id, model, cost, tokens, status) => {
+				const summary = create(ConversationSummarySchema, {
+					id,
+					model,
+					accumulatedCost: cost,
+					executionStatus: status,
+					tokens: create(TokenTotalsSchema, { promptTokens: tokens }),
+				});
+				expect([...encodeSummary(summary)]).toEqual([...toBinary(ConversationSummarySchema, summary)]);
+			}),
+		);
+		const encodeEntry = deriveBinaryEncoder(ConversationEntrySchema);
+		for (const unreadable of [false, true]) {
+			const entry = create(ConversationEntrySchema, { sequence: 0n, unreadable });
+			expect([...encodeEntry(entry)]).toEqual([...toBinary(ConversationEntrySchema, entry)]);
+		}
 		const encodeResponse = deriveBinaryEncoder(WatchConversationUpdatesResponseSchema);
 		for (const sequence of INTEGERS) {
 			const heartbeat = create(WatchConversationUpdatesResponseSchema, {
