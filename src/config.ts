@@ -226,12 +226,9 @@ function parseDays(text: string, report: Report): number {
 	return value;
 }
 
-/**
- * Segments of RFC 3986, section 3.3, with escapes of ASCII characters alone, and without the asterisk, which the router
- * takes for a wildcard. Clients resolve `.` and `..` away before they send a path.
- */
+/** Segments of RFC 3986, section 3.3; clients resolve `.` and `..` away before they send a path. */
 function parseBasePath(text: string, report: Report): string {
-	if (!/^(?:\/(?!\.{1,2}(?:\/|$))(?:[A-Za-z0-9._~!$&'()+,;=:@-]|%[0-7][0-9A-Fa-f])+)+$/.test(text))
+	if (!/^(?:\/(?!\.{1,2}(?:\/|$))[A-Za-z0-9._~!$&'()*+,;=:@%-]+)+$/.test(text))
 		report("must be a path that begins with a slash and does not end with one");
 	return text;
 }

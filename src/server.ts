@@ -79,7 +79,7 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 		openApiRoute(basePath, format.plan),
 	];
 
-	const http = await listenHttp(config.httpAddress, createConnectListener(rpc, await createRouter(routes, gate, log)));
+	const http = await listenHttp(config.httpAddress, createConnectListener(rpc, createRouter(routes, gate, log)));
 	opened.defer(() => http.stop());
 	const grpc = await listenGrpc({ ...rpc, services: SERVICES, address: config.grpcAddress });
 	opened.defer(() => grpc.stop());

@@ -182,25 +182,12 @@ describe("access keys", () => {
 	});
 });
 
-test.each([
-	"/",
-	"a",
-	"/a/",
-	"//a",
-	"/a//b",
-	"/a b",
-	"/a?b",
-	"/a#b",
-	"/..",
-	"/a/./b",
-	"/ä",
-	"/a*",
-	"/a%",
-	"/%zz",
-	"/%ff",
-])("%s is no base path", (text) => {
-	expect(mistakes({ BASE_PATH: text })).toHaveLength(1);
-});
+test.each(["/", "a", "/a/", "//a", "/a//b", "/a b", "/a?b", "/a#b", "/..", "/a/./b", "/ä"])(
+	"%s is no base path",
+	(text) => {
+		expect(mistakes({ BASE_PATH: text })).toHaveLength(1);
+	},
+);
 
 test.each(["/a", "/a/b.c", "/...", "/.well-known", "/a%20b", "/~x:y@z"])("%s is a base path", (text) => {
 	expect(readConfig({ BASE_PATH: text }).basePath).toBe(text);

@@ -46,7 +46,12 @@ describe("the rooms of src keep to themselves", () => {
 	});
 
 	test("record knows what a record is, and nothing of what is done with it", () => {
-		expect(strangers("record/", /^errors\.ts$/)).toEqual([]);
+		expect(strangers("record/", /^errors\.ts$/, /^protobuf\//)).toEqual([]);
+	});
+
+	test("protobuf encodes messages of any type, and knows none of them", () => {
+		expect(strangers("protobuf/")).toEqual([]);
+		expect(imports.filter(({ from, to }) => from.startsWith("protobuf/") && to.includes("gen/"))).toEqual([]);
 	});
 
 	test("conversations knows the record, the store's interface and who asks", () => {

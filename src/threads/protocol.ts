@@ -40,3 +40,19 @@ export function release({ buffer }: Uint8Array): void {
 export function compact(bytes: Uint8Array): Uint8Array {
 	return bytes.byteLength === bytes.buffer.byteLength ? bytes : new Uint8Array(bytes);
 }
+
+/** Size from which it costs less to hand memory over to another thread than to copy it, in bytes. */
+const HANDED_OVER_FROM = 32 * 1024;
+
+/**
+ * The memory of large byte strings in a value, which `postMessage` can hand over to the other thread instead of copying
+ * it. Byte strings are looked for in the value itself and in members of plain objects and arrays.
+ */
+export function largeBuffers(value: unknown): ArrayBuffer[] {
+	if (value instanceof Uint8Array) {
+		const { buffer, byteLength } = value;
+		const whole = buffer instanceof ArrayBuffer && byteLength === buffer.byteLength;
+		return whole && byteLength >= HANDED_OVER_FROM ? [buffer] : [];
+	}
+	return typeof value === "object" && value !== null ? Object.values(value).flatMap(largeBuffers) : [];
+}

@@ -1,6 +1,7 @@
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
 import { failureOf } from "./failure.ts";
 import type { Argument, CallMessage, CallName, Calls, Outcome, WorkerMessage } from "./protocol.ts";
+import { largeBuffers } from "./protocol.ts";
 
 /** Longest time for which outcomes are held back to be posted together, in milliseconds. */
 const HOLD_BACK = 0.5;
@@ -41,7 +42,9 @@ export function serve<Options, Methods extends Calls, GroupName extends CallName
 ): void {
 	if (parentPort === null) throw new Error("this module runs in a worker thread only");
 	const port = parentPort;
-	const post = (message: WorkerMessage) => port.postMessage(message);
+	// Nobody on this thread keeps what it answered with.
+	const post = (message: WorkerMessage) =>
+		port.postMessage(message, message.kind === "outcomes" ? largeBuffers(message.outcomes) : []);
 
 	let served: Served<Methods, GroupName>;
 	try {

@@ -1,8 +1,9 @@
 import type { KeyObject } from "node:crypto";
-import { equals, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { equals, fromBinary } from "@bufbuild/protobuf";
 import { BinaryReader } from "@bufbuild/protobuf/wire";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError } from "../../errors.ts";
+import { deriveBinaryEncoder } from "../../protobuf/binary-encoder.ts";
 import type { RecordFormat } from "../record-format.ts";
 import { Cipher, isCiphertext } from "./cipher.ts";
 import {
@@ -46,10 +47,12 @@ export class RecordVault {
 	readonly #cipher: Cipher | undefined;
 	readonly #decrypting: Cipher;
 	readonly #redactionVersion: number;
+	readonly #encode: (record: ConversationInfo) => Uint8Array;
 
 	/** @param keys 32 bytes each: the first encrypts, all decrypt; with none, secrets are redacted before they are kept */
 	constructor(format: RecordFormat, keys: readonly KeyObject[]) {
 		this.#format = format;
+		this.#encode = deriveBinaryEncoder(format.desc);
 		this.#walkSecrets = deriveSecretWalk(format.plan);
 		this.#walkOpenText = deriveOpenTextWalk(format.plan);
 		this.#redactionVersion = redactionVersionOf(format.plan);
@@ -72,10 +75,10 @@ export class RecordVault {
 			return cipher === undefined ? REDACTED : cipher.encrypt(secret, pointer);
 		};
 		this.#walkSecrets(record, hide);
-		let bytes: Uint8Array = toBinary(this.#format.desc, record);
+		let bytes: Uint8Array = this.#encode(record);
 		if (mayHaveUserinfo(bytes)) {
 			this.#replaceUserinfo(record, hide);
-			bytes = toBinary(this.#format.desc, record);
+			bytes = this.#encode(record);
 		}
 		const redactionVersion = cipher !== undefined && count > 0 ? ENCRYPTED : this.#redactionVersion;
 		return { bytes, redactionVersion, schemaVersion: this.#format.schemaVersion };
@@ -112,7 +115,7 @@ export class RecordVault {
 			redactionVersion === this.#redactionVersion &&
 			(schemaVersion === this.#format.schemaVersion ||
 				!pointersOf(bytes).some((pointer) => this.#format.namesNow(pointer)));
-		return asStored ? bytes : toBinary(this.#format.desc, this.open(bytes, form));
+		return asStored ? bytes : this.#encode(this.open(bytes, form));
 	}
 
 	/**

@@ -1,5 +1,3 @@
-import { ServiceError } from "../../errors.ts";
-
 /** RFC 6838, section 4.2: a subtype begins with a letter or digit; `+json` is the suffix of RFC 6839. */
 const jsonMediaType = /^[ \t]*application\/(?:json|[a-z0-9][a-z0-9!#$&^_.+-]*\+json)[ \t]*(?:;|$)/i;
 
@@ -9,9 +7,4 @@ const jsonMediaType = /^[ \t]*application\/(?:json|[a-z0-9][a-z0-9!#$&^_.+-]*\+j
  */
 export function isJson(contentType: string | undefined): boolean {
 	return contentType === "application/json" || (contentType !== undefined && jsonMediaType.test(contentType));
-}
-
-/** The answer to a body of another media type than JSON. */
-export function notJson(): ServiceError {
-	return new ServiceError("unsupported_media_type", "The body must be JSON (Content-Type: application/json)");
 }

@@ -1,6 +1,7 @@
 import type { Ingest } from "../../conversations/ingest/ingest.ts";
+import { ServiceError } from "../../errors.ts";
 import { readBody } from "../http/body.ts";
-import { isJson, notJson } from "../http/media-type.ts";
+import { isJson } from "../http/media-type.ts";
 import type { Route, RouteRequest } from "../http/router.ts";
 
 /** Path of the conversation webhook under the configured base path (specification, "Conversation update callback"). */
@@ -31,7 +32,8 @@ function webhookRoute(
 		path,
 		scope: "ingest",
 		handle: async ({ request, params }) => {
-			if (!isJson(request.headers["content-type"])) throw notJson();
+			if (!isJson(request.headers["content-type"]))
+				throw new ServiceError("unsupported_media_type", "The body must be JSON (Content-Type: application/json)");
 			await take(await readBody(request, maxBodyBytes), params);
 			return SUCCESS;
 		},

@@ -1,0 +1,223 @@
+import { type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
+import { FeatureSet_FieldPresence, ValueSchema } from "@bufbuild/protobuf/wkt";
+import { Writer } from "./wire-writer.ts";
+
+/**
+ * Derives an encoder for messages of a type from its descriptor. It writes the same bytes as `toBinary` of protobuf-es,
+ * which a test holds it to, in a third of the time: `toBinary` visits each field by a chain of closures that the engine
+ * cannot specialise (docs/benchmarks.md has the figures).
+ *
+ * It knows messages, maps with string keys, strings, doubles, booleans, enums and 32- and 64-bit integers. Unknown fields
+ * are not written.
+ *
+ * @throws Error when the descriptor has a field of another type
+ */
+export function deriveBinaryEncoder(desc: DescMessage): (message: object) => Uint8Array {
+	const write = new EncoderBuilder().message(desc);
+	const writer = new Writer();
+	return (message) => {
+		writer.start();
+		write(writer, message);
+		return writer.take();
+	};
+}
+
+type Write = (writer: Writer, value: unknown) => void;
+type Fields = Readonly<Record<string, unknown>>;
+
+const VARINT = 0;
+const FIXED64 = 1;
+const LENGTH_DELIMITED = 2;
+
+class EncoderBuilder {
+	readonly #writes = new Map<string, Write>();
+
+	message(desc: DescMessage): Write {
+		const known = this.#writes.get(desc.typeName);
+		if (known !== undefined) return known;
+		// A message that contains itself calls its own encoder, which is compiled by then.
+		let compiled: Write | undefined;
+		this.#writes.set(desc.typeName, (writer, message) => compiled?.(writer, message));
+		const fields = desc.fields.toSorted((a, b) => b.number - a.number);
+		const contents = fields.map((field) => this.#contents(field));
+		compiled = compile(fields, contents);
+		this.#writes.set(desc.typeName, compiled);
+		return compiled;
+	}
+
+	#contents(field: DescField): Write {
+		if (field.fieldKind === "map") return this.#map(field);
+		const write = this.#value(field, field.number);
+		if (field.fieldKind !== "list") return write;
+		return (writer, items) => {
+			if (!Array.isArray(items)) return;
+			for (let index = items.length - 1; index >= 0; index--) write(writer, items[index]);
+		};
+	}
+
+	#map(field: DescField & { fieldKind: "map" }): Write {
+		if (field.mapKey !== ScalarType.STRING) throw new Error(`${field}: only maps with string keys are supported`);
+		const tag = tagOf(field.number, LENGTH_DELIMITED);
+		const keyTag = tagOf(1, LENGTH_DELIMITED);
+		const writeValue = this.#value(field, 2);
+		return (writer, entries) => {
+			if (!isFields(entries)) return;
+			for (const key of Object.keys(entries).reverse()) {
+				const end = writer.position;
+				writeValue(writer, entries[key]);
+				writer.string(key);
+				writer.varint(keyTag);
+				writer.length(end);
+				writer.varint(tag);
+			}
+		};
+	}
+
+	/** Writes a value with its tag. */
+	#value(field: DescField, number: number): Write {
+		if (field.message !== undefined) return this.#messageValue(field, field.message, tagOf(number, LENGTH_DELIMITED));
+		if (field.enum !== undefined) return integer(tagOf(number, VARINT));
+		switch (field.scalar) {
+			case ScalarType.STRING: {
+				const tag = tagOf(number, LENGTH_DELIMITED);
+				return (writer, value) => {
+					writer.string(String(value));
+					writer.varint(tag);
+				};
+			}
+			case ScalarType.DOUBLE: {
+				const tag = tagOf(number, FIXED64);
+				return (writer, value) => {
+					writer.double(Number(value));
+					writer.varint(tag);
+				};
+			}
+			case ScalarType.BOOL:
+			case ScalarType.INT32:
+			case ScalarType.INT64:
+				return integer(tagOf(number, VARINT));
+			default:
+				throw new Error(`${field}: fields of this type are not supported`);
+		}
+	}
+
+	#messageValue(field: DescField, desc: DescMessage, tag: number): Write {
+		// A generated message has a Struct as a plain JSON object, except inside google.protobuf.Value.
+		const plain = desc.typeName === "google.protobuf.Struct" && field.parent.typeName !== ValueSchema.typeName;
+		const write = plain ? writeStruct : this.message(desc);
+		return (writer, value) => {
+			const end = writer.position;
+			write(writer, value);
+			writer.length(end);
+			writer.varint(tag);
+		};
+	}
+}
+
+/**
+ * Compiles the encoder of a message: with the names of its properties in the source, the engine specialises each access.
+ * The source holds nothing but names from the descriptor.
+ */
+function compile(fields: readonly DescField[], contents: readonly Write[]): Write {
+	const lines = fields.map((field, index) => {
+		const { localName, oneof } = field;
+		if (oneof !== undefined) {
+			const selected = `message.${oneof.localName}`;
+			return `if (${selected}?.case === ${JSON.stringify(localName)}) contents[${index}](writer, ${selected}.value);`;
+		}
+		const write = field.fieldKind === "scalar" ? scalar(field, index) : `contents[${index}](writer, value);`;
+		return `value = message.${localName}; if (${isSet(field)}) { ${write} }`;
+	});
+	const make = new Function("contents", `return (writer, message) => { let value; ${lines.join("\n")} };`) as (
+		contents: readonly Write[],
+	) => Write;
+	return make(contents);
+}
+
+/** Source that tells whether a field is set. With implicit presence its zero value is an unset field, as in protobuf-es. */
+function isSet(field: DescField): string {
+	const implicit =
+		(field.fieldKind === "scalar" || field.fieldKind === "enum") &&
+		field.presence === FeatureSet_FieldPresence.IMPLICIT;
+	if (!implicit) return "value !== undefined";
+	switch (field.scalar) {
+		case ScalarType.STRING:
+			return "value !== ''";
+		case ScalarType.BOOL:
+			return "value !== false";
+		case ScalarType.DOUBLE:
+			// -0 is not the zero value.
+			return "!Object.is(value, 0)";
+		default:
+			return "value != 0";
+	}
+}
+
+function scalar(field: DescField & { fieldKind: "scalar" }, index: number): string {
+	if (field.scalar !== ScalarType.STRING) return `contents[${index}](writer, value);`;
+	return `writer.string(value); writer.varint(${tagOf(field.number, LENGTH_DELIMITED)});`;
+}
+
+function tagOf(number: number, wireType: number): number {
+	return (number << 3) | wireType;
+}
+
+function integer(tag: number): Write {
+	return (writer, value) => {
+		if (typeof value === "bigint") writer.bigVarint(value);
+		else writer.varint(Number(value));
+		writer.varint(tag);
+	};
+}
+
+function isFields(value: unknown): value is Fields {
+	return typeof value === "object" && value !== null;
+}
+
+const STRUCT_FIELDS = tagOf(1, LENGTH_DELIMITED);
+const ENTRY_KEY = tagOf(1, LENGTH_DELIMITED);
+const ENTRY_VALUE = tagOf(2, LENGTH_DELIMITED);
+
+/** Writes the contents of a google.protobuf.Struct from the JSON object that it stands for. */
+function writeStruct(writer: Writer, json: unknown): void {
+	if (!isFields(json) || Array.isArray(json)) throw new TypeError("a Struct is a JSON object");
+	for (const [name, member] of Object.entries(json).reverse()) {
+		const end = writer.position;
+		writeValue(writer, member);
+		writer.varint(ENTRY_VALUE);
+		writer.string(name);
+		writer.varint(ENTRY_KEY);
+		writer.length(end);
+		writer.varint(STRUCT_FIELDS);
+	}
+}
+
+/** Writes a google.protobuf.Value, with its length, from the JSON value that it stands for. */
+function writeValue(writer: Writer, json: unknown): void {
+	const end = writer.position;
+	if (json === null) {
+		writer.varint(0);
+		writer.varint(tagOf(1, VARINT));
+	} else if (typeof json === "number") {
+		writer.double(json);
+		writer.varint(tagOf(2, FIXED64));
+	} else if (typeof json === "string") {
+		writer.string(json);
+		writer.varint(tagOf(3, LENGTH_DELIMITED));
+	} else if (typeof json === "boolean") {
+		writer.varint(json ? 1 : 0);
+		writer.varint(tagOf(4, VARINT));
+	} else if (Array.isArray(json)) {
+		for (let index = json.length - 1; index >= 0; index--) {
+			writeValue(writer, json[index]);
+			writer.varint(tagOf(1, LENGTH_DELIMITED));
+		}
+		writer.length(end);
+		writer.varint(tagOf(6, LENGTH_DELIMITED));
+	} else {
+		writeStruct(writer, json);
+		writer.length(end);
+		writer.varint(tagOf(5, LENGTH_DELIMITED));
+	}
+	writer.length(end);
+}
