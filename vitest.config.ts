@@ -8,7 +8,7 @@ export default defineConfig({
 		globalSetup: ["test/support/build.ts"],
 		reporters: ["default", new CountReporter()],
 		// Real processes and sockets on a busy machine take their time; a test that hangs still ends.
-		testTimeout: 30_000,
-		hookTimeout: 30_000,
+		testTimeout: 120_000,
+		hookTimeout: 120_000,
 	},
 });

@@ -62,7 +62,7 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const stopping = new AbortController();
 
 	const vault = new RecordVault(format, config.encryptionKeys);
-	const onUnreadable: OnUnreadable = ({ error }) => log.storeFailed(error);
+	const onUnreadable: OnUnreadable = (record) => log.recordUnreadable(record);
 	const views = new UpdateViews(store, vault, onUnreadable);
 	const tokens = new PageTokens(keys.map((key) => key.hash));
 	const ingest = new Ingest(store, intake);

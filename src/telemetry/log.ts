@@ -40,6 +40,8 @@ export interface Log extends RequestLog {
 	stopped(): void;
 	/** The database could not be read or written. */
 	storeFailed(error: unknown): void;
+	/** What is stored of an update cannot be read. */
+	recordUnreadable(record: { readonly conversationId: string; readonly sequence: bigint; readonly error: Error }): void;
 	/** The store's check fails from now on: the error. Or it succeeds again: undefined. */
 	storeHealth(error: unknown): void;
 	/** An unexpected error outside of requests. `where` names the part of the program. */
@@ -67,6 +69,11 @@ export function createLogger(level: LogLevel, destination: DestinationStream = p
 		stopping: (signal) => logger.info({ event: "stopping", signal }, "The service stops"),
 		stopped: () => logger.info({ event: "stopped" }, "The service has stopped"),
 		storeFailed: (error) => logger.error({ event: "store_failed", error: describe(error, true) }, "The store failed"),
+		recordUnreadable: ({ conversationId, sequence, error }) =>
+			logger.error(
+				{ event: "record_unreadable", conversationId, sequence: String(sequence), error: describe(error, true) },
+				"A stored record cannot be read",
+			),
 		storeHealth: (error) => {
 			if (error === undefined) logger.info({ event: "store_healthy" }, "The store works again");
 			else logger.error({ event: "store_unhealthy", error: describe(error, true) }, "The store does not work");

@@ -91,9 +91,12 @@ describe.each([
 		const headers = { "X-Access-Token": KEY };
 		const response = await fetch(`${service.http}/api/v1/conversations/${damaged.id}`, { headers });
 		expect(response.status).toBe(500);
-		const lines = service.log().split("\n");
-		expect(lines.filter((line) => line.includes(String(damaged.id)) && line.includes(String(sequence)))).not.toEqual(
-			[],
+		const lines = service
+			.log()
+			.split("\n")
+			.filter((line) => line.includes('"record_unreadable"'));
+		expect(lines.map((line) => JSON.parse(line))).toContainEqual(
+			expect.objectContaining({ level: "error", conversationId: damaged.id, sequence: String(sequence) }),
 		);
 	});
 
