@@ -27,11 +27,11 @@ export function getEncodedConversation(handler: GetConversation) {
 			sequence: found.sequence,
 			receivedAt: fromMicroseconds(found.receivedAt),
 		});
-		// The fields of a message may stand one after the other in any order (protobuf encoding, "Last One Wins").
-		return new BinaryWriter()
+		const head = new BinaryWriter()
 			.tag(GetConversationResponseSchema.field.conversation.number, WireType.LengthDelimited)
-			.bytes(found.conversation)
-			.raw(toBinary(GetConversationResponseSchema, others))
+			.uint32(found.conversation.byteLength)
 			.finish();
+		// The fields of a message may stand in any order. One copy: a BinaryWriter would grow and copy several times.
+		return Buffer.concat([head, found.conversation, toBinary(GetConversationResponseSchema, others)]);
 	};
 }
