@@ -1,5 +1,6 @@
 import { type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
 import { FeatureSet_FieldPresence, ValueSchema } from "@bufbuild/protobuf/wkt";
+import { deriveOnce } from "./derive-once.ts";
 import { Writer } from "./wire-writer.ts";
 
 /**
@@ -33,16 +34,11 @@ class EncoderBuilder {
 	readonly #writes = new Map<string, Write>();
 
 	message(desc: DescMessage): Write {
-		const known = this.#writes.get(desc.typeName);
-		if (known !== undefined) return known;
-		// A message that contains itself calls its own encoder, which is compiled by then.
-		let compiled: Write | undefined;
-		this.#writes.set(desc.typeName, (writer, message) => compiled?.(writer, message));
-		const fields = desc.fields.toSorted((a, b) => b.number - a.number);
-		const contents = fields.map((field) => this.#contents(field));
-		compiled = compile(fields, contents);
-		this.#writes.set(desc.typeName, compiled);
-		return compiled;
+		return deriveOnce(this.#writes, desc.typeName, () => {
+			const fields = desc.fields.toSorted((a, b) => b.number - a.number);
+			const contents = fields.map((field) => this.#contents(field));
+			return compile(fields, contents);
+		});
 	}
 
 	#contents(field: DescField): Write {

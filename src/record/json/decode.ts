@@ -1,4 +1,4 @@
-import { deriveOnce } from "../plan/derive-once.ts";
+import { deriveOnce } from "../../protobuf/derive-once.ts";
 import { armOf } from "../plan/place.ts";
 import {
 	type FieldPlan,

@@ -1,6 +1,6 @@
 import { isMessage } from "@bufbuild/protobuf";
 import { type Timestamp, TimestampSchema, type Value, ValueSchema } from "@bufbuild/protobuf/wkt";
-import { deriveOnce } from "../plan/derive-once.ts";
+import { deriveOnce } from "../../protobuf/derive-once.ts";
 import {
 	type FieldPlan,
 	isJsonObject,

@@ -99,11 +99,6 @@ export function formatDateTime(time: Timestamp): string {
 	return micros === 0 ? `${whole}Z` : `${whole}.${String(micros).padStart(6, "0")}Z`;
 }
 
-/** Whether {@link parseDateTime} reads what {@link formatDateTime} writes of an instant as that very instant. */
-export function isWritable(time: Timestamp): boolean {
-	return isInRange(time) && time.nanos % 1000 === 0;
-}
-
 /** Whether an instant is in the range of google.protobuf.Timestamp. */
 function isInRange({ seconds, nanos }: Timestamp): boolean {
 	const millis = Number(seconds) * 1000;
