@@ -47,7 +47,23 @@ export function decide(
 
 function changeBetween(before: Status, after: Status): UpdateChange {
 	if (after === before) return UpdateChange.UPDATED;
-	if (after === Status.DELETING) return UpdateChange.DELETED;
-	if (after === Status.PAUSED) return UpdateChange.PAUSED;
-	return before === Status.PAUSED ? UpdateChange.RESUMED : UpdateChange.UPDATED;
+	const resumed = before === Status.PAUSED;
+	switch (after) {
+		case Status.DELETING:
+			return UpdateChange.DELETED;
+		case Status.PAUSED:
+			return UpdateChange.PAUSED;
+		case Status.RUNNING:
+			return resumed ? UpdateChange.RESUMED : UpdateChange.RUNNING;
+		case Status.WAITING_FOR_CONFIRMATION:
+			return UpdateChange.WAITING;
+		case Status.FINISHED:
+			return UpdateChange.FINISHED;
+		case Status.ERROR:
+			return UpdateChange.FAILED;
+		case Status.STUCK:
+			return UpdateChange.STUCK;
+		default:
+			return resumed ? UpdateChange.RESUMED : UpdateChange.UPDATED;
+	}
 }

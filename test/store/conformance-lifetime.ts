@@ -14,8 +14,8 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 		it("tells the newest sequence after commits that added updates", async () => {
 			const heard: bigint[] = [];
 			const others: bigint[] = [];
-			const stop = store.subscribe((newest) => heard.push(newest));
-			const stopOther = store.subscribe((newest) => others.push(newest));
+			const stop = store.updates.subscribe((newest) => heard.push(newest));
+			const stopOther = store.updates.subscribe((newest) => others.push(newest));
 			const update = sample();
 			const first = await append(store, update);
 			await expect.poll(() => heard).toEqual([first.sequence]);
@@ -33,8 +33,8 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 
 		it("has the update ready to read when it tells of it", async () => {
 			const found = new Promise((resolve, reject) => {
-				store.subscribe((newest) =>
-					store.listUpdates({ after: newest - 1n, limit: 1, withRecords: true }).then(resolve, reject),
+				store.updates.subscribe((newest) =>
+					store.updates.list({ after: newest - 1n, limit: 1, withRecords: true }).then(resolve, reject),
 				);
 			});
 			const update = sample();
@@ -50,8 +50,8 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 		});
 
 		it("has an empty range at first", async () => {
-			expect(await store.range()).toEqual({ newest: 0n, prunedThrough: 0n, lastRemoval: 0n });
-			expect(await store.listUpdates({ after: 0n, limit: 10, withRecords: true })).toEqual([]);
+			expect(await store.updates.range()).toEqual({ newest: 0n, prunedThrough: 0n, lastRemoval: 0n });
+			expect(await store.updates.list({ after: 0n, limit: 10, withRecords: true })).toEqual([]);
 			await store.check();
 		});
 
@@ -59,10 +59,10 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 			const updates = Array.from({ length: 20 }, () => sample({ columns: { title: "kept" } }));
 			const outcomes: Appended[] = [];
 			for (const update of updates) outcomes.push(await append(store, update));
-			const before = await store.listUpdates({ after: 0n, limit: 100, withRecords: true });
+			const before = await store.updates.list({ after: 0n, limit: 100, withRecords: true });
 			store = await reopen();
-			expect(await store.listUpdates({ after: 0n, limit: 100, withRecords: true })).toEqual(before);
-			expect(await store.range()).toMatchObject({ newest: outcomes.at(-1)?.sequence });
+			expect(await store.updates.list({ after: 0n, limit: 100, withRecords: true })).toEqual(before);
+			expect(await store.updates.range()).toMatchObject({ newest: outcomes.at(-1)?.sequence });
 			const next = await append(store, sample());
 			expect(next.sequence).toBeGreaterThan(outcomes.at(-1)?.sequence ?? 0n);
 		});
@@ -79,7 +79,7 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 			await expect(store.check()).rejects.toMatchObject({ name: "ServiceError", kind: "unavailable" });
 			await store.close();
 			store = await reopen();
-			const kept = await store.listUpdates({ after: 0n, limit: 1_000, withRecords: false });
+			const kept = await store.updates.list({ after: 0n, limit: 1_000, withRecords: false });
 			expect(kept.map(({ sequence }) => sequence)).toEqual(
 				outcomes.map(({ sequence }) => sequence).toSorted((a, b) => Number(a - b)),
 			);

@@ -19,7 +19,7 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 		}
 
 		async function kept(): Promise<bigint[]> {
-			const updates = await store.listUpdates({ after: 0n, limit: 1_000, withRecords: false });
+			const updates = await store.updates.list({ after: 0n, limit: 1_000, withRecords: false });
 			return updates.map(({ sequence }) => sequence);
 		}
 
@@ -36,7 +36,7 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			const a3 = await keep(a, 4);
 			expect(await store.prune(olderThan(4))).toBe(2);
 			expect(await kept()).toEqual([b1, a3]);
-			expect(await store.range()).toEqual({ newest: a3, prunedThrough: a2, lastRemoval: 1n });
+			expect(await store.updates.range()).toEqual({ newest: a3, prunedThrough: a2, lastRemoval: 1n });
 			expect((await store.get(b))?.sequence).toBe(b1);
 			expect(await store.get(a, a1)).toBeUndefined();
 			expect(await store.prune(olderThan(4))).toBe(0);
@@ -60,7 +60,7 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			const sequences = [await keep(a, 1), await keep(a, 2)];
 			expect(await store.prune({ limit: 100 })).toBe(0);
 			expect(await kept()).toEqual(sequences);
-			expect(await store.range()).toEqual({ newest: sequences[1], prunedThrough: 0n, lastRemoval: 0n });
+			expect(await store.updates.range()).toEqual({ newest: sequences[1], prunedThrough: 0n, lastRemoval: 0n });
 		});
 
 		it("removes a conversation whole once its deletion is old enough", async () => {
@@ -73,7 +73,7 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await store.prune(olderThan(4))).toBe(3);
 			expect(await kept()).toEqual([r, s]);
 			expect(await store.get(gone)).toBeUndefined();
-			expect(await store.range()).toMatchObject({ newest: s, prunedThrough: last });
+			expect(await store.updates.range()).toMatchObject({ newest: s, prunedThrough: last });
 			const listOf = async (filter: Filter) =>
 				(await store.listConversations({ conditions: conditions(filter), limit: 10, withRecords: false })).map(
 					({ sequence }) => sequence,
@@ -114,14 +114,14 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 		it("remembers what was pruned of which conversation, and by which removal", async () => {
 			const [a, b, gone] = [randomUUID(), randomUUID(), randomUUID()];
 			const of = (conversationId?: string, afterRemoval?: bigint) =>
-				store.range({ conversationId, afterRemoval }).then(({ prunedThrough }) => prunedThrough);
+				store.updates.range({ conversationId, afterRemoval }).then(({ prunedThrough }) => prunedThrough);
 			const a1 = await keep(a, 1);
 			const b1 = await keep(b, 2);
 			await keep(a, 5);
 			await keep(b, 6);
 			const last = await keep(gone, 7, { status: "deleting" });
 			expect(await store.prune(olderThan(2))).toBe(1);
-			const { lastRemoval } = await store.range();
+			const { lastRemoval } = await store.updates.range();
 			expect([await of(), await of(a), await of(b), await of(gone)]).toEqual([a1, a1, 0n, 0n]);
 			expect(await store.prune(olderThan(8))).toBe(2);
 			store = await reopen();
@@ -139,10 +139,10 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			const newest = await keep(a, 2, { updatedAt: start });
 			expect(await store.prune({ updatesPerConversation: 1, limit: 100 })).toBe(1);
 			store = await reopen();
-			expect(await store.range()).toEqual({ newest, prunedThrough: newest, lastRemoval: 1n });
+			expect(await store.updates.range()).toEqual({ newest, prunedThrough: newest, lastRemoval: 1n });
 			const next = await keep(a, 3);
 			expect(next).toBeGreaterThan(newest);
-			expect(await store.range()).toEqual({ newest: next, prunedThrough: newest, lastRemoval: 1n });
+			expect(await store.updates.range()).toEqual({ newest: next, prunedThrough: newest, lastRemoval: 1n });
 		});
 
 		it("runs beside appends", async () => {

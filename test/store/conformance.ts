@@ -73,7 +73,7 @@ export function storeConformance(harness: StoreHarness): void {
 			const appended = await appendAll([first, late]);
 			const [again] = await appendAll([{ ...late, receivedAt: start + 9n }]);
 			expect(again).toEqual({ ...appended[1], repeated: true });
-			const history = await store.listUpdates({ after: 0n, limit: 10, withRecords: true });
+			const history = await store.updates.list({ after: 0n, limit: 10, withRecords: true });
 			expect(history).toEqual(
 				[first, late].map((update, n) => stored(update, outcomeOf(appended[n]), n === 0 ? undefined : appended[0])),
 			);
@@ -168,7 +168,7 @@ export function storeConformance(harness: StoreHarness): void {
 			if (first === undefined || late === undefined) throw new Error("two updates were appended");
 			expect(late).toEqual({ sequence: late.sequence, repeated: false, change: UpdateChange.UPDATED, current: false });
 			expect(await store.get(conversationId)).toEqual(stored(newer, first));
-			expect(await store.listUpdates({ after: first.sequence, limit: 10, withRecords: true })).toEqual([
+			expect(await store.updates.list({ after: first.sequence, limit: 10, withRecords: true })).toEqual([
 				stored(older, late, first),
 			]);
 		});
@@ -287,25 +287,25 @@ export function storeConformance(harness: StoreHarness): void {
 			});
 			const withoutRecords = expected.map((update) => ({ ...update, record: undefined }));
 			const after = expected[1]?.sequence ?? 0n;
-			expect(await store.listUpdates({ after: 0n, limit: 10, withRecords: true })).toEqual(expected);
-			expect(await store.listUpdates({ after: 0n, limit: 10, withRecords: false })).toEqual(withoutRecords);
-			expect(await store.listUpdates({ after, limit: 2, withRecords: true })).toEqual(expected.slice(2, 4));
-			expect(await store.listUpdates({ after, conversationId: ids[0], limit: 10, withRecords: true })).toEqual([
+			expect(await store.updates.list({ after: 0n, limit: 10, withRecords: true })).toEqual(expected);
+			expect(await store.updates.list({ after: 0n, limit: 10, withRecords: false })).toEqual(withoutRecords);
+			expect(await store.updates.list({ after, limit: 2, withRecords: true })).toEqual(expected.slice(2, 4));
+			expect(await store.updates.list({ after, conversationId: ids[0], limit: 10, withRecords: true })).toEqual([
 				expected[2],
 				expected[4],
 			]);
-			expect(await store.listUpdates({ after: 2n ** 70n, limit: 10, withRecords: true })).toEqual([]);
+			expect(await store.updates.list({ after: 2n ** 70n, limit: 10, withRecords: true })).toEqual([]);
 			expect(
-				await store.listUpdates({ after: 0n, conversationId: randomUUID(), limit: 10, withRecords: true }),
+				await store.updates.list({ after: 0n, conversationId: randomUUID(), limit: 10, withRecords: true }),
 			).toEqual([]);
-			expect(await store.listUpdates({ after: 0n, conversationId: "x", limit: 10, withRecords: true })).toEqual([]);
+			expect(await store.updates.list({ after: 0n, conversationId: "x", limit: 10, withRecords: true })).toEqual([]);
 		});
 
 		it("stops before its records exceed the bytes asked for, but gives one at least", async () => {
 			const updates = [30, 30, 30, 200].map((size) => sample({ record: Buffer.alloc(size) }));
 			const outcomes = await appendAll(updates);
 			const count = async (after: bigint, maxBytes: number, withRecords = true) =>
-				(await store.listUpdates({ after, limit: 10, maxBytes, withRecords })).length;
+				(await store.updates.list({ after, limit: 10, maxBytes, withRecords })).length;
 			expect(await count(0n, 60)).toBe(2);
 			expect(await count(0n, 59)).toBe(1);
 			expect(await count(0n, 0)).toBe(1);

@@ -88,7 +88,7 @@ describe("SQLite store", () => {
 			longest = Math.max(longest, (await stat(`${path}-wal`)).size);
 		}
 		expect(longest).toBeLessThan(64 * 2 ** 20);
-		expect((await store.range()).newest).toBe(640n);
+		expect((await store.updates.range()).newest).toBe(640n);
 		await store.close();
 	}, 60_000);
 
@@ -117,7 +117,7 @@ describe("SQLite store", () => {
 		other.close();
 		await store.check();
 		const outcome = await append(store, update);
-		expect(await store.listUpdates({ after: 0n, limit: 10, withRecords: true })).toEqual([stored(update, outcome)]);
+		expect(await store.updates.list({ after: 0n, limit: 10, withRecords: true })).toEqual([stored(update, outcome)]);
 		await store.close();
 	});
 
@@ -135,7 +135,7 @@ describe("SQLite store", () => {
 			);
 		}
 		expect(failure).toMatchObject({ name: "ServiceError", kind: "unavailable", message: "the store is full" });
-		const kept = await store.listUpdates({ after: 0n, limit: 100, withRecords: false });
+		const kept = await store.updates.list({ after: 0n, limit: 100, withRecords: false });
 		expect(kept.map(({ sequence }) => sequence)).toEqual(appended);
 		expect(await store.prune({ updatesPerConversation: 1, limit: 100 })).toBe(appended.length - 1);
 		const update = sample({ record: randomBytes(50_000) });
@@ -155,7 +155,7 @@ describe("SQLite store", () => {
 			},
 			{ status: "fulfilled", value: { repeated: false } },
 		]);
-		const kept = await store.listUpdates({ after: 0n, limit: 10, withRecords: false });
+		const kept = await store.updates.list({ after: 0n, limit: 10, withRecords: false });
 		expect(kept.map(({ conversationId }) => conversationId)).toEqual([first.conversationId, last.conversationId]);
 		await store.close();
 	});
@@ -185,10 +185,10 @@ describe("SQLite store", () => {
 		const store = await openSqliteStore(newPath(), log);
 		const failure = new Error("listener");
 		const heard: bigint[] = [];
-		store.subscribe(() => {
+		store.updates.subscribe(() => {
 			throw failure;
 		});
-		store.subscribe((newest) => heard.push(newest));
+		store.updates.subscribe((newest) => heard.push(newest));
 		const { sequence } = await append(store, sample());
 		await expect.poll(() => heard).toEqual([sequence]);
 		expect(lines).toEqual([[{ err: failure }, "a listener of the store failed"]]);
@@ -275,7 +275,7 @@ describe("SQLite store", () => {
 			const whole = expected.map(({ update }, n) =>
 				n === 1 ? unreadable : { ...update.record, bytes: bytes(update.record.bytes) },
 			);
-			expect(records(await store.listUpdates({ after: 0n, limit: 10, withRecords: true }))).toEqual(whole);
+			expect(records(await store.updates.list({ after: 0n, limit: 10, withRecords: true }))).toEqual(whole);
 			expect(records((await pages(store, {}, 10, true)).flat())).toEqual(whole.toReversed());
 			const [, second] = updates;
 			if (second === undefined) throw new Error("there are three updates");

@@ -7,7 +7,7 @@ import type { Message } from "@bufbuild/protobuf";
 import type { ConversationExecutionStatus, ConversationInfo } from "./conversation_pb.js";
 import type { FieldMask, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { ConversationSummary } from "./summary_pb.js";
-import type { UpdateChange } from "./update_pb.js";
+import type { UpdateChange, UpdateOrigin } from "./update_pb.js";
 
 /**
  * Describes the file conversations/v1/conversation_service.proto.
@@ -338,6 +338,13 @@ export declare type ListConversationUpdatesRequest = Message<"conversations.v1.L
    * @generated from field: conversations.v1.SecretsMode secrets = 6;
    */
   secrets: SecretsMode;
+
+  /**
+   * Only updates that come from there. Unspecified: all.
+   *
+   * @generated from field: conversations.v1.UpdateOrigin origin = 7;
+   */
+  origin: UpdateOrigin;
 };
 
 /**
@@ -439,11 +446,18 @@ export declare type ConversationUpdate = Message<"conversations.v1.ConversationU
 
   /**
    * Whether what is stored of the update cannot be read, as after a fault of the disk. Then sequence,
-   * conversation_id, change, current and received_at are all that is given.
+   * conversation_id, change, current, origin and received_at are all that is given.
    *
    * @generated from field: bool unreadable = 9;
    */
   unreadable: boolean;
+
+  /**
+   * Where it comes from.
+   *
+   * @generated from field: conversations.v1.UpdateOrigin origin = 10;
+   */
+  origin: UpdateOrigin;
 };
 
 /**
@@ -508,6 +522,13 @@ export declare type WatchConversationUpdatesRequest = Message<"conversations.v1.
    * @generated from field: conversations.v1.SecretsMode secrets = 6;
    */
   secrets: SecretsMode;
+
+  /**
+   * Only updates that come from there. Unspecified: all.
+   *
+   * @generated from field: conversations.v1.UpdateOrigin origin = 7;
+   */
+  origin: UpdateOrigin;
 };
 
 /**

@@ -13,7 +13,8 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 export declare const file_conversations_v1_summary: GenFile;
 
 /**
- * What a person wants to know of a conversation at a glance. Derived from its record; holds no secret.
+ * What a person wants to know of a conversation at a glance. Derived from its record and its
+ * events; holds no secret.
  *
  * @generated from message conversations.v1.ConversationSummary
  */
@@ -96,6 +97,28 @@ export declare type ConversationSummary = Message<"conversations.v1.Conversation
    * @generated from field: map<string, string> tags = 11;
    */
   tags: { [key: string]: string };
+
+  /**
+   * Number of the conversation's events that were received, those that have been pruned since included.
+   *
+   * @generated from field: int64 event_count = 12;
+   */
+  eventCount: bigint;
+
+  /**
+   * When the newest of these events happened. Unset when there was none.
+   *
+   * @generated from field: google.protobuf.Timestamp last_activity_at = 13;
+   */
+  lastActivityAt?: Timestamp | undefined;
+
+  /**
+   * First 200 characters (Unicode code points) of what a user or the agent last said in an event. Unset
+   * when nothing was said.
+   *
+   * @generated from field: optional string last_message = 14;
+   */
+  lastMessage?: string | undefined;
 };
 
 /**

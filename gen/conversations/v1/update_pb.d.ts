@@ -37,7 +37,7 @@ export enum UpdateChange {
   PAUSED = 2,
 
   /**
-   * The status was paused and no longer is.
+   * The status was paused and became idle or running.
    *
    * @generated from enum value: UPDATE_CHANGE_RESUMED = 3;
    */
@@ -56,10 +56,78 @@ export enum UpdateChange {
    * @generated from enum value: UPDATE_CHANGE_UPDATED = 5;
    */
   UPDATED = 5,
+
+  /**
+   * The status became running, and was not paused before.
+   *
+   * @generated from enum value: UPDATE_CHANGE_RUNNING = 6;
+   */
+  RUNNING = 6,
+
+  /**
+   * The status became waiting_for_confirmation.
+   *
+   * @generated from enum value: UPDATE_CHANGE_WAITING = 7;
+   */
+  WAITING = 7,
+
+  /**
+   * The status became finished.
+   *
+   * @generated from enum value: UPDATE_CHANGE_FINISHED = 8;
+   */
+  FINISHED = 8,
+
+  /**
+   * The status became error.
+   *
+   * @generated from enum value: UPDATE_CHANGE_FAILED = 9;
+   */
+  FAILED = 9,
+
+  /**
+   * The status became stuck.
+   *
+   * @generated from enum value: UPDATE_CHANGE_STUCK = 10;
+   */
+  STUCK = 10,
 }
 
 /**
  * Describes the enum conversations.v1.UpdateChange.
  */
 export declare const UpdateChangeSchema: GenEnum<UpdateChange>;
+
+/**
+ * Where an update comes from.
+ *
+ * @generated from enum conversations.v1.UpdateOrigin
+ */
+export enum UpdateOrigin {
+  /**
+   * Not known. In a request: any.
+   *
+   * @generated from enum value: UPDATE_ORIGIN_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * A record that the agent server sent.
+   *
+   * @generated from enum value: UPDATE_ORIGIN_POSTED = 1;
+   */
+  POSTED = 1,
+
+  /**
+   * Events that told members of the record, applied to the record that was current before.
+   *
+   * @generated from enum value: UPDATE_ORIGIN_EVENTS = 2;
+   */
+  EVENTS = 2,
+}
+
+/**
+ * Describes the enum conversations.v1.UpdateOrigin.
+ */
+export declare const UpdateOriginSchema: GenEnum<UpdateOrigin>;
 

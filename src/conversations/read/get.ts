@@ -37,7 +37,7 @@ export interface LargeRecords {
 
 /** Gives the current record of a conversation, or the one that was current at a sequence number. */
 export class GetConversation {
-	readonly #store: Pick<Store, "get" | "range" | "listUpdates">;
+	readonly #store: Pick<Store, "get" | "updates">;
 	readonly #format: RecordFormat;
 	readonly #vault: RecordVault;
 	readonly #opener: RecordOpener;
@@ -45,7 +45,7 @@ export class GetConversation {
 
 	/** @param large opens large records; they are opened at once when it is left out */
 	constructor(
-		store: Pick<Store, "get" | "range" | "listUpdates">,
+		store: Pick<Store, "get" | "updates">,
 		format: RecordFormat,
 		vault: RecordVault,
 		onUnreadable: OnUnreadable,
@@ -117,7 +117,7 @@ export class GetConversation {
 	async #missing(conversationId: string, sequence: bigint | undefined): Promise<ServiceError> {
 		if (sequence === undefined) return new ServiceError("not_found", "There is no such conversation");
 		const query = { after: 0n, conversationId, limit: 1, withRecords: false };
-		const [first] = await this.#store.listUpdates(query);
+		const [first] = await this.#store.updates.list(query);
 		if (first === undefined) return new ServiceError("not_found", "There is no such conversation");
 		// Nothing came before a conversation's first record, so nothing before it can have been pruned.
 		if (first.previousSequence === undefined)

@@ -35,11 +35,11 @@ const VIEWED_AT_ONCE = 8;
 
 /** Lists the updates of one conversation or of all, oldest first. */
 export class ListConversationUpdates {
-	readonly #store: Pick<Store, "listUpdates" | "range">;
+	readonly #store: Pick<Store, "updates">;
 	readonly #views: UpdateViews;
 	readonly #tokens: PageTokens;
 
-	constructor(store: Pick<Store, "listUpdates" | "range">, views: UpdateViews, tokens: PageTokens) {
+	constructor(store: Pick<Store, "updates">, views: UpdateViews, tokens: PageTokens) {
 		this.#store = store;
 		this.#views = views;
 		this.#tokens = tokens;
@@ -58,9 +58,9 @@ export class ListConversationUpdates {
 		if (afterSequence < 0n) throw invalid("after_sequence", "must not be negative");
 		const scope = { conversationId, afterSequence };
 		const after = pageToken === "" ? afterSequence : this.#tokens.read(LIST, scope, pageToken);
-		assertReached(after, (await this.#store.range()).newest);
+		assertReached(after, (await this.#store.updates.range()).newest);
 		const maxBytes = full ? MAX_PAGE_BYTES : MAX_READ_BYTES;
-		const stored = await this.#store.listUpdates({ after, conversationId, limit, maxBytes, withRecords: true });
+		const stored = await this.#store.updates.list({ after, conversationId, limit, maxBytes, withRecords: true });
 		// A list from 0 gives what is kept when each of its pages is read.
 		if (afterSequence > 0n) await assertNotPruned(this.#store, after, { conversationId });
 		const updates: ConversationUpdate[] = [];
@@ -79,7 +79,7 @@ export class ListConversationUpdates {
 
 	/** A page can end for its number of updates or for their size, so only the store can tell. */
 	async #hasMore(after: bigint, conversationId: string | undefined): Promise<boolean> {
-		const [next] = await this.#store.listUpdates({ after, conversationId, limit: 1, withRecords: false });
+		const [next] = await this.#store.updates.list({ after, conversationId, limit: 1, withRecords: false });
 		return next !== undefined;
 	}
 }

@@ -11,8 +11,8 @@ import type { RangeQuery, Store } from "../../store/store.ts";
  *   it began, as it asks for what was stored then
  * @throws ServiceError `out_of_range` that names the oldest sequence number to start after, or `unavailable`
  */
-export async function assertNotPruned(store: Pick<Store, "range">, after: bigint, query: RangeQuery): Promise<void> {
-	const { prunedThrough } = await store.range(query);
+export async function assertNotPruned(store: Pick<Store, "updates">, after: bigint, query: RangeQuery): Promise<void> {
+	const { prunedThrough } = await store.updates.range(query);
 	if (prunedThrough <= after) return;
 	throw new ServiceError(
 		"out_of_range",

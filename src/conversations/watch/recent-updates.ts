@@ -29,13 +29,13 @@ const MAX_PAUSE = 100;
  * woken ten times a second and then take several updates together, because each wake-up costs more than an update.
  */
 export class RecentUpdates {
-	readonly #store: Pick<Store, "listUpdates" | "range" | "subscribe">;
+	readonly #store: Pick<Store, "updates">;
 	readonly #bounds: UpdateBounds;
 	readonly #followers = new Set<Follower>();
 	#run: Run | undefined;
 
 	constructor(
-		store: Pick<Store, "listUpdates" | "range" | "subscribe">,
+		store: Pick<Store, "updates">,
 		bounds: UpdateBounds = { updates: 1024, bytes: 8 * 1024 * 1024 },
 	) {
 		this.#store = store;
@@ -113,13 +113,13 @@ export class RecentUpdates {
 			newest: 0n,
 			lastRemoval: 0n,
 			reading: true,
-			unsubscribe: this.#store.subscribe((newest) => {
+			unsubscribe: this.#store.updates.subscribe((newest) => {
 				if (newest > run.newest) run.newest = newest;
 				if (!run.reading) void this.#read(run);
 			}),
 			started: Promise.resolve(),
 		};
-		run.started = this.#store.range().then(({ newest, lastRemoval }) => {
+		run.started = this.#store.updates.range().then(({ newest, lastRemoval }) => {
 			run.lastRemoval = lastRemoval;
 			run.start = newest;
 			run.end = newest;
@@ -151,9 +151,9 @@ export class RecentUpdates {
 	async #readPage(run: Run): Promise<void> {
 		const { end, newest } = run;
 		const query = { after: end, limit: PAGE_UPDATES, maxBytes: PAGE_BYTES, withRecords: true };
-		const page = await this.#store.listUpdates(query);
+		const page = await this.#store.updates.list(query);
 		// Asked for after the page, so that nothing can have been pruned from it unnoticed.
-		const { prunedThrough, lastRemoval } = await this.#store.range({ afterRemoval: run.lastRemoval });
+		const { prunedThrough, lastRemoval } = await this.#store.updates.range({ afterRemoval: run.lastRemoval });
 		run.lastRemoval = lastRemoval;
 		for (const update of page) {
 			run.updates.push(update);

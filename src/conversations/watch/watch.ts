@@ -130,7 +130,7 @@ export class Watches {
 		signal: AbortSignal,
 		isDue: () => boolean,
 	): AsyncGenerator<WatchBatch, void, undefined> {
-		const range = await this.#store.range();
+		const range = await this.#store.updates.range();
 		let cursor = startOf(start, range);
 		// A watch from the beginning asks for what is stored now. What was pruned before does not concern it.
 		let afterRemoval = cursor === 0n ? range.lastRemoval : undefined;
@@ -188,7 +188,7 @@ export class Watches {
 		const { conversationId } = watched;
 		const { end } = this.recent;
 		const query = { after: cursor, conversationId, limit: BATCH.updates, maxBytes: BATCH.bytes, withRecords: true };
-		const updates = await this.#store.listUpdates(query);
+		const updates = await this.#store.updates.list(query);
 		await assertNotPruned(this.#store, cursor, { conversationId, afterRemoval } satisfies RangeQuery);
 		const through = updates.at(-1)?.sequence ?? maxOf(cursor, end);
 		return { responses: await this.#select(watched, updates), through };

@@ -6,10 +6,9 @@ import type {
 	Appended,
 	ConversationQuery,
 	IsSameRecord,
+	Log,
 	NewUpdate,
 	PrunePolicy,
-	RangeQuery,
-	SequenceRange,
 	Store,
 	StoredConversation,
 	StoredUpdate,
@@ -55,6 +54,11 @@ export async function openSqliteStore(path: string, log: ThreadLog, options: Sql
 const MAX_JUDGEMENTS = 3;
 
 class SqliteStore implements Store {
+	readonly updates: Log<StoredUpdate, UpdateQuery> = {
+		list: (query) => this.#reader.call("listUpdates", query),
+		range: (query = {}) => this.#reader.call("range", query),
+		subscribe: (listener) => this.#subscribe(listener),
+	};
 	readonly #writer: WorkerThread<WriterCalls>;
 	readonly #reader: WorkerThread<ReaderCalls>;
 	readonly #pruner: Pruner;
@@ -118,20 +122,6 @@ class SqliteStore implements Store {
 		return this.#reader.call("listConversations", query);
 	}
 
-	listUpdates(query: UpdateQuery): Promise<StoredUpdate[]> {
-		return this.#reader.call("listUpdates", query);
-	}
-
-	range(query: RangeQuery = {}): Promise<SequenceRange> {
-		return this.#reader.call("range", query);
-	}
-
-	subscribe(listener: (newest: bigint) => void): () => void {
-		// Wrapped, so that each subscription ends by itself even if a listener is given twice.
-		const own = (newest: bigint) => listener(newest);
-		this.#listeners.add(own);
-		return () => this.#listeners.delete(own);
-	}
 
 	prune(policy: PrunePolicy): Promise<number> {
 		return this.#pruner.step(policy);
@@ -163,6 +153,13 @@ class SqliteStore implements Store {
 	}
 
 	// The answers of one commit arrive together; the listeners hear of them once.
+	#subscribe(listener: (newest: bigint) => void): () => void {
+		// Wrapped, so that each subscription ends by itself even if a listener is given twice.
+		const own = (newest: bigint) => listener(newest);
+		this.#listeners.add(own);
+		return () => this.#listeners.delete(own);
+	}
+
 	#announce(sequence: bigint): void {
 		if (sequence > this.#newest) this.#newest = sequence;
 		if (this.#announcing) return;

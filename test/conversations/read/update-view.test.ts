@@ -22,7 +22,7 @@ const ignore = () => undefined;
 const key = (fill: number): KeyObject => createSecretKey(Buffer.alloc(32, fill));
 
 function updates(reading: Reading): Promise<StoredUpdate[]> {
-	return reading.store.listUpdates({ after: 0n, limit: 1000, withRecords: true });
+	return reading.store.updates.list({ after: 0n, limit: 1000, withRecords: true });
 }
 
 /** Paths of the changed fields of each stored update. */

@@ -49,7 +49,7 @@ async function prune(policy: RetentionPolicy, now: bigint): Promise<PrunePolicy[
 }
 
 async function sequences(): Promise<bigint[]> {
-	const updates = await store.listUpdates({ after: 0n, limit: 1000, withRecords: false });
+	const updates = await store.updates.list({ after: 0n, limit: 1000, withRecords: false });
 	return updates.map((update) => update.sequence);
 }
 

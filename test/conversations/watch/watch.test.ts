@@ -147,7 +147,7 @@ test("heartbeats come while there is nothing else", async () => {
 test("a start in what was pruned is refused, with the oldest sequence to start after", async () => {
 	await keep(5, { id: ID });
 	await reading.pruneTo(2);
-	expect((await store.range()).prunedThrough).toBe(3n);
+	expect((await store.updates.range()).prunedThrough).toBe(3n);
 	const refused = await refusal(new Watcher(watching(), { start: 2n }).next(1));
 	expect(refused.kind).toBe("out_of_range");
 	expect(refused.message).toContain("the oldest sequence to start after is 3");

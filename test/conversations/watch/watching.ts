@@ -104,11 +104,11 @@ export function spy(store: Store): SpiedStore {
 		listConversations: (query) => store.listConversations(query),
 		listUpdates: (query) => {
 			queries.push(query);
-			return spied.failure === undefined ? store.listUpdates(query) : Promise.reject(spied.failure);
+			return spied.failure === undefined ? store.updates.list(query) : Promise.reject(spied.failure);
 		},
-		range: (query) => store.range(query),
+		range: (query) => store.updates.range(query),
 		subscribe: (listener) => {
-			const stop = store.subscribe(listener);
+			const stop = store.updates.subscribe(listener);
 			listeners += 1;
 			return () => {
 				listeners -= 1;

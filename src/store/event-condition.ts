@@ -1,0 +1,20 @@
+import type { StoredEvent } from "./store.ts";
+
+/** A condition on an event. Every engine's lists and {@link eventMeets} decide it alike. */
+export type EventCondition =
+	/** The kind or the source is one of the values. */
+	| { readonly kind: "one_of"; readonly field: "kind" | "source"; readonly values: readonly string[] }
+	/** It happened at `from` or later, and before `to`, where these are set; microseconds since the Unix epoch. */
+	| { readonly kind: "happened"; readonly from?: bigint; readonly to?: bigint };
+
+/** Whether an event meets all conditions. */
+export function eventMeets(
+	conditions: readonly EventCondition[],
+	event: Pick<StoredEvent, "kind" | "source" | "happenedAt">,
+): boolean {
+	return conditions.every((condition) => {
+		if (condition.kind === "one_of") return condition.values.includes(event[condition.field]);
+		const { from, to } = condition;
+		return (from === undefined || event.happenedAt >= from) && (to === undefined || event.happenedAt < to);
+	});
+}
