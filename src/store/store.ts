@@ -167,7 +167,7 @@ export interface NewEvents {
 	readonly receivedAt: bigint;
 	/** In the order of the batch. Those that are stored already, by id, are passed over. */
 	readonly events: readonly NewEvent[];
-	/** What the events tell of the record; undefined when they tell nothing, or there is no record and they make none. */
+	/** What the events tell of the record; undefined when they tell nothing. */
 	readonly live: NewLiveState | undefined;
 }
 

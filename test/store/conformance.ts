@@ -219,7 +219,7 @@ export function storeConformance(harness: StoreHarness): void {
 				[false, UpdateChange.UPDATED],
 				[false, UpdateChange.UPDATED],
 				[true, UpdateChange.UPDATED],
-				[true, UpdateChange.UPDATED],
+				[true, UpdateChange.RUNNING],
 			]);
 		});
 

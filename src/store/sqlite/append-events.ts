@@ -2,7 +2,7 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { deltaWithLeaf, mergeDeltas, mergeRecord, withLeaf } from "../../record/record-delta.ts";
-import { type Activity, addEvents, encodeActivity, isBehindEvents, leafOver } from "../activity.ts";
+import { type Activity, addEvents, encodeActivity, leafOver } from "../activity.ts";
 import { changeBetween, decide } from "../ordering.ts";
 import type { AppendedEvents, LiveVersion, NewEvent, NewEvents, StoredRecord } from "../store.ts";
 import { findActivity, insertActivity, updateActivity } from "./activities.ts";
@@ -35,10 +35,8 @@ export class EventAppender {
 	append(batch: NewEvents, next: Numbering): AppendedEvents | undefined {
 		const { conversationId, receivedAt, events, live } = batch;
 		const known = this.#writer.find(conversationId);
+		if (live !== undefined && live.expects !== (known === undefined ? 0n : bigint(known.revision))) return undefined;
 		const before = findActivity(this.#statements, conversationId);
-		if (live === undefined ? this.#tellsUnheard(known, events, before?.id) : live.expects !== revisionOf(known))
-			return undefined;
-
 		let activity: Activity | undefined = before;
 		const added = new Map<NewEvent, bigint>();
 		if (events.length > 0) {
@@ -63,32 +61,10 @@ export class EventAppender {
 		return { stored: added.size, newest: [...added.values()].at(-1) ?? 0n, updateSequence };
 	}
 
-	/**
-	 * Whether a batch that nothing was computed from tells new things of a record. The record came after the caller asked
-	 * for the live state.
-	 */
-	#tellsUnheard(known: Row | undefined, events: readonly NewEvent[], activity: bigint | undefined): boolean {
-		if (known === undefined) return false;
-		const posted = { status: integer(known.status), postedAt: nullable(bigint, known.posted_at) };
-		const unheard = events.filter(
-			({ eventId, isLeaf }) => !isLeaf && !(activity !== undefined && this.#isStored(activity, eventId)),
-		);
-		return isBehindEvents(
-			posted,
-			addEvents(undefined, unheard, () => true),
-		);
-	}
-
-	#isStored(activity: bigint, eventId: string): boolean {
-		return (
-			this.#statements.prepare("SELECT 1 FROM events WHERE activity = ? AND event_id = ?").get(activity, eventId) !==
-			undefined
-		);
-	}
-
 	/** Writes an event unless it is stored; gives its sequence if it was written. */
 	#insert(activity: bigint, receivedAt: bigint, event: NewEvent, next: Numbering): bigint | undefined {
-		if (this.#isStored(activity, event.eventId)) return undefined;
+		const find = this.#statements.prepare("SELECT 1 FROM events WHERE activity = ? AND event_id = ?");
+		if (find.get(activity, event.eventId) !== undefined) return undefined;
 		const sequence = next.events();
 		const packed = packRecord(event.text);
 		this.#statements
@@ -164,8 +140,4 @@ export class EventAppender {
 		const bytes = mergeRecord(whole.bytes, delta.bytes);
 		return { record: { bytes, ...commonVersions(whole, delta) }, base: undefined, size: bytes.byteLength };
 	}
-}
-
-function revisionOf(known: Row | undefined): bigint {
-	return known === undefined ? 0n : bigint(known.revision);
 }

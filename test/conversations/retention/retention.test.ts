@@ -29,12 +29,22 @@ afterEach(async () => {
 async function prune(policy: RetentionPolicy, now: bigint): Promise<PrunePolicy[]> {
 	const steps: PrunePolicy[] = [];
 	const done = new AbortController();
-	const counting: Pick<Store, "prune"> = {
+	const { days, updatesPerConversation, eventDays } = policy;
+	let idle = 0;
+	const count = (removed: number) => {
+		idle = removed === 0 ? idle + 1 : 0;
+		const policies = [days ?? updatesPerConversation, eventDays].filter((one) => one !== undefined);
+		if (idle >= policies.length) done.abort();
+		return removed;
+	};
+	const counting: Pick<Store, "prune" | "pruneEvents"> = {
 		prune: async (step) => {
 			steps.push(step);
-			const removed = await store.prune(step);
-			if (removed === 0) done.abort();
-			return removed;
+			return count(await store.prune(step));
+		},
+		pruneEvents: async (receivedBefore, limit) => {
+			steps.push({ receivedBefore, limit });
+			return count(await store.pruneEvents(receivedBefore, limit));
 		},
 	};
 	await retain(
@@ -88,13 +98,12 @@ test("without a policy nothing is looked at, and an unexpected failure is told a
 	const done = new AbortController();
 	const failure = new TypeError("not foreseen");
 	let tries = 0;
-	const failing: Pick<Store, "prune"> = {
-		prune: async () => {
-			tries += 1;
-			if (tries === 3) done.abort();
-			throw failure;
-		},
+	const fail = async () => {
+		tries += 1;
+		if (tries === 4) done.abort();
+		throw failure;
 	};
+	const failing: Pick<Store, "prune" | "pruneEvents"> = { prune: fail, pruneEvents: fail };
 	await retain(
 		failing,
 		{ days: 1, updatesPerConversation: undefined, eventDays: 1 },
@@ -105,6 +114,6 @@ test("without a policy nothing is looked at, and an unexpected failure is told a
 			interval: 0,
 		},
 	);
-	expect(tries).toBe(3);
-	expect(errors).toEqual([failure, failure, failure]);
+	expect(tries).toBe(4);
+	expect(errors).toEqual([failure, failure, failure, failure]);
 });
