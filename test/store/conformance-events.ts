@@ -53,10 +53,11 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 		return appended;
 	}
 
-	/** Appends a posted record of a conversation with a title, at so many seconds. */
+	/** Appends a posted record of a conversation with a title, updated and received at so many seconds. */
 	async function post(conversationId: string, title: string, seconds: number, more: Partial<Sample["columns"]> = {}) {
 		const update = sample({
 			conversationId,
+			receivedAt: at(seconds),
 			redactionVersion: 7,
 			record: record({ id: conversationId, title, tags: { padding: "x".repeat(400) }, leafEventId: "posted" }),
 			columns: { title, updatedAt: at(seconds), ...more },
@@ -507,9 +508,9 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 				Array.from({ length: 7 }, () => event({ message: "said" })),
 			);
 			await keep(other, [event()]);
-			const { update } = await post(id, "gone", 2_000, { status: "deleting" });
+			await post(id, "gone", 2_000, { status: "deleting" });
 			const removed: number[] = [];
-			do removed.push(await store.prune({ receivedBefore: update.receivedAt + 1n, limit: 4 }));
+			do removed.push(await store.prune(olderThan(2_001, 4)));
 			while (removed.at(-1) === 4);
 			expect(removed).toEqual([4, 4, 3]);
 			expect([await kept(), await keptEvents()]).toEqual([[], [8n]]);

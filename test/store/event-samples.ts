@@ -66,6 +66,11 @@ export function record(members: Members): Uint8Array {
 	return toBinary(ConversationInfoSchema, create(ConversationInfoSchema, members));
 }
 
+/** A delta that sets the title. */
+export function titled(title: string): Uint8Array {
+	return encodeDelta([ConversationInfoSchema.field.title.number], record({ title }));
+}
+
 /** What events made of a record: a delta that sets its title, with columns for the summary. */
 export function live(
 	expects: bigint,
@@ -73,11 +78,10 @@ export function live(
 	columns: Partial<Columns> = {},
 	versions: { readonly redactionVersion?: number; readonly schemaVersion?: number } = {},
 ): NewLiveState {
-	const delta = encodeDelta([ConversationInfoSchema.field.title.number], record({ title }));
-	return whole(expects, delta, { title, ...columns }, versions);
+	return whole(expects, titled(title), { title, ...columns }, versions);
 }
 
-/** What events made of a record, or the first record that they made. */
+/** What events made of a record, from its encoded delta, or the first record that they made. */
 export function whole(
 	expects: bigint,
 	encoded: Uint8Array,
