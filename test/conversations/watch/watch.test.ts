@@ -4,7 +4,8 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ConversationFilterSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
-import { Watches, type WatchOptions } from "../../../src/conversations/watch/watch.ts";
+import { UpdateWatches } from "../../../src/conversations/watch/update-watches.ts";
+import type { WatchOptions } from "../../../src/conversations/watch/watch.ts";
 import { ServiceError } from "../../../src/errors.ts";
 import { Reading, refusal } from "../read/reading.ts";
 import { numbers, type SpiedStore, spy, Watcher } from "./watching.ts";
@@ -27,8 +28,8 @@ afterEach(async () => {
 	await reading[Symbol.asyncDispose]();
 });
 
-function watching(options: Omit<WatchOptions, "stopping"> = {}): Watches {
-	return new Watches(store, reading.views, { heartbeat: NEVER, ...options, stopping: stopping.signal });
+function watching(options: Omit<WatchOptions, "stopping"> = {}): UpdateWatches {
+	return new UpdateWatches(store, reading.views, { heartbeat: NEVER, ...options, stopping: stopping.signal });
 }
 
 /** Keeps updates one after the other; `members` are over the title, which numbers them. */
@@ -79,7 +80,7 @@ test("an update carries what changed, its summary, and the whole record when it 
 
 test("whoever resumes after a sequence is given exactly the rest", async () => {
 	const newest = await keep(40);
-	const watches = watching({ recent: { updates: 7, bytes: 1e6 } });
+	const watches = watching({ recent: { entries: 7, bytes: 1e6 } });
 	// Keeps the tail filled, so that some resume from it and some from the store.
 	const other = new Watcher(watches, { start: newest });
 	await other.next(1);
@@ -171,7 +172,7 @@ test("the beginning is the oldest update that is kept", async () => {
 });
 
 test("a watcher that is overtaken by pruning is told so, and not given the rest", async () => {
-	const watches = watching({ recent: { updates: 2, bytes: 1e6 } });
+	const watches = watching({ recent: { entries: 2, bytes: 1e6 } });
 	await keep(1);
 	const reader = new Watcher(watches);
 	const stalled = new Watcher(watches);
@@ -185,7 +186,7 @@ test("a watcher that is overtaken by pruning is told so, and not given the rest"
 });
 
 test("a watcher that does not read costs no more than the tail's bounds, and then misses nothing", async () => {
-	const watches = watching({ recent: { updates: 8, bytes: 20_000 } });
+	const watches = watching({ recent: { entries: 8, bytes: 20_000 } });
 	const stalled = new Watcher(watches);
 	const reader = new Watcher(watches);
 	await Promise.all([stalled.next(1), reader.next(1)]);
@@ -194,9 +195,9 @@ test("a watcher that does not read costs no more than the tail's bounds, and the
 		// Every tenth record alone is larger than the tail.
 		await reading.keep({ title: `${sequence}`, workspace: { kind: "LocalWorkspace", working_dir: path(sequence) } });
 		expect(await reader.next(1)).toEqual([sequence]);
-		const { updates, bytes, followers } = watches.recent.held;
-		expect(updates).toBeLessThanOrEqual(8);
-		expect(bytes <= 20_000 || updates === 1).toBe(true);
+		const { entries, bytes, followers } = watches.recent.held;
+		expect(entries).toBeLessThanOrEqual(8);
+		expect(bytes <= 20_000 || entries === 1).toBe(true);
 		expect(followers).toBe(2);
 	}
 	expect(await stalled.through(newest)).toEqual(numbers(1n, newest));
@@ -217,7 +218,7 @@ test("a thousand watchers are each given the one update, which is read once and 
 	expect(store.queries.length).toBe(1);
 	expect(store.listeners()).toBe(1);
 	for (const watcher of watchers) watcher.cancel();
-	expect(watches.recent.held).toEqual({ updates: 0, bytes: 0, followers: 0 });
+	expect(watches.recent.held).toEqual({ entries: 0, bytes: 0, followers: 0 });
 	expect(store.listeners()).toBe(0);
 });
 
@@ -267,7 +268,7 @@ test("a watch from the beginning that pruning overtakes is told, one that was gi
 	await keep(2, { id: OTHER, ...large });
 	await keep(4, { id: ID, ...large });
 	await reading.pruneTo(3);
-	const watches = watching({ recent: { updates: 1, bytes: 1 } });
+	const watches = watching({ recent: { entries: 1, bytes: 1 } });
 	const overtaken = new Watcher(watches);
 	const ahead = new Watcher(watches);
 	const other = new Watcher(watches, { conversationId: OTHER });

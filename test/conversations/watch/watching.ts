@@ -1,5 +1,5 @@
 import type { WatchConversationUpdatesResponse } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import type { WatchBatch, Watches, WatchRequest } from "../../../src/conversations/watch/watch.ts";
+import type { UpdateWatches, UpdateWatchRequest } from "../../../src/conversations/watch/update-watches.ts";
 import type { Store, UpdateQuery } from "../../../src/store/store.ts";
 
 /** What a message says: the sequence of an update, or a heartbeat's place and the newest sequence. */
@@ -20,12 +20,12 @@ export function said({ sequence, event }: WatchConversationUpdatesResponse): Sai
 
 /** A watch that is read by hand. */
 export class Watcher {
-	readonly #batches: AsyncGenerator<WatchBatch, void, undefined>;
+	readonly #batches: ReturnType<UpdateWatches["watch"]>;
 	readonly #cancel = new AbortController();
 	readonly #pending: WatchConversationUpdatesResponse[] = [];
 
-	constructor(watches: Watches, request: Partial<WatchRequest> = {}, signal?: AbortSignal) {
-		const whole: WatchRequest = {
+	constructor(watches: UpdateWatches, request: Partial<UpdateWatchRequest> = {}, signal?: AbortSignal) {
+		const whole: UpdateWatchRequest = {
 			start: "beginning",
 			conversationId: undefined,
 			filter: undefined,
@@ -102,19 +102,26 @@ export function spy(store: Store): SpiedStore {
 		append: (update) => store.append(update),
 		get: (conversationId, asOf) => store.get(conversationId, asOf),
 		listConversations: (query) => store.listConversations(query),
-		listUpdates: (query) => {
-			queries.push(query);
-			return spied.failure === undefined ? store.updates.list(query) : Promise.reject(spied.failure);
+		updates: {
+			list: (query) => {
+				queries.push(query);
+				return spied.failure === undefined ? store.updates.list(query) : Promise.reject(spied.failure);
+			},
+			range: (query) => store.updates.range(query),
+			subscribe: (listener) => {
+				const stop = store.updates.subscribe(listener);
+				listeners += 1;
+				return () => {
+					listeners -= 1;
+					stop();
+				};
+			},
 		},
-		range: (query) => store.updates.range(query),
-		subscribe: (listener) => {
-			const stop = store.updates.subscribe(listener);
-			listeners += 1;
-			return () => {
-				listeners -= 1;
-				stop();
-			};
-		},
+		events: store.events,
+		appendEvents: (batch) => store.appendEvents(batch),
+		getLiveState: (conversationId, eventIds) => store.getLiveState(conversationId, eventIds),
+		listBehind: (limit) => store.listBehind(limit),
+		pruneEvents: (receivedBefore, limit) => store.pruneEvents(receivedBefore, limit),
 		prune: (policy) => store.prune(policy),
 		check: () => store.check(),
 		close: () => store.close(),
