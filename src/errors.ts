@@ -17,8 +17,10 @@ export type ErrorKind =
 
 /** A rule of the record that a request breaks, in the vocabulary of pydantic's error types. */
 export interface Violation {
-	/** Members and array indexes that lead from the record to the place; empty for the record itself. */
+	/** Members and array indexes that lead from the record to the place; empty for the record itself. In the URL a name. */
 	readonly path: readonly (string | number)[];
+	/** Part of the request that the place is in: the body unless it says otherwise, or the path of the URL. */
+	readonly part?: "body" | "path";
 	/** Name of the broken rule, such as `missing` or `greater_than`. */
 	readonly type: string;
 	/** What is wrong, for a person. Holds no part of a secret. */
