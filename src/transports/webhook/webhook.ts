@@ -10,8 +10,8 @@ import type { Route, RouteRequest } from "../http/router.ts";
 const BASE_URL = "/api/v1/webhooks";
 /** Path of the conversation webhook under the configured base path (specification, "Conversation update callback"). */
 export const WEBHOOK_PATH = `${BASE_URL}/conversations`;
-/** Path of the event webhook under the configured base path: the agent server adds it to the same base. */
-export const EVENT_WEBHOOK_PATH = `${BASE_URL}/events/{id}`;
+/** Path of the event webhook under the configured base path, before the conversation's id. */
+export const EVENT_WEBHOOK_PATH = `${BASE_URL}/events`;
 
 const SUCCESS = JSON.stringify({ success: true });
 
@@ -24,7 +24,7 @@ export function conversationWebhook(basePath: string, maxBodyBytes: number, inge
 
 /** The agent server's other callback: takes a batch of a conversation's events and answers success when all are on disk. */
 export function eventWebhook(basePath: string, maxBodyBytes: number, ingest: Pick<EventIngest, "json">): Route {
-	return webhookRoute(`${basePath}${EVENT_WEBHOOK_PATH}`, maxBodyBytes, async (body, { id = "" }) => {
+	return webhookRoute(`${basePath}${EVENT_WEBHOOK_PATH}/{id}`, maxBodyBytes, async (body, { id = "" }) => {
 		await ingest.json(conversationIdOf(id), body);
 	});
 }
