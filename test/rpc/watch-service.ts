@@ -11,13 +11,15 @@ import { Gate, rpcPath } from "../../src/access/gate.ts";
 import { hashKey, Keyring, type Scope } from "../../src/access/keys.ts";
 import { Ingest } from "../../src/conversations/ingest/ingest.ts";
 import { UpdateParser } from "../../src/conversations/ingest/update-parser.ts";
-import { Watches } from "../../src/conversations/watch/watch.ts";
+import { EventWatches } from "../../src/conversations/watch/event-watches.ts";
+import { UpdateWatches } from "../../src/conversations/watch/update-watches.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { rpcMethods, SERVICES } from "../../src/rpc/services.ts";
 import { createLogger } from "../../src/telemetry/log.ts";
 import { createConnectListener } from "../../src/transports/connect/connect-adapter.ts";
 import { listenGrpc } from "../../src/transports/grpc/grpc-listener.ts";
 import { listenHttp } from "../../src/transports/http/http-listener.ts";
+import { EventReading } from "../conversations/read/event-reading.ts";
 import { format, Reading } from "../conversations/read/reading.ts";
 import type { Endpoints } from "../support/clients.ts";
 
@@ -27,31 +29,38 @@ export const SECRETS_KEY = "key-that-may-read-secrets";
 
 export type WatchInit = MessageInitShape<typeof WatchConversationUpdatesRequestSchema>;
 
-/** The watch method behind both listeners, with its parts in the test's hands. */
+/** The watch methods behind both listeners, with their parts in the test's hands. It takes no events. */
 export class WatchService implements Endpoints, AsyncDisposable {
 	readonly reading: Reading;
-	readonly watches: Watches;
+	readonly watches: UpdateWatches;
+	readonly events: EventReading;
+	readonly eventWatches: EventWatches;
 	readonly http: string;
 	readonly grpc: string;
 	readonly #stop: () => Promise<void>;
 
 	private constructor(
-		reading: Reading,
-		watches: Watches,
+		parts: Pick<WatchService, "reading" | "watches" | "events" | "eventWatches">,
 		ports: { http: number; grpc: number },
 		stop: () => Promise<void>,
 	) {
-		this.reading = reading;
-		this.watches = watches;
+		this.reading = parts.reading;
+		this.watches = parts.watches;
+		this.events = parts.events;
+		this.eventWatches = parts.eventWatches;
 		this.http = `http://127.0.0.1:${ports.http}`;
 		this.grpc = `127.0.0.1:${ports.grpc}`;
 		this.#stop = stop;
 	}
 
 	static async start(heartbeat = 2 ** 30): Promise<WatchService> {
-		const reading = await Reading.open([createSecretKey(Buffer.alloc(32, 7))]);
+		const keysAtRest = [createSecretKey(Buffer.alloc(32, 7))];
+		const reading = await Reading.open(keysAtRest);
+		const events = new EventReading(keysAtRest);
 		const stopping = new AbortController();
-		const watches = new Watches(reading.store, reading.views, { heartbeat, stopping: stopping.signal });
+		const watching = { heartbeat, stopping: stopping.signal };
+		const watches = new UpdateWatches(reading.store, reading.views, watching);
+		const eventWatches = new EventWatches(events.store, events.views, watching);
 		const log = createLogger("silent");
 		const key = (text: string, ...scopes: Scope[]) => ({ name: text, scopes: new Set(scopes), hash: hashKey(text) });
 		const keys = new Keyring([key(READ_KEY, "read"), key(SECRETS_KEY, "read", "secrets")]);
@@ -61,9 +70,10 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			fromJson: async (body) => parser.fromJson(body),
 			fromRequest: async (request) => parser.fromRequest(request),
 		});
+		const eventIngest = { request: () => Promise.reject(new Error("events are not taken")) };
 		const options = {
 			services: SERVICES,
-			methods: rpcMethods({ ingest, get, list, updates, watches }),
+			methods: rpcMethods({ ingest, eventIngest, get, list, updates, watches, events: events.list, eventWatches }),
 			gate: new Gate(keys, SERVICES),
 			maxBodyBytes: 1024 * 1024,
 			stopping: stopping.signal,
@@ -79,7 +89,11 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			stopping.abort();
 			await Promise.all([http.stop(), grpc.stop()]);
 		};
-		return new WatchService(reading, watches, { http: http.address.port, grpc: grpc.address.port }, stop);
+		return new WatchService(
+			{ reading, watches, events, eventWatches },
+			{ http: http.address.port, grpc: grpc.address.port },
+			stop,
+		);
 	}
 
 	/** Keeps updates one after the other and gives the last sequence. */
