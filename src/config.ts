@@ -33,6 +33,8 @@ export interface Config {
 	readonly retentionDays: number | undefined;
 	/** Updates that are kept of each conversation; undefined keeps all. */
 	readonly retentionUpdatesPerConversation: number | undefined;
+	/** Days that events are kept; undefined keeps all. */
+	readonly eventRetentionDays: number | undefined;
 }
 
 /** What is wrong with the environment: every mistake, on a line each, without the values of secrets. */
@@ -75,6 +77,7 @@ const environment = z.object({
 	EVENT_TIME_ZONE: variable("UTC", parseTimeZone),
 	RETENTION_DAYS: variable<number | undefined>(undefined, parseDays),
 	RETENTION_UPDATES_PER_CONVERSATION: variable<number | undefined>(undefined, parseInteger(Number.MAX_SAFE_INTEGER)),
+	EVENT_RETENTION_DAYS: variable<number | undefined>(undefined, parseDays),
 });
 
 /** For each variable a value as it may be written, for the messages about mistakes. */
@@ -90,6 +93,7 @@ const examples: Readonly<Record<string, string>> = {
 	EVENT_TIME_ZONE: "Europe/Berlin",
 	RETENTION_DAYS: "30",
 	RETENTION_UPDATES_PER_CONVERSATION: "1000",
+	EVENT_RETENTION_DAYS: "90",
 };
 
 /**
@@ -120,6 +124,7 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		eventTimeZone: values.EVENT_TIME_ZONE,
 		retentionDays: values.RETENTION_DAYS,
 		retentionUpdatesPerConversation: values.RETENTION_UPDATES_PER_CONVERSATION,
+		eventRetentionDays: values.EVENT_RETENTION_DAYS,
 	});
 }
 
@@ -139,6 +144,7 @@ export function describeConfig(config: Config): Record<string, string> {
 		EVENT_TIME_ZONE: config.eventTimeZone,
 		RETENTION_DAYS: String(config.retentionDays ?? "none"),
 		RETENTION_UPDATES_PER_CONVERSATION: String(config.retentionUpdatesPerConversation ?? "none"),
+		EVENT_RETENTION_DAYS: String(config.eventRetentionDays ?? "none"),
 	};
 }
 

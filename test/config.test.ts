@@ -17,6 +17,7 @@ const defaults: Config = {
 	eventTimeZone: "UTC",
 	retentionDays: undefined,
 	retentionUpdatesPerConversation: undefined,
+	eventRetentionDays: undefined,
 };
 
 const first = randomBytes(32).toString("base64");
@@ -58,6 +59,7 @@ describe("readConfig", () => {
 			EVENT_TIME_ZONE: "europe/berlin",
 			RETENTION_DAYS: "0.5",
 			RETENTION_UPDATES_PER_CONVERSATION: "100",
+			EVENT_RETENTION_DAYS: "7",
 		});
 		expect(config).toEqual({
 			httpAddress: { host: "::1", port: 0 },
@@ -73,6 +75,7 @@ describe("readConfig", () => {
 			eventTimeZone: "Europe/Berlin",
 			retentionDays: 0.5,
 			retentionUpdatesPerConversation: 100,
+			eventRetentionDays: 7,
 		});
 		expect(encryptionKeys.map(bytes)).toEqual([first, second]);
 	});
@@ -97,6 +100,7 @@ describe("readConfig", () => {
 			EVENT_TIME_ZONE: "Mars/Olympus",
 			RETENTION_DAYS: "0",
 			RETENTION_UPDATES_PER_CONVERSATION: "1.5",
+			EVENT_RETENTION_DAYS: "-1",
 		};
 		const lines = [
 			"HTTP_ADDRESS: must be host:port, with an IPv6 host in brackets (example: HTTP_ADDRESS=127.0.0.1:8080 or [::1]:8080)",
@@ -112,6 +116,7 @@ describe("readConfig", () => {
 			"EVENT_TIME_ZONE: must be UTC or the name of a time zone in the IANA database (example: EVENT_TIME_ZONE=Europe/Berlin)",
 			"RETENTION_DAYS: must be a number of days above 0 (example: RETENTION_DAYS=30)",
 			"RETENTION_UPDATES_PER_CONVERSATION: must be a whole number from 1 to 9007199254740991 (example: RETENTION_UPDATES_PER_CONVERSATION=1000)",
+			"EVENT_RETENTION_DAYS: must be a number of days above 0 (example: EVENT_RETENTION_DAYS=90)",
 		];
 		expect(mistakes(env)).toEqual(lines);
 		expect(() => readConfig(env)).toThrow(["The configuration is not valid:", ...lines].join("\n  "));
@@ -239,6 +244,7 @@ describe("describeConfig", () => {
 			EVENT_TIME_ZONE: "UTC",
 			RETENTION_DAYS: "none",
 			RETENTION_UPDATES_PER_CONVERSATION: "none",
+			EVENT_RETENTION_DAYS: "none",
 		});
 	});
 

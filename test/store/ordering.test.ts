@@ -24,7 +24,7 @@ describe("decide", () => {
 		[
 			{ status: Status.IDLE, time: 1n },
 			{ status: Status.RUNNING, time: 2n },
-			{ current: true, change: UpdateChange.UPDATED },
+			{ current: true, change: UpdateChange.RUNNING },
 		],
 		[
 			{ status: Status.IDLE, time: 1n },

@@ -29,12 +29,22 @@ afterEach(async () => {
 async function prune(policy: RetentionPolicy, now: bigint): Promise<PrunePolicy[]> {
 	const steps: PrunePolicy[] = [];
 	const done = new AbortController();
-	const counting: Pick<Store, "prune"> = {
+	const { days, updatesPerConversation, eventDays } = policy;
+	let idle = 0;
+	const count = (removed: number) => {
+		idle = removed === 0 ? idle + 1 : 0;
+		const policies = [days ?? updatesPerConversation, eventDays].filter((one) => one !== undefined);
+		if (idle >= policies.length) done.abort();
+		return removed;
+	};
+	const counting: Pick<Store, "prune" | "pruneEvents"> = {
 		prune: async (step) => {
 			steps.push(step);
-			const removed = await store.prune(step);
-			if (removed === 0) done.abort();
-			return removed;
+			return count(await store.prune(step));
+		},
+		pruneEvents: async (receivedBefore, limit) => {
+			steps.push({ receivedBefore, limit });
+			return count(await store.pruneEvents(receivedBefore, limit));
 		},
 	};
 	await retain(
@@ -57,7 +67,7 @@ test("history goes after its days in small steps, the current record stays", asy
 	const { conversationId } = sample();
 	for (let index = 0n; index < 5n; index++)
 		await append(store, sample({ conversationId, receivedAt: start + index * day }));
-	const steps = await prune({ days: 0.5, updatesPerConversation: undefined }, start + 10n * day);
+	const steps = await prune({ days: 0.5, updatesPerConversation: undefined, eventDays: undefined }, start + 10n * day);
 	const step = { receivedBefore: start + 10n * day - day / 2n, updatesPerConversation: undefined, limit: 2 };
 	expect(steps).toEqual([step, step, step]);
 	expect(await sequences()).toEqual([5n]);
@@ -68,7 +78,7 @@ test("a conversation keeps as many updates as it may", async () => {
 	const { conversationId } = sample();
 	for (let index = 0n; index < 5n; index++) await append(store, sample({ conversationId }));
 	await append(store, sample());
-	await prune({ days: undefined, updatesPerConversation: 2 }, start);
+	await prune({ days: undefined, updatesPerConversation: 2, eventDays: undefined }, start);
 	expect(await sequences()).toEqual([4n, 5n, 6n]);
 });
 
@@ -76,29 +86,34 @@ test("a deleted conversation goes when it has been deleting for the retention ti
 	const { conversationId } = sample();
 	await append(store, sample({ conversationId, receivedAt: start }));
 	await append(store, sample({ conversationId, receivedAt: start + day, columns: { status: "deleting" } }));
-	await prune({ days: 3, updatesPerConversation: undefined }, start + 3n * day + 1000n);
+	await prune({ days: 3, updatesPerConversation: undefined, eventDays: undefined }, start + 3n * day + 1000n);
 	expect(await sequences()).toEqual([2n]);
-	await prune({ days: 3, updatesPerConversation: undefined }, start + 4n * day + 1000n);
+	await prune({ days: 3, updatesPerConversation: undefined, eventDays: undefined }, start + 4n * day + 1000n);
 	expect(await sequences()).toEqual([]);
 	expect(await store.get(conversationId)).toBeUndefined();
 });
 
 test("without a policy nothing is looked at, and an unexpected failure is told and tried again", async () => {
-	expect(await prune({ days: undefined, updatesPerConversation: undefined }, start)).toEqual([]);
+	expect(await prune({ days: undefined, updatesPerConversation: undefined, eventDays: undefined }, start)).toEqual([]);
 	const done = new AbortController();
 	const failure = new TypeError("not foreseen");
 	let tries = 0;
-	const failing: Pick<Store, "prune"> = {
-		prune: async () => {
-			tries += 1;
-			if (tries === 3) done.abort();
-			throw failure;
-		},
+	const fail = async () => {
+		tries += 1;
+		if (tries === 4) done.abort();
+		throw failure;
 	};
-	await retain(failing, { days: 1, updatesPerConversation: undefined }, done.signal, (error) => errors.push(error), {
-		...pace,
-		interval: 0,
-	});
-	expect(tries).toBe(3);
-	expect(errors).toEqual([failure, failure, failure]);
+	const failing: Pick<Store, "prune" | "pruneEvents"> = { prune: fail, pruneEvents: fail };
+	await retain(
+		failing,
+		{ days: 1, updatesPerConversation: undefined, eventDays: 1 },
+		done.signal,
+		(error) => errors.push(error),
+		{
+			...pace,
+			interval: 0,
+		},
+	);
+	expect(tries).toBe(4);
+	expect(errors).toEqual([failure, failure, failure, failure]);
 });

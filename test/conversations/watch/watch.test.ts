@@ -7,19 +7,20 @@ import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
 import { UpdateWatches } from "../../../src/conversations/watch/update-watches.ts";
 import type { WatchOptions } from "../../../src/conversations/watch/watch.ts";
 import { ServiceError } from "../../../src/errors.ts";
+import type { StoredUpdate, UpdateQuery } from "../../../src/store/store.ts";
 import { Reading, refusal } from "../read/reading.ts";
-import { numbers, type SpiedStore, spy, Watcher } from "./watching.ts";
+import { numbers, type SpiedLog, spyLog, Watcher } from "./watching.ts";
 
 const ID = "0190d6a0-0000-7000-8000-000000000001";
 const OTHER = "0190d6a0-0000-7000-8000-000000000002";
 const NEVER = 2 ** 30;
 let reading: Reading;
-let store: SpiedStore;
+let log: SpiedLog<StoredUpdate, UpdateQuery>;
 let stopping: AbortController;
 
 beforeEach(async () => {
 	reading = await Reading.open();
-	store = spy(reading.store);
+	log = spyLog(reading.store.updates);
 	stopping = new AbortController();
 });
 
@@ -29,7 +30,7 @@ afterEach(async () => {
 });
 
 function watching(options: Omit<WatchOptions, "stopping"> = {}): UpdateWatches {
-	return new UpdateWatches(store, reading.views, { heartbeat: NEVER, ...options, stopping: stopping.signal });
+	return new UpdateWatches({ updates: log }, reading.views, { heartbeat: NEVER, ...options, stopping: stopping.signal });
 }
 
 /** Keeps updates one after the other; `members` are over the title, which numbers them. */
@@ -148,7 +149,7 @@ test("heartbeats come while there is nothing else", async () => {
 test("a start in what was pruned is refused, with the oldest sequence to start after", async () => {
 	await keep(5, { id: ID });
 	await reading.pruneTo(2);
-	expect((await store.updates.range()).prunedThrough).toBe(3n);
+	expect((await log.range()).prunedThrough).toBe(3n);
 	const refused = await refusal(new Watcher(watching(), { start: 2n }).next(1));
 	expect(refused.kind).toBe("out_of_range");
 	expect(refused.message).toContain("the oldest sequence to start after is 3");
@@ -211,15 +212,15 @@ test("a thousand watchers are each given the one update, which is read once and 
 	const watches = watching();
 	const watchers = Array.from({ length: 1000 }, () => new Watcher(watches, { start: "now" }));
 	await Promise.all(watchers.map((watcher) => watcher.next(1)));
-	store.queries.length = 0;
+	log.queries.length = 0;
 	await keep(1);
 	const messages = new Set(await Promise.all(watchers.map((watcher) => watcher.message())));
 	expect([...messages].map((message) => message?.sequence)).toEqual([1n]);
-	expect(store.queries.length).toBe(1);
-	expect(store.listeners()).toBe(1);
+	expect(log.queries.length).toBe(1);
+	expect(log.listeners()).toBe(1);
 	for (const watcher of watchers) watcher.cancel();
 	expect(watches.recent.held).toEqual({ entries: 0, bytes: 0, followers: 0 });
-	expect(store.listeners()).toBe(0);
+	expect(log.listeners()).toBe(0);
 });
 
 test("watchers that resume from one place read the history together", async () => {
@@ -229,22 +230,22 @@ test("watchers that resume from one place read the history together", async () =
 	const given = await Promise.all(watchers.map((watcher) => watcher.through(newest)));
 	for (const sequences of given) expect(sequences).toEqual(numbers(2n, newest));
 	// Two pages; what each watcher asks for at its end is not shared by those that come a little later.
-	expect(store.queries.filter(({ after }) => after < newest).length).toBe(2);
+	expect(log.queries.filter(({ after }) => after < newest).length).toBe(2);
 });
 
 test("a store that cannot be read ends the watches, and the next ones work", async () => {
 	const watches = watching();
 	const watcher = new Watcher(watches, { start: "now" });
 	await watcher.next(1);
-	store.failure = new ServiceError("unavailable", "the disk is gone");
+	log.failure = new ServiceError("unavailable", "the disk is gone");
 	await keep(1);
 	expect(await refusal(watcher.next(1))).toEqual({ kind: "unavailable", message: "the disk is gone" });
 	expect(await refusal(new Watcher(watches, { start: 0n }).next(1))).toEqual({
 		kind: "unavailable",
 		message: "the disk is gone",
 	});
-	store.failure = undefined;
-	expect(store.listeners()).toBe(0);
+	log.failure = undefined;
+	expect(log.listeners()).toBe(0);
 	expect(await new Watcher(watches, { start: 0n }).next(2)).toEqual([1n, { at: 1n, latest: 1n }]);
 });
 
@@ -260,7 +261,7 @@ test("a service that stops ends the watches, so that clients come back; one that
 	stopping.abort();
 	expect(await refused).toEqual({ kind: "unavailable", message: "The service stops" });
 	expect(watches.recent.held.followers).toBe(0);
-	expect(store.listeners()).toBe(0);
+	expect(log.listeners()).toBe(0);
 });
 
 test("a watch from the beginning that pruning overtakes is told, one that was given it already is not", async () => {
