@@ -76,7 +76,7 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const list = new ListConversations(store, vault, tokens, onUnreadable);
 	const updates = new ListConversationUpdates(store, views, tokens);
 	const watches = new UpdateWatches(store, views, { stopping: stopping.signal });
-	const eventFormat = new EventFormat(format, config.encryptionKeys, { timeZone: config.eventTimeZone });
+	const eventFormat = new EventFormat(format, config.encryptionKeys, config.eventTimeZone);
 	const eventViews = new EventViews(eventFormat, (event) => log.eventUnreadable(event));
 	const events = new ListConversationEvents(store, eventViews, tokens);
 	const eventWatches = new EventWatches(store, eventViews, { stopping: stopping.signal });

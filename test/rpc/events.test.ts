@@ -7,7 +7,7 @@ import {
 	type WatchConversationEventsRequestSchema,
 } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import { SecretsMode, WatchPosition } from "../../gen/conversations/v1/conversation_service_pb.js";
-import { event } from "../conversations/read/event-reading.ts";
+import { event } from "../conversations/read/reading.ts";
 import type { Said } from "../conversations/watch/watching.ts";
 import { eventClient, PROTOCOLS } from "../support/clients.ts";
 import { READ_KEY, SECRETS_KEY, WatchService } from "./watch-service.ts";
@@ -43,14 +43,14 @@ describe.each(PROTOCOLS)("over %s", (protocol) => {
 	const list = (request: List, key = READ_KEY) => eventClient(service, protocol, key).listConversationEvents(request);
 
 	/** What the first `count` messages of a watch say; `then` runs once the head is reached. */
-	async function watch(request: Watch, count: number, then = () => {}, key = READ_KEY): Promise<Said[]> {
+	async function watch(request: Watch, count: number, then: () => unknown = () => {}, key = READ_KEY): Promise<Said[]> {
 		const said: Said[] = [];
 		const left = new AbortController();
 		const messages = eventClient(service, protocol, key).watchConversationEvents(request, { signal: left.signal });
 		for await (const { sequence, content } of messages) {
 			if (content.case === "heartbeat") {
 				said.push({ at: sequence, latest: content.value.latestSequence });
-				then();
+				await then();
 			} else said.push(sequence);
 			if (said.length === count) break;
 		}
@@ -59,8 +59,8 @@ describe.each(PROTOCOLS)("over %s", (protocol) => {
 	}
 
 	test("a list comes in pages, of one conversation or of all, with a filter", async () => {
-		service.events.keep(A, event("1"), event("2", { kind: "ActionEvent", x: [1] }));
-		service.events.keep(B, event("3"));
+		await service.reading.keepEvents(A, event("1"), event("2", { kind: "ActionEvent", x: [1] }));
+		await service.reading.keepEvents(B, event("3"));
 		const first = await list({ pageSize: 2 });
 		expect(first.events.map(({ sequence, conversationId }) => [sequence, conversationId])).toEqual([
 			[1n, A],
@@ -89,9 +89,9 @@ describe.each(PROTOCOLS)("over %s", (protocol) => {
 	});
 
 	test("a watch gives what is kept and what comes, of one conversation and by a filter", async () => {
-		service.events.keep(A, event("1"), event("2", { source: "user" }));
-		service.events.keep(B, event("3"));
-		const more = () => service.events.keep(A, event("4"), event("5", { source: "user" }));
+		await service.reading.keepEvents(A, event("1"), event("2", { source: "user" }));
+		await service.reading.keepEvents(B, event("3"));
+		const more = () => service.reading.keepEvents(A, event("4"), event("5", { source: "user" }));
 		const filter = { sources: ["agent"] };
 		expect(await watch({ start: BEGINNING, conversationId: A, filter }, 3, more)).toEqual([
 			1n,
@@ -105,7 +105,7 @@ describe.each(PROTOCOLS)("over %s", (protocol) => {
 
 	test("secrets are shown as asked for, in plain text only to a key that may see them", async () => {
 		const canary = "sk-canary-of-an-event";
-		service.events.keep(A, event("1", { action: { env: { API_KEY: canary } } }));
+		await service.reading.keepEvents(A, event("1", { action: { env: { API_KEY: canary } } }));
 		const shown = async (secrets: SecretsMode, key?: string) =>
 			JSON.parse((await list({ secrets }, key)).events[0]?.event?.membersJson ?? "").action.env.API_KEY;
 		expect(await shown(SecretsMode.UNSPECIFIED)).toBe("**********");
@@ -117,9 +117,9 @@ describe.each(PROTOCOLS)("over %s", (protocol) => {
 	});
 
 	test("a bad request is refused with a word about the field", async () => {
-		service.events.keep(A, event("1"), event("2"));
-		service.events.store.events.pruneThrough(1n);
-		service.events.keep(A, event("3"));
+		await service.reading.keepEvents(A, event("1"), event("2"));
+		await service.reading.pruneEvents(1);
+		await service.reading.keepEvents(A, event("3"));
 		const start = (value: bigint): Watch => ({ start: { case: "afterSequence", value } });
 		for (const action of [list({ conversationId: "x" }), watch({ conversationId: "x" }, 1)])
 			expect(await failure(action)).toEqual(["InvalidArgument", "conversation_id is not a UUID"]);

@@ -19,7 +19,6 @@ import { createLogger } from "../../src/telemetry/log.ts";
 import { createConnectListener } from "../../src/transports/connect/connect-adapter.ts";
 import { listenGrpc } from "../../src/transports/grpc/grpc-listener.ts";
 import { listenHttp } from "../../src/transports/http/http-listener.ts";
-import { EventReading } from "../conversations/read/event-reading.ts";
 import { format, Reading } from "../conversations/read/reading.ts";
 import type { Endpoints } from "../support/clients.ts";
 
@@ -33,20 +32,18 @@ export type WatchInit = MessageInitShape<typeof WatchConversationUpdatesRequestS
 export class WatchService implements Endpoints, AsyncDisposable {
 	readonly reading: Reading;
 	readonly watches: UpdateWatches;
-	readonly events: EventReading;
 	readonly eventWatches: EventWatches;
 	readonly http: string;
 	readonly grpc: string;
 	readonly #stop: () => Promise<void>;
 
 	private constructor(
-		parts: Pick<WatchService, "reading" | "watches" | "events" | "eventWatches">,
+		parts: Pick<WatchService, "reading" | "watches" | "eventWatches">,
 		ports: { http: number; grpc: number },
 		stop: () => Promise<void>,
 	) {
 		this.reading = parts.reading;
 		this.watches = parts.watches;
-		this.events = parts.events;
 		this.eventWatches = parts.eventWatches;
 		this.http = `http://127.0.0.1:${ports.http}`;
 		this.grpc = `127.0.0.1:${ports.grpc}`;
@@ -54,17 +51,15 @@ export class WatchService implements Endpoints, AsyncDisposable {
 	}
 
 	static async start(heartbeat = 2 ** 30): Promise<WatchService> {
-		const keysAtRest = [createSecretKey(Buffer.alloc(32, 7))];
-		const reading = await Reading.open(keysAtRest);
-		const events = new EventReading(keysAtRest);
+		const reading = await Reading.open([createSecretKey(Buffer.alloc(32, 7))]);
 		const stopping = new AbortController();
 		const watching = { heartbeat, stopping: stopping.signal };
 		const watches = new UpdateWatches(reading.store, reading.views, watching);
-		const eventWatches = new EventWatches(events.store, events.views, watching);
+		const eventWatches = new EventWatches(reading.store, reading.eventViews, watching);
 		const log = createLogger("silent");
 		const key = (text: string, ...scopes: Scope[]) => ({ name: text, scopes: new Set(scopes), hash: hashKey(text) });
 		const keys = new Keyring([key(READ_KEY, "read"), key(SECRETS_KEY, "read", "secrets")]);
-		const { get, list, updates } = reading;
+		const { get, list, updates, events } = reading;
 		const parser = new UpdateParser(format, new RecordVault(format, []));
 		const ingest = new Ingest(reading.store, {
 			fromJson: async (body) => parser.fromJson(body),
@@ -73,7 +68,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const eventIngest = { request: () => Promise.reject(new Error("events are not taken")) };
 		const options = {
 			services: SERVICES,
-			methods: rpcMethods({ ingest, eventIngest, get, list, updates, watches, events: events.list, eventWatches }),
+			methods: rpcMethods({ ingest, eventIngest, get, list, updates, watches, events, eventWatches }),
 			gate: new Gate(keys, SERVICES),
 			maxBodyBytes: 1024 * 1024,
 			stopping: stopping.signal,
@@ -90,7 +85,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			await Promise.all([http.stop(), grpc.stop()]);
 		};
 		return new WatchService(
-			{ reading, watches, events, eventWatches },
+			{ reading, watches, eventWatches },
 			{ http: http.address.port, grpc: grpc.address.port },
 			stop,
 		);

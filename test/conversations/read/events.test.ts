@@ -1,6 +1,6 @@
 import { create, type JsonObject } from "@bufbuild/protobuf";
 import fc from "fast-check";
-import { beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, test } from "vitest";
 import {
 	type ConversationEventEntry,
 	ConversationEventEntrySchema,
@@ -8,16 +8,19 @@ import {
 	ConversationEventFilterSchema,
 } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
 import type { EventsRequest } from "../../../src/conversations/read/events.ts";
-import { EventReading, event } from "./event-reading.ts";
-import { refusal } from "./reading.ts";
+import { event, Reading, refusal } from "./reading.ts";
 
 const A = "0190d6a0-0000-7000-8000-00000000000a";
 const B = "0190d6a0-0000-7000-8000-00000000000b";
 const C = "0190d6a0-0000-7000-8000-00000000000c";
-let reading: EventReading;
+let reading: Reading;
 
-beforeEach(() => {
-	reading = new EventReading();
+beforeEach(async () => {
+	reading = await Reading.open();
+});
+
+afterEach(async () => {
+	await reading[Symbol.asyncDispose]();
 });
 
 const ALL: EventsRequest = {
@@ -38,7 +41,7 @@ async function pages(request: Partial<EventsRequest>): Promise<(readonly Convers
 	const all = [];
 	let pageToken = "";
 	do {
-		const page = await reading.list.list({ ...ALL, ...request, pageToken });
+		const page = await reading.events.list({ ...ALL, ...request, pageToken });
 		all.push(page.entries);
 		pageToken = page.nextPageToken;
 	} while (pageToken !== "");
@@ -50,8 +53,8 @@ async function sequences(request: Partial<EventsRequest>): Promise<bigint[]> {
 }
 
 /** Keeps events of a conversation one after the other. */
-function keep(count: number, conversationId: string, members: JsonObject = {}): void {
-	for (let index = 0; index < count; index++) reading.keep(conversationId, event(`${index}`, members));
+async function keep(count: number, conversationId: string, members: JsonObject = {}): Promise<void> {
+	for (let index = 0; index < count; index++) await reading.keepEvents(conversationId, event(`${index}`, members));
 }
 
 test("the pages of any request are all events after its start that meet the filter, oldest first", async () => {
@@ -61,7 +64,13 @@ test("the pages of any request are all events after its start that meet the filt
 		const [kind, source] = [`kind ${index % 4}`, index % 5 === 0 ? "user" : "agent"];
 		const second = BigInt((index * 7) % 60);
 		const timestamp = `1970-01-01T00:00:${String(second).padStart(2, "0")}`;
-		kept.push({ id, kind, source, second, sequence: reading.keep(id, event(`${index}`, { kind, source, timestamp })) });
+		kept.push({
+			id,
+			kind,
+			source,
+			second,
+			sequence: await reading.keepEvents(id, event(`${index}`, { kind, source, timestamp })),
+		});
 	}
 	const seconds = fc.option(fc.bigInt({ min: 0n, max: 60n }), { nil: undefined });
 	await fc.assert(
@@ -103,7 +112,7 @@ test("an event is given as it was sent, as a message and as a text", async () =>
 		...event("e-1", { parent_id: "e-0", z: [1, { b: null }], a: "x" }),
 		timestamp: "1970-01-01T00:00:01.5",
 	};
-	const sequence = reading.keep(A, sent);
+	const sequence = await reading.keepEvents(A, sent);
 	const [[entry] = []] = await pages({ conversationId: A });
 	expect(entry).toEqual(
 		create(ConversationEventEntrySchema, {
@@ -121,7 +130,7 @@ test("an event is given as it was sent, as a message and as a text", async () =>
 			...(entry?.receivedAt === undefined ? {} : { receivedAt: entry.receivedAt }),
 		}),
 	);
-	const page = await reading.list.listTexts({ ...ALL, conversationId: A });
+	const page = await reading.events.listTexts({ ...ALL, conversationId: A });
 	expect(page).toEqual({
 		entries: [{ sequence, receivedAt: expect.any(BigInt), happenedAt: 1_500_000n, text: JSON.stringify(sent) }],
 		nextPageToken: "",
@@ -129,19 +138,20 @@ test("an event is given as it was sent, as a message and as a text", async () =>
 });
 
 test("a conversation of which nothing is known has no events", async () => {
-	keep(1, A);
-	expect(await reading.list.list({ ...ALL, conversationId: B })).toEqual({ entries: [], nextPageToken: "" });
+	await keep(1, A);
+	expect(await reading.events.list({ ...ALL, conversationId: B })).toEqual({ entries: [], nextPageToken: "" });
 });
 
 test("a page of large events ends before 3.5 MiB, but has one", async () => {
-	for (const size of [300, 3400, 10, 5000, 10]) reading.keep(A, event(`${size}`, { text: "x".repeat(size * 1024) }));
+	for (const size of [300, 3400, 10, 5000, 10])
+		await reading.keepEvents(A, event(`${size}`, { text: "x".repeat(size * 1024) }));
 	expect((await pages({})).map((page) => page.length)).toEqual([1, 2, 1, 1]);
 });
 
 test("events after a sequence that was pruned are out of range, in the words of events", async () => {
-	keep(2, A);
-	keep(4, B);
-	reading.store.events.pruneThrough(3n);
+	await keep(2, A);
+	await keep(4, B);
+	await reading.pruneEvents(3);
 	expect(await sequences({})).toEqual([4n, 5n, 6n]);
 	expect(await sequences({ conversationId: A, afterSequence: 2n })).toEqual([]);
 	for (const conversationId of ["", B])
@@ -158,12 +168,12 @@ test("events after a sequence that was pruned are out of range, in the words of 
 });
 
 test("a token holds for its conversation, start and filter alone, however they are written", async () => {
-	keep(3, A);
+	await keep(3, A);
 	const request = { ...ALL, conversationId: A, filter: kinds("other", "MessageEvent"), pageSize: 2 };
-	const { nextPageToken: pageToken } = await reading.list.list(request);
+	const { nextPageToken: pageToken } = await reading.events.list(request);
 	const next = { ...request, conversationId: `{${A}}`, filter: kinds("MessageEvent", "other", "other"), pageToken };
-	expect((await reading.list.list(next)).entries.map(({ sequence }) => sequence)).toEqual([3n]);
-	expect((await reading.list.listTexts(next)).entries.map(({ sequence }) => sequence)).toEqual([3n]);
+	expect((await reading.events.list(next)).entries.map(({ sequence }) => sequence)).toEqual([3n]);
+	expect((await reading.events.listTexts(next)).entries.map(({ sequence }) => sequence)).toEqual([3n]);
 	const refused = {
 		kind: "invalid_argument",
 		message: "page_token is not one that this service gave for this list and filter",
@@ -174,13 +184,13 @@ test("a token holds for its conversation, start and filter alone, however they a
 		{ filter: undefined },
 		{ filter: kinds("other") },
 	])
-		expect(await refusal(reading.list.list({ ...next, ...other }))).toEqual(refused);
+		expect(await refusal(reading.events.list({ ...next, ...other }))).toEqual(refused);
 });
 
 test("a bad request names the field", async () => {
 	const refused = async (request: Partial<EventsRequest>) => [
-		(await refusal(reading.list.list({ ...ALL, ...request }))).message,
-		(await refusal(reading.list.listTexts({ ...ALL, ...request }))).message,
+		(await refusal(reading.events.list({ ...ALL, ...request }))).message,
+		(await refusal(reading.events.listTexts({ ...ALL, ...request }))).message,
 	];
 	const same = (message: string) => [message, message];
 	expect(await refused({ pageSize: -1 })).toEqual(same("page_size must not be negative"));
@@ -193,16 +203,16 @@ test("a bad request names the field", async () => {
 });
 
 test("an event that cannot be read is given as unreadable beside the others, and told of", async () => {
-	keep(3, A);
-	reading.store.events.damage(2n);
+	await keep(3, A);
+	reading.damageEvent(2n);
 	const [page] = await pages({});
 	expect(page?.map(({ sequence, unreadable, event }) => [sequence, unreadable, event?.id])).toEqual([
 		[1n, false, "0"],
 		[2n, true, undefined],
 		[3n, false, "2"],
 	]);
-	expect(reading.unreadable).toEqual([2n]);
-	const { entries } = await reading.list.listTexts(ALL);
+	expect(reading.unreadableEvents).toEqual([2n]);
+	const { entries } = await reading.events.listTexts(ALL);
 	expect(entries.map(({ text }) => text === undefined)).toEqual([false, true, false]);
-	expect(reading.unreadable).toEqual([2n, 2n]);
+	expect(reading.unreadableEvents).toEqual([2n, 2n]);
 });

@@ -5,7 +5,7 @@ import {
 	type ConversationUpdate,
 	ConversationUpdateSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
+import { UpdateChange, UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { summarize } from "../../../src/conversations/ingest/summary.ts";
 import { UpdateViews } from "../../../src/conversations/read/update-view.ts";
 import { ServiceError } from "../../../src/errors.ts";
@@ -62,6 +62,7 @@ test("an update tells what changed, when it arrived and what its record is", asy
 		expected.push(
 			create(ConversationUpdateSchema, {
 				...outcome,
+				origin: UpdateOrigin.POSTED,
 				sequence: BigInt(index + 1),
 				conversationId: ID,
 				receivedAt: fromMicroseconds(stored[index]?.receivedAt ?? 0n),

@@ -5,7 +5,7 @@ import {
 	type ConversationUpdate,
 	ConversationUpdateSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
+import { UpdateChange, UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import type { UpdatesRequest } from "../../../src/conversations/read/updates.ts";
 import { Reading, refusal } from "./reading.ts";
 
@@ -146,6 +146,20 @@ test("a token holds for its conversation and start alone, however they are writt
 	expect(await refusal(reading.list.list(list))).toEqual(refused);
 });
 
+test("only updates of one origin, for which alone a token holds", async () => {
+	const posted = [await reading.keep({ id: A, title: "1" }), await reading.keep({ id: A, title: "2" })];
+	const made = [await reading.keepLive({ id: B }), await reading.keepLive({ id: C })];
+	expect(made).toEqual([3n, 4n]);
+	expect(await sequences({ origin: UpdateOrigin.POSTED })).toEqual(posted.map(({ sequence }) => sequence));
+	for (const [pageSize, conversationId, expected] of [[1, "", made] as const, [0, C, [4n]] as const])
+		expect(await sequences({ origin: UpdateOrigin.EVENTS, pageSize, conversationId })).toEqual(expected);
+	expect(await sequences({ origin: UpdateOrigin.UNSPECIFIED })).toEqual([1n, 2n, 3n, 4n]);
+	const origins = (await pages({})).flat().map(({ origin }) => origin);
+	expect(origins).toEqual([1, 1, 2, 2]);
+	const { nextPageToken: pageToken } = await reading.updates.list({ ...ALL, origin: UpdateOrigin.EVENTS, pageSize: 1 });
+	expect((await refusal(reading.updates.list({ ...ALL, pageToken }))).kind).toBe("invalid_argument");
+});
+
 test("a bad request names the field", async () => {
 	const list = (request: Partial<UpdatesRequest>) => refusal(reading.updates.list({ ...ALL, ...request }));
 	expect(await list({ pageSize: -1 })).toEqual({ kind: "invalid_argument", message: "page_size must not be negative" });
@@ -157,6 +171,7 @@ test("a bad request names the field", async () => {
 		kind: "invalid_argument",
 		message: "conversation_id is not a UUID",
 	});
+	expect(await list({ origin: 9 })).toEqual({ kind: "invalid_argument", message: "origin is not a known origin" });
 });
 
 test("what a reader was given already may be pruned", async () => {
@@ -208,6 +223,7 @@ test("an update that cannot be read is given as unreadable beside the others, an
 			conversationId: A,
 			change: UpdateChange.UPDATED,
 			current: true,
+			origin: UpdateOrigin.POSTED,
 			unreadable: true,
 			...(second?.receivedAt === undefined ? {} : { receivedAt: second.receivedAt }),
 		}),

@@ -6,37 +6,44 @@ import {
 } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
 import { EventWatches, type EventWatchRequest } from "../../../src/conversations/watch/event-watches.ts";
 import type { WatchOptions } from "../../../src/conversations/watch/watch.ts";
-import { EventReading, event } from "../read/event-reading.ts";
-import { refusal } from "../read/reading.ts";
-import { numbers, type Said } from "./watching.ts";
+import type { EventQuery, StoredEvent } from "../../../src/store/store.ts";
+import { event, Reading, refusal } from "../read/reading.ts";
+import { numbers, type Said, type SpiedLog, spyLog } from "./watching.ts";
 
 const ID = "0190d6a0-0000-7000-8000-000000000001";
 const OTHER = "0190d6a0-0000-7000-8000-000000000002";
 const NEVER = 2 ** 30;
-let reading: EventReading;
+let reading: Reading;
+let log: SpiedLog<StoredEvent, EventQuery>;
 let stopping: AbortController;
 
-beforeEach(() => {
-	reading = new EventReading();
+beforeEach(async () => {
+	reading = await Reading.open();
+	log = spyLog(reading.store.events);
 	stopping = new AbortController();
 });
 
-afterEach(() => {
+afterEach(async () => {
 	stopping.abort();
+	await reading[Symbol.asyncDispose]();
 });
 
 function watching(options: Omit<WatchOptions, "stopping"> = {}): EventWatches {
-	return new EventWatches(reading.store, reading.views, { heartbeat: NEVER, ...options, stopping: stopping.signal });
+	return new EventWatches({ events: log }, reading.eventViews, {
+		heartbeat: NEVER,
+		...options,
+		stopping: stopping.signal,
+	});
 }
 
 let made = 0;
 
 /** Keeps events one after the other and gives the last sequence. */
-function keep(count: number, conversationId = ID, members = {}): bigint {
+async function keep(count: number, conversationId = ID, members = {}): Promise<bigint> {
 	let newest = 0n;
 	for (let index = 0; index < count; index++) {
 		made += 1;
-		newest = reading.keep(conversationId, event(`e-${made}`, members));
+		newest = await reading.keepEvents(conversationId, event(`e-${made}`, members));
 	}
 	return newest;
 }
@@ -87,7 +94,7 @@ class Watcher {
 }
 
 test("from the beginning, from a sequence and from now: what is kept, a heartbeat at the head, then what comes", async () => {
-	keep(3);
+	await keep(3);
 	const watches = watching();
 	const head = { at: 3n, latest: 3n };
 	const all = new Watcher(watches);
@@ -96,12 +103,12 @@ test("from the beginning, from a sequence and from now: what is kept, a heartbea
 	expect(await all.next(4)).toEqual([1n, 2n, 3n, head]);
 	expect(await rest.next(2)).toEqual([3n, head]);
 	expect(await coming.next(1)).toEqual([head]);
-	keep(2);
+	await keep(2);
 	for (const watcher of [all, rest, coming]) expect(await watcher.next(2)).toEqual([4n, 5n]);
 });
 
 test("an event is given as it was sent", async () => {
-	reading.keep(ID, event("e", { parent_id: "d", text: "hello" }));
+	await reading.keepEvents(ID, event("e", { parent_id: "d", text: "hello" }));
 	const { sequence, content } = await new Watcher(watching()).message();
 	expect([sequence, content.case === "event" && content.value.event]).toMatchObject([
 		1n,
@@ -114,7 +121,7 @@ test("whoever resumes after a sequence is given exactly the rest, from memory or
 	// Keeps the newest events in memory.
 	const other = new Watcher(watches, { start: "now" });
 	await other.next(1);
-	const last = keep(600);
+	const last = await keep(600);
 	expect(await other.next(600)).toEqual(numbers(1n, last));
 	expect(watches.recent.held.entries).toBe(7);
 	for (const start of [0n, 1n, 255n, 592n, 593n, 599n]) {
@@ -126,10 +133,10 @@ test("whoever resumes after a sequence is given exactly the rest, from memory or
 
 test("only the events of one conversation that meet the filter; heartbeats lead past the others", async () => {
 	const filter = create(ConversationEventFilterSchema, { kinds: ["MessageEvent"], sources: ["user", "agent"] });
-	keep(1);
-	keep(1, OTHER);
-	keep(1, ID, { kind: "ActionEvent" });
-	keep(1, ID, { source: "hook" });
+	await keep(1);
+	await keep(1, OTHER);
+	await keep(1, ID, { kind: "ActionEvent" });
+	await keep(1, ID, { source: "hook" });
 	const watcher = new Watcher(watching({ heartbeat: 5 }), { conversationId: ID, filter });
 	expect(await watcher.next(1)).toEqual([1n]);
 	const reach = async (sequence: bigint) => {
@@ -139,9 +146,9 @@ test("only the events of one conversation that meet the filter; heartbeats lead 
 		}
 	};
 	expect(await reach(4n)).toEqual({ at: 4n, latest: 4n });
-	keep(1, OTHER);
+	await keep(1, OTHER);
 	expect(await reach(5n)).toEqual({ at: 5n, latest: 5n });
-	keep(1, ID, { source: "user" });
+	await keep(1, ID, { source: "user" });
 	expect(await reach(6n)).toBe(6n);
 });
 
@@ -153,15 +160,15 @@ test("a thousand watchers are each given the one event, which is read once and i
 		(_, index) => new Watcher(watches, { start: "now", filter: filters[index % 2] }),
 	);
 	await Promise.all(watchers.map((watcher) => watcher.next(1)));
-	reading.store.events.queries.length = 0;
-	keep(1);
+	log.queries.length = 0;
+	await keep(1);
 	const messages = new Set(await Promise.all(watchers.map((watcher) => watcher.message())));
 	expect([...messages].map(({ sequence }) => sequence)).toEqual([1n]);
-	expect(reading.store.events.queries.length).toBe(1);
-	expect(reading.store.events.listeners).toBe(1);
+	expect(log.queries.length).toBe(1);
+	expect(log.listeners()).toBe(1);
 	for (const watcher of watchers) watcher.cancel();
 	expect(watches.recent.held).toEqual({ entries: 0, bytes: 0, followers: 0 });
-	expect(reading.store.events.listeners).toBe(0);
+	expect(log.listeners()).toBe(0);
 });
 
 test("a watcher that does not read costs no more than the bounds, and then misses nothing", async () => {
@@ -171,7 +178,7 @@ test("a watcher that does not read costs no more than the bounds, and then misse
 	await Promise.all([stalled.next(1), reader.next(1)]);
 	for (let sequence = 1n; sequence <= 60n; sequence++) {
 		// Every tenth event alone is larger than what may be held.
-		keep(1, ID, { text: "x".repeat(sequence % 10n === 0n ? 25_000 : 3_000) });
+		await keep(1, ID, { text: "x".repeat(sequence % 10n === 0n ? 25_000 : 3_000) });
 		expect(await reader.next(1)).toEqual([sequence]);
 		const { entries, bytes } = watches.recent.held;
 		expect(entries).toBeLessThanOrEqual(8);
@@ -181,9 +188,9 @@ test("a watcher that does not read costs no more than the bounds, and then misse
 });
 
 test("a start in what was pruned, or beyond the newest sequence, is refused", async () => {
-	keep(3);
-	keep(2, OTHER);
-	reading.store.events.pruneThrough(2n);
+	await keep(3);
+	await keep(2, OTHER);
+	await reading.pruneEvents(2);
 	expect(await refusal(new Watcher(watching(), { start: 1n }).next(1))).toEqual({
 		kind: "out_of_range",
 		message:
@@ -204,8 +211,8 @@ test("a filter that is wrong is refused at once", () => {
 });
 
 test("an event that cannot be read is given as unreadable, and the watch goes on", async () => {
-	keep(3);
-	reading.store.events.damage(2n);
+	await keep(3);
+	reading.damageEvent(2n);
 	const watcher = new Watcher(watching());
 	const given = [];
 	for (let count = 0; count < 3; count++) {
@@ -217,7 +224,7 @@ test("an event that cannot be read is given as unreadable, and the watch goes on
 		[2n, true],
 		[3n, false],
 	]);
-	expect(reading.unreadable).toEqual([2n]);
+	expect(reading.unreadableEvents).toEqual([2n]);
 });
 
 test("a service that stops ends the watches", async () => {

@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ConversationFilterSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
+import { UpdateChange, UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { UpdateWatches } from "../../../src/conversations/watch/update-watches.ts";
 import type { WatchOptions } from "../../../src/conversations/watch/watch.ts";
 import { ServiceError } from "../../../src/errors.ts";
@@ -30,7 +30,11 @@ afterEach(async () => {
 });
 
 function watching(options: Omit<WatchOptions, "stopping"> = {}): UpdateWatches {
-	return new UpdateWatches({ updates: log }, reading.views, { heartbeat: NEVER, ...options, stopping: stopping.signal });
+	return new UpdateWatches({ updates: log }, reading.views, {
+		heartbeat: NEVER,
+		...options,
+		stopping: stopping.signal,
+	});
 }
 
 /** Keeps updates one after the other; `members` are over the title, which numbers them. */
@@ -132,6 +136,25 @@ test("only the updates whose own record meets the filter; heartbeats lead past t
 	expect(await watcher.heartbeatAt(4n)).toEqual({ at: 4n, latest: 4n });
 	await reading.keep({ id: OTHER, execution_status: "running", tags: { team: "a" } });
 	expect(await watcher.through(5n)).toEqual([5n]);
+});
+
+test("only the updates of one origin; heartbeats lead past the others", async () => {
+	await keep(1);
+	expect(await reading.keepLive({ id: ID })).toBe(2n);
+	const watches = watching({ heartbeat: 5 });
+	const posted = new Watcher(watches, { origin: UpdateOrigin.POSTED });
+	const made = new Watcher(watches, { origin: UpdateOrigin.EVENTS });
+	const all = new Watcher(watches, { origin: UpdateOrigin.UNSPECIFIED });
+	expect(await made.through(2n)).toEqual([2n]);
+	expect(await all.through(2n)).toEqual([1n, 2n]);
+	expect(await posted.through(1n)).toEqual([1n]);
+	expect(await posted.heartbeatAt(2n)).toEqual({ at: 2n, latest: 2n });
+	await reading.keepLive({ id: OTHER });
+	await keep(1);
+	expect(await made.through(3n)).toEqual([3n]);
+	expect(await made.heartbeatAt(4n)).toEqual({ at: 4n, latest: 4n });
+	expect(await posted.through(4n)).toEqual([4n]);
+	expect(() => new Watcher(watches, { origin: 9 })).toThrow("origin is not a known origin");
 });
 
 test("heartbeats come while there is nothing else", async () => {
