@@ -30,7 +30,7 @@ export function rpcMethods({ ingest, get, list, updates, watches }: RpcContext):
 	const writing = ConversationIngestService.method;
 	const reading = ConversationService.method;
 	return [
-		unaryUndecoded(writing.ingestConversation, ingestConversation(ingest)),
+		unaryUndecoded(writing.ingestConversation, "conversation", ingestConversation(ingest)),
 		unary(reading.getConversation, getConversation(get), {
 			encoded: getEncodedConversation(get),
 			conversationId: ({ id }) => id,

@@ -60,8 +60,7 @@ function candidatesAt(plan: MessagePlan, path: readonly string[]): readonly Cand
 		const next: Candidate[] = [];
 		for (const candidate of candidates) {
 			if (candidate.collection) next.push({ value: candidate.value, collection: false });
-			else if (candidate.value.type === "message" && !stepInto(candidate.value.message, token, next))
-				return undefined;
+			else if (candidate.value.type === "message" && !stepInto(candidate.value.message, token, next)) return undefined;
 		}
 		candidates = next;
 	}

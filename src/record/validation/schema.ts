@@ -209,7 +209,7 @@ function boundedBigInt(schema: z.ZodBigInt, { gt, gte }: Bounds): z.ZodBigInt {
 }
 
 /** Whether a text has more than a number of Unicode code points. */
-function isLonger(text: string, limit: number): boolean {
+export function isLonger(text: string, limit: number): boolean {
 	// A code point is one UTF-16 unit or two.
 	return text.length > limit && (text.length > 2 * limit || [...text].length > limit);
 }
