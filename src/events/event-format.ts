@@ -192,13 +192,7 @@ export class EventFormat {
 			kind,
 			source,
 			isLeaf: kind !== STATE_UPDATE,
-			message:
-				said === undefined
-					? undefined
-					: beginning(
-							replaceUserinfo(said, () => REDACTED),
-							MAX_MESSAGE,
-						),
+			message: said && beginning(withoutUserinfo(said), MAX_MESSAGE),
 			text: UTF8.encode(text),
 			secrets: this.#encrypts ? [...pointers] : [],
 			redactionVersion: this.#secrets.version,
@@ -288,6 +282,10 @@ function readMembers(text: string, path: Violation["path"], violations: Violatio
 		violations.push(...error.violations.map((violation) => ({ ...violation, path: [...path, ...violation.path] })));
 	}
 	return undefined;
+}
+
+function withoutUserinfo(text: string): string {
+	return replaceUserinfo(text, () => REDACTED);
 }
 
 /** The place of a secret to which its ciphertext is bound. A record's place begins with a slash. */

@@ -48,7 +48,8 @@ describe("toConnectError", () => {
 		const refused = (count: number) => {
 			const violations = Array.from({ length: count }, (_, index) => violation(index));
 			return (
-				badRequest(toConnectError(new ServiceError("invalid_record", "refused", { violations, field: "conversation" })))?.fieldViolations ?? []
+				badRequest(toConnectError(new ServiceError("invalid_record", "refused", { violations, field: "conversation" })))
+					?.fieldViolations ?? []
 			);
 		};
 		expect(refused(2)).toMatchObject([
