@@ -5,7 +5,7 @@ import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { getText, postWebhook } from "../support/clients.ts";
 import { filled } from "../support/filled.ts";
-import { object, postSequences, record } from "../support/fixtures.ts";
+import { capturedSequences, object, record } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { BEGINNING, updatesUntilCaughtUp } from "../support/watching.ts";
 
@@ -45,8 +45,13 @@ function neutral(body: string): JsonObject {
 	return object(JSON.parse(renamed));
 }
 
-describe("a captured course of events", () => {
-	test.each(postSequences())("$name is taken without any setting, and ends with its last body", async ({ bodies }) => {
+describe("the records of a captured sequence", () => {
+	const sequences = capturedSequences().map(({ name, posts }) => {
+		const bodies = posts.filter(({ webhook }) => webhook === "conversations").map(({ body }) => body);
+		return { name, bodies };
+	});
+
+	test.each(sequences)("$name are taken without any setting, and end with the last one", async ({ bodies }) => {
 		for (const body of bodies) expect(await post(body)).toEqual({ status: 200, json: { success: true } });
 		const sent = bodies.map(neutral);
 		for (const id of new Set(sent.map((json) => String(json.id)))) {
@@ -63,13 +68,22 @@ describe("a captured course of events", () => {
 	});
 });
 
+const CHANGES: Readonly<Record<string, UpdateChange>> = {
+	deleting: UpdateChange.DELETED,
+	paused: UpdateChange.PAUSED,
+	running: UpdateChange.RUNNING,
+	waiting_for_confirmation: UpdateChange.WAITING,
+	finished: UpdateChange.FINISHED,
+	error: UpdateChange.FAILED,
+	stuck: UpdateChange.STUCK,
+};
+
 function changeOf(before: JsonObject | undefined, after: JsonObject): UpdateChange {
 	const [was, is] = [before?.execution_status, after.execution_status];
 	if (before === undefined) return UpdateChange.STARTED;
 	if (was === is) return UpdateChange.UPDATED;
-	if (is === "deleting") return UpdateChange.DELETED;
-	if (is === "paused") return UpdateChange.PAUSED;
-	return was === "paused" ? UpdateChange.RESUMED : UpdateChange.UPDATED;
+	if (was === "paused" && (is === "idle" || is === "running")) return UpdateChange.RESUMED;
+	return CHANGES[String(is)] ?? UpdateChange.UPDATED;
 }
 
 describe("the real sender's own names", () => {
