@@ -7,18 +7,10 @@ import { getText, postWebhook } from "../support/clients.ts";
 import { filled } from "../support/filled.ts";
 import { capturedSequences, object, record } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
+import { neutral } from "../support/vendor-names.ts";
 import { BEGINNING, updatesUntilCaughtUp } from "../support/watching.ts";
 
 const { plan } = new RecordFormat();
-/** Names of the real sender, and the specification's for the same. */
-const VENDOR_NAMES: Readonly<Record<string, string>> = {
-	openrouter_site_url: "gateway_site_url",
-	openrouter_app_name: "gateway_app_name",
-	litellm_extra_body: "proxylib_extra_body",
-	GraySwanAnalyzer: "VendorRiskAnalyzer",
-	ToolShieldLLMSecurityAnalyzer: "GuardrailLLMSecurityAnalyzer",
-};
-
 let service: TestService;
 
 beforeAll(async () => {
@@ -34,15 +26,6 @@ async function post(body: string): Promise<{ status: number; json: unknown }> {
 
 async function read(id: unknown): Promise<JsonObject> {
 	return object(JSON.parse(await getText(service, KEY, String(id), "secrets=plaintext")));
-}
-
-/** A body with the specification's names. */
-function neutral(body: string): JsonObject {
-	const renamed = Object.entries(VENDOR_NAMES).reduce(
-		(text, [theirs, ours]) => text.replaceAll(`"${theirs}"`, `"${ours}"`),
-		body,
-	);
-	return object(JSON.parse(renamed));
 }
 
 describe("the records of a captured sequence", () => {
