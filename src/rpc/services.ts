@@ -48,9 +48,14 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 	const events = ConversationEventService.method;
 	const conversationId = (request: { readonly conversationId: string }) => request.conversationId;
 	return [
-		unaryUndecoded(ConversationIngestService.method.ingestConversation, ingestConversation(context.ingest)),
+		unaryUndecoded(
+			ConversationIngestService.method.ingestConversation,
+			"conversation",
+			ingestConversation(context.ingest),
+		),
 		unaryUndecoded(
 			ConversationEventIngestService.method.ingestConversationEvents,
+			"events",
 			ingestConversationEvents(context.eventIngest),
 		),
 		unary(reading.getConversation, getConversation(get), {

@@ -71,7 +71,7 @@ export class RecordVault {
 		let count = 0;
 		const hide: Replace = (secret, pointer) => {
 			count++;
-			if (count > MAX_SECRETS) throw tooManySecrets(record);
+			if (count > MAX_SECRETS) throw tooManySecrets(idOf(record));
 			// Any secret is encrypted as it came: one that looks like a ciphertext is a secret of its sender like others.
 			return cipher === undefined ? REDACTED : cipher.encrypt(secret, pointer);
 		};
@@ -188,8 +188,8 @@ function idOf(record: ConversationInfo): string {
 	return record.id ?? "";
 }
 
-function tooManySecrets({ id }: ConversationInfo): ServiceError {
+export function tooManySecrets(conversationId: string): ServiceError {
 	const message = `Value error, more than ${MAX_SECRETS} secrets`;
 	const violations = [{ path: [], type: "value_error", message }];
-	return new ServiceError("invalid_record", message, { violations, conversationId: id });
+	return new ServiceError("invalid_record", message, { violations, conversationId });
 }

@@ -28,6 +28,7 @@ const INT64 = z
 export class RecordSchema {
 	readonly #builder = new SchemaBuilder();
 	readonly #record: z.ZodType;
+	readonly #fields = new Map<FieldPlan, z.ZodType>();
 
 	constructor(plan: MessagePlan) {
 		this.#record = this.#builder.message(plan);
@@ -42,7 +43,9 @@ export class RecordSchema {
 	/** Whether a JSON value is valid for a field. */
 	accepts(field: FieldPlan, json: ExactJson): boolean {
 		this.#builder.reset();
-		return this.#builder.field(field).safeParse(json).success;
+		const schema = this.#fields.get(field) ?? this.#builder.field(field);
+		this.#fields.set(field, schema);
+		return schema.safeParse(json).success;
 	}
 }
 
@@ -206,7 +209,7 @@ function boundedBigInt(schema: z.ZodBigInt, { gt, gte }: Bounds): z.ZodBigInt {
 }
 
 /** Whether a text has more than a number of Unicode code points. */
-function isLonger(text: string, limit: number): boolean {
+export function isLonger(text: string, limit: number): boolean {
 	// A code point is one UTF-16 unit or two.
 	return text.length > limit && (text.length > 2 * limit || [...text].length > limit);
 }
