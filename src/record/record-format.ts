@@ -1,5 +1,5 @@
 import { hash } from "node:crypto";
-import { type DescMessage, isMessage } from "@bufbuild/protobuf";
+import { create, type DescMessage, isMessage } from "@bufbuild/protobuf";
 import type { Value } from "@bufbuild/protobuf/wkt";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError, type Violation } from "../errors.ts";
@@ -8,10 +8,10 @@ import { deriveEncoder } from "./json/encode.ts";
 import { type ExactJson, type ExactJsonObject, measureWithinBounds, parseExactJson } from "./json/exact-json.ts";
 import { fromValue, memberOf, toValue } from "./json/free-form.ts";
 import type { JsonSize } from "./json/measure.ts";
-import { lastToken } from "./json/pointer.ts";
+import { lastToken, parsePointer } from "./json/pointer.ts";
 import { parseUuid } from "./json/scalars.ts";
 import { MAX_UNNAMED_MEMBERS, MemberPlaces, putMember } from "./json/unnamed.ts";
-import { isJsonObject, type MessagePlan, planMessage, plansIn } from "./plan/plan.ts";
+import { isJsonObject, type MessagePlan, type PlainPlan, planMessage, plansIn } from "./plan/plan.ts";
 import { limitViolations } from "./validation/limits.ts";
 import { MAX_VIOLATIONS, RecordSchema } from "./validation/schema.ts";
 import { valueError, violationsOf } from "./validation/violations.ts";
@@ -19,7 +19,7 @@ import { valueError, violationsOf } from "./validation/violations.ts";
 /** The record in both of its forms, and the one schema that judges it. Built once at start. */
 export class RecordFormat {
 	readonly desc: DescMessage;
-	readonly plan: MessagePlan;
+	readonly plan: PlainPlan;
 	/**
 	 * Tells the schemas of two releases apart that name different members: a safe integer above 0, derived from the names
 	 * of all members.
@@ -33,8 +33,10 @@ export class RecordFormat {
 	/** @param desc the record's descriptor; another release's may have more fields or fewer */
 	constructor(desc: DescMessage = ConversationInfoSchema) {
 		this.desc = desc;
-		this.plan = planMessage(desc);
-		const members = membersIn(this.plan);
+		const plan = planMessage(desc);
+		if (plan.form !== "object") throw new TypeError("a record is an object");
+		this.plan = plan;
+		const members = membersIn(plan);
 		this.#names = new Set(members.map(({ name }) => name));
 		const text = members.map(({ message, name }) => `${message}.${name}`).sort();
 		this.schemaVersion = hash("sha256", text.join("\n"), "buffer").readUIntBE(0, 6) + 1;
@@ -87,6 +89,37 @@ export class RecordFormat {
 		return json;
 	}
 
+	/**
+	 * Reads some members of a record from their JSON form, as {@link fromJson} reads a whole one.
+	 *
+	 * @returns a message in which nothing but these members is set, with what no field names below them
+	 * @throws ServiceError as `parse` does
+	 */
+	membersFromJson(json: ExactJsonObject): ConversationInfo {
+		const message = this.#check(json, measureWithinBounds(json), true, true);
+		return this.#only(message, (name) => Object.hasOwn(json, name));
+	}
+
+	/** Writes some members of a record in their JSON form, as {@link toJson} writes all. Others may be null. */
+	membersToJson(message: ConversationInfo, names: ReadonlySet<string>): ExactJsonObject {
+		return this.toJson(this.#only(message, (name) => names.has(name)));
+	}
+
+	/**
+	 * Replaces a member of a record, and what no field names below it.
+	 *
+	 * @param message is changed
+	 * @param part has the member and no other one; without a value the member becomes unset
+	 */
+	replaceMember(message: ConversationInfo, name: string, part: ConversationInfo): void {
+		const { unnamedMembers } = this.#only(message, (other) => other !== name);
+		Object.assign(
+			message,
+			this.#fields(part, (other) => other === name),
+		);
+		message.unnamedMembers = { ...unnamedMembers, ...part.unnamedMembers };
+	}
+
 	/** Whether a member that an older release kept as unnamed may have a field now. */
 	namesNow(pointer: string): boolean {
 		return this.#names.has(lastToken(pointer));
@@ -122,9 +155,10 @@ export class RecordFormat {
 		return true;
 	}
 
-	#check(json: ExactJson, size: JsonSize, surrogates: boolean): ConversationInfo {
+	/** @param partial whether members that are required may be missing */
+	#check(json: ExactJson, size: JsonSize, surrogates: boolean, partial = false): ConversationInfo {
 		const limits = limitViolations(json, this.plan, size, surrogates);
-		const issues = this.#schema.judge(json);
+		const issues = partial ? this.#schema.judgeMembers(json) : this.#schema.judge(json);
 		if (issues.length > 0 || limits.length > 0) {
 			const violations = [...violationsOf(issues, json, this.plan), ...limits];
 			throw invalid(violations.slice(0, MAX_VIOLATIONS), json);
@@ -139,6 +173,21 @@ export class RecordFormat {
 		message.unnamedMembers = unnamed;
 		if (!isMessage(message, ConversationInfoSchema)) throw new TypeError("the decoder made no ConversationInfo");
 		return message;
+	}
+
+	/** A record with nothing but some of another one's members. */
+	#only(message: ConversationInfo, keeps: (name: string) => boolean): ConversationInfo {
+		const unnamed = Object.entries(message.unnamedMembers);
+		return Object.assign(create(ConversationInfoSchema), this.#fields(message, keeps), {
+			unnamedMembers: Object.fromEntries(unnamed.filter(([pointer]) => keeps(parsePointer(pointer)?.[0] ?? ""))),
+		});
+	}
+
+	/** Some of a record's members, by property of the message. */
+	#fields(message: ConversationInfo, keeps: (name: string) => boolean): Readonly<Record<string, unknown>> {
+		const all: Readonly<Record<string, unknown>> = { ...message };
+		const kept = this.plan.fields.filter(({ name }) => keeps(name));
+		return Object.fromEntries(kept.map(({ property }) => [property, all[property]]));
 	}
 
 	/** Puts the members that no field names into the JSON form; returns a violation for each that has no place there. */

@@ -17,7 +17,7 @@ import {
 	SecretsMode,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
-import { summarize } from "../../src/conversations/ingest/summary.ts";
+import { summarize } from "../../src/record/summary.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { type Endpoints, GrpcClient, GrpcFailure, postWebhook } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";

@@ -6,7 +6,7 @@ import {
 	ConversationUpdateSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
-import { summarize } from "../../../src/conversations/ingest/summary.ts";
+import { summarize } from "../../../src/record/summary.ts";
 import { UpdateViews } from "../../../src/conversations/read/update-view.ts";
 import { ServiceError } from "../../../src/errors.ts";
 import { fromMicroseconds } from "../../../src/record/json/scalars.ts";
