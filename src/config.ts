@@ -31,6 +31,8 @@ export interface Config {
 	readonly retentionDays: number | undefined;
 	/** Updates that are kept of each conversation; undefined keeps all. */
 	readonly retentionUpdatesPerConversation: number | undefined;
+	/** Days that events are kept; undefined keeps all. */
+	readonly eventRetentionDays: number | undefined;
 }
 
 /** What is wrong with the environment: every mistake, on a line each, without the values of secrets. */
@@ -72,6 +74,7 @@ const environment = z.object({
 	ENCRYPTION_KEY: variable<readonly KeyObject[]>([], parseEncryptionKeys),
 	RETENTION_DAYS: variable<number | undefined>(undefined, parseDays),
 	RETENTION_UPDATES_PER_CONVERSATION: variable<number | undefined>(undefined, parseInteger(Number.MAX_SAFE_INTEGER)),
+	EVENT_RETENTION_DAYS: variable<number | undefined>(undefined, parseDays),
 });
 
 /** For each variable a value as it may be written, for the messages about mistakes. */
@@ -86,6 +89,7 @@ const examples: Readonly<Record<string, string>> = {
 	ENCRYPTION_KEY: "$(openssl rand -base64 32)",
 	RETENTION_DAYS: "30",
 	RETENTION_UPDATES_PER_CONVERSATION: "1000",
+	EVENT_RETENTION_DAYS: "90",
 };
 
 /**
@@ -115,6 +119,7 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		encryptionKeys: Object.freeze(values.ENCRYPTION_KEY),
 		retentionDays: values.RETENTION_DAYS,
 		retentionUpdatesPerConversation: values.RETENTION_UPDATES_PER_CONVERSATION,
+		eventRetentionDays: values.EVENT_RETENTION_DAYS,
 	});
 }
 
@@ -133,6 +138,7 @@ export function describeConfig(config: Config): Record<string, string> {
 		ENCRYPTION_KEY: list(config.encryptionKeys.map(() => mask)),
 		RETENTION_DAYS: String(config.retentionDays ?? "none"),
 		RETENTION_UPDATES_PER_CONVERSATION: String(config.retentionUpdatesPerConversation ?? "none"),
+		EVENT_RETENTION_DAYS: String(config.eventRetentionDays ?? "none"),
 	};
 }
 

@@ -90,7 +90,11 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	log.listening("http", formatAddress(http.address));
 	log.listening("grpc", formatAddress(grpc.address));
 
-	const retention = { days: config.retentionDays, updatesPerConversation: config.retentionUpdatesPerConversation };
+	const retention = {
+		days: config.retentionDays,
+		updatesPerConversation: config.retentionUpdatesPerConversation,
+		eventDays: config.eventRetentionDays,
+	};
 	const retaining = retain(store, retention, stopping.signal, (error) => log.unexpectedError("retention", error));
 	opened.defer(() => retaining);
 

@@ -16,6 +16,7 @@ const defaults: Config = {
 	encryptionKeys: [],
 	retentionDays: undefined,
 	retentionUpdatesPerConversation: undefined,
+	eventRetentionDays: undefined,
 };
 
 const first = randomBytes(32).toString("base64");
@@ -56,6 +57,7 @@ describe("readConfig", () => {
 			ENCRYPTION_KEY: `${first},${second}`,
 			RETENTION_DAYS: "0.5",
 			RETENTION_UPDATES_PER_CONVERSATION: "100",
+			EVENT_RETENTION_DAYS: "7",
 		});
 		expect(config).toEqual({
 			httpAddress: { host: "::1", port: 0 },
@@ -70,6 +72,7 @@ describe("readConfig", () => {
 			logLevel: "silent",
 			retentionDays: 0.5,
 			retentionUpdatesPerConversation: 100,
+			eventRetentionDays: 7,
 		});
 		expect(encryptionKeys.map(bytes)).toEqual([first, second]);
 	});
@@ -93,6 +96,7 @@ describe("readConfig", () => {
 			ENCRYPTION_KEY: "canary",
 			RETENTION_DAYS: "0",
 			RETENTION_UPDATES_PER_CONVERSATION: "1.5",
+			EVENT_RETENTION_DAYS: "-1",
 		};
 		const lines = [
 			"HTTP_ADDRESS: must be host:port, with an IPv6 host in brackets (example: HTTP_ADDRESS=127.0.0.1:8080 or [::1]:8080)",
@@ -107,6 +111,7 @@ describe("readConfig", () => {
 			"ENCRYPTION_KEY: entry 1 must be exactly 32 bytes in base64 (example: ENCRYPTION_KEY=$(openssl rand -base64 32))",
 			"RETENTION_DAYS: must be a number of days above 0 (example: RETENTION_DAYS=30)",
 			"RETENTION_UPDATES_PER_CONVERSATION: must be a whole number from 1 to 9007199254740991 (example: RETENTION_UPDATES_PER_CONVERSATION=1000)",
+			"EVENT_RETENTION_DAYS: must be a number of days above 0 (example: EVENT_RETENTION_DAYS=90)",
 		];
 		expect(mistakes(env)).toEqual(lines);
 		expect(() => readConfig(env)).toThrow(["The configuration is not valid:", ...lines].join("\n  "));
@@ -225,6 +230,7 @@ describe("describeConfig", () => {
 			ENCRYPTION_KEY: "none",
 			RETENTION_DAYS: "none",
 			RETENTION_UPDATES_PER_CONVERSATION: "none",
+			EVENT_RETENTION_DAYS: "none",
 		});
 	});
 

@@ -45,7 +45,8 @@ export function decide(
 	return { current: becomesCurrent, change };
 }
 
-function changeBetween(before: Status, after: Status): UpdateChange {
+/** What a record changes whose status was another one before. */
+export function changeBetween(before: Status, after: Status): UpdateChange {
 	if (after === before) return UpdateChange.UPDATED;
 	const resumed = before === Status.PAUSED;
 	switch (after) {

@@ -156,7 +156,10 @@ export interface StoredEvent {
 	readonly event: ProtectedEvent | UnreadableRecord;
 }
 
-/** A batch of events to be appended in one transaction. The store takes the memory of its byte strings over. */
+/**
+ * A batch of events to be appended in one transaction. The store takes the memory of its byte strings over once the batch
+ * is stored.
+ */
 export interface NewEvents {
 	/** Lower-case UUID with dashes. */
 	readonly conversationId: string;
@@ -164,7 +167,7 @@ export interface NewEvents {
 	readonly receivedAt: bigint;
 	/** In the order of the batch. Those that are stored already, by id, are passed over. */
 	readonly events: readonly NewEvent[];
-	/** What the events tell of the record; undefined when they tell nothing. */
+	/** What the events tell of the record; undefined when they tell nothing, or there is no record and they make none. */
 	readonly live: NewLiveState | undefined;
 }
 
@@ -201,7 +204,7 @@ export interface AppendedEvents {
 
 /** What the next version of a conversation's record is computed from. */
 export interface LiveState {
-	/** Changes with each posted record and with each {@link NewLiveState}; 0 for a conversation that has neither. */
+	/** Changes with each posted record that becomes current and each {@link NewLiveState}; 0 when there was neither. */
 	readonly revision: bigint;
 	/** `told` of the last {@link NewLiveState}, unless a posted record became current since. */
 	readonly told: string | undefined;
@@ -236,7 +239,7 @@ export interface PrunePolicy {
 	readonly receivedBefore?: bigint | undefined;
 	/** Keep at most this many updates of each conversation. */
 	readonly updatesPerConversation?: number | undefined;
-	/** Most updates to remove in this step. */
+	/** Most updates and events to remove in this step. */
 	readonly limit: number;
 }
 
@@ -270,7 +273,11 @@ export interface Store extends AsyncDisposable {
 	/** The current record of a conversation, or the record that was current as of sequence `asOf`. */
 	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined>;
 	listConversations(query: ConversationQuery): Promise<StoredConversation[]>;
-	/** Removes history that a policy no longer keeps; returns how many updates it removed. Never removes a current record, except of a conversation that has been `deleting` since before `receivedBefore`. Its events go with it. */
+	/**
+	 * Removes history that a policy no longer keeps; returns how many updates and events it removed. Never removes what a
+	 * current record consists of, except of a conversation that has been `deleting` since before `receivedBefore`. Its
+	 * events go with it.
+	 */
 	prune(policy: PrunePolicy): Promise<number>;
 	/** Removes at most `limit` events that were received before a time, oldest first; returns how many. */
 	pruneEvents(receivedBefore: bigint, limit: number): Promise<number>;

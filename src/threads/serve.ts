@@ -11,12 +11,12 @@ const MAX_CALLS = 256;
 /** How a worker answers its calls. */
 export interface Served<Methods, GroupName extends CallName<Methods>> {
 	readonly methods: Omit<Methods, GroupName>;
-	/** A method whose waiting calls are answered together, such as in one transaction. */
+	/** Methods whose waiting calls are answered together, such as in one transaction. */
 	readonly group?: CallGroup<Methods, GroupName>;
 }
 
 export interface CallGroup<Methods, Name extends CallName<Methods>> {
-	readonly name: Name;
+	readonly names: readonly Name[];
 	/** Most bytes of one group, unless it is a single call. */
 	readonly maxBytes: number;
 	bytesOf(argument: Argument<Methods[Name]>): number;
@@ -26,7 +26,7 @@ export interface CallGroup<Methods, Name extends CallName<Methods>> {
 
 // Declared as methods, because the calling thread vouches for the types of what it sends.
 interface AnyGroup {
-	readonly name: string;
+	readonly names: readonly string[];
 	readonly maxBytes: number;
 	bytesOf(argument: unknown): number;
 	answer(args: readonly unknown[]): Outcome[];
@@ -65,7 +65,7 @@ export function serve<Options, Methods extends Calls, GroupName extends CallName
 			next += taken.length;
 			const [call] = taken;
 			if (call === undefined) break;
-			const answers = call.name === group?.name ? answerGroup(group, taken) : [answer(call)];
+			const answers = group?.names.includes(call.name) ? answerGroup(group, taken) : [answer(call)];
 			outcomes.push(...taken.map(({ id }, index) => ({ id, ...(answers[index] ?? unanswered()) })));
 			if (next < calls.length && performance.now() - since < HOLD_BACK) continue;
 			post({ kind: "outcomes", outcomes });
@@ -102,7 +102,7 @@ function takeGroup(calls: readonly CallMessage[], start: number, group: AnyGroup
 	let end = start;
 	let bytes = 0;
 	for (const { name, argument } of calls.slice(start)) {
-		if (name !== group.name) break;
+		if (!group.names.includes(name)) break;
 		bytes += group.bytesOf(argument);
 		if (end > start && bytes > group.maxBytes) break;
 		end += 1;

@@ -62,6 +62,7 @@ export function storeConformance(harness: StoreHarness): void {
 					repeated: false,
 					change,
 					current: true,
+					isBehind: false,
 				})),
 			);
 		});
@@ -97,9 +98,9 @@ export function storeConformance(harness: StoreHarness): void {
 			const outcomes = await Promise.all([append(store, update), append(store, update), append(store, update)]);
 			const sequence = outcomes[0]?.sequence;
 			expect(outcomes).toEqual([
-				{ sequence, repeated: false, change: UpdateChange.STARTED, current: true },
-				{ sequence, repeated: true, change: UpdateChange.STARTED, current: true },
-				{ sequence, repeated: true, change: UpdateChange.STARTED, current: true },
+				{ sequence, repeated: false, change: UpdateChange.STARTED, current: true, isBehind: false },
+				{ sequence, repeated: true, change: UpdateChange.STARTED, current: true, isBehind: false },
+				{ sequence, repeated: true, change: UpdateChange.STARTED, current: true, isBehind: false },
 			]);
 		});
 
@@ -166,7 +167,13 @@ export function storeConformance(harness: StoreHarness): void {
 			const older = sample({ conversationId, columns: { updatedAt: start, status: "running" } });
 			const [first, late] = await appendAll([newer, older]);
 			if (first === undefined || late === undefined) throw new Error("two updates were appended");
-			expect(late).toEqual({ sequence: late.sequence, repeated: false, change: UpdateChange.UPDATED, current: false });
+			expect(late).toEqual({
+				sequence: late.sequence,
+				repeated: false,
+				change: UpdateChange.UPDATED,
+				current: false,
+				isBehind: false,
+			});
 			expect(await store.get(conversationId)).toEqual(stored(newer, first));
 			expect(await store.updates.list({ after: first.sequence, limit: 10, withRecords: true })).toEqual([
 				stored(older, late, first),
@@ -184,6 +191,7 @@ export function storeConformance(harness: StoreHarness): void {
 				repeated: false,
 				change: UpdateChange.UPDATED,
 				current: false,
+				isBehind: false,
 			});
 			expect(await store.get(conversationId)).toEqual(stored(gone, first));
 		});

@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { statusNamed } from "../../src/conversations/status.ts";
 import { fromMicroseconds } from "../../src/record/json/scalars.ts";
 import type { Condition } from "../../src/store/condition.ts";
@@ -132,6 +133,7 @@ export function stored(update: Sample, appended: Appended, previous?: Appended):
 		sequence,
 		change,
 		current,
+		origin: UpdateOrigin.POSTED,
 		conversationId: update.conversationId,
 		receivedAt: update.receivedAt,
 		previousSequence: previous?.sequence,

@@ -11,7 +11,17 @@ test("an empty file is given the tables, once", () => {
 	expect({ ...database.prepare("PRAGMA user_version").get() }).toEqual({ user_version: SCHEMA_VERSION });
 	const tables = database.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").all();
 	expect(tables.map(({ name }) => name)).toEqual(
-		expect.arrayContaining(["conversations", "pruned", "store_state", "tags", "titles", "updates"]),
+		expect.arrayContaining([
+			"activities",
+			"conversations",
+			"events",
+			"logs",
+			"pruned",
+			"store_state",
+			"tags",
+			"titles",
+			"updates",
+		]),
 	);
 	database.close();
 });

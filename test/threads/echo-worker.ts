@@ -20,7 +20,7 @@ serve<{ unusable: boolean }, EchoCalls, "sum">(({ unusable }) => {
 			close: () => undefined,
 		},
 		group: {
-			name: "sum",
+			names: ["sum"],
 			maxBytes: 10,
 			bytesOf: (bytes: Uint8Array) => bytes.byteLength,
 			answer: (args) => args.map(() => ({ value: args.reduce((sum, { byteLength }) => sum + byteLength, 0) })),

@@ -116,15 +116,15 @@ export class GetConversation {
 
 	async #missing(conversationId: string, sequence: bigint | undefined): Promise<ServiceError> {
 		if (sequence === undefined) return new ServiceError("not_found", "There is no such conversation");
-		const query = { after: 0n, conversationId, limit: 1, withRecords: false };
-		const [first] = await this.#store.updates.list(query);
-		if (first === undefined) return new ServiceError("not_found", "There is no such conversation");
+		const query = { after: sequence, conversationId, limit: 1, withRecords: false };
+		const [next] = await this.#store.updates.list(query);
+		if (next === undefined) return new ServiceError("not_found", "There is no such conversation");
 		// Nothing came before a conversation's first record, so nothing before it can have been pruned.
-		if (first.previousSequence === undefined)
+		if (next.previousSequence === undefined)
 			return new ServiceError("not_found", "There was no such conversation at that sequence");
 		return new ServiceError(
 			"out_of_range",
-			`What was current at that sequence has been pruned; the oldest update that is kept is ${first.sequence}`,
+			`What was current at that sequence has been pruned; the oldest later update that is kept is ${next.sequence}`,
 		);
 	}
 }

@@ -1,15 +1,16 @@
 import { setTimeout as delay } from "node:timers/promises";
-import type { PrunePolicy, Store } from "../../store/store.ts";
+import type { Store } from "../../store/store.ts";
 
-/** What history is kept; undefined keeps all. */
+/** What is kept of updates and of events; undefined keeps all. */
 export interface RetentionPolicy {
 	readonly days: number | undefined;
 	readonly updatesPerConversation: number | undefined;
+	readonly eventDays: number | undefined;
 }
 
 /** How pruning goes about it. */
 export interface RetentionPace {
-	/** Updates that one step removes at most, so that ingest waits for a step and not for all of it. */
+	/** Updates, or events, that one step removes at most, so that ingest waits for a step and not for all of it. */
 	readonly step: number;
 	/** Milliseconds between two steps. */
 	readonly pause: number;
@@ -21,39 +22,38 @@ const PACE: RetentionPace = { step: 200, pause: 20, interval: 60_000 };
 const MICROSECONDS_PER_DAY = 86_400_000_000;
 
 /**
- * Prunes history that the policy no longer keeps, until the signal fires. Does nothing when the policy keeps all. After a
+ * Prunes history and events that the policy no longer keeps, until the signal fires. Does nothing when the policy keeps all. After a
  * failure it goes on in the next round.
  *
  * @param onError told of each failure
  * @param now the current time in milliseconds since the Unix epoch
  */
 export async function retain(
-	store: Pick<Store, "prune">,
-	{ days, updatesPerConversation }: RetentionPolicy,
+	store: Pick<Store, "prune" | "pruneEvents">,
+	{ days, updatesPerConversation, eventDays }: RetentionPolicy,
 	signal: AbortSignal,
 	onError: (error: unknown) => void,
 	pace: RetentionPace = PACE,
 	now: () => number = Date.now,
 ): Promise<void> {
-	if (days === undefined && updatesPerConversation === undefined) return;
-	while (!signal.aborted) {
-		const receivedBefore =
-			days === undefined ? undefined : BigInt(now()) * 1000n - BigInt(Math.round(days * MICROSECONDS_PER_DAY));
-		const removed = await prune(store, { receivedBefore, updatesPerConversation, limit: pace.step }, onError);
+	const before = (age: number) => BigInt(now()) * 1000n - BigInt(Math.round(age * MICROSECONDS_PER_DAY));
+	const steps: (() => Promise<number>)[] = [];
+	if (days !== undefined || updatesPerConversation !== undefined)
+		steps.push(() => {
+			const receivedBefore = days === undefined ? undefined : before(days);
+			return store.prune({ receivedBefore, updatesPerConversation, limit: pace.step });
+		});
+	if (eventDays !== undefined) steps.push(() => store.pruneEvents(before(eventDays), pace.step));
+	while (steps.length > 0 && !signal.aborted) {
+		let removed = 0;
+		for (const step of steps) {
+			try {
+				removed += await step();
+			} catch (error) {
+				onError(error);
+			}
+		}
 		await wait(removed > 0 ? pace.pause : pace.interval, signal);
-	}
-}
-
-async function prune(
-	store: Pick<Store, "prune">,
-	policy: PrunePolicy,
-	onError: (error: unknown) => void,
-): Promise<number> {
-	try {
-		return await store.prune(policy);
-	} catch (error) {
-		onError(error);
-		return 0;
 	}
 }
 

@@ -4,6 +4,7 @@ import { BinaryReader } from "@bufbuild/protobuf/wire";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError } from "../../errors.ts";
 import { deriveBinaryEncoder } from "../../protobuf/binary-encoder.ts";
+import { pointerOf } from "../record-delta.ts";
 import type { RecordFormat } from "../record-format.ts";
 import { Cipher, isCiphertext } from "./cipher.ts";
 import {
@@ -178,10 +179,8 @@ function pointersOf(bytes: Uint8Array): string[] {
 			record.skip(wireType, number);
 			continue;
 		}
-		const entry = new BinaryReader(record.bytes());
-		// An entry of a map: 1 is the key.
-		const [keyNumber] = entry.tag();
-		if (keyNumber === 1) pointers.push(entry.string());
+		const pointer = pointerOf(record.bytes());
+		if (pointer !== undefined) pointers.push(pointer);
 	}
 	return pointers;
 }

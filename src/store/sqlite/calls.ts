@@ -1,21 +1,31 @@
 import type {
 	Appended,
+	AppendedEvents,
 	ConversationQuery,
+	EventQuery,
+	LiveState,
+	NewEvents,
 	NewUpdate,
 	RangeQuery,
 	SequenceRange,
 	StoredConversation,
+	StoredEvent,
 	StoredUpdate,
 	UpdateQuery,
 } from "../store.ts";
+import type { LogTable } from "./log.ts";
 
 /** The calls that the writing thread answers. */
 export type WriterCalls = {
 	append(request: AppendRequest): Appended | PossibleRepetition;
+	/** Undefined: the conversation's live state is not the expected one. */
+	appendEvents(batch: NewEvents): AppendedEvents | undefined;
 	/** Removes history by sequence. Answers how many updates it removed. */
 	removeUpdates(sequences: readonly bigint[]): number;
-	/** Removes conversations whose deletion is old enough. Answers how many updates it removed. */
-	removeDeleted(request: RemoveDeletedRequest): number;
+	/** Removes conversations whose deletion is old enough. Answers how many updates and events it removed. */
+	removeDeleted(request: RemoveRequest): number;
+	/** Removes events that are old enough. Answers how many it removed. */
+	removeEvents(request: RemoveRequest): number;
 	/** Proves that the next append can be stored. */
 	check(argument: undefined): void;
 	close(argument: undefined): void;
@@ -38,11 +48,12 @@ export type JudgedRepetition =
 	| { readonly sequence: bigint; readonly same: boolean }
 	| { readonly sequence: "any"; readonly same: false };
 
-export interface RemoveDeletedRequest {
-	/** Conversations whose current sequence is below this one. */
+/** Asks to remove what was received before a time: events, or conversations whose current update was. */
+export interface RemoveRequest {
+	/** Only what has a sequence below this one. */
 	readonly below: bigint;
 	readonly receivedBefore: bigint;
-	/** Most updates to remove. */
+	/** Most updates and events to remove. */
 	readonly limit: number;
 }
 
@@ -51,12 +62,20 @@ export type ReaderCalls = {
 	get(request: { readonly conversationId: string; readonly asOf: bigint | undefined }): StoredUpdate | undefined;
 	listConversations(query: ConversationQuery): StoredConversation[];
 	listUpdates(query: UpdateQuery): StoredUpdate[];
-	range(query: RangeQuery): SequenceRange;
+	listEvents(query: EventQuery): StoredEvent[];
+	getLiveState(request: LiveStateRequest): LiveState;
+	listBehind(limit: number): readonly string[];
+	range(request: { readonly log: LogTable; readonly query: RangeQuery }): SequenceRange;
 	/** The first sequence that was not received before a time (microseconds since the Unix epoch). */
-	firstReceivedAfter(time: bigint): bigint;
+	firstReceivedAfter(request: { readonly log: LogTable; readonly time: bigint }): bigint;
 	findPrunable(request: FindPrunableRequest): Prunable;
 	close(argument: undefined): void;
 };
+
+export interface LiveStateRequest {
+	readonly conversationId: string;
+	readonly eventIds: readonly string[];
+}
 
 /** Asks for history that a policy no longer keeps, conversation by conversation. */
 export interface FindPrunableRequest {

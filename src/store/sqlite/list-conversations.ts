@@ -1,7 +1,11 @@
+import { concatBytes } from "../../record/record-delta.ts";
+import { encodeActivity } from "../activity.ts";
 import type { ConversationQuery, StoredConversation } from "../store.ts";
+import { findActivity } from "./activities.ts";
 import { conditionSql, type IndexAccess, type SqlCondition } from "./condition-sql.ts";
 import type { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
+import { withNewestLeaf } from "./updates.ts";
 import { bigint, bindable, blob, integer, text } from "./values.ts";
 
 /** Most entries of an index that are counted or sorted for a list. */
@@ -34,17 +38,23 @@ export function listConversations(
 	const tests = [where, ...conditions.filter((condition) => condition !== chosen).map(({ test }) => test)];
 	const rows = statements
 		.prepare(`
-			SELECT c.conversation_id, c.sequence, u.summary
+			SELECT c.conversation_id, c.status, c.posted_at, c.sequence, u.summary
 			FROM ${from} ${join} CROSS JOIN updates u ON u.sequence = c.sequence
 			WHERE ${tests.map(({ text: test }) => test).join(" AND ")} AND ${order} < ? ORDER BY ${order} DESC LIMIT ?
 		`)
 		.all(...tests.flatMap(({ parameters }) => parameters), bindable(query.before ?? 2n ** 63n), query.limit);
-	return rows.map((row) => ({
-		conversationId: text(row.conversation_id),
-		sequence: bigint(row.sequence),
-		summary: blob(row.summary),
-		record: query.withRecords ? records.read(bigint(row.sequence)) : undefined,
-	}));
+	return rows.map((row) => {
+		const conversationId = text(row.conversation_id);
+		const sequence = bigint(row.sequence);
+		const activity = findActivity(statements, conversationId);
+		const summary = blob(row.summary);
+		return {
+			conversationId,
+			sequence,
+			summary: activity === undefined ? summary : concatBytes([summary, encodeActivity(activity)]),
+			record: query.withRecords ? withNewestLeaf(records.read(sequence), row, activity) : undefined,
+		};
+	});
 }
 
 /** The condition along whose index a list is read; undefined for the index of all conversations. */

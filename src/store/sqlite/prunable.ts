@@ -5,27 +5,13 @@ import { bigint, bindable, nullable } from "./values.ts";
 /** Conversations that one call looks at, so that other reads need not wait long. */
 const MAX_CONVERSATIONS = 1_000;
 
-/**
- * The first sequence that was not received before a time (microseconds since the Unix epoch). It is found by bisection,
- * without an index on the time, because sequences are given in the order of receipt.
- */
-export function firstReceivedAfter(statements: Statements, time: bigint): bigint {
-	const at = statements.prepare(`
-		SELECT sequence, received_at < ? AS before FROM updates WHERE sequence >= ? ORDER BY sequence LIMIT 1
-	`);
-	const newest = statements.prepare("SELECT coalesce(max(sequence), 0) AS sequence FROM updates").get();
-	let low = 1n;
-	let high = bigint(newest?.sequence) + 1n;
-	while (low < high) {
-		const middle = (low + high) / 2n;
-		const row = at.get(bindable(time), middle);
-		if (row?.before === 1n) low = bigint(row.sequence) + 1n;
-		else high = middle;
-	}
-	return low;
-}
+/** SQL for whether the record of update `u` is the base of another one, which needs it. */
+export const IS_BASE = `EXISTS (SELECT 1 FROM updates d INDEXED BY updates_by_base WHERE d.base_sequence = u.sequence)`;
 
-/** Finds history that is too old or too much, among the conversations that follow a given one. */
+/**
+ * Finds history that is too old or too much, among the conversations that follow a given one. The base of deltas is found
+ * when they are gone.
+ */
 export function findPrunable(statements: Statements, request: FindPrunableRequest): Prunable {
 	const { after, limit, below, receivedBefore, updatesPerConversation } = request;
 	const last = statements
@@ -42,6 +28,7 @@ export function findPrunable(statements: Statements, request: FindPrunableReques
 			SELECT l.id, u.sequence FROM looked_at l CROSS JOIN updates u INDEXED BY updates_by_conversation
 			WHERE u.conversation = l.id AND u.sequence < max(?, l.surplus + 1) AND u.sequence <> l.current
 				AND (u.sequence <= l.surplus OR (u.sequence < ? AND u.received_at < ?))
+				AND NOT ${IS_BASE}
 			ORDER BY l.id, u.sequence LIMIT ?
 		`)
 		.all(after, through, below, below, bindable(receivedBefore), limit);

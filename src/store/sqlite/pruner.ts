@@ -2,7 +2,7 @@ import type { WorkerThread } from "../../threads/worker-thread.ts";
 import type { PrunePolicy } from "../store.ts";
 import type { ReaderCalls, WriterCalls } from "./calls.ts";
 
-/** Updates that one transaction removes, so that appends need not wait long. */
+/** Updates and events that one transaction removes, so that appends need not wait long. */
 const MAX_REMOVED = 100;
 
 /**
@@ -24,14 +24,10 @@ export class Pruner {
 	async step(policy: PrunePolicy): Promise<number> {
 		const { limit, updatesPerConversation } = policy;
 		const receivedBefore = policy.receivedBefore ?? -(2n ** 62n);
-		const below = await this.#reader.call("firstReceivedAfter", receivedBefore);
-		let removed = 0;
-		while (removed < limit) {
-			const most = Math.min(limit - removed, MAX_REMOVED);
-			const gone = await this.#writer.call("removeDeleted", { below, receivedBefore, limit: most });
-			removed += gone;
-			if (gone < most) break;
-		}
+		const below = await this.#reader.call("firstReceivedAfter", { log: "updates", time: receivedBefore });
+		let removed = await removeRepeatedly(limit, (most) =>
+			this.#writer.call("removeDeleted", { below, receivedBefore, limit: most }),
+		);
 		const start = this.#after;
 		let wrapped = start === 0n;
 		while (removed < limit) {
@@ -50,4 +46,24 @@ export class Pruner {
 		}
 		return removed;
 	}
+
+	/** Removes up to `limit` events that were received before a time; fewer only when there are no more. */
+	async events(receivedBefore: bigint, limit: number): Promise<number> {
+		const below = await this.#reader.call("firstReceivedAfter", { log: "events", time: receivedBefore });
+		return await removeRepeatedly(limit, (most) =>
+			this.#writer.call("removeEvents", { below, receivedBefore, limit: most }),
+		);
+	}
+}
+
+/** Calls `remove` with how much it may remove until it removes less, or `limit` is reached; gives the sum. */
+async function removeRepeatedly(limit: number, remove: (most: number) => Promise<number>): Promise<number> {
+	let removed = 0;
+	while (removed < limit) {
+		const most = Math.min(limit - removed, MAX_REMOVED);
+		const gone = await remove(most);
+		removed += gone;
+		if (gone < most) break;
+	}
+	return removed;
 }

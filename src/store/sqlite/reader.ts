@@ -1,30 +1,35 @@
 import { serve } from "../../threads/serve.ts";
 import type { ReaderCalls } from "./calls.ts";
 import { type DatabaseOptions, openForReading, transaction } from "./database.ts";
+import { listEvents } from "./events.ts";
 import { listConversations } from "./list-conversations.ts";
-import { findPrunable, firstReceivedAfter } from "./prunable.ts";
+import { getLiveState, listBehind } from "./live-state.ts";
+import { firstReceivedAfter, readRange } from "./log.ts";
+import { findPrunable } from "./prunable.ts";
 import { RecordReader } from "./record-reader.ts";
 import { Statements } from "./statements.ts";
-import { getUpdate, listUpdates, readRange } from "./updates.ts";
+import { getUpdate, listUpdates } from "./updates.ts";
 
 /** The thread that reads. Each call sees one state of the database. */
 
 serve<DatabaseOptions, ReaderCalls>((options) => {
 	const database = openForReading(options);
 	const statements = new Statements(database);
-	const records = new RecordReader(statements);
 
-	function read<Result>(work: () => Result): Result {
-		return transaction(database, "BEGIN", work);
+	function read<Result>(work: (records: RecordReader) => Result): Result {
+		return transaction(database, "BEGIN", () => work(new RecordReader(statements)));
 	}
 
 	return {
 		methods: {
-			get: ({ conversationId, asOf }) => read(() => getUpdate(statements, records, conversationId, asOf)),
-			listConversations: (query) => read(() => listConversations(statements, records, query)),
-			listUpdates: (query) => read(() => listUpdates(statements, records, query)),
-			range: (query) => read(() => readRange(statements, query)),
-			firstReceivedAfter: (time) => read(() => firstReceivedAfter(statements, time)),
+			get: ({ conversationId, asOf }) => read((records) => getUpdate(statements, records, conversationId, asOf)),
+			listConversations: (query) => read((records) => listConversations(statements, records, query)),
+			listUpdates: (query) => read((records) => listUpdates(statements, records, query)),
+			listEvents: (query) => read(() => listEvents(statements, query)),
+			getLiveState: (request) => read((records) => getLiveState(statements, records, request)),
+			listBehind: (limit) => read(() => listBehind(statements, limit)),
+			range: ({ log, query }) => read(() => readRange(statements, log, query)),
+			firstReceivedAfter: ({ log, time }) => read(() => firstReceivedAfter(statements, log, time)),
 			findPrunable: (request) => read(() => findPrunable(statements, request)),
 			close: () => database.close(),
 		},

@@ -1,36 +1,76 @@
+import { mergeRecord } from "../../record/record-delta.ts";
 import type { StoredRecord, UnreadableRecord } from "../store.ts";
 import { unpackRecord } from "./record-column.ts";
 import type { Statements } from "./statements.ts";
-import { blob, integer, nullable } from "./values.ts";
+import { bigint, blob, integer, nullable } from "./values.ts";
 
-/** Reads records one by one, so that one that is damaged does not fail the query for all. */
+/** A record as its row has it. */
+export interface RawRecord extends StoredRecord {
+	/** Sequence of the update over whose record this one is a delta; undefined when it is whole. */
+	readonly base: bigint | undefined;
+}
+
+/**
+ * Reads the records of one answer, one by one, so that one that is damaged does not fail the query for all. A base of
+ * several deltas is read once.
+ */
 export class RecordReader {
 	readonly #statements: Statements;
+	#base: { readonly sequence: bigint; readonly record: StoredRecord } | undefined;
 
 	constructor(statements: Statements) {
 		this.#statements = statements;
 	}
 
-	/** The record of an update. */
+	/** The whole record of an update, in memory of its own. */
 	read(sequence: bigint): StoredRecord | UnreadableRecord {
-		try {
-			const row = this.#statements
-				.prepare(
-					"SELECT record, unpacked_size, checksum, redaction_version, schema_version FROM updates WHERE sequence = ?",
-				)
-				.get(sequence);
-			const bytes = unpackRecord({
+		return readable(() => {
+			const { base, ...record } = this.readRaw(sequence);
+			if (base === undefined) return record;
+			if (this.#base?.sequence !== base) this.#base = { sequence: base, record: this.readRaw(base) };
+			return {
+				bytes: mergeRecord(this.#base.record.bytes, record.bytes),
+				...commonVersions(this.#base.record, record),
+			};
+		});
+	}
+
+	/** @throws Error when the record is not what was stored */
+	readRaw(sequence: bigint): RawRecord {
+		const row = this.#statements
+			.prepare(`
+				SELECT base_sequence, record, unpacked_size, checksum, redaction_version, schema_version
+				FROM updates WHERE sequence = ?
+			`)
+			.get(sequence);
+		return {
+			bytes: unpackRecord({
 				record: blob(row?.record),
 				unpackedSize: nullable(integer, row?.unpacked_size) ?? null,
 				checksum: integer(row?.checksum),
-			});
-			return {
-				bytes,
-				redactionVersion: integer(row?.redaction_version),
-				schemaVersion: integer(row?.schema_version),
-			};
-		} catch (error) {
-			return { unreadable: error instanceof Error ? error.message : String(error) };
-		}
+			}),
+			redactionVersion: integer(row?.redaction_version),
+			schemaVersion: integer(row?.schema_version),
+			base: nullable(bigint, row?.base_sequence),
+		};
+	}
+}
+
+type Versions = Omit<StoredRecord, "bytes">;
+
+/** The versions of a record that was made of two. Where they differ it is read by today's rules, as 0 says. */
+export function commonVersions(one: Versions, other: Versions): Versions {
+	return {
+		redactionVersion: one.redactionVersion === other.redactionVersion ? one.redactionVersion : 0,
+		schemaVersion: one.schemaVersion === other.schemaVersion ? one.schemaVersion : 0,
+	};
+}
+
+/** What a function reads, or what it fails with. */
+export function readable<Read>(read: () => Read): Read | UnreadableRecord {
+	try {
+		return read();
+	} catch (error) {
+		return { unreadable: error instanceof Error ? error.message : String(error) };
 	}
 }

@@ -6,24 +6,37 @@ export const SCHEMA_VERSION = 1;
 
 /**
  * `updates` holds every update with its record. A column behind `record` would be expensive to read, because long
- * records lie on pages of their own.
+ * records lie on pages of their own. When `base_sequence` is set, `record` is a delta (record-delta.ts) over the record
+ * of that update, which is whole. `size` is that of the whole record, or a little more. `activity` has the activity's
+ * fields of the summary when the update was written.
  *
  * `conversations` has a row for each conversation: what the next update is judged by, and what lists filter by, taken
  * from the summary of the current record. Each index of it that serves a filter for equality ends in `sequence`, so that
- * it gives its conversations in the order of lists. `order_time` is what records are ordered by (see ordering.ts).
+ * it gives its conversations in the order of lists. `order_time` is what records are ordered by (see ordering.ts). The
+ * columns that begin with `newest` are about the newest posted update, and `revision`, `told`, `posted_at` and
+ * `is_behind` are those of `LiveState`.
  * `tags` holds the tags of the current record; `conversations.tags` the same as JSON, to see whether they change.
  * `titles` has the row ids of `conversations`, and which trigrams their titles have.
  *
- * `pruned` has a row for each conversation of which updates were pruned, also when the conversation is gone.
+ * `activities` has a row for each conversation of which events came, also when it has no record. `events` has its row
+ * ids. Both indexes of `events` begin with them, so that a batch touches few pages however many events there are.
+ *
+ * `logs` and `pruned` are about both numbered tables, which `log` names. `pruned` has a row for each conversation of
+ * which entries were pruned, also when the conversation is gone.
  */
 const SCHEMA = `
 	CREATE TABLE store_state (
 		id INTEGER PRIMARY KEY CHECK (id = 1),
-		pruned_through INTEGER NOT NULL,
-		last_removal INTEGER NOT NULL,
 		checks INTEGER NOT NULL
 	) STRICT;
-	INSERT INTO store_state VALUES (1, 0, 0, 0);
+	INSERT INTO store_state VALUES (1, 0);
+
+	CREATE TABLE logs (
+		log TEXT PRIMARY KEY,
+		pruned_through INTEGER NOT NULL,
+		last_removal INTEGER NOT NULL
+	) STRICT, WITHOUT ROWID;
+	INSERT INTO logs VALUES ('updates', 0, 0), ('events', 0, 0);
 
 	CREATE TABLE updates (
 		sequence INTEGER PRIMARY KEY,
@@ -32,23 +45,28 @@ const SCHEMA = `
 		current INTEGER NOT NULL,
 		previous_sequence INTEGER,
 		received_at INTEGER NOT NULL,
+		origin INTEGER NOT NULL,
+		base_sequence INTEGER,
+		size INTEGER NOT NULL,
 		redaction_version INTEGER NOT NULL,
 		schema_version INTEGER NOT NULL,
 		unpacked_size INTEGER,
 		checksum INTEGER NOT NULL,
 		summary BLOB NOT NULL,
+		activity BLOB,
 		record BLOB NOT NULL
 	) STRICT;
 	CREATE INDEX updates_by_conversation ON updates (conversation);
+	CREATE INDEX updates_by_base ON updates (base_sequence) WHERE base_sequence IS NOT NULL;
 
 	CREATE TABLE conversations (
 		id INTEGER PRIMARY KEY,
 		conversation_id TEXT NOT NULL UNIQUE,
 		sequence INTEGER NOT NULL,
 		order_time INTEGER,
-		newest_sequence INTEGER NOT NULL,
+		newest_sequence INTEGER,
 		newest_updated_at INTEGER,
-		newest_size INTEGER NOT NULL,
+		newest_size INTEGER,
 		status INTEGER NOT NULL,
 		agent_kind TEXT NOT NULL,
 		model TEXT NOT NULL,
@@ -56,7 +74,11 @@ const SCHEMA = `
 		created_at INTEGER,
 		updated_at INTEGER,
 		title TEXT,
-		tags TEXT NOT NULL
+		tags TEXT NOT NULL,
+		revision INTEGER NOT NULL,
+		posted_at INTEGER,
+		is_behind INTEGER NOT NULL,
+		told TEXT
 	) STRICT;
 	CREATE UNIQUE INDEX conversations_by_sequence ON conversations (sequence);
 	CREATE INDEX conversations_by_status ON conversations (status, sequence);
@@ -65,6 +87,7 @@ const SCHEMA = `
 	CREATE INDEX conversations_by_parent ON conversations (parent_id, sequence) WHERE parent_id IS NOT NULL;
 	CREATE INDEX conversations_by_created ON conversations (created_at) WHERE created_at IS NOT NULL;
 	CREATE INDEX conversations_by_updated ON conversations (updated_at) WHERE updated_at IS NOT NULL;
+	CREATE INDEX conversations_behind ON conversations (id) WHERE is_behind = 1;
 
 	CREATE TABLE tags (
 		conversation INTEGER NOT NULL,
@@ -80,12 +103,43 @@ const SCHEMA = `
 		title, content = '', contentless_delete = 1, detail = none, tokenize = 'trigram'
 	);
 
+	CREATE TABLE activities (
+		id INTEGER PRIMARY KEY,
+		conversation_id TEXT NOT NULL UNIQUE,
+		event_count INTEGER NOT NULL,
+		last_at INTEGER NOT NULL,
+		told_at INTEGER,
+		leaf_at INTEGER,
+		leaf TEXT,
+		message_at INTEGER,
+		message TEXT
+	) STRICT;
+
+	CREATE TABLE events (
+		sequence INTEGER PRIMARY KEY,
+		activity INTEGER NOT NULL,
+		event_id TEXT NOT NULL,
+		received_at INTEGER NOT NULL,
+		happened_at INTEGER NOT NULL,
+		kind TEXT NOT NULL,
+		source TEXT NOT NULL,
+		redaction_version INTEGER NOT NULL,
+		unpacked_size INTEGER,
+		checksum INTEGER NOT NULL,
+		secrets TEXT,
+		text BLOB NOT NULL
+	) STRICT;
+	CREATE INDEX events_by_activity ON events (activity);
+	CREATE UNIQUE INDEX events_by_id ON events (activity, event_id);
+
 	CREATE TABLE pruned (
-		conversation_id TEXT PRIMARY KEY,
+		log TEXT NOT NULL,
+		conversation_id TEXT NOT NULL,
 		through INTEGER NOT NULL,
-		removal INTEGER NOT NULL
+		removal INTEGER NOT NULL,
+		PRIMARY KEY (log, conversation_id)
 	) STRICT, WITHOUT ROWID;
-	CREATE INDEX pruned_by_removal ON pruned (removal, through);
+	CREATE INDEX pruned_by_removal ON pruned (log, removal, through);
 
 	PRAGMA user_version = ${SCHEMA_VERSION};
 `;

@@ -4,16 +4,23 @@ import { type Calls, compact, release } from "../../threads/protocol.ts";
 import { type ThreadLog, WorkerThread } from "../../threads/worker-thread.ts";
 import type {
 	Appended,
+	AppendedEvents,
 	ConversationQuery,
+	EventQuery,
 	IsSameRecord,
+	LiveState,
 	Log,
+	NewEvents,
 	NewUpdate,
 	PrunePolicy,
 	Store,
 	StoredConversation,
+	StoredEvent,
 	StoredUpdate,
 	UpdateQuery,
 } from "../store.ts";
+import { Announcer } from "./announcer.ts";
+import { bytesOfBatch, compactBatch } from "./batch.ts";
 import type { JudgedRepetition, PossibleRepetition, ReaderCalls, WriterCalls } from "./calls.ts";
 import { type DatabaseOptions, prepareFiles } from "./database.ts";
 import { Pruner } from "./pruner.ts";
@@ -56,17 +63,20 @@ const MAX_JUDGEMENTS = 3;
 class SqliteStore implements Store {
 	readonly updates: Log<StoredUpdate, UpdateQuery> = {
 		list: (query) => this.#reader.call("listUpdates", query),
-		range: (query = {}) => this.#reader.call("range", query),
-		subscribe: (listener) => this.#subscribe(listener),
+		range: (query = {}) => this.#reader.call("range", { log: "updates", query }),
+		subscribe: (listener) => this.#updates.subscribe(listener),
+	};
+	readonly events: Log<StoredEvent, EventQuery> = {
+		list: (query) => this.#reader.call("listEvents", query),
+		range: (query = {}) => this.#reader.call("range", { log: "events", query }),
+		subscribe: (listener) => this.#events.subscribe(listener),
 	};
 	readonly #writer: WorkerThread<WriterCalls>;
 	readonly #reader: WorkerThread<ReaderCalls>;
 	readonly #pruner: Pruner;
-	readonly #log: ThreadLog;
 	readonly #isSame: IsSameRecord;
-	readonly #listeners = new Set<(newest: bigint) => void>();
-	#newest = 0n;
-	#announcing = false;
+	readonly #updates: Announcer;
+	readonly #events: Announcer;
 
 	constructor(options: DatabaseOptions, log: ThreadLog, isSame: IsSameRecord) {
 		const thread = <Methods extends Calls>(name: string, youngGenerationMb: number, repeatable: boolean) =>
@@ -82,7 +92,8 @@ class SqliteStore implements Store {
 			});
 		this.#writer = thread("writer", 12, false);
 		this.#reader = thread("reader", 24, true);
-		this.#log = log;
+		this.#updates = new Announcer(log);
+		this.#events = new Announcer(log);
 		this.#isSame = isSame;
 		this.#pruner = new Pruner(this.#writer, this.#reader);
 	}
@@ -105,13 +116,31 @@ class SqliteStore implements Store {
 		for (let judgements = 0; ; judgements += 1) {
 			const answer = await this.#writer.call("append", { update: own, judged });
 			if ("sequence" in answer) {
-				if (!answer.repeated) this.#announce(answer.sequence);
+				if (!answer.repeated) this.#updates.announce(answer.sequence);
 				release(own.record.bytes);
 				release(own.summary);
 				return answer;
 			}
 			judged = judgements < MAX_JUDGEMENTS ? await this.#judge(answer, record.bytes) : { sequence: "any", same: false };
 		}
+	}
+
+	async appendEvents(batch: NewEvents): Promise<AppendedEvents | undefined> {
+		const own = compactBatch(batch);
+		const appended = await this.#writer.call("appendEvents", own);
+		if (appended === undefined) return undefined;
+		for (const bytes of bytesOfBatch(own)) release(bytes);
+		if (appended.stored > 0) this.#events.announce(appended.newest);
+		if (appended.updateSequence !== undefined) this.#updates.announce(appended.updateSequence);
+		return appended;
+	}
+
+	getLiveState(conversationId: string, eventIds: readonly string[]): Promise<LiveState> {
+		return this.#reader.call("getLiveState", { conversationId, eventIds });
+	}
+
+	listBehind(limit: number): Promise<readonly string[]> {
+		return this.#reader.call("listBehind", limit);
 	}
 
 	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined> {
@@ -122,13 +151,19 @@ class SqliteStore implements Store {
 		return this.#reader.call("listConversations", query);
 	}
 
-
 	prune(policy: PrunePolicy): Promise<number> {
 		return this.#pruner.step(policy);
 	}
 
+	pruneEvents(receivedBefore: bigint, limit: number): Promise<number> {
+		return this.#pruner.events(receivedBefore, limit);
+	}
+
 	async check(): Promise<void> {
-		await Promise.all([this.#writer.call("check", undefined), this.#reader.call("range", {})]);
+		await Promise.all([
+			this.#writer.call("check", undefined),
+			this.#reader.call("range", { log: "updates", query: {} }),
+		]);
 	}
 
 	async close(): Promise<void> {
@@ -150,29 +185,5 @@ class SqliteStore implements Store {
 			// A stored record that cannot be compared is no reason to refuse another one.
 			return { sequence: possiblyRepeats, same: false };
 		}
-	}
-
-	// The answers of one commit arrive together; the listeners hear of them once.
-	#subscribe(listener: (newest: bigint) => void): () => void {
-		// Wrapped, so that each subscription ends by itself even if a listener is given twice.
-		const own = (newest: bigint) => listener(newest);
-		this.#listeners.add(own);
-		return () => this.#listeners.delete(own);
-	}
-
-	#announce(sequence: bigint): void {
-		if (sequence > this.#newest) this.#newest = sequence;
-		if (this.#announcing) return;
-		this.#announcing = true;
-		queueMicrotask(() => {
-			this.#announcing = false;
-			for (const listener of this.#listeners) {
-				try {
-					listener(this.#newest);
-				} catch (error) {
-					this.#log.error({ err: error }, "a listener of the store failed");
-				}
-			}
-		});
 	}
 }

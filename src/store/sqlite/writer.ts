@@ -2,20 +2,27 @@ import type { DatabaseSync } from "node:sqlite";
 import { failureOf } from "../../threads/failure.ts";
 import { type Outcome, release } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
+import type { NewEvents } from "../store.ts";
 import { Appender } from "./append.ts";
+import { EventAppender } from "./append-events.ts";
+import { bytesOfBatch } from "./batch.ts";
 import type { AppendRequest, WriterCalls } from "./calls.ts";
 import { type DatabaseOptions, openForWriting, transaction } from "./database.ts";
+import { numbering } from "./log.ts";
 import { Remover } from "./remove.ts";
 import { isDatabaseFailure } from "./result-codes.ts";
 import { createSchema } from "./schema.ts";
-import { bigint } from "./values.ts";
+import { Statements } from "./statements.ts";
 
 /** The thread that writes: the appends that wait for it are one transaction. */
 
-/** Most bytes of records in one transaction of several appends, so that a large one does not hold up small ones. */
+/** What a group has: appends of updates and of batches of events. */
+type GroupRequest = AppendRequest | NewEvents;
+
+/** Most bytes of records and events in one transaction of several appends, so that a large one does not hold up small ones. */
 const MAX_GROUP_BYTES = 2 ** 20;
 
-serve<DatabaseOptions, WriterCalls, "append">((options) => {
+serve<DatabaseOptions, WriterCalls, "append" | "appendEvents">((options) => {
 	const database = openForWriting(options);
 	write(() => createSchema(database));
 	const remover = new Remover(database);
@@ -30,6 +37,7 @@ serve<DatabaseOptions, WriterCalls, "append">((options) => {
 		methods: {
 			removeUpdates: (sequences) => write(() => remover.updates(sequences)),
 			removeDeleted: (request) => write(() => remover.deleted(request)),
+			removeEvents: (request) => write(() => remover.events(request)),
 			// Only a commit that reaches the disk proves that the next append can be kept.
 			check: () => void write(() => check.run()),
 			close() {
@@ -38,36 +46,34 @@ serve<DatabaseOptions, WriterCalls, "append">((options) => {
 			},
 		},
 		group: {
-			name: "append",
+			names: ["append", "appendEvents"],
 			maxBytes: MAX_GROUP_BYTES,
-			bytesOf: ({ update }: AppendRequest) => update.record.bytes.byteLength,
+			bytesOf: (request) => byteStringsOf(request).reduce((size, { byteLength }) => size + byteLength, 0),
 			answer(requests) {
 				const outcomes = appendAll(requests);
-				for (const { update } of requests) {
-					release(update.record.bytes);
-					release(update.summary);
-				}
+				for (const bytes of requests.flatMap(byteStringsOf)) release(bytes);
 				return outcomes;
 			},
 		},
 	};
 });
 
-/** Returns a function that appends a group of updates and answers for each of them once all are on disk. */
-function groupAppender(database: DatabaseSync): (requests: readonly AppendRequest[]) => Outcome[] {
-	const appender = new Appender(database);
-	const last = database.prepare(`
-		SELECT max(coalesce((SELECT max(sequence) FROM updates), 0), pruned_through) AS sequence FROM store_state
-	`);
+function byteStringsOf(request: GroupRequest): Uint8Array[] {
+	return "update" in request ? [request.update.record.bytes, request.update.summary] : bytesOfBatch(request);
+}
 
-	function commit(requests: readonly AppendRequest[]): Outcome[] {
+/** Returns a function that appends a group and answers for each request once all are on disk. */
+function groupAppender(database: DatabaseSync): (requests: readonly GroupRequest[]) => Outcome[] {
+	const statements = new Statements(database);
+	const updates = new Appender(statements);
+	const events = new EventAppender(statements);
+
+	function commit(requests: readonly GroupRequest[]): Outcome[] {
 		return transaction(database, "BEGIN IMMEDIATE", () => {
-			let sequence = bigint(last.get()?.sequence);
-			const next = () => {
-				sequence += 1n;
-				return sequence;
-			};
-			return requests.map((request) => ({ value: appender.append(request, next) }));
+			const next = { updates: numbering(statements, "updates"), events: numbering(statements, "events") };
+			return requests.map((request) => ({
+				value: "update" in request ? updates.append(request, next.updates) : events.append(request, next),
+			}));
 		});
 	}
 
@@ -77,7 +83,7 @@ function groupAppender(database: DatabaseSync): (requests: readonly AppendReques
 		} catch (error) {
 			const failure = failureOf(error);
 			if (requests.length === 1 || isDatabaseFailure(failure)) return requests.map(() => ({ failure }));
-			// One update failed for a reason of its own: the others are stored, each alone.
+			// One request failed for a reason of its own: the others are stored, each alone.
 			return requests.flatMap((request) => appendAll([request]));
 		}
 	};

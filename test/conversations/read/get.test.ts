@@ -76,7 +76,7 @@ test("what is not there is not found", async () => {
 test("what was pruned is out of range", async () => {
 	for (const title of ["one", "two", "three", "four"]) await reading.keep({ id: ID, title });
 	await reading.pruneTo(2);
-	const message = "What was current at that sequence has been pruned; the oldest update that is kept is 3";
+	const message = "What was current at that sequence has been pruned; the oldest later update that is kept is 3";
 	for (const sequence of [1n, 2n])
 		expect(await refusal(reading.get.get({ id: ID, sequence, secrets: "redacted" }))).toEqual({
 			kind: "out_of_range",

@@ -57,7 +57,7 @@ test("history goes after its days in small steps, the current record stays", asy
 	const { conversationId } = sample();
 	for (let index = 0n; index < 5n; index++)
 		await append(store, sample({ conversationId, receivedAt: start + index * day }));
-	const steps = await prune({ days: 0.5, updatesPerConversation: undefined }, start + 10n * day);
+	const steps = await prune({ days: 0.5, updatesPerConversation: undefined, eventDays: undefined }, start + 10n * day);
 	const step = { receivedBefore: start + 10n * day - day / 2n, updatesPerConversation: undefined, limit: 2 };
 	expect(steps).toEqual([step, step, step]);
 	expect(await sequences()).toEqual([5n]);
@@ -68,7 +68,7 @@ test("a conversation keeps as many updates as it may", async () => {
 	const { conversationId } = sample();
 	for (let index = 0n; index < 5n; index++) await append(store, sample({ conversationId }));
 	await append(store, sample());
-	await prune({ days: undefined, updatesPerConversation: 2 }, start);
+	await prune({ days: undefined, updatesPerConversation: 2, eventDays: undefined }, start);
 	expect(await sequences()).toEqual([4n, 5n, 6n]);
 });
 
@@ -76,15 +76,15 @@ test("a deleted conversation goes when it has been deleting for the retention ti
 	const { conversationId } = sample();
 	await append(store, sample({ conversationId, receivedAt: start }));
 	await append(store, sample({ conversationId, receivedAt: start + day, columns: { status: "deleting" } }));
-	await prune({ days: 3, updatesPerConversation: undefined }, start + 3n * day + 1000n);
+	await prune({ days: 3, updatesPerConversation: undefined, eventDays: undefined }, start + 3n * day + 1000n);
 	expect(await sequences()).toEqual([2n]);
-	await prune({ days: 3, updatesPerConversation: undefined }, start + 4n * day + 1000n);
+	await prune({ days: 3, updatesPerConversation: undefined, eventDays: undefined }, start + 4n * day + 1000n);
 	expect(await sequences()).toEqual([]);
 	expect(await store.get(conversationId)).toBeUndefined();
 });
 
 test("without a policy nothing is looked at, and an unexpected failure is told and tried again", async () => {
-	expect(await prune({ days: undefined, updatesPerConversation: undefined }, start)).toEqual([]);
+	expect(await prune({ days: undefined, updatesPerConversation: undefined, eventDays: undefined }, start)).toEqual([]);
 	const done = new AbortController();
 	const failure = new TypeError("not foreseen");
 	let tries = 0;
@@ -95,10 +95,16 @@ test("without a policy nothing is looked at, and an unexpected failure is told a
 			throw failure;
 		},
 	};
-	await retain(failing, { days: 1, updatesPerConversation: undefined }, done.signal, (error) => errors.push(error), {
-		...pace,
-		interval: 0,
-	});
+	await retain(
+		failing,
+		{ days: 1, updatesPerConversation: undefined, eventDays: 1 },
+		done.signal,
+		(error) => errors.push(error),
+		{
+			...pace,
+			interval: 0,
+		},
+	);
 	expect(tries).toBe(3);
 	expect(errors).toEqual([failure, failure, failure]);
 });

@@ -99,23 +99,30 @@ export function spy(store: Store): SpiedStore {
 		queries,
 		listeners: () => listeners,
 		failure: undefined,
+		events: store.events,
 		append: (update) => store.append(update),
+		appendEvents: (batch) => store.appendEvents(batch),
+		getLiveState: (conversationId, eventIds) => store.getLiveState(conversationId, eventIds),
+		listBehind: (limit) => store.listBehind(limit),
 		get: (conversationId, asOf) => store.get(conversationId, asOf),
 		listConversations: (query) => store.listConversations(query),
-		listUpdates: (query) => {
-			queries.push(query);
-			return spied.failure === undefined ? store.updates.list(query) : Promise.reject(spied.failure);
-		},
-		range: (query) => store.updates.range(query),
-		subscribe: (listener) => {
-			const stop = store.updates.subscribe(listener);
-			listeners += 1;
-			return () => {
-				listeners -= 1;
-				stop();
-			};
+		updates: {
+			list: (query) => {
+				queries.push(query);
+				return spied.failure === undefined ? store.updates.list(query) : Promise.reject(spied.failure);
+			},
+			range: (query) => store.updates.range(query),
+			subscribe: (listener) => {
+				const stop = store.updates.subscribe(listener);
+				listeners += 1;
+				return () => {
+					listeners -= 1;
+					stop();
+				};
+			},
 		},
 		prune: (policy) => store.prune(policy),
+		pruneEvents: (receivedBefore, limit) => store.pruneEvents(receivedBefore, limit),
 		check: () => store.check(),
 		close: () => store.close(),
 		[Symbol.asyncDispose]: () => store.close(),

@@ -1,0 +1,25 @@
+import { compact } from "../../threads/protocol.ts";
+import type { NewEvents } from "../store.ts";
+
+/** A batch whose byte strings have memory of their own, to cross to another thread. */
+export function compactBatch(batch: NewEvents): NewEvents {
+	const { live } = batch;
+	const version = live?.version;
+	return {
+		...batch,
+		events: batch.events.map((event) => ({ ...event, text: compact(event.text) })),
+		live: live && {
+			...live,
+			version: version && {
+				summary: compact(version.summary),
+				record: { ...version.record, bytes: compact(version.record.bytes) },
+			},
+		},
+	};
+}
+
+/** The byte strings of a batch. */
+export function bytesOfBatch({ events, live }: NewEvents): Uint8Array[] {
+	const { version } = live ?? {};
+	return [...events.map(({ text }) => text), ...(version === undefined ? [] : [version.summary, version.record.bytes])];
+}

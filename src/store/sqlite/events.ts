@@ -1,0 +1,81 @@
+import { z } from "zod";
+import type { EventCondition } from "../event-condition.ts";
+import type { EventQuery, ProtectedEvent, StoredEvent, UnreadableRecord } from "../store.ts";
+import type { Sql } from "./condition-sql.ts";
+import { unpackRecord } from "./record-column.ts";
+import { readable } from "./record-reader.ts";
+import type { Statements } from "./statements.ts";
+import { bigint, bindable, blob, integer, nullable, text } from "./values.ts";
+
+const OF_ALL = "events e CROSS JOIN activities a ON a.id = e.activity";
+const OF_ONE =
+	"activities a CROSS JOIN events e INDEXED BY events_by_activity ON a.conversation_id = ? AND e.activity = a.id";
+
+const pointers = z.array(z.string());
+
+/** Events in order of sequence. */
+export function listEvents(statements: Statements, query: EventQuery): StoredEvent[] {
+	const { after, conversationId, conditions = [], limit, maxBytes = Number.POSITIVE_INFINITY } = query;
+	const tests = conditions.flatMap(conditionSql);
+	const rows = statements
+		.prepare(`
+			SELECT a.conversation_id, e.sequence, e.received_at, e.happened_at, e.kind, e.source,
+				coalesce(e.unpacked_size, octet_length(e.text)) AS size
+			FROM ${conversationId === undefined ? OF_ALL : OF_ONE}
+			WHERE e.sequence > ? ${tests.map((test) => `AND ${test.text}`).join(" ")} ORDER BY e.sequence LIMIT ?
+		`)
+		.iterate(
+			...(conversationId === undefined ? [] : [conversationId]),
+			bindable(after),
+			...tests.flatMap(({ parameters }) => parameters),
+			limit,
+		);
+	const events: StoredEvent[] = [];
+	let bytes = 0;
+	for (const row of rows) {
+		bytes += integer(row.size);
+		if (events.length > 0 && bytes > maxBytes) break;
+		const sequence = bigint(row.sequence);
+		events.push({
+			sequence,
+			conversationId: text(row.conversation_id),
+			receivedAt: bigint(row.received_at),
+			happenedAt: bigint(row.happened_at),
+			kind: text(row.kind),
+			source: text(row.source),
+			event: readEvent(statements, sequence),
+		});
+	}
+	return events;
+}
+
+/** Reads what an event says by itself, so that a damaged one does not fail the query for all. */
+function readEvent(statements: Statements, sequence: bigint): ProtectedEvent | UnreadableRecord {
+	return readable(() => {
+		const row = statements
+			.prepare("SELECT text, unpacked_size, checksum, secrets, redaction_version FROM events WHERE sequence = ?")
+			.get(sequence);
+		const secrets = nullable(text, row?.secrets);
+		return {
+			text: unpackRecord({
+				record: blob(row?.text),
+				unpackedSize: nullable(integer, row?.unpacked_size) ?? null,
+				checksum: integer(row?.checksum),
+			}),
+			secrets: secrets === undefined ? [] : pointers.parse(JSON.parse(secrets)),
+			redactionVersion: integer(row?.redaction_version),
+		};
+	});
+}
+
+function conditionSql(condition: EventCondition): Sql[] {
+	if (condition.kind === "one_of") {
+		const { field, values } = condition;
+		return [{ text: `e.${field} IN (${values.map(() => "?").join()})`, parameters: values }];
+	}
+	const { from, to } = condition;
+	return [
+		...(from === undefined ? [] : [{ text: "e.happened_at >= ?", parameters: [bindable(from)] }]),
+		...(to === undefined ? [] : [{ text: "e.happened_at < ?", parameters: [bindable(to)] }]),
+	];
+}

@@ -1,0 +1,36 @@
+import type { LiveState } from "../store.ts";
+import type { LiveStateRequest } from "./calls.ts";
+import type { RecordReader } from "./record-reader.ts";
+import type { Statements } from "./statements.ts";
+import { getUpdate } from "./updates.ts";
+import { bigint, nullable, text } from "./values.ts";
+
+/** The state that the next live version is computed from. */
+export function getLiveState(
+	statements: Statements,
+	records: RecordReader,
+	{ conversationId, eventIds }: LiveStateRequest,
+): LiveState {
+	const row = statements
+		.prepare("SELECT revision, told, posted_at, is_behind FROM conversations WHERE conversation_id = ?")
+		.get(conversationId);
+	const isKnown = statements.prepare(`
+		SELECT 1 FROM activities a JOIN events e ON e.activity = a.id WHERE a.conversation_id = ? AND e.event_id = ?
+	`);
+	return {
+		revision: row === undefined ? 0n : bigint(row.revision),
+		told: row && nullable(text, row.told),
+		postedAt: row && nullable(bigint, row.posted_at),
+		isBehind: row?.is_behind === 1n,
+		current: getUpdate(statements, records, conversationId, undefined),
+		knownIds: eventIds.filter((id) => isKnown.get(conversationId, id) !== undefined),
+	};
+}
+
+/** Some conversations whose record may lack what stored events tell. */
+export function listBehind(statements: Statements, limit: number): readonly string[] {
+	const rows = statements
+		.prepare("SELECT conversation_id FROM conversations INDEXED BY conversations_behind WHERE is_behind = 1 LIMIT ?")
+		.all(limit);
+	return rows.map(({ conversation_id }) => text(conversation_id));
+}
