@@ -2,19 +2,24 @@ import { hash } from "node:crypto";
 import { create, type DescMessage, isMessage } from "@bufbuild/protobuf";
 import type { Value } from "@bufbuild/protobuf/wkt";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
-import { ServiceError, type Violation } from "../errors.ts";
+import type { ServiceError, Violation } from "../errors.ts";
 import { deriveDecoder, type RecordDecoder } from "./json/decode.ts";
 import { deriveEncoder } from "./json/encode.ts";
-import { type ExactJson, type ExactJsonObject, measureWithinBounds, parseExactJson } from "./json/exact-json.ts";
-import { fromValue, memberOf, toValue } from "./json/free-form.ts";
-import type { JsonSize } from "./json/measure.ts";
+import {
+	type ExactJson,
+	type ExactJsonObject,
+	measureWithinBounds,
+	type ParsedJson,
+	parseExactJson,
+} from "./json/exact-json.ts";
+import { fromValue, memberOf, setMember, toValue } from "./json/free-form.ts";
 import { lastToken, parsePointer } from "./json/pointer.ts";
 import { parseUuid } from "./json/scalars.ts";
 import { MAX_UNNAMED_MEMBERS, MemberPlaces, putMember } from "./json/unnamed.ts";
 import { isJsonObject, type MessagePlan, type PlainPlan, planMessage, plansIn } from "./plan/plan.ts";
-import { limitViolations } from "./validation/limits.ts";
+import { brokenRules, judge } from "./validation/judge.ts";
 import { MAX_VIOLATIONS, RecordSchema } from "./validation/schema.ts";
-import { valueError, violationsOf } from "./validation/violations.ts";
+import { valueError } from "./validation/violations.ts";
 
 /** The record in both of its forms, and the one schema that judges it. Built once at start. */
 export class RecordFormat {
@@ -52,8 +57,7 @@ export class RecordFormat {
 	 *   what is wrong with the record: at most {@link MAX_VIOLATIONS} violations
 	 */
 	parse(body: Buffer): ConversationInfo {
-		const { json, size, surrogates } = parseExactJson(body);
-		return this.#check(json, size, surrogates);
+		return this.#check(parseExactJson(body));
 	}
 
 	/**
@@ -62,7 +66,7 @@ export class RecordFormat {
 	 * @throws ServiceError as `parse` does
 	 */
 	fromJson(json: ExactJson): ConversationInfo {
-		return this.#check(json, measureWithinBounds(json), true);
+		return this.#check({ json, size: measureWithinBounds(json), surrogates: true });
 	}
 
 	/**
@@ -78,7 +82,7 @@ export class RecordFormat {
 		const misplaced = this.#putUnnamed(json, message);
 		if (misplaced.length > 0) throw invalid(misplaced, json);
 		// The strings of a message came in UTF-8, which has no lone surrogates.
-		return this.#check(json, measureWithinBounds(json), false);
+		return this.#check({ json, size: measureWithinBounds(json), surrogates: false });
 	}
 
 	/** Writes a record in its JSON form, with the members that no field names at their places. */
@@ -96,7 +100,7 @@ export class RecordFormat {
 	 * @throws ServiceError as `parse` does
 	 */
 	membersFromJson(json: ExactJsonObject): ConversationInfo {
-		const message = this.#check(json, measureWithinBounds(json), true, true);
+		const message = this.#check({ json, size: measureWithinBounds(json), surrogates: true }, true);
 		return this.#only(message, (name) => Object.hasOwn(json, name));
 	}
 
@@ -155,19 +159,37 @@ export class RecordFormat {
 		return true;
 	}
 
-	/** @param partial whether members that are required may be missing */
-	#check(json: ExactJson, size: JsonSize, surrogates: boolean, partial = false): ConversationInfo {
-		const limits = limitViolations(json, this.plan, size, surrogates);
-		const issues = partial ? this.#schema.judgeMembers(json) : this.#schema.judge(json);
-		if (issues.length > 0 || limits.length > 0) {
-			const violations = [...violationsOf(issues, json, this.plan), ...limits];
-			throw invalid(violations.slice(0, MAX_VIOLATIONS), json);
+	/**
+	 * Reads members of a record by themselves.
+	 *
+	 * @param bigints whether the JSON can have bigints
+	 * @returns a record with the members that have a field and are valid there, and defaults in place of the others; and
+	 *   the names of the other members
+	 */
+	fromMembers(members: ExactJsonObject, bigints: boolean): { record: ConversationInfo; others: readonly string[] } {
+		const valid: ExactJsonObject = {};
+		const others: string[] = [];
+		for (const [name, member] of Object.entries(members)) {
+			const field = this.plan.members.get(name);
+			if (field !== undefined && this.#schema.accepts(field, member)) setMember(valid, name, member);
+			else others.push(name);
 		}
+		return { record: this.#toMessage(valid, bigints), others };
+	}
+
+	/** @param partial whether members that are required may be missing */
+	#check(parsed: ParsedJson, partial = false): ConversationInfo {
+		const { json, size } = parsed;
+		const violations = judge(this.#schema, this.plan, parsed, partial);
+		if (violations.length > 0) throw invalid(violations, json);
+		const message = this.#toMessage(json, size.large);
+		if (Object.keys(message.unnamedMembers).length > MAX_UNNAMED_MEMBERS) throw invalid([TOO_MANY_UNNAMED], json);
+		return message;
+	}
+
+	#toMessage(json: ExactJson, bigints: boolean): ConversationInfo {
 		const unnamed: Record<string, Value> = {};
-		let count = 0;
-		const message = this.#decode(json, size.large, (pointer, member) => {
-			count++;
-			if (count > MAX_UNNAMED_MEMBERS) throw invalid([TOO_MANY_UNNAMED], json);
+		const message = this.#decode(json, bigints, (pointer, member) => {
 			unnamed[pointer] = toValue(member);
 		});
 		message.unnamedMembers = unnamed;
@@ -220,15 +242,7 @@ const TOO_MANY_UNNAMED: Violation = {
 	...valueError(`more than ${MAX_UNNAMED_MEMBERS} members that the schema does not name`),
 };
 
-/** Most characters of a path that an error's message repeats. */
-const MAX_SHOWN_PATH = 200;
-
 function invalid(violations: readonly Violation[], json: ExactJson): ServiceError {
-	const [first] = violations;
-	const path = first?.path.join(".").slice(0, MAX_SHOWN_PATH) || "the record";
-	const place = first === undefined ? "" : ` (first: ${path}: ${first.message})`;
-	const count = violations.length === 1 ? "1 rule is" : `${violations.length} rules are`;
 	const id = memberOf(json, "id");
-	const conversationId = typeof id === "string" ? parseUuid(id) : undefined;
-	return new ServiceError("invalid_record", `${count} broken${place}`, { violations, conversationId });
+	return brokenRules(violations, "the record", typeof id === "string" ? parseUuid(id) : undefined);
 }
