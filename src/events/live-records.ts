@@ -2,7 +2,7 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { ServiceError, type Violation } from "../errors.ts";
-import { type ExactJsonObject, parseExactJson, tooManyValues } from "../record/json/exact-json.ts";
+import { type ExactJsonObject, readExactJson, tooManyValues } from "../record/json/exact-json.ts";
 import { isJsonObject } from "../record/plan/plan.ts";
 import { encodeDelta, mergeRecord } from "../record/record-delta.ts";
 import type { RecordFormat } from "../record/record-format.ts";
@@ -122,7 +122,7 @@ export class LiveRecords {
 	}
 
 	#open(conversationId: string, event: ProtectedEvent, time: bigint): StateUpdate {
-		const { json } = parseExactJson(Buffer.from(this.#events.open(conversationId, event, "plaintext")));
+		const json = readExactJson(this.#events.open(conversationId, event, "plaintext"));
 		return { members: isJsonObject(json) ? json : {}, time };
 	}
 
