@@ -55,7 +55,8 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	log.starting(describeConfig(config));
 	await using opened = new AsyncDisposableStack();
 	const intakeFailed = (error: unknown): void => log.unexpectedError("intake", error);
-	const data = { encryptionKeys: config.encryptionKeys };
+	const { encryptionKeys, eventTimeZone, maxBodyBytes, basePath } = config;
+	const data = { encryptionKeys, eventTimeZone };
 	const intake = opened.use(await IntakeThreads.start(data, threadLog(intakeFailed)));
 	const isSame: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
 	const store = opened.use(await openSqliteStore(config.database.path, threadLog(log.storeFailed), { isSame }));
@@ -63,20 +64,19 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const keys = firstKey === undefined ? config.accessKeys : [firstKey.entry];
 	const gate = new Gate(new Keyring(keys), SERVICES);
 	const format = new RecordFormat();
-	const { maxBodyBytes, basePath } = config;
 	const stopping = new AbortController();
 
-	const vault = new RecordVault(format, config.encryptionKeys);
+	const vault = new RecordVault(format, encryptionKeys);
 	const onUnreadable: OnUnreadable = (record) => log.recordUnreadable(record);
 	const views = new UpdateViews(store, vault, onUnreadable);
 	const tokens = new PageTokens(keys.map((key) => key.hash));
-	const eventIngest = new EventIngest(store, intake);
-	const ingest = new Ingest(store, intake);
+	const eventIngest = new EventIngest(store, intake, log);
+	const ingest = new Ingest(store, intake, eventIngest);
 	const get = new GetConversation(store, format, vault, onUnreadable, intake);
 	const list = new ListConversations(store, vault, tokens, onUnreadable);
 	const updates = new ListConversationUpdates(store, views, tokens);
 	const watches = new UpdateWatches(store, views, { stopping: stopping.signal });
-	const eventFormat = new EventFormat(format, config.encryptionKeys, config.eventTimeZone);
+	const eventFormat = new EventFormat(format, encryptionKeys, eventTimeZone);
 	const eventViews = new EventViews(eventFormat, (event) => log.eventUnreadable(event));
 	const events = new ListConversationEvents(store, eventViews, tokens);
 	const eventWatches = new EventWatches(store, eventViews, { stopping: stopping.signal });
@@ -90,6 +90,9 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 		...readRoutes(basePath, format, get, list, events),
 		openApiRoute(basePath, format.plan),
 	];
+
+	// Before anyone reads. What cannot be settled is tried again when the conversation's next events or record arrive.
+	await eventIngest.settleAll().catch((error: unknown) => log.unexpectedError("settle", error));
 
 	const http = await listenHttp(config.httpAddress, createConnectListener(rpc, createRouter(routes, gate, log)));
 	opened.defer(() => http.stop());

@@ -1,5 +1,5 @@
 import { hash } from "node:crypto";
-import { type DescMessage, isMessage } from "@bufbuild/protobuf";
+import { create, type DescMessage, isMessage } from "@bufbuild/protobuf";
 import type { Value } from "@bufbuild/protobuf/wkt";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import type { ServiceError, Violation } from "../errors.ts";
@@ -13,10 +13,10 @@ import {
 	parseExactJson,
 } from "./json/exact-json.ts";
 import { fromValue, memberOf, setMember, toValue } from "./json/free-form.ts";
-import { lastToken } from "./json/pointer.ts";
+import { lastToken, parsePointer } from "./json/pointer.ts";
 import { parseUuid } from "./json/scalars.ts";
 import { MAX_UNNAMED_MEMBERS, MemberPlaces, putMember } from "./json/unnamed.ts";
-import { isJsonObject, type MessagePlan, planMessage, plansIn } from "./plan/plan.ts";
+import { isJsonObject, type MessagePlan, type PlainPlan, planMessage, plansIn } from "./plan/plan.ts";
 import { brokenRules, judge } from "./validation/judge.ts";
 import { MAX_VIOLATIONS, RecordSchema } from "./validation/schema.ts";
 import { valueError } from "./validation/violations.ts";
@@ -24,7 +24,7 @@ import { valueError } from "./validation/violations.ts";
 /** The record in both of its forms, and the one schema that judges it. Built once at start. */
 export class RecordFormat {
 	readonly desc: DescMessage;
-	readonly plan: MessagePlan;
+	readonly plan: PlainPlan;
 	/**
 	 * Tells the schemas of two releases apart that name different members: a safe integer above 0, derived from the names
 	 * of all members.
@@ -38,8 +38,10 @@ export class RecordFormat {
 	/** @param desc the record's descriptor; another release's may have more fields or fewer */
 	constructor(desc: DescMessage = ConversationInfoSchema) {
 		this.desc = desc;
-		this.plan = planMessage(desc);
-		const members = membersIn(this.plan);
+		const plan = planMessage(desc);
+		if (plan.form !== "object") throw new TypeError("a record is an object");
+		this.plan = plan;
+		const members = membersIn(plan);
 		this.#names = new Set(members.map(({ name }) => name));
 		const text = members.map(({ message, name }) => `${message}.${name}`).sort();
 		this.schemaVersion = hash("sha256", text.join("\n"), "buffer").readUIntBE(0, 6) + 1;
@@ -91,6 +93,37 @@ export class RecordFormat {
 		return json;
 	}
 
+	/**
+	 * Reads some members of a record from their JSON form, as {@link fromJson} reads a whole one.
+	 *
+	 * @returns a message in which nothing but these members is set, with what no field names below them
+	 * @throws ServiceError as `parse` does
+	 */
+	membersFromJson(json: ExactJsonObject): ConversationInfo {
+		const message = this.#check({ json, size: measureWithinBounds(json), surrogates: true }, true);
+		return this.#only(message, (name) => Object.hasOwn(json, name));
+	}
+
+	/** Writes some members of a record in their JSON form, as {@link toJson} writes all. Others may be null. */
+	membersToJson(message: ConversationInfo, names: ReadonlySet<string>): ExactJsonObject {
+		return this.toJson(this.#only(message, (name) => names.has(name)));
+	}
+
+	/**
+	 * Replaces a member of a record, and what no field names below it.
+	 *
+	 * @param message is changed
+	 * @param part has the member and no other one; without a value the member becomes unset
+	 */
+	replaceMember(message: ConversationInfo, name: string, part: ConversationInfo): void {
+		const { unnamedMembers } = this.#only(message, (other) => other !== name);
+		Object.assign(
+			message,
+			this.#fields(part, (other) => other === name),
+		);
+		message.unnamedMembers = { ...unnamedMembers, ...part.unnamedMembers };
+	}
+
 	/** Whether a member that an older release kept as unnamed may have a field now. */
 	namesNow(pointer: string): boolean {
 		return this.#names.has(lastToken(pointer));
@@ -134,20 +167,20 @@ export class RecordFormat {
 	 *   the names of the other members
 	 */
 	fromMembers(members: ExactJsonObject, bigints: boolean): { record: ConversationInfo; others: readonly string[] } {
-		const fields = this.plan.form === "union" ? undefined : this.plan.members;
 		const valid: ExactJsonObject = {};
 		const others: string[] = [];
 		for (const [name, member] of Object.entries(members)) {
-			const field = fields?.get(name);
+			const field = this.plan.members.get(name);
 			if (field !== undefined && this.#schema.accepts(field, member)) setMember(valid, name, member);
 			else others.push(name);
 		}
 		return { record: this.#toMessage(valid, bigints), others };
 	}
 
-	#check(parsed: ParsedJson): ConversationInfo {
+	/** @param partial whether members that are required may be missing */
+	#check(parsed: ParsedJson, partial = false): ConversationInfo {
 		const { json, size } = parsed;
-		const violations = judge(this.#schema, this.plan, parsed);
+		const violations = judge(this.#schema, this.plan, parsed, partial);
 		if (violations.length > 0) throw invalid(violations, json);
 		const message = this.#toMessage(json, size.large);
 		if (Object.keys(message.unnamedMembers).length > MAX_UNNAMED_MEMBERS) throw invalid([TOO_MANY_UNNAMED], json);
@@ -162,6 +195,21 @@ export class RecordFormat {
 		message.unnamedMembers = unnamed;
 		if (!isMessage(message, ConversationInfoSchema)) throw new TypeError("the decoder made no ConversationInfo");
 		return message;
+	}
+
+	/** A record with nothing but some of another one's members. */
+	#only(message: ConversationInfo, keeps: (name: string) => boolean): ConversationInfo {
+		const unnamed = Object.entries(message.unnamedMembers);
+		return Object.assign(create(ConversationInfoSchema), this.#fields(message, keeps), {
+			unnamedMembers: Object.fromEntries(unnamed.filter(([pointer]) => keeps(parsePointer(pointer)?.[0] ?? ""))),
+		});
+	}
+
+	/** Some of a record's members, by property of the message. */
+	#fields(message: ConversationInfo, keeps: (name: string) => boolean): Readonly<Record<string, unknown>> {
+		const all: Readonly<Record<string, unknown>> = { ...message };
+		const kept = this.plan.fields.filter(({ name }) => keeps(name));
+		return Object.fromEntries(kept.map(({ property }) => [property, all[property]]));
 	}
 
 	/** Puts the members that no field names into the JSON form; returns a violation for each that has no place there. */

@@ -51,6 +51,8 @@ export interface Log extends RequestLog {
 	recordUnreadable(record: UnreadableEntry): void;
 	/** What is stored of an event cannot be read. */
 	eventUnreadable(event: UnreadableEntry): void;
+	/** What events tell of a conversation's record breaks its rules, and was not applied. */
+	statementsRefused(conversationId: string, violations: readonly Violation[]): void;
 	/** The store's check fails from now on: the error. Or it succeeds again: undefined. */
 	storeHealth(error: unknown): void;
 	/** An unexpected error outside of requests. `where` names the part of the program. */
@@ -82,6 +84,11 @@ export function createLogger(level: LogLevel, destination: DestinationStream = p
 			logger.error({ event: "record_unreadable", ...unreadableFields(record) }, "A stored record cannot be read"),
 		eventUnreadable: (event) =>
 			logger.error({ event: "event_unreadable", ...unreadableFields(event) }, "A stored event cannot be read"),
+		statementsRefused: (conversationId, violations) =>
+			logger.warn(
+				{ event: "statements_refused", conversationId, ...brokenRules(violations, "record") },
+				"Events tell what breaks the record's rules; that is not applied",
+			),
 		storeHealth: (error) => {
 			if (error === undefined) logger.info({ event: "store_healthy" }, "The store works again");
 			else logger.error({ event: "store_unhealthy", error: describe(error, true) }, "The store does not work");
@@ -94,7 +101,7 @@ export function createLogger(level: LogLevel, destination: DestinationStream = p
 				return;
 			}
 			const { kind, violations, cause } = error;
-			const refusal = { event: "request_refused", ...fields, kind, ...brokenRules(violations) };
+			const refusal = { event: "request_refused", ...fields, kind, ...brokenRules(violations, "body") };
 			if (kind !== "internal" && kind !== "data_loss") logger.warn(refusal, "Refused a request");
 			else
 				logger.error({ ...refusal, ...(cause !== undefined && { error: describe(cause, false) }) }, "A request failed");
@@ -120,11 +127,11 @@ function requestFields({ transport, operation, caller, conversationId }: Request
 }
 
 /** How often each rule was broken, and the first places. A place holds names of members and no values. */
-function brokenRules(violations: readonly Violation[]) {
+function brokenRules(violations: readonly Violation[], root: string) {
 	if (violations.length === 0) return {};
 	const reasons: Record<string, number> = {};
 	for (const { type } of violations) reasons[type] = (reasons[type] ?? 0) + 1;
-	const locs = violations.slice(0, MAX_PLACES).map(({ path, part = "body" }) => shorten(part + formatPath(path)));
+	const locs = violations.slice(0, MAX_PLACES).map(({ path, part = root }) => shorten(part + formatPath(path)));
 	return { reasons, locs };
 }
 

@@ -17,8 +17,8 @@ import {
 	SecretsMode,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
-import { summarize } from "../../src/conversations/ingest/summary.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
+import { summarize } from "../../src/record/summary.ts";
 import { type Endpoints, GrpcClient, GrpcFailure, postWebhook } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";

@@ -61,11 +61,13 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const keys = new Keyring([key(READ_KEY, "read"), key(SECRETS_KEY, "read", "secrets")]);
 		const { get, list, updates, events } = reading;
 		const parser = new UpdateParser(format, new RecordVault(format, []));
-		const ingest = new Ingest(reading.store, {
-			fromJson: async (body) => parser.fromJson(body),
-			fromRequest: async (request) => parser.fromRequest(request),
-		});
-		const eventIngest = { request: () => Promise.reject(new Error("events are not taken")) };
+		const unused = () => Promise.reject(new Error("events are not taken"));
+		const eventIngest = { request: unused, settle: unused };
+		const intake = {
+			fromJson: async (body: Buffer) => parser.fromJson(body),
+			fromRequest: async (request: Uint8Array) => parser.fromRequest(request),
+		};
+		const ingest = new Ingest(reading.store, intake, eventIngest);
 		const options = {
 			services: SERVICES,
 			methods: rpcMethods({ ingest, eventIngest, get, list, updates, watches, events, eventWatches }),

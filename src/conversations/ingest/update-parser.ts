@@ -5,9 +5,9 @@ import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary
 import { ServiceError } from "../../errors.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
+import { summarize } from "../../record/summary.ts";
 import { decodeRequest } from "../../record/validation/message-size.ts";
 import type { NewUpdate } from "../../store/store.ts";
-import { summarize } from "./summary.ts";
 
 /** Turns what arrives into updates: it reads the record, checks it, protects its secrets and encodes it. */
 export class UpdateParser {

@@ -64,10 +64,11 @@ export class RecordVault {
 	/**
 	 * Encodes a record without its secrets. Changes the record.
 	 *
+	 * @param id the record's, where it has only some of its members
 	 * @throws ServiceError `invalid_record` when it has more than {@link MAX_SECRETS} secrets
 	 */
-	protect(record: ConversationInfo): ProtectedRecord {
-		const cipher = this.#cipher?.of(idOf(record));
+	protect(record: ConversationInfo, id = idOf(record)): ProtectedRecord {
+		const cipher = this.#cipher?.of(id);
 		let count = 0;
 		const hide: Replace = (secret, pointer) => {
 			count++;

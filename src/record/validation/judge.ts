@@ -5,10 +5,19 @@ import { limitViolations } from "./limits.ts";
 import { MAX_VIOLATIONS, type RecordSchema } from "./schema.ts";
 import { violationsOf } from "./violations.ts";
 
-/** What is wrong with a JSON form, by its schema and by the limits of text and nesting: at most {@link MAX_VIOLATIONS}. */
-export function judge(schema: RecordSchema, plan: MessagePlan, { json, size, surrogates }: ParsedJson): Violation[] {
+/**
+ * What is wrong with a JSON form, by its schema and by the limits of text and nesting: at most {@link MAX_VIOLATIONS}.
+ *
+ * @param partial whether members that are required may be missing
+ */
+export function judge(
+	schema: RecordSchema,
+	plan: MessagePlan,
+	{ json, size, surrogates }: ParsedJson,
+	partial = false,
+): Violation[] {
 	const limits = limitViolations(json, plan, size, surrogates);
-	const issues = schema.judge(json);
+	const issues = schema.judge(json, partial);
 	if (issues.length === 0 && limits.length === 0) return [];
 	return [...violationsOf(issues, json, plan), ...limits].slice(0, MAX_VIOLATIONS);
 }

@@ -28,16 +28,23 @@ const INT64 = z
 export class RecordSchema {
 	readonly #builder = new SchemaBuilder();
 	readonly #record: z.ZodType;
+	/** The same, with each member optional. */
+	readonly #members: z.ZodType;
 	readonly #fields = new Map<FieldPlan, z.ZodType>();
 
 	constructor(plan: MessagePlan) {
 		this.#record = this.#builder.message(plan);
+		this.#members = this.#record instanceof z.ZodObject ? this.#record.partial() : this.#record;
 	}
 
-	/** What is wrong with a record's JSON form: not much more than {@link MAX_VIOLATIONS} issues, none when it is valid. */
-	judge(json: ExactJson): readonly z.core.$ZodIssue[] {
+	/**
+	 * What is wrong with a record's JSON form: not much more than {@link MAX_VIOLATIONS} issues, none when it is valid.
+	 *
+	 * @param partial whether members that are required may be missing
+	 */
+	judge(json: ExactJson, partial = false): readonly z.core.$ZodIssue[] {
 		this.#builder.reset();
-		return this.#record.safeParse(json).error?.issues ?? [];
+		return (partial ? this.#members : this.#record).safeParse(json).error?.issues ?? [];
 	}
 
 	/** Whether a JSON value is valid for a field. */

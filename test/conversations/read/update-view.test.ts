@@ -6,11 +6,11 @@ import {
 	ConversationUpdateSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { UpdateChange, UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
-import { summarize } from "../../../src/conversations/ingest/summary.ts";
 import { UpdateViews } from "../../../src/conversations/read/update-view.ts";
 import { ServiceError } from "../../../src/errors.ts";
 import { fromMicroseconds } from "../../../src/record/json/scalars.ts";
 import { RecordVault } from "../../../src/record/secrets/record-vault.ts";
+import { summarize } from "../../../src/record/summary.ts";
 import type { StoredUpdate } from "../../../src/store/store.ts";
 import { record } from "../../support/fixtures.ts";
 import { format, Reading } from "./reading.ts";

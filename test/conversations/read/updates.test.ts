@@ -1,9 +1,10 @@
-import { create } from "@bufbuild/protobuf";
+import { create, fromBinary } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import {
 	type ConversationUpdate,
 	ConversationUpdateSchema,
+	ListConversationUpdatesRequestSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { UpdateChange, UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import type { UpdatesRequest } from "../../../src/conversations/read/updates.ts";
@@ -12,6 +13,8 @@ import { Reading, refusal } from "./reading.ts";
 const A = "0190d6a0-0000-7000-8000-00000000000a";
 const B = "0190d6a0-0000-7000-8000-00000000000b";
 const C = "0190d6a0-0000-7000-8000-00000000000c";
+/** As a request of a newer client brings it: field 7 with the value 9. */
+const UNKNOWN_ORIGIN = fromBinary(ListConversationUpdatesRequestSchema, Buffer.from([7 << 3, 9])).origin;
 let reading: Reading;
 
 beforeEach(async () => {
@@ -171,7 +174,10 @@ test("a bad request names the field", async () => {
 		kind: "invalid_argument",
 		message: "conversation_id is not a UUID",
 	});
-	expect(await list({ origin: 9 })).toEqual({ kind: "invalid_argument", message: "origin is not a known origin" });
+	expect(await list({ origin: UNKNOWN_ORIGIN })).toEqual({
+		kind: "invalid_argument",
+		message: "origin is not a known origin",
+	});
 });
 
 test("what a reader was given already may be pruned", async () => {

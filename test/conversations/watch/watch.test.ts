@@ -1,8 +1,11 @@
-import { create, type JsonObject } from "@bufbuild/protobuf";
+import { create, fromBinary, type JsonObject } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
-import { ConversationFilterSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import {
+	ConversationFilterSchema,
+	ListConversationUpdatesRequestSchema,
+} from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { UpdateChange, UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { UpdateWatches } from "../../../src/conversations/watch/update-watches.ts";
 import type { WatchOptions } from "../../../src/conversations/watch/watch.ts";
@@ -14,6 +17,8 @@ import { numbers, type SpiedLog, spyLog, Watcher } from "./watching.ts";
 const ID = "0190d6a0-0000-7000-8000-000000000001";
 const OTHER = "0190d6a0-0000-7000-8000-000000000002";
 const NEVER = 2 ** 30;
+/** As a request of a newer client brings it: field 7 with the value 9. */
+const UNKNOWN_ORIGIN = fromBinary(ListConversationUpdatesRequestSchema, Buffer.from([7 << 3, 9])).origin;
 let reading: Reading;
 let log: SpiedLog<StoredUpdate, UpdateQuery>;
 let stopping: AbortController;
@@ -154,7 +159,7 @@ test("only the updates of one origin; heartbeats lead past the others", async ()
 	expect(await made.through(3n)).toEqual([3n]);
 	expect(await made.heartbeatAt(4n)).toEqual({ at: 4n, latest: 4n });
 	expect(await posted.through(4n)).toEqual([4n]);
-	expect(() => new Watcher(watches, { origin: 9 })).toThrow("origin is not a known origin");
+	expect(() => new Watcher(watches, { origin: UNKNOWN_ORIGIN })).toThrow("origin is not a known origin");
 });
 
 test("heartbeats come while there is nothing else", async () => {
