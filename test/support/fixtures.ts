@@ -147,29 +147,19 @@ export function canonical(json: ExactJson | undefined): string {
 	return `{${members.map((name) => `${JSON.stringify(name)}:${canonical(json[name])}`).join(",")}}`;
 }
 
-/** One post of a captured conversation, with its body as it is read. */
+/** A captured post with its body as it is read. */
 export interface ReadPost {
-	readonly webhook: "conversations" | "events";
+	readonly webhook: CapturedPost["webhook"];
 	/** The record, or the batch of events. */
 	readonly body: ExactJson;
 }
 
-/** Captured conversations: the posts of both webhooks in the order in which they arrived. By name. */
+/** The captured sequences as they are read. By name. */
 export function capturedConversations(): ReadonlyMap<string, readonly ReadPost[]> {
-	const conversationFolder = new URL("conversations/", folder);
 	return new Map(
-		readdirSync(conversationFolder)
-			.sort()
-			.map((file) => {
-				const lines = readFileSync(new URL(file, conversationFolder), "utf8").trim().split("\n");
-				return [file.replace(/--\w+\.jsonl$/, ""), lines.map(readPost)];
-			}),
+		capturedSequences().map(({ name, posts }) => [
+			name,
+			posts.map(({ webhook, body }) => ({ webhook, body: readExactJson(body) })),
+		]),
 	);
-}
-
-function readPost(line: string): ReadPost {
-	const json = readExactJson(line);
-	const webhook = isJsonObject(json) ? json.webhook : undefined;
-	if (!isJsonObject(json) || (webhook !== "conversations" && webhook !== "events")) throw new TypeError("no post");
-	return { webhook, body: json.body ?? null };
 }
