@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import type { Benchmark } from "./benchmark.ts";
+import { eventGrowth, events, fullState } from "./benchmarks/events.ts";
 import { get } from "./benchmarks/get.ts";
 import { growth } from "./benchmarks/growth.ts";
 import { grpc, webhook, webhookFew } from "./benchmarks/ingest.ts";
@@ -22,6 +23,10 @@ const BENCHMARKS: readonly Benchmark[] = [
 	fanOut,
 	watched("all"),
 	watched("one"),
+	events("usual", 0.4),
+	events("plain", 0.4),
+	fullState,
+	eventGrowth,
 ];
 
 /** Runs the chosen benchmarks one after the other. A missed target is no failure; a request that fails is. */

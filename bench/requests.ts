@@ -22,7 +22,7 @@ const BODIES = {
 export interface RequestTemplate {
 	readonly request: Uint8Array<ArrayBuffer>;
 	/** Where its copies differ; undefined when all are the same. */
-	readonly places?: Pick<Variation, "idOffset" | "time"> | undefined;
+	readonly places?: Pick<Variation, "idOffset" | "time" | "counterOffsets"> | undefined;
 }
 
 /** The text of a body. */
@@ -52,10 +52,10 @@ async function readRecord(name: BodyName): Promise<ConversationInfo> {
 	return record;
 }
 
-/** A post to the webhook. */
-export function webhookText(body: string, key: string): string {
+/** A post of a body in JSON. */
+export function webhookText(body: string, key: string, path = WEBHOOK): string {
 	const head = [
-		`POST ${WEBHOOK} HTTP/1.1`,
+		`POST ${path} HTTP/1.1`,
 		"Host: 127.0.0.1",
 		"Content-Type: application/json",
 		`X-Access-Token: ${key}`,
@@ -75,6 +75,60 @@ export async function webhookRequest(name: BodyName, key: string): Promise<Reque
 	const offset = (index: number): number => bodyStart + Buffer.byteLength(body.slice(0, index));
 	const time = { offset: offset(fraction), form: "digits" } as const;
 	return { request, places: { idOffset: offset(id), time } };
+}
+
+/**
+ * The batches of events that are measured. `usual`: five as a real agent server sent them together, among them state
+ * updates that change nothing. `plain`: five without state updates. `full-state`: one full state of the large body's
+ * record, of which one member differs from request to request.
+ */
+export type BatchName = "usual" | "plain" | "full-state";
+
+/** A captured event, as far as the benchmarks look into it. */
+const capturedEvent = z.looseObject({ id: z.string(), kind: z.string() });
+
+const STATE_UPDATE = "ConversationStateUpdateEvent";
+
+async function readBatch(name: string): Promise<z.output<typeof capturedEvent>[]> {
+	const file = new URL(`../test/fixtures/events/${name}.json`, import.meta.url);
+	return z.array(capturedEvent).parse(JSON.parse(await readFile(file, "utf8")));
+}
+
+async function batchEvents(name: BatchName): Promise<object[]> {
+	const usual = await readBatch("v1431-acp-minimal--dc75-batch1");
+	if (name === "usual") return usual;
+	if (name === "plain") {
+		const run = await readBatch("v1431-acp-minimal--dc75-batch2");
+		return [...usual, ...run].filter(({ kind }) => kind !== STATE_UPDATE).slice(0, 5);
+	}
+	const { id: _, created_at: __, updated_at: ___, ...value } = await bodyJson("large");
+	return [
+		{
+			source: "environment",
+			kind: STATE_UPDATE,
+			key: "full_state",
+			value: { ...value, last_user_message_id: MESSAGE },
+		},
+	];
+}
+
+/** Ids of which the first eight digits are the update's number. */
+const MESSAGE = "00000000-1111-4111-8111-111111111111";
+const eventId = (index: number) => `00000000-2222-4222-8222-22222222222${index}`;
+/** Later than all records of the load, so that state updates count. */
+const HAPPENED = "2027-01-31T12:00:00.000000";
+
+/** A batch of events posted to the webhook for events, of the conversations that {@link webhookRequest} posts. */
+export async function eventsRequest(name: BatchName, key: string): Promise<RequestTemplate> {
+	const events = await batchEvents(name);
+	const body = JSON.stringify(events.map((event, index) => ({ ...event, id: eventId(index), timestamp: HAPPENED })));
+	const id = await conversationId(name === "full-state" ? "large" : "small", 0);
+	const text = webhookText(body, key, `/api/v1/webhooks/events/${id}`);
+	const request = Buffer.from(text);
+	const ids = [...events.keys()].map(eventId);
+	if (name === "full-state") ids.push(MESSAGE);
+	const counterOffsets = ids.map((counted) => onlyPlace(request, Buffer.from(counted)));
+	return { request, places: { idOffset: request.indexOf(id), counterOffsets } };
 }
 
 /** A body as the message of `IngestConversation`. */

@@ -27,6 +27,8 @@ export interface Config {
 	readonly logLevel: LogLevel;
 	/** 32-byte keys for secrets at rest: the first encrypts, all decrypt. Empty when secrets are stored redacted. */
 	readonly encryptionKeys: readonly KeyObject[];
+	/** Time zone of event times without an offset: `UTC` or a name of the IANA time zone database. */
+	readonly eventTimeZone: string;
 	/** Days that history is kept; undefined keeps all. */
 	readonly retentionDays: number | undefined;
 	/** Updates that are kept of each conversation; undefined keeps all. */
@@ -72,6 +74,7 @@ const environment = z.object({
 	BASE_PATH: variable("", parseBasePath),
 	LOG_LEVEL: variable<LogLevel>("info", parseLogLevel),
 	ENCRYPTION_KEY: variable<readonly KeyObject[]>([], parseEncryptionKeys),
+	EVENT_TIME_ZONE: variable("UTC", parseTimeZone),
 	RETENTION_DAYS: variable<number | undefined>(undefined, parseDays),
 	RETENTION_UPDATES_PER_CONVERSATION: variable<number | undefined>(undefined, parseInteger(Number.MAX_SAFE_INTEGER)),
 	EVENT_RETENTION_DAYS: variable<number | undefined>(undefined, parseDays),
@@ -87,6 +90,7 @@ const examples: Readonly<Record<string, string>> = {
 	BASE_PATH: "/bridge",
 	LOG_LEVEL: "info",
 	ENCRYPTION_KEY: "$(openssl rand -base64 32)",
+	EVENT_TIME_ZONE: "Europe/Berlin",
 	RETENTION_DAYS: "30",
 	RETENTION_UPDATES_PER_CONVERSATION: "1000",
 	EVENT_RETENTION_DAYS: "90",
@@ -117,6 +121,7 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		basePath: values.BASE_PATH,
 		logLevel: values.LOG_LEVEL,
 		encryptionKeys: Object.freeze(values.ENCRYPTION_KEY),
+		eventTimeZone: values.EVENT_TIME_ZONE,
 		retentionDays: values.RETENTION_DAYS,
 		retentionUpdatesPerConversation: values.RETENTION_UPDATES_PER_CONVERSATION,
 		eventRetentionDays: values.EVENT_RETENTION_DAYS,
@@ -136,6 +141,7 @@ export function describeConfig(config: Config): Record<string, string> {
 		BASE_PATH: config.basePath,
 		LOG_LEVEL: config.logLevel,
 		ENCRYPTION_KEY: list(config.encryptionKeys.map(() => mask)),
+		EVENT_TIME_ZONE: config.eventTimeZone,
 		RETENTION_DAYS: String(config.retentionDays ?? "none"),
 		RETENTION_UPDATES_PER_CONVERSATION: String(config.retentionUpdatesPerConversation ?? "none"),
 		EVENT_RETENTION_DAYS: String(config.eventRetentionDays ?? "none"),
@@ -237,6 +243,17 @@ function parseBasePath(text: string, report: Report): string {
 	if (!/^(?:\/(?!\.{1,2}(?:\/|$))[A-Za-z0-9._~!$&'()*+,;=:@%-]+)+$/.test(text))
 		report("must be a path that begins with a slash and does not end with one");
 	return text;
+}
+
+/** Fixed offsets, which the runtime takes too, are refused: they hide when the clocks change. */
+function parseTimeZone(text: string, report: Report): string | undefined {
+	try {
+		if (/^[A-Za-z]/.test(text)) return new Intl.DateTimeFormat("en", { timeZone: text }).resolvedOptions().timeZone;
+	} catch (error) {
+		if (!(error instanceof RangeError)) throw error;
+	}
+	report("must be UTC or the name of a time zone in the IANA database");
+	return undefined;
 }
 
 function parseLogLevel(text: string, report: Report): LogLevel | undefined {

@@ -17,8 +17,13 @@ export type ErrorKind =
 
 /** A rule of the record that a request breaks, in the vocabulary of pydantic's error types. */
 export interface Violation {
-	/** Members and array indexes that lead from the record to the place; empty for the record itself. */
+	/**
+	 * Members and array indexes that lead from the record, or from the batch of events, to the place; empty for itself. In
+	 * the URL the name of a segment.
+	 */
 	readonly path: readonly (string | number)[];
+	/** Part of the request that the place is in: the body unless it says otherwise, or the path of the URL. */
+	readonly part?: "body" | "path";
 	/** Name of the broken rule, such as `missing` or `greater_than`. */
 	readonly type: string;
 	/** What is wrong, for a person. Holds no part of a secret. */
@@ -29,6 +34,13 @@ export interface Violation {
 	readonly input?: string | number | bigint | boolean | null | undefined;
 }
 
+interface Details {
+	readonly violations?: readonly Violation[];
+	readonly conversationId?: string | undefined;
+	readonly field?: string | undefined;
+	readonly cause?: unknown;
+}
+
 /** The one error type of the service. `message` is shown to the client and holds no secret. */
 export class ServiceError extends Error {
 	override readonly name = "ServiceError";
@@ -37,16 +49,21 @@ export class ServiceError extends Error {
 	readonly violations: readonly Violation[];
 	/** Conversation that the request is about, for the log. Undefined when it is not known. */
 	readonly conversationId: string | undefined;
+	/** Field of an RPC's request from which the paths of the violations lead. Undefined when there is no such request. */
+	readonly field: string | undefined;
 
-	constructor(
-		kind: ErrorKind,
-		message: string,
-		options: { violations?: readonly Violation[]; conversationId?: string | undefined; cause?: unknown } = {},
-	) {
-		super(message, options.cause === undefined ? undefined : { cause: options.cause });
+	constructor(kind: ErrorKind, message: string, { violations, conversationId, field, cause }: Details = {}) {
+		super(message, cause === undefined ? undefined : { cause });
 		this.kind = kind;
-		this.violations = options.violations ?? [];
-		this.conversationId = options.conversationId;
+		this.violations = violations ?? [];
+		this.conversationId = conversationId;
+		this.field = field;
+	}
+
+	/** The same error, and what else is known of it. */
+	with(details: Pick<Details, "conversationId" | "field">): ServiceError {
+		const { kind, message, violations, conversationId, field, cause } = this;
+		return new ServiceError(kind, message, { violations, conversationId, field, cause, ...details });
 	}
 }
 

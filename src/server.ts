@@ -2,7 +2,10 @@ import { FirstKey } from "./access/first-key.ts";
 import { Gate } from "./access/gate.ts";
 import { Keyring } from "./access/keys.ts";
 import { type Address, type Config, describeConfig, formatAddress } from "./config.ts";
+import { EventIngest } from "./conversations/ingest/event-ingest.ts";
 import { Ingest } from "./conversations/ingest/ingest.ts";
+import { EventViews } from "./conversations/read/event-view.ts";
+import { ListConversationEvents } from "./conversations/read/events.ts";
 import { GetConversation } from "./conversations/read/get.ts";
 import { ListConversations } from "./conversations/read/list.ts";
 import { PageTokens } from "./conversations/read/page-token.ts";
@@ -10,7 +13,9 @@ import type { OnUnreadable } from "./conversations/read/record-opener.ts";
 import { UpdateViews } from "./conversations/read/update-view.ts";
 import { ListConversationUpdates } from "./conversations/read/updates.ts";
 import { retain } from "./conversations/retention/retention.ts";
-import { Watches } from "./conversations/watch/watch.ts";
+import { EventWatches } from "./conversations/watch/event-watches.ts";
+import { UpdateWatches } from "./conversations/watch/update-watches.ts";
+import { EventFormat } from "./events/event-format.ts";
 import { IntakeThreads } from "./intake/intake.ts";
 import { RecordFormat } from "./record/record-format.ts";
 import { RecordVault } from "./record/secrets/record-vault.ts";
@@ -26,7 +31,7 @@ import { listenHttp } from "./transports/http/http-listener.ts";
 import { createRouter } from "./transports/http/router.ts";
 import { readRoutes } from "./transports/reads/reads.ts";
 import { openApiRoute } from "./transports/webhook/openapi.ts";
-import { conversationWebhook } from "./transports/webhook/webhook.ts";
+import { conversationWebhook, eventWebhook, oauthStateRoute } from "./transports/webhook/webhook.ts";
 
 /** How long requests under way may take to finish after the service was told to stop. */
 const DRAIN_MILLISECONDS = 25_000;
@@ -50,7 +55,8 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	log.starting(describeConfig(config));
 	await using opened = new AsyncDisposableStack();
 	const intakeFailed = (error: unknown): void => log.unexpectedError("intake", error);
-	const data = { encryptionKeys: config.encryptionKeys };
+	const { encryptionKeys, eventTimeZone, maxBodyBytes, basePath } = config;
+	const data = { encryptionKeys, eventTimeZone };
 	const intake = opened.use(await IntakeThreads.start(data, threadLog(intakeFailed)));
 	const isSame: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
 	const store = opened.use(await openSqliteStore(config.database.path, threadLog(log.storeFailed), { isSame }));
@@ -58,26 +64,35 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const keys = firstKey === undefined ? config.accessKeys : [firstKey.entry];
 	const gate = new Gate(new Keyring(keys), SERVICES);
 	const format = new RecordFormat();
-	const { maxBodyBytes, basePath } = config;
 	const stopping = new AbortController();
 
-	const vault = new RecordVault(format, config.encryptionKeys);
+	const vault = new RecordVault(format, encryptionKeys);
 	const onUnreadable: OnUnreadable = (record) => log.recordUnreadable(record);
 	const views = new UpdateViews(store, vault, onUnreadable);
 	const tokens = new PageTokens(keys.map((key) => key.hash));
-	const ingest = new Ingest(store, intake);
+	const eventIngest = new EventIngest(store, intake, log);
+	const ingest = new Ingest(store, intake, eventIngest);
 	const get = new GetConversation(store, format, vault, onUnreadable, intake);
 	const list = new ListConversations(store, vault, tokens, onUnreadable);
 	const updates = new ListConversationUpdates(store, views, tokens);
-	const watches = new Watches(store, views, { stopping: stopping.signal });
+	const watches = new UpdateWatches(store, views, { stopping: stopping.signal });
+	const eventFormat = new EventFormat(format, encryptionKeys, eventTimeZone);
+	const eventViews = new EventViews(eventFormat, (event) => log.eventUnreadable(event));
+	const events = new ListConversationEvents(store, eventViews, tokens);
+	const eventWatches = new EventWatches(store, eventViews, { stopping: stopping.signal });
 
-	const methods = rpcMethods({ ingest, get, list, updates, watches });
+	const methods = rpcMethods({ ingest, eventIngest, get, list, updates, watches, events, eventWatches });
 	const rpc = { methods, gate, maxBodyBytes, stopping: stopping.signal, log };
 	const routes = [
 		conversationWebhook(basePath, maxBodyBytes, ingest),
-		...readRoutes(basePath, format, get, list),
+		eventWebhook(basePath, maxBodyBytes, eventIngest),
+		oauthStateRoute(basePath),
+		...readRoutes(basePath, format, get, list, events),
 		openApiRoute(basePath, format.plan),
 	];
+
+	// Before anyone reads. What cannot be settled is tried again when the conversation's next events or record arrive.
+	await eventIngest.settleAll().catch((error: unknown) => log.unexpectedError("settle", error));
 
 	const http = await listenHttp(config.httpAddress, createConnectListener(rpc, createRouter(routes, gate, log)));
 	opened.defer(() => http.stop());

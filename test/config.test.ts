@@ -14,6 +14,7 @@ const defaults: Config = {
 	basePath: "",
 	logLevel: "info",
 	encryptionKeys: [],
+	eventTimeZone: "UTC",
 	retentionDays: undefined,
 	retentionUpdatesPerConversation: undefined,
 	eventRetentionDays: undefined,
@@ -55,6 +56,7 @@ describe("readConfig", () => {
 			BASE_PATH: "/bridge/v2",
 			LOG_LEVEL: "silent",
 			ENCRYPTION_KEY: `${first},${second}`,
+			EVENT_TIME_ZONE: "europe/berlin",
 			RETENTION_DAYS: "0.5",
 			RETENTION_UPDATES_PER_CONVERSATION: "100",
 			EVENT_RETENTION_DAYS: "7",
@@ -70,6 +72,7 @@ describe("readConfig", () => {
 			maxBodyBytes: 1024,
 			basePath: "/bridge/v2",
 			logLevel: "silent",
+			eventTimeZone: "Europe/Berlin",
 			retentionDays: 0.5,
 			retentionUpdatesPerConversation: 100,
 			eventRetentionDays: 7,
@@ -94,6 +97,7 @@ describe("readConfig", () => {
 			BASE_PATH: "bridge/",
 			LOG_LEVEL: "loud",
 			ENCRYPTION_KEY: "canary",
+			EVENT_TIME_ZONE: "Mars/Olympus",
 			RETENTION_DAYS: "0",
 			RETENTION_UPDATES_PER_CONVERSATION: "1.5",
 			EVENT_RETENTION_DAYS: "-1",
@@ -109,6 +113,7 @@ describe("readConfig", () => {
 			"BASE_PATH: must be a path that begins with a slash and does not end with one (example: BASE_PATH=/bridge)",
 			"LOG_LEVEL: must be one of trace, debug, info, warn, error, fatal, silent (example: LOG_LEVEL=info)",
 			"ENCRYPTION_KEY: entry 1 must be exactly 32 bytes in base64 (example: ENCRYPTION_KEY=$(openssl rand -base64 32))",
+			"EVENT_TIME_ZONE: must be UTC or the name of a time zone in the IANA database (example: EVENT_TIME_ZONE=Europe/Berlin)",
 			"RETENTION_DAYS: must be a number of days above 0 (example: RETENTION_DAYS=30)",
 			"RETENTION_UPDATES_PER_CONVERSATION: must be a whole number from 1 to 9007199254740991 (example: RETENTION_UPDATES_PER_CONVERSATION=1000)",
 			"EVENT_RETENTION_DAYS: must be a number of days above 0 (example: EVENT_RETENTION_DAYS=90)",
@@ -217,6 +222,14 @@ test.each([
 	expect(mistakes({ ENCRYPTION_KEY: text })).toHaveLength(1);
 });
 
+test.each(["UTC", "Etc/UTC", "utc"])("%s is UTC", (text) => {
+	expect(readConfig({ EVENT_TIME_ZONE: text }).eventTimeZone).toBe("UTC");
+});
+
+test.each(["+02:00", "Local", "Europe", "Europe/Berlin,UTC", "Europe/Berlin\0"])("%j is no time zone", (text) => {
+	expect(mistakes({ EVENT_TIME_ZONE: text })).toHaveLength(1);
+});
+
 describe("describeConfig", () => {
 	test("gives the defaults", () => {
 		expect(describeConfig(readConfig({}))).toEqual({
@@ -228,6 +241,7 @@ describe("describeConfig", () => {
 			BASE_PATH: "",
 			LOG_LEVEL: "info",
 			ENCRYPTION_KEY: "none",
+			EVENT_TIME_ZONE: "UTC",
 			RETENTION_DAYS: "none",
 			RETENTION_UPDATES_PER_CONVERSATION: "none",
 			EVENT_RETENTION_DAYS: "none",

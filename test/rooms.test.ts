@@ -54,8 +54,8 @@ describe("the rooms of src keep to themselves", () => {
 		expect(imports.filter(({ from, to }) => from.startsWith("protobuf/") && to.includes("gen/"))).toEqual([]);
 	});
 
-	test("conversations knows the record, the store's interface and who asks", () => {
-		const known = [/^errors\.ts$/, /^record\//, /^store\/[^/]+$/, /^access\//, /^telemetry\/log\.ts$/];
+	test("conversations knows the record, the events, the store's interface and who asks", () => {
+		const known = [/^errors\.ts$/, /^record\//, /^events\//, /^store\/[^/]+$/, /^access\//, /^telemetry\/log\.ts$/];
 		expect(strangers("conversations/", ...known)).toEqual([]);
 	});
 
@@ -64,12 +64,16 @@ describe("the rooms of src keep to themselves", () => {
 		expect(strangers("store/", ...known)).toEqual([]);
 	});
 
+	test("events knows the record, the store's interface and its rules of order", () => {
+		expect(strangers("events/", /^errors\.ts$/, /^record\//, /^store\/[^/]+$/)).toEqual([]);
+	});
+
 	test("threads carry requests for anyone, and know none of them", () => {
 		expect(strangers("threads/", /^errors\.ts$/)).toEqual([]);
 	});
 
 	test("the intake makes updates on a thread, and knows neither a transport nor a store engine", () => {
-		const known = [/^errors\.ts$/, /^threads\//, /^record\//, /^conversations\//, /^store\/[^/]+$/];
+		const known = [/^errors\.ts$/, /^threads\//, /^record\//, /^events\//, /^conversations\//, /^store\/[^/]+$/];
 		expect(strangers("intake/", ...known)).toEqual([]);
 	});
 

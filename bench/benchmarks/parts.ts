@@ -6,7 +6,7 @@ import type { FillPlan } from "../load/fill-plan.ts";
 import { type Measurement, type Side, Target } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
 import { type DiskFolder, Service } from "../processes/service.ts";
-import { type BodyName, ingestRequest, webhookRequest } from "../requests.ts";
+import { type BodyName, eventsRequest, ingestRequest, webhookRequest } from "../requests.ts";
 
 /** Prints a line of progress. */
 export type Report = (line: string) => void;
@@ -22,10 +22,20 @@ const FILLING = 256;
 
 /** Fills the database in a folder with the first updates of a load, in turn of `CONVERSATIONS` conversations. */
 export async function fillHistory(folder: DiskFolder, body: BodyName, updates: number, report: Report): Promise<void> {
-	await filled(folder, updates, report, async (service) => {
+	await filled(folder, `${updates} updates`, report, async (service) => {
 		await using client = await Child.start("load/http.ts", z.unknown());
 		const target = new Target(client, await webhookSide(body, service));
 		await target.load({ concurrency: Math.min(FILLING, updates), milliseconds: FILL_PATIENCE, requests: updates });
+	});
+}
+
+/** Fills the database in a folder with the first batches of five plain events of a load. */
+export async function fillEvents(folder: DiskFolder, batches: number, report: Report): Promise<void> {
+	await filled(folder, `${batches} batches of events`, report, async (service) => {
+		await using client = await Child.start("load/http.ts", z.unknown());
+		const template = await eventsRequest("plain", service.key);
+		const target = new Target(client, { name: "service", pid: service.pid, port: service.httpPort, template });
+		await target.load({ concurrency: FILLING, milliseconds: FILL_PATIENCE, requests: batches });
 	});
 }
 
@@ -36,7 +46,7 @@ export async function fillVariety(
 	rare: number,
 	report: Report,
 ): Promise<void> {
-	await filled(folder, conversations, report, async ({ httpPort: port, key }) => {
+	await filled(folder, `${conversations} updates`, report, async ({ httpPort: port, key }) => {
 		await using filler = await Child.start("load/fill.ts", z.unknown());
 		await filler.ask({ port, key, conversations, rare } satisfies FillPlan, z.unknown());
 	});
@@ -44,14 +54,14 @@ export async function fillVariety(
 
 async function filled(
 	folder: DiskFolder,
-	updates: number,
+	what: string,
 	report: Report,
 	fill: (service: Service) => Promise<void>,
 ): Promise<void> {
 	const start = performance.now();
 	await using service = await Service.start({ folder: folder.path });
 	await fill(service);
-	report(`  stored ${updates} updates in ${round((performance.now() - start) / 1000)} s`);
+	report(`  stored ${what} in ${round((performance.now() - start) / 1000)} s`);
 }
 
 /** Webhook ingest of a body by a service. */

@@ -16,6 +16,8 @@ const variation = z.object({
 			form: z.enum(["digits", "varint"]),
 		})
 		.optional(),
+	/** Where the update's number stands in eight hexadecimal digits, as part of ids that no two requests share. */
+	counterOffsets: z.array(z.int()).optional(),
 	conversations: z.int(),
 	/** The number of the first request. */
 	first: z.int(),
@@ -78,11 +80,18 @@ export function idDigits(conversation: number): string {
 	return (Math.imul(conversation, 0x9e37_79b1) >>> 0).toString(16).padStart(8, "0");
 }
 
+/** The number of an update of a conversation in eight hexadecimal digits. */
+export function counterDigits(update: number): string {
+	return update.toString(16).padStart(8, "0");
+}
+
 /** Writes request number `n` over a request. */
-export function vary(request: Buffer, { idOffset, time, conversations }: Variation, n: number): void {
+export function vary(request: Buffer, { idOffset, time, counterOffsets, conversations }: Variation, n: number): void {
 	request.write(idDigits(n % conversations), idOffset, "latin1");
+	const update = Math.floor(n / conversations);
+	for (const offset of counterOffsets ?? []) request.write(counterDigits(update), offset, "latin1");
 	if (time === undefined) return;
-	const microsecond = microsecondOf(Math.floor(n / conversations));
+	const microsecond = microsecondOf(update);
 	if (time.form === "digits") {
 		request.write(String(microsecond).padStart(6, "0"), time.offset, "latin1");
 		return;

@@ -1,7 +1,9 @@
 import type { Violation } from "../errors.ts";
+import { sameTree } from "../record/diff.ts";
+import type { ExactJson, ExactJsonObject } from "../record/json/exact-json.ts";
 import type { Microseconds } from "../record/json/scalars.ts";
-import { isSameJson, type Json, type JsonMembers } from "./json.ts";
-import { FULL_STATE, fullState, NEVER_TOLD, STATE_UPDATE, type Statement, type TimedEvent } from "./statements.ts";
+import type { PlainPlan } from "../record/plan/plan.ts";
+import { firstStatements, type Statement, type StateUpdate } from "./statements.ts";
 import { valueToldOver } from "./told-value.ts";
 
 /**
@@ -21,14 +23,13 @@ export interface ToldTimes {
 /** A member of a record that was told, but breaks rules. */
 export interface RefusedStatement {
 	readonly member: string;
-	readonly time: Microseconds;
 	readonly violations: readonly Violation[];
 }
 
 /** What a batch of events does to a record. */
 export interface LiveChange {
-	/** The members that change, with their new values. Empty: there is no new version. */
-	readonly members: Readonly<JsonMembers>;
+	/** The members that change, to what {@link ReadMember} gave for them last. Empty: there is no new version. */
+	readonly changed: readonly string[];
 	/** To be kept even when no member changes, so that what arrives late cannot undo what was told. */
 	readonly told: ToldTimes;
 	/** To be logged. */
@@ -36,18 +37,16 @@ export interface LiveChange {
 }
 
 /** Reads one member of a record's JSON form; undefined when it has no value. */
-export type MemberOf = (member: string) => Json | undefined;
+export type MemberOf = (member: string) => ExactJson | undefined;
 
 /**
  * Reads a value by the schema of the record's member and gives it in the form in which {@link MemberOf} would give it
- * once it is stored: defaults filled in and, where secrets are stored redacted, redacted.
- *
- * @returns undefined when the schema names no such member
+ * once it is stored, with its defaults filled in.
  */
 export type ReadMember = (
 	member: string,
-	value: Json,
-) => { readonly value: Json } | { readonly violations: readonly Violation[] } | undefined;
+	value: ExactJson,
+) => { readonly value: ExactJson | undefined } | { readonly violations: readonly Violation[] };
 
 /**
  * Applies what events say to the present record. Of the statements about a member the latest that meets the rules is
@@ -57,37 +56,39 @@ export type ReadMember = (
  * Nothing is applied to a record that is `deleting`: that status is final, and the record that brought it was the
  * sender's last word.
  *
+ * @param plan the record's
  * @param statements of events that were not applied to this record before, in the order of their arrival
  */
 export function applyStatements(
+	plan: PlainPlan,
 	present: MemberOf,
 	told: ToldTimes,
 	statements: readonly Statement[],
 	read: ReadMember,
 ): LiveChange {
-	const members: JsonMembers = {};
+	const changed: string[] = [];
 	const times: Record<string, Microseconds> = {};
 	const refused: RefusedStatement[] = [];
-	if (present("execution_status") === "deleting") return { members, told, refused };
-	for (const [member, candidates] of latestFirst(statements)) {
+	if (present("execution_status") === "deleting") return { changed, told, refused };
+	const later = statements.filter(({ member, time }) => plan.members.has(member) && isLater(told, member, time));
+	for (const [member, candidates] of Map.groupBy(later, ({ member }) => member)) {
 		const before = present(member);
-		for (const statement of candidates) {
-			const { time } = statement;
-			if (!isLater(told, member, time)) break;
-			const value = valueToldOver(statement, before);
+		for (const statement of latestFirst(candidates)) {
+			const value = valueToldOver(statement, plan, before);
 			if (value === undefined) continue;
-			const result = read(member, value);
-			if (result === undefined) break;
-			if ("violations" in result) {
-				refused.push({ member, time, violations: result.violations });
-				continue;
+			if (value !== before) {
+				const result = read(member, value);
+				if ("violations" in result) {
+					refused.push({ member, violations: result.violations });
+					continue;
+				}
+				if (!sameTree(result.value, before)) changed.push(member);
 			}
-			times[member] = time;
-			if (!isSameJson(result.value, before)) members[member] = result.value;
+			times[member] = statement.time;
 			break;
 		}
 	}
-	return { members, told: { posted: told.posted, events: { ...told.events, ...times } }, refused };
+	return { changed, told: { posted: told.posted, events: { ...told.events, ...times } }, refused };
 }
 
 /**
@@ -100,62 +101,42 @@ function isLater({ posted, events }: ToldTimes, member: string, time: Microsecon
 	return posted === undefined || time > posted;
 }
 
-/** Statements by member, the latest first; among equal times the one that came last. */
-function latestFirst(statements: readonly Statement[]): Map<string, Statement[]> {
-	const groups = Map.groupBy(statements, ({ member }) => member);
-	for (const group of groups.values())
-		group.reverse().sort((a, b) => (a.time === b.time ? 0 : a.time < b.time ? 1 : -1));
-	return groups;
-}
-
-/**
- * The times of a posted record that becomes current: all of its members are told at its `updated_at`. The events of the
- * conversation that are later, of whatever kind, are then applied to it again with {@link applyStatements}, as if they
- * arrived now. The sender sets `updated_at` before it writes the record, so that the record may hold what such an event
- * tells already; then nothing changes.
- *
- * A record that is `deleting` is taken as it is: the sender writes it last, and with the `updated_at` of its last
- * record.
- *
- * @param updatedAt the record's `updated_at`, or its arrival when it has none or one that is too far ahead
- */
-export function toldByPost(updatedAt: Microseconds): ToldTimes {
-	return { posted: updatedAt, events: {} };
+/** The latest first; among equal times the one that came last. */
+function latestFirst<Told extends { readonly time: Microseconds }>(told: readonly Told[]): Told[] {
+	return told.toReversed().sort((a, b) => (a.time === b.time ? 0 : a.time < b.time ? 1 : -1));
 }
 
 /** A record that events alone tell. */
-export interface FirstRecord {
-	readonly record: Readonly<JsonMembers>;
+export interface FirstRecord<Read> {
+	readonly record: Read;
 	readonly told: ToldTimes;
 }
 
 /**
  * The first record of a conversation of which none was posted yet: the latest full state that is a whole valid record
- * by itself. All events of the conversation are then applied to it with {@link applyStatements}.
+ * by itself. All state updates of the conversation are then applied to it with {@link applyStatements}.
  *
- * @param isMember whether the schema names a top-level member; others of the sender's state are not of the record
- * @param isRecord whether a JSON object is a valid record
+ * @param read reads a record's JSON form; undefined when it is no valid record
  * @returns undefined when there is no such full state: then the conversation has no record yet
  */
-export function firstRecord(
+export function firstRecord<Read>(
 	conversationId: string,
-	events: readonly TimedEvent[],
-	isMember: (name: string) => boolean,
-	isRecord: (json: JsonMembers) => boolean,
-): FirstRecord | undefined {
-	const states = events.filter(({ kind, members }) => kind === STATE_UPDATE && members.key === FULL_STATE);
-	for (const { members, time } of states.toSorted((a, b) => (a.time < b.time ? 1 : -1))) {
-		const record: JsonMembers = { id: conversationId };
+	updates: readonly StateUpdate[],
+	plan: PlainPlan,
+	read: (json: ExactJsonObject) => Read | undefined,
+): FirstRecord<Read> | undefined {
+	for (const update of latestFirst(updates)) {
+		const json: ExactJsonObject = { id: conversationId };
 		const told: Record<string, Microseconds> = {};
-		for (const [name, value] of Object.entries(fullState(members.value ?? null))) {
-			const statement = { member: name, value, time, leavesOutNulls: true };
-			const isTold = isMember(name) && !NEVER_TOLD.has(name);
-			const resolved = isTold ? valueToldOver(statement, undefined) : undefined;
-			if (resolved === undefined) continue;
-			record[name] = resolved;
-			told[name] = time;
+		for (const statement of firstStatements(update)) {
+			const { member, time } = statement;
+			const value = plan.members.has(member) ? valueToldOver(statement, plan, undefined) : undefined;
+			if (value === undefined) continue;
+			json[member] = value;
+			told[member] = time;
 		}
-		if (isRecord(record)) return { record, told: { posted: undefined, events: told } };
+		const record = Object.keys(told).length === 0 ? undefined : read(json);
+		if (record !== undefined) return { record, told: { posted: undefined, events: told } };
 	}
 	return undefined;
 }

@@ -1,28 +1,31 @@
-import { isJsonMembers, type Json, type JsonMembers } from "./json.ts";
+import type { ExactJson } from "../record/json/exact-json.ts";
+import { memberOf } from "../record/json/free-form.ts";
 
 /**
  * The text that a user or the agent says in an event: that of a message, or the message with which the agent finishes.
  *
- * @param members the event's members beyond its envelope
  * @returns undefined when the event says nothing
  */
-export function messageText(kind: string, members: JsonMembers): string | undefined {
-	if (kind === "MessageEvent") {
-		const { content } = isJsonMembers(members.llm_message) ? members.llm_message : {};
-		const texts = Array.isArray(content) ? content.map(textOf).filter((text) => text !== undefined) : [];
-		return texts.length === 0 ? undefined : texts.join("\n");
+export function messageText(event: ExactJson): string | undefined {
+	switch (memberOf(event, "kind")) {
+		case "MessageEvent": {
+			const content = memberOf(memberOf(event, "llm_message"), "content");
+			const texts = Array.isArray(content) ? content.map(textOf).filter((text) => text !== undefined) : [];
+			return texts.length === 0 ? undefined : texts.join("\n");
+		}
+		case "ActionEvent": {
+			const action = memberOf(event, "action");
+			const message = memberOf(action, "kind") === "FinishAction" ? memberOf(action, "message") : undefined;
+			return typeof message === "string" ? message : undefined;
+		}
+		default:
+			return undefined;
 	}
-	if (kind === "ActionEvent" && isJsonMembers(members.action) && members.action.kind === "FinishAction") {
-		const { message } = members.action;
-		return typeof message === "string" ? message : undefined;
-	}
-	return undefined;
 }
 
-function textOf(content: Json): string | undefined {
-	return isJsonMembers(content) && content.type === "text" && typeof content.text === "string"
-		? content.text
-		: undefined;
+function textOf(content: ExactJson): string | undefined {
+	const text = memberOf(content, "type") === "text" ? memberOf(content, "text") : undefined;
+	return typeof text === "string" ? text : undefined;
 }
 
 /** The first `count` characters (Unicode code points) of a text. */

@@ -1,79 +1,102 @@
-import { isJsonMembers, type Json, type JsonMembers, memberOf } from "./json.ts";
+import type { ExactJson, ExactJsonObject } from "../record/json/exact-json.ts";
+import { memberOf, setMember } from "../record/json/free-form.ts";
+import { objectAt, type Place, rootPlace, step } from "../record/plan/place.ts";
+import { isJsonObject, type MessagePlan } from "../record/plan/plan.ts";
+import { REDACTED } from "../record/secrets/secret-walk.ts";
 import type { Statement } from "./statements.ts";
-
-/** What stands in an event in place of a secret. */
-const PLACEHOLDER = "**********";
 
 /** Lists of the record's metrics that a state update of `stats` leaves out. A full state has them. */
 const PER_CALL_LISTS = ["costs", "response_latencies", "token_usages"] as const;
 
 /**
- * The value that a member of the record gets when an event tells `told`.
+ * The value that a member of the record gets when an event tells it, by the names that the schema prefers.
  *
  * An event says less than a posted record: it shows placeholders for secrets, which a posted record leaves out or has
- * as null, and shortened metrics. What it does not say stays as it is.
+ * as null, and shortened metrics. What it does not say stays as it is: a placeholder stands for the present value. One
+ * without a present value is left out, and so is an object of which nothing else remains and which is not there now. In
+ * an array the items keep their places.
  *
+ * @param plan the record's
  * @param present the member's value now; undefined when it has none
- * @returns undefined when nothing but a placeholder is told
+ * @returns `present` itself when nothing else is told; undefined when nothing but placeholders is
  */
 export function valueToldOver(
 	{ member, value, leavesOutNulls }: Statement,
-	present: Json | undefined,
-): Json | undefined {
-	const told = leavesOutNulls ? withNulls(value, present) : value;
-	return withoutPlaceholders(member === "stats" ? withPerCallLists(told, present) : told, present);
+	plan: MessagePlan,
+	present: ExactJson | undefined,
+): ExactJson | undefined {
+	const told = member === "stats" ? withPerCallLists(value, present) : value;
+	return merge(told, present, leavesOutNulls, step(rootPlace(plan), {}, member));
 }
 
-/** Adds the members that are left out of objects and are null now. */
-function withNulls(told: Json, present: Json | undefined): Json {
-	if (Array.isArray(told) && Array.isArray(present)) return told.map((item, index) => withNulls(item, present[index]));
-	if (!isJsonMembers(told) || !isJsonMembers(present)) return told;
-	const members: JsonMembers = { ...told };
-	for (const name of Object.keys(present)) {
-		const [value, before] = [memberOf(told, name), present[name]];
-		if (value !== undefined) members[name] = withNulls(value, before);
-		else if (before === null) members[name] = null;
-	}
-	return members;
-}
-
-/**
- * Puts the present value in the place of each placeholder. One without a present value is left out, and so is an
- * object of which nothing else remains and which is not there now. In an array the items keep their places.
- */
-function withoutPlaceholders(told: Json, present: Json | undefined): Json | undefined {
-	if (told === PLACEHOLDER) return present;
+function merge(
+	told: ExactJson,
+	present: ExactJson | undefined,
+	leavesOutNulls: boolean,
+	place: Place | undefined,
+): ExactJson | undefined {
+	if (told === REDACTED) return present;
 	if (Array.isArray(told)) {
-		const items = Array.isArray(present) ? present : [];
-		return told.map((item, index) => withoutPlaceholders(item, items[index]) ?? (isJsonMembers(item) ? {} : item));
+		const items = Array.isArray(present) ? present : undefined;
+		let isSame = items?.length === told.length;
+		const merged = told.map((item, index) => {
+			const value = merge(item, items?.[index], leavesOutNulls, inside(place, told, index));
+			isSame &&= value === items?.[index];
+			return value ?? (isJsonObject(item) ? {} : item);
+		});
+		return isSame ? present : merged;
 	}
-	if (!isJsonMembers(told)) return told;
-	const before = isJsonMembers(present) ? present : {};
-	const members: JsonMembers = { ...told };
-	let left = 0;
+	return isJsonObject(told) ? mergeObject(told, present, leavesOutNulls, place) : told;
+}
+
+function mergeObject(
+	told: ExactJsonObject,
+	present: ExactJson | undefined,
+	leavesOutNulls: boolean,
+	place: Place | undefined,
+): ExactJson | undefined {
+	const before = isJsonObject(present) ? present : undefined;
+	const fields = place && objectAt(place, told)?.members;
+	const merged: ExactJsonObject = {};
+	let isSame = before !== undefined;
 	for (const name of Object.keys(told)) {
-		const value = withoutPlaceholders(told[name] ?? null, memberOf(before, name));
-		if (value === undefined) {
-			delete members[name];
-			continue;
-		}
-		members[name] = value;
-		left++;
+		const preferred = fields?.get(name)?.name ?? name;
+		const member = Object.hasOwn(told, preferred) ? name : preferred;
+		const last = memberOf(before, member);
+		const value = merge(told[name] ?? null, last, leavesOutNulls, inside(place, told, name));
+		isSame &&= value === last;
+		if (value !== undefined) setMember(merged, member, value);
 	}
-	const nothingSaid = left === 0 && Object.keys(told).length > 0;
-	return nothingSaid && !isJsonMembers(present) ? present : members;
+	const saysNothing = Object.keys(merged).length === 0 && Object.keys(told).length > 0;
+	if (before === undefined) return saysNothing ? present : merged;
+	for (const [name, value] of Object.entries(before)) {
+		if (Object.hasOwn(merged, name)) continue;
+		if (leavesOutNulls && value === null) setMember(merged, name, null);
+		else isSame = false;
+	}
+	return isSame ? present : merged;
+}
+
+/** The place of a member or an element; undefined below what the schema describes, where no names are preferred. */
+function inside(place: Place | undefined, json: ExactJson, token: string | number): Place | undefined {
+	if (place === undefined || (place.value === undefined && place.collection === undefined)) return undefined;
+	return step(place, json, token);
 }
 
 /** Adds to each usage's metrics the lists that they leave out, as they stand now. */
-function withPerCallLists(told: Json, present: Json | undefined): Json {
-	if (!isJsonMembers(told) || !isJsonMembers(told.usage_to_metrics)) return told;
-	const now = isJsonMembers(present) && isJsonMembers(present.usage_to_metrics) ? present.usage_to_metrics : {};
-	const usages = Object.entries(told.usage_to_metrics).map(([usage, metrics]): [string, Json] => {
+function withPerCallLists(told: ExactJson, present: ExactJson | undefined): ExactJson {
+	const usages = memberOf(told, "usage_to_metrics");
+	if (!isJsonObject(told) || !isJsonObject(usages)) return told;
+	const now = memberOf(present, "usage_to_metrics");
+	const completed: ExactJsonObject = {};
+	for (const [usage, metrics] of Object.entries(usages)) {
 		const before = memberOf(now, usage);
-		if (!isJsonMembers(metrics) || !isJsonMembers(before)) return [usage, metrics];
-		const lists: JsonMembers = {};
-		for (const list of PER_CALL_LISTS) if (before[list] !== undefined) lists[list] = before[list];
-		return [usage, { ...lists, ...metrics }];
-	});
-	return { ...told, usage_to_metrics: Object.fromEntries(usages) };
+		const lists: ExactJsonObject = {};
+		for (const list of PER_CALL_LISTS) {
+			const value = memberOf(before, list);
+			if (value !== undefined) lists[list] = value;
+		}
+		setMember(completed, usage, isJsonObject(metrics) ? { ...lists, ...metrics } : metrics);
+	}
+	return { ...told, usage_to_metrics: completed };
 }

@@ -1,16 +1,22 @@
 import type { KeyObject } from "node:crypto";
+import type { AppliedUpdates, ApplyRequest } from "../events/live-records.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
-import type { NewUpdate, StoredRecord } from "../store/store.ts";
+import type { NewEvents, NewUpdate, StoredRecord } from "../store/store.ts";
 
 /** What the intake's threads are started with. */
 export interface IntakeData {
 	readonly encryptionKeys: readonly KeyObject[];
+	/** Time zone of the events' times: `UTC` or a name of the IANA time zone database. */
+	readonly eventTimeZone: string;
 }
 
 /** The calls that the intake's threads answer. */
 export type IntakeCalls = {
 	fromJson(body: Uint8Array): NewUpdate;
 	fromRequest(request: Uint8Array): NewUpdate;
+	eventsFromJson(request: { readonly conversationId: string; readonly body: Uint8Array }): NewEvents;
+	eventsFromRequest(request: Uint8Array): NewEvents;
+	applyEvents(request: ApplyRequest): AppliedUpdates;
 	isSame(records: { readonly stored: Uint8Array; readonly arriving: Uint8Array }): boolean;
 	openEncoded(request: { readonly record: StoredRecord; readonly form: SecretsForm }): Uint8Array;
 	openJson(request: { readonly record: StoredRecord; readonly form: SecretsForm }): string;

@@ -1,22 +1,28 @@
 import { UpdateParser } from "../conversations/ingest/update-parser.ts";
 import { recordJson } from "../conversations/read/get.ts";
+import { EventFormat } from "../events/event-format.ts";
+import { LiveRecords } from "../events/live-records.ts";
 import { RecordFormat } from "../record/record-format.ts";
 import { RecordVault } from "../record/secrets/record-vault.ts";
 import { compact, release } from "../threads/protocol.ts";
 import { serve } from "../threads/serve.ts";
 import type { IntakeCalls, IntakeData } from "./calls.ts";
 
-/** The thread that reads, checks, protects and compares records. */
+/** The thread that reads, checks, protects and compares records and events. */
 
-serve<IntakeData, IntakeCalls>(({ encryptionKeys }) => {
+serve<IntakeData, IntakeCalls>(({ encryptionKeys, eventTimeZone }) => {
 	const format = new RecordFormat();
 	const vault = new RecordVault(format, encryptionKeys);
 	const parser = new UpdateParser(format, vault);
+	const events = new EventFormat(format, encryptionKeys, eventTimeZone);
+	const live = new LiveRecords(format, vault, events);
 	return {
 		methods: {
-			fromJson: (body) =>
-				releasing(body, () => parser.fromJson(Buffer.from(body.buffer, body.byteOffset, body.byteLength))),
+			fromJson: (body) => releasing(body, () => parser.fromJson(bufferOf(body))),
 			fromRequest: (request) => releasing(request, () => parser.fromRequest(request)),
+			eventsFromJson: ({ conversationId, body }) => releasing(body, () => events.parse(conversationId, bufferOf(body))),
+			eventsFromRequest: (request) => releasing(request, () => events.fromRequest(request)),
+			applyEvents: (request) => live.apply(request),
 			isSame: ({ stored, arriving }) => vault.isSame(stored, arriving),
 			openEncoded: ({ record, form }) => compact(vault.openEncoded(record.bytes, record, form)),
 			openJson: ({ record, form }) => recordJson(format, vault, record, form),
@@ -24,6 +30,10 @@ serve<IntakeData, IntakeCalls>(({ encryptionKeys }) => {
 		},
 	};
 });
+
+function bufferOf({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
+	return Buffer.from(buffer, byteOffset, byteLength);
+}
 
 /** What `work` gives; the bytes are of no use afterwards. */
 function releasing<Result>(bytes: Uint8Array, work: () => Result): Result {

@@ -1,8 +1,10 @@
+import type { EventIntake } from "../conversations/ingest/event-ingest.ts";
 import type { Intake } from "../conversations/ingest/ingest.ts";
 import type { LargeRecords } from "../conversations/read/get.ts";
 import { ServiceError } from "../errors.ts";
+import type { AppliedUpdates, ApplyRequest } from "../events/live-records.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
-import type { NewUpdate, StoredRecord } from "../store/store.ts";
+import type { NewEvents, NewUpdate, StoredRecord } from "../store/store.ts";
 import { compact } from "../threads/protocol.ts";
 import { type ThreadLog, WorkerThread } from "../threads/worker-thread.ts";
 import type { IntakeCalls, IntakeData } from "./calls.ts";
@@ -14,11 +16,11 @@ const HEAP_MB = 256;
 const LARGE_HEAP_MB = 1024;
 
 /**
- * Reads, checks, protects and compares records on two threads of their own: one for usual ones, and one for large ones,
+ * Reads, checks, protects and compares records and events on two threads of their own: one for usual ones, and one for large ones,
  * which is started when it is first needed. So a large body holds up other large ones only, and neither holds up the
  * streams and reads of the main thread.
  */
-export class IntakeThreads implements Intake, LargeRecords, AsyncDisposable {
+export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDisposable {
 	readonly largeFrom = LARGE_FROM;
 	readonly #usual: WorkerThread<IntakeCalls>;
 	readonly #large: WorkerThread<IntakeCalls>;
@@ -59,6 +61,25 @@ export class IntakeThreads implements Intake, LargeRecords, AsyncDisposable {
 		return this.#threadFor(request).call("fromRequest", compact(request));
 	}
 
+	eventsFromJson(conversationId: string, body: Buffer): Promise<NewEvents> {
+		return this.#threadFor(body).call("eventsFromJson", { conversationId, body: compact(body) });
+	}
+
+	eventsFromRequest(request: Uint8Array): Promise<NewEvents> {
+		return this.#threadFor(request).call("eventsFromRequest", compact(request));
+	}
+
+	applyEvents({ conversationId, present, updates }: ApplyRequest): Promise<AppliedUpdates> {
+		const { record } = present;
+		const texts = updates.map(({ event }) => event.text);
+		const byteLength = texts.reduce((sum, text) => sum + text.byteLength, record?.bytes.byteLength ?? 0);
+		return this.#threadFor({ byteLength }).call("applyEvents", {
+			conversationId,
+			present: { ...present, record: record && { ...record, bytes: compact(record.bytes) } },
+			updates: updates.map(({ event, happenedAt }) => ({ event: { ...event, text: compact(event.text) }, happenedAt })),
+		});
+	}
+
 	/** As `RecordVault.isSame`. */
 	isSame(stored: Uint8Array, arriving: Uint8Array): Promise<boolean> {
 		return this.#threadFor(stored).call("isSame", { stored: compact(stored), arriving: compact(arriving) });
@@ -72,7 +93,7 @@ export class IntakeThreads implements Intake, LargeRecords, AsyncDisposable {
 		return this.#large.call("openJson", { record: { ...record, bytes: compact(record.bytes) }, form });
 	}
 
-	#threadFor({ byteLength }: Uint8Array): WorkerThread<IntakeCalls> {
+	#threadFor({ byteLength }: Pick<Uint8Array, "byteLength">): WorkerThread<IntakeCalls> {
 		return byteLength < LARGE_FROM ? this.#usual : this.#large;
 	}
 

@@ -122,7 +122,7 @@ function sameEntries(same: Same): Same {
 }
 
 /** Whether two trees of plain objects, arrays and scalars are equal, whatever the order of members. 0 equals -0. */
-function sameTree(a: unknown, b: unknown): boolean {
+export function sameTree(a: unknown, b: unknown): boolean {
 	if (a === b) return true;
 	if (Array.isArray(a))
 		return Array.isArray(b) && a.length === b.length && a.every((item, index) => sameTree(item, b[index]));

@@ -1,25 +1,30 @@
 import { hash } from "node:crypto";
-import { type DescMessage, isMessage } from "@bufbuild/protobuf";
+import { create, type DescMessage, isMessage } from "@bufbuild/protobuf";
 import type { Value } from "@bufbuild/protobuf/wkt";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
-import { ServiceError, type Violation } from "../errors.ts";
+import type { ServiceError, Violation } from "../errors.ts";
 import { deriveDecoder, type RecordDecoder } from "./json/decode.ts";
 import { deriveEncoder } from "./json/encode.ts";
-import { type ExactJson, type ExactJsonObject, measureWithinBounds, parseExactJson } from "./json/exact-json.ts";
-import { fromValue, memberOf, toValue } from "./json/free-form.ts";
-import type { JsonSize } from "./json/measure.ts";
-import { lastToken } from "./json/pointer.ts";
+import {
+	type ExactJson,
+	type ExactJsonObject,
+	measureWithinBounds,
+	type ParsedJson,
+	parseExactJson,
+} from "./json/exact-json.ts";
+import { fromValue, memberOf, setMember, toValue } from "./json/free-form.ts";
+import { lastToken, parsePointer } from "./json/pointer.ts";
 import { parseUuid } from "./json/scalars.ts";
 import { MAX_UNNAMED_MEMBERS, MemberPlaces, putMember } from "./json/unnamed.ts";
-import { isJsonObject, type MessagePlan, planMessage, plansIn } from "./plan/plan.ts";
-import { limitViolations } from "./validation/limits.ts";
+import { isJsonObject, type MessagePlan, type PlainPlan, planMessage, plansIn } from "./plan/plan.ts";
+import { brokenRules, judge } from "./validation/judge.ts";
 import { MAX_VIOLATIONS, RecordSchema } from "./validation/schema.ts";
-import { valueError, violationsOf } from "./validation/violations.ts";
+import { valueError } from "./validation/violations.ts";
 
 /** The record in both of its forms, and the one schema that judges it. Built once at start. */
 export class RecordFormat {
 	readonly desc: DescMessage;
-	readonly plan: MessagePlan;
+	readonly plan: PlainPlan;
 	/**
 	 * Tells the schemas of two releases apart that name different members: a safe integer above 0, derived from the names
 	 * of all members.
@@ -33,8 +38,10 @@ export class RecordFormat {
 	/** @param desc the record's descriptor; another release's may have more fields or fewer */
 	constructor(desc: DescMessage = ConversationInfoSchema) {
 		this.desc = desc;
-		this.plan = planMessage(desc);
-		const members = membersIn(this.plan);
+		const plan = planMessage(desc);
+		if (plan.form !== "object") throw new TypeError("a record is an object");
+		this.plan = plan;
+		const members = membersIn(plan);
 		this.#names = new Set(members.map(({ name }) => name));
 		const text = members.map(({ message, name }) => `${message}.${name}`).sort();
 		this.schemaVersion = hash("sha256", text.join("\n"), "buffer").readUIntBE(0, 6) + 1;
@@ -50,8 +57,7 @@ export class RecordFormat {
 	 *   what is wrong with the record: at most {@link MAX_VIOLATIONS} violations
 	 */
 	parse(body: Buffer): ConversationInfo {
-		const { json, size, surrogates } = parseExactJson(body);
-		return this.#check(json, size, surrogates);
+		return this.#check(parseExactJson(body));
 	}
 
 	/**
@@ -60,7 +66,7 @@ export class RecordFormat {
 	 * @throws ServiceError as `parse` does
 	 */
 	fromJson(json: ExactJson): ConversationInfo {
-		return this.#check(json, measureWithinBounds(json), true);
+		return this.#check({ json, size: measureWithinBounds(json), surrogates: true });
 	}
 
 	/**
@@ -76,7 +82,7 @@ export class RecordFormat {
 		const misplaced = this.#putUnnamed(json, message);
 		if (misplaced.length > 0) throw invalid(misplaced, json);
 		// The strings of a message came in UTF-8, which has no lone surrogates.
-		return this.#check(json, measureWithinBounds(json), false);
+		return this.#check({ json, size: measureWithinBounds(json), surrogates: false });
 	}
 
 	/** Writes a record in its JSON form, with the members that no field names at their places. */
@@ -85,6 +91,37 @@ export class RecordFormat {
 		this.#putUnnamed(json, message);
 		if (!isJsonObject(json)) throw new TypeError("a record is an object");
 		return json;
+	}
+
+	/**
+	 * Reads some members of a record from their JSON form, as {@link fromJson} reads a whole one.
+	 *
+	 * @returns a message in which nothing but these members is set, with what no field names below them
+	 * @throws ServiceError as `parse` does
+	 */
+	membersFromJson(json: ExactJsonObject): ConversationInfo {
+		const message = this.#check({ json, size: measureWithinBounds(json), surrogates: true }, true);
+		return this.#only(message, (name) => Object.hasOwn(json, name));
+	}
+
+	/** Writes some members of a record in their JSON form, as {@link toJson} writes all. Others may be null. */
+	membersToJson(message: ConversationInfo, names: ReadonlySet<string>): ExactJsonObject {
+		return this.toJson(this.#only(message, (name) => names.has(name)));
+	}
+
+	/**
+	 * Replaces a member of a record, and what no field names below it.
+	 *
+	 * @param message is changed
+	 * @param part has the member and no other one; without a value the member becomes unset
+	 */
+	replaceMember(message: ConversationInfo, name: string, part: ConversationInfo): void {
+		const { unnamedMembers } = this.#only(message, (other) => other !== name);
+		Object.assign(
+			message,
+			this.#fields(part, (other) => other === name),
+		);
+		message.unnamedMembers = { ...unnamedMembers, ...part.unnamedMembers };
 	}
 
 	/** Whether a member that an older release kept as unnamed may have a field now. */
@@ -122,23 +159,57 @@ export class RecordFormat {
 		return true;
 	}
 
-	#check(json: ExactJson, size: JsonSize, surrogates: boolean): ConversationInfo {
-		const limits = limitViolations(json, this.plan, size, surrogates);
-		const issues = this.#schema.judge(json);
-		if (issues.length > 0 || limits.length > 0) {
-			const violations = [...violationsOf(issues, json, this.plan), ...limits];
-			throw invalid(violations.slice(0, MAX_VIOLATIONS), json);
+	/**
+	 * Reads members of a record by themselves.
+	 *
+	 * @param bigints whether the JSON can have bigints
+	 * @returns a record with the members that have a field and are valid there, and defaults in place of the others; and
+	 *   the names of the other members
+	 */
+	fromMembers(members: ExactJsonObject, bigints: boolean): { record: ConversationInfo; others: readonly string[] } {
+		const valid: ExactJsonObject = {};
+		const others: string[] = [];
+		for (const [name, member] of Object.entries(members)) {
+			const field = this.plan.members.get(name);
+			if (field !== undefined && this.#schema.accepts(field, member)) setMember(valid, name, member);
+			else others.push(name);
 		}
+		return { record: this.#toMessage(valid, bigints), others };
+	}
+
+	/** @param partial whether members that are required may be missing */
+	#check(parsed: ParsedJson, partial = false): ConversationInfo {
+		const { json, size } = parsed;
+		const violations = judge(this.#schema, this.plan, parsed, partial);
+		if (violations.length > 0) throw invalid(violations, json);
+		const message = this.#toMessage(json, size.large);
+		if (Object.keys(message.unnamedMembers).length > MAX_UNNAMED_MEMBERS) throw invalid([TOO_MANY_UNNAMED], json);
+		return message;
+	}
+
+	#toMessage(json: ExactJson, bigints: boolean): ConversationInfo {
 		const unnamed: Record<string, Value> = {};
-		let count = 0;
-		const message = this.#decode(json, size.large, (pointer, member) => {
-			count++;
-			if (count > MAX_UNNAMED_MEMBERS) throw invalid([TOO_MANY_UNNAMED], json);
+		const message = this.#decode(json, bigints, (pointer, member) => {
 			unnamed[pointer] = toValue(member);
 		});
 		message.unnamedMembers = unnamed;
 		if (!isMessage(message, ConversationInfoSchema)) throw new TypeError("the decoder made no ConversationInfo");
 		return message;
+	}
+
+	/** A record with nothing but some of another one's members. */
+	#only(message: ConversationInfo, keeps: (name: string) => boolean): ConversationInfo {
+		const unnamed = Object.entries(message.unnamedMembers);
+		return Object.assign(create(ConversationInfoSchema), this.#fields(message, keeps), {
+			unnamedMembers: Object.fromEntries(unnamed.filter(([pointer]) => keeps(parsePointer(pointer)?.[0] ?? ""))),
+		});
+	}
+
+	/** Some of a record's members, by property of the message. */
+	#fields(message: ConversationInfo, keeps: (name: string) => boolean): Readonly<Record<string, unknown>> {
+		const all: Readonly<Record<string, unknown>> = { ...message };
+		const kept = this.plan.fields.filter(({ name }) => keeps(name));
+		return Object.fromEntries(kept.map(({ property }) => [property, all[property]]));
 	}
 
 	/** Puts the members that no field names into the JSON form; returns a violation for each that has no place there. */
@@ -171,15 +242,7 @@ const TOO_MANY_UNNAMED: Violation = {
 	...valueError(`more than ${MAX_UNNAMED_MEMBERS} members that the schema does not name`),
 };
 
-/** Most characters of a path that an error's message repeats. */
-const MAX_SHOWN_PATH = 200;
-
 function invalid(violations: readonly Violation[], json: ExactJson): ServiceError {
-	const [first] = violations;
-	const path = first?.path.join(".").slice(0, MAX_SHOWN_PATH) || "the record";
-	const place = first === undefined ? "" : ` (first: ${path}: ${first.message})`;
-	const count = violations.length === 1 ? "1 rule is" : `${violations.length} rules are`;
 	const id = memberOf(json, "id");
-	const conversationId = typeof id === "string" ? parseUuid(id) : undefined;
-	return new ServiceError("invalid_record", `${count} broken${place}`, { violations, conversationId });
+	return brokenRules(violations, "the record", typeof id === "string" ? parseUuid(id) : undefined);
 }

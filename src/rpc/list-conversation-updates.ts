@@ -12,9 +12,9 @@ type Response = MessageInitShape<typeof ListConversationUpdatesResponseSchema>;
 /** `ConversationService.ListConversationUpdates`. */
 export function listConversationUpdates(handler: ListConversationUpdates) {
 	return async (request: ListConversationUpdatesRequest, caller: Principal): Promise<Response> => {
-		const { conversationId, afterSequence, pageSize, pageToken } = request;
+		const { conversationId, afterSequence, pageSize, pageToken, origin } = request;
 		const view = viewOptionsOf(request, caller);
-		const page = await handler.list({ conversationId, afterSequence, pageSize, pageToken, ...view });
+		const page = await handler.list({ conversationId, afterSequence, pageSize, pageToken, origin, ...view });
 		return { updates: [...page.updates], nextPageToken: page.nextPageToken };
 	};
 }

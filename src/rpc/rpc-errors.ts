@@ -28,7 +28,7 @@ export function toConnectError(error: unknown): ConnectError {
 		connectError.details = [
 			{
 				desc: BadRequestSchema,
-				value: create(BadRequestSchema, { fieldViolations: fieldViolations(error.violations) }),
+				value: create(BadRequestSchema, { fieldViolations: fieldViolations(error) }),
 			},
 		];
 	return connectError;
@@ -37,11 +37,11 @@ export function toConnectError(error: unknown): ConnectError {
 /** Most bytes of violations in one answer: they travel in a trailer, and clients take 8 KiB of those by default. */
 const MAX_DETAIL_BYTES = 4096;
 
-function fieldViolations(violations: readonly Violation[]) {
+function fieldViolations({ violations, field: from }: ServiceError) {
 	const listed = [];
 	let bytes = 0;
 	for (const { path, message, type } of violations) {
-		const field = fieldPath(path);
+		const field = fieldPath(path, from);
 		bytes += field.length + message.length + type.length;
 		if (listed.length > 0 && bytes > MAX_DETAIL_BYTES) break;
 		listed.push({ field, description: message, reason: type });
@@ -49,7 +49,11 @@ function fieldViolations(violations: readonly Violation[]) {
 	return listed;
 }
 
-/** A place in the record's JSON form, from the request: `conversation.available_models[0].model_id`. */
-export function fieldPath(path: readonly (string | number)[]): string {
-	return `conversation${formatPath(path)}`;
+/**
+ * The place of a violation, from the request: `conversation.available_models[0].model_id`.
+ *
+ * @param field of the request, from which the path leads
+ */
+export function fieldPath(path: Violation["path"], field = ""): string {
+	return `${field}${formatPath(path)}`;
 }

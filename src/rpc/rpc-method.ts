@@ -89,12 +89,23 @@ export function unary<I extends DescMessage, O extends DescMessage>(
 	};
 }
 
-/** Defines a unary method that takes its request as the bytes that arrived, because another thread decodes them. */
+/**
+ * Defines a unary method that takes its request as the bytes that arrived, because another thread decodes them.
+ *
+ * @param field of the request, in which the handler finds violations
+ */
 export function unaryUndecoded<I extends DescMessage, O extends DescMessage>(
 	method: DescMethodUnary<I, O>,
+	field: keyof MessageShape<I> & string,
 	handler: Handler<Uint8Array, Promise<MessageInitShape<O>>>,
 ): UnaryRpc {
-	const answer: Answer<Promise<MessageShape<O>>> = async (...call) => create(method.output, await handler(...call));
+	const answer: Answer<Promise<MessageShape<O>>> = async (...call) => {
+		try {
+			return create(method.output, await handler(...call));
+		} catch (error) {
+			throw error instanceof ServiceError ? error.with({ field }) : error;
+		}
+	};
 	return {
 		kind: "unary",
 		method,
@@ -138,6 +149,5 @@ function decodeRequest<I extends DescMessage>(input: I, bytes: Uint8Array): Mess
 
 function withConversation(error: unknown, conversationId: string | undefined): unknown {
 	if (!(error instanceof ServiceError) || error.conversationId !== undefined) return error;
-	const { kind, message, violations, cause } = error;
-	return new ServiceError(kind, message, { violations, conversationId, cause });
+	return error.with({ conversationId });
 }

@@ -1,43 +1,21 @@
-import {
-	type WatchConversationUpdatesRequest,
-	WatchPosition,
-} from "../../gen/conversations/v1/conversation_service_pb.js";
+import type { WatchConversationUpdatesRequest } from "../../gen/conversations/v1/conversation_service_pb.js";
 import type { Principal } from "../access/keys.ts";
-import { invalid, uuid } from "../conversations/read/filter.ts";
-import type { WatchBatch, Watches, WatchRequest } from "../conversations/watch/watch.ts";
+import { uuid } from "../conversations/read/filter.ts";
+import type { UpdateWatches } from "../conversations/watch/update-watches.ts";
 import { viewOptionsOf } from "./view-options.ts";
+import { watchStartOf } from "./watch-start.ts";
 
 /** `ConversationService.WatchConversationUpdates`. */
-export function watchConversationUpdates(watches: Watches) {
-	return async function* (
-		request: WatchConversationUpdatesRequest,
-		caller: Principal,
-		signal: AbortSignal,
-	): AsyncGenerator<WatchBatch, void, undefined> {
-		const { conversationId, filter } = request;
+export function watchConversationUpdates(watches: UpdateWatches) {
+	return (request: WatchConversationUpdatesRequest, caller: Principal, signal: AbortSignal) => {
+		const { conversationId, filter, origin } = request;
 		const watched = {
-			start: startOf(request),
+			start: watchStartOf(request),
 			conversationId: conversationId === "" ? undefined : uuid(conversationId, "conversation_id"),
 			filter,
+			origin,
 			view: viewOptionsOf(request, caller),
 		};
-		yield* watches.watch(watched, signal);
+		return watches.watch(watched, signal);
 	};
-}
-
-function startOf({ start }: WatchConversationUpdatesRequest): WatchRequest["start"] {
-	if (start.case === "afterSequence") {
-		if (start.value < 0n) throw invalid("after_sequence", "must not be negative");
-		return start.value;
-	}
-	switch (start.value) {
-		case undefined:
-		case WatchPosition.UNSPECIFIED:
-		case WatchPosition.NOW:
-			return "now";
-		case WatchPosition.BEGINNING:
-			return "beginning";
-		default:
-			throw invalid("position", "is not a known position");
-	}
 }

@@ -25,6 +25,13 @@ export interface RequestLog {
 	requestFailed(request: RequestInfo, error: unknown): void;
 }
 
+/** An update or an event that cannot be read, by the sequence number of its log. */
+export interface UnreadableEntry {
+	readonly conversationId: string;
+	readonly sequence: bigint;
+	readonly error: Error;
+}
+
 /**
  * The events of the service. There is no way to log anything else: an event takes names, numbers and errors, and no
  * request body, header or key is ever written. So no filter has to find secrets afterwards.
@@ -41,7 +48,11 @@ export interface Log extends RequestLog {
 	/** The database could not be read or written. */
 	storeFailed(error: unknown): void;
 	/** What is stored of an update cannot be read. */
-	recordUnreadable(record: { readonly conversationId: string; readonly sequence: bigint; readonly error: Error }): void;
+	recordUnreadable(record: UnreadableEntry): void;
+	/** What is stored of an event cannot be read. */
+	eventUnreadable(event: UnreadableEntry): void;
+	/** What events tell of a conversation's record breaks its rules, and was not applied. */
+	statementsRefused(conversationId: string, violations: readonly Violation[]): void;
 	/** The store's check fails from now on: the error. Or it succeeds again: undefined. */
 	storeHealth(error: unknown): void;
 	/** An unexpected error outside of requests. `where` names the part of the program. */
@@ -69,10 +80,14 @@ export function createLogger(level: LogLevel, destination: DestinationStream = p
 		stopping: (signal) => logger.info({ event: "stopping", signal }, "The service stops"),
 		stopped: () => logger.info({ event: "stopped" }, "The service has stopped"),
 		storeFailed: (error) => logger.error({ event: "store_failed", error: describe(error, true) }, "The store failed"),
-		recordUnreadable: ({ conversationId, sequence, error }) =>
-			logger.error(
-				{ event: "record_unreadable", conversationId, sequence: String(sequence), error: describe(error, true) },
-				"A stored record cannot be read",
+		recordUnreadable: (record) =>
+			logger.error({ event: "record_unreadable", ...unreadableFields(record) }, "A stored record cannot be read"),
+		eventUnreadable: (event) =>
+			logger.error({ event: "event_unreadable", ...unreadableFields(event) }, "A stored event cannot be read"),
+		statementsRefused: (conversationId, violations) =>
+			logger.warn(
+				{ event: "statements_refused", conversationId, ...brokenRules(violations, "record") },
+				"Events tell what breaks the record's rules; that is not applied",
 			),
 		storeHealth: (error) => {
 			if (error === undefined) logger.info({ event: "store_healthy" }, "The store works again");
@@ -86,7 +101,7 @@ export function createLogger(level: LogLevel, destination: DestinationStream = p
 				return;
 			}
 			const { kind, violations, cause } = error;
-			const refusal = { event: "request_refused", ...fields, kind, ...brokenRules(violations) };
+			const refusal = { event: "request_refused", ...fields, kind, ...brokenRules(violations, "body") };
 			if (kind !== "internal" && kind !== "data_loss") logger.warn(refusal, "Refused a request");
 			else
 				logger.error({ ...refusal, ...(cause !== undefined && { error: describe(cause, false) }) }, "A request failed");
@@ -94,6 +109,10 @@ export function createLogger(level: LogLevel, destination: DestinationStream = p
 		unexpectedError: (where, error) =>
 			logger.error({ event: "unexpected_error", where, error: describe(error, false) }, "An unexpected error"),
 	};
+}
+
+function unreadableFields({ conversationId, sequence, error }: UnreadableEntry) {
+	return { conversationId, sequence: String(sequence), error: describe(error, true) };
 }
 
 function requestFields({ transport, operation, caller, conversationId }: RequestInfo, error: unknown) {
@@ -108,11 +127,12 @@ function requestFields({ transport, operation, caller, conversationId }: Request
 }
 
 /** How often each rule was broken, and the first places. A place holds names of members and no values. */
-function brokenRules(violations: readonly Violation[]) {
+function brokenRules(violations: readonly Violation[], root: string) {
 	if (violations.length === 0) return {};
 	const reasons: Record<string, number> = {};
 	for (const { type } of violations) reasons[type] = (reasons[type] ?? 0) + 1;
-	return { reasons, locs: violations.slice(0, MAX_PLACES).map(({ path }) => shorten(`body${formatPath(path)}`)) };
+	const locs = violations.slice(0, MAX_PLACES).map(({ path, part = root }) => shorten(part + formatPath(path)));
+	return { reasons, locs };
 }
 
 function shorten(text: string): string {

@@ -5,20 +5,12 @@ import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { getText, postWebhook } from "../support/clients.ts";
 import { filled } from "../support/filled.ts";
-import { object, postSequences, record } from "../support/fixtures.ts";
+import { capturedSequences, object, record } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
+import { neutral } from "../support/vendor-names.ts";
 import { BEGINNING, updatesUntilCaughtUp } from "../support/watching.ts";
 
 const { plan } = new RecordFormat();
-/** Names of the real sender, and the specification's for the same. */
-const VENDOR_NAMES: Readonly<Record<string, string>> = {
-	openrouter_site_url: "gateway_site_url",
-	openrouter_app_name: "gateway_app_name",
-	litellm_extra_body: "proxylib_extra_body",
-	GraySwanAnalyzer: "VendorRiskAnalyzer",
-	ToolShieldLLMSecurityAnalyzer: "GuardrailLLMSecurityAnalyzer",
-};
-
 let service: TestService;
 
 beforeAll(async () => {
@@ -36,17 +28,13 @@ async function read(id: unknown): Promise<JsonObject> {
 	return object(JSON.parse(await getText(service, KEY, String(id), "secrets=plaintext")));
 }
 
-/** A body with the specification's names. */
-function neutral(body: string): JsonObject {
-	const renamed = Object.entries(VENDOR_NAMES).reduce(
-		(text, [theirs, ours]) => text.replaceAll(`"${theirs}"`, `"${ours}"`),
-		body,
-	);
-	return object(JSON.parse(renamed));
-}
+describe("the records of a captured sequence", () => {
+	const sequences = capturedSequences().map(({ name, posts }) => {
+		const bodies = posts.filter(({ webhook }) => webhook === "conversations").map(({ body }) => body);
+		return { name, bodies };
+	});
 
-describe("a captured course of events", () => {
-	test.each(postSequences())("$name is taken without any setting, and ends with its last body", async ({ bodies }) => {
+	test.each(sequences)("$name are taken without any setting, and end with the last one", async ({ bodies }) => {
 		for (const body of bodies) expect(await post(body)).toEqual({ status: 200, json: { success: true } });
 		const sent = bodies.map(neutral);
 		for (const id of new Set(sent.map((json) => String(json.id)))) {
@@ -63,13 +51,22 @@ describe("a captured course of events", () => {
 	});
 });
 
+const CHANGES: Readonly<Record<string, UpdateChange>> = {
+	deleting: UpdateChange.DELETED,
+	paused: UpdateChange.PAUSED,
+	running: UpdateChange.RUNNING,
+	waiting_for_confirmation: UpdateChange.WAITING,
+	finished: UpdateChange.FINISHED,
+	error: UpdateChange.FAILED,
+	stuck: UpdateChange.STUCK,
+};
+
 function changeOf(before: JsonObject | undefined, after: JsonObject): UpdateChange {
 	const [was, is] = [before?.execution_status, after.execution_status];
 	if (before === undefined) return UpdateChange.STARTED;
 	if (was === is) return UpdateChange.UPDATED;
-	if (is === "deleting") return UpdateChange.DELETED;
-	if (is === "paused") return UpdateChange.PAUSED;
-	return was === "paused" ? UpdateChange.RESUMED : UpdateChange.UPDATED;
+	if (was === "paused" && (is === "idle" || is === "running")) return UpdateChange.RESUMED;
+	return CHANGES[String(is)] ?? UpdateChange.UPDATED;
 }
 
 describe("the real sender's own names", () => {

@@ -44,7 +44,7 @@ async function refusedByWebhook(json: JsonValue): Promise<Refusal[]> {
 	const response = await postWebhook(service, KEY, JSON.stringify(json));
 	expect(response.status).toBe(422);
 	const { detail } = answer.parse(await response.json());
-	return detail.map(({ loc, type }) => ({ field: fieldPath(loc.slice(1)), reason: type }));
+	return detail.map(({ loc, type }) => ({ field: fieldPath(loc.slice(1), "conversation"), reason: type }));
 }
 
 async function refusedByGrpc(conversation: ConversationInfo): Promise<Refusal[]> {

@@ -16,7 +16,7 @@ let intake: IntakeThreads;
 
 beforeEach(async () => {
 	lines.length = 0;
-	intake = await IntakeThreads.start({ encryptionKeys }, log);
+	intake = await IntakeThreads.start({ encryptionKeys, eventTimeZone: "UTC" }, log);
 });
 
 afterEach(() => intake[Symbol.asyncDispose]());
@@ -53,7 +53,7 @@ test("an encrypted record that comes again, with its tags in another order, is a
 	using folder = new TempFolder();
 	const isSame = (stored: Uint8Array, arriving: Uint8Array) => intake.isSame(stored, arriving);
 	await using store = await openSqliteStore(folder.file("conversations.db"), log, { isSame });
-	const ingest = new Ingest(store, intake);
+	const ingest = new Ingest(store, intake, { settle: () => Promise.reject(new Error("there are no events")) });
 	const id = randomUUID();
 	const send = (members: JsonObject) => ingest.json(body({ id, agent_state: { token: "secret" }, ...members }));
 	const first = await send({ tags: { a: "1", b: "2" } });

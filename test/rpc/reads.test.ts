@@ -16,9 +16,9 @@ import {
 	ListConversationUpdatesResponseSchema,
 	SecretsMode,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
-import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
-import { summarize } from "../../src/conversations/ingest/summary.ts";
+import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { RecordFormat } from "../../src/record/record-format.ts";
+import { summarize } from "../../src/record/summary.ts";
 import { type Endpoints, GrpcClient, GrpcFailure, postWebhook } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
@@ -173,6 +173,7 @@ describe.each<[string, (key: string | undefined) => Reads]>([
 		].map((update) => ({
 			...update,
 			current: true,
+			origin: UpdateOrigin.POSTED,
 			receivedAt: time(update.sequence),
 			summary: summarize(update.conversation),
 		}));

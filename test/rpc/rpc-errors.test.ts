@@ -13,7 +13,7 @@ describe("fieldPath", () => {
 		[["agent_state", 'say "x"\n', ""], 'conversation.agent_state["say \\"x\\"\\n"][""]'],
 		[["agent", "mcp_config", "名前", "env"], 'conversation.agent.mcp_config["名前"].env'],
 	] as const)("%j is %s", (path, text) => {
-		expect(fieldPath(path)).toBe(text);
+		expect(fieldPath(path, "conversation")).toBe(text);
 	});
 });
 
@@ -48,7 +48,8 @@ describe("toConnectError", () => {
 		const refused = (count: number) => {
 			const violations = Array.from({ length: count }, (_, index) => violation(index));
 			return (
-				badRequest(toConnectError(new ServiceError("invalid_record", "refused", { violations })))?.fieldViolations ?? []
+				badRequest(toConnectError(new ServiceError("invalid_record", "refused", { violations, field: "conversation" })))
+					?.fieldViolations ?? []
 			);
 		};
 		expect(refused(2)).toMatchObject([

@@ -11,7 +11,8 @@ import { Gate, rpcPath } from "../../src/access/gate.ts";
 import { hashKey, Keyring, type Scope } from "../../src/access/keys.ts";
 import { Ingest } from "../../src/conversations/ingest/ingest.ts";
 import { UpdateParser } from "../../src/conversations/ingest/update-parser.ts";
-import { Watches } from "../../src/conversations/watch/watch.ts";
+import { EventWatches } from "../../src/conversations/watch/event-watches.ts";
+import { UpdateWatches } from "../../src/conversations/watch/update-watches.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { rpcMethods, SERVICES } from "../../src/rpc/services.ts";
 import { createLogger } from "../../src/telemetry/log.ts";
@@ -27,22 +28,23 @@ export const SECRETS_KEY = "key-that-may-read-secrets";
 
 export type WatchInit = MessageInitShape<typeof WatchConversationUpdatesRequestSchema>;
 
-/** The watch method behind both listeners, with its parts in the test's hands. */
+/** The watch methods behind both listeners, with their parts in the test's hands. It takes no events. */
 export class WatchService implements Endpoints, AsyncDisposable {
 	readonly reading: Reading;
-	readonly watches: Watches;
+	readonly watches: UpdateWatches;
+	readonly eventWatches: EventWatches;
 	readonly http: string;
 	readonly grpc: string;
 	readonly #stop: () => Promise<void>;
 
 	private constructor(
-		reading: Reading,
-		watches: Watches,
+		parts: Pick<WatchService, "reading" | "watches" | "eventWatches">,
 		ports: { http: number; grpc: number },
 		stop: () => Promise<void>,
 	) {
-		this.reading = reading;
-		this.watches = watches;
+		this.reading = parts.reading;
+		this.watches = parts.watches;
+		this.eventWatches = parts.eventWatches;
 		this.http = `http://127.0.0.1:${ports.http}`;
 		this.grpc = `127.0.0.1:${ports.grpc}`;
 		this.#stop = stop;
@@ -51,19 +53,24 @@ export class WatchService implements Endpoints, AsyncDisposable {
 	static async start(heartbeat = 2 ** 30): Promise<WatchService> {
 		const reading = await Reading.open([createSecretKey(Buffer.alloc(32, 7))]);
 		const stopping = new AbortController();
-		const watches = new Watches(reading.store, reading.views, { heartbeat, stopping: stopping.signal });
+		const watching = { heartbeat, stopping: stopping.signal };
+		const watches = new UpdateWatches(reading.store, reading.views, watching);
+		const eventWatches = new EventWatches(reading.store, reading.eventViews, watching);
 		const log = createLogger("silent");
 		const key = (text: string, ...scopes: Scope[]) => ({ name: text, scopes: new Set(scopes), hash: hashKey(text) });
 		const keys = new Keyring([key(READ_KEY, "read"), key(SECRETS_KEY, "read", "secrets")]);
-		const { get, list, updates } = reading;
+		const { get, list, updates, events } = reading;
 		const parser = new UpdateParser(format, new RecordVault(format, []));
-		const ingest = new Ingest(reading.store, {
-			fromJson: async (body) => parser.fromJson(body),
-			fromRequest: async (request) => parser.fromRequest(request),
-		});
+		const unused = () => Promise.reject(new Error("events are not taken"));
+		const eventIngest = { request: unused, settle: unused };
+		const intake = {
+			fromJson: async (body: Buffer) => parser.fromJson(body),
+			fromRequest: async (request: Uint8Array) => parser.fromRequest(request),
+		};
+		const ingest = new Ingest(reading.store, intake, eventIngest);
 		const options = {
 			services: SERVICES,
-			methods: rpcMethods({ ingest, get, list, updates, watches }),
+			methods: rpcMethods({ ingest, eventIngest, get, list, updates, watches, events, eventWatches }),
 			gate: new Gate(keys, SERVICES),
 			maxBodyBytes: 1024 * 1024,
 			stopping: stopping.signal,
@@ -79,7 +86,11 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			stopping.abort();
 			await Promise.all([http.stop(), grpc.stop()]);
 		};
-		return new WatchService(reading, watches, { http: http.address.port, grpc: grpc.address.port }, stop);
+		return new WatchService(
+			{ reading, watches, eventWatches },
+			{ http: http.address.port, grpc: grpc.address.port },
+			stop,
+		);
 	}
 
 	/** Keeps updates one after the other and gives the last sequence. */

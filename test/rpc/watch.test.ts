@@ -194,8 +194,8 @@ test("a client that stops reading holds up nobody and is given everything once i
 		newest = (await service.reading.keep({ id: ID, title: `${index}`, workspace })).sequence;
 		expect(await take(reader, 1)).toEqual([newest]);
 	}
-	const { updates, bytes } = service.watches.recent.held;
-	expect(updates).toBeLessThan(600);
+	const { entries, bytes } = service.watches.recent.held;
+	expect(entries).toBeLessThan(600);
 	expect(bytes).toBeLessThanOrEqual(8 * 1024 * 1024);
 	const sequences: bigint[] = [];
 	let rest = Buffer.alloc(0);

@@ -19,6 +19,8 @@ import {
 	type ServiceError as GrpcError,
 	Metadata,
 } from "@grpc/grpc-js";
+import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
+import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { ConversationService } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type BadRequest, BadRequestSchema } from "../../gen/google/rpc/error_details_pb.js";
@@ -34,12 +36,16 @@ export interface Endpoints {
 /** Path of the webhook without a base path (specification, "Conversation update callback"). */
 export const WEBHOOK = "/api/v1/webhooks/conversations";
 
-/** Posts a body to the webhook. A field of null leaves that usual field out. */
+/** Path of the event webhook without a base path and the conversation's id. */
+export const EVENT_WEBHOOK = "/api/v1/webhooks/events";
+
+/** Posts a body to the webhook, or to another path. A field of null leaves that usual field out. */
 export function postWebhook(
 	service: Endpoints,
 	key: string,
 	body: string | Uint8Array,
 	fields: Readonly<Record<string, string | null>> = {},
+	path = WEBHOOK,
 ): Promise<Response> {
 	const headers = new Headers({ "Content-Type": "application/json", "X-Access-Token": key });
 	for (const [name, value] of Object.entries(fields)) {
@@ -48,7 +54,7 @@ export function postWebhook(
 	}
 	// A string body would bring a content type of its own.
 	const bytes = Buffer.from(body);
-	return fetch(`${service.http}${WEBHOOK}`, { method: "POST", headers, body: bytes });
+	return fetch(`${service.http}${path}`, { method: "POST", headers, body: bytes });
 }
 
 /** A grpc-js client for the methods of generated services. */
@@ -148,6 +154,16 @@ export function ingestClient(service: Endpoints, protocol: Protocol, key: string
 /** A client of the service that reads, by one of the protocols. */
 export function readClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
 	return clientOf(ConversationService, service, protocol, key);
+}
+
+/** A client of the service that takes events, by one of the protocols. */
+export function eventIngestClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
+	return clientOf(ConversationEventIngestService, service, protocol, key);
+}
+
+/** A client of the service that reads events, by one of the protocols. */
+export function eventClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
+	return clientOf(ConversationEventService, service, protocol, key);
 }
 
 function clientOf<Desc extends DescService>(

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
-import { type ExactJson, stringifyExactJson } from "../../src/record/json/exact-json.ts";
+import { type ExactJson, readExactJson, stringifyExactJson } from "../../src/record/json/exact-json.ts";
 import { isJsonObject } from "../../src/record/plan/plan.ts";
 
 /** A body as a real agent server sent it, or as its own models write it. */
@@ -50,22 +50,56 @@ export function corpusBody(name: string): CorpusBody {
 	return { name, bytes, json: object(JSON.parse(bytes.toString())) };
 }
 
-/** Posts of a real agent server about one course of events, in the order in which they were sent. */
-export interface PostSequence {
+/** A post of a real agent server to one of its two webhooks. */
+export interface CapturedPost {
+	readonly webhook: "conversations" | "events";
+	/** The text of the body. */
+	readonly body: string;
+}
+
+/** All posts of a real agent server about one conversation, in the order in which they arrived. */
+export interface CapturedSequence {
 	readonly name: string;
-	/** The texts of the bodies. */
-	readonly bodies: readonly string[];
+	readonly conversationId: string;
+	readonly posts: readonly CapturedPost[];
 }
 
 /** All captured sequences of posts, in order of their names. */
-export function postSequences(): PostSequence[] {
+export function capturedSequences(): CapturedSequence[] {
 	const sequenceFolder = new URL("sequences/", folder);
 	return readdirSync(sequenceFolder)
 		.sort()
-		.map((file) => ({
-			name: file.replace(/--\w+\.jsonl$/, ""),
-			bodies: readFileSync(new URL(file, sequenceFolder), "utf8").trim().split("\n"),
-		}));
+		.map((file) => {
+			const posts = readFileSync(new URL(file, sequenceFolder), "utf8").trim().split("\n").map(capturedPost);
+			const record = posts.find(({ webhook }) => webhook === "conversations");
+			const id = record === undefined ? randomUUID() : String(object(JSON.parse(record.body)).id);
+			return { name: file.replace(/--\w+\.jsonl$/, ""), conversationId: id, posts };
+		});
+}
+
+function capturedPost(line: string): CapturedPost {
+	const { webhook }: { webhook: CapturedPost["webhook"] } = JSON.parse(line);
+	// The body is the last member. Parsing would lose digits of its numbers.
+	return { webhook, body: line.slice(line.indexOf('"body":') + '"body":'.length, -1) };
+}
+
+/** A batch of events as a real agent server sent it. */
+export interface CapturedBatch {
+	readonly name: string;
+	readonly text: string;
+	readonly events: readonly JsonObject[];
+}
+
+/** All captured batches of events, in order of their names. */
+export function capturedBatches(): CapturedBatch[] {
+	const eventFolder = new URL("events/", folder);
+	return readdirSync(eventFolder)
+		.sort()
+		.map((file) => {
+			const text = readFileSync(new URL(file, eventFolder), "utf8");
+			const batch: unknown[] = JSON.parse(text);
+			return { name: file.replace(/\.json$/, ""), text, events: batch.map(object) };
+		});
 }
 
 /** The bodies with their right answers. */
@@ -111,4 +145,21 @@ export function canonical(json: ExactJson | undefined): string {
 	if (!isJsonObject(json)) return stringifyExactJson(json ?? null);
 	const members = Object.keys(json).sort();
 	return `{${members.map((name) => `${JSON.stringify(name)}:${canonical(json[name])}`).join(",")}}`;
+}
+
+/** A captured post with its body as it is read. */
+export interface ReadPost {
+	readonly webhook: CapturedPost["webhook"];
+	/** The record, or the batch of events. */
+	readonly body: ExactJson;
+}
+
+/** The captured sequences as they are read. By name. */
+export function capturedConversations(): ReadonlyMap<string, readonly ReadPost[]> {
+	return new Map(
+		capturedSequences().map(({ name, posts }) => [
+			name,
+			posts.map(({ webhook, body }) => ({ webhook, body: readExactJson(body) })),
+		]),
+	);
 }

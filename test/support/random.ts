@@ -48,4 +48,12 @@ export class Random {
 	pick<Item>(items: readonly Item[]): Item | undefined {
 		return items.length === 0 ? undefined : items[this.integer(0, items.length)];
 	}
+
+	/** Puts items in a random order. */
+	shuffle(items: unknown[]): void {
+		for (let last = items.length - 1; last > 0; last--) {
+			const other = this.integer(0, last + 1);
+			[items[last], items[other]] = [items[other], items[last]];
+		}
+	}
 }

@@ -58,6 +58,26 @@ test("a refusal tells how often each rule was broken, and where, and no value", 
 	]);
 });
 
+test("a refusal tells a place in the path of the URL as such", () => {
+	const violations = [{ part: "path", path: ["conversation_id"], type: "uuid_parsing", message: "" } as const];
+	const error = new ServiceError("invalid_record", "", { violations });
+	expect(record((log) => log.requestFailed(request, error))).toMatchObject([{ locs: ["path.conversation_id"] }]);
+});
+
+test("an update and an event that cannot be read are told apart", () => {
+	const stored = { conversationId: "0190d6a0-0000-7000-8000-00000000000a", sequence: 7n, error: new Error("the disk") };
+	const lines = record((log) => {
+		log.recordUnreadable(stored);
+		log.eventUnreadable(stored);
+	});
+	const fields = { level: "error", conversationId: stored.conversationId, sequence: "7" };
+	const error = { type: "Error", message: "the disk", stack: expect.any(Array) };
+	expect(lines).toEqual([
+		{ ...fields, event: "record_unreadable", error, msg: "A stored record cannot be read" },
+		{ ...fields, event: "event_unreadable", error, msg: "A stored event cannot be read" },
+	]);
+});
+
 test("the places of a refusal are bounded in number and length", () => {
 	const violations = Array.from({ length: 1000 }, () => ({ path: ["x".repeat(9999)], type: "missing", message: "" }));
 	const error = new ServiceError("invalid_record", "", { violations });

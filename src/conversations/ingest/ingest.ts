@@ -1,4 +1,5 @@
 import type { Appended, NewUpdate, Store } from "../../store/store.ts";
+import type { EventIngest } from "./event-ingest.ts";
 
 /** Turns what arrives into updates, on a thread of its own or at once. See UpdateParser. */
 export interface Intake {
@@ -10,28 +11,40 @@ export interface Intake {
 export class Ingest {
 	readonly #store: Pick<Store, "append">;
 	readonly #intake: Intake;
+	readonly #events: Pick<EventIngest, "settle">;
 
-	constructor(store: Pick<Store, "append">, intake: Intake) {
+	/** @param events applies to a posted record what events told later */
+	constructor(store: Pick<Store, "append">, intake: Intake, events: Pick<EventIngest, "settle">) {
 		this.#store = store;
 		this.#intake = intake;
+		this.#events = events;
 	}
 
 	/**
-	 * Stores a record that arrived as JSON. Resolves when it is on disk.
+	 * Stores a record that arrived as JSON. Resolves when it is on disk, and what stored events tell that is later is
+	 * applied to it.
 	 *
 	 * @throws ServiceError `invalid_record`; `unavailable` or `internal` when it could not be stored, and then nothing of
-	 *   it was
+	 *   it was, or when the events could not be applied, which is done later
 	 */
 	async json(body: Buffer): Promise<Appended> {
-		return await this.#store.append(await this.#intake.fromJson(body));
+		return await this.#append(await this.#intake.fromJson(body));
 	}
 
 	/**
-	 * Stores the record of an encoded IngestConversationRequest. Resolves when it is on disk.
+	 * Stores the record of an encoded IngestConversationRequest. Resolves as `json` does.
 	 *
 	 * @throws ServiceError as `json` does, and `invalid_argument` when it is no such message
 	 */
 	async request(request: Uint8Array): Promise<Appended> {
-		return await this.#store.append(await this.#intake.fromRequest(request));
+		return await this.#append(await this.#intake.fromRequest(request));
+	}
+
+	async #append(update: NewUpdate): Promise<Appended> {
+		// The store takes the memory of the update over.
+		const { conversationId } = update;
+		const appended = await this.#store.append(update);
+		if (appended.isBehind) await this.#events.settle(conversationId);
+		return appended;
 	}
 }

@@ -1,14 +1,13 @@
-import { fromBinary, toBinary } from "@bufbuild/protobuf";
+import { toBinary } from "@bufbuild/protobuf";
 import { IngestConversationRequestSchema } from "../../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { ServiceError } from "../../errors.ts";
-import { tooManyValues } from "../../record/json/exact-json.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
-import { hasTooManyFields } from "../../record/validation/message-size.ts";
+import { summarize } from "../../record/summary.ts";
+import { decodeRequest } from "../../record/validation/message-size.ts";
 import type { NewUpdate } from "../../store/store.ts";
-import { summarize } from "./summary.ts";
 
 /** Turns what arrives into updates: it reads the record, checks it, protects its secrets and encodes it. */
 export class UpdateParser {
@@ -30,7 +29,7 @@ export class UpdateParser {
 	 * @throws ServiceError `invalid_argument` when it is none, `invalid_record` when its record breaks rules
 	 */
 	fromRequest(request: Uint8Array): NewUpdate {
-		const { conversation } = decodeRequest(request);
+		const { conversation } = decodeRequest(IngestConversationRequestSchema, request);
 		if (conversation === undefined)
 			throw new ServiceError("invalid_record", "the request has no conversation", {
 				violations: [{ path: [], type: "missing", message: "Field required" }],
@@ -47,16 +46,5 @@ export class UpdateParser {
 			summary: toBinary(ConversationSummarySchema, summary),
 			record: this.#vault.protect(record),
 		};
-	}
-}
-
-function decodeRequest(request: Uint8Array) {
-	try {
-		if (hasTooManyFields(request, IngestConversationRequestSchema)) throw tooManyValues();
-		return fromBinary(IngestConversationRequestSchema, request);
-	} catch (cause) {
-		if (cause instanceof ServiceError) throw cause;
-		const { typeName } = IngestConversationRequestSchema;
-		throw new ServiceError("invalid_argument", `The request cannot be read as a ${typeName}`, { cause });
 	}
 }

@@ -1,3 +1,4 @@
+import type { Message } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { AnyAgentSchema } from "../../../gen/conversations/v1/agent_pb.js";
 import {
@@ -8,11 +9,13 @@ import {
 	type ConversationFilter,
 	ConversationFilterSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { UpdateOrigin, UpdateOriginSchema } from "../../../gen/conversations/v1/update_pb.js";
 import { ServiceError } from "../../errors.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
 import type { Condition } from "../../store/condition.ts";
 
 const AGENT_KINDS = AnyAgentSchema.fields.flatMap((field) => field.message?.name ?? []);
+const ORIGINS = new Set<number>(UpdateOriginSchema.values.map(({ number }) => number));
 const STATUSES = new Set<number>(ConversationExecutionStatusSchema.values.map(({ number }) => number));
 /** Seconds of 0001-01-01 and of 10000-01-01, between which a google.protobuf.Timestamp lies. */
 const FIRST_SECOND = -62_135_596_800n;
@@ -76,12 +79,17 @@ const FIELDS: { readonly [Name in Field]: ToConditions<ConversationFilter[Name]>
  */
 export function conditionsOf(filter: ConversationFilter | undefined, prefix = "filter."): Condition[] {
 	if (filter === undefined) return [];
-	if (filter.$unknown !== undefined && filter.$unknown.length > 0)
-		throw new ServiceError("invalid_argument", "the filter has a field that this release does not know");
+	assertKnown(filter);
 	return ConversationFilterSchema.fields.flatMap(({ localName, name }) => {
 		if (!isField(localName)) throw new TypeError(`the filter's field ${name} is not implemented`);
 		return conditionsOfField(filter, localName, `${prefix}${name}`);
 	});
+}
+
+/** @throws ServiceError `invalid_argument` for a filter with fields that only a newer release knows */
+export function assertKnown({ $unknown }: Pick<Message, "$unknown">): void {
+	if ($unknown !== undefined && $unknown.length > 0)
+		throw new ServiceError("invalid_argument", "the filter has a field that this release does not know");
 }
 
 function conditionsOfField<Name extends Field>(filter: ConversationFilter, field: Name, name: string) {
@@ -104,22 +112,33 @@ export function uuid(text: string, field: string): string {
 	return id;
 }
 
+/**
+ * The origin that updates must have; undefined for any.
+ *
+ * @throws ServiceError `invalid_argument` for one that is not known
+ */
+export function originOf(origin: UpdateOrigin | undefined): UpdateOrigin | undefined {
+	if (origin === undefined || origin === UpdateOrigin.UNSPECIFIED) return undefined;
+	if (!ORIGINS.has(origin)) throw invalid("origin", "is not a known origin");
+	return origin;
+}
+
 /** The error about a field of a request. */
 export function invalid(field: string, what: string): ServiceError {
 	return new ServiceError("invalid_argument", `${field} ${what}`);
 }
 
 /** A text that SQLite and JavaScript compare alike: without lone surrogates, which UTF-8 cannot express. */
-function wellFormed(text: string, field: string): string {
+export function wellFormed(text: string, field: string): string {
 	if (!text.isWellFormed()) throw invalid(field, "is not valid Unicode");
 	return text;
 }
 
 /**
- * A bound of a range in microseconds. Records are kept to the microsecond, so rounding a finer bound up leaves the same
- * records on either side of it.
+ * A bound of a range in microseconds. Records and events are kept to the microsecond, so rounding a finer bound up leaves
+ * the same ones on either side of it.
  */
-function bound({ seconds, nanos }: Timestamp, field: string): bigint {
+export function bound({ seconds, nanos }: Timestamp, field: string): bigint {
 	if (seconds < FIRST_SECOND || seconds >= END_SECOND || nanos < 0 || nanos > 999_999_999)
 		throw invalid(field, "is not a valid timestamp");
 	return seconds * 1_000_000n + BigInt(Math.ceil(nanos / 1000));

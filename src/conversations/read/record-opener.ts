@@ -8,14 +8,13 @@ export interface RecordSource {
 	readonly record: StoredRecord | UnreadableRecord | undefined;
 }
 
-/** Told of each stored record that could not be read. */
-export type OnUnreadable = (record: {
-	readonly conversationId: string;
-	readonly sequence: bigint;
-	readonly error: ServiceError;
-}) => void;
+/** Where something is stored: a sequence number of its log. */
+export type StoredAt = Pick<RecordSource, "conversationId" | "sequence">;
 
-/** Reads what is stored of updates, and tells of what cannot be read. */
+/** Told of each stored record or event that could not be read. */
+export type OnUnreadable = (stored: StoredAt & { readonly error: ServiceError }) => void;
+
+/** Reads what is stored of updates or of events, and tells of what cannot be read. */
 export class RecordOpener {
 	readonly #onUnreadable: OnUnreadable;
 
@@ -24,7 +23,7 @@ export class RecordOpener {
 	}
 
 	/** What `read` gives; undefined, after the callback was told, when it throws a ServiceError `data_loss`. */
-	tryRead<Result>(source: RecordSource, read: () => Result): Result | undefined {
+	tryRead<Result>(source: StoredAt, read: () => Result): Result | undefined {
 		try {
 			return read();
 		} catch (error) {
@@ -34,7 +33,7 @@ export class RecordOpener {
 	}
 
 	/** What `read` gives. An error `data_loss` is thrown after the callback was told. */
-	async attempt<Result>(source: RecordSource, read: () => Promise<Result>): Promise<Result> {
+	async attempt<Result>(source: StoredAt, read: () => Promise<Result>): Promise<Result> {
 		try {
 			return await read();
 		} catch (error) {
@@ -43,7 +42,7 @@ export class RecordOpener {
 		}
 	}
 
-	#tell({ conversationId, sequence }: RecordSource, error: unknown): boolean {
+	#tell({ conversationId, sequence }: StoredAt, error: unknown): boolean {
 		if (!(error instanceof ServiceError) || error.kind !== "data_loss") return false;
 		this.#onUnreadable({ conversationId, sequence, error });
 		return true;

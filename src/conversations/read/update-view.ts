@@ -136,8 +136,8 @@ function comparableKey(sequence: bigint, secretPaths: boolean): string {
 	return `${sequence} ${secretPaths}`;
 }
 
-function metadataOf({ sequence, conversationId, change, current, receivedAt }: StoredUpdate) {
-	return { sequence, conversationId, change, current, receivedAt: fromMicroseconds(receivedAt) };
+function metadataOf({ sequence, conversationId, change, current, origin, receivedAt }: StoredUpdate) {
+	return { sequence, conversationId, change, current, origin, receivedAt: fromMicroseconds(receivedAt) };
 }
 
 function unreadable(stored: StoredUpdate): ConversationUpdate {

@@ -1,34 +1,31 @@
 import { setImmediate } from "node:timers/promises";
-import { create } from "@bufbuild/protobuf";
+import type { DescMessage } from "@bufbuild/protobuf";
 import { LRUCache } from "lru-cache";
-import {
-	type ConversationFilter,
-	type ConversationUpdate,
-	HeartbeatSchema,
-	WatchConversationUpdatesResponseSchema,
-} from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { ServiceError } from "../../errors.ts";
-import { type Condition, meets } from "../../store/condition.ts";
-import type { RangeQuery, SequenceRange, Store, StoredUpdate } from "../../store/store.ts";
-import { conditionsOf } from "../read/filter.ts";
-import type { UpdateViewOptions, UpdateViews } from "../read/update-view.ts";
+import type { RangeQuery, SequenceRange } from "../../store/store.ts";
+import type { EntryLog, LogEntry } from "../read/entry-log.ts";
 import { assertNotPruned, assertReached } from "./pruned.ts";
-import { type Follower, RecentUpdates, type UpdateBounds } from "./recent-updates.ts";
-import { SharedResponse } from "./shared-response.ts";
+import { type EntryBounds, type Follower, RecentEntries } from "./recent-entries.ts";
+import type { SharedResponse } from "./shared-response.ts";
 
-/** What a watcher asks for. */
-export interface WatchRequest {
-	/** A sequence number to start after, the oldest update that is kept, or what comes from now on. */
-	readonly start: bigint | "beginning" | "now";
-	/** Lower-case UUID with dashes. */
+/** A sequence number to start after, the oldest entry that is kept, or what comes from now on. */
+export type WatchStart = bigint | "beginning" | "now";
+
+/** What one watcher asks for. */
+export interface Watched<Entry extends LogEntry, Response extends DescMessage> {
+	readonly start: WatchStart;
+	/** Lower-case UUID with dashes; undefined for all conversations. */
 	readonly conversationId: string | undefined;
-	/** Conditions on each update's own record. */
-	readonly filter: ConversationFilter | undefined;
-	readonly view: UpdateViewOptions;
+	/** What else decides about the watcher's messages: watchers with equal ones share them. */
+	readonly asked: readonly unknown[];
+	/** What the watcher is given of an entry of its conversations; undefined when it does not ask for it. */
+	readonly respond: (entry: Entry) => MaybePromise<SharedResponse<Response> | undefined>;
 }
 
+type MaybePromise<Value> = Value | Promise<Value>;
+
 /** Messages for one watcher, in order. They may be shared with other watchers: nobody may change them. */
-export type WatchBatch = readonly SharedResponse[];
+export type WatchBatch<Response extends DescMessage> = readonly SharedResponse<Response>[];
 
 /** Settings of the watches of a service. */
 export interface WatchOptions {
@@ -36,68 +33,65 @@ export interface WatchOptions {
 	readonly heartbeat?: number;
 	/** Ends all watches when it fires. */
 	readonly stopping: AbortSignal;
-	/** Bounds of what is kept in memory of the newest updates. */
-	readonly recent?: UpdateBounds;
+	/** Bounds of what is kept in memory of the newest entries. */
+	readonly recent?: EntryBounds;
 }
 
+/** Makes the heartbeat for a watcher that has everything through `sequence`; `latest` is the newest sequence. */
+export type ToHeartbeat<Response extends DescMessage> = (sequence: bigint, latest: bigint) => SharedResponse<Response>;
+
 /** Bounds of one batch: all that a watcher that does not read on keeps in memory, unless one record is larger. */
-const BATCH: UpdateBounds = { updates: 256, bytes: 256 * 1024 };
-/** Batches of the newest updates that are kept for other watchers to share. */
+const BATCH: EntryBounds = { entries: 256, bytes: 256 * 1024 };
+/** Batches of the newest entries that are kept for other watchers to share. */
 const SHARED_BATCHES = 64;
 /** Watchers that read history from the store at the same time; the others wait for their turn. */
 const READERS = 4;
-/** Milliseconds for which updates are made ready before other work has its turn. */
+/** Milliseconds for which entries are made ready before other work has its turn. */
 const LONGEST_RUN = 5;
 
-/** What one watcher follows. */
-interface Watched {
-	readonly conversationId: string | undefined;
-	readonly conditions: readonly Condition[];
-	readonly view: UpdateViewOptions;
-	/** Equal for watchers that are given the same messages. */
-	readonly key: string;
-}
+/** A watcher, and the text that is equal for those that are given the same messages. */
+type Keyed<Entry extends LogEntry, Response extends DescMessage> = Watched<Entry, Response> & { readonly key: string };
 
-interface Scanned {
-	readonly responses: WatchBatch;
+interface Scanned<Response extends DescMessage> {
+	readonly responses: WatchBatch<Response>;
 	/** Sequence through which the watcher now has everything. */
 	readonly through: bigint;
 }
 
 /**
- * Lets many watchers follow the updates of a store. A watcher is given updates at the pace at which it takes them, and
- * holds no more than one batch meanwhile: the newest ones come from the {@link RecentUpdates} that all share, older
- * ones from the store.
+ * Lets many watchers follow a log of the store. A watcher is given entries at the pace at which it takes them, and holds
+ * no more than one batch meanwhile: the newest ones come from the {@link RecentEntries} that all share, older ones from
+ * the store.
  */
-export class Watches {
-	readonly recent: RecentUpdates;
-	readonly #store: Store;
-	readonly #views: UpdateViews;
+export class Watches<Entry extends LogEntry, Response extends DescMessage> {
+	readonly recent: RecentEntries<Entry>;
+	readonly #source: EntryLog<Entry>;
+	readonly #toHeartbeat: ToHeartbeat<Response>;
 	readonly #heartbeat: number;
 	readonly #stopping: AbortSignal;
-	readonly #shared = new LRUCache<string, Promise<WatchBatch>>({ max: SHARED_BATCHES });
-	readonly #reads = new Map<string, Promise<Scanned>>();
+	readonly #shared = new LRUCache<string, Promise<WatchBatch<Response>>>({ max: SHARED_BATCHES });
+	readonly #reads = new Map<string, Promise<Scanned<Response>>>();
 	readonly #turns = new Turns(READERS);
-	readonly #responses = new WeakMap<ConversationUpdate, SharedResponse>();
-	#lastHeartbeat = heartbeat(0n, 0n);
+	#lastHeartbeat: { sequence: bigint; latest: bigint; response: SharedResponse<Response> } | undefined;
 
-	constructor(store: Store, views: UpdateViews, options: WatchOptions) {
-		this.recent = new RecentUpdates(store, options.recent);
-		this.#store = store;
-		this.#views = views;
+	constructor(source: EntryLog<Entry>, toHeartbeat: ToHeartbeat<Response>, options: WatchOptions) {
+		this.recent = new RecentEntries(source, options.recent);
+		this.#source = source;
+		this.#toHeartbeat = toHeartbeat;
 		this.#heartbeat = options.heartbeat ?? 15_000;
 		this.#stopping = options.stopping;
 	}
 
 	/**
-	 * Follows updates until `signal` fires, which ends the iteration and frees all that belongs to it.
+	 * Follows entries until `signal` fires, which ends the iteration and frees all that belongs to it.
 	 *
-	 * @throws ServiceError `invalid_argument` that names a field of the filter, `out_of_range` when updates that it should
-	 *   give have been pruned or the start is beyond the newest sequence, `unavailable` when the store cannot be read or
-	 *   the service stops
+	 * @throws ServiceError `out_of_range` when entries that it should give have been pruned or the start is beyond the
+	 *   newest sequence, `unavailable` when the store cannot be read or the service stops
 	 */
-	async *watch(request: WatchRequest, signal: AbortSignal): AsyncGenerator<WatchBatch, void, undefined> {
-		const watched = watchedOf(request);
+	async *watch(
+		watched: Watched<Entry, Response>,
+		signal: AbortSignal,
+	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
 		const follower = await this.recent.follow();
 		let due = false;
 		const silence = setTimeout(() => {
@@ -111,7 +105,7 @@ export class Watches {
 		// Not only at the end: a transport that waits for a client that has gone may never ask for it.
 		signal.addEventListener("abort", release, { once: true });
 		try {
-			for await (const batch of this.#follow(request.start, watched, follower, signal, () => due)) {
+			for await (const batch of this.#follow({ ...watched, key: keyOf(watched) }, follower, signal, () => due)) {
 				yield batch;
 				due = false;
 				if (!signal.aborted) silence.refresh();
@@ -124,14 +118,13 @@ export class Watches {
 	}
 
 	async *#follow(
-		start: WatchRequest["start"],
-		watched: Watched,
+		watched: Keyed<Entry, Response>,
 		follower: Follower,
 		signal: AbortSignal,
 		isDue: () => boolean,
-	): AsyncGenerator<WatchBatch, void, undefined> {
-		const range = await this.#store.updates.range();
-		let cursor = startOf(start, range);
+	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
+		const range = await this.#source.log.range();
+		let cursor = startOf(watched.start, range);
 		// A watch from the beginning asks for what is stored now. What was pruned before does not concern it.
 		let afterRemoval = cursor === 0n ? range.lastRemoval : undefined;
 		let caughtUp = false;
@@ -154,23 +147,27 @@ export class Watches {
 		}
 	}
 
-	/** The next updates out of memory; no more than those that are there. */
-	async #fromRecent(watched: Watched, cursor: bigint): Promise<Scanned> {
-		const updates = this.recent.after(cursor, BATCH);
-		const through = updates.at(-1)?.sequence ?? maxOf(cursor, this.recent.end);
-		if (updates.length === 0) return { responses: [], through };
+	/** The next entries out of memory; no more than those that are there. */
+	async #fromRecent(watched: Keyed<Entry, Response>, cursor: bigint): Promise<Scanned<Response>> {
+		const entries = this.recent.after(cursor, BATCH);
+		const through = entries.at(-1)?.sequence ?? maxOf(cursor, this.recent.end);
+		if (entries.length === 0) return { responses: [], through };
 		const key = `${cursor} ${through} ${watched.key}`;
 		let responses = this.#shared.get(key);
 		if (responses === undefined) {
-			responses = this.#select(watched, updates);
+			responses = this.#select(watched, entries);
 			this.#shared.set(key, responses);
 			responses.catch(() => this.#shared.delete(key));
 		}
 		return { responses: await responses, through };
 	}
 
-	/** The next updates out of the store. Watchers that stand at the same place, as after a restart, read together. */
-	#fromStore(watched: Watched, cursor: bigint, afterRemoval: bigint | undefined): Promise<Scanned> {
+	/** The next entries out of the store. Watchers that stand at the same place, as after a restart, read together. */
+	#fromStore(
+		watched: Keyed<Entry, Response>,
+		cursor: bigint,
+		afterRemoval: bigint | undefined,
+	): Promise<Scanned<Response>> {
 		const key = `${cursor} ${afterRemoval} ${watched.key}`;
 		let read = this.#reads.get(key);
 		if (read === undefined) {
@@ -184,24 +181,30 @@ export class Watches {
 		return read;
 	}
 
-	async #readPage(watched: Watched, cursor: bigint, afterRemoval: bigint | undefined): Promise<Scanned> {
+	async #readPage(
+		watched: Watched<Entry, Response>,
+		cursor: bigint,
+		afterRemoval: bigint | undefined,
+	): Promise<Scanned<Response>> {
 		const { conversationId } = watched;
 		const { end } = this.recent;
-		const query = { after: cursor, conversationId, limit: BATCH.updates, maxBytes: BATCH.bytes, withRecords: true };
-		const updates = await this.#store.updates.list(query);
-		await assertNotPruned(this.#store, cursor, { conversationId, afterRemoval } satisfies RangeQuery);
-		const through = updates.at(-1)?.sequence ?? maxOf(cursor, end);
-		return { responses: await this.#select(watched, updates), through };
+		const query = { after: cursor, conversationId, limit: BATCH.entries, maxBytes: BATCH.bytes, withRecords: true };
+		const entries = await this.#source.log.list(query);
+		await assertNotPruned(this.#source, cursor, { conversationId, afterRemoval } satisfies RangeQuery);
+		const through = entries.at(-1)?.sequence ?? maxOf(cursor, end);
+		return { responses: await this.#select(watched, entries), through };
 	}
 
-	async #select({ conversationId, conditions, view }: Watched, updates: readonly StoredUpdate[]): Promise<WatchBatch> {
-		const responses: SharedResponse[] = [];
+	async #select(
+		{ conversationId, respond }: Watched<Entry, Response>,
+		entries: readonly Entry[],
+	): Promise<WatchBatch<Response>> {
+		const responses: SharedResponse<Response>[] = [];
 		let since = performance.now();
-		for (const stored of updates) {
-			if (conversationId !== undefined && stored.conversationId !== conversationId) continue;
-			const update = await this.#views.toUpdate(stored, view);
-			// What cannot be read may meet the conditions.
-			if (update.summary === undefined || meets(conditions, update.summary)) responses.push(this.#responseOf(update));
+		for (const entry of entries) {
+			if (conversationId !== undefined && entry.conversationId !== conversationId) continue;
+			const response = await respond(entry);
+			if (response !== undefined) responses.push(response);
 			if (performance.now() - since < LONGEST_RUN) continue;
 			await setImmediate();
 			since = performance.now();
@@ -209,44 +212,28 @@ export class Watches {
 		return responses;
 	}
 
-	/** One message for all watchers of one view of an update, so that a transport need encode it only once. */
-	#responseOf(update: ConversationUpdate): SharedResponse {
-		const known = this.#responses.get(update);
-		if (known !== undefined) return known;
-		const event = { case: "update", value: update } as const;
-		const response = new SharedResponse(
-			create(WatchConversationUpdatesResponseSchema, { sequence: update.sequence, event }),
-		);
-		this.#responses.set(update, response);
+	/** Equal heartbeats one after the other are one message, because all watchers that are up to date get the same. */
+	#heartbeatAt(sequence: bigint): SharedResponse<Response> {
+		const latest = maxOf(sequence, this.recent.newest);
+		const last = this.#lastHeartbeat;
+		if (last?.sequence === sequence && last.latest === latest) return last.response;
+		const response = this.#toHeartbeat(sequence, latest);
+		this.#lastHeartbeat = { sequence, latest, response };
 		return response;
 	}
-
-	#heartbeatAt(sequence: bigint): SharedResponse {
-		const latest = maxOf(sequence, this.recent.newest);
-		const last = this.#lastHeartbeat.message;
-		const same =
-			last.sequence === sequence && last.event.case === "heartbeat" && last.event.value.latestSequence === latest;
-		if (!same) this.#lastHeartbeat = heartbeat(sequence, latest);
-		return this.#lastHeartbeat;
-	}
 }
 
-function heartbeat(sequence: bigint, latestSequence: bigint): SharedResponse {
-	const event = { case: "heartbeat", value: create(HeartbeatSchema, { latestSequence }) } as const;
-	return new SharedResponse(create(WatchConversationUpdatesResponseSchema, { sequence, event }));
-}
-
-/** @throws ServiceError `invalid_argument` that names a field of the filter */
-function watchedOf({ conversationId, filter, view }: WatchRequest): Watched {
-	const conditions = conditionsOf(filter);
-	const key = JSON.stringify([conversationId, conditions, view], (_, value: unknown) =>
+function keyOf<Entry extends LogEntry, Response extends DescMessage>({
+	conversationId,
+	asked,
+}: Watched<Entry, Response>): string {
+	return JSON.stringify([conversationId, asked], (_, value: unknown) =>
 		typeof value === "bigint" ? String(value) : value,
 	);
-	return { conversationId, conditions, view, key };
 }
 
 /** @throws ServiceError `out_of_range` when the start is beyond the newest sequence */
-function startOf(start: WatchRequest["start"], { newest }: SequenceRange): bigint {
+function startOf(start: WatchStart, { newest }: SequenceRange): bigint {
 	if (start === "now") return newest;
 	if (start === "beginning") return 0n;
 	assertReached(start, newest);

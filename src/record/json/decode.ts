@@ -200,7 +200,7 @@ function compileObject({ desc, fields }: PlainPlan, read: readonly DecodeField[]
 }
 
 /** The alias under which a member stands for a field whose own member is absent or null. */
-function aliasInUse(json: ExactJsonObject, aliases: readonly string[]): string | undefined {
+export function aliasInUse(json: ExactJsonObject, aliases: readonly string[]): string | undefined {
 	const present = aliases.filter((alias) => Object.hasOwn(json, alias));
 	return present.find((alias) => json[alias] !== null) ?? present[0];
 }

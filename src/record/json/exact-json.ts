@@ -43,6 +43,12 @@ export function parseExactJson(body: Buffer): ParsedJson {
 	};
 }
 
+/** Reads a JSON text as {@link parseExactJson} does, without its bounds: one that was within them before. */
+export function readExactJson(text: string): ExactJson {
+	const json = parseText(text);
+	return measure(json).large || hasEscapedName(text) ? parseAgain(text) : json;
+}
+
 /**
  * Measures a JSON value.
  *

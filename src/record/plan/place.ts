@@ -1,4 +1,5 @@
 import { JsonType } from "../../../gen/conversations/options/v1/options_pb.js";
+import { aliasInUse } from "../json/decode.ts";
 import type { ExactJson } from "../json/exact-json.ts";
 import { memberOf } from "../json/free-form.ts";
 import {
@@ -60,6 +61,22 @@ export function locate(record: ExactJson, plan: MessagePlan, path: readonly (str
 		json = memberOf(json, String(token));
 	}
 	return { place, json };
+}
+
+/**
+ * The path in a record's JSON form that a path of field names stands for: a field's value may stand under an alias.
+ */
+export function pathInJson(record: ExactJson, plan: MessagePlan, path: readonly string[]): string[] {
+	let json: ExactJson | undefined = record;
+	let place = rootPlace(plan);
+	return path.map((token) => {
+		const field = isJsonObject(json) ? objectAt(place, json)?.members.get(token) : undefined;
+		const isAbsent = field?.name === token && (memberOf(json, token) ?? null) === null;
+		const name = (isAbsent && isJsonObject(json) ? aliasInUse(json, field.aliases) : undefined) ?? token;
+		place = step(place, json, token);
+		json = memberOf(json, name);
+		return name;
+	});
 }
 
 function fieldPlace(place: Place, field: FieldPlan | undefined): Place {

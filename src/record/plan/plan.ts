@@ -160,7 +160,7 @@ class Planner {
 		};
 		this.#plans.set(desc.typeName, plan);
 		for (const field of desc.fields) {
-			if (isUnnamedMembers(field)) continue;
+			if (OTHER_MEMBERS.has(field.name)) continue;
 			const planned = this.#field(field);
 			fields.push(planned);
 			members.set(planned.name, planned);
@@ -283,10 +283,8 @@ class Planner {
 	}
 }
 
-/** Whether a field is the map that keeps members the schema does not name; it has no JSON member of its own. */
-function isUnnamedMembers(field: DescField): boolean {
-	return field.name === "unnamed_members";
-}
+/** Fields that keep the members that no other field names. They have no JSON member of their own. */
+const OTHER_MEMBERS: ReadonlySet<string> = new Set(["unnamed_members", "members_json"]);
 
 function isSecret(field: DescField): boolean {
 	return field.proto.options?.debugRedact ?? false;

@@ -8,6 +8,7 @@ import {
 	randomBytes,
 } from "node:crypto";
 import { ServiceError } from "../../errors.ts";
+import type { Secret } from "./secret-walk.ts";
 
 /** Marks the text form of a ciphertext, and the version of all that is decided here. */
 const PREFIX = "enc:v1:";
@@ -25,13 +26,13 @@ const MAX_SHOWN_PLACE = 200;
 /** Encrypts and decrypts the secrets of one conversation. A secret's place is its JSON Pointer (RFC 6901). */
 export interface ConversationCipher {
 	/** The ciphertext, as text that {@link isCiphertext} recognises; another one each time. */
-	encrypt(secret: string | number, pointer: string): string;
+	encrypt(secret: Secret, pointer: string): string;
 	/**
 	 * The secret that {@link encrypt} encrypted for the same conversation and place.
 	 *
 	 * @throws ServiceError `data_loss` for any other text, and when the key that it needs is not there
 	 */
-	decrypt(ciphertext: string, pointer: string): string | number;
+	decrypt(ciphertext: string, pointer: string): Secret;
 }
 
 interface Key {
@@ -47,8 +48,8 @@ interface Key {
  * allow 2^32 encryptions with one key (NIST SP 800-38D, section 8.3), which a busy service reaches within weeks.
  *
  * The text form of a ciphertext is `enc:v1:<key id>:<payload>`; of a number, which is encrypted as its JSON text,
- * `enc:v1:number:<key id>:<payload>`, with the word `number` before the associated data. The key id is the first 8 bytes of the configured
- * key's SHA-256, the payload nonce, tag and encrypted UTF-8; both are base64url without padding (RFC 4648, section 5).
+ * `enc:v1:number:<key id>:<payload>`, with the word `number` before the associated data. The JSON text of a bigint ends
+ * with `n`. The key id is the first 8 bytes of the configured key's SHA-256, the payload nonce, tag and encrypted UTF-8; both are base64url without padding (RFC 4648, section 5).
  */
 export class Cipher {
 	readonly #first: Key | undefined;
@@ -77,9 +78,9 @@ export class Cipher {
 				if (this.#first === undefined) throw new TypeError("there is no key to encrypt with");
 				const nonce = randomBytes(NONCE_BYTES);
 				const cipher = createCipheriv(ALGORITHM, keyOf(this.#first), nonce, { authTagLength: TAG_BYTES });
-				const isNumber = typeof secret === "number";
+				const isNumber = typeof secret !== "string";
 				cipher.setAAD(associate(pointer, isNumber));
-				const encrypted = Buffer.concat([cipher.update(String(secret), "utf8"), cipher.final()]);
+				const encrypted = Buffer.concat([cipher.update(textOf(secret), "utf8"), cipher.final()]);
 				const payload = Buffer.concat([nonce, cipher.getAuthTag(), encrypted]);
 				return `${PREFIX}${isNumber ? NUMBER : ""}${this.#first.id}:${payload.toString("base64url")}`;
 			},
@@ -97,7 +98,7 @@ export class Cipher {
 				const decrypted = decipher.update(payload.subarray(NONCE_BYTES + TAG_BYTES));
 				try {
 					const secret = Buffer.concat([decrypted, decipher.final()]).toString("utf8");
-					return isNumber ? Number(secret) : secret;
+					return isNumber ? toNumber(secret) : secret;
 				} catch {
 					throw lost("the ciphertext was changed, or it belongs to another place");
 				}
@@ -114,6 +115,14 @@ export function isCiphertext(text: string): boolean {
 /** Derives a 256-bit key for one purpose (HKDF-SHA256, RFC 5869) from a key that encrypts secrets. */
 function deriveKey(key: KeyObject, purpose: string): KeyObject {
 	return createSecretKey(Buffer.from(hkdfSync("sha256", key, "", purpose, KEY_BYTES)));
+}
+
+function textOf(secret: Secret): string {
+	return typeof secret === "bigint" ? `${secret}n` : String(secret);
+}
+
+function toNumber(text: string): number | bigint {
+	return text.endsWith("n") ? BigInt(text.slice(0, -1)) : Number(text);
 }
 
 function keyId(key: KeyObject): string {

@@ -1,4 +1,5 @@
 import { isSecretName } from "./secret-names.ts";
+import type { Secret } from "./secret-walk.ts";
 
 /**
  * What the names above a value in free-form JSON say about secrets. A name such as `api_key` says that the strings under
@@ -66,7 +67,7 @@ export function surroundingsOf(outer: Surroundings, name: string, value: unknown
 }
 
 /** Whether a string or number in some surroundings is a secret. */
-export function isSecretValue({ kind, secret }: Surroundings, value: string | number): boolean {
+export function isSecretValue({ kind, secret }: Surroundings, value: Secret): boolean {
 	if (secret === "all") return true;
 	return secret === "strings" && typeof value === "string" && kind !== "schema" && kind !== "schemas";
 }

@@ -64,14 +64,15 @@ export class RecordVault {
 	/**
 	 * Encodes a record without its secrets. Changes the record.
 	 *
+	 * @param id the record's, where it has only some of its members
 	 * @throws ServiceError `invalid_record` when it has more than {@link MAX_SECRETS} secrets
 	 */
-	protect(record: ConversationInfo): ProtectedRecord {
-		const cipher = this.#cipher?.of(idOf(record));
+	protect(record: ConversationInfo, id = idOf(record)): ProtectedRecord {
+		const cipher = this.#cipher?.of(id);
 		let count = 0;
 		const hide: Replace = (secret, pointer) => {
 			count++;
-			if (count > MAX_SECRETS) throw tooManySecrets(record);
+			if (count > MAX_SECRETS) throw tooManySecrets(idOf(record));
 			// Any secret is encrypted as it came: one that looks like a ciphertext is a secret of its sender like others.
 			return cipher === undefined ? REDACTED : cipher.encrypt(secret, pointer);
 		};
@@ -188,8 +189,8 @@ function idOf(record: ConversationInfo): string {
 	return record.id ?? "";
 }
 
-function tooManySecrets({ id }: ConversationInfo): ServiceError {
+export function tooManySecrets(conversationId: string): ServiceError {
 	const message = `Value error, more than ${MAX_SECRETS} secrets`;
 	const violations = [{ path: [], type: "value_error", message }];
-	return new ServiceError("invalid_record", message, { violations, conversationId: id });
+	return new ServiceError("invalid_record", message, { violations, conversationId });
 }

@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
-import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import type { Value } from "@bufbuild/protobuf/wkt";
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
+import type { ExactJson, ExactJsonObject } from "../json/exact-json.ts";
 import { fromValue, setMember, toValue } from "../json/free-form.ts";
 import { lastToken, parsePointer, toPointer } from "../json/pointer.ts";
 import {
@@ -34,7 +34,7 @@ export const secretsForms = ["redacted", "encrypted", "plaintext"] as const;
 export type SecretsForm = (typeof secretsForms)[number];
 
 /** A secret: text, or a number in what is secret as a whole. */
-export type Secret = string | number;
+export type Secret = string | number | bigint;
 
 /**
  * Replaces one value.
@@ -52,6 +52,8 @@ type Fields = Record<string, unknown>;
 interface Position {
 	readonly path: (string | number)[];
 	readonly replace: Replace;
+	/** Whether a path is known to lead to a secret, whatever the names in free-form JSON say. */
+	readonly isSecret?: ((path: readonly (string | number)[]) => boolean) | undefined;
 }
 
 /** Gives back what stands in place of a value: the value itself, perhaps changed inside, or another one. */
@@ -142,7 +144,7 @@ class WalkBuilder {
 			case "structValue":
 			case "listValue": {
 				const json = fromValue(value);
-				const walked = this.#walkJson(json, at, surroundings);
+				const walked = this.walkJson(json, at, surroundings);
 				return walked === json ? value : toValue(walked);
 			}
 			case "stringValue":
@@ -216,7 +218,7 @@ class WalkBuilder {
 			case "struct":
 				return (value, at) => {
 					if (this.#secrets && !secret && !hasTellingName(value)) return value;
-					return isPlainJson(value) ? this.#walkJson(value, at, surroundings) : value;
+					return isJsonObject(value) ? this.walkJson(value, at, surroundings) : value;
 				};
 			case "value":
 				return (value, at) => (isValue(value) ? this.walkValue(value, at, surroundings) : value);
@@ -228,16 +230,16 @@ class WalkBuilder {
 	}
 
 	/** @returns `json` itself when nothing was replaced in it, else a copy */
-	#walkJson(json: JsonValue, at: Position, surroundings: Surroundings): JsonValue {
-		if (typeof json === "string" || typeof json === "number") return this.#visit(json, at, surroundings);
-		if (typeof json !== "object" || json === null) return json;
+	walkJson(json: ExactJson, at: Position, surroundings: Surroundings): ExactJson {
+		if (json === null || typeof json === "boolean") return json;
+		if (typeof json !== "object") return this.#visit(json, at, surroundings);
 		if (Array.isArray(json)) {
-			const walked = json.map((item, index) => this.#walkMember(item, at, index, surroundings));
+			const walked = json.map((item, index) => this.walkMember(item, at, index, surroundings));
 			return walked.some((item, index) => item !== json[index]) ? walked : json;
 		}
-		let copy: JsonObject | undefined;
+		let copy: ExactJsonObject | undefined;
 		for (const [name, member] of Object.entries(json)) {
-			const walked = this.#walkMember(member, at, name, surroundingsOf(surroundings, name, member));
+			const walked = this.walkMember(member, at, name, surroundingsOf(surroundings, name, member));
 			if (walked === member) continue;
 			// Spreading keeps the order of the members and makes `__proto__` an ordinary one.
 			copy ??= { ...json };
@@ -246,17 +248,38 @@ class WalkBuilder {
 		return copy ?? json;
 	}
 
-	#walkMember(json: JsonValue, at: Position, step: string | number, surroundings: Surroundings): JsonValue {
+	/** @param surroundings those of `json` */
+	walkMember(json: ExactJson, at: Position, step: string | number, surroundings: Surroundings): ExactJson {
 		at.path.push(step);
-		const walked = this.#walkJson(json, at, surroundings);
+		const walked = this.walkJson(json, at, at.isSecret?.(at.path) ? SECRET : surroundings);
 		at.path.pop();
 		return walked;
 	}
 
 	#visit(value: Secret, { path, replace }: Position, surroundings: Surroundings): Secret {
 		if (isSecretValue(surroundings, value) !== this.#secrets || value === "" || value === REDACTED) return value;
-		return typeof value === "number" && !this.#secrets ? value : replace(value, toPointer(path));
+		return typeof value !== "string" && !this.#secrets ? value : replace(value, toPointer(path));
 	}
+}
+
+const freeForm = new WalkBuilder(true);
+
+/**
+ * Replaces the secrets in a member of free-form JSON as the walk over a record's secrets does.
+ *
+ * @param name of the member; its surroundings are `outer`
+ * @param isSecret whether a path from the member's object leads to a secret, whatever its name says
+ * @returns `json` itself when nothing was replaced in it, else a copy
+ */
+export function walkFreeForm(
+	json: ExactJson,
+	name: string,
+	outer: Surroundings,
+	replace: Replace,
+	isSecret?: Position["isSecret"],
+): ExactJson {
+	const at: Position = { path: [], replace, isSecret };
+	return freeForm.walkMember(json, at, name, surroundingsOf(outer, name, json));
 }
 
 function walkStep(walk: Walk, value: unknown, at: Position, step: string | number): unknown {
@@ -268,11 +291,6 @@ function walkStep(walk: Walk, value: unknown, at: Position, step: string | numbe
 
 function isFields(value: unknown): value is Fields {
 	return typeof value === "object" && value !== null;
-}
-
-/** A generated message has a google.protobuf.Struct as a plain JSON object. */
-function isPlainJson(value: unknown): value is JsonObject {
-	return isJsonObject(value);
 }
 
 function isValue(value: unknown): value is Value {

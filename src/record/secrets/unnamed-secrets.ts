@@ -28,20 +28,43 @@ export function surroundingsOfUnnamed(plan: MessagePlan): (pointer: string) => S
 	};
 }
 
+/**
+ * Derives whether the fields on the way to a place, or at it, say that what stands there is a secret: for values that
+ * break the schema. Of a union all arms count.
+ */
+export function placesOfSecrets(plan: MessagePlan): (path: readonly (string | number)[]) => boolean {
+	return (path) => {
+		const tokens = path.map(String);
+		const here = candidatesAt(plan, tokens);
+		const outer = candidatesAt(plan, tokens.slice(0, -1)) ?? [];
+		return here === undefined || here.some(hasSecretArm) || outer.some(isSecretUnnamed);
+	};
+}
+
+function hasSecretArm({ value }: Candidate): boolean {
+	if (value.type !== "message" || value.message.form !== "union") return false;
+	return [...value.message.arms.values()].some(({ secret }) => secret);
+}
+
 function surroundingsIn(plan: MessagePlan, path: readonly string[]): Surroundings {
+	const candidates = candidatesAt(plan, path);
+	if (candidates === undefined) return SECRET;
+	if (candidates.some(isSecretUnnamed)) return SECRET_STRINGS;
+	return path.at(-1) === MCP_SERVERS ? SERVERS : OPEN;
+}
+
+/** What may be at the end of a path; undefined when it is a secret. */
+function candidatesAt(plan: MessagePlan, path: readonly string[]): readonly Candidate[] | undefined {
 	let candidates: readonly Candidate[] = [{ value: { type: "message", message: plan }, collection: false }];
-	let unnamedSecret = false;
 	for (const token of path) {
 		const next: Candidate[] = [];
 		for (const candidate of candidates) {
 			if (candidate.collection) next.push({ value: candidate.value, collection: false });
-			else if (candidate.value.type === "message" && !stepInto(candidate.value.message, token, next)) return SECRET;
+			else if (candidate.value.type === "message" && !stepInto(candidate.value.message, token, next)) return undefined;
 		}
 		candidates = next;
 	}
-	for (const { value } of candidates) unnamedSecret ||= value.type === "message" && hasSecretUnnamed(value.message);
-	if (unnamedSecret) return SECRET_STRINGS;
-	return path.at(-1) === MCP_SERVERS ? SERVERS : OPEN;
+	return candidates;
 }
 
 /** Gathers what a token leads to; false when that is a secret as a whole. */
@@ -60,6 +83,11 @@ function stepInto(plan: MessagePlan, token: string, into: Candidate[]): boolean 
 	// A bare message is its list or map itself.
 	into.push({ value: field.value, collection: plan.form !== "bare" && field.shape !== "single" });
 	return true;
+}
+
+/** Whether unnamed members of what a candidate describes are secrets. */
+function isSecretUnnamed({ value }: Candidate): boolean {
+	return value.type === "message" && hasSecretUnnamed(value.message);
 }
 
 function hasSecretUnnamed(plan: MessagePlan): boolean {

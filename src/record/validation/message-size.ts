@@ -1,5 +1,7 @@
-import type { DescField, DescMessage } from "@bufbuild/protobuf";
+import { type DescField, type DescMessage, fromBinary, type MessageShape } from "@bufbuild/protobuf";
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
+import { ServiceError } from "../../errors.ts";
+import { tooManyValues } from "../json/exact-json.ts";
 import { MAX_VALUES } from "../json/measure.ts";
 
 /**
@@ -11,6 +13,22 @@ const MAX_FIELDS = 5 * MAX_VALUES;
 const MIN_FIELD_BYTES = 2;
 /** Levels below which fields are not counted: a protobuf reader refuses such messages. */
 const MAX_DEPTH = 100;
+
+/**
+ * Decodes a request.
+ *
+ * @throws ServiceError `invalid_argument` when the bytes are none, `invalid_record` when it has more than
+ *   {@link MAX_VALUES} values
+ */
+export function decodeRequest<Desc extends DescMessage>(desc: Desc, request: Uint8Array): MessageShape<Desc> {
+	try {
+		if (hasTooManyFields(request, desc)) throw tooManyValues();
+		return fromBinary(desc, request);
+	} catch (cause) {
+		if (cause instanceof ServiceError) throw cause;
+		throw new ServiceError("invalid_argument", `The request cannot be read as a ${desc.typeName}`, { cause });
+	}
+}
 
 /**
  * Whether an encoded message has so many fields that its JSON form has more than {@link MAX_VALUES} values. To be asked

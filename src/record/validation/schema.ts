@@ -28,21 +28,31 @@ const INT64 = z
 export class RecordSchema {
 	readonly #builder = new SchemaBuilder();
 	readonly #record: z.ZodType;
+	/** The same, with each member optional. */
+	readonly #members: z.ZodType;
+	readonly #fields = new Map<FieldPlan, z.ZodType>();
 
 	constructor(plan: MessagePlan) {
 		this.#record = this.#builder.message(plan);
+		this.#members = this.#record instanceof z.ZodObject ? this.#record.partial() : this.#record;
 	}
 
-	/** What is wrong with a record's JSON form: not much more than {@link MAX_VIOLATIONS} issues, none when it is valid. */
-	judge(json: ExactJson): readonly z.core.$ZodIssue[] {
+	/**
+	 * What is wrong with a record's JSON form: not much more than {@link MAX_VIOLATIONS} issues, none when it is valid.
+	 *
+	 * @param partial whether members that are required may be missing
+	 */
+	judge(json: ExactJson, partial = false): readonly z.core.$ZodIssue[] {
 		this.#builder.reset();
-		return this.#record.safeParse(json).error?.issues ?? [];
+		return (partial ? this.#members : this.#record).safeParse(json).error?.issues ?? [];
 	}
 
 	/** Whether a JSON value is valid for a field. */
 	accepts(field: FieldPlan, json: ExactJson): boolean {
 		this.#builder.reset();
-		return this.#builder.field(field).safeParse(json).success;
+		const schema = this.#fields.get(field) ?? this.#builder.field(field);
+		this.#fields.set(field, schema);
+		return schema.safeParse(json).success;
 	}
 }
 
@@ -206,7 +216,7 @@ function boundedBigInt(schema: z.ZodBigInt, { gt, gte }: Bounds): z.ZodBigInt {
 }
 
 /** Whether a text has more than a number of Unicode code points. */
-function isLonger(text: string, limit: number): boolean {
+export function isLonger(text: string, limit: number): boolean {
 	// A code point is one UTF-16 unit or two.
 	return text.length > limit && (text.length > 2 * limit || [...text].length > limit);
 }

@@ -123,14 +123,31 @@ const NOT_A_MESSAGE: Finding = {
 	message: "Input should be a valid dictionary or object to extract fields from",
 };
 const NOT_A_LIST: Finding = { type: "list_type", message: "Input should be a valid list" };
-const NOT_A_MAP: Finding = { type: "dict_type", message: "Input should be a valid dictionary" };
+export const NOT_A_MAP: Finding = { type: "dict_type", message: "Input should be a valid dictionary" };
 const INTEGER_SIZE: Finding = {
 	type: "int_parsing_size",
 	message: "Unable to parse input as an integer, exceeded maximum size of 64 bits signed",
 };
 
+/** A text that is no date-time. */
+export const NOT_A_DATE_TIME: Finding = {
+	type: "datetime_from_date_parsing",
+	message: "Input should be a valid datetime, ISO 8601 with T",
+	context: { error: "not an ISO 8601 date-time" },
+};
+
 /** `JSON.parse` reads numbers beyond the range of a double as infinity. */
 export const NOT_FINITE: Finding = { type: "finite_number", message: "Input should be a finite number" };
+
+/** A text that has fewer characters than `min` or more than `max`. */
+export function wrongLength(text: string, min: number, max: number): Finding {
+	const [type, which, name, limit] =
+		text.length < min
+			? ["string_too_short", "least", "min_length", min]
+			: ["string_too_long", "most", "max_length", max];
+	const message = `String should have at ${which} ${limit} character${limit === 1 ? "" : "s"}`;
+	return { type, message, context: { [name]: limit } };
+}
 
 /** A rule that pydantic has no name of its own for. */
 export function valueError(problem: string): Finding {
@@ -173,13 +190,7 @@ function wrongType(json: ExactJson | undefined, { value: expected, collection }:
 			return { type: "enum", message: `Input should be ${names}`, context: { expected: names } };
 		}
 		case "timestamp":
-			return text
-				? {
-						type: "datetime_from_date_parsing",
-						message: "Input should be a valid datetime, ISO 8601 with T",
-						context: { error: "not an ISO 8601 date-time" },
-					}
-				: { type: "datetime_type", message: "Input should be a valid datetime" };
+			return text ? NOT_A_DATE_TIME : { type: "datetime_type", message: "Input should be a valid datetime" };
 		case "message":
 			return wrongMessage(expected.message);
 		default:

@@ -33,10 +33,10 @@ export function sendError(response: ServerResponse, error: unknown): void {
 }
 
 /** The specification's `ValidationError`. */
-function validationError({ path, type, message, context, input }: Violation) {
+function validationError({ path, part = "body", type, message, context, input }: Violation) {
 	return {
 		type,
-		loc: ["body", ...path],
+		loc: [part, ...path],
 		msg: message,
 		...(input === undefined ? {} : { input }),
 		...(context === undefined ? {} : { ctx: context }),

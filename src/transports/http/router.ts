@@ -23,6 +23,8 @@ export interface Route {
 	readonly path: string;
 	/** Scope that a key needs, or `public` for a route that answers everyone. */
 	readonly scope: Scope | "public";
+	/** Set when refusals are logged only the first time for each key, because its holder will call again and again. */
+	readonly logsOncePerKey?: true;
 	/** Gives the JSON text to answer with. What it throws becomes the answer. */
 	readonly handle: (request: RouteRequest) => Promise<string>;
 }
@@ -38,6 +40,14 @@ interface Match {
  */
 export function createRouter(routes: readonly Route[], gate: Gate, log: RequestLog): RequestListener {
 	const find = routeFinder(routes);
+	/** Names of the keys of which the log has a refusal, by route. */
+	const logged = new Map<Route, Set<string>>();
+	const isLogged = (route: Route | undefined, caller: string | undefined): boolean => {
+		if (route?.logsOncePerKey === undefined || caller === undefined) return false;
+		const callers = logged.get(route) ?? new Set();
+		logged.set(route, callers);
+		return callers.size === callers.add(caller).size;
+	};
 	return (request, response) => {
 		const { method = "", url = "" } = request;
 		// Only the first question mark ends the path (RFC 3986, section 3.4).
@@ -67,7 +77,9 @@ export function createRouter(routes: readonly Route[], gate: Gate, log: RequestL
 			if (error instanceof Error && error.name === "AbortError") return;
 			const operation = `${method} ${match?.route.path ?? path}`;
 			const conversationId = match?.params.id;
-			log.requestFailed({ transport: "http", operation, caller: principal?.name, conversationId }, error);
+			const caller = principal?.name;
+			if (!isLogged(match?.route, caller))
+				log.requestFailed({ transport: "http", operation, caller, conversationId }, error);
 			discardBody(request);
 			if (response.headersSent) response.destroy();
 			else sendError(response, error);

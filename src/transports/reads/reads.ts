@@ -1,12 +1,18 @@
 import { create } from "@bufbuild/protobuf";
 import {
+	type ConversationEventFilter,
+	ConversationEventFilterSchema,
+} from "../../../gen/conversations/v1/conversation_event_service_pb.js";
+import {
 	type ConversationFilter,
 	ConversationFilterSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import type { Principal } from "../../access/keys.ts";
 import { authorizeSecrets } from "../../access/secrets.ts";
-import { invalid } from "../../conversations/read/filter.ts";
+import type { EventText } from "../../conversations/read/event-view.ts";
+import type { ListConversationEvents } from "../../conversations/read/events.ts";
+import { invalid, uuid } from "../../conversations/read/filter.ts";
 import type { GetConversation } from "../../conversations/read/get.ts";
 import type { ListConversations, ListedConversation } from "../../conversations/read/list.ts";
 import { statusNamed } from "../../conversations/status.ts";
@@ -14,6 +20,7 @@ import { ServiceError } from "../../errors.ts";
 import { deriveEncoder } from "../../record/json/encode.ts";
 import { type ExactJson, stringifyExactJson } from "../../record/json/exact-json.ts";
 import { setMember } from "../../record/json/free-form.ts";
+import { formatDateTime, fromMicroseconds } from "../../record/json/scalars.ts";
 import { planMessage } from "../../record/plan/plan.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
 import { type SecretsForm, secretsForms } from "../../record/secrets/secret-walk.ts";
@@ -45,6 +52,16 @@ const TIMES = [
 	["updatedTo", "updated_to"],
 ] as const;
 const LIST_PARAMETERS = [...FILTER_PARAMETERS, "page_size", "page_token", "view", "secrets"] as const;
+const EVENT_PARAMETERS = [
+	"after_sequence",
+	"page_size",
+	"page_token",
+	"kind",
+	"source",
+	"happened_from",
+	"happened_to",
+	"secrets",
+] as const;
 /** Larger than any page, so larger page sizes mean the same. */
 const LARGE_PAGE = 1_000_000n;
 
@@ -58,6 +75,7 @@ export function readRoutes(
 	format: RecordFormat,
 	get: GetConversation,
 	list: ListConversations,
+	events: ListConversationEvents,
 ): readonly Route[] {
 	return [
 		{
@@ -78,10 +96,8 @@ export function readRoutes(
 			scope: "read",
 			handle: async ({ search, principal }) => {
 				const parameters = new Query(search, LIST_PARAMETERS, ["tag"]);
-				const asked = parameters.number("page_size") ?? 0n;
 				const request = {
-					pageSize: Number(asked < LARGE_PAGE ? asked : LARGE_PAGE),
-					pageToken: parameters.text("page_token"),
+					...pageOf(parameters),
 					filter: filterOf(parameters),
 					full: parameters.word("view", ["summary", "full"]) === "full",
 					secrets: secretsOf(parameters, principal),
@@ -93,7 +109,32 @@ export function readRoutes(
 				});
 			},
 		},
+		{
+			method: "GET",
+			path: `${basePath}${CONVERSATIONS_PATH}/{id}/events`,
+			scope: "read",
+			handle: async ({ params, search, principal }) => {
+				const parameters = new Query(search, EVENT_PARAMETERS, ["kind", "source"]);
+				const page = await events.listTexts({
+					...pageOf(parameters),
+					conversationId: uuid(params.id ?? "", "id"),
+					afterSequence: parameters.number("after_sequence") ?? 0n,
+					filter: eventFilterOf(parameters),
+					secrets: secretsOf(parameters, principal),
+				});
+				// The events are texts already: nothing is parsed to be written again.
+				return `{"events":[${page.entries.map(eventJson).join(",")}],"next_page_token":"${page.nextPageToken}"}`;
+			},
+		},
 	];
+}
+
+function pageOf(parameters: Query<"page_size" | "page_token">): { pageSize: number; pageToken: string } {
+	const asked = parameters.number("page_size") ?? 0n;
+	return {
+		pageSize: Number(asked < LARGE_PAGE ? asked : LARGE_PAGE),
+		pageToken: parameters.text("page_token"),
+	};
 }
 
 function secretsOf(parameters: Query<"secrets">, principal: Principal | undefined): SecretsForm {
@@ -124,6 +165,16 @@ function filterOf(parameters: Query<(typeof FILTER_PARAMETERS)[number]>): Conver
 	return filter;
 }
 
+function eventFilterOf(parameters: Query<(typeof EVENT_PARAMETERS)[number]>): ConversationEventFilter {
+	const [from, to] = [parameters.dateTime("happened_from"), parameters.dateTime("happened_to")];
+	return create(ConversationEventFilterSchema, {
+		kinds: parameters.texts("kind"),
+		sources: parameters.texts("source"),
+		...(from === undefined ? {} : { happenedFrom: from }),
+		...(to === undefined ? {} : { happenedTo: to }),
+	});
+}
+
 /** Tags from `key:value`; the value may hold further colons. */
 function tagsOf(texts: readonly string[]): Record<string, string> {
 	const tags: Record<string, string> = {};
@@ -144,4 +195,11 @@ function entryJson({ sequence, summary, conversation, unreadable }: ListedConver
 		...(conversation === undefined ? {} : { conversation: format.toJson(conversation) }),
 		...(unreadable ? { unreadable } : {}),
 	};
+}
+
+/** An event as it was sent, with what the service knows of it. */
+function eventJson({ sequence, receivedAt, happenedAt, text }: EventText): string {
+	const [received, happened] = [receivedAt, happenedAt].map((time) => formatDateTime(fromMicroseconds(time)));
+	const event = text === undefined ? '"unreadable":true' : `"event":${text}`;
+	return `{"sequence":${sequence},"received_at":"${received}","happened_at":"${happened}",${event}}`;
 }

@@ -1,4 +1,4 @@
-import type { ExactJsonObject } from "../../record/json/exact-json.ts";
+import type { ExactJson, ExactJsonObject } from "../../record/json/exact-json.ts";
 
 /** Bodies of a real sender, without members that say nothing special: test/transports/webhook/openapi.test.ts. */
 
@@ -46,4 +46,33 @@ export const REFUSED: ExactJsonObject = {
 			ctx: { gt: 0 },
 		},
 	],
+};
+
+/** The end of a run: what the agent said, and that it has finished. The ids are made up. */
+export const EVENTS: ExactJson[] = [
+	{
+		id: "5f0c1f0e-52a5-4b3c-9f5e-0d6a3c1b7e21",
+		timestamp: "2026-11-21T08:55:31.377510",
+		source: "agent",
+		parent_id: "9b1d8f5a-6c1e-4f0e-8a37-2f4f5c1d9e10",
+		llm_message: {
+			role: "assistant",
+			content: [{ cache_prompt: false, type: "text", text: "Hello from the fake model." }],
+		},
+		kind: "MessageEvent",
+	},
+	{
+		id: "c4a7e2d3-0b8f-4d59-9e16-7a5b2c8d4f32",
+		timestamp: "2026-11-21T08:55:31.379836",
+		source: "environment",
+		parent_id: "5f0c1f0e-52a5-4b3c-9f5e-0d6a3c1b7e21",
+		key: "execution_status",
+		value: "finished",
+		kind: "ConversationStateUpdateEvent",
+	},
+];
+
+/** The answer to these events when the second one has no `kind`. */
+export const EVENTS_REFUSED: ExactJsonObject = {
+	detail: [{ type: "missing", loc: ["body", 1, "kind"], msg: "Field required" }],
 };

@@ -1,5 +1,11 @@
 import type { DescEnum, DescField, DescMessage } from "@bufbuild/protobuf";
 import { comments } from "../../../gen/comments.js";
+import { IngestConversationEventsRequestSchema } from "../../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
+import {
+	ConversationEventFilterSchema,
+	ListConversationEventsRequestSchema,
+	ListConversationEventsResponseSchema,
+} from "../../../gen/conversations/v1/conversation_event_service_pb.js";
 import {
 	ConversationFilterSchema,
 	ConversationViewSchema,
@@ -8,12 +14,13 @@ import {
 	ListConversationsResponseSchema,
 	SecretsModeSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { ConversationEventSchema } from "../../../gen/conversations/v1/event_pb.js";
 import { type ExactJsonObject, stringifyExactJson } from "../../record/json/exact-json.ts";
-import { deriveJsonSchemas } from "../../record/json-schema.ts";
-import { type MessagePlan, planMessage } from "../../record/plan/plan.ts";
+import { deriveJsonSchemas, type JsonSchemas } from "../../record/json-schema.ts";
+import { isJsonObject, type MessagePlan, planMessage } from "../../record/plan/plan.ts";
 import type { Route } from "../http/router.ts";
-import { FINISHED, REFUSED, STARTED } from "./examples.ts";
-import { WEBHOOK_PATH } from "./webhook.ts";
+import { EVENTS, EVENTS_REFUSED, FINISHED, REFUSED, STARTED } from "./examples.ts";
+import { EVENT_WEBHOOK_PATH, WEBHOOK_PATH } from "./webhook.ts";
 
 /** Path of the document. It does not depend on the base path, so that it is found without knowing that. */
 export const OPENAPI_PATH = "/openapi.json";
@@ -24,10 +31,10 @@ const CONVERSATIONS_PATH = "/api/v1/conversations";
 const COMPONENTS = "#/components/schemas/";
 
 /**
- * Answers everyone with the OpenAPI document of the webhook and of the JSON reads. The document is made once.
+ * Answers everyone with the OpenAPI document of the webhooks and of the JSON reads. The document is made once.
  *
  * @param basePath prefix of the paths: empty, or with a leading and no trailing slash
- * @param plan plan of the record that the webhook takes
+ * @param plan plan of the record that the conversation webhook takes
  */
 export function openApiRoute(basePath: string, plan: MessagePlan): Route {
 	const text = stringifyExactJson(openApiDocument(basePath, plan));
@@ -49,14 +56,17 @@ function openApiDocument(basePath: string, plan: MessagePlan): ExactJsonObject {
 			version: "0.0.1",
 		},
 		paths: {
-			[basePath + WEBHOOK_PATH]: { post: webhook(plan) },
+			[basePath + WEBHOOK_PATH]: { post: conversationWebhook(plan) },
+			[`${basePath + EVENT_WEBHOOK_PATH}/{conversation_id}`]: { post: eventWebhook() },
 			[basePath + CONVERSATIONS_PATH]: { get: listConversations() },
 			[`${basePath + CONVERSATIONS_PATH}/{id}`]: { get: getConversation(plan) },
+			[`${basePath + CONVERSATIONS_PATH}/{id}/events`]: { get: listEvents() },
 		},
 		components: {
 			schemas: {
 				...deriveJsonSchemas(plan, COMPONENTS),
 				...deriveJsonSchemas(planMessage(ListConversationsResponseSchema), COMPONENTS),
+				...eventSchemas(),
 				...ANSWERS,
 			},
 			securitySchemes: { APIKeyHeader: { type: "apiKey", in: "header", name: "X-Access-Token" } },
@@ -68,32 +78,58 @@ function openApiDocument(basePath: string, plan: MessagePlan): ExactJsonObject {
 	};
 }
 
-function webhook(plan: MessagePlan): ExactJsonObject {
+function conversationWebhook(plan: MessagePlan): ExactJsonObject {
 	return {
 		operationId: "on_conversation_update_api_v1_webhooks_conversations_post",
 		summary: "Take a conversation's record after it started, paused, resumed or was deleted",
-		tags: ["Webhooks"],
-		security: [{ APIKeyHeader: [] }],
-		requestBody: {
-			description: "The whole record. May be sent with the content coding gzip.",
-			required: true,
+		...webhook({
+			body: "The whole record. May be sent with the content coding gzip.",
 			content: jsonOf(plan.desc.name, {
 				started: { summary: "A conversation that has started", value: STARTED },
 				finished: { summary: "The same conversation after it ran", value: FINISHED },
 			}),
-		},
+			taken: "The record is on disk.",
+			refused: "The record breaks rules.",
+			example: { summary: "A member is missing, another one out of bounds", value: REFUSED },
+		}),
+	};
+}
+
+function eventWebhook(): ExactJsonObject {
+	const examples = { finished: { summary: "The agent answers and has finished", value: EVENTS } };
+	return {
+		operationId: "on_event_api_v1_webhooks_events__conversation_id__post",
+		summary: "Take a batch of a conversation's events",
+		parameters: [pathParameter(IngestConversationEventsRequestSchema.field.conversationId)],
+		...webhook({
+			body: "The events, in the order in which they were made. May be sent with the content coding gzip.",
+			content: jsonOf(ConversationEventSchema.name, examples, true),
+			taken: "All events are on disk. One that was there already, by its id, is passed over.",
+			refused: "An event breaks rules, or the path has no UUID. Nothing of the batch was kept.",
+			example: { summary: "The second event has no kind", value: EVENTS_REFUSED },
+		}),
+	};
+}
+
+/** What both webhooks have in common. */
+function webhook(texts: {
+	readonly body: string;
+	readonly content: ExactJsonObject;
+	readonly taken: string;
+	readonly refused: string;
+	readonly example: ExactJsonObject;
+}): ExactJsonObject {
+	return {
+		tags: ["Webhooks"],
+		security: [{ APIKeyHeader: [] }],
+		requestBody: { description: texts.body, required: true, content: texts.content },
 		responses: {
-			200: { description: "The record is on disk.", content: jsonOf("Success") },
+			200: { description: texts.taken, content: jsonOf("Success") },
 			400: failure("The gzip data is damaged."),
 			...REFUSALS,
 			413: failure("The body is larger than the limit."),
 			415: failure("The body is not JSON, or has a content coding other than gzip."),
-			422: {
-				description: "The record breaks rules.",
-				content: jsonOf("HTTPValidationError", {
-					refused: { summary: "A member is missing, another one out of bounds", value: REFUSED },
-				}),
-			},
+			422: { description: texts.refused, content: jsonOf("HTTPValidationError", { refused: texts.example }) },
 		},
 	};
 }
@@ -105,7 +141,7 @@ function getConversation(plan: MessagePlan): ExactJsonObject {
 		tags: ["Conversations"],
 		security: [{ APIKeyHeader: [] }],
 		parameters: [
-			{ ...parameter(GetConversationRequestSchema.field.id), in: "path", required: true },
+			pathParameter(GetConversationRequestSchema.field.id),
 			parameter(GetConversationRequestSchema.field.sequence),
 			parameter(GetConversationRequestSchema.field.secrets),
 		],
@@ -141,18 +177,53 @@ function listConversations(): ExactJsonObject {
 	};
 }
 
+function listEvents(): ExactJsonObject {
+	const { field } = ListConversationEventsRequestSchema;
+	return {
+		operationId: "list_conversation_events",
+		summary: "Events of a conversation, oldest first. One of which nothing is known has none",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		parameters: [
+			{ ...pathParameter(IngestConversationEventsRequestSchema.field.conversationId), name: "id" },
+			...ConversationEventFilterSchema.fields.map(parameter),
+			...[field.afterSequence, field.pageSize, field.pageToken, field.secrets].map(parameter),
+		],
+		responses: {
+			200: { description: "A page.", content: jsonOf(ListConversationEventsResponseSchema.name) },
+			400: failure("A parameter is not known or has a wrong value."),
+			...REFUSALS,
+			410: failure("Events that the page should have were pruned, or after_sequence is beyond the newest one."),
+		},
+	};
+}
+
+/** The schemas of the page of events and of events. */
+function eventSchemas(): JsonSchemas {
+	const schemas = deriveJsonSchemas(planMessage(ListConversationEventsResponseSchema), COMPONENTS);
+	// The path says of which conversation the events are.
+	const { properties } = schemas.ConversationEventEntry ?? {};
+	if (isJsonObject(properties)) delete properties.conversation_id;
+	return schemas;
+}
+
+function pathParameter(field: DescField): ExactJsonObject {
+	return { ...parameter(field), in: "path", required: true };
+}
+
 /** The query parameter for a field of a read's request. */
 function parameter(field: DescField): ExactJsonObject {
 	const description = comments[`${field.parent.typeName}.${field.name}`] ?? "";
-	// Tags are given one by one: transports/reads.
-	if (field.fieldKind === "map")
-		return {
-			name: "tag",
-			in: "query",
-			description: `${description} Each as key:value.`,
-			schema: { type: "array", items: { type: "string", pattern: "^[^:]+:" } },
-		};
-	return { name: field.name, in: "query", description, schema: parameterSchema(field) };
+	if (field.fieldKind !== "map" && field.fieldKind !== "list")
+		return { name: field.name, in: "query", description, schema: parameterSchema(field) };
+	// Given one by one, so the name is in the singular: transports/reads.
+	const isMap = field.fieldKind === "map";
+	return {
+		name: field.name.replace(/s$/, ""),
+		in: "query",
+		description: isMap ? `${description} Each as key:value.` : description,
+		schema: { type: "array", items: { type: "string", ...(isMap ? { pattern: "^[^:]+:" } : {}) } },
+	};
 }
 
 /** @throws Error for a sort of field that no query parameter stands for */
@@ -161,7 +232,8 @@ function parameterSchema(field: DescField): ExactJsonObject {
 	if (field.fieldKind === "message" && isTimestamp(field.message)) return { type: "string", format: "date-time" };
 	if (field.fieldKind !== "scalar") throw new Error(`${field.parent.typeName}.${field.name} is no query parameter`);
 	if (field.name === "page_size") return { type: "integer", format: "int32", minimum: 0 };
-	if (field.name === "sequence") return { type: "integer", format: "int64", minimum: 0 };
+	if (field.name === "sequence" || field.name === "after_sequence")
+		return { type: "integer", format: "int64", minimum: 0 };
 	return { type: "string" };
 }
 
@@ -180,10 +252,12 @@ function failure(description: string, headers?: ExactJsonObject): ExactJsonObjec
 	return { description, ...(headers === undefined ? {} : { headers }), content: jsonOf("Failure") };
 }
 
-function jsonOf(schema: string, examples?: ExactJsonObject): ExactJsonObject {
+/** @param list whether the JSON is an array of what the schema describes */
+function jsonOf(name: string, examples?: ExactJsonObject, list = false): ExactJsonObject {
+	const schema = { $ref: COMPONENTS + name };
 	return {
 		"application/json": {
-			schema: { $ref: COMPONENTS + schema },
+			schema: list ? { type: "array", items: schema } : schema,
 			...(examples === undefined ? {} : { examples }),
 		},
 	};

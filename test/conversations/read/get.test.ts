@@ -4,7 +4,7 @@ import { ValueSchema } from "@bufbuild/protobuf/wkt";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
-import { summarize } from "../../../src/conversations/ingest/summary.ts";
+import { summarize } from "../../../src/record/summary.ts";
 import { record } from "../../support/fixtures.ts";
 import { format, Reading, refusal } from "./reading.ts";
 

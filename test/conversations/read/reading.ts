@@ -2,6 +2,8 @@ import type { KeyObject } from "node:crypto";
 import { DatabaseSync } from "node:sqlite";
 import type { JsonObject } from "@bufbuild/protobuf";
 import { UpdateParser } from "../../../src/conversations/ingest/update-parser.ts";
+import { EventViews } from "../../../src/conversations/read/event-view.ts";
+import { ListConversationEvents } from "../../../src/conversations/read/events.ts";
 import { GetConversation } from "../../../src/conversations/read/get.ts";
 import { ListConversations } from "../../../src/conversations/read/list.ts";
 import { PageTokens } from "../../../src/conversations/read/page-token.ts";
@@ -9,10 +11,11 @@ import type { OnUnreadable } from "../../../src/conversations/read/record-opener
 import { UpdateViews } from "../../../src/conversations/read/update-view.ts";
 import { ListConversationUpdates } from "../../../src/conversations/read/updates.ts";
 import { ServiceError } from "../../../src/errors.ts";
+import { EventFormat } from "../../../src/events/event-format.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { RecordVault } from "../../../src/record/secrets/record-vault.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
-import type { Appended, Store } from "../../../src/store/store.ts";
+import type { Appended, AppendedEvents, NewEvents, Store } from "../../../src/store/store.ts";
 import { record } from "../../support/fixtures.ts";
 import { TempFolder } from "../../support/temp.ts";
 
@@ -26,10 +29,15 @@ export class Reading implements AsyncDisposable {
 	readonly get: GetConversation;
 	readonly list: ListConversations;
 	readonly updates: ListConversationUpdates;
+	readonly eventViews: EventViews;
+	readonly events: ListConversationEvents;
 	readonly #folder: TempFolder;
 	readonly #parser: UpdateParser;
+	readonly #eventFormat: EventFormat;
 	/** Records that could not be read. */
 	readonly unreadable: { readonly conversationId: string; readonly sequence: bigint }[] = [];
+	/** Sequences of events that could not be read. */
+	readonly unreadableEvents: bigint[] = [];
 
 	private constructor(folder: TempFolder, store: Store, keys: readonly KeyObject[]) {
 		const vault = new RecordVault(format, keys);
@@ -44,6 +52,9 @@ export class Reading implements AsyncDisposable {
 		this.get = new GetConversation(store, format, vault, onUnreadable);
 		this.list = new ListConversations(store, vault, tokens, onUnreadable);
 		this.updates = new ListConversationUpdates(store, this.views, tokens);
+		this.#eventFormat = new EventFormat(format, keys, "UTC");
+		this.eventViews = new EventViews(this.#eventFormat, ({ sequence }) => this.unreadableEvents.push(sequence));
+		this.events = new ListConversationEvents(store, this.eventViews, tokens);
 	}
 
 	/** @param keys encryption keys; with none, secrets are stored redacted */
@@ -58,11 +69,49 @@ export class Reading implements AsyncDisposable {
 		return this.store.append(this.#parser.fromRecord(format.fromJson(record(members))));
 	}
 
+	/** Keeps the first record of a conversation as one that events made. */
+	async keepLive(members: JsonObject): Promise<bigint | undefined> {
+		const {
+			conversationId,
+			receivedAt,
+			summary,
+			record: made,
+		} = this.#parser.fromRecord(format.fromJson(record(members)));
+		const live = { expects: 0n, told: "{}", version: { summary, record: made } };
+		return (await this.#append({ conversationId, receivedAt, events: [], live })).updateSequence;
+	}
+
+	/** Keeps a batch of events and gives the sequence of the newest one. */
+	async keepEvents(conversationId: string, ...events: JsonObject[]): Promise<bigint> {
+		const batch = this.#eventFormat.parse(conversationId, Buffer.from(JSON.stringify(events)));
+		return (await this.#append(batch)).newest;
+	}
+
+	async #append(batch: NewEvents): Promise<AppendedEvents> {
+		const appended = await this.store.appendEvents(batch);
+		if (appended === undefined) throw new Error("the live state is another one");
+		return appended;
+	}
+
 	/** Changes what is stored of an update to bytes that are none of ours. */
 	damage(sequence: bigint, column: "record" | "summary" = "record"): void {
+		this.#change(`UPDATE updates SET ${column} = x'ff' WHERE sequence = ?`, sequence);
+	}
+
+	/** Changes what is stored of an event to bytes that are none of ours. */
+	damageEvent(sequence: bigint): void {
+		this.#change("UPDATE events SET text = x'ff' WHERE sequence = ?", sequence);
+	}
+
+	#change(statement: string, sequence: bigint): void {
 		const database = new DatabaseSync(this.#folder.file("conversations.db"), { timeout: 5_000 });
-		database.prepare(`UPDATE updates SET ${column} = x'ff' WHERE sequence = ?`).run(sequence);
+		database.prepare(statement).run(sequence);
 		database.close();
+	}
+
+	/** Removes the oldest events. */
+	async pruneEvents(count: number): Promise<void> {
+		if ((await this.store.pruneEvents(2n ** 60n, count)) !== count) throw new Error("there are not so many events");
 	}
 
 	/** Removes all history but the newest `count` updates of each conversation. */
@@ -74,6 +123,11 @@ export class Reading implements AsyncDisposable {
 		await this.store.close();
 		this.#folder[Symbol.dispose]();
 	}
+}
+
+/** An event, with further members over those that all events have. */
+export function event(id: string, members: JsonObject = {}): JsonObject {
+	return { id, timestamp: "2026-11-21T08:55:31", source: "agent", kind: "MessageEvent", parent_id: null, ...members };
 }
 
 /** What an action is refused with. */

@@ -5,12 +5,12 @@ import {
 	type ConversationUpdate,
 	ConversationUpdateSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
-import { summarize } from "../../../src/conversations/ingest/summary.ts";
+import { UpdateChange, UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { UpdateViews } from "../../../src/conversations/read/update-view.ts";
 import { ServiceError } from "../../../src/errors.ts";
 import { fromMicroseconds } from "../../../src/record/json/scalars.ts";
 import { RecordVault } from "../../../src/record/secrets/record-vault.ts";
+import { summarize } from "../../../src/record/summary.ts";
 import type { StoredUpdate } from "../../../src/store/store.ts";
 import { record } from "../../support/fixtures.ts";
 import { format, Reading } from "./reading.ts";
@@ -62,6 +62,7 @@ test("an update tells what changed, when it arrived and what its record is", asy
 		expected.push(
 			create(ConversationUpdateSchema, {
 				...outcome,
+				origin: UpdateOrigin.POSTED,
 				sequence: BigInt(index + 1),
 				conversationId: ID,
 				receivedAt: fromMicroseconds(stored[index]?.receivedAt ?? 0n),

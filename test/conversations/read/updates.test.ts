@@ -1,17 +1,20 @@
-import { create } from "@bufbuild/protobuf";
+import { create, fromBinary } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import {
 	type ConversationUpdate,
 	ConversationUpdateSchema,
+	ListConversationUpdatesRequestSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
+import { UpdateChange, UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import type { UpdatesRequest } from "../../../src/conversations/read/updates.ts";
 import { Reading, refusal } from "./reading.ts";
 
 const A = "0190d6a0-0000-7000-8000-00000000000a";
 const B = "0190d6a0-0000-7000-8000-00000000000b";
 const C = "0190d6a0-0000-7000-8000-00000000000c";
+/** As a request of a newer client brings it: field 7 with the value 9. */
+const UNKNOWN_ORIGIN = fromBinary(ListConversationUpdatesRequestSchema, Buffer.from([7 << 3, 9])).origin;
 let reading: Reading;
 
 beforeEach(async () => {
@@ -146,6 +149,20 @@ test("a token holds for its conversation and start alone, however they are writt
 	expect(await refusal(reading.list.list(list))).toEqual(refused);
 });
 
+test("only updates of one origin, for which alone a token holds", async () => {
+	const posted = [await reading.keep({ id: A, title: "1" }), await reading.keep({ id: A, title: "2" })];
+	const made = [await reading.keepLive({ id: B }), await reading.keepLive({ id: C })];
+	expect(made).toEqual([3n, 4n]);
+	expect(await sequences({ origin: UpdateOrigin.POSTED })).toEqual(posted.map(({ sequence }) => sequence));
+	for (const [pageSize, conversationId, expected] of [[1, "", made] as const, [0, C, [4n]] as const])
+		expect(await sequences({ origin: UpdateOrigin.EVENTS, pageSize, conversationId })).toEqual(expected);
+	expect(await sequences({ origin: UpdateOrigin.UNSPECIFIED })).toEqual([1n, 2n, 3n, 4n]);
+	const origins = (await pages({})).flat().map(({ origin }) => origin);
+	expect(origins).toEqual([1, 1, 2, 2]);
+	const { nextPageToken: pageToken } = await reading.updates.list({ ...ALL, origin: UpdateOrigin.EVENTS, pageSize: 1 });
+	expect((await refusal(reading.updates.list({ ...ALL, pageToken }))).kind).toBe("invalid_argument");
+});
+
 test("a bad request names the field", async () => {
 	const list = (request: Partial<UpdatesRequest>) => refusal(reading.updates.list({ ...ALL, ...request }));
 	expect(await list({ pageSize: -1 })).toEqual({ kind: "invalid_argument", message: "page_size must not be negative" });
@@ -156,6 +173,10 @@ test("a bad request names the field", async () => {
 	expect(await list({ conversationId: "x" })).toEqual({
 		kind: "invalid_argument",
 		message: "conversation_id is not a UUID",
+	});
+	expect(await list({ origin: UNKNOWN_ORIGIN })).toEqual({
+		kind: "invalid_argument",
+		message: "origin is not a known origin",
 	});
 });
 
@@ -208,6 +229,7 @@ test("an update that cannot be read is given as unreadable beside the others, an
 			conversationId: A,
 			change: UpdateChange.UPDATED,
 			current: true,
+			origin: UpdateOrigin.POSTED,
 			unreadable: true,
 			...(second?.receivedAt === undefined ? {} : { receivedAt: second.receivedAt }),
 		}),

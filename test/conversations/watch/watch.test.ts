@@ -1,24 +1,31 @@
-import { create, type JsonObject } from "@bufbuild/protobuf";
+import { create, fromBinary, type JsonObject } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
-import { ConversationFilterSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
-import { Watches, type WatchOptions } from "../../../src/conversations/watch/watch.ts";
+import {
+	ConversationFilterSchema,
+	ListConversationUpdatesRequestSchema,
+} from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { UpdateChange, UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
+import { UpdateWatches } from "../../../src/conversations/watch/update-watches.ts";
+import type { WatchOptions } from "../../../src/conversations/watch/watch.ts";
 import { ServiceError } from "../../../src/errors.ts";
+import type { StoredUpdate, UpdateQuery } from "../../../src/store/store.ts";
 import { Reading, refusal } from "../read/reading.ts";
-import { numbers, type SpiedStore, spy, Watcher } from "./watching.ts";
+import { numbers, type SpiedLog, spyLog, Watcher } from "./watching.ts";
 
 const ID = "0190d6a0-0000-7000-8000-000000000001";
 const OTHER = "0190d6a0-0000-7000-8000-000000000002";
 const NEVER = 2 ** 30;
+/** As a request of a newer client brings it: field 7 with the value 9. */
+const UNKNOWN_ORIGIN = fromBinary(ListConversationUpdatesRequestSchema, Buffer.from([7 << 3, 9])).origin;
 let reading: Reading;
-let store: SpiedStore;
+let log: SpiedLog<StoredUpdate, UpdateQuery>;
 let stopping: AbortController;
 
 beforeEach(async () => {
 	reading = await Reading.open();
-	store = spy(reading.store);
+	log = spyLog(reading.store.updates);
 	stopping = new AbortController();
 });
 
@@ -27,8 +34,12 @@ afterEach(async () => {
 	await reading[Symbol.asyncDispose]();
 });
 
-function watching(options: Omit<WatchOptions, "stopping"> = {}): Watches {
-	return new Watches(store, reading.views, { heartbeat: NEVER, ...options, stopping: stopping.signal });
+function watching(options: Omit<WatchOptions, "stopping"> = {}): UpdateWatches {
+	return new UpdateWatches({ updates: log }, reading.views, {
+		heartbeat: NEVER,
+		...options,
+		stopping: stopping.signal,
+	});
 }
 
 /** Keeps updates one after the other; `members` are over the title, which numbers them. */
@@ -79,7 +90,7 @@ test("an update carries what changed, its summary, and the whole record when it 
 
 test("whoever resumes after a sequence is given exactly the rest", async () => {
 	const newest = await keep(40);
-	const watches = watching({ recent: { updates: 7, bytes: 1e6 } });
+	const watches = watching({ recent: { entries: 7, bytes: 1e6 } });
 	// Keeps the tail filled, so that some resume from it and some from the store.
 	const other = new Watcher(watches, { start: newest });
 	await other.next(1);
@@ -132,6 +143,25 @@ test("only the updates whose own record meets the filter; heartbeats lead past t
 	expect(await watcher.through(5n)).toEqual([5n]);
 });
 
+test("only the updates of one origin; heartbeats lead past the others", async () => {
+	await keep(1);
+	expect(await reading.keepLive({ id: ID })).toBe(2n);
+	const watches = watching({ heartbeat: 5 });
+	const posted = new Watcher(watches, { origin: UpdateOrigin.POSTED });
+	const made = new Watcher(watches, { origin: UpdateOrigin.EVENTS });
+	const all = new Watcher(watches, { origin: UpdateOrigin.UNSPECIFIED });
+	expect(await made.through(2n)).toEqual([2n]);
+	expect(await all.through(2n)).toEqual([1n, 2n]);
+	expect(await posted.through(1n)).toEqual([1n]);
+	expect(await posted.heartbeatAt(2n)).toEqual({ at: 2n, latest: 2n });
+	await reading.keepLive({ id: OTHER });
+	await keep(1);
+	expect(await made.through(3n)).toEqual([3n]);
+	expect(await made.heartbeatAt(4n)).toEqual({ at: 4n, latest: 4n });
+	expect(await posted.through(4n)).toEqual([4n]);
+	expect(() => new Watcher(watches, { origin: UNKNOWN_ORIGIN })).toThrow("origin is not a known origin");
+});
+
 test("heartbeats come while there is nothing else", async () => {
 	const watcher = new Watcher(watching({ heartbeat: 5 }));
 	const silent = { at: 0n, latest: 0n };
@@ -147,7 +177,7 @@ test("heartbeats come while there is nothing else", async () => {
 test("a start in what was pruned is refused, with the oldest sequence to start after", async () => {
 	await keep(5, { id: ID });
 	await reading.pruneTo(2);
-	expect((await store.updates.range()).prunedThrough).toBe(3n);
+	expect((await log.range()).prunedThrough).toBe(3n);
 	const refused = await refusal(new Watcher(watching(), { start: 2n }).next(1));
 	expect(refused.kind).toBe("out_of_range");
 	expect(refused.message).toContain("the oldest sequence to start after is 3");
@@ -171,7 +201,7 @@ test("the beginning is the oldest update that is kept", async () => {
 });
 
 test("a watcher that is overtaken by pruning is told so, and not given the rest", async () => {
-	const watches = watching({ recent: { updates: 2, bytes: 1e6 } });
+	const watches = watching({ recent: { entries: 2, bytes: 1e6 } });
 	await keep(1);
 	const reader = new Watcher(watches);
 	const stalled = new Watcher(watches);
@@ -185,7 +215,7 @@ test("a watcher that is overtaken by pruning is told so, and not given the rest"
 });
 
 test("a watcher that does not read costs no more than the tail's bounds, and then misses nothing", async () => {
-	const watches = watching({ recent: { updates: 8, bytes: 20_000 } });
+	const watches = watching({ recent: { entries: 8, bytes: 20_000 } });
 	const stalled = new Watcher(watches);
 	const reader = new Watcher(watches);
 	await Promise.all([stalled.next(1), reader.next(1)]);
@@ -194,9 +224,9 @@ test("a watcher that does not read costs no more than the tail's bounds, and the
 		// Every tenth record alone is larger than the tail.
 		await reading.keep({ title: `${sequence}`, workspace: { kind: "LocalWorkspace", working_dir: path(sequence) } });
 		expect(await reader.next(1)).toEqual([sequence]);
-		const { updates, bytes, followers } = watches.recent.held;
-		expect(updates).toBeLessThanOrEqual(8);
-		expect(bytes <= 20_000 || updates === 1).toBe(true);
+		const { entries, bytes, followers } = watches.recent.held;
+		expect(entries).toBeLessThanOrEqual(8);
+		expect(bytes <= 20_000 || entries === 1).toBe(true);
 		expect(followers).toBe(2);
 	}
 	expect(await stalled.through(newest)).toEqual(numbers(1n, newest));
@@ -210,15 +240,15 @@ test("a thousand watchers are each given the one update, which is read once and 
 	const watches = watching();
 	const watchers = Array.from({ length: 1000 }, () => new Watcher(watches, { start: "now" }));
 	await Promise.all(watchers.map((watcher) => watcher.next(1)));
-	store.queries.length = 0;
+	log.queries.length = 0;
 	await keep(1);
 	const messages = new Set(await Promise.all(watchers.map((watcher) => watcher.message())));
 	expect([...messages].map((message) => message?.sequence)).toEqual([1n]);
-	expect(store.queries.length).toBe(1);
-	expect(store.listeners()).toBe(1);
+	expect(log.queries.length).toBe(1);
+	expect(log.listeners()).toBe(1);
 	for (const watcher of watchers) watcher.cancel();
-	expect(watches.recent.held).toEqual({ updates: 0, bytes: 0, followers: 0 });
-	expect(store.listeners()).toBe(0);
+	expect(watches.recent.held).toEqual({ entries: 0, bytes: 0, followers: 0 });
+	expect(log.listeners()).toBe(0);
 });
 
 test("watchers that resume from one place read the history together", async () => {
@@ -228,22 +258,22 @@ test("watchers that resume from one place read the history together", async () =
 	const given = await Promise.all(watchers.map((watcher) => watcher.through(newest)));
 	for (const sequences of given) expect(sequences).toEqual(numbers(2n, newest));
 	// Two pages; what each watcher asks for at its end is not shared by those that come a little later.
-	expect(store.queries.filter(({ after }) => after < newest).length).toBe(2);
+	expect(log.queries.filter(({ after }) => after < newest).length).toBe(2);
 });
 
 test("a store that cannot be read ends the watches, and the next ones work", async () => {
 	const watches = watching();
 	const watcher = new Watcher(watches, { start: "now" });
 	await watcher.next(1);
-	store.failure = new ServiceError("unavailable", "the disk is gone");
+	log.failure = new ServiceError("unavailable", "the disk is gone");
 	await keep(1);
 	expect(await refusal(watcher.next(1))).toEqual({ kind: "unavailable", message: "the disk is gone" });
 	expect(await refusal(new Watcher(watches, { start: 0n }).next(1))).toEqual({
 		kind: "unavailable",
 		message: "the disk is gone",
 	});
-	store.failure = undefined;
-	expect(store.listeners()).toBe(0);
+	log.failure = undefined;
+	expect(log.listeners()).toBe(0);
 	expect(await new Watcher(watches, { start: 0n }).next(2)).toEqual([1n, { at: 1n, latest: 1n }]);
 });
 
@@ -259,7 +289,7 @@ test("a service that stops ends the watches, so that clients come back; one that
 	stopping.abort();
 	expect(await refused).toEqual({ kind: "unavailable", message: "The service stops" });
 	expect(watches.recent.held.followers).toBe(0);
-	expect(store.listeners()).toBe(0);
+	expect(log.listeners()).toBe(0);
 });
 
 test("a watch from the beginning that pruning overtakes is told, one that was given it already is not", async () => {
@@ -267,7 +297,7 @@ test("a watch from the beginning that pruning overtakes is told, one that was gi
 	await keep(2, { id: OTHER, ...large });
 	await keep(4, { id: ID, ...large });
 	await reading.pruneTo(3);
-	const watches = watching({ recent: { updates: 1, bytes: 1 } });
+	const watches = watching({ recent: { entries: 1, bytes: 1 } });
 	const overtaken = new Watcher(watches);
 	const ahead = new Watcher(watches);
 	const other = new Watcher(watches, { conversationId: OTHER });

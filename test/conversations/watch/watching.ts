@@ -1,6 +1,6 @@
 import type { WatchConversationUpdatesResponse } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import type { WatchBatch, Watches, WatchRequest } from "../../../src/conversations/watch/watch.ts";
-import type { Store, UpdateQuery } from "../../../src/store/store.ts";
+import type { UpdateWatches, UpdateWatchRequest } from "../../../src/conversations/watch/update-watches.ts";
+import type { Log } from "../../../src/store/store.ts";
 
 /** What a message says: the sequence of an update, or a heartbeat's place and the newest sequence. */
 export type Said = bigint | { readonly at: bigint; readonly latest: bigint };
@@ -20,12 +20,12 @@ export function said({ sequence, event }: WatchConversationUpdatesResponse): Sai
 
 /** A watch that is read by hand. */
 export class Watcher {
-	readonly #batches: AsyncGenerator<WatchBatch, void, undefined>;
+	readonly #batches: ReturnType<UpdateWatches["watch"]>;
 	readonly #cancel = new AbortController();
 	readonly #pending: WatchConversationUpdatesResponse[] = [];
 
-	constructor(watches: Watches, request: Partial<WatchRequest> = {}, signal?: AbortSignal) {
-		const whole: WatchRequest = {
+	constructor(watches: UpdateWatches, request: Partial<UpdateWatchRequest> = {}, signal?: AbortSignal) {
+		const whole: UpdateWatchRequest = {
 			start: "beginning",
 			conversationId: undefined,
 			filter: undefined,
@@ -81,51 +81,36 @@ export class Watcher {
 	}
 }
 
-/** A store whose reads of updates are counted and can be made to fail. */
-export interface SpiedStore extends Store {
-	/** Queries for updates so far. */
-	readonly queries: UpdateQuery[];
+/** A log whose reads are counted and can be made to fail. */
+export interface SpiedLog<Entry, Query> extends Log<Entry, Query> {
+	/** Queries so far. */
+	readonly queries: Query[];
 	/** How many listen for commits. */
 	readonly listeners: () => number;
-	/** Thrown by reads of updates while it is set. */
+	/** Thrown by reads while it is set. */
 	failure: Error | undefined;
 }
 
-/** A store in front of another one. */
-export function spy(store: Store): SpiedStore {
-	const queries: UpdateQuery[] = [];
+/** A log in front of another one. */
+export function spyLog<Entry, Query>(log: Log<Entry, Query>): SpiedLog<Entry, Query> {
 	let listeners = 0;
-	const spied: SpiedStore = {
-		queries,
+	const spied: SpiedLog<Entry, Query> = {
+		queries: [],
 		listeners: () => listeners,
 		failure: undefined,
-		events: store.events,
-		append: (update) => store.append(update),
-		appendEvents: (batch) => store.appendEvents(batch),
-		getLiveState: (conversationId, eventIds) => store.getLiveState(conversationId, eventIds),
-		listBehind: (limit) => store.listBehind(limit),
-		get: (conversationId, asOf) => store.get(conversationId, asOf),
-		listConversations: (query) => store.listConversations(query),
-		updates: {
-			list: (query) => {
-				queries.push(query);
-				return spied.failure === undefined ? store.updates.list(query) : Promise.reject(spied.failure);
-			},
-			range: (query) => store.updates.range(query),
-			subscribe: (listener) => {
-				const stop = store.updates.subscribe(listener);
-				listeners += 1;
-				return () => {
-					listeners -= 1;
-					stop();
-				};
-			},
+		list: (query) => {
+			spied.queries.push(query);
+			return spied.failure === undefined ? log.list(query) : Promise.reject(spied.failure);
 		},
-		prune: (policy) => store.prune(policy),
-		pruneEvents: (receivedBefore, limit) => store.pruneEvents(receivedBefore, limit),
-		check: () => store.check(),
-		close: () => store.close(),
-		[Symbol.asyncDispose]: () => store.close(),
+		range: (query) => log.range(query),
+		subscribe: (listener) => {
+			const stop = log.subscribe(listener);
+			listeners += 1;
+			return () => {
+				listeners -= 1;
+				stop();
+			};
+		},
 	};
 	return spied;
 }

@@ -2,6 +2,7 @@ import { gzipSync } from "node:zlib";
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { ListConversationEventsResponseSchema } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
 import { ListConversationsResponseSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { stringifyExactJson } from "../../../src/record/json/exact-json.ts";
 import { deriveJsonSchemas } from "../../../src/record/json-schema.ts";
@@ -13,7 +14,9 @@ import { KEY, startTestService, type TestService } from "../../support/service.t
 
 const READER = "reader-key";
 const PATH = "/api/v1/webhooks/conversations";
+const EVENTS = "/api/v1/webhooks/events/{conversation_id}";
 const READS = "/api/v1/conversations";
+const PATHS = [PATH, EVENTS, READS, `${READS}/{id}`, `${READS}/{id}/events`];
 
 let service: TestService;
 let document: JsonObject;
@@ -60,7 +63,7 @@ test("version, path, operation, tag and security scheme are the specification's"
 	expect({ openapi, version: object(info).version, paths: Object.keys(object(paths)), tags }).toEqual({
 		openapi: "3.1.0",
 		version: "0.0.1",
-		paths: [PATH, READS, `${READS}/{id}`],
+		paths: PATHS,
 		tags: ["Webhooks", "Conversations"].map((name) => ({ name, description: expect.any(String) })),
 	});
 	const { operationId, tags: operationTags, security, requestBody } = at(paths, PATH, "post");
@@ -89,9 +92,13 @@ function derived(plan: MessagePlan): JsonObject {
 }
 
 test("the schemas are the record's and those of the answers", () => {
+	const events = derived(planMessage(ListConversationEventsResponseSchema));
+	// The path names the conversation.
+	delete at(events, "ConversationEventEntry", "properties").conversation_id;
 	expect(at(document, "components", "schemas")).toEqual({
 		...derived(new RecordFormat().plan),
 		...derived(planMessage(ListConversationsResponseSchema)),
+		...events,
 		Success: { type: "object", properties: { success: { type: "boolean", default: true } } },
 		Failure: { type: "object", properties: { detail: { type: "string" } }, required: ["detail"] },
 		HTTPValidationError: {
@@ -114,8 +121,10 @@ test("the schemas are the record's and those of the answers", () => {
 
 test.each([
 	["post", PATH, "Success", [400, 401, 403, 413, 415, 422, 500, 503]],
+	["post", EVENTS, "Success", [400, 401, 403, 413, 415, 422, 500, 503]],
 	["get", READS, "ListConversationsResponse", [400, 401, 403, 500, 503]],
 	["get", `${READS}/{id}`, "ConversationInfo", [400, 401, 403, 404, 410, 500, 503]],
+	["get", `${READS}/{id}/events`, "ListConversationEventsResponse", [400, 401, 403, 410, 500, 503]],
 ] as const)("each status of %s %s has the schema of its body", (method, path, success, failures) => {
 	const responses = Object.entries(at(document, "paths", path, method, "responses"));
 	expect(responses.map(([status, response]) => [status, schemaOf(response)])).toEqual([
@@ -128,9 +137,12 @@ function schemaOf(response: JsonValue): string {
 	return String(at(response, "content", "application/json", "schema").$ref).replace("#/components/schemas/", "");
 }
 
-describe("what the webhook answers is what the document says", () => {
-	const body = JSON.stringify(record());
+describe.each<[string, string, string]>([
+	[PATH, JSON.stringify(record()), JSON.stringify({ id: 1, hook_config: { Stop: [] } })],
+	[EVENTS, "[]", JSON.stringify([{ id: 1 }])],
+])("what the webhook %s answers is what the document says", (path, body, wrong) => {
 	const json = { "Content-Type": "application/json" };
+	const url = () => service.http + path.replace("{conversation_id}", "048c31eb670a4b4aad4bafd97508c3e8");
 	test.each<[number, string, Record<string, string>]>([
 		[200, body, { ...json, "X-Access-Token": KEY }],
 		[400, body, { ...json, "X-Access-Token": KEY, "Content-Encoding": "gzip" }],
@@ -138,11 +150,11 @@ describe("what the webhook answers is what the document says", () => {
 		[403, body, { ...json, "X-Access-Token": READER }],
 		[413, " ".repeat(20_001), { ...json, "X-Access-Token": KEY }],
 		[415, body, { "Content-Type": "text/plain", "X-Access-Token": KEY }],
-		[422, JSON.stringify({ id: 1, hook_config: { Stop: [] } }), { ...json, "X-Access-Token": KEY }],
+		[422, wrong, { ...json, "X-Access-Token": KEY }],
 	])("%i", async (status, text, headers) => {
-		const response = await fetch(`${service.http}${PATH}`, { method: "POST", headers, body: Buffer.from(text) });
+		const response = await fetch(url(), { method: "POST", headers, body: Buffer.from(text) });
 		expect(response.status).toBe(status);
-		const described = at(document, "paths", PATH, "post", "responses", String(status));
+		const described = at(document, "paths", path, "post", "responses", String(status));
 		const answer = await response.json();
 		expect(answer).not.toEqual({});
 		expect(errorsIn(answer, schemaOf(described))).toEqual([]);
@@ -150,7 +162,7 @@ describe("what the webhook answers is what the document says", () => {
 	});
 
 	test("a body with the content coding gzip is taken", async () => {
-		const response = await fetch(`${service.http}${PATH}`, {
+		const response = await fetch(url(), {
 			method: "POST",
 			headers: { ...json, "X-Access-Token": KEY, "Content-Encoding": "gzip" },
 			body: gzipSync(body),
@@ -184,6 +196,35 @@ describe("the examples", () => {
 		expect(await read.json()).toMatchObject(finished);
 	});
 
+	test("of events are taken, fit their schema and are given back; without a kind they are refused as it says", async () => {
+		const content = at(document, "paths", EVENTS, "post", "requestBody", "content", "application/json");
+		expect(content.schema).toEqual({ type: "array", items: { $ref: "#/components/schemas/ConversationEvent" } });
+		const { value } = at(content, "examples", "finished");
+		if (!Array.isArray(value)) throw new TypeError("the example is no batch");
+		for (const event of value) expect(errorsIn(event, "ConversationEvent")).toEqual([]);
+		const id = "048c31eb-670a-4b4a-ad4b-afd97508c3e9";
+		const url = service.http + EVENTS.replace("{conversation_id}", id);
+		const post = (json: JsonValue) => fetch(url, { method: "POST", headers, body: JSON.stringify(json) });
+		expect(await (await post(value)).json()).toEqual({ success: true });
+		const [first, second] = value;
+		const { kind: _, ...damaged } = object(second);
+		const refused = at(
+			document,
+			"paths",
+			EVENTS,
+			"post",
+			"responses",
+			"422",
+			"content",
+			"application/json",
+			"examples",
+		);
+		expect(await (await post([first ?? null, damaged])).json()).toEqual(at(refused, "refused", "value"));
+		const answer = object(JSON.parse(await (await fetch(`${service.http}${READS}/${id}/events`, { headers })).text()));
+		expect(answer).toMatchObject({ events: value.map((event) => ({ event })), next_page_token: "" });
+		expect(errorsIn(answer, "ListConversationEventsResponse")).toEqual([]);
+	});
+
 	test("of a refusal is what a damaged record gets", async () => {
 		const { workspace: _, ...others } = example("started");
 		const damaged = { ...others, max_iterations: 0 };
@@ -203,6 +244,9 @@ describe("the reads", () => {
 		created_to: "2026-01-01T00:00:00Z",
 		updated_from: "2026-01-01T00:00:00Z",
 		updated_to: "2026-01-01T00:00:00Z",
+		happened_from: "2026-01-01T00:00:00Z",
+		happened_to: "2026-01-01T00:00:00Z",
+		after_sequence: "0",
 		page_size: "10",
 		page_token: "",
 		view: "full",
@@ -213,17 +257,27 @@ describe("the reads", () => {
 		return Array.isArray(parameters) ? parameters.map(object) : [];
 	};
 
-	test("each parameter of the list is described and taken", async () => {
-		const parameters = parametersOf(READS);
-		expect(parameters.map(({ name }) => name)).toEqual([
-			...["execution_status", "agent_kind", "model", "parent_conversation_id", "tag", "tag_key"],
-			...["created_from", "created_to", "updated_from", "updated_to", "title_contains"],
-			...["page_size", "page_token", "view", "secrets"],
-		]);
+	test.each([
+		[
+			READS,
+			["execution_status", "agent_kind", "model", "parent_conversation_id", "tag", "tag_key"],
+			["created_from", "created_to", "updated_from", "updated_to", "title_contains"],
+			["page_size", "page_token", "view", "secrets"],
+		],
+		[
+			`${READS}/{id}/events`,
+			["kind", "source", "happened_from", "happened_to"],
+			["after_sequence", "page_size", "page_token", "secrets"],
+			[],
+		],
+	])("each parameter of the list %s is described and taken", async (path, ...names) => {
+		const parameters = parametersOf(path).filter((parameter) => parameter.in === "query");
+		expect(parameters.map(({ name }) => name)).toEqual(names.flat());
+		const url = service.http + path.replace("{id}", "048c31eb-670a-4b4a-ad4b-afd97508c3e8");
 		for (const { name, description } of parameters) {
 			expect(description).toMatch(/./);
 			const query = new URLSearchParams({ [String(name)]: VALUES[String(name)] ?? "text" });
-			const response = await fetch(`${service.http}${READS}?${query}`, { headers: { "X-Access-Token": KEY } });
+			const response = await fetch(`${url}?${query}`, { headers: { "X-Access-Token": KEY } });
 			expect([name, response.status]).toEqual([name, 200]);
 		}
 	});
@@ -253,6 +307,7 @@ describe("the reads", () => {
 			["sequence", "query"],
 			["secrets", "query"],
 		]);
+		expect(parametersOf(`${READS}/{id}/events`)[0]).toMatchObject({ name: "id", in: "path", required: true });
 	});
 });
 
@@ -267,9 +322,10 @@ function errorsIn(json: unknown, schema: string): unknown[] {
 
 test("with a base path the document stays where it is and names the path that the webhook has", async () => {
 	await using based = await startTestService({ BASE_PATH: "/bridge/v2", LOG_LEVEL: "silent" });
-	const [webhook = "", reads = "", ...others] = Object.keys(object((await fetchDocument(based)).paths));
-	expect([webhook, reads, ...others]).toEqual([PATH, READS, `${READS}/{id}`].map((path) => `/bridge/v2${path}`));
+	const paths = Object.keys(object((await fetchDocument(based)).paths));
+	expect(paths).toEqual(PATHS.map((path) => `/bridge/v2${path}`));
 	const headers = { "Content-Type": "application/json", "X-Access-Token": KEY };
+	const [webhook, , reads] = paths;
 	const posted = await fetch(`${based.http}${webhook}`, { method: "POST", headers, body: JSON.stringify(record()) });
 	const listed = await fetch(`${based.http}${reads}`, { headers });
 	expect([posted.status, listed.status]).toEqual([200, 200]);

@@ -1,18 +1,17 @@
 import { setImmediate, setTimeout } from "node:timers/promises";
 import { ServiceError } from "../../errors.ts";
-import type { Store, StoredUpdate } from "../../store/store.ts";
-import { recordSize } from "../read/record-opener.ts";
+import type { EntryLog, LogEntry } from "../read/entry-log.ts";
 
-/** Bounds of a list of updates. */
-export interface UpdateBounds {
-	/** Most updates that are held. */
-	readonly updates: number;
-	/** Most bytes of records that are held; one record may pass it when it is alone. */
+/** Bounds of a list of entries. */
+export interface EntryBounds {
+	/** Most entries that are held. */
+	readonly entries: number;
+	/** Most bytes of records or texts that are held; one may pass it when it is alone. */
 	readonly bytes: number;
 }
 
 /** Bounds of one read from the store. */
-const PAGE_UPDATES = 256;
+const PAGE_ENTRIES = 256;
 const PAGE_BYTES = 1024 * 1024;
 /** Followers that are woken before other work has its turn. */
 const WOKEN_AT_ONCE = 128;
@@ -21,25 +20,24 @@ const PAUSE_PER_FOLLOWER = 0.1;
 const MAX_PAUSE = 100;
 
 /**
- * The newest updates, read from the store once for everyone who follows them. What a commit adds is read with its
- * records and kept in memory within fixed bounds, oldest out first; a follower that comes too late for it reads from
- * the store.
+ * The newest entries of a log, read from the store once for everyone who follows them. What a commit adds is read whole
+ * and kept in memory within fixed bounds, oldest out first; a follower that comes too late for it reads from the store.
  *
  * Followers are woken in rounds, with a pause between rounds that grows with their number: a thousand of them are
- * woken ten times a second and then take several updates together, because each wake-up costs more than an update.
+ * woken ten times a second and then take several entries together, because each wake-up costs more than an entry.
  */
-export class RecentUpdates {
-	readonly #store: Pick<Store, "updates">;
-	readonly #bounds: UpdateBounds;
+export class RecentEntries<Entry extends LogEntry> {
+	readonly #source: EntryLog<Entry>;
+	readonly #bounds: EntryBounds;
 	readonly #followers = new Set<Follower>();
-	#run: Run | undefined;
+	#run: Run<Entry> | undefined;
 
-	constructor(store: Pick<Store, "updates">, bounds: UpdateBounds = { updates: 1024, bytes: 8 * 1024 * 1024 }) {
-		this.#store = store;
+	constructor(source: EntryLog<Entry>, bounds: EntryBounds = { entries: 1024, bytes: 8 * 1024 * 1024 }) {
+		this.#source = source;
 		this.#bounds = bounds;
 	}
 
-	/** Sequence of the newest update that is known to be stored. */
+	/** Sequence of the newest entry that is known to be stored. */
 	get newest(): bigint {
 		return this.#run?.newest ?? 0n;
 	}
@@ -50,8 +48,8 @@ export class RecentUpdates {
 	}
 
 	/** What is held, and for how many. */
-	get held(): { readonly updates: number; readonly bytes: number; readonly followers: number } {
-		return { updates: this.#run?.updates.length ?? 0, bytes: this.#run?.bytes ?? 0, followers: this.#followers.size };
+	get held(): { readonly entries: number; readonly bytes: number; readonly followers: number } {
+		return { entries: this.#run?.entries.length ?? 0, bytes: this.#run?.bytes ?? 0, followers: this.#followers.size };
 	}
 
 	/**
@@ -75,23 +73,23 @@ export class RecentUpdates {
 		}
 	}
 
-	/** Whether every update after a sequence, through {@link end}, is held. */
+	/** Whether every entry after a sequence, through {@link end}, is held. */
 	covers(after: bigint): boolean {
 		return this.#run !== undefined && after >= this.#run.start;
 	}
 
-	/** The held updates after a sequence, in order: at least one if there is one, within bounds otherwise. */
-	after(sequence: bigint, bounds: UpdateBounds): readonly StoredUpdate[] {
-		const updates = this.#run?.updates ?? [];
-		const first = updates.findLastIndex((update) => update.sequence <= sequence) + 1;
-		let last = first;
+	/** The held entries after a sequence, in order: at least one if there is one, within bounds otherwise. */
+	after(sequence: bigint, bounds: EntryBounds): readonly Entry[] {
+		const held = this.#run?.entries ?? [];
+		const first = held.findLastIndex((entry) => entry.sequence <= sequence) + 1;
+		const entries: Entry[] = [];
 		let bytes = 0;
-		while (last < updates.length && last - first < bounds.updates) {
-			bytes += sizeOf(updates[last]);
-			if (last > first && bytes > bounds.bytes) break;
-			last += 1;
+		for (const entry of held.slice(first, first + bounds.entries)) {
+			bytes += this.#source.sizeOf(entry);
+			if (entries.length > 0 && bytes > bounds.bytes) break;
+			entries.push(entry);
 		}
-		return updates.slice(first, last);
+		return entries;
 	}
 
 	#leave(follower: Follower): void {
@@ -101,22 +99,23 @@ export class RecentUpdates {
 		this.#run = undefined;
 	}
 
-	#start(): Run {
-		const run: Run = {
-			updates: [],
+	#start(): Run<Entry> {
+		const { log } = this.#source;
+		const run: Run<Entry> = {
+			entries: [],
 			bytes: 0,
 			start: 0n,
 			end: 0n,
 			newest: 0n,
 			lastRemoval: 0n,
 			reading: true,
-			unsubscribe: this.#store.updates.subscribe((newest) => {
+			unsubscribe: log.subscribe((newest) => {
 				if (newest > run.newest) run.newest = newest;
 				if (!run.reading) void this.#read(run);
 			}),
 			started: Promise.resolve(),
 		};
-		run.started = this.#store.updates.range().then(({ newest, lastRemoval }) => {
+		run.started = log.range().then(({ newest, lastRemoval }) => {
 			run.lastRemoval = lastRemoval;
 			run.start = newest;
 			run.end = newest;
@@ -129,7 +128,7 @@ export class RecentUpdates {
 	}
 
 	/** Reads on to the newest update. What fails is told to the followers; the next commit starts anew. */
-	async #read(run: Run): Promise<void> {
+	async #read(run: Run<Entry>): Promise<void> {
 		run.reading = true;
 		try {
 			while (this.#run === run && run.end < run.newest) {
@@ -145,31 +144,32 @@ export class RecentUpdates {
 		}
 	}
 
-	async #readPage(run: Run): Promise<void> {
+	async #readPage(run: Run<Entry>): Promise<void> {
 		const { end, newest } = run;
-		const query = { after: end, limit: PAGE_UPDATES, maxBytes: PAGE_BYTES, withRecords: true };
-		const page = await this.#store.updates.list(query);
+		const { log, sizeOf } = this.#source;
+		const query = { after: end, limit: PAGE_ENTRIES, maxBytes: PAGE_BYTES, withRecords: true };
+		const page = await log.list(query);
 		// Asked for after the page, so that nothing can have been pruned from it unnoticed.
-		const { prunedThrough, lastRemoval } = await this.#store.updates.range({ afterRemoval: run.lastRemoval });
+		const { prunedThrough, lastRemoval } = await log.range({ afterRemoval: run.lastRemoval });
 		run.lastRemoval = lastRemoval;
-		for (const update of page) {
-			run.updates.push(update);
-			run.bytes += sizeOf(update);
+		for (const entry of page) {
+			run.entries.push(entry);
+			run.bytes += sizeOf(entry);
 		}
 		// An empty page: all that was announced has been pruned already.
 		run.end = page.at(-1)?.sequence ?? newest;
 		// What was pruned meanwhile may be missing: who needs it has to hear of it from the store.
 		const missing = prunedThrough > end ? prunedThrough : run.start;
 		let dropped = 0;
-		for (const [index, update] of run.updates.entries()) {
-			const held = run.updates.length - index;
-			const excess = held > this.#bounds.updates || (run.bytes > this.#bounds.bytes && held > 1);
-			if (!excess && update.sequence > missing) break;
-			run.bytes -= sizeOf(update);
-			run.start = update.sequence;
+		for (const [index, entry] of run.entries.entries()) {
+			const held = run.entries.length - index;
+			const excess = held > this.#bounds.entries || (run.bytes > this.#bounds.bytes && held > 1);
+			if (!excess && entry.sequence > missing) break;
+			run.bytes -= sizeOf(entry);
+			run.start = entry.sequence;
 			dropped += 1;
 		}
-		run.updates.splice(0, dropped);
+		run.entries.splice(0, dropped);
 		if (missing > run.start) run.start = missing;
 	}
 
@@ -185,11 +185,11 @@ export class RecentUpdates {
 }
 
 /**
- * What is in memory while there are followers. All stored updates after `start`, through `end`, are in `updates`;
- * `newest` was announced; `lastRemoval` is the last removal of pruned updates that was taken into account.
+ * What is in memory while there are followers. All stored entries after `start`, through `end`, are in `entries`;
+ * `newest` was announced; `lastRemoval` is the last removal of pruned entries that was taken into account.
  */
-interface Run {
-	updates: StoredUpdate[];
+interface Run<Entry> {
+	entries: Entry[];
 	bytes: number;
 	start: bigint;
 	end: bigint;
@@ -200,11 +200,7 @@ interface Run {
 	started: Promise<void>;
 }
 
-function sizeOf(update: StoredUpdate | undefined): number {
-	return recordSize(update?.record);
-}
-
-/** One who follows the newest updates. */
+/** One who follows the newest entries. */
 export class Follower {
 	readonly #leave: (follower: Follower) => void;
 	#woken = false;

@@ -1,14 +1,14 @@
 import { create } from "@bufbuild/protobuf";
-import type { AnyAgent } from "../../../gen/conversations/v1/agent_pb.js";
-import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
-import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
-import type { ConversationStats } from "../../../gen/conversations/v1/stats_pb.js";
+import type { AnyAgent } from "../../gen/conversations/v1/agent_pb.js";
+import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
+import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
+import type { ConversationStats } from "../../gen/conversations/v1/stats_pb.js";
 import {
 	type ConversationSummary,
 	ConversationSummarySchema,
 	type TokenTotals,
 	TokenTotalsSchema,
-} from "../../../gen/conversations/v1/summary_pb.js";
+} from "../../gen/conversations/v1/summary_pb.js";
 
 /** The summary of a record. Holds no secret. */
 export function summarize(record: ConversationInfo): ConversationSummary {

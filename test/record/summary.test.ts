@@ -1,7 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
-import { ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
-import { summarize } from "../../../src/conversations/ingest/summary.ts";
+import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
+import { summarize } from "../../src/record/summary.ts";
 
 const usage = (promptTokens: bigint, accumulatedCost: number) => ({
 	accumulatedCost,

@@ -1,0 +1,107 @@
+import { create } from "@bufbuild/protobuf";
+import { z } from "zod";
+import {
+	ConversationEventService,
+	ListConversationEventsRequestSchema,
+} from "../../gen/conversations/v1/conversation_event_service_pb.js";
+import { rpcPath } from "../../test/support/clients.ts";
+import type { Benchmark } from "../benchmark.ts";
+import { type Figure, ratioFigure } from "../figures.ts";
+import { CONVERSATIONS, measurePairs, type Side, Target } from "../pairs.ts";
+import { Child } from "../processes/child.ts";
+import { DiskFolder, Service } from "../processes/service.ts";
+import { type BatchName, conversationId, eventsRequest, grpcFrame } from "../requests.ts";
+import { fillEvents, listening, noteOf, webhookSide } from "./parts.ts";
+
+/** Large batches under way at a time: enough to keep every processor busy. */
+const LARGE_CONCURRENCY = 32;
+/** Events that are stored before what is measured, and how many a batch has. */
+const STORED = 1_000_000;
+const BATCH = 5;
+const PAGE = 50;
+/** A page is quick, and few at a time show what one costs. */
+const PAGE_CONCURRENCY = 4;
+
+async function batchSide(name: BatchName, service: Service): Promise<Side> {
+	const template = await eventsRequest(name, service.key);
+	return { name: "service", pid: service.pid, port: service.httpPort, template };
+}
+
+/** Batches of five events, durable, against a server that only reads the body and parses it. */
+export function events(name: "usual" | "plain", target: number | undefined): Benchmark {
+	return {
+		name: `events-${name}`,
+		about: `webhook for events, ${BATCH} ${name} events, durable, against a node:http server that reads the body and runs JSON.parse`,
+		async run(settings, report) {
+			await using folder = await DiskFolder.create(settings.folder);
+			await using service = await Service.start({ folder: folder.path, profile: settings.profile });
+			await using client = await Child.start("load/http.ts", z.unknown());
+			const records = new Target(client, await webhookSide("small", service));
+			await records.load({ ...settings, requests: CONVERSATIONS });
+			await using server = await Child.start("yardsticks/http-json.ts", listening);
+			const subject = await batchSide(name, service);
+			const yardstick = { ...subject, name: "yardstick", pid: server.pid, port: server.ready.port };
+			const pairs = await measurePairs(settings, new Target(client, yardstick), new Target(client, subject), report);
+			const ratios = pairs.map(([before, after]) => after.rate / before.rate);
+			const goal = target === undefined ? undefined : ({ at: "least", value: target } as const);
+			return [ratioFigure(`events-${name}`, ratios, goal, noteOf(pairs))];
+		},
+	};
+}
+
+/** What a full state that changes one member of the large record costs, against the same record posted. */
+export const fullState: Benchmark = {
+	name: "events-full-state",
+	about: "time per batch with a full state that changes one member of the large record, against posting that record",
+	async run(settings, report) {
+		await using folder = await DiskFolder.create(settings.folder);
+		await using postedFolder = await DiskFolder.create(settings.folder);
+		await using service = await Service.start({ folder: folder.path, profile: settings.profile });
+		await using posted = await Service.start({ folder: postedFolder.path });
+		await using client = await Child.start("load/http.ts", z.unknown());
+		const load = { ...settings, concurrency: Math.min(settings.concurrency, LARGE_CONCURRENCY) };
+		const records = new Target(client, await webhookSide("large", service));
+		await records.load({ ...load, milliseconds: 60_000, requests: CONVERSATIONS });
+		const reference = new Target(client, { ...(await webhookSide("large", posted)), name: "posted" });
+		const subject = new Target(client, await batchSide("full-state", service));
+		const pairs = await measurePairs(load, reference, subject, report);
+		const ratios = pairs.map(([before, after]) => before.rate / after.rate);
+		return [ratioFigure("events-full-state", ratios, { at: "most", value: 1.5 }, noteOf(pairs))];
+	},
+};
+
+/** What a batch and a page of events cost when many are stored. */
+export const eventGrowth: Benchmark = {
+	name: "events-growth",
+	about: `time per batch, and per page of ${PAGE} events of one conversation, with ${STORED} events stored, against few`,
+	async run(settings, report) {
+		await using fewFolder = await DiskFolder.create(settings.folder);
+		await using manyFolder = await DiskFolder.create(settings.folder);
+		const few = 2 * CONVERSATIONS * BATCH * (PAGE / BATCH);
+		await fillEvents(fewFolder, few / BATCH, report);
+		await fillEvents(manyFolder, STORED / BATCH, report);
+		await using small = await Service.start({ folder: fewFolder.path });
+		await using large = await Service.start({ folder: manyFolder.path, profile: settings.profile });
+		await using http = await Child.start("load/http.ts", z.unknown());
+		await using grpc = await Child.start("load/grpc.ts", z.unknown());
+		const conversation = await conversationId("small", 1);
+		const request = create(ListConversationEventsRequestSchema, { conversationId: conversation, pageSize: PAGE });
+		const template = { request: grpcFrame(ListConversationEventsRequestSchema, request) };
+		const path = rpcPath(ConversationEventService.method.listConversationEvents);
+		const pageOf = ({ pid, grpcPort: port, key }: Service, name: string) =>
+			new Target(grpc, { name, pid, port, template, path, key });
+		const batchOf = async (service: Service, name: string, stored: number) =>
+			new Target(http, { ...(await batchSide("plain", service)), name }, stored / BATCH);
+		const figures: Figure[] = [];
+		const measure = async (name: string, load: typeof settings, reference: Target, subject: Target, most: number) => {
+			const pairs = await measurePairs(load, reference, subject, report);
+			const ratios = pairs.map(([before, after]) => before.rate / after.rate);
+			figures.push(ratioFigure(name, ratios, { at: "most", value: most }, noteOf(pairs)));
+		};
+		const pages = { ...settings, concurrency: PAGE_CONCURRENCY };
+		await measure("events-growth, page", pages, pageOf(small, "few"), pageOf(large, "many"), 1.3);
+		const [reference, subject] = [await batchOf(small, "few", few), await batchOf(large, "many", STORED)];
+		await measure("events-growth, ingest", settings, reference, subject, 1.15);
+		return figures;
+	},
+};

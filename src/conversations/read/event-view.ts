@@ -1,0 +1,56 @@
+import { create } from "@bufbuild/protobuf";
+import {
+	type ConversationEventEntry,
+	ConversationEventEntrySchema,
+} from "../../../gen/conversations/v1/conversation_event_service_pb.js";
+import { ServiceError } from "../../errors.ts";
+import { type EventFormat, toMessage } from "../../events/event-format.ts";
+import { fromMicroseconds } from "../../record/json/scalars.ts";
+import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
+import type { StoredEvent } from "../../store/store.ts";
+import { type OnUnreadable, RecordOpener } from "./record-opener.ts";
+
+/** An event as its JSON text. */
+export interface EventText extends Pick<StoredEvent, "sequence" | "receivedAt" | "happenedAt"> {
+	/** Undefined when what is stored cannot be read. */
+	readonly text: string | undefined;
+}
+
+/** Builds what readers are given of stored events. One that cannot be read is given without its event. */
+export class EventViews {
+	readonly #format: Pick<EventFormat, "open">;
+	readonly #opener: RecordOpener;
+
+	constructor(format: Pick<EventFormat, "open">, onUnreadable: OnUnreadable) {
+		this.#format = format;
+		this.#opener = new RecordOpener(onUnreadable);
+	}
+
+	/** The event as JSON text. */
+	toText(stored: StoredEvent, secrets: SecretsForm): EventText {
+		const { sequence, receivedAt, happenedAt } = stored;
+		return { sequence, receivedAt, happenedAt, text: this.#opener.tryRead(stored, () => this.#open(stored, secrets)) };
+	}
+
+	/** The event as a message. */
+	toEntry(stored: StoredEvent, secrets: SecretsForm): ConversationEventEntry {
+		const { sequence, conversationId, receivedAt, happenedAt } = stored;
+		const event = this.#opener.tryRead(stored, () => toMessage(this.#open(stored, secrets)));
+		return create(ConversationEventEntrySchema, {
+			sequence,
+			conversationId,
+			receivedAt: fromMicroseconds(receivedAt),
+			happenedAt: fromMicroseconds(happenedAt),
+			...(event === undefined ? { unreadable: true } : { event }),
+		});
+	}
+
+	/** @throws ServiceError `data_loss` when what is stored cannot be read or decrypted */
+	#open({ conversationId, event }: StoredEvent, secrets: SecretsForm): string {
+		if (!("unreadable" in event)) return this.#format.open(conversationId, event, secrets);
+		throw new ServiceError("data_loss", "What is stored of the event cannot be read", {
+			conversationId,
+			cause: new Error(event.unreadable),
+		});
+	}
+}

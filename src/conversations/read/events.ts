@@ -1,0 +1,62 @@
+import type {
+	ConversationEventEntry,
+	ConversationEventFilter,
+} from "../../../gen/conversations/v1/conversation_event_service_pb.js";
+import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
+import type { Store, StoredEvent } from "../../store/store.ts";
+import { type EntryLog, type EventFilter, eventLog } from "./entry-log.ts";
+import { eventConditionsOf } from "./event-filter.ts";
+import type { EventText, EventViews } from "./event-view.ts";
+import { type LogPage, type LogPageRequest, readLogPage } from "./log-page.ts";
+import { MAX_PAGE_BYTES } from "./page.ts";
+import type { PageTokens } from "./page-token.ts";
+
+/** Which events are asked for, and how they are shown. */
+export interface EventsRequest extends LogPageRequest {
+	readonly filter: ConversationEventFilter | undefined;
+	readonly secrets: SecretsForm;
+}
+
+/** Lists the events of one conversation or of all, oldest first. */
+export class ListConversationEvents {
+	readonly #log: EntryLog<StoredEvent, EventFilter>;
+	readonly #views: EventViews;
+	readonly #tokens: PageTokens;
+
+	constructor(store: Pick<Store, "events">, views: EventViews, tokens: PageTokens) {
+		this.#log = eventLog(store);
+		this.#views = views;
+		this.#tokens = tokens;
+	}
+
+	/**
+	 * A page of messages, as {@link readLogPage} reads it. A conversation of which nothing is known has no events.
+	 *
+	 * @throws ServiceError as {@link readLogPage} does, and `invalid_argument` that names a field of the filter
+	 */
+	async list(request: EventsRequest): Promise<LogPage<ConversationEventEntry>> {
+		return await this.#read(request, "filter.", (stored) => this.#views.toEntry(stored, request.secrets));
+	}
+
+	/**
+	 * A page of JSON texts.
+	 *
+	 * @throws ServiceError as {@link list} does; it names a field of the filter without a prefix
+	 */
+	async listTexts(request: EventsRequest): Promise<LogPage<EventText>> {
+		return await this.#read(request, "", (stored) => this.#views.toText(stored, request.secrets));
+	}
+
+	async #read<View>(
+		request: EventsRequest,
+		filterPrefix: string,
+		toView: (stored: StoredEvent) => View,
+	): Promise<LogPage<View>> {
+		return await readLogPage(this.#log, this.#tokens, request, {
+			filter: { conditions: eventConditionsOf(request.filter, filterPrefix) },
+			maxReadBytes: MAX_PAGE_BYTES,
+			toView,
+			sizeOf: (_, stored) => this.#log.sizeOf(stored),
+		});
+	}
+}

@@ -1,0 +1,82 @@
+import { create } from "@bufbuild/protobuf";
+import {
+	type ConversationEventFilter,
+	type WatchConversationEventsResponse,
+	WatchConversationEventsResponseSchema,
+} from "../../../gen/conversations/v1/conversation_event_service_pb.js";
+import { HeartbeatSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
+import { eventMeets } from "../../store/event-condition.ts";
+import type { Store, StoredEvent } from "../../store/store.ts";
+import { eventLog } from "../read/entry-log.ts";
+import { eventConditionsOf } from "../read/event-filter.ts";
+import type { EventViews } from "../read/event-view.ts";
+import type { RecentEntries } from "./recent-entries.ts";
+import { SharedResponse } from "./shared-response.ts";
+import { type WatchBatch, Watches, type WatchOptions, type WatchStart } from "./watch.ts";
+
+type Response = typeof WatchConversationEventsResponseSchema;
+
+/** What a watcher of events asks for. */
+export interface EventWatchRequest {
+	readonly start: WatchStart;
+	/** Lower-case UUID with dashes; undefined for all conversations. */
+	readonly conversationId: string | undefined;
+	readonly filter: ConversationEventFilter | undefined;
+	readonly secrets: SecretsForm;
+}
+
+/** Lets many watchers follow the events of a store. */
+export class EventWatches {
+	readonly #watches: Watches<StoredEvent, Response>;
+	readonly #views: EventViews;
+	/** One message for all watchers of an event with its secrets in one form, so that it is made and encoded once. */
+	readonly #responses: Readonly<Record<SecretsForm, WeakMap<StoredEvent, SharedResponse<Response>>>> = {
+		redacted: new WeakMap(),
+		encrypted: new WeakMap(),
+		plaintext: new WeakMap(),
+	};
+
+	constructor(store: Pick<Store, "events">, views: EventViews, options: WatchOptions) {
+		this.#watches = new Watches(eventLog(store), heartbeat, options);
+		this.#views = views;
+	}
+
+	/** What is in memory of the newest events. */
+	get recent(): RecentEntries<StoredEvent> {
+		return this.#watches.recent;
+	}
+
+	/**
+	 * Follows events as {@link Watches.watch} does.
+	 *
+	 * @throws ServiceError `invalid_argument` at once that names a field of the filter
+	 */
+	watch(
+		{ start, conversationId, filter, secrets }: EventWatchRequest,
+		signal: AbortSignal,
+	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
+		const conditions = eventConditionsOf(filter);
+		const respond = (stored: StoredEvent) =>
+			eventMeets(conditions, stored) ? this.#responseOf(stored, secrets) : undefined;
+		return this.#watches.watch({ start, conversationId, asked: [conditions, secrets], respond }, signal);
+	}
+
+	#responseOf(stored: StoredEvent, secrets: SecretsForm): SharedResponse<Response> {
+		const responses = this.#responses[secrets];
+		const known = responses.get(stored);
+		if (known !== undefined) return known;
+		const response = responseOf(stored.sequence, { case: "event", value: this.#views.toEntry(stored, secrets) });
+		responses.set(stored, response);
+		return response;
+	}
+}
+
+function heartbeat(sequence: bigint, latestSequence: bigint): SharedResponse<Response> {
+	return responseOf(sequence, { case: "heartbeat", value: create(HeartbeatSchema, { latestSequence }) });
+}
+
+function responseOf(sequence: bigint, content: WatchConversationEventsResponse["content"]): SharedResponse<Response> {
+	const message = create(WatchConversationEventsResponseSchema, { sequence, content });
+	return new SharedResponse(WatchConversationEventsResponseSchema, message);
+}

@@ -1,0 +1,86 @@
+import { create } from "@bufbuild/protobuf";
+import {
+	type ConversationFilter,
+	type ConversationUpdate,
+	HeartbeatSchema,
+	type WatchConversationUpdatesResponse,
+	WatchConversationUpdatesResponseSchema,
+} from "../../../gen/conversations/v1/conversation_service_pb.js";
+import type { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
+import { meets } from "../../store/condition.ts";
+import type { Store, StoredUpdate } from "../../store/store.ts";
+import { updateLog } from "../read/entry-log.ts";
+import { conditionsOf, originOf } from "../read/filter.ts";
+import type { UpdateViewOptions, UpdateViews } from "../read/update-view.ts";
+import type { RecentEntries } from "./recent-entries.ts";
+import { SharedResponse } from "./shared-response.ts";
+import { type WatchBatch, Watches, type WatchOptions, type WatchStart } from "./watch.ts";
+
+type Response = typeof WatchConversationUpdatesResponseSchema;
+
+/** What a watcher of updates asks for. */
+export interface UpdateWatchRequest {
+	readonly start: WatchStart;
+	/** Lower-case UUID with dashes; undefined for all conversations. */
+	readonly conversationId: string | undefined;
+	/** Conditions on each update's own record. */
+	readonly filter: ConversationFilter | undefined;
+	/** Only updates that come from there; UNSPECIFIED is the same as leaving it out. */
+	readonly origin?: UpdateOrigin | undefined;
+	readonly view: UpdateViewOptions;
+}
+
+/** Lets many watchers follow the updates of a store. */
+export class UpdateWatches {
+	readonly #watches: Watches<StoredUpdate, Response>;
+	readonly #views: UpdateViews;
+	/** One message for all watchers of one view of an update, so that a transport need encode it only once. */
+	readonly #responses = new WeakMap<ConversationUpdate, SharedResponse<Response>>();
+
+	constructor(store: Pick<Store, "updates">, views: UpdateViews, options: WatchOptions) {
+		this.#watches = new Watches(updateLog(store), heartbeat, options);
+		this.#views = views;
+	}
+
+	/** What is in memory of the newest updates. */
+	get recent(): RecentEntries<StoredUpdate> {
+		return this.#watches.recent;
+	}
+
+	/**
+	 * Follows updates as {@link Watches.watch} does.
+	 *
+	 * @throws ServiceError `invalid_argument` at once that names a field of the request
+	 */
+	watch(
+		{ start, conversationId, filter, origin: asked, view }: UpdateWatchRequest,
+		signal: AbortSignal,
+	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
+		const conditions = conditionsOf(filter);
+		const origin = originOf(asked);
+		const respond = async (stored: StoredUpdate) => {
+			if (origin !== undefined && stored.origin !== origin) return undefined;
+			const update = await this.#views.toUpdate(stored, view);
+			// What cannot be read may meet the conditions.
+			return update.summary === undefined || meets(conditions, update.summary) ? this.#responseOf(update) : undefined;
+		};
+		return this.#watches.watch({ start, conversationId, asked: [conditions, origin, view], respond }, signal);
+	}
+
+	#responseOf(update: ConversationUpdate): SharedResponse<Response> {
+		const known = this.#responses.get(update);
+		if (known !== undefined) return known;
+		const response = responseOf(update.sequence, { case: "update", value: update });
+		this.#responses.set(update, response);
+		return response;
+	}
+}
+
+function heartbeat(sequence: bigint, latestSequence: bigint): SharedResponse<Response> {
+	return responseOf(sequence, { case: "heartbeat", value: create(HeartbeatSchema, { latestSequence }) });
+}
+
+function responseOf(sequence: bigint, event: WatchConversationUpdatesResponse["event"]): SharedResponse<Response> {
+	const message = create(WatchConversationUpdatesResponseSchema, { sequence, event });
+	return new SharedResponse(WatchConversationUpdatesResponseSchema, message);
+}

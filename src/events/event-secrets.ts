@@ -1,0 +1,118 @@
+import { type ExactJson, type ExactJsonObject, stringifyExactJson } from "../record/json/exact-json.ts";
+import { memberOf, setMember } from "../record/json/free-form.ts";
+import { parsePointer, toPointer } from "../record/json/pointer.ts";
+import { pathInJson } from "../record/plan/place.ts";
+import { isJsonObject } from "../record/plan/plan.ts";
+import type { RecordFormat } from "../record/record-format.ts";
+import { OPEN, SECRET } from "../record/secrets/free-form-secrets.ts";
+import {
+	deriveSecretWalk,
+	type RecordWalk,
+	type Replace,
+	redactionVersionOf,
+	type Secret,
+	walkFreeForm,
+} from "../record/secrets/secret-walk.ts";
+import { placesOfSecrets } from "../record/secrets/unnamed-secrets.ts";
+import { hasUserinfo, replaceUserinfo } from "../record/secrets/userinfo.ts";
+import { FULL_STATE, STATE_UPDATE } from "./statements.ts";
+
+/**
+ * Finds the secrets in events. What a state update tells of the record has the record's secrets; all else is free-form
+ * JSON. The members of the envelope hold none.
+ */
+export class EventSecrets {
+	/** Of the rules by which secrets are found; a safe integer above 0. */
+	readonly version: number;
+	readonly #format: RecordFormat;
+	readonly #envelope: ReadonlySet<string>;
+	readonly #walkRecord: RecordWalk;
+	readonly #isSecretPath: ReturnType<typeof placesOfSecrets>;
+
+	/** @param envelope the members that all events have */
+	constructor(format: RecordFormat, envelope: ReadonlySet<string>) {
+		this.#format = format;
+		this.#envelope = envelope;
+		this.#walkRecord = deriveSecretWalk(format.plan);
+		this.#isSecretPath = placesOfSecrets(format.plan);
+		this.version = redactionVersionOf(format.plan);
+	}
+
+	/**
+	 * Replaces the secrets of an event in place, and the user names and passwords in URLs.
+	 *
+	 * @param bigints whether the event can have bigints
+	 * @param replace is given the JSON Pointer in the event; a string of several URLs is given part by part
+	 * @returns the event's JSON text
+	 */
+	replace(event: ExactJsonObject, bigints: boolean, replace: Replace): string {
+		const key = event.kind === STATE_UPDATE ? memberOf(event, "key") : undefined;
+		const isTelling = typeof key === "string";
+		this.#walk(event, (name, member) => {
+			if (isTelling && name === "key") return member;
+			if (isTelling && name === "value") return this.#walkTold(key, member, bigints, replace);
+			return walkFreeForm(member, name, OPEN, replace);
+		});
+		const text = stringifyExactJson(event);
+		if (!hasUserinfo(text)) return text;
+		const hide: Replace = (value, pointer) =>
+			typeof value === "string" ? replaceUserinfo(value, (userinfo) => String(replace(userinfo, pointer))) : value;
+		this.#walk(event, (name, member) => walkFreeForm(member, name, SECRET, hide));
+		return stringifyExactJson(event);
+	}
+
+	#walk(event: ExactJsonObject, walk: (name: string, member: ExactJson) => ExactJson): void {
+		for (const name of Object.keys(event)) {
+			if (this.#envelope.has(name)) continue;
+			const member = event[name] ?? null;
+			const walked = walk(name, member);
+			if (walked !== member) setMember(event, name, walked);
+		}
+	}
+
+	/** @returns the value that a state update tells, which may be another one */
+	#walkTold(key: string, value: ExactJson, bigints: boolean, replace: Replace): ExactJson {
+		if (key === FULL_STATE && isJsonObject(value)) {
+			this.#replaceTold(value, bigints, (secret, pointer) => replace(secret, `/value${pointer}`));
+			return value;
+		}
+		const { length } = toPointer([key]);
+		const members: ExactJsonObject = { [key]: value };
+		this.#replaceTold(members, bigints, (secret, pointer) => replace(secret, `/value${pointer.slice(length)}`));
+		return members[key] ?? null;
+	}
+
+	/** Replaces the secrets in members of a record in place. */
+	#replaceTold(members: ExactJsonObject, bigints: boolean, replace: Replace): void {
+		const { record, others } = this.#format.fromMembers(members, bigints);
+		const pointers: string[] = [];
+		this.#walkRecord(record, (secret, pointer) => {
+			pointers.push(pointer);
+			return secret;
+		});
+		for (const pointer of pointers) {
+			const path = pathInJson(members, this.#format.plan, parsePointer(pointer) ?? []);
+			replaceAt(members, path, (secret) => replace(secret, toPointer(path)));
+		}
+		for (const name of others) {
+			const member = members[name] ?? null;
+			setMember(members, name, walkFreeForm(member, name, OPEN, replace, this.#isSecretPath));
+		}
+	}
+}
+
+/**
+ * Replaces the string or number at a place in a JSON object.
+ *
+ * @returns whether there is one
+ */
+export function replaceAt(json: ExactJsonObject, path: readonly string[], by: (value: Secret) => Secret): boolean {
+	const name = path.at(-1);
+	const container = path.slice(0, -1).reduce<ExactJson | undefined>(memberOf, json);
+	const value = name === undefined ? undefined : memberOf(container, name);
+	if (name === undefined || value === undefined || value === null) return false;
+	if (typeof value === "boolean" || typeof value === "object") return false;
+	if (Array.isArray(container)) container[Number(name)] = by(value);
+	else if (isJsonObject(container)) setMember(container, name, by(value));
+	return true;
+}

@@ -1,0 +1,292 @@
+import { randomUUID } from "node:crypto";
+import fc from "fast-check";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
+import type { ExactJson, ExactJsonObject } from "../../../src/record/json/exact-json.ts";
+import { record } from "../../support/fixtures.ts";
+import { seedProperties } from "../../support/random.ts";
+import { LiveService } from "./plain-events.ts";
+
+seedProperties();
+
+let service: LiveService;
+beforeAll(async () => {
+	service = await LiveService.open();
+});
+afterAll(() => service[Symbol.asyncDispose]());
+
+const at = (second: number): string => `2026-01-01T00:00:${String(second).padStart(2, "0")}`;
+
+/** A state update that happened at a second. */
+const told = (second: number, key: string, value: ExactJson, id: string = randomUUID()): ExactJsonObject => ({
+	id,
+	timestamp: at(second),
+	source: "environment",
+	kind: "ConversationStateUpdateEvent",
+	key,
+	value,
+});
+
+const posted = (id: string, second: number, members: ExactJsonObject): ExactJsonObject => ({
+	...record({ id }),
+	updated_at: `${at(second)}Z`,
+	...members,
+});
+
+/** Some members of the current record. */
+async function shown(id: string, ...names: string[]): Promise<unknown[]> {
+	const current = await service.record(id);
+	return names.map((name) => current?.[name]);
+}
+
+interface Post {
+	readonly second: number;
+	readonly values: ExactJsonObject;
+}
+interface Event {
+	readonly id: string;
+	readonly second: number;
+	readonly values: ExactJsonObject;
+	readonly isFull: boolean;
+}
+type Delivery = { readonly post: Post } | { readonly batch: readonly Event[] };
+
+/** Of all that was told about a member the latest holds, and of what was told at one time a post, or what came last. */
+class Model {
+	#base: Post | undefined;
+	readonly #events: Event[] = [];
+
+	deliver(delivery: Delivery): void {
+		if ("batch" in delivery) {
+			for (const event of delivery.batch) if (!this.#events.some(({ id }) => id === event.id)) this.#events.push(event);
+			return;
+		}
+		const { second, values } = delivery.post;
+		const isDeleting = this.#base?.values.execution_status === "deleting";
+		if (this.#base === undefined || second > this.#base.second || (second === this.#base.second && !isDeleting))
+			this.#base = { second, values };
+	}
+
+	record(): ExactJsonObject | undefined {
+		if (this.#base === undefined) return undefined;
+		const { second, values } = this.#base;
+		if (values.execution_status === "deleting") return values;
+		const members: ExactJsonObject = {};
+		for (const name of Object.keys(values)) {
+			let last = { second, value: values[name] ?? null };
+			for (const event of this.#events) {
+				const value = event.values[name];
+				const isValid = value !== undefined && !(name === "max_iterations" && Number(value) <= 0);
+				if (isValid && event.second > second && event.second >= last.second) last = { second: event.second, value };
+			}
+			members[name] = last.value;
+		}
+		return members;
+	}
+}
+
+const second = fc.integer({ min: 1, max: 12 });
+const values = {
+	execution_status: fc.constantFrom("idle", "running", "paused", "finished"),
+	tags: fc.dictionary(fc.constantFrom("a", "b"), fc.constantFrom("1", "2"), { noNullPrototype: true }),
+	last_user_message_id: fc.constantFrom("m1", "m2", "m3"),
+	// 0 breaks a rule.
+	max_iterations: fc.integer({ min: 0, max: 3 }),
+};
+const post = fc.record({
+	second,
+	values: fc.record({
+		...values,
+		execution_status: fc.constantFrom("idle", "running", "paused", "finished", "deleting"),
+		max_iterations: fc.integer({ min: 1, max: 3 }),
+	}),
+});
+const event = fc.oneof(
+	fc.record({ id: fc.uuid(), second, isFull: fc.constant(true), values: fc.record(values) }),
+	...Object.entries(values).map(([name, value]) =>
+		fc.record({ id: fc.uuid(), second, isFull: fc.constant(false), values: fc.record({ [name]: value }) }),
+	),
+);
+const deliveries = fc
+	.tuple(fc.array(post, { minLength: 1, maxLength: 3 }), fc.array(event, { minLength: 1, maxLength: 10 }))
+	.chain(([posts, events]) =>
+		fc.array(
+			fc.oneof(
+				fc.constantFrom(...posts).map((one): Delivery => ({ post: one })),
+				fc.subarray(events, { minLength: 1 }).map((batch): Delivery => ({ batch })),
+			),
+			{ minLength: 1, maxLength: 10 },
+		),
+	);
+
+test("whatever comes late, again or in another order, what was told last about each member holds", async () => {
+	await fc.assert(
+		fc.asyncProperty(deliveries, async (delivered) => {
+			const id = randomUUID();
+			const model = new Model();
+			for (const delivery of delivered) {
+				if ("post" in delivery) await service.post(posted(id, delivery.post.second, delivery.post.values));
+				else
+					await service.batch(
+						id,
+						delivery.batch.flatMap(({ id, second, values, isFull }) => {
+							const members: [string, ExactJson][] = isFull ? [["full_state", values]] : Object.entries(values);
+							return members.map(([key, value]) => told(second, key, value, id));
+						}),
+					);
+				model.deliver(delivery);
+				const current = await service.record(id);
+				const expected = model.record();
+				const names = Object.keys(expected ?? {});
+				expect(current && Object.fromEntries(names.map((name) => [name, current[name]]))).toEqual(expected);
+			}
+		}),
+		{ numRuns: 150 },
+	);
+});
+
+test("a late batch does not undo a newer post, and what it tells is kept", async () => {
+	const id = randomUUID();
+	await service.post(posted(id, 5, { execution_status: "finished" }));
+	const late = await service.batch(id, [told(4, "execution_status", "running")]);
+	expect(late).toEqual({ stored: 1, updateSequence: undefined });
+	expect(await shown(id, "execution_status")).toEqual(["finished"]);
+	// An older record does not become current, a newer one meets what was told after it.
+	await service.batch(id, [told(9, "execution_status", "error")]);
+	await service.post(posted(id, 3, { execution_status: "idle", title: "old" }));
+	expect(await shown(id, "execution_status", "title")).toEqual(["error", null]);
+	await service.post(posted(id, 7, { execution_status: "idle", title: "new" }));
+	expect(await shown(id, "execution_status", "title")).toEqual(["error", "new"]);
+	const updates = (await service.updates()).filter(({ conversationId }) => conversationId === id);
+	const statuses = updates.map((update) => [update.origin, service.shown(update).execution_status]);
+	const { POSTED, EVENTS } = UpdateOrigin;
+	expect(statuses).toEqual([
+		[POSTED, "finished"],
+		[EVENTS, "error"],
+		[POSTED, "idle"],
+		[POSTED, "idle"],
+		[EVENTS, "error"],
+	]);
+});
+
+test("deleting stays final", async () => {
+	const id = randomUUID();
+	await service.post(posted(id, 5, { execution_status: "deleting" }));
+	await service.batch(id, [told(6, "execution_status", "running"), told(6, "tags", { a: "b" })]);
+	expect(await shown(id, "execution_status", "tags")).toEqual(["deleting", {}]);
+});
+
+test("what breaks the rules is kept as an event and reported, and the rest is applied", async () => {
+	const id = randomUUID();
+	service.logged.length = 0;
+	await service.post(posted(id, 1, {}));
+	const batch = [
+		told(2, "full_state", { max_iterations: 0, tags: { UPPER: "x" }, title: "t", no_member: 1 }),
+		told(3, "execution_status", "sleeping"),
+		told(2, "execution_status", "running"),
+		told(2, "created_at", "2020-01-01T00:00:00Z"),
+		told(2, "no_member", 1),
+	];
+	expect(await service.batch(id, batch)).toMatchObject({ stored: 5, updateSequence: expect.any(BigInt) });
+	expect(service.logged).toEqual(["max_iterations: greater_than", "tags: value_error", "execution_status: enum"]);
+	const names = ["max_iterations", "tags", "title", "execution_status", "created_at", "no_member"];
+	expect(await shown(id, ...names)).toEqual([500, {}, "t", "running", undefined, undefined]);
+	service.logged.length = 0;
+	// The same batch again tells nothing.
+	expect(await service.batch(id, batch)).toEqual({ stored: 0, updateSequence: undefined });
+	expect(service.logged).toEqual([]);
+});
+
+test("the first record comes of the latest full state that is one, with what was told before and after it", async () => {
+	const id = randomUUID();
+	const agent = { kind: "ACPAgent", acp_command: ["acp"] };
+	const workspace = { kind: "LocalWorkspace", working_dir: "/workspace" };
+	await service.batch(id, [told(8, "tags", { told: "late" }), told(1, "execution_status", "error")]);
+	expect(await service.record(id)).toBeUndefined();
+	await service.batch(id, [
+		told(5, "full_state", { agent: {}, workspace: {} }),
+		told(4, "full_state", { agent, workspace, execution_status: "idle", tags: {}, leaf_event_id: "leaf" }),
+		told(6, "execution_status", "running"),
+	]);
+	const names = ["id", "execution_status", "tags", "leaf_event_id", "max_iterations", "created_at"];
+	expect(await shown(id, ...names)).toEqual([id, "running", { told: "late" }, "leaf", 500, undefined]);
+	expect((await service.updates()).filter(({ conversationId }) => conversationId === id)).toHaveLength(1);
+	await service.post(posted(id, 7, { execution_status: "paused" }));
+	expect(await shown(id, "execution_status", "tags")).toEqual(["paused", { told: "late" }]);
+});
+
+test("a placeholder stands for the present value, by whatever name it is told", async () => {
+	await using service = await LiveService.open([]);
+	const id = randomUUID();
+	const llm = { model: "m", api_key: null, extra_headers: { note: "n" }, gateway_extra: 1 };
+	const agent = { kind: "Agent", llm: { ...llm, litellm_extra_body: { mode: "x", deep: [{ y: 1 }] } } };
+	await service.post(posted(id, 1, { agent }));
+	const before = await service.record(id);
+	const hidden = "**********";
+	const shownLlm = { model: "m", api_key: hidden, extra_headers: { note: hidden }, gateway_extra: 1 };
+	const state = {
+		agent: { kind: "Agent", llm: { ...shownLlm, litellm_extra_body: { mode: hidden, deep: [{ y: 1 }] } } },
+	};
+	await service.batch(id, [told(2, "full_state", state)]);
+	expect((await service.record(id))?.agent).toMatchObject({
+		llm: { api_key: null, proxylib_extra_body: { mode: "x", deep: [{ y: 1 }] } },
+	});
+	expect(before?.agent).toMatchObject({ llm: { proxylib_extra_body: { mode: "x" } } });
+});
+
+test("metrics keep the lists that an update of them leaves out", async () => {
+	const id = randomUUID();
+	const usage = { model_name: "m", accumulated_cost: 1, costs: [{ model: "m", cost: 1, timestamp: 1 }] };
+	await service.post(posted(id, 1, { stats: { usage_to_metrics: { agent: usage } } }));
+	const { costs, ...shortened } = usage;
+	await service.batch(id, [told(2, "stats", { usage_to_metrics: { agent: { ...shortened, accumulated_cost: 3 } } })]);
+	expect((await service.record(id))?.stats).toMatchObject({
+		usage_to_metrics: { agent: { accumulated_cost: 3, costs } },
+	});
+});
+
+test("a record that is posted while a batch is applied meets what the batch tells", async () => {
+	const id = randomUUID();
+	let meanwhile: (() => Promise<void>) | undefined;
+	await using service = await LiveService.open([], (store) => ({
+		...store,
+		appendEvents: async (batch) => {
+			await meanwhile?.();
+			meanwhile = undefined;
+			return await store.appendEvents(batch);
+		},
+		getLiveState: (...of) => store.getLiveState(...of),
+		listBehind: (limit) => store.listBehind(limit),
+		events: store.events,
+	}));
+	for (const execution_status of ["idle", "paused"]) {
+		meanwhile = () => service.post(posted(id, execution_status === "idle" ? 1 : 3, { execution_status }));
+		const second = execution_status === "idle" ? 2 : 4;
+		const appended = await service.batch(id, [told(second, "execution_status", "running")]);
+		expect(appended).toMatchObject({ stored: 1, updateSequence: expect.any(BigInt) });
+		expect((await service.record(id))?.execution_status).toBe("running");
+	}
+});
+
+test("batches about one conversation that come at the same time all count", async () => {
+	const id = randomUUID();
+	await service.post(posted(id, 1, {}));
+	const seconds = Array.from({ length: 30 }, (_, index) => index + 2);
+	await Promise.all(seconds.map((second) => service.batch(id, [told(second, "tags", { second: String(second) })])));
+	expect(await shown(id, "tags")).toEqual([{ second: "31" }]);
+});
+
+test("conversations that were left behind are settled", async () => {
+	const id = randomUUID();
+	await service.post(posted(id, 1, {}));
+	await service.batch(id, [told(5, "execution_status", "running")]);
+	// The process ended before it had applied the event to this record.
+	await service.postUnsettled(posted(id, 3, { execution_status: "paused" }));
+	expect(await shown(id, "execution_status")).toEqual(["paused"]);
+	await service.events.settleAll();
+	expect(await shown(id, "execution_status")).toEqual(["running"]);
+	await service.postUnsettled(posted(id, 4, { execution_status: "paused" }));
+	// A batch in between settles it as well.
+	await service.batch(id, [told(2, "tags", { a: "b" }), told(6, "max_iterations", 7)]);
+	expect(await shown(id, "execution_status", "max_iterations", "tags")).toEqual(["running", 7, {}]);
+});

@@ -1,0 +1,144 @@
+import type { EventIntake } from "../../../src/conversations/ingest/event-ingest.ts";
+import { EventIngest } from "../../../src/conversations/ingest/event-ingest.ts";
+import { Ingest } from "../../../src/conversations/ingest/ingest.ts";
+import { UpdateParser } from "../../../src/conversations/ingest/update-parser.ts";
+import type { Violation } from "../../../src/errors.ts";
+import { eventTime } from "../../../src/events/event-time.ts";
+import { type EventOpener, LiveRecords } from "../../../src/events/live-records.ts";
+import { STATE_UPDATE } from "../../../src/events/statements.ts";
+import {
+	type ExactJson,
+	type ExactJsonObject,
+	readExactJson,
+	stringifyExactJson,
+} from "../../../src/record/json/exact-json.ts";
+import { isJsonObject } from "../../../src/record/plan/plan.ts";
+import { RecordFormat } from "../../../src/record/record-format.ts";
+import { RecordVault } from "../../../src/record/secrets/record-vault.ts";
+import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
+import type { NewEvent, NewEvents, Store, StoredUpdate } from "../../../src/store/store.ts";
+import { TempFolder } from "../../support/temp.ts";
+
+const format = new RecordFormat();
+
+/** Reads batches whose events are stored as they come. */
+function readBatch(conversationId: string, body: Buffer): NewEvents {
+	const receivedAt = BigInt(Date.now()) * 1000n;
+	const batch = readExactJson(body.toString());
+	if (!Array.isArray(batch)) throw new TypeError("a batch is an array");
+	const clock = { timeZone: "UTC", arrival: receivedAt, maxAhead: 10n ** 15n };
+	const events = batch.filter(isJsonObject).map(
+		(json): NewEvent => ({
+			text: Buffer.from(stringifyExactJson(json)),
+			secrets: [],
+			redactionVersion: 1,
+			eventId: String(json.id),
+			happenedAt: eventTime(String(json.timestamp), clock) ?? receivedAt,
+			kind: String(json.kind),
+			source: String(json.source),
+			isLeaf: json.kind !== STATE_UPDATE,
+			message: undefined,
+		}),
+	);
+	return { conversationId, receivedAt, events, live: undefined };
+}
+
+/** The ingest of records and events over a real store, in one thread, with what it logs. */
+export class LiveService implements AsyncDisposable {
+	readonly store: Store;
+	readonly ingest: Ingest;
+	readonly events: EventIngest;
+	readonly logged: unknown[] = [];
+	readonly #vault: RecordVault;
+	readonly #parser: UpdateParser;
+	readonly #folder: TempFolder;
+
+	private constructor(store: Store, vault: RecordVault, folder: TempFolder, wrap: (store: Store) => Store) {
+		this.store = store;
+		this.#vault = vault;
+		this.#folder = folder;
+		const opener: EventOpener = { open: (_, { text }) => Buffer.from(text).toString() };
+		const live = new LiveRecords(format, vault, opener);
+		const intake: EventIntake = {
+			eventsFromJson: async (conversationId, body) => readBatch(conversationId, body),
+			eventsFromRequest: () => Promise.reject(new TypeError("there are no requests")),
+			applyEvents: async (request) => live.apply(request),
+		};
+		const parser = new UpdateParser(format, vault);
+		this.#parser = parser;
+		this.events = new EventIngest(wrap(store), intake, {
+			statementsRefused: (_, violations: readonly Violation[]) =>
+				this.logged.push(...violations.map(({ path, type }) => `${path.join(".")}: ${type}`)),
+			recordUnreadable: ({ error }) => this.logged.push(error.message),
+		});
+		this.ingest = new Ingest(
+			store,
+			{
+				fromJson: async (body) => parser.fromJson(body),
+				fromRequest: async (request) => parser.fromRequest(request),
+			},
+			this.events,
+		);
+	}
+
+	/**
+	 * @param keys as a RecordVault takes them
+	 * @param wrap what stands between the ingest of events and the store
+	 */
+	static async open(
+		keys: ConstructorParameters<typeof RecordVault>[1] = [],
+		wrap: (store: Store) => Store = (store) => store,
+	): Promise<LiveService> {
+		const vault = new RecordVault(format, keys);
+		const folder = new TempFolder();
+		const store = await openSqliteStore(folder.file("live.db"), console, {
+			isSame: async (a, b) => vault.isSame(a, b),
+		});
+		return new LiveService(store, vault, folder, wrap);
+	}
+
+	/** Posts a record, as its JSON form or as text. */
+	async post(record: ExactJsonObject | string): Promise<void> {
+		await this.ingest.json(Buffer.from(typeof record === "string" ? record : stringifyExactJson(record)));
+	}
+
+	/** Posts a record and leaves it as it is, whatever stored events tell. */
+	async postUnsettled(record: ExactJsonObject): Promise<void> {
+		await this.store.append(this.#parser.fromJson(Buffer.from(stringifyExactJson(record))));
+	}
+
+	/** Posts a batch of events, as their JSON forms or as text. */
+	async batch(conversationId: string, events: readonly ExactJsonObject[] | string) {
+		return await this.events.json(
+			conversationId,
+			Buffer.from(typeof events === "string" ? events : stringifyExactJson(events)),
+		);
+	}
+
+	/** The current record in plain text; undefined when there is none. */
+	async record(conversationId: string): Promise<ExactJsonObject | undefined> {
+		const update = await this.store.get(conversationId);
+		return update && this.shown(update);
+	}
+
+	/** A record as it is given after it was posted. */
+	asStored(json: ExactJson): ExactJsonObject {
+		return format.toJson(this.#vault.open(this.#vault.protect(format.fromJson(json)).bytes, "plaintext"));
+	}
+
+	/** All updates, oldest first. */
+	async updates(): Promise<StoredUpdate[]> {
+		return await this.store.updates.list({ after: 0n, limit: 1000, withRecords: true });
+	}
+
+	/** The record of an update in plain text. */
+	shown({ record }: StoredUpdate): ExactJsonObject {
+		if (record === undefined || "unreadable" in record) throw new TypeError("the record cannot be read");
+		return format.toJson(this.#vault.open(record.bytes, "plaintext"));
+	}
+
+	async [Symbol.asyncDispose](): Promise<void> {
+		await this.store.close();
+		this.#folder[Symbol.dispose]();
+	}
+}

@@ -1,0 +1,237 @@
+import { create } from "@bufbuild/protobuf";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import {
+	ConversationEventFilterSchema,
+	type WatchConversationEventsResponse,
+} from "../../../gen/conversations/v1/conversation_event_service_pb.js";
+import { EventWatches, type EventWatchRequest } from "../../../src/conversations/watch/event-watches.ts";
+import type { WatchOptions } from "../../../src/conversations/watch/watch.ts";
+import type { EventQuery, StoredEvent } from "../../../src/store/store.ts";
+import { event, Reading, refusal } from "../read/reading.ts";
+import { numbers, type Said, type SpiedLog, spyLog } from "./watching.ts";
+
+const ID = "0190d6a0-0000-7000-8000-000000000001";
+const OTHER = "0190d6a0-0000-7000-8000-000000000002";
+const NEVER = 2 ** 30;
+let reading: Reading;
+let log: SpiedLog<StoredEvent, EventQuery>;
+let stopping: AbortController;
+
+beforeEach(async () => {
+	reading = await Reading.open();
+	log = spyLog(reading.store.events);
+	stopping = new AbortController();
+});
+
+afterEach(async () => {
+	stopping.abort();
+	await reading[Symbol.asyncDispose]();
+});
+
+function watching(options: Omit<WatchOptions, "stopping"> = {}): EventWatches {
+	return new EventWatches({ events: log }, reading.eventViews, {
+		heartbeat: NEVER,
+		...options,
+		stopping: stopping.signal,
+	});
+}
+
+let made = 0;
+
+/** Keeps events one after the other and gives the last sequence. */
+async function keep(count: number, conversationId = ID, members = {}): Promise<bigint> {
+	let newest = 0n;
+	for (let index = 0; index < count; index++) {
+		made += 1;
+		newest = await reading.keepEvents(conversationId, event(`e-${made}`, members));
+	}
+	return newest;
+}
+
+/** A watch that is read by hand. */
+class Watcher {
+	readonly #batches: ReturnType<EventWatches["watch"]>;
+	readonly #cancel = new AbortController();
+	readonly #pending: WatchConversationEventsResponse[] = [];
+
+	constructor(watches: EventWatches, request: Partial<EventWatchRequest> = {}) {
+		const whole: EventWatchRequest = {
+			start: "beginning",
+			conversationId: undefined,
+			filter: undefined,
+			secrets: "redacted",
+			...request,
+		};
+		this.#batches = watches.watch(whole, this.#cancel.signal);
+	}
+
+	async message(): Promise<WatchConversationEventsResponse> {
+		while (this.#pending.length === 0) {
+			const { value, done } = await this.#batches.next();
+			if (done === true) throw new Error("the watch ended");
+			this.#pending.push(...value.map(({ message }) => message));
+		}
+		const [message] = this.#pending.splice(0, 1);
+		if (message === undefined) throw new Error("nothing is pending");
+		return message;
+	}
+
+	/** What the next `count` messages say. */
+	async next(count: number): Promise<Said[]> {
+		const messages: Said[] = [];
+		while (messages.length < count) {
+			const { sequence, content } = await this.message();
+			if (content.case === "event") expect(content.value.sequence).toBe(sequence);
+			messages.push(content.case === "heartbeat" ? { at: sequence, latest: content.value.latestSequence } : sequence);
+		}
+		return messages;
+	}
+
+	/** As a client that goes away. */
+	cancel(): void {
+		this.#cancel.abort();
+	}
+}
+
+test("from the beginning, from a sequence and from now: what is kept, a heartbeat at the head, then what comes", async () => {
+	await keep(3);
+	const watches = watching();
+	const head = { at: 3n, latest: 3n };
+	const all = new Watcher(watches);
+	const rest = new Watcher(watches, { start: 2n });
+	const coming = new Watcher(watches, { start: "now" });
+	expect(await all.next(4)).toEqual([1n, 2n, 3n, head]);
+	expect(await rest.next(2)).toEqual([3n, head]);
+	expect(await coming.next(1)).toEqual([head]);
+	await keep(2);
+	for (const watcher of [all, rest, coming]) expect(await watcher.next(2)).toEqual([4n, 5n]);
+});
+
+test("an event is given as it was sent", async () => {
+	await reading.keepEvents(ID, event("e", { parent_id: "d", text: "hello" }));
+	const { sequence, content } = await new Watcher(watching()).message();
+	expect([sequence, content.case === "event" && content.value.event]).toMatchObject([
+		1n,
+		{ id: "e", source: "agent", kind: "MessageEvent", parentId: "d", membersJson: '{"text":"hello"}' },
+	]);
+});
+
+test("whoever resumes after a sequence is given exactly the rest, from memory or from the store", async () => {
+	const watches = watching({ recent: { entries: 7, bytes: 1e6 } });
+	// Keeps the newest events in memory.
+	const other = new Watcher(watches, { start: "now" });
+	await other.next(1);
+	const last = await keep(600);
+	expect(await other.next(600)).toEqual(numbers(1n, last));
+	expect(watches.recent.held.entries).toBe(7);
+	for (const start of [0n, 1n, 255n, 592n, 593n, 599n]) {
+		const watcher = new Watcher(watches, { start });
+		expect(await watcher.next(Number(last - start))).toEqual(numbers(start + 1n, last));
+		watcher.cancel();
+	}
+});
+
+test("only the events of one conversation that meet the filter; heartbeats lead past the others", async () => {
+	const filter = create(ConversationEventFilterSchema, { kinds: ["MessageEvent"], sources: ["user", "agent"] });
+	await keep(1);
+	await keep(1, OTHER);
+	await keep(1, ID, { kind: "ActionEvent" });
+	await keep(1, ID, { source: "hook" });
+	const watcher = new Watcher(watching({ heartbeat: 5 }), { conversationId: ID, filter });
+	expect(await watcher.next(1)).toEqual([1n]);
+	const reach = async (sequence: bigint) => {
+		for (;;) {
+			const [said] = await watcher.next(1);
+			if (typeof said === "bigint" || said?.at === sequence) return said;
+		}
+	};
+	expect(await reach(4n)).toEqual({ at: 4n, latest: 4n });
+	await keep(1, OTHER);
+	expect(await reach(5n)).toEqual({ at: 5n, latest: 5n });
+	await keep(1, ID, { source: "user" });
+	expect(await reach(6n)).toBe(6n);
+});
+
+test("a thousand watchers are each given the one event, which is read once and is one message for each form", async () => {
+	const watches = watching();
+	const filters = [undefined, create(ConversationEventFilterSchema, { sources: ["agent"] })];
+	const watchers = Array.from(
+		{ length: 1000 },
+		(_, index) => new Watcher(watches, { start: "now", filter: filters[index % 2] }),
+	);
+	await Promise.all(watchers.map((watcher) => watcher.next(1)));
+	log.queries.length = 0;
+	await keep(1);
+	const messages = new Set(await Promise.all(watchers.map((watcher) => watcher.message())));
+	expect([...messages].map(({ sequence }) => sequence)).toEqual([1n]);
+	expect(log.queries.length).toBe(1);
+	expect(log.listeners()).toBe(1);
+	for (const watcher of watchers) watcher.cancel();
+	expect(watches.recent.held).toEqual({ entries: 0, bytes: 0, followers: 0 });
+	expect(log.listeners()).toBe(0);
+});
+
+test("a watcher that does not read costs no more than the bounds, and then misses nothing", async () => {
+	const watches = watching({ recent: { entries: 8, bytes: 20_000 } });
+	const stalled = new Watcher(watches);
+	const reader = new Watcher(watches);
+	await Promise.all([stalled.next(1), reader.next(1)]);
+	for (let sequence = 1n; sequence <= 60n; sequence++) {
+		// Every tenth event alone is larger than what may be held.
+		await keep(1, ID, { text: "x".repeat(sequence % 10n === 0n ? 25_000 : 3_000) });
+		expect(await reader.next(1)).toEqual([sequence]);
+		const { entries, bytes } = watches.recent.held;
+		expect(entries).toBeLessThanOrEqual(8);
+		expect(bytes <= 20_000 || entries === 1).toBe(true);
+	}
+	expect(await stalled.next(60)).toEqual(numbers(1n, 60n));
+});
+
+test("a start in what was pruned, or beyond the newest sequence, is refused", async () => {
+	await keep(3);
+	await keep(2, OTHER);
+	await reading.pruneEvents(2);
+	expect(await refusal(new Watcher(watching(), { start: 1n }).next(1))).toEqual({
+		kind: "out_of_range",
+		message:
+			"Events after sequence 1 have been pruned; the oldest sequence to start after is 2, " +
+			"and 0 gives all events that are kept",
+	});
+	expect(await new Watcher(watching(), { start: 1n, conversationId: OTHER }).next(2)).toEqual([4n, 5n]);
+	expect(await new Watcher(watching()).next(3)).toEqual([3n, 4n, 5n]);
+	expect(await refusal(new Watcher(watching(), { start: 6n }).next(1))).toEqual({
+		kind: "out_of_range",
+		message: "after_sequence 6 is beyond the newest sequence, which is 5: it comes from another store",
+	});
+});
+
+test("a filter that is wrong is refused at once", () => {
+	const filter = create(ConversationEventFilterSchema, { kinds: ["\ud800"] });
+	expect(() => new Watcher(watching(), { filter })).toThrow("filter.kinds is not valid Unicode");
+});
+
+test("an event that cannot be read is given as unreadable, and the watch goes on", async () => {
+	await keep(3);
+	reading.damageEvent(2n);
+	const watcher = new Watcher(watching());
+	const given = [];
+	for (let count = 0; count < 3; count++) {
+		const { content } = await watcher.message();
+		if (content.case === "event") given.push([content.value.sequence, content.value.unreadable]);
+	}
+	expect(given).toEqual([
+		[1n, false],
+		[2n, true],
+		[3n, false],
+	]);
+	expect(reading.unreadableEvents).toEqual([2n]);
+});
+
+test("a service that stops ends the watches", async () => {
+	const watcher = new Watcher(watching(), { start: "now" });
+	await watcher.next(1);
+	const refused = refusal(watcher.next(1));
+	stopping.abort();
+	watcher.cancel();
+	expect(await refused).toEqual({ kind: "unavailable", message: "The service stops" });
+});

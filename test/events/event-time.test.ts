@@ -1,0 +1,48 @@
+import { expect, test } from "vitest";
+import { eventTime } from "../../src/events/event-time.ts";
+import { parseDateTime, toMicroseconds } from "../../src/record/json/scalars.ts";
+
+const MINUTE = 60_000_000n;
+
+function micros(text: string): bigint {
+	const time = parseDateTime(text);
+	if (time === undefined) throw new TypeError(`${text} is no date-time`);
+	return toMicroseconds(time);
+}
+
+const arrival = micros("2026-12-01T00:00:00Z");
+const read = (text: string, timeZone: string) => eventTime(text, { timeZone, arrival, maxAhead: 5n * MINUTE });
+
+test.each([
+	["2026-11-21T08:57:29.401699", "UTC", "2026-11-21T08:57:29.401699Z"],
+	["2026-11-21T08:57:29.401699", "Europe/Berlin", "2026-11-21T07:57:29.401699Z"],
+	["2026-07-21T08:57:29", "Europe/Berlin", "2026-07-21T06:57:29Z"],
+	["2026-11-21T08:57:29", "America/New_York", "2026-11-21T13:57:29Z"],
+	["2026-11-21T08:57:29Z", "Europe/Berlin", "2026-11-21T08:57:29Z"],
+	["2026-11-21T08:57:29-05:00", "Europe/Berlin", "2026-11-21T13:57:29Z"],
+	["2026-11-21T08:57:29+0530", "UTC", "2026-11-21T03:27:29Z"],
+	// The hour that comes twice, and the one that never comes.
+	["2026-10-25T02:30:00", "Europe/Berlin", "2026-10-25T00:30:00Z"],
+	["2026-03-29T02:30:00", "Europe/Berlin", "2026-03-29T01:30:00Z"],
+	["0001-01-01T00:00:00", "Asia/Tokyo", "0000-12-31T14:41:01Z"],
+])("%s in %s is %s", (text, timeZone, utc) => {
+	const expected = utc.startsWith("0000")
+		? micros("0001-01-01T00:00:00Z") - (9n * 3600n + 18n * 60n + 59n) * 1_000_000n
+		: micros(utc);
+	expect(read(text, timeZone)).toBe(expected);
+});
+
+test("a time that is too far ahead counts as the arrival", () => {
+	expect(read("2026-12-01T00:05:00", "UTC")).toBe(arrival + 5n * MINUTE);
+	expect(read("2026-12-01T00:05:00.000001", "UTC")).toBe(arrival);
+	expect(read("9999-12-31T23:59:59.999999", "America/New_York")).toBe(arrival);
+	// Later by its clock, but not by the instant.
+	expect(read("2026-12-01T09:00:00", "Asia/Tokyo")).toBe(arrival);
+});
+
+test.each(["", "2026-11-21", "08:57:29", "2026-13-01T00:00:00", "1763715449", "2026-11-21 08:57:29", "now"])(
+	"%j is no time",
+	(text) => {
+		expect(read(text, "UTC")).toBeUndefined();
+	},
+);

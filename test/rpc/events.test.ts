@@ -1,0 +1,143 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import {
+	ConversationEventEntrySchema,
+	type ListConversationEventsRequestSchema,
+	type WatchConversationEventsRequestSchema,
+} from "../../gen/conversations/v1/conversation_event_service_pb.js";
+import { SecretsMode, WatchPosition } from "../../gen/conversations/v1/conversation_service_pb.js";
+import { event } from "../conversations/read/reading.ts";
+import type { Said } from "../conversations/watch/watching.ts";
+import { eventClient, PROTOCOLS } from "../support/clients.ts";
+import { READ_KEY, SECRETS_KEY, WatchService } from "./watch-service.ts";
+
+const A = "0190d6a0-0000-7000-8000-00000000000a";
+const B = "0190d6a0-0000-7000-8000-00000000000b";
+const BEGINNING = { case: "position", value: WatchPosition.BEGINNING } as const;
+type List = MessageInitShape<typeof ListConversationEventsRequestSchema>;
+type Watch = MessageInitShape<typeof WatchConversationEventsRequestSchema>;
+
+let service: WatchService;
+
+beforeEach(async () => {
+	service = await WatchService.start();
+});
+
+afterEach(async () => {
+	await service[Symbol.asyncDispose]();
+});
+
+/** Code and message that an action fails with. */
+async function failure(action: Promise<unknown>): Promise<[string, string]> {
+	try {
+		await action;
+	} catch (error) {
+		if (error instanceof ConnectError) return [Code[error.code], error.rawMessage];
+		throw error;
+	}
+	throw new Error("nothing failed");
+}
+
+describe.each(PROTOCOLS)("over %s", (protocol) => {
+	const list = (request: List, key = READ_KEY) => eventClient(service, protocol, key).listConversationEvents(request);
+
+	/** What the first `count` messages of a watch say; `then` runs once the head is reached. */
+	async function watch(request: Watch, count: number, then: () => unknown = () => {}, key = READ_KEY): Promise<Said[]> {
+		const said: Said[] = [];
+		const left = new AbortController();
+		const messages = eventClient(service, protocol, key).watchConversationEvents(request, { signal: left.signal });
+		for await (const { sequence, content } of messages) {
+			if (content.case === "heartbeat") {
+				said.push({ at: sequence, latest: content.value.latestSequence });
+				await then();
+			} else said.push(sequence);
+			if (said.length === count) break;
+		}
+		left.abort();
+		return said;
+	}
+
+	test("a list comes in pages, of one conversation or of all, with a filter", async () => {
+		await service.reading.keepEvents(A, event("1"), event("2", { kind: "ActionEvent", x: [1] }));
+		await service.reading.keepEvents(B, event("3"));
+		const first = await list({ pageSize: 2 });
+		expect(first.events.map(({ sequence, conversationId }) => [sequence, conversationId])).toEqual([
+			[1n, A],
+			[2n, A],
+		]);
+		const { pageSize, nextPageToken } = { pageSize: 2, ...first };
+		const second = await list({ pageSize, pageToken: nextPageToken });
+		expect([second.events.map(({ sequence }) => sequence), second.nextPageToken]).toEqual([[3n], ""]);
+		const { events } = await list({ conversationId: A, afterSequence: 1n, filter: { kinds: ["ActionEvent"] } });
+		const [{ receivedAt } = {}] = events;
+		expect(events).toEqual([
+			create(ConversationEventEntrySchema, {
+				sequence: 2n,
+				conversationId: A,
+				happenedAt: { seconds: 1_795_251_331n },
+				event: {
+					id: "2",
+					timestamp: "2026-11-21T08:55:31",
+					source: "agent",
+					kind: "ActionEvent",
+					membersJson: '{"parent_id":null,"x":[1]}',
+				},
+				...(receivedAt === undefined ? {} : { receivedAt }),
+			}),
+		]);
+	});
+
+	test("a watch gives what is kept and what comes, of one conversation and by a filter", async () => {
+		await service.reading.keepEvents(A, event("1"), event("2", { source: "user" }));
+		await service.reading.keepEvents(B, event("3"));
+		const more = () => service.reading.keepEvents(A, event("4"), event("5", { source: "user" }));
+		const filter = { sources: ["agent"] };
+		expect(await watch({ start: BEGINNING, conversationId: A, filter }, 3, more)).toEqual([
+			1n,
+			{ at: 3n, latest: 3n },
+			4n,
+		]);
+		const start = { case: "afterSequence", value: 3n } as const;
+		expect(await watch({ start, conversationId: A.toUpperCase() }, 2)).toEqual([4n, 5n]);
+		await expect.poll(() => service.eventWatches.recent.held.followers).toBe(0);
+	});
+
+	test("secrets are shown as asked for, in plain text only to a key that may see them", async () => {
+		const canary = "sk-canary-of-an-event";
+		await service.reading.keepEvents(A, event("1", { action: { env: { API_KEY: canary } } }));
+		const shown = async (secrets: SecretsMode, key?: string) =>
+			JSON.parse((await list({ secrets }, key)).events[0]?.event?.membersJson ?? "").action.env.API_KEY;
+		expect(await shown(SecretsMode.UNSPECIFIED)).toBe("**********");
+		expect(await shown(SecretsMode.ENCRYPTED)).toMatch(/^enc:v1:/);
+		expect(await shown(SecretsMode.PLAINTEXT, SECRETS_KEY)).toBe(canary);
+		const refused = ["PermissionDenied", 'The access key lacks the scope "secrets"'];
+		expect(await failure(list({ secrets: SecretsMode.PLAINTEXT }))).toEqual(refused);
+		expect(await failure(watch({ secrets: SecretsMode.PLAINTEXT }, 1))).toEqual(refused);
+	});
+
+	test("a bad request is refused with a word about the field", async () => {
+		await service.reading.keepEvents(A, event("1"), event("2"));
+		await service.reading.pruneEvents(1);
+		await service.reading.keepEvents(A, event("3"));
+		const start = (value: bigint): Watch => ({ start: { case: "afterSequence", value } });
+		for (const action of [list({ conversationId: "x" }), watch({ conversationId: "x" }, 1)])
+			expect(await failure(action)).toEqual(["InvalidArgument", "conversation_id is not a UUID"]);
+		const kinds = Array<string>(33).fill("x");
+		for (const action of [list({ filter: { kinds } }), watch({ filter: { kinds } }, 1)])
+			expect(await failure(action)).toEqual(["InvalidArgument", "filter.kinds must be at most 32"]);
+		expect(await failure(watch(start(-1n), 1))).toEqual(["InvalidArgument", "after_sequence must not be negative"]);
+		expect((await failure(watch(start(4n), 1)))[0]).toBe("OutOfRange");
+		expect(await failure(list({}, "another key"))).toEqual(["Unauthenticated", "The access key is not known"]);
+		expect(await watch(start(1n), 2)).toEqual([2n, 3n]);
+	});
+
+	test("a service that stops ends the watch with UNAVAILABLE", async () => {
+		let stopped: Promise<void> | undefined;
+		const stop = () => {
+			stopped = service.stop();
+		};
+		expect(await failure(watch({}, 2, stop))).toEqual(["Unavailable", "The service stops"]);
+		await stopped;
+	});
+});

@@ -1,0 +1,115 @@
+import { create, type JsonObject, type JsonValue, type MessageInitShape } from "@bufbuild/protobuf";
+import { createClient } from "@connectrpc/connect";
+import { createGrpcTransport } from "@connectrpc/connect-node";
+import {
+	ConversationEventIngestService,
+	IngestConversationEventsRequestSchema,
+} from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
+import {
+	type ConversationEventEntry,
+	ConversationEventService,
+	type ListConversationEventsRequestSchema,
+} from "../../gen/conversations/v1/conversation_event_service_pb.js";
+import { type ConversationEvent, ConversationEventSchema } from "../../gen/conversations/v1/event_pb.js";
+import type { Endpoints } from "./clients.ts";
+import { object } from "./fixtures.ts";
+
+/** Path of the webhook for events without a base path, for one conversation. */
+export function eventsPath(conversationId: string): string {
+	return `/api/v1/webhooks/events/${conversationId}`;
+}
+
+/** Posts a batch to the webhook for events. */
+export function postEvents(
+	service: Endpoints,
+	key: string,
+	conversationId: string,
+	body: string | Uint8Array,
+): Promise<Response> {
+	const headers = { "Content-Type": "application/json", "X-Access-Token": key };
+	return fetch(`${service.http}${eventsPath(conversationId)}`, { method: "POST", headers, body: Buffer.from(body) });
+}
+
+/** A client over gRPC of the service that takes events. */
+export function eventIngestClient(service: Endpoints, key: string) {
+	return createClient(ConversationEventIngestService, grpc(service, key));
+}
+
+/** A client over gRPC of the service that gives events. */
+export function eventReadClient(service: Endpoints, key: string) {
+	return createClient(ConversationEventService, grpc(service, key));
+}
+
+function grpc(service: Endpoints, key: string) {
+	return createGrpcTransport({
+		baseUrl: `http://${service.grpc}`,
+		interceptors: [
+			(next) => (request) => {
+				request.header.set("X-Access-Token", key);
+				return next(request);
+			},
+		],
+	});
+}
+
+/** Members of an event that have fields of the message. */
+const ENVELOPE = ["id", "timestamp", "source", "kind"] as const;
+
+/** An event as the message that says the same. */
+export function eventMessage(json: JsonObject): ConversationEvent {
+	const { id, timestamp, source, kind, parent_id, ...others } = json;
+	const parentId = typeof parent_id === "string" ? { parentId: parent_id } : {};
+	const members = parent_id === null ? { parent_id, ...others } : others;
+	return create(ConversationEventSchema, {
+		id: String(id),
+		timestamp: String(timestamp),
+		source: String(source),
+		kind: String(kind),
+		...parentId,
+		membersJson: JSON.stringify(members),
+	});
+}
+
+/** The event that a message says. */
+export function eventJson(message: ConversationEvent | undefined): JsonObject {
+	const json: JsonObject = {};
+	for (const name of ENVELOPE) json[name] = message?.[name] ?? null;
+	if (message?.parentId !== undefined) json.parent_id = message.parentId;
+	return { ...json, ...object(JSON.parse(message?.membersJson || "{}")) };
+}
+
+/** A request that ingests a batch. */
+export function ingestEventsRequest(conversationId: string, batch: readonly JsonObject[]) {
+	return create(IngestConversationEventsRequestSchema, { conversationId, events: batch.map(eventMessage) });
+}
+
+/** All events that a service has, or those that a request asks for. */
+export async function allEvents(
+	service: Endpoints,
+	key: string,
+	request: MessageInitShape<typeof ListConversationEventsRequestSchema> = {},
+): Promise<ConversationEventEntry[]> {
+	const client = eventReadClient(service, key);
+	const events: ConversationEventEntry[] = [];
+	let pageToken = "";
+	do {
+		const page = await client.listConversationEvents({ pageSize: 1000, ...request, pageToken });
+		events.push(...page.events);
+		pageToken = page.nextPageToken;
+	} while (pageToken !== "");
+	return events;
+}
+
+/** A page of a conversation's events as `GET /api/v1/conversations/{id}/events` gives it. */
+export async function getEvents(service: Endpoints, key: string, id: string, search = ""): Promise<JsonObject> {
+	const url = `${service.http}/api/v1/conversations/${id}/events?${search}`;
+	const response = await fetch(url, { headers: { "X-Access-Token": key } });
+	const text = await response.text();
+	if (response.status !== 200) throw new Error(`GET events of ${id} was answered with ${response.status} ${text}`);
+	return object(JSON.parse(text));
+}
+
+/** A JSON value without what stands in it for a secret, and an event's text with it. */
+export function withoutPlaceholders(json: JsonValue): JsonValue {
+	return JSON.parse(JSON.stringify(json).replaceAll(/\*{10}/g, ""));
+}

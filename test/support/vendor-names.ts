@@ -1,0 +1,20 @@
+import type { JsonObject } from "@bufbuild/protobuf";
+import { object } from "./fixtures.ts";
+
+/** Names of the real sender, and the specification's for the same. */
+const VENDOR_NAMES: Readonly<Record<string, string>> = {
+	openrouter_site_url: "gateway_site_url",
+	openrouter_app_name: "gateway_app_name",
+	litellm_extra_body: "proxylib_extra_body",
+	GraySwanAnalyzer: "VendorRiskAnalyzer",
+	ToolShieldLLMSecurityAnalyzer: "GuardrailLLMSecurityAnalyzer",
+};
+
+/** The record that a real sender's body says, with the specification's names. */
+export function neutral(body: string): JsonObject {
+	const renamed = Object.entries(VENDOR_NAMES).reduce(
+		(text, [theirs, ours]) => text.replaceAll(`"${theirs}"`, `"${ours}"`),
+		body,
+	);
+	return object(JSON.parse(renamed));
+}

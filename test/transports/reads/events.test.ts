@@ -1,0 +1,132 @@
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { EVENT_WEBHOOK, postWebhook } from "../../support/clients.ts";
+import { KEY, startTestService, type TestService } from "../../support/service.ts";
+
+const READER = "reads-without-secrets";
+const ID = "0190d6a0-0000-7000-8000-00000000000a";
+const OTHER = "0190d6a0-0000-7000-8000-00000000000b";
+const SECRET = "sk-test-of-an-event";
+/** As they are sent: members in an order of their own, a number that no double holds. */
+const TEXTS = [
+	`{"id":"1","timestamp":"1970-01-01T00:00:01","source":"agent","kind":"MessageEvent","z":12345678901234567890,"a":[null,{}]}`,
+	`{"kind":"ActionEvent","id":"2","source":"user","timestamp":"1970-01-01T00:00:02.5","parent_id":null,"api_key":"${SECRET}"}`,
+	`{"id":"3","timestamp":"1970-01-01T00:00:03Z","source":"hook","kind":"HookEvent","parent_id":"2"}`,
+];
+
+let service: TestService;
+
+beforeAll(async () => {
+	service = await startTestService({
+		ENCRYPTION_KEY: Buffer.alloc(32, 1).toString("base64"),
+		ACCESS_KEYS: `all:${KEY}:ingest+read+secrets,reader:${READER}:read,sender:sends-only:ingest`,
+	});
+	await keep(OTHER, TEXTS[0] ?? "");
+	await keep(ID, ...TEXTS);
+});
+
+afterAll(async () => {
+	await service[Symbol.asyncDispose]();
+});
+
+async function keep(id: string, ...texts: string[]): Promise<void> {
+	const response = await postWebhook(service, KEY, `[${texts.join(",")}]`, {}, `${EVENT_WEBHOOK}/${id}`);
+	expect(response.status).toBe(200);
+}
+
+/** Status and text of an answer. */
+async function get(path: string, key = READER): Promise<[number, string]> {
+	const response = await fetch(`${service.http}/api/v1/conversations/${path}`, { headers: { "X-Access-Token": key } });
+	expect(response.headers.get("Content-Type")).toBe("application/json");
+	return [response.status, await response.text()];
+}
+
+/** The texts of the events of an answer, and its token. */
+async function events(search: string, key?: string, id = ID): Promise<[string[], string]> {
+	const [status, text] = await get(`${id}/events?${search}`, key);
+	expect([status, text]).toEqual([200, expect.stringMatching(/^\{"events":\[.*\],"next_page_token":"[^"]*"\}$/)]);
+	const entries = text.matchAll(
+		/\{"sequence":\d+,"received_at":"[^"]+","happened_at":"[^"]+","event":(.*?)\}(?=,\{"sequence"|\],"next)/g,
+	);
+	return [[...entries].map(([, event]) => event ?? ""), /"next_page_token":"(.*)"/.exec(text)?.[1] ?? ""];
+}
+
+const redacted = TEXTS.map((text) => text.replace(SECRET, "**********"));
+
+test("events are given as they were sent, with when they came and happened", async () => {
+	const [status, text] = await get(`${ID}/events`);
+	const [receivedAt] = /(?<="received_at":")[^"]+/.exec(text) ?? [];
+	const entry = (sequence: number, happenedAt: string, event = "") =>
+		`{"sequence":${sequence},"received_at":"${receivedAt}","happened_at":"${happenedAt}","event":${event}}`;
+	expect([status, text]).toEqual([
+		200,
+		`{"events":[${[
+			entry(2, "1970-01-01T00:00:01Z", redacted[0]),
+			entry(3, "1970-01-01T00:00:02.500000Z", redacted[1]),
+			entry(4, "1970-01-01T00:00:03Z", redacted[2]),
+		]}],"next_page_token":""}`,
+	]);
+	expect(Math.abs(Date.parse(receivedAt ?? "") - Date.now())).toBeLessThan(600_000);
+});
+
+test("secrets are shown as asked for, in plain text only to a key that may see them", async () => {
+	expect(await events("secrets=plaintext", KEY)).toEqual([TEXTS, ""]);
+	expect((await events("secrets=encrypted"))[0][1]).toMatch(/"api_key":"enc:v1:/);
+	expect(await get(`${ID}/events?secrets=plaintext`)).toEqual([
+		403,
+		'{"detail":"The access key lacks the scope \\"secrets\\""}',
+	]);
+});
+
+test("the list comes in pages", async () => {
+	const [first, token] = await events("page_size=2");
+	expect(first).toEqual(redacted.slice(0, 2));
+	expect(await events(`page_size=9223372036854775807&page_token=${token}`)).toEqual([redacted.slice(2), ""]);
+	expect(await get(`${ID}/events?kind=HookEvent&page_token=${token}`)).toEqual([
+		400,
+		'{"detail":"page_token is not one that this service gave for this list and filter"}',
+	]);
+});
+
+test.each<[string, number[]]>([
+	["after_sequence=3", [2]],
+	["kind=MessageEvent", [0]],
+	["kind=MessageEvent&kind=HookEvent&kind=other", [0, 2]],
+	["source=user&source=hook", [1, 2]],
+	["kind=HookEvent&source=user", []],
+	["happened_from=1970-01-01T00:00:02.5Z", [1, 2]],
+	["happened_to=1970-01-01T01:00:02.5%2B01:00", [0]],
+	["happened_from=1970-01-01T00:00:02Z&happened_to=1970-01-01T00:00:03Z", [1]],
+	["page_token=", [0, 1, 2]],
+])("the list by %s", async (search, expected) => {
+	expect(await events(search)).toEqual([expected.map((index) => redacted[index]), ""]);
+});
+
+test("a conversation of which nothing is known has an empty page", async () => {
+	expect(await events("", READER, "0190d6a0-0000-7000-8000-00000000000c")).toEqual([[], ""]);
+});
+
+test("the id is taken in any form", async () => {
+	expect((await events("", READER, OTHER.toUpperCase().replaceAll("-", "")))[0]).toEqual(redacted.slice(0, 1));
+});
+
+test.each([
+	["?color=red", 400, 'query parameter "color" is not known'],
+	["?after_sequence=-1", 400, "after_sequence must be a whole number, 0 or more"],
+	["?after_sequence=1&after_sequence=2", 400, "after_sequence may be given only once"],
+	["?after_sequence=9", 410, "after_sequence 9 is beyond the newest sequence, which is 4: it comes from another store"],
+	["?page_size=x", 400, "page_size must be a whole number, 0 or more"],
+	["?page_token=x", 400, "page_token is not one that this service gave for this list and filter"],
+	["?happened_to=never", 400, "happened_to must be an ISO 8601 date-time such as 2026-01-31T12:00:00Z"],
+	["?secrets=all", 400, "secrets must be one of redacted, encrypted, plaintext"],
+	[`?${"kind=x&".repeat(33)}`, 400, "kinds must be at most 32"],
+])("%s is refused", async (search, status, detail) => {
+	expect(await get(`${ID}/events${search}`)).toEqual([status, JSON.stringify({ detail })]);
+});
+
+test("an id that is no UUID is refused, and so is a key without the scope read", async () => {
+	expect(await get("x/events")).toEqual([400, '{"detail":"id is not a UUID"}']);
+	expect(await get(`${ID}/events`, "sends-only")).toEqual([
+		403,
+		'{"detail":"The access key lacks the scope \\"read\\""}',
+	]);
+});

@@ -1,0 +1,144 @@
+import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import { EVENT_WEBHOOK, postWebhook } from "../../support/clients.ts";
+import { KEY, startTestService, type TestService } from "../../support/service.ts";
+
+const ID = "0190d6a0-0000-7000-8000-00000000000a";
+const OTHER_KEY = "another-sender";
+const READER = "reads-only";
+const OAUTH = "/bridge/api/v1/webhooks/mcp-oauth-state";
+const CANARY = "canary-of-a-token";
+
+let service: TestService;
+let logged = 0;
+
+beforeAll(async () => {
+	service = await startTestService({
+		BASE_PATH: "/bridge",
+		ACCESS_KEYS: `all:${KEY}:ingest+read,other:${OTHER_KEY}:ingest,reader:${READER}:read`,
+		MAX_BODY_BYTES: "20000",
+	});
+});
+
+afterAll(async () => {
+	await service[Symbol.asyncDispose]();
+});
+
+beforeEach(() => {
+	logged = service.log().length;
+});
+
+/** What the service has logged since the test began, a line each, without what differs from run to run. */
+function lines(): unknown[] {
+	const parsed = service.log().slice(logged).split("\n").filter(Boolean);
+	return parsed.map((line) => {
+		const { time: _, pid: __, hostname: ___, msg: ____, ...rest } = JSON.parse(line);
+		return rest;
+	});
+}
+
+function event(id: string, members = {}) {
+	return {
+		id,
+		timestamp: "2026-11-21T08:55:31.25",
+		source: "agent",
+		kind: "MessageEvent",
+		parent_id: null,
+		...members,
+	};
+}
+
+/** Status and body of the answer to a POST. */
+async function post(path: string, body: string, key = KEY, headers = {}): Promise<[number, unknown]> {
+	const response = await postWebhook(service, key, body, headers, path);
+	return [response.status, await response.json()];
+}
+
+function postEvents(id: string, events: unknown, key?: string, headers?: Record<string, string>) {
+	return post(`/bridge${EVENT_WEBHOOK}/${id}`, JSON.stringify(events), key, headers);
+}
+
+async function eventIds(): Promise<unknown> {
+	const headers = { "X-Access-Token": KEY };
+	const response = await fetch(`${service.http}/bridge/api/v1/conversations/${ID}/events`, { headers });
+	const { events }: { events: { event: { id: string } }[] } = JSON.parse(await response.text());
+	return events.map((entry) => entry.event.id);
+}
+
+test("batches are kept in their order, under either form of the id; an event that comes again is no second one", async () => {
+	const success = [200, { success: true }];
+	expect(await postEvents(ID.replaceAll("-", ""), [event("1"), event("2")])).toEqual(success);
+	expect(await postEvents(ID.toUpperCase(), [event("2"), event("3")])).toEqual(success);
+	expect(await eventIds()).toEqual(["1", "2", "3"]);
+});
+
+test("one bad event refuses the batch, with its index", async () => {
+	const { kind: _, ...bad } = event("5");
+	expect(await postEvents(ID, [event("4"), bad])).toEqual([
+		422,
+		{ detail: [{ type: "missing", loc: ["body", 1, "kind"], msg: "Field required" }] },
+	]);
+	expect(lines()).toEqual([
+		{
+			level: "warn",
+			event: "request_refused",
+			transport: "http",
+			operation: "POST /bridge/api/v1/webhooks/events/{id}",
+			caller: "all",
+			conversationId: ID,
+			kind: "invalid_record",
+			reasons: { missing: 1 },
+			locs: ["body[1].kind"],
+		},
+	]);
+	expect(await eventIds()).not.toContain("4");
+});
+
+test("an id in the path that is no UUID is a violation at its place", async () => {
+	expect(await postEvents("not-a-uuid", [event("1")])).toEqual([
+		422,
+		{
+			detail: [
+				{
+					type: "uuid_parsing",
+					loc: ["path", "conversation_id"],
+					msg: "Input should be a valid UUID",
+					ctx: { error: "not a UUID" },
+				},
+			],
+		},
+	]);
+});
+
+test("keys, limits and media types are those of the other webhook", async () => {
+	expect(await postEvents(ID, [], READER)).toEqual([403, { detail: 'The access key lacks the scope "ingest"' }]);
+	expect(await postEvents(ID, [], "unknown")).toEqual([401, { detail: "The access key is not known" }]);
+	expect((await postEvents(ID, [event("9", { text: "x".repeat(20_000) })]))[0]).toBe(413);
+	expect((await postEvents(ID, [], KEY, { "Content-Type": "text/plain" }))[0]).toBe(415);
+	expect((await postEvents(ID, [], KEY, { "Content-Encoding": "gzip" }))[0]).toBe(400);
+	expect((await postEvents("", []))[0]).toBe(404);
+});
+
+test("OAuth state is refused unread, which the log tells once for each key", async () => {
+	const tokens = JSON.stringify({ server: "s", access_token: CANARY });
+	const refused = [404, { detail: "This service does not keep the OAuth state of MCP servers" }];
+	for (const key of [KEY, KEY, OTHER_KEY, KEY, OTHER_KEY]) expect(await post(OAUTH, tokens, key)).toEqual(refused);
+	// Neither JSON nor small: nobody looks at it.
+	expect(await post(OAUTH, "x".repeat(30_000), KEY, { "Content-Type": "text/plain" })).toEqual(refused);
+	const line = (caller: string) => ({
+		level: "warn",
+		event: "request_refused",
+		transport: "http",
+		operation: `POST ${OAUTH}`,
+		caller,
+		kind: "not_found",
+	});
+	expect(lines()).toEqual([line("all"), line("other")]);
+	expect(service.log()).not.toContain(CANARY);
+});
+
+test("OAuth state of whoever may not ingest is refused as everywhere, and each try is logged", async () => {
+	const unknown = [401, { detail: "The access key is not known" }];
+	for (let count = 0; count < 2; count++) expect(await post(OAUTH, "{}", "unknown")).toEqual(unknown);
+	expect((await post(OAUTH, "{}", READER))[0]).toBe(403);
+	expect(lines()).toHaveLength(3);
+});
