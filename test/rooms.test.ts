@@ -54,8 +54,8 @@ describe("the rooms of src keep to themselves", () => {
 		expect(imports.filter(({ from, to }) => from.startsWith("protobuf/") && to.includes("gen/"))).toEqual([]);
 	});
 
-	test("conversations knows the record, the store's interface and who asks", () => {
-		const known = [/^errors\.ts$/, /^record\//, /^store\/[^/]+$/, /^access\//, /^telemetry\/log\.ts$/];
+	test("conversations knows the record, the events, the store's interface and who asks", () => {
+		const known = [/^errors\.ts$/, /^record\//, /^events\//, /^store\/[^/]+$/, /^access\//, /^telemetry\/log\.ts$/];
 		expect(strangers("conversations/", ...known)).toEqual([]);
 	});
 

@@ -5,7 +5,7 @@ import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import type { ExactJson, ExactJsonObject } from "../../../src/record/json/exact-json.ts";
 import { record } from "../../support/fixtures.ts";
 import { seedProperties } from "../../support/random.ts";
-import { LiveService } from "./plain-events.ts";
+import { LiveService } from "./live-service.ts";
 
 seedProperties();
 
