@@ -54,7 +54,7 @@ describe("the rooms of src keep to themselves", () => {
 		expect(imports.filter(({ from, to }) => from.startsWith("protobuf/") && to.includes("gen/"))).toEqual([]);
 	});
 
-	test("conversations knows the record, events, the store's interface and who asks", () => {
+	test("conversations knows the record, the events, the store's interface and who asks", () => {
 		const known = [/^errors\.ts$/, /^record\//, /^events\//, /^store\/[^/]+$/, /^access\//, /^telemetry\/log\.ts$/];
 		expect(strangers("conversations/", ...known)).toEqual([]);
 	});

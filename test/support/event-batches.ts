@@ -3,7 +3,7 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { IngestConversationEventsRequestSchema } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { toMessage } from "../../src/events/event-format.ts";
 import { type ExactJson, readExactJson, stringifyExactJson } from "../../src/record/json/exact-json.ts";
-import { memberOf } from "../../src/record/json/free-form.ts";
+import { capturedSequences } from "./fixtures.ts";
 
 export const CONVERSATION_ID = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
 
@@ -26,16 +26,11 @@ function batchFiles(): EventBatch[] {
 }
 
 function batchesOfConversations(): EventBatch[] {
-	const files = new URL("conversations/", folder);
-	return readdirSync(files).flatMap((file) => {
-		const posts = readFileSync(new URL(file, files), "utf8").trim().split("\n").map(readExactJson);
-		return posts
-			.filter((post) => memberOf(post, "webhook") === "events")
-			.map((post, index) => ({
-				name: `${file} ${index}`,
-				text: stringifyExactJson(memberOf(post, "body")),
-			}));
-	});
+	return capturedSequences().flatMap(({ name, posts }) =>
+		posts
+			.filter(({ webhook }) => webhook === "events")
+			.map(({ body }, index) => ({ name: `${name} ${index}`, text: body })),
+	);
 }
 
 /** The events of a batch. */

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
-import { type ExactJson, readExactJson, stringifyExactJson } from "../../src/record/json/exact-json.ts";
+import { type ExactJson, stringifyExactJson } from "../../src/record/json/exact-json.ts";
 import { isJsonObject } from "../../src/record/plan/plan.ts";
 
 /** A body as a real agent server sent it, or as its own models write it. */
@@ -145,31 +145,4 @@ export function canonical(json: ExactJson | undefined): string {
 	if (!isJsonObject(json)) return stringifyExactJson(json ?? null);
 	const members = Object.keys(json).sort();
 	return `{${members.map((name) => `${JSON.stringify(name)}:${canonical(json[name])}`).join(",")}}`;
-}
-
-/** One post of a captured conversation, with its body as it is read. */
-export interface ReadPost {
-	readonly webhook: "conversations" | "events";
-	/** The record, or the batch of events. */
-	readonly body: ExactJson;
-}
-
-/** Captured conversations: the posts of both webhooks in the order in which they arrived. By name. */
-export function capturedConversations(): ReadonlyMap<string, readonly ReadPost[]> {
-	const conversationFolder = new URL("conversations/", folder);
-	return new Map(
-		readdirSync(conversationFolder)
-			.sort()
-			.map((file) => {
-				const lines = readFileSync(new URL(file, conversationFolder), "utf8").trim().split("\n");
-				return [file.replace(/--\w+\.jsonl$/, ""), lines.map(readPost)];
-			}),
-	);
-}
-
-function readPost(line: string): ReadPost {
-	const json = readExactJson(line);
-	const webhook = isJsonObject(json) ? json.webhook : undefined;
-	if (!isJsonObject(json) || (webhook !== "conversations" && webhook !== "events")) throw new TypeError("no post");
-	return { webhook, body: json.body ?? null };
 }
