@@ -34,7 +34,10 @@ export class RecentUpdates {
 	readonly #followers = new Set<Follower>();
 	#run: Run | undefined;
 
-	constructor(store: Pick<Store, "updates">, bounds: UpdateBounds = { updates: 1024, bytes: 8 * 1024 * 1024 }) {
+	constructor(
+		store: Pick<Store, "updates">,
+		bounds: UpdateBounds = { updates: 1024, bytes: 8 * 1024 * 1024 },
+	) {
 		this.#store = store;
 		this.#bounds = bounds;
 	}

@@ -122,6 +122,7 @@ class SqliteStore implements Store {
 		return this.#reader.call("listConversations", query);
 	}
 
+
 	prune(policy: PrunePolicy): Promise<number> {
 		return this.#pruner.step(policy);
 	}
