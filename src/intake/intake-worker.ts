@@ -22,7 +22,7 @@ serve<IntakeData, IntakeCalls>(({ encryptionKeys, eventTimeZone }) => {
 			fromRequest: (request) => releasing(request, () => parser.fromRequest(request)),
 			eventsFromJson: ({ conversationId, body }) => releasing(body, () => events.parse(conversationId, bufferOf(body))),
 			eventsFromRequest: (request) => releasing(request, () => events.fromRequest(request)),
-			applyEvents: (request) => live.apply(request),
+			applyEvents: (request) => releasing(request.present.record?.bytes, () => live.apply(request)),
 			isSame: ({ stored, arriving }) => vault.isSame(stored, arriving),
 			openEncoded: ({ record, form }) => compact(vault.openEncoded(record.bytes, record, form)),
 			openJson: ({ record, form }) => recordJson(format, vault, record, form),
@@ -36,10 +36,10 @@ function bufferOf({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
 }
 
 /** What `work` gives; the bytes are of no use afterwards. */
-function releasing<Result>(bytes: Uint8Array, work: () => Result): Result {
+function releasing<Result>(bytes: Uint8Array | undefined, work: () => Result): Result {
 	try {
 		return work();
 	} finally {
-		release(bytes);
+		if (bytes !== undefined) release(bytes);
 	}
 }

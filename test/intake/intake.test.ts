@@ -2,7 +2,9 @@ import { createSecretKey, randomUUID } from "node:crypto";
 import type { JsonObject } from "@bufbuild/protobuf";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Ingest } from "../../src/conversations/ingest/ingest.ts";
+import { STATE_UPDATE } from "../../src/events/statements.ts";
 import { IntakeThreads } from "../../src/intake/intake.ts";
+import { mergeRecord } from "../../src/record/record-delta.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
@@ -34,6 +36,26 @@ test("a record is read whatever its size, and the same in every thread", async (
 		expect(Buffer.compare(redacted, vault.openEncoded(update.record.bytes, update.record, "redacted"))).toBe(0);
 		const json = await intake.openJson(update.record, "redacted");
 		expect(JSON.parse(json)).toMatchObject({ title, agent_state: { token: "**********" } });
+	}
+	expect(lines).toEqual([]);
+});
+
+test("events are read and applied whatever their size, and the same in every thread", async () => {
+	const vault = new RecordVault(new RecordFormat(), encryptionKeys);
+	for (const size of [10, 2 ** 21]) {
+		const { conversationId, record } = await intake.fromJson(body({ agent_state: { token: "secret" } }));
+		const event = { id: "e", timestamp: "2026-01-01T00:00:00", source: "environment", kind: STATE_UPDATE };
+		const value = { note: "x".repeat(size), token: "other" };
+		const batch = Buffer.from(JSON.stringify([{ ...event, key: "agent_state", value }]));
+		const { events } = await intake.eventsFromJson(conversationId, batch);
+		const { told, version, refused } = await intake.applyEvents({
+			conversationId,
+			present: { told: undefined, postedAt: 0n, record },
+			updates: events.map((event) => ({ event, happenedAt: event.happenedAt })),
+		});
+		const merged = version && vault.open(mergeRecord(record.bytes, version.record.bytes), "plaintext");
+		expect([merged?.agentState, refused]).toEqual([value, []]);
+		expect(JSON.parse(told)).toEqual({ agent_state: "1767225600000000" });
 	}
 	expect(lines).toEqual([]);
 });

@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
-import { type ExactJson, readExactJson, stringifyExactJson } from "../../src/record/json/exact-json.ts";
+import { type ExactJson, stringifyExactJson } from "../../src/record/json/exact-json.ts";
 import { isJsonObject } from "../../src/record/plan/plan.ts";
 
 /** A body as a real agent server sent it, or as its own models write it. */
@@ -145,21 +145,4 @@ export function canonical(json: ExactJson | undefined): string {
 	if (!isJsonObject(json)) return stringifyExactJson(json ?? null);
 	const members = Object.keys(json).sort();
 	return `{${members.map((name) => `${JSON.stringify(name)}:${canonical(json[name])}`).join(",")}}`;
-}
-
-/** A captured post with its body as it is read. */
-export interface ReadPost {
-	readonly webhook: CapturedPost["webhook"];
-	/** The record, or the batch of events. */
-	readonly body: ExactJson;
-}
-
-/** The captured sequences as they are read. By name. */
-export function capturedConversations(): ReadonlyMap<string, readonly ReadPost[]> {
-	return new Map(
-		capturedSequences().map(({ name, posts }) => [
-			name,
-			posts.map(({ webhook, body }) => ({ webhook, body: readExactJson(body) })),
-		]),
-	);
 }

@@ -5,7 +5,7 @@ import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import type { ExactJson, ExactJsonObject } from "../../../src/record/json/exact-json.ts";
 import { record } from "../../support/fixtures.ts";
 import { seedProperties } from "../../support/random.ts";
-import { LiveService } from "./plain-events.ts";
+import { LiveService } from "./live-service.ts";
 
 seedProperties();
 
@@ -289,4 +289,36 @@ test("conversations that were left behind are settled", async () => {
 	// A batch in between settles it as well.
 	await service.batch(id, [told(2, "tags", { a: "b" }), told(6, "max_iterations", 7)]);
 	expect(await shown(id, "execution_status", "max_iterations", "tags")).toEqual(["running", 7, {}]);
+});
+
+test("however many stored events are later than a record, all are applied to it", async () => {
+	const id = randomUUID();
+	const batch = Array.from({ length: 1_100 }, (_, index) => told(2, "tags", { index: String(index) }));
+	await service.batch(id, [told(2, "max_iterations", 7), ...batch]);
+	await service.post(posted(id, 1, {}));
+	expect(await shown(id, "tags", "max_iterations")).toEqual([{ index: "1099" }, 7]);
+	expect((await service.updates()).filter(({ conversationId }) => conversationId === id)).toHaveLength(2);
+});
+
+test("a record that cannot be read stays as it is, and the events are kept", async () => {
+	let unreadable = false;
+	await using service = await LiveService.open([], (store) => ({
+		...store,
+		appendEvents: (batch) => store.appendEvents(batch),
+		getLiveState: async (...of) => {
+			const state = await store.getLiveState(...of);
+			const current = state.current && { ...state.current, record: { unreadable: "spoilt" } };
+			return unreadable ? { ...state, current } : state;
+		},
+		events: store.events,
+	}));
+	const id = randomUUID();
+	await service.post(posted(id, 1, {}));
+	unreadable = true;
+	const kept = await service.batch(id, [told(2, "execution_status", "running")]);
+	expect([kept, service.logged]).toEqual([{ stored: 1, updateSequence: undefined }, ["spoilt"]]);
+	unreadable = false;
+	await service.batch(id, [told(3, "max_iterations", 7)]);
+	const { execution_status, max_iterations } = (await service.record(id)) ?? {};
+	expect([execution_status, max_iterations]).toEqual(["idle", 7]);
 });

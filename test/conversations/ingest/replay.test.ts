@@ -1,30 +1,22 @@
 import { createSecretKey } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type ExactJson, type ExactJsonObject, stringifyExactJson } from "../../../src/record/json/exact-json.ts";
+import { type ExactJson, type ExactJsonObject, readExactJson } from "../../../src/record/json/exact-json.ts";
+import { memberOf } from "../../../src/record/json/free-form.ts";
 import { isJsonObject } from "../../../src/record/plan/plan.ts";
-import { canonical, capturedConversations, type ReadPost } from "../../support/fixtures.ts";
-import { LiveService } from "./plain-events.ts";
+import { type CapturedPost, canonical, capturedSequences } from "../../support/fixtures.ts";
+import { LiveService } from "./live-service.ts";
 
-const conversations = capturedConversations();
-const deleted = [...conversations].filter(([, posts]) => posts.some(isDeleting));
+const sequences = capturedSequences();
+const deleted = sequences.filter(({ posts }) => posts.some(isDeleting));
 
-function isDeleting({ body }: ReadPost): boolean {
-	return isJsonObject(body) && body.execution_status === "deleting";
-}
-
-/** The id of the conversation that posts are about. */
-function idOf(posts: readonly ReadPost[]): string {
-	for (const { body } of posts) {
-		const [first] = Array.isArray(body) ? body : [body];
-		const state = isJsonObject(first) && isJsonObject(first.value) ? first.value : first;
-		if (isJsonObject(state) && typeof state.id === "string") return state.id;
-	}
-	throw new TypeError("no post names the conversation");
+function isDeleting({ webhook, body }: CapturedPost): boolean {
+	return webhook === "conversations" && memberOf(readExactJson(body), "execution_status") === "deleting";
 }
 
 /** The status with the latest time, whichever webhook told it. The times of all captured posts are in UTC. */
-function lastStatus(posts: readonly ReadPost[]): ExactJson {
-	const told = posts.flatMap(({ body }) => {
+function lastStatus(posts: readonly CapturedPost[]): ExactJson {
+	const told = posts.flatMap(({ body: text }) => {
+		const body = readExactJson(text);
 		if (isJsonObject(body)) return { time: String(body.updated_at), status: body.execution_status ?? null };
 		return (Array.isArray(body) ? body : []).filter(isJsonObject).flatMap(({ timestamp, key, value }) => {
 			const status = (key === "full_state" && isJsonObject(value) ? value.execution_status : value) ?? null;
@@ -35,10 +27,10 @@ function lastStatus(posts: readonly ReadPost[]): ExactJson {
 	return told.toSorted((a, b) => (textOf(a.time) < textOf(b.time) ? -1 : 1)).at(-1)?.status ?? null;
 }
 
-async function replay(service: LiveService, id: string, posts: readonly ReadPost[]): Promise<void> {
+async function replay(service: LiveService, id: string, posts: readonly CapturedPost[]): Promise<void> {
 	for (const { webhook, body } of posts)
-		if (webhook === "events") await service.batch(id, stringifyExactJson(body));
-		else await service.post(stringifyExactJson(body));
+		if (webhook === "events") await service.batch(id, body);
+		else await service.post(body);
 }
 
 function sorted(members: ExactJsonObject): unknown {
@@ -55,13 +47,12 @@ describe.each([
 	});
 	afterAll(() => service[Symbol.asyncDispose]());
 
-	test.each(deleted)("%s: the record has what was told last", async (_, posts) => {
-		const id = idOf(posts);
+	test.each(deleted)("$name: the record has what was told last", async ({ conversationId: id, posts }) => {
 		const last = posts.findLast(isDeleting);
 		if (last === undefined) throw new TypeError("the conversation was not deleted");
 		const others = posts.filter((post) => !isDeleting(post));
 		await replay(service, id, others);
-		const deleting = service.asStored(last.body);
+		const deleting = service.asStored(readExactJson(last.body));
 		const expected = { ...deleting, execution_status: lastStatus(others) };
 		expect(sorted((await service.record(id)) ?? {})).toEqual(sorted(expected));
 		await replay(service, id, [last]);
@@ -72,8 +63,8 @@ describe.each([
 
 test("a full state that breaks the record's rules makes no record", async () => {
 	await using service = await LiveService.open();
-	const posts = conversations.get("big-numbers") ?? [];
-	await replay(service, idOf(posts), posts);
-	expect(posts.length).toBeGreaterThan(0);
-	expect(await service.record(idOf(posts))).toBeUndefined();
+	const sequence = sequences.find(({ name }) => name === "big-numbers");
+	if (sequence === undefined) throw new TypeError("the sequence is not there");
+	await replay(service, sequence.conversationId, sequence.posts);
+	expect(await service.record(sequence.conversationId)).toBeUndefined();
 });

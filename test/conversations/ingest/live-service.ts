@@ -1,47 +1,19 @@
+import type { KeyObject } from "node:crypto";
 import type { EventIntake } from "../../../src/conversations/ingest/event-ingest.ts";
 import { EventIngest } from "../../../src/conversations/ingest/event-ingest.ts";
 import { Ingest } from "../../../src/conversations/ingest/ingest.ts";
 import { UpdateParser } from "../../../src/conversations/ingest/update-parser.ts";
 import type { Violation } from "../../../src/errors.ts";
-import { eventTime } from "../../../src/events/event-time.ts";
-import { type EventOpener, LiveRecords } from "../../../src/events/live-records.ts";
-import { STATE_UPDATE } from "../../../src/events/statements.ts";
-import {
-	type ExactJson,
-	type ExactJsonObject,
-	readExactJson,
-	stringifyExactJson,
-} from "../../../src/record/json/exact-json.ts";
-import { isJsonObject } from "../../../src/record/plan/plan.ts";
+import { EventFormat } from "../../../src/events/event-format.ts";
+import { LiveRecords } from "../../../src/events/live-records.ts";
+import { type ExactJson, type ExactJsonObject, stringifyExactJson } from "../../../src/record/json/exact-json.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { RecordVault } from "../../../src/record/secrets/record-vault.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
-import type { NewEvent, NewEvents, Store, StoredUpdate } from "../../../src/store/store.ts";
+import type { Store, StoredUpdate } from "../../../src/store/store.ts";
 import { TempFolder } from "../../support/temp.ts";
 
 const format = new RecordFormat();
-
-/** Reads batches whose events are stored as they come. */
-function readBatch(conversationId: string, body: Buffer): NewEvents {
-	const receivedAt = BigInt(Date.now()) * 1000n;
-	const batch = readExactJson(body.toString());
-	if (!Array.isArray(batch)) throw new TypeError("a batch is an array");
-	const clock = { timeZone: "UTC", arrival: receivedAt, maxAhead: 10n ** 15n };
-	const events = batch.filter(isJsonObject).map(
-		(json): NewEvent => ({
-			text: Buffer.from(stringifyExactJson(json)),
-			secrets: [],
-			redactionVersion: 1,
-			eventId: String(json.id),
-			happenedAt: eventTime(String(json.timestamp), clock) ?? receivedAt,
-			kind: String(json.kind),
-			source: String(json.source),
-			isLeaf: json.kind !== STATE_UPDATE,
-			message: undefined,
-		}),
-	);
-	return { conversationId, receivedAt, events, live: undefined };
-}
 
 /** The ingest of records and events over a real store, in one thread, with what it logs. */
 export class LiveService implements AsyncDisposable {
@@ -53,15 +25,16 @@ export class LiveService implements AsyncDisposable {
 	readonly #parser: UpdateParser;
 	readonly #folder: TempFolder;
 
-	private constructor(store: Store, vault: RecordVault, folder: TempFolder, wrap: (store: Store) => Store) {
+	private constructor(store: Store, keys: readonly KeyObject[], folder: TempFolder, wrap: (store: Store) => Store) {
+		const vault = new RecordVault(format, keys);
 		this.store = store;
 		this.#vault = vault;
 		this.#folder = folder;
-		const opener: EventOpener = { open: (_, { text }) => Buffer.from(text).toString() };
-		const live = new LiveRecords(format, vault, opener);
+		const eventFormat = new EventFormat(format, keys, "UTC");
+		const live = new LiveRecords(format, vault, eventFormat);
 		const intake: EventIntake = {
-			eventsFromJson: async (conversationId, body) => readBatch(conversationId, body),
-			eventsFromRequest: () => Promise.reject(new TypeError("there are no requests")),
+			eventsFromJson: async (conversationId, body) => eventFormat.parse(conversationId, body),
+			eventsFromRequest: async (request) => eventFormat.fromRequest(request),
 			applyEvents: async (request) => live.apply(request),
 		};
 		const parser = new UpdateParser(format, vault);
@@ -82,11 +55,11 @@ export class LiveService implements AsyncDisposable {
 	}
 
 	/**
-	 * @param keys as a RecordVault takes them
+	 * @param keys as RecordVault and EventFormat take them
 	 * @param wrap what stands between the ingest of events and the store
 	 */
 	static async open(
-		keys: ConstructorParameters<typeof RecordVault>[1] = [],
+		keys: readonly KeyObject[] = [],
 		wrap: (store: Store) => Store = (store) => store,
 	): Promise<LiveService> {
 		const vault = new RecordVault(format, keys);
@@ -94,7 +67,7 @@ export class LiveService implements AsyncDisposable {
 		const store = await openSqliteStore(folder.file("live.db"), console, {
 			isSame: async (a, b) => vault.isSame(a, b),
 		});
-		return new LiveService(store, vault, folder, wrap);
+		return new LiveService(store, keys, folder, wrap);
 	}
 
 	/** Posts a record, as its JSON form or as text. */
