@@ -101,10 +101,12 @@ export class EventFormat {
 				values += members.size.values;
 				if (values > MAX_VALUES) throw tooManyValues();
 				surrogates ||= members.surrogates;
-				for (const name of Object.keys(members.json))
-					if (this.#hasField(name, members.json[name], envelope))
-						violations.push({ path: [index, "members_json", name], ...valueError("this member has a field") });
-				return { ...envelope, ...members.json };
+				const misplaced = Object.keys(members.json).filter((name) =>
+					this.#hasField(name, members.json[name], envelope),
+				);
+				for (const name of misplaced)
+					violations.push({ path: [index, "members_json", name], ...valueError("this member has a field") });
+				return misplaced.length > 0 ? envelope : { ...envelope, ...members.json };
 			});
 			return this.#read(id, { json, size: measureWithinBounds(json), surrogates }, violations);
 		});
