@@ -3,6 +3,7 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
 import { ServiceError } from "../../src/errors.ts";
 import type { Appended, IsSameRecord, Store } from "../../src/store/store.ts";
+import { eventConformance } from "./conformance-events.ts";
 import { lifetimeConformance } from "./conformance-lifetime.ts";
 import { listConformance } from "./conformance-lists.ts";
 import { pruneConformance } from "./conformance-prune.ts";
@@ -331,4 +332,5 @@ export function storeConformance(harness: StoreHarness): void {
 	listConformance(current);
 	pruneConformance(current, reopen);
 	lifetimeConformance(current, reopen);
+	eventConformance(current, reopen);
 }

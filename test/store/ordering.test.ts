@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ConversationExecutionStatus as Status } from "../../gen/conversations/v1/conversation_pb.js";
 import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
-import { decide, MAX_CLOCK_SKEW, type OrderState, orderTime } from "../../src/store/ordering.ts";
+import { changeBetween, decide, MAX_CLOCK_SKEW, type OrderState, orderTime } from "../../src/store/ordering.ts";
 
 const statuses = [Status.IDLE, Status.RUNNING, Status.PAUSED, Status.FINISHED, Status.DELETING];
 const status = fc.constantFrom(...statuses);
@@ -108,6 +108,24 @@ describe("decide", () => {
 		],
 	] as const)("from %o, %o is %o", (current, arriving, expected) => {
 		expect(decide(current, arriving)).toEqual(expected);
+	});
+
+	it("names what a change of the status means", () => {
+		const changes = [
+			[Status.RUNNING, UpdateChange.RUNNING, UpdateChange.RESUMED],
+			[Status.IDLE, UpdateChange.UPDATED, UpdateChange.RESUMED],
+			[Status.PAUSED, UpdateChange.PAUSED, UpdateChange.UPDATED],
+			[Status.WAITING_FOR_CONFIRMATION, UpdateChange.WAITING, UpdateChange.WAITING],
+			[Status.FINISHED, UpdateChange.FINISHED, UpdateChange.FINISHED],
+			[Status.ERROR, UpdateChange.FAILED, UpdateChange.FAILED],
+			[Status.STUCK, UpdateChange.UPDATED, UpdateChange.STUCK],
+			[Status.DELETING, UpdateChange.DELETED, UpdateChange.DELETED],
+		] as const;
+		for (const [after, fromStuck, fromPaused] of changes)
+			expect([changeBetween(Status.STUCK, after), changeBetween(Status.PAUSED, after)]).toEqual([
+				fromStuck,
+				fromPaused,
+			]);
 	});
 
 	it("ends with the newest record, in whatever order distinct times arrive", () => {

@@ -8,6 +8,7 @@ import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/sqli
 import type { IsSameRecord, Store } from "../../src/store/store.ts";
 import type { ThreadLog } from "../../src/threads/worker-thread.ts";
 import { storeConformance } from "./conformance.ts";
+import { appendEvents, batch, event, record, stateUpdate, storedEvent, titled, whole } from "./event-samples.ts";
 import { append, bytes, listed, pages, type Sample, sample, stored } from "./samples.ts";
 
 let folder: string;
@@ -195,6 +196,28 @@ describe("SQLite store", () => {
 		await store.close();
 	});
 
+	it("holds every acknowledged batch with its version when the process ends without closing", async () => {
+		const path = newPath();
+		const store = await open(path);
+		const { conversationId } = sample();
+		await append(store, sample());
+		await append(store, sample({ conversationId, record: record({ id: conversationId, title: "posted" }) }));
+		const told = batch(conversationId, [stateUpdate()], { live: whole(1n, titled("told")) });
+		expect(await appendEvents(store, told)).toEqual({ stored: 1, newest: 1n, updateSequence: 3n });
+		const read = async (from: Store) => [
+			await from.events.list({ after: 0n, limit: 10 }),
+			await from.getLiveState(
+				conversationId,
+				told.events.map(({ eventId }) => eventId),
+			),
+		];
+		const before = await read(store);
+		const again = await open(await crashedCopy(path));
+		expect(await read(again)).toEqual(before);
+		await again.close();
+		await store.close();
+	});
+
 	it("lists what another process appended", async () => {
 		const path = newPath();
 		const stores = [await open(path), await open(path)];
@@ -286,6 +309,48 @@ describe("SQLite store", () => {
 				...second.record,
 				bytes: bytes(second.record.bytes),
 			});
+			await store.close();
+		});
+
+		it("gives the deltas over an unreadable record as unreadable, and the others", async () => {
+			const path = newPath();
+			const first = await open(path);
+			const { conversationId } = sample();
+			const encoded = record({ id: conversationId, tags: { padding: "x".repeat(400) } });
+			await append(first, sample({ conversationId, record: encoded }));
+			await appendEvents(first, batch(conversationId, [], { live: whole(1n, titled("told")) }));
+			await first.close();
+			withSql("UPDATE updates SET checksum = 0 WHERE sequence = 1")(path);
+			const store = await open(path);
+			const unreadable = { unreadable: "the checksum of the record is wrong" };
+			const updates = await store.updates.list({ after: 0n, limit: 10, withRecords: true });
+			expect(updates.map((update) => update.record)).toEqual([unreadable, unreadable]);
+			expect((await store.getLiveState(conversationId, [])).current?.record).toEqual(unreadable);
+			const told = { expects: 2n, told: "{}", version: undefined };
+			expect(await appendEvents(store, batch(conversationId, [stateUpdate()], { live: told }))).toMatchObject({
+				stored: 1,
+			});
+			const posted = sample({ conversationId, record: encoded });
+			await append(store, posted);
+			expect((await store.get(conversationId))?.record).toEqual({ ...posted.record, bytes: bytes(encoded) });
+			await store.close();
+		});
+
+		it.each([
+			"UPDATE events SET text = x'00' WHERE sequence = 2",
+			"UPDATE events SET secrets = '{}' WHERE sequence = 2",
+		])("gives an event as unreadable, and the others: %s", async (damage) => {
+			const path = newPath();
+			const first = await open(path);
+			const made = batch(sample().conversationId, [event(), event(), event()]);
+			await appendEvents(first, made);
+			await first.close();
+			withSql(damage)(path);
+			const store = await open(path);
+			const expected = made.events.map((one, n) => storedEvent(made, one, BigInt(n + 1)));
+			expect(await store.events.list({ after: 0n, limit: 10 })).toEqual(
+				expected.map((one, n) => (n === 1 ? { ...one, event: { unreadable: expect.any(String) } } : one)),
+			);
 			await store.close();
 		});
 	});

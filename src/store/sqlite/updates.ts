@@ -46,12 +46,13 @@ function getUpdateAsOf(
 			WHERE u.sequence <= ? AND u.current = 1 ORDER BY u.sequence DESC LIMIT 1
 		`)
 		.get(conversationId, asOf);
+	if (row === undefined || row.sequence === asOf) return row && updateOf(row, records);
 	const next = statements
 		.prepare(`SELECT u.previous_sequence FROM ${OF_ONE} WHERE u.sequence > ? ORDER BY u.sequence LIMIT 1`)
 		.get(conversationId, asOf);
 	// The base of a delta is kept longer than what was current after it.
-	const isPruned = next !== undefined && next.previous_sequence !== row?.sequence;
-	return row === undefined || isPruned ? undefined : updateOf(row, records);
+	const isPruned = next !== undefined && next.previous_sequence !== row.sequence;
+	return isPruned ? undefined : updateOf(row, records);
 }
 
 /** Updates in order of sequence. */

@@ -5,6 +5,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { type RetentionPace, type RetentionPolicy, retain } from "../../../src/conversations/retention/retention.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
 import type { PrunePolicy, Store } from "../../../src/store/store.ts";
+import { appendEvents, batch, event } from "../../store/event-samples.ts";
 import { append, sample, second, start } from "../../store/samples.ts";
 
 const day = 86_400n * second;
@@ -30,11 +31,11 @@ async function prune(policy: RetentionPolicy, now: bigint): Promise<PrunePolicy[
 	const steps: PrunePolicy[] = [];
 	const done = new AbortController();
 	const { days, updatesPerConversation, eventDays } = policy;
+	const policies = [days ?? updatesPerConversation, eventDays].filter((one) => one !== undefined);
 	let idle = 0;
 	const count = (removed: number) => {
 		idle = removed === 0 ? idle + 1 : 0;
-		const policies = [days ?? updatesPerConversation, eventDays].filter((one) => one !== undefined);
-		if (idle >= policies.length) done.abort();
+		if (idle === policies.length) done.abort();
 		return removed;
 	};
 	const counting: Pick<Store, "prune" | "pruneEvents"> = {
@@ -91,6 +92,29 @@ test("a deleted conversation goes when it has been deleting for the retention ti
 	await prune({ days: 3, updatesPerConversation: undefined, eventDays: undefined }, start + 4n * day + 1000n);
 	expect(await sequences()).toEqual([]);
 	expect(await store.get(conversationId)).toBeUndefined();
+});
+
+test("events go after their own days in small steps, beside history", async () => {
+	const { conversationId } = sample();
+	await append(store, sample({ conversationId, receivedAt: start }));
+	for (let index = 0n; index < 5n; index++)
+		await appendEvents(store, batch(conversationId, [event()], { receivedAt: start + index * day }));
+	const now = start + 5n * day;
+	const history = { receivedBefore: now - 9n * day, updatesPerConversation: undefined, limit: 2 };
+	const events = { receivedBefore: now - day - day / 2n, limit: 2 };
+	expect(await prune({ days: 9, updatesPerConversation: undefined, eventDays: 1.5 }, now)).toEqual([
+		history,
+		events,
+		history,
+		events,
+		history,
+		events,
+	]);
+	const kept = await store.events.list({ after: 0n, limit: 10 });
+	expect(kept.map(({ sequence }) => sequence)).toEqual([5n]);
+	expect(await sequences()).toEqual([1n]);
+	expect(await prune({ days: undefined, updatesPerConversation: undefined, eventDays: 0.1 }, now)).toHaveLength(2);
+	expect(await store.events.list({ after: 0n, limit: 10 })).toEqual([]);
 });
 
 test("without a policy nothing is looked at, and an unexpected failure is told and tried again", async () => {

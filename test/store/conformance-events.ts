@@ -1,0 +1,539 @@
+import { randomUUID } from "node:crypto";
+import { fromBinary } from "@bufbuild/protobuf";
+import fc from "fast-check";
+import { beforeEach, describe, expect, it } from "vitest";
+import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
+import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
+import { type EventCondition, eventMeets } from "../../src/store/event-condition.ts";
+import type {
+	Appended,
+	AppendedEvents,
+	LiveState,
+	NewEvent,
+	Store,
+	StoredRecord,
+	StoredUpdate,
+	UnreadableRecord,
+} from "../../src/store/store.ts";
+import {
+	appendEvents,
+	batch,
+	event,
+	live,
+	record,
+	stateUpdate,
+	storedEvent,
+	whole,
+	withActivity,
+} from "./event-samples.ts";
+import { append, bytes, conditions, type Sample, sample, second, start, stored } from "./samples.ts";
+
+const at = (n: number) => start + BigInt(n) * second;
+
+/** Tests of events, and of the versions that they make of records. */
+export function eventConformance(current: () => Store, reopen: () => Promise<Store>): void {
+	let store: Store;
+	beforeEach(() => {
+		store = current();
+	});
+
+	const all = { after: 0n, limit: 1_000 };
+	const untold: Omit<LiveState, "revision"> = {
+		told: undefined,
+		postedAt: undefined,
+		isBehind: false,
+		current: undefined,
+		knownIds: [],
+	};
+
+	/** Appends a batch that the store takes. */
+	async function keep(...args: Parameters<typeof batch>): Promise<AppendedEvents> {
+		const appended = await appendEvents(store, batch(...args));
+		if (appended === undefined) throw new Error("the store refused the batch");
+		return appended;
+	}
+
+	/** Appends a posted record of a conversation with a title, updated and received at so many seconds. */
+	async function post(conversationId: string, title: string, seconds: number, more: Partial<Sample["columns"]> = {}) {
+		const update = sample({
+			conversationId,
+			receivedAt: at(seconds),
+			redactionVersion: 7,
+			record: record({ id: conversationId, title, tags: { padding: "x".repeat(400) }, leafEventId: "posted" }),
+			columns: { title, updatedAt: at(seconds), ...more },
+		});
+		return { update, appended: await append(store, update) };
+	}
+
+	const decoded = (found: StoredRecord | UnreadableRecord | undefined) => {
+		if (found === undefined || "unreadable" in found) throw new Error("there is no record to read");
+		const { title, leafEventId, tags, id } = fromBinary(ConversationInfoSchema, found.bytes);
+		expect([id?.length, tags.padding?.length]).toEqual([36, 400]);
+		return `${title} ${leafEventId}`;
+	};
+	const titles = (updates: readonly StoredUpdate[]) => updates.map((update) => decoded(update.record));
+	const history = (conversationId: string) =>
+		store.updates.list({ ...all, conversationId, withRecords: true }).then(titles);
+
+	describe("appendEvents", () => {
+		it("numbers the events of all conversations upwards from 1, each once by conversation and id", async () => {
+			const [a, b] = [randomUUID(), randomUUID()];
+			const events = [event({ secrets: ["/value/a~1b", ""] }), stateUpdate(), event({ message: "said" })];
+			const more = event({ text: Buffer.from("x".repeat(100_000)) });
+			const first = batch(a, events, { receivedAt: at(1) });
+			const other = batch(b, events.slice(0, 1), { receivedAt: at(2) });
+			const again = batch(a, [...events, more], { receivedAt: at(3) });
+			expect(await appendEvents(store, first)).toEqual({ stored: 3, newest: 3n, updateSequence: undefined });
+			expect(await appendEvents(store, other)).toEqual({ stored: 1, newest: 4n, updateSequence: undefined });
+			expect(await appendEvents(store, again)).toEqual({ stored: 1, newest: 5n, updateSequence: undefined });
+			expect(await appendEvents(store, again)).toEqual({ stored: 0, newest: 0n, updateSequence: undefined });
+			const ofFirst = events.map((one, n) => storedEvent(first, one, BigInt(n + 1)));
+			const ofOther = storedEvent(other, events[0] ?? more, 4n);
+			const expected = [...ofFirst, ofOther, storedEvent(again, more, 5n)];
+			expect(await store.events.list(all)).toEqual(expected);
+			expect(await store.events.list({ ...all, conversationId: b })).toEqual([ofOther]);
+			expect(await store.events.list({ ...all, after: 1n, limit: 2 })).toEqual(expected.slice(1, 3));
+			expect(await store.events.list({ ...all, conversationId: a, after: 2n })).toEqual([expected[2], expected[4]]);
+			expect(await store.events.list({ ...all, conversationId: randomUUID() })).toEqual([]);
+			expect(await store.events.range()).toEqual({ newest: 5n, prunedThrough: 0n, lastRemoval: 0n });
+			expect(await store.updates.range()).toEqual({ newest: 0n, prunedThrough: 0n, lastRemoval: 0n });
+			expect(await store.get(a)).toBeUndefined();
+			expect(await store.listConversations({ conditions: [], limit: 10, withRecords: false })).toEqual([]);
+			store = await reopen();
+			expect(await store.events.list(all)).toEqual(expected);
+			expect(await keep(a, [event()])).toMatchObject({ newest: 6n });
+		});
+
+		it("keeps batches and updates that travel together, and tells of each log by itself", async () => {
+			const heard: { events: bigint[]; updates: bigint[] } = { events: [], updates: [] };
+			const stops = [
+				store.events.subscribe((newest) => heard.events.push(newest)),
+				store.updates.subscribe((newest) => heard.updates.push(newest)),
+			];
+			const ids = Array.from({ length: 100 }, () => randomUUID());
+			const outcomes = await Promise.all(
+				ids.flatMap((id) => [append(store, sample({ conversationId: id })), keep(id, [event(), event()])]),
+			);
+			expect(outcomes.filter((outcome) => "stored" in outcome && outcome.stored === 2)).toHaveLength(100);
+			await expect.poll(() => [heard.events.at(-1), heard.updates.at(-1)]).toEqual([200n, 100n]);
+			const events = await store.events.list(all);
+			expect(events.map(({ sequence }) => sequence)).toEqual(Array.from({ length: 200 }, (_, n) => BigInt(n + 1)));
+			for (let n = 0; n < 200; n += 2) expect(events[n]?.conversationId).toBe(events[n + 1]?.conversationId);
+			const { length } = heard.updates;
+			await keep(ids[0] ?? "", [event()]);
+			await expect.poll(() => heard.events.at(-1)).toBe(201n);
+			expect(heard.updates).toHaveLength(length);
+			for (const stop of stops) stop();
+		});
+
+		it("writes nothing of a batch that was computed from another state", async () => {
+			const a = randomUUID();
+			expect(await appendEvents(store, batch(a, [stateUpdate()], { live: live(1n, "stale") }))).toBeUndefined();
+			expect(await store.getLiveState(a, [])).toEqual({ revision: 0n, ...untold });
+			await post(a, "posted", 1);
+			await post(a, "posted again", 2);
+			for (const expects of [0n, 1n, 3n])
+				expect(await appendEvents(store, batch(a, [stateUpdate()], { live: live(expects, "stale") }))).toBeUndefined();
+			expect(await store.events.list(all)).toEqual([]);
+			expect(await history(a)).toEqual(["posted posted", "posted again posted"]);
+			const taken = await Promise.all(
+				["one", "other"].map((title) => appendEvents(store, batch(a, [stateUpdate()], { live: live(2n, title) }))),
+			);
+			expect(taken.filter((outcome) => outcome !== undefined)).toHaveLength(1);
+			expect(await store.events.list(all)).toHaveLength(1);
+		});
+	});
+
+	describe("a list of events", () => {
+		it("agrees with a plain search for any conditions, page by page", async () => {
+			const kinds = ["MessageEvent", "ActionEvent", "a 'quoted' kind", ""];
+			const values = fc.uniqueArray(fc.constantFrom(...kinds, "user", "agent"), { maxLength: 3 });
+			const time = fc.integer({ min: -1, max: 41 }).map((n) => at(n));
+			const condition: fc.Arbitrary<EventCondition> = fc.oneof(
+				fc.record({ kind: fc.constant("one_of" as const), field: fc.constantFrom("kind", "source"), values }),
+				fc.record(
+					{ kind: fc.constant("happened" as const), from: time, to: fc.oneof(time, fc.constant(2n ** 80n)) },
+					{ requiredKeys: ["kind"] },
+				),
+			);
+			const ids = [randomUUID(), randomUUID()];
+			for (let n = 0; n < 40; n++) {
+				const of = { kind: kinds[n % 4] ?? "", source: n % 3 === 0 ? "user" : "agent", happenedAt: at((n * 7) % 40) };
+				await keep(ids[n % 2] ?? "", [event(of)]);
+			}
+			const everything = await store.events.list(all);
+			const query = fc.tuple(
+				fc.array(condition, { maxLength: 3 }),
+				fc.option(fc.constantFrom(...ids), { nil: undefined }),
+				fc.integer({ min: 1, max: 15 }),
+			);
+			await fc.assert(
+				fc.asyncProperty(query, async ([by, conversationId, limit]) => {
+					const expected = everything.filter(
+						(one) => (conversationId ?? one.conversationId) === one.conversationId && eventMeets(by, one),
+					);
+					const found = [];
+					for (let after = 0n; ; ) {
+						const page = await store.events.list({ after, conversationId, conditions: by, limit });
+						found.push(...page);
+						if (page.length < limit) break;
+						after = page.at(-1)?.sequence ?? 0n;
+					}
+					expect(found).toEqual(expected);
+				}),
+			);
+		});
+
+		it("stops before its texts exceed the bytes asked for, but gives one at least", async () => {
+			for (const size of [30, 30, 40_000, 30]) await keep(randomUUID(), [event({ text: Buffer.alloc(size, "x") })]);
+			const count = async (after: bigint, maxBytes: number) =>
+				(await store.events.list({ ...all, after, maxBytes })).length;
+			expect(await count(0n, 60)).toBe(2);
+			expect(await count(0n, 40_059)).toBe(2);
+			expect(await count(0n, 40_060)).toBe(3);
+			expect(await count(0n, 0)).toBe(1);
+			expect(await count(2n, 0)).toBe(1);
+		});
+	});
+
+	describe("live versions", () => {
+		it("are whole wherever they are read, with what else the record has", async () => {
+			const a = randomUUID();
+			const { update, appended } = await post(a, "posted", 1, { status: "idle" });
+			const told = stateUpdate({ happenedAt: at(5) });
+			const running = live(1n, "first", { status: "running" });
+			const one = await keep(a, [told], { live: running, receivedAt: at(6) });
+			expect(one).toEqual({ stored: 1, newest: 1n, updateSequence: 2n });
+			const finished = live(2n, "second", { status: "finished" }, { schemaVersion: 4 });
+			const two = await keep(a, [stateUpdate({ happenedAt: at(7) })], { live: finished, receivedAt: at(8) });
+			const encoded = (title: string) =>
+				bytes(Buffer.concat([recordWithoutTitle(update.record.bytes), record({ title })]));
+			const version = (n: number, title: string, change: UpdateChange, summary: Uint8Array, versions: object) => ({
+				conversationId: a,
+				sequence: BigInt(n),
+				receivedAt: at(n === 2 ? 6 : 8),
+				origin: UpdateOrigin.EVENTS,
+				change,
+				current: true,
+				previousSequence: BigInt(n - 1),
+				summary: withActivity(summary, BigInt(n - 1), at(n === 2 ? 5 : 7)),
+				record: { bytes: encoded(title), ...versions },
+			});
+			const [{ version: v1 }, { version: v2 }] = [running, finished];
+			if (v1 === undefined || v2 === undefined) throw new Error("both make a version");
+			const versions = { redactionVersion: 7, schemaVersion: 3 };
+			const expected = [
+				stored(update, appended),
+				version(2, "first", UpdateChange.RUNNING, v1.summary, versions),
+				version(3, "second", UpdateChange.FINISHED, v2.summary, { ...versions, schemaVersion: 0 }),
+			];
+			const check = async () => {
+				expect(await store.updates.list({ ...all, withRecords: true })).toEqual(expected);
+				expect(await store.get(a)).toEqual(expected[2]);
+				for (const n of [1, 2, 3]) expect(await store.get(a, BigInt(n))).toEqual(expected[n - 1]);
+				const page = { conditions: conditions({ status: "finished" }), limit: 10, withRecords: true };
+				expect(await store.listConversations(page)).toEqual([
+					{ conversationId: a, sequence: 3n, summary: expected[2]?.summary, record: expected[2]?.record },
+				]);
+				expect(await store.getLiveState(a, ["unknown", told.eventId])).toEqual({
+					revision: 3n,
+					told: "told over 2",
+					postedAt: at(1),
+					isBehind: false,
+					current: expected[2],
+					knownIds: [told.eventId],
+				});
+			};
+			expect(two).toEqual({ stored: 1, newest: 2n, updateSequence: 3n });
+			await check();
+			store = await reopen();
+			await check();
+			const of = (origin: UpdateOrigin, more: object = {}) =>
+				store.updates
+					.list({ ...all, ...more, origin, withRecords: false })
+					.then((updates) => updates.map(({ sequence }) => sequence));
+			expect(await of(UpdateOrigin.POSTED)).toEqual([1n]);
+			expect(await of(UpdateOrigin.EVENTS, { conversationId: a })).toEqual([2n, 3n]);
+			expect(await of(UpdateOrigin.EVENTS, { limit: 1 })).toEqual([2n]);
+			expect(await of(UpdateOrigin.UNSPECIFIED)).toEqual([1n, 2n, 3n]);
+		});
+
+		it("stay whole when they change much, over several whole records", async () => {
+			const a = randomUUID();
+			await post(a, "posted", 1);
+			const said = Array.from({ length: 12 }, (_, n) => `${n} ${"y".repeat((n % 3) * 200)}`);
+			for (const [n, title] of said.entries()) await keep(a, [], { live: live(BigInt(n + 1), title) });
+			expect(await history(a)).toEqual(["posted posted", ...said.map((title) => `${title} posted`)]);
+			const { update } = await post(a, "posted again", 2);
+			await keep(a, [], { live: live(14n, "after it") });
+			expect(decoded((await store.get(a))?.record)).toBe("after it posted");
+			expect(decoded((await store.get(a, 14n))?.record)).toBe("posted again posted");
+			expect(await append(store, update)).toMatchObject({ sequence: 14n, repeated: true, current: true });
+		});
+
+		it("can be none: then only what was told is kept", async () => {
+			const a = randomUUID();
+			await post(a, "posted", 1);
+			const told = { expects: 1n, told: "told", version: undefined };
+			expect(await keep(a, [stateUpdate()], { live: told })).toMatchObject({ stored: 1, updateSequence: undefined });
+			expect(await store.getLiveState(a, [])).toMatchObject({ revision: 2n, told: "told", current: { sequence: 1n } });
+			const b = randomUUID();
+			expect(await keep(b, [stateUpdate()], { live: { ...told, expects: 0n } })).toMatchObject({ stored: 1 });
+			expect(await store.getLiveState(b, [])).toEqual({ revision: 0n, ...untold });
+		});
+
+		it("can be the first record, which a posted one replaces", async () => {
+			const a = randomUUID();
+			const first = record({ id: a, title: "told", tags: { padding: "x".repeat(400) } });
+			const events = [stateUpdate({ happenedAt: at(9) }), event({ eventId: "leaf", happenedAt: at(3) })];
+			const { updateSequence } = await keep(a, events, { live: whole(0n, first, { status: "running" }) });
+			expect(updateSequence).toBe(1n);
+			const found = await store.getLiveState(a, []);
+			expect(found).toMatchObject({ revision: 1n, told: "told over 0", postedAt: undefined, isBehind: false });
+			expect(found.current).toMatchObject({ change: UpdateChange.STARTED, current: true, previousSequence: undefined });
+			expect(decoded(found.current?.record)).toBe("told leaf");
+			const { appended } = await post(a, "posted", 4);
+			expect(appended).toMatchObject({ sequence: 2n, current: true, isBehind: true, repeated: false });
+			expect(await store.getLiveState(a, [])).toMatchObject({ revision: 2n, told: undefined, postedAt: at(4) });
+			expect(await history(a)).toEqual(["told leaf", "posted posted"]);
+		});
+
+		it("of a record without a time are what a repeated post replaces", async () => {
+			const a = randomUUID();
+			const { update, appended } = await post(a, "posted", 1, { updatedAt: undefined });
+			expect(await append(store, update)).toEqual({ ...appended, repeated: true });
+			await keep(a, [], { live: live(1n, "told") });
+			expect(await append(store, update)).toMatchObject({ sequence: 3n, repeated: false, current: true });
+			expect(await history(a)).toEqual(["posted posted", "told posted", "posted posted"]);
+		});
+	});
+
+	describe("a posted record", () => {
+		it("is behind when events that tell of it are later, until a live state is appended", async () => {
+			const [a, b, c, d] = [randomUUID(), randomUUID(), randomUUID(), randomUUID()];
+			for (const id of [a, b, c, d]) await keep(id, [stateUpdate({ happenedAt: at(5) }), event({ happenedAt: at(9) })]);
+			const outcomes = [
+				await post(a, "older", 4),
+				await post(b, "as old", 5),
+				await post(c, "older", 4, { status: "deleting" }),
+				await post(d, "older", 4),
+			];
+			expect(outcomes.map(({ appended }) => appended.isBehind)).toEqual([true, false, false, true]);
+			expect(await append(store, outcomes[0]?.update ?? sample())).toMatchObject({ repeated: true, isBehind: true });
+			expect((await post(a, "too old", 3)).appended).toMatchObject({ current: false, isBehind: true });
+			store = await reopen();
+			expect(new Set(await store.listBehind(10))).toEqual(new Set([a, d]));
+			expect(await store.listBehind(1)).toHaveLength(1);
+			await keep(a, [], { live: { expects: 1n, told: "told", version: undefined } });
+			expect(await store.listBehind(10)).toEqual([d]);
+			expect((await post(d, "newer", 6)).appended).toMatchObject({ current: true, isBehind: false });
+			expect(await store.listBehind(10)).toEqual([]);
+			expect((await post(a, "still older", 4)).appended).toMatchObject({ current: true, isBehind: true });
+			await keep(b, [stateUpdate({ happenedAt: at(7) })]);
+			expect((await store.getLiveState(b, [])).isBehind).toBe(false);
+		});
+
+		it("without a time counts from its arrival", async () => {
+			const a = randomUUID();
+			const of = (receivedAt: bigint) => sample({ conversationId: a, receivedAt, record: record({ id: a }) });
+			await keep(a, [stateUpdate({ happenedAt: at(5) })]);
+			expect(await append(store, of(at(4)))).toMatchObject({ isBehind: true });
+			expect(await store.getLiveState(a, [])).toMatchObject({ postedAt: at(4), isBehind: true });
+			expect(await append(store, sample({ ...of(at(5)), record: record({ id: a, title: "x" }) }))).toMatchObject({
+				isBehind: false,
+			});
+		});
+	});
+
+	describe("the leaf", () => {
+		const leafOf = async (conversationId: string) => {
+			const { record: got } = (await store.get(conversationId)) ?? {};
+			const { current: same } = await store.getLiveState(conversationId, []);
+			const [listed] = await store.listConversations({ conditions: [], limit: 1, withRecords: true });
+			expect([same?.record, listed?.record]).toEqual([got, got]);
+			return decoded(got).split(" ")[1];
+		};
+		const leafAt = (eventId: string, n: number): NewEvent => event({ eventId, happenedAt: at(n) });
+
+		it("of the current record follows the latest event, and history has what was stored", async () => {
+			const a = randomUUID();
+			await post(a, "posted", 5);
+			expect(await leafOf(a)).toBe("posted");
+			await keep(a, [leafAt("early", 4), leafAt("same", 5)]);
+			expect(await leafOf(a)).toBe("posted");
+			await keep(a, [leafAt("later", 8), leafAt("stamped-earlier", 6)]);
+			expect(await leafOf(a)).toBe("stamped-earlier");
+			await keep(a, [leafAt("late", 7), stateUpdate({ happenedAt: at(20) })]);
+			expect(await leafOf(a)).toBe("stamped-earlier");
+			await keep(a, [leafAt("later", 8), leafAt("grown-batch", 6)]);
+			expect(await leafOf(a)).toBe("grown-batch");
+			expect(await history(a)).toEqual(["posted posted"]);
+			await keep(a, [leafAt("newest", 9)], { live: live(1n, "told") });
+			await keep(a, [leafAt("last", 10)]);
+			expect(await leafOf(a)).toBe("last");
+			expect(await history(a)).toEqual(["posted posted", "told newest"]);
+			expect(decoded((await store.get(a, 2n))?.record)).toBe("told newest");
+			await post(a, "again", 10);
+			expect(await leafOf(a)).toBe("posted");
+			await keep(a, [leafAt("after", 11)]);
+			expect(await leafOf(a)).toBe("after");
+			store = await reopen();
+			expect(await leafOf(a)).toBe("after");
+			await post(a, "gone", 10, { status: "deleting" });
+			expect(await leafOf(a)).toBe("posted");
+		});
+	});
+
+	describe("activity", () => {
+		const listed = async () => {
+			const page = await store.listConversations({ conditions: [], limit: 10, withRecords: false });
+			return page.map(({ summary }) => summary);
+		};
+
+		it("is that of now in lists and that of then in updates, also with batches that come late", async () => {
+			const a = randomUUID();
+			await keep(a, [event({ happenedAt: at(8), message: "hello" }), event({ happenedAt: at(9) })]);
+			const { update } = await post(a, "posted", 1);
+			expect(await listed()).toEqual([withActivity(update.summary, 2n, at(9), "hello")]);
+			await keep(a, [event({ happenedAt: at(7), message: "late" })]);
+			expect(await listed()).toEqual([withActivity(update.summary, 3n, at(9), "hello")]);
+			await keep(a, [event({ happenedAt: at(8), message: "same time" }), stateUpdate({ happenedAt: at(10) })]);
+			expect(await listed()).toEqual([withActivity(update.summary, 5n, at(10), "same time")]);
+			const updates = await store.updates.list({ ...all, withRecords: false });
+			expect(updates.map(({ summary }) => summary)).toEqual([withActivity(update.summary, 2n, at(9), "hello")]);
+		});
+
+		it("is the same however the events arrive", async () => {
+			const said = fc.record({ happenedAt: fc.integer({ max: 9 }).map(at), said: fc.boolean() });
+			const arrivals = fc.array(fc.array(fc.nat(7), { maxLength: 4 }), { maxLength: 6 });
+			await fc.assert(
+				fc.asyncProperty(fc.array(said, { minLength: 8, maxLength: 8 }), arrivals, async (made, batches) => {
+					const a = randomUUID();
+					const { update } = await post(a, "posted", 1);
+					const events = made.map(({ happenedAt, said }, n) =>
+						event({ happenedAt, message: said ? `message ${n}` : undefined }),
+					);
+					const seen = new Map<string, NewEvent>();
+					for (const indexes of batches) {
+						const some = [...new Set(indexes)].flatMap((n) => events[n] ?? []);
+						await keep(a, some);
+						for (const one of some) if (!seen.has(one.eventId)) seen.set(one.eventId, one);
+					}
+					const arrived = [...seen.values()];
+					const byTime = arrived.toSorted((one, other) => Number(one.happenedAt - other.happenedAt));
+					const lastSaid = byTime.findLast(({ message }) => message !== undefined)?.message;
+					const { summary } = update;
+					const count = BigInt(arrived.length);
+					const lastAt = byTime.at(-1)?.happenedAt;
+					expect((await listed())[0]).toEqual(
+						lastAt === undefined ? bytes(summary) : withActivity(summary, count, lastAt, lastSaid),
+					);
+				}),
+				{ numRuns: 30 },
+			);
+		});
+	});
+
+	describe("retention", () => {
+		const olderThan = (seconds: number, limit = 100) => ({ receivedBefore: at(seconds), limit });
+		const kept = async () => (await store.updates.list({ ...all, withRecords: false })).map((one) => one.sequence);
+		const keptEvents = async () => (await store.events.list(all)).map(({ sequence }) => sequence);
+
+		/** A conversation with a posted record and live versions, all but the last ones received early. */
+		async function versions(count: number): Promise<{ id: string; posted: Appended }> {
+			const id = randomUUID();
+			const { appended: posted } = await post(id, "posted", 1);
+			for (let n = 1; n <= count; n++)
+				await keep(id, [], { live: live(BigInt(n), `v${n}`), receivedAt: at(1_000 * n) });
+			return { id, posted };
+		}
+
+		it("keeps the whole record that deltas need, and no other history", async () => {
+			const { id } = await versions(4);
+			expect(await store.prune(olderThan(2_500))).toBe(2);
+			expect(await store.prune(olderThan(2_500))).toBe(0);
+			expect(await kept()).toEqual([1n, 4n, 5n]);
+			expect(await history(id)).toEqual(["posted posted", "v3 posted", "v4 posted"]);
+			expect(await store.get(id, 2n)).toBeUndefined();
+			expect(await store.get(id, 3n)).toBeUndefined();
+			expect(decoded((await store.get(id, 1n))?.record)).toBe("posted posted");
+			expect(decoded((await store.get(id, 4n))?.record)).toBe("v3 posted");
+			await post(id, "posted again", 9_000);
+			let removed = 0;
+			for (let step = 1; step > 0; removed += step) step = await store.prune({ updatesPerConversation: 1, limit: 100 });
+			expect(removed).toBe(3);
+			expect(await history(id)).toEqual(["posted again posted"]);
+		});
+
+		it("removes the oldest events, a step at a time, and remembers of which conversation", async () => {
+			const [a, b] = [randomUUID(), randomUUID()];
+			for (let n = 0; n < 6; n++) await keep(n < 4 ? a : b, [event()], { receivedAt: at(n) });
+			expect(await store.pruneEvents(at(5), 2)).toBe(2);
+			expect(await store.pruneEvents(at(5), 300)).toBe(3);
+			expect(await store.pruneEvents(at(5), 300)).toBe(0);
+			expect(await keptEvents()).toEqual([6n]);
+			const through = (conversationId?: string, afterRemoval?: bigint) =>
+				store.events.range({ conversationId, afterRemoval }).then(({ prunedThrough }) => prunedThrough);
+			expect(await store.events.range()).toEqual({ newest: 6n, prunedThrough: 5n, lastRemoval: 2n });
+			expect([await through(a), await through(b), await through(a, 1n), await through(undefined, 2n)]).toEqual([
+				4n,
+				5n,
+				4n,
+				0n,
+			]);
+			expect(await store.updates.range()).toEqual({ newest: 0n, prunedThrough: 0n, lastRemoval: 0n });
+			expect(await store.pruneEvents(at(9), 300)).toBe(1);
+			store = await reopen();
+			expect(await keep(a, [event()])).toMatchObject({ newest: 7n });
+		});
+
+		it("counts the events of a record that were pruned, and forgets a conversation that has none left", async () => {
+			const [a, b] = [randomUUID(), randomUUID()];
+			for (const id of [a, b]) await keep(id, [event({ happenedAt: at(3) })]);
+			const { update } = await post(a, "posted", 1);
+			expect(await store.pruneEvents(at(1), 10)).toBe(2);
+			const { update: later } = await post(b, "posted", 1);
+			const page = await store.listConversations({ conditions: [], limit: 10, withRecords: false });
+			expect(page.map(({ summary }) => summary)).toEqual([
+				bytes(later.summary),
+				withActivity(update.summary, 1n, at(3)),
+			]);
+		});
+
+		it("takes the events of a deleted conversation along, in steps", async () => {
+			const { id } = await versions(2);
+			const other = randomUUID();
+			await keep(
+				id,
+				Array.from({ length: 7 }, () => event({ message: "said" })),
+			);
+			await keep(other, [event()]);
+			await post(id, "gone", 2_000, { status: "deleting" });
+			const removed: number[] = [];
+			do removed.push(await store.prune(olderThan(2_001, 4)));
+			while (removed.at(-1) === 4);
+			expect(removed).toEqual([4, 4, 3]);
+			expect([await kept(), await keptEvents()]).toEqual([[], [8n]]);
+			expect(await store.events.range({ conversationId: id })).toMatchObject({ newest: 8n, prunedThrough: 7n });
+			expect(await store.getLiveState(id, [])).toEqual({ revision: 0n, ...untold });
+			const { update: again } = await post(id, "new", 1);
+			const page = await store.listConversations({ conditions: [], limit: 10, withRecords: false });
+			expect(page.map(({ summary }) => summary)).toEqual([bytes(again.summary)]);
+		});
+
+		it("removes a conversation whose deletion events told", async () => {
+			const { id } = await versions(2);
+			await keep(id, [], { live: live(3n, "gone", { status: "deleting" }), receivedAt: at(3_000) });
+			expect(await store.prune(olderThan(3_001, 2))).toBe(2);
+			expect(await store.prune(olderThan(3_001, 2))).toBe(2);
+			expect(await store.prune(olderThan(3_001, 2))).toBe(0);
+			expect(await kept()).toEqual([]);
+		});
+	});
+}
+
+/** An encoded record without its title. */
+function recordWithoutTitle(encoded: Uint8Array): Uint8Array {
+	const { title: _, ...rest } = fromBinary(ConversationInfoSchema, encoded);
+	return record(rest);
+}

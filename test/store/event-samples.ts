@@ -1,0 +1,108 @@
+import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
+import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import { fromMicroseconds } from "../../src/record/json/scalars.ts";
+import { encodeDelta } from "../../src/record/record-delta.ts";
+import type { AppendedEvents, NewEvent, NewEvents, NewLiveState, Store, StoredEvent } from "../../src/store/store.ts";
+import { bytes, type Columns, sample, start } from "./samples.ts";
+
+type Members = MessageInitShape<typeof ConversationInfoSchema>;
+
+let made = 0;
+
+/** An event that differs from every other one: a leaf that says nothing. */
+export function event(of: Partial<NewEvent> = {}): NewEvent {
+	made += 1;
+	const { eventId = `event-${made}` } = of;
+	return {
+		eventId,
+		text: Buffer.from(JSON.stringify({ id: eventId, made })),
+		secrets: [],
+		redactionVersion: made,
+		happenedAt: start + BigInt(made),
+		kind: "MessageEvent",
+		source: "agent",
+		isLeaf: true,
+		message: undefined,
+		...of,
+	};
+}
+
+/** An event that tells of the record. */
+export function stateUpdate(of: Partial<NewEvent> = {}): NewEvent {
+	return event({ kind: "ConversationStateUpdateEvent", source: "environment", isLeaf: false, ...of });
+}
+
+/** A batch of events. */
+export function batch(conversationId: string, events: readonly NewEvent[], of: Partial<NewEvents> = {}): NewEvents {
+	return { conversationId, receivedAt: start, events, live: undefined, ...of };
+}
+
+/** Appends a copy of a batch, because the store takes its memory over. */
+export function appendEvents(store: Store, { events, live, ...rest }: NewEvents): Promise<AppendedEvents | undefined> {
+	const version = live?.version;
+	return store.appendEvents({
+		...rest,
+		events: events.map((one) => ({ ...one, text: bytes(one.text) })),
+		live: live && {
+			...live,
+			version: version && {
+				summary: bytes(version.summary),
+				record: { ...version.record, bytes: bytes(version.record.bytes) },
+			},
+		},
+	});
+}
+
+/** What the store should give back for an event of a batch. */
+export function storedEvent({ conversationId, receivedAt }: NewEvents, one: NewEvent, sequence: bigint): StoredEvent {
+	const { text, secrets, redactionVersion, happenedAt, kind, source } = one;
+	const event = { text: bytes(text), secrets, redactionVersion };
+	return { sequence, conversationId, receivedAt, happenedAt, kind, source, event };
+}
+
+/** A record, encoded. */
+export function record(members: Members): Uint8Array {
+	return toBinary(ConversationInfoSchema, create(ConversationInfoSchema, members));
+}
+
+/** A delta that sets the title. */
+export function titled(title: string): Uint8Array {
+	return encodeDelta([ConversationInfoSchema.field.title.number], record({ title }));
+}
+
+/** What events made of a record: a delta that sets its title, with columns for the summary. */
+export function live(
+	expects: bigint,
+	title: string,
+	columns: Partial<Columns> = {},
+	versions: { readonly redactionVersion?: number; readonly schemaVersion?: number } = {},
+): NewLiveState {
+	return whole(expects, titled(title), { title, ...columns }, versions);
+}
+
+/** What events made of a record, from its encoded delta, or the first record that they made. */
+export function whole(
+	expects: bigint,
+	encoded: Uint8Array,
+	columns: Partial<Columns> = {},
+	versions: { readonly redactionVersion?: number; readonly schemaVersion?: number } = {},
+): NewLiveState {
+	const { summary } = sample({ columns });
+	const { redactionVersion = 7, schemaVersion = 3 } = versions;
+	return {
+		expects,
+		told: `told over ${expects}`,
+		version: { summary, record: { bytes: encoded, redactionVersion, schemaVersion } },
+	};
+}
+
+/** A summary with the fields that an activity adds to it. */
+export function withActivity(summary: Uint8Array, count: bigint, lastAt: bigint, lastMessage?: string): Uint8Array {
+	const activity = create(ConversationSummarySchema, {
+		eventCount: count,
+		lastActivityAt: fromMicroseconds(lastAt),
+		...(lastMessage === undefined ? {} : { lastMessage }),
+	});
+	return bytes(Buffer.concat([summary, toBinary(ConversationSummarySchema, activity)]));
+}
