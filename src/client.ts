@@ -1,12 +1,26 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import { type Client, Code, ConnectError, createClient, type Interceptor, type Transport } from "@connectrpc/connect";
+import {
+	type CallOptions,
+	type Client,
+	Code,
+	ConnectError,
+	createClient,
+	type Interceptor,
+	type Transport,
+} from "@connectrpc/connect";
 import {
 	createConnectTransport,
 	createGrpcTransport,
 	createGrpcWebTransport,
 	Http2SessionManager,
 } from "@connectrpc/connect-node";
+import { ConversationEventIngestService } from "../gen/conversations/v1/conversation_event_ingest_service_pb.js";
+import {
+	ConversationEventService,
+	type WatchConversationEventsRequestSchema,
+	type WatchConversationEventsResponse,
+} from "../gen/conversations/v1/conversation_event_service_pb.js";
 import { ConversationIngestService } from "../gen/conversations/v1/conversation_ingest_service_pb.js";
 import {
 	ConversationService,
@@ -19,10 +33,13 @@ export * from "../gen/conversations/v1/agent_pb.js";
 export * from "../gen/conversations/v1/common_pb.js";
 export * from "../gen/conversations/v1/condenser_pb.js";
 export * from "../gen/conversations/v1/context_pb.js";
+export * from "../gen/conversations/v1/conversation_event_ingest_service_pb.js";
+export * from "../gen/conversations/v1/conversation_event_service_pb.js";
 export * from "../gen/conversations/v1/conversation_ingest_service_pb.js";
 export * from "../gen/conversations/v1/conversation_pb.js";
 export * from "../gen/conversations/v1/conversation_service_pb.js";
 export * from "../gen/conversations/v1/critic_pb.js";
+export * from "../gen/conversations/v1/event_pb.js";
 export * from "../gen/conversations/v1/hooks_pb.js";
 export * from "../gen/conversations/v1/llm_pb.js";
 export * from "../gen/conversations/v1/secrets_pb.js";
@@ -58,10 +75,15 @@ export interface WatchOptions {
 /** What to watch: where to start, which updates, and how much of them. */
 export type WatchRequest = MessageInitShape<typeof WatchConversationUpdatesRequestSchema>;
 
+/** What to watch of events: where to start, which events, and how their secrets are shown. */
+export type WatchEventsRequest = MessageInitShape<typeof WatchConversationEventsRequestSchema>;
+
 /** Typed clients of the service. */
 export interface ConversationsClient {
 	readonly ingest: Client<typeof ConversationIngestService>;
 	readonly conversations: Client<typeof ConversationService>;
+	readonly eventIngest: Client<typeof ConversationEventIngestService>;
+	readonly events: Client<typeof ConversationEventService>;
 	/**
 	 * Follows updates through restarts of the service and breaks of the network: after a break it goes on after the
 	 * sequence number of the last message, so that nothing is missed and nothing given twice. Before the first message it
@@ -73,16 +95,27 @@ export interface ConversationsClient {
 	 *   `Unauthenticated`, `PermissionDenied` and `InvalidArgument`
 	 */
 	watch(request?: WatchRequest, options?: WatchOptions): AsyncGenerator<WatchConversationUpdatesResponse, never>;
+	/** Follows events, as {@link watch} follows updates. */
+	watchEvents(
+		request?: WatchEventsRequest,
+		options?: WatchOptions,
+	): AsyncGenerator<WatchConversationEventsResponse, never>;
 }
 
 /** Makes clients of the service. Connections are opened when they are needed. */
 export function createConversationsClient(options: ConversationsClientOptions): ConversationsClient {
 	const { transport, disconnect } = createTransport(options);
 	const conversations = createClient(ConversationService, transport);
+	const events = createClient(ConversationEventService, transport);
 	return {
 		ingest: createClient(ConversationIngestService, transport),
 		conversations,
-		watch: (request = {}, watchOptions = {}) => watch(conversations, disconnect, request, watchOptions),
+		eventIngest: createClient(ConversationEventIngestService, transport),
+		events,
+		watch: (request = {}, watchOptions = {}) =>
+			watch(conversations.watchConversationUpdates, disconnect, request, watchOptions),
+		watchEvents: (request = {}, watchOptions = {}) =>
+			watch(events.watchConversationEvents, disconnect, request, watchOptions),
 	};
 }
 
@@ -123,13 +156,18 @@ function createTransport({ baseUrl, accessKey, protocol = "connect" }: Conversat
 	}
 }
 
-async function* watch(
-	client: Client<typeof ConversationService>,
+/** The start of a watch that goes on. */
+interface Resumed {
+	readonly start: { readonly case: "afterSequence"; readonly value: bigint };
+}
+
+async function* watch<Request extends object, Response extends { readonly sequence: bigint }>(
+	call: (request: Request & Partial<Resumed>, options: CallOptions) => AsyncIterable<Response>,
 	disconnect: () => void,
-	request: WatchRequest,
+	request: Request,
 	{ signal, backoff = 250, maxBackoff = 15_000, maxSilence = 60_000 }: WatchOptions,
-): AsyncGenerator<WatchConversationUpdatesResponse, never> {
-	let next = request;
+): AsyncGenerator<Response, never> {
+	let next: Request & Partial<Resumed> = request;
 	for (let attempt = 0; ; attempt++) {
 		signal?.throwIfAborted();
 		const stream = new AbortController();
@@ -138,7 +176,7 @@ async function* watch(
 			disconnect();
 		});
 		try {
-			for await (const response of client.watchConversationUpdates(next, { signal: anyOf(signal, stream.signal) })) {
+			for await (const response of call(next, { signal: anyOf(signal, stream.signal) })) {
 				// The time that the caller takes is not the service's.
 				silence.stop();
 				attempt = 0;

@@ -134,6 +134,37 @@ test.each(PROTOCOLS)("over %s a watch goes on when connections break or fall sil
 	await watch.end;
 });
 
+test("a watch of events goes on through a restart, and loses and doubles nothing", async () => {
+	await start();
+	const done = new AbortController();
+	const given: [bigint, string | undefined][] = [];
+	const watch = async () => {
+		for await (const { sequence, content } of client().watchEvents(FROM_THE_BEGINNING, {
+			...SOON,
+			signal: done.signal,
+		}))
+			if (content.case === "event") given.push([sequence, content.value.event?.id]);
+	};
+	const end = watch().catch((error: unknown) => error);
+	for (const id of ["a", "b"]) {
+		const event = { id, timestamp: "2026-11-21T08:55:31", source: "agent", kind: "MessageEvent" };
+		const { eventIngest } = client();
+		const answer = await eventIngest.ingestConversationEvents({ conversationId: ID, events: [event] });
+		expect(answer).toMatchObject({ success: true, stored: 1, updateSequence: 0n });
+		await expect.poll(() => given.at(-1)?.[1], { timeout: 10_000 }).toBe(id);
+		await stop();
+		await start();
+	}
+	expect(given).toEqual([
+		[1n, "a"],
+		[2n, "b"],
+	]);
+	done.abort();
+	await end;
+	const { events } = await client().events.listConversationEvents({ conversationId: ID });
+	expect(events.map(({ sequence, event }) => [sequence, event?.id])).toEqual(given);
+});
+
 test("what another attempt cannot mend is thrown", async () => {
 	await using pruned = await WatchService.start();
 	for (let index = 0; index < 3; index++) await pruned.reading.keep({ id: ID, title: `${index}` });

@@ -297,7 +297,7 @@ describe("the HTTP listener", () => {
 		await postWebhook(service, "wrong", "{}");
 		await postWebhook(service, KEY, `{"title":7}`);
 		await get(`/api/v1/conversations/${ID}`);
-		await get(`/api/v1/webhooks/events/${ID}?key=${CANARY}`);
+		await get(`/api/v1/webhooks/others/${ID}?key=${CANARY}`);
 		expect((await get("/api/v1/webhooks/conversations", { method: "DELETE" })).status).toBe(405);
 		const webhook = "POST /api/v1/webhooks/conversations";
 		const http = { level: "warn", event: "request_refused", transport: "http" };
@@ -318,7 +318,7 @@ describe("the HTTP listener", () => {
 				conversationId: ID,
 				kind: "not_found",
 			},
-			{ ...http, operation: `GET /api/v1/webhooks/events/${ID}`, kind: "not_found" },
+			{ ...http, operation: `GET /api/v1/webhooks/others/${ID}`, kind: "not_found" },
 			{ ...http, operation: "DELETE /api/v1/webhooks/conversations", kind: "method_not_allowed" },
 		]);
 	});

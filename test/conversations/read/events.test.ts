@@ -143,8 +143,8 @@ test("a conversation of which nothing is known has no events", async () => {
 });
 
 test("a page of large events ends before 3.5 MiB, but has one", async () => {
-	for (const size of [300, 3400, 10, 5000, 10])
-		await reading.keepEvents(A, event(`${size}`, { text: "x".repeat(size * 1024) }));
+	for (const [id, size] of [300, 3400, 10, 5000, 10].entries())
+		await reading.keepEvents(A, event(`${id}`, { text: "x".repeat(size * 1024) }));
 	expect((await pages({})).map((page) => page.length)).toEqual([1, 2, 1, 1]);
 });
 

@@ -46,6 +46,7 @@ const firstSummary = {
 	updated_at: "2026-01-02T00:00:00.250000Z",
 	parent_conversation_id: PARENT,
 	tags: { team: "a:b", env: "x" },
+	event_count: 0,
 };
 const secondSummary = {
 	id: SECOND,
@@ -63,6 +64,7 @@ const secondSummary = {
 	created_at: "2026-01-03T00:00:00Z",
 	updated_at: "2026-01-04T00:00:00Z",
 	tags: {},
+	event_count: 0,
 };
 const FIRST_ENTRY = { sequence: 1, summary: firstSummary };
 const SECOND_ENTRY = { sequence: 2, summary: secondSummary };
