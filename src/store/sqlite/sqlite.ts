@@ -151,7 +151,6 @@ class SqliteStore implements Store {
 		return this.#reader.call("listConversations", query);
 	}
 
-
 	prune(policy: PrunePolicy): Promise<number> {
 		return this.#pruner.step(policy);
 	}
