@@ -152,7 +152,7 @@ describe("the posts of a captured sequence", () => {
 });
 
 describe("a batch that is refused", () => {
-	const event = { id: "e", timestamp: "2026-11-22T08:00:00.000001", source: "agent", kind: "MessageEvent" };
+	const event = { id: "e", timestamp: "2026-11-20T08:00:00.000001", source: "agent", kind: "MessageEvent" };
 
 	test.each<[string, unknown, readonly (string | number)[], string]>([
 		["no array", { events: [] }, ["body"], "list_type"],
@@ -194,7 +194,7 @@ describe("the gate", () => {
 			ACCESS_KEYS: `test:${KEY}:ingest+read+secrets,reader:${READER}:read,sender:${SENDER}:ingest`,
 		});
 		const id = randomUUID();
-		const batch = JSON.stringify([{ id: "e", timestamp: "2026-11-22T08:00:00", source: "agent", kind: "K" }]);
+		const batch = JSON.stringify([{ id: "e", timestamp: "2026-11-20T08:00:00", source: "agent", kind: "K" }]);
 		const posted = await Promise.all(
 			["unknown key of nobody", READER, SENDER].map(async (key) => (await postEvents(guarded, key, id, batch)).status),
 		);
@@ -224,20 +224,20 @@ describe("the gate", () => {
 });
 
 test("a summary shows what the events tell", async () => {
-	const json = record({ execution_status: "idle", updated_at: "2026-11-22T08:00:00Z" });
+	const json = record({ execution_status: "idle", updated_at: "2026-11-20T08:00:00Z" });
 	await expectSuccess(await postWebhook(service, KEY, JSON.stringify(json)));
 	const text = `${"é".repeat(199)}𝄞 and more`;
 	const batch = [
 		{
 			id: "1",
-			timestamp: "2026-11-22T08:00:01.5",
+			timestamp: "2026-11-20T08:00:01.5",
 			source: "user",
 			kind: "MessageEvent",
 			llm_message: { role: "user", content: [{ type: "text", text }] },
 		},
 		{
 			id: "2",
-			timestamp: "2026-11-22T08:00:02",
+			timestamp: "2026-11-20T08:00:02",
 			source: "environment",
 			kind: "ConversationStateUpdateEvent",
 			key: "execution_status",
@@ -253,7 +253,7 @@ test("a summary shows what the events tell", async () => {
 	expect(entry?.summary).toMatchObject({
 		execution_status: "running",
 		event_count: 2,
-		last_activity_at: "2026-11-22T08:00:02Z",
+		last_activity_at: "2026-11-20T08:00:02Z",
 		last_message: `${"é".repeat(199)}𝄞`,
 	});
 });
