@@ -9,7 +9,7 @@ import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import { summarize } from "../record/summary.ts";
-import { hasTooManyFields } from "../record/validation/message-size.ts";
+import { hasTooManyFields, MANY_FIELDS_FROM } from "../record/validation/message-size.ts";
 import type { LiveVersion, ProtectedEvent, StoredRecord } from "../store/store.ts";
 import { applyStatements, firstRecord, type RefusedStatement, type ToldTimes } from "./live-record.ts";
 import { type StateUpdate, statementsOf } from "./statements.ts";
@@ -83,7 +83,8 @@ export class LiveRecords {
 				change.changed.map((member) => this.#fieldNumber(member)),
 				partial.bytes,
 			);
-			if (hasTooManyFields(mergeRecord(base, bytes), ConversationInfoSchema)) throw tooManyValues();
+			const mayBeLarge = base.byteLength + bytes.byteLength >= MANY_FIELDS_FROM;
+			if (mayBeLarge && hasTooManyFields(mergeRecord(base, bytes), ConversationInfoSchema)) throw tooManyValues();
 			return { ...applied, version: { summary, record: { ...partial, bytes } } };
 		} catch (error) {
 			// Each member was within the bounds of a record, all of them together are not.

@@ -11,6 +11,8 @@ import { MAX_VALUES } from "../json/measure.ts";
 const MAX_FIELDS = 5 * MAX_VALUES;
 /** Shortest encoding of a field, in bytes. */
 const MIN_FIELD_BYTES = 2;
+/** Size from which a message can have too many fields, in bytes. */
+export const MANY_FIELDS_FROM = MAX_FIELDS * MIN_FIELD_BYTES;
 /** Levels below which fields are not counted: a protobuf reader refuses such messages. */
 const MAX_DEPTH = 100;
 
@@ -37,7 +39,7 @@ export function decodeRequest<Desc extends DescMessage>(desc: Desc, request: Uin
  * @throws Error when the bytes are no message
  */
 export function hasTooManyFields(bytes: Uint8Array, desc: DescMessage): boolean {
-	if (bytes.byteLength < MAX_FIELDS * MIN_FIELD_BYTES) return false;
+	if (bytes.byteLength < MANY_FIELDS_FROM) return false;
 	return countFields(new BinaryReader(bytes), bytes.byteLength, fieldsOf(desc), 0) > MAX_FIELDS;
 }
 
