@@ -55,7 +55,7 @@ describe("the rooms of src keep to themselves", () => {
 	});
 
 	test("conversations knows the record, the store's interface and who asks", () => {
-		const known = [/^errors\.ts$/, /^record\//, /^store\/[^/]+$/, /^access\//, /^telemetry\/log\.ts$/];
+		const known = [/^protobuf\//, /^errors\.ts$/, /^record\//, /^store\/[^/]+$/, /^access\//, /^telemetry\/log\.ts$/];
 		expect(strangers("conversations/", ...known)).toEqual([]);
 	});
 

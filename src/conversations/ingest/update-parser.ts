@@ -1,14 +1,17 @@
-import { fromBinary, toBinary } from "@bufbuild/protobuf";
+import { fromBinary } from "@bufbuild/protobuf";
 import { IngestConversationRequestSchema } from "../../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { ServiceError } from "../../errors.ts";
+import { deriveBinaryEncoder } from "../../protobuf/binary-encoder.ts";
 import { tooManyValues } from "../../record/json/exact-json.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import { hasTooManyFields } from "../../record/validation/message-size.ts";
 import type { NewUpdate } from "../../store/store.ts";
 import { summarize } from "./summary.ts";
+
+const encodeSummary = deriveBinaryEncoder(ConversationSummarySchema);
 
 /** Turns what arrives into updates: it reads the record, checks it, protects its secrets and encodes it. */
 export class UpdateParser {
@@ -44,7 +47,7 @@ export class UpdateParser {
 		return {
 			conversationId: summary.id,
 			receivedAt: BigInt(Date.now()) * 1000n,
-			summary: toBinary(ConversationSummarySchema, summary),
+			summary: encodeSummary(summary),
 			record: this.#vault.protect(record),
 		};
 	}
