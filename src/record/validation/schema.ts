@@ -26,15 +26,29 @@ const INT64 = z
  * values from the JSON itself, because a record keeps members that no schema names.
  */
 export class RecordSchema {
-	readonly #builder = new SchemaBuilder();
+	readonly #builder = new SchemaBuilder(false);
 	readonly #record: z.ZodType;
+	readonly #compiledBuilder = new SchemaBuilder(true);
+	readonly #compiled: z.ZodType;
 
 	constructor(plan: MessagePlan) {
 		this.#record = this.#builder.message(plan);
+		this.#compiled = this.#compiledBuilder.message(plan);
 	}
 
 	/** What is wrong with a record's JSON form: not much more than {@link MAX_VIOLATIONS} issues, none when it is valid. */
 	judge(json: ExactJson): readonly z.core.$ZodIssue[] {
+		return this.isValid(json) ? [] : this.issues(json);
+	}
+
+	/** Whether a record's JSON form is valid: what {@link issues} finds, by code that zod compiled, in a fifth of the time. */
+	isValid(json: ExactJson): boolean {
+		this.#compiledBuilder.reset();
+		return this.#compiled.validate(json);
+	}
+
+	/** As {@link judge}, by the schema that can tell what is wrong. */
+	issues(json: ExactJson): readonly z.core.$ZodIssue[] {
 		this.#builder.reset();
 		return this.#record.safeParse(json).error?.issues ?? [];
 	}
@@ -49,21 +63,51 @@ export class RecordSchema {
 class SchemaBuilder {
 	readonly #messages = new Map<MessagePlan, z.ZodType>();
 	readonly #unfinished = new Set<MessagePlan>();
+	/** Whether the schemas are compiled ones, which tell no more than whether a value is valid. */
+	readonly #compiles: boolean;
 	#issuesLeft = MAX_VIOLATIONS;
+	#refused = false;
+
+	constructor(compiles: boolean) {
+		this.#compiles = compiles;
+	}
 
 	/** Makes the schemas ready for another value. */
 	reset(): void {
 		this.#issuesLeft = MAX_VIOLATIONS;
+		this.#refused = false;
 	}
 
 	message(plan: MessagePlan): z.ZodType {
 		const known = this.#messages.get(plan);
 		if (known !== undefined) return known;
+		if (this.#compiles) return this.#compiled(plan);
 		// A message that contains itself refers to its own schema, which is finished when the first record is judged.
 		if (this.#unfinished.has(plan)) return z.lazy(() => this.message(plan));
 		this.#unfinished.add(plan);
-		const schema = plan.form === "union" ? this.#union(plan) : this.#plain(plan);
+		const schema = this.#schema(plan);
 		this.#unfinished.delete(plan);
+		this.#messages.set(plan, schema);
+		return schema;
+	}
+
+	#schema(plan: MessagePlan): z.ZodType {
+		return plan.form === "union" ? this.#union(plan) : this.#plain(plan);
+	}
+
+	/**
+	 * The schema of a message, which is compiled by itself: zod compiles no schema that contains itself, and the engine
+	 * specialises small functions sooner. It is compiled when the first value is judged.
+	 */
+	#compiled(plan: MessagePlan): z.ZodType {
+		let compiled: z.ZodType | undefined;
+		const schema = z.custom((json) => {
+			compiled ??= z.compile(this.#schema(plan), { strict: true });
+			// zod judges what the compiled code refuses a second time. One refusal is enough, or each level of messages would
+			// double the time.
+			if (!this.#refused) this.#refused = !compiled.validate(json);
+			return !this.#refused;
+		});
 		this.#messages.set(plan, schema);
 		return schema;
 	}
@@ -159,6 +203,7 @@ class SchemaBuilder {
 
 	/** An item that drops its issues when there are enough of them. */
 	#bounded<Item extends z.ZodType>(item: Item): Item {
+		if (this.#compiles) return item;
 		return item.superRefine(
 			(_, { issues }) => {
 				issues.length = Math.min(issues.length, this.#issuesLeft);
