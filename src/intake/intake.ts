@@ -3,7 +3,7 @@ import type { LargeRecords } from "../conversations/read/get.ts";
 import { ServiceError } from "../errors.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import type { NewUpdate, StoredRecord } from "../store/store.ts";
-import { compact } from "../threads/protocol.ts";
+import { compact, release } from "../threads/protocol.ts";
 import { type ThreadLog, WorkerThread } from "../threads/worker-thread.ts";
 import type { IntakeCalls, IntakeData } from "./calls.ts";
 
@@ -52,11 +52,19 @@ export class IntakeThreads implements Intake, LargeRecords, AsyncDisposable {
 	}
 
 	fromJson(body: Buffer): Promise<NewUpdate> {
-		return this.#threadFor(body).call("fromJson", compact(body));
+		return this.#parse("fromJson", compact(body));
 	}
 
 	fromRequest(request: Uint8Array): Promise<NewUpdate> {
-		return this.#threadFor(request).call("fromRequest", compact(request));
+		return this.#parse("fromRequest", compact(request));
+	}
+
+	async #parse(method: "fromJson" | "fromRequest", bytes: Uint8Array): Promise<NewUpdate> {
+		try {
+			return await this.#threadFor(bytes).call(method, bytes);
+		} finally {
+			release(bytes);
+		}
 	}
 
 	/** As `RecordVault.isSame`. */

@@ -1,6 +1,6 @@
 import type { Appended, NewUpdate, Store } from "../../store/store.ts";
 
-/** Turns what arrives into updates, on a thread of its own or at once. See UpdateParser. */
+/** Turns what arrives into updates, on a thread of its own or at once. The bytes may be gone afterwards. See UpdateParser. */
 export interface Intake {
 	fromJson(body: Buffer): Promise<NewUpdate>;
 	fromRequest(request: Uint8Array): Promise<NewUpdate>;
@@ -17,7 +17,7 @@ export class Ingest {
 	}
 
 	/**
-	 * Stores a record that arrived as JSON. Resolves when it is on disk.
+	 * Stores a record that arrived as JSON. Resolves when it is on disk. The body may be gone afterwards.
 	 *
 	 * @throws ServiceError `invalid_record`; `unavailable` or `internal` when it could not be stored, and then nothing of
 	 *   it was
@@ -27,7 +27,7 @@ export class Ingest {
 	}
 
 	/**
-	 * Stores the record of an encoded IngestConversationRequest. Resolves when it is on disk.
+	 * Stores the record of an encoded IngestConversationRequest. Resolves when it is on disk. The request may be gone afterwards.
 	 *
 	 * @throws ServiceError as `json` does, and `invalid_argument` when it is no such message
 	 */
