@@ -40,6 +40,8 @@ export interface Log extends RequestLog {
 	stopped(): void;
 	/** The database could not be read or written. */
 	storeFailed(error: unknown): void;
+	/** A thread of the intake ended or did not start, or failed at a record. The error quotes no record. */
+	intakeFailed(error: unknown): void;
 	/** What is stored of an update cannot be read. */
 	recordUnreadable(record: { readonly conversationId: string; readonly sequence: bigint; readonly error: Error }): void;
 	/** The store's check fails from now on: the error. Or it succeeds again: undefined. */
@@ -69,6 +71,8 @@ export function createLogger(level: LogLevel, destination: DestinationStream = p
 		stopping: (signal) => logger.info({ event: "stopping", signal }, "The service stops"),
 		stopped: () => logger.info({ event: "stopped" }, "The service has stopped"),
 		storeFailed: (error) => logger.error({ event: "store_failed", error: describe(error, true) }, "The store failed"),
+		intakeFailed: (error) =>
+			logger.error({ event: "intake_failed", error: describe(error, true) }, "The intake failed"),
 		recordUnreadable: ({ conversationId, sequence, error }) =>
 			logger.error(
 				{ event: "record_unreadable", conversationId, sequence: String(sequence), error: describe(error, true) },

@@ -1,3 +1,4 @@
+import { withConversation } from "../../errors.ts";
 import type { Appended, NewUpdate, Store } from "../../store/store.ts";
 
 /** Turns what arrives into updates, on a thread of its own or at once. The bytes may be gone afterwards. See UpdateParser. */
@@ -23,7 +24,7 @@ export class Ingest {
 	 *   it was
 	 */
 	async json(body: Buffer): Promise<Appended> {
-		return await this.#store.append(await this.#intake.fromJson(body));
+		return await this.#append(await this.#intake.fromJson(body));
 	}
 
 	/**
@@ -32,6 +33,14 @@ export class Ingest {
 	 * @throws ServiceError as `json` does, and `invalid_argument` when it is no such message
 	 */
 	async request(request: Uint8Array): Promise<Appended> {
-		return await this.#store.append(await this.#intake.fromRequest(request));
+		return await this.#append(await this.#intake.fromRequest(request));
+	}
+
+	async #append(update: NewUpdate): Promise<Appended> {
+		try {
+			return await this.#store.append(update);
+		} catch (error) {
+			throw withConversation(error, update.conversationId);
+		}
 	}
 }
