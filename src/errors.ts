@@ -67,6 +67,12 @@ export class ServiceError extends Error {
 	}
 }
 
+/** The error with the conversation that the request is about, if it is a ServiceError that names none. */
+export function withConversation(error: unknown, conversationId: string | undefined): unknown {
+	if (!(error instanceof ServiceError) || error.conversationId !== undefined) return error;
+	return error.with({ conversationId });
+}
+
 /** A place in a record's JSON form as text: `.available_models[0].model_id`; empty for the record itself. */
 export function formatPath(path: readonly (string | number)[]): string {
 	return path

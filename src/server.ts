@@ -54,10 +54,9 @@ export interface RunningService {
 export async function startService(config: Config, log: Log, showKey: (key: string) => void): Promise<RunningService> {
 	log.starting(describeConfig(config));
 	await using opened = new AsyncDisposableStack();
-	const intakeFailed = (error: unknown): void => log.unexpectedError("intake", error);
 	const { encryptionKeys, eventTimeZone, maxBodyBytes, basePath } = config;
 	const data = { encryptionKeys, eventTimeZone };
-	const intake = opened.use(await IntakeThreads.start(data, threadLog(intakeFailed)));
+	const intake = opened.use(await IntakeThreads.start(data, threadLog(log.intakeFailed)));
 	const isSame: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
 	const store = opened.use(await openSqliteStore(config.database.path, threadLog(log.storeFailed), { isSame }));
 	const firstKey = config.accessKeys.length > 0 ? undefined : await FirstKey.of(config.database.path);

@@ -1,6 +1,5 @@
-import { create, toBinary } from "@bufbuild/protobuf";
+import { create } from "@bufbuild/protobuf";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
-import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { ServiceError, type Violation } from "../errors.ts";
 import { type ExactJsonObject, readExactJson, tooManyValues } from "../record/json/exact-json.ts";
 import { isJsonObject } from "../record/plan/plan.ts";
@@ -8,7 +7,7 @@ import { encodeDelta, mergeRecord } from "../record/record-delta.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
-import { summarize } from "../record/summary.ts";
+import { encodeSummary, summarize } from "../record/summary.ts";
 import { hasTooManyFields, MANY_FIELDS_FROM } from "../record/validation/message-size.ts";
 import type { LiveVersion, ProtectedEvent, StoredRecord } from "../store/store.ts";
 import { applyStatements, firstRecord, type RefusedStatement, type ToldTimes } from "./live-record.ts";
@@ -119,7 +118,7 @@ export class LiveRecords {
 		for (const [member, part] of parts)
 			if (change.changed.includes(member))
 				for (const message of [record, changed]) this.#format.replaceMember(message, member, part);
-		return { change, changed, summary: toBinary(ConversationSummarySchema, summarize(record)) };
+		return { change, changed, summary: encodeSummary(summarize(record)) };
 	}
 
 	#open(conversationId: string, event: ProtectedEvent, time: bigint): StateUpdate {

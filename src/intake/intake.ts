@@ -5,7 +5,7 @@ import { ServiceError } from "../errors.ts";
 import type { AppliedUpdates, ApplyRequest } from "../events/live-records.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import type { NewEvents, NewUpdate, StoredRecord } from "../store/store.ts";
-import { compact } from "../threads/protocol.ts";
+import { compact, release } from "../threads/protocol.ts";
 import { type ThreadLog, WorkerThread } from "../threads/worker-thread.ts";
 import type { IntakeCalls, IntakeData } from "./calls.ts";
 
@@ -32,11 +32,11 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 				name,
 				script: new URL("./intake-worker", import.meta.url),
 				data,
-				// The message of an unforeseen error may quote a record.
-				toError: (_, of) =>
+				// The message of an unforeseen error of a call may quote a record; that of the thread's start or end does not.
+				toError: ({ message }, of) =>
 					of === "call"
 						? new ServiceError("internal", "the record could not be processed")
-						: new ServiceError("unavailable", "the intake failed"),
+						: new ServiceError("unavailable", "the intake failed", { cause: new Error(message) }),
 				log,
 				youngGenerationMb: 12,
 				oldGenerationMb,
@@ -54,19 +54,32 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 	}
 
 	fromJson(body: Buffer): Promise<NewUpdate> {
-		return this.#threadFor(body).call("fromJson", compact(body));
+		return this.#parse(compact(body), (thread, bytes) => thread.call("fromJson", bytes));
 	}
 
 	fromRequest(request: Uint8Array): Promise<NewUpdate> {
-		return this.#threadFor(request).call("fromRequest", compact(request));
+		return this.#parse(compact(request), (thread, bytes) => thread.call("fromRequest", bytes));
 	}
 
 	eventsFromJson(conversationId: string, body: Buffer): Promise<NewEvents> {
-		return this.#threadFor(body).call("eventsFromJson", { conversationId, body: compact(body) });
+		return this.#parse(compact(body), (thread, bytes) =>
+			thread.call("eventsFromJson", { conversationId, body: bytes }),
+		);
 	}
 
 	eventsFromRequest(request: Uint8Array): Promise<NewEvents> {
-		return this.#threadFor(request).call("eventsFromRequest", compact(request));
+		return this.#parse(compact(request), (thread, bytes) => thread.call("eventsFromRequest", bytes));
+	}
+
+	async #parse<Result>(
+		bytes: Uint8Array,
+		parse: (thread: WorkerThread<IntakeCalls>, bytes: Uint8Array) => Promise<Result>,
+	): Promise<Result> {
+		try {
+			return await parse(this.#threadFor(bytes), bytes);
+		} finally {
+			release(bytes);
+		}
 	}
 
 	applyEvents({ conversationId, present, updates }: ApplyRequest): Promise<AppliedUpdates> {

@@ -9,6 +9,11 @@ import {
 	type TokenTotals,
 	TokenTotalsSchema,
 } from "../../gen/conversations/v1/summary_pb.js";
+import { deriveBinaryEncoder } from "../protobuf/binary-encoder.ts";
+
+/** Encodes a summary. */
+export const encodeSummary: (summary: ConversationSummary) => Uint8Array =
+	deriveBinaryEncoder(ConversationSummarySchema);
 
 /** The summary of a record. Holds no secret. */
 export function summarize(record: ConversationInfo): ConversationSummary {

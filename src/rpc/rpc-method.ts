@@ -10,7 +10,7 @@ import {
 	toBinary,
 } from "@bufbuild/protobuf";
 import type { Principal } from "../access/keys.ts";
-import { ServiceError } from "../errors.ts";
+import { ServiceError, withConversation } from "../errors.ts";
 
 /** A method of a service, as a transport mounts it: it takes an encoded request and says who sent it. */
 export type RpcMethod = UnaryRpc | StreamRpc;
@@ -29,8 +29,8 @@ export interface UnaryRpc {
 export interface StreamRpc {
 	readonly kind: "server_streaming";
 	readonly method: DescMethodServerStreaming;
-	/** Gives the responses in batches that are sent together. */
-	readonly stream: Answer<AsyncIterable<readonly StreamResponse[]>>;
+	/** Gives the responses in batches that are sent together, until the signal fires. Throws as {@link Answer} does. */
+	readonly stream: StreamHandler<Uint8Array, Message>;
 }
 
 /** A response of a stream. Many streams may share it: nobody may change it, and it is encoded once for all of them. */
@@ -43,13 +43,19 @@ export interface StreamResponse<Response extends Message = Message> {
 /**
  * Answers an encoded request.
  *
- * @param signal fires when nobody waits for the answer any longer
  * @throws ServiceError `invalid_argument` for bytes that are not a request of the method, and what the handler throws
  */
-type Answer<Outcome> = (request: Uint8Array, caller: Principal, signal: AbortSignal) => Outcome;
+type Answer<Outcome> = (request: Uint8Array, caller: Principal) => Outcome;
 
-/** What a method does, without regard to transports. */
-type Handler<Request, Outcome> = (request: Request, caller: Principal, signal: AbortSignal) => Outcome;
+/** What a unary method does, without regard to transports. */
+type Handler<Request, Outcome> = (request: Request, caller: Principal) => Outcome;
+
+/** What a streaming method does; the signal fires when nobody waits for responses any longer. */
+type StreamHandler<Request, Response extends Message> = (
+	request: Request,
+	caller: Principal,
+	signal: AbortSignal,
+) => AsyncIterable<readonly StreamResponse<Response>[]>;
 
 /** Optional parts of a method's definition. */
 interface MethodOptions<Request> {
@@ -70,17 +76,17 @@ export function unary<I extends DescMessage, O extends DescMessage>(
 ): UnaryRpc {
 	const { encoded, conversationId } = options;
 	const decoded = <Outcome>(handle: Handler<MessageShape<I>, Promise<Outcome>>): Answer<Promise<Outcome>> => {
-		return async (bytes, caller, signal) => {
+		return async (bytes, caller) => {
 			const request = decodeRequest(method.input, bytes);
 			try {
-				return await handle(request, caller, signal);
+				return await handle(request, caller);
 			} catch (error) {
 				throw withConversation(error, conversationId?.(request));
 			}
 		};
 	};
-	const answer = async (request: MessageShape<I>, caller: Principal, signal: AbortSignal): Promise<MessageShape<O>> =>
-		create(method.output, await handler(request, caller, signal));
+	const answer = async (request: MessageShape<I>, caller: Principal): Promise<MessageShape<O>> =>
+		create(method.output, await handler(request, caller));
 	return {
 		kind: "unary",
 		method,
@@ -117,7 +123,7 @@ export function unaryUndecoded<I extends DescMessage, O extends DescMessage>(
 /** Defines a server-streaming method. */
 export function serverStream<I extends DescMessage, O extends DescMessage>(
 	method: DescMethodServerStreaming<I, O>,
-	handler: Handler<MessageShape<I>, AsyncIterable<readonly StreamResponse<MessageShape<O>>[]>>,
+	handler: StreamHandler<MessageShape<I>, MessageShape<O>>,
 	{ conversationId }: MethodOptions<MessageShape<I>> = {},
 ): StreamRpc {
 	return {
@@ -145,9 +151,4 @@ function decodeRequest<I extends DescMessage>(input: I, bytes: Uint8Array): Mess
 	} catch (cause) {
 		throw unreadableRequest(input, cause);
 	}
-}
-
-function withConversation(error: unknown, conversationId: string | undefined): unknown {
-	if (!(error instanceof ServiceError) || error.conversationId !== undefined) return error;
-	return error.with({ conversationId });
 }

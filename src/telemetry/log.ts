@@ -47,6 +47,8 @@ export interface Log extends RequestLog {
 	stopped(): void;
 	/** The database could not be read or written. */
 	storeFailed(error: unknown): void;
+	/** A thread of the intake ended or did not start, or failed at a record. The error quotes no record. */
+	intakeFailed(error: unknown): void;
 	/** What is stored of an update cannot be read. */
 	recordUnreadable(record: UnreadableEntry): void;
 	/** What is stored of an event cannot be read. */
@@ -80,6 +82,8 @@ export function createLogger(level: LogLevel, destination: DestinationStream = p
 		stopping: (signal) => logger.info({ event: "stopping", signal }, "The service stops"),
 		stopped: () => logger.info({ event: "stopped" }, "The service has stopped"),
 		storeFailed: (error) => logger.error({ event: "store_failed", error: describe(error, true) }, "The store failed"),
+		intakeFailed: (error) =>
+			logger.error({ event: "intake_failed", error: describe(error, true) }, "The intake failed"),
 		recordUnreadable: (record) =>
 			logger.error({ event: "record_unreadable", ...unreadableFields(record) }, "A stored record cannot be read"),
 		eventUnreadable: (event) =>

@@ -253,6 +253,11 @@ describe("a store that cannot write", () => {
 		expect(refused.headers.get("Retry-After")).toMatch(/^\d+$/);
 		expect(await refused.json()).toEqual({ detail: expect.any(String) });
 		expect(own.log()).toContain('"event":"store_failed"');
+		const refusal = own
+			.log()
+			.split("\n")
+			.find((line) => line.includes('"event":"request_refused"'));
+		expect(JSON.parse(refusal ?? "")).toMatchObject({ kind: "unavailable", conversationId: JSON.parse(body).id });
 		other.exec("ROLLBACK");
 		expect((await postWebhook(own, KEY, body)).status).toBe(200);
 		expect(other.prepare("SELECT count(*) AS count FROM updates").get()).toEqual({ count: 1 });

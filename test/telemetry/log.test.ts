@@ -148,6 +148,19 @@ test("a failure of the store is told with its message", () => {
 	]);
 });
 
+test("the end of a thread of the intake is told with its reason", () => {
+	const cause = new Error("the thread ended with code 3");
+	expect(
+		record((log) => log.intakeFailed(new ServiceError("unavailable", "the intake failed", { cause }))),
+	).toMatchObject([
+		{
+			level: "error",
+			event: "intake_failed",
+			error: { message: "the intake failed", cause: { message: "the thread ended with code 3" } },
+		},
+	]);
+});
+
 test("an unexpected error is told by its place, because its message may quote a secret", () => {
 	const quoting = new SyntaxError("Unexpected token in canary\n    at canary (file:///canary.ts:1:1)\ncanary");
 	const wrapping = new Error("canary", { cause: quoting });

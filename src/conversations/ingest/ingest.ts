@@ -1,7 +1,10 @@
+import { withConversation } from "../../errors.ts";
 import type { Appended, NewUpdate, Store } from "../../store/store.ts";
 import type { EventIngest } from "./event-ingest.ts";
 
-/** Turns what arrives into updates, on a thread of its own or at once. See UpdateParser. */
+/**
+ * Turns what arrives into updates, on a thread of its own or at once. The bytes may be gone afterwards. See UpdateParser.
+ */
 export interface Intake {
 	fromJson(body: Buffer): Promise<NewUpdate>;
 	fromRequest(request: Uint8Array): Promise<NewUpdate>;
@@ -22,7 +25,7 @@ export class Ingest {
 
 	/**
 	 * Stores a record that arrived as JSON. Resolves when it is on disk, and what stored events tell that is later is
-	 * applied to it.
+	 * applied to it. The body may be gone afterwards.
 	 *
 	 * @throws ServiceError `invalid_record`; `unavailable` or `internal` when it could not be stored, and then nothing of
 	 *   it was, or when the events could not be applied, which is done later
@@ -32,7 +35,8 @@ export class Ingest {
 	}
 
 	/**
-	 * Stores the record of an encoded IngestConversationRequest. Resolves as `json` does.
+	 * Stores the record of an encoded IngestConversationRequest. Resolves as `json` does. The request may be gone
+	 * afterwards.
 	 *
 	 * @throws ServiceError as `json` does, and `invalid_argument` when it is no such message
 	 */
@@ -43,8 +47,12 @@ export class Ingest {
 	async #append(update: NewUpdate): Promise<Appended> {
 		// The store takes the memory of the update over.
 		const { conversationId } = update;
-		const appended = await this.#store.append(update);
-		if (appended.isBehind) await this.#events.settle(conversationId);
-		return appended;
+		try {
+			const appended = await this.#store.append(update);
+			if (appended.isBehind) await this.#events.settle(conversationId);
+			return appended;
+		} catch (error) {
+			throw withConversation(error, conversationId);
+		}
 	}
 }

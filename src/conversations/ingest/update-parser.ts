@@ -1,11 +1,9 @@
-import { toBinary } from "@bufbuild/protobuf";
 import { IngestConversationRequestSchema } from "../../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
-import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { ServiceError } from "../../errors.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
-import { summarize } from "../../record/summary.ts";
+import { encodeSummary, summarize } from "../../record/summary.ts";
 import { decodeRequest } from "../../record/validation/message-size.ts";
 import type { NewUpdate } from "../../store/store.ts";
 
@@ -43,7 +41,7 @@ export class UpdateParser {
 		return {
 			conversationId: summary.id,
 			receivedAt: BigInt(Date.now()) * 1000n,
-			summary: toBinary(ConversationSummarySchema, summary),
+			summary: encodeSummary(summary),
 			record: this.#vault.protect(record),
 		};
 	}

@@ -144,7 +144,7 @@ function mount(router: ConnectRouter, rpc: RpcMethod): void {
 		router.rpc(rpc.method, async (_, context) => {
 			const call = callOf(context);
 			try {
-				return await rpc.answer(...argumentsOf(call), context.signal);
+				return await rpc.answer(...argumentsOf(call));
 			} catch (error) {
 				throw call.failed(error);
 			}

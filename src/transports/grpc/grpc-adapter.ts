@@ -51,9 +51,7 @@ function asBuffer(bytes: Uint8Array): Buffer {
 function unaryHandler({ method, answerEncoded }: UnaryRpc, { callerOf, log }: GrpcCalls) {
 	const operation = rpcPath(method);
 	return (call: ServerUnaryCall<Uint8Array, Uint8Array>, callback: sendUnaryData<Uint8Array>): void => {
-		const cancelled = new AbortController();
-		call.on("cancelled", () => cancelled.abort());
-		const answer = async () => await answerEncoded(call.request, admitted(callerOf, call.metadata), cancelled.signal);
+		const answer = async () => await answerEncoded(call.request, admitted(callerOf, call.metadata));
 		answer().then(
 			(response) => callback(null, response),
 			(error: unknown) => {

@@ -47,6 +47,8 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 	setLogVerbosity(logVerbosity.NONE);
 	const server = new Server({
 		"grpc.max_receive_message_length": maxBodyBytes,
+		// Counts calls for a service that is not offered.
+		"grpc.enable_channelz": 0,
 		// Detects clients that vanished, so that their streams end.
 		"grpc.keepalive_time_ms": 60_000,
 		interceptors: [batchInterceptor, interceptor],

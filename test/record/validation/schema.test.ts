@@ -1,0 +1,40 @@
+import type { JsonValue } from "@bufbuild/protobuf";
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { RecordFormat } from "../../../src/record/record-format.ts";
+import { RecordSchema } from "../../../src/record/validation/schema.ts";
+import { jsonOf } from "../../support/arbitrary.ts";
+import { changed } from "../../support/changed.ts";
+import { corpus } from "../../support/fixtures.ts";
+
+const { plan } = new RecordFormat();
+const schema = new RecordSchema(plan);
+
+test("compiled code finds the records valid in which the schema finds no issue", () => {
+	const real = fc.constantFrom(...corpus().map(({ json }) => json));
+	const records = fc.oneof(jsonOf(plan), changed(jsonOf(plan)), changed(real));
+	const verdicts = new Set<boolean>();
+	fc.assert(
+		fc.property(records, (json) => {
+			const valid = schema.isValid(json);
+			verdicts.add(valid);
+			expect(valid).toBe(schema.issues(json).length === 0);
+		}),
+		{ numRuns: 3000 },
+	);
+	expect(verdicts).toEqual(new Set([true, false]));
+});
+
+test("each level above what is refused is judged a few times, and not twice as often as the one below it", () => {
+	const nested = (innermost: JsonValue): JsonValue => {
+		let condenser: JsonValue = { kind: "PipelineCondenser", condensers: innermost };
+		for (let depth = 0; depth < 100; depth++) condenser = { kind: "PipelineCondenser", condensers: [condenser] };
+		return {
+			id: "00000000-0000-4000-8000-000000000000",
+			workspace: { kind: "LocalWorkspace", working_dir: "/" },
+			agent: { kind: "Agent", llm: {}, condenser },
+		};
+	};
+	// With 2^100 judgements the second one would not end.
+	expect([[], 1, []].map((innermost) => schema.isValid(nested(innermost)))).toEqual([true, false, true]);
+});

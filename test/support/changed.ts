@@ -1,0 +1,42 @@
+import type { JsonValue } from "@bufbuild/protobuf";
+import fc from "fast-check";
+import { isJsonObject } from "../../src/record/plan/plan.ts";
+
+const values = fc.oneof(
+	fc.constantFrom<(JsonValue | undefined)[]>(
+		...[undefined, null, true, 0, -1, 1, 1.5, 2 ** 53, -(2 ** 53), "", "text", "idle", "LOW", "system_prompt.j2"],
+		...["x".repeat(257), "😀".repeat(256), [], ["a"], ["a", "b", "c"], ["a", "b", "c", "d"], [["a", "b", "c"]], [{}]],
+		...[{}, { kind: "Agent" }, { kind: "NeverConfirm" }, { kind: "PipelineCondenser", condensers: 1 }],
+		...[{ kind: "Other" }, { type: "keyword", keywords: 1 }, { type: "other" }, { Key: "value" }, { key: "value" }],
+	),
+	fc.jsonValue({ maxDepth: 2 }).map((value): JsonValue => JSON.parse(JSON.stringify(value))),
+);
+
+/** Records with one value replaced by another, valid or not, or taken away. */
+export function changed(records: fc.Arbitrary<JsonValue>): fc.Arbitrary<JsonValue> {
+	return fc.tuple(records, fc.nat(), values).map(([record, place, value]) => {
+		const copy = structuredClone(record);
+		const places = placesIn(copy);
+		places[place % places.length]?.(value);
+		return copy;
+	});
+}
+
+/** For each member and item inside a value, what replaces it, or takes a member away. */
+function placesIn(json: JsonValue): ((value: JsonValue | undefined) => void)[] {
+	if (Array.isArray(json))
+		return json.flatMap((item, index) => [
+			(value: JsonValue | undefined) => {
+				json[index] = value ?? null;
+			},
+			...placesIn(item),
+		]);
+	if (!isJsonObject(json)) return [];
+	return Object.entries(json).flatMap(([name, member]) => [
+		(value: JsonValue | undefined) => {
+			if (value === undefined) delete json[name];
+			else json[name] = value;
+		},
+		...placesIn(member),
+	]);
+}
