@@ -1,17 +1,19 @@
+import { randomBytes } from "node:crypto";
 import { create } from "@bufbuild/protobuf";
+import { LRUCache } from "lru-cache";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError, type Violation } from "../errors.ts";
-import { type ExactJsonObject, readExactJson, tooManyValues } from "../record/json/exact-json.ts";
+import { type ExactJson, type ExactJsonObject, readExactJson, tooManyValues } from "../record/json/exact-json.ts";
 import { isJsonObject } from "../record/plan/plan.ts";
-import { encodeDelta, mergeRecord } from "../record/record-delta.ts";
+import { encodeDelta } from "../record/record-delta.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import { encodeSummary, summarize } from "../record/summary.ts";
 import { hasTooManyFields, MANY_FIELDS_FROM } from "../record/validation/message-size.ts";
-import type { LiveVersion, ProtectedEvent, StoredRecord } from "../store/store.ts";
+import type { NewEvents, NewLiveState, ProtectedEvent, StoredRecord } from "../store/store.ts";
 import { applyStatements, firstRecord, type RefusedStatement, type ToldTimes } from "./live-record.ts";
-import { type StateUpdate, statementsOf } from "./statements.ts";
+import { STATE_UPDATE, type StateUpdate, statementsOf } from "./statements.ts";
 
 /** What state updates are applied to. Times are microseconds since the Unix epoch. */
 export interface PresentRecord {
@@ -31,11 +33,16 @@ export interface ApplyRequest {
 }
 
 /** What state updates make of a record. */
-export interface AppliedUpdates {
-	readonly told: string;
-	/** As `NewLiveState.version` has it: the whole record when there was none. */
-	readonly version: LiveVersion | undefined;
+export interface AppliedUpdates extends Pick<NewLiveState, "next" | "told" | "version"> {
 	/** What was told and not applied, because it breaks the record's rules. */
+	readonly refused: readonly RefusedStatement[];
+}
+
+/** A batch that was read. */
+export interface ReadBatch {
+	/** With what it makes of the record, where that was held; the store tells whether it still holds. */
+	readonly batch: NewEvents;
+	/** As {@link AppliedUpdates.refused}. */
 	readonly refused: readonly RefusedStatement[];
 }
 
@@ -45,16 +52,49 @@ export interface EventOpener {
 	open(conversationId: string, event: ProtectedEvent, form: SecretsForm): string;
 }
 
-/** Makes the next version of a conversation's record from what its events tell. */
+/** Most bytes of encoded records that are held for the next state updates of their conversations. */
+const MAX_HELD_BYTES = 8 * 2 ** 20;
+
+/** A record in plain text with its last state updates applied. */
+interface HeldRecord {
+	/** Revision of the conversation's live state, if the store takes what was made of it. */
+	readonly revision: bigint;
+	readonly told: ToldTimes;
+	/** Changed in place by the next state updates. */
+	readonly record: ConversationInfo;
+	/** The JSON form of those members that were asked for. */
+	readonly json: Map<string, ExactJson | undefined>;
+	/** Bytes of the encoded record, at most. */
+	readonly size: number;
+}
+
+/**
+ * Makes the next version of a conversation's record from what its events tell.
+ *
+ * The records of the conversations that had state updates last are held, so that the next ones need not fetch and read
+ * them again. A held record may be out of date: its revision is a random number, which the store compares.
+ */
 export class LiveRecords {
 	readonly #format: RecordFormat;
 	readonly #vault: RecordVault;
 	readonly #events: EventOpener;
+	readonly #held = new LRUCache<string, HeldRecord>({ maxSize: MAX_HELD_BYTES });
 
 	constructor(format: RecordFormat, vault: RecordVault, events: EventOpener) {
 		this.#format = format;
 		this.#vault = vault;
 		this.#events = events;
+	}
+
+	/** Applies the state updates of a batch to the record that is held for its conversation, if there is one. */
+	applyToHeld(batch: NewEvents): ReadBatch {
+		const { conversationId, events } = batch;
+		const held = this.#held.get(conversationId);
+		const updates = events.filter(({ kind }) => kind === STATE_UPDATE);
+		if (held === undefined || updates.length === 0) return { batch, refused: [] };
+		const opened = updates.map((event) => this.#open(conversationId, event, event.happenedAt));
+		const { refused, ...live } = this.#advance(conversationId, held, opened);
+		return { batch: { ...batch, live: { expects: held.revision, ...live } }, refused };
 	}
 
 	/**
@@ -65,25 +105,45 @@ export class LiveRecords {
 	apply({ conversationId, present, updates }: ApplyRequest): AppliedUpdates {
 		const opened = updates.map(({ event, happenedAt }) => this.#open(conversationId, event, happenedAt));
 		const base = present.record?.bytes;
-		if (base === undefined) {
-			const first = firstRecord(conversationId, opened, this.#format.plan, (json) => this.#firstRecord(json));
-			if (first === undefined) return { told: formatTold({}), version: undefined, refused: [] };
-			const { change, summary } = this.#applyTo(first.record, first.told, opened);
-			const version = { summary, record: this.#vault.protect(first.record) };
-			return { told: formatTold(change.told.events), version, refused: change.refused };
+		if (base !== undefined) {
+			const told = { posted: present.postedAt, events: parseTold(present.told) };
+			const record = this.#vault.open(base, "plaintext");
+			return this.#advance(conversationId, { told, record, json: new Map(), size: base.byteLength }, opened);
 		}
-		const told: ToldTimes = { posted: present.postedAt, events: parseTold(present.told) };
-		const { change, summary, changed } = this.#applyTo(this.#vault.open(base, "plaintext"), told, opened);
-		const applied = { told: formatTold(change.told.events), version: undefined, refused: change.refused };
-		if (change.changed.length === 0) return applied;
+		const first = firstRecord(conversationId, opened, this.#format.plan, (json) => this.#firstRecord(json));
+		if (first === undefined) return { next: newRevision(), told: formatTold({}), version: undefined, refused: [] };
+		const { change, summary } = this.#applyTo({ ...first, json: new Map() }, opened);
+		const version = { summary, record: this.#vault.protect(first.record) };
+		return { next: newRevision(), told: formatTold(change.told.events), version, refused: change.refused };
+	}
+
+	/** Applies state updates to a record, and holds it for the next ones. */
+	#advance(
+		conversationId: string,
+		held: Omit<HeldRecord, "revision">,
+		updates: readonly StateUpdate[],
+	): AppliedUpdates {
+		// Until all is done: it is changed in place.
+		this.#held.delete(conversationId);
+		const { told, record, json, size } = held;
+		const { change, summary, changed } = this.#applyTo(held, updates);
+		const next = newRevision();
+		const hold = (size: number): void => {
+			if (size >= MANY_FIELDS_FROM) return;
+			this.#held.set(conversationId, { revision: next, told: change.told, record, json, size }, { size });
+		};
+		const applied = { next, told: formatTold(change.told.events), version: undefined, refused: change.refused };
+		if (change.changed.length === 0) {
+			hold(size);
+			return applied;
+		}
 		try {
 			const partial = this.#vault.protect(changed, conversationId);
-			const bytes = encodeDelta(
-				change.changed.map((member) => this.#fieldNumber(member)),
-				partial.bytes,
-			);
-			const mayBeLarge = base.byteLength + bytes.byteLength >= MANY_FIELDS_FROM;
-			if (mayBeLarge && hasTooManyFields(mergeRecord(base, bytes), ConversationInfoSchema)) throw tooManyValues();
+			const members = change.changed.map((member) => this.#fieldNumber(member));
+			const bytes = encodeDelta(members, partial.bytes);
+			const newSize = size + bytes.byteLength;
+			if (newSize >= MANY_FIELDS_FROM && this.#hasTooManyFields(record, conversationId)) throw tooManyValues();
+			hold(newSize);
 			return { ...applied, version: { summary, record: { ...partial, bytes } } };
 		} catch (error) {
 			// Each member was within the bounds of a record, all of them together are not.
@@ -93,15 +153,23 @@ export class LiveRecords {
 		}
 	}
 
+	#hasTooManyFields(record: ConversationInfo, conversationId: string): boolean {
+		return hasTooManyFields(this.#vault.protect(record, conversationId).bytes, ConversationInfoSchema);
+	}
+
 	/** Changes a record in plain text to what statements say. */
-	#applyTo(record: ConversationInfo, told: ToldTimes, updates: readonly StateUpdate[]) {
+	#applyTo({ record, told, json }: Pick<HeldRecord, "record" | "told" | "json">, updates: readonly StateUpdate[]) {
 		const statements = statementsOf(updates);
 		const names = new Set(["execution_status", ...statements.map(({ member }) => member)]);
-		const present = this.#format.membersToJson(record, names);
+		const missing = names.difference(json);
+		if (missing.size > 0) {
+			const members = this.#format.membersToJson(record, missing);
+			for (const name of missing) json.set(name, members[name]);
+		}
 		const parts = new Map<string, ConversationInfo>();
 		const change = applyStatements(
 			this.#format.plan,
-			(member) => present[member],
+			(member) => json.get(member),
 			told,
 			statements,
 			(member, value) => {
@@ -115,9 +183,11 @@ export class LiveRecords {
 			},
 		);
 		const changed = create(ConversationInfoSchema);
-		for (const [member, part] of parts)
-			if (change.changed.includes(member))
-				for (const message of [record, changed]) this.#format.replaceMember(message, member, part);
+		for (const [member, part] of parts) {
+			if (!change.changed.includes(member)) continue;
+			for (const message of [record, changed]) this.#format.replaceMember(message, member, part);
+			json.delete(member);
+		}
 		return { change, changed, summary: encodeSummary(summarize(record)) };
 	}
 
@@ -156,4 +226,9 @@ function formatTold(events: ToldTimes["events"]): string {
 function parseTold(told = "{}"): ToldTimes["events"] {
 	const times: Record<string, string> = JSON.parse(told);
 	return Object.fromEntries(Object.entries(times).map(([member, time]) => [member, BigInt(time)]));
+}
+
+/** A revision that no other state has. One of a posted record counts from the one before, and these are far apart. */
+export function newRevision(): bigint {
+	return 2n ** 61n + (randomBytes(8).readBigUInt64BE() >> 3n);
 }

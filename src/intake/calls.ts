@@ -1,7 +1,7 @@
 import type { KeyObject } from "node:crypto";
-import type { AppliedUpdates, ApplyRequest } from "../events/live-records.ts";
+import type { AppliedUpdates, ApplyRequest, ReadBatch } from "../events/live-records.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
-import type { NewEvents, NewUpdate, StoredRecord } from "../store/store.ts";
+import type { NewUpdate, StoredRecord } from "../store/store.ts";
 
 /** What the intake's threads are started with. */
 export interface IntakeData {
@@ -14,8 +14,8 @@ export interface IntakeData {
 export type IntakeCalls = {
 	fromJson(body: Uint8Array): NewUpdate;
 	fromRequest(request: Uint8Array): NewUpdate;
-	eventsFromJson(request: { readonly conversationId: string; readonly body: Uint8Array }): NewEvents;
-	eventsFromRequest(request: Uint8Array): NewEvents;
+	eventsFromJson(request: { readonly conversationId: string; readonly body: Uint8Array }): ReadBatch;
+	eventsFromRequest(request: Uint8Array): ReadBatch;
 	applyEvents(request: ApplyRequest): AppliedUpdates;
 	isSame(records: { readonly stored: Uint8Array; readonly arriving: Uint8Array }): boolean;
 	openEncoded(request: { readonly record: StoredRecord; readonly form: SecretsForm }): Uint8Array;

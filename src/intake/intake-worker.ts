@@ -20,8 +20,9 @@ serve<IntakeData, IntakeCalls>(({ encryptionKeys, eventTimeZone }) => {
 		methods: {
 			fromJson: (body) => releasing(body, () => parser.fromJson(bufferOf(body))),
 			fromRequest: (request) => releasing(request, () => parser.fromRequest(request)),
-			eventsFromJson: ({ conversationId, body }) => releasing(body, () => events.parse(conversationId, bufferOf(body))),
-			eventsFromRequest: (request) => releasing(request, () => events.fromRequest(request)),
+			eventsFromJson: ({ conversationId, body }) =>
+				releasing(body, () => live.applyToHeld(events.parse(conversationId, bufferOf(body)))),
+			eventsFromRequest: (request) => releasing(request, () => live.applyToHeld(events.fromRequest(request))),
 			applyEvents: (request) => releasing(request.present.record?.bytes, () => live.apply(request)),
 			isSame: ({ stored, arriving }) => vault.isSame(stored, arriving),
 			openEncoded: ({ record, form }) => compact(vault.openEncoded(record.bytes, record, form)),

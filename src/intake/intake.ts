@@ -2,9 +2,9 @@ import type { EventIntake } from "../conversations/ingest/event-ingest.ts";
 import type { Intake } from "../conversations/ingest/ingest.ts";
 import type { LargeRecords } from "../conversations/read/get.ts";
 import { ServiceError } from "../errors.ts";
-import type { AppliedUpdates, ApplyRequest } from "../events/live-records.ts";
+import type { AppliedUpdates, ApplyRequest, ReadBatch } from "../events/live-records.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
-import type { NewEvents, NewUpdate, StoredRecord } from "../store/store.ts";
+import type { NewUpdate, StoredRecord } from "../store/store.ts";
 import { compact, release } from "../threads/protocol.ts";
 import { type ThreadLog, WorkerThread } from "../threads/worker-thread.ts";
 import type { IntakeCalls, IntakeData } from "./calls.ts";
@@ -61,13 +61,13 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 		return this.#parse(compact(request), (thread, bytes) => thread.call("fromRequest", bytes));
 	}
 
-	eventsFromJson(conversationId: string, body: Buffer): Promise<NewEvents> {
+	eventsFromJson(conversationId: string, body: Buffer): Promise<ReadBatch> {
 		return this.#parse(compact(body), (thread, bytes) =>
 			thread.call("eventsFromJson", { conversationId, body: bytes }),
 		);
 	}
 
-	eventsFromRequest(request: Uint8Array): Promise<NewEvents> {
+	eventsFromRequest(request: Uint8Array): Promise<ReadBatch> {
 		return this.#parse(compact(request), (thread, bytes) => thread.call("eventsFromRequest", bytes));
 	}
 

@@ -175,6 +175,8 @@ export interface NewEvents {
 export interface NewLiveState {
 	/** {@link LiveState.revision} of what it was computed from. */
 	readonly expects: bigint;
+	/** The revision afterwards: above 0, at most 2^62, and unlike any other that the conversation has had. */
+	readonly next: bigint;
 	/** When each member was told: the caller's own JSON text. */
 	readonly told: string;
 	/** Undefined when no member of the record changes. */
@@ -262,8 +264,10 @@ export interface Store extends AsyncDisposable {
 	/** Appends an update. Resolves when it is on disk. */
 	append(update: NewUpdate): Promise<Appended>;
 	/**
-	 * Appends a batch of events with the update that they make, in one transaction. Resolves when it is on disk;
-	 * undefined when the conversation's live state is not the expected one any more: then nothing was written.
+	 * Appends a batch of events with the update that they make, in one transaction. Resolves when it is on disk.
+	 *
+	 * @returns undefined when the batch has a live state and the conversation's is not the expected one any more, or an
+	 *   event of it that tells of the record is stored already: then nothing was written
 	 */
 	appendEvents(batch: NewEvents): Promise<AppendedEvents | undefined>;
 	/** The state that the next live version is computed from, and which of some event ids are stored. */

@@ -47,9 +47,15 @@ describe("what an update changes", () => {
 		const at = conversation();
 		const steps = [
 			["idle", UpdateChange.STARTED],
-			["running", UpdateChange.UPDATED],
+			["running", UpdateChange.RUNNING],
+			["waiting_for_confirmation", UpdateChange.WAITING],
+			["running", UpdateChange.RUNNING],
 			["paused", UpdateChange.PAUSED],
 			["running", UpdateChange.RESUMED],
+			["finished", UpdateChange.FINISHED],
+			["error", UpdateChange.FAILED],
+			["stuck", UpdateChange.STUCK],
+			["idle", UpdateChange.UPDATED],
 			["deleting", UpdateChange.DELETED],
 		] as const;
 		for (const [index, [status, change]] of steps.entries()) {

@@ -47,11 +47,11 @@ test("events are read and applied whatever their size, and the same in every thr
 		const event = { id: "e", timestamp: "2026-01-01T00:00:00", source: "environment", kind: STATE_UPDATE };
 		const value = { note: "x".repeat(size), token: "other" };
 		const batch = Buffer.from(JSON.stringify([{ ...event, key: "agent_state", value }]));
-		const { events } = await intake.eventsFromJson(conversationId, batch);
+		const { batch: read } = await intake.eventsFromJson(conversationId, batch);
 		const { told, version, refused } = await intake.applyEvents({
 			conversationId,
 			present: { told: undefined, postedAt: 0n, record },
-			updates: events.map((event) => ({ event, happenedAt: event.happenedAt })),
+			updates: read.events.map((event) => ({ event, happenedAt: event.happenedAt })),
 		});
 		const merged = version && vault.open(mergeRecord(record.bytes, version.record.bytes), "plaintext");
 		expect([merged?.agentState, refused]).toEqual([value, []]);

@@ -274,11 +274,11 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 		it("can be none: then only what was told is kept", async () => {
 			const a = randomUUID();
 			await post(a, "posted", 1);
-			const told = { expects: 1n, told: "told", version: undefined };
+			const told = { expects: 1n, next: 2n, told: "told", version: undefined };
 			expect(await keep(a, [stateUpdate()], { live: told })).toMatchObject({ stored: 1, updateSequence: undefined });
 			expect(await store.getLiveState(a, [])).toMatchObject({ revision: 2n, told: "told", current: { sequence: 1n } });
 			const b = randomUUID();
-			expect(await keep(b, [stateUpdate()], { live: { ...told, expects: 0n } })).toMatchObject({ stored: 1 });
+			expect(await keep(b, [stateUpdate()], { live: { ...told, expects: 0n, next: 1n } })).toMatchObject({ stored: 1 });
 			expect(await store.getLiveState(b, [])).toEqual({ revision: 0n, ...untold });
 		});
 
@@ -324,7 +324,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			store = await reopen();
 			expect(new Set(await store.listBehind(10))).toEqual(new Set([a, d]));
 			expect(await store.listBehind(1)).toHaveLength(1);
-			await keep(a, [], { live: { expects: 1n, told: "told", version: undefined } });
+			await keep(a, [], { live: { expects: 1n, next: 2n, told: "told", version: undefined } });
 			expect(await store.listBehind(10)).toEqual([d]);
 			expect((await post(d, "newer", 6)).appended).toMatchObject({ current: true, isBehind: false });
 			expect(await store.listBehind(10)).toEqual([]);

@@ -92,6 +92,7 @@ export function whole(
 	const { redactionVersion = 7, schemaVersion = 3 } = versions;
 	return {
 		expects,
+		next: expects + 1n,
 		told: `told over ${expects}`,
 		version: { summary, record: { bytes: encoded, redactionVersion, schemaVersion } },
 	};

@@ -1,18 +1,24 @@
 import { ServiceError } from "../../errors.ts";
 import type { RefusedStatement } from "../../events/live-record.ts";
-import type { AppliedUpdates, ApplyRequest, PresentRecord } from "../../events/live-records.ts";
+import {
+	type AppliedUpdates,
+	type ApplyRequest,
+	newRevision,
+	type PresentRecord,
+	type ReadBatch,
+} from "../../events/live-records.ts";
 import { STATE_UPDATE } from "../../events/statements.ts";
 import { mergeDeltas, mergeRecord } from "../../record/record-delta.ts";
 import type { EventCondition } from "../../store/event-condition.ts";
-import type { LiveState, LiveVersion, NewEvents, NewLiveState, Store, StoredRecord } from "../../store/store.ts";
+import type { AppendedEvents, LiveState, NewEvents, NewLiveState, Store, StoredRecord } from "../../store/store.ts";
 import type { Log } from "../../telemetry/log.ts";
 
 /** Turns what arrives into events and makes records of them, on a thread of its own or at once. */
 export interface EventIntake {
-	/** As `EventFormat.parse`. */
-	eventsFromJson(conversationId: string, body: Buffer): Promise<NewEvents>;
-	/** As `EventFormat.fromRequest`. */
-	eventsFromRequest(request: Uint8Array): Promise<NewEvents>;
+	/** As `EventFormat.parse`, then `LiveRecords.applyToHeld`. The body may be gone afterwards. */
+	eventsFromJson(conversationId: string, body: Buffer): Promise<ReadBatch>;
+	/** As `EventFormat.fromRequest`, then `LiveRecords.applyToHeld`. The request may be gone afterwards. */
+	eventsFromRequest(request: Uint8Array): Promise<ReadBatch>;
 	/** As `LiveRecords.apply`. */
 	applyEvents(request: ApplyRequest): Promise<AppliedUpdates>;
 }
@@ -35,11 +41,9 @@ const SETTLED_AT_A_TIME = 100;
 type EventStore = Pick<Store, "appendEvents" | "getLiveState" | "listBehind" | "events">;
 type Updates = ApplyRequest["updates"];
 
-/** What state updates made of a record so far. */
-interface Progress {
+/** What state updates make of a record. */
+interface Progress extends AppliedUpdates {
 	readonly present: PresentRecord;
-	readonly version: LiveVersion | undefined;
-	readonly refused: readonly RefusedStatement[];
 }
 
 /** Stores batches of events, for every transport that receives them, and keeps the records live that they tell of. */
@@ -97,12 +101,23 @@ export class EventIngest {
 		}
 	}
 
-	async #ingest(batch: NewEvents): Promise<IngestedEvents> {
-		if (batch.events.some(({ kind }) => kind === STATE_UPDATE))
-			return await this.#inTurn(batch.conversationId, () => this.#appendLive(batch));
-		const appended = await this.#store.appendEvents(batch);
-		if (appended === undefined) throw conflicting(batch.conversationId);
-		return appended;
+	async #ingest({ batch, refused }: ReadBatch): Promise<IngestedEvents> {
+		const tells = batch.events.some(({ kind }) => kind === STATE_UPDATE);
+		if (!tells || batch.live !== undefined) {
+			const appended = await this.#store.appendEvents(batch);
+			if (appended !== undefined) return this.#done(batch, appended, refused);
+		}
+		return await this.#inTurn(batch.conversationId, () => this.#appendLive(batch));
+	}
+
+	#done(
+		{ conversationId }: NewEvents,
+		{ stored, updateSequence }: AppendedEvents,
+		refused: readonly RefusedStatement[],
+	): IngestedEvents {
+		const violations = refused.flatMap((statement) => statement.violations);
+		if (violations.length > 0) this.#log.statementsRefused(conversationId, violations);
+		return { stored, updateSequence };
 	}
 
 	/** Does the work when what was to be done before about the same conversation is done. */
@@ -117,6 +132,7 @@ export class EventIngest {
 		}
 	}
 
+	/** Appends a batch with what it makes of the record that the store has. */
 	async #appendLive(batch: NewEvents): Promise<IngestedEvents> {
 		const { conversationId } = batch;
 		const updates = batch.events.filter(({ kind }) => kind === STATE_UPDATE);
@@ -132,14 +148,12 @@ export class EventIngest {
 				}));
 			const tellsNothing = told.length === 0 && !state.isBehind;
 			if (tellsNothing && batch.events.length === 0) return { stored: 0, updateSequence: undefined };
-			const made = tellsNothing ? undefined : await this.#make(conversationId, state, told);
-			// The store takes the texts over, and another attempt needs them.
-			const events = batch.events.map((event) => ({ ...event, text: event.text.slice() }));
-			const appended = await this.#store.appendEvents({ ...batch, events, live: made?.live });
-			if (appended === undefined) continue;
-			const violations = made?.refused.flatMap((statement) => statement.violations) ?? [];
-			if (violations.length > 0) this.#log.statementsRefused(conversationId, violations);
-			return { stored: appended.stored, updateSequence: appended.updateSequence };
+			const { live, refused } = tellsNothing
+				? { live: undefined, refused: [] }
+				: await this.#make(conversationId, state, told);
+			const events = batch.events.filter(({ eventId }) => !known.has(eventId));
+			const appended = await this.#store.appendEvents({ ...batch, events, live });
+			if (appended !== undefined) return this.#done(batch, appended, refused);
 		}
 		throw conflicting(conversationId);
 	}
@@ -159,12 +173,12 @@ export class EventIngest {
 		try {
 			const record = current?.record;
 			if (record !== undefined && "unreadable" in record) throw new ServiceError("data_loss", record.unreadable);
-			const { present, version, refused } = await this.#applyAll(conversationId, state, record, updates);
-			return { live: { expects, told: present.told ?? told, version }, refused };
+			const { refused, present: _, ...live } = await this.#applyAll(conversationId, state, record, updates);
+			return { live: { expects, ...live }, refused };
 		} catch (error) {
 			if (!(error instanceof ServiceError) || error.kind !== "data_loss") throw error;
 			this.#log.recordUnreadable({ conversationId, sequence: current?.sequence ?? 0n, error });
-			return { live: { expects, told, version: undefined }, refused: [] };
+			return { live: { expects, next: newRevision(), told, version: undefined }, refused: [] };
 		}
 	}
 
@@ -178,30 +192,19 @@ export class EventIngest {
 		record: StoredRecord | undefined,
 		updates: Updates,
 	): Promise<Progress> {
-		let progress: Progress = { present: { told, postedAt, record }, version: undefined, refused: [] };
+		let progress: Progress | undefined;
+		const apply = async (applied: Updates): Promise<Progress> => {
+			const present: PresentRecord = progress === undefined ? { told, postedAt, record } : presentAfter(progress);
+			return added(progress, present, await this.#intake.applyEvents({ conversationId, present, updates: applied }));
+		};
 		if (record === undefined) {
-			progress = { ...(await this.#apply(conversationId, progress, updates)), refused: [] };
-			if (progress.version === undefined) return progress;
+			const first = await apply(updates);
+			progress = { ...first, refused: [] };
+			if (first.version === undefined) return progress;
 		}
 		if (record === undefined || isBehind)
-			for await (const stored of this.#storedUpdates(conversationId, postedAt))
-				progress = await this.#apply(conversationId, progress, stored);
-		return await this.#apply(conversationId, progress, updates);
-	}
-
-	async #apply(conversationId: string, { present, version, refused }: Progress, updates: Updates): Promise<Progress> {
-		const applied = await this.#intake.applyEvents({ conversationId, present, updates });
-		const next = { ...present, told: applied.told };
-		const allRefused = [...refused, ...applied.refused];
-		if (applied.version === undefined) return { present: next, version, refused: allRefused };
-		const { summary, record: made } = applied.version;
-		if (present.record === undefined)
-			return { present: { ...next, record: made }, version: applied.version, refused: allRefused };
-		const record = combined(present.record, made, mergeRecord);
-		// What is made of the first record is whole, as that is.
-		const isWhole = version !== undefined && version.record === present.record;
-		const all = version === undefined ? made : isWhole ? record : combined(version.record, made, mergeDeltas);
-		return { present: { ...next, record }, version: { summary, record: all }, refused: allRefused };
+			for await (const stored of this.#storedUpdates(conversationId, postedAt)) progress = await apply(stored);
+		return await apply(updates);
 	}
 
 	/** The stored state updates of a conversation that happened after a time, in the order of their arrival. */
@@ -217,6 +220,30 @@ export class EventIngest {
 			after = last.sequence;
 		}
 	}
+}
+
+/** What was made so far with what was made last, of the record that was present in between. */
+function added(before: Progress | undefined, present: PresentRecord, made: AppliedUpdates): Progress {
+	if (before === undefined) return { ...made, present };
+	const { record } = before.present;
+	const [first, last] = [before.version, made.version];
+	const merge = record === undefined ? mergeRecord : mergeDeltas;
+	const version =
+		first === undefined || last === undefined
+			? (last ?? first)
+			: { summary: last.summary, record: combined(first.record, last.record, merge) };
+	return { ...made, version, present: before.present, refused: [...before.refused, ...made.refused] };
+}
+
+/** The record that updates made of the one that was present before. */
+function presentAfter({ present, told, version }: Progress): PresentRecord {
+	if (version === undefined) return { ...present, told };
+	const { record } = present;
+	return {
+		...present,
+		told,
+		record: record === undefined ? version.record : combined(record, version.record, mergeRecord),
+	};
 }
 
 /** Two records or deltas as one. Versions that differ say nothing, which is 0. */

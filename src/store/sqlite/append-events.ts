@@ -31,12 +31,13 @@ export class EventAppender {
 		this.#writer = new UpdateWriter(statements);
 	}
 
-	/** Undefined when the conversation's live state is not the expected one; then nothing was written. */
+	/** Undefined when it does not fit the conversation's live state: see `Store.appendEvents`. */
 	append(batch: NewEvents, next: Numbering): AppendedEvents | undefined {
 		const { conversationId, receivedAt, events, live } = batch;
 		const known = this.#writer.find(conversationId);
 		if (live !== undefined && live.expects !== (known === undefined ? 0n : bigint(known.revision))) return undefined;
 		const before = findActivity(this.#statements, conversationId);
+		if (live !== undefined && before !== undefined && this.#isAnyStored(before.id, events)) return undefined;
 		let activity: Activity | undefined = before;
 		const added = new Map<NewEvent, bigint>();
 		if (events.length > 0) {
@@ -51,7 +52,7 @@ export class EventAppender {
 
 		let updateSequence: bigint | undefined;
 		if (live !== undefined) {
-			const columns = { told: live.told, revision: live.expects + 1n, is_behind: 0n };
+			const columns = { told: live.told, revision: live.next, is_behind: 0n };
 			if (live.version !== undefined) {
 				updateSequence = next.updates();
 				const update = { conversationId, receivedAt, sequence: updateSequence };
@@ -61,10 +62,19 @@ export class EventAppender {
 		return { stored: added.size, newest: [...added.values()].at(-1) ?? 0n, updateSequence };
 	}
 
+	/** Whether an event is stored that tells of the record. */
+	#isAnyStored(activity: bigint, events: readonly NewEvent[]): boolean {
+		return events.some((event) => !event.isLeaf && this.#isStored(activity, event));
+	}
+
+	#isStored(activity: bigint, { eventId }: NewEvent): boolean {
+		const find = this.#statements.prepare("SELECT 1 FROM events WHERE activity = ? AND event_id = ?");
+		return find.get(activity, eventId) !== undefined;
+	}
+
 	/** Writes an event unless it is stored; gives its sequence if it was written. */
 	#insert(activity: bigint, receivedAt: bigint, event: NewEvent, next: Numbering): bigint | undefined {
-		const find = this.#statements.prepare("SELECT 1 FROM events WHERE activity = ? AND event_id = ?");
-		if (find.get(activity, event.eventId) !== undefined) return undefined;
+		if (this.#isStored(activity, event)) return undefined;
 		const sequence = next.events();
 		const packed = packRecord(event.text);
 		this.#statements

@@ -33,8 +33,8 @@ export class LiveService implements AsyncDisposable {
 		const eventFormat = new EventFormat(format, keys, "UTC");
 		const live = new LiveRecords(format, vault, eventFormat);
 		const intake: EventIntake = {
-			eventsFromJson: async (conversationId, body) => eventFormat.parse(conversationId, body),
-			eventsFromRequest: async (request) => eventFormat.fromRequest(request),
+			eventsFromJson: async (conversationId, body) => live.applyToHeld(eventFormat.parse(conversationId, body)),
+			eventsFromRequest: async (request) => live.applyToHeld(eventFormat.fromRequest(request)),
 			applyEvents: async (request) => live.apply(request),
 		};
 		const parser = new UpdateParser(format, vault);

@@ -77,7 +77,7 @@ export class Reading implements AsyncDisposable {
 			summary,
 			record: made,
 		} = this.#parser.fromRecord(format.fromJson(record(members)));
-		const live = { expects: 0n, told: "{}", version: { summary, record: made } };
+		const live = { expects: 0n, next: 1n, told: "{}", version: { summary, record: made } };
 		return (await this.#append({ conversationId, receivedAt, events: [], live })).updateSequence;
 	}
 
