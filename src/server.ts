@@ -1,7 +1,7 @@
 import { FirstKey } from "./access/first-key.ts";
 import { Gate } from "./access/gate.ts";
 import { Keyring } from "./access/keys.ts";
-import { type Address, type Config, describeConfig, formatAddress } from "./config.ts";
+import { type Address, type Config, formatAddress } from "./config.ts";
 import { Ingest } from "./conversations/ingest/ingest.ts";
 import { GetConversation } from "./conversations/read/get.ts";
 import { ListConversations } from "./conversations/read/list.ts";
@@ -47,7 +47,7 @@ export interface RunningService {
  * @throws Error when a listener or the store cannot be opened; nothing is left open then
  */
 export async function startService(config: Config, log: Log, showKey: (key: string) => void): Promise<RunningService> {
-	log.starting(describeConfig(config));
+	log.starting(Object.fromEntries(config.settings.map(({ name, value }) => [name, value])));
 	await using opened = new AsyncDisposableStack();
 	const intakeFailed = (error: unknown): void => log.unexpectedError("intake", error);
 	const data = { encryptionKeys: config.encryptionKeys };
