@@ -51,13 +51,13 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	await using opened = new AsyncDisposableStack();
 	const intakeFailed = (error: unknown): void => log.unexpectedError("intake", error);
 	const data = { encryptionKeys: config.encryptionKeys };
+	const format = new RecordFormat();
 	const intake = opened.use(await IntakeThreads.start(data, threadLog(intakeFailed)));
 	const isSame: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
 	const store = opened.use(await openSqliteStore(config.database.path, threadLog(log.storeFailed), { isSame }));
 	const firstKey = config.accessKeys.length > 0 ? undefined : await FirstKey.of(config.database.path);
 	const keys = firstKey === undefined ? config.accessKeys : [firstKey.entry];
 	const gate = new Gate(new Keyring(keys), SERVICES);
-	const format = new RecordFormat();
 	const { maxBodyBytes, basePath } = config;
 	const stopping = new AbortController();
 

@@ -30,11 +30,11 @@ export class IntakeThreads implements Intake, LargeRecords, AsyncDisposable {
 				name,
 				script: new URL("./intake-worker", import.meta.url),
 				data,
-				// The message of an unforeseen error may quote a record.
-				toError: (_, of) =>
+				// The message of an unforeseen error may quote a record, unless the thread has not been given any.
+				toError: ({ message }, of) =>
 					of === "call"
 						? new ServiceError("internal", "the record could not be processed")
-						: new ServiceError("unavailable", "the intake failed"),
+						: new ServiceError("unavailable", "the intake failed", of === "start" ? { cause: new Error(message) } : {}),
 				log,
 				youngGenerationMb: 12,
 				oldGenerationMb,

@@ -18,8 +18,8 @@ export interface WorkerThreadOptions {
 	readonly script: URL;
 	/** What the worker is started with; it is cloned. */
 	readonly data: unknown;
-	/** Maps a failure that is no {@link ServiceError} of the worker: that of a call, or of the whole thread. */
-	readonly toError: (failure: Failure, of: "call" | "thread") => ServiceError;
+	/** Maps a failure that is no {@link ServiceError} of the worker: that of a call, of the whole thread, or of its start. */
+	readonly toError: (failure: Failure, of: "call" | "thread" | "start") => ServiceError;
 	readonly log: ThreadLog;
 	/** Largest young generation of the thread's heap, in MiB. */
 	readonly youngGenerationMb: number;
@@ -149,7 +149,7 @@ export class WorkerThread<Methods extends Calls> {
 			const fail = (failure: Failure) => {
 				if (failed) return;
 				failed = true;
-				const error = this.#options.toError(failure, "thread");
+				const error = this.#options.toError(failure, this.#worker === worker ? "thread" : "start");
 				reject(error);
 				this.#onEnd(error);
 			};

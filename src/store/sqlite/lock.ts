@@ -19,7 +19,8 @@ export function lockDatabase(path: string, timeout: number): Disposable {
 	// Node.js has no file locks of its own; SQLite's end with the process and are free of races.
 	const lock = new DatabaseSync(lockFile(path), { timeout });
 	try {
-		lock.exec("BEGIN EXCLUSIVE");
+		// A journal on disk would be another file.
+		lock.exec("PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE");
 	} catch (error) {
 		lock.close();
 		const failure = failureOf(error);
