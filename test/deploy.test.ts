@@ -10,7 +10,7 @@ import {
 	readFileSync,
 	writeFileSync,
 } from "node:fs";
-import { delimiter, join } from "node:path";
+import { delimiter, join, matchesGlob, relative } from "node:path";
 import { createInterface } from "node:readline";
 import { promisify } from "node:util";
 import { validate as isStatefulSet } from "kubernetes-models/_schemas/IoK8sApiAppsV1StatefulSet";
@@ -53,10 +53,8 @@ describe("the Dockerfile", () => {
 	test("makes a folder that runs where only the database's folder can be written", { timeout: 300_000 }, async () => {
 		using folder = new TempFolder();
 		const place = (path: string): string => folder.file(path.replace(/^\//, ""));
-		const { stdout } = await run("git", ["ls-files", "-z", "--cached", "--others", "--exclude-standard"], {
-			cwd: ROOT,
-		});
-		const context = stdout.split("\0").filter((file) => file !== "" && existsSync(join(ROOT, file)));
+		const ignored = deployed("Dockerfile.dockerignore").trim().split("\n");
+		const inContext = (path: string) => !ignored.some((pattern) => matchesGlob(relative(ROOT, path), pattern));
 		let workdir = folder.path;
 		for (const { name, text } of dockerfile) {
 			if (name === "WORKDIR") {
@@ -67,7 +65,7 @@ describe("the Dockerfile", () => {
 				await run("sh", ["-c", text], { cwd: workdir, env: { ...process.env, npm_config_prefer_offline: "true" } });
 			if (name !== "COPY") continue;
 			const [from = "", to = ""] = text.replace("--from=build ", "").split(" ");
-			if (from === ".") for (const file of context) cpSync(join(ROOT, file), join(workdir, file));
+			if (from === ".") cpSync(ROOT, workdir, { recursive: true, filter: inContext });
 			else cpSync(place(from), join(workdir, to), { recursive: true, verbatimSymlinks: true });
 		}
 		expect(existsSync(place("/app/node_modules/vitest"))).toBe(false);
