@@ -1,9 +1,9 @@
-import { closeSync, existsSync, fsyncSync, linkSync, openSync, renameSync, rmSync, statSync } from "node:fs";
+import { chownSync, closeSync, existsSync, fsyncSync, linkSync, openSync, renameSync, rmSync, statSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import { backup, DatabaseSync } from "node:sqlite";
 import { pathToFileURL } from "node:url";
 import { openForReading, openForWriting, prepareFiles } from "./database.ts";
-import { lockDatabase } from "./lock.ts";
+import { lockDatabase, lockFile } from "./lock.ts";
 import { schemaVersion } from "./schema.ts";
 import { Statements } from "./statements.ts";
 import { readRange } from "./updates.ts";
@@ -48,7 +48,7 @@ export interface Restored {
 
 /**
  * Puts the copy of a backup in the place of a database that no service has open. Nothing is changed unless the copy is
- * whole and sound.
+ * whole and sound. As root, it makes a file that belongs to the owner of the folder.
  *
  * @throws ServiceError `unavailable` when a service has the database open
  * @throws Error when the file is no backup, or the folder cannot be written
@@ -65,6 +65,9 @@ export async function restoreDatabase(path: string, file: string, onProgress: On
 	rmSync(copy, { force: true });
 	try {
 		const newest = await copyDatabase(source, copy, onProgress);
+		// Root may restore what another user's service opens.
+		const { uid, gid } = statSync(dirname(path));
+		if (process.getuid?.() === 0) for (const file of [copy, lockFile(path)]) chownSync(file, uid, gid);
 		const former = statSync(path).size === 0 ? undefined : setAside(path);
 		renameSync(copy, path);
 		syncFolder(path);
