@@ -1,6 +1,7 @@
 import { constants } from "node:buffer";
 import { createSecretKey, type KeyObject } from "node:crypto";
 import { isIPv4, isIPv6 } from "node:net";
+import leven, { closestMatch } from "leven";
 import { z } from "zod";
 import { defaultScopes, hashKey, type KeyEntry, type Scope, scopes } from "./access/keys.ts";
 import { type LogLevel, logLevels } from "./telemetry/log.ts";
@@ -35,6 +36,16 @@ export interface Config {
 	readonly retentionUpdatesPerConversation: number | undefined;
 	/** Days that events are kept; undefined keeps all. */
 	readonly eventRetentionDays: number | undefined;
+	/** All variables as a person may read them. */
+	readonly settings: readonly Setting[];
+}
+
+/** A variable's value in effect. */
+export interface Setting {
+	readonly name: string;
+	/** The value with secrets masked; empty for none. */
+	readonly value: string;
+	readonly source: "environment" | "default";
 }
 
 /** What is wrong with the environment: every mistake, on a line each, without the values of secrets. */
@@ -51,66 +62,150 @@ export class ConfigError extends Error {
 /** Reports one thing that is wrong with a variable. */
 type Report = (mistake: string) => void;
 
-/** A variable: unset, empty and blank all mean its default. `parse` gives the value, or reports what is wrong. */
-function variable<T>(fallback: T, parse: (text: string, report: Report) => T | undefined) {
+/** What a person is told of a variable. */
+interface VariableText {
+	/** One line of Markdown. */
+	readonly meaning: string;
+	/** The value that counts when the variable is unset, empty or blank; empty for none. */
+	readonly default: string;
+	/** A value as it may be written, for the messages about mistakes. */
+	readonly example: string;
+	/** Shows a valid value without its secrets. Left out when it has none. */
+	readonly mask?: (text: string) => string;
+}
+
+/** Gives the value of a text, which is empty only when there is no default, or reports what is wrong with it. */
+type Parse<T> = (text: string, report: Report) => T;
+
+const texts = z.registry<VariableText>();
+
+function variable<T>({ parse, ...text }: VariableText & { readonly parse: Parse<T> }) {
 	return z
 		.string()
 		.optional()
 		.transform((raw, context): T => {
-			const text = raw?.trim() ?? "";
-			if (text === "") return fallback;
-			const value = parse(text, (message) => context.addIssue({ code: "custom", message }));
-			return value === undefined ? z.NEVER : value;
-		});
+			return parse(raw?.trim() || text.default, (message) => context.addIssue({ code: "custom", message }));
+		})
+		.register(texts, text);
 }
 
+const MASK = "**********";
+/** Shortest access key, in characters: 16 random hexadecimal digits are 64 bits. */
+const MIN_KEY_LENGTH = 16;
+/** An hour and a century: less empties the history while it is read, more is a mistake. */
+const RETENTION_DAYS = { smallest: 1 / 24, largest: 36_525 };
+const MAX_RETENTION_UPDATES = 1_000_000_000;
+
+/** The variables of the service. Parsing, `config`, `--help` and the check of the README's table derive from it. */
 const environment = z.object({
-	HTTP_ADDRESS: variable<Address>({ host: "127.0.0.1", port: 8080 }, parseAddress),
-	GRPC_ADDRESS: variable<Address>({ host: "127.0.0.1", port: 50051 }, parseAddress),
-	DATABASE_URL: variable("data/conversations.db", parseSqliteUrl),
-	ACCESS_KEYS: variable<readonly KeyEntry[]>([], parseAccessKeys),
-	// The body becomes one string, and strings have a greatest length.
-	MAX_BODY_BYTES: variable(16 * 1024 * 1024, parseInteger(constants.MAX_STRING_LENGTH)),
-	BASE_PATH: variable("", parseBasePath),
-	LOG_LEVEL: variable<LogLevel>("info", parseLogLevel),
-	ENCRYPTION_KEY: variable<readonly KeyObject[]>([], parseEncryptionKeys),
-	EVENT_TIME_ZONE: variable("UTC", parseTimeZone),
-	RETENTION_DAYS: variable<number | undefined>(undefined, parseDays),
-	RETENTION_UPDATES_PER_CONVERSATION: variable<number | undefined>(undefined, parseInteger(Number.MAX_SAFE_INTEGER)),
-	EVENT_RETENTION_DAYS: variable<number | undefined>(undefined, parseDays),
+	HTTP_ADDRESS: variable({
+		meaning:
+			"`host:port` of the listener for the webhook, the JSON reads, Connect and gRPC-Web. IPv6 hosts stand in brackets; port 0 is any free port",
+		default: "127.0.0.1:8080",
+		example: "127.0.0.1:8080 or [::1]:8080",
+		parse: parseAddress,
+	}),
+	GRPC_ADDRESS: variable({
+		meaning: "`host:port` of the listener for gRPC",
+		default: "127.0.0.1:50051",
+		example: "127.0.0.1:50051 or [::1]:50051",
+		parse: parseAddress,
+	}),
+	DATABASE_URL: variable({
+		meaning: "`sqlite:` and the path of the database file",
+		default: "sqlite:data/conversations.db",
+		example: "sqlite:data/conversations.db",
+		parse: parseSqliteUrl,
+	}),
+	ACCESS_KEYS: variable({
+		meaning: `comma-separated entries \`name:key\` or \`name:key:scope+scope\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`; without any: \`ingest+read\`. Without entries, the first start makes a key`,
+		default: "",
+		example: "<name>:<key>,<name>:<key>:read+secrets",
+		mask: (text) =>
+			splitList(text)
+				.map((entry) => entry.split(":").with(1, MASK).join(":"))
+				.join(","),
+		parse: parseAccessKeys,
+	}),
+	MAX_BODY_BYTES: variable({
+		meaning: "most bytes of a request's body or message, after decompression",
+		default: "16777216",
+		example: "16777216",
+		// The body becomes one string, and strings have a greatest length.
+		parse: parseInteger(constants.MAX_STRING_LENGTH),
+	}),
+	BASE_PATH: variable({
+		meaning: "prefix of the paths `/api/v1/…`, such as `/bridge`",
+		default: "",
+		example: "/bridge",
+		parse: parseBasePath,
+	}),
+	LOG_LEVEL: variable({
+		meaning: "`trace`, `debug`, `info`, `warn`, `error`, `fatal` or `silent`",
+		default: "info",
+		example: "info",
+		parse: parseLogLevel,
+	}),
+	ENCRYPTION_KEY: variable({
+		meaning:
+			"32 bytes in base64, several comma-separated: the first encrypts secrets, all decrypt. Without one, secrets are stored redacted",
+		default: "",
+		example: "$(openssl rand -base64 32)",
+		mask: (text) =>
+			splitList(text)
+				.map(() => MASK)
+				.join(","),
+		parse: parseEncryptionKeys,
+	}),
+	EVENT_TIME_ZONE: variable({
+		meaning:
+			"time zone of event times without an offset, such as `Europe/Berlin`: the one that the agent server runs in",
+		default: "UTC",
+		example: "Europe/Berlin",
+		parse: parseTimeZone,
+	}),
+	RETENTION_DAYS: variable({
+		meaning: `days for which history is kept, such as \`30\` or \`0.5\`; from an hour to ${RETENTION_DAYS.largest} days. Without it, all is kept`,
+		default: "",
+		example: "30",
+		parse: optional(parseDays),
+	}),
+	RETENTION_UPDATES_PER_CONVERSATION: variable({
+		meaning: `updates that are kept of each conversation, at most ${MAX_RETENTION_UPDATES}. Without it, all are kept`,
+		default: "",
+		example: "1000",
+		parse: optional(parseInteger(MAX_RETENTION_UPDATES)),
+	}),
+	EVENT_RETENTION_DAYS: variable({
+		meaning: `days for which events are kept, such as \`90\` or \`0.5\`; from an hour to ${RETENTION_DAYS.largest} days. Without it, all are kept`,
+		default: "",
+		example: "90",
+		parse: optional(parseDays),
+	}),
 });
 
-/** For each variable a value as it may be written, for the messages about mistakes. */
-const examples: Readonly<Record<string, string>> = {
-	HTTP_ADDRESS: "127.0.0.1:8080 or [::1]:8080",
-	GRPC_ADDRESS: "127.0.0.1:50051 or [::1]:50051",
-	DATABASE_URL: "sqlite:data/conversations.db",
-	ACCESS_KEYS: "<name>:<key>,<name>:<key>:read+secrets",
-	MAX_BODY_BYTES: "16777216",
-	BASE_PATH: "/bridge",
-	LOG_LEVEL: "info",
-	ENCRYPTION_KEY: "$(openssl rand -base64 32)",
-	EVENT_TIME_ZONE: "Europe/Berlin",
-	RETENTION_DAYS: "30",
-	RETENTION_UPDATES_PER_CONVERSATION: "1000",
-	EVENT_RETENTION_DAYS: "90",
-};
+/** What a person is told of each variable. */
+export const variables: readonly (VariableText & { readonly name: string })[] = Object.entries(
+	environment.shape,
+).flatMap(([name, schema]) => {
+	const text = texts.get(schema);
+	return text === undefined ? [] : [{ name, ...text }];
+});
 
 /**
  * Reads the configuration from environment variables; nothing else in the program reads them. Variables that are not
- * the service's are ignored.
+ * the service's are ignored, unless their names are so close to its own that they must be mistyped.
  *
  * @throws {ConfigError} listing every mistake
  */
 export function readConfig(env: Readonly<Record<string, string | undefined>>): Config {
 	const parsed = environment.safeParse(env);
-	if (!parsed.success) {
-		const mistakes = parsed.error.issues.map(({ path, message }) => {
-			const name = String(path[0]);
-			return `${name}: ${message} (example: ${name}=${examples[name]})`;
-		});
-		throw new ConfigError(mistakes);
-	}
+	const wrong = (parsed.error?.issues ?? []).map(({ path, message }) => {
+		const name = String(path[0]);
+		return `${name}: ${message} (example: ${name}=${variables.find((known) => known.name === name)?.example})`;
+	});
+	const mistakes = [...wrong, ...mistypedNames(Object.keys(env))];
+	if (!parsed.success || mistakes.length > 0) throw new ConfigError(mistakes);
 	const values = parsed.data;
 	return Object.freeze({
 		httpAddress: Object.freeze(values.HTTP_ADDRESS),
@@ -125,27 +220,32 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		retentionDays: values.RETENTION_DAYS,
 		retentionUpdatesPerConversation: values.RETENTION_UPDATES_PER_CONVERSATION,
 		eventRetentionDays: values.EVENT_RETENTION_DAYS,
+		settings: Object.freeze(
+			variables.map(({ name, default: fallback, mask = (text) => text }): Setting => {
+				const text = env[name]?.trim() ?? "";
+				if (text === "") return { name, value: fallback, source: "default" };
+				return { name, value: mask(text), source: "environment" };
+			}),
+		),
 	});
 }
 
-/** The configuration in effect, by variable, for a person to read: secrets are masked, what is unset is `none`. */
-export function describeConfig(config: Config): Record<string, string> {
-	const mask = "**********";
-	const list = (entries: readonly string[]) => (entries.length === 0 ? "none" : entries.join(","));
-	return {
-		HTTP_ADDRESS: formatAddress(config.httpAddress),
-		GRPC_ADDRESS: formatAddress(config.grpcAddress),
-		DATABASE_URL: `${config.database.engine}:${config.database.path}`,
-		ACCESS_KEYS: list(config.accessKeys.map(({ name, scopes }) => `${name}:${mask}:${[...scopes].join("+")}`)),
-		MAX_BODY_BYTES: String(config.maxBodyBytes),
-		BASE_PATH: config.basePath,
-		LOG_LEVEL: config.logLevel,
-		ENCRYPTION_KEY: list(config.encryptionKeys.map(() => mask)),
-		EVENT_TIME_ZONE: config.eventTimeZone,
-		RETENTION_DAYS: String(config.retentionDays ?? "none"),
-		RETENTION_UPDATES_PER_CONVERSATION: String(config.retentionUpdatesPerConversation ?? "none"),
-		EVENT_RETENTION_DAYS: String(config.eventRetentionDays ?? "none"),
-	};
+/** Beginnings of names that only this service's variables have. */
+const RESERVED = /^(?:RETENTION_|EVENT_|ACCESS_KEY|ENCRYPTION_KEY|MAX_BODY)/;
+/** What Kubernetes sets for each Service of its namespace, whatever the Service's name. */
+const KUBERNETES = /_SERVICE_(?:HOST|PORT(?:_\w+)?)$|_PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?$/;
+
+/** A line for each name that is not the service's and must be meant for one of its own. */
+function mistypedNames(names: readonly string[]): string[] {
+	const own = variables.map(({ name }) => name);
+	return names.flatMap((name) => {
+		if (own.includes(name) || KUBERNETES.test(name)) return [];
+		const nearest = closestMatch(name.toUpperCase(), own);
+		if (nearest === undefined) return [];
+		// In a short name two other letters make another word.
+		const near = leven(name.toUpperCase(), nearest) <= (nearest.length < 10 ? 1 : 2);
+		return near || RESERVED.test(name) ? [`${name}: is not a variable of the service; the nearest is ${nearest}`] : [];
+	});
 }
 
 /** An address as it is written in a URL: `host:port`, an IPv6 host in brackets. */
@@ -153,11 +253,16 @@ export function formatAddress({ host, port }: Address): string {
 	return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
 }
 
-function parseAddress(text: string, report: Report): Address | undefined {
+/** The value is undefined when there is no text. */
+function optional<T>(parse: Parse<T>): Parse<T | undefined> {
+	return (text, report) => (text === "" ? undefined : parse(text, report));
+}
+
+function parseAddress(text: string, report: Report): Address {
 	const [whole, bracketed, plain = "", digits] = /^(?:\[([^\]]*)\]|([^:[\]]*)):([0-9]+)$/.exec(text) ?? [];
 	if (whole === undefined) {
 		report("must be host:port, with an IPv6 host in brackets");
-		return undefined;
+		return z.NEVER;
 	}
 	const port = Number(digits);
 	if (bracketed === undefined ? !isHost(plain) : !isIPv6(bracketed))
@@ -172,12 +277,12 @@ function isHost(host: string): boolean {
 	return /^[0-9.]*$/.test(host) ? isIPv4(host) : new RegExp(`^${label}(?:\\.${label})*\\.?$`).test(host);
 }
 
-function parseSqliteUrl(text: string, report: Report): string | undefined {
+function parseSqliteUrl(text: string, report: Report): string {
 	const scheme = /^[A-Za-z][A-Za-z0-9+.-]*(?=:)/.exec(text)?.[0];
 	// Only the scheme is shown: the rest may hold a password.
 	if (scheme !== "sqlite") {
 		report(scheme === undefined ? "must be sqlite:<path>" : `names the engine "${scheme}", and only sqlite is there`);
-		return undefined;
+		return z.NEVER;
 	}
 	const path = text.slice("sqlite:".length);
 	if (path === "" || path.startsWith("//") || path.startsWith(":"))
@@ -198,6 +303,8 @@ function parseAccessKeys(text: string, report: Report): KeyEntry[] {
 		// HTTP and gRPC carry only these characters alike in a header.
 		if (!/^[\x21-\x7e]+$/.test(key)) {
 			report(`${entry} must have a key of visible ASCII characters after the name and a colon`);
+		} else if (key.length < MIN_KEY_LENGTH) {
+			report(`${entry} has a key that is shorter than ${MIN_KEY_LENGTH} characters`);
 		}
 		if (rest.length > 0) {
 			report(`${entry} has more than three parts; a key has no colon`);
@@ -221,7 +328,7 @@ function parseScopes(text: string): ReadonlySet<Scope> | undefined {
 	return known.length === chosen.length ? new Set(known) : undefined;
 }
 
-function parseInteger(largest: number): (text: string, report: Report) => number {
+function parseInteger(largest: number): Parse<number> {
 	return (text, report) => {
 		const value = Number(text);
 		if (!/^[0-9]+$/.test(text) || value < 1 || value > largest) {
@@ -233,35 +340,34 @@ function parseInteger(largest: number): (text: string, report: Report) => number
 
 function parseDays(text: string, report: Report): number {
 	const value = Number(text);
-	if (!/^[0-9]+(?:\.[0-9]+)?$/.test(text) || value <= 0 || !Number.isFinite(value))
-		report("must be a number of days above 0");
+	const { smallest, largest } = RETENTION_DAYS;
+	if (!/^[0-9]+(?:\.[0-9]+)?$/.test(text)) report("must be a number of days");
+	else if (value < smallest || value > largest) report(`must be from an hour (0.0417) to ${largest} days`);
 	return value;
 }
 
 /** Segments of RFC 3986, section 3.3; clients resolve `.` and `..` away before they send a path. */
 function parseBasePath(text: string, report: Report): string {
-	if (!/^(?:\/(?!\.{1,2}(?:\/|$))[A-Za-z0-9._~!$&'()*+,;=:@%-]+)+$/.test(text))
+	if (text !== "" && !/^(?:\/(?!\.{1,2}(?:\/|$))[A-Za-z0-9._~!$&'()*+,;=:@%-]+)+$/.test(text))
 		report("must be a path that begins with a slash and does not end with one");
 	return text;
 }
 
 /** Fixed offsets, which the runtime takes too, are refused: they hide when the clocks change. */
-function parseTimeZone(text: string, report: Report): string | undefined {
+function parseTimeZone(text: string, report: Report): string {
 	try {
 		if (/^[A-Za-z]/.test(text)) return new Intl.DateTimeFormat("en", { timeZone: text }).resolvedOptions().timeZone;
 	} catch (error) {
 		if (!(error instanceof RangeError)) throw error;
 	}
 	report("must be UTC or the name of a time zone in the IANA database");
-	return undefined;
+	return z.NEVER;
 }
 
-function parseLogLevel(text: string, report: Report): LogLevel | undefined {
+function parseLogLevel(text: string, report: Report): LogLevel {
 	const level = logLevels.find((known) => known === text);
-	if (level === undefined) {
-		report(`must be one of ${logLevels.join(", ")}`);
-	}
-	return level;
+	if (level === undefined) report(`must be one of ${logLevels.join(", ")}`);
+	return level ?? z.NEVER;
 }
 
 function parseEncryptionKeys(text: string, report: Report): KeyObject[] {
@@ -276,7 +382,7 @@ function parseEncryptionKeys(text: string, report: Report): KeyObject[] {
 }
 
 function splitList(text: string): string[] {
-	return text.split(",").map((item) => item.trim());
+	return text === "" ? [] : text.split(",").map((item) => item.trim());
 }
 
 /** Calls `repeated` with the number, from 1, of the earlier entry that has the same value. Empty values are not compared. */

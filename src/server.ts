@@ -1,7 +1,7 @@
 import { FirstKey } from "./access/first-key.ts";
 import { Gate } from "./access/gate.ts";
 import { Keyring } from "./access/keys.ts";
-import { type Address, type Config, describeConfig, formatAddress } from "./config.ts";
+import { type Address, type Config, formatAddress } from "./config.ts";
 import { EventIngest } from "./conversations/ingest/event-ingest.ts";
 import { Ingest } from "./conversations/ingest/ingest.ts";
 import { EventViews } from "./conversations/read/event-view.ts";
@@ -52,17 +52,17 @@ export interface RunningService {
  * @throws Error when a listener or the store cannot be opened; nothing is left open then
  */
 export async function startService(config: Config, log: Log, showKey: (key: string) => void): Promise<RunningService> {
-	log.starting(describeConfig(config));
+	log.starting(Object.fromEntries(config.settings.map(({ name, value }) => [name, value])));
 	await using opened = new AsyncDisposableStack();
 	const { encryptionKeys, eventTimeZone, maxBodyBytes, basePath } = config;
 	const data = { encryptionKeys, eventTimeZone };
+	const format = new RecordFormat();
 	const intake = opened.use(await IntakeThreads.start(data, threadLog(log.intakeFailed)));
 	const isSame: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
 	const store = opened.use(await openSqliteStore(config.database.path, threadLog(log.storeFailed), { isSame }));
 	const firstKey = config.accessKeys.length > 0 ? undefined : await FirstKey.of(config.database.path);
 	const keys = firstKey === undefined ? config.accessKeys : [firstKey.entry];
 	const gate = new Gate(new Keyring(keys), SERVICES);
-	const format = new RecordFormat();
 	const stopping = new AbortController();
 
 	const vault = new RecordVault(format, encryptionKeys);

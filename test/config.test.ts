@@ -1,11 +1,29 @@
 import { type KeyObject, randomBytes } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { inspect } from "node:util";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { hashKey } from "../src/access/keys.ts";
-import { type Config, ConfigError, describeConfig, formatAddress, readConfig } from "../src/config.ts";
+import { ConfigError, formatAddress, readConfig, type Setting, variables } from "../src/config.ts";
+import { ROOT } from "./support/start-command.ts";
 
-const defaults: Config = {
+const settings: readonly Setting[] = [
+	{ name: "HTTP_ADDRESS", value: "127.0.0.1:8080", source: "default" },
+	{ name: "GRPC_ADDRESS", value: "127.0.0.1:50051", source: "default" },
+	{ name: "DATABASE_URL", value: "sqlite:data/conversations.db", source: "default" },
+	{ name: "ACCESS_KEYS", value: "", source: "default" },
+	{ name: "MAX_BODY_BYTES", value: "16777216", source: "default" },
+	{ name: "BASE_PATH", value: "", source: "default" },
+	{ name: "LOG_LEVEL", value: "info", source: "default" },
+	{ name: "ENCRYPTION_KEY", value: "", source: "default" },
+	{ name: "EVENT_TIME_ZONE", value: "UTC", source: "default" },
+	{ name: "RETENTION_DAYS", value: "", source: "default" },
+	{ name: "RETENTION_UPDATES_PER_CONVERSATION", value: "", source: "default" },
+	{ name: "EVENT_RETENTION_DAYS", value: "", source: "default" },
+];
+
+const defaults = {
 	httpAddress: { host: "127.0.0.1", port: 8080 },
 	grpcAddress: { host: "127.0.0.1", port: 50051 },
 	database: { engine: "sqlite", path: "data/conversations.db" },
@@ -18,8 +36,11 @@ const defaults: Config = {
 	retentionDays: undefined,
 	retentionUpdatesPerConversation: undefined,
 	eventRetentionDays: undefined,
+	settings,
 };
 
+/** Access keys of the shortest length. */
+const [key1, key2, key3] = ["0123456789abcde1", "0123456789abcde2", "0123456789abcde3"];
 const first = randomBytes(32).toString("base64");
 const second = randomBytes(32).toString("base64");
 
@@ -47,11 +68,11 @@ describe("readConfig", () => {
 	});
 
 	test("reads every variable", () => {
-		const { encryptionKeys, ...config } = readConfig({
+		const env = {
 			HTTP_ADDRESS: "[::1]:0",
 			GRPC_ADDRESS: "grpc.example.org:65535",
 			DATABASE_URL: "sqlite:/var/lib/bridge/store.db",
-			ACCESS_KEYS: "sender:key-1, reader:key-2:read+secrets",
+			ACCESS_KEYS: `sender:${key1}, reader:${key2}:read+secrets`,
 			MAX_BODY_BYTES: "1024",
 			BASE_PATH: "/bridge/v2",
 			LOG_LEVEL: "silent",
@@ -60,14 +81,20 @@ describe("readConfig", () => {
 			RETENTION_DAYS: "0.5",
 			RETENTION_UPDATES_PER_CONVERSATION: "100",
 			EVENT_RETENTION_DAYS: "7",
-		});
+		};
+		const { encryptionKeys, ...config } = readConfig(env);
+		const masked = {
+			...env,
+			ACCESS_KEYS: "sender:**********,reader:**********:read+secrets",
+			ENCRYPTION_KEY: "**********,**********",
+		};
 		expect(config).toEqual({
 			httpAddress: { host: "::1", port: 0 },
 			grpcAddress: { host: "grpc.example.org", port: 65535 },
 			database: { engine: "sqlite", path: "/var/lib/bridge/store.db" },
 			accessKeys: [
-				{ name: "sender", scopes: new Set(["ingest", "read"]), hash: hashKey("key-1") },
-				{ name: "reader", scopes: new Set(["read", "secrets"]), hash: hashKey("key-2") },
+				{ name: "sender", scopes: new Set(["ingest", "read"]), hash: hashKey(key1) },
+				{ name: "reader", scopes: new Set(["read", "secrets"]), hash: hashKey(key2) },
 			],
 			maxBodyBytes: 1024,
 			basePath: "/bridge/v2",
@@ -76,12 +103,13 @@ describe("readConfig", () => {
 			retentionDays: 0.5,
 			retentionUpdatesPerConversation: 100,
 			eventRetentionDays: 7,
+			settings: Object.entries(masked).map(([name, value]) => ({ name, value, source: "environment" })),
 		});
 		expect(encryptionKeys.map(bytes)).toEqual([first, second]);
 	});
 
 	test("is frozen", () => {
-		const config = readConfig({ ACCESS_KEYS: "a:b" });
+		const config = readConfig({ ACCESS_KEYS: `a:${key1}` });
 		for (const part of [config, config.httpAddress, config.database, config.accessKeys, config.accessKeys[0]]) {
 			expect(Object.isFrozen(part)).toBe(true);
 		}
@@ -92,7 +120,7 @@ describe("readConfig", () => {
 			HTTP_ADDRESS: "8080",
 			GRPC_ADDRESS: "bad_host:65536",
 			DATABASE_URL: "postgres://user:canary@db/x",
-			ACCESS_KEYS: "canary,a:canary:admin",
+			ACCESS_KEYS: "canary,a:canary-long-enough:admin,b:canary",
 			MAX_BODY_BYTES: "16 MiB",
 			BASE_PATH: "bridge/",
 			LOG_LEVEL: "loud",
@@ -109,14 +137,15 @@ describe("readConfig", () => {
 			'DATABASE_URL: names the engine "postgres", and only sqlite is there (example: DATABASE_URL=sqlite:data/conversations.db)',
 			"ACCESS_KEYS: entry 1 must have a key of visible ASCII characters after the name and a colon (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
 			"ACCESS_KEYS: entry 2 has a scope that is not one of ingest, read, secrets (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
+			"ACCESS_KEYS: entry 3 has a key that is shorter than 16 characters (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
 			"MAX_BODY_BYTES: must be a whole number from 1 to 536870888 (example: MAX_BODY_BYTES=16777216)",
 			"BASE_PATH: must be a path that begins with a slash and does not end with one (example: BASE_PATH=/bridge)",
 			"LOG_LEVEL: must be one of trace, debug, info, warn, error, fatal, silent (example: LOG_LEVEL=info)",
 			"ENCRYPTION_KEY: entry 1 must be exactly 32 bytes in base64 (example: ENCRYPTION_KEY=$(openssl rand -base64 32))",
 			"EVENT_TIME_ZONE: must be UTC or the name of a time zone in the IANA database (example: EVENT_TIME_ZONE=Europe/Berlin)",
-			"RETENTION_DAYS: must be a number of days above 0 (example: RETENTION_DAYS=30)",
-			"RETENTION_UPDATES_PER_CONVERSATION: must be a whole number from 1 to 9007199254740991 (example: RETENTION_UPDATES_PER_CONVERSATION=1000)",
-			"EVENT_RETENTION_DAYS: must be a number of days above 0 (example: EVENT_RETENTION_DAYS=90)",
+			"RETENTION_DAYS: must be from an hour (0.0417) to 36525 days (example: RETENTION_DAYS=30)",
+			"RETENTION_UPDATES_PER_CONVERSATION: must be a whole number from 1 to 1000000000 (example: RETENTION_UPDATES_PER_CONVERSATION=1000)",
+			"EVENT_RETENTION_DAYS: must be a number of days (example: EVENT_RETENTION_DAYS=90)",
 		];
 		expect(mistakes(env)).toEqual(lines);
 		expect(() => readConfig(env)).toThrow(["The configuration is not valid:", ...lines].join("\n  "));
@@ -171,21 +200,23 @@ describe("access keys", () => {
 
 	test.each([
 		["a:", "entry 1 must have a key of visible ASCII characters after the name and a colon"],
-		[":k", "entry 1 must begin with a name of visible ASCII characters"],
-		["a:k 1", "entry 1 must have a key of visible ASCII characters after the name and a colon"],
+		[`:${key1}`, "entry 1 must begin with a name of visible ASCII characters"],
+		[`a:${key1} 1`, "entry 1 must have a key of visible ASCII characters after the name and a colon"],
 		["a:schlüssel", "entry 1 must have a key of visible ASCII characters after the name and a colon"],
-		["a:k:read:x", "entry 1 has more than three parts; a key has no colon"],
-		["a:k:", "entry 1 has a scope that is not one of ingest, read, secrets"],
-		["a:k:read+", "entry 1 has a scope that is not one of ingest, read, secrets"],
-		["a:k:Read", "entry 1 has a scope that is not one of ingest, read, secrets"],
-		["a:k,b:l,a:m", "entry 3 has the name of entry 1"],
-		["a:k,b:k", "entry 2 has the key of entry 1"],
+		["a:short", "entry 1 has a key that is shorter than 16 characters"],
+		[`a:${key1.slice(1)}`, "entry 1 has a key that is shorter than 16 characters"],
+		[`a:${key1}:read:x`, "entry 1 has more than three parts; a key has no colon"],
+		[`a:${key1}:`, "entry 1 has a scope that is not one of ingest, read, secrets"],
+		[`a:${key1}:read+`, "entry 1 has a scope that is not one of ingest, read, secrets"],
+		[`a:${key1}:Read`, "entry 1 has a scope that is not one of ingest, read, secrets"],
+		[`a:${key1},b:${key2},a:${key3}`, "entry 3 has the name of entry 1"],
+		[`a:${key1},b:${key1}`, "entry 2 has the key of entry 1"],
 	])("%s: %s", (text, message) => {
 		expect(mistakes({ ACCESS_KEYS: text })).toEqual([`ACCESS_KEYS: ${message}${example}`]);
 	});
 
 	test("an empty entry, as a trailing comma leaves one, is a mistake", () => {
-		expect(mistakes({ ACCESS_KEYS: "a:k," })).toEqual([
+		expect(mistakes({ ACCESS_KEYS: `a:${key1},` })).toEqual([
 			`ACCESS_KEYS: entry 2 must begin with a name of visible ASCII characters${example}`,
 			`ACCESS_KEYS: entry 2 must have a key of visible ASCII characters after the name and a colon${example}`,
 		]);
@@ -203,13 +234,27 @@ test.each(["/a", "/a/b.c", "/...", "/.well-known", "/a%20b", "/~x:y@z"])("%s is 
 	expect(readConfig({ BASE_PATH: text }).basePath).toBe(text);
 });
 
-test.each(["0", "-1", "1e3", "1.0", "0x10", "9007199254740992"])("%s is no number of updates or bytes", (text) => {
+test.each(["0", "-1", "1e3", "1.0", "0x10", "1000000001"])("%s is no number of updates or bytes", (text) => {
 	expect(mistakes({ RETENTION_UPDATES_PER_CONVERSATION: text, MAX_BODY_BYTES: text })).toHaveLength(2);
 });
 
-test.each(["0.0", "-1", "1e3", "Infinity", ".5", "9".repeat(400)])("%s is no number of days", (text) => {
-	expect(mistakes({ RETENTION_DAYS: text })).toHaveLength(1);
+test("as many updates as can be are kept of each conversation", () => {
+	expect(readConfig({ RETENTION_UPDATES_PER_CONVERSATION: "1000000000" })).toMatchObject({
+		retentionUpdatesPerConversation: 1_000_000_000,
+	});
 });
+
+test.each(["0.0417", "1", "36525"])("%s is a number of days", (text) => {
+	const { retentionDays, eventRetentionDays } = readConfig({ RETENTION_DAYS: text, EVENT_RETENTION_DAYS: text });
+	expect([retentionDays, eventRetentionDays]).toEqual([Number(text), Number(text)]);
+});
+
+test.each(["0.0", "0.0416", "36525.1", "-1", "1e3", "Infinity", ".5", "9".repeat(400)])(
+	"%s is no number of days",
+	(text) => {
+		expect(mistakes({ RETENTION_DAYS: text, EVENT_RETENTION_DAYS: text })).toHaveLength(2);
+	},
+);
 
 test.each([
 	randomBytes(31).toString("base64"),
@@ -230,49 +275,61 @@ test.each(["+02:00", "Local", "Europe", "Europe/Berlin,UTC", "Europe/Berlin\0"])
 	expect(mistakes({ EVENT_TIME_ZONE: text })).toHaveLength(1);
 });
 
-describe("describeConfig", () => {
-	test("gives the defaults", () => {
-		expect(describeConfig(readConfig({}))).toEqual({
-			HTTP_ADDRESS: "127.0.0.1:8080",
-			GRPC_ADDRESS: "127.0.0.1:50051",
-			DATABASE_URL: "sqlite:data/conversations.db",
-			ACCESS_KEYS: "none",
-			MAX_BODY_BYTES: "16777216",
-			BASE_PATH: "",
-			LOG_LEVEL: "info",
-			ENCRYPTION_KEY: "none",
-			EVENT_TIME_ZONE: "UTC",
-			RETENTION_DAYS: "none",
-			RETENTION_UPDATES_PER_CONVERSATION: "none",
-			EVENT_RETENTION_DAYS: "none",
-		});
+describe("names close to those of the variables", () => {
+	test.each([
+		["http_address", "HTTP_ADDRESS"],
+		["HTPT_ADDRESS", "HTTP_ADDRESS"],
+		["GRPC_ADDRES", "GRPC_ADDRESS"],
+		["DATABASE_URI", "DATABASE_URL"],
+		["LOGLEVEL", "LOG_LEVEL"],
+		["BASE_PATHS", "BASE_PATH"],
+		["ACCESS_KEY", "ACCESS_KEYS"],
+		["ACCESS_KEY_FILE", "ACCESS_KEYS"],
+		["ENCRYPTION_KEYS", "ENCRYPTION_KEY"],
+		["ENCRYPTION_KEY_BASE64", "ENCRYPTION_KEY"],
+		["MAX_BODY_SIZE", "MAX_BODY_BYTES"],
+		["RETENTION_HOURS", "RETENTION_DAYS"],
+		["RETENTION_UPDATES", "RETENTION_DAYS"],
+		["EVENT_RETENTION_UPDATES", "EVENT_RETENTION_DAYS"],
+	])("%s is refused with %s", (name, nearest) => {
+		expect(mistakes({ [name]: "" })).toEqual([`${name}: is not a variable of the service; the nearest is ${nearest}`]);
 	});
 
-	test("masks secrets", () => {
-		const config = readConfig({
-			ACCESS_KEYS: "a:canary-1,b:canary-2:secrets",
-			ENCRYPTION_KEY: `${first},${second}`,
-		});
-		expect(describeConfig(config)).toMatchObject({
-			ACCESS_KEYS: "a:**********:ingest+read,b:**********:secrets",
-			ENCRYPTION_KEY: "**********,**********",
-		});
+	test("are those that systemd, Kubernetes, npm and libraries set", () => {
+		const ports = ["PORT", "PORT_80_TCP", "PORT_80_TCP_ADDR", "PORT_80_TCP_PORT", "PORT_80_TCP_PROTO"];
+		const service = ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", ...ports];
+		const names = [
+			...["KUBERNETES", "RETENTION_API", "ACCESS_KEYS", "DATABASE"].flatMap((prefix) =>
+				service.map((end) => `${prefix}_${end}`),
+			),
+			...["INVOCATION_ID", "JOURNAL_STREAM", "LISTEN_FDS", "NOTIFY_SOCKET", "STATE_DIRECTORY", "LOGS_DIRECTORY"],
+			...["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "NO_PROXY", "GRPC_VERBOSITY", "GRPC_TRACE", "SSL_CERT_FILE"],
+			...["PATH", "HOME", "LANG", "LOGNAME", "NODE_PATH", "SASS_PATH", "npm_config_loglevel", "npm_package_name", ""],
+		];
+		expect(readConfig(Object.fromEntries(names.map((name) => [name, "x"])))).toEqual(defaults);
 	});
 });
 
+test("the README lists the variables as they are", () => {
+	const readme = readFileSync(join(ROOT, "README.md"), "utf8");
+	const rows = readme.split("\n").filter((line) => /^\| `[A-Z_]+` \|/.test(line));
+	const shown = (text: string) => (text === "" ? "none" : `\`${text}\``);
+	expect(rows).toEqual(variables.map((known) => `| \`${known.name}\` | ${shown(known.default)} | ${known.meaning} |`));
+});
+
 test("no secret shows in a configuration or in what is wrong with one", () => {
-	const secret = fc.stringMatching(/^[!-+\--9;-~]{12,40}$/);
+	const secret = fc.stringMatching(/^[!-+\--9;-~]{16,40}$/);
 	fc.assert(
 		fc.property(
 			secret,
-			fc.constantFrom("", "a:", "a:b:"),
+			fc.constantFrom("", "a:", "a:b:", `a:${key1}:`),
 			fc.constantFrom("", ":x", ",", ":read", " y"),
 			(key, before, after) => {
 				const text = before + key + after;
 				const env = { ACCESS_KEYS: text, ENCRYPTION_KEY: text, DATABASE_URL: `postgres://u:${key}@db` };
 				expect(mistakes(env).join()).not.toContain(key);
 				const right = readConfig({ ACCESS_KEYS: `name:${key}`, ENCRYPTION_KEY: first });
-				const shown = inspect(right, { depth: null }) + JSON.stringify(right) + JSON.stringify(describeConfig(right));
+				const shown = inspect(right, { depth: null }) + JSON.stringify(right);
 				expect(shown).not.toContain(key);
 				expect(shown).not.toContain(first);
 			},

@@ -1,10 +1,18 @@
+import { execFile } from "node:child_process";
+import { cpSync, existsSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
+import { delimiter, dirname, join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { setTimeout as wait } from "node:timers/promises";
-import { expect, test } from "vitest";
+import { promisify } from "node:util";
+import { describe, expect, test } from "vitest";
+import packageJson from "../package.json" with { type: "json" };
+import { variables } from "../src/config.ts";
 import { ServiceProcess } from "./support/child.ts";
 import { WEBHOOK } from "./support/clients.ts";
 import { RawHttp } from "./support/raw-http.ts";
 import { KEY, testEnvironment } from "./support/service.ts";
+import { ROOT, START_ARGUMENTS } from "./support/start-command.ts";
 import { TempFolder } from "./support/temp.ts";
 
 test("a second signal ends the service at once", async () => {
@@ -21,6 +29,145 @@ test("a second signal ends the service at once", async () => {
 	service.signal("SIGINT");
 	expect(await service.exit()).toEqual({ code: 1, signal: null });
 	expect(service.output.stdout).not.toContain('"event":"stopped"');
+});
+
+/** Runs the program that a package manager links for `bin`, with the node of the tests. */
+async function runBin(env: Readonly<Record<string, string>>, ...args: readonly string[]) {
+	using folder = new TempFolder();
+	const [[name, path] = ["", ""]] = Object.entries(packageJson.bin);
+	symlinkSync(join(ROOT, path), folder.file(name));
+	const PATH = [dirname(process.execPath), "/usr/bin", "/bin"].join(delimiter);
+	return await promisify(execFile)(folder.file(name), args, { env: { PATH, ...env } });
+}
+
+describe("the program", () => {
+	test("has a first line that gives node the options of npm start", () => {
+		const [line = ""] = readFileSync(join(ROOT, "src", "main.ts"), "utf8").split("\n");
+		const [program, ...options] = START_ARGUMENTS.toReversed();
+		expect(program).toBe(packageJson.bin["conversation-update-webhook-service"]);
+		expect(line).toBe(`#!/usr/bin/env -S node ${options.toReversed().join(" ")}`);
+		expect(options).not.toEqual([]);
+		// Older kernels cut it at 127 bytes; Linux 5.1 and later at 255.
+		expect(line.length).toBeLessThan(255);
+	});
+
+	test("tells its version and what it takes", async () => {
+		expect(await runBin({}, "--version")).toEqual({ stdout: `${packageJson.version}\n`, stderr: "" });
+		const { stdout } = await runBin({}, "--help");
+		for (const command of ["serve", "config", "backup FILE", "restore FILE"])
+			expect(stdout).toContain(`\n  ${command} `);
+		for (const { name, default: fallback, meaning } of variables)
+			expect(stdout).toContain(`\n  ${name} (default: ${fallback || "none"})\n      ${meaning}\n`);
+	});
+
+	test("shows the configuration in effect, without secrets", async () => {
+		const env = { LOG_LEVEL: "debug", ACCESS_KEYS: `sender:${KEY}:ingest`, ENCRYPTION_KEY: "A".repeat(43).concat("=") };
+		expect(await runBin(env, "config")).toEqual({
+			stdout: [
+				"HTTP_ADDRESS = 127.0.0.1:8080 (default)",
+				"GRPC_ADDRESS = 127.0.0.1:50051 (default)",
+				"DATABASE_URL = sqlite:data/conversations.db (default)",
+				"ACCESS_KEYS = sender:**********:ingest (environment; default: none)",
+				"MAX_BODY_BYTES = 16777216 (default)",
+				"BASE_PATH = none (default)",
+				"LOG_LEVEL = debug (environment; default: info)",
+				"ENCRYPTION_KEY = ********** (environment; default: none)",
+				"EVENT_TIME_ZONE = UTC (default)",
+				"RETENTION_DAYS = none (default)",
+				"RETENTION_UPDATES_PER_CONVERSATION = none (default)",
+				"EVENT_RETENTION_DAYS = none (default)",
+				"",
+			].join("\n"),
+			stderr: "",
+		});
+	});
+
+	test.each([
+		[["start"], 'There is no command "start"; see --help'],
+		[["toString"], 'There is no command "toString"; see --help'],
+		[["backup"], "The command is: backup FILE; see --help"],
+		[["serve", "now"], "The command is: serve; see --help"],
+		[["--verbose"], /^Unknown option '--verbose'.*; see --help$/],
+	])("refuses the arguments %j", async (args, line) => {
+		const { code, stdout, stderr } = await ServiceProcess.run({}, ...args);
+		expect({ code, stdout, line: stderr.slice(0, -1) }).toEqual({
+			code: 2,
+			stdout: "",
+			line: line instanceof RegExp ? expect.stringMatching(line) : line,
+		});
+	});
+});
+
+describe("a start that fails says why in one line and does not spend the first key", () => {
+	const database = (sql: string) => (path: string) => {
+		using file = new DatabaseSync(path);
+		file.exec(sql);
+	};
+
+	test.each([
+		[
+			"a newer database",
+			database("PRAGMA user_version = 1000"),
+			/the database has schema version 1000, written by a newer release/,
+		],
+		["a database of another program", database("CREATE TABLE t (a)"), /the file is a database of another program/],
+		["no database", (path: string) => writeFileSync(path, "text ".repeat(1000)), /file is not a database/],
+	])("with %s", async (_, prepare, reason) => {
+		using folder = new TempFolder();
+		const path = folder.file("conversations.db");
+		prepare(path);
+		const { code, stderr } = await ServiceProcess.run({ ...testEnvironment(path), ACCESS_KEYS: "" });
+		expect(code).toBe(1);
+		expect(stderr).toMatch(/^The service cannot start: .+\n$/);
+		expect(stderr).toMatch(reason);
+		expect([...folder.contents().keys()].filter((name) => name.endsWith(".access-key"))).toEqual([]);
+	});
+
+	test("while another service has the database", async () => {
+		using folder = new TempFolder();
+		const path = folder.file("conversations.db");
+		await using _service = await ServiceProcess.start(path);
+		const reason = `the store is locked by another process: the service runs already with ${path}`;
+		expect(await ServiceProcess.run({ ...testEnvironment(path), LOG_LEVEL: "silent" })).toEqual({
+			code: 1,
+			stdout: "",
+			stderr: `The service cannot start: ${reason}\n`,
+		});
+	});
+
+	test.each([
+		[
+			"a thread of the intake that does not load",
+			"intake/intake-worker.js",
+			/: the intake failed: .*intake-worker\.js/,
+		],
+		["a module that does not load", "server.js", /: Cannot find module .*server\.js/],
+		["a plan that is refused", "record/plan/plan.js", /: the plan is refused$/m],
+	])("with %s", async (_, module, reason) => {
+		using folder = new TempFolder();
+		for (const part of ["dist", "gen", "package.json"])
+			cpSync(join(ROOT, part), folder.file(part), { recursive: true });
+		symlinkSync(join(ROOT, "node_modules"), folder.file("node_modules"));
+		const file = folder.file(join("dist", module));
+		if (module.startsWith("record/")) {
+			const text = readFileSync(file, "utf8");
+			writeFileSync(
+				file,
+				text.replace(/export function planMessage\(.*\{/, "$& throw new Error('the plan is refused');"),
+			);
+		} else rmSync(file);
+		const path = folder.file("conversations.db");
+		const program = [...START_ARGUMENTS.slice(0, -1), folder.file("dist/main.js")];
+		const failed = promisify(execFile)(process.execPath, program, {
+			env: { ...testEnvironment(path), ACCESS_KEYS: "", LOG_LEVEL: "silent" },
+		});
+		await expect(failed).rejects.toMatchObject({
+			code: 1,
+			stderr: expect.stringMatching(/^The service cannot start: .+\n$/),
+		});
+		await expect(failed).rejects.toMatchObject({ stderr: expect.stringMatching(reason) });
+		expect(existsSync(`${path}.access-key`)).toBe(false);
+	});
 });
 
 test("a start that fails does not spend the first key", async () => {

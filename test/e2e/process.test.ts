@@ -130,7 +130,7 @@ describe("starting", () => {
 			...testEnvironment(folder.file("c.db")),
 			HTTP_ADDRESS: "x",
 			LOG_LEVEL: "loud",
-			ACCESS_KEYS: "a:canary:b",
+			ACCESS_KEYS: "a:canary-of-16-chars:b",
 		};
 		const { code, stderr } = await ServiceProcess.run(env);
 		expect(code).toBe(1);

@@ -67,11 +67,11 @@ describe("a wrong key", () => {
 	});
 
 	test("that lacks a scope is refused in one line on every way in", async () => {
-		await using own = await startTestService({ ACCESS_KEYS: "reader:reader-key:read" });
+		await using own = await startTestService({ ACCESS_KEYS: "reader:key-of-the-reader:read" });
 		for (const form of RAW_FORMS) {
 			const from = own.log().length;
 			const message = form === "Connect JSON" ? validJson : valid;
-			const answer = await callRaw(own, form, ingestConversation, message, "reader-key");
+			const answer = await callRaw(own, form, ingestConversation, message, "key-of-the-reader");
 			expect([form, answer.code]).toEqual([form, Code.PermissionDenied]);
 			const lines = own.log().slice(from).trim().split("\n");
 			expect(lines).toEqual([

@@ -15,7 +15,7 @@ let service: TestService;
 beforeAll(async () => {
 	service = await startTestService({
 		MAX_BODY_BYTES: String(LIMIT),
-		ACCESS_KEYS: `test:${KEY},reader:reader-key:read`,
+		ACCESS_KEYS: `test:${KEY},reader:key-of-the-reader:read`,
 	});
 });
 
@@ -72,7 +72,7 @@ describe("the key is judged before the body is read", () => {
 		["is missing", undefined, 401],
 		["is empty", "", 401],
 		["is wrong", "wrong-key", 401],
-		["lacks the scope", "reader-key", 403],
+		["lacks the scope", "key-of-the-reader", 403],
 	])("a key that %s is refused after the head of the request", async (_, accessKey, status) => {
 		using client = await new RawHttp(service).connected();
 		await client.head({ "X-Access-Token": accessKey, "Content-Length": "1000" }, WEBHOOK);

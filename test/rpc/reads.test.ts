@@ -95,7 +95,7 @@ let receivedAt: Map<bigint, Timestamp | undefined>;
 beforeAll(async () => {
 	service = await startTestService({
 		ENCRYPTION_KEY,
-		ACCESS_KEYS: `all:${KEY}:ingest+read+secrets,reader:${READER}:read,sender:sends-only:ingest`,
+		ACCESS_KEYS: `all:${KEY}:ingest+read+secrets,reader:${READER}:read,sender:key-that-only-sends:ingest`,
 	});
 	for (const body of bodies) {
 		const response = await postWebhook(service, KEY, JSON.stringify(body));
@@ -215,9 +215,9 @@ describe.each<[string, (key: string | undefined) => Reads]>([
 
 	test("a key needs the scope read", async () => {
 		const refused = [Code.PermissionDenied, 'The access key lacks the scope "read"'];
-		expect(await failure(reads("sends-only").getConversation({ id: FIRST }))).toEqual(refused);
-		expect(await failure(reads("sends-only").listConversations({}))).toEqual(refused);
-		expect(await failure(reads("sends-only").listConversationUpdates({}))).toEqual(refused);
+		expect(await failure(reads("key-that-only-sends").getConversation({ id: FIRST }))).toEqual(refused);
+		expect(await failure(reads("key-that-only-sends").listConversations({}))).toEqual(refused);
+		expect(await failure(reads("key-that-only-sends").listConversationUpdates({}))).toEqual(refused);
 		expect(await failure(reads(undefined).listConversations({}))).toEqual([
 			Code.Unauthenticated,
 			"The access key is missing",

@@ -57,12 +57,13 @@ describe("SQLite store", () => {
 		},
 	});
 
-	it("leaves one file, with an empty write-ahead log, when it is closed", async () => {
+	it("leaves the database and an empty lock file, without a write-ahead log, when it is closed", async () => {
 		const path = newPath();
 		const store = await open(path);
 		await append(store, sample());
 		await store.close();
-		expect(await readdir(join(path, ".."))).toEqual(["conversations.db"]);
+		expect(await readdir(join(path, ".."))).toEqual(["conversations.db", "conversations.db.lock"]);
+		expect((await stat(`${path}.lock`)).size).toBe(0);
 	});
 
 	it("holds every acknowledged update when the process ends without closing", async () => {
@@ -218,33 +219,37 @@ describe("SQLite store", () => {
 		await store.close();
 	});
 
-	it("lists what another process appended", async () => {
+	it("is refused while another store has the database, and opens when that is closed", async () => {
 		const path = newPath();
-		const stores = [await open(path), await open(path)];
-		const updates = [sample(), sample(), sample()];
-		const expected = [];
-		for (const [n, update] of updates.entries()) {
-			const store = stores[n % 2];
-			if (store === undefined) throw new Error("there are two stores");
-			expected.unshift(listed(update, await append(store, update)));
-		}
-		for (const store of stores) expect((await pages(store, {}, 10)).flat()).toEqual(expected);
-		for (const store of stores) await store.close();
+		const store = await open(path);
+		await expect(open(path, { lockTimeout: 20 })).rejects.toMatchObject({
+			kind: "unavailable",
+			message: "the store is locked by another process",
+			cause: new Error(`the service runs already with ${path}`),
+		});
+		const update = sample();
+		const outcome = await append(store, update);
+		await store.close();
+		const again = await open(path, { lockTimeout: 20 });
+		expect(await again.get(update.conversationId)).toEqual(stored(update, outcome));
+		await again.close();
 	});
 
 	it("lets only the owner read its files, in an existing folder and for existing files too", async () => {
 		const path = newPath();
 		const modes = () =>
-			Promise.all(["", "-wal", "-shm"].map(async (end) => ((await stat(`${path}${end}`)).mode & 0o777).toString(8)));
+			Promise.all(
+				["", "-wal", "-shm", ".lock"].map(async (end) => ((await stat(`${path}${end}`)).mode & 0o777).toString(8)),
+			);
 		await mkdir(dirname(path), { recursive: true, mode: 0o755 });
 		const store = await open(path);
 		await append(store, sample());
-		expect(await modes()).toEqual(["600", "600", "600"]);
+		expect(await modes()).toEqual(["600", "600", "600", "600"]);
 		await store.close();
 		await chmod(path, 0o644);
 		const again = await open(path);
 		await append(again, sample());
-		expect(await modes()).toEqual(["600", "600", "600"]);
+		expect(await modes()).toEqual(["600", "600", "600", "600"]);
 		await again.close();
 	});
 

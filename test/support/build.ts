@@ -4,6 +4,5 @@ import { ROOT } from "./start-command.ts";
 
 /** Builds dist/ once for all tests, so that those which start the service or pack a package have the present sources. */
 export async function setup(): Promise<void> {
-	// Types are checked by a test of their own (test/checks).
-	await promisify(execFile)("npm", ["run", "build", "--", "--noCheck"], { cwd: ROOT });
+	await promisify(execFile)("npm", ["run", "build"], { cwd: ROOT });
 }

@@ -59,10 +59,11 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 		return service;
 	}
 
-	/** Runs the service to its end, for environments in which it cannot start. */
-	static async run(env: Readonly<Record<string, string>>) {
-		const service = new ServiceProcess(env, START_ARGUMENTS);
-		return { ...(await service.#exited), stderr: service.#stderr };
+	/** Runs the program to its end: another command than `serve`, or an environment in which it cannot start. */
+	static async run(env: Readonly<Record<string, string>>, ...args: readonly string[]) {
+		const program = new ServiceProcess(env, [...START_ARGUMENTS, ...args]);
+		const { code } = await program.#exited;
+		return { code, stdout: program.#stdout, stderr: program.#stderr };
 	}
 
 	/** All that the process has written. */

@@ -19,7 +19,7 @@ let client: Client;
 let logged = 0;
 
 beforeAll(async () => {
-	const keys = `test:${KEY}:ingest+read,reader:reader-key:read`;
+	const keys = `test:${KEY}:ingest+read,reader:key-of-the-reader:read`;
 	service = await startTestService({ MAX_BODY_BYTES: String(LIMIT), ACCESS_KEYS: keys });
 	client = new Client(service.grpc, credentials.createInsecure());
 });
@@ -126,7 +126,7 @@ describe.each(binary)("over %s", (transport, send) => {
 	});
 
 	test("a key without the scope is refused and logged", async () => {
-		const failure = await send({ path: INGEST, body: new Uint8Array(), key: "reader-key" });
+		const failure = await send({ path: INGEST, body: new Uint8Array(), key: "key-of-the-reader" });
 		expect(failure.code).toBe("permission_denied");
 		expect(lines()).toEqual([
 			{ level: "warn", event: "request_refused", transport, operation: INGEST, kind: "permission_denied" },

@@ -1,6 +1,7 @@
 import { chmodSync, closeSync, mkdirSync, openSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
+import { lockFile } from "./lock.ts";
 import { integer } from "./values.ts";
 
 /** How to open a database. */
@@ -34,17 +35,18 @@ export function openForWriting({ path, lockTimeout, maxBytes }: DatabaseOptions)
 }
 
 /**
- * Creates the folder and the file of a database when they are missing, and lets only their owner read the files.
+ * Creates the folder, the file and the lock file of a database when they are missing, and lets only their owner read the files.
  *
  * @throws Error of node:fs
  */
 export function prepareFiles(path: string): void {
 	mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+	const own = [path, lockFile(path)];
 	// SQLite gives its other files the mode of the database file when it creates them.
-	for (const file of [path, `${path}-wal`, `${path}-shm`]) {
+	for (const file of [...own, `${path}-wal`, `${path}-shm`]) {
 		const found = statSync(file, { throwIfNoEntry: false });
 		if (found?.isFile() === true) chmodSync(file, 0o600);
-		else if (found === undefined && file === path) closeSync(openSync(path, "a", 0o600));
+		else if (found === undefined && own.includes(file)) closeSync(openSync(file, "a", 0o600));
 	}
 }
 

@@ -150,17 +150,21 @@ const SCHEMA = `
  * @throws Error when a newer release wrote the database, or when it belongs to another program
  */
 export function createSchema(database: DatabaseSync): void {
-	const version = versionOf(database);
-	if (version === SCHEMA_VERSION) return;
+	if (schemaVersion(database) === 0) database.exec(SCHEMA);
+}
+
+/**
+ * Version of a database's schema; 0 when it is empty.
+ *
+ * @throws Error when a newer release wrote the database, or when it belongs to another program
+ */
+export function schemaVersion(database: DatabaseSync): number {
+	const version = integer(database.prepare("PRAGMA user_version", { readBigInts: true }).get()?.user_version);
 	if (version > SCHEMA_VERSION)
 		throw new Error(
 			`the database has schema version ${version}, written by a newer release; this one knows up to ${SCHEMA_VERSION}`,
 		);
-	if (database.prepare("SELECT 1 FROM sqlite_schema LIMIT 1").get() !== undefined)
+	if (version === 0 && database.prepare("SELECT 1 FROM sqlite_schema LIMIT 1").get() !== undefined)
 		throw new Error("the file is a database of another program");
-	database.exec(SCHEMA);
-}
-
-function versionOf(database: DatabaseSync): number {
-	return integer(database.prepare("PRAGMA user_version", { readBigInts: true }).get()?.user_version);
+	return version;
 }

@@ -23,6 +23,7 @@ import { Announcer } from "./announcer.ts";
 import { bytesOfBatch, compactBatch } from "./batch.ts";
 import type { JudgedRepetition, PossibleRepetition, ReaderCalls, WriterCalls } from "./calls.ts";
 import { type DatabaseOptions, prepareFiles } from "./database.ts";
+import { lockDatabase } from "./lock.ts";
 import { Pruner } from "./pruner.ts";
 import { storeError, unavailable } from "./result-codes.ts";
 
@@ -38,9 +39,11 @@ export interface SqliteOptions {
 
 /**
  * Opens the store in a SQLite database file, and creates file and folder when they are missing. Only their owner may
- * read the database's files. One thread writes and one reads.
+ * read the database's files. One thread writes and one reads. A second store of the same file is refused, because its
+ * updates would not reach the listeners of the first.
  *
- * @throws ServiceError `unavailable` when the database cannot be opened or is of a newer release; the cause says why.
+ * @throws ServiceError `unavailable` when the database cannot be opened, another store has it open, or it is of a newer
+ *   release; the cause says why.
  */
 export async function openSqliteStore(path: string, log: ThreadLog, options: SqliteOptions = {}): Promise<Store> {
 	const { isSame = async () => false, lockTimeout = 2_000, maxBytes } = options;
@@ -49,8 +52,14 @@ export async function openSqliteStore(path: string, log: ThreadLog, options: Sql
 	} catch (error) {
 		throw unavailable({ ...failureOf(error), code: 14 });
 	}
-	const store = new SqliteStore({ path, lockTimeout, maxBytes }, log, isSame);
-	await store.open();
+	const lock = lockDatabase(path, lockTimeout);
+	const store = new SqliteStore({ path, lockTimeout, maxBytes }, log, isSame, lock);
+	try {
+		await store.open();
+	} catch (error) {
+		await store.close();
+		throw error;
+	}
 	return store;
 }
 
@@ -75,10 +84,11 @@ class SqliteStore implements Store {
 	readonly #reader: WorkerThread<ReaderCalls>;
 	readonly #pruner: Pruner;
 	readonly #isSame: IsSameRecord;
+	readonly #lock: Disposable;
 	readonly #updates: Announcer;
 	readonly #events: Announcer;
 
-	constructor(options: DatabaseOptions, log: ThreadLog, isSame: IsSameRecord) {
+	constructor(options: DatabaseOptions, log: ThreadLog, isSame: IsSameRecord, lock: Disposable) {
 		const thread = <Methods extends Calls>(name: string, youngGenerationMb: number, repeatable: boolean) =>
 			new WorkerThread<Methods>({
 				owner: "the store",
@@ -95,18 +105,14 @@ class SqliteStore implements Store {
 		this.#updates = new Announcer(log);
 		this.#events = new Announcer(log);
 		this.#isSame = isSame;
+		this.#lock = lock;
 		this.#pruner = new Pruner(this.#writer, this.#reader);
 	}
 
 	async open(): Promise<void> {
 		// The writer creates the tables, so the reader comes second.
 		await this.#writer.start();
-		try {
-			await this.#reader.start();
-		} catch (error) {
-			await this.close();
-			throw error;
-		}
+		await this.#reader.start();
 	}
 
 	async append(update: NewUpdate): Promise<Appended> {
@@ -171,6 +177,7 @@ class SqliteStore implements Store {
 		// Only alone can the writer empty the write-ahead log.
 		await this.#reader.close();
 		await this.#writer.close();
+		this.#lock[Symbol.dispose]();
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {

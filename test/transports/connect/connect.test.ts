@@ -19,7 +19,7 @@ let service: TestService;
 beforeAll(async () => {
 	service = await startTestService({
 		MAX_BODY_BYTES: String(LIMIT),
-		ACCESS_KEYS: `test:${KEY},reader:reader-key:read`,
+		ACCESS_KEYS: `test:${KEY},reader:key-of-the-reader:read`,
 	});
 });
 
@@ -67,7 +67,7 @@ describe.each(protocols)("a client by %s", (protocol) => {
 			const error = await errorOf(ingestClient(service, protocol, key).ingestConversation(request()));
 			expect(error.code).toBe(Code.Unauthenticated);
 		}
-		const error = await errorOf(ingestClient(service, protocol, "reader-key").ingestConversation(request()));
+		const error = await errorOf(ingestClient(service, protocol, "key-of-the-reader").ingestConversation(request()));
 		expect([error.code, error.rawMessage]).toEqual([Code.PermissionDenied, 'The access key lacks the scope "ingest"']);
 	});
 });

@@ -26,7 +26,7 @@ let client: Client;
 beforeAll(async () => {
 	service = await startTestService({
 		MAX_BODY_BYTES: String(LIMIT),
-		ACCESS_KEYS: `test:${KEY},reader:reader-key:read`,
+		ACCESS_KEYS: `test:${KEY},reader:key-of-the-reader:read`,
 	});
 	client = new Client(service.grpc, credentials.createInsecure());
 });
@@ -95,7 +95,7 @@ describe("the gate", () => {
 
 	test("wants the method's scope", async () => {
 		const bytes = toBinary(IngestConversationRequestSchema, request());
-		expect(await statusFor(INGEST, bytes, "reader-key")).toBe(status.PERMISSION_DENIED);
+		expect(await statusFor(INGEST, bytes, "key-of-the-reader")).toBe(status.PERMISSION_DENIED);
 		expect(await statusFor(INGEST, bytes)).toBe(status.OK);
 	});
 

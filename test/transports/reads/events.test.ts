@@ -18,7 +18,7 @@ let service: TestService;
 beforeAll(async () => {
 	service = await startTestService({
 		ENCRYPTION_KEY: Buffer.alloc(32, 1).toString("base64"),
-		ACCESS_KEYS: `all:${KEY}:ingest+read+secrets,reader:${READER}:read,sender:sends-only:ingest`,
+		ACCESS_KEYS: `all:${KEY}:ingest+read+secrets,reader:${READER}:read,sender:key-that-only-sends:ingest`,
 	});
 	await keep(OTHER, TEXTS[0] ?? "");
 	await keep(ID, ...TEXTS);
@@ -125,7 +125,7 @@ test.each([
 
 test("an id that is no UUID is refused, and so is a key without the scope read", async () => {
 	expect(await get("x/events")).toEqual([400, '{"detail":"id is not a UUID"}']);
-	expect(await get(`${ID}/events`, "sends-only")).toEqual([
+	expect(await get(`${ID}/events`, "key-that-only-sends")).toEqual([
 		403,
 		'{"detail":"The access key lacks the scope \\"read\\""}',
 	]);

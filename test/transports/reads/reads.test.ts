@@ -75,7 +75,7 @@ beforeAll(async () => {
 	service = await startTestService({
 		BASE_PATH: BASE,
 		ENCRYPTION_KEY: Buffer.alloc(32, 1).toString("base64"),
-		ACCESS_KEYS: `all:${KEY}:ingest+read+secrets,reader:${READER}:read,sender:sends-only:ingest`,
+		ACCESS_KEYS: `all:${KEY}:ingest+read+secrets,reader:${READER}:read,sender:key-that-only-sends:ingest`,
 	});
 	for (const body of [first, second]) await post(JSON.stringify(body));
 });
@@ -221,7 +221,7 @@ test("what is not there is not found", async () => {
 
 test("reads need a key with the scope read, and other methods are not allowed", async () => {
 	for (const path of ["", `/${FIRST}`]) {
-		expect(await get(path, "sends-only")).toEqual([403, { detail: 'The access key lacks the scope "read"' }]);
+		expect(await get(path, "key-that-only-sends")).toEqual([403, { detail: 'The access key lacks the scope "read"' }]);
 		expect(await get(path, "unknown")).toEqual([401, { detail: "The access key is not known" }]);
 		const keyless = await fetch(`${service.http}${BASE}/api/v1/conversations${path}`);
 		expect([keyless.status, await keyless.json()]).toEqual([401, { detail: "The access key is missing" }]);

@@ -3,8 +3,8 @@ import { EVENT_WEBHOOK, postWebhook } from "../../support/clients.ts";
 import { KEY, startTestService, type TestService } from "../../support/service.ts";
 
 const ID = "0190d6a0-0000-7000-8000-00000000000a";
-const OTHER_KEY = "another-sender";
-const READER = "reads-only";
+const OTHER_KEY = "key-of-another-sender";
+const READER = "key-that-only-reads";
 const OAUTH = "/bridge/api/v1/webhooks/mcp-oauth-state";
 const CANARY = "canary-of-a-token";
 

@@ -12,7 +12,7 @@ import { corpusBody, object, record } from "../../support/fixtures.ts";
 import { compileSchema } from "../../support/json-schema.ts";
 import { KEY, startTestService, type TestService } from "../../support/service.ts";
 
-const READER = "reader-key";
+const READER = "key-of-the-reader";
 const PATH = "/api/v1/webhooks/conversations";
 const EVENTS = "/api/v1/webhooks/events/{conversation_id}";
 const READS = "/api/v1/conversations";

@@ -1,0 +1,195 @@
+import { execFile, spawn } from "node:child_process";
+import { once } from "node:events";
+import {
+	chmodSync,
+	chownSync,
+	copyFileSync,
+	cpSync,
+	existsSync,
+	mkdirSync,
+	readFileSync,
+	writeFileSync,
+} from "node:fs";
+import { delimiter, join, matchesGlob, relative } from "node:path";
+import { createInterface } from "node:readline";
+import { promisify } from "node:util";
+import { validate as isStatefulSet } from "kubernetes-models/_schemas/IoK8sApiAppsV1StatefulSet";
+import { validate as isService } from "kubernetes-models/_schemas/IoK8sApiCoreV1Service";
+import { validate as isPodDisruptionBudget } from "kubernetes-models/_schemas/IoK8sApiPolicyV1PodDisruptionBudget";
+import { describe, expect, test } from "vitest";
+import { parseAllDocuments } from "yaml";
+import { z } from "zod";
+import packageJson from "../package.json" with { type: "json" };
+import { postWebhook } from "./support/clients.ts";
+import { record } from "./support/fixtures.ts";
+import { KEY, testEnvironment } from "./support/service.ts";
+import { ROOT } from "./support/start-command.ts";
+import { TempFolder } from "./support/temp.ts";
+
+const run = promisify(execFile);
+const deployed = (name: string): string => readFileSync(join(ROOT, "deploy", name), "utf8");
+
+/** The instructions of the Dockerfile, in order, each with its arguments as they are written. */
+const dockerfile = [...deployed("Dockerfile").matchAll(/^([A-Z]+) (.+)$/gm)].map(([, name = "", text = ""]) => ({
+	name,
+	text,
+}));
+const textsOf = (name: string): string[] => dockerfile.filter((found) => found.name === name).map(({ text }) => text);
+const argumentsOf = (text = ""): string[] => z.array(z.string()).parse(JSON.parse(text.slice(text.indexOf("["))));
+
+describe("the Dockerfile", () => {
+	test("has the pinned Node.js, two stages, and a user that is not root", () => {
+		const image = `node:${packageJson.devDependencies.node}-trixie-slim`;
+		expect(textsOf("FROM")).toEqual([`${image} AS build`, image]);
+		expect(textsOf("USER")).toEqual(["1000:1000"]);
+		expect(textsOf("ENV")).toEqual([
+			"HTTP_ADDRESS=0.0.0.0:8080",
+			"GRPC_ADDRESS=0.0.0.0:50051",
+			"DATABASE_URL=sqlite:/data/conversations.db",
+		]);
+		expect(deployed("Dockerfile")).toContain(`--tag ${packageJson.name}:${packageJson.version} .`);
+	});
+
+	test("makes a folder that runs where only the database's folder can be written", { timeout: 300_000 }, async () => {
+		using folder = new TempFolder();
+		const place = (path: string): string => folder.file(path.replace(/^\//, ""));
+		const ignored = deployed("Dockerfile.dockerignore").trim().split("\n");
+		const inContext = (path: string) => !ignored.some((pattern) => matchesGlob(relative(ROOT, path), pattern));
+		let workdir = folder.path;
+		for (const { name, text } of dockerfile) {
+			if (name === "WORKDIR") {
+				workdir = place(text);
+				mkdirSync(workdir);
+			}
+			if (name === "RUN" && text.startsWith("npm "))
+				await run("sh", ["-c", text], { cwd: workdir, env: { ...process.env, npm_config_prefer_offline: "true" } });
+			if (name !== "COPY") continue;
+			const [from = "", to = ""] = text.replace("--from=build ", "").split(" ");
+			if (from === ".") cpSync(ROOT, workdir, { recursive: true, filter: inContext });
+			else cpSync(place(from), join(workdir, to), { recursive: true, verbatimSymlinks: true });
+		}
+		expect(existsSync(place("/app/node_modules/vitest"))).toBe(false);
+
+		// Root may write everywhere, so it runs as another user; a usual user loses the right to write.
+		const uid = process.getuid?.() === 0 ? 65534 : process.getuid?.();
+		for (const path of ["/data", "/bin"]) mkdirSync(place(path), { mode: 0o755 });
+		if (process.getuid?.() === 0) chownSync(place("/data"), 65534, 65534);
+		else await run("chmod", ["-R", "a-w", place("/app")]);
+		chmodSync(folder.path, 0o755);
+		copyFileSync(process.execPath, place("/bin/node"));
+		const [entry = ""] = textsOf("ENTRYPOINT").map((text) => argumentsOf(text)[0]);
+		const service = spawn(place(entry), argumentsOf(textsOf("CMD").find((text) => text.startsWith("["))), {
+			cwd: workdir,
+			env: { PATH: [place("/bin"), "/usr/bin", "/bin"].join(delimiter), ...testEnvironment(place("/data/c.db")) },
+			stdio: ["ignore", "pipe", "inherit"],
+			...(uid === undefined ? {} : { uid, gid: uid }),
+		});
+		const ended = once(service, "exit");
+		try {
+			let http = "";
+			for await (const line of createInterface(service.stdout)) {
+				const { event, listener, address } = JSON.parse(line);
+				if (event === "listening" && listener === "http") http = `http://${address}`;
+				if (event === "listening" && listener === "grpc") break;
+			}
+			expect((await postWebhook({ http, grpc: "" }, KEY, JSON.stringify(record()))).status).toBe(200);
+
+			const [program = "", ...args] = argumentsOf(textsOf("HEALTHCHECK")[0]);
+			const check = () =>
+				run(
+					place(join("/bin", program)),
+					args.map((text) => text.replace("http://127.0.0.1:8080", http)),
+				).then(
+					() => true,
+					() => false,
+				);
+			expect(await check()).toBe((await fetch(`${http}/healthz`)).ok);
+			service.stdout.resume();
+			service.kill("SIGTERM");
+			expect(await ended).toEqual([0, null]);
+			expect(await check()).toBe(false);
+		} finally {
+			service.kill("SIGKILL");
+			await run("chmod", ["-R", "u+w", folder.path]);
+		}
+	});
+});
+
+test("systemd takes the unit", async () => {
+	using folder = new TempFolder();
+	const name = `${packageJson.name}.service`;
+	const text = deployed(name);
+	expect(text).toContain(`ExecStart=/opt/${packageJson.name}/dist/main.js serve`);
+	// It looks for the program.
+	writeFileSync(folder.file(name), text.replaceAll(`/opt/${packageJson.name}`, ROOT));
+	const outcome = await run("systemd-analyze", ["verify", "--man=no", folder.file(name)]).catch((error: unknown) => {
+		if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
+		throw error;
+	});
+	if (outcome === undefined) return console.warn("The unit is not checked: systemd-analyze is not installed.");
+	expect(outcome).toEqual({ stdout: "", stderr: "" });
+	const offline = ["security", "--offline=yes", "--threshold=20", folder.file(name)];
+	expect((await run("systemd-analyze", offline)).stdout).toMatch(/Overall exposure level for .+: [01]\.\d OK/);
+});
+
+describe("the Kubernetes manifest", () => {
+	const schemas = { Service: isService, PodDisruptionBudget: isPodDisruptionBudget, StatefulSet: isStatefulSet };
+	const objects = parseAllDocuments(deployed("kubernetes.yaml")).map((document) => {
+		expect(document.errors).toEqual([]);
+		return z.looseObject({ kind: z.string() }).parse(document.toJS());
+	});
+	const [service, budget, set] = objects;
+
+	test("holds to the schemas of Kubernetes", () => {
+		expect(objects.map(({ kind }) => kind)).toEqual(Object.keys(schemas));
+		for (const [index, isValid] of Object.values(schemas).entries()) {
+			expect(isValid(objects[index])).toBe(true);
+			expect(isValid({ ...objects[index], spec: "text" })).toBe(false);
+		}
+	});
+
+	test("runs one pod of the image, which is probed, bounded, and cannot write but to its volume", () => {
+		const labels = { "app.kubernetes.io/name": packageJson.name };
+		const named = { metadata: { name: packageJson.name, labels } };
+		expect(service).toMatchObject({ ...named, spec: { selector: labels } });
+		expect(budget).toMatchObject({ ...named, spec: { minAvailable: 1, selector: { matchLabels: labels } } });
+		const [httpPort, grpcPort] = textsOf("EXPOSE").flatMap((text) => text.split(" ").map(Number));
+		const [volume] = textsOf("VOLUME");
+		const [user] = textsOf("USER").map((text) => Number(text.split(":")[0]));
+		expect(service).toMatchObject({ spec: { ports: [{ port: httpPort }, { port: grpcPort }] } });
+		expect(set).toMatchObject({
+			...named,
+			spec: {
+				replicas: 1,
+				selector: { matchLabels: labels },
+				template: {
+					metadata: { labels },
+					spec: {
+						terminationGracePeriodSeconds: 35,
+						securityContext: { runAsNonRoot: true, runAsUser: user, fsGroup: user },
+						containers: [
+							{
+								image: `${packageJson.name}:${packageJson.version}`,
+								ports: [
+									{ name: "http", containerPort: httpPort },
+									{ name: "grpc", containerPort: grpcPort },
+								],
+								startupProbe: { httpGet: { path: "/healthz", port: "http" } },
+								livenessProbe: { httpGet: { path: "/healthz", port: "http" } },
+								readinessProbe: { httpGet: { path: "/readyz", port: "http" } },
+								resources: { limits: { cpu: "2", memory: "3Gi" } },
+								securityContext: {
+									allowPrivilegeEscalation: false,
+									readOnlyRootFilesystem: true,
+									capabilities: { drop: ["ALL"] },
+								},
+								volumeMounts: [{ name: "data", mountPath: volume }],
+							},
+						],
+					},
+				},
+				volumeClaimTemplates: [{ metadata: { name: "data" } }],
+			},
+		});
+	});
+});
