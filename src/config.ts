@@ -2,7 +2,7 @@ import { constants } from "node:buffer";
 import { createSecretKey, type KeyObject } from "node:crypto";
 import { isIPv4, isIPv6 } from "node:net";
 import { z } from "zod";
-import { defaultScopes, hashKey, type KeyEntry, type Scope, scopes } from "./access/keys.ts";
+import { defaultScopes, hashKey, type KeyEntry, type Principal, type Scope, scopes } from "./access/keys.ts";
 import { type LogLevel, logLevels } from "./telemetry/log.ts";
 
 /** Where a listener listens. */
@@ -31,6 +31,24 @@ export interface Config {
 	readonly retentionDays: number | undefined;
 	/** Updates that are kept of each conversation; undefined keeps all. */
 	readonly retentionUpdatesPerConversation: number | undefined;
+	/** Seconds from the signal to stop until the process has ended. */
+	readonly drainSeconds: number;
+	/** Files for TLS on both listeners; undefined for clear text. */
+	readonly tls: TlsFiles | undefined;
+	/** Scopes by the names of client certificates. */
+	readonly clientCertificates: readonly Principal[];
+	/** Origins whose pages may call the HTTP listener; `*` stands for every one. Empty for none. */
+	readonly corsOrigins: readonly string[];
+	/** Requests a second that one key or certificate may make; undefined for any number. */
+	readonly rateLimitPerKey: number | undefined;
+}
+
+/** Paths of PEM files. */
+export interface TlsFiles {
+	readonly cert: string;
+	readonly key: string;
+	/** Authorities of client certificates. With it, a client without a certificate of theirs cannot connect. */
+	readonly clientCa: string | undefined;
 }
 
 /** What is wrong with the environment: every mistake, on a line each, without the values of secrets. */
@@ -72,7 +90,22 @@ const environment = z.object({
 	ENCRYPTION_KEY: variable<readonly KeyObject[]>([], parseEncryptionKeys),
 	RETENTION_DAYS: variable<number | undefined>(undefined, parseDays),
 	RETENTION_UPDATES_PER_CONVERSATION: variable<number | undefined>(undefined, parseInteger(Number.MAX_SAFE_INTEGER)),
+	DRAIN_SECONDS: variable(25, parseInteger(3600)),
+	TLS_CERT_FILE: variable("", (text) => text),
+	TLS_KEY_FILE: variable("", (text) => text),
+	TLS_CLIENT_CA_FILE: variable("", (text) => text),
+	CLIENT_CERTIFICATES: variable<readonly Principal[]>([], parseCertificates),
+	CORS_ORIGINS: variable<readonly string[]>([], parseOrigins),
+	RATE_LIMIT_PER_KEY: variable<number | undefined>(undefined, parseInteger(1_000_000)),
 });
+
+/** Variables that mean nothing without others. */
+const needed = {
+	TLS_CERT_FILE: ["TLS_KEY_FILE"],
+	TLS_KEY_FILE: ["TLS_CERT_FILE"],
+	TLS_CLIENT_CA_FILE: ["TLS_CERT_FILE"],
+	CLIENT_CERTIFICATES: ["TLS_CLIENT_CA_FILE"],
+} as const;
 
 /** For each variable a value as it may be written, for the messages about mistakes. */
 const examples: Readonly<Record<string, string>> = {
@@ -86,6 +119,13 @@ const examples: Readonly<Record<string, string>> = {
 	ENCRYPTION_KEY: "$(openssl rand -base64 32)",
 	RETENTION_DAYS: "30",
 	RETENTION_UPDATES_PER_CONVERSATION: "1000",
+	DRAIN_SECONDS: "25",
+	TLS_CERT_FILE: "/etc/service/tls.crt",
+	TLS_KEY_FILE: "/etc/service/tls.key",
+	TLS_CLIENT_CA_FILE: "/etc/service/clients.crt",
+	CLIENT_CERTIFICATES: "agent-server:ingest,dashboard:read+secrets",
+	CORS_ORIGINS: "https://dashboard.example",
+	RATE_LIMIT_PER_KEY: "100",
 };
 
 /**
@@ -104,6 +144,11 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		throw new ConfigError(mistakes);
 	}
 	const values = parsed.data;
+	const lacking = Object.entries(needed).flatMap(([name, others]) =>
+		env[name]?.trim() ? others.filter((other) => !env[other]?.trim()).map((other) => `${name}: needs ${other}`) : [],
+	);
+	if (lacking.length > 0) throw new ConfigError(lacking);
+	const [cert, key] = [values.TLS_CERT_FILE, values.TLS_KEY_FILE];
 	return Object.freeze({
 		httpAddress: Object.freeze(values.HTTP_ADDRESS),
 		grpcAddress: Object.freeze(values.GRPC_ADDRESS),
@@ -115,6 +160,11 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		encryptionKeys: Object.freeze(values.ENCRYPTION_KEY),
 		retentionDays: values.RETENTION_DAYS,
 		retentionUpdatesPerConversation: values.RETENTION_UPDATES_PER_CONVERSATION,
+		drainSeconds: values.DRAIN_SECONDS,
+		tls: cert === "" ? undefined : { cert, key, clientCa: values.TLS_CLIENT_CA_FILE || undefined },
+		clientCertificates: values.CLIENT_CERTIFICATES,
+		corsOrigins: values.CORS_ORIGINS,
+		rateLimitPerKey: values.RATE_LIMIT_PER_KEY,
 	});
 }
 
@@ -133,6 +183,13 @@ export function describeConfig(config: Config): Record<string, string> {
 		ENCRYPTION_KEY: list(config.encryptionKeys.map(() => mask)),
 		RETENTION_DAYS: String(config.retentionDays ?? "none"),
 		RETENTION_UPDATES_PER_CONVERSATION: String(config.retentionUpdatesPerConversation ?? "none"),
+		DRAIN_SECONDS: String(config.drainSeconds),
+		TLS_CERT_FILE: config.tls?.cert ?? "none",
+		TLS_KEY_FILE: config.tls?.key ?? "none",
+		TLS_CLIENT_CA_FILE: config.tls?.clientCa ?? "none",
+		CLIENT_CERTIFICATES: list(config.clientCertificates.map(({ name, scopes }) => `${name}:${[...scopes].join("+")}`)),
+		CORS_ORIGINS: list(config.corsOrigins),
+		RATE_LIMIT_PER_KEY: String(config.rateLimitPerKey ?? "none"),
 	};
 }
 
@@ -200,6 +257,29 @@ function parseAccessKeys(text: string, report: Report): KeyEntry[] {
 			report(`${entry} has a scope that is not one of ${scopes.join(", ")}`);
 		}
 		return Object.freeze({ name, scopes: chosen ?? defaultScopes, hash });
+	});
+}
+
+/** The name may hold colons, as URIs do. */
+function parseCertificates(text: string, report: Report): Principal[] {
+	const names = new Map<string, number>();
+	return splitList(text).map((item, index) => {
+		const entry = `entry ${index + 1}`;
+		const [, name = "", scopeList = ""] = /^(.+):([^:]*)$/.exec(item) ?? [];
+		const chosen = parseScopes(scopeList);
+		if (name === "") report(`${entry} must be the name of a certificate, a colon and scopes`);
+		else if (chosen === undefined) report(`${entry} has a scope that is not one of ${scopes.join(", ")}`);
+		reportRepetition(names, name, index, (other) => report(`${entry} has the name of entry ${other}`));
+		return Object.freeze({ name, scopes: chosen ?? defaultScopes });
+	});
+}
+
+/** Origins as browsers send them (RFC 6454, section 6.2): scheme, host and port, without a path. */
+function parseOrigins(text: string, report: Report): string[] {
+	return splitList(text).map((origin, index) => {
+		if (origin !== "*" && (!URL.canParse(origin) || new URL(origin).origin !== origin))
+			report(`entry ${index + 1} must be * or an origin such as https://dashboard.example, without a slash at its end`);
+		return origin;
 	});
 }
 

@@ -9,6 +9,11 @@ async function main(): Promise<void> {
 	const signalled = firstSignal();
 	const service = await startService(config, log, (key) => showFirstKey(key, config));
 	log.stopping(await signalled);
+	// The last resort, for what does not let itself be stopped. What was acknowledged is on disk.
+	setTimeout(() => {
+		log.unexpectedError("stop", new Error("The service has not stopped in time"));
+		process.exit(1);
+	}, config.drainSeconds * 1000);
 	await service.stop().catch((error: unknown) => {
 		log.unexpectedError("stop", error);
 		process.exit(1);

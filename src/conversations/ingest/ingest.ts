@@ -29,9 +29,12 @@ export class Ingest {
 	/**
 	 * Stores the record of an encoded IngestConversationRequest. Resolves when it is on disk.
 	 *
-	 * @throws ServiceError as `json` does, and `invalid_argument` when it is no such message
+	 * @param signal nothing is stored if it fires before the record is checked
+	 * @throws ServiceError as `json` does, and `invalid_argument` when it is no such message; the signal's reason
 	 */
-	async request(request: Uint8Array): Promise<Appended> {
-		return await this.#store.append(await this.#intake.fromRequest(request));
+	async request(request: Uint8Array, signal: AbortSignal): Promise<Appended> {
+		const update = await this.#intake.fromRequest(request);
+		signal.throwIfAborted();
+		return await this.#store.append(update);
 	}
 }

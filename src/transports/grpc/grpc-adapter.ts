@@ -57,7 +57,9 @@ function unaryHandler({ method, answerEncoded }: UnaryRpc, { callerOf, log }: Gr
 		answer().then(
 			(response) => callback(null, response),
 			(error: unknown) => {
-				log.requestFailed({ transport: "grpc", operation, caller: callerOf(call.metadata)?.name }, error);
+				// Nobody waits for a call that is over.
+				if (!cancelled.signal.aborted)
+					log.requestFailed({ transport: "grpc", operation, caller: callerOf(call.metadata)?.name }, error);
 				callback(grpcStatus(error));
 			},
 		);

@@ -4,20 +4,20 @@ import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
 import { logVerbosity, Server, ServerCredentials, setLogVerbosity } from "@grpc/grpc-js";
 import type { EnumTypeDefinition } from "@grpc/proto-loader";
 import { ReflectionService } from "@grpc/reflection";
-import { HealthImplementation } from "grpc-health-check";
+import { HealthImplementation, service as healthService } from "grpc-health-check";
 import { file_google_rpc_error_details } from "../../../gen/google/rpc/error_details_pb.js";
-import type { Gate } from "../../access/gate.ts";
-import { type Address, formatAddress } from "../../config.ts";
+import { type Gate, rpcPath } from "../../access/gate.ts";
 import type { RpcMethod } from "../../rpc/rpc-method.ts";
 import type { RequestLog } from "../../telemetry/log.ts";
+import { type ConnectionOptions, Connections, type ListenerLog } from "../connections.ts";
 import type { RunningListener } from "../running-listener.ts";
 import { mountOnGrpc } from "./grpc-adapter.ts";
 import { batchInterceptor } from "./grpc-batch.ts";
-import { gateInterceptor } from "./grpc-gate.ts";
+import { gateInterceptor, OPEN } from "./grpc-gate.ts";
+import { watchHeaders } from "./grpc-headers.ts";
 
 /** Settings of the gRPC transport. */
-export interface GrpcOptions {
-	readonly address: Address;
+export interface GrpcOptions extends Omit<ConnectionOptions, "listener" | "protocols" | "serve" | "log"> {
 	readonly services: readonly DescService[];
 	/** The methods of `services`. */
 	readonly methods: readonly RpcMethod[];
@@ -26,12 +26,12 @@ export interface GrpcOptions {
 	readonly maxBodyBytes: number;
 	/** Ends streams when it fires. */
 	readonly stopping: AbortSignal;
-	readonly log: RequestLog;
+	readonly log: RequestLog & ListenerLog;
 }
 
 /** A gRPC listener. */
 export interface GrpcListener extends RunningListener {
-	/** Sets what the health service answers for each service and for the whole. Once stopping, it stays NOT_SERVING. */
+	/** Sets what the health service answers for each service and for the whole. */
 	setServing(serving: boolean): void;
 }
 
@@ -41,7 +41,7 @@ export interface GrpcListener extends RunningListener {
  * @throws Error when the address cannot be listened on
  */
 export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
-	const { address, services, methods, gate, maxBodyBytes, stopping, log } = options;
+	const { services, methods, gate, maxBodyBytes, stopping, log } = options;
 	const { interceptor, callerOf } = gateInterceptor(gate, log);
 	// grpc-js would write to standard error in a form of its own. Failures reach the callers as errors.
 	setLogVerbosity(logVerbosity.NONE);
@@ -49,36 +49,45 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 		"grpc.max_receive_message_length": maxBodyBytes,
 		// Detects clients that vanished, so that their streams end.
 		"grpc.keepalive_time_ms": 60_000,
+		"grpc.max_connection_idle_ms": 300_000,
+		"grpc.max_concurrent_streams": 1_000,
 		interceptors: [batchInterceptor, interceptor],
 	});
 	mountOnGrpc(server, methods, { callerOf, stopping, log });
 	const health = new HealthImplementation();
-	const setStatus = (status: "SERVING" | "NOT_SERVING"): void => {
+	const setServing = (serving: boolean): void => {
+		const status = serving ? "SERVING" : "NOT_SERVING";
 		for (const service of ["", ...services.map(({ typeName }) => typeName)]) health.setStatus(service, status);
 	};
-	setStatus("SERVING");
+	setServing(true);
 	health.addToServer(server);
 	new ReflectionService(
 		packageDefinition([...services.map(({ file }) => file), file_google_rpc_error_details]),
 	).addToServer(server);
 
-	const bind = promisify(server.bindAsync.bind(server));
-	const port = await bind(formatAddress(address), ServerCredentials.createInsecure());
-	let stopped: Promise<void> | undefined;
-	const shutdown = (): Promise<void> => {
-		setStatus("NOT_SERVING");
-		return promisify(server.tryShutdown.bind(server))();
-	};
+	// The sockets are the service's own, because grpc-js neither limits their number nor ends those that are silent.
+	const injector = server.createConnectionInjector(ServerCredentials.createInsecure());
+	const connections = await Connections.listen({
+		...options,
+		listener: "grpc",
+		protocols: ["h2"],
+		serve: (socket) => injector.injectConnection(socket),
+	});
+	const { address } = connections;
+	const paths = new Set(methods.map(({ method }) => rpcPath(method)));
+	const headers = watchHeaders(address.port, (path) => paths.has(path) || OPEN.test(path), log);
 	return {
-		address: { host: address.host, port },
-		setServing: (serving) => {
-			if (stopped === undefined) setStatus(serving ? "SERVING" : "NOT_SERVING");
+		address,
+		setServing,
+		connections: () => connections.count,
+		// A connection is told to go elsewhere when the listener stops.
+		drain: () => undefined,
+		stop: async (stall, until) => {
+			connections.refuse();
+			await Promise.all([promisify(server.tryShutdown.bind(server))(), connections.ended(stall, until)]);
+			headers[Symbol.dispose]();
 		},
-		stop: () => {
-			stopped ??= shutdown();
-			return stopped;
-		},
-		kill: () => server.forceShutdown(),
+		kill: () => connections.kill(),
 	};
 }
 
@@ -90,7 +99,10 @@ function packageDefinition(roots: readonly DescFile[]) {
 		files.add(file);
 	};
 	for (const root of roots) add(root);
-	const fileDescriptorProtos = [...files].map((file) => Buffer.from(toBinary(FileDescriptorProtoSchema, file.proto)));
+	const fileDescriptorProtos = [
+		...[...files].map((file) => Buffer.from(toBinary(FileDescriptorProtoSchema, file.proto))),
+		...Object.values(healthService).flatMap(({ requestType }) => requestType.fileDescriptorProtos),
+	];
 	// The reflection service takes proto-loader's form of .proto files, and reads only the descriptors in it.
 	const format: EnumTypeDefinition["format"] = "Protocol Buffer 3 EnumDescriptorProto";
 	return { services: { format, type: {}, fileDescriptorProtos } };
