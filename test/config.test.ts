@@ -16,6 +16,11 @@ const defaults: Config = {
 	encryptionKeys: [],
 	retentionDays: undefined,
 	retentionUpdatesPerConversation: undefined,
+	drainSeconds: 25,
+	tls: undefined,
+	clientCertificates: [],
+	corsOrigins: [],
+	rateLimitPerKey: undefined,
 };
 
 const first = randomBytes(32).toString("base64");
@@ -212,6 +217,56 @@ test.each([
 	expect(mistakes({ ENCRYPTION_KEY: text })).toHaveLength(1);
 });
 
+describe("the variables of the listeners", () => {
+	const tls = { TLS_CERT_FILE: "c.pem", TLS_KEY_FILE: "k.pem", TLS_CLIENT_CA_FILE: "ca.pem" };
+
+	test("are read", () => {
+		const config = readConfig({
+			...tls,
+			DRAIN_SECONDS: "3",
+			CLIENT_CERTIFICATES: "agent-1:ingest, spiffe://corp/dashboard:read+secrets",
+			CORS_ORIGINS: "https://a.example, http://localhost:3000,*",
+			RATE_LIMIT_PER_KEY: "50",
+		});
+		expect(config).toEqual({
+			...defaults,
+			drainSeconds: 3,
+			tls: { cert: "c.pem", key: "k.pem", clientCa: "ca.pem" },
+			clientCertificates: [
+				{ name: "agent-1", scopes: new Set(["ingest"]) },
+				{ name: "spiffe://corp/dashboard", scopes: new Set(["read", "secrets"]) },
+			],
+			corsOrigins: ["https://a.example", "http://localhost:3000", "*"],
+			rateLimitPerKey: 50,
+		});
+		expect(describeConfig(config)).toMatchObject({
+			...tls,
+			CLIENT_CERTIFICATES: "agent-1:ingest,spiffe://corp/dashboard:read+secrets",
+			CORS_ORIGINS: "https://a.example,http://localhost:3000,*",
+		});
+	});
+
+	test.each<[string, Record<string, string>, string]>([
+		["a certificate without its key", { TLS_CERT_FILE: "c.pem" }, "TLS_CERT_FILE: needs TLS_KEY_FILE"],
+		["a key without its certificate", { TLS_KEY_FILE: "k.pem" }, "TLS_KEY_FILE: needs TLS_CERT_FILE"],
+		["authorities without TLS", { TLS_CLIENT_CA_FILE: "ca.pem" }, "TLS_CLIENT_CA_FILE: needs TLS_CERT_FILE"],
+		[
+			"certificates without authorities",
+			{ CLIENT_CERTIFICATES: "a:read" },
+			"CLIENT_CERTIFICATES: needs TLS_CLIENT_CA_FILE",
+		],
+		["a certificate without scopes", { CLIENT_CERTIFICATES: "a" }, "CLIENT_CERTIFICATES: entry 1 must be the name"],
+		["an unknown scope", { CLIENT_CERTIFICATES: "a:write" }, "CLIENT_CERTIFICATES: entry 1 has a scope"],
+		["one name twice", { CLIENT_CERTIFICATES: "a:read,a:ingest" }, "CLIENT_CERTIFICATES: entry 2 has the name"],
+		["an origin with a path", { CORS_ORIGINS: "https://a.example/" }, "CORS_ORIGINS: entry 1 must be"],
+		["an origin without a scheme", { CORS_ORIGINS: "a.example" }, "CORS_ORIGINS: entry 1 must be"],
+		["a rate of none", { RATE_LIMIT_PER_KEY: "0" }, "RATE_LIMIT_PER_KEY: must be a whole number"],
+		["no time to stop", { DRAIN_SECONDS: "0" }, "DRAIN_SECONDS: must be a whole number"],
+	])("are refused with %s", (_, env, mistake) => {
+		expect(mistakes(env)).toEqual([expect.stringContaining(mistake)]);
+	});
+});
+
 describe("describeConfig", () => {
 	test("gives the defaults", () => {
 		expect(describeConfig(readConfig({}))).toEqual({
@@ -225,6 +280,13 @@ describe("describeConfig", () => {
 			ENCRYPTION_KEY: "none",
 			RETENTION_DAYS: "none",
 			RETENTION_UPDATES_PER_CONVERSATION: "none",
+			DRAIN_SECONDS: "25",
+			TLS_CERT_FILE: "none",
+			TLS_KEY_FILE: "none",
+			TLS_CLIENT_CA_FILE: "none",
+			CLIENT_CERTIFICATES: "none",
+			CORS_ORIGINS: "none",
+			RATE_LIMIT_PER_KEY: "none",
 		});
 	});
 

@@ -5,6 +5,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { createServer as createTlsServer, type PeerCertificate, type SecureContextOptions, TLSSocket } from "node:tls";
 import type { Address, TlsFiles } from "../config.ts";
 import type { Log } from "../telemetry/log.ts";
+import { LIMITS, type Limits } from "./limits.ts";
 
 /** The events of a listener that go to the log. */
 export type ListenerLog = Pick<Log, "cleartext" | "connectionsFull" | "certificatesTaken" | "unexpectedError">;
@@ -20,10 +21,7 @@ export interface ConnectionOptions {
 	/** Takes a connection, which TLS has let through. */
 	readonly serve: (socket: Socket) => void;
 	readonly log: ListenerLog;
-	/** Most connections at a time; further ones are closed at once. */
-	readonly maxConnections?: number;
-	/** Milliseconds within which a client must have sent something, or finished the handshake of TLS. */
-	readonly firstBytesTimeout?: number;
+	readonly limits?: Limits;
 	/** Milliseconds between two looks at the files of TLS. */
 	readonly tlsInterval?: number;
 }
@@ -51,22 +49,22 @@ export class Connections {
 
 	/** @throws Error when the address cannot be listened on, or the files of TLS cannot be used */
 	static async listen(options: ConnectionOptions): Promise<Connections> {
-		const { address, tls, log, listener, maxConnections = 10_000, firstBytesTimeout = 10_000 } = options;
+		const { address, tls, log, listener, limits = LIMITS } = options;
 		const open = new Set<Socket>();
-		const server = tls === undefined ? createServer(SOCKET) : await createSecureServer(tls, options, firstBytesTimeout);
-		server.maxConnections = maxConnections;
+		const server = tls === undefined ? createServer(SOCKET) : await createSecureServer(tls, options);
+		server.maxConnections = limits.connections;
 		let full = false;
 		server.on("drop", () => {
-			if (!full) log.connectionsFull(listener, maxConnections);
+			if (!full) log.connectionsFull(listener, limits.connections);
 			full = true;
 		});
 		server.on("connection", (socket) => {
 			open.add(socket);
 			// Half of the bound, so that a client that comes and goes at the bound is no event each time.
-			if (open.size * 2 < maxConnections) full = false;
+			if (open.size * 2 < limits.connections) full = false;
 			const silent = setTimeout(() => {
 				if (socket.bytesRead < SHORTEST_REQUEST) socket.destroy();
-			}, firstBytesTimeout);
+			}, limits.headerTime);
 			// What has become of a connection shows in its requests.
 			socket.on("error", () => undefined);
 			socket.on("close", () => {
@@ -122,8 +120,6 @@ export class Connections {
 }
 
 const SOCKET: ServerOpts = {
-	// HTTP/1.1 clients may end their side before they read the answer.
-	allowHalfOpen: true,
 	noDelay: true,
 	// Finds peers that have vanished.
 	keepAlive: true,
@@ -133,14 +129,14 @@ const SOCKET: ServerOpts = {
 /** Bytes of `GET / HTTP/1.0` with its two ends of line; the preface of HTTP/2 is longer. */
 const SHORTEST_REQUEST = 18;
 
-async function createSecureServer(files: TlsFiles, options: ConnectionOptions, handshakeTimeout: number) {
-	const { protocols, log, listener, tlsInterval = 5_000 } = options;
+async function createSecureServer(files: TlsFiles, options: ConnectionOptions) {
+	const { protocols, log, listener, limits = LIMITS, tlsInterval = 5_000 } = options;
 	let context = await readFiles(files);
 	const server = createTlsServer({
 		...SOCKET,
 		...context,
 		ALPNProtocols: [...protocols],
-		handshakeTimeout,
+		handshakeTimeout: limits.headerTime,
 		requestCert: files.clientCa !== undefined,
 		rejectUnauthorized: files.clientCa !== undefined,
 	});

@@ -82,6 +82,11 @@ export class RawHttp {
 		return rest.length >= Number(length) ? Number(length) : undefined;
 	}
 
+	/** Whether the connection is still open. */
+	get open(): boolean {
+		return !this.#closed;
+	}
+
 	/** Waits until the server has closed the connection. */
 	async closed(): Promise<void> {
 		if (!this.#closed) await once(this.#socket, "close");

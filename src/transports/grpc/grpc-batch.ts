@@ -8,7 +8,7 @@ import {
 	status,
 } from "@grpc/grpc-js";
 import { type ErrorKind, ServiceError } from "../../errors.ts";
-import { limitStream } from "../stream-limits.ts";
+import { type Limits, limitStream } from "../limits.ts";
 
 /** Encoded messages that a stream sends with one write. */
 export class MessageBatch {
@@ -57,7 +57,9 @@ export function lengthPrefixed(messages: readonly Uint8Array[]): Uint8Array[] {
  * HTTP/2 stream with one write instead, which is most of the work when many streams send many messages. grpc-js does
  * not offer the stream. Where it cannot be found, the messages are sent one by one.
  */
-export const batchInterceptor: ServerInterceptor = ({ path }, call) => new BatchingCall(call, path);
+export function batchInterceptor(limits: Limits): ServerInterceptor {
+	return ({ path }, call) => new BatchingCall(call, path, limits);
+}
 
 /** Kinds of the failures with which grpc-js itself ends calls. */
 const REFUSALS: Readonly<Record<number, ErrorKind>> = {
@@ -77,12 +79,12 @@ class BatchingCall extends ServerInterceptingCall {
 	#started = false;
 	#answered = false;
 
-	constructor(next: ServerInterceptingCallInterface, path: string) {
+	constructor(next: ServerInterceptingCallInterface, path: string, limits: Limits) {
 		super(next);
 		this.#next = next;
 		this.#stream = "stream" in next && isHttp2Stream(next.stream) ? next.stream : undefined;
 		// A watch of the health rests until the health changes.
-		if (this.#stream !== undefined) limitStream(this.#stream, path.startsWith("/grpc.health."));
+		if (this.#stream !== undefined) limitStream(this.#stream, limits, path.startsWith("/grpc.health."));
 	}
 
 	get refusal(): ServiceError | undefined {

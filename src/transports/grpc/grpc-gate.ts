@@ -4,20 +4,22 @@ import type { Principal } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
 import type { RequestLog } from "../../telemetry/log.ts";
 import { certificateName } from "../connections.ts";
+import type { Limits } from "../limits.ts";
 import { refusalOf } from "./grpc-batch.ts";
 import { grpcStatus } from "./grpc-status.ts";
 
 /** Probes know no key, and the schema is public: these services tell nothing of conversations. */
 export const OPEN = /^\/grpc\.(?:health\.v1\.Health|reflection\.v1(?:alpha)?\.ServerReflection)\//;
 
-/** Most calls at a time that need no key: clients that follow the health have one each. */
-const MAX_OPEN_CALLS = 1_000;
-
 /** Gives the caller that the gate admitted with a call's metadata. */
 export type CallerOf = (metadata: Metadata) => Principal | undefined;
 
 /** The gate as an interceptor of grpc-js: it decides when a call's metadata arrives, before any message is read. */
-export function gateInterceptor(gate: Gate, log: RequestLog): { interceptor: ServerInterceptor; callerOf: CallerOf } {
+export function gateInterceptor(
+	gate: Gate,
+	log: RequestLog,
+	limits: Limits,
+): { interceptor: ServerInterceptor; callerOf: CallerOf } {
 	// grpc-js has no place on a call for values that a server adds.
 	const admitted = new WeakMap<Metadata, Principal>();
 	let openCalls = 0;
@@ -27,7 +29,7 @@ export function gateInterceptor(gate: Gate, log: RequestLog): { interceptor: Ser
 		let counted = false;
 		const admit = (metadata: Metadata): void => {
 			if (isOpen) {
-				if (openCalls >= MAX_OPEN_CALLS)
+				if (openCalls >= limits.openCalls)
 					throw new ServiceError("unavailable", "Too many calls without a key are under way");
 				openCalls += 1;
 				counted = true;

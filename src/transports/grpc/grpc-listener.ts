@@ -10,6 +10,7 @@ import { type Gate, rpcPath } from "../../access/gate.ts";
 import type { RpcMethod } from "../../rpc/rpc-method.ts";
 import type { RequestLog } from "../../telemetry/log.ts";
 import { type ConnectionOptions, Connections, type ListenerLog } from "../connections.ts";
+import { LIMITS } from "../limits.ts";
 import type { RunningListener } from "../running-listener.ts";
 import { mountOnGrpc } from "./grpc-adapter.ts";
 import { batchInterceptor } from "./grpc-batch.ts";
@@ -41,8 +42,8 @@ export interface GrpcListener extends RunningListener {
  * @throws Error when the address cannot be listened on
  */
 export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
-	const { services, methods, gate, maxBodyBytes, stopping, log } = options;
-	const { interceptor, callerOf } = gateInterceptor(gate, log);
+	const { services, methods, gate, maxBodyBytes, stopping, log, limits = LIMITS } = options;
+	const { interceptor, callerOf } = gateInterceptor(gate, log, limits);
 	// grpc-js would write to standard error in a form of its own. Failures reach the callers as errors.
 	setLogVerbosity(logVerbosity.NONE);
 	const server = new Server({
@@ -50,8 +51,8 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 		// Detects clients that vanished, so that their streams end.
 		"grpc.keepalive_time_ms": 60_000,
 		"grpc.max_connection_idle_ms": 300_000,
-		"grpc.max_concurrent_streams": 1_000,
-		interceptors: [batchInterceptor, interceptor],
+		"grpc.max_concurrent_streams": limits.grpcStreams,
+		interceptors: [batchInterceptor(limits), interceptor],
 	});
 	mountOnGrpc(server, methods, { callerOf, stopping, log });
 	const health = new HealthImplementation();

@@ -12,8 +12,8 @@ import {
 } from "node:http2";
 import type { Socket } from "node:net";
 import { type ConnectionOptions, Connections } from "../connections.ts";
+import { LIMITS, limitStream } from "../limits.ts";
 import type { RunningListener } from "../running-listener.ts";
-import { IDLE_TIMEOUT, limitStream, REQUEST_TIMEOUT } from "../stream-limits.ts";
 
 /** What the parts of an answer need of a response. */
 export interface HttpResponse {
@@ -33,9 +33,6 @@ export type HttpAnswer = (
 /** How often connections that have become idle are closed while the listener stops, in milliseconds. */
 const IDLE_SWEEP = 50;
 
-/** Most bytes of a request's header, on both versions of HTTP. */
-const MAX_HEADER_BYTES = 16 * 1024;
-
 /**
  * Listens for HTTP/1.1 and HTTP/2. TLS lets the client choose by ALPN; in clear text the first bytes tell (RFC 9113,
  * section 3.3).
@@ -46,14 +43,15 @@ export async function listenHttp(
 	options: Omit<ConnectionOptions, "listener" | "protocols" | "serve">,
 	answer: HttpAnswer,
 ): Promise<RunningListener> {
+	const { limits = LIMITS } = options;
 	let draining = false;
 	const http1 = createHttp1Server(
 		{
-			keepAliveTimeout: IDLE_TIMEOUT,
-			headersTimeout: 10_000,
-			requestTimeout: REQUEST_TIMEOUT,
-			connectionsCheckingInterval: 2_000,
-			maxHeaderSize: MAX_HEADER_BYTES,
+			keepAliveTimeout: limits.idleTime,
+			headersTimeout: limits.headerTime,
+			requestTimeout: limits.requestTime,
+			connectionsCheckingInterval: limits.headerTime / 5,
+			maxHeaderSize: limits.headerBytes,
 		},
 		(request, response) => {
 			// While the listener stops, each answer is the last one of its connection.
@@ -61,17 +59,17 @@ export async function listenHttp(
 			answer(request, response);
 		},
 	);
-	http1.setTimeout(IDLE_TIMEOUT);
+	http1.setTimeout(limits.idleTime);
 	// The server gets its connections by hand. With this event it begins to watch the time of their requests.
 	http1.emit("listening");
 
 	const sessions = new Set<ServerHttp2Session>();
-	const settings = { maxConcurrentStreams: 100, maxHeaderListSize: MAX_HEADER_BYTES };
+	const settings = { maxConcurrentStreams: limits.httpStreams, maxHeaderListSize: limits.headerBytes };
 	const http2 = createHttp2Server({ settings }, (request, response) => {
-		limitStream(request.stream);
+		limitStream(request.stream, limits);
 		answer(request, response);
 	});
-	http2.setTimeout(IDLE_TIMEOUT);
+	http2.setTimeout(limits.idleTime);
 	http2.on("session", (session) => {
 		sessions.add(session);
 		session.on("close", () => sessions.delete(session));
@@ -82,7 +80,11 @@ export async function listenHttp(
 		listener: "http",
 		protocols: ["h2", "http/1.1"],
 		serve: (socket) => {
-			const serveBy = (isHttp2: boolean) => (isHttp2 ? http2 : http1).emit("connection", socket);
+			const serveBy = (isHttp2: boolean): void => {
+				// A client of HTTP/1.1 may end its side before it has read the answer.
+				socket.allowHalfOpen = !isHttp2;
+				(isHttp2 ? http2 : http1).emit("connection", socket);
+			};
 			if (options.tls === undefined) lookAhead(socket, serveBy);
 			else serveBy("alpnProtocol" in socket && socket.alpnProtocol === "h2");
 		},
