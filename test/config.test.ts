@@ -63,6 +63,7 @@ describe("readConfig", () => {
 			RETENTION_UPDATES_PER_CONVERSATION: "100",
 		});
 		expect(config).toEqual({
+			...defaults,
 			httpAddress: { host: "::1", port: 0 },
 			grpcAddress: { host: "grpc.example.org", port: 65535 },
 			database: { engine: "sqlite", path: "/var/lib/bridge/store.db" },

@@ -31,7 +31,7 @@ export class RawHttp2 {
 
 	private constructor(socket: Socket) {
 		this.#socket = socket;
-		this.#closed = once(socket, "close");
+		this.#closed = new Promise((resolve) => socket.on("close", resolve));
 		socket.on("data", (bytes: Buffer) => {
 			this.#received = Buffer.concat([this.#received, bytes]);
 		});
