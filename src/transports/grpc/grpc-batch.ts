@@ -78,6 +78,8 @@ class BatchingCall extends ServerInterceptingCall {
 	readonly #stream: ServerHttp2Stream | undefined;
 	#started = false;
 	#answered = false;
+	#sending = false;
+	#readLater = false;
 
 	constructor(next: ServerInterceptingCallInterface, path: string, limits: Limits) {
 		super(next);
@@ -99,16 +101,26 @@ class BatchingCall extends ServerInterceptingCall {
 		super.sendStatus(status);
 	}
 
-	/** Takes no further request of a stream whose answers are not read. */
+	/** Takes no further request of a stream until the client has taken the answer to the one before. */
 	override startRead(): void {
-		if (this.#stream?.writableNeedDrain === true) this.#stream.once("drain", () => super.startRead());
+		if (this.#sending) this.#readLater = true;
 		else super.startRead();
 	}
 
 	override sendMessage(message: unknown, callback: () => void): void {
-		if (!(message instanceof MessageBatch)) super.sendMessage(message, callback);
+		if (!(message instanceof MessageBatch)) this.#send(message, callback);
 		else if (this.#stream === undefined) this.#sendSingly(message.messages, callback);
 		else this.#write(this.#stream, lengthPrefixed(message.messages), callback);
+	}
+
+	#send(message: unknown, callback: () => void): void {
+		this.#sending = true;
+		super.sendMessage(message, () => {
+			this.#sending = false;
+			callback();
+			if (this.#readLater) super.startRead();
+			this.#readLater = false;
+		});
 	}
 
 	#write(stream: ServerHttp2Stream, chunks: readonly Uint8Array[], callback: () => void): void {
