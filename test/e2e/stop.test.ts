@@ -93,3 +93,29 @@ test("watches end with UNAVAILABLE", async () => {
 	});
 	expect(await ended).toMatchObject({ code: 14 });
 });
+
+test("no request on a connection that is kept open goes unanswered", async () => {
+	const body = JSON.stringify(record());
+	const head = { "X-Access-Token": KEY, "Content-Length": String(Buffer.byteLength(body)) };
+	let lanes: Promise<number>[] = [];
+	await stopAfter(
+		async (service) => {
+			/** Posts one record after the other, until an answer says that it is the last one. */
+			const lane = async (): Promise<number> => {
+				using client = await new RawHttp(service).connected();
+				for (let answers = 1; ; answers++) {
+					await client.head(head, WEBHOOK);
+					await client.write(body);
+					const { status, headers } = await client.response();
+					if (status !== 200) throw new Error(`answered with ${status}`);
+					if (headers.get("connection") === "close") return answers;
+				}
+			};
+			lanes = Array.from({ length: 20 }, lane);
+			await postWebhook(service, KEY, body);
+		},
+		async () => {
+			expect(Math.min(...(await Promise.all(lanes)))).toBeGreaterThan(0);
+		},
+	);
+});

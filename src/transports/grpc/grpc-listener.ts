@@ -4,8 +4,9 @@ import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
 import { logVerbosity, Server, ServerCredentials, setLogVerbosity } from "@grpc/grpc-js";
 import type { EnumTypeDefinition } from "@grpc/proto-loader";
 import { ReflectionService } from "@grpc/reflection";
-import { HealthImplementation, service as healthService } from "grpc-health-check";
+import { HealthImplementation } from "grpc-health-check";
 import { file_google_rpc_error_details } from "../../../gen/google/rpc/error_details_pb.js";
+import { file_grpc_health_v1_health } from "../../../gen/grpc/health/v1/health_pb.js";
 import { type Gate, rpcPath } from "../../access/gate.ts";
 import type { RpcMethod } from "../../rpc/rpc-method.ts";
 import type { RequestLog } from "../../telemetry/log.ts";
@@ -62,9 +63,8 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 	};
 	setServing(true);
 	health.addToServer(server);
-	new ReflectionService(
-		packageDefinition([...services.map(({ file }) => file), file_google_rpc_error_details]),
-	).addToServer(server);
+	const described = [...services.map(({ file }) => file), file_google_rpc_error_details, file_grpc_health_v1_health];
+	new ReflectionService(packageDefinition(described)).addToServer(server);
 
 	// The sockets are the service's own, because grpc-js neither limits their number nor ends those that are silent.
 	const injector = server.createConnectionInjector(ServerCredentials.createInsecure());
@@ -100,10 +100,7 @@ function packageDefinition(roots: readonly DescFile[]) {
 		files.add(file);
 	};
 	for (const root of roots) add(root);
-	const fileDescriptorProtos = [
-		...[...files].map((file) => Buffer.from(toBinary(FileDescriptorProtoSchema, file.proto))),
-		...Object.values(healthService).flatMap(({ requestType }) => requestType.fileDescriptorProtos),
-	];
+	const fileDescriptorProtos = [...files].map((file) => Buffer.from(toBinary(FileDescriptorProtoSchema, file.proto)));
 	// The reflection service takes proto-loader's form of .proto files, and reads only the descriptors in it.
 	const format: EnumTypeDefinition["format"] = "Protocol Buffer 3 EnumDescriptorProto";
 	return { services: { format, type: {}, fileDescriptorProtos } };
