@@ -88,7 +88,10 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 			await Promise.all([promisify(server.tryShutdown.bind(server))(), connections.ended(stall, until)]);
 			headers[Symbol.dispose]();
 		},
-		kill: () => connections.kill(),
+		kill: () => {
+			connections.kill();
+			headers[Symbol.dispose]();
+		},
 	};
 }
 
