@@ -64,6 +64,7 @@ describe("readConfig", () => {
 		});
 		expect(config).toEqual({
 			...defaults,
+			encryptionKeys: undefined,
 			httpAddress: { host: "::1", port: 0 },
 			grpcAddress: { host: "grpc.example.org", port: 65535 },
 			database: { engine: "sqlite", path: "/var/lib/bridge/store.db" },
