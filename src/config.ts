@@ -3,7 +3,7 @@ import { createSecretKey, type KeyObject } from "node:crypto";
 import { isIPv4, isIPv6 } from "node:net";
 import leven, { closestMatch } from "leven";
 import { z } from "zod";
-import { defaultScopes, hashKey, type KeyEntry, type Scope, scopes } from "./access/keys.ts";
+import { defaultScopes, hashKey, type KeyEntry, type Principal, type Scope, scopes } from "./access/keys.ts";
 import { type LogLevel, logLevels } from "./telemetry/log.ts";
 
 /** Where a listener listens. */
@@ -36,6 +36,16 @@ export interface Config {
 	readonly retentionUpdatesPerConversation: number | undefined;
 	/** Days that events are kept; undefined keeps all. */
 	readonly eventRetentionDays: number | undefined;
+	/** Seconds from the signal to stop until the process has ended. */
+	readonly drainSeconds: number;
+	/** Files for TLS on both listeners; undefined for clear text. */
+	readonly tls: TlsFiles | undefined;
+	/** Scopes by the names of client certificates. */
+	readonly clientCertificates: readonly Principal[];
+	/** Origins whose pages may call the HTTP listener; `*` stands for every one. Empty for none. */
+	readonly corsOrigins: readonly string[];
+	/** Requests a second that one key or certificate may make; undefined for any number. */
+	readonly rateLimitPerKey: number | undefined;
 	/** All variables as a person may read them. */
 	readonly settings: readonly Setting[];
 }
@@ -46,6 +56,14 @@ export interface Setting {
 	/** The value with secrets masked; empty for none. */
 	readonly value: string;
 	readonly source: "environment" | "default";
+}
+
+/** Paths of PEM files. */
+export interface TlsFiles {
+	readonly cert: string;
+	readonly key: string;
+	/** Authorities of client certificates. With it, a client without a certificate of theirs cannot connect. */
+	readonly clientCa: string | undefined;
 }
 
 /** What is wrong with the environment: every mistake, on a line each, without the values of secrets. */
@@ -182,7 +200,60 @@ const environment = z.object({
 		example: "90",
 		parse: optional(parseDays),
 	}),
+	DRAIN_SECONDS: variable({
+		meaning: "seconds that a stop may take",
+		default: "25",
+		example: "25",
+		parse: parseInteger(3600),
+	}),
+	TLS_CERT_FILE: variable({
+		meaning: "PEM file with the certificate and its chain. With it, both listeners speak TLS",
+		default: "",
+		example: "/etc/service/tls.crt",
+		parse: (text) => text,
+	}),
+	TLS_KEY_FILE: variable({
+		meaning: "PEM file with the certificate's key",
+		default: "",
+		example: "/etc/service/tls.key",
+		parse: (text) => text,
+	}),
+	TLS_CLIENT_CA_FILE: variable({
+		meaning:
+			"PEM file with the authorities of client certificates. A client without one of theirs cannot connect, probes included",
+		default: "",
+		example: "/etc/service/clients.crt",
+		parse: (text) => text,
+	}),
+	CLIENT_CERTIFICATES: variable({
+		meaning:
+			"comma-separated entries `name:scope+scope` for clients that send no key. The name is the certificate's common name, or without one its first alternative name, such as `spiffe://corp/agent`",
+		default: "",
+		example: "agent-server:ingest,dashboard:read+secrets",
+		parse: parseCertificates,
+	}),
+	CORS_ORIGINS: variable({
+		meaning: "comma-separated origins whose pages may call the HTTP listener; `*` is every one",
+		default: "",
+		example: "https://dashboard.example",
+		parse: parseOrigins,
+	}),
+	RATE_LIMIT_PER_KEY: variable({
+		meaning:
+			"requests a second for each key or certificate, on all transports together, at most 1000000. Without it, any number",
+		default: "",
+		example: "100",
+		parse: optional(parseInteger(1_000_000)),
+	}),
 });
+
+/** Variables that mean nothing without others. */
+const NEEDED = {
+	TLS_CERT_FILE: "TLS_KEY_FILE",
+	TLS_KEY_FILE: "TLS_CERT_FILE",
+	TLS_CLIENT_CA_FILE: "TLS_CERT_FILE",
+	CLIENT_CERTIFICATES: "TLS_CLIENT_CA_FILE",
+} as const;
 
 /** What a person is told of each variable. */
 export const variables: readonly (VariableText & { readonly name: string })[] = Object.entries(
@@ -204,9 +275,13 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		const name = String(path[0]);
 		return `${name}: ${message} (example: ${name}=${variables.find((known) => known.name === name)?.example})`;
 	});
-	const mistakes = [...wrong, ...mistypedNames(Object.keys(env))];
+	const lacking = Object.entries(NEEDED).flatMap(([name, other]) =>
+		env[name]?.trim() && !env[other]?.trim() ? [`${name}: needs ${other}`] : [],
+	);
+	const mistakes = [...wrong, ...lacking, ...mistypedNames(Object.keys(env))];
 	if (!parsed.success || mistakes.length > 0) throw new ConfigError(mistakes);
 	const values = parsed.data;
+	const [cert, key] = [values.TLS_CERT_FILE, values.TLS_KEY_FILE];
 	return Object.freeze({
 		httpAddress: Object.freeze(values.HTTP_ADDRESS),
 		grpcAddress: Object.freeze(values.GRPC_ADDRESS),
@@ -220,6 +295,11 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		retentionDays: values.RETENTION_DAYS,
 		retentionUpdatesPerConversation: values.RETENTION_UPDATES_PER_CONVERSATION,
 		eventRetentionDays: values.EVENT_RETENTION_DAYS,
+		drainSeconds: values.DRAIN_SECONDS,
+		tls: cert === "" ? undefined : Object.freeze({ cert, key, clientCa: values.TLS_CLIENT_CA_FILE || undefined }),
+		clientCertificates: Object.freeze(values.CLIENT_CERTIFICATES),
+		corsOrigins: Object.freeze(values.CORS_ORIGINS),
+		rateLimitPerKey: values.RATE_LIMIT_PER_KEY,
 		settings: Object.freeze(
 			variables.map(({ name, default: fallback, mask = (text) => text }): Setting => {
 				const text = env[name]?.trim() ?? "";
@@ -231,7 +311,8 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 }
 
 /** Beginnings of names that only this service's variables have. */
-const RESERVED = /^(?:RETENTION_|EVENT_|ACCESS_KEY|ENCRYPTION_KEY|MAX_BODY)/;
+const RESERVED =
+	/^(?:RETENTION_|EVENT_|ACCESS_KEY|ENCRYPTION_KEY|MAX_BODY|DRAIN_|TLS_|CLIENT_CERTIFICATE|CORS_|RATE_LIMIT)/;
 /** What Kubernetes sets for each Service of its namespace, whatever the Service's name. */
 const KUBERNETES = /_SERVICE_(?:HOST|PORT(?:_\w+)?)$|_PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?$/;
 
@@ -240,11 +321,13 @@ function mistypedNames(names: readonly string[]): string[] {
 	const own = variables.map(({ name }) => name);
 	return names.flatMap((name) => {
 		if (own.includes(name) || KUBERNETES.test(name)) return [];
-		const nearest = closestMatch(name.toUpperCase(), own);
+		const [prefix = ""] = RESERVED.exec(name) ?? [];
+		const likely = own.filter((known) => known.startsWith(prefix));
+		const nearest = closestMatch(name.toUpperCase(), likely);
 		if (nearest === undefined) return [];
 		// In a short name two other letters make another word.
 		const near = leven(name.toUpperCase(), nearest) <= (nearest.length < 10 ? 1 : 2);
-		return near || RESERVED.test(name) ? [`${name}: is not a variable of the service; the nearest is ${nearest}`] : [];
+		return near || prefix !== "" ? [`${name}: is not a variable of the service; the nearest is ${nearest}`] : [];
 	});
 }
 
@@ -319,6 +402,29 @@ function parseAccessKeys(text: string, report: Report): KeyEntry[] {
 			report(`${entry} has a scope that is not one of ${scopes.join(", ")}`);
 		}
 		return Object.freeze({ name, scopes: chosen ?? defaultScopes, hash });
+	});
+}
+
+/** The name may hold colons, as URIs do. */
+function parseCertificates(text: string, report: Report): Principal[] {
+	const names = new Map<string, number>();
+	return splitList(text).map((item, index) => {
+		const entry = `entry ${index + 1}`;
+		const [, name = "", scopeList = ""] = /^(.+):([^:]*)$/.exec(item) ?? [];
+		const chosen = parseScopes(scopeList);
+		if (name === "") report(`${entry} must be the name of a certificate, a colon and scopes`);
+		else if (chosen === undefined) report(`${entry} has a scope that is not one of ${scopes.join(", ")}`);
+		reportRepetition(names, name, index, (other) => report(`${entry} has the name of entry ${other}`));
+		return Object.freeze({ name, scopes: chosen ?? defaultScopes });
+	});
+}
+
+/** Origins as browsers send them (RFC 6454, section 6.2): scheme, host and port, without a path. */
+function parseOrigins(text: string, report: Report): string[] {
+	return splitList(text).map((origin, index) => {
+		if (origin !== "*" && (!URL.canParse(origin) || new URL(origin).origin !== origin))
+			report(`entry ${index + 1} must be * or an origin such as https://dashboard.example, without a slash at its end`);
+		return origin;
 	});
 }
 

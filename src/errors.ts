@@ -8,12 +8,17 @@ export type ErrorKind =
 	| "method_not_allowed"
 	| "out_of_range"
 	| "too_large"
+	/** The key's or certificate's holder makes more requests than it may. */
+	| "rate_limited"
 	| "unsupported_media_type"
 	| "data_loss"
 	/** An unexpected failure of the service on this one request. The same request would fail again. */
 	| "internal"
 	/** The service cannot do its work now. The same request may succeed later. */
 	| "unavailable";
+
+/** After how many seconds a sender may try again, for kinds of failure that pass. */
+export const RETRY_AFTER: Readonly<Partial<Record<ErrorKind, number>>> = { unavailable: 5, rate_limited: 1 };
 
 /** A rule of the record that a request breaks, in the vocabulary of pydantic's error types. */
 export interface Violation {

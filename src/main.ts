@@ -83,6 +83,11 @@ async function serve(config: Config): Promise<void> {
 	const { WEBHOOK_PATH } = await import("./transports/webhook/webhook.ts");
 	const service = await startService(config, log, (key) => showFirstKey(key, config, WEBHOOK_PATH));
 	log.stopping(await signalled);
+	// The last resort, for what does not let itself be stopped. What was acknowledged is on disk.
+	setTimeout(() => {
+		log.unexpectedError("stop", new Error("The service has not stopped in time"));
+		process.exit(1);
+	}, config.drainSeconds * 1000);
 	await service.stop().catch((error: unknown) => {
 		log.unexpectedError("stop", error);
 		process.exit(1);
@@ -107,8 +112,8 @@ function firstSignal(): Promise<NodeJS.Signals> {
 }
 
 /** Shows the key this once: the service keeps only its hash. */
-function showFirstKey(key: string, { httpAddress, basePath }: Config, path: string): void {
-	const url = `http://${formatAddress(httpAddress)}${basePath}${path}`;
+function showFirstKey(key: string, { httpAddress, tls, basePath }: Config, path: string): void {
+	const url = `${tls === undefined ? "http" : "https"}://${formatAddress(httpAddress)}${basePath}${path}`;
 	process.stderr.write(`
 No ACCESS_KEYS are configured, so this start made an access key. It is shown only now:
 

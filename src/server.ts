@@ -1,6 +1,8 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { FirstKey } from "./access/first-key.ts";
 import { Gate } from "./access/gate.ts";
 import { Keyring } from "./access/keys.ts";
+import { RateLimit } from "./access/rate-limit.ts";
 import { type Address, type Config, formatAddress } from "./config.ts";
 import { EventIngest } from "./conversations/ingest/event-ingest.ts";
 import { Ingest } from "./conversations/ingest/ingest.ts";
@@ -23,24 +25,32 @@ import { rpcMethods, SERVICES } from "./rpc/services.ts";
 import { openSqliteStore } from "./store/sqlite/sqlite.ts";
 import type { IsSameRecord } from "./store/store.ts";
 import type { Log } from "./telemetry/log.ts";
+import { Readiness } from "./telemetry/readiness.ts";
 import { followStoreHealth } from "./telemetry/store-health.ts";
 import type { ThreadLog } from "./threads/worker-thread.ts";
 import { createConnectListener } from "./transports/connect/connect-adapter.ts";
 import { listenGrpc } from "./transports/grpc/grpc-listener.ts";
+import { allowOrigins } from "./transports/http/cors.ts";
 import { listenHttp } from "./transports/http/http-listener.ts";
+import { probeRoutes } from "./transports/http/probes.ts";
 import { createRouter } from "./transports/http/router.ts";
 import { readRoutes } from "./transports/reads/reads.ts";
 import { openApiRoute } from "./transports/webhook/openapi.ts";
 import { conversationWebhook, eventWebhook, oauthStateRoute } from "./transports/webhook/webhook.ts";
 
-/** How long requests under way may take to finish after the service was told to stop. */
-const DRAIN_MILLISECONDS = 25_000;
+/** Longest time, in milliseconds, for which a service that stops still accepts connections: so long some are on their way. */
+const LONGEST_GRACE = 1_000;
+/** How often it looks whether anyone is connected, in milliseconds. */
+const SWEEP = 20;
 
 /** A service that accepts requests. */
 export interface RunningService {
 	readonly httpAddress: Address;
 	readonly grpcAddress: Address;
-	/** Stops accepting, ends streams, lets other requests under way finish and commit, and closes the store. */
+	/**
+	 * Says that it is not ready, stops accepting, ends streams, lets other requests under way finish and commit, and
+	 * closes the store. Connections that are left when nine tenths of the time are over are cut off.
+	 */
 	stop(): Promise<void>;
 }
 
@@ -62,7 +72,9 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const store = opened.use(await openSqliteStore(config.database.path, threadLog(log.storeFailed), { isSame }));
 	const firstKey = config.accessKeys.length > 0 ? undefined : await FirstKey.of(config.database.path);
 	const keys = firstKey === undefined ? config.accessKeys : [firstKey.entry];
-	const gate = new Gate(new Keyring(keys), SERVICES);
+	const { rateLimitPerKey, clientCertificates: certificates, tls } = config;
+	const rateLimit = rateLimitPerKey === undefined ? undefined : new RateLimit(rateLimitPerKey);
+	const gate = new Gate(new Keyring(keys), SERVICES, { certificates, rateLimit });
 	const stopping = new AbortController();
 
 	const vault = new RecordVault(format, encryptionKeys);
@@ -82,7 +94,9 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 
 	const methods = rpcMethods({ ingest, eventIngest, get, list, updates, watches, events, eventWatches });
 	const rpc = { methods, gate, maxBodyBytes, stopping: stopping.signal, log };
+	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const routes = [
+		...probeRoutes(readiness),
 		conversationWebhook(basePath, maxBodyBytes, ingest),
 		eventWebhook(basePath, maxBodyBytes, eventIngest),
 		oauthStateRoute(basePath),
@@ -93,11 +107,12 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	// Before anyone reads. What cannot be settled is tried again when the conversation's next events or record arrive.
 	await eventIngest.settleAll().catch((error: unknown) => log.unexpectedError("settle", error));
 
-	const http = await listenHttp(config.httpAddress, createConnectListener(rpc, createRouter(routes, gate, log)));
-	opened.defer(() => http.stop());
-	const grpc = await listenGrpc({ ...rpc, services: SERVICES, address: config.grpcAddress });
-	opened.defer(() => grpc.stop());
-	opened.use(followStoreHealth(store, { onChange: grpc.setServing, log }));
+	const answer = allowOrigins(config.corsOrigins, createConnectListener(rpc, createRouter(routes, gate, log)));
+	const http = await listenHttp({ address: config.httpAddress, tls, log }, answer);
+	opened.defer(() => http.kill());
+	const grpc = await listenGrpc({ ...rpc, services: SERVICES, address: config.grpcAddress, tls });
+	opened.defer(() => grpc.kill());
+	opened.use(followStoreHealth(store, { onChange: (healthy) => readiness.set("store", healthy), log }));
 
 	const made = await firstKey?.keep();
 	if (made !== undefined) showKey(made);
@@ -117,16 +132,19 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 		httpAddress: http.address,
 		grpcAddress: grpc.address,
 		stop: async () => {
-			const overdue = setTimeout(() => {
-				http.kill();
-				grpc.kill();
-			}, DRAIN_MILLISECONDS);
+			const time = config.drainSeconds * 1000;
+			const until = performance.now() + 0.9 * time;
+			readiness.set("accepting", false);
+			http.drain();
+			grpc.drain();
+			// Nobody has to be waited for if nobody is connected.
+			const grace = performance.now() + Math.min(LONGEST_GRACE, 0.1 * time);
+			while (performance.now() < grace && http.connections() + grpc.connections() > 0) await delay(SWEEP);
 			// Streams and retention do not end by themselves; everything else may finish.
 			stopping.abort();
 			// At the same time, so that neither accepts requests while the other one finishes its own.
-			await Promise.all([http.stop(), grpc.stop()]);
+			await Promise.all([http.stop(0.2 * time, until), grpc.stop(0.2 * time, until)]);
 			await running.disposeAsync();
-			clearTimeout(overdue);
 			log.stopped();
 		},
 	};

@@ -21,6 +21,13 @@ const settings: readonly Setting[] = [
 	{ name: "RETENTION_DAYS", value: "", source: "default" },
 	{ name: "RETENTION_UPDATES_PER_CONVERSATION", value: "", source: "default" },
 	{ name: "EVENT_RETENTION_DAYS", value: "", source: "default" },
+	{ name: "DRAIN_SECONDS", value: "25", source: "default" },
+	{ name: "TLS_CERT_FILE", value: "", source: "default" },
+	{ name: "TLS_KEY_FILE", value: "", source: "default" },
+	{ name: "TLS_CLIENT_CA_FILE", value: "", source: "default" },
+	{ name: "CLIENT_CERTIFICATES", value: "", source: "default" },
+	{ name: "CORS_ORIGINS", value: "", source: "default" },
+	{ name: "RATE_LIMIT_PER_KEY", value: "", source: "default" },
 ];
 
 const defaults = {
@@ -36,6 +43,11 @@ const defaults = {
 	retentionDays: undefined,
 	retentionUpdatesPerConversation: undefined,
 	eventRetentionDays: undefined,
+	drainSeconds: 25,
+	tls: undefined,
+	clientCertificates: [],
+	corsOrigins: [],
+	rateLimitPerKey: undefined,
 	settings,
 };
 
@@ -81,6 +93,13 @@ describe("readConfig", () => {
 			RETENTION_DAYS: "0.5",
 			RETENTION_UPDATES_PER_CONVERSATION: "100",
 			EVENT_RETENTION_DAYS: "7",
+			DRAIN_SECONDS: "3",
+			TLS_CERT_FILE: "c.pem",
+			TLS_KEY_FILE: "k.pem",
+			TLS_CLIENT_CA_FILE: "ca.pem",
+			CLIENT_CERTIFICATES: "agent-1:ingest, spiffe://corp/dashboard:read+secrets",
+			CORS_ORIGINS: "https://a.example, http://localhost:3000,*",
+			RATE_LIMIT_PER_KEY: "50",
 		};
 		const { encryptionKeys, ...config } = readConfig(env);
 		const masked = {
@@ -103,6 +122,14 @@ describe("readConfig", () => {
 			retentionDays: 0.5,
 			retentionUpdatesPerConversation: 100,
 			eventRetentionDays: 7,
+			drainSeconds: 3,
+			tls: { cert: "c.pem", key: "k.pem", clientCa: "ca.pem" },
+			clientCertificates: [
+				{ name: "agent-1", scopes: new Set(["ingest"]) },
+				{ name: "spiffe://corp/dashboard", scopes: new Set(["read", "secrets"]) },
+			],
+			corsOrigins: ["https://a.example", "http://localhost:3000", "*"],
+			rateLimitPerKey: 50,
 			settings: Object.entries(masked).map(([name, value]) => ({ name, value, source: "environment" })),
 		});
 		expect(encryptionKeys.map(bytes)).toEqual([first, second]);
@@ -129,6 +156,12 @@ describe("readConfig", () => {
 			RETENTION_DAYS: "0",
 			RETENTION_UPDATES_PER_CONVERSATION: "1.5",
 			EVENT_RETENTION_DAYS: "-1",
+			DRAIN_SECONDS: "0",
+			TLS_KEY_FILE: "k.pem",
+			CLIENT_CERTIFICATES: "a",
+			CORS_ORIGINS: "a.example",
+			RATE_LIMIT_PER_KEY: "0",
+			TLS_CERTIFICATE: "c.pem",
 		};
 		const lines = [
 			"HTTP_ADDRESS: must be host:port, with an IPv6 host in brackets (example: HTTP_ADDRESS=127.0.0.1:8080 or [::1]:8080)",
@@ -146,6 +179,13 @@ describe("readConfig", () => {
 			"RETENTION_DAYS: must be from an hour (0.0417) to 36525 days (example: RETENTION_DAYS=30)",
 			"RETENTION_UPDATES_PER_CONVERSATION: must be a whole number from 1 to 1000000000 (example: RETENTION_UPDATES_PER_CONVERSATION=1000)",
 			"EVENT_RETENTION_DAYS: must be a number of days (example: EVENT_RETENTION_DAYS=90)",
+			"DRAIN_SECONDS: must be a whole number from 1 to 3600 (example: DRAIN_SECONDS=25)",
+			"CLIENT_CERTIFICATES: entry 1 must be the name of a certificate, a colon and scopes (example: CLIENT_CERTIFICATES=agent-server:ingest,dashboard:read+secrets)",
+			"CORS_ORIGINS: entry 1 must be * or an origin such as https://dashboard.example, without a slash at its end (example: CORS_ORIGINS=https://dashboard.example)",
+			"RATE_LIMIT_PER_KEY: must be a whole number from 1 to 1000000 (example: RATE_LIMIT_PER_KEY=100)",
+			"TLS_KEY_FILE: needs TLS_CERT_FILE",
+			"CLIENT_CERTIFICATES: needs TLS_CLIENT_CA_FILE",
+			"TLS_CERTIFICATE: is not a variable of the service; the nearest is TLS_CERT_FILE",
 		];
 		expect(mistakes(env)).toEqual(lines);
 		expect(() => readConfig(env)).toThrow(["The configuration is not valid:", ...lines].join("\n  "));
@@ -275,6 +315,34 @@ test.each(["+02:00", "Local", "Europe", "Europe/Berlin,UTC", "Europe/Berlin\0"])
 	expect(mistakes({ EVENT_TIME_ZONE: text })).toHaveLength(1);
 });
 
+describe("the variables of the listeners", () => {
+	const tls = { TLS_CERT_FILE: "c.pem", TLS_KEY_FILE: "k.pem", TLS_CLIENT_CA_FILE: "ca.pem" };
+
+	test.each<[string, Record<string, string>, string]>([
+		["a certificate without its key", { TLS_CERT_FILE: "c.pem" }, "TLS_CERT_FILE: needs TLS_KEY_FILE"],
+		["a key without its certificate", { TLS_KEY_FILE: "k.pem" }, "TLS_KEY_FILE: needs TLS_CERT_FILE"],
+		["authorities without TLS", { TLS_CLIENT_CA_FILE: "ca.pem" }, "TLS_CLIENT_CA_FILE: needs TLS_CERT_FILE"],
+		[
+			"certificates without authorities",
+			{ CLIENT_CERTIFICATES: "a:read" },
+			"CLIENT_CERTIFICATES: needs TLS_CLIENT_CA_FILE",
+		],
+		[
+			"a certificate without scopes",
+			{ ...tls, CLIENT_CERTIFICATES: "a" },
+			"CLIENT_CERTIFICATES: entry 1 must be the name",
+		],
+		["an unknown scope", { ...tls, CLIENT_CERTIFICATES: "a:write" }, "CLIENT_CERTIFICATES: entry 1 has a scope"],
+		["one name twice", { ...tls, CLIENT_CERTIFICATES: "a:read,a:ingest" }, "CLIENT_CERTIFICATES: entry 2 has the name"],
+		["an origin with a path", { CORS_ORIGINS: "https://a.example/" }, "CORS_ORIGINS: entry 1 must be"],
+		["an origin without a scheme", { CORS_ORIGINS: "a.example" }, "CORS_ORIGINS: entry 1 must be"],
+		["a rate of none", { RATE_LIMIT_PER_KEY: "0" }, "RATE_LIMIT_PER_KEY: must be a whole number"],
+		["no time to stop", { DRAIN_SECONDS: "0" }, "DRAIN_SECONDS: must be a whole number"],
+	])("are refused with %s", (_, env, mistake) => {
+		expect(mistakes(env)).toEqual([expect.stringContaining(mistake)]);
+	});
+});
+
 describe("names close to those of the variables", () => {
 	test.each([
 		["http_address", "HTTP_ADDRESS"],
@@ -291,6 +359,11 @@ describe("names close to those of the variables", () => {
 		["RETENTION_HOURS", "RETENTION_DAYS"],
 		["RETENTION_UPDATES", "RETENTION_DAYS"],
 		["EVENT_RETENTION_UPDATES", "EVENT_RETENTION_DAYS"],
+		["DRAIN_TIMEOUT", "DRAIN_SECONDS"],
+		["TLS_CLIENT_CA", "TLS_CLIENT_CA_FILE"],
+		["CLIENT_CERTIFICATE_FILE", "CLIENT_CERTIFICATES"],
+		["CORS_ALLOWED_ORIGINS", "CORS_ORIGINS"],
+		["RATE_LIMIT", "RATE_LIMIT_PER_KEY"],
 	])("%s is refused with %s", (name, nearest) => {
 		expect(mistakes({ [name]: "" })).toEqual([`${name}: is not a variable of the service; the nearest is ${nearest}`]);
 	});

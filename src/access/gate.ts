@@ -2,9 +2,18 @@ import { type DescMethod, type DescService, getOption } from "@bufbuild/protobuf
 import { scope as scopeOption } from "../../gen/conversations/options/v1/options_pb.js";
 import { ServiceError } from "../errors.ts";
 import { authorize, type Keyring, type Principal, type Scope, scopes } from "./keys.ts";
+import type { RateLimit } from "./rate-limit.ts";
 
 /** Name of the HTTP header and gRPC metadata entry that carries the access key. */
 export const KEY_HEADER = "x-access-token";
+
+/** Optional settings of a {@link Gate}. */
+export interface GateOptions {
+	/** Holders of client certificates, by the certificate's name. */
+	readonly certificates?: readonly Principal[];
+	/** Limits the requests of each holder. */
+	readonly rateLimit?: RateLimit | undefined;
+}
 
 /**
  * Decides which requests may reach routes and RPCs, before a body is read. It refuses by default: an RPC whose descriptor
@@ -13,35 +22,42 @@ export const KEY_HEADER = "x-access-token";
 export class Gate {
 	readonly #keyring: Keyring;
 	readonly #scopes = new Map<string, Scope | undefined>();
+	readonly #certificates: ReadonlyMap<string, Principal>;
+	readonly #rateLimit: RateLimit | undefined;
 
-	constructor(keyring: Keyring, services: readonly DescService[]) {
+	constructor(keyring: Keyring, services: readonly DescService[], options: GateOptions = {}) {
 		this.#keyring = keyring;
+		this.#certificates = new Map(options.certificates?.map((holder) => [holder.name, holder]));
+		this.#rateLimit = options.rateLimit;
 		for (const service of services)
 			for (const method of service.methods) this.#scopes.set(rpcPath(method), scopeOf(method));
 	}
 
 	/**
-	 * Admits a request that needs a scope; without one, any known key is enough.
+	 * Admits a request that needs a scope.
 	 *
-	 * @throws ServiceError `unauthenticated` or `permission_denied`
+	 * @param key the access key; it decides, if there is one
+	 * @param certificate name of the certificate with which the client has proved who it is
+	 * @throws ServiceError `unauthenticated`, `permission_denied` or `rate_limited`
 	 */
-	admit(scope: Scope | undefined, key: string | undefined): Principal {
-		const principal = this.#keyring.authenticate(key);
-		if (scope !== undefined) authorize(principal, scope);
+	admit(scope: Scope, key: string | undefined, certificate?: string): Principal {
+		const principal = this.#authenticate(key, certificate);
+		authorize(principal, scope);
+		this.#rateLimit?.take(principal);
 		return principal;
 	}
 
-	/**
-	 * Admits an RPC by its path, `/package.Service/Method`.
-	 *
-	 * @throws ServiceError `unauthenticated` or `permission_denied`
-	 */
-	admitRpc(path: string, key: string | undefined): Principal {
-		const principal = this.#keyring.authenticate(key);
+	/** Admits an RPC by its path, `/package.Service/Method`; otherwise as {@link admit}. */
+	admitRpc(path: string, key: string | undefined, certificate?: string): Principal {
 		const scope = this.#scopes.get(path);
-		if (scope === undefined) throw new ServiceError("permission_denied", "No access key can call this method");
-		authorize(principal, scope);
-		return principal;
+		if (scope !== undefined) return this.admit(scope, key, certificate);
+		this.#authenticate(key, certificate);
+		throw new ServiceError("permission_denied", "No access key can call this method");
+	}
+
+	#authenticate(key: string | undefined, certificate: string | undefined): Principal {
+		const holder = certificate === undefined ? undefined : this.#certificates.get(certificate);
+		return holder !== undefined && !key ? holder : this.#keyring.authenticate(key);
 	}
 }
 

@@ -1,7 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { BadRequestSchema } from "../../gen/google/rpc/error_details_pb.js";
-import { type ErrorKind, formatPath, ServiceError, type Violation } from "../errors.ts";
+import { type ErrorKind, formatPath, RETRY_AFTER, ServiceError, type Violation } from "../errors.ts";
 
 /** Codes of the RPC protocols; gRPC and Connect give them the same numbers. */
 const CODES: Readonly<Record<ErrorKind, Code>> = {
@@ -13,6 +13,7 @@ const CODES: Readonly<Record<ErrorKind, Code>> = {
 	method_not_allowed: Code.Unimplemented,
 	out_of_range: Code.OutOfRange,
 	too_large: Code.ResourceExhausted,
+	rate_limited: Code.ResourceExhausted,
 	unsupported_media_type: Code.InvalidArgument,
 	data_loss: Code.DataLoss,
 	internal: Code.Internal,
@@ -24,6 +25,8 @@ export function toConnectError(error: unknown): ConnectError {
 	if (error instanceof ConnectError) return error;
 	if (!(error instanceof ServiceError)) return new ConnectError("internal error", Code.Internal);
 	const connectError = new ConnectError(error.message, CODES[error.kind]);
+	const retryAfter = RETRY_AFTER[error.kind];
+	if (retryAfter !== undefined) connectError.metadata.set("Retry-After", String(retryAfter));
 	if (error.violations.length > 0)
 		connectError.details = [
 			{

@@ -10,6 +10,7 @@ import {
 	toBinary,
 } from "@bufbuild/protobuf";
 import type { Principal } from "../access/keys.ts";
+import type { CallSignal } from "../conversations/ingest/call-signal.ts";
 import { ServiceError, withConversation } from "../errors.ts";
 
 /** A method of a service, as a transport mounts it: it takes an encoded request and says who sent it. */
@@ -43,9 +44,10 @@ export interface StreamResponse<Response extends Message = Message> {
 /**
  * Answers an encoded request.
  *
+ * @param signal asked before anything is stored
  * @throws ServiceError `invalid_argument` for bytes that are not a request of the method, and what the handler throws
  */
-type Answer<Outcome> = (request: Uint8Array, caller: Principal) => Outcome;
+type Answer<Outcome> = (request: Uint8Array, caller: Principal, signal: CallSignal) => Outcome;
 
 /** What a unary method does, without regard to transports. */
 type Handler<Request, Outcome> = (request: Request, caller: Principal) => Outcome;
@@ -103,7 +105,7 @@ export function unary<I extends DescMessage, O extends DescMessage>(
 export function unaryUndecoded<I extends DescMessage, O extends DescMessage>(
 	method: DescMethodUnary<I, O>,
 	field: keyof MessageShape<I> & string,
-	handler: Handler<Uint8Array, Promise<MessageInitShape<O>>>,
+	handler: Answer<Promise<MessageInitShape<O>>>,
 ): UnaryRpc {
 	const answer: Answer<Promise<MessageShape<O>>> = async (...call) => {
 		try {

@@ -41,6 +41,12 @@ export interface Log extends RequestLog {
 	starting(configuration: Readonly<Record<string, string>>): void;
 	/** A listener accepts requests at an address such as `127.0.0.1:8080`. */
 	listening(listener: "http" | "grpc", address: string): void;
+	/** A listener accepts connections from other machines in clear text. */
+	cleartext(listener: "http" | "grpc", host: string): void;
+	/** A listener has as many connections as it takes, and closes further ones. */
+	connectionsFull(listener: "http" | "grpc", connections: number): void;
+	/** A listener has taken over changed files of TLS. */
+	certificatesTaken(listener: "http" | "grpc"): void;
 	/** The service begins to stop, because of a signal such as `SIGTERM`. */
 	stopping(signal: string): void;
 	/** Everything accepted is on disk and the service is gone. */
@@ -79,6 +85,12 @@ export function createLogger(level: LogLevel, destination: DestinationStream = p
 	return {
 		starting: (configuration) => logger.info({ event: "starting", configuration }, "The service starts"),
 		listening: (listener, address) => logger.info({ event: "listening", listener, address }, "Listening"),
+		cleartext: (listener, host) =>
+			logger.warn({ event: "cleartext", listener, host }, "Keys and records go over the network in clear text"),
+		connectionsFull: (listener, connections) =>
+			logger.warn({ event: "connections_full", listener, connections }, "Further connections are closed"),
+		certificatesTaken: (listener) =>
+			logger.info({ event: "certificates_taken", listener }, "Changed files of TLS are in use"),
 		stopping: (signal) => logger.info({ event: "stopping", signal }, "The service stops"),
 		stopped: () => logger.info({ event: "stopped" }, "The service has stopped"),
 		storeFailed: (error) => logger.error({ event: "store_failed", error: describe(error, true) }, "The store failed"),

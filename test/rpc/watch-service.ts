@@ -18,6 +18,7 @@ import { rpcMethods, SERVICES } from "../../src/rpc/services.ts";
 import { createLogger } from "../../src/telemetry/log.ts";
 import { createConnectListener } from "../../src/transports/connect/connect-adapter.ts";
 import { listenGrpc } from "../../src/transports/grpc/grpc-listener.ts";
+import { sendStatus } from "../../src/transports/http/answer.ts";
 import { listenHttp } from "../../src/transports/http/http-listener.ts";
 import { format, Reading } from "../conversations/read/reading.ts";
 import type { Endpoints } from "../support/clients.ts";
@@ -78,13 +79,14 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		};
 		const address = { host: "127.0.0.1", port: 0 };
 		const http = await listenHttp(
-			address,
-			createConnectListener(options, (_, response) => response.writeHead(404).end()),
+			{ address, tls: undefined, log },
+			createConnectListener(options, (_, response) => sendStatus(response, 404)),
 		);
-		const grpc = await listenGrpc({ ...options, address });
+		const grpc = await listenGrpc({ ...options, address, tls: undefined });
 		const stop = async () => {
 			stopping.abort();
-			await Promise.all([http.stop(), grpc.stop()]);
+			const until = performance.now() + 25_000;
+			await Promise.all([http.stop(5_000, until), grpc.stop(5_000, until)]);
 		};
 		return new WatchService(
 			{ reading, watches, eventWatches },

@@ -82,9 +82,25 @@ export class RawHttp {
 		return rest.length >= Number(length) ? Number(length) : undefined;
 	}
 
+	/** Ends this side of the connection. */
+	end(): void {
+		this.#socket.end();
+	}
+
+	/** Reads nothing from now on. */
+	pause(): void {
+		this.#socket.pause();
+	}
+
+	/** Whether the connection is still open. */
+	get open(): boolean {
+		return !this.#closed;
+	}
+
 	/** Waits until the server has closed the connection. */
 	async closed(): Promise<void> {
-		if (!this.#closed) await once(this.#socket, "close");
+		// A reset is an error first.
+		if (!this.#closed) await new Promise((resolve) => this.#socket.once("close", resolve));
 	}
 
 	[Symbol.dispose](): void {

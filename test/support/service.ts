@@ -34,7 +34,7 @@ async function startIn(folder: TempFolder, env: Readonly<Record<string, string>>
 	const lines: string[] = [];
 	let service: RunningService;
 	try {
-		const config = readConfig({ ...testEnvironment(database), ...env });
+		const config = readConfig({ ...testEnvironment(database), DRAIN_SECONDS: "5", ...env });
 		const log = createLogger(config.logLevel, { write: (line) => lines.push(line) });
 		service = await startService(config, log, () => undefined);
 	} catch (error) {

@@ -12,6 +12,7 @@ import { mergeDeltas, mergeRecord } from "../../record/record-delta.ts";
 import type { EventCondition } from "../../store/event-condition.ts";
 import type { AppendedEvents, LiveState, NewEvents, NewLiveState, Store, StoredRecord } from "../../store/store.ts";
 import type { Log } from "../../telemetry/log.ts";
+import { assertAwaited, type CallSignal } from "./call-signal.ts";
 
 /** Turns what arrives into events and makes records of them, on a thread of its own or at once. */
 export interface EventIntake {
@@ -75,10 +76,13 @@ export class EventIngest {
 	/**
 	 * Stores the batch of an encoded IngestConversationEventsRequest. Resolves when it is on disk.
 	 *
-	 * @throws ServiceError as `json` does, and `invalid_argument` when it is no such message
+	 * @param signal nothing is stored if it has fired when the batch is checked
+	 * @throws ServiceError as `json` does, `invalid_argument` when it is no such message, and as {@link assertAwaited}
 	 */
-	async request(request: Uint8Array): Promise<IngestedEvents> {
-		return await this.#ingest(await this.#intake.eventsFromRequest(request));
+	async request(request: Uint8Array, signal: CallSignal): Promise<IngestedEvents> {
+		const read = await this.#intake.eventsFromRequest(request);
+		assertAwaited(signal);
+		return await this.#ingest(read);
 	}
 
 	/**

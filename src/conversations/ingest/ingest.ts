@@ -1,5 +1,6 @@
 import { withConversation } from "../../errors.ts";
 import type { Appended, NewUpdate, Store } from "../../store/store.ts";
+import { assertAwaited, type CallSignal } from "./call-signal.ts";
 import type { EventIngest } from "./event-ingest.ts";
 
 /**
@@ -38,10 +39,13 @@ export class Ingest {
 	 * Stores the record of an encoded IngestConversationRequest. Resolves as `json` does. The request may be gone
 	 * afterwards.
 	 *
-	 * @throws ServiceError as `json` does, and `invalid_argument` when it is no such message
+	 * @param signal nothing is stored if it has fired when the record is checked
+	 * @throws ServiceError as `json` does, `invalid_argument` when it is no such message, and as {@link assertAwaited}
 	 */
-	async request(request: Uint8Array): Promise<Appended> {
-		return await this.#append(await this.#intake.fromRequest(request));
+	async request(request: Uint8Array, signal: CallSignal): Promise<Appended> {
+		const update = await this.#intake.fromRequest(request);
+		assertAwaited(signal);
+		return await this.#append(update);
 	}
 
 	async #append(update: NewUpdate): Promise<Appended> {

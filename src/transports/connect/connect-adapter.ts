@@ -1,4 +1,3 @@
-import type { RequestListener, ServerResponse } from "node:http";
 import {
 	Code,
 	ConnectError,
@@ -14,12 +13,15 @@ import {
 	universalRequestFromNodeRequest,
 	universalResponseToNodeResponse,
 } from "@connectrpc/connect-node";
-import { type Gate, KEY_HEADER, rpcPath } from "../../access/gate.ts";
+import { type Gate, rpcPath } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import { type ErrorKind, ServiceError } from "../../errors.ts";
 import { toConnectError } from "../../rpc/rpc-errors.ts";
 import type { RpcMethod } from "../../rpc/rpc-method.ts";
 import type { RequestInfo, RequestLog } from "../../telemetry/log.ts";
+import { sendStatus } from "../http/answer.ts";
+import type { HttpAnswer } from "../http/http-listener.ts";
+import { type Credentials, credentialsOf } from "../http/router.ts";
 import { type StreamedRequest, takeMessage } from "./connect-request.ts";
 
 /** Settings of the Connect transport. */
@@ -35,6 +37,8 @@ export interface ConnectOptions {
 
 /** A call under way: what its method needs, as it becomes known. */
 interface Call {
+	/** Access key, and name of the client's certificate. */
+	readonly credentials: Credentials;
 	caller: Principal | undefined;
 	/** The encoded request. */
 	message: Uint8Array | undefined;
@@ -47,14 +51,14 @@ interface Call {
 const CALL = createContextKey<Call | undefined>(undefined, { description: "call" });
 
 /**
- * Serves methods over the Connect and gRPC-Web protocols on an HTTP/1.1 server.
+ * Serves methods over the Connect and gRPC-Web protocols.
  *
  * @param fallback answers requests whose path is not that of a method
  */
-export function createConnectListener(options: ConnectOptions, fallback: RequestListener): RequestListener {
+export function createConnectListener(options: ConnectOptions, fallback: HttpAnswer): HttpAnswer {
 	const { methods, gate, maxBodyBytes, stopping, log } = options;
 	const router = createConnectRouter({
-		// gRPC has a listener of its own; over HTTP/1.1 it would lack its trailers.
+		// gRPC has a listener of its own; over HTTP/1.1 it lacks its trailers.
 		grpc: false,
 		acceptCompression: [compressionGzip],
 		// Answers are small or bounded by the page; compressing them costs more time than it saves.
@@ -63,7 +67,7 @@ export function createConnectListener(options: ConnectOptions, fallback: Request
 		requestGate: (context) => {
 			const call = callOf(context);
 			try {
-				call.caller = gate.admitRpc(rpcPath(context.method), context.requestHeader.get(KEY_HEADER) ?? undefined);
+				call.caller = gate.admitRpc(rpcPath(context.method), ...call.credentials);
 			} catch (error) {
 				throw call.failed(error);
 			}
@@ -79,21 +83,23 @@ export function createConnectListener(options: ConnectOptions, fallback: Request
 		}
 		const grpcWeb = request.headers["content-type"]?.startsWith("application/grpc-web") === true;
 		const transport = grpcWeb ? "grpc-web" : "connect";
-		const call = beginCall({ transport, operation: handler.requestPath }, log);
+		const call = beginCall({ transport, operation: handler.requestPath }, credentialsOf(request), log);
 		try {
 			const values = createContextValues().set(CALL, call);
 			const universal = universalRequestFromNodeRequest(request, response, undefined, values);
 			assertByteStreamRequest(universal);
 			answer(handler, universal, call, maxBodyBytes, response);
-		} catch {
+		} catch (cause) {
 			// The library builds a URL from the Host header and throws when it cannot.
-			response.writeHead(400, { Connection: "close" }).end();
+			call.failed(new ServiceError("invalid_argument", "The Host header is malformed", { cause }));
+			sendStatus(response, 400);
 		}
 	};
 }
 
-function beginCall(info: RequestInfo, log: RequestLog): Call {
+function beginCall(info: RequestInfo, credentials: Credentials, log: RequestLog): Call {
 	const call: Call = {
+		credentials,
 		caller: undefined,
 		message: undefined,
 		reported: false,
@@ -111,7 +117,7 @@ function answer(
 	request: StreamedRequest,
 	call: Call,
 	maxBytes: number,
-	response: ServerResponse,
+	response: Parameters<HttpAnswer>[1],
 ): void {
 	const taking = takeMessage(request, {
 		input: handler.method.input,
@@ -144,9 +150,10 @@ function mount(router: ConnectRouter, rpc: RpcMethod): void {
 		router.rpc(rpc.method, async (_, context) => {
 			const call = callOf(context);
 			try {
-				return await rpc.answer(...argumentsOf(call));
+				return await rpc.answer(...argumentsOf(call), context.signal);
 			} catch (error) {
-				throw call.failed(error);
+				// Nobody waits for a call that is over.
+				throw context.signal.aborted ? toConnectError(context.signal.reason) : call.failed(error);
 			}
 		});
 		return;

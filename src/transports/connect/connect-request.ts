@@ -11,6 +11,7 @@ import {
 import { compressionGzip } from "@connectrpc/connect-node";
 import { ServiceError } from "../../errors.ts";
 import { unreadableRequest } from "../../rpc/rpc-method.ts";
+import { isEndless } from "../timeouts.ts";
 
 /** A request whose body is a stream of bytes. */
 export type StreamedRequest = Omit<UniversalServerRequest, "body"> & { body: AsyncIterable<Uint8Array> };
@@ -37,6 +38,8 @@ export function takeMessage(request: StreamedRequest, options: TakeOptions): Str
 	// Streams of Connect, and all calls of gRPC-Web, put each message into an envelope.
 	const enveloped = /^application\/(?:connect\+|grpc-web)/i.test(type);
 	const header = new Headers(request.header);
+	if (isEndless(`${header.get("Connect-Timeout-Ms")}m`)) header.delete("Connect-Timeout-Ms");
+	if (isEndless(header.get("Grpc-Timeout") ?? "")) header.delete("Grpc-Timeout");
 	const read = enveloped ? readEnvelope : readPlain;
 	if (!enveloped) {
 		header.delete("Content-Length");

@@ -8,6 +8,7 @@ import type {
 } from "@grpc/grpc-js";
 import { rpcPath } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
+import type { CallSignal } from "../../conversations/ingest/call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
 import type { RequestLog } from "../../telemetry/log.ts";
@@ -51,11 +52,19 @@ function asBuffer(bytes: Uint8Array): Buffer {
 function unaryHandler({ method, answerEncoded }: UnaryRpc, { callerOf, log }: GrpcCalls) {
 	const operation = rpcPath(method);
 	return (call: ServerUnaryCall<Uint8Array, Uint8Array>, callback: sendUnaryData<Uint8Array>): void => {
-		const answer = async () => await answerEncoded(call.request, admitted(callerOf, call.metadata));
+		// An AbortController for each call costs more than the question.
+		const signal: CallSignal = {
+			get aborted() {
+				return call.cancelled;
+			},
+		};
+		const answer = async () => await answerEncoded(call.request, admitted(callerOf, call.metadata), signal);
 		answer().then(
 			(response) => callback(null, response),
 			(error: unknown) => {
-				log.requestFailed({ transport: "grpc", operation, caller: callerOf(call.metadata)?.name }, error);
+				// Nobody waits for a call that is over.
+				if (!call.cancelled)
+					log.requestFailed({ transport: "grpc", operation, caller: callerOf(call.metadata)?.name }, error);
 				callback(grpcStatus(error));
 			},
 		);

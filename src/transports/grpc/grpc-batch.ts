@@ -1,10 +1,14 @@
+import type { ServerHttp2Stream } from "node:http2";
 import { Duplex } from "node:stream";
 import {
 	Metadata,
 	ServerInterceptingCall,
 	type ServerInterceptingCallInterface,
 	type ServerInterceptor,
+	status,
 } from "@grpc/grpc-js";
+import { type ErrorKind, ServiceError } from "../../errors.ts";
+import { type Limits, limitStream } from "../limits.ts";
 
 /** Encoded messages that a stream sends with one write. */
 export class MessageBatch {
@@ -53,26 +57,73 @@ export function lengthPrefixed(messages: readonly Uint8Array[]): Uint8Array[] {
  * HTTP/2 stream with one write instead, which is most of the work when many streams send many messages. grpc-js does
  * not offer the stream. Where it cannot be found, the messages are sent one by one.
  */
-export const batchInterceptor: ServerInterceptor = (_, call) => new BatchingCall(call);
+export function batchInterceptor(limits: Limits): ServerInterceptor {
+	return ({ path }, call) => new BatchingCall(call, path, limits);
+}
+
+/** Kinds of the failures with which grpc-js itself ends calls. */
+const REFUSALS: Readonly<Record<number, ErrorKind>> = {
+	[status.RESOURCE_EXHAUSTED]: "too_large",
+	[status.UNIMPLEMENTED]: "unsupported_media_type",
+	[status.INTERNAL]: "invalid_argument",
+};
+
+/** Why grpc-js itself has refused a call that is over, such as for a message that is too large; else undefined. */
+export function refusalOf(call: ServerInterceptingCallInterface): ServiceError | undefined {
+	return call instanceof BatchingCall ? call.refusal : undefined;
+}
 
 class BatchingCall extends ServerInterceptingCall {
 	readonly #next: ServerInterceptingCallInterface;
-	readonly #stream: Duplex | undefined;
+	readonly #stream: ServerHttp2Stream | undefined;
 	#started = false;
+	#answered = false;
+	#sending = false;
+	#readLater = false;
 
-	constructor(next: ServerInterceptingCallInterface) {
+	constructor(next: ServerInterceptingCallInterface, path: string, limits: Limits) {
 		super(next);
 		this.#next = next;
-		this.#stream = "stream" in next && next.stream instanceof Duplex ? next.stream : undefined;
+		this.#stream = "stream" in next && isHttp2Stream(next.stream) ? next.stream : undefined;
+		// A watch of the health rests until the health changes.
+		if (this.#stream !== undefined) limitStream(this.#stream, limits, path.startsWith("/grpc.health."));
+	}
+
+	get refusal(): ServiceError | undefined {
+		if (this.#answered) return undefined;
+		const { sentHeaders, sentTrailers } = this.#stream ?? {};
+		const kind = REFUSALS[Number(sentHeaders?.["grpc-status"] ?? sentTrailers?.["grpc-status"])];
+		return kind && new ServiceError(kind, "grpc-js has refused the call");
+	}
+
+	override sendStatus(status: Parameters<ServerInterceptingCallInterface["sendStatus"]>[0]): void {
+		this.#answered = true;
+		super.sendStatus(status);
+	}
+
+	/** Takes no further request of a stream until the client has taken the answer to the one before. */
+	override startRead(): void {
+		if (this.#sending) this.#readLater = true;
+		else super.startRead();
 	}
 
 	override sendMessage(message: unknown, callback: () => void): void {
-		if (!(message instanceof MessageBatch)) super.sendMessage(message, callback);
+		if (!(message instanceof MessageBatch)) this.#send(message, callback);
 		else if (this.#stream === undefined) this.#sendSingly(message.messages, callback);
 		else this.#write(this.#stream, lengthPrefixed(message.messages), callback);
 	}
 
-	#write(stream: Duplex, chunks: readonly Uint8Array[], callback: () => void): void {
+	#send(message: unknown, callback: () => void): void {
+		this.#sending = true;
+		super.sendMessage(message, () => {
+			this.#sending = false;
+			callback();
+			if (this.#readLater) super.startRead();
+			this.#readLater = false;
+		});
+	}
+
+	#write(stream: ServerHttp2Stream, chunks: readonly Uint8Array[], callback: () => void): void {
 		if (!this.#started) this.#next.sendMetadata(new Metadata());
 		this.#started = true;
 		// A call whose stream has ended is cancelled, and its handler learns it from that.
@@ -91,4 +142,8 @@ class BatchingCall extends ServerInterceptingCall {
 				if (outstanding === 0) callback();
 			});
 	}
+}
+
+function isHttp2Stream(value: unknown): value is ServerHttp2Stream {
+	return value instanceof Duplex && "sentTrailers" in value;
 }

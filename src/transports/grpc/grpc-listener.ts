@@ -6,18 +6,20 @@ import type { EnumTypeDefinition } from "@grpc/proto-loader";
 import { ReflectionService } from "@grpc/reflection";
 import { HealthImplementation } from "grpc-health-check";
 import { file_google_rpc_error_details } from "../../../gen/google/rpc/error_details_pb.js";
-import type { Gate } from "../../access/gate.ts";
-import { type Address, formatAddress } from "../../config.ts";
+import { file_grpc_health_v1_health } from "../../../gen/grpc/health/v1/health_pb.js";
+import { type Gate, rpcPath } from "../../access/gate.ts";
 import type { RpcMethod } from "../../rpc/rpc-method.ts";
 import type { RequestLog } from "../../telemetry/log.ts";
+import { type ConnectionOptions, Connections, type ListenerLog } from "../connections.ts";
+import { LIMITS } from "../limits.ts";
 import type { RunningListener } from "../running-listener.ts";
 import { mountOnGrpc } from "./grpc-adapter.ts";
 import { batchInterceptor } from "./grpc-batch.ts";
-import { gateInterceptor } from "./grpc-gate.ts";
+import { gateInterceptor, OPEN } from "./grpc-gate.ts";
+import { watchHeaders } from "./grpc-headers.ts";
 
 /** Settings of the gRPC transport. */
-export interface GrpcOptions {
-	readonly address: Address;
+export interface GrpcOptions extends Omit<ConnectionOptions, "listener" | "protocols" | "serve" | "log"> {
 	readonly services: readonly DescService[];
 	/** The methods of `services`. */
 	readonly methods: readonly RpcMethod[];
@@ -26,12 +28,12 @@ export interface GrpcOptions {
 	readonly maxBodyBytes: number;
 	/** Ends streams when it fires. */
 	readonly stopping: AbortSignal;
-	readonly log: RequestLog;
+	readonly log: RequestLog & ListenerLog;
 }
 
 /** A gRPC listener. */
 export interface GrpcListener extends RunningListener {
-	/** Sets what the health service answers for each service and for the whole. Once stopping, it stays NOT_SERVING. */
+	/** Sets what the health service answers for each service and for the whole. */
 	setServing(serving: boolean): void;
 }
 
@@ -41,8 +43,8 @@ export interface GrpcListener extends RunningListener {
  * @throws Error when the address cannot be listened on
  */
 export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
-	const { address, services, methods, gate, maxBodyBytes, stopping, log } = options;
-	const { interceptor, callerOf } = gateInterceptor(gate, log);
+	const { services, methods, gate, maxBodyBytes, stopping, log, limits = LIMITS } = options;
+	const { interceptor, callerOf } = gateInterceptor(gate, log, limits);
 	// grpc-js would write to standard error in a form of its own. Failures reach the callers as errors.
 	setLogVerbosity(logVerbosity.NONE);
 	const server = new Server({
@@ -51,36 +53,47 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 		"grpc.enable_channelz": 0,
 		// Detects clients that vanished, so that their streams end.
 		"grpc.keepalive_time_ms": 60_000,
-		interceptors: [batchInterceptor, interceptor],
+		"grpc.max_connection_idle_ms": 300_000,
+		"grpc.max_concurrent_streams": limits.grpcStreams,
+		interceptors: [batchInterceptor(limits), interceptor],
 	});
 	mountOnGrpc(server, methods, { callerOf, stopping, log });
 	const health = new HealthImplementation();
-	const setStatus = (status: "SERVING" | "NOT_SERVING"): void => {
+	const setServing = (serving: boolean): void => {
+		const status = serving ? "SERVING" : "NOT_SERVING";
 		for (const service of ["", ...services.map(({ typeName }) => typeName)]) health.setStatus(service, status);
 	};
-	setStatus("SERVING");
+	setServing(true);
 	health.addToServer(server);
-	new ReflectionService(
-		packageDefinition([...services.map(({ file }) => file), file_google_rpc_error_details]),
-	).addToServer(server);
+	const described = [...services.map(({ file }) => file), file_google_rpc_error_details, file_grpc_health_v1_health];
+	new ReflectionService(packageDefinition(described)).addToServer(server);
 
-	const bind = promisify(server.bindAsync.bind(server));
-	const port = await bind(formatAddress(address), ServerCredentials.createInsecure());
-	let stopped: Promise<void> | undefined;
-	const shutdown = (): Promise<void> => {
-		setStatus("NOT_SERVING");
-		return promisify(server.tryShutdown.bind(server))();
-	};
+	// The sockets are the service's own, because grpc-js neither limits their number nor ends those that are silent.
+	const injector = server.createConnectionInjector(ServerCredentials.createInsecure());
+	const connections = await Connections.listen({
+		...options,
+		listener: "grpc",
+		protocols: ["h2"],
+		serve: (socket) => injector.injectConnection(socket),
+	});
+	const { address } = connections;
+	const paths = new Set(methods.map(({ method }) => rpcPath(method)));
+	const headers = watchHeaders(address.port, (path) => paths.has(path) || OPEN.test(path), log);
 	return {
-		address: { host: address.host, port },
-		setServing: (serving) => {
-			if (stopped === undefined) setStatus(serving ? "SERVING" : "NOT_SERVING");
+		address,
+		setServing,
+		connections: () => connections.count,
+		// A connection is told to go elsewhere when the listener stops.
+		drain: () => undefined,
+		stop: async (stall, until) => {
+			connections.refuse();
+			await Promise.all([promisify(server.tryShutdown.bind(server))(), connections.ended(stall, until)]);
+			headers[Symbol.dispose]();
 		},
-		stop: () => {
-			stopped ??= shutdown();
-			return stopped;
+		kill: () => {
+			connections.kill();
+			headers[Symbol.dispose]();
 		},
-		kill: () => server.forceShutdown(),
 	};
 }
 

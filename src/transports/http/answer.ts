@@ -1,6 +1,6 @@
-import type { ServerResponse } from "node:http";
-import { type ErrorKind, ServiceError, type Violation } from "../../errors.ts";
+import { type ErrorKind, RETRY_AFTER, ServiceError, type Violation } from "../../errors.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
+import type { HttpResponse } from "./http-listener.ts";
 
 const STATUSES: Readonly<Record<ErrorKind, number>> = {
 	invalid_record: 422,
@@ -11,6 +11,7 @@ const STATUSES: Readonly<Record<ErrorKind, number>> = {
 	method_not_allowed: 405,
 	out_of_range: 410,
 	too_large: 413,
+	rate_limited: 429,
 	unsupported_media_type: 415,
 	data_loss: 500,
 	internal: 500,
@@ -21,13 +22,14 @@ const STATUSES: Readonly<Record<ErrorKind, number>> = {
  * Answers a request with an error in the specification's form: `HTTPValidationError` for a record that breaks rules,
  * else a JSON object whose `detail` is a sentence. An error that is not the service's own is a 500 that says nothing.
  */
-export function sendError(response: ServerResponse, error: unknown): void {
+export function sendError(response: HttpResponse, error: unknown): void {
 	if (!(error instanceof ServiceError)) {
 		sendJsonText(response, 500, JSON.stringify({ detail: "Internal error" }));
 		return;
 	}
 	if (error.kind === "unauthenticated") response.setHeader("WWW-Authenticate", "APIKey");
-	if (error.kind === "unavailable") response.setHeader("Retry-After", "5");
+	const retryAfter = RETRY_AFTER[error.kind];
+	if (retryAfter !== undefined) response.setHeader("Retry-After", String(retryAfter));
 	const detail = error.kind === "invalid_record" ? error.violations.map(validationError) : error.message;
 	sendJsonText(response, STATUSES[error.kind], stringifyExactJson({ detail }));
 }
@@ -44,10 +46,16 @@ function validationError({ path, part = "body", type, message, context, input }:
 }
 
 /** Answers with a JSON text. */
-export function sendJsonText(response: ServerResponse, status: number, text: string): void {
+export function sendJsonText(response: HttpResponse, status: number, text: string): void {
 	response.writeHead(status, {
 		"Content-Type": "application/json",
 		"Content-Length": Buffer.byteLength(text),
 	});
 	response.end(text);
+}
+
+/** Answers without a body. */
+export function sendStatus(response: HttpResponse, status: number): void {
+	response.writeHead(status);
+	response.end("");
 }

@@ -1,13 +1,19 @@
-import type { IncomingMessage } from "node:http";
+import type { IncomingHttpHeaders } from "node:http";
+import type { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
 import { ServiceError } from "../../errors.ts";
+
+/** What reading a body needs of a request, of HTTP/1.1 or HTTP/2. */
+export interface BodyRequest extends Readable {
+	readonly headers: IncomingHttpHeaders;
+}
 
 /** Most bytes of a refused body that are read and discarded. A longer body gets its connection closed. */
 const drainBytes = 1024 * 1024;
 
 /**
- * Reads the body of an HTTP/1.1 request and undoes its content coding: `gzip` and `x-gzip` (RFC 9110, section 8.4.1) or
+ * Reads the body of a request and undoes its content coding: `gzip` and `x-gzip` (RFC 9110, section 8.4.1) or
  * none.
  *
  * A body with a Content-Length over the limit is refused before any of it is read, any other one as soon as it passes
@@ -24,7 +30,7 @@ const drainBytes = 1024 * 1024;
  * @throws {DOMException} named `AbortError` when the client goes away first: there is nobody to answer, and nothing to
  *   log
  */
-export async function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
+export async function readBody(request: BodyRequest, maxBytes: number): Promise<Buffer> {
 	try {
 		const gzip = isGzip(request.headers["content-encoding"]);
 		const maxReceived = gzip ? maxGzipBytes(maxBytes) : maxBytes;
@@ -42,7 +48,7 @@ export async function readBody(request: IncomingMessage, maxBytes: number): Prom
  * Discards the rest of a request's body, so that its connection can carry the next request. A connection that sends
  * more than 1 MiB of it is closed instead. The server's `requestTimeout` ends the request of a client that stalls.
  */
-export function discardBody(request: IncomingMessage): void {
+export function discardBody(request: BodyRequest): void {
 	let discarded = 0;
 	request.on("error", ignore);
 	request.on("data", (chunk: Buffer) => {
@@ -53,7 +59,7 @@ export function discardBody(request: IncomingMessage): void {
 }
 
 /** Reads by events instead of iteration, which costs less: most bodies are one chunk, which is given without a copy. */
-function readPlain(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
+function readPlain(request: BodyRequest, maxBytes: number): Promise<Buffer> {
 	return new Promise((resolve, reject) => {
 		const body = new Collector(maxBytes);
 		const onAbort = () => {
@@ -69,7 +75,7 @@ function readPlain(request: IncomingMessage, maxBytes: number): Promise<Buffer> 
 	});
 }
 
-async function readGzip(request: IncomingMessage, maxBytes: number, maxReceived: number): Promise<Buffer> {
+async function readGzip(request: BodyRequest, maxBytes: number, maxReceived: number): Promise<Buffer> {
 	const body = new Collector(maxBytes);
 	const packed = async function* (): AsyncGenerator<Buffer, void, undefined> {
 		let received = 0;

@@ -1,14 +1,16 @@
-import type { IncomingMessage, RequestListener } from "node:http";
+import type { Socket } from "node:net";
 import { type Gate, KEY_HEADER } from "../../access/gate.ts";
 import type { Principal, Scope } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
 import type { RequestLog } from "../../telemetry/log.ts";
+import { certificateName, certificateOf } from "../connections.ts";
 import { sendError, sendJsonText } from "./answer.ts";
-import { discardBody } from "./body.ts";
+import { type BodyRequest, discardBody } from "./body.ts";
+import type { HttpAnswer } from "./http-listener.ts";
 
 /** A request that the gate has admitted. */
 export interface RouteRequest {
-	readonly request: IncomingMessage;
+	readonly request: BodyRequest;
 	/** Percent-decoded segments of the path that the route leaves open, by name. */
 	readonly params: Readonly<Record<string, string>>;
 	/** Query of the URL, undecoded and without the question mark. */
@@ -26,7 +28,13 @@ export interface Route {
 	/** Set when refusals are logged only the first time for each key, because its holder will call again and again. */
 	readonly logsOncePerKey?: true;
 	/** Gives the JSON text to answer with. What it throws becomes the answer. */
-	readonly handle: (request: RouteRequest) => Promise<string>;
+	readonly handle: (request: RouteRequest) => Promise<string | JsonAnswer>;
+}
+
+/** An answer with a status other than 200. */
+export interface JsonAnswer {
+	readonly status: number;
+	readonly text: string;
 }
 
 interface Match {
@@ -38,7 +46,7 @@ interface Match {
  * Answers HTTP requests by the first route that fits. The gate decides before the body is read. An unknown path is a
  * 404, a known path with another method a 405 with `Allow` (RFC 9110, section 15.5.6).
  */
-export function createRouter(routes: readonly Route[], gate: Gate, log: RequestLog): RequestListener {
+export function createRouter(routes: readonly Route[], gate: Gate, log: RequestLog): HttpAnswer {
 	const find = routeFinder(routes);
 	/** Names of the keys of which the log has a refusal, by route. */
 	const logged = new Map<Route, Set<string>>();
@@ -66,10 +74,10 @@ export function createRouter(routes: readonly Route[], gate: Gate, log: RequestL
 				throw new ServiceError("method_not_allowed", "Method Not Allowed");
 			}
 			const { route, params } = match;
-			const key = request.headers[KEY_HEADER];
-			if (route.scope !== "public") principal = gate.admit(route.scope, typeof key === "string" ? key : undefined);
-			const text = await route.handle({ request, params, search: url.slice(pathEnd + 1), principal });
-			sendJsonText(response, 200, text);
+			if (route.scope !== "public") principal = gate.admit(route.scope, ...credentialsOf(request));
+			const answered = await route.handle({ request, params, search: url.slice(pathEnd + 1), principal });
+			if (typeof answered === "string") sendJsonText(response, 200, answered);
+			else sendJsonText(response, answered.status, answered.text);
 		};
 
 		answer().catch((error: unknown) => {
@@ -85,6 +93,16 @@ export function createRouter(routes: readonly Route[], gate: Gate, log: RequestL
 			else sendError(response, error);
 		});
 	};
+}
+
+/** What a request proves its sender with: the access key, or else the name of the client's certificate. */
+export type Credentials = readonly [key: string | undefined, certificate: string | undefined];
+
+export function credentialsOf(request: { headers: BodyRequest["headers"]; socket: Socket }): Credentials {
+	const key = request.headers[KEY_HEADER];
+	return typeof key === "string" && key !== ""
+		? [key, undefined]
+		: [undefined, certificateName(certificateOf(request.socket))];
 }
 
 function routeFinder(routes: readonly Route[]): (path: string) => Match[] {

@@ -1,0 +1,180 @@
+import { once } from "node:events";
+import { readFile } from "node:fs/promises";
+import { createServer, type Server, type ServerOpts, type Socket } from "node:net";
+import { setTimeout as delay } from "node:timers/promises";
+import { createServer as createTlsServer, type PeerCertificate, type SecureContextOptions, TLSSocket } from "node:tls";
+import type { Address, TlsFiles } from "../config.ts";
+import type { Log } from "../telemetry/log.ts";
+import { LIMITS, type Limits } from "./limits.ts";
+
+/** The events of a listener that go to the log. */
+export type ListenerLog = Pick<Log, "cleartext" | "connectionsFull" | "certificatesTaken" | "unexpectedError">;
+
+/** Settings of {@link Connections}. */
+export interface ConnectionOptions {
+	readonly listener: "http" | "grpc";
+	readonly address: Address;
+	/** Undefined for clear text. */
+	readonly tls: TlsFiles | undefined;
+	/** Protocols that TLS offers (ALPN), the best one first. */
+	readonly protocols: readonly string[];
+	/** Takes a connection, which TLS has let through. */
+	readonly serve: (socket: Socket) => void;
+	readonly log: ListenerLog;
+	readonly limits?: Limits;
+	/** Milliseconds between two looks at the files of TLS. */
+	readonly tlsInterval?: number;
+}
+
+/** Milliseconds between two looks at the connections that are left while the listener stops. */
+const SWEEP = 50;
+
+/** When the bytes of a connection were last counted as more than before. */
+interface Progress {
+	bytes: number;
+	at: number;
+}
+
+/** Accepts connections, in clear text or with TLS, and knows all that are open. */
+export class Connections {
+	readonly address: Address;
+	readonly #server: Server;
+	readonly #open: Set<Socket>;
+
+	private constructor(server: Server, open: Set<Socket>, address: Address) {
+		this.#server = server;
+		this.#open = open;
+		this.address = address;
+	}
+
+	/** @throws Error when the address cannot be listened on, or the files of TLS cannot be used */
+	static async listen(options: ConnectionOptions): Promise<Connections> {
+		const { address, tls, log, listener, limits = LIMITS } = options;
+		const open = new Set<Socket>();
+		const server = tls === undefined ? createServer(SOCKET) : await createSecureServer(tls, options);
+		server.maxConnections = limits.connections;
+		let full = false;
+		server.on("drop", () => {
+			if (!full) log.connectionsFull(listener, limits.connections);
+			full = true;
+		});
+		server.on("connection", (socket) => {
+			open.add(socket);
+			// Half of the bound, so that a client that comes and goes at the bound is no event each time.
+			if (open.size * 2 < limits.connections) full = false;
+			const silent = setTimeout(() => {
+				if (socket.bytesRead < SHORTEST_REQUEST) socket.destroy();
+			}, limits.headerTime);
+			// What has become of a connection shows in its requests.
+			socket.on("error", () => undefined);
+			socket.on("close", () => {
+				clearTimeout(silent);
+				open.delete(socket);
+			});
+		});
+		server.on(tls === undefined ? "connection" : "secureConnection", options.serve);
+		server.listen(address.port, address.host);
+		await once(server, "listening");
+		const bound = server.address();
+		const port = typeof bound === "object" && bound !== null ? bound.port : 0;
+		if (tls === undefined && !/^(127\.|::1$|localhost$)/.test(address.host)) log.cleartext(listener, address.host);
+		return new Connections(server, open, { host: address.host, port });
+	}
+
+	/** Connections that are open. */
+	get count(): number {
+		return this.#open.size;
+	}
+
+	/** Accepts no further connection, and closes those on which nothing was ever sent. */
+	refuse(): void {
+		this.#server.close();
+		for (const socket of this.#open) if (socket.bytesRead === 0) socket.destroy();
+	}
+
+	/**
+	 * Resolves when no connection is left. Those that do not end by themselves are cut off.
+	 *
+	 * @param stall milliseconds after which a connection is cut off on which nothing moves in either direction
+	 * @param until when all are cut off, as performance.now() counts
+	 */
+	async ended(stall: number, until: number): Promise<void> {
+		const seen = new WeakMap<Socket, Progress>();
+		while (this.#open.size > 0) {
+			const now = performance.now();
+			for (const socket of this.#open) {
+				const bytes = socket.bytesRead + socket.bytesWritten;
+				const last = seen.get(socket);
+				if (last?.bytes !== bytes) seen.set(socket, { bytes, at: now });
+				if (now > until || (last?.bytes === bytes && now - last.at > stall)) socket.destroy();
+			}
+			await delay(SWEEP);
+		}
+	}
+
+	/** Accepts no further connection, and cuts off all that there are. */
+	kill(): void {
+		this.#server.close();
+		for (const socket of this.#open) socket.destroy();
+	}
+}
+
+const SOCKET: ServerOpts = {
+	noDelay: true,
+	// Finds peers that have vanished.
+	keepAlive: true,
+	keepAliveInitialDelay: 60_000,
+};
+
+/** Bytes of `GET / HTTP/1.0` with its two ends of line; the preface of HTTP/2 is longer. */
+const SHORTEST_REQUEST = 18;
+
+async function createSecureServer(files: TlsFiles, options: ConnectionOptions) {
+	const { protocols, log, listener, limits = LIMITS, tlsInterval = 5_000 } = options;
+	let context = await readFiles(files);
+	const server = createTlsServer({
+		...SOCKET,
+		...context,
+		ALPNProtocols: [...protocols],
+		handshakeTimeout: limits.headerTime,
+		requestCert: files.clientCa !== undefined,
+		rejectUnauthorized: files.clientCa !== undefined,
+	});
+	const follow = setInterval(async () => {
+		try {
+			const now = await readFiles(files);
+			if (JSON.stringify(now) === JSON.stringify(context)) return;
+			// Files that do not fit together are reported once.
+			context = now;
+			server.setSecureContext(now);
+			log.certificatesTaken(listener);
+		} catch (error) {
+			log.unexpectedError("tls", error);
+		}
+	}, tlsInterval);
+	follow.unref();
+	return server.on("close", () => clearInterval(follow));
+}
+
+async function readFiles({ cert, key, clientCa }: TlsFiles): Promise<SecureContextOptions> {
+	const read = (path: string) => readFile(path, "utf8");
+	return {
+		cert: await read(cert),
+		key: await read(key),
+		...(clientCa !== undefined && { ca: await read(clientCa) }),
+	};
+}
+
+/**
+ * Name of the certificate with which a client has proved who it is: the common name of its subject, or else its first
+ * alternative name (RFC 5280, section 4.2.1.6). Undefined without such a certificate.
+ */
+export function certificateName(certificate: PeerCertificate | undefined): string | undefined {
+	const [commonName] = [certificate?.subject?.CN].flat();
+	return commonName ?? certificate?.subjectaltname?.split(", ", 1)[0]?.replace(/^[A-Za-z ]+:/, "");
+}
+
+/** The certificate of the client at the other end of a connection, if an authority has signed it that is trusted. */
+export function certificateOf(socket: Socket): PeerCertificate | undefined {
+	return socket instanceof TLSSocket && socket.authorized ? socket.getPeerCertificate() : undefined;
+}

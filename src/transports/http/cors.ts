@@ -1,0 +1,38 @@
+import { cors } from "@connectrpc/connect";
+import { KEY_HEADER } from "../../access/gate.ts";
+import { sendStatus } from "./answer.ts";
+import type { HttpAnswer } from "./http-listener.ts";
+
+/** How long a browser may keep the answer to an OPTIONS request, in seconds: as long as they do at most. */
+const MAX_AGE = 7_200;
+
+const ALLOWED_METHODS = [...cors.allowedMethods, "HEAD"].join(", ");
+const ALLOWED_HEADERS = [...cors.allowedHeaders, KEY_HEADER].join(", ");
+const EXPOSED_HEADERS = [...cors.exposedHeaders, "Retry-After"].join(", ");
+
+/**
+ * Lets pages of other origins call what `answer` answers (Fetch Standard, section 3.2, "CORS protocol"), and answers
+ * their OPTIONS requests. Requests of other origins are answered as ever, and their browser keeps the answer to itself.
+ *
+ * @param origins `*` stands for every one
+ */
+export function allowOrigins(origins: readonly string[], answer: HttpAnswer): HttpAnswer {
+	if (origins.length === 0) return answer;
+	const all = origins.includes("*");
+	return (request, response) => {
+		const { origin } = request.headers;
+		response.setHeader("Vary", "Origin");
+		if (origin !== undefined && (all || origins.includes(origin))) {
+			response.setHeader("Access-Control-Allow-Origin", origin);
+			response.setHeader("Access-Control-Expose-Headers", EXPOSED_HEADERS);
+			if (request.method === "OPTIONS" && request.headers["access-control-request-method"] !== undefined) {
+				response.setHeader("Access-Control-Allow-Methods", ALLOWED_METHODS);
+				response.setHeader("Access-Control-Allow-Headers", ALLOWED_HEADERS);
+				response.setHeader("Access-Control-Max-Age", String(MAX_AGE));
+				sendStatus(response, 204);
+				return;
+			}
+		}
+		answer(request, response);
+	};
+}

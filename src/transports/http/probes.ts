@@ -1,0 +1,18 @@
+import type { Readiness } from "../../telemetry/readiness.ts";
+import type { Route } from "./router.ts";
+
+/** Routes for probes, without a key: `/healthz` tells that the process lives, `/readyz` whether it takes requests. */
+export function probeRoutes(readiness: Readiness): Route[] {
+	return [
+		{ method: "GET", path: "/healthz", scope: "public", handle: async () => JSON.stringify({ alive: true }) },
+		{
+			method: "GET",
+			path: "/readyz",
+			scope: "public",
+			handle: async () => {
+				const { ready, failing } = readiness;
+				return { status: ready ? 200 : 503, text: JSON.stringify({ ready, failing }) };
+			},
+		},
+	];
+}

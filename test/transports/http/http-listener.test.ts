@@ -1,0 +1,225 @@
+import { randomUUID } from "node:crypto";
+import { once } from "node:events";
+import { connect as connectHttp2 } from "node:http2";
+import { createClient } from "@connectrpc/connect";
+import { createConnectTransport } from "@connectrpc/connect-node";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { ConversationService } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { createLogger } from "../../../src/telemetry/log.ts";
+import { sendJsonText } from "../../../src/transports/http/answer.ts";
+import { readBody } from "../../../src/transports/http/body.ts";
+import { listenHttp } from "../../../src/transports/http/http-listener.ts";
+import { LIMITS } from "../../../src/transports/limits.ts";
+import { postWebhook, WEBHOOK } from "../../support/clients.ts";
+import { postEvents } from "../../support/event-clients.ts";
+import { record } from "../../support/fixtures.ts";
+import { RawHttp } from "../../support/raw-http.ts";
+import { KEY, startTestService, type TestService } from "../../support/service.ts";
+
+const ORIGIN = "https://dashboard.example";
+const RPC = "/conversations.v1.ConversationService/ListConversations";
+const EVENT_RPC = "/conversations.v1.ConversationEventService/ListConversationEvents";
+const EVENTS = "/api/v1/conversations/7c9e6679-7425-40de-944b-e07fc1f90ae7/events";
+
+describe("a service", () => {
+	let service: TestService;
+
+	beforeAll(async () => {
+		service = await startTestService({ CORS_ORIGINS: ORIGIN });
+	});
+
+	afterAll(async () => {
+		await service[Symbol.asyncDispose]();
+	});
+
+	test("takes HTTP/2 in clear text on the port of HTTP/1.1: the webhook, the reads, HEAD, and a large body", async () => {
+		const session = connectHttp2(service.http);
+		const ask = async (method: string, path: string, body = "") => {
+			const headers = { "x-access-token": KEY, "content-type": "application/json" };
+			const stream = session.request({ ":method": method, ":path": path, ...headers });
+			if (method === "POST") stream.end(body);
+			const [answer] = await once(stream, "response");
+			let text = "";
+			for await (const chunk of stream.setEncoding("utf8")) text += chunk;
+			return [answer[":status"], text];
+		};
+		const [sent, title] = [record(), "x".repeat(250)];
+		const large = JSON.stringify({ ...sent, title, unnamed: "y".repeat(1_000_000) });
+		expect(await ask("POST", WEBHOOK, large)).toEqual([200, '{"success":true}']);
+		const path = `/api/v1/conversations/${sent.id}`;
+		const [status, text] = await ask("GET", path);
+		expect([status, JSON.parse(String(text)).title]).toEqual([200, title]);
+		expect(await ask("HEAD", path)).toEqual([200, ""]);
+		expect(await ask("GET", "/nothing")).toEqual([404, '{"detail":"Not Found"}']);
+		session.destroy();
+	});
+
+	test("takes Connect over HTTP/2", async () => {
+		const transport = createConnectTransport({
+			baseUrl: service.http,
+			httpVersion: "2",
+			interceptors: [
+				(next) => (request) => {
+					request.header.set("x-access-token", KEY);
+					return next(request);
+				},
+			],
+		});
+		const { conversations } = await createClient(ConversationService, transport).listConversations({ pageSize: 1 });
+		expect(conversations.length).toBeLessThan(2);
+	});
+
+	test("takes requests whose first bytes come one by one, and a client that ends its side early", async () => {
+		using client = await new RawHttp(service).connected();
+		for (const byte of "POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n") await client.write(byte);
+		expect((await client.response()).status).toBe(404);
+		using early = await new RawHttp(service).connected();
+		await early.write("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
+		early.end();
+		expect(await early.response()).toMatchObject({ status: 200, body: '{"alive":true}' });
+	});
+
+	test("lets pages of the configured origins call, and no others", async () => {
+		const preflight = (origin: string, path: string) =>
+			fetch(`${service.http}${path}`, {
+				method: "OPTIONS",
+				headers: { Origin: origin, "Access-Control-Request-Method": "POST" },
+			});
+		for (const path of [RPC, EVENT_RPC, "/api/v1/conversations", EVENTS]) {
+			const allowed = await preflight(ORIGIN, path);
+			expect([allowed.status, allowed.headers.get("access-control-allow-origin")]).toEqual([204, ORIGIN]);
+			expect(allowed.headers.get("access-control-allow-methods")).toBe("POST, GET, HEAD");
+			const fields = allowed.headers.get("access-control-allow-headers")?.toLowerCase();
+			for (const field of ["x-access-token", "content-type", "connect-protocol-version", "x-grpc-web", "grpc-timeout"])
+				expect(fields).toContain(field);
+		}
+		const refused = await preflight("https://evil.example", "/api/v1/conversations");
+		expect([refused.status, refused.headers.get("access-control-allow-origin")]).toEqual([405, null]);
+
+		const headers = { Origin: ORIGIN, "X-Access-Token": KEY, "Content-Type": "application/json" };
+		for (const [path, init] of [
+			["/api/v1/conversations", { headers }],
+			[EVENTS, { headers }],
+			[RPC, { method: "POST", headers, body: "{}" }],
+			[EVENT_RPC, { method: "POST", headers, body: "{}" }],
+			["/api/v1/conversations", { headers: { Origin: ORIGIN } }],
+		] as const) {
+			const answer = await fetch(`${service.http}${path}`, init);
+			expect(answer.headers.get("access-control-allow-origin")).toBe(ORIGIN);
+			expect(answer.headers.get("access-control-expose-headers")?.toLowerCase()).toContain("grpc-status");
+			expect(answer.headers.get("vary")).toBe("Origin");
+		}
+	});
+
+	test("says that it lives and is ready, without a key", async () => {
+		const get = async (path: string) => {
+			const answer = await fetch(service.http + path);
+			return [answer.status, await answer.json()];
+		};
+		expect(await get("/healthz")).toEqual([200, { alive: true }]);
+		expect(await get("/readyz")).toEqual([200, { ready: true, failing: [] }]);
+	});
+
+	test("logs a malformed Host header of an RPC", async () => {
+		using client = await new RawHttp(service).connected();
+		await client.write(`POST ${RPC} HTTP/1.1\r\nHost: [\r\nContent-Length: 0\r\n\r\n`);
+		expect((await client.response()).status).toBe(400);
+		expect(service.log()).toMatch(
+			/"event":"request_refused","transport":"connect","operation":"\/conversations.v1.ConversationService\/ListConversations","kind":"invalid_argument"/,
+		);
+	});
+
+	test("takes a timeout beyond all timers for none", async () => {
+		const headers = { "X-Access-Token": KEY, "Content-Type": "application/json", "Connect-Timeout-Ms": "9999999999" };
+		const answer = await fetch(service.http + RPC, { method: "POST", headers, body: "{}" });
+		expect(answer.status).toBe(200);
+	});
+});
+
+test("a rate for each key is kept on every transport", async () => {
+	await using service = await startTestService({ RATE_LIMIT_PER_KEY: "2", ACCESS_KEYS: `a:${KEY},b:another-key-of-b` });
+	const body = JSON.stringify(record());
+	for (const post of [() => postWebhook(service, KEY, body), () => postEvents(service, KEY, randomUUID(), "[]")]) {
+		const answers = await Promise.all(Array.from({ length: 10 }, post));
+		const limited = answers.filter(({ status }) => status === 429);
+		expect(limited.length).toBeGreaterThan(0);
+		expect(limited[0]?.headers.get("retry-after")).toBe("1");
+		expect(await limited[0]?.json()).toEqual({ detail: "More than 2 requests a second came with this key" });
+	}
+	const connect = () =>
+		fetch(service.http + RPC, {
+			method: "POST",
+			headers: { "X-Access-Token": KEY, "Content-Type": "application/json" },
+			body: "{}",
+		});
+	const rpcs = (await Promise.all(Array.from({ length: 10 }, connect))).filter(({ status }) => status === 429);
+	expect(rpcs[0]?.headers.get("retry-after")).toBe("1");
+	expect(await rpcs[0]?.json()).toMatchObject({ code: "resource_exhausted" });
+	expect((await postWebhook(service, "another-key-of-b", body)).status).toBe(200);
+});
+
+describe("the limits of a listener", () => {
+	/** A listener that answers with the length of the body, or, if that is asked for, with many bytes. */
+	async function listening(limits: Partial<typeof LIMITS>) {
+		const events: string[] = [];
+		const log = createLogger("warn", { write: (line) => events.push(JSON.parse(line).event) });
+		const address = { host: "127.0.0.1", port: 0 };
+		const listener = await listenHttp(
+			{ address, tls: undefined, log, limits: { ...LIMITS, ...limits } },
+			(request, response) => {
+				if (request.url === "/much") return sendJsonText(response, 200, "x".repeat(50_000_000));
+				readBody(request, 1_000_000).then(
+					(body) => sendJsonText(response, 200, String(body.length)),
+					() => response.destroy(),
+				);
+			},
+		);
+		const http = `http://127.0.0.1:${listener.address.port}`;
+		return { http, events, listener, [Symbol.dispose]: () => listener.kill() };
+	}
+
+	test("close connections that send nothing, or half a header", async () => {
+		using listener = await listening({ headerTime: 200 });
+		using silent = await new RawHttp(listener).connected();
+		using half = await new RawHttp(listener).connected();
+		await half.write("GET / HTTP/1.1\r\nHost: x\r\nX: ");
+		await Promise.all([silent.closed(), half.closed()]);
+	});
+
+	test("close connections whose body takes too long, over both versions of HTTP", async () => {
+		using listener = await listening({ headerTime: 200, requestTime: 300 });
+		using slow = await new RawHttp(listener).connected();
+		await slow.write("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nx");
+		const session = connectHttp2(listener.http);
+		const stream = session.request({ ":method": "POST" });
+		stream.on("error", () => undefined).write("x");
+		await Promise.all([slow.closed(), once(stream, "close")]);
+		session.destroy();
+	});
+
+	test("close connections whose answer nobody reads, over both versions of HTTP", async () => {
+		using listener = await listening({ idleTime: 300 });
+		using deaf = await new RawHttp(listener).connected();
+		deaf.pause();
+		await deaf.write("GET /much HTTP/1.1\r\nHost: x\r\n\r\n");
+		const session = connectHttp2(listener.http);
+		session.request({ ":path": "/much" }).on("error", () => undefined);
+		await expect.poll(() => listener.listener.connections()).toBe(2);
+		await expect.poll(() => listener.listener.connections(), { timeout: 20_000 }).toBe(0);
+		session.destroy();
+	});
+
+	test("close connections beyond the number, and tell the log once", async () => {
+		using listener = await listening({ connections: 2 });
+		const clients = [];
+		for (let index = 0; index < 5; index++) clients.push(await new RawHttp(listener).connected());
+		await Promise.all(clients.slice(2).map((client) => client.closed()));
+		expect(clients.map(({ open }) => open)).toEqual([true, true, false, false, false]);
+		await expect.poll(() => listener.events).toEqual(["connections_full"]);
+		for (const client of clients) client[Symbol.dispose]();
+		await expect.poll(() => listener.listener.connections()).toBe(0);
+		using again = await new RawHttp(listener).connected();
+		await again.write("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+		expect((await again.response()).body).toBe("0");
+	});
+});

@@ -1,0 +1,160 @@
+import { once } from "node:events";
+import { copyFileSync, readFileSync } from "node:fs";
+import { connect as connectHttp2 } from "node:http2";
+import { request as httpsRequest } from "node:https";
+import { join } from "node:path";
+import { connect } from "node:tls";
+import { Client, credentials, Metadata, status } from "@grpc/grpc-js";
+import { afterEach, expect, test } from "vitest";
+import { WEBHOOK } from "../support/clients.ts";
+import { record } from "../support/fixtures.ts";
+import { KEY, startTestService, type TestService } from "../support/service.ts";
+import { TempFolder } from "../support/temp.ts";
+
+const FILES = join(import.meta.dirname, "..", "fixtures", "tls");
+const pem = (name: string) => readFileSync(join(FILES, name));
+const ca = pem("ca.crt");
+const SERVER = { TLS_CERT_FILE: join(FILES, "server.crt"), TLS_KEY_FILE: join(FILES, "server.key") };
+const LIST = "/conversations.v1.ConversationService/ListConversations";
+const HEALTH = "/grpc.health.v1.Health/Check";
+
+/** A certificate of a client. */
+const holder = (name: string) => ({ cert: pem(`${name}.crt`), key: pem(`${name}.key`) });
+type Holder = ReturnType<typeof holder>;
+
+let service: TestService | undefined;
+
+afterEach(async () => {
+	await service?.[Symbol.asyncDispose]();
+	service = undefined;
+});
+
+function portOf({ http }: TestService): number {
+	return Number(new URL(http).port);
+}
+
+/** Posts to the webhook over HTTP/1.1 and TLS; gives the status, or the code of the error. */
+function post(to: TestService, given: { key?: string; holder?: Holder | undefined }): Promise<unknown> {
+	const headers = {
+		"Content-Type": "application/json",
+		...(given.key !== undefined && { "X-Access-Token": given.key }),
+	};
+	return new Promise((resolve) => {
+		const options = { host: "127.0.0.1", port: portOf(to), path: WEBHOOK, method: "POST", headers, ca, agent: false };
+		const request = httpsRequest({ ...options, ...given.holder }, (response) => resolve(response.resume().statusCode));
+		request.on("error", () => resolve("refused"));
+		request.end(JSON.stringify(record()));
+	});
+}
+
+/** Calls a method with an empty request over gRPC and TLS; gives the status. */
+async function call(
+	to: TestService,
+	path: string,
+	given: { key?: string; holder?: Holder | undefined },
+): Promise<number> {
+	const { cert = null, key = null } = given.holder ?? {};
+	const client = new Client(to.grpc, credentials.createSsl(ca, key, cert), {
+		"grpc.use_local_subchannel_pool": 1,
+		"grpc.ssl_target_name_override": "localhost",
+	});
+	const metadata = new Metadata();
+	if (given.key !== undefined) metadata.set("x-access-token", given.key);
+	const identity = (bytes: Buffer) => bytes;
+	try {
+		return await new Promise((resolve) => {
+			client.makeUnaryRequest(path, identity, identity, Buffer.alloc(0), metadata, (error) =>
+				resolve(error === null ? status.OK : error.code),
+			);
+		});
+	} finally {
+		client.close();
+	}
+}
+
+test("both listeners speak TLS, the HTTP listener both versions of HTTP", async () => {
+	service = await startTestService(SERVER);
+	expect(await post(service, { key: KEY })).toBe(200);
+	expect(await call(service, LIST, { key: KEY })).toBe(status.OK);
+
+	const session = connectHttp2(`https://127.0.0.1:${portOf(service)}`, { ca });
+	const stream = session.request({ ":path": "/healthz" });
+	const [headers] = await once(stream, "response");
+	expect([session.alpnProtocol, headers[":status"]]).toEqual(["h2", 200]);
+	session.destroy();
+	await expect(fetch(service.http)).rejects.toThrow();
+});
+
+test("changed files are taken over; a pair that does not fit is reported, and the old one stays", async () => {
+	using folder = new TempFolder();
+	const copy = (name: string, cert = true, key = true) => {
+		if (key) copyFileSync(join(FILES, `${name}.key`), folder.file("tls.key"));
+		if (cert) copyFileSync(join(FILES, `${name}.crt`), folder.file("tls.crt"));
+	};
+	copy("server");
+	service = await startTestService({ TLS_CERT_FILE: folder.file("tls.crt"), TLS_KEY_FILE: folder.file("tls.key") });
+	const port = portOf(service);
+	const name = async () => {
+		const socket = connect({ host: "127.0.0.1", port, ca });
+		await once(socket, "secureConnect");
+		const { CN } = socket.getPeerCertificate().subject;
+		socket.destroy();
+		return CN;
+	};
+	expect(await name()).toBe("server");
+	const { log } = service;
+	copy("renewed", false);
+	await expect.poll(log, { timeout: 30_000 }).toContain('"where":"tls"');
+	expect(await name()).toBe("server");
+	copy("renewed");
+	await expect.poll(name, { timeout: 30_000 }).toBe("renewed");
+	await expect.poll(log, { timeout: 30_000 }).toContain('"event":"certificates_taken"');
+});
+
+test("with authorities of clients, a certificate is needed, names the caller and may have scopes", async () => {
+	service = await startTestService({
+		...SERVER,
+		TLS_CLIENT_CA_FILE: join(FILES, "ca.crt"),
+		CLIENT_CERTIFICATES: "agent-1:ingest,spiffe://test/workload:read",
+	});
+	expect(await post(service, { key: KEY })).toBe("refused");
+	expect(await post(service, { key: KEY, holder: holder("foreign") })).toBe("refused");
+	expect(await call(service, LIST, { key: KEY })).toBe(status.UNAVAILABLE);
+
+	expect(await post(service, { holder: holder("agent") })).toBe(200);
+	expect(await call(service, LIST, { holder: holder("workload") })).toBe(status.OK);
+	expect(await call(service, LIST, { holder: holder("agent") })).toBe(status.PERMISSION_DENIED);
+	expect(await post(service, { holder: holder("stranger") })).toBe(401);
+	// A key decides, if there is one.
+	expect(await post(service, { holder: holder("stranger"), key: KEY })).toBe(200);
+	expect(await post(service, { holder: holder("agent"), key: "wrong-key-of-some-length" })).toBe(401);
+	expect(await call(service, HEALTH, { holder: holder("stranger") })).toBe(status.OK);
+});
+
+test("the caller of a refused request is the certificate's name", async () => {
+	service = await startTestService({
+		...SERVER,
+		TLS_CLIENT_CA_FILE: join(FILES, "ca.crt"),
+		CLIENT_CERTIFICATES: "agent-1:ingest",
+	});
+	const session = connectHttp2(`https://127.0.0.1:${portOf(service)}`, { ca, ...holder("agent") });
+	const stream = session.request({ ":method": "POST", ":path": WEBHOOK, "content-type": "application/json" });
+	stream.end("{}");
+	const [headers] = await once(stream, "response");
+	expect(headers[":status"]).toBe(422);
+	session.destroy();
+	expect(service.log()).toContain('"caller":"agent-1"');
+});
+
+test("files that cannot be used stop the start, and say which", async () => {
+	await expect(startTestService({ ...SERVER, TLS_CERT_FILE: "/nowhere.crt" })).rejects.toThrow("/nowhere.crt");
+});
+
+test("a listener that others can reach in clear text says so once", async () => {
+	service = await startTestService({ HTTP_ADDRESS: "0.0.0.0:0" });
+	const lines = service
+		.log()
+		.split("\n")
+		.filter((line) => line.includes('"event":"cleartext"'));
+	expect(lines.map((line) => JSON.parse(line))).toMatchObject([{ level: "warn", listener: "http", host: "0.0.0.0" }]);
+});
