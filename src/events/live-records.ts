@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { create } from "@bufbuild/protobuf";
+import { clone, create } from "@bufbuild/protobuf";
 import { LRUCache } from "lru-cache";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError, type Violation } from "../errors.ts";
@@ -138,7 +138,8 @@ export class LiveRecords {
 			return applied;
 		}
 		try {
-			const partial = this.#vault.protect(changed, conversationId);
+			// A copy, because what is protected is changed, and the held record has the same members in plain text.
+			const partial = this.#vault.protect(clone(ConversationInfoSchema, changed), conversationId);
 			const members = change.changed.map((member) => this.#fieldNumber(member));
 			const bytes = encodeDelta(members, partial.bytes);
 			const newSize = size + bytes.byteLength;
