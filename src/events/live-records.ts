@@ -229,7 +229,7 @@ function parseTold(told = "{}"): ToldTimes["events"] {
 	return Object.fromEntries(Object.entries(times).map(([member, time]) => [member, BigInt(time)]));
 }
 
-/** A revision that no other state has. One of a posted record counts from the one before, and these are far apart. */
+/** A revision that no other state has. The store gives posted records small ones. */
 export function newRevision(): bigint {
 	return 2n ** 61n + (randomBytes(8).readBigUInt64BE() >> 3n);
 }
