@@ -1,4 +1,4 @@
-import { mergeRecord } from "../../record/record-delta.ts";
+import { combined, mergeRecord } from "../../record/record-delta.ts";
 import type { StoredRecord, UnreadableRecord } from "../store.ts";
 import { unpackRecord } from "./record-column.ts";
 import type { Statements } from "./statements.ts";
@@ -28,10 +28,7 @@ export class RecordReader {
 			const { base, ...record } = this.readRaw(sequence);
 			if (base === undefined) return record;
 			if (this.#base?.sequence !== base) this.#base = { sequence: base, record: this.readRaw(base) };
-			return {
-				bytes: mergeRecord(this.#base.record.bytes, record.bytes),
-				...commonVersions(this.#base.record, record),
-			};
+			return combined(this.#base.record, record, mergeRecord);
 		});
 	}
 
@@ -54,16 +51,6 @@ export class RecordReader {
 			base: nullable(bigint, row?.base_sequence),
 		};
 	}
-}
-
-type Versions = Omit<StoredRecord, "bytes">;
-
-/** The versions of a record that was made of two. Where they differ it is read by today's rules, as 0 says. */
-export function commonVersions(one: Versions, other: Versions): Versions {
-	return {
-		redactionVersion: one.redactionVersion === other.redactionVersion ? one.redactionVersion : 0,
-		schemaVersion: one.schemaVersion === other.schemaVersion ? one.schemaVersion : 0,
-	};
 }
 
 /** What a function reads, or what it fails with. */
