@@ -262,6 +262,35 @@ test("metrics keep the lists that an update of them leaves out", async () => {
 	});
 });
 
+test("what an event leaves unsaid stays as an earlier one of the same batch told it", async () => {
+	await using service = await LiveService.open([createSecretKey(randomBytes(32))]);
+	const id = randomUUID();
+	const agent = (model: string, apiKey: string) => ({ kind: "Agent", llm: { model, api_key: apiKey } });
+	const stats = (cost: number, lists: ExactJsonObject) => ({
+		usage_to_metrics: { agent: { model_name: "m", accumulated_cost: cost, ...lists } },
+	});
+	const costs = [{ model: "m", cost: 1, timestamp: 1 }];
+	const batch = [
+		told(4, "stats", stats(2, {})),
+		told(3, "agent", agent("second", "**********")),
+		told(2, "full_state", { agent: agent("first", "key"), stats: stats(1, { costs }) }),
+	];
+	const expected = [agent("second", "key"), stats(2, { costs })];
+	await service.post(posted(id, 1, {}));
+	await service.batch(id, batch);
+	expect(await shownOf(service, id)).toMatchObject(expected);
+	// The same when they are applied to a record that is posted late.
+	const late = randomUUID();
+	await service.batch(late, batch);
+	await service.post(posted(late, 1, {}));
+	expect(await shownOf(service, late)).toMatchObject(expected);
+});
+
+async function shownOf(service: LiveService, id: string): Promise<unknown[]> {
+	const { agent, stats } = (await service.record(id)) ?? {};
+	return [agent, stats];
+}
+
 test("a record that is posted while a batch is applied meets what the batch tells", async () => {
 	const id = randomUUID();
 	let meanwhile: (() => Promise<void>) | undefined;
