@@ -1,4 +1,4 @@
-import { ServiceError } from "../../errors.ts";
+import { ServiceError, withConversation } from "../../errors.ts";
 import type { RefusedStatement } from "../../events/live-record.ts";
 import {
 	type AppliedUpdates,
@@ -92,13 +92,23 @@ export class EventIngest {
 		await this.#inTurn(conversationId, () => this.#appendLive(batch));
 	}
 
-	/** Settles all conversations whose turn had come when the service ended. */
+	/**
+	 * Settles all conversations whose turn had come when the service ended.
+	 *
+	 * @throws ServiceError as {@link settle} does, for the first one that failed, when all others are settled
+	 */
 	async settleAll(): Promise<void> {
+		const failures = new Map<string, unknown>();
 		for (;;) {
-			const behind = await this.#store.listBehind(SETTLED_AT_A_TIME);
-			if (behind.length === 0) return;
-			for (const conversationId of behind) await this.settle(conversationId);
+			const behind = await this.#store.listBehind(SETTLED_AT_A_TIME + failures.size);
+			const next = behind.filter((conversationId) => !failures.has(conversationId));
+			if (next.length === 0) break;
+			for (const conversationId of next)
+				await this.settle(conversationId).catch((error: unknown) =>
+					failures.set(conversationId, withConversation(error, conversationId)),
+				);
 		}
+		for (const error of failures.values()) throw error;
 	}
 
 	async #ingest({ batch, refused }: ReadBatch): Promise<IngestedEvents> {

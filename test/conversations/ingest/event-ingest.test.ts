@@ -2,6 +2,7 @@ import { createSecretKey, randomBytes, randomUUID } from "node:crypto";
 import fc from "fast-check";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
+import { ServiceError } from "../../../src/errors.ts";
 import type { ExactJson, ExactJsonObject } from "../../../src/record/json/exact-json.ts";
 import { record } from "../../support/fixtures.ts";
 import { seedProperties } from "../../support/random.ts";
@@ -335,6 +336,29 @@ test("conversations that were left behind are settled", async () => {
 	// A batch in between settles it as well.
 	await service.batch(id, [told(2, "tags", { a: "b" }), told(6, "max_iterations", 7)]);
 	expect(await shown(id, "execution_status", "max_iterations", "tags")).toEqual(["running", 7, {}]);
+});
+
+test("a conversation that cannot be settled holds up no other", async () => {
+	let failing: string | undefined;
+	await using service = await LiveService.open([], (store) => ({
+		...store,
+		appendEvents: (batch) => store.appendEvents(batch),
+		getLiveState: async (id, eventIds) => {
+			if (id === failing) throw new ServiceError("internal", "spoilt");
+			return await store.getLiveState(id, eventIds);
+		},
+		listBehind: (limit) => store.listBehind(limit),
+		events: store.events,
+	}));
+	const ids = [randomUUID(), randomUUID()];
+	for (const id of ids) {
+		await service.batch(id, [told(5, "execution_status", "running")]);
+		await service.postUnsettled(posted(id, 3, {}));
+	}
+	failing = ids[0];
+	await expect(service.events.settleAll()).rejects.toMatchObject({ kind: "internal", conversationId: failing });
+	const statuses = ids.map(async (id) => (await service.record(id))?.execution_status);
+	expect(await Promise.all(statuses)).toEqual(["idle", "running"]);
 });
 
 test("however many stored events are later than a record, all are applied to it", async () => {
