@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { create } from "@bufbuild/protobuf";
+import { clone, create } from "@bufbuild/protobuf";
 import { LRUCache } from "lru-cache";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError, type Violation } from "../errors.ts";
@@ -145,7 +145,8 @@ export class LiveRecords {
 			return applied;
 		}
 		try {
-			const partial = this.#vault.protect(changed, conversationId);
+			// A copy, because what is protected is changed, and the held record has the same members in plain text.
+			const partial = this.#vault.protect(clone(ConversationInfoSchema, changed), conversationId);
 			const members = change.changed.map((member) => this.#fieldNumber(member));
 			const bytes = encodeDelta(members, partial.bytes);
 			const newSize = size + bytes.byteLength;
@@ -236,7 +237,7 @@ function parseTold(told = "{}"): ToldTimes["events"] {
 	return Object.fromEntries(Object.entries(times).map(([member, time]) => [member, BigInt(time)]));
 }
 
-/** A revision that no other state has. One of a posted record counts from the one before, and these are far apart. */
+/** A revision that no other state has. The store gives posted records small ones. */
 export function newRevision(): bigint {
 	return 2n ** 61n + (randomBytes(8).readBigUInt64BE() >> 3n);
 }

@@ -9,7 +9,7 @@ import {
 } from "../../events/live-records.ts";
 import { STATE_UPDATE } from "../../events/statements.ts";
 import { release } from "../../memory.ts";
-import { mergeDeltas, mergeRecord } from "../../record/record-delta.ts";
+import { combined, mergeDeltas, mergeRecord } from "../../record/record-delta.ts";
 import type { EventCondition } from "../../store/event-condition.ts";
 import type { AppendedEvents, LiveState, NewEvents, NewLiveState, Store, StoredRecord } from "../../store/store.ts";
 import type { Log } from "../../telemetry/log.ts";
@@ -32,7 +32,7 @@ export interface IngestedEvents {
 	readonly updateSequence: bigint | undefined;
 }
 
-/** How often a batch is tried whose conversation changes meanwhile. Only posted records can come in between. */
+/** How often a batch is tried whose conversation changes meanwhile: by posted records, and by what held records gave. */
 const MAX_ATTEMPTS = 10;
 /** Most bytes of stored events that are applied at a time. */
 const PAGE_BYTES = 4 * 2 ** 20;
@@ -245,20 +245,6 @@ function presentAfter({ present, told, version }: Progress): PresentRecord {
 		...present,
 		told,
 		record: record === undefined ? version.record : combined(record, version.record, mergeRecord),
-	};
-}
-
-/** Two records or deltas as one. Versions that differ say nothing, which is 0. */
-function combined(
-	one: StoredRecord,
-	other: StoredRecord,
-	merge: (one: Uint8Array, other: Uint8Array) => Uint8Array,
-): StoredRecord {
-	const { redactionVersion, schemaVersion } = other;
-	return {
-		bytes: merge(one.bytes, other.bytes),
-		redactionVersion: one.redactionVersion === redactionVersion ? redactionVersion : 0,
-		schemaVersion: one.schemaVersion === schemaVersion ? schemaVersion : 0,
 	};
 }
 

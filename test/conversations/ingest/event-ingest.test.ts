@@ -1,4 +1,4 @@
-import { randomUUID } from "node:crypto";
+import { createSecretKey, randomBytes, randomUUID } from "node:crypto";
 import fc from "fast-check";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
@@ -232,6 +232,23 @@ test("a placeholder stands for the present value, by whatever name it is told", 
 		llm: { api_key: null, proxylib_extra_body: { mode: "x", deep: [{ y: 1 }] } },
 	});
 	expect(before?.agent).toMatchObject({ llm: { proxylib_extra_body: { mode: "x" } } });
+});
+
+test("secrets stay what they were through one state update after the other", async () => {
+	await using service = await LiveService.open([createSecretKey(randomBytes(32))]);
+	const id = randomUUID();
+	const agent = (model: string, apiKey: string, user: string) => ({
+		kind: "Agent",
+		llm: { model, api_key: apiKey, base_url: `https://${user}@host/` },
+	});
+	const hidden = "**********";
+	await service.post(posted(id, 1, { agent: agent("first", "key 1", "user:1") }));
+	await service.batch(id, [told(2, "agent", agent("second", hidden, "user:2"))]);
+	await service.batch(id, [told(3, "agent", agent("third", hidden, "user:3"))]);
+	expect((await service.record(id))?.agent).toMatchObject(agent("third", "key 1", "user:3"));
+	await service.batch(id, [told(4, "agent", agent("fourth", "key 2", "user:4"))]);
+	await service.batch(id, [told(5, "agent", agent("fifth", hidden, "user:5"))]);
+	expect((await service.record(id))?.agent).toMatchObject(agent("fifth", "key 2", "user:5"));
 });
 
 test("metrics keep the lists that an update of them leaves out", async () => {
