@@ -25,7 +25,8 @@ const BENCHMARKS: readonly Benchmark[] = [
 	watched("one"),
 	events("usual", 0.4),
 	events("plain", 0.4),
-	fullState,
+	fullState(16, 1.5),
+	fullState(1_000, undefined),
 	eventGrowth,
 ];
 

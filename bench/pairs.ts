@@ -15,6 +15,8 @@ export interface Side {
 	/** gRPC: path of the method and access key. */
 	readonly path?: string;
 	readonly key?: string;
+	/** Conversations that the updates are of, in turn. {@link CONVERSATIONS} when left out. */
+	readonly conversations?: number;
 }
 
 /** One measurement of a server. */
@@ -60,8 +62,8 @@ export class Target {
 		rate,
 		requests,
 	}: Pick<LoadPlan, "concurrency" | "milliseconds" | "rate" | "requests">): Promise<Measurement> {
-		const { pid, port, path, key, template } = this.#side;
-		const variation = template.places && { ...template.places, conversations: CONVERSATIONS, first: this.#next };
+		const { pid, port, path, key, template, conversations = CONVERSATIONS } = this.#side;
+		const variation = template.places && { ...template.places, conversations, first: this.#next };
 		const limits = { concurrency, milliseconds, rate, requests };
 		const plan: LoadPlan = { ...limits, port, path, key, request: template.request, variation };
 		const before = await processorSeconds(pid);

@@ -29,11 +29,12 @@ function importsOf(file: string, text: string): Import[] {
 	});
 }
 
-/** Imports out of a folder that are neither of its own nor of packages, generated code or `allowed`. */
+/** Imports out of a folder that are neither of its own, packages, generated code, errors and memory, nor `allowed`. */
 function strangers(folder: string, ...allowed: readonly RegExp[]): string[] {
 	return imports
 		.filter(({ from }) => from.startsWith(folder))
 		.filter(({ to }) => to.endsWith(".ts") && !to.startsWith(folder))
+		.filter(({ to }) => to !== "errors.ts" && to !== "memory.ts")
 		.filter(({ to }) => !allowed.some((pattern) => pattern.test(to)))
 		.map(({ from, to }) => `${from} imports ${to}`);
 }
@@ -46,7 +47,7 @@ describe("the rooms of src keep to themselves", () => {
 	});
 
 	test("record knows what a record is, and nothing of what is done with it", () => {
-		expect(strangers("record/", /^errors\.ts$/, /^protobuf\//)).toEqual([]);
+		expect(strangers("record/", /^protobuf\//)).toEqual([]);
 	});
 
 	test("protobuf encodes messages of any type, and knows none of them", () => {
@@ -55,30 +56,30 @@ describe("the rooms of src keep to themselves", () => {
 	});
 
 	test("conversations knows the record, the events, the store's interface and who asks", () => {
-		const known = [/^errors\.ts$/, /^record\//, /^events\//, /^store\/[^/]+$/, /^access\//, /^telemetry\/log\.ts$/];
+		const known = [/^record\//, /^events\//, /^store\/[^/]+$/, /^access\//, /^telemetry\/log\.ts$/];
 		expect(strangers("conversations/", ...known)).toEqual([]);
 	});
 
 	test("a store knows the store's interface, times, deltas of records, and the threads that it runs on", () => {
-		const known = [/^errors\.ts$/, /^threads\//, /^record\/json\/scalars\.ts$/, /^record\/record-delta\.ts$/];
+		const known = [/^threads\//, /^record\/json\/scalars\.ts$/, /^record\/record-delta\.ts$/];
 		expect(strangers("store/", ...known)).toEqual([]);
 	});
 
 	test("events knows the record, the store's interface and its rules of order", () => {
-		expect(strangers("events/", /^errors\.ts$/, /^record\//, /^store\/[^/]+$/)).toEqual([]);
+		expect(strangers("events/", /^record\//, /^store\/[^/]+$/)).toEqual([]);
 	});
 
 	test("threads carry requests for anyone, and know none of them", () => {
-		expect(strangers("threads/", /^errors\.ts$/)).toEqual([]);
+		expect(strangers("threads/")).toEqual([]);
 	});
 
 	test("the intake makes updates on a thread, and knows neither a transport nor a store engine", () => {
-		const known = [/^errors\.ts$/, /^threads\//, /^record\//, /^events\//, /^conversations\//, /^store\/[^/]+$/];
+		const known = [/^threads\//, /^record\//, /^events\//, /^conversations\//, /^store\/[^/]+$/];
 		expect(strangers("intake/", ...known)).toEqual([]);
 	});
 
 	test("access knows what a record may show, and nobody else", () => {
-		expect(strangers("access/", /^errors\.ts$/, /^record\//)).toEqual([]);
+		expect(strangers("access/", /^record\//)).toEqual([]);
 	});
 
 	test("the RPCs know no transport and no store engine", () => {

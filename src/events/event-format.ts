@@ -40,6 +40,13 @@ export const MAX_EVENT_ID = 256;
 /** Most characters that are kept of what an event says. */
 const MAX_MESSAGE = 200;
 
+/** A batch that arrived. */
+export interface ParsedEvents {
+	readonly batch: NewEvents;
+	/** What the texts of the batch's events say. */
+	readonly json: readonly ExactJsonObject[];
+}
+
 /** Events in their forms: what arrives, what is stored and what is given. Built once at start. */
 export class EventFormat {
 	readonly #timeZone: string;
@@ -78,7 +85,7 @@ export class EventFormat {
 	 *   bound of records ({@link parseExactJson}, {@link MAX_SECRETS}), or with what is wrong with the events: at most
 	 *   {@link MAX_VIOLATIONS} violations, whose paths begin with the index of the event
 	 */
-	parse(conversationId: string, body: Buffer): NewEvents {
+	parse(conversationId: string, body: Buffer): ParsedEvents {
 		return about(uuidOf(conversationId), (id) => this.#read(id, parseExactJson(body), []));
 	}
 
@@ -87,7 +94,7 @@ export class EventFormat {
 	 *
 	 * @throws ServiceError as `parse` does, and `invalid_argument` when it is no such message
 	 */
-	fromRequest(request: Uint8Array): NewEvents {
+	fromRequest(request: Uint8Array): ParsedEvents {
 		const { conversationId, events } = decodeRequest(IngestConversationEventsRequestSchema, request);
 		return about(uuidOf(conversationId), (id) => {
 			const violations: Violation[] = [];
@@ -146,7 +153,7 @@ export class EventFormat {
 	}
 
 	/** @param found what is known to be wrong */
-	#read(conversationId: string, parsed: ParsedJson, found: readonly Violation[]): NewEvents {
+	#read(conversationId: string, parsed: ParsedJson, found: readonly Violation[]): ParsedEvents {
 		const receivedAt = BigInt(Date.now()) * 1000n;
 		const clock = { timeZone: this.#timeZone, arrival: receivedAt, maxAhead: MAX_CLOCK_SKEW };
 		const violations = [...found, ...judge(this.#schema, this.#plan, parsed)];
@@ -172,8 +179,9 @@ export class EventFormat {
 			if (count > MAX_SECRETS) throw tooManySecrets(conversationId);
 			return cipher === undefined ? REDACTED : cipher.encrypt(secret, place);
 		};
-		const events = Array.from(envelopes.values(), (envelope) => this.#protect(envelope, parsed.size.large, hide));
-		return { conversationId, receivedAt, events, live: undefined };
+		const read = [...envelopes.values()];
+		const events = read.map((envelope) => this.#protect(envelope, parsed.size.large, hide));
+		return { batch: { conversationId, receivedAt, events, live: undefined }, json: read.map(({ event }) => event) };
 	}
 
 	/** @param hide gives what stands in place of a secret, for {@link placeOf} it */

@@ -12,6 +12,7 @@ import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import { encodeSummary, summarize } from "../record/summary.ts";
 import { hasTooManyFields, MANY_FIELDS_FROM } from "../record/validation/message-size.ts";
 import type { NewEvents, NewLiveState, ProtectedEvent, StoredRecord } from "../store/store.ts";
+import type { ParsedEvents } from "./event-format.ts";
 import { applyStatements, firstRecord, type RefusedStatement, type ToldTimes } from "./live-record.ts";
 import { STATE_UPDATE, type StateUpdate, statementsOf } from "./statements.ts";
 
@@ -87,13 +88,16 @@ export class LiveRecords {
 	}
 
 	/** Applies the state updates of a batch to the record that is held for its conversation, if there is one. */
-	applyToHeld(batch: NewEvents): ReadBatch {
+	applyToHeld({ batch, json }: ParsedEvents): ReadBatch {
 		const { conversationId, events } = batch;
 		const held = this.#held.get(conversationId);
-		const updates = events.filter(({ kind }) => kind === STATE_UPDATE);
+		const updates = events.flatMap((event, index) => {
+			if (event.kind !== STATE_UPDATE) return [];
+			const members = event.secrets.length === 0 ? json[index] : this.#open(conversationId, event);
+			return members === undefined ? [] : [{ members, time: event.happenedAt }];
+		});
 		if (held === undefined || updates.length === 0) return { batch, refused: [] };
-		const opened = updates.map((event) => this.#open(conversationId, event, event.happenedAt));
-		const { refused, ...live } = this.#advance(conversationId, held, opened);
+		const { refused, ...live } = this.#advance(conversationId, held, updates);
 		return { batch: { ...batch, live: { expects: held.revision, ...live } }, refused };
 	}
 
@@ -103,7 +107,10 @@ export class LiveRecords {
 	 * @throws ServiceError `data_loss` when the present record, or an event, cannot be read or decrypted
 	 */
 	apply({ conversationId, present, updates }: ApplyRequest): AppliedUpdates {
-		const opened = updates.map(({ event, happenedAt }) => this.#open(conversationId, event, happenedAt));
+		const opened = updates.map(({ event, happenedAt }) => ({
+			members: this.#open(conversationId, event),
+			time: happenedAt,
+		}));
 		const base = present.record?.bytes;
 		if (base !== undefined) {
 			const told = { posted: present.postedAt, events: parseTold(present.told) };
@@ -192,9 +199,10 @@ export class LiveRecords {
 		return { change, changed, summary: encodeSummary(summarize(record)) };
 	}
 
-	#open(conversationId: string, event: ProtectedEvent, time: bigint): StateUpdate {
+	/** The members of an event, with its secrets in plain text. */
+	#open(conversationId: string, event: ProtectedEvent): ExactJsonObject {
 		const json = readExactJson(this.#events.open(conversationId, event, "plaintext"));
-		return { members: isJsonObject(json) ? json : {}, time };
+		return isJsonObject(json) ? json : {};
 	}
 
 	#firstRecord(json: ExactJsonObject): ConversationInfo | undefined {

@@ -1,10 +1,10 @@
 import { UpdateParser } from "../conversations/ingest/update-parser.ts";
 import { recordJson } from "../conversations/read/get.ts";
 import { EventFormat } from "../events/event-format.ts";
-import { LiveRecords } from "../events/live-records.ts";
+import { type ApplyRequest, LiveRecords } from "../events/live-records.ts";
+import { compact, release } from "../memory.ts";
 import { RecordFormat } from "../record/record-format.ts";
 import { RecordVault } from "../record/secrets/record-vault.ts";
-import { compact, release } from "../threads/protocol.ts";
 import { serve } from "../threads/serve.ts";
 import type { IntakeCalls, IntakeData } from "./calls.ts";
 
@@ -18,12 +18,12 @@ serve<IntakeData, IntakeCalls>(({ encryptionKeys, eventTimeZone }) => {
 	const live = new LiveRecords(format, vault, events);
 	return {
 		methods: {
-			fromJson: (body) => releasing(body, () => parser.fromJson(bufferOf(body))),
-			fromRequest: (request) => releasing(request, () => parser.fromRequest(request)),
+			fromJson: (body) => releasing([body], () => parser.fromJson(bufferOf(body))),
+			fromRequest: (request) => releasing([request], () => parser.fromRequest(request)),
 			eventsFromJson: ({ conversationId, body }) =>
-				releasing(body, () => live.applyToHeld(events.parse(conversationId, bufferOf(body)))),
-			eventsFromRequest: (request) => releasing(request, () => live.applyToHeld(events.fromRequest(request))),
-			applyEvents: (request) => releasing(request.present.record?.bytes, () => live.apply(request)),
+				releasing([body], () => live.applyToHeld(events.parse(conversationId, bufferOf(body)))),
+			eventsFromRequest: (request) => releasing([request], () => live.applyToHeld(events.fromRequest(request))),
+			applyEvents: (request) => releasing(bytesOf(request), () => live.apply(request)),
 			isSame: ({ stored, arriving }) => vault.isSame(stored, arriving),
 			openEncoded: ({ record, form }) => compact(vault.openEncoded(record.bytes, record, form)),
 			openJson: ({ record, form }) => recordJson(format, vault, record, form),
@@ -36,11 +36,16 @@ function bufferOf({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
 	return Buffer.from(buffer, byteOffset, byteLength);
 }
 
+function bytesOf({ present, updates }: ApplyRequest): Uint8Array[] {
+	const texts = updates.map(({ event }) => event.text);
+	return present.record === undefined ? texts : [...texts, present.record.bytes];
+}
+
 /** What `work` gives; the bytes are of no use afterwards. */
-function releasing<Result>(bytes: Uint8Array | undefined, work: () => Result): Result {
+function releasing<Result>(bytes: readonly Uint8Array[], work: () => Result): Result {
 	try {
 		return work();
 	} finally {
-		if (bytes !== undefined) release(bytes);
+		for (const one of bytes) release(one);
 	}
 }

@@ -3,9 +3,9 @@ import type { Intake } from "../conversations/ingest/ingest.ts";
 import type { LargeRecords } from "../conversations/read/get.ts";
 import { ServiceError } from "../errors.ts";
 import type { AppliedUpdates, ApplyRequest, ReadBatch } from "../events/live-records.ts";
+import { compact, release } from "../memory.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import type { NewUpdate, StoredRecord } from "../store/store.ts";
-import { compact, release } from "../threads/protocol.ts";
 import { type ThreadLog, WorkerThread } from "../threads/worker-thread.ts";
 import type { IntakeCalls, IntakeData } from "./calls.ts";
 

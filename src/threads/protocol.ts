@@ -2,7 +2,7 @@ import type { Failure } from "./failure.ts";
 
 /**
  * The calls that a worker thread answers: a function from the argument to the answer for each. Arguments and answers are
- * copied by the structured clone algorithm, and a byte string takes its whole ArrayBuffer along: see {@link compact}.
+ * copied by the structured clone algorithm, and a byte string takes its whole ArrayBuffer along: see `compact` in src/memory.ts.
  * Every worker answers `close`, which ends it.
  */
 export interface Calls {
@@ -27,19 +27,6 @@ export type WorkerMessage =
 	| { readonly kind: "started" }
 	| { readonly kind: "failed"; readonly failure: Failure }
 	| { readonly kind: "outcomes"; readonly outcomes: readonly (Outcome & { readonly id: number })[] };
-
-/**
- * Frees the memory of bytes that nobody uses any more. The garbage collector would let much of what crosses between
- * threads gather, and then collect the whole heap because of it.
- */
-export function release({ buffer }: Uint8Array): void {
-	if (buffer instanceof ArrayBuffer && !buffer.detached) buffer.transfer(0);
-}
-
-/** The bytes in an ArrayBuffer that holds nothing else, as that is what crosses to another thread. */
-export function compact(bytes: Uint8Array): Uint8Array {
-	return bytes.byteLength === bytes.buffer.byteLength ? bytes : new Uint8Array(bytes);
-}
 
 /** Size from which it costs less to hand memory over to another thread than to copy it, in bytes. */
 const HANDED_OVER_FROM = 32 * 1024;

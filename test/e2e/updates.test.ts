@@ -59,7 +59,7 @@ describe("what an update changes", () => {
 			["deleting", UpdateChange.DELETED],
 		] as const;
 		for (const [index, [status, change]] of steps.entries()) {
-			const answer = await ingest(at(status, `2026-11-21T08:00:0${index}Z`));
+			const answer = await ingest(at(status, `2026-11-21T08:00:${String(index).padStart(2, "0")}Z`));
 			expect([status, answer.change, answer.current]).toEqual([status, change, true]);
 		}
 	});

@@ -39,14 +39,14 @@ const event = (members: { [name: string]: ExactJson } = {}) => ({
 	...members,
 });
 
-const parse = (events: ExactJson) => format.parse(ID, Buffer.from(stringifyExactJson(events)));
+const parse = (events: ExactJson) => format.parse(ID, Buffer.from(stringifyExactJson(events))).batch;
 const plain = (batch: ReturnType<typeof parse>) => batch.events.map((stored) => format.open(ID, stored, "plaintext"));
 
 describe("a captured batch comes back whole over both transports", () => {
 	test.each(batchTexts())("%s", (_, text) => {
 		const events = eventsIn(text);
 		const texts = events.map(stringifyExactJson);
-		expect(plain(format.parse(ID, Buffer.from(text)))).toEqual(texts);
+		expect(plain(format.parse(ID, Buffer.from(text)).batch)).toEqual(texts);
 
 		// A message has the members of its fields first.
 		const reordered = events.map((json) => {
@@ -54,7 +54,7 @@ describe("a captured batch comes back whole over both transports", () => {
 			const parent = typeof others.parent_id === "string" ? { parent_id: others.parent_id } : {};
 			return stringifyExactJson({ id, timestamp, source, kind, ...parent, ...others });
 		});
-		expect(plain(format.fromRequest(eventsRequest(ID, events)))).toEqual(reordered);
+		expect(plain(format.fromRequest(eventsRequest(ID, events)).batch)).toEqual(reordered);
 	});
 });
 
@@ -89,7 +89,7 @@ test("any JSON in events comes back, and both transports take it alike", () => {
 			const batch = eventsIn(stringifyExactJson(given));
 			const stored = parse(batch);
 			expect(plain(stored)).toEqual(batch.map(stringifyExactJson));
-			const again = format.fromRequest(eventsRequest(ID, batch));
+			const { batch: again } = format.fromRequest(eventsRequest(ID, batch));
 			const messages = plain(stored).map(toMessage);
 			expect(plain(again).map(toMessage)).toEqual(messages);
 			expect(stored.events.map((one) => JSON.parse(format.open(ID, one, "redacted")))).toEqual(
@@ -102,7 +102,7 @@ test("any JSON in events comes back, and both transports take it alike", () => {
 
 test("a batch tells the store what it asks for", () => {
 	const content = [{ type: "text", text: `see https://u:p@h/ ${"😀".repeat(300)}` }];
-	const batch = format.parse(
+	const { batch } = format.parse(
 		"{7C9E6679-7425-40DE-944B-E07FC1F90AE7}",
 		Buffer.from(
 			stringifyExactJson([
@@ -140,7 +140,7 @@ test("a batch tells the store what it asks for", () => {
 
 test("times without an offset are in the time zone that is configured", () => {
 	const berlin = new EventFormat(new RecordFormat(), [], "Europe/Berlin");
-	const [stored] = berlin.parse(ID, Buffer.from(JSON.stringify([event()]))).events;
+	const [stored] = berlin.parse(ID, Buffer.from(JSON.stringify([event()]))).batch.events;
 	expect(stored?.happenedAt).toBe(micros("2026-11-21T07:57:29.401699Z"));
 });
 
@@ -330,7 +330,7 @@ describe("a request", () => {
 			conversationId: ID.replaceAll("-", ""),
 			events: [...events, { ...valid, id: "p", parentId: "0" }],
 		});
-		const batch = format.fromRequest(bytes);
+		const { batch } = format.fromRequest(bytes);
 		expect(batch.conversationId).toBe(ID);
 		const envelope = (id: string) => `"id":"${id}","timestamp":"2026-11-21T08:57:29","source":"agent","kind":"K"`;
 		expect(plain(batch)).toEqual([

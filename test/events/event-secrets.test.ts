@@ -29,7 +29,7 @@ const event = (members: JsonObject) => ({
 
 /** The one event of a batch. */
 function stored(format: EventFormat, json: ExactJson, conversationId = ID): NewEvent {
-	const [first, ...others] = format.parse(conversationId, Buffer.from(stringifyExactJson([json]))).events;
+	const [first, ...others] = format.parse(conversationId, Buffer.from(stringifyExactJson([json]))).batch.events;
 	if (first === undefined || others.length > 0) throw new TypeError("one event is expected");
 	return first;
 }

@@ -8,6 +8,7 @@ import {
 	type ReadBatch,
 } from "../../events/live-records.ts";
 import { STATE_UPDATE } from "../../events/statements.ts";
+import { release } from "../../memory.ts";
 import { combined, mergeDeltas, mergeRecord } from "../../record/record-delta.ts";
 import type { EventCondition } from "../../store/event-condition.ts";
 import type { AppendedEvents, LiveState, NewEvents, NewLiveState, Store, StoredRecord } from "../../store/store.ts";
@@ -184,6 +185,7 @@ export class EventIngest {
 			const record = current?.record;
 			if (record !== undefined && "unreadable" in record) throw new ServiceError("data_loss", record.unreadable);
 			const { refused, present: _, ...live } = await this.#applyAll(conversationId, state, record, updates);
+			if (record !== undefined) release(record.bytes);
 			return { live: { expects, ...live }, refused };
 		} catch (error) {
 			if (!(error instanceof ServiceError) || error.kind !== "data_loss") throw error;

@@ -1,4 +1,4 @@
-import { compact } from "../../threads/protocol.ts";
+import { compact } from "../../memory.ts";
 import type { NewEvents } from "../store.ts";
 
 /** A batch whose byte strings have memory of their own, to cross to another thread. */

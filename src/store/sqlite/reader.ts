@@ -17,7 +17,8 @@ serve<DatabaseOptions, ReaderCalls>((options) => {
 	const statements = new Statements(database);
 
 	function read<Result>(work: (records: RecordReader) => Result): Result {
-		return transaction(database, "BEGIN", () => work(new RecordReader(statements)));
+		using records = new RecordReader(statements);
+		return transaction(database, "BEGIN", () => work(records));
 	}
 
 	return {

@@ -1,3 +1,4 @@
+import { release } from "../../memory.ts";
 import { combined, mergeRecord } from "../../record/record-delta.ts";
 import type { StoredRecord, UnreadableRecord } from "../store.ts";
 import { unpackRecord } from "./record-column.ts";
@@ -14,7 +15,7 @@ export interface RawRecord extends StoredRecord {
  * Reads the records of one answer, one by one, so that one that is damaged does not fail the query for all. A base of
  * several deltas is read once.
  */
-export class RecordReader {
+export class RecordReader implements Disposable {
 	readonly #statements: Statements;
 	#base: { readonly sequence: bigint; readonly record: StoredRecord } | undefined;
 
@@ -27,9 +28,18 @@ export class RecordReader {
 		return readable(() => {
 			const { base, ...record } = this.readRaw(sequence);
 			if (base === undefined) return record;
-			if (this.#base?.sequence !== base) this.#base = { sequence: base, record: this.readRaw(base) };
+			if (this.#base?.sequence !== base) {
+				this[Symbol.dispose]();
+				this.#base = { sequence: base, record: this.readRaw(base) };
+			}
 			return combined(this.#base.record, record, mergeRecord);
 		});
+	}
+
+	/** Frees the base that was read last. */
+	[Symbol.dispose](): void {
+		if (this.#base !== undefined) release(this.#base.record.bytes);
+		this.#base = undefined;
 	}
 
 	/** @throws Error when the record is not what was stored */

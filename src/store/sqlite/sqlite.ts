@@ -1,6 +1,7 @@
 import { ServiceError } from "../../errors.ts";
+import { compact, release } from "../../memory.ts";
 import { failureOf } from "../../threads/failure.ts";
-import { type Calls, compact, release } from "../../threads/protocol.ts";
+import type { Calls } from "../../threads/protocol.ts";
 import { type ThreadLog, WorkerThread } from "../../threads/worker-thread.ts";
 import type {
 	Appended,

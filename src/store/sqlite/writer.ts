@@ -1,6 +1,7 @@
 import type { DatabaseSync } from "node:sqlite";
+import { release } from "../../memory.ts";
 import { failureOf } from "../../threads/failure.ts";
-import { type Outcome, release } from "../../threads/protocol.ts";
+import type { Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
 import type { NewEvents } from "../store.ts";
 import { Appender } from "./append.ts";

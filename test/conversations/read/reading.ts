@@ -83,7 +83,7 @@ export class Reading implements AsyncDisposable {
 
 	/** Keeps a batch of events and gives the sequence of the newest one. */
 	async keepEvents(conversationId: string, ...events: JsonObject[]): Promise<bigint> {
-		const batch = this.#eventFormat.parse(conversationId, Buffer.from(JSON.stringify(events)));
+		const { batch } = this.#eventFormat.parse(conversationId, Buffer.from(JSON.stringify(events)));
 		return (await this.#append(batch)).newest;
 	}
 
