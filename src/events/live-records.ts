@@ -91,12 +91,13 @@ export class LiveRecords {
 	applyToHeld({ batch, json }: ParsedEvents): ReadBatch {
 		const { conversationId, events } = batch;
 		const held = this.#held.get(conversationId);
+		if (held === undefined) return { batch, refused: [] };
 		const updates = events.flatMap((event, index) => {
 			if (event.kind !== STATE_UPDATE) return [];
 			const members = event.secrets.length === 0 ? json[index] : this.#open(conversationId, event);
 			return members === undefined ? [] : [{ members, time: event.happenedAt }];
 		});
-		if (held === undefined || updates.length === 0) return { batch, refused: [] };
+		if (updates.length === 0) return { batch, refused: [] };
 		const { refused, ...live } = this.#advance(conversationId, held, updates);
 		return { batch: { ...batch, live: { expects: held.revision, ...live } }, refused };
 	}
