@@ -49,9 +49,9 @@ export type ReadMember = (
 ) => { readonly value: ExactJson | undefined } | { readonly violations: readonly Violation[] };
 
 /**
- * Applies what events say to the present record. Of the statements about a member the latest that meets the rules is
- * applied, if it is later than what holds; at equal times the one that comes later. A statement about a member that the
- * schema does not name is not applied.
+ * Applies what events say to the present record. Of the statements about a member those that meet the rules and are
+ * later than what holds are applied, the latest last; at equal times the one that comes later. A statement about a member
+ * that the schema does not name is not applied.
  *
  * Nothing is applied to a record that is `deleting`: that status is final, and the record that brought it was the
  * sender's last word.
@@ -73,20 +73,22 @@ export function applyStatements(
 	const later = statements.filter(({ member, time }) => plan.members.has(member) && isLater(told, member, time));
 	for (const [member, candidates] of Map.groupBy(later, ({ member }) => member)) {
 		const before = present(member);
-		for (const statement of latestFirst(candidates)) {
-			const value = valueToldOver(statement, plan, before);
-			if (value === undefined) continue;
-			if (value !== before) {
-				const result = read(member, value);
+		// One after the other, because the latest may leave unsaid what an earlier one says.
+		let value = before;
+		for (const statement of earliestFirst(candidates)) {
+			const next = valueToldOver(statement, plan, value);
+			if (next === undefined) continue;
+			if (next !== value) {
+				const result = read(member, next);
 				if ("violations" in result) {
 					refused.push({ member, violations: result.violations });
 					continue;
 				}
-				if (!sameTree(result.value, before)) changed.push(member);
+				value = result.value;
 			}
 			times[member] = statement.time;
-			break;
 		}
+		if (value !== before && !sameTree(value, before)) changed.push(member);
 	}
 	return { changed, told: { posted: told.posted, events: { ...told.events, ...times } }, refused };
 }
@@ -101,9 +103,9 @@ function isLater({ posted, events }: ToldTimes, member: string, time: Microsecon
 	return posted === undefined || time > posted;
 }
 
-/** The latest first; among equal times the one that came last. */
-function latestFirst<Told extends { readonly time: Microseconds }>(told: readonly Told[]): Told[] {
-	return told.toReversed().sort((a, b) => (a.time === b.time ? 0 : a.time < b.time ? 1 : -1));
+/** The earliest first; among equal times the one that came first. */
+function earliestFirst<Told extends { readonly time: Microseconds }>(told: readonly Told[]): Told[] {
+	return told.toSorted((a, b) => (a.time === b.time ? 0 : a.time < b.time ? -1 : 1));
 }
 
 /** A record that events alone tell. */
@@ -125,7 +127,7 @@ export function firstRecord<Read>(
 	plan: PlainPlan,
 	read: (json: ExactJsonObject) => Read | undefined,
 ): FirstRecord<Read> | undefined {
-	for (const update of latestFirst(updates)) {
+	for (const update of earliestFirst(updates).toReversed()) {
 		const json: ExactJsonObject = { id: conversationId };
 		const told: Record<string, Microseconds> = {};
 		for (const statement of firstStatements(update)) {

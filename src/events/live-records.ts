@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { create } from "@bufbuild/protobuf";
+import { clone, create } from "@bufbuild/protobuf";
 import { LRUCache } from "lru-cache";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError, type Violation } from "../errors.ts";
@@ -91,12 +91,13 @@ export class LiveRecords {
 	applyToHeld({ batch, json }: ParsedEvents): ReadBatch {
 		const { conversationId, events } = batch;
 		const held = this.#held.get(conversationId);
+		if (held === undefined) return { batch, refused: [] };
 		const updates = events.flatMap((event, index) => {
 			if (event.kind !== STATE_UPDATE) return [];
 			const members = event.secrets.length === 0 ? json[index] : this.#open(conversationId, event);
 			return members === undefined ? [] : [{ members, time: event.happenedAt }];
 		});
-		if (held === undefined || updates.length === 0) return { batch, refused: [] };
+		if (updates.length === 0) return { batch, refused: [] };
 		const { refused, ...live } = this.#advance(conversationId, held, updates);
 		return { batch: { ...batch, live: { expects: held.revision, ...live } }, refused };
 	}
@@ -145,7 +146,8 @@ export class LiveRecords {
 			return applied;
 		}
 		try {
-			const partial = this.#vault.protect(changed, conversationId);
+			// A copy, because what is protected is changed, and the held record has the same members in plain text.
+			const partial = this.#vault.protect(clone(ConversationInfoSchema, changed), conversationId);
 			const members = change.changed.map((member) => this.#fieldNumber(member));
 			const bytes = encodeDelta(members, partial.bytes);
 			const newSize = size + bytes.byteLength;
@@ -236,7 +238,7 @@ function parseTold(told = "{}"): ToldTimes["events"] {
 	return Object.fromEntries(Object.entries(times).map(([member, time]) => [member, BigInt(time)]));
 }
 
-/** A revision that no other state has. One of a posted record counts from the one before, and these are far apart. */
+/** A revision that no other state has. The store gives posted records small ones. */
 export function newRevision(): bigint {
 	return 2n ** 61n + (randomBytes(8).readBigUInt64BE() >> 3n);
 }

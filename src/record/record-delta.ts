@@ -1,5 +1,6 @@
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
+import type { ProtectedRecord } from "./secrets/record-vault.ts";
 
 /**
  * What one version of a record changes in another: a delta names top-level members of the record and gives an encoded
@@ -47,6 +48,20 @@ export function mergeDeltas(first: Uint8Array, second: Uint8Array): Uint8Array {
 	const [before, after] = [decodeDelta(first), decodeDelta(second)];
 	const values = concatBytes([...without(before.values, after.members), after.values]);
 	return encodeDelta(before.members.union(after.members), values);
+}
+
+/**
+ * A stored record or delta with a delta after it, as one. Versions that differ become 0: it is read by today's rules.
+ *
+ * @param merge {@link mergeRecord} or {@link mergeDeltas}
+ */
+export function combined(one: ProtectedRecord, delta: ProtectedRecord, merge: typeof mergeRecord): ProtectedRecord {
+	const { redactionVersion, schemaVersion } = delta;
+	return {
+		bytes: merge(one.bytes, delta.bytes),
+		redactionVersion: one.redactionVersion === redactionVersion ? redactionVersion : 0,
+		schemaVersion: one.schemaVersion === schemaVersion ? schemaVersion : 0,
+	};
 }
 
 /** A record with another `leaf_event_id`. It is appended, and of a field that comes twice the last one counts. */

@@ -175,7 +175,7 @@ export interface NewEvents {
 export interface NewLiveState {
 	/** {@link LiveState.revision} of what it was computed from. */
 	readonly expects: bigint;
-	/** The revision afterwards: above 0, at most 2^62, and unlike any other that the conversation has had. */
+	/** The revision afterwards: from 2^61 to 2^62, and unlike any other that the conversation has had. */
 	readonly next: bigint;
 	/** When each member was told: the caller's own JSON text. */
 	readonly told: string;
@@ -206,7 +206,10 @@ export interface AppendedEvents {
 
 /** What the next version of a conversation's record is computed from. */
 export interface LiveState {
-	/** Changes with each posted record that becomes current and each {@link NewLiveState}; 0 when there was neither. */
+	/**
+	 * Changes with each posted record that becomes current, to a number below 2^61 that no conversation had before, and
+	 * with each {@link NewLiveState}; 0 when there was neither.
+	 */
 	readonly revision: bigint;
 	/** `told` of the last {@link NewLiveState}, unless a posted record became current since. */
 	readonly told: string | undefined;

@@ -203,7 +203,7 @@ describe("SQLite store", () => {
 		const { conversationId } = sample();
 		await append(store, sample());
 		await append(store, sample({ conversationId, record: record({ id: conversationId, title: "posted" }) }));
-		const told = batch(conversationId, [stateUpdate()], { live: whole(1n, titled("told")) });
+		const told = batch(conversationId, [stateUpdate()], { live: whole(2n, titled("told")) });
 		expect(await appendEvents(store, told)).toEqual({ stored: 1, newest: 1n, updateSequence: 3n });
 		const read = async (from: Store) => [
 			await from.events.list({ after: 0n, limit: 10 }),

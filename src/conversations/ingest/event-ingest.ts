@@ -1,4 +1,4 @@
-import { ServiceError } from "../../errors.ts";
+import { ServiceError, withConversation } from "../../errors.ts";
 import type { RefusedStatement } from "../../events/live-record.ts";
 import {
 	type AppliedUpdates,
@@ -9,7 +9,7 @@ import {
 } from "../../events/live-records.ts";
 import { STATE_UPDATE } from "../../events/statements.ts";
 import { release } from "../../memory.ts";
-import { mergeDeltas, mergeRecord } from "../../record/record-delta.ts";
+import { combined, mergeDeltas, mergeRecord } from "../../record/record-delta.ts";
 import type { EventCondition } from "../../store/event-condition.ts";
 import type { AppendedEvents, LiveState, NewEvents, NewLiveState, Store, StoredRecord } from "../../store/store.ts";
 import type { Log } from "../../telemetry/log.ts";
@@ -33,7 +33,7 @@ export interface IngestedEvents {
 	readonly updateSequence: bigint | undefined;
 }
 
-/** How often a batch is tried whose conversation changes meanwhile. Only posted records can come in between. */
+/** How often a batch is tried whose conversation changes meanwhile: by posted records, and by what held records gave. */
 const MAX_ATTEMPTS = 10;
 /** Most bytes of stored events that are applied at a time. */
 const PAGE_BYTES = 4 * 2 ** 20;
@@ -97,13 +97,23 @@ export class EventIngest {
 		await this.#inTurn(conversationId, () => this.#appendLive(batch));
 	}
 
-	/** Settles all conversations whose turn had come when the service ended. */
+	/**
+	 * Settles all conversations whose turn had come when the service ended.
+	 *
+	 * @throws ServiceError as {@link settle} does, for the first one that failed, when all others are settled
+	 */
 	async settleAll(): Promise<void> {
+		const failures = new Map<string, unknown>();
 		for (;;) {
-			const behind = await this.#store.listBehind(SETTLED_AT_A_TIME);
-			if (behind.length === 0) return;
-			for (const conversationId of behind) await this.settle(conversationId);
+			const behind = await this.#store.listBehind(SETTLED_AT_A_TIME + failures.size);
+			const next = behind.filter((conversationId) => !failures.has(conversationId));
+			if (next.length === 0) break;
+			for (const conversationId of next)
+				await this.settle(conversationId).catch((error: unknown) =>
+					failures.set(conversationId, withConversation(error, conversationId)),
+				);
 		}
+		for (const error of failures.values()) throw error;
 	}
 
 	async #ingest({ batch, refused }: ReadBatch): Promise<IngestedEvents> {
@@ -249,20 +259,6 @@ function presentAfter({ present, told, version }: Progress): PresentRecord {
 		...present,
 		told,
 		record: record === undefined ? version.record : combined(record, version.record, mergeRecord),
-	};
-}
-
-/** Two records or deltas as one. Versions that differ say nothing, which is 0. */
-function combined(
-	one: StoredRecord,
-	other: StoredRecord,
-	merge: (one: Uint8Array, other: Uint8Array) => Uint8Array,
-): StoredRecord {
-	const { redactionVersion, schemaVersion } = other;
-	return {
-		bytes: merge(one.bytes, other.bytes),
-		redactionVersion: one.redactionVersion === redactionVersion ? redactionVersion : 0,
-		schemaVersion: one.schemaVersion === schemaVersion ? schemaVersion : 0,
 	};
 }
 

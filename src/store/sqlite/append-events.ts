@@ -1,13 +1,13 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
-import { deltaWithLeaf, mergeDeltas, mergeRecord, withLeaf } from "../../record/record-delta.ts";
+import { combined, deltaWithLeaf, mergeDeltas, mergeRecord, withLeaf } from "../../record/record-delta.ts";
 import { type Activity, addEvents, encodeActivity, leafOver } from "../activity.ts";
 import { changeBetween, decide } from "../ordering.ts";
 import type { AppendedEvents, LiveVersion, NewEvent, NewEvents, StoredRecord } from "../store.ts";
 import { findActivity, insertActivity, updateActivity } from "./activities.ts";
 import { packRecord } from "./record-column.ts";
-import { commonVersions, RecordReader } from "./record-reader.ts";
+import { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
 import { UpdateWriter, type WrittenUpdate } from "./update-writer.ts";
 import { bigint, integer, nullable, type Row } from "./values.ts";
@@ -139,15 +139,11 @@ export class EventAppender {
 		let delta = leaf === undefined ? record : { ...record, bytes: deltaWithLeaf(record.bytes, leaf) };
 		const row = this.#statements.prepare("SELECT base_sequence FROM updates WHERE sequence = ?").get(current);
 		const base = nullable(bigint, row?.base_sequence) ?? current;
-		if (base !== current) {
-			const before = records.readRaw(current);
-			delta = { bytes: mergeDeltas(before.bytes, delta.bytes), ...commonVersions(before, delta) };
-		}
+		if (base !== current) delta = combined(records.readRaw(current), delta, mergeDeltas);
 		const size = integer(this.#statements.prepare("SELECT size FROM updates WHERE sequence = ?").get(base)?.size);
 		if (delta.bytes.byteLength <= size * LARGEST_DELTA)
 			return { record: delta, base, size: size + delta.bytes.byteLength };
-		const whole = records.readRaw(base);
-		const bytes = mergeRecord(whole.bytes, delta.bytes);
-		return { record: { bytes, ...commonVersions(whole, delta) }, base: undefined, size: bytes.byteLength };
+		const whole = combined(records.readRaw(base), delta, mergeRecord);
+		return { record: whole, base: undefined, size: whole.bytes.byteLength };
 	}
 }

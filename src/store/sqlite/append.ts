@@ -70,7 +70,8 @@ export class Appender {
 					? {
 							order_time: time ?? null,
 							posted_at: posted.postedAt,
-							revision: known === undefined ? 1n : bigint(known.revision) + 1n,
+							// Unlike any other, also when the conversation was removed and begins anew.
+							revision: sequence,
 							told: null,
 							is_behind: isBehind ? 1n : 0n,
 						}

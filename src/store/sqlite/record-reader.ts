@@ -1,5 +1,5 @@
 import { release } from "../../memory.ts";
-import { mergeRecord } from "../../record/record-delta.ts";
+import { combined, mergeRecord } from "../../record/record-delta.ts";
 import type { StoredRecord, UnreadableRecord } from "../store.ts";
 import { unpackRecord } from "./record-column.ts";
 import type { Statements } from "./statements.ts";
@@ -32,10 +32,7 @@ export class RecordReader implements Disposable {
 				this[Symbol.dispose]();
 				this.#base = { sequence: base, record: this.readRaw(base) };
 			}
-			return {
-				bytes: mergeRecord(this.#base.record.bytes, record.bytes),
-				...commonVersions(this.#base.record, record),
-			};
+			return combined(this.#base.record, record, mergeRecord);
 		});
 	}
 
@@ -64,16 +61,6 @@ export class RecordReader implements Disposable {
 			base: nullable(bigint, row?.base_sequence),
 		};
 	}
-}
-
-type Versions = Omit<StoredRecord, "bytes">;
-
-/** The versions of a record that was made of two. Where they differ it is read by today's rules, as 0 says. */
-export function commonVersions(one: Versions, other: Versions): Versions {
-	return {
-		redactionVersion: one.redactionVersion === other.redactionVersion ? one.redactionVersion : 0,
-		schemaVersion: one.schemaVersion === other.schemaVersion ? one.schemaVersion : 0,
-	};
 }
 
 /** What a function reads, or what it fails with. */

@@ -1,7 +1,8 @@
-import { randomUUID } from "node:crypto";
+import { createSecretKey, randomBytes, randomUUID } from "node:crypto";
 import fc from "fast-check";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
+import { ServiceError } from "../../../src/errors.ts";
 import type { ExactJson, ExactJsonObject } from "../../../src/record/json/exact-json.ts";
 import { record } from "../../support/fixtures.ts";
 import { seedProperties } from "../../support/random.ts";
@@ -234,6 +235,23 @@ test("a placeholder stands for the present value, by whatever name it is told", 
 	expect(before?.agent).toMatchObject({ llm: { proxylib_extra_body: { mode: "x" } } });
 });
 
+test("secrets stay what they were through one state update after the other", async () => {
+	await using service = await LiveService.open([createSecretKey(randomBytes(32))]);
+	const id = randomUUID();
+	const agent = (model: string, apiKey: string, user: string) => ({
+		kind: "Agent",
+		llm: { model, api_key: apiKey, base_url: `https://${user}@host/` },
+	});
+	const hidden = "**********";
+	await service.post(posted(id, 1, { agent: agent("first", "key 1", "user:1") }));
+	await service.batch(id, [told(2, "agent", agent("second", hidden, "user:2"))]);
+	await service.batch(id, [told(3, "agent", agent("third", hidden, "user:3"))]);
+	expect((await service.record(id))?.agent).toMatchObject(agent("third", "key 1", "user:3"));
+	await service.batch(id, [told(4, "agent", agent("fourth", "key 2", "user:4"))]);
+	await service.batch(id, [told(5, "agent", agent("fifth", hidden, "user:5"))]);
+	expect((await service.record(id))?.agent).toMatchObject(agent("fifth", "key 2", "user:5"));
+});
+
 test("metrics keep the lists that an update of them leaves out", async () => {
 	const id = randomUUID();
 	const usage = { model_name: "m", accumulated_cost: 1, costs: [{ model: "m", cost: 1, timestamp: 1 }] };
@@ -244,6 +262,35 @@ test("metrics keep the lists that an update of them leaves out", async () => {
 		usage_to_metrics: { agent: { accumulated_cost: 3, costs } },
 	});
 });
+
+test("what an event leaves unsaid stays as an earlier one of the same batch told it", async () => {
+	await using service = await LiveService.open([createSecretKey(randomBytes(32))]);
+	const id = randomUUID();
+	const agent = (model: string, apiKey: string) => ({ kind: "Agent", llm: { model, api_key: apiKey } });
+	const stats = (cost: number, lists: ExactJsonObject) => ({
+		usage_to_metrics: { agent: { model_name: "m", accumulated_cost: cost, ...lists } },
+	});
+	const costs = [{ model: "m", cost: 1, timestamp: 1 }];
+	const batch = [
+		told(4, "stats", stats(2, {})),
+		told(3, "agent", agent("second", "**********")),
+		told(2, "full_state", { agent: agent("first", "key"), stats: stats(1, { costs }) }),
+	];
+	const expected = [agent("second", "key"), stats(2, { costs })];
+	await service.post(posted(id, 1, {}));
+	await service.batch(id, batch);
+	expect(await shownOf(service, id)).toMatchObject(expected);
+	// The same when they are applied to a record that is posted late.
+	const late = randomUUID();
+	await service.batch(late, batch);
+	await service.post(posted(late, 1, {}));
+	expect(await shownOf(service, late)).toMatchObject(expected);
+});
+
+async function shownOf(service: LiveService, id: string): Promise<unknown[]> {
+	const { agent, stats } = (await service.record(id)) ?? {};
+	return [agent, stats];
+}
 
 test("a record that is posted while a batch is applied meets what the batch tells", async () => {
 	const id = randomUUID();
@@ -289,6 +336,29 @@ test("conversations that were left behind are settled", async () => {
 	// A batch in between settles it as well.
 	await service.batch(id, [told(2, "tags", { a: "b" }), told(6, "max_iterations", 7)]);
 	expect(await shown(id, "execution_status", "max_iterations", "tags")).toEqual(["running", 7, {}]);
+});
+
+test("a conversation that cannot be settled holds up no other", async () => {
+	let failing: string | undefined;
+	await using service = await LiveService.open([], (store) => ({
+		...store,
+		appendEvents: (batch) => store.appendEvents(batch),
+		getLiveState: async (id, eventIds) => {
+			if (id === failing) throw new ServiceError("internal", "spoilt");
+			return await store.getLiveState(id, eventIds);
+		},
+		listBehind: (limit) => store.listBehind(limit),
+		events: store.events,
+	}));
+	const ids = [randomUUID(), randomUUID()];
+	for (const id of ids) {
+		await service.batch(id, [told(5, "execution_status", "running")]);
+		await service.postUnsettled(posted(id, 3, {}));
+	}
+	failing = ids[0];
+	await expect(service.events.settleAll()).rejects.toMatchObject({ kind: "internal", conversationId: failing });
+	const statuses = ids.map(async (id) => (await service.record(id))?.execution_status);
+	expect(await Promise.all(statuses)).toEqual(["idle", "running"]);
 });
 
 test("however many stored events are later than a record, all are applied to it", async () => {
