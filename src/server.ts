@@ -38,7 +38,7 @@ import { readRoutes } from "./transports/reads/reads.ts";
 import { openApiRoute } from "./transports/webhook/openapi.ts";
 import { conversationWebhook, eventWebhook, oauthStateRoute } from "./transports/webhook/webhook.ts";
 
-/** Longest time, in milliseconds, for which a service that stops still accepts connections: so long some are on their way. */
+/** Longest time, in milliseconds, for which a service that stops still accepts connections that are on their way. */
 const LONGEST_GRACE = 1_000;
 /** How often it looks whether anyone is connected, in milliseconds. */
 const SWEEP = 20;

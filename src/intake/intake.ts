@@ -16,9 +16,9 @@ const HEAP_MB = 256;
 const LARGE_HEAP_MB = 1024;
 
 /**
- * Reads, checks, protects and compares records and events on two threads of their own: one for usual ones, and one for large ones,
- * which is started when it is first needed. So a large body holds up other large ones only, and neither holds up the
- * streams and reads of the main thread.
+ * Reads, checks, protects and compares records and events on two threads of their own: one for usual ones, and one for
+ * large ones, which is started when it is first needed. So a large body holds up other large ones only, and neither
+ * holds up the streams and reads of the main thread.
  */
 export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDisposable {
 	readonly largeFrom = LARGE_FROM;

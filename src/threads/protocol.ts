@@ -2,8 +2,8 @@ import type { Failure } from "./failure.ts";
 
 /**
  * The calls that a worker thread answers: a function from the argument to the answer for each. Arguments and answers are
- * copied by the structured clone algorithm, and a byte string takes its whole ArrayBuffer along: see `compact` in src/memory.ts.
- * Every worker answers `close`, which ends it.
+ * copied by the structured clone algorithm, and a byte string takes its whole ArrayBuffer along: see `compact` in
+ * src/memory.ts. Every worker answers `close`, which ends it.
  */
 export interface Calls {
 	close(argument: undefined): unknown;

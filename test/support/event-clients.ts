@@ -1,4 +1,4 @@
-import { create, type JsonObject, type JsonValue, type MessageInitShape } from "@bufbuild/protobuf";
+import { create, type JsonObject, type MessageInitShape } from "@bufbuild/protobuf";
 import { createClient } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import {
@@ -107,9 +107,4 @@ export async function getEvents(service: Endpoints, key: string, id: string, sea
 	const text = await response.text();
 	if (response.status !== 200) throw new Error(`GET events of ${id} was answered with ${response.status} ${text}`);
 	return object(JSON.parse(text));
-}
-
-/** A JSON value without what stands in it for a secret, and an event's text with it. */
-export function withoutPlaceholders(json: JsonValue): JsonValue {
-	return JSON.parse(JSON.stringify(json).replaceAll(/\*{10}/g, ""));
 }

@@ -22,8 +22,8 @@ const PACE: RetentionPace = { step: 200, pause: 20, interval: 60_000 };
 const MICROSECONDS_PER_DAY = 86_400_000_000;
 
 /**
- * Prunes history and events that the policy no longer keeps, until the signal fires. Does nothing when the policy keeps all. After a
- * failure it goes on in the next round.
+ * Prunes history and events that the policy no longer keeps, until the signal fires. Does nothing when the policy keeps
+ * all. After a failure it goes on in the next round.
  *
  * @param onError told of each failure
  * @param now the current time in milliseconds since the Unix epoch

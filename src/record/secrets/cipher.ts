@@ -49,7 +49,8 @@ interface Key {
  *
  * The text form of a ciphertext is `enc:v1:<key id>:<payload>`; of a number, which is encrypted as its JSON text,
  * `enc:v1:number:<key id>:<payload>`, with the word `number` before the associated data. The JSON text of a bigint ends
- * with `n`. The key id is the first 8 bytes of the configured key's SHA-256, the payload nonce, tag and encrypted UTF-8; both are base64url without padding (RFC 4648, section 5).
+ * with `n`. The key id is the first 8 bytes of the configured key's SHA-256, the payload nonce, tag and encrypted UTF-8;
+ * both are base64url without padding (RFC 4648, section 5).
  */
 export class Cipher {
 	readonly #first: Key | undefined;

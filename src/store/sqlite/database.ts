@@ -35,7 +35,8 @@ export function openForWriting({ path, lockTimeout, maxBytes }: DatabaseOptions)
 }
 
 /**
- * Creates the folder, the file and the lock file of a database when they are missing, and lets only their owner read the files.
+ * Creates the folder, the file and the lock file of a database when they are missing, and lets only their owner read the
+ * files.
  *
  * @throws Error of node:fs
  */

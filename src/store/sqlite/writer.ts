@@ -20,7 +20,10 @@ import { Statements } from "./statements.ts";
 /** What a group has: appends of updates and of batches of events. */
 type GroupRequest = AppendRequest | NewEvents;
 
-/** Most bytes of records and events in one transaction of several appends, so that a large one does not hold up small ones. */
+/**
+ * Most bytes of records and events in one transaction of several appends, so that a large one does not hold up small
+ * ones.
+ */
 const MAX_GROUP_BYTES = 2 ** 20;
 
 serve<DatabaseOptions, WriterCalls, "append" | "appendEvents">((options) => {

@@ -1,24 +1,12 @@
 import { Client, credentials } from "@grpc/grpc-js";
 import { expect, test } from "vitest";
-import { Gate } from "../../../src/access/gate.ts";
-import { Keyring } from "../../../src/access/keys.ts";
 import { SERVICES } from "../../../src/rpc/services.ts";
-import { createLogger } from "../../../src/telemetry/log.ts";
-import { listenGrpc } from "../../../src/transports/grpc/grpc-listener.ts";
+import { listenBare } from "./bare-listener.ts";
 
 const [SERVING, NOT_SERVING] = [1, 2];
 
 test("the health of every service follows what the listener is told, and watches of it end with the stop", async () => {
-	const listener = await listenGrpc({
-		address: { host: "127.0.0.1", port: 0 },
-		tls: undefined,
-		services: SERVICES,
-		methods: [],
-		gate: new Gate(new Keyring([]), SERVICES),
-		maxBodyBytes: 1024,
-		stopping: new AbortController().signal,
-		log: createLogger("silent"),
-	});
+	const listener = await listenBare();
 	const client = new Client(`127.0.0.1:${listener.address.port}`, credentials.createInsecure());
 	const identity = (bytes: Buffer) => bytes;
 	const statusOf = (name: string) =>

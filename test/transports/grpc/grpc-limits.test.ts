@@ -1,14 +1,10 @@
 import { once } from "node:events";
 import { type ClientHttp2Session, connect } from "node:http2";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { Gate } from "../../../src/access/gate.ts";
-import { Keyring } from "../../../src/access/keys.ts";
-import { SERVICES } from "../../../src/rpc/services.ts";
-import { createLogger } from "../../../src/telemetry/log.ts";
-import { listenGrpc } from "../../../src/transports/grpc/grpc-listener.ts";
-import { LIMITS } from "../../../src/transports/limits.ts";
+import type { Limits } from "../../../src/transports/limits.ts";
 import { framed } from "../../support/raw-rpc.ts";
 import { KEY, startTestService, type TestService } from "../../support/service.ts";
+import { listenBare } from "./bare-listener.ts";
 
 const INGEST = "/conversations.v1.ConversationIngestService/IngestConversation";
 const LIST = "/conversations.v1.ConversationService/ListConversations";
@@ -114,18 +110,8 @@ describe("a service", () => {
 });
 
 describe("the limits of a listener", () => {
-	async function listening(limits: Partial<typeof LIMITS>) {
-		const listener = await listenGrpc({
-			address: { host: "127.0.0.1", port: 0 },
-			tls: undefined,
-			services: SERVICES,
-			methods: [],
-			gate: new Gate(new Keyring([]), SERVICES),
-			maxBodyBytes: 1024,
-			stopping: new AbortController().signal,
-			log: createLogger("silent"),
-			limits: { ...LIMITS, ...limits },
-		});
+	async function listening(limits: Partial<Limits>) {
+		const listener = await listenBare(limits);
 		const session = connect(`http://127.0.0.1:${listener.address.port}`);
 		return {
 			session,
