@@ -1,11 +1,11 @@
 import { z } from "zod";
 import type { EventCondition } from "../event-condition.ts";
+import { unpackRecord } from "../record-column.ts";
 import type { EventQuery, ProtectedEvent, StoredEvent, UnreadableRecord } from "../store.ts";
+import { bigint, bindable, blob, integer, nullable, text } from "../values.ts";
 import type { Sql } from "./condition-sql.ts";
-import { unpackRecord } from "./record-column.ts";
 import { readable } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
-import { bigint, bindable, blob, integer, nullable, text } from "./values.ts";
 
 const OF_ALL = "events e CROSS JOIN activities a ON a.id = e.activity";
 const OF_ONE =

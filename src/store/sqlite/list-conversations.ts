@@ -1,12 +1,12 @@
 import { concatBytes } from "../../record/record-delta.ts";
 import { encodeActivity } from "../activity.ts";
 import type { ConversationQuery, StoredConversation } from "../store.ts";
+import { bigint, bindable, blob, integer, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import { conditionSql, type IndexAccess, type SqlCondition } from "./condition-sql.ts";
 import type { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
 import { withNewestLeaf } from "./updates.ts";
-import { bigint, bindable, blob, integer, text } from "./values.ts";
 
 /** Most entries of an index that are counted or sorted for a list. */
 const FEW_ENTRIES = 1_000;

@@ -1,9 +1,9 @@
 import { release } from "../../memory.ts";
 import { combined, mergeRecord } from "../../record/record-delta.ts";
+import { unpackRecord } from "../record-column.ts";
 import type { StoredRecord, UnreadableRecord } from "../store.ts";
-import { unpackRecord } from "./record-column.ts";
+import { bigint, blob, integer, nullable } from "../values.ts";
 import type { Statements } from "./statements.ts";
-import { bigint, blob, integer, nullable } from "./values.ts";
 
 /** A record as its row has it. */
 export interface RawRecord extends StoredRecord {

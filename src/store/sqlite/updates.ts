@@ -2,10 +2,10 @@ import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { concatBytes, withLeaf } from "../../record/record-delta.ts";
 import { type Activity, leafOver } from "../activity.ts";
 import type { StoredRecord, StoredUpdate, UnreadableRecord, UpdateQuery } from "../store.ts";
+import { bigint, bindable, blob, integer, nullable, type Row, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import type { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
-import { bigint, bindable, blob, integer, nullable, type Row, text } from "./values.ts";
 
 const COLUMNS = `
 	c.conversation_id, c.status, c.posted_at, u.sequence, u.change, u.current, u.origin, u.previous_sequence,

@@ -1,4 +1,4 @@
-import type { ThreadLog } from "../../threads/worker-thread.ts";
+import type { ThreadLog } from "../threads/worker-thread.ts";
 
 /** Tells listeners of the newest sequence of a log. The answers of one commit arrive together; they hear of them once. */
 export class Announcer {
