@@ -1,4 +1,5 @@
-import { constants, crc32, zstdCompressSync, zstdDecompressSync } from "node:zlib";
+import { promisify } from "node:util";
+import { constants, crc32, zstdCompress, zstdCompressSync, zstdDecompressSync } from "node:zlib";
 
 /**
  * Records from this size on are compressed with zstd (RFC 8878): that takes less time than to write their bytes twice,
@@ -20,7 +21,17 @@ export interface RecordColumn {
 
 /** Puts a record in the form in which it is stored. */
 export function packRecord(bytes: Uint8Array): RecordColumn {
-	const compressed = bytes.byteLength < COMPRESSED_FROM ? undefined : zstdCompressSync(bytes, OPTIONS);
+	return columnOf(bytes, bytes.byteLength < COMPRESSED_FROM ? undefined : zstdCompressSync(bytes, OPTIONS));
+}
+
+const compress = promisify(zstdCompress);
+
+/** Does what {@link packRecord} does, and compresses on a thread of Node.js's own. */
+export async function packRecordAsync(bytes: Uint8Array): Promise<RecordColumn> {
+	return columnOf(bytes, bytes.byteLength < COMPRESSED_FROM ? undefined : await compress(bytes, OPTIONS));
+}
+
+function columnOf(bytes: Uint8Array, compressed: Uint8Array | undefined): RecordColumn {
 	if (compressed === undefined || compressed.byteLength >= bytes.byteLength)
 		return { record: bytes, unpackedSize: null, checksum: crc32(bytes) };
 	return { record: compressed, unpackedSize: bytes.byteLength, checksum: crc32(compressed) };
