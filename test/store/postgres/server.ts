@@ -43,7 +43,17 @@ export class PostgresServer implements AsyncDisposable {
 		give(passwordFile);
 		const initdb = spawn(
 			server.#programs.initdb,
-			["-D", folder, "-U", "postgres", `--pwfile=${passwordFile}`, "-A", "scram-sha-256", "--encoding=UTF8", "--locale=C"],
+			[
+				"-D",
+				folder,
+				"-U",
+				"postgres",
+				`--pwfile=${passwordFile}`,
+				"-A",
+				"scram-sha-256",
+				"--encoding=UTF8",
+				"--locale=C",
+			],
 			{ ...identity, cwd: folder, stdio: ["ignore", "ignore", "pipe"] },
 		);
 		let errors = "";
@@ -161,7 +171,11 @@ export class PostgresServer implements AsyncDisposable {
 	#children(): number[] {
 		const parent = this.#process?.pid;
 		if (process.platform !== "linux" || parent === undefined) return [];
-		return readFileSync(`/proc/${parent}/task/${parent}/children`, "utf8").trim().split(" ").filter(Boolean).map(Number);
+		return readFileSync(`/proc/${parent}/task/${parent}/children`, "utf8")
+			.trim()
+			.split(" ")
+			.filter(Boolean)
+			.map(Number);
 	}
 }
 
