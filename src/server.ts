@@ -69,8 +69,10 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const format = new RecordFormat();
 	const intake = opened.use(await IntakeThreads.start(data, threadLog(log.intakeFailed)));
 	const isSame: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
-	const store = opened.use(await openSqliteStore(config.database.path, threadLog(log.storeFailed), { isSame }));
-	const firstKey = config.accessKeys.length > 0 ? undefined : await FirstKey.of(config.database.path);
+	const { database } = config;
+	if (database.engine !== "sqlite") throw new Error("the service has no engine for PostgreSQL");
+	const store = opened.use(await openSqliteStore(database.path, threadLog(log.storeFailed), { isSame }));
+	const firstKey = config.accessKeys.length > 0 ? undefined : await FirstKey.of(database.path);
 	const keys = firstKey === undefined ? config.accessKeys : [firstKey.entry];
 	const { rateLimitPerKey, clientCertificates: certificates, tls } = config;
 	const rateLimit = rateLimitPerKey === undefined ? undefined : new RateLimit(rateLimitPerKey);
