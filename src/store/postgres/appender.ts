@@ -5,7 +5,8 @@ import type { ThreadLog } from "../../threads/worker-thread.ts";
 import type { PossibleRepetition } from "../repetition.ts";
 import type { Appended, AppendedEvents } from "../store.ts";
 import { bigint, type Row } from "../values.ts";
-import { CommitUnknown, type Connections } from "./connections.ts";
+import type { Connections } from "./connections.ts";
+import { CommitUnknown } from "./failures.ts";
 import { conversationOf, type GroupAnswer, type GroupRequest, planGroup } from "./group.ts";
 import { groupQueries, PROVISIONAL } from "./written-group.ts";
 

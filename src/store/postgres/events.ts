@@ -2,11 +2,11 @@ import { z } from "zod";
 import type { EventCondition } from "../event-condition.ts";
 import type { EventQuery, StoredEvent } from "../store.ts";
 import { bigint, bindable, integer, nullable, text } from "../values.ts";
-import type { Session } from "./connections.ts";
 import { packedBytes, readable } from "./records.ts";
 import { decoded, isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
+import type { Session } from "./transaction.ts";
 
 const pointers = z.array(z.string());
 

@@ -17,7 +17,6 @@ import {
 } from "../conversation-state.ts";
 import { type AppendRequest, isRepetition, mayRepeat, type PossibleRepetition } from "../repetition.ts";
 import type { Appended, AppendedEvents, NewEvent, NewEvents, NewLiveState, StoredRecord } from "../store.ts";
-import type { Session } from "./connections.ts";
 import {
 	type KnownConversation,
 	knownConversations,
@@ -28,6 +27,7 @@ import {
 } from "./known.ts";
 import { lockConversations } from "./locks.ts";
 import { encodeKey } from "./stored-text.ts";
+import type { Session } from "./transaction.ts";
 import { PROVISIONAL, type WrittenGroup } from "./written-group.ts";
 
 /** What a group has: appends of updates and of batches of events. */

@@ -3,9 +3,9 @@ import type { Activity } from "../activity.ts";
 import type { ConversationState } from "../conversation-state.ts";
 import type { StoredRecord, UnreadableRecord } from "../store.ts";
 import { bigint, integer, nullable, type Row, text } from "../values.ts";
-import type { Query, Session } from "./connections.ts";
 import { readable, storedRecord } from "./records.ts";
 import { ACTIVITY_COLUMNS, activityOf, boolean, STATE_COLUMNS, stateOf } from "./rows.ts";
+import type { Query, Session } from "./transaction.ts";
 
 /** What a group of appends knows of a conversation; it keeps it up to date with what it appends. */
 export interface KnownConversation {

@@ -3,11 +3,11 @@ import { encodeActivity } from "../activity.ts";
 import { asciiLower, type Condition } from "../condition.ts";
 import type { ConversationQuery, StoredConversation } from "../store.ts";
 import { bigint, bindable, blob, text } from "../values.ts";
-import type { Session } from "./connections.ts";
 import { BASE_JOIN, ownBytes, RECORD_COLUMNS, RecordReader } from "./records.ts";
 import { ACTIVITY_COLUMNS, activityOf } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
+import type { Session } from "./transaction.ts";
 import { withNewestLeaf } from "./updates.ts";
 
 const COLUMNS = {

@@ -1,9 +1,9 @@
 import type { LiveState } from "../store.ts";
 import { bigint, nullable, type Row, text } from "../values.ts";
-import type { Session } from "./connections.ts";
 import { BASE_JOIN, RECORD_COLUMNS } from "./records.ts";
 import { ACTIVITY_COLUMNS, boolean, decoded, isConversationId } from "./rows.ts";
 import { encodeKey } from "./stored-text.ts";
+import type { Session } from "./transaction.ts";
 import { currentUpdateOf, UPDATE_COLUMNS } from "./updates.ts";
 
 /** The state that the next live version is computed from. */

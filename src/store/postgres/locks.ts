@@ -1,4 +1,4 @@
-import type { Query } from "./connections.ts";
+import type { Query } from "./transaction.ts";
 
 /**
  * Advisory locks, which end with the transaction. Their first number sets them apart from those of other programs; the

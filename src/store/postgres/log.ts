@@ -1,8 +1,8 @@
 import type { RangeQuery, SequenceRange } from "../store.ts";
 import { bigint, bindable, nullable } from "../values.ts";
-import type { Session } from "./connections.ts";
 import { isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
+import type { Session } from "./transaction.ts";
 
 /** The tables whose rows are numbered by a sequence of their own; a row has `received_at`. */
 export type LogTable = "updates" | "events";

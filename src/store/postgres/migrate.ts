@@ -1,8 +1,9 @@
 import { ServiceError } from "../../errors.ts";
 import { integer, nullable, text } from "../values.ts";
-import type { Connections, Session } from "./connections.ts";
+import type { Connections } from "./connections.ts";
 import { lockSchema } from "./locks.ts";
 import { MIGRATIONS, TITLE_INDEX } from "./schema.ts";
+import type { Session } from "./transaction.ts";
 
 /**
  * Brings the database's schema to this release's version, each version in a transaction of its own. Of several processes

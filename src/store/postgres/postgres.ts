@@ -21,13 +21,14 @@ import type {
 	UpdateQuery,
 } from "../store.ts";
 import { Appender, batchAnswer, updateAnswer } from "./appender.ts";
-import type { Connections, Session } from "./connections.ts";
+import type { Connections } from "./connections.ts";
 import { listEvents } from "./events.ts";
 import { listConversations } from "./list-conversations.ts";
 import { getLiveState, listBehind } from "./live-state.ts";
 import { readNewest, readRange } from "./log.ts";
 import { migrate } from "./migrate.ts";
 import { Pruner } from "./pruner.ts";
+import type { Session } from "./transaction.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
 import { CHANNEL } from "./written-group.ts";
 

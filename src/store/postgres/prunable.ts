@@ -1,8 +1,8 @@
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
 import { bigint, text } from "../values.ts";
-import type { Session } from "./connections.ts";
 import type { LogTable } from "./log.ts";
 import { Sql } from "./sql.ts";
+import type { Session } from "./transaction.ts";
 
 const DELETING = ConversationExecutionStatus.DELETING;
 /** Conversations that one statement looks at. */

@@ -1,9 +1,10 @@
 import type { PrunePolicy } from "../store.ts";
 import { bigint, bindable, nullable, text } from "../values.ts";
-import type { Connections, Query, Session } from "./connections.ts";
+import type { Connections } from "./connections.ts";
 import { lockConversations } from "./locks.ts";
 import type { LogTable } from "./log.ts";
 import { findDeleted, findPrunable, firstReceivedAfter, IS_CURRENT_OR_BASE } from "./prunable.ts";
+import type { Query, Session } from "./transaction.ts";
 
 /** Updates and events that one transaction removes, so that appends to their conversations need not wait long. */
 const MAX_REMOVED = 250;

@@ -1,4 +1,4 @@
-import type { Query } from "./connections.ts";
+import type { Query } from "./transaction.ts";
 
 /** Puts a statement together from pieces, and keeps the values of its parameters. */
 export class Sql {

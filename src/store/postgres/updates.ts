@@ -3,10 +3,10 @@ import { concatBytes, withLeaf } from "../../record/record-delta.ts";
 import { type Activity, leafOver } from "../activity.ts";
 import type { StoredRecord, StoredUpdate, UnreadableRecord, UpdateQuery } from "../store.ts";
 import { bigint, bindable, blob, integer, nullable, type Row, text } from "../values.ts";
-import type { Session } from "./connections.ts";
 import { BASE_JOIN, ownBytes, RECORD_COLUMNS, RecordReader } from "./records.ts";
 import { ACTIVITY_COLUMNS, activityOf, boolean, isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
+import type { Session } from "./transaction.ts";
 
 /** SQL for what {@link updateOf} reads of update `u`. */
 export const UPDATE_COLUMNS = `

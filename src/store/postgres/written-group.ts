@@ -4,8 +4,8 @@ import { asciiLower, microsecondsOf } from "../condition.ts";
 import type { ConversationState, WrittenUpdate } from "../conversation-state.ts";
 import { packRecordAsync } from "../record-column.ts";
 import type { NewEvent } from "../store.ts";
-import type { Query } from "./connections.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
+import type { Query } from "./transaction.ts";
 
 /**
  * A number above this one is provisional: it stands for the newest number when the group is written, plus the difference.
