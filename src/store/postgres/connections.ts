@@ -2,7 +2,7 @@ import type { ThreadLog } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "./dial.ts";
 import { CommitUnknown, DatabaseError } from "./failures.ts";
 import { Listener } from "./listener.ts";
-import { type Lease, Primary } from "./primary.ts";
+import { type Lease, lend, Primary } from "./primary.ts";
 import { ClientTransaction, type Session, type Transaction } from "./transaction.ts";
 
 /**
@@ -75,7 +75,7 @@ class PrimaryConnections implements Connections {
 	read<T>(work: (session: Session) => Promise<T>): Promise<T> {
 		return twice(async () => {
 			const lease = await this.#primary.lease();
-			const transaction = new ClientTransaction(lease.client, `${BEGIN} READ ONLY; ${this.#limits}`);
+			const transaction = new ClientTransaction(lease, `${BEGIN} READ ONLY; ${this.#limits}`);
 			return run(lease, transaction, () => work(transaction));
 		});
 	}
@@ -84,7 +84,7 @@ class PrimaryConnections implements Connections {
 		return twice(async () => {
 			const { unlimited = false } = options;
 			const lease = unlimited ? await this.#dial() : await this.#primary.lease();
-			const transaction = new ClientTransaction(lease.client, unlimited ? BEGIN : `${BEGIN}; ${this.#limits}`);
+			const transaction = new ClientTransaction(lease, unlimited ? BEGIN : `${BEGIN}; ${this.#limits}`);
 			return run(lease, transaction, async () => {
 				const result = await work(transaction);
 				await transaction.finish();
@@ -104,7 +104,7 @@ class PrimaryConnections implements Connections {
 
 	async #dial(): Promise<Lease> {
 		const client = await this.#primary.dial(UNLIMITED);
-		return { client, release: () => void client.end().catch(() => undefined) };
+		return lend(client, () => void client.end().catch(() => undefined));
 	}
 }
 

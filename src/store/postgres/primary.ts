@@ -23,9 +23,11 @@ type State =
 	/** All hosts have failed. Callers are told at once, while the search goes on. */
 	| { readonly name: "away"; readonly error: ServiceError };
 
-/** A connection of the pool. */
+/** A connection, for a while. */
 export interface Lease {
 	readonly client: pg.ClientBase;
+	/** Why the connection broke; undefined as long as it is not known to have. */
+	failure(): Error | undefined;
 	/** @param usable false when the connection failed: it is closed, and the server is looked for again */
 	release(usable: boolean): void;
 }
@@ -71,16 +73,11 @@ export class Primary implements AsyncDisposable {
 		await this.#slots.take(this.#settings.connectTimeout);
 		try {
 			const { client, server } = await this.#connect();
-			// A break is told to the query under way, or to the next one.
-			const onError = () => undefined;
-			client.on("error", onError);
-			const release = (usable: boolean) => {
-				client.off("error", onError);
+			return lend(client, (usable) => {
 				client.release(!usable);
 				this.#slots.give();
 				if (!usable) this.#lose(server);
-			};
-			return { client, release };
+			});
 		} catch (error) {
 			this.#slots.give();
 			throw error;
@@ -88,7 +85,7 @@ export class Primary implements AsyncDisposable {
 	}
 
 	/**
-	 * A connection of its own, which the caller ends.
+	 * A connection beside the pool, which the caller ends.
 	 *
 	 * @param statementTimeout time in milliseconds, at most 2^30, after which a query fails, if the server does not end it
 	 * @throws {ServiceError} `unavailable`
@@ -153,6 +150,23 @@ export class Primary implements AsyncDisposable {
 		await this.#searching;
 		if (this.#state.name === "found") await this.#state.server.pool.end();
 	}
+}
+
+/** @param release gives the connection back to its owner */
+export function lend(client: pg.ClientBase, release: Lease["release"]): Lease {
+	let failure: Error | undefined;
+	const onError = (error: Error) => {
+		failure ??= error;
+	};
+	client.on("error", onError);
+	return {
+		client,
+		failure: () => failure,
+		release: (usable) => {
+			client.off("error", onError);
+			release(usable);
+		},
+	};
 }
 
 function makePool(options: pg.ClientConfig, connections: number): pg.Pool {

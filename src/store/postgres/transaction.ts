@@ -1,5 +1,6 @@
 import type pg from "pg";
 import { CommitUnknown, commitError, DatabaseError, databaseError } from "./failures.ts";
+import type { Lease } from "./primary.ts";
 
 /** A statement with the values of its parameters, $1 and so on. */
 export interface Query {
@@ -38,13 +39,15 @@ const WARNING = "01000";
 
 /** The transaction of a connection, which begins with its first queries. */
 export class ClientTransaction implements Transaction {
+	readonly #lease: Lease;
 	readonly #client: pg.ClientBase;
 	readonly #begin: string;
 	#state: "unbegun" | "open" | "over" = "unbegun";
 
 	/** @param begin statements that begin the transaction */
-	constructor(client: pg.ClientBase, begin: string) {
-		this.#client = client;
+	constructor(lease: Lease, begin: string) {
+		this.#lease = lease;
+		this.#client = lease.client;
 		this.#begin = begin;
 	}
 
@@ -61,8 +64,8 @@ export class ClientTransaction implements Transaction {
 		const onNotice = ({ code, message }: { code?: string | undefined; message?: string | undefined }) => {
 			if (code === WARNING) warning = new Error(message);
 		};
-		this.#client.on("notice", onNotice);
 		const { begin, results } = this.#send(queries);
+		this.#client.on("notice", onNotice);
 		this.#state = "over";
 		const [begun, committed, ...settled] = await Promise.allSettled([begin, this.#client.query("COMMIT"), ...results]);
 		this.#client.off("notice", onNotice);
@@ -89,6 +92,9 @@ export class ClientTransaction implements Transaction {
 
 	#send(queries: readonly Query[]) {
 		if (this.#state === "over") throw new Error("the transaction is over");
+		// Nothing is sent over a connection that is known to be broken, so no commit is in doubt.
+		const failure = this.#lease.failure();
+		if (failure !== undefined) throw databaseError(failure);
 		const begin = this.#state === "unbegun" ? this.#client.query(this.#begin) : undefined;
 		this.#state = "open";
 		const results = queries.map(({ text, values = [] }) => this.#client.query<Row>(text, [...values]));

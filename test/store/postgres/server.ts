@@ -132,7 +132,8 @@ export class PostgresServer implements AsyncDisposable {
 
 	/** Runs one statement as the superuser. */
 	async sql(text: string, values: readonly unknown[] = []): Promise<readonly Readonly<Record<string, unknown>>[]> {
-		const client = new pg.Client({ ...this.#address(), ssl: false });
+		const options = "-c default_transaction_read_only=off";
+		const client = new pg.Client({ ...this.#address(), ssl: false, options });
 		await client.connect();
 		try {
 			return (await client.query(text, [...values])).rows;
