@@ -4,8 +4,8 @@ import { isIPv4, isIPv6 } from "node:net";
 import leven, { closestMatch } from "leven";
 import { z } from "zod";
 import { defaultScopes, hashKey, type KeyEntry, type Principal, type Scope, scopes } from "./access/keys.ts";
+import type { Database } from "./store/open.ts";
 import { isPostgresUrl, maskPostgresUrl, type PostgresUrl, parsePostgresUrl } from "./store/postgres/database-url.ts";
-import type { PostgresSettings } from "./store/postgres/dial.ts";
 import { type LogLevel, logLevels } from "./telemetry/log.ts";
 
 /** Where a listener listens. */
@@ -51,11 +51,6 @@ export interface Config {
 	/** All variables as a person may read them. */
 	readonly settings: readonly Setting[];
 }
-
-/** Where the store keeps its data. */
-export type Database =
-	| { readonly engine: "sqlite"; readonly path: string }
-	| ({ readonly engine: "postgres" } & PostgresSettings);
 
 /** A variable's value in effect. */
 export interface Setting {

@@ -2,7 +2,8 @@
 import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { z } from "zod";
-import { type Config, ConfigError, type Database, formatAddress, readConfig, variables } from "./config.ts";
+import { type Config, ConfigError, formatAddress, readConfig, variables } from "./config.ts";
+import type { Database } from "./store/open.ts";
 import { backupDatabase, type OnProgress, restoreDatabase } from "./store/sqlite/backup.ts";
 import { createLogger } from "./telemetry/log.ts";
 
