@@ -1,3 +1,4 @@
+import pg from "pg";
 import { readConfig } from "../../../src/config.ts";
 import { type Connections, openConnections } from "../../../src/store/postgres/connections.ts";
 import { openPostgresStore, type PostgresOptions } from "../../../src/store/postgres/postgres.ts";
@@ -61,4 +62,15 @@ export async function openStore(
 ): Promise<Store> {
 	const { env, log = silent, ...rest } = options;
 	return await openPostgresStore(await connect(url, env), log, rest);
+}
+
+/** Runs one statement in a database as the superuser. */
+export async function sqlOn(url: string, text: string): Promise<readonly Readonly<Record<string, unknown>>[]> {
+	const client = new pg.Client({ connectionString: url, ssl: false });
+	await client.connect();
+	try {
+		return (await client.query(text)).rows;
+	} finally {
+		await client.end();
+	}
 }
