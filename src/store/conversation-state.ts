@@ -2,7 +2,7 @@ import type { ConversationExecutionStatus as Status } from "../../gen/conversati
 import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { combined, deltaWithLeaf, mergeDeltas, withLeaf } from "../record/record-delta.ts";
-import { type Activity, encodeActivity, isBehindEvents, leafOver } from "./activity.ts";
+import { type Activity, encodeActivity, isBehindEvents, leafOver, type Posted } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
 import { changeBetween, decide, orderTime } from "./ordering.ts";
 import type {
@@ -13,6 +13,7 @@ import type {
 	NewUpdate,
 	StoredRecord,
 	StoredUpdate,
+	UnreadableRecord,
 } from "./store.ts";
 
 /** What the next update of a conversation with a record is judged by. Every engine keeps it. */
@@ -154,6 +155,16 @@ export function told(
 	live: NewLiveState,
 ): ConversationState {
 	return { ...before, revision: live.next, told: live.told, isBehind: false };
+}
+
+/** The current record with the leaf that events gave it. */
+export function withNewestLeaf(
+	record: StoredRecord | UnreadableRecord,
+	posted: Posted,
+	activity: Activity | undefined,
+): StoredRecord | UnreadableRecord {
+	const leaf = leafOver(posted, activity);
+	return leaf === undefined || "unreadable" in record ? record : { ...record, bytes: withLeaf(record.bytes, leaf) };
 }
 
 /** A delta that is larger than this part of its base costs more than it saves: the whole record is stored. */

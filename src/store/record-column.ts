@@ -1,5 +1,7 @@
 import { promisify } from "node:util";
 import { constants, crc32, zstdCompress, zstdCompressSync, zstdDecompressSync } from "node:zlib";
+import { z } from "zod";
+import type { UnreadableRecord } from "./store.ts";
 
 /**
  * Records from this size on are compressed with zstd (RFC 8878): that takes less time than to write their bytes twice,
@@ -42,4 +44,25 @@ export function unpackRecord({ record, unpackedSize, checksum }: RecordColumn): 
 	if (crc32(record) !== checksum) throw new Error("the checksum of the record is wrong");
 	if (unpackedSize === null) return record;
 	return zstdDecompressSync(record, { maxOutputLength: unpackedSize, chunkSize: Math.max(unpackedSize, 64) });
+}
+
+/** What a function reads of one record or event, or what it fails with. */
+export function readable<Read>(read: () => Read): Read | UnreadableRecord {
+	try {
+		return read();
+	} catch (error) {
+		return { unreadable: error instanceof Error ? error.message : String(error) };
+	}
+}
+
+const pointers = z.array(z.string());
+
+/** The pointers of an event's secrets as a column of texts holds them. */
+export function packSecrets(secrets: readonly string[]): string | null {
+	return secrets.length === 0 ? null : JSON.stringify(secrets);
+}
+
+/** @throws Error when the column does not hold pointers */
+export function unpackSecrets(column: string | undefined): readonly string[] {
+	return column === undefined ? [] : pointers.parse(JSON.parse(column));
 }

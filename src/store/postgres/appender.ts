@@ -8,7 +8,8 @@ import { bigint, type Row } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { CommitUnknown } from "./failures.ts";
 import { conversationOf, type GroupAnswer, type GroupRequest, planGroup } from "./group.ts";
-import { groupQueries, PROVISIONAL } from "./written-group.ts";
+import { PROVISIONAL } from "./numbered-sql.ts";
+import { groupQueries } from "./written-group.ts";
 
 /** Most appends in one group, so that a transaction takes few locks. */
 const MAX_GROUP_REQUESTS = 256;

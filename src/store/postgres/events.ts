@@ -1,14 +1,12 @@
-import { z } from "zod";
 import type { EventCondition } from "../event-condition.ts";
+import { readable, unpackSecrets } from "../record-column.ts";
 import type { EventQuery, StoredEvent } from "../store.ts";
 import { bigint, bindable, integer, nullable, text } from "../values.ts";
-import { packedBytes, readable } from "./records.ts";
+import { packedBytes } from "./records.ts";
 import { decoded, isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
 import type { Session } from "./transaction.ts";
-
-const pointers = z.array(z.string());
 
 /** Events in order of sequence. */
 export async function listEvents(session: Session, query: EventQuery): Promise<StoredEvent[]> {
@@ -42,10 +40,9 @@ export async function listEvents(session: Session, query: EventQuery): Promise<S
 		source: decoded(row.source),
 		// A damaged event does not fail the query for all.
 		event: readable(() => {
-			const secrets = nullable(text, row.secrets);
 			return {
 				text: packedBytes(row, "", "text"),
-				secrets: secrets === undefined ? [] : pointers.parse(JSON.parse(secrets)),
+				secrets: unpackSecrets(nullable(text, row.secrets)),
 				redactionVersion: integer(row.redaction_version),
 			};
 		}),

@@ -26,9 +26,10 @@ import {
 	type WholeRecord,
 } from "./known.ts";
 import { lockConversations } from "./locks.ts";
+import { PROVISIONAL } from "./numbered-sql.ts";
 import { encodeKey } from "./stored-text.ts";
 import type { Session } from "./transaction.ts";
-import { PROVISIONAL, type WrittenGroup } from "./written-group.ts";
+import type { WrittenGroup } from "./written-group.ts";
 
 /** What a group has: appends of updates and of batches of events. */
 export type GroupRequest = AppendRequest | NewEvents;

@@ -1,9 +1,10 @@
 import type { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
 import type { Activity } from "../activity.ts";
 import type { ConversationState } from "../conversation-state.ts";
+import { readable } from "../record-column.ts";
 import type { StoredRecord, UnreadableRecord } from "../store.ts";
 import { bigint, integer, nullable, type Row, text } from "../values.ts";
-import { readable, storedRecord } from "./records.ts";
+import { storedRecord } from "./records.ts";
 import { ACTIVITY_COLUMNS, activityOf, boolean, STATE_COLUMNS, stateOf } from "./rows.ts";
 import type { Query, Session } from "./transaction.ts";
 

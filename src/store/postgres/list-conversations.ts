@@ -1,6 +1,7 @@
 import { concatBytes } from "../../record/record-delta.ts";
 import { encodeActivity } from "../activity.ts";
 import { asciiLower, type Condition } from "../condition.ts";
+import { withNewestLeaf } from "../conversation-state.ts";
 import type { ConversationQuery, StoredConversation } from "../store.ts";
 import { bigint, bindable, blob, text } from "../values.ts";
 import { BASE_JOIN, ownBytes, RECORD_COLUMNS, RecordReader } from "./records.ts";
@@ -8,7 +9,7 @@ import { ACTIVITY_COLUMNS, activityOf } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Session } from "./transaction.ts";
-import { withNewestLeaf } from "./updates.ts";
+import { postedOf } from "./updates.ts";
 
 const COLUMNS = {
 	executionStatus: "status",
@@ -50,7 +51,7 @@ export async function listConversations(session: Session, query: ConversationQue
 			conversationId: text(row.conversation_id),
 			sequence: bigint(row.sequence),
 			summary: activity === undefined ? ownBytes(summary) : concatBytes([summary, encodeActivity(activity)]),
-			record: withRecords ? withNewestLeaf(records.read(row), row, activity) : undefined,
+			record: withRecords ? withNewestLeaf(records.read(row), postedOf(row), activity) : undefined,
 		};
 	});
 }

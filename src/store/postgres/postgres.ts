@@ -27,10 +27,10 @@ import { listConversations } from "./list-conversations.ts";
 import { getLiveState, listBehind } from "./live-state.ts";
 import { readNewest, readRange } from "./log.ts";
 import { migrate } from "./migrate.ts";
+import { CHANNEL } from "./numbered-sql.ts";
 import { Pruner } from "./pruner.ts";
 import type { Session } from "./transaction.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
-import { CHANNEL } from "./written-group.ts";
 
 export interface PostgresOptions {
 	/** Judges records that may be a repetition. When left out, only records with the same bytes are repetitions. */

@@ -1,5 +1,5 @@
 import { combined, mergeRecord } from "../../record/record-delta.ts";
-import { unpackRecord } from "../record-column.ts";
+import { readable, unpackRecord } from "../record-column.ts";
 import type { StoredRecord, UnreadableRecord } from "../store.ts";
 import { bigint, blob, integer, nullable, type Row } from "../values.ts";
 
@@ -68,13 +68,4 @@ export function packedBytes(row: Row, prefix: "" | "base_" | "current_", column:
 export function ownBytes({ buffer, byteOffset, byteLength }: Uint8Array): Uint8Array {
 	const bytes = new Uint8Array(buffer, byteOffset, byteLength);
 	return byteLength === buffer.byteLength ? bytes : bytes.slice();
-}
-
-/** What a function reads, or what it fails with. */
-export function readable<Read>(read: () => Read): Read | UnreadableRecord {
-	try {
-		return read();
-	} catch (error) {
-		return { unreadable: error instanceof Error ? error.message : String(error) };
-	}
 }

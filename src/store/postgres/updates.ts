@@ -1,7 +1,8 @@
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
-import { concatBytes, withLeaf } from "../../record/record-delta.ts";
-import { type Activity, leafOver } from "../activity.ts";
-import type { StoredRecord, StoredUpdate, UnreadableRecord, UpdateQuery } from "../store.ts";
+import { concatBytes } from "../../record/record-delta.ts";
+import type { Posted } from "../activity.ts";
+import { withNewestLeaf } from "../conversation-state.ts";
+import type { StoredUpdate, UpdateQuery } from "../store.ts";
 import { bigint, bindable, blob, integer, nullable, type Row, text } from "../values.ts";
 import { BASE_JOIN, ownBytes, RECORD_COLUMNS, RecordReader } from "./records.ts";
 import { ACTIVITY_COLUMNS, activityOf, boolean, isConversationId } from "./rows.ts";
@@ -89,17 +90,12 @@ export async function listUpdates(session: Session, query: UpdateQuery): Promise
 /** A current update; the row also has the conversation's `status` and `posted_at`, its activity and the record. */
 export function currentUpdateOf(row: Row): StoredUpdate {
 	const { record, ...update } = updateOf(row, new RecordReader());
-	return { ...update, record: record && withNewestLeaf(record, row, activityOf(row)) };
+	return { ...update, record: record && withNewestLeaf(record, postedOf(row), activityOf(row)) };
 }
 
-/** The current record with the leaf that events gave it. The row has the conversation's `status` and `posted_at`. */
-export function withNewestLeaf(
-	record: StoredRecord | UnreadableRecord,
-	row: Row,
-	activity: Activity | undefined,
-): StoredRecord | UnreadableRecord {
-	const leaf = leafOver({ status: integer(row.status), postedAt: nullable(bigint, row.posted_at) }, activity);
-	return leaf === undefined || "unreadable" in record ? record : { ...record, bytes: withLeaf(record.bytes, leaf) };
+/** What decides about the leaf of a current record. The row has the conversation's `status` and `posted_at`. */
+export function postedOf(row: Row): Posted {
+	return { status: integer(row.status), postedAt: nullable(bigint, row.posted_at) };
 }
 
 function updateOf(row: Row, records: RecordReader | undefined): StoredUpdate {

@@ -13,7 +13,7 @@ import {
 	told,
 	wholeForm,
 } from "../conversation-state.ts";
-import { packRecord } from "../record-column.ts";
+import { packRecord, packSecrets } from "../record-column.ts";
 import type { AppendedEvents, NewEvent, NewEvents, NewLiveState, StoredRecord } from "../store.ts";
 import { bigint, integer, nullable } from "../values.ts";
 import { findActivity, insertActivity, updateActivity } from "./activities.ts";
@@ -88,7 +88,7 @@ export class EventAppender {
 				event.redactionVersion,
 				packed.unpackedSize,
 				packed.checksum,
-				event.secrets.length === 0 ? null : JSON.stringify(event.secrets),
+				packSecrets(event.secrets),
 				packed.record,
 			);
 		return sequence;
