@@ -133,7 +133,7 @@ const environment = z.object({
 	}),
 	DATABASE_URL: variable({
 		meaning:
-			"`sqlite:` and the path of the database file, or `postgres://user:password@host:port/database` ([docs/postgres.md](docs/postgres.md))",
+			"`sqlite:` and the path of the database file, or `postgres://user:password@host:port/database`, as docs/postgres.md describes it",
 		default: "sqlite:data/conversations.db",
 		example: "sqlite:data/conversations.db",
 		mask: (text) => maskPostgresUrl(text, MASK),

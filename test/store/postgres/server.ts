@@ -12,9 +12,10 @@ interface Programs {
 	readonly postgres: string;
 }
 
-/** The user and group `nobody`, which PostgreSQL runs as when the tests run as root, because it refuses to be root. */
+/** The user and group `nobody`. */
 const NOBODY = 65_534;
-const identity = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : {};
+/** Whom PostgreSQL and PgBouncer, which refuse to be root, run as when the tests run as root. */
+export const identity = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : {};
 /** A server that a killed test run left behind ends by itself after this time, in milliseconds. */
 const LONGEST_LIFE = 300_000;
 
@@ -208,7 +209,7 @@ function killHard(pid: number): void {
 }
 
 /** A port that was free a moment ago. */
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
 	const server = createServer().listen(0, "127.0.0.1");
 	await once(server, "listening");
 	const address = server.address();
