@@ -9,6 +9,7 @@ import type { Connections } from "./connections.ts";
 import { CommitUnknown } from "./failures.ts";
 import { conversationOf, type GroupAnswer, type GroupRequest, planGroup } from "./group.ts";
 import { PROVISIONAL } from "./numbered-sql.ts";
+import { touchWriter } from "./writers.ts";
 import { groupQueries } from "./written-group.ts";
 
 /** Most appends in one group, so that a transaction takes few locks. */
@@ -171,8 +172,8 @@ export class Appender {
 	}
 
 	/**
-	 * Finds out whether a group was committed whose commit was not answered. To lock the writer's row is to wait for the end of
-	 * the transaction that wrote it.
+	 * Finds out whether a group was committed whose commit was not answered. To write the writer's row is to wait for the end
+	 * of the transaction that wrote it before.
 	 *
 	 * @returns undefined when it was not
 	 * @throws `unknown` when the database does not answer in time
@@ -180,10 +181,8 @@ export class Appender {
 	async #find({ id, group }: Writer, unknown: CommitUnknown): Promise<First | undefined> {
 		for (const until = performance.now() + LONGEST_SEARCH; ; ) {
 			try {
-				const row = await this.#connections.transaction(async (transaction) => {
-					const text = "SELECT * FROM conversation_updates.writers WHERE id = $1 FOR UPDATE";
-					return (await transaction.query({ text, values: [id] }))[0]?.[0];
-				});
+				const [rows] = await this.#connections.transaction((transaction) => transaction.commit(touchWriter(id)));
+				const row = rows?.[0];
 				return row?.last_group === group ? firstOf(row) : undefined;
 			} catch {
 				if (performance.now() > until) throw unknown;

@@ -31,6 +31,7 @@ import { CHANNEL } from "./numbered-sql.ts";
 import { Pruner } from "./pruner.ts";
 import type { Session } from "./transaction.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
+import { forgetWriters, touchWriter } from "./writers.ts";
 
 export interface PostgresOptions {
 	/** Judges records that may be a repetition. When left out, only records with the same bytes are repetitions. */
@@ -54,6 +55,7 @@ export async function openPostgresStore(
 	const store = new PostgresStore(connections, log, isSame);
 	try {
 		await migrate(connections);
+		await connections.transaction((transaction) => transaction.commit(forgetWriters));
 	} catch (error) {
 		await store.close();
 		throw error;
@@ -142,13 +144,7 @@ class PostgresStore implements Store {
 		return this.#run(() =>
 			this.#connections.transaction(async (transaction) => {
 				// Only a commit that the server confirms proves that the next append can be kept.
-				await transaction.commit({
-					text: `
-						INSERT INTO conversation_updates.writers VALUES ($1, 0, 0, 0, now())
-						ON CONFLICT (id) DO UPDATE SET written_at = excluded.written_at
-					`,
-					values: [this.#checkId],
-				});
+				await transaction.commit(touchWriter(this.#checkId));
 			}),
 		);
 	}

@@ -175,7 +175,9 @@ test.each<Loss>(["committed", "late", "rolled back"])("a commit without an answe
 		{ error: () => undefined },
 	);
 	onTestFinished(() => store.close());
-	await append(store, sample());
+	// The first group of a writer, and a later one.
+	losses.push(loss);
+	expect(await append(store, sample())).toMatchObject({ sequence: 1n, repeated: false });
 	losses.push(...(loss === "rolled back" ? [loss, loss] : [loss]));
 	const updates = Array.from({ length: 5 }, () => sample());
 	const repeated = updates[0] ?? raise("there are five updates");
