@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
 import type { Connections } from "../../../src/store/postgres/connections.ts";
@@ -202,6 +203,46 @@ test.each<Loss>(["committed", "late", "rolled back"])("a commit without an answe
 	expect(kept.map(({ conversationId }) => conversationId)).toEqual(updates.map(({ conversationId }) => conversationId));
 	expect(await store.events.list({ after: 0n, limit: 10 })).toHaveLength(2);
 	expect(await append(store, sample())).toMatchObject({ sequence: 7n });
+});
+
+test.each(["fast", "immediate"] as const)("appends go on after the server stopped: %s", async (mode) => {
+	const { stores } = await replicas(2);
+	const acknowledged = new Map<bigint, string>();
+	const failures: unknown[] = [];
+	let writing = true;
+	const write = async (store: Store) => {
+		while (writing) {
+			const update = sample();
+			try {
+				const { sequence } = await append(store, update);
+				acknowledged.set(sequence, update.conversationId);
+			} catch (error) {
+				failures.push(error);
+				await delay(20);
+			}
+		}
+	};
+	const writers = stores.flatMap((store) => [write(store), write(store)]);
+	await expect.poll(() => acknowledged.size, { timeout: 30_000 }).toBeGreaterThan(50);
+	await databases.server.stop(mode);
+	// Appends whose commit is in doubt wait; others fail.
+	for (const store of stores) await expect(store.check()).rejects.toMatchObject({ kind: "unavailable" });
+	const { size } = acknowledged;
+	await databases.server.start();
+	await expect.poll(() => acknowledged.size, { timeout: 60_000 }).toBeGreaterThan(size + 50);
+	writing = false;
+	await Promise.all(writers);
+	for (const failure of failures) expect(failure).toMatchObject({ name: expect.any(String), kind: "unavailable" });
+	const [store] = stores;
+	const kept = new Map<bigint, string>();
+	for (let after = 0n; ; ) {
+		const page = (await store?.updates.list({ after, limit: 1_000, withRecords: false })) ?? [];
+		for (const { sequence, conversationId } of page) kept.set(sequence, conversationId);
+		if (page.length === 0) break;
+		after = page.at(-1)?.sequence ?? 0n;
+	}
+	expect(new Set(kept.values()).size).toBe(kept.size);
+	for (const [sequence, conversationId] of acknowledged) expect(kept.get(sequence)).toBe(conversationId);
 });
 
 function raise(message: string): never {
