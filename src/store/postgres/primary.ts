@@ -164,7 +164,7 @@ export function lend(client: pg.ClientBase, release: Lease["release"]): Lease {
 		failure: () => failure,
 		release: (usable) => {
 			client.off("error", onError);
-			release(usable);
+			release(usable && failure === undefined);
 		},
 	};
 }

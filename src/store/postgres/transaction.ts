@@ -1,4 +1,5 @@
 import type pg from "pg";
+import type { ServiceError } from "../../errors.ts";
 import { CommitUnknown, commitError, DatabaseError, databaseError } from "./failures.ts";
 import type { Lease } from "./primary.ts";
 
@@ -43,6 +44,8 @@ export class ClientTransaction implements Transaction {
 	readonly #client: pg.ClientBase;
 	readonly #begin: string;
 	#state: "unbegun" | "open" | "over" = "unbegun";
+	/** Why the transaction can only be rolled back. */
+	#failure: ServiceError | undefined;
 
 	/** @param begin statements that begin the transaction */
 	constructor(lease: Lease, begin: string) {
@@ -55,7 +58,10 @@ export class ClientTransaction implements Transaction {
 		const { begin, results } = this.#send(queries);
 		const [begun, ...settled] = await Promise.allSettled([begin, ...results]);
 		const failed = [begun, ...settled].find(isRejected);
-		if (failed !== undefined) throw databaseError(failed.reason);
+		if (failed !== undefined) {
+			this.#failure ??= databaseError(failed.reason);
+			throw databaseError(failed.reason);
+		}
 		return settled.map((result) => (isRejected(result) ? [] : rowsOf(result.value)));
 	}
 
@@ -72,8 +78,8 @@ export class ClientTransaction implements Transaction {
 		const failed = settled.find(isRejected);
 		if (isRejected(begun)) throw new CommitUnknown(databaseError(begun.reason));
 		if (isRejected(committed)) throw rolledBack(failed?.reason) ?? commitError(committed.reason);
-		const isCommitted = committed.value?.command === "COMMIT";
-		if (!isCommitted) throw databaseError(failed?.reason ?? new Error("the transaction was rolled back"));
+		if (committed.value.command !== "COMMIT")
+			throw this.#failure ?? databaseError(failed?.reason ?? new Error("the transaction was rolled back"));
 		if (failed !== undefined) throw new CommitUnknown(databaseError(failed.reason));
 		if (warning !== undefined) throw new CommitUnknown(warning);
 		return settled.map((result) => (isRejected(result) ? [] : rowsOf(result.value)));

@@ -67,7 +67,7 @@ export class PostgresServer implements AsyncDisposable {
 		server.configure({
 			listen_addresses: "127.0.0.1",
 			port: String(server.port),
-			unix_socket_directories: "",
+			unix_socket_directories: folder,
 			shared_buffers: "32MB",
 			max_connections: "60",
 		});
@@ -82,7 +82,7 @@ export class PostgresServer implements AsyncDisposable {
 		writeFileSync(join(folder, "standby.signal"), "");
 		give(join(folder, "standby.signal"));
 		const primary = `host=127.0.0.1 port=${this.port} user=postgres password=${this.password} application_name=${name}`;
-		standby.configure({ port: String(standby.port), primary_conninfo: primary });
+		standby.configure({ port: String(standby.port), unix_socket_directories: folder, primary_conninfo: primary });
 		return standby;
 	}
 
