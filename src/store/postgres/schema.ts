@@ -5,10 +5,10 @@
  * so keeps it locked until it has committed: the order of numbers is the order of commits.
  *
  * `updates`, `conversations`, `tags`, `activities` and `events` hold what the tables of the same names in the SQLite engine
- * hold. Times are microseconds since the Unix epoch. Byte strings and texts that are compressed already, or short, are kept
- * as they are (STORAGE EXTERNAL). Texts are in the form of stored-text.ts, in which they are compared byte by byte.
- * `titles` is apart from `conversations`, so that its index is written only when a title changes; its titles have lower-case
- * ASCII letters.
+ * hold. Times are microseconds since the Unix epoch. Records and texts of events are kept as they are (STORAGE EXTERNAL):
+ * the service compresses those that are worth it. Other texts are in the form of stored-text.ts, in which they are compared
+ * byte by byte. `titles` is apart from `conversations`, so that its index is written only when a title changes; its titles
+ * have lower-case ASCII letters.
  *
  * `pruned` has a row for each conversation of which entries were pruned, also when the conversation is gone, and
  * `removals` what was pruned of a log. `writers` has the last group that each writer of each running service has committed:
@@ -53,8 +53,9 @@ const TABLES = `
 		checksum bigint NOT NULL,
 		summary bytea NOT NULL,
 		activity bytea,
-		record bytea STORAGE EXTERNAL NOT NULL
+		record bytea NOT NULL
 	);
+	ALTER TABLE conversation_updates.updates ALTER COLUMN record SET STORAGE EXTERNAL;
 	CREATE INDEX updates_by_conversation ON conversation_updates.updates (conversation_id, sequence);
 	CREATE INDEX updates_by_base ON conversation_updates.updates (base_sequence) WHERE base_sequence IS NOT NULL;
 
@@ -125,8 +126,9 @@ const TABLES = `
 		unpacked_size bigint,
 		checksum bigint NOT NULL,
 		secrets text,
-		text bytea STORAGE EXTERNAL NOT NULL
+		text bytea NOT NULL
 	);
+	ALTER TABLE conversation_updates.events ALTER COLUMN text SET STORAGE EXTERNAL;
 	CREATE INDEX events_by_conversation ON conversation_updates.events (conversation_id, sequence);
 	CREATE UNIQUE INDEX events_by_id ON conversation_updates.events (conversation_id, event_id);
 
