@@ -72,9 +72,8 @@ function conditionSql(condition: Condition, alias: string, sql: Sql): ConditionS
 		}
 		case "tag": {
 			const { key, value } = condition;
-			// By the sequence too, so that the index of tags can give the order of lists.
-			const join = `JOIN conversation_updates.tags ${alias}
-				ON ${alias}.sequence = c.sequence AND ${alias}.conversation_id = c.conversation_id`;
+			// By the sequence, so that the index of tags gives the order of lists. A second test would mislead the planner.
+			const join = `JOIN conversation_updates.tags ${alias} ON ${alias}.sequence = c.sequence`;
 			const ofKey = `${alias}.key = ${sql.value(encodeKey(key))}`;
 			const test = value === undefined ? ofKey : `${ofKey} AND ${alias}.value = ${sql.value(encodeKey(value))}`;
 			return { join, test };

@@ -10,6 +10,8 @@
  * byte by byte. `titles` is apart from `conversations`, so that its index is written only when a title changes; its titles
  * have lower-case ASCII letters.
  *
+ * The rows of `tags` have the sequence of their conversation's current update.
+ *
  * `pruned` has a row for each conversation of which entries were pruned, also when the conversation is gone, and
  * `removals` what was pruned of a log. `writers` has the last group that each writer of each running service has committed:
  * its number, and the sequences that its numbers follow.
