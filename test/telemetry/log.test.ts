@@ -105,7 +105,7 @@ test("a failure of the service's own is an error with its cause by place", () =>
 	expect(record((log) => log.requestFailed(request, error))).toEqual([
 		{
 			level: "error",
-			event: "request_refused",
+			event: "request_failed",
 			...request,
 			kind: "internal",
 			error: { type: "RangeError", stack },
@@ -118,7 +118,7 @@ test("a failure of the service's own is an error with its cause by place", () =>
 			event: "request_failed",
 			...request,
 			error: { type: "RangeError", stack },
-			msg: "A request failed unexpectedly",
+			msg: "A request failed",
 		},
 	]);
 });
