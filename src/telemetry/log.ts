@@ -30,8 +30,8 @@ export interface RequestLog {
 /** A connection of a client that broke the rules of its protocol, or took too long. */
 export interface FailedConnection {
 	readonly listener: "http" | "grpc";
-	/** Address and port of the client, such as `192.0.2.7:51234`. */
-	readonly peer: string;
+	/** Address and port of the client, such as `192.0.2.7:51234`. Undefined when they are not known any longer. */
+	readonly peer: string | undefined;
 	/** Code of the failure, such as `HPE_INVALID_METHOD`. */
 	readonly code: string;
 	/** What is wrong, in words of the protocol's library that quote nothing of what was sent. */
@@ -159,7 +159,12 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 		connectionsFull: (listener, connections) => emit("connections_full", { listener, connections }),
 		connectionFailed: ({ listener, peer, code, reason }) => {
 			const cause = { listener, code, ...(reason !== undefined && { reason }) };
-			const occurrence = { sum: "connections_failed", cause, group: { listener }, samples: { peers: [peer] } } as const;
+			const occurrence = {
+				sum: "connections_failed",
+				cause,
+				group: { listener },
+				samples: { peers: peer === undefined ? [] : [peer] },
+			} as const;
 			emitOnce("connection_failed", { ...cause, peer }, occurrence);
 		},
 		certificatesTaken: (listener) => emit("certificates_taken", { listener }),

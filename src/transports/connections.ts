@@ -56,7 +56,7 @@ export class Connections {
 		const open = new Set<Socket>();
 		const server = tls === undefined ? createServer(SOCKET) : await createSecureServer(tls, options);
 		server.maxConnections = limits.connections;
-		const failed = (peer: string, { code, message }: NodeJS.ErrnoException): void => {
+		const failed = (peer: string | undefined, { code, message }: NodeJS.ErrnoException): void => {
 			if (!isMistake(code)) return;
 			// These messages come from fixed lists. Others may quote what was sent.
 			const reason = /^HPE_|^ERR_HTTP2_ERROR$/.test(code) ? message : undefined;
@@ -146,8 +146,9 @@ function isMistake(code: string | undefined): code is string {
 	return code !== undefined && /^(?:HPE|ERR)_/.test(code);
 }
 
-/** Where a connection comes from; a part that is not known is empty. */
-export function peerOf({ remoteAddress = "", remotePort = 0 }: Socket): string {
+/** Address and port that a connection comes from. Undefined when it is closed. */
+export function peerOf({ remoteAddress, remotePort }: Socket): string | undefined {
+	if (remoteAddress === undefined || remotePort === undefined) return undefined;
 	return formatAddress({ host: remoteAddress, port: remotePort });
 }
 
