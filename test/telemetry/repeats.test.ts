@@ -91,7 +91,10 @@ test("without a window every occurrence is a first one", () => {
 });
 
 test("whatever happens when, each occurrence is told or counted exactly once, in a bounded number of lines", () => {
-	const step = fc.record({ operation: fc.integer({ min: 0, max: 9 }), wait: fc.constantFrom(0, 0, 0, 1, 4_000, 25_000) });
+	const step = fc.record({
+		operation: fc.integer({ min: 0, max: 9 }),
+		wait: fc.constantFrom(0, 0, 0, 1, 4_000, 25_000),
+	});
 	fc.assert(
 		fc.property(fc.array(step, { maxLength: 200 }), (steps) => {
 			sums = [];
