@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { z } from "zod";
 import { type Config, ConfigError, formatAddress, readConfig, variables } from "./config.ts";
+import type { Database } from "./store/open.ts";
 import { backupDatabase, type OnProgress, restoreDatabase } from "./store/sqlite/backup.ts";
 import { createLogger } from "./telemetry/log.ts";
 import { lineFormat } from "./telemetry/log-format.ts";
@@ -36,8 +37,9 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 		meaning: "copy the database into a new file, also while the service runs",
 		failure: "The backup failed",
 		run: async ({ database }, file) => {
-			const newest = await backupDatabase(database.path, file, showProgress());
-			print(`${file} holds the database ${database.path} up to sequence ${newest}.`);
+			const path = sqlitePath(database);
+			const newest = await backupDatabase(path, file, showProgress());
+			print(`${file} holds the database ${path} up to sequence ${newest}.`);
 		},
 	},
 	restore: {
@@ -45,12 +47,19 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 		meaning: "put the copy of a backup in the database's place, while the service does not run",
 		failure: "The restore failed",
 		run: async ({ database }, file) => {
-			const { newest, former } = await restoreDatabase(database.path, file, showProgress());
+			const path = sqlitePath(database);
+			const { newest, former } = await restoreDatabase(path, file, showProgress());
 			const kept = former === undefined ? "" : ` The former database is ${former}.`;
-			print(`${database.path} is restored from ${file}, up to sequence ${newest}.${kept}`);
+			print(`${path} is restored from ${file}, up to sequence ${newest}.${kept}`);
 		},
 	},
 };
+
+/** @throws Error when the database is another one than an SQLite file */
+function sqlitePath(database: Database): string {
+	if (database.engine === "sqlite") return database.path;
+	throw new Error("backup and restore are for SQLite; PostgreSQL has pg_dump and pg_restore");
+}
 
 /** Exit status for arguments that the program does not take. */
 const USAGE_STATUS = 2;
