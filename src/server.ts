@@ -69,7 +69,9 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const format = new RecordFormat();
 	const intake = opened.use(await IntakeThreads.start(data, threadLog(log.intakeFailed)));
 	const isSame: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
-	const store = opened.use(await openSqliteStore(config.database.path, threadLog(log.storeFailed), { isSame }));
+	const { path } = config.database;
+	const onWalLoss = log.walEndLost;
+	const store = opened.use(await openSqliteStore(path, threadLog(log.storeFailed), { isSame, onWalLoss }));
 	const firstKey = config.accessKeys.length > 0 ? undefined : await FirstKey.of(config.database.path);
 	const keys = firstKey === undefined ? config.accessKeys : [firstKey.entry];
 	const { rateLimitPerKey, clientCertificates: certificates, tls } = config;

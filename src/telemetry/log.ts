@@ -32,6 +32,15 @@ export interface UnreadableEntry {
 	readonly error: Error;
 }
 
+/** What a start could not use of the store's write-ahead log. */
+export interface LogLoss {
+	readonly frames: number;
+	/** Whether it was committed for certain. */
+	readonly wasCommitted: boolean;
+	/** How many sequences are left out. */
+	readonly skipped: bigint;
+}
+
 /**
  * The events of the service. There is no way to log anything else: an event takes names, numbers and errors, and no
  * request body, header or key is ever written. So no filter has to find secrets afterwards.
@@ -53,6 +62,8 @@ export interface Log extends RequestLog {
 	stopped(): void;
 	/** The database could not be read or written. */
 	storeFailed(error: unknown): void;
+	/** The end of the write-ahead log could not be used at the start. */
+	walEndLost(loss: LogLoss): void;
 	/** A thread of the intake ended or did not start, or failed at a record. The error quotes no record. */
 	intakeFailed(error: unknown): void;
 	/** What is stored of an update cannot be read. */
@@ -94,6 +105,11 @@ export function createLogger(level: LogLevel, destination: DestinationStream = p
 		stopping: (signal) => logger.info({ event: "stopping", signal }, "The service stops"),
 		stopped: () => logger.info({ event: "stopped" }, "The service has stopped"),
 		storeFailed: (error) => logger.error({ event: "store_failed", error: describe(error, true) }, "The store failed"),
+		walEndLost: ({ frames, wasCommitted, skipped }) => {
+			const fields = { event: "wal_end_lost", frames, wasCommitted, skippedSequences: String(skipped) };
+			if (wasCommitted) logger.error(fields, "The end of the write-ahead log is damaged: acknowledged data is lost");
+			else logger.warn(fields, "The end of the write-ahead log is cut off, or the last commit in it is damaged");
+		},
 		intakeFailed: (error) =>
 			logger.error({ event: "intake_failed", error: describe(error, true) }, "The intake failed"),
 		recordUnreadable: (record) =>
