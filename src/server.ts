@@ -15,6 +15,7 @@ import type { OnUnreadable } from "./conversations/read/record-opener.ts";
 import { UpdateViews } from "./conversations/read/update-view.ts";
 import { ListConversationUpdates } from "./conversations/read/updates.ts";
 import { retain } from "./conversations/retention/retention.ts";
+import { RetentionClock } from "./conversations/retention/retention-clock.ts";
 import { EventWatches } from "./conversations/watch/event-watches.ts";
 import { UpdateWatches } from "./conversations/watch/update-watches.ts";
 import { EventFormat } from "./events/event-format.ts";
@@ -126,7 +127,11 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 		updatesPerConversation: config.retentionUpdatesPerConversation,
 		eventDays: config.eventRetentionDays,
 	};
-	const retaining = retain(store, retention, stopping.signal, (error) => log.unexpectedError("retention", error));
+	// Without an age it makes no difference how old something is.
+	const hasAge = retention.days !== undefined || retention.eventDays !== undefined;
+	const clock = new RetentionClock(store, (doubt) => hasAge && log.clockDoubt(doubt));
+	const onError = (error: unknown) => log.unexpectedError("retention", error);
+	const retaining = retain(store, retention, clock, stopping.signal, onError);
 	opened.defer(() => retaining);
 
 	const running = opened.move();

@@ -41,6 +41,12 @@ export interface LogLoss {
 	readonly skipped: bigint;
 }
 
+/** The clock and the time of retention, in microseconds since the Unix epoch. */
+export interface ClockDifference {
+	readonly clock: bigint;
+	readonly retentionTime: bigint;
+}
+
 /**
  * The events of the service. There is no way to log anything else: an event takes names, numbers and errors, and no
  * request body, header or key is ever written. So no filter has to find secrets afterwards.
@@ -64,6 +70,8 @@ export interface Log extends RequestLog {
 	storeFailed(error: unknown): void;
 	/** The end of the write-ahead log could not be used at the start. */
 	walEndLost(loss: LogLoss): void;
+	/** The clock is far from the time of retention from now on. Or it is near again: undefined. */
+	clockDoubt(difference: ClockDifference | undefined): void;
 	/** A thread of the intake ended or did not start, or failed at a record. The error quotes no record. */
 	intakeFailed(error: unknown): void;
 	/** What is stored of an update cannot be read. */
@@ -110,6 +118,13 @@ export function createLogger(level: LogLevel, destination: DestinationStream = p
 			if (wasCommitted) logger.error(fields, "The end of the write-ahead log is damaged: acknowledged data is lost");
 			else logger.warn(fields, "The end of the write-ahead log is cut off, or the last commit in it is damaged");
 		},
+		clockDoubt: (difference) => {
+			if (difference === undefined) logger.info({ event: "clock_trusted" }, "Retention goes by the clock again");
+			else {
+				const times = { clock: isoTime(difference.clock), retentionTime: isoTime(difference.retentionTime) };
+				logger.warn({ event: "clock_doubted", ...times }, "Retention does not go by the clock");
+			}
+		},
 		intakeFailed: (error) =>
 			logger.error({ event: "intake_failed", error: describe(error, true) }, "The intake failed"),
 		recordUnreadable: (record) =>
@@ -141,6 +156,11 @@ export function createLogger(level: LogLevel, destination: DestinationStream = p
 		unexpectedError: (where, error) =>
 			logger.error({ event: "unexpected_error", where, error: describe(error, false) }, "An unexpected error"),
 	};
+}
+
+/** A time in ISO 8601, from microseconds since the Unix epoch. */
+function isoTime(microseconds: bigint): string {
+	return new Date(Number(microseconds / 1000n)).toISOString();
 }
 
 function unreadableFields({ conversationId, sequence, error }: UnreadableEntry) {

@@ -3,7 +3,7 @@ import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { encodeActivity, isBehindEvents } from "../activity.ts";
 import { microsecondsOf } from "../condition.ts";
-import { decide, orderTime } from "../ordering.ts";
+import { decide, knownTime, orderTime } from "../ordering.ts";
 import type { Appended, StoredRecord } from "../store.ts";
 import { findActivity } from "./activities.ts";
 import type { AppendRequest, PossibleRepetition } from "./calls.ts";
@@ -40,7 +40,7 @@ export class Appender {
 		const time = orderTime(updatedAt, receivedAt);
 		const status = summary.executionStatus;
 		const { current, change } = decide(
-			known && { status: integer(known.status), time: nullable(bigint, known.order_time) },
+			known && { status: integer(known.status), time: knownTime(nullable(bigint, known.order_time), receivedAt) },
 			{ status, time },
 		);
 		const sequence = nextSequence();
