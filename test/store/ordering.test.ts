@@ -2,7 +2,14 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ConversationExecutionStatus as Status } from "../../gen/conversations/v1/conversation_pb.js";
 import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
-import { changeBetween, decide, knownTime, MAX_CLOCK_SKEW, type OrderState, orderTime } from "../../src/store/ordering.ts";
+import {
+	changeBetween,
+	decide,
+	knownTime,
+	MAX_CLOCK_SKEW,
+	type OrderState,
+	orderTime,
+} from "../../src/store/ordering.ts";
 
 const statuses = [Status.IDLE, Status.RUNNING, Status.PAUSED, Status.FINISHED, Status.DELETING];
 const status = fc.constantFrom(...statuses);

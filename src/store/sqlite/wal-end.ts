@@ -128,8 +128,7 @@ function inspect(file: number, index: WalIndex | undefined): WalEnd | undefined 
  * @param salt that of its first frame
  */
 function withoutLog(index: WalIndex | undefined, frames: number, salt: Buffer | undefined): WalEnd | undefined {
-	if (index === undefined)
-		return frames === 0 ? undefined : { frames, pageSize: USUAL_PAGE_SIZE, wasCommitted: false };
+	if (index === undefined) return frames === 0 ? undefined : { frames, pageSize: USUAL_PAGE_SIZE, wasCommitted: false };
 	const lost = index.committed - index.checkpointed;
 	if (lost <= 0) return undefined;
 	return { frames: lost, pageSize: index.pageSize, wasCommitted: salt !== undefined && index.salt.equals(salt) };

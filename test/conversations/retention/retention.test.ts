@@ -48,14 +48,7 @@ async function prune(policy: RetentionPolicy, now: bigint): Promise<PrunePolicy[
 			return count(await store.pruneEvents(receivedBefore, limit));
 		},
 	};
-	await retain(
-		counting,
-		policy,
-		{ advance: async () => now },
-		done.signal,
-		(error) => errors.push(error),
-		pace,
-	);
+	await retain(counting, policy, { advance: async () => now }, done.signal, (error) => errors.push(error), pace);
 	return steps;
 }
 
