@@ -297,6 +297,10 @@ export interface Store extends AsyncDisposable {
 	prune(policy: PrunePolicy): Promise<number>;
 	/** Removes at most `limit` events that were received before a time, oldest first; returns how many. */
 	pruneEvents(receivedBefore: bigint, limit: number): Promise<number>;
+	/** The time that {@link keepClock} was given last; undefined when it was never called. */
+	clock(): Promise<bigint | undefined>;
+	/** Keeps the time that retention goes by (microseconds since the Unix epoch). Resolves when it is on disk. */
+	keepClock(time: bigint): Promise<void>;
 	/** Resolves when the store can read and write. */
 	check(): Promise<void>;
 	/** Finishes what was accepted, then closes. */

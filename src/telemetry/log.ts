@@ -45,6 +45,21 @@ export interface UnreadableEntry {
 	readonly error: Error;
 }
 
+/** What a start could not use of the store's write-ahead log. */
+export interface LogLoss {
+	readonly frames: number;
+	/** Whether it was committed for certain. */
+	readonly wasCommitted: boolean;
+	/** How many sequences are left out. */
+	readonly skipped: bigint;
+}
+
+/** The clock and the time of retention, in microseconds since the Unix epoch. */
+export interface ClockDifference {
+	readonly clock: bigint;
+	readonly retentionTime: bigint;
+}
+
 /**
  * The events of the service. There is no way to log anything else: an event takes names, numbers and errors, and no
  * request body, header or key is ever written. So no filter has to find secrets afterwards.
@@ -70,6 +85,10 @@ export interface Log extends RequestLog {
 	sumUp(): void;
 	/** The database could not be read or written. */
 	storeFailed(error: unknown): void;
+	/** The end of the write-ahead log could not be used at the start. */
+	walEndLost(loss: LogLoss): void;
+	/** The clock is far from the time of retention from now on. Or it is near again: undefined. */
+	clockDoubt(difference: ClockDifference | undefined): void;
 	/** A thread of the intake ended or did not start, or failed at a record. The error quotes no record. */
 	intakeFailed(error: unknown): void;
 	/** What is stored of an update cannot be read. */
@@ -103,6 +122,10 @@ export const logEvents = {
 	more_statements_refused: ["warn", "More events tell what breaks the record's rules"],
 	store_failed: ["error", "The store failed"],
 	store_failures: ["error", "The store failed again for the same cause"],
+	wal_end_lost: ["error", "The end of the write-ahead log is damaged: acknowledged data is lost"],
+	wal_end_unused: ["warn", "The end of the write-ahead log is cut off, or the last commit in it is damaged"],
+	clock_doubted: ["warn", "Retention does not go by the clock"],
+	clock_trusted: ["info", "Retention goes by the clock again"],
 	store_unhealthy: ["error", "The store does not work"],
 	store_healthy: ["info", "The store works again"],
 	intake_failed: ["error", "The intake failed"],
@@ -175,6 +198,13 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 		},
 		sumUp: () => repeats.sumUp(),
 		storeFailed: (error) => failed("store_failed", "store_failures", error),
+		walEndLost: ({ frames, wasCommitted, skipped }) =>
+			emit(wasCommitted ? "wal_end_lost" : "wal_end_unused", { frames, skippedSequences: String(skipped) }),
+		clockDoubt: (difference) => {
+			if (difference === undefined) return emit("clock_trusted");
+			const { clock, retentionTime } = difference;
+			emit("clock_doubted", { clock: isoTime(clock), retentionTime: isoTime(retentionTime) });
+		},
 		intakeFailed: (error) => failed("intake_failed", "intake_failures", error),
 		recordUnreadable: (record) => unreadable("record_unreadable", "records_unreadable", record),
 		eventUnreadable: (event) => unreadable("event_unreadable", "events_unreadable", event),
@@ -218,4 +248,9 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 /** Whether the service is to blame for a refusal. */
 function isOwnFailure({ kind }: ServiceError): boolean {
 	return kind === "internal" || kind === "data_loss";
+}
+
+/** A time in ISO 8601, from microseconds since the Unix epoch. */
+function isoTime(microseconds: bigint): string {
+	return new Date(Number(microseconds / 1000n)).toISOString();
 }
