@@ -7,6 +7,7 @@ import { defaultScopes, hashKey, type KeyEntry, type Principal, type Scope, scop
 import type { Database } from "./store/open.ts";
 import { isPostgresUrl, maskPostgresUrl, type PostgresUrl, parsePostgresUrl } from "./store/postgres/database-url.ts";
 import { type LogLevel, logLevels } from "./telemetry/log.ts";
+import { type LogFormat, logFormats } from "./telemetry/log-format.ts";
 
 /** Where a listener listens. */
 export interface Address {
@@ -28,6 +29,7 @@ export interface Config {
 	/** Prefix of the webhook's path: empty, or with a leading and no trailing slash. */
 	readonly basePath: string;
 	readonly logLevel: LogLevel;
+	readonly logFormat: LogFormat;
 	/** 32-byte keys for secrets at rest: the first encrypts, all decrypt. Empty when secrets are stored redacted. */
 	readonly encryptionKeys: readonly KeyObject[];
 	/** Time zone of event times without an offset: `UTC` or a name of the IANA time zone database. */
@@ -198,7 +200,13 @@ const environment = z.object({
 		meaning: "`trace`, `debug`, `info`, `warn`, `error`, `fatal` or `silent`",
 		default: "info",
 		example: "info",
-		parse: parseLogLevel,
+		parse: oneOf(logLevels),
+	}),
+	LOG_FORMAT: variable({
+		meaning: "`json` is one object a line, `pretty` is for people; `auto` is `pretty` on a terminal, else `json`",
+		default: "auto",
+		example: "json",
+		parse: oneOf(logFormats),
 	}),
 	ENCRYPTION_KEY: variable({
 		meaning:
@@ -326,6 +334,7 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		maxBodyBytes: values.MAX_BODY_BYTES,
 		basePath: values.BASE_PATH,
 		logLevel: values.LOG_LEVEL,
+		logFormat: values.LOG_FORMAT,
 		encryptionKeys: Object.freeze(values.ENCRYPTION_KEY),
 		eventTimeZone: values.EVENT_TIME_ZONE,
 		retentionDays: values.RETENTION_DAYS,
@@ -529,10 +538,12 @@ function parseTimeZone(text: string, report: Report): string {
 	return z.NEVER;
 }
 
-function parseLogLevel(text: string, report: Report): LogLevel {
-	const level = logLevels.find((known) => known === text);
-	if (level === undefined) report(`must be one of ${logLevels.join(", ")}`);
-	return level ?? z.NEVER;
+function oneOf<T extends string>(words: readonly T[]): Parse<T> {
+	return (text, report) => {
+		const word = words.find((known) => known === text);
+		if (word === undefined) report(`must be one of ${words.join(", ")}`);
+		return word ?? z.NEVER;
+	};
 }
 
 function parseEncryptionKeys(text: string, report: Report): KeyObject[] {

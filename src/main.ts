@@ -6,6 +6,8 @@ import { type Config, ConfigError, formatAddress, readConfig, variables } from "
 import type { Database } from "./store/open.ts";
 import { backupDatabase, type OnProgress, restoreDatabase } from "./store/sqlite/backup.ts";
 import { createLogger } from "./telemetry/log.ts";
+import { lineFormat } from "./telemetry/log-format.ts";
+import { LogOutput } from "./telemetry/log-output.ts";
 
 /** A command of the program. */
 interface Command {
@@ -85,7 +87,9 @@ async function main(args: readonly string[]): Promise<void> {
 class UsageError extends Error {}
 
 async function serve(config: Config): Promise<void> {
-	const log = createLogger(config.logLevel);
+	const { fd, isTTY } = process.stdout;
+	const output = new LogOutput(fd, lineFormat(config.logFormat, isTTY));
+	const log = createLogger(config.logLevel, output);
 	const signalled = firstSignal();
 	// Loaded here, so that what fails while modules are loaded is told as any other failure of the start.
 	const { startService } = await import("./server.ts");
@@ -93,16 +97,25 @@ async function serve(config: Config): Promise<void> {
 	const service = await startService(config, log, (key) => showFirstKey(key, config, WEBHOOK_PATH));
 	log.stopping(await signalled);
 	// The last resort, for what does not let itself be stopped. What was acknowledged is on disk.
-	setTimeout(() => {
+	const lastResort = setTimeout(() => {
 		log.unexpectedError("stop", new Error("The service has not stopped in time"));
 		process.exit(1);
 	}, config.drainSeconds * 1000);
-	await service.stop().catch((error: unknown) => {
-		log.unexpectedError("stop", error);
-		process.exit(1);
-	});
-	process.exit(0);
+	const status = await service.stop().then(
+		() => 0,
+		(error: unknown) => {
+			log.unexpectedError("stop", error);
+			log.sumUp();
+			return 1;
+		},
+	);
+	clearTimeout(lastResort);
+	await output.end(LAST_LINES_MILLISECONDS);
+	process.exit(status);
 }
+
+/** How long a process that has stopped waits for a slow reader of its log. */
+const LAST_LINES_MILLISECONDS = 500;
 
 /** How long after the first signal another one is taken for the same: `npm start` passes Ctrl-C on a second time. */
 const SAME_SIGNAL_MILLISECONDS = 500;

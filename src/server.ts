@@ -15,6 +15,7 @@ import type { OnUnreadable } from "./conversations/read/record-opener.ts";
 import { UpdateViews } from "./conversations/read/update-view.ts";
 import { ListConversationUpdates } from "./conversations/read/updates.ts";
 import { retain } from "./conversations/retention/retention.ts";
+import { RetentionClock } from "./conversations/retention/retention-clock.ts";
 import { EventWatches } from "./conversations/watch/event-watches.ts";
 import { UpdateWatches } from "./conversations/watch/update-watches.ts";
 import { EventFormat } from "./events/event-format.ts";
@@ -70,7 +71,8 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const intake = opened.use(await IntakeThreads.start(data, threadLog(log.intakeFailed)));
 	const isSame: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
 	const firstKey = await firstKeyOf(config);
-	const store = opened.use(await openStore(config.database, threadLog(log.storeFailed), isSame));
+	const { walEndLost: onWalLoss } = log;
+	const store = opened.use(await openStore(config.database, threadLog(log.storeFailed), { isSame, onWalLoss }));
 	const keys = firstKey === undefined ? config.accessKeys : [firstKey.entry];
 	const { rateLimitPerKey, clientCertificates: certificates, tls } = config;
 	const rateLimit = rateLimitPerKey === undefined ? undefined : new RateLimit(rateLimitPerKey);
@@ -124,7 +126,11 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 		updatesPerConversation: config.retentionUpdatesPerConversation,
 		eventDays: config.eventRetentionDays,
 	};
-	const retaining = retain(store, retention, stopping.signal, (error) => log.unexpectedError("retention", error));
+	// Without an age it makes no difference how old something is.
+	const hasAge = retention.days !== undefined || retention.eventDays !== undefined;
+	const clock = new RetentionClock(store, (doubt) => hasAge && log.clockDoubt(doubt));
+	const onError = (error: unknown) => log.unexpectedError("retention", error);
+	const retaining = retain(store, retention, clock, stopping.signal, onError);
 	opened.defer(() => retaining);
 
 	const running = opened.move();

@@ -76,6 +76,7 @@ describe("the program", () => {
 				"MAX_BODY_BYTES = 16777216 (default)",
 				"BASE_PATH = none (default)",
 				"LOG_LEVEL = debug (environment; default: info)",
+				"LOG_FORMAT = auto (default)",
 				"ENCRYPTION_KEY = ********** (environment; default: none)",
 				"EVENT_TIME_ZONE = UTC (default)",
 				"RETENTION_DAYS = none (default)",

@@ -4,7 +4,7 @@ import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { combined, deltaWithLeaf, mergeDeltas, withLeaf } from "../record/record-delta.ts";
 import { type Activity, encodeActivity, isBehindEvents, leafOver, type Posted } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
-import { changeBetween, decide, orderTime } from "./ordering.ts";
+import { changeBetween, decide, knownTime, orderTime } from "./ordering.ts";
 import type {
 	LiveState,
 	LiveVersion,
@@ -74,7 +74,8 @@ export function nextPosted(
 	const updatedAt = microsecondsOf(summary.updatedAt);
 	const time = orderTime(updatedAt, receivedAt);
 	const status = summary.executionStatus;
-	const { current, change } = decide(before && { status: before.status, time: before.orderTime }, { status, time });
+	const known = before && { status: before.status, time: knownTime(before.orderTime, receivedAt) };
+	const { current, change } = decide(known, { status, time });
 	const size = record.bytes.byteLength;
 	const newest = { sequence, updatedAt, size };
 	const posted = { status, postedAt: time ?? receivedAt };

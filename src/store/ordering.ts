@@ -23,6 +23,14 @@ export function orderTime(updatedAt: bigint | undefined, receivedAt: bigint): bi
 }
 
 /**
+ * The time of the current record, to be compared with that of a record received at `receivedAt`. Undefined when it is too
+ * far in the future: the clock was wrong when it was kept, or is wrong now, and later arrivals would lose against it.
+ */
+export function knownTime(time: bigint | undefined, receivedAt: bigint): bigint | undefined {
+	return time !== undefined && time > receivedAt + MAX_CLOCK_SKEW ? undefined : time;
+}
+
+/**
  * Decides whether an arriving record becomes current and what it changes.
  *
  * Posts can overtake each other, and only `updated_at` orders them: an older record never becomes current. At equal

@@ -6,13 +6,13 @@ export interface StoreHealthOptions {
 	/** Called when the store's check begins to fail, and when it succeeds again. */
 	readonly onChange: (healthy: boolean) => void;
 	readonly log: Pick<Log, "storeHealth">;
-	/** Milliseconds between two checks. 5000 when left out. */
+	/** Milliseconds between two checks. 1000 when left out. */
 	readonly interval?: number;
 }
 
 /** Checks a store again and again until it is disposed of. A store counts as healthy at first. */
 export function followStoreHealth(store: Pick<Store, "check">, options: StoreHealthOptions): Disposable {
-	const { onChange, log, interval = 5000 } = options;
+	const { onChange, log, interval = 1000 } = options;
 	let healthy = true;
 	let checking = false;
 	const change = (error: unknown): void => {

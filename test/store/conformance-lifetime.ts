@@ -55,6 +55,14 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 			await store.check();
 		});
 
+		it("keeps the time of retention, also when it goes back", async () => {
+			expect(await store.clock()).toBeUndefined();
+			await store.keepClock(1_790_000_000_000_000n);
+			await store.keepClock(1_780_000_000_000_000n);
+			expect(await store.clock()).toBe(1_780_000_000_000_000n);
+			expect(await (await reopen()).clock()).toBe(1_780_000_000_000_000n);
+		});
+
 		it("holds everything after it was closed and opened again", async () => {
 			const updates = Array.from({ length: 20 }, () => sample({ columns: { title: "kept" } }));
 			const outcomes: Appended[] = [];

@@ -224,6 +224,26 @@ export function storeConformance(harness: StoreHarness): void {
 			]);
 		});
 
+		it("lets later arrivals become current when the clock jumps ahead and back, and behind and back", async () => {
+			const year = 365n * 86_400n * second;
+			const { conversationId } = sample();
+			// On one machine the senders' times jump as the service's do.
+			for (const [clock, updatedAt] of [
+				[0n, 0n],
+				[10n * year, 10n * year],
+				[second, second],
+				[-10n * year, -10n * year],
+				[-10n * year + second, 2n * second],
+				[3n * second, 3n * second],
+			] as const) {
+				const columns = { updatedAt: start + updatedAt };
+				const update = sample({ conversationId, receivedAt: start + clock, columns });
+				expect([updatedAt, await append(store, update)]).toMatchObject([updatedAt, { current: true }]);
+			}
+			const late = sample({ conversationId, receivedAt: start + 4n * second, columns: { updatedAt: start } });
+			expect(await append(store, late)).toMatchObject({ sequence: 7n, current: false });
+		});
+
 		it("keeps records of any size and columns of any text", async () => {
 			const large = sample({ record: Buffer.alloc(16 * 2 ** 20, "x") });
 			const empty = sample({ record: Buffer.alloc(0) });

@@ -2,7 +2,14 @@ import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { ConversationExecutionStatus as Status } from "../../gen/conversations/v1/conversation_pb.js";
 import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
-import { changeBetween, decide, MAX_CLOCK_SKEW, type OrderState, orderTime } from "../../src/store/ordering.ts";
+import {
+	changeBetween,
+	decide,
+	knownTime,
+	MAX_CLOCK_SKEW,
+	type OrderState,
+	orderTime,
+} from "../../src/store/ordering.ts";
 
 const statuses = [Status.IDLE, Status.RUNNING, Status.PAUSED, Status.FINISHED, Status.DELETING];
 const status = fc.constantFrom(...statuses);
@@ -196,6 +203,12 @@ describe("the order of records, with a clock that may be wrong", () => {
 		expect(orderTime(-5n, 7n)).toBe(-5n);
 		expect(orderTime(7n + MAX_CLOCK_SKEW, 7n)).toBe(7n + MAX_CLOCK_SKEW);
 		expect(orderTime(8n + MAX_CLOCK_SKEW, 7n)).toBe(7n);
+	});
+
+	it("does not go by the current record's time when that is too far ahead of the clock", () => {
+		expect(knownTime(undefined, 7n)).toBe(undefined);
+		expect(knownTime(7n + MAX_CLOCK_SKEW, 7n)).toBe(7n + MAX_CLOCK_SKEW);
+		expect(knownTime(8n + MAX_CLOCK_SKEW, 7n)).toBe(undefined);
 	});
 
 	it("ends with what a plain search for the last record that nothing outranks finds", () => {

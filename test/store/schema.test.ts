@@ -3,6 +3,7 @@ import { expect, test } from "vitest";
 import { createSchema, SCHEMA_VERSION } from "../../src/store/sqlite/schema.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import { TempFolder } from "../support/temp.ts";
+import { append, sample } from "./samples.ts";
 
 test("an empty file is given the tables, once", () => {
 	const database = new DatabaseSync(":memory:");
@@ -24,6 +25,29 @@ test("an empty file is given the tables, once", () => {
 		]),
 	);
 	database.close();
+});
+
+test("a database of version 1 is upgraded and keeps what it has", async () => {
+	using folder = new TempFolder();
+	const path = folder.file("conversations.db");
+	const update = sample();
+	{
+		await using store = await openSqliteStore(path, { error() {} });
+		await append(store, update);
+	}
+	{
+		using database = new DatabaseSync(path);
+		database.exec(`
+			ALTER TABLE store_state DROP COLUMN clock;
+			ALTER TABLE logs DROP COLUMN skipped_through;
+			PRAGMA user_version = 1;
+		`);
+	}
+	await using store = await openSqliteStore(path, { error() {} });
+	expect(await append(store, update)).toMatchObject({ sequence: 1n, repeated: true });
+	expect(await append(store, sample())).toMatchObject({ sequence: 2n });
+	await store.keepClock(5n);
+	expect(await store.clock()).toBe(5n);
 });
 
 test.each([

@@ -19,8 +19,8 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 	#stderr = "";
 	#ended = false;
 
-	private constructor(env: Readonly<Record<string, string>>, command: readonly string[]) {
-		this.#child = spawn(process.execPath, command, {
+	private constructor(env: Readonly<Record<string, string>>, command: readonly string[], program = process.execPath) {
+		this.#child = spawn(program, command, {
 			cwd: ROOT,
 			env: { ...env },
 			stdio: ["ignore", "pipe", "pipe"],
@@ -47,13 +47,15 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 	 *
 	 * @param env variables in place of the defaults for tests
 	 * @param command what node is given in place of what `npm start` gives it
+	 * @param program what is given the command in place of node
 	 */
 	static async start(
 		database: string,
 		env: Readonly<Record<string, string>> = {},
 		command: readonly string[] = START_ARGUMENTS,
+		program?: string,
 	): Promise<ServiceProcess> {
-		const service = new ServiceProcess({ ...testEnvironment(database), ...env }, command);
+		const service = new ServiceProcess({ ...testEnvironment(database), ...env }, command, program);
 		service.http = `http://${await service.#listening("http")}`;
 		service.grpc = await service.#listening("grpc");
 		return service;
@@ -64,6 +66,12 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 		const program = new ServiceProcess(env, [...START_ARGUMENTS, ...args]);
 		const { code } = await program.#exited;
 		return { code, stdout: program.#stdout, stderr: program.#stderr };
+	}
+
+	/** Id of the process. */
+	get pid(): number {
+		if (this.#child.pid === undefined) throw new Error("the process has not started");
+		return this.#child.pid;
 	}
 
 	/** All that the process has written. */

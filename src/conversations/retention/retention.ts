@@ -1,5 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Store } from "../../store/store.ts";
+import type { RetentionClock } from "./retention-clock.ts";
 
 /** What is kept of updates and of events; undefined keeps all. */
 export interface RetentionPolicy {
@@ -22,39 +23,45 @@ const PACE: RetentionPace = { step: 200, pause: 20, interval: 60_000 };
 const MICROSECONDS_PER_DAY = 86_400_000_000;
 
 /**
- * Prunes history and events that the policy no longer keeps, until the signal fires. Does nothing when the policy keeps
- * all. After a failure it goes on in the next round.
+ * Prunes history and events that the policy no longer keeps, until the signal fires. After a failure it goes on in the
+ * next round. The clock is advanced also when the policy keeps all, so that a later policy finds it near the present.
  *
  * @param onError told of each failure
- * @param now the current time in milliseconds since the Unix epoch
  */
 export async function retain(
 	store: Pick<Store, "prune" | "pruneEvents">,
 	{ days, updatesPerConversation, eventDays }: RetentionPolicy,
+	clock: Pick<RetentionClock, "advance">,
 	signal: AbortSignal,
 	onError: (error: unknown) => void,
 	pace: RetentionPace = PACE,
-	now: () => number = Date.now,
 ): Promise<void> {
-	const before = (age: number) => BigInt(now()) * 1000n - BigInt(Math.round(age * MICROSECONDS_PER_DAY));
-	const steps: (() => Promise<number>)[] = [];
+	const steps: ((now: bigint) => Promise<number>)[] = [];
 	if (days !== undefined || updatesPerConversation !== undefined)
-		steps.push(() => {
-			const receivedBefore = days === undefined ? undefined : before(days);
+		steps.push((now) => {
+			const receivedBefore = days === undefined ? undefined : before(now, days);
 			return store.prune({ receivedBefore, updatesPerConversation, limit: pace.step });
 		});
-	if (eventDays !== undefined) steps.push(() => store.pruneEvents(before(eventDays), pace.step));
-	while (steps.length > 0 && !signal.aborted) {
+	if (eventDays !== undefined) steps.push((now) => store.pruneEvents(before(now, eventDays), pace.step));
+	while (!signal.aborted) {
 		let removed = 0;
-		for (const step of steps) {
-			try {
-				removed += await step();
-			} catch (error) {
-				onError(error);
-			}
+		try {
+			const now = await clock.advance();
+			for (const step of steps) removed += await step(now).catch(failed);
+		} catch (error) {
+			onError(error);
 		}
 		await wait(removed > 0 ? pace.pause : pace.interval, signal);
 	}
+
+	function failed(error: unknown): number {
+		onError(error);
+		return 0;
+	}
+}
+
+function before(now: bigint, days: number): bigint {
+	return now - BigInt(Math.round(days * MICROSECONDS_PER_DAY));
 }
 
 /** Waits, or returns at once when the signal fires. */

@@ -21,6 +21,7 @@ import type {
 	UpdateQuery,
 } from "../store.ts";
 import { Appender, batchAnswer, updateAnswer } from "./appender.ts";
+import { keepClock, readClock } from "./clock.ts";
 import type { Connections } from "./connections.ts";
 import { listEvents } from "./events.ts";
 import { listConversations } from "./list-conversations.ts";
@@ -138,6 +139,14 @@ class PostgresStore implements Store {
 
 	pruneEvents(receivedBefore: bigint, limit: number): Promise<number> {
 		return this.#run(() => this.#logged("pruneEvents", this.#pruner.events(receivedBefore, limit)));
+	}
+
+	clock(): Promise<bigint | undefined> {
+		return this.#read("clock", readClock);
+	}
+
+	keepClock(time: bigint): Promise<void> {
+		return this.#run(() => this.#logged("keepClock", keepClock(this.#connections, time)));
 	}
 
 	check(): Promise<void> {

@@ -14,7 +14,7 @@
  *
  * `pruned` has a row for each conversation of which entries were pruned, also when the conversation is gone, and
  * `removals` what was pruned of a log. `writers` has the last group that each writer of each running service has committed:
- * its number, and the sequences that its numbers follow.
+ * its number, and the sequences that its numbers follow. `retention.clock` is the time of retention (see `Store.keepClock`).
  */
 const TABLES = `
 	CREATE TABLE conversation_updates.positions (
@@ -142,6 +142,12 @@ const TABLES = `
 		PRIMARY KEY (log, conversation_id)
 	);
 	CREATE INDEX pruned_by_removal ON conversation_updates.pruned (log, removal, through);
+
+	CREATE TABLE conversation_updates.retention (
+		id bigint PRIMARY KEY CHECK (id = 1),
+		clock bigint
+	) WITH (fillfactor = 10);
+	INSERT INTO conversation_updates.retention VALUES (1, NULL);
 `;
 
 /** The statements that make each version of the schema of the one before it; the first makes version 1. */

@@ -2,10 +2,10 @@ import { chownSync, closeSync, existsSync, fsyncSync, linkSync, openSync, rename
 import { dirname, resolve } from "node:path";
 import { backup, DatabaseSync } from "node:sqlite";
 import { pathToFileURL } from "node:url";
-import { openForReading, openForWriting, prepareFiles } from "./database.ts";
+import { openForReading, openForWriting, prepareFiles, transaction } from "./database.ts";
 import { lockDatabase, lockFile } from "./lock.ts";
 import { readRange } from "./log.ts";
-import { schemaVersion } from "./schema.ts";
+import { createSchema, schemaVersion } from "./schema.ts";
 import { Statements } from "./statements.ts";
 
 /** Told how many of the database's bytes are copied. */
@@ -77,7 +77,7 @@ export async function restoreDatabase(path: string, file: string, onProgress: On
 	}
 }
 
-/** Copies one state of a database into a new file, and checks the copy. */
+/** Copies one state of a database into a new file, checks the copy and gives it the present schema. */
 async function copyDatabase(source: DatabaseSync, target: string, onProgress: OnProgress): Promise<bigint> {
 	// In one transaction that reads, so that commits of others do not make the copy begin anew, again and again.
 	source.exec("BEGIN");
@@ -92,6 +92,7 @@ async function copyDatabase(source: DatabaseSync, target: string, onProgress: On
 	using copy = new DatabaseSync(target, { readBigInts: true });
 	const [problem] = copy.prepare("PRAGMA integrity_check(1)").all();
 	if (problem?.integrity_check !== "ok") throw new Error(`the database is damaged: ${problem?.integrity_check}`);
+	transaction(copy, "BEGIN IMMEDIATE", () => createSchema(copy));
 	return readRange(new Statements(copy), "updates", {}).newest;
 }
 

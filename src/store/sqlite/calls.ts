@@ -14,6 +14,7 @@ import type {
 	UpdateQuery,
 } from "../store.ts";
 import type { LogTable } from "./log.ts";
+import type { WalEnd } from "./wal-end.ts";
 
 /** The calls that the writing thread answers. */
 export type WriterCalls = {
@@ -28,8 +29,17 @@ export type WriterCalls = {
 	removeEvents(request: RemoveRequest): number;
 	/** Proves that the next append can be stored. */
 	check(argument: undefined): void;
+	keepClock(time: bigint): void;
+	/** What was lost of the write-ahead log when the thread opened the database; undefined for nothing. */
+	walLoss(argument: undefined): WalLoss | undefined;
 	close(argument: undefined): void;
 };
+
+/** The end of a write-ahead log that SQLite has not used. */
+export interface WalLoss extends WalEnd {
+	/** How many sequences of each log are not given, because entries that are gone may have had them. */
+	readonly skipped: bigint;
+}
 
 /** Asks to remove what was received before a time: events, or conversations whose current update was. */
 export interface RemoveRequest {
@@ -48,6 +58,7 @@ export type ReaderCalls = {
 	listEvents(query: EventQuery): StoredEvent[];
 	getLiveState(request: LiveStateRequest): LiveState;
 	listBehind(limit: number): readonly string[];
+	clock(argument: undefined): bigint | undefined;
 	range(request: { readonly log: LogTable; readonly query: RangeQuery }): SequenceRange;
 	/** The first sequence that was not received before a time (microseconds since the Unix epoch). */
 	firstReceivedAfter(request: { readonly log: LogTable; readonly time: bigint }): bigint;

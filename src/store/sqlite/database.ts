@@ -1,4 +1,4 @@
-import { chmodSync, closeSync, mkdirSync, openSync, statSync } from "node:fs";
+import { chmodSync, closeSync, existsSync, mkdirSync, openSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { integer } from "../values.ts";
@@ -38,16 +38,30 @@ export function openForWriting({ path, lockTimeout, maxBytes }: DatabaseOptions)
  * Creates the folder, the file and the lock file of a database when they are missing, and lets only their owner read the
  * files.
  *
- * @throws Error of node:fs
+ * @throws Error of node:fs, or when one of them is a folder, a device or a pipe
  */
 export function prepareFiles(path: string): void {
-	mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+	makeFolder(dirname(path));
 	const own = [path, lockFile(path)];
 	// SQLite gives its other files the mode of the database file when it creates them.
 	for (const file of [...own, `${path}-wal`, `${path}-shm`]) {
 		const found = statSync(file, { throwIfNoEntry: false });
 		if (found?.isFile() === true) chmodSync(file, 0o600);
-		else if (found === undefined && own.includes(file)) closeSync(openSync(file, "a", 0o600));
+		else if (found !== undefined) throw new Error(`${file} is not a regular file`);
+		else if (own.includes(file)) closeSync(openSync(file, "a", 0o600));
+	}
+}
+
+/** Creates a folder and those above it, as far as they are missing. */
+function makeFolder(folder: string): void {
+	if (existsSync(folder)) return;
+	// Node.js' own recursive form does not end where nothing can be created, such as in /proc.
+	makeFolder(dirname(folder));
+	try {
+		mkdirSync(folder, { mode: 0o700 });
+	} catch (error) {
+		// Another start can have made it meanwhile.
+		if (!existsSync(folder)) throw error;
 	}
 }
 

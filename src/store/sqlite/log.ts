@@ -13,13 +13,14 @@ export function readRange(
 ): SequenceRange {
 	const state = statements
 		.prepare(
-			`SELECT pruned_through, last_removal, (SELECT max(sequence) FROM ${log}) AS newest FROM logs WHERE log = ?`,
+			`SELECT pruned_through, last_removal,
+				max(pruned_through, skipped_through, (SELECT coalesce(max(sequence), 0) FROM ${log})) AS newest
+			FROM logs WHERE log = ?`,
 		)
 		.get(log);
 	const prunedOfAll = bigint(state?.pruned_through);
-	const newest = nullable(bigint, state?.newest) ?? 0n;
 	return {
-		newest: newest > prunedOfAll ? newest : prunedOfAll,
+		newest: bigint(state?.newest),
 		prunedThrough:
 			conversationId === undefined && afterRemoval === undefined
 				? prunedOfAll
@@ -51,6 +52,12 @@ export function numbering(statements: Statements, log: LogTable): () => bigint {
 	};
 }
 
+/** Gives none of the next `count` sequences of a log any more. */
+export function skipSequences(statements: Statements, log: LogTable, count: bigint): void {
+	const through = readRange(statements, log, {}).newest + count;
+	statements.prepare("UPDATE logs SET skipped_through = ? WHERE log = ?").run(through, log);
+}
+
 /**
  * The first sequence of a log that was not received before a time (microseconds since the Unix epoch). It is found by
  * bisection, without an index on the time, because sequences are given in the order of receipt.
@@ -69,4 +76,9 @@ export function firstReceivedAfter(statements: Statements, log: LogTable, time: 
 		else high = middle;
 	}
 	return low;
+}
+
+/** What `Store.keepClock` has kept. */
+export function readClock(statements: Statements): bigint | undefined {
+	return nullable(bigint, statements.prepare("SELECT clock FROM store_state").get()?.clock);
 }

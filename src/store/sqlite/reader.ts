@@ -4,7 +4,7 @@ import { type DatabaseOptions, openForReading, transaction } from "./database.ts
 import { listEvents } from "./events.ts";
 import { listConversations } from "./list-conversations.ts";
 import { getLiveState, listBehind } from "./live-state.ts";
-import { firstReceivedAfter, readRange } from "./log.ts";
+import { firstReceivedAfter, readClock, readRange } from "./log.ts";
 import { findPrunable } from "./prunable.ts";
 import { RecordReader } from "./record-reader.ts";
 import { Statements } from "./statements.ts";
@@ -29,6 +29,7 @@ serve<DatabaseOptions, ReaderCalls>((options) => {
 			listEvents: (query) => read(() => listEvents(statements, query)),
 			getLiveState: (request) => read((records) => getLiveState(statements, records, request)),
 			listBehind: (limit) => read(() => listBehind(statements, limit)),
+			clock: () => read(() => readClock(statements)),
 			range: ({ log, query }) => read(() => readRange(statements, log, query)),
 			firstReceivedAfter: ({ log, time }) => read(() => firstReceivedAfter(statements, log, time)),
 			findPrunable: (request) => read(() => findPrunable(statements, request)),

@@ -1,7 +1,8 @@
 import { ServiceError } from "../../errors.ts";
 import type { Failure } from "../../threads/failure.ts";
+import { MOVED } from "./open-files.ts";
 
-/** Primary result codes of SQLite that concern the database as a whole, with what a client may know of each. */
+/** Result codes of SQLite that concern the database as a whole, with what a client may know of each. */
 const DATABASE_FAILURES: ReadonlyMap<number, string> = new Map([
 	[3, "the store's database may not be accessed"],
 	[5, "the store is locked by another process"],
@@ -13,11 +14,17 @@ const DATABASE_FAILURES: ReadonlyMap<number, string> = new Map([
 	[13, "the store is full"],
 	[14, "the store's database cannot be opened"],
 	[26, "the store's database is damaged or is not a database"],
+	[MOVED, "the store's database was moved, deleted or replaced"],
 ]);
 
 /** Whether the failure lies in the database as a whole, so that other statements meet it too. */
-export function isDatabaseFailure({ code }: Failure): boolean {
-	return code !== undefined && DATABASE_FAILURES.has(code & 0xff);
+export function isDatabaseFailure(failure: Failure): boolean {
+	return meaningOf(failure) !== undefined;
+}
+
+/** What an extended code says, or the primary code that is its lowest byte. */
+function meaningOf({ code }: Failure): string | undefined {
+	return code === undefined ? undefined : (DATABASE_FAILURES.get(code) ?? DATABASE_FAILURES.get(code & 0xff));
 }
 
 /**
@@ -27,7 +34,7 @@ export function isDatabaseFailure({ code }: Failure): boolean {
 export function storeError(failure: Failure): ServiceError {
 	const { code, message } = failure;
 	const cause = new Error(code === undefined ? message : `${message} (SQLite result code ${code})`);
-	const meaning = code === undefined ? undefined : DATABASE_FAILURES.get(code & 0xff);
+	const meaning = meaningOf(failure);
 	return meaning === undefined
 		? new ServiceError("internal", "the store failed at this request", { cause })
 		: new ServiceError("unavailable", meaning, { cause });

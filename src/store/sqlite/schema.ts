@@ -2,7 +2,7 @@ import type { DatabaseSync } from "node:sqlite";
 import { integer } from "../values.ts";
 
 /** Version of the schema, which SQLite keeps as `user_version`. */
-export const SCHEMA_VERSION = 1;
+export const SCHEMA_VERSION = 2;
 
 /**
  * `updates` holds every update with its record. A column behind `record` would be expensive to read, because long
@@ -21,22 +21,27 @@ export const SCHEMA_VERSION = 1;
  * `activities` has a row for each conversation of which events came, also when it has no record. `events` has its row
  * ids. Both indexes of `events` begin with them, so that a batch touches few pages however many events there are.
  *
- * `logs` and `pruned` are about both numbered tables, which `log` names. `pruned` has a row for each conversation of
+ * `store_state.clock` is the time of retention (see `Store.keepClock`).
+ *
+ * `logs` and `pruned` are about both numbered tables, which `log` names. Sequences up to `skipped_through` are not given:
+ * they may have been given to entries that a damaged write-ahead log has lost. `pruned` has a row for each conversation of
  * which entries were pruned, also when the conversation is gone.
  */
 const SCHEMA = `
 	CREATE TABLE store_state (
 		id INTEGER PRIMARY KEY CHECK (id = 1),
-		checks INTEGER NOT NULL
+		checks INTEGER NOT NULL,
+		clock INTEGER
 	) STRICT;
-	INSERT INTO store_state VALUES (1, 0);
+	INSERT INTO store_state VALUES (1, 0, NULL);
 
 	CREATE TABLE logs (
 		log TEXT PRIMARY KEY,
 		pruned_through INTEGER NOT NULL,
-		last_removal INTEGER NOT NULL
+		last_removal INTEGER NOT NULL,
+		skipped_through INTEGER NOT NULL
 	) STRICT, WITHOUT ROWID;
-	INSERT INTO logs VALUES ('updates', 0, 0), ('events', 0, 0);
+	INSERT INTO logs VALUES ('updates', 0, 0, 0), ('events', 0, 0, 0);
 
 	CREATE TABLE updates (
 		sequence INTEGER PRIMARY KEY,
@@ -144,13 +149,27 @@ const SCHEMA = `
 	PRAGMA user_version = ${SCHEMA_VERSION};
 `;
 
+/** For each version before the present one, what makes a later version of it. */
+const UPGRADES: readonly string[] = [
+	SCHEMA,
+	`
+		ALTER TABLE store_state ADD COLUMN clock INTEGER;
+		ALTER TABLE logs ADD COLUMN skipped_through INTEGER NOT NULL DEFAULT 0;
+		PRAGMA user_version = 2;
+	`,
+];
+
 /**
- * Creates the tables in an empty database.
+ * Creates the tables in an empty database, and upgrades those of an earlier version, inside a transaction that the caller
+ * holds.
  *
  * @throws Error when a newer release wrote the database, or when it belongs to another program
  */
 export function createSchema(database: DatabaseSync): void {
-	if (schemaVersion(database) === 0) database.exec(SCHEMA);
+	for (const upgrade of UPGRADES.slice(schemaVersion(database))) {
+		database.exec(upgrade);
+		if (schemaVersion(database) === SCHEMA_VERSION) return;
+	}
 }
 
 /**

@@ -1,5 +1,5 @@
+import { ServiceError } from "../../errors.ts";
 import { compact, release } from "../../memory.ts";
-import { failureOf } from "../../threads/failure.ts";
 import type { Calls } from "../../threads/protocol.ts";
 import { type ThreadLog, WorkerThread } from "../../threads/worker-thread.ts";
 import { Announcer } from "../announcer.ts";
@@ -22,7 +22,7 @@ import type {
 	UpdateQuery,
 } from "../store.ts";
 import { bytesOfBatch, compactBatch } from "./batch.ts";
-import type { ReaderCalls, WriterCalls } from "./calls.ts";
+import type { ReaderCalls, WalLoss, WriterCalls } from "./calls.ts";
 import { type DatabaseOptions, prepareFiles } from "./database.ts";
 import { lockDatabase } from "./lock.ts";
 import { Pruner } from "./pruner.ts";
@@ -34,6 +34,8 @@ export interface SqliteOptions {
 	readonly isSame?: IsSameRecord;
 	/** How long a write waits for another process's lock, in milliseconds. 2000 when left out. */
 	readonly lockTimeout?: number;
+	/** Told when the end of the write-ahead log could not be used, before the store is given. */
+	readonly onWalLoss?: (loss: WalLoss) => void;
 	/** Largest size that the database file may reach, in bytes. No bound but the disk's when left out. */
 	readonly maxBytes?: number;
 }
@@ -47,16 +49,17 @@ export interface SqliteOptions {
  *   release; the cause says why.
  */
 export async function openSqliteStore(path: string, log: ThreadLog, options: SqliteOptions = {}): Promise<Store> {
-	const { isSame = async () => false, lockTimeout = 2_000, maxBytes } = options;
+	const { isSame = async () => false, lockTimeout = 2_000, maxBytes, onWalLoss } = options;
 	try {
 		prepareFiles(path);
-	} catch (error) {
-		throw unavailable({ ...failureOf(error), code: 14 });
+	} catch (cause) {
+		throw new ServiceError("unavailable", "the store's database cannot be opened", { cause });
 	}
 	const lock = lockDatabase(path, lockTimeout);
 	const store = new SqliteStore({ path, lockTimeout, maxBytes }, log, isSame, lock);
 	try {
-		await store.open();
+		const loss = await store.open();
+		if (loss !== undefined) onWalLoss?.(loss);
 	} catch (error) {
 		await store.close();
 		throw error;
@@ -104,10 +107,12 @@ class SqliteStore implements Store {
 		this.#pruner = new Pruner(this.#writer, this.#reader);
 	}
 
-	async open(): Promise<void> {
+	/** Starts the threads. Gives what was lost of the write-ahead log. */
+	async open(): Promise<WalLoss | undefined> {
 		// The writer creates the tables, so the reader comes second.
 		await this.#writer.start();
 		await this.#reader.start();
+		return await this.#writer.call("walLoss", undefined);
 	}
 
 	async append(update: NewUpdate): Promise<Appended> {
@@ -160,6 +165,14 @@ class SqliteStore implements Store {
 			this.#writer.call("check", undefined),
 			this.#reader.call("range", { log: "updates", query: {} }),
 		]);
+	}
+
+	clock(): Promise<bigint | undefined> {
+		return this.#reader.call("clock", undefined);
+	}
+
+	keepClock(time: bigint): Promise<void> {
+		return this.#writer.call("keepClock", time);
 	}
 
 	async close(): Promise<void> {

@@ -1,4 +1,4 @@
-import type { DatabaseSync } from "node:sqlite";
+import { ServiceError } from "../../errors.ts";
 import { release } from "../../memory.ts";
 import { failureOf } from "../../threads/failure.ts";
 import type { Outcome } from "../../threads/protocol.ts";
@@ -8,13 +8,15 @@ import type { NewEvents } from "../store.ts";
 import { Appender } from "./append.ts";
 import { EventAppender } from "./append-events.ts";
 import { bytesOfBatch } from "./batch.ts";
-import type { WriterCalls } from "./calls.ts";
+import type { WalLoss, WriterCalls } from "./calls.ts";
 import { type DatabaseOptions, openForWriting, transaction } from "./database.ts";
-import { numbering } from "./log.ts";
+import { numbering, skipSequences } from "./log.ts";
+import { OpenFiles } from "./open-files.ts";
 import { Remover } from "./remove.ts";
 import { isDatabaseFailure } from "./result-codes.ts";
 import { createSchema } from "./schema.ts";
 import { Statements } from "./statements.ts";
+import { inspectWal, type WalEnd } from "./wal-end.ts";
 
 /** The thread that writes: the appends that wait for it are one transaction. */
 
@@ -27,15 +29,68 @@ type GroupRequest = AppendRequest | NewEvents;
  */
 const MAX_GROUP_BYTES = 2 ** 20;
 
+/** Least bytes of a row of `updates` or `events` in its page, and less: their columns alone take more. */
+const LEAST_ROW_BYTES = 16;
+
+/** How long a commit counts as the proof that the next one can succeed, so that an idle service seldom writes. */
+const PROOF_MILLISECONDS = 4_500;
+
+/** Runs `work` in one transaction, which is on disk when it returns. */
+type Write = <Result>(work: () => Result) => Result;
+
 serve<DatabaseOptions, WriterCalls, "append" | "appendEvents">((options) => {
+	const walEnd = inspectWal(options.path);
 	const database = openForWriting(options);
-	write(() => createSchema(database));
+	const statements = new Statements(database);
+	const walLoss = transaction(database, "BEGIN IMMEDIATE", () => {
+		createSchema(database);
+		return walEnd && skipLost(statements, walEnd);
+	});
+	// What SQLite has not used stays in the log otherwise, and would be met again after the next crash.
+	if (walLoss !== undefined) database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+	const files = new OpenFiles(options.path);
 	const remover = new Remover(database);
-	const appendAll = groupAppender(database);
+	const appendAll = groupAppender(statements, write);
 	const check = database.prepare("UPDATE store_state SET checks = checks + 1");
+	const keepClock = database.prepare("UPDATE store_state SET clock = ?");
+	let isSaved = false;
+	/** When a commit has succeeded last; undefined after a failure. */
+	let proven: number | undefined;
 
 	function write<Result>(work: () => Result): Result {
-		return transaction(database, "BEGIN IMMEDIATE", work);
+		verifyFiles();
+		let result: Result;
+		try {
+			result = transaction(database, "BEGIN IMMEDIATE", work);
+		} catch (error) {
+			proven = undefined;
+			throw error;
+		}
+		proven = performance.now();
+		isSaved = false;
+		// Again, because the next start finds only what is at its path.
+		verifyFiles();
+		return result;
+	}
+
+	function verifyFiles(): void {
+		try {
+			files.verify();
+		} catch (error) {
+			proven = undefined;
+			if (!isSaved && files.isDatabaseInPlace) isSaved = trySaveLog();
+			throw error;
+		}
+	}
+
+	/** Copies the log, which the next start does not find, into the database file, which it finds. */
+	function trySaveLog(): boolean {
+		try {
+			return database.prepare("PRAGMA wal_checkpoint(FULL)").get()?.busy === 0n;
+		} catch {
+			// Tried again with the next call; what is told is that the files are not in their place.
+			return false;
+		}
 	}
 
 	return {
@@ -43,8 +98,13 @@ serve<DatabaseOptions, WriterCalls, "append" | "appendEvents">((options) => {
 			removeUpdates: (sequences) => write(() => remover.updates(sequences)),
 			removeDeleted: (request) => write(() => remover.deleted(request)),
 			removeEvents: (request) => write(() => remover.events(request)),
-			// Only a commit that reaches the disk proves that the next append can be kept.
-			check: () => void write(() => check.run()),
+			check() {
+				verifyFiles();
+				// Only a commit that reaches the disk proves that the next append can be kept.
+				if (proven === undefined || performance.now() - proven > PROOF_MILLISECONDS) write(() => check.run());
+			},
+			keepClock: (time) => void write(() => keepClock.run(time)),
+			walLoss: () => walLoss,
 			close() {
 				database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
 				database.close();
@@ -67,18 +127,34 @@ function byteStringsOf(request: GroupRequest): Uint8Array[] {
 	return "update" in request ? [request.update.record.bytes, request.update.summary] : bytesOfBatch(request);
 }
 
+const LATE = new ServiceError("unavailable", "the sender no longer waits for the answer");
+
+function isLate(request: GroupRequest, now: number): boolean {
+	const { awaitedUntil = now } = "update" in request ? request.update : request;
+	return awaitedUntil < now;
+}
+
+/** Leaves out the sequences that lost entries may have had. Each of them was in a page of the lost frames. */
+function skipLost(statements: Statements, end: WalEnd): WalLoss {
+	const skipped = BigInt(end.frames) * BigInt(Math.ceil(end.pageSize / LEAST_ROW_BYTES));
+	for (const log of ["updates", "events"] as const) skipSequences(statements, log, skipped);
+	return { ...end, skipped };
+}
+
 /** Returns a function that appends a group and answers for each request once all are on disk. */
-function groupAppender(database: DatabaseSync): (requests: readonly GroupRequest[]) => Outcome[] {
-	const statements = new Statements(database);
+function groupAppender(statements: Statements, write: Write): (requests: readonly GroupRequest[]) => Outcome[] {
 	const updates = new Appender(statements);
 	const events = new EventAppender(statements);
 
 	function commit(requests: readonly GroupRequest[]): Outcome[] {
-		return transaction(database, "BEGIN IMMEDIATE", () => {
+		return write(() => {
 			const next = { updates: numbering(statements, "updates"), events: numbering(statements, "events") };
-			return requests.map((request) => ({
-				value: "update" in request ? updates.append(request, next.updates) : events.append(request, next),
-			}));
+			// Here, because the lock of the database may have taken its time.
+			const now = Date.now();
+			return requests.map((request) => {
+				if (isLate(request, now)) return { failure: failureOf(LATE) };
+				return { value: "update" in request ? updates.append(request, next.updates) : events.append(request, next) };
+			});
 		});
 	}
 

@@ -57,6 +57,10 @@ function unaryHandler({ method, answerEncoded }: UnaryRpc, { callerOf, log }: Gr
 			get aborted() {
 				return call.cancelled;
 			},
+			get deadline() {
+				const deadline = Number(call.getDeadline());
+				return Number.isFinite(deadline) ? deadline : undefined;
+			},
 		};
 		const answer = async () => await answerEncoded(call.request, admitted(callerOf, call.metadata), signal);
 		answer().then(

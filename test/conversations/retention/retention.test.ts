@@ -48,14 +48,7 @@ async function prune(policy: RetentionPolicy, now: bigint): Promise<PrunePolicy[
 			return count(await store.pruneEvents(receivedBefore, limit));
 		},
 	};
-	await retain(
-		counting,
-		policy,
-		done.signal,
-		(error) => errors.push(error),
-		pace,
-		() => Number(now / 1000n),
-	);
+	await retain(counting, policy, { advance: async () => now }, done.signal, (error) => errors.push(error), pace);
 	return steps;
 }
 
@@ -118,7 +111,24 @@ test("events go after their own days in small steps, beside history", async () =
 });
 
 test("without a policy nothing is looked at, and an unexpected failure is told and tried again", async () => {
-	expect(await prune({ days: undefined, updatesPerConversation: undefined, eventDays: undefined }, start)).toEqual([]);
+	const looked: unknown[] = [];
+	const look = async (policy: unknown) => looked.push(policy);
+	let rounds = 0;
+	const ended = new AbortController();
+	const advance = async () => {
+		rounds += 1;
+		if (rounds === 3) ended.abort();
+		return start;
+	};
+	await retain(
+		{ prune: look, pruneEvents: look },
+		{ days: undefined, updatesPerConversation: undefined, eventDays: undefined },
+		{ advance },
+		ended.signal,
+		(error) => errors.push(error),
+		{ ...pace, interval: 0 },
+	);
+	expect([rounds, looked]).toEqual([3, []]);
 	const done = new AbortController();
 	const failure = new TypeError("not foreseen");
 	let tries = 0;
@@ -131,6 +141,7 @@ test("without a policy nothing is looked at, and an unexpected failure is told a
 	await retain(
 		failing,
 		{ days: 1, updatesPerConversation: undefined, eventDays: 1 },
+		{ advance: async () => start },
 		done.signal,
 		(error) => errors.push(error),
 		{
@@ -140,4 +151,18 @@ test("without a policy nothing is looked at, and an unexpected failure is told a
 	);
 	expect(tries).toBe(4);
 	expect(errors).toEqual([failure, failure, failure, failure]);
+});
+
+test("nothing is pruned in a round whose time is not known", async () => {
+	const failure = new Error("the store is full");
+	const done = new AbortController();
+	const looked: unknown[] = [];
+	const look = async (policy: unknown) => looked.push(policy);
+	const advance = async () => {
+		done.abort();
+		throw failure;
+	};
+	const policy = { days: 1, updatesPerConversation: 1, eventDays: 1 };
+	await retain({ prune: look, pruneEvents: look }, policy, { advance }, done.signal, (error) => errors.push(error));
+	expect([errors, looked]).toEqual([[failure], []]);
 });

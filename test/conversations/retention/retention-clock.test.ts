@@ -1,0 +1,138 @@
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { type ClockDoubt, type Clocks, RetentionClock } from "../../../src/conversations/retention/retention-clock.ts";
+
+const hour = 3_600_000;
+const day = 24 * hour;
+const year = 365 * day;
+/** A time of 2026 in milliseconds since the Unix epoch. */
+const start = 1_790_000_000_000;
+
+/** A computer with a store: its clock can be set, and its service started again. */
+class Computer {
+	/** Difference of the clock from the right time. */
+	error = 0;
+	time = start;
+	kept: bigint | undefined;
+	readonly doubts: (ClockDoubt | undefined)[] = [];
+	#clock = this.#started();
+
+	restart(): void {
+		this.#clock = this.#started();
+	}
+
+	/** Time passes while the service runs, and retention looks at the clock. Gives its time in milliseconds. */
+	async run(milliseconds: number): Promise<number> {
+		this.time += milliseconds;
+		return Number(await this.#clock.advance()) / 1000;
+	}
+
+	#started(): RetentionClock {
+		const since = this.time;
+		const clocks: Clocks = { now: () => this.time + this.error, elapsed: () => this.time - since };
+		const store = {
+			clock: async () => this.kept,
+			keepClock: async (time: bigint) => {
+				this.kept = time;
+			},
+		};
+		return new RetentionClock(store, (doubt) => this.doubts.push(doubt), clocks);
+	}
+}
+
+const micro = (milliseconds: number) => BigInt(milliseconds) * 1000n;
+
+describe("the time of retention", () => {
+	test("is that of a clock that is right", async () => {
+		const computer = new Computer();
+		for (const passed of [0, 60_000, 20, hour, 20 * day]) expect(await computer.run(passed)).toBe(computer.time);
+		expect(computer.kept).toBe(micro(computer.time));
+		expect(computer.doubts).toEqual([]);
+	});
+
+	test("goes twice as fast as time after a jump of ten years, says so once, and is right when the clock is", async () => {
+		const computer = new Computer();
+		await computer.run(0);
+		computer.error = 10 * year;
+		expect(await computer.run(0)).toBe(start);
+		expect(await computer.run(60_000)).toBe(start + 120_000);
+		expect(await computer.run(day)).toBe(start + 120_000 + 2 * day);
+		expect(computer.doubts).toEqual([{ clock: micro(start + 10 * year), retentionTime: micro(start) }]);
+		computer.error = 0;
+		expect(await computer.run(60_000)).toBe(computer.time);
+		expect(await computer.run(2 * day)).toBe(computer.time);
+		expect(computer.doubts.slice(1)).toEqual([undefined]);
+	});
+
+	test("goes on from where it was after a start with a clock that is ahead, however often it starts", async () => {
+		const computer = new Computer();
+		await computer.run(0);
+		computer.error = 10 * year;
+		for (let count = 0; count < 5; count++) {
+			computer.restart();
+			expect(await computer.run(0)).toBe(start + count * 120_000);
+			expect(await computer.run(60_000)).toBe(start + (count + 1) * 120_000);
+		}
+	});
+
+	test("catches up what the service has not run for in as much time", async () => {
+		const computer = new Computer();
+		await computer.run(0);
+		computer.time += 7 * day;
+		computer.restart();
+		expect(await computer.run(0)).toBe(start);
+		expect(await computer.run(7 * day - 1)).toBe(start + 14 * day - 2);
+		expect(await computer.run(day)).toBe(computer.time);
+		expect(computer.doubts).toEqual([{ clock: micro(start + 7 * day), retentionTime: micro(start) }, undefined]);
+	});
+
+	test("is the clock's while that is behind, and is not thrown back by it", async () => {
+		const computer = new Computer();
+		await computer.run(0);
+		computer.error = -30 * year;
+		expect(await computer.run(hour)).toBe(computer.time - 30 * year);
+		expect(computer.doubts).toHaveLength(1);
+		computer.error = 0;
+		expect(await computer.run(0)).toBe(start - 2 * hour);
+		expect(await computer.run(3 * hour)).toBe(computer.time);
+		expect(computer.doubts.slice(1)).toEqual([undefined]);
+	});
+
+	test("never lets pass more than twice the time that has passed, whatever the clock says", async () => {
+		const step = fc.record({
+			passed: fc.integer({ min: 0, max: 2 * day }),
+			error: fc.integer({ min: -20 * year, max: 20 * year }),
+			restart: fc.boolean(),
+		});
+		await fc.assert(
+			fc.asyncProperty(fc.array(step, { maxLength: 30 }), async (steps) => {
+				const computer = new Computer();
+				await computer.run(0);
+				for (const { passed, error, restart } of steps) {
+					computer.error = error;
+					if (restart) computer.restart();
+					const now = await computer.run(passed);
+					expect(now).toBeLessThanOrEqual(start + 2 * (computer.time - start));
+					expect(now).toBeLessThanOrEqual(computer.time + error);
+				}
+			}),
+		);
+	});
+
+	test("is asked for again after the store has failed", async () => {
+		let fails = true;
+		const failure = new Error("the store is locked");
+		const store = {
+			clock: async () => {
+				if (fails) throw failure;
+				return micro(start);
+			},
+			keepClock: async () => undefined,
+		};
+		const clocks = { now: () => start + 10 * year, elapsed: () => 0 };
+		const clock = new RetentionClock(store, () => undefined, clocks);
+		await expect(clock.advance()).rejects.toBe(failure);
+		fails = false;
+		expect(await clock.advance()).toBe(micro(start));
+	});
+});

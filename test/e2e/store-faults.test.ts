@@ -1,0 +1,176 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import type { JsonObject } from "@bufbuild/protobuf";
+import { describe, expect, test } from "vitest";
+import { ServiceProcess } from "../support/child.ts";
+import { type Endpoints, getText, postWebhook, readClient } from "../support/clients.ts";
+import { record } from "../support/fixtures.ts";
+import { KEY, testEnvironment } from "../support/service.ts";
+import { canMount, SmallDisk, startWithFileLimit } from "../support/small-disk.ts";
+import { TempFolder } from "../support/temp.ts";
+
+async function post(service: Endpoints, json: JsonObject) {
+	const response = await postWebhook(service, KEY, JSON.stringify(json));
+	return { status: response.status, retryAfter: response.headers.get("Retry-After"), body: await response.json() };
+}
+
+const kept = { status: 200, retryAfter: null, body: { success: true } };
+const refused = (message: string) => ({
+	status: 503,
+	retryAfter: "5",
+	body: { detail: expect.stringContaining(message) },
+});
+
+/** Waits until the service says that it is ready, or that it is not. */
+async function expectReady(service: Endpoints, ready: boolean): Promise<void> {
+	const status = async () => (await fetch(`${service.http}/readyz`)).status;
+	await expect.poll(status, { timeout: 30_000 }).toBe(ready ? 200 : 503);
+}
+
+/** Ids of all conversations of a service. */
+async function ids(service: Endpoints): Promise<string[]> {
+	const { conversations } = await readClient(service, "gRPC", KEY).listConversations({ pageSize: 1000 });
+	return conversations.map(({ summary }) => summary?.id ?? "");
+}
+
+/** Posts records with much that cannot be compressed until one is refused; gives the refusal and the ids of the others. */
+async function postUntilRefused(service: Endpoints) {
+	const acknowledged: string[] = [];
+	for (;;) {
+		const filler = Array.from({ length: 4_000 }, () => Math.random().toString(36).slice(2));
+		const json = record({ agent_state: { filler: filler.join("") } });
+		const answer = await post(service, json);
+		if (answer.status !== 200) return { answer, acknowledged };
+		acknowledged.push(String(json.id));
+	}
+}
+
+describe("a service whose database", () => {
+	test("is moved away acknowledges nothing, says so, and goes on when it is back", async () => {
+		using folder = new TempFolder();
+		mkdirSync(folder.file("data"));
+		const database = folder.file(join("data", "conversations.db"));
+		await using service = await ServiceProcess.start(database);
+		const [first, second] = [record(), record()];
+		expect(await post(service, first)).toEqual(kept);
+		for (const [from, to] of [
+			[database, folder.file(join("data", "moved.db"))],
+			[folder.file("data"), folder.file("moved")],
+		] as const) {
+			renameSync(from, to);
+			expect(await post(service, second)).toEqual(refused("the store's database was moved, deleted or replaced"));
+			expect(await post(service, first)).toEqual(refused("the store's database was moved, deleted or replaced"));
+			await expectReady(service, false);
+			expect(JSON.parse(await getText(service, KEY, first.id))).toMatchObject({ id: first.id });
+			renameSync(to, from);
+			await expectReady(service, true);
+		}
+		expect(await post(service, second)).toEqual(kept);
+		const message = `${database} was deleted or moved while the database was open (SQLite result code 1032)`;
+		expect(await service.logged((line) => line.event === "store_failed")).toMatchObject({
+			error: { type: "ServiceError", cause: { message } },
+		});
+		expect(await service.logged((line) => line.event === "store_unhealthy")).toMatchObject({ level: "error" });
+		await service.logged((line) => line.event === "store_healthy");
+	});
+
+	test("is deleted is not ready within seconds, also when nobody posts", async () => {
+		using folder = new TempFolder();
+		const database = folder.file("conversations.db");
+		await using service = await ServiceProcess.start(database);
+		expect(await post(service, record())).toEqual(kept);
+		for (const end of ["", "-wal", "-shm"]) rmSync(`${database}${end}`);
+		await expectReady(service, false);
+		expect(await post(service, record())).toEqual(refused("the store's database was moved, deleted or replaced"));
+	});
+
+	test("another program has locked refuses what it cannot keep, and goes on when that has ended", async () => {
+		using folder = new TempFolder();
+		const database = folder.file("conversations.db");
+		await using service = await ServiceProcess.start(database);
+		const [first, second] = [record(), record()];
+		expect(await post(service, first)).toEqual(kept);
+		const script = `
+			const { DatabaseSync } = require("node:sqlite");
+			new DatabaseSync(process.argv[1]).exec("BEGIN EXCLUSIVE");
+			process.stdout.write("locked");
+			setInterval(() => {}, 1000);`;
+		const other = spawn(process.execPath, ["-e", script, database], { stdio: ["ignore", "pipe", "inherit"] });
+		await once(other.stdout, "data");
+		expect(await post(service, second)).toEqual(refused("the store is locked by another process"));
+		await expectReady(service, false);
+		expect(JSON.parse(await getText(service, KEY, first.id))).toMatchObject({ id: first.id });
+		other.kill("SIGKILL");
+		await once(other, "exit");
+		await expectReady(service, true);
+		expect(await post(service, second)).toEqual(kept);
+	});
+
+	test("may not grow refuses what it cannot keep, and has what it acknowledged after the next start", async () => {
+		using folder = new TempFolder();
+		const database = folder.file("conversations.db");
+		let acknowledged: string[];
+		{
+			await using service = await startWithFileLimit(database);
+			const outcome = await postUntilRefused(service);
+			expect(outcome.answer).toEqual(refused("the store's disk failed to read or write"));
+			acknowledged = outcome.acknowledged;
+			expect((await ids(service)).toSorted()).toEqual(acknowledged.toSorted());
+			service.signal("SIGKILL");
+			await service.exit();
+		}
+		expect(acknowledged.length).toBeGreaterThan(5);
+		await using service = await ServiceProcess.start(database);
+		expect((await ids(service)).toSorted()).toEqual(acknowledged.toSorted());
+		expect(await post(service, record())).toEqual(kept);
+	});
+
+	// Where no file system can be mounted, the test before is what shows it.
+	test.runIf(canMount())("has a full disk refuses what it cannot keep, and goes on when there is room", async () => {
+		await using disk = await SmallDisk.start("8m");
+		const { service } = disk;
+		const acknowledged: string[] = [];
+		for (let round = 0; round < 2; round++) {
+			const json = record();
+			expect(await post(service, json)).toEqual(kept);
+			acknowledged.push(String(json.id));
+			disk.fill();
+			const outcome = await postUntilRefused(service);
+			expect(outcome.answer).toEqual(refused("the store is full"));
+			acknowledged.push(...outcome.acknowledged);
+			await expectReady(service, false);
+			expect((await ids(service)).toSorted()).toEqual(acknowledged.toSorted());
+			disk.free();
+			await expectReady(service, true);
+		}
+		expect(await post(service, record())).toEqual(kept);
+		service.signal("SIGTERM");
+		expect(await service.exit()).toEqual({ code: 0, signal: null });
+	});
+});
+
+describe("a start with a database that cannot be", () => {
+	test.each([
+		[
+			"below a folder that cannot be made",
+			() => "/proc/x/c.db",
+			/: ENOENT: no such file or directory, mkdir '\/proc\/x'/,
+		],
+		["in place of a folder", (folder: string) => folder, /: .+ is not a regular file/],
+		["in place of a device", () => "/dev/null", /: \/dev\/null is not a regular file/],
+		["below a file", (folder: string) => join(folder, "file", "c.db"), /: ENOTDIR: not a directory/],
+		["far below a file", (folder: string) => join(folder, "file", "a", "b", "c.db"), /: ENOTDIR: not a directory/],
+		["where nothing may be written", () => "/proc/c.db", /: ENOENT: .+, open '\/proc\/c\.db'/],
+	])("%s fails with one line", async (_, pathIn, reason) => {
+		using folder = new TempFolder();
+		writeFileSync(folder.file("file"), "");
+		const env = { ...testEnvironment(pathIn(folder.path)), LOG_LEVEL: "silent" };
+		const { code, stdout, stderr } = await ServiceProcess.run(env);
+		expect({ code, stdout }).toEqual({ code: 1, stdout: "" });
+		expect(stderr).toMatch(/^The service cannot start: the store's database cannot be opened: .+\n$/);
+		expect(stderr).toMatch(reason);
+		expect([...folder.contents().keys()]).toEqual(["file"]);
+	});
+});

@@ -1,0 +1,130 @@
+import { copyFileSync, linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
+import type { Store } from "../../src/store/store.ts";
+import { TempFolder } from "../support/temp.ts";
+import { append, type Sample, sample } from "./samples.ts";
+
+const REFUSED = {
+	name: "ServiceError",
+	kind: "unavailable",
+	message: "the store's database was moved, deleted or replaced",
+};
+
+let folder: TempFolder;
+let path: string;
+let store: Store;
+let lines: object[];
+beforeEach(async () => {
+	folder = new TempFolder();
+	lines = [];
+	mkdirSync(folder.file("data"));
+	path = folder.file(join("data", "conversations.db"));
+	store = await openSqliteStore(path, { error: (fields) => lines.push(fields) });
+});
+afterEach(async () => {
+	await store.close();
+	folder[Symbol.dispose]();
+});
+
+async function sequences(from: Store): Promise<bigint[]> {
+	return (await from.updates.list({ after: 0n, limit: 1000, withRecords: false })).map(({ sequence }) => sequence);
+}
+
+async function expectRefused(cause: string, repetition: Sample): Promise<void> {
+	lines = [];
+	await expect(append(store, sample())).rejects.toMatchObject(REFUSED);
+	await expect(append(store, repetition)).rejects.toMatchObject(REFUSED);
+	await expect(store.check()).rejects.toMatchObject(REFUSED);
+	const error = { ...REFUSED, cause: new Error(`${cause} (SQLite result code 1032)`) };
+	expect(lines).toMatchObject([
+		{ err: error, operation: "append", count: 1 },
+		{ err: error, operation: "append", count: 1 },
+		{ err: error, operation: "check", count: 1 },
+	]);
+	// What was acknowledged can be read on.
+	expect(await sequences(store)).toEqual([1n]);
+}
+
+describe("a store whose files are not in their place", () => {
+	test.each(["conversations.db", "conversations.db-wal", "conversations.db-shm"])(
+		"acknowledges nothing without %s, and works again when it is back",
+		async (name) => {
+			const file = folder.file(join("data", name));
+			const update = sample();
+			await append(store, update);
+			renameSync(file, folder.file("away"));
+			await expectRefused(`${file} was deleted or moved while the database was open`, update);
+			renameSync(folder.file("away"), file);
+			await store.check();
+			expect(await append(store, update)).toMatchObject({ sequence: 1n, repeated: true });
+			expect(await append(store, sample())).toMatchObject({ sequence: 2n });
+		},
+	);
+
+	test("acknowledges nothing while its folder has another name", async () => {
+		const update = sample();
+		await append(store, update);
+		renameSync(folder.file("data"), folder.file("away"));
+		await expectRefused(`${path} was deleted or moved while the database was open`, update);
+		renameSync(folder.file("away"), folder.file("data"));
+		expect(await append(store, sample())).toMatchObject({ sequence: 2n });
+	});
+
+	test.each(["", "-wal", "-shm"])("acknowledges nothing while another file is in the place of …%s", async (end) => {
+		const file = `${path}${end}`;
+		const update = sample();
+		await append(store, update);
+		const copy = readFileSync(file);
+		linkSync(file, folder.file("own"));
+		rmSync(file);
+		writeFileSync(file, copy);
+		await expectRefused(`${file} was replaced by another file while it was open`, update);
+		renameSync(folder.file("own"), file);
+		expect(await append(store, sample())).toMatchObject({ sequence: 2n });
+	});
+
+	test.each(["-wal", "-shm"])("has all that it acknowledged in the database file when …%s is deleted", async (end) => {
+		for (let n = 0; n < 5; n++) await append(store, sample());
+		rmSync(`${path}${end}`);
+		await expect(store.check()).rejects.toMatchObject(REFUSED);
+		const copy = folder.file("copy.db");
+		copyFileSync(path, copy);
+		await using again = await openSqliteStore(copy, { error() {} });
+		expect(await sequences(again)).toEqual([1n, 2n, 3n, 4n, 5n]);
+	});
+
+	test("keeps each update that it acknowledges while the file is moved away and back under load", async () => {
+		const away = folder.file(join("data", "away.db"));
+		const acknowledged: bigint[] = [];
+		let refused = 0;
+		let stop = false;
+		const writers = Array.from({ length: 4 }, async () => {
+			while (!stop)
+				await append(store, sample()).then(
+					({ sequence }) => acknowledged.push(sequence),
+					() => {
+						refused += 1;
+					},
+				);
+		});
+		for (let move = 1; move <= 5; move++) {
+			await expect.poll(() => acknowledged.length, { timeout: 20_000 }).toBeGreaterThan(move * 20);
+			renameSync(path, away);
+			const before = refused;
+			await expect.poll(() => refused, { timeout: 20_000 }).toBeGreaterThan(before + 8);
+			const known = [...acknowledged];
+			// What a start would find if the files were put together again at this moment.
+			const copy = folder.file(`copy-${move}.db`);
+			copyFileSync(away, copy);
+			copyFileSync(`${path}-wal`, `${copy}-wal`);
+			await using again = await openSqliteStore(copy, { error() {} });
+			expect(await sequences(again)).toEqual(expect.arrayContaining(known));
+			renameSync(away, path);
+		}
+		stop = true;
+		await Promise.all(writers);
+		expect(await sequences(store)).toEqual(expect.arrayContaining(acknowledged));
+	});
+});

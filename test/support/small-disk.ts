@@ -1,0 +1,70 @@
+import { spawnSync } from "node:child_process";
+import { rmSync, statfsSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { ServiceProcess } from "./child.ts";
+import { START_ARGUMENTS } from "./start-command.ts";
+import { TempFolder } from "./temp.ts";
+
+/** Search path of the system's tools, which services of tests are started without. */
+const PATH = "/usr/bin:/bin:/usr/sbin:/sbin";
+/** Root needs no user namespace for a mount namespace. */
+const UNSHARE = process.getuid?.() === 0 ? ["-m"] : ["-rm"];
+
+/** Starts a service whose database and log may grow to 2 MiB each. Writes beyond that fail with EFBIG. */
+export async function startWithFileLimit(database: string): Promise<ServiceProcess> {
+	const script = 'ulimit -f 4096; exec "$0" "$@"';
+	return await ServiceProcess.start(
+		database,
+		{ PATH },
+		["-c", script, process.execPath, ...START_ARGUMENTS],
+		"/bin/sh",
+	);
+}
+
+/** Whether this user may mount a file system in a namespace of its own. Containers often forbid it. */
+export function canMount(): boolean {
+	using folder = new TempFolder();
+	const command = ["mount", "-t", "tmpfs", "tmpfs", folder.path];
+	return spawnSync("unshare", [...UNSHARE, ...command], { stdio: "ignore", env: { PATH } }).status === 0;
+}
+
+/** A service whose database lies on a file system of its own, which has little room. */
+export class SmallDisk implements AsyncDisposable {
+	readonly service: ServiceProcess;
+	readonly #folder: TempFolder;
+
+	private constructor(folder: TempFolder, service: ServiceProcess) {
+		this.#folder = folder;
+		this.service = service;
+	}
+
+	/** @param size of the file system, such as `8m` */
+	static async start(size: string): Promise<SmallDisk> {
+		const folder = new TempFolder();
+		const script = `mount -t tmpfs -o size=${size} tmpfs "$1" && shift && exec "$@"`;
+		const command = ["sh", "-c", script, "sh", folder.path, process.execPath, ...START_ARGUMENTS];
+		const database = folder.file("conversations.db");
+		return new SmallDisk(folder, await ServiceProcess.start(database, { PATH }, [...UNSHARE, ...command], "unshare"));
+	}
+
+	/** Leaves no room on the file system. */
+	fill(): void {
+		const { bavail, bsize } = statfsSync(this.#root);
+		writeFileSync(join(this.#root, "filler"), Buffer.alloc(bavail * bsize));
+	}
+
+	/** Gives back what `fill` took. */
+	free(): void {
+		rmSync(join(this.#root, "filler"));
+	}
+
+	/** The folder, as only the service sees it (proc(5), root). */
+	get #root(): string {
+		return `/proc/${this.service.pid}/root${this.#folder.path}`;
+	}
+
+	async [Symbol.asyncDispose](): Promise<void> {
+		await this.service[Symbol.asyncDispose]();
+		this.#folder[Symbol.dispose]();
+	}
+}
