@@ -271,6 +271,24 @@ export function storeConformance(harness: StoreHarness): void {
 			expect(page.map(({ conversationId }) => conversationId)).toEqual([odd.conversationId]);
 		});
 
+		it("refuses what its sender no longer waits for, and stores nothing of it", async () => {
+			const late = { awaitedUntil: Date.now() - 1 };
+			const { columns: _, ...update } = sample();
+			const events = { conversationId: randomUUID(), receivedAt: start, events: [], live: undefined };
+			const refusal = { kind: "unavailable", message: "the sender no longer waits for the answer" };
+			const outcomes = await Promise.allSettled([
+				store.append({ ...update, ...late }),
+				store.appendEvents({ ...events, ...late }),
+				store.append({ ...sample(), awaitedUntil: Date.now() + 60_000 }),
+			]);
+			expect(outcomes).toMatchObject([
+				{ status: "rejected", reason: refusal },
+				{ status: "rejected", reason: refusal },
+				{ status: "fulfilled", value: { sequence: 1n } },
+			]);
+			expect((await store.updates.range()).newest).toBe(1n);
+		});
+
 		it("takes many at once", async () => {
 			const updates = Array.from({ length: 1_000 }, (_, n) => sample({ columns: { title: `title ${n}` } }));
 			const outcomes = await Promise.all(updates.map((update) => append(store, update)));

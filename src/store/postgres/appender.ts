@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLog } from "../../threads/worker-thread.ts";
+import { isLate, LATE } from "../late.ts";
 import type { PossibleRepetition } from "../repetition.ts";
 import type { Appended, AppendedEvents } from "../store.ts";
 import { bigint, type Row } from "../values.ts";
@@ -90,15 +91,24 @@ export class Appender {
 		});
 	}
 
-	/** Takes the first requests that wait, without those whose conversation is being written or has an earlier one left. */
+	/**
+	 * Takes the first requests that wait. Refuses those whose sender no longer waits; leaves those whose conversation is being
+	 * written or has an earlier one left.
+	 */
 	#takeGroup(): Waiting[] {
 		const group: Waiting[] = [];
 		const left: Waiting[] = [];
 		const blocked = new Set(this.#busy);
+		const now = Date.now();
 		let bytes = 0;
 		let isFull = false;
 		for (const waiting of this.#waiting) {
-			const conversation = conversationOf(waiting.request);
+			const { request } = waiting;
+			if (isLate("update" in request ? request.update : request, now)) {
+				waiting.reject(LATE);
+				continue;
+			}
+			const conversation = conversationOf(request);
 			isFull ||= group.length === MAX_GROUP_REQUESTS || (group.length > 0 && bytes + waiting.bytes > MAX_GROUP_BYTES);
 			if (isFull || blocked.has(conversation)) {
 				blocked.add(conversation);

@@ -1,8 +1,8 @@
-import { ServiceError } from "../../errors.ts";
 import { release } from "../../memory.ts";
 import { failureOf } from "../../threads/failure.ts";
 import type { Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
+import { isLate, LATE } from "../late.ts";
 import type { AppendRequest } from "../repetition.ts";
 import type { NewEvents } from "../store.ts";
 import { Appender } from "./append.ts";
@@ -127,13 +127,6 @@ function byteStringsOf(request: GroupRequest): Uint8Array[] {
 	return "update" in request ? [request.update.record.bytes, request.update.summary] : bytesOfBatch(request);
 }
 
-const LATE = new ServiceError("unavailable", "the sender no longer waits for the answer");
-
-function isLate(request: GroupRequest, now: number): boolean {
-	const { awaitedUntil = now } = "update" in request ? request.update : request;
-	return awaitedUntil < now;
-}
-
 /** Leaves out the sequences that lost entries may have had. Each of them was in a page of the lost frames. */
 function skipLost(statements: Statements, end: WalEnd): WalLoss {
 	const skipped = BigInt(end.frames) * BigInt(Math.ceil(end.pageSize / LEAST_ROW_BYTES));
@@ -152,7 +145,7 @@ function groupAppender(statements: Statements, write: Write): (requests: readonl
 			// Here, because the lock of the database may have taken its time.
 			const now = Date.now();
 			return requests.map((request) => {
-				if (isLate(request, now)) return { failure: failureOf(LATE) };
+				if (isLate("update" in request ? request.update : request, now)) return { failure: failureOf(LATE) };
 				return { value: "update" in request ? updates.append(request, next.updates) : events.append(request, next) };
 			});
 		});
