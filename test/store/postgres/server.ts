@@ -16,9 +16,6 @@ interface Programs {
 const NOBODY = 65_534;
 /** Whom PostgreSQL and PgBouncer, which refuse to be root, run as when the tests run as root. */
 export const identity = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : {};
-/** A server that a killed test run left behind ends by itself after this time, in milliseconds. */
-const LONGEST_LIFE = 300_000;
-
 /** A PostgreSQL server in a folder of its own, for tests that stop, kill, copy and promote it. */
 export class PostgresServer implements AsyncDisposable {
 	readonly port: number;
@@ -105,10 +102,9 @@ export class PostgresServer implements AsyncDisposable {
 			...identity,
 			cwd: this.#folder,
 			stdio: ["ignore", "ignore", "pipe"],
-			timeout: LONGEST_LIFE,
-			killSignal: "SIGQUIT",
 		});
 		this.#process = child;
+		endWithTests(child);
 		this.#log = "";
 		const ready = Promise.withResolvers<void>();
 		child.stderr.setEncoding("utf8").on("data", (text: string) => {
@@ -197,6 +193,17 @@ function ownFolder(folder: string): void {
 
 function give(path: string): void {
 	if (identity.uid !== undefined) chownSync(path, identity.uid, identity.gid);
+}
+
+/** Ends a server when the tests' process has ended without doing so: its end closes the input that the shell reads. */
+function endWithTests(server: ChildProcess): void {
+	const guard = spawn("sh", ["-c", 'read -r end; kill -QUIT "$0"', String(server.pid)], {
+		...identity,
+		detached: true,
+		stdio: ["pipe", "ignore", "ignore"],
+	});
+	guard.unref();
+	server.once("close", () => guard.kill("SIGKILL"));
 }
 
 function killHard(pid: number): void {
