@@ -1,3 +1,5 @@
+import { once } from "node:events";
+import { createServer, type Socket } from "node:net";
 import { setImmediate } from "node:timers/promises";
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import type { Transaction } from "../../../src/store/postgres/transaction.ts";
@@ -247,6 +249,22 @@ describe("a database that is away", () => {
 			await expect.poll(() => failureOf(one()), { timeout: 30_000 }).toEqual([{ one: 1 }]);
 		}
 		expect(lines).toEqual(["the database is away", "the database is away"]);
+	});
+
+	test("at one host alone, which is silent, holds up nothing", { timeout: 30_000 }, async () => {
+		const sockets: Socket[] = [];
+		const silent = createServer((socket) => sockets.push(socket)).listen(0, "127.0.0.1");
+		await once(silent, "listening");
+		onTestFinished(() => {
+			for (const socket of sockets) socket.destroy();
+			silent.close();
+		});
+		const address = silent.address();
+		if (typeof address !== "object" || address === null) throw new Error("the host does not listen");
+		const url = server.url().replace("@", `@127.0.0.1:${address.port},`);
+		const { connections } = await connected(url, { connectTimeout: 60_000 });
+		await connections.transaction((transaction) => transaction.commit(insert(1n)));
+		expect(await stored()).toEqual(["1"]);
 	});
 
 	test("cannot be connected to", async () => {
