@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { connect } from "node:http2";
+import { type ClientHttp2Session, connect } from "node:http2";
 import type { DescMethod } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
 import type { Endpoints } from "./clients.ts";
@@ -69,22 +69,40 @@ async function callGrpc({ grpc }: Endpoints, method: DescMethod, bytes: Buffer, 
 	const session = connect(`http://${grpc}`);
 	try {
 		await once(session, "connect");
-		const stream = session.request({
-			":method": "POST",
-			":path": rpcPath(method),
-			"content-type": "application/grpc",
-			te: "trailers",
-			...(key === undefined ? {} : { "x-access-token": key }),
-		});
-		const fields = new Map<string, unknown>();
-		const keep = (given: Readonly<Record<string, unknown>>): void => {
-			for (const [name, value] of Object.entries(given)) fields.set(name, value);
-		};
-		stream.on("response", keep).on("trailers", keep);
-		stream.resume().end(framed(bytes));
-		await once(stream, "close");
-		return grpcAnswer(fields.get("grpc-status"), fields.get("grpc-message"));
+		const answer = await callOver(session, method, framed(bytes), key);
+		return answer ?? { code: Code.Unknown, message: "" };
 	} finally {
 		session.destroy();
 	}
+}
+
+/**
+ * Makes a gRPC call over a connection that stands, with a body that need not be a message in its frame.
+ *
+ * @returns undefined when the stream ends without a status
+ */
+export async function callOver(
+	session: ClientHttp2Session,
+	method: DescMethod,
+	body: Uint8Array,
+	key: string | undefined,
+): Promise<RawAnswer | undefined> {
+	const stream = session.request({
+		":method": "POST",
+		":path": rpcPath(method),
+		"content-type": "application/grpc",
+		te: "trailers",
+		...(key === undefined ? {} : { "x-access-token": key }),
+	});
+	const fields = new Map<string, unknown>();
+	const keep = (given: Readonly<Record<string, unknown>>): void => {
+		for (const [name, value] of Object.entries(given)) fields.set(name, value);
+	};
+	// A stream that is reset closes with an error.
+	stream.on("response", keep).on("trailers", keep).on("error", () => undefined);
+	const closed = new Promise((resolve) => stream.once("close", resolve));
+	stream.resume().end(body);
+	await closed;
+	const status = fields.get("grpc-status");
+	return status === undefined ? undefined : grpcAnswer(status, fields.get("grpc-message"));
 }

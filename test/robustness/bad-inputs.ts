@@ -1,0 +1,122 @@
+import { isDeepStrictEqual } from "node:util";
+import { fromBinary, type JsonValue } from "@bufbuild/protobuf";
+import fc from "fast-check";
+import { IngestConversationRequestSchema } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { RecordFormat } from "../../src/record/record-format.ts";
+import { type Endpoints, getText, readClient } from "../support/clients.ts";
+import { filled } from "../support/filled.ts";
+import type { Random } from "../support/random.ts";
+import { KEY } from "../support/service.ts";
+import { type Answered, inputKinds, type InputKind } from "./input-kinds.ts";
+import { type Report, unlessSilent } from "./report.ts";
+import type { Run } from "./run.ts";
+import { Subject } from "./subject.ts";
+
+/** Inputs that are generated at a time, and sent at a time. */
+const BATCH = 400;
+const AT_ONCE = 16;
+/** Most memory that the service may have meanwhile, in bytes. */
+const MEMORY = 1024 ** 3;
+
+const { plan } = new RecordFormat();
+
+/** Generated records, valid and spoiled, and changed bytes of real bodies, messages, frames and connections. */
+export const badInputs: Run = {
+	name: "bad-inputs",
+	about: "generated records and queries, and changed bytes of real bodies, gRPC frames and connections",
+	counted: "inputs",
+	long: 100_000,
+	short: 3_000,
+	async run(count, random, report) {
+		await using subject = await Subject.start(report);
+		const kinds = inputKinds(plan);
+		const weights = kinds.reduce((sum, { weight }) => sum + weight, 0);
+		const acknowledged = new Set<string>();
+		const load = async (): Promise<void> => {
+			for (const kind of kinds) {
+				const share = Math.ceil((count * kind.weight) / weights / 2);
+				await sendAll(subject.service, kind, share, random, report, acknowledged);
+			}
+		};
+		await subject.amongOrdinary(() => subject.twice(load, count >= 10_000 ? 10_000 : 1_000, MEMORY));
+		await expectStored(subject.service, acknowledged, report);
+		report.figure(`${acknowledged.size} conversations acknowledged, all of them stored`);
+		await subject.expectSound();
+	},
+};
+
+async function sendAll(
+	service: Endpoints,
+	kind: InputKind,
+	count: number,
+	random: Random,
+	report: Report,
+	acknowledged: Set<string>,
+): Promise<void> {
+	using sender = kind.sender(service);
+	for (let sent = 0; sent < count; sent += BATCH) {
+		const numRuns = Math.min(BATCH, count - sent);
+		const inputs = fc.sample(kind.inputs, { numRuns, seed: random.integer(0, 2 ** 31) });
+		const rest = inputs.values();
+		const lane = async (): Promise<void> => {
+			for (const input of rest) {
+				const answer = await unlessSilent(sender.send(input).catch(() => "closed"));
+				report.answer(kind.name, answer, { sent: () => shown(input) });
+				if (kind.valid && answer !== "200") report.breaks(`a valid record was answered with ${answer}: ${shown(input)}`);
+				if (answer === "200" || answer === "OK") await keepAcknowledged(service, kind, input, acknowledged, report);
+			}
+		};
+		await Promise.all(Array.from({ length: AT_ONCE }, lane));
+	}
+}
+
+/** Keeps the id of an acknowledged record; a valid one must be read back whole. */
+async function keepAcknowledged(
+	service: Endpoints,
+	kind: InputKind,
+	input: Buffer,
+	acknowledged: Set<string>,
+	report: Report,
+): Promise<void> {
+	const id = kind.record === undefined ? undefined : idOf(kind.record, input);
+	if (id === undefined) return;
+	acknowledged.add(id);
+	if (!kind.valid) return;
+	const read = JSON.parse(await getText(service, KEY, id));
+	const expected = filled(plan, JSON.parse(input.toString()));
+	if (!isDeepStrictEqual(read, expected)) report.breaks(`a record is read as ${JSON.stringify(read)}: ${shown(input)}`);
+}
+
+/** The digits of the id in an accepted record. */
+function idOf(form: Answered, input: Buffer): string {
+	const id: JsonValue | undefined =
+		form === "json"
+			? JSON.parse(input.toString()).id
+			: fromBinary(IngestConversationRequestSchema, input).conversation?.id;
+	return digits(String(id));
+}
+
+function digits(id: string): string {
+	return id
+		.toLowerCase()
+		.replace("urn:uuid:", "")
+		.replaceAll(/[^0-9a-f]/g, "");
+}
+
+async function expectStored(service: Endpoints, acknowledged: ReadonlySet<string>, report: Report): Promise<void> {
+	const client = readClient(service, "gRPC", KEY);
+	const missing = new Set(acknowledged);
+	let pageToken = "";
+	do {
+		const page = await client.listConversations({ pageSize: 1000, pageToken });
+		for (const { summary } of page.conversations) missing.delete(digits(summary?.id ?? ""));
+		pageToken = page.nextPageToken;
+	} while (pageToken !== "");
+	for (const id of missing) report.breaks(`the conversation ${id} was acknowledged and is not stored`);
+}
+
+/** An input as it can be sent again: as text where it is text, else in base64. */
+function shown(input: Buffer): string {
+	const text = input.toString();
+	return Buffer.from(text).equals(input) ? text.slice(0, 3_000) : `base64 ${input.toString("base64").slice(0, 3_000)}`;
+}

@@ -1,0 +1,299 @@
+import { type ClientHttp2Session, connect } from "node:http2";
+import { create, type DescMessage, type DescMethod, type JsonValue, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import fc from "fast-check";
+import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
+import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
+import {
+	ConversationIngestService,
+	IngestConversationRequestSchema,
+} from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { ConversationService } from "../../gen/conversations/v1/conversation_service_pb.js";
+import type { MessagePlan } from "../../src/record/plan/plan.ts";
+import { jsonOf } from "../support/arbitrary.ts";
+import { type Endpoints, postWebhook, rpcPath, WEBHOOK } from "../support/clients.ts";
+import { eventsIn, eventsRequest } from "../support/event-batches.ts";
+import { postEvents } from "../support/event-clients.ts";
+import { capturedBatches, corpus } from "../support/fixtures.ts";
+import { FRAME, frame, headerBlock, PREFACE } from "../support/raw-http2.ts";
+import { callOver, callRaw, framed, type RawForm } from "../support/raw-rpc.ts";
+import { answerTo } from "../support/raw-socket.ts";
+import { ingestRequest } from "../support/record-message.ts";
+import { KEY } from "../support/service.ts";
+import { mutated, spoiled } from "./mutations.ts";
+import { codeName } from "./report.ts";
+
+/** Larger bodies take long to send, and have no other rules. */
+const LARGEST_BODY = 20_000;
+/** Connections of HTTP/2 over which calls are made. */
+const SESSIONS = 4;
+const END_STREAM = 0x1;
+const END_HEADERS = 0x4;
+
+/** How an accepted input says the id of its record. */
+export type Answered = "json" | "message";
+
+/** Sends inputs, and gives the answers as a report counts them. */
+interface Sender extends Disposable {
+	send(input: Buffer): Promise<string>;
+}
+
+/** One kind of inputs. */
+export interface InputKind {
+	readonly name: string;
+	/** How many there are of it, beside those of the others. */
+	readonly weight: number;
+	readonly inputs: fc.Arbitrary<Buffer>;
+	readonly sender: (service: Endpoints) => Sender;
+	/** Whether all of them must be accepted. */
+	readonly valid?: true;
+	/** Present if an accepted one is a record. */
+	readonly record?: Answered;
+}
+
+const ingest = ConversationIngestService.method.ingestConversation;
+const ingestEvents = ConversationEventIngestService.method.ingestConversationEvents;
+const EVENTS_OF = "7c9e6679-7425-40de-944b-e07fc1f90ae8";
+
+/** All kinds of inputs. */
+export function inputKinds(plan: MessagePlan): readonly InputKind[] {
+	const bodies = corpus().filter(({ bytes }) => bytes.length <= LARGEST_BODY);
+	const record = fc.constantFrom(...bodies);
+	// Of conversations of their own, so that what is stored can be told apart.
+	const bodyBytes = fc
+		.tuple(record, fc.uuid())
+		.map(([{ bytes, json }, id]) => Buffer.from(bytes.toString().replace(String(json.id), id)));
+	const messageBytes = fc
+		.tuple(record, fc.uuid())
+		.map(([{ json }, id]) => toBinary(IngestConversationRequestSchema, ingestRequest({ ...json, id })));
+	const batches = capturedBatches().filter(({ text }) => text.length <= LARGEST_BODY);
+	const batch = fc.constantFrom(...batches);
+	const batchMessage = batch.map(({ text }) => eventsRequest(EVENTS_OF, eventsIn(text)));
+	const json = jsonOf(plan);
+	const text = (value: JsonValue) => Buffer.from(JSON.stringify(value));
+	return [
+		{ name: "valid records", weight: 10, inputs: json.map(text), sender: byWebhook, valid: true, record: "json" },
+		{ name: "spoiled records", weight: 20, inputs: spoiled(json).map(text), sender: byWebhook, record: "json" },
+		{ name: "changed bodies", weight: 20, inputs: mutated(bodyBytes), sender: byWebhook, record: "json" },
+		{
+			name: "changed batches of events",
+			weight: 10,
+			inputs: mutated(batch.map((each) => Buffer.from(each.text))),
+			sender: (service) => http(async (input) => postEvents(service, KEY, EVENTS_OF, input)),
+		},
+		{
+			name: "changed gRPC messages",
+			weight: 10,
+			inputs: mutated(messageBytes),
+			sender: (service) => new GrpcSender(service.grpc, () => ingest, framed),
+			record: "message",
+		},
+		{
+			name: "changed gRPC messages of events",
+			weight: 5,
+			inputs: mutated(batchMessage),
+			sender: (service) => new GrpcSender(service.grpc, () => ingestEvents, framed),
+		},
+		{
+			name: "changed gRPC frames",
+			weight: 10,
+			inputs: mutated(messageBytes.map(framed)),
+			sender: (service) => new GrpcSender(service.grpc, () => ingest, (bytes) => bytes),
+		},
+		...(["Connect", "gRPC-Web"] as const).map(
+			(form): InputKind => ({
+				name: `changed messages over ${form}`,
+				weight: 2,
+				inputs: mutated(messageBytes),
+				sender: (service) => rpc(service, form),
+				record: "message",
+			}),
+		),
+		{
+			name: "changed messages over Connect JSON",
+			weight: 2,
+			inputs: mutated(bodyBytes.map((bytes) => Buffer.from(`{"conversation":${bytes}}`))),
+			sender: (service) => rpc(service, "Connect JSON"),
+		},
+		{
+			name: "changed requests of reads over gRPC",
+			weight: 4,
+			inputs: fc
+				.constantFrom(...READS.keys())
+				.chain((index) =>
+					mutated(fc.constant(READS[index]?.bytes ?? Buffer.alloc(0))).map((bytes) =>
+						Buffer.concat([Buffer.from([index]), bytes]),
+					),
+				),
+			sender: (service) =>
+				new GrpcSender(
+					service.grpc,
+					(input) => READS[input[0] ?? 0]?.method ?? ingest,
+					(input) => framed(input.subarray(1)),
+				),
+		},
+		{ name: "queries", weight: 4, inputs: query, sender: byQuery },
+		{
+			name: "changed connections of HTTP/1.1",
+			weight: 3,
+			inputs: mutated(bodyBytes.map(http1Request)),
+			sender: (service) => connection(service.http.slice("http://".length), /^HTTP\/1\.1 (\d+)/),
+		},
+		...(["http", "grpc"] as const).map(
+			(listener): InputKind => ({
+				name: `changed connections of HTTP/2, ${listener} listener`,
+				weight: 2,
+				inputs: mutated(messageBytes.filter(({ length }) => length < 15_000).map(http2Request)),
+				sender: (service) => connection(listener === "grpc" ? service.grpc : service.http.slice("http://".length)),
+			}),
+		),
+	];
+}
+
+function byWebhook(service: Endpoints): Sender {
+	return http((input) => postWebhook(service, KEY, input));
+}
+
+function http(request: (input: Buffer) => Promise<Response>): Sender {
+	return {
+		send: async (input) => {
+			const response = await request(input);
+			await response.text();
+			return String(response.status);
+		},
+		[Symbol.dispose]: () => undefined,
+	};
+}
+
+function rpc(service: Endpoints, form: Exclude<RawForm, "gRPC">): Sender {
+	return {
+		send: async (input) => codeName((await callRaw(service, form, ingest, input, KEY)).code),
+		[Symbol.dispose]: () => undefined,
+	};
+}
+
+/** Sends a connection's bytes and ends this side; the answer is the first status, or "closed". */
+function connection(address: string, status?: RegExp): Sender {
+	return {
+		send: async (input) => status?.exec(await answerTo(address, input, true))?.[1] ?? "closed",
+		[Symbol.dispose]: () => undefined,
+	};
+}
+
+/** Makes gRPC calls over connections that are opened again when the server has closed them. */
+class GrpcSender implements Sender {
+	readonly #address: string;
+	readonly #methodOf: (input: Buffer) => DescMethod;
+	readonly #bodyOf: (input: Buffer) => Uint8Array;
+	readonly #sessions: (ClientHttp2Session | undefined)[] = [];
+	#sent = 0;
+
+	constructor(address: string, methodOf: (input: Buffer) => DescMethod, bodyOf: (input: Buffer) => Uint8Array) {
+		this.#address = address;
+		this.#methodOf = methodOf;
+		this.#bodyOf = bodyOf;
+	}
+
+	async send(input: Buffer): Promise<string> {
+		this.#sent += 1;
+		const answer = await callOver(this.#session(this.#sent % SESSIONS), this.#methodOf(input), this.#bodyOf(input), KEY);
+		return answer === undefined ? "closed" : codeName(answer.code);
+	}
+
+	#session(index: number): ClientHttp2Session {
+		const present = this.#sessions[index];
+		if (present !== undefined && !present.closed && !present.destroyed) return present;
+		const session = connect(`http://${this.#address}`).on("error", () => undefined);
+		this.#sessions[index] = session;
+		return session;
+	}
+
+	[Symbol.dispose](): void {
+		for (const session of this.#sessions) session?.destroy();
+	}
+}
+
+/** A request to the webhook on a connection of its own. */
+function http1Request(body: Buffer): Buffer {
+	const head = [
+		`POST ${WEBHOOK} HTTP/1.1`,
+		"Host: test",
+		"Content-Type: application/json",
+		`X-Access-Token: ${KEY}`,
+		`Content-Length: ${body.length}`,
+	];
+	return Buffer.concat([Buffer.from(`${head.join("\r\n")}\r\n\r\n`), body]);
+}
+
+/** A connection with one gRPC call. */
+function http2Request(message: Uint8Array): Buffer {
+	const header = headerBlock({
+		":method": "POST",
+		":scheme": "http",
+		":path": rpcPath(ingest),
+		":authority": "test",
+		"content-type": "application/grpc",
+		te: "trailers",
+		"x-access-token": KEY,
+	});
+	return Buffer.concat([
+		Buffer.from(PREFACE),
+		frame(FRAME.settings, 0, 0),
+		frame(FRAME.headers, END_HEADERS, 1, header),
+		frame(FRAME.data, END_STREAM, 1, framed(message)),
+	]);
+}
+
+/** Requests of reads, of which the bytes are changed. */
+const READS = [
+	read(ConversationService.method.getConversation, { id: EVENTS_OF, sequence: 1n, secrets: 1 }),
+	read(ConversationService.method.listConversations, {
+		pageSize: 10,
+		pageToken: "token",
+		view: 2,
+		filter: { agentKind: "ACPAgent", titleContains: "a", parentConversationId: EVENTS_OF },
+	}),
+	read(ConversationService.method.listConversationUpdates, { conversationId: EVENTS_OF, pageSize: 10, origin: 1 }),
+	read(ConversationEventService.method.listConversationEvents, {
+		conversationId: EVENTS_OF,
+		pageSize: 10,
+		filter: { kinds: ["MessageEvent"], sources: ["agent"] },
+	}),
+] as const;
+
+function read<Desc extends DescMessage>(
+	method: DescMethod & { readonly input: Desc },
+	request: MessageInitShape<Desc>,
+): { readonly method: DescMethod; readonly bytes: Uint8Array } {
+	return { method, bytes: toBinary(method.input, create(method.input, request)) };
+}
+
+/** Parameters of the reads over HTTP. */
+const PARAMETERS = [
+	...["execution_status", "agent_kind", "model", "parent_conversation_id", "tag", "tag_key", "created_from", "created_to"],
+	...["updated_from", "updated_to", "title_contains", "page_size", "page_token", "view", "secrets", "sequence"],
+	...["after_sequence", "kind", "source", "happened_from", "happened_to", "unknown"],
+];
+const VALUES = ["", "0", "1", "-1", "1e9", "18446744073709551616", "full", "plaintext", "a:b", "2026-11-22T08:00:00Z"];
+
+const query: fc.Arbitrary<Buffer> = fc
+	.tuple(
+		fc.constantFrom("", `/${EVENTS_OF}`, `/${EVENTS_OF}/events`, "/x", "/%zz", "/%00"),
+		fc.array(
+			fc.tuple(
+				fc.constantFrom(...PARAMETERS),
+				fc.oneof(
+					fc.constantFrom(...VALUES),
+					fc.string({ unit: "binary", maxLength: 20 }).map((text) => encodeURIComponent(text.toWellFormed())),
+					fc.string({ maxLength: 20 }).map((text) => text.replaceAll(/[#\s]/g, "")),
+				),
+			),
+			{ maxLength: 4 },
+		),
+	)
+	.map(([path, given]) => Buffer.from(`${path}?${given.map(([name, value]) => `${name}=${value}`).join("&")}`));
+
+function byQuery(service: Endpoints): Sender {
+	return http((input) =>
+		fetch(`${service.http}/api/v1/conversations${input}`, { headers: { "X-Access-Token": KEY } }),
+	);
+}
