@@ -1,5 +1,12 @@
 import { type ClientHttp2Session, connect } from "node:http2";
-import { create, type DescMessage, type DescMethod, type JsonValue, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import {
+	create,
+	type DescMessage,
+	type DescMethod,
+	type JsonValue,
+	type MessageInitShape,
+	toBinary,
+} from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
@@ -13,7 +20,7 @@ import { jsonOf } from "../support/arbitrary.ts";
 import { type Endpoints, postWebhook, rpcPath, WEBHOOK } from "../support/clients.ts";
 import { eventsIn, eventsRequest } from "../support/event-batches.ts";
 import { postEvents } from "../support/event-clients.ts";
-import { capturedBatches, corpus } from "../support/fixtures.ts";
+import { capturedBatches, corpus, object } from "../support/fixtures.ts";
 import { FRAME, frame, headerBlock, PREFACE } from "../support/raw-http2.ts";
 import { callOver, callRaw, framed, type RawForm } from "../support/raw-rpc.ts";
 import { answerTo } from "../support/raw-socket.ts";
@@ -59,16 +66,17 @@ export function inputKinds(plan: MessagePlan): readonly InputKind[] {
 	const bodies = corpus().filter(({ bytes }) => bytes.length <= LARGEST_BODY);
 	const record = fc.constantFrom(...bodies);
 	// Of conversations of their own, so that what is stored can be told apart.
+	const id = fc.noBias(fc.uuid());
 	const bodyBytes = fc
-		.tuple(record, fc.uuid())
-		.map(([{ bytes, json }, id]) => Buffer.from(bytes.toString().replace(String(json.id), id)));
+		.tuple(record, id)
+		.map(([{ bytes, json }, own]) => Buffer.from(bytes.toString().replace(String(json.id), own)));
 	const messageBytes = fc
-		.tuple(record, fc.uuid())
-		.map(([{ json }, id]) => toBinary(IngestConversationRequestSchema, ingestRequest({ ...json, id })));
+		.tuple(record, id)
+		.map(([{ json }, own]) => toBinary(IngestConversationRequestSchema, ingestRequest({ ...json, id: own })));
 	const batches = capturedBatches().filter(({ text }) => text.length <= LARGEST_BODY);
 	const batch = fc.constantFrom(...batches);
 	const batchMessage = batch.map(({ text }) => eventsRequest(EVENTS_OF, eventsIn(text)));
-	const json = jsonOf(plan);
+	const json = fc.tuple(jsonOf(plan), id).map(([given, own]) => ({ ...object(given), id: own }));
 	const text = (value: JsonValue) => Buffer.from(JSON.stringify(value));
 	return [
 		{ name: "valid records", weight: 10, inputs: json.map(text), sender: byWebhook, valid: true, record: "json" },
@@ -97,7 +105,12 @@ export function inputKinds(plan: MessagePlan): readonly InputKind[] {
 			name: "changed gRPC frames",
 			weight: 10,
 			inputs: mutated(messageBytes.map(framed)),
-			sender: (service) => new GrpcSender(service.grpc, () => ingest, (bytes) => bytes),
+			sender: (service) =>
+				new GrpcSender(
+					service.grpc,
+					() => ingest,
+					(bytes) => bytes,
+				),
 		},
 		...(["Connect", "gRPC-Web"] as const).map(
 			(form): InputKind => ({
@@ -195,7 +208,12 @@ class GrpcSender implements Sender {
 
 	async send(input: Buffer): Promise<string> {
 		this.#sent += 1;
-		const answer = await callOver(this.#session(this.#sent % SESSIONS), this.#methodOf(input), this.#bodyOf(input), KEY);
+		const answer = await callOver(
+			this.#session(this.#sent % SESSIONS),
+			this.#methodOf(input),
+			this.#bodyOf(input),
+			KEY,
+		);
 		return answer === undefined ? "closed" : codeName(answer.code);
 	}
 
@@ -269,7 +287,16 @@ function read<Desc extends DescMessage>(
 
 /** Parameters of the reads over HTTP. */
 const PARAMETERS = [
-	...["execution_status", "agent_kind", "model", "parent_conversation_id", "tag", "tag_key", "created_from", "created_to"],
+	...[
+		"execution_status",
+		"agent_kind",
+		"model",
+		"parent_conversation_id",
+		"tag",
+		"tag_key",
+		"created_from",
+		"created_to",
+	],
 	...["updated_from", "updated_to", "title_contains", "page_size", "page_token", "view", "secrets", "sequence"],
 	...["after_sequence", "kind", "source", "happened_from", "happened_to", "unknown"],
 ];
@@ -293,7 +320,5 @@ const query: fc.Arbitrary<Buffer> = fc
 	.map(([path, given]) => Buffer.from(`${path}?${given.map(([name, value]) => `${name}=${value}`).join("&")}`));
 
 function byQuery(service: Endpoints): Sender {
-	return http((input) =>
-		fetch(`${service.http}/api/v1/conversations${input}`, { headers: { "X-Access-Token": KEY } }),
-	);
+	return http((input) => fetch(`${service.http}/api/v1/conversations${input}`, { headers: { "X-Access-Token": KEY } }));
 }

@@ -2,6 +2,8 @@ import { Code } from "@connectrpc/connect";
 
 /** Broken laws that are told in full. */
 const MOST_TOLD = 20;
+/** Characters of one of them, which may have a whole input in it. */
+const LONGEST_TOLD = 8_000;
 /** Answers that say that the service has failed. */
 const FAULTS: ReadonlySet<string> = new Set([
 	...["Unknown", "Internal", "DataLoss"],
@@ -54,8 +56,8 @@ export class Report {
 	breaks(law: string): void {
 		this.#brokenCount += 1;
 		if (this.#broken.length >= MOST_TOLD) return;
-		this.#broken.push(law);
-		this.#progress(`BROKEN: ${law}`);
+		this.#broken.push(law.slice(0, LONGEST_TOLD));
+		this.#progress(`BROKEN: ${law.slice(0, LONGEST_TOLD)}`);
 	}
 
 	/** Tells of a broken law unless a condition holds. */

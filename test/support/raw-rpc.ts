@@ -99,7 +99,10 @@ export async function callOver(
 		for (const [name, value] of Object.entries(given)) fields.set(name, value);
 	};
 	// A stream that is reset closes with an error.
-	stream.on("response", keep).on("trailers", keep).on("error", () => undefined);
+	stream
+		.on("response", keep)
+		.on("trailers", keep)
+		.on("error", () => undefined);
 	const closed = new Promise((resolve) => stream.once("close", resolve));
 	stream.resume().end(body);
 	await closed;
