@@ -11,7 +11,7 @@ import { KEY } from "../support/service.ts";
 import { type Answered, type InputKind, inputKinds } from "./input-kinds.ts";
 import { type Report, unlessSilent } from "./report.ts";
 import type { Run } from "./run.ts";
-import { Subject } from "./subject.ts";
+import { quiet, Subject } from "./subject.ts";
 
 /** Inputs that are generated at a time, and sent at a time. */
 const BATCH = 400;
@@ -41,7 +41,7 @@ export const badInputs: Run = {
 				await sendAll(subject.service, kind, share, random, report, acknowledged);
 			}
 		};
-		await subject.amongOrdinary(() => subject.twice(load, count >= 10_000 ? 10_000 : 1_000, MEMORY));
+		await subject.amongOrdinary(() => subject.twice(load, quiet(count, badInputs), MEMORY));
 		await expectStored(subject.service, acknowledged, report);
 		report.figure(`${acknowledged.size} conversations acknowledged, all of them stored`);
 		await subject.expectSound();

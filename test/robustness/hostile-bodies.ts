@@ -8,7 +8,7 @@ import { callRaw } from "../support/raw-rpc.ts";
 import { KEY } from "../support/service.ts";
 import { codeName, type Report, unlessSilent } from "./report.ts";
 import type { Run } from "./run.ts";
-import { Subject } from "./subject.ts";
+import { quiet, Subject } from "./subject.ts";
 
 /** Default of MAX_BODY_BYTES. */
 const LIMIT = 16 * 1024 * 1024;
@@ -42,7 +42,7 @@ export const hostileBodies: Run = {
 		"bodies that are deep, wide, full of violations or secrets, or unpack to more, while ordinary clients are timed",
 	counted: "times each",
 	long: 6,
-	short: 2,
+	short: 1,
 	async run(count, _random, report) {
 		await using subject = await Subject.start(report, { ENCRYPTION_KEY: randomBytes(32).toString("base64") });
 		const load = async (round: number): Promise<void> => {
@@ -51,7 +51,7 @@ export const hostileBodies: Run = {
 				for (const hostile of BODIES) await send(subject.service, hostile, report);
 		};
 		await subject.amongOrdinary(async () => {
-			await subject.twice(load, 3_000, MEMORY);
+			await subject.twice(load, quiet(count, hostileBodies), MEMORY);
 			await readLarge(subject.service, report);
 		});
 		await subject.expectSound();

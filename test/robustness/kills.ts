@@ -57,7 +57,7 @@ export const kills: Run = {
 	about: "SIGKILL while records and events are posted over HTTP and gRPC; all that was acknowledged is compared",
 	counted: "kills",
 	long: 300,
-	short: 14,
+	short: 8,
 	async run(count, random, report) {
 		using folder = new TempFolder();
 		const database = folder.file("conversations.db");

@@ -7,7 +7,7 @@ import { HttpLanes } from "../support/http-lanes.ts";
 import { KEY } from "../support/service.ts";
 import type { Report } from "./report.ts";
 import type { Run } from "./run.ts";
-import { Subject } from "./subject.ts";
+import { quiet, Subject } from "./subject.ts";
 
 const MiB = 2 ** 20;
 /** Most memory that the service may have: the limit in deploy/kubernetes.yaml. */
@@ -33,7 +33,7 @@ export const overload: Run = {
 	about: "five times the best rate of records; successes must stay at 0.8 of it, and reads and the health must answer",
 	counted: "seconds of each load",
 	long: 20,
-	short: 2,
+	short: 1,
 	async run(count, _random, report) {
 		await using subject = await Subject.start(report);
 		// In a few seconds rates and memory say little.
@@ -54,7 +54,7 @@ export const overload: Run = {
 				`successes fell to ${(successes / best).toFixed(2)} of the best rate`,
 			);
 		};
-		await subject.amongOrdinary(() => subject.twice(load, 3_000, MEMORY, judged), "reads");
+		await subject.amongOrdinary(() => subject.twice(load, quiet(count, overload), MEMORY, judged), "reads");
 		await subject.expectSound();
 	},
 };

@@ -14,7 +14,7 @@ import { ingestRequest } from "../support/record-message.ts";
 import { KEY } from "../support/service.ts";
 import { watch } from "../support/watching.ts";
 import type { Run } from "./run.ts";
-import { Subject } from "./subject.ts";
+import { quiet, Subject } from "./subject.ts";
 
 /** Most memory that the service may have meanwhile, in bytes. */
 const MEMORY = 1024 ** 3;
@@ -31,7 +31,7 @@ export const silentWatchers: Run = {
 	about: "watchers of whole records, over all protocols, that read nothing; one beside them must get every update",
 	counted: "watchers",
 	long: 1_000,
-	short: 100,
+	short: 50,
 	async run(count, _random, report) {
 		await using subject = await Subject.start(report);
 		const { service } = subject;
@@ -59,7 +59,7 @@ export const silentWatchers: Run = {
 			for (let index = 0; index < count; index++)
 				report.answer("watchers that read nothing", index < watchers.open ? "open" : "closed");
 		};
-		await subject.amongOrdinary(() => subject.twice(load, 3_000, MEMORY));
+		await subject.amongOrdinary(() => subject.twice(load, quiet(count, silentWatchers), MEMORY));
 		await subject.expectSound();
 	},
 };

@@ -9,14 +9,14 @@ import { openSocket } from "../support/raw-socket.ts";
 import { KEY } from "../support/service.ts";
 import { type Report, unlessSilent } from "./report.ts";
 import type { Run } from "./run.ts";
-import { Subject } from "./subject.ts";
+import { quiet, Subject } from "./subject.ts";
 
 /** Most memory that the service may have meanwhile, in bytes. */
 const MEMORY = 1024 ** 3;
 /** The service gives a request 120 s, and an idle connection 65 s; then it is closed (docs/operations.md). */
 const LIMIT = 150_000;
 /** How long a client stays that leaves by itself, in milliseconds. */
-const STAY = 3_000;
+const STAY = 2_500;
 /** Parts in which a slow client sends a body, and the time between two of them, in milliseconds. */
 const PARTS = 20;
 const PAUSE = 100;
@@ -49,7 +49,7 @@ export const slowClients: Run = {
 			const all = Array.from({ length: count }, (_, index) => clients[index % clients.length] ?? clients[0]);
 			await Promise.all(all.map((client) => client && slowly(subject.service, client, random, stays, report)));
 		};
-		await subject.amongOrdinary(() => subject.twice(load, 3_000, MEMORY));
+		await subject.amongOrdinary(() => subject.twice(load, quiet(count, slowClients), MEMORY));
 		await subject.expectSound();
 	},
 };

@@ -6,6 +6,7 @@ import { KEY } from "../support/service.ts";
 import { TempFolder } from "../support/temp.ts";
 import { OrdinaryClients, type OrdinaryWork } from "./ordinary.ts";
 import type { Report } from "./report.ts";
+import type { Run } from "./run.ts";
 
 const MiB = 2 ** 20;
 /** Milliseconds between two looks at the memory. */
@@ -20,6 +21,11 @@ const PATIENCE = 10_000;
 const LIFETIME = 3_600_000;
 /** Lines of the log that tell of a failure of the service. */
 const FAILURES = /"event":"(?:request_failed|unexpected_error|store_failed|store_unhealthy|intake_failed)"/;
+
+/** How long the memory is watched after a load, in milliseconds. */
+export function quiet(count: number, { long }: Pick<Run, "long">): number {
+	return count >= long ? 10_000 : 500;
+}
 
 /** The real program in a process of its own, whose memory is watched. */
 export class Subject implements AsyncDisposable {
