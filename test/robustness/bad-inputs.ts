@@ -1,14 +1,13 @@
 import { randomBytes } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
-import { fromBinary, type JsonValue } from "@bufbuild/protobuf";
 import fc from "fast-check";
-import { IngestConversationRequestSchema } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { type Endpoints, getText, readClient } from "../support/clients.ts";
+import { allEvents } from "../support/event-clients.ts";
 import { filled } from "../support/filled.ts";
 import type { Random } from "../support/random.ts";
 import { KEY } from "../support/service.ts";
-import { type Answered, type InputKind, inputKinds } from "./input-kinds.ts";
+import { digits, type InputKind, inputKinds, type Stored } from "./input-kinds.ts";
 import { type Report, unlessSilent } from "./report.ts";
 import type { Run } from "./run.ts";
 import { quiet, Subject } from "./subject.ts";
@@ -20,6 +19,9 @@ const AT_ONCE = 16;
 const MEMORY = 1024 ** 3;
 
 const { plan } = new RecordFormat();
+
+/** Ids of what was acknowledged. */
+type Acknowledged = Readonly<Record<Stored["what"], Set<string>>>;
 
 /** Generated records, valid and spoiled, and changed bytes of real bodies, messages, frames and connections. */
 export const badInputs: Run = {
@@ -34,7 +36,7 @@ export const badInputs: Run = {
 		await using subject = await Subject.start(report, env);
 		const kinds = inputKinds(plan);
 		const weights = kinds.reduce((sum, { weight }) => sum + weight, 0);
-		const acknowledged = new Set<string>();
+		const acknowledged: Acknowledged = { conversation: new Set(), event: new Set() };
 		const load = async (): Promise<void> => {
 			for (const kind of kinds) {
 				const share = Math.ceil((count * kind.weight) / weights / 2);
@@ -43,7 +45,6 @@ export const badInputs: Run = {
 		};
 		await subject.amongOrdinary(() => subject.twice(load, quiet(count, badInputs), MEMORY));
 		await expectStored(subject.service, acknowledged, report);
-		report.figure(`${acknowledged.size} conversations acknowledged, all of them stored`);
 		await subject.expectSound();
 	},
 };
@@ -54,7 +55,7 @@ async function sendAll(
 	count: number,
 	random: Random,
 	report: Report,
-	acknowledged: Set<string>,
+	acknowledged: Acknowledged,
 ): Promise<void> {
 	using sender = kind.sender(service);
 	for (let sent = 0; sent < count; sent += BATCH) {
@@ -74,43 +75,27 @@ async function sendAll(
 	}
 }
 
-/** Keeps the id of an acknowledged record; a valid one must be read back whole. */
+/** Keeps what was acknowledged; a valid record must be read back whole. */
 async function keepAcknowledged(
 	service: Endpoints,
 	kind: InputKind,
 	input: Buffer,
-	acknowledged: Set<string>,
+	acknowledged: Acknowledged,
 	report: Report,
 ): Promise<void> {
-	const id = kind.record === undefined ? undefined : idOf(kind.record, input);
-	if (id === undefined) return;
-	acknowledged.add(id);
+	for (const { what, id } of kind.stored?.(input) ?? []) acknowledged[what].add(id);
 	if (!kind.valid) return;
-	const read = JSON.parse(await getText(service, KEY, id, "secrets=plaintext"));
-	const expected = filled(plan, JSON.parse(input.toString()));
+	const json = JSON.parse(input.toString());
+	const read = JSON.parse(await getText(service, KEY, json.id, "secrets=plaintext"));
+	const expected = filled(plan, json);
 	if (!isDeepStrictEqual(read, expected)) report.breaks(`a record is read as ${JSON.stringify(read)}: ${shown(input)}`);
 }
 
-/** The digits of the id in an accepted record. */
-function idOf(form: Answered, input: Buffer): string {
-	const id: JsonValue | undefined =
-		form === "json"
-			? // Without the byte order mark, which may stand before JSON.
-				JSON.parse(new TextDecoder().decode(input)).id
-			: fromBinary(IngestConversationRequestSchema, input).conversation?.id;
-	return digits(String(id));
-}
-
-function digits(id: string): string {
-	return id
-		.toLowerCase()
-		.replace("urn:uuid:", "")
-		.replaceAll(/[^0-9a-f]/g, "");
-}
-
-async function expectStored(service: Endpoints, acknowledged: ReadonlySet<string>, report: Report): Promise<void> {
+/** Tells what was acknowledged and is not stored. */
+async function expectStored(service: Endpoints, acknowledged: Acknowledged, report: Report): Promise<void> {
+	report.figure(`acknowledged: ${acknowledged.conversation.size} conversations, ${acknowledged.event.size} events`);
 	const client = readClient(service, "gRPC", KEY);
-	const missing = new Set(acknowledged);
+	const missing = new Set(acknowledged.conversation);
 	let pageToken = "";
 	do {
 		const page = await client.listConversations({ pageSize: 1000, pageToken });
@@ -118,6 +103,9 @@ async function expectStored(service: Endpoints, acknowledged: ReadonlySet<string
 		pageToken = page.nextPageToken;
 	} while (pageToken !== "");
 	for (const id of missing) report.breaks(`the conversation ${id} was acknowledged and is not stored`);
+	const events = new Set((await allEvents(service, KEY)).map(({ event }) => event?.id));
+	for (const id of acknowledged.event)
+		if (!events.has(id)) report.breaks(`the event ${id} was acknowledged and is not stored`);
 }
 
 /** An input as it can be sent again: as text where it is text, else in base64. */

@@ -1,14 +1,19 @@
 import { type ClientHttp2Session, connect } from "node:http2";
+import { setTimeout as delay } from "node:timers/promises";
 import {
 	create,
 	type DescMessage,
 	type DescMethod,
+	fromBinary,
 	type JsonValue,
 	type MessageInitShape,
 	toBinary,
 } from "@bufbuild/protobuf";
 import fc from "fast-check";
-import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
+import {
+	ConversationEventIngestService,
+	IngestConversationEventsRequestSchema,
+} from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import {
 	ConversationIngestService,
@@ -21,9 +26,10 @@ import { type Endpoints, postWebhook, rpcPath, WEBHOOK } from "../support/client
 import { eventsIn, eventsRequest } from "../support/event-batches.ts";
 import { postEvents } from "../support/event-clients.ts";
 import { capturedBatches, corpus, object } from "../support/fixtures.ts";
-import { FRAME, frame, headerBlock, PREFACE } from "../support/raw-http2.ts";
+import { Inexpressible, messageOf } from "../support/message.ts";
+import { FRAME, frame, framesOf, headerBlock, PREFACE } from "../support/raw-http2.ts";
 import { callOver, callRaw, framed, type RawForm } from "../support/raw-rpc.ts";
-import { answerTo } from "../support/raw-socket.ts";
+import { answerTo, openSocket } from "../support/raw-socket.ts";
 import { ingestRequest } from "../support/record-message.ts";
 import { KEY } from "../support/service.ts";
 import { mutated, spoiled } from "./mutations.ts";
@@ -33,11 +39,16 @@ import { codeName } from "./report.ts";
 const LARGEST_BODY = 20_000;
 /** Connections of HTTP/2 over which calls are made. */
 const SESSIONS = 4;
+/** How long an answer to a changed connection of HTTP/2 is waited for, in milliseconds. */
+const LISTENING = 300;
 const END_STREAM = 0x1;
 const END_HEADERS = 0x4;
 
-/** How an accepted input says the id of its record. */
-export type Answered = "json" | "message";
+/** Something that was accepted: a conversation, by the digits of its id, or an event. */
+export interface Stored {
+	readonly what: "conversation" | "event";
+	readonly id: string;
+}
 
 /** Sends inputs, and gives the answers as a report counts them. */
 interface Sender extends Disposable {
@@ -53,8 +64,8 @@ export interface InputKind {
 	readonly sender: (service: Endpoints) => Sender;
 	/** Whether all of them must be accepted. */
 	readonly valid?: true;
-	/** Present if an accepted one is a record. */
-	readonly record?: Answered;
+	/** What must be stored once an input is accepted. */
+	readonly stored?: (input: Buffer) => readonly Stored[];
 }
 
 const ingest = ConversationIngestService.method.ingestConversation;
@@ -79,27 +90,38 @@ export function inputKinds(plan: MessagePlan): readonly InputKind[] {
 	const json = fc.tuple(jsonOf(plan), id).map(([given, own]) => ({ ...object(given), id: own }));
 	const text = (value: JsonValue) => Buffer.from(JSON.stringify(value));
 	return [
-		{ name: "valid records", weight: 10, inputs: json.map(text), sender: byWebhook, valid: true, record: "json" },
-		{ name: "spoiled records", weight: 20, inputs: spoiled(json).map(text), sender: byWebhook, record: "json" },
-		{ name: "changed bodies", weight: 20, inputs: mutated(bodyBytes), sender: byWebhook, record: "json" },
+		{ name: "valid records", weight: 10, inputs: json.map(text), sender: byWebhook, valid: true, stored: jsonRecord },
+		{ name: "spoiled records", weight: 20, inputs: spoiled(json).map(text), sender: byWebhook, stored: jsonRecord },
+		{ name: "changed bodies", weight: 20, inputs: mutated(bodyBytes), sender: byWebhook, stored: jsonRecord },
 		{
 			name: "changed batches of events",
 			weight: 10,
 			inputs: mutated(batch.map((each) => Buffer.from(each.text))),
 			sender: (service) => http(async (input) => postEvents(service, KEY, EVENTS_OF, input)),
+			stored: jsonEvents,
 		},
 		{
 			name: "changed gRPC messages",
 			weight: 10,
 			inputs: mutated(messageBytes),
 			sender: (service) => new GrpcSender(service.grpc, () => ingest, framed),
-			record: "message",
+			stored: messageRecord,
+		},
+		{
+			name: "spoiled gRPC messages",
+			weight: 5,
+			inputs: spoiled(json)
+				.map((value) => expressed(plan, value))
+				.filter((message) => message !== undefined),
+			sender: (service) => new GrpcSender(service.grpc, () => ingest, framed),
+			stored: messageRecord,
 		},
 		{
 			name: "changed gRPC messages of events",
 			weight: 5,
 			inputs: mutated(batchMessage),
 			sender: (service) => new GrpcSender(service.grpc, () => ingestEvents, framed),
+			stored: messageEvents,
 		},
 		{
 			name: "changed gRPC frames",
@@ -118,7 +140,7 @@ export function inputKinds(plan: MessagePlan): readonly InputKind[] {
 				weight: 2,
 				inputs: mutated(messageBytes),
 				sender: (service) => rpc(service, form),
-				record: "message",
+				stored: messageRecord,
 			}),
 		),
 		{
@@ -149,17 +171,61 @@ export function inputKinds(plan: MessagePlan): readonly InputKind[] {
 			name: "changed connections of HTTP/1.1",
 			weight: 3,
 			inputs: mutated(bodyBytes.map(http1Request)),
-			sender: (service) => connection(service.http.slice("http://".length), /^HTTP\/1\.1 (\d+)/),
+			sender: (service) => http1Connection(service.http.slice("http://".length)),
 		},
 		...(["http", "grpc"] as const).map(
 			(listener): InputKind => ({
 				name: `changed connections of HTTP/2, ${listener} listener`,
 				weight: 2,
 				inputs: mutated(messageBytes.filter(({ length }) => length < 15_000).map(http2Request)),
-				sender: (service) => connection(listener === "grpc" ? service.grpc : service.http.slice("http://".length)),
+				sender: (service) => http2Connection(listener === "grpc" ? service.grpc : service.http.slice("http://".length)),
 			}),
 		),
 	];
+}
+
+/** The bytes of the request with a record that breaks rules; undefined when protobuf's types leave no room for it. */
+function expressed(plan: MessagePlan, json: JsonValue): Buffer | undefined {
+	try {
+		const conversation = messageOf(plan, json);
+		const request = create(IngestConversationRequestSchema, { conversation });
+		return Buffer.from(toBinary(IngestConversationRequestSchema, request));
+	} catch (error) {
+		if (error instanceof Inexpressible) return undefined;
+		throw error;
+	}
+}
+
+// The byte order mark may stand before JSON.
+const parsed = (input: Buffer) => JSON.parse(new TextDecoder().decode(input));
+
+function jsonRecord(input: Buffer): Stored[] {
+	return [{ what: "conversation", id: digits(String(parsed(input).id)) }];
+}
+
+function messageRecord(input: Buffer): Stored[] {
+	const { conversation } = fromBinary(IngestConversationRequestSchema, input);
+	return [{ what: "conversation", id: digits(conversation?.id ?? "") }];
+}
+
+function jsonEvents(input: Buffer): Stored[] {
+	const events: unknown[] = parsed(input);
+	return events.map((event) => ({ what: "event", id: String(object(event).id) }));
+}
+
+function messageEvents(input: Buffer): Stored[] {
+	return fromBinary(IngestConversationEventsRequestSchema, input).events.map(({ id }) => ({
+		what: "event",
+		id: id ?? "",
+	}));
+}
+
+/** The digits of a UUID in any form. */
+export function digits(id: string): string {
+	return id
+		.toLowerCase()
+		.replace("urn:uuid:", "")
+		.replaceAll(/[^0-9a-f]/g, "");
 }
 
 function byWebhook(service: Endpoints): Sender {
@@ -184,10 +250,38 @@ function rpc(service: Endpoints, form: Exclude<RawForm, "gRPC">): Sender {
 	};
 }
 
-/** Sends a connection's bytes and ends this side; the answer is the first status, or "closed". */
-function connection(address: string, status?: RegExp): Sender {
+/** Sends the bytes of a connection and ends this side; the answer is the first status, or "closed". */
+function http1Connection(address: string): Sender {
 	return {
-		send: async (input) => status?.exec(await answerTo(address, input, true))?.[1] ?? "closed",
+		send: async (input) => /^HTTP\/1\.1 (\d+)/.exec(await answerTo(address, input, true))?.[1] ?? "closed",
+		[Symbol.dispose]: () => undefined,
+	};
+}
+
+/**
+ * Sends the bytes of a connection. The answer is "answered" when a header came, "reset" when the stream or connection was
+ * ended by a frame, and else "closed". A server that has nothing to say waits for more, and is told that no more comes.
+ */
+function http2Connection(address: string): Sender {
+	return {
+		send: async (input) => {
+			const socket = openSocket(address);
+			let received = Buffer.alloc(0);
+			const came = (type: number) => framesOf(received, type).length > 0;
+			const closed = new Promise<void>((resolve) => socket.once("close", () => resolve()));
+			const told = new Promise<void>((resolve) => {
+				socket.on("data", (bytes: Buffer) => {
+					received = Buffer.concat([received, bytes]);
+					if (came(FRAME.headers) || came(FRAME.rstStream) || came(FRAME.goaway)) resolve();
+				});
+			});
+			socket.write(input);
+			await Promise.race([closed, told, delay(LISTENING, undefined, { ref: false })]);
+			socket.end();
+			await closed;
+			if (came(FRAME.headers)) return "answered";
+			return came(FRAME.rstStream) || came(FRAME.goaway) ? "reset" : "closed";
+		},
 		[Symbol.dispose]: () => undefined,
 	};
 }

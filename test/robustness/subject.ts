@@ -20,7 +20,8 @@ const PATIENCE = 10_000;
 /** Longest life of the program, in milliseconds. */
 const LIFETIME = 3_600_000;
 /** Lines of the log that tell of a failure of the service. */
-const FAILURES = /"event":"(?:request_failed|unexpected_error|store_failed|store_unhealthy|intake_failed)"/;
+const FAILURES =
+	/"event":"(?:request_failed|unexpected_error|store_failed|store_unhealthy|intake_failed)"|"kind":"(?:internal|data_loss)"/;
 
 /** How long the memory is watched after a load, in milliseconds. */
 export function quiet(count: number, { long }: Pick<Run, "long">): number {

@@ -17,6 +17,17 @@ export function frame(type: number, flags: number, stream: number, payload: Uint
 	return Buffer.concat([head, payload]);
 }
 
+/** The payloads of the frames of a type that begin in these bytes. */
+export function framesOf(bytes: Buffer, type: number): Buffer[] {
+	const found: Buffer[] = [];
+	for (let at = 0; at + 9 <= bytes.length; ) {
+		const end = at + 9 + bytes.readUIntBE(at, 3);
+		if (bytes[at + 3] === type) found.push(bytes.subarray(at + 9, end));
+		at = end;
+	}
+	return found;
+}
+
 /** A header block of literals that are not indexed (RFC 7541, section 6.2.2). Names and values have fewer than 127 bytes. */
 export function headerBlock(fields: Readonly<Record<string, string>>): Buffer {
 	const text = (value: string) => Buffer.concat([Buffer.from([value.length]), Buffer.from(value, "latin1")]);
@@ -68,13 +79,7 @@ export class RawHttp2 {
 
 	/** Frames that came, by type. */
 	frames(type: number): Buffer[] {
-		const found: Buffer[] = [];
-		for (let at = 0; at + 9 <= this.#received.length; ) {
-			const end = at + 9 + this.#received.readUIntBE(at, 3);
-			if (this.#received[at + 3] === type) found.push(this.#received.subarray(at + 9, end));
-			at = end;
-		}
-		return found;
+		return framesOf(this.#received, type);
 	}
 
 	/** Waits until the server has closed the connection. */
