@@ -7,9 +7,10 @@ import { allEvents } from "../support/event-clients.ts";
 import { filled } from "../support/filled.ts";
 import type { Random } from "../support/random.ts";
 import { KEY } from "../support/service.ts";
-import { digits, type InputKind, inputKinds, type Stored } from "./input-kinds.ts";
+import { type InputKind, inputKinds } from "./input-kinds.ts";
 import { type Report, unlessSilent } from "./report.ts";
 import type { Run } from "./run.ts";
+import { digits, type Stored } from "./stored.ts";
 import { quiet, Subject } from "./subject.ts";
 
 /** Inputs that are generated at a time, and sent at a time. */

@@ -1,19 +1,13 @@
-import { type ClientHttp2Session, connect } from "node:http2";
-import { setTimeout as delay } from "node:timers/promises";
 import {
 	create,
 	type DescMessage,
 	type DescMethod,
-	fromBinary,
 	type JsonValue,
 	type MessageInitShape,
 	toBinary,
 } from "@bufbuild/protobuf";
 import fc from "fast-check";
-import {
-	ConversationEventIngestService,
-	IngestConversationEventsRequestSchema,
-} from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
+import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import {
 	ConversationIngestService,
@@ -22,38 +16,23 @@ import {
 import { ConversationService } from "../../gen/conversations/v1/conversation_service_pb.js";
 import type { MessagePlan } from "../../src/record/plan/plan.ts";
 import { jsonOf } from "../support/arbitrary.ts";
-import { type Endpoints, postWebhook, rpcPath, WEBHOOK } from "../support/clients.ts";
+import { type Endpoints, rpcPath, WEBHOOK } from "../support/clients.ts";
 import { eventsIn, eventsRequest } from "../support/event-batches.ts";
 import { postEvents } from "../support/event-clients.ts";
 import { capturedBatches, corpus, object } from "../support/fixtures.ts";
 import { Inexpressible, messageOf } from "../support/message.ts";
-import { FRAME, frame, framesOf, headerBlock, PREFACE } from "../support/raw-http2.ts";
-import { callOver, callRaw, framed, type RawForm } from "../support/raw-rpc.ts";
-import { answerTo, openSocket } from "../support/raw-socket.ts";
+import { FRAME, frame, headerBlock, PREFACE } from "../support/raw-http2.ts";
+import { framed } from "../support/raw-rpc.ts";
 import { ingestRequest } from "../support/record-message.ts";
 import { KEY } from "../support/service.ts";
 import { mutated, spoiled } from "./mutations.ts";
-import { codeName } from "./report.ts";
+import { byQuery, byWebhook, GrpcSender, http, http1Connection, http2Connection, rpc, type Sender } from "./senders.ts";
+import { jsonEvents, jsonRecord, messageEvents, messageRecord, type Stored } from "./stored.ts";
 
 /** Larger bodies take long to send, and have no other rules. */
 const LARGEST_BODY = 20_000;
-/** Connections of HTTP/2 over which calls are made. */
-const SESSIONS = 4;
-/** How long an answer to a changed connection of HTTP/2 is waited for, in milliseconds. */
-const LISTENING = 300;
 const END_STREAM = 0x1;
 const END_HEADERS = 0x4;
-
-/** Something that was accepted: a conversation, by the digits of its id, or an event. */
-export interface Stored {
-	readonly what: "conversation" | "event";
-	readonly id: string;
-}
-
-/** Sends inputs, and gives the answers as a report counts them. */
-interface Sender extends Disposable {
-	send(input: Buffer): Promise<string>;
-}
 
 /** One kind of inputs. */
 export interface InputKind {
@@ -196,134 +175,6 @@ function expressed(plan: MessagePlan, json: JsonValue): Buffer | undefined {
 	}
 }
 
-// The byte order mark may stand before JSON.
-const parsed = (input: Buffer) => JSON.parse(new TextDecoder().decode(input));
-
-function jsonRecord(input: Buffer): Stored[] {
-	return [{ what: "conversation", id: digits(String(parsed(input).id)) }];
-}
-
-function messageRecord(input: Buffer): Stored[] {
-	const { conversation } = fromBinary(IngestConversationRequestSchema, input);
-	return [{ what: "conversation", id: digits(conversation?.id ?? "") }];
-}
-
-function jsonEvents(input: Buffer): Stored[] {
-	const events: unknown[] = parsed(input);
-	return events.map((event) => ({ what: "event", id: String(object(event).id) }));
-}
-
-function messageEvents(input: Buffer): Stored[] {
-	return fromBinary(IngestConversationEventsRequestSchema, input).events.map(({ id }) => ({
-		what: "event",
-		id: id ?? "",
-	}));
-}
-
-/** The digits of a UUID in any form. */
-export function digits(id: string): string {
-	return id
-		.toLowerCase()
-		.replace("urn:uuid:", "")
-		.replaceAll(/[^0-9a-f]/g, "");
-}
-
-function byWebhook(service: Endpoints): Sender {
-	return http((input) => postWebhook(service, KEY, input));
-}
-
-function http(request: (input: Buffer) => Promise<Response>): Sender {
-	return {
-		send: async (input) => {
-			const response = await request(input);
-			await response.text();
-			return String(response.status);
-		},
-		[Symbol.dispose]: () => undefined,
-	};
-}
-
-function rpc(service: Endpoints, form: Exclude<RawForm, "gRPC">): Sender {
-	return {
-		send: async (input) => codeName((await callRaw(service, form, ingest, input, KEY)).code),
-		[Symbol.dispose]: () => undefined,
-	};
-}
-
-/** Sends the bytes of a connection and ends this side; the answer is the first status, or "closed". */
-function http1Connection(address: string): Sender {
-	return {
-		send: async (input) => /^HTTP\/1\.1 (\d+)/.exec(await answerTo(address, input, true))?.[1] ?? "closed",
-		[Symbol.dispose]: () => undefined,
-	};
-}
-
-/**
- * Sends the bytes of a connection. The answer is "answered" when a header came, "reset" when the stream or connection was
- * ended by a frame, and else "closed". A server that has nothing to say waits for more, and is told that no more comes.
- */
-function http2Connection(address: string): Sender {
-	return {
-		send: async (input) => {
-			const socket = openSocket(address);
-			let received = Buffer.alloc(0);
-			const came = (type: number) => framesOf(received, type).length > 0;
-			const closed = new Promise<void>((resolve) => socket.once("close", () => resolve()));
-			const told = new Promise<void>((resolve) => {
-				socket.on("data", (bytes: Buffer) => {
-					received = Buffer.concat([received, bytes]);
-					if (came(FRAME.headers) || came(FRAME.rstStream) || came(FRAME.goaway)) resolve();
-				});
-			});
-			socket.write(input);
-			await Promise.race([closed, told, delay(LISTENING, undefined, { ref: false })]);
-			socket.end();
-			await closed;
-			if (came(FRAME.headers)) return "answered";
-			return came(FRAME.rstStream) || came(FRAME.goaway) ? "reset" : "closed";
-		},
-		[Symbol.dispose]: () => undefined,
-	};
-}
-
-/** Makes gRPC calls over connections that are opened again when the server has closed them. */
-class GrpcSender implements Sender {
-	readonly #address: string;
-	readonly #methodOf: (input: Buffer) => DescMethod;
-	readonly #bodyOf: (input: Buffer) => Uint8Array;
-	readonly #sessions: (ClientHttp2Session | undefined)[] = [];
-	#sent = 0;
-
-	constructor(address: string, methodOf: (input: Buffer) => DescMethod, bodyOf: (input: Buffer) => Uint8Array) {
-		this.#address = address;
-		this.#methodOf = methodOf;
-		this.#bodyOf = bodyOf;
-	}
-
-	async send(input: Buffer): Promise<string> {
-		this.#sent += 1;
-		const answer = await callOver(
-			this.#session(this.#sent % SESSIONS),
-			this.#methodOf(input),
-			this.#bodyOf(input),
-			KEY,
-		);
-		return answer === undefined ? "closed" : codeName(answer.code);
-	}
-
-	#session(index: number): ClientHttp2Session {
-		const present = this.#sessions[index];
-		if (present !== undefined && !present.closed && !present.destroyed) return present;
-		const session = connect(`http://${this.#address}`).on("error", () => undefined);
-		this.#sessions[index] = session;
-		return session;
-	}
-
-	[Symbol.dispose](): void {
-		for (const session of this.#sessions) session?.destroy();
-	}
-}
-
 /** A request to the webhook on a connection of its own. */
 function http1Request(body: Buffer): Buffer {
 	const head = [
@@ -412,7 +263,3 @@ const query: fc.Arbitrary<Buffer> = fc
 		),
 	)
 	.map(([path, given]) => Buffer.from(`${path}?${given.map(([name, value]) => `${name}=${value}`).join("&")}`));
-
-function byQuery(service: Endpoints): Sender {
-	return http((input) => fetch(`${service.http}/api/v1/conversations${input}`, { headers: { "X-Access-Token": KEY } }));
-}
