@@ -55,6 +55,9 @@ function readArguments(args: readonly string[]) {
 	};
 }
 
+// Leaving by process.exit takes the services along.
+for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
+
 let settings: ReturnType<typeof readArguments> | undefined;
 try {
 	settings = readArguments(process.argv.slice(2));

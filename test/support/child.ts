@@ -6,6 +6,12 @@ import type { Endpoints } from "./clients.ts";
 import { testEnvironment } from "./service.ts";
 import { ROOT, START_ARGUMENTS } from "./start-command.ts";
 
+/** Services that run. They do not outlive this process, if it leaves by process.exit. */
+const running = new Set<ChildProcessByStdio<null, Readable, Readable>>();
+process.on("exit", () => {
+	for (const child of running) child.kill("SIGKILL");
+});
+
 /** A line of the service's log. */
 export type LogLine = Readonly<Record<string, unknown>>;
 
@@ -42,8 +48,10 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 		this.#child.stderr.setEncoding("utf8").on("data", (text: string) => {
 			this.#stderr += text;
 		});
+		running.add(this.#child);
 		this.#exited = new Promise((resolve) => {
 			this.#child.on("close", (code, signal) => {
+				running.delete(this.#child);
 				this.#ended = true;
 				resolve({ code, signal });
 			});
