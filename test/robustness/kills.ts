@@ -21,6 +21,8 @@ const RECORD_CLIENTS = 4;
 const EVENT_CLIENTS = 2;
 /** Acknowledged records of a life of the service of which a repetition is sent in the next one. */
 const REPEATED = 10;
+/** How long the posts before a kill may take, in milliseconds. */
+const PATIENCE = 60_000;
 const POSTED_AT = "2026-11-22T08:00:00.000000Z";
 const START = Date.parse(POSTED_AT);
 
@@ -71,7 +73,9 @@ export const kills: Run = {
 			lives.push(life);
 			const clients = startClients(service, life, random.integer(1, 1000), report);
 			const enough = random.integer(1, 80);
-			while (answered(life) < enough && !service.ended) await setImmediate();
+			const until = performance.now() + PATIENCE;
+			while (answered(life) < enough && !service.ended && performance.now() < until) await setImmediate();
+			report.expect(answered(life) >= enough, `only ${answered(life)} posts were answered in ${PATIENCE} ms`);
 			for (let turn = random.integer(0, 50); turn > 0; turn--) await setImmediate();
 			mostMemory = Math.max(mostMemory, service.residentBytes);
 			service.signal("SIGKILL");

@@ -1,8 +1,12 @@
+import { setTimeout as delay } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { Random, SEED, seedProperties } from "../support/random.ts";
 import { Report } from "./report.ts";
 import type { Run } from "./run.ts";
 import { RUNS } from "./runs.ts";
+
+/** How long a run may take, in milliseconds. */
+const LONGEST = 30 * 60_000;
 
 const USAGE = `Usage: npm run test:robustness -- [options] [name...]
 
@@ -25,16 +29,21 @@ async function main(chosen: readonly Run[], countOf: (run: Run) => number): Prom
 		process.stdout.write(`\n${run.name}: ${run.about}; ${count} ${run.counted}\n`);
 		const start = performance.now();
 		const report = new Report((line) => process.stderr.write(`  ${line}\n`));
-		await run.run(count, Random.ofSeed().of(run.name), report).catch((error) => {
+		const given = run.run(count, Random.ofSeed().of(run.name), report).catch((error) => {
 			report.breaks(`the run itself failed: ${error instanceof Error ? error.stack : String(error)}`);
 		});
+		const ended = await Promise.race([given.then(() => true), delay(LONGEST, false, { ref: false })]);
+		report.expect(ended, `the run did not end in ${LONGEST / 60_000} minutes`);
 		for (const line of report.lines()) process.stdout.write(`  ${line}\n`);
 		for (const law of report.broken) process.stdout.write(`  BROKEN: ${law}\n`);
 		process.stdout.write(`  ${Math.round((performance.now() - start) / 1000)} s\n`);
 		broken += report.broken.length;
+		// What it left under way would disturb the next one.
+		if (!ended) break;
 	}
 	process.stdout.write(`\n${broken === 0 ? "no law was broken" : `laws were broken; seed ${SEED}`}\n`);
-	if (broken > 0) process.exitCode = 1;
+	// Takes along what a run has left under way.
+	process.exit(broken > 0 ? 1 : 0);
 }
 
 /** @throws Error when the arguments are not right */

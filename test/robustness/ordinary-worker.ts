@@ -12,6 +12,8 @@ import { ingestRequest } from "../support/record-message.ts";
 
 /** Milliseconds that a client rests between two requests. */
 const REST = 20;
+/** How long a client waits for an answer, in milliseconds: as long as the real sender. */
+const PATIENCE = 30_000;
 /** Problems that are told. */
 const MOST_TOLD = 10;
 
@@ -29,13 +31,19 @@ let over = false;
 async function timed(what: string, request: () => Promise<unknown>): Promise<void> {
 	const start = performance.now();
 	try {
-		await request();
+		await Promise.race([request(), tooLate()]);
 	} catch (error) {
 		if (problems.length < MOST_TOLD) problems.push(`${what} failed: ${String(error)}`);
 	}
 	count += 1;
 	const milliseconds = Math.round(performance.now() - start);
 	if (milliseconds > slowest.milliseconds) slowest = { what, milliseconds };
+}
+
+/** Fails after a time that nobody waits for an answer. */
+async function tooLate(): Promise<never> {
+	await delay(PATIENCE, undefined, { ref: false });
+	throw new Error(`no answer in ${PATIENCE} ms`);
 }
 
 async function expectOk(response: Promise<Response>): Promise<void> {
@@ -51,7 +59,7 @@ const ingest = ingestClient(service, "gRPC", key);
 const read = readClient(service, "gRPC", key);
 const health = createClient(Health, createGrpcTransport({ baseUrl: `http://${service.grpc}` }));
 const post = () => postWebhook(service, key, JSON.stringify({ ...json, title: randomUUID() }));
-await expectOk(post());
+await Promise.race([expectOk(post()), tooLate()]);
 
 const reads: readonly (readonly [what: string, request: () => Promise<unknown>])[] = [
 	["GET of a record", () => getText(service, key, json.id)],
