@@ -7,8 +7,9 @@ import {
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { postWebhook, readClient, rpcPath } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
+import { postBytes } from "../support/raw-http.ts";
 import { framed } from "../support/raw-rpc.ts";
-import { openSocket } from "../support/raw-socket.ts";
+import { httpAddress, openSocket } from "../support/raw-socket.ts";
 import { KEY, startTestService } from "../support/service.ts";
 
 /** More than the sockets of both sides hold. */
@@ -26,16 +27,9 @@ test.each([
 	"a client that goes away from a watch that it does not read, over %s, is no failure",
 	async (protocol, type) => {
 		await using service = await startTestService();
-		const body = framed(message);
-		const head = [
-			`POST ${rpcPath(method)} HTTP/1.1`,
-			"Host: x",
-			`Content-Type: ${type}`,
-			`X-Access-Token: ${KEY}`,
-			`Content-Length: ${body.length}`,
-		];
-		const socket = openSocket(service.http.slice("http://".length)).pause();
-		socket.write(Buffer.concat([Buffer.from(`${head.join("\r\n")}\r\n\r\n`), body]));
+		const bytes = postBytes(rpcPath(method), { "Content-Type": type, "X-Access-Token": KEY }, framed(message));
+		const socket = openSocket(httpAddress(service)).pause();
+		socket.write(bytes);
 
 		// Whoever reads is given every update, so the one who does not has had as much as the sockets take.
 		const end = new AbortController();

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type Endpoints, WEBHOOK } from "../support/clients.ts";
 import { RawHttp } from "../support/raw-http.ts";
 import { FRAME, frame, headerBlock, RawHttp2 } from "../support/raw-http2.ts";
-import { answerTo, openSocket } from "../support/raw-socket.ts";
+import { answerTo, httpAddress, openSocket } from "../support/raw-socket.ts";
 import { KEY } from "../support/service.ts";
 import { type Report, unlessSilent } from "./report.ts";
 import type { Run } from "./run.ts";
@@ -63,10 +63,6 @@ async function silence(service: Endpoints, report: Report): Promise<void> {
 		}),
 	);
 	for (const answer of closed) report.answer("silent connections", await unlessSilent(answer, 60_000));
-}
-
-function httpAddress({ http }: Endpoints): string {
-	return http.slice("http://".length);
 }
 
 const HTTP_BYTES: readonly (readonly [name: string, bytes: string | Buffer, right: readonly string[]])[] = [

@@ -21,8 +21,10 @@ import { eventsIn, eventsRequest } from "../support/event-batches.ts";
 import { postEvents } from "../support/event-clients.ts";
 import { capturedBatches, corpus, object } from "../support/fixtures.ts";
 import { Inexpressible, messageOf } from "../support/message.ts";
+import { postBytes } from "../support/raw-http.ts";
 import { FRAME, frame, headerBlock, PREFACE } from "../support/raw-http2.ts";
 import { framed } from "../support/raw-rpc.ts";
+import { httpAddress } from "../support/raw-socket.ts";
 import { ingestRequest } from "../support/record-message.ts";
 import { KEY } from "../support/service.ts";
 import { mutated, spoiled } from "./mutations.ts";
@@ -150,14 +152,14 @@ export function inputKinds(plan: MessagePlan): readonly InputKind[] {
 			name: "changed connections of HTTP/1.1",
 			weight: 3,
 			inputs: mutated(bodyBytes.map(http1Request)),
-			sender: (service) => http1Connection(service.http.slice("http://".length)),
+			sender: (service) => http1Connection(httpAddress(service)),
 		},
 		...(["http", "grpc"] as const).map(
 			(listener): InputKind => ({
 				name: `changed connections of HTTP/2, ${listener} listener`,
 				weight: 2,
 				inputs: mutated(messageBytes.filter(({ length }) => length < 15_000).map(http2Request)),
-				sender: (service) => http2Connection(listener === "grpc" ? service.grpc : service.http.slice("http://".length)),
+				sender: (service) => http2Connection(listener === "grpc" ? service.grpc : httpAddress(service)),
 			}),
 		),
 	];
@@ -177,14 +179,7 @@ function expressed(plan: MessagePlan, json: JsonValue): Buffer | undefined {
 
 /** A request to the webhook on a connection of its own. */
 function http1Request(body: Buffer): Buffer {
-	const head = [
-		`POST ${WEBHOOK} HTTP/1.1`,
-		"Host: test",
-		"Content-Type: application/json",
-		`X-Access-Token: ${KEY}`,
-		`Content-Length: ${body.length}`,
-	];
-	return Buffer.concat([Buffer.from(`${head.join("\r\n")}\r\n\r\n`), body]);
+	return postBytes(WEBHOOK, { "X-Access-Token": KEY }, body);
 }
 
 /** A connection with one gRPC call. */

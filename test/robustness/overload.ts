@@ -4,6 +4,8 @@ import { gzipSync } from "node:zlib";
 import { WEBHOOK } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
 import { HttpLanes } from "../support/http-lanes.ts";
+import { postBytes } from "../support/raw-http.ts";
+import { httpAddress } from "../support/raw-socket.ts";
 import { KEY } from "../support/service.ts";
 import type { Report } from "./report.ts";
 import type { Run } from "./run.ts";
@@ -38,7 +40,7 @@ export const overload: Run = {
 		await using subject = await Subject.start(report);
 		// In a few seconds rates and memory say little.
 		const judged = count >= JUDGED;
-		const address = subject.service.http.slice("http://".length);
+		const address = httpAddress(subject.service);
 		const request = requests();
 		// The engine compiles, and caches fill.
 		await atOnce(address, request, count);
@@ -67,15 +69,7 @@ function requests(): () => Buffer {
 	const rest = gzipSync(JSON.stringify(members).slice(1));
 	return () => {
 		const body = Buffer.concat([gzipSync(`{"id":"${randomUUID()}",`, { level: 0 }), rest]);
-		const head = [
-			`POST ${WEBHOOK} HTTP/1.1`,
-			"Host: test",
-			"Content-Type: application/json",
-			"Content-Encoding: gzip",
-			`X-Access-Token: ${KEY}`,
-			`Content-Length: ${body.length}`,
-		];
-		return Buffer.concat([Buffer.from(`${head.join("\r\n")}\r\n\r\n`), body]);
+		return postBytes(WEBHOOK, { "Content-Encoding": "gzip", "X-Access-Token": KEY }, body);
 	};
 }
 

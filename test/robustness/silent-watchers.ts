@@ -7,9 +7,10 @@ import {
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type Endpoints, ingestClient, rpcPath } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
+import { postBytes } from "../support/raw-http.ts";
 import { FRAME, frame, headerBlock, RawHttp2 } from "../support/raw-http2.ts";
 import { framed } from "../support/raw-rpc.ts";
-import { openSocket } from "../support/raw-socket.ts";
+import { httpAddress, openSocket } from "../support/raw-socket.ts";
 import { ingestRequest } from "../support/record-message.ts";
 import { KEY } from "../support/service.ts";
 import { watch } from "../support/watching.ts";
@@ -139,18 +140,11 @@ const overGrpcWithoutRoom = callOver;
 const overConnect = (service: Endpoints) => overHttp(service, "application/connect+proto");
 const overGrpcWeb = (service: Endpoints) => overHttp(service, "application/grpc-web+proto");
 
-async function overHttp({ http }: Endpoints, type: string): Promise<Disposable & { readonly open: boolean }> {
-	const socket = openSocket(http.slice("http://".length)).pause();
-	const body = framed(message);
-	const head = [
-		`POST ${rpcPath(method)} HTTP/1.1`,
-		"Host: x",
-		`Content-Type: ${type}`,
-		`X-Access-Token: ${KEY}`,
-		`Content-Length: ${body.length}`,
-	];
+async function overHttp(service: Endpoints, type: string): Promise<Disposable & { readonly open: boolean }> {
+	const socket = openSocket(httpAddress(service)).pause();
+	const bytes = postBytes(rpcPath(method), { "Content-Type": type, "X-Access-Token": KEY }, framed(message));
 	await new Promise<void>((resolve) => {
-		socket.write(Buffer.concat([Buffer.from(`${head.join("\r\n")}\r\n\r\n`), body]), () => resolve());
+		socket.write(bytes, () => resolve());
 	});
 	return {
 		get open() {

@@ -5,7 +5,7 @@ import { record } from "../support/fixtures.ts";
 import type { Random } from "../support/random.ts";
 import { RawHttp } from "../support/raw-http.ts";
 import { FRAME, frame, headerBlock, RawHttp2 } from "../support/raw-http2.ts";
-import { openSocket } from "../support/raw-socket.ts";
+import { httpAddress, openSocket } from "../support/raw-socket.ts";
 import { KEY } from "../support/service.ts";
 import { type Report, unlessSilent } from "./report.ts";
 import type { Run } from "./run.ts";
@@ -82,7 +82,6 @@ async function statusOf(client: RawHttp, over: AbortSignal): Promise<string> {
 }
 
 function slowKinds(large: string): readonly SlowClient[] {
-	const httpAddress = ({ http }: Endpoints) => http.slice("http://".length);
 	const post = async (service: Endpoints, fields: Readonly<Record<string, string>>): Promise<RawHttp> => {
 		const client = await new RawHttp(service).connected();
 		await client.head({ "X-Access-Token": KEY, ...fields }, WEBHOOK);

@@ -1,4 +1,10 @@
 import { connect, type Socket } from "node:net";
+import type { Endpoints } from "./clients.ts";
+
+/** `host:port` of a service's HTTP listener. */
+export function httpAddress({ http }: Pick<Endpoints, "http">): string {
+	return new URL(http).host;
+}
 
 /** Connects to `host:port`, and takes no notice of errors: what becomes of a bad client's connection is its own affair. */
 export function openSocket(address: string): Socket {
