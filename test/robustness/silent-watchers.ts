@@ -14,6 +14,7 @@ import { httpAddress, openSocket } from "../support/raw-socket.ts";
 import { ingestRequest } from "../support/record-message.ts";
 import { KEY } from "../support/service.ts";
 import { watch } from "../support/watching.ts";
+import type { Report } from "./report.ts";
 import type { Run } from "./run.ts";
 import { quiet, Subject } from "./subject.ts";
 
@@ -38,23 +39,14 @@ export const silentWatchers: Run = {
 		const { service } = subject;
 		const load = async (): Promise<void> => {
 			using watchers = await SilentWatchers.open(service, count);
-			const seen: bigint[] = [];
-			const end = new AbortController();
-			const reading = (async () => {
-				for await (const { event, sequence } of watch(service, KEY, {}, end.signal))
-					if (event.case === "update") seen.push(sequence);
-			})().catch((error: unknown) => {
-				if (!end.signal.aborted) report.breaks(`the watcher that reads was given up: ${String(error)}`);
-			});
+			const reader = new Reader(service);
+			await reader.reaches(0n, report);
 			const acknowledged = await write(service, count * UPDATES);
-			const newest = acknowledged.at(-1) ?? 0n;
-			const until = performance.now() + CATCH_UP;
-			while ((seen.at(-1) ?? 0n) < newest && performance.now() < until) await delay(20);
-			end.abort();
-			await reading;
-			const expected = acknowledged.filter((sequence) => sequence >= (seen[0] ?? 0n));
-			const complete = seen.length >= acknowledged.length && expected.every((sequence) => seen.includes(sequence));
-			report.expect(complete, `the watcher that reads was given ${seen.length} of ${acknowledged.length} updates`);
+			await reader.reaches(acknowledged.at(-1) ?? 0n, report);
+			const seen = await reader.stop();
+			const given = new Set(seen);
+			const missed = acknowledged.filter((sequence) => !given.has(sequence));
+			report.expect(missed.length === 0, `the watcher that reads was not given ${missed.length} updates`);
 			const ordered = seen.every((sequence, index) => index === 0 || sequence > (seen[index - 1] ?? 0n));
 			report.expect(ordered, "the watcher that reads was given updates out of order");
 			for (let index = 0; index < count; index++)
@@ -64,6 +56,46 @@ export const silentWatchers: Run = {
 		await subject.expectSound();
 	},
 };
+
+/** A watcher that reads. */
+class Reader {
+	readonly #seen: bigint[] = [];
+	readonly #end = new AbortController();
+	readonly #reading: Promise<void>;
+	/** Where the watch stands; undefined before it has begun. */
+	#cursor: bigint | undefined;
+	#failure: unknown;
+
+	constructor(service: Endpoints) {
+		this.#reading = this.#read(service).catch((error: unknown) => {
+			if (!this.#end.signal.aborted) this.#failure = error;
+		});
+	}
+
+	async #read(service: Endpoints): Promise<void> {
+		for await (const { event, sequence } of watch(service, KEY, {}, this.#end.signal)) {
+			if (event.case === "update") this.#seen.push(sequence);
+			this.#cursor = sequence;
+		}
+	}
+
+	/** Waits until the watch has begun and has come to a sequence. */
+	async reaches(sequence: bigint, report: Report): Promise<void> {
+		const until = performance.now() + CATCH_UP;
+		while (this.#cursor === undefined || this.#cursor < sequence) {
+			if (this.#failure !== undefined) return report.breaks(`the watcher that reads failed: ${String(this.#failure)}`);
+			if (performance.now() > until) return report.breaks(`the watcher that reads stands at ${this.#cursor}`);
+			await delay(20);
+		}
+	}
+
+	/** Ends the watch; gives the sequences of the updates in the order in which they came. */
+	async stop(): Promise<readonly bigint[]> {
+		this.#end.abort();
+		await this.#reading;
+		return this.#seen;
+	}
+}
 
 /** Posts records, a few at a time; gives their sequences in order. */
 async function write(service: Endpoints, count: number): Promise<bigint[]> {
