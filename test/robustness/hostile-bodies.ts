@@ -4,9 +4,9 @@ import type { JsonObject } from "@bufbuild/protobuf";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { type Endpoints, getText, postWebhook } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
-import { callRaw } from "../support/raw-rpc.ts";
+import { callRaw, codeName } from "../support/raw-rpc.ts";
 import { KEY } from "../support/service.ts";
-import { codeName, type Report, unlessSilent } from "./report.ts";
+import { type Report, unlessSilent } from "./report.ts";
 import type { Run } from "./run.ts";
 import { quiet, Subject } from "./subject.ts";
 

@@ -28,7 +28,7 @@ import { httpAddress } from "../support/raw-socket.ts";
 import { ingestRequest } from "../support/record-message.ts";
 import { KEY } from "../support/service.ts";
 import { mutated, spoiled } from "./mutations.ts";
-import { byQuery, byWebhook, GrpcSender, http, http1Connection, http2Connection, rpc, type Sender } from "./senders.ts";
+import { byQuery, byWebhook, grpc, http, http1Connection, http2Connection, rpc, type Sender } from "./senders.ts";
 import { jsonEvents, jsonRecord, messageEvents, messageRecord, type Stored } from "./stored.ts";
 
 /** Larger bodies take long to send, and have no other rules. */
@@ -85,7 +85,7 @@ export function inputKinds(plan: MessagePlan): readonly InputKind[] {
 			name: "changed gRPC messages",
 			weight: 10,
 			inputs: mutated(messageBytes),
-			sender: (service) => new GrpcSender(service.grpc, () => ingest, framed),
+			sender: (service) => grpc(service, () => ingest, framed),
 			stored: messageRecord,
 		},
 		{
@@ -94,14 +94,14 @@ export function inputKinds(plan: MessagePlan): readonly InputKind[] {
 			inputs: spoiled(json)
 				.map((value) => expressed(plan, value))
 				.filter((message) => message !== undefined),
-			sender: (service) => new GrpcSender(service.grpc, () => ingest, framed),
+			sender: (service) => grpc(service, () => ingest, framed),
 			stored: messageRecord,
 		},
 		{
 			name: "changed gRPC messages of events",
 			weight: 5,
 			inputs: mutated(batchMessage),
-			sender: (service) => new GrpcSender(service.grpc, () => ingestEvents, framed),
+			sender: (service) => grpc(service, () => ingestEvents, framed),
 			stored: messageEvents,
 		},
 		{
@@ -109,8 +109,8 @@ export function inputKinds(plan: MessagePlan): readonly InputKind[] {
 			weight: 10,
 			inputs: mutated(messageBytes.map(framed)),
 			sender: (service) =>
-				new GrpcSender(
-					service.grpc,
+				grpc(
+					service,
 					() => ingest,
 					(bytes) => bytes,
 				),
@@ -141,8 +141,8 @@ export function inputKinds(plan: MessagePlan): readonly InputKind[] {
 					),
 				),
 			sender: (service) =>
-				new GrpcSender(
-					service.grpc,
+				grpc(
+					service,
 					(input) => READS[input[0] ?? 0]?.method ?? ingest,
 					(input) => framed(input.subarray(1)),
 				),

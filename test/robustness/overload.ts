@@ -1,11 +1,19 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
-import { WEBHOOK } from "../support/clients.ts";
+import { type JsonObject, toBinary } from "@bufbuild/protobuf";
+import {
+	ConversationIngestService,
+	IngestConversationRequestSchema,
+} from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { type Endpoints, WEBHOOK } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
-import { HttpLanes } from "../support/http-lanes.ts";
+import { GrpcLanes } from "../support/grpc-lanes.ts";
+import { HttpLanes, type Lanes } from "../support/http-lanes.ts";
 import { postBytes } from "../support/raw-http.ts";
+import { framed } from "../support/raw-rpc.ts";
 import { httpAddress } from "../support/raw-socket.ts";
+import { ingestRequest } from "../support/record-message.ts";
 import { KEY } from "../support/service.ts";
 import type { Report } from "./report.ts";
 import type { Run } from "./run.ts";
@@ -22,8 +30,8 @@ const TIMES = 5;
 const SHARE = 0.8;
 /** Seconds of load from which the rate and the memory are judged. */
 const JUDGED = 10;
-/** Connections over which it is offered; when all are waiting, no more can be. */
-const CONNECTIONS = 3_000;
+/** Requests at a time; when all are waiting, no more can be offered. */
+const AT_A_TIME = 3_000;
 /** Milliseconds between two looks at how many requests are due. */
 const TICK = 5;
 /** Bytes of a record's free-form JSON: work for the service, of which the client sends a packed form that is small. */
@@ -40,59 +48,97 @@ export const overload: Run = {
 		await using subject = await Subject.start(report);
 		// In a few seconds rates and memory say little.
 		const judged = count >= JUDGED;
-		const address = httpAddress(subject.service);
-		const request = requests();
-		// The engine compiles, and caches fill.
-		await atOnce(address, request, count);
-		const best = await atOnce(address, request, count);
-		report.figure(`best rate: ${Math.round(best)} records a second, ${SANE} at a time`);
-		const load = async (): Promise<void> => {
-			const { offered, successes } = await offer(address, request, best * TIMES, count, report);
-			report.figure(
-				`${(offered / best).toFixed(1)} times that offered: ${Math.round(successes)} successes a second, ${(successes / best).toFixed(2)} of the best rate`,
-			);
-			report.expect(
-				!judged || successes >= best * SHARE,
-				`successes fell to ${(successes / best).toFixed(2)} of the best rate`,
-			);
-		};
-		await subject.amongOrdinary(() => subject.twice(load, quiet(count, overload), MEMORY, judged), "reads");
+		for (const transport of [overHttp(subject.service), overGrpc(subject.service)]) {
+			// The engine compiles, and caches fill.
+			await atOnce(transport, count);
+			const best = await atOnce(transport, count);
+			report.figure(`${transport.name}: best rate ${Math.round(best)} records a second, ${SANE} at a time`);
+			const load = async (): Promise<void> => {
+				const { offered, successes } = await offer(transport, best * TIMES, count, report);
+				const share = (successes / best).toFixed(2);
+				report.figure(
+					`${transport.name}: ${(offered / best).toFixed(1)} times that offered: ${Math.round(successes)} successes a second, ${share} of the best rate`,
+				);
+				report.expect(
+					!judged || successes >= best * SHARE,
+					`successes over ${transport.name} fell to ${share} of the best rate`,
+				);
+			};
+			await subject.amongOrdinary(() => subject.twice(load, quiet(count, overload), MEMORY, judged), "reads");
+		}
 		await subject.expectSound();
 	},
 };
 
-/** Makes requests to the webhook, each with a record of its own. */
-function requests(): () => Buffer {
+/** A way to send records. */
+interface Transport {
+	readonly name: string;
+	/** What a success is answered with. */
+	readonly success: string;
+	/** Makes a request with a record of its own. */
+	readonly request: () => Buffer;
+	/** @param most most requests at a time */
+	readonly lanes: (most: number) => Lanes;
+}
+
+function largeRecord(id: string): JsonObject {
 	const lines = Array.from({ length: RECORD_BYTES / 100 }, (_, index) => ({ line: index, text: "x".repeat(70) }));
-	const { id: _, ...members } = record({ agent_state: { lines } });
-	// Packed once; the start with the id is packed by itself, because gzip data may be a sequence of members.
+	return record({ id, agent_state: { lines } });
+}
+
+// A record is packed once. What comes before its rest, up to the id, is packed by itself for each request, because gzip
+// data may be a sequence of members (RFC 1952, section 2.2).
+const packed = (start: Uint8Array, rest: Uint8Array) => Buffer.concat([gzipSync(start, { level: 0 }), rest]);
+
+function overHttp(service: Endpoints): Transport {
+	const { id: _, ...members } = largeRecord(randomUUID());
 	const rest = gzipSync(JSON.stringify(members).slice(1));
-	return () => {
-		const body = Buffer.concat([gzipSync(`{"id":"${randomUUID()}",`, { level: 0 }), rest]);
-		return postBytes(WEBHOOK, { "Content-Encoding": "gzip", "X-Access-Token": KEY }, body);
+	return {
+		name: "HTTP",
+		success: "200",
+		request: () => {
+			const body = packed(Buffer.from(`{"id":"${randomUUID()}",`), rest);
+			return postBytes(WEBHOOK, { "Content-Encoding": "gzip", "X-Access-Token": KEY }, body);
+		},
+		lanes: (most) => new HttpLanes(httpAddress(service), most),
+	};
+}
+
+function overGrpc({ grpc }: Endpoints): Transport {
+	const id = randomUUID();
+	const message = Buffer.from(toBinary(IngestConversationRequestSchema, ingestRequest(largeRecord(id))));
+	const place = message.indexOf(id);
+	const rest = gzipSync(message.subarray(place + id.length));
+	const fields = { "grpc-encoding": "gzip", "x-access-token": KEY };
+	return {
+		name: "gRPC",
+		success: "OK",
+		request: () => framed(packed(Buffer.concat([message.subarray(0, place), Buffer.from(randomUUID())]), rest), 1),
+		lanes: (most) => new GrpcLanes(grpc, ConversationIngestService.method.ingestConversation, fields, most),
 	};
 }
 
 /** Successes a second with as many requests under way as a sane client has. */
-async function atOnce(address: string, request: () => Buffer, seconds: number): Promise<number> {
-	const lanes = new HttpLanes(address, SANE);
+async function atOnce({ lanes: open, request, success }: Transport, seconds: number): Promise<number> {
+	const lanes = open(SANE);
 	const start = performance.now();
 	const until = start + seconds * 1000;
 	let successes = 0;
 	const lane = async (): Promise<void> => {
 		while (performance.now() < until) {
 			const answer = await lanes.send(request());
-			if (answer !== "200") throw new Error(`a record was answered with ${answer}`);
-			if (performance.now() < until) successes += 1;
+			if (answer !== success) throw new Error(`a record was answered with ${answer}`);
+			successes += 1;
 		}
 	};
 	await Promise.all(Array.from({ length: SANE }, lane)).finally(() => lanes.close());
-	return successes / seconds;
+	return (successes * 1000) / (performance.now() - start);
 }
 
 /** Offers requests at a rate, whatever the answers are; gives what was offered and successes, a second. */
-async function offer(address: string, request: () => Buffer, rate: number, seconds: number, report: Report) {
-	const lanes = new HttpLanes(address, CONNECTIONS);
+async function offer(transport: Transport, rate: number, seconds: number, report: Report) {
+	const { name, success, request } = transport;
+	const lanes = transport.lanes(AT_A_TIME);
 	const start = performance.now();
 	const waits: number[] = [];
 	let offered = 0;
@@ -102,8 +148,8 @@ async function offer(address: string, request: () => Buffer, rate: number, secon
 	const settle = async (answer: Promise<string>): Promise<void> => {
 		const began = performance.now();
 		const given = await answer;
-		report.answer("records", given, { refusable: true });
-		if (given !== "200" || over) return;
+		report.answer(`records over ${name}`, given, { refusable: true });
+		if (given !== success || over) return;
 		successes += 1;
 		waits.push(performance.now() - began);
 	};
@@ -112,7 +158,6 @@ async function offer(address: string, request: () => Buffer, rate: number, secon
 		if (elapsed >= seconds) break;
 		for (let due = elapsed * rate - offered; due >= 1; due--) {
 			const answer = lanes.send(request());
-			// With every connection waiting, more cannot be offered.
 			if (answer === undefined) break;
 			offered += 1;
 			sent.push(settle(answer));

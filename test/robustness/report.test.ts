@@ -3,9 +3,10 @@ import { createServer } from "node:net";
 import { Code } from "@connectrpc/connect";
 import { describe, expect, test } from "vitest";
 import { Random } from "../support/random.ts";
+import { codeName } from "../support/raw-rpc.ts";
 import { KEY, startTestService } from "../support/service.ts";
 import { OrdinaryClients } from "./ordinary.ts";
-import { codeName, Report, unlessSilent } from "./report.ts";
+import { Report, unlessSilent } from "./report.ts";
 
 describe("a report", () => {
 	test.each(["200", "413", "422", "closed", "OK", "InvalidArgument", "ResourceExhausted", "NotFound"])(

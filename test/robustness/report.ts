@@ -1,5 +1,3 @@
-import { Code } from "@connectrpc/connect";
-
 /** Broken laws that are told in full. */
 const MOST_TOLD = 20;
 /** Characters of one of them, which may have a whole input in it. */
@@ -79,11 +77,6 @@ export class Report {
 		});
 		return [...counts, ...this.#figures];
 	}
-}
-
-/** The name of an RPC's code; undefined is success. */
-export function codeName(code: Code | undefined): string {
-	return code === undefined ? "OK" : (Code[code] ?? String(code));
 }
 
 /** What a promise gives, or "silence" when that takes longer than anyone waits. */

@@ -1,16 +1,13 @@
-import { type ClientHttp2Session, connect } from "node:http2";
 import { setTimeout as delay } from "node:timers/promises";
 import type { DescMethod } from "@bufbuild/protobuf";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { type Endpoints, postWebhook } from "../support/clients.ts";
+import { Sessions } from "../support/grpc-lanes.ts";
 import { FRAME, framesOf } from "../support/raw-http2.ts";
-import { callOver, callRaw, type RawForm } from "../support/raw-rpc.ts";
+import { callOver, callRaw, codeName, type RawForm } from "../support/raw-rpc.ts";
 import { answerTo, openSocket } from "../support/raw-socket.ts";
 import { KEY } from "../support/service.ts";
-import { codeName } from "./report.ts";
 
-/** Connections of HTTP/2 over which calls are made. */
-const SESSIONS = 4;
 /** How long an answer to a changed connection of HTTP/2 is waited for, in milliseconds. */
 const LISTENING = 300;
 
@@ -82,42 +79,20 @@ export function http2Connection(address: string): Sender {
 	};
 }
 
-/** Makes gRPC calls over connections that are opened again when the server has closed them. */
-export class GrpcSender implements Sender {
-	readonly #address: string;
-	readonly #methodOf: (input: Buffer) => DescMethod;
-	readonly #bodyOf: (input: Buffer) => Uint8Array;
-	readonly #sessions: (ClientHttp2Session | undefined)[] = [];
-	#sent = 0;
-
-	constructor(address: string, methodOf: (input: Buffer) => DescMethod, bodyOf: (input: Buffer) => Uint8Array) {
-		this.#address = address;
-		this.#methodOf = methodOf;
-		this.#bodyOf = bodyOf;
-	}
-
-	async send(input: Buffer): Promise<string> {
-		this.#sent += 1;
-		const answer = await callOver(
-			this.#session(this.#sent % SESSIONS),
-			this.#methodOf(input),
-			this.#bodyOf(input),
-			KEY,
-		);
-		return answer === undefined ? "closed" : codeName(answer.code);
-	}
-
-	#session(index: number): ClientHttp2Session {
-		const present = this.#sessions[index];
-		if (present !== undefined && !present.closed && !present.destroyed) return present;
-		const session = connect(`http://${this.#address}`).on("error", () => undefined);
-		this.#sessions[index] = session;
-		return session;
-	}
-
-	[Symbol.dispose](): void {
-		for (const session of this.#sessions) session?.destroy();
-	}
+/** Makes a gRPC call for each input; the answer is the name of the code, or "closed". */
+export function grpc(
+	{ grpc: address }: Endpoints,
+	methodOf: (input: Buffer) => DescMethod,
+	bodyOf: (input: Buffer) => Uint8Array,
+): Sender {
+	const sessions = new Sessions(address);
+	return {
+		send: async (input) => {
+			const answer = await callOver(sessions.next(), methodOf(input), bodyOf(input), { "x-access-token": KEY });
+			return answer === undefined ? "closed" : codeName(answer.code);
+		},
+		[Symbol.dispose]: () => sessions.close(),
+	};
 }
 
 /** Sends inputs as paths and queries below the list of conversations. */

@@ -51,11 +51,24 @@ class HttpLane {
 	}
 }
 
+/** Ways to send requests, each of which bears one at a time. */
+export interface Lanes {
+	/** Requests that have no answer yet. */
+	readonly waiting: number;
+	/**
+	 * Sends a request. The answer is its status or the name of its code, "closed" when the server closes the connection, or
+	 * "left" when {@link close} comes first. Undefined when all lanes wait for an answer.
+	 */
+	send(request: Uint8Array): Promise<string> | undefined;
+	/** Closes all connections. */
+	close(): void;
+}
+
 /**
  * Connections of HTTP/1.1, as many as the requests under way need. They cost a fraction of what a whole client does, so
  * that it is the server that a load is too much for.
  */
-export class HttpLanes {
+export class HttpLanes implements Lanes {
 	readonly #address: string;
 	readonly #most: number;
 	readonly #idle: HttpLane[] = [];
@@ -70,15 +83,10 @@ export class HttpLanes {
 		this.#most = most;
 	}
 
-	/** Requests that have no answer yet. */
 	get waiting(): number {
 		return this.#open.size - this.#idle.length;
 	}
 
-	/**
-	 * Sends a request. The answer is its status, "closed" when the server closes the connection, or "left" when
-	 * {@link close} comes first. Undefined when every connection is waiting for an answer, and there are no more.
-	 */
 	send(request: Uint8Array): Promise<string> | undefined {
 		const lane = this.#lane();
 		if (lane === undefined) return undefined;
@@ -104,7 +112,6 @@ export class HttpLanes {
 		return lane;
 	}
 
-	/** Closes all connections. */
 	close(): void {
 		const lanes = [...this.#open];
 		this.#open.clear();
