@@ -29,14 +29,20 @@ async function main(chosen: readonly Run[], countOf: (run: Run) => number): Prom
 		process.stdout.write(`\n${run.name}: ${run.about}; ${count} ${run.counted}\n`);
 		const start = performance.now();
 		const report = new Report((line) => process.stderr.write(`  ${line}\n`));
+		const interrupted = (): never => {
+			report.breaks("the run was interrupted");
+			tell(report, start);
+			// This takes the services along.
+			process.exit(1);
+		};
+		process.once("SIGINT", interrupted).once("SIGTERM", interrupted);
 		const given = run.run(count, Random.ofSeed().of(run.name), report).catch((error) => {
 			report.breaks(`the run itself failed: ${error instanceof Error ? error.stack : String(error)}`);
 		});
 		const ended = await Promise.race([given.then(() => true), delay(LONGEST, false, { ref: false })]);
 		report.expect(ended, `the run did not end in ${LONGEST / 60_000} minutes`);
-		for (const line of report.lines()) process.stdout.write(`  ${line}\n`);
-		for (const law of report.broken) process.stdout.write(`  BROKEN: ${law}\n`);
-		process.stdout.write(`  ${Math.round((performance.now() - start) / 1000)} s\n`);
+		tell(report, start);
+		process.off("SIGINT", interrupted).off("SIGTERM", interrupted);
 		broken += report.broken.length;
 		// What it left under way would disturb the next one.
 		if (!ended) break;
@@ -44,6 +50,13 @@ async function main(chosen: readonly Run[], countOf: (run: Run) => number): Prom
 	process.stdout.write(`\n${broken === 0 ? "no law was broken" : `laws were broken; seed ${SEED}`}\n`);
 	// Takes along what a run has left under way.
 	process.exit(broken > 0 ? 1 : 0);
+}
+
+/** Prints what a run has counted and measured, and how long it took. */
+function tell(report: Report, start: number): void {
+	for (const line of report.lines()) process.stdout.write(`  ${line}\n`);
+	for (const law of report.broken) process.stdout.write(`  BROKEN: ${law}\n`);
+	process.stdout.write(`  ${Math.round((performance.now() - start) / 1000)} s\n`);
 }
 
 /** @throws Error when the arguments are not right */
@@ -63,9 +76,6 @@ function readArguments(args: readonly string[]) {
 		countOf: ({ long, short }: Run) => count ?? (values.short ? short : long),
 	};
 }
-
-// Leaving by process.exit takes the services along.
-for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
 
 let settings: ReturnType<typeof readArguments> | undefined;
 try {
