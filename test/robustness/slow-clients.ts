@@ -15,6 +15,8 @@ import { quiet, Subject } from "./subject.ts";
 const MEMORY = 1024 ** 3;
 /** The service gives a request 120 s, and an idle connection 65 s; then it is closed (docs/operations.md). */
 const LIMIT = 150_000;
+/** When an idle connection has been closed, in milliseconds. */
+const IDLE = 70_000;
 /** How long a client stays that leaves by itself, in milliseconds. */
 const STAY = 2_500;
 /** Parts in which a slow client sends a body, and the time between two of them, in milliseconds. */
@@ -143,8 +145,10 @@ function slowKinds(large: string): readonly SlowClient[] {
 				});
 				const request = `GET /api/v1/conversations/${large} HTTP/1.1\r\nHost: x\r\nX-Access-Token: ${KEY}\r\n\r\n`;
 				socket.write(request.repeat(4));
-				// A paused socket does not see that it was closed until something is written to it.
-				const looks = setInterval(() => socket.write("GET"), 5_000);
+				// A paused socket does not see that it was closed until something is written to it. Before the service may have
+				// closed it, that would be a sign of life.
+				const began = performance.now();
+				const looks = setInterval(() => performance.now() - began > IDLE && socket.write("GET"), 5_000);
 				const isClosed = await until(over, () => closed);
 				clearInterval(looks);
 				socket.destroy();
