@@ -30,7 +30,7 @@ export const badInputs: Run = {
 	about: "generated records and queries, and changed bytes of real bodies, gRPC frames and connections",
 	counted: "inputs",
 	long: 100_000,
-	short: 3_000,
+	short: 2_000,
 	async run(count, random, report) {
 		// With a key secrets are kept, so that records can be read back as they were sent.
 		const env = { ENCRYPTION_KEY: randomBytes(32).toString("base64") };
