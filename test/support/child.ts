@@ -6,8 +6,17 @@ import type { Endpoints } from "./clients.ts";
 import { testEnvironment } from "./service.ts";
 import { ROOT, START_ARGUMENTS } from "./start-command.ts";
 
+/** Services that run. They do not outlive this process, if it leaves by process.exit. */
+const running = new Set<ChildProcessByStdio<null, Readable, Readable>>();
+process.on("exit", () => {
+	for (const child of running) child.kill("SIGKILL");
+});
+
 /** A line of the service's log. */
 export type LogLine = Readonly<Record<string, unknown>>;
+
+/** How long a process of a test may live, in milliseconds. */
+const LIFETIME = 120_000;
 
 /** The service as a process of its own, as `npm start` runs it. */
 export class ServiceProcess implements Endpoints, AsyncDisposable {
@@ -19,13 +28,18 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 	#stderr = "";
 	#ended = false;
 
-	private constructor(env: Readonly<Record<string, string>>, command: readonly string[], program = process.execPath) {
+	private constructor(
+		env: Readonly<Record<string, string>>,
+		command: readonly string[],
+		program = process.execPath,
+		lifetime = LIFETIME,
+	) {
 		this.#child = spawn(program, command, {
 			cwd: ROOT,
 			env: { ...env },
 			stdio: ["ignore", "pipe", "pipe"],
 			// A test that is given up does not leave its service behind.
-			timeout: 120_000,
+			timeout: lifetime,
 			killSignal: "SIGKILL",
 		});
 		this.#child.stdout.setEncoding("utf8").on("data", (text: string) => {
@@ -34,8 +48,10 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 		this.#child.stderr.setEncoding("utf8").on("data", (text: string) => {
 			this.#stderr += text;
 		});
+		running.add(this.#child);
 		this.#exited = new Promise((resolve) => {
 			this.#child.on("close", (code, signal) => {
+				running.delete(this.#child);
 				this.#ended = true;
 				resolve({ code, signal });
 			});
@@ -48,14 +64,16 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 	 * @param env variables in place of the defaults for tests
 	 * @param command what node is given in place of what `npm start` gives it
 	 * @param program what is given the command in place of node
+	 * @param lifetime milliseconds after which the process is killed
 	 */
 	static async start(
 		database: string,
 		env: Readonly<Record<string, string>> = {},
 		command: readonly string[] = START_ARGUMENTS,
 		program?: string,
+		lifetime = LIFETIME,
 	): Promise<ServiceProcess> {
-		const service = new ServiceProcess({ ...testEnvironment(database), ...env }, command, program);
+		const service = new ServiceProcess({ ...testEnvironment(database), ...env }, command, program, lifetime);
 		service.http = `http://${await service.#listening("http")}`;
 		service.grpc = await service.#listening("grpc");
 		return service;
@@ -88,6 +106,11 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 			if (this.#ended) throw new Error(`the service has ended: ${this.#stderr}${this.#stdout}`);
 			await Promise.race([this.#exited, once(this.#child.stdout, "data")]);
 		}
+	}
+
+	/** Whether the process has ended. */
+	get ended(): boolean {
+		return this.#ended;
 	}
 
 	/** Memory that the process has at the moment, in bytes (proc(5), VmRSS). Linux only; 0 elsewhere. */

@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { onTestFailed } from "vitest";
 
 /** Seed of all random tests: the environment variable `TEST_SEED`, or one at random. */
-const SEED = seedOf(process.env.TEST_SEED);
+export const SEED = seedOf(process.env.TEST_SEED);
 
 function seedOf(text: string | undefined): number {
 	if (text === undefined || text === "") return randomInt(2 ** 31);
@@ -29,6 +29,11 @@ export class Random {
 	/** The choices of the running test: when it fails, it prints how to repeat them. */
 	static ofTest(): Random {
 		onTestFailed(() => console.error(`Repeat the random choices of this test with TEST_SEED=${SEED}`));
+		return new Random("");
+	}
+
+	/** The choices of a program that prints the seed itself. */
+	static ofSeed(): Random {
 		return new Random("");
 	}
 

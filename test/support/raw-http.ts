@@ -9,6 +9,22 @@ export interface RawResponse {
 	readonly body: string;
 }
 
+/** The head of a POST of JSON, with other fields beside or in place of the usual ones; one of undefined is left out. */
+export function postHead(path: string, fields: Readonly<Record<string, string | undefined>>): string {
+	const given = Object.entries({ Host: "test", "Content-Type": "application/json", ...fields });
+	const lines = given.map(([name, value]) => (value === undefined ? "" : `${name}: ${value}\r\n`));
+	return `POST ${path} HTTP/1.1\r\n${lines.join("")}\r\n`;
+}
+
+/** A request with its body, as it stands on the wire. */
+export function postBytes(
+	path: string,
+	fields: Readonly<Record<string, string>>,
+	body: Uint8Array,
+): Buffer<ArrayBuffer> {
+	return Buffer.concat([Buffer.from(postHead(path, { ...fields, "Content-Length": String(body.length) })), body]);
+}
+
 /** A connection on which a test writes HTTP/1 itself, well-formed or not. */
 export class RawHttp {
 	readonly #socket: Socket;
@@ -42,9 +58,7 @@ export class RawHttp {
 
 	/** Writes the head of a request to the webhook. A field of undefined is left out. */
 	head(fields: Readonly<Record<string, string | undefined>>, path: string): Promise<void> {
-		const given = Object.entries({ Host: "test", "Content-Type": "application/json", ...fields });
-		const lines = given.map(([name, value]) => (value === undefined ? "" : `${name}: ${value}\r\n`));
-		return this.write(`POST ${path} HTTP/1.1\r\n${lines.join("")}\r\n`);
+		return this.write(postHead(path, fields));
 	}
 
 	/** Writes one chunk of a body with `Transfer-Encoding: chunked`; an empty one ends the body. */

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 
 /** The preface of a client's connection (RFC 9113, section 3.4). */
-const PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+export const PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /** Types of frames (RFC 9113, section 6). */
 export const FRAME = { data: 0, headers: 1, rstStream: 3, settings: 4, ping: 6, goaway: 7, continuation: 9 } as const;
@@ -15,6 +15,17 @@ export function frame(type: number, flags: number, stream: number, payload: Uint
 	head[4] = flags;
 	head.writeUInt32BE(stream, 5);
 	return Buffer.concat([head, payload]);
+}
+
+/** The payloads of the frames of a type that begin in these bytes. */
+export function framesOf(bytes: Buffer, type: number): Buffer[] {
+	const found: Buffer[] = [];
+	for (let at = 0; at + 9 <= bytes.length; ) {
+		const end = at + 9 + bytes.readUIntBE(at, 3);
+		if (bytes[at + 3] === type) found.push(bytes.subarray(at + 9, end));
+		at = end;
+	}
+	return found;
 }
 
 /** A header block of literals that are not indexed (RFC 7541, section 6.2.2). Names and values have fewer than 127 bytes. */
@@ -68,13 +79,7 @@ export class RawHttp2 {
 
 	/** Frames that came, by type. */
 	frames(type: number): Buffer[] {
-		const found: Buffer[] = [];
-		for (let at = 0; at + 9 <= this.#received.length; ) {
-			const end = at + 9 + this.#received.readUIntBE(at, 3);
-			if (this.#received[at + 3] === type) found.push(this.#received.subarray(at + 9, end));
-			at = end;
-		}
-		return found;
+		return framesOf(this.#received, type);
 	}
 
 	/** Waits until the server has closed the connection. */

@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { connect } from "node:http2";
+import { type ClientHttp2Session, connect } from "node:http2";
 import type { DescMethod } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
 import type { Endpoints } from "./clients.ts";
@@ -14,6 +14,11 @@ export interface RawAnswer {
 	/** Undefined for success. */
 	readonly code: Code | undefined;
 	readonly message: string;
+}
+
+/** The name of an RPC's code; undefined is success. */
+export function codeName(code: Code | undefined): string {
+	return code === undefined ? "OK" : (Code[code] ?? String(code));
 }
 
 /** Sends the bytes of a request message, or for Connect JSON its text. */
@@ -45,9 +50,14 @@ export async function callRaw(
 	return grpcAnswer(trailers.get("grpc-status"), trailers.get("grpc-message"));
 }
 
-/** A message with the prefix that gRPC gives it: not compressed, and its length. */
-export function framed(message: Uint8Array): Buffer<ArrayBuffer> {
+/**
+ * A message with the prefix that gRPC gives it: whether it is compressed, and its length.
+ *
+ * @param compressed 1 if the message is compressed, in the way that `grpc-encoding` names
+ */
+export function framed(message: Uint8Array, compressed: 0 | 1 = 0): Buffer<ArrayBuffer> {
 	const prefix = Buffer.alloc(5);
+	prefix[0] = compressed;
 	prefix.writeUInt32BE(message.length, 1);
 	return Buffer.concat([prefix, message]);
 }
@@ -69,22 +79,45 @@ async function callGrpc({ grpc }: Endpoints, method: DescMethod, bytes: Buffer, 
 	const session = connect(`http://${grpc}`);
 	try {
 		await once(session, "connect");
-		const stream = session.request({
-			":method": "POST",
-			":path": rpcPath(method),
-			"content-type": "application/grpc",
-			te: "trailers",
-			...(key === undefined ? {} : { "x-access-token": key }),
-		});
-		const fields = new Map<string, unknown>();
-		const keep = (given: Readonly<Record<string, unknown>>): void => {
-			for (const [name, value] of Object.entries(given)) fields.set(name, value);
-		};
-		stream.on("response", keep).on("trailers", keep);
-		stream.resume().end(framed(bytes));
-		await once(stream, "close");
-		return grpcAnswer(fields.get("grpc-status"), fields.get("grpc-message"));
+		const fields: Record<string, string> = key === undefined ? {} : { "x-access-token": key };
+		const answer = await callOver(session, method, framed(bytes), fields);
+		return answer ?? { code: Code.Unknown, message: "" };
 	} finally {
 		session.destroy();
 	}
+}
+
+/**
+ * Makes a gRPC call over a connection that stands, with a body that need not be a message in its frame.
+ *
+ * @param fields header fields beside the usual ones
+ * @returns undefined when the stream ends without a status
+ */
+export async function callOver(
+	session: ClientHttp2Session,
+	method: DescMethod,
+	body: Uint8Array,
+	fields: Readonly<Record<string, string>>,
+): Promise<RawAnswer | undefined> {
+	const stream = session.request({
+		":method": "POST",
+		":path": rpcPath(method),
+		"content-type": "application/grpc",
+		te: "trailers",
+		...fields,
+	});
+	const answered = new Map<string, unknown>();
+	const keep = (given: Readonly<Record<string, unknown>>): void => {
+		for (const [name, value] of Object.entries(given)) answered.set(name, value);
+	};
+	// A stream that is reset closes with an error.
+	stream
+		.on("response", keep)
+		.on("trailers", keep)
+		.on("error", () => undefined);
+	const closed = new Promise((resolve) => stream.once("close", resolve));
+	stream.resume().end(body);
+	await closed;
+	const status = answered.get("grpc-status");
+	return status === undefined ? undefined : grpcAnswer(status, answered.get("grpc-message"));
 }

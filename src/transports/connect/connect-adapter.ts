@@ -135,9 +135,19 @@ function answer(
 		})
 		.catch((error: unknown) => {
 			// A client that has gone is no failure.
-			if (ConnectError.from(error).code !== Code.Aborted) call.failed(error);
+			if (!tellsThatClientHasGone(error)) call.failed(error);
 			response.destroy();
 		});
+}
+
+/**
+ * Whether an answer could not be written because its client has gone. The library has a code for most of that, but not
+ * for an answer that waits in the socket when the connection ends (libuv, ECANCELED and EPIPE).
+ */
+function tellsThatClientHasGone(error: unknown): boolean {
+	const { code, cause } = ConnectError.from(error);
+	if (code === Code.Aborted) return true;
+	return cause instanceof Error && "code" in cause && (cause.code === "ECANCELED" || cause.code === "EPIPE");
 }
 
 function headerRefusal(status: number): ServiceError {

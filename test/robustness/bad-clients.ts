@@ -1,0 +1,210 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { type Endpoints, WEBHOOK } from "../support/clients.ts";
+import { RawHttp } from "../support/raw-http.ts";
+import { FRAME, frame, headerBlock, RawHttp2 } from "../support/raw-http2.ts";
+import { answerTo, httpAddress, openSocket } from "../support/raw-socket.ts";
+import { KEY } from "../support/service.ts";
+import { type Report, unlessSilent } from "./report.ts";
+import type { Run } from "./run.ts";
+import { quiet, Subject } from "./subject.ts";
+
+const MiB = 2 ** 20;
+/** Bound of a body, so that endless ones end soon. */
+const MAX_BODY_BYTES = 100_000;
+/** Most memory that the service may have meanwhile, in bytes. */
+const MEMORY = 600 * MiB;
+/** Connections that say nothing, for each listener. */
+const SILENT = 1_000;
+/** Uploads that end in the middle, at a time. */
+const ABORTED = 300;
+
+/** One way to misbehave: does it, and gives the answer. */
+interface BadClient {
+	readonly name: string;
+	/** Answers that are right; without any, all but a failure of the service. */
+	readonly right: readonly string[];
+	readonly act: (service: Endpoints) => Promise<string>;
+}
+
+/** Clients that speak no protocol, flood the service, or leave in the middle. */
+export const badClients: Run = {
+	name: "bad-clients",
+	about: "malformed HTTP, garbage, floods of frames and headers, aborted uploads, thousands of silent connections",
+	counted: "times each",
+	long: 20,
+	short: 2,
+	async run(count, _random, report) {
+		await using subject = await Subject.start(report, { MAX_BODY_BYTES: String(MAX_BODY_BYTES) });
+		const load = async (part: number): Promise<void> => {
+			// They take as long as the service waits for them; the short form does that once.
+			const silent = part === 0 || count >= badClients.long ? silence(subject.service, report) : undefined;
+			for (let round = 0; round < count / 2; round++)
+				for (const client of CLIENTS) await misbehave(subject.service, client, report);
+			await silent;
+		};
+		await subject.amongOrdinary(() => subject.twice(load, quiet(count, badClients), MEMORY));
+		await subject.expectSound();
+	},
+};
+
+async function misbehave(service: Endpoints, { name, right, act }: BadClient, report: Report): Promise<void> {
+	const answer = await unlessSilent(act(service));
+	report.answer(name, answer);
+	if (right.length > 0) report.expect(right.includes(answer), `${name} was answered with ${answer}`);
+}
+
+/** Opens connections on both listeners that say nothing, and waits until the service has closed them all. */
+async function silence(service: Endpoints, report: Report): Promise<void> {
+	const addresses = [service.grpc, httpAddress(service)];
+	const closed = addresses.flatMap((address) =>
+		Array.from({ length: SILENT }, () => {
+			const socket = openSocket(address).resume();
+			return new Promise<string>((resolve) => socket.on("close", () => resolve("closed")));
+		}),
+	);
+	for (const answer of closed) report.answer("silent connections", await unlessSilent(answer, 60_000));
+}
+
+const HTTP_BYTES: readonly (readonly [name: string, bytes: string | Buffer, right: readonly string[]])[] = [
+	["no HTTP", "\u0000\u0001garbage\r\n\r\n", ["400"]],
+	["a TLS handshake in clear text", Buffer.from("16030100050100000100", "hex"), ["400"]],
+	["a flood of header fields", `GET / HTTP/1.1\r\nHost: x\r\n${"a: b\r\n".repeat(50_000)}\r\n`, ["431"]],
+	["one huge header field", `GET / HTTP/1.1\r\nHost: x\r\na: ${"b".repeat(100_000)}\r\n\r\n`, ["431"]],
+	["two lengths", `POST ${WEBHOOK} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab`, ["400"]],
+	[
+		"a length and chunks",
+		`POST ${WEBHOOK} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`,
+		["400"],
+	],
+	["the method of HTTP/2", "PRI / HTTP/1.1\r\nHost: x\r\n\r\n", []],
+	["the preface of HTTP/2 with something else after it", "PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n", ["closed"]],
+];
+
+const overHttp: readonly BadClient[] = [
+	...HTTP_BYTES.map(
+		([name, bytes, right]): BadClient => ({
+			name,
+			right,
+			act: async (service) => {
+				const answer = await answerTo(httpAddress(service), bytes);
+				return /^HTTP\/1\.1 (\d+) /.exec(answer)?.[1] ?? "closed";
+			},
+		}),
+	),
+	{
+		name: "an endless body in chunks",
+		right: ["closed"],
+		act: async (service) => {
+			using client = await new RawHttp(service).connected();
+			await client.head({ "X-Access-Token": KEY, "Transfer-Encoding": "chunked" }, WEBHOOK);
+			const chunk = "x".repeat(50_000);
+			// The service reads at most 1 MiB more than it takes; what is in the sockets comes on top.
+			for (let sent = 0; sent < 64 * MiB && client.open; sent += chunk.length) await client.chunk(chunk);
+			await client.closed();
+			return "closed";
+		},
+	},
+	{
+		name: `${ABORTED} uploads that end in the middle`,
+		right: ["left"],
+		act: async (service) => {
+			const uploads = Array.from({ length: ABORTED }, async () => {
+				const client = await new RawHttp(service).connected();
+				await client.head({ "X-Access-Token": KEY, "Content-Length": "90000" }, WEBHOOK);
+				await client.write("x".repeat(50_000));
+				client[Symbol.dispose]();
+			});
+			await Promise.all(uploads);
+			return "left";
+		},
+	},
+];
+
+const END_STREAM = 0x1;
+const END_HEADERS = 0x4;
+/** How long a write may wait for a server that does not read, in milliseconds. */
+const STALL = 200;
+
+function overHttp2(listener: "http" | "grpc"): readonly BadClient[] {
+	const call = headerBlock({
+		":method": "POST",
+		":scheme": "http",
+		":path": "/conversations.v1.ConversationService/GetConversation",
+		":authority": "x",
+		"content-type": listener === "grpc" ? "application/grpc" : "application/proto",
+	});
+	const addressOf = (service: Endpoints) => (listener === "grpc" ? service.grpc : httpAddress(service));
+	/** Sends until the server has had enough. */
+	const flood =
+		(bytes: (round: number) => Buffer, rounds: number) =>
+		async (service: Endpoints): Promise<string> => {
+			using client = await RawHttp2.connect(addressOf(service));
+			for (let round = 0; round < rounds && client.open; round++) await client.write(bytes(round));
+			await client.closed();
+			return "closed";
+		};
+	/** The same without reading what comes back. */
+	const unreadFlood = (one: Buffer) => async (service: Endpoints) => {
+		using client = await RawHttp2.connect(addressOf(service));
+		client.pause();
+		const many = Buffer.concat(Array.from({ length: 10_000 }, () => one));
+		// The server stops reading, or closes; a write that waits for it is not waited for.
+		for (let round = 0; round < 300 && client.open; round++)
+			await Promise.race([client.write(many), delay(STALL, undefined, { ref: false })]);
+		return client.open ? "open" : "closed";
+	};
+	const resets = (round: number) =>
+		Buffer.concat(
+			Array.from({ length: 100 }, (_, index) => {
+				const id = 2 * (round * 100 + index) + 1;
+				return Buffer.concat([
+					frame(FRAME.headers, END_HEADERS, id, call),
+					frame(FRAME.rstStream, 0, id, Buffer.from([0, 0, 0, 8])),
+				]);
+			}),
+		);
+	const part = headerBlock({ "x-filler": "y".repeat(100) });
+	const continued = (round: number) =>
+		round === 0 ? frame(FRAME.headers, 0, 1, call) : frame(FRAME.continuation, 0, 1, part);
+	const fields = Array.from({ length: 140 }, (_, index) => headerBlock({ [`x-${index}`]: "y".repeat(90) }));
+	const manyFields = async (service: Endpoints) => {
+		using client = await RawHttp2.connect(addressOf(service));
+		await client.write(frame(FRAME.headers, END_HEADERS | END_STREAM, 1, Buffer.concat([call, ...fields])));
+		while (client.open && client.frames(FRAME.rstStream).length === 0) await delay(10);
+		return "refused";
+	};
+	const clients: readonly (readonly [name: string, act: BadClient["act"]])[] = [
+		["streams that are reset at once", flood(resets, 1_000)],
+		["a header that goes on without end", flood(continued, 10_000)],
+		["a flood of PING that reads nothing", unreadFlood(frame(FRAME.ping, 0, 0, Buffer.alloc(8)))],
+		["a flood of SETTINGS that reads nothing", unreadFlood(frame(FRAME.settings, 0, 0))],
+		[
+			"garbage after the preface",
+			async (service) => {
+				await answerTo(
+					addressOf(service),
+					"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\u0000\u0000\u0000garbage that is no frame at all",
+				);
+				return "closed";
+			},
+		],
+	];
+	return [
+		...clients.map(([name, act]): BadClient => ({ name: `${name}, ${listener} listener`, right: ["closed"], act })),
+		{ name: `a header with many fields, ${listener} listener`, right: ["refused"], act: manyFields },
+	];
+}
+
+const onGrpc: readonly BadClient[] = [
+	["a request of HTTP/1.1 to the gRPC listener", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"] as const,
+	["bytes of zero to the gRPC listener", Buffer.alloc(1_000)] as const,
+].map(([name, bytes]) => ({
+	name,
+	right: ["closed"],
+	act: async (service) => {
+		await answerTo(service.grpc, bytes);
+		return "closed";
+	},
+}));
+
+const CLIENTS: readonly BadClient[] = [...overHttp, ...overHttp2("http"), ...overHttp2("grpc"), ...onGrpc];

@@ -1,0 +1,19 @@
+import { badClients } from "./bad-clients.ts";
+import { badInputs } from "./bad-inputs.ts";
+import { hostileBodies } from "./hostile-bodies.ts";
+import { kills } from "./kills.ts";
+import { overload } from "./overload.ts";
+import type { Run } from "./run.ts";
+import { silentWatchers } from "./silent-watchers.ts";
+import { slowClients } from "./slow-clients.ts";
+
+/** All runs, in the order in which they are made. */
+export const RUNS: readonly Run[] = [
+	kills,
+	badInputs,
+	badClients,
+	hostileBodies,
+	slowClients,
+	silentWatchers,
+	overload,
+];

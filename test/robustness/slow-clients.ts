@@ -1,0 +1,200 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { type Endpoints, postWebhook, rpcPath, WEBHOOK } from "../support/clients.ts";
+import { record } from "../support/fixtures.ts";
+import type { Random } from "../support/random.ts";
+import { RawHttp } from "../support/raw-http.ts";
+import { FRAME, frame, headerBlock, RawHttp2 } from "../support/raw-http2.ts";
+import { httpAddress, openSocket } from "../support/raw-socket.ts";
+import { KEY } from "../support/service.ts";
+import { type Report, unlessSilent } from "./report.ts";
+import type { Run } from "./run.ts";
+import { quiet, Subject } from "./subject.ts";
+
+/** Most memory that the service may have meanwhile, in bytes. */
+const MEMORY = 1024 ** 3;
+/** The service gives a request 120 s, and an idle connection 65 s; then it is closed (docs/operations.md). */
+const LIMIT = 150_000;
+/** When an idle connection has been closed, in milliseconds. */
+const IDLE = 70_000;
+/** How long a client stays that leaves by itself, in milliseconds. */
+const STAY = 2_500;
+/** Parts in which a slow client sends a body, and the time between two of them, in milliseconds. */
+const PARTS = 20;
+const PAUSE = 100;
+
+/** A slow client: acts until the signal fires, and gives its answer. */
+interface SlowClient {
+	readonly name: string;
+	/** Right answers when it stays as long as it is let. */
+	readonly right: readonly string[];
+	readonly act: (service: Endpoints, over: AbortSignal) => Promise<string>;
+}
+
+/** Clients that send or take next to nothing. */
+export const slowClients: Run = {
+	name: "slow-clients",
+	about: "clients that write a few bytes at a time, stop in the middle, or take no answer, until they are closed",
+	counted: "clients at a time",
+	long: 1_000,
+	short: 100,
+	async run(count, random, report) {
+		await using subject = await Subject.start(report);
+		const large = String(record().id);
+		const filler = "x".repeat(2_000_000);
+		const stored = await postWebhook(subject.service, KEY, JSON.stringify(record({ id: large, title: filler })));
+		report.expect(stored.status === 200, `the large record is answered with ${stored.status}`);
+		const clients = slowKinds(large);
+		// In the short form those that the service would close leave by themselves.
+		const stays = count >= slowClients.long;
+		const load = async (): Promise<void> => {
+			const all = Array.from({ length: count }, (_, index) => clients[index % clients.length] ?? clients[0]);
+			await Promise.all(all.map((client) => client && slowly(subject.service, client, random, stays, report)));
+		};
+		await subject.amongOrdinary(() => subject.twice(load, quiet(count, slowClients), MEMORY));
+		await subject.expectSound();
+	},
+};
+
+async function slowly(service: Endpoints, client: SlowClient, random: Random, stays: boolean, report: Report) {
+	await delay(random.integer(0, 1_000));
+	const over = stays ? new AbortController().signal : AbortSignal.timeout(STAY);
+	const answer = await unlessSilent(client.act(service, over), LIMIT);
+	report.answer(client.name, answer);
+	report.expect(client.right.includes(answer) || (answer === "left" && !stays), `${client.name}: ${answer}`);
+}
+
+/** Waits until something is so, or the client leaves. */
+async function until(over: AbortSignal, holds: () => boolean): Promise<boolean> {
+	while (!holds()) {
+		if (over.aborted) return false;
+		await delay(50);
+	}
+	return true;
+}
+
+/** The status of the next answer, "closed" without one, or "left". */
+async function statusOf(client: RawHttp, over: AbortSignal): Promise<string> {
+	const left = new Promise<string>((resolve) => over.addEventListener("abort", () => resolve("left"), { once: true }));
+	const answered = client.response().then(
+		({ status }) => String(status),
+		() => "closed",
+	);
+	return await Promise.race([answered, left]);
+}
+
+function slowKinds(large: string): readonly SlowClient[] {
+	const post = async (service: Endpoints, fields: Readonly<Record<string, string>>): Promise<RawHttp> => {
+		const client = await new RawHttp(service).connected();
+		await client.head({ "X-Access-Token": KEY, ...fields }, WEBHOOK);
+		return client;
+	};
+	return [
+		{
+			name: "a body in small parts",
+			right: ["200"],
+			act: async (service) => {
+				const body = JSON.stringify(record());
+				using client = await post(service, { "Content-Length": String(body.length) });
+				const size = Math.ceil(body.length / PARTS);
+				for (let at = 0; at < body.length; at += size) {
+					await client.write(body.slice(at, at + size));
+					await delay(PAUSE);
+				}
+				return String((await client.response()).status);
+			},
+		},
+		{
+			name: "a body that stops in the middle",
+			right: ["408", "closed"],
+			act: async (service, over) => {
+				using client = await post(service, { "Content-Length": "1000" });
+				await client.write("{");
+				return await statusOf(client, over);
+			},
+		},
+		{
+			name: "an endless body of small chunks",
+			right: ["408", "closed"],
+			act: async (service, over) => {
+				using client = await post(service, { "Transfer-Encoding": "chunked" });
+				while (client.open && !over.aborted) {
+					await client.chunk(" ");
+					await delay(PAUSE);
+				}
+				return over.aborted ? "left" : "closed";
+			},
+		},
+		{
+			name: "a header that never ends",
+			right: ["408", "closed"],
+			act: async (service, over) => {
+				using client = await new RawHttp(service).connected();
+				await client.write(`POST ${WEBHOOK} HTTP/1.1\r\nHost: x\r\n`);
+				return await statusOf(client, over);
+			},
+		},
+		{
+			name: "answers that are not read",
+			right: ["closed"],
+			act: async (service, over) => {
+				const socket = openSocket(httpAddress(service)).pause();
+				let closed = false;
+				socket.on("close", () => {
+					closed = true;
+				});
+				const request = `GET /api/v1/conversations/${large} HTTP/1.1\r\nHost: x\r\nX-Access-Token: ${KEY}\r\n\r\n`;
+				socket.write(request.repeat(4));
+				// A paused socket does not see that it was closed until something is written to it. Before the service may have
+				// closed it, that would be a sign of life.
+				const began = performance.now();
+				const looks = setInterval(() => performance.now() - began > IDLE && socket.write("GET"), 5_000);
+				const isClosed = await until(over, () => closed);
+				clearInterval(looks);
+				socket.destroy();
+				return isClosed ? "closed" : "left";
+			},
+		},
+		{
+			name: "an answer in small parts",
+			right: ["200"],
+			act: async (service) => {
+				const socket = openSocket(httpAddress(service));
+				let received = 0;
+				let status = "closed";
+				socket.write(
+					`GET /api/v1/conversations/${large} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Access-Token: ${KEY}\r\n\r\n`,
+				);
+				for await (const chunk of socket) {
+					const bytes = Buffer.from(chunk);
+					if (received === 0) status = bytes.toString("latin1", 9, 12);
+					received += bytes.length;
+					await delay(PAUSE / 2);
+				}
+				return received > 2_000_000 ? status : `${received} bytes`;
+			},
+		},
+		...(["http", "grpc"] as const).map(
+			(listener): SlowClient => ({
+				name: `a gRPC message that stops in the middle, ${listener} listener`,
+				right: ["closed"],
+				act: async (service, over) => {
+					using client = await RawHttp2.connect(listener === "grpc" ? service.grpc : httpAddress(service));
+					const header = headerBlock({
+						":method": "POST",
+						":scheme": "http",
+						":path": rpcPath(ConversationIngestService.method.ingestConversation),
+						":authority": "x",
+						"content-type": listener === "grpc" ? "application/grpc" : "application/grpc-web+proto",
+						te: "trailers",
+						"x-access-token": KEY,
+					});
+					await client.write(frame(FRAME.headers, 0x4, 1, header));
+					await client.write(frame(FRAME.data, 0, 1, Buffer.from([0, 0, 0, 4, 0, 1, 2, 3])));
+					const ended = await until(over, () => !client.open || client.frames(FRAME.rstStream).length > 0);
+					return ended ? "closed" : "left";
+				},
+			}),
+		),
+	];
+}
