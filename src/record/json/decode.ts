@@ -206,7 +206,7 @@ export function aliasInUse(json: ExactJsonObject, aliases: readonly string[]): s
 }
 
 function keepUnnamed(plan: PlainPlan, json: ExactJsonObject, at: Position): void {
-	for (const name in json) {
+	for (const name of Object.keys(json)) {
 		const field = plan.members.get(name);
 		if (field === undefined ? name === plan.discriminator?.name : isInUse(field, json, name)) continue;
 		at.path.push(name);
