@@ -80,6 +80,11 @@ export class LiveRecords {
 	readonly #vault: RecordVault;
 	readonly #events: EventOpener;
 	readonly #held = new LRUCache<string, HeldRecord>({ maxSize: MAX_HELD_BYTES });
+	/**
+	 * Conversations whose record was fetched, by the size of it: a record is held from the second time on. Were it held
+	 * from the first, those that come once would fill the heap and drive out those that come again.
+	 */
+	readonly #recent = new LRUCache<string, true>({ maxSize: MAX_HELD_BYTES });
 
 	constructor(format: RecordFormat, vault: RecordVault, events: EventOpener) {
 		this.#format = format;
@@ -116,7 +121,10 @@ export class LiveRecords {
 		if (base !== undefined) {
 			const told = { posted: present.postedAt, events: parseTold(present.told) };
 			const record = this.#vault.open(base, "plaintext");
-			return this.#advance(conversationId, { told, record, json: new Map(), size: base.byteLength }, opened);
+			const size = base.byteLength;
+			const holds = this.#recent.has(conversationId);
+			this.#recent.set(conversationId, true, { size });
+			return this.#advance(conversationId, { told, record, json: new Map(), size }, opened, holds);
 		}
 		const first = firstRecord(conversationId, opened, this.#format.plan, (json) => this.#firstRecord(json));
 		if (first === undefined) return { next: newRevision(), told: formatTold({}), version: undefined, refused: [] };
@@ -126,11 +134,12 @@ export class LiveRecords {
 		return { next: newRevision(), told: formatTold(change.told.events), version, refused: change.refused };
 	}
 
-	/** Applies state updates to a record, and holds it for the next ones. */
+	/** Applies state updates to a record, and holds it for the next ones if it may. */
 	#advance(
 		conversationId: string,
 		held: Omit<HeldRecord, "revision">,
 		updates: readonly StateUpdate[],
+		holds = true,
 	): AppliedUpdates {
 		// Until all is done: it is changed in place.
 		this.#held.delete(conversationId);
@@ -138,7 +147,7 @@ export class LiveRecords {
 		const { change, changed } = this.#applyTo(held, updates);
 		const next = newRevision();
 		const hold = (size: number): void => {
-			if (size >= MANY_FIELDS_FROM) return;
+			if (!holds || size >= MANY_FIELDS_FROM) return;
 			this.#held.set(conversationId, { revision: next, told: change.told, record, json, size }, { size });
 		};
 		const applied = { next, told: formatTold(change.told.events), version: undefined, refused: change.refused };
