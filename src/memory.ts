@@ -10,3 +10,18 @@ export function release({ buffer }: Uint8Array): void {
 export function compact(bytes: Uint8Array): Uint8Array {
 	return bytes.byteLength === bytes.buffer.byteLength ? bytes : new Uint8Array(bytes);
 }
+
+/** Byte strings that share an ArrayBuffer which holds nothing else: one is copied to another thread sooner than many. */
+export function compactAll(parts: readonly Uint8Array[]): readonly Uint8Array[] {
+	const size = parts.reduce((sum, { byteLength }) => sum + byteLength, 0);
+	const shared = parts[0]?.buffer;
+	if (shared?.byteLength === size && parts.every(({ buffer }) => buffer === shared)) return parts;
+	const whole = new Uint8Array(size);
+	let end = 0;
+	return parts.map((part) => {
+		const start = end;
+		whole.set(part, start);
+		end += part.byteLength;
+		return whole.subarray(start, end);
+	});
+}

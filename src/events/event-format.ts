@@ -180,7 +180,7 @@ export class EventFormat {
 			return cipher === undefined ? REDACTED : cipher.encrypt(secret, place);
 		};
 		const read = [...envelopes.values()];
-		const events = read.map((envelope) => this.#protect(envelope, parsed.size.large, hide));
+		const events = encoded(read.map((envelope) => this.#protect(envelope, parsed.size.large, hide)));
 		return { batch: { conversationId, receivedAt, events, live: undefined }, json: read.map(({ event }) => event) };
 	}
 
@@ -189,7 +189,7 @@ export class EventFormat {
 		{ event, id, source, kind, happenedAt }: Envelope,
 		bigints: boolean,
 		hide: (secret: Secret, place: string) => string,
-	): NewEvent {
+	): UnencodedEvent {
 		const said = messageText(event);
 		const pointers = new Set<string>();
 		const text = this.#secrets.replace(event, bigints, (secret, pointer) => {
@@ -203,7 +203,7 @@ export class EventFormat {
 			source,
 			isLeaf: kind !== STATE_UPDATE,
 			message: said && beginning(withoutUserinfo(said), MAX_MESSAGE),
-			text: UTF8.encode(text),
+			text,
 			secrets: this.#encrypts ? [...pointers] : [],
 			redactionVersion: this.#secrets.version,
 		};
@@ -225,7 +225,21 @@ interface Envelope {
 	readonly happenedAt: Microseconds;
 }
 
-/** Gives each text memory of its own, which the calls of threads need. */
+/** An event whose text is not encoded. */
+type UnencodedEvent = Omit<NewEvent, "text"> & { readonly text: string };
+
+/** The events of a batch with their texts in UTF-8, in memory that they share and that the calls of threads can copy. */
+function encoded(events: readonly UnencodedEvent[]): NewEvent[] {
+	// Not from Node's pool, which holds other bytes.
+	const bytes = UTF8.encode(events.map(({ text }) => text).join(""));
+	let end = 0;
+	return events.map((event) => {
+		const start = end;
+		end += Buffer.byteLength(event.text);
+		return { ...event, text: bytes.subarray(start, end) };
+	});
+}
+
 const UTF8 = new TextEncoder();
 
 /**

@@ -73,13 +73,18 @@ interface HeldRecord {
  * Makes the next version of a conversation's record from what its events tell.
  *
  * The records of the conversations that had state updates last are held, so that the next ones need not fetch and read
- * them again. A held record may be out of date: its revision is a random number, which the store compares.
+ * them again. A held record may be out of date: the store compares its revision, which no other state has.
  */
 export class LiveRecords {
 	readonly #format: RecordFormat;
 	readonly #vault: RecordVault;
 	readonly #events: EventOpener;
 	readonly #held = new LRUCache<string, HeldRecord>({ maxSize: MAX_HELD_BYTES });
+	/**
+	 * Conversations whose record was fetched, by the size of it: a record is held from the second time on. Were it held
+	 * from the first, those that come once would fill the heap and drive out those that come again.
+	 */
+	readonly #recent = new LRUCache<string, true>({ maxSize: MAX_HELD_BYTES });
 
 	constructor(format: RecordFormat, vault: RecordVault, events: EventOpener) {
 		this.#format = format;
@@ -116,28 +121,33 @@ export class LiveRecords {
 		if (base !== undefined) {
 			const told = { posted: present.postedAt, events: parseTold(present.told) };
 			const record = this.#vault.open(base, "plaintext");
-			return this.#advance(conversationId, { told, record, json: new Map(), size: base.byteLength }, opened);
+			const size = base.byteLength;
+			const holds = this.#recent.has(conversationId);
+			this.#recent.set(conversationId, true, { size });
+			return this.#advance(conversationId, { told, record, json: new Map(), size }, opened, holds);
 		}
 		const first = firstRecord(conversationId, opened, this.#format.plan, (json) => this.#firstRecord(json));
 		if (first === undefined) return { next: newRevision(), told: formatTold({}), version: undefined, refused: [] };
-		const { change, summary } = this.#applyTo({ ...first, json: new Map() }, opened);
+		const { change } = this.#applyTo({ ...first, json: new Map() }, opened);
+		const summary = encodeSummary(summarize(first.record));
 		const version = { summary, record: this.#vault.protect(first.record) };
 		return { next: newRevision(), told: formatTold(change.told.events), version, refused: change.refused };
 	}
 
-	/** Applies state updates to a record, and holds it for the next ones. */
+	/** Applies state updates to a record, and holds it for the next ones if it may. */
 	#advance(
 		conversationId: string,
 		held: Omit<HeldRecord, "revision">,
 		updates: readonly StateUpdate[],
+		holds = true,
 	): AppliedUpdates {
 		// Until all is done: it is changed in place.
 		this.#held.delete(conversationId);
 		const { told, record, json, size } = held;
-		const { change, summary, changed } = this.#applyTo(held, updates);
+		const { change, changed } = this.#applyTo(held, updates);
 		const next = newRevision();
 		const hold = (size: number): void => {
-			if (size >= MANY_FIELDS_FROM) return;
+			if (!holds || size >= MANY_FIELDS_FROM) return;
 			this.#held.set(conversationId, { revision: next, told: change.told, record, json, size }, { size });
 		};
 		const applied = { next, told: formatTold(change.told.events), version: undefined, refused: change.refused };
@@ -153,7 +163,7 @@ export class LiveRecords {
 			const newSize = size + bytes.byteLength;
 			if (newSize >= MANY_FIELDS_FROM && this.#hasTooManyFields(record, conversationId)) throw tooManyValues();
 			hold(newSize);
-			return { ...applied, version: { summary, record: { ...partial, bytes } } };
+			return { ...applied, version: { summary: encodeSummary(summarize(record)), record: { ...partial, bytes } } };
 		} catch (error) {
 			// Each member was within the bounds of a record, all of them together are not.
 			const violations = violationsOf(error);
@@ -197,7 +207,7 @@ export class LiveRecords {
 			for (const message of [record, changed]) this.#format.replaceMember(message, member, part);
 			json.delete(member);
 		}
-		return { change, changed, summary: encodeSummary(summarize(record)) };
+		return { change, changed };
 	}
 
 	/** The members of an event, with its secrets in plain text. */
@@ -238,7 +248,11 @@ function parseTold(told = "{}"): ToldTimes["events"] {
 	return Object.fromEntries(Object.entries(times).map(([member, time]) => [member, BigInt(time)]));
 }
 
+/** Where the revisions of this thread begin: those of any other one are far away, whenever it runs. */
+let lastRevision = 2n ** 61n + (randomBytes(8).readBigUInt64BE() >> 3n);
+
 /** A revision that no other state has. The store gives posted records small ones. */
 export function newRevision(): bigint {
-	return 2n ** 61n + (randomBytes(8).readBigUInt64BE() >> 3n);
+	lastRevision += 1n;
+	return lastRevision;
 }

@@ -57,30 +57,38 @@ function mergeObject(
 ): ExactJson | undefined {
 	const before = isJsonObject(present) ? present : undefined;
 	const fields = place && objectAt(place, told)?.members;
-	const merged: ExactJsonObject = {};
+	const merged = new Map<string, ExactJson>();
 	let isSame = before !== undefined;
-	for (const name of Object.keys(told)) {
+	const names = Object.keys(told);
+	for (const name of names) {
 		const preferred = fields?.get(name)?.name ?? name;
 		const member = Object.hasOwn(told, preferred) ? name : preferred;
 		const last = memberOf(before, member);
 		const value = merge(told[name] ?? null, last, leavesOutNulls, inside(place, told, name));
 		isSame &&= value === last;
-		if (value !== undefined) setMember(merged, member, value);
+		if (value !== undefined) merged.set(member, value);
 	}
-	const saysNothing = Object.keys(merged).length === 0 && Object.keys(told).length > 0;
-	if (before === undefined) return saysNothing ? present : merged;
-	for (const [name, value] of Object.entries(before)) {
-		if (Object.hasOwn(merged, name)) continue;
-		if (leavesOutNulls && value === null) setMember(merged, name, null);
+	if (before === undefined && merged.size === 0 && names.length > 0) return present;
+	for (const [name, value] of Object.entries(before ?? {})) {
+		if (merged.has(name)) continue;
+		if (leavesOutNulls && value === null) merged.set(name, null);
 		else isSame = false;
 	}
-	return isSame ? present : merged;
+	return isSame ? present : Object.fromEntries(merged);
 }
 
-/** The place of a member or an element; undefined below what the schema describes, where no names are preferred. */
-function inside(place: Place | undefined, json: ExactJson, token: string | number): Place | undefined {
+/**
+ * The place of a member or an element; undefined where no names are preferred: below what the schema describes, and in
+ * what is neither object nor array.
+ */
+function inside(
+	place: Place | undefined,
+	json: ExactJsonObject | ExactJson[],
+	token: string | number,
+): Place | undefined {
 	if (place === undefined || (place.value === undefined && place.collection === undefined)) return undefined;
-	return step(place, json, token);
+	const told = Array.isArray(json) ? json[Number(token)] : json[token];
+	return typeof told === "object" && told !== null ? step(place, json, token) : undefined;
 }
 
 /** Adds to each usage's metrics the lists that they leave out, as they stand now. */

@@ -100,13 +100,15 @@ export class RecordFormat {
 	 * @throws ServiceError as `parse` does
 	 */
 	membersFromJson(json: ExactJsonObject): ConversationInfo {
-		const message = this.#check({ json, size: measureWithinBounds(json), surrogates: true }, true);
-		return this.#only(message, (name) => Object.hasOwn(json, name));
+		return this.#only(
+			this.#check({ json, size: measureWithinBounds(json), surrogates: true }, true),
+			Object.keys(json),
+		);
 	}
 
 	/** Writes some members of a record in their JSON form, as {@link toJson} writes all. Others may be null. */
-	membersToJson(message: ConversationInfo, names: ReadonlySet<string>): ExactJsonObject {
-		return this.toJson(this.#only(message, (name) => names.has(name)));
+	membersToJson(message: ConversationInfo, names: Iterable<string>): ExactJsonObject {
+		return this.toJson(this.#only(message, names));
 	}
 
 	/**
@@ -116,12 +118,9 @@ export class RecordFormat {
 	 * @param part has the member and no other one; without a value the member becomes unset
 	 */
 	replaceMember(message: ConversationInfo, name: string, part: ConversationInfo): void {
-		const { unnamedMembers } = this.#only(message, (other) => other !== name);
-		Object.assign(
-			message,
-			this.#fields(part, (other) => other === name),
-		);
-		message.unnamedMembers = { ...unnamedMembers, ...part.unnamedMembers };
+		Object.assign(message, this.#fields(part, [name]), {
+			unnamedMembers: { ...unnamedIn(message, (other) => other !== name), ...part.unnamedMembers },
+		});
 	}
 
 	/** Whether a member that an older release kept as unnamed may have a field now. */
@@ -167,11 +166,13 @@ export class RecordFormat {
 	 *   the names of the other members
 	 */
 	fromMembers(members: ExactJsonObject, bigints: boolean): { record: ConversationInfo; others: readonly string[] } {
+		// Nearly always all are valid, which is judged at once.
+		const areValid = this.#schema.isValid(members, true);
 		const valid: ExactJsonObject = {};
 		const others: string[] = [];
 		for (const [name, member] of Object.entries(members)) {
 			const field = this.plan.members.get(name);
-			if (field !== undefined && this.#schema.accepts(field, member)) setMember(valid, name, member);
+			if (field !== undefined && (areValid || this.#schema.accepts(field, member))) setMember(valid, name, member);
 			else others.push(name);
 		}
 		return { record: this.#toMessage(valid, bigints), others };
@@ -198,18 +199,22 @@ export class RecordFormat {
 	}
 
 	/** A record with nothing but some of another one's members. */
-	#only(message: ConversationInfo, keeps: (name: string) => boolean): ConversationInfo {
-		const unnamed = Object.entries(message.unnamedMembers);
-		return Object.assign(create(ConversationInfoSchema), this.#fields(message, keeps), {
-			unnamedMembers: Object.fromEntries(unnamed.filter(([pointer]) => keeps(parsePointer(pointer)?.[0] ?? ""))),
+	#only(message: ConversationInfo, names: Iterable<string>): ConversationInfo {
+		const kept = new Set(names);
+		return Object.assign(create(ConversationInfoSchema), this.#fields(message, kept), {
+			unnamedMembers: unnamedIn(message, (name) => kept.has(name)),
 		});
 	}
 
 	/** Some of a record's members, by property of the message. */
-	#fields(message: ConversationInfo, keeps: (name: string) => boolean): Readonly<Record<string, unknown>> {
-		const all: Readonly<Record<string, unknown>> = { ...message };
-		const kept = this.plan.fields.filter(({ name }) => keeps(name));
-		return Object.fromEntries(kept.map(({ property }) => [property, all[property]]));
+	#fields(message: ConversationInfo, names: Iterable<string>): Readonly<Record<string, unknown>> {
+		const all: Readonly<Record<string, unknown>> = message;
+		const fields: Record<string, unknown> = {};
+		for (const name of names) {
+			const field = this.plan.members.get(name);
+			if (field?.name === name) fields[field.property] = all[field.property];
+		}
+		return fields;
 	}
 
 	/** Puts the members that no field names into the JSON form; returns a violation for each that has no place there. */
@@ -228,6 +233,12 @@ export class RecordFormat {
 		}
 		return violations;
 	}
+}
+
+/** The members of a record that no field names, of those top-level members that are kept. */
+function unnamedIn({ unnamedMembers }: ConversationInfo, keeps: (name: string) => boolean): Record<string, Value> {
+	const unnamed = Object.entries(unnamedMembers);
+	return Object.fromEntries(unnamed.filter(([pointer]) => keeps(parsePointer(pointer)?.[0] ?? "")));
 }
 
 /** All members that the schema names, by their aliases too. */

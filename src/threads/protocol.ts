@@ -35,11 +35,13 @@ const HANDED_OVER_FROM = 32 * 1024;
  * The memory of large byte strings in a value, which `postMessage` can hand over to the other thread instead of copying
  * it. Byte strings are looked for in the value itself and in members of plain objects and arrays.
  */
-export function largeBuffers(value: unknown): ArrayBuffer[] {
+export function largeBuffers(value: unknown, found: ArrayBuffer[] = []): ArrayBuffer[] {
 	if (value instanceof Uint8Array) {
 		const { buffer, byteLength } = value;
 		const whole = buffer instanceof ArrayBuffer && byteLength === buffer.byteLength;
-		return whole && byteLength >= HANDED_OVER_FROM ? [buffer] : [];
+		if (whole && byteLength >= HANDED_OVER_FROM) found.push(buffer);
+	} else if (typeof value === "object" && value !== null) {
+		for (const member of Object.values(value)) if (typeof member === "object") largeBuffers(member, found);
 	}
-	return typeof value === "object" && value !== null ? Object.values(value).flatMap(largeBuffers) : [];
+	return found;
 }

@@ -206,7 +206,8 @@ export function aliasInUse(json: ExactJsonObject, aliases: readonly string[]): s
 }
 
 function keepUnnamed(plan: PlainPlan, json: ExactJsonObject, at: Position): void {
-	for (const name in json) {
+	// Not for...in: the engine drops what it keeps for that with each collection of the heap.
+	for (const name of Object.keys(json)) {
 		const field = plan.members.get(name);
 		if (field === undefined ? name === plan.discriminator?.name : isInUse(field, json, name)) continue;
 		at.path.push(name);

@@ -133,7 +133,7 @@ class SchemaBuilder {
 	members(plan: MessagePlan): z.ZodType {
 		const schema = this.#members.get(plan) ?? this.#schema(plan);
 		if (this.#members.has(plan) || !(schema instanceof z.ZodObject)) return schema;
-		const partial = schema.partial();
+		const partial = this.#compiles ? z.compile(schema.partial(), { strict: true }) : schema.partial();
 		this.#members.set(plan, partial);
 		return partial;
 	}

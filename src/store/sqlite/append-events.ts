@@ -40,7 +40,7 @@ export class EventAppender {
 	/** Undefined when it does not fit the conversation's live state: see `Store.appendEvents`. */
 	append(batch: NewEvents, next: Numbering): AppendedEvents | undefined {
 		const { conversationId, receivedAt, events, live } = batch;
-		const known = this.#writer.find(conversationId);
+		const known = live === undefined ? undefined : this.#writer.find(conversationId);
 		if (live !== undefined && live.expects !== (known?.state.revision ?? 0n)) return undefined;
 		const before = findActivity(this.#statements, conversationId);
 		if (live !== undefined && before !== undefined && this.#isAnyStored(before.id, events)) return undefined;

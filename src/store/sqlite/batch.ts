@@ -1,13 +1,14 @@
-import { compact } from "../../memory.ts";
+import { compact, compactAll } from "../../memory.ts";
 import type { NewEvents } from "../store.ts";
 
-/** A batch whose byte strings have memory of their own, to cross to another thread. */
+/** A batch whose byte strings have memory that holds nothing else, to cross to another thread. */
 export function compactBatch(batch: NewEvents): NewEvents {
 	const { live } = batch;
+	const texts = compactAll(batch.events.map(({ text }) => text));
 	const version = live?.version;
 	return {
 		...batch,
-		events: batch.events.map((event) => ({ ...event, text: compact(event.text) })),
+		events: batch.events.map((event, index) => ({ ...event, text: texts[index] ?? event.text })),
 		live: live && {
 			...live,
 			version: version && {

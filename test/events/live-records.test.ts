@@ -1,0 +1,41 @@
+import { expect, test } from "vitest";
+import { UpdateParser } from "../../src/conversations/ingest/update-parser.ts";
+import { EventFormat } from "../../src/events/event-format.ts";
+import { LiveRecords } from "../../src/events/live-records.ts";
+import { STATE_UPDATE } from "../../src/events/statements.ts";
+import { RecordFormat } from "../../src/record/record-format.ts";
+import { RecordVault } from "../../src/record/secrets/record-vault.ts";
+import { record } from "../support/fixtures.ts";
+
+test("a record is held from the second time on that it was fetched", () => {
+	const format = new RecordFormat();
+	const vault = new RecordVault(format, []);
+	const events = new EventFormat(format, [], "UTC");
+	const live = new LiveRecords(format, vault, events);
+	const posted = new UpdateParser(format, vault).fromJson(Buffer.from(JSON.stringify(record({}))));
+	const { conversationId } = posted;
+	const batch = (id: string) => {
+		const event = { id, timestamp: "2026-01-01T00:00:00", source: "environment", kind: STATE_UPDATE };
+		const body = JSON.stringify([{ ...event, key: "execution_status", value: "running" }]);
+		return live.applyToHeld(events.parse(conversationId, Buffer.from(body))).batch;
+	};
+	const fetched = ({ events }: ReturnType<typeof batch>) =>
+		live.apply({
+			conversationId,
+			present: { told: undefined, postedAt: 0n, record: posted.record },
+			updates: events.map((event) => ({ event, happenedAt: event.happenedAt })),
+		});
+
+	const first = batch("1");
+	fetched(first);
+	const second = batch("2");
+	const { next } = fetched(second);
+	const third = batch("3");
+	const fourth = batch("4");
+	expect([first.live, second.live, third.live?.expects, fourth.live?.expects]).toEqual([
+		undefined,
+		undefined,
+		next,
+		third.live?.next,
+	]);
+});

@@ -1,0 +1,23 @@
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { compactAll } from "../src/memory.ts";
+
+test("byte strings share memory that holds nothing else, and stay as they are when they do", () => {
+	const bytes = fc.uint8Array({ maxLength: 8 });
+	fc.assert(
+		fc.property(fc.array(bytes, { minLength: 1, maxLength: 5 }), bytes, (parts, before) => {
+			// Parts of a larger piece of memory, as Node's pool is one.
+			const pool = Buffer.concat([before, ...parts, before]);
+			let end = before.byteLength;
+			const views = parts.map(({ byteLength }) => {
+				end += byteLength;
+				return pool.subarray(end - byteLength, end);
+			});
+			const compacted = compactAll(views);
+			expect(compacted.map((part) => [...part])).toEqual(parts.map((part) => [...part]));
+			const size = parts.reduce((sum, { byteLength }) => sum + byteLength, 0);
+			expect([...new Set(compacted.map(({ buffer }) => buffer.byteLength))]).toEqual([size]);
+			expect(compactAll(compacted)).toBe(compacted);
+		}),
+	);
+});
