@@ -69,6 +69,7 @@ describe("the program", () => {
 				"DATABASE_URL = sqlite:data/conversations.db (default)",
 				"ACCESS_KEYS = sender:**********:ingest (environment; default: none)",
 				"MAX_BODY_BYTES = 16777216 (default)",
+				"MAX_INFLIGHT_BYTES = 134217728 (default)",
 				"BASE_PATH = none (default)",
 				"LOG_LEVEL = debug (environment; default: info)",
 				"ENCRYPTION_KEY = ********** (environment; default: none)",
