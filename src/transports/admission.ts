@@ -27,6 +27,8 @@ const REQUESTS: Readonly<Record<Work, number>> = { ingest: 2_048, read: 1_024, w
 const SMALL_BYTES = 16 * 2 ** 20;
 /** Size from which a request counts as a large one, in bytes. */
 const LARGE_FROM = 2 ** 20;
+/** Most bytes of an answer that does not count. */
+const SMALL_ANSWER = 4096;
 /** Part of the bytes that large requests leave to others. */
 const LEFT_BY_LARGE = 1 / 4;
 
@@ -118,8 +120,7 @@ export class Stay {
 	}
 
 	/**
-	 * Counts bytes of the request's body or of its answer, until the request is over. Bytes of a request that is over do
-	 * not count.
+	 * Counts bytes of the request's body until the request is over. Bytes of a request that is over do not count.
 	 *
 	 * @throws ServiceError `unavailable` when they would pass the bound; then they do not count
 	 */
@@ -127,6 +128,16 @@ export class Stay {
 		if (this.#over) return;
 		this.#pool.take(bytes, this.#bytes + bytes);
 		this.#bytes += bytes;
+	}
+
+	/**
+	 * Counts the answer, as {@link take} does. A small one does not count: the number of requests bounds those, and what
+	 * was stored is not to be answered with a refusal.
+	 *
+	 * @throws ServiceError `unavailable` when it would pass the bound
+	 */
+	answer(bytes: number): void {
+		if (bytes > SMALL_ANSWER) this.take(bytes);
 	}
 
 	/** Holds the request until the function that is returned is called. Calling it twice is harmless. */

@@ -102,10 +102,10 @@ describe.each(FORMS)("%s", (form) => {
 		const unread = createConnection({ host: "127.0.0.1", port: Number(new URL(service.http).port) });
 		unread.write(`GET ${ANSWER}/20000000 HTTP/1.1\r\nHost: x\r\nX-Access-Token: ${KEY}\r\n\r\n`);
 		await expect.poll(() => service.underWay.read).toEqual({ requests: 1, bytes: 20_000_000 });
-		expect(await ask(100)).toEqual(refused(form, BYTES));
+		expect(await ask(10_000)).toEqual(refused(form, BYTES));
 		unread.destroy();
 		await expect.poll(() => service.underWay).toEqual(IDLE);
-		expect((await ask(100))[0]).toBe(form === "webhook" ? 200 : undefined);
+		expect((await ask(10_000))[0]).toBe(form === "webhook" ? 200 : undefined);
 	});
 });
 

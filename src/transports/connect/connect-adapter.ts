@@ -175,12 +175,12 @@ function answer(
 /**
  * The answer to a unary call, counted.
  *
- * @throws ServiceError as {@link Stay.take} does
+ * @throws ServiceError as {@link Stay.answer} does
  */
 async function counted(answered: UniversalServerResponse, stay: Stay | undefined): Promise<UniversalServerResponse> {
 	const chunks: Uint8Array[] = [];
 	for await (const chunk of answered.body ?? []) chunks.push(chunk);
-	stay?.take(chunks.reduce((bytes, { byteLength }) => bytes + byteLength, 0));
+	stay?.answer(chunks.reduce((bytes, { byteLength }) => bytes + byteLength, 0));
 	return { ...answered, body: createAsyncIterable(chunks) };
 }
 

@@ -62,7 +62,7 @@ function unaryHandler({ method, answerEncoded }: UnaryRpc, { admittedBy, log }: 
 			const finished = stay.hold();
 			try {
 				const response = await answerEncoded(call.request, caller, signal);
-				stay.take(response.byteLength);
+				stay.answer(response.byteLength);
 				return response;
 			} finally {
 				finished();

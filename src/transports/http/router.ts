@@ -50,7 +50,11 @@ const WORK: Readonly<Record<Route["scope"], Work>> = {
 	public: "document",
 };
 /** The stay of a probe. */
-const UNCOUNTED: Pick<Stay, "take" | "hold"> = { take: () => undefined, hold: () => () => undefined };
+const UNCOUNTED: Pick<Stay, "take" | "answer" | "hold"> = {
+	take: () => undefined,
+	answer: () => undefined,
+	hold: () => () => undefined,
+};
 
 interface Match {
 	readonly route: Route;
@@ -103,7 +107,7 @@ export function createRouter(
 			try {
 				const answered = await route.handle({ request, params, search: url.slice(pathEnd + 1), principal, stay });
 				const { status, text } = typeof answered === "string" ? { status: 200, text: answered } : answered;
-				stay.take(Buffer.byteLength(text));
+				stay.answer(Buffer.byteLength(text));
 				sendJsonText(response, status, text);
 			} finally {
 				finished();
