@@ -31,6 +31,8 @@ const LARGE_FROM = 2 ** 20;
 const SMALL_ANSWER = 4096;
 /** Part of the bytes that large requests leave to others. */
 const LEFT_BY_LARGE = 1 / 4;
+/** Part of the bytes that is left to requests that have begun: what a packed body unpacks to is not known before. */
+const LEFT_TO_BEGUN = 1 / 8;
 
 /**
  * Counts the requests under way and their bytes, over all transports. A request that would pass a bound is refused at
@@ -56,7 +58,7 @@ export class Admission {
 	/**
 	 * Counts a request from here on.
 	 *
-	 * @throws ServiceError `unavailable` when as many are under way as may be
+	 * @throws ServiceError `unavailable` when as many are under way as may be, or their bytes leave no room
 	 */
 	enter(work: Work): Stay {
 		return this.#pools[work].enter();
@@ -75,6 +77,10 @@ export function workOf(scope: Scope | undefined, isStream: boolean): Work {
 	return scope === "ingest" ? "ingest" : "read";
 }
 
+function tooManyBytes(): ServiceError {
+	return new ServiceError("unavailable", "Requests and answers under way take too much memory; try again later");
+}
+
 /** The requests of one kind of work. */
 class Pool {
 	requests = 0;
@@ -88,6 +94,8 @@ class Pool {
 	enter(): Stay {
 		if (this.requests >= this.#bounds.requests)
 			throw new ServiceError("unavailable", "Too many requests are under way; try again later");
+		// Before work is done for a body that would be refused in its middle.
+		if (this.bytes > this.#bounds.bytes * (1 - LEFT_TO_BEGUN)) throw tooManyBytes();
 		this.requests += 1;
 		return new Stay(this);
 	}
@@ -97,8 +105,7 @@ class Pool {
 		const bound = this.#bounds.bytes * (size < LARGE_FROM ? 1 : 1 - LEFT_BY_LARGE);
 		// One that is alone is taken whatever its size: it would be refused again and again.
 		const others = this.bytes - (size - bytes);
-		if (others > 0 && this.bytes + bytes > bound)
-			throw new ServiceError("unavailable", "Requests and answers under way take too much memory; try again later");
+		if (others > 0 && this.bytes + bytes > bound) throw tooManyBytes();
 		this.bytes += bytes;
 	}
 

@@ -10,16 +10,16 @@ test("while another connection locks the database, posts wait up to the bound, f
 	await using service = await startTestService({ MAX_BODY_BYTES: "20000", MAX_INFLIGHT_BYTES: "40000" });
 	const sent = record();
 	const post = async (title: string): Promise<readonly unknown[]> => {
-		// Ten of them are as many bytes as may be under way.
+		// Eight of them are as many bytes as may be under way.
 		const body = JSON.stringify({ ...sent, title });
-		const response = await postWebhook(service, KEY, body + " ".repeat(4_000 - Buffer.byteLength(body)));
+		const response = await postWebhook(service, KEY, body + " ".repeat(5_000 - Buffer.byteLength(body)));
 		return [response.status, response.headers.get("retry-after"), await response.json()];
 	};
 	expect(await post("first")).toEqual([200, null, { success: true }]);
 	using other = new DatabaseSync(service.database);
 	other.exec("BEGIN IMMEDIATE");
-	const posts = Array.from({ length: 11 }, (_, index) => post(`waiting ${index}`));
-	// Ten of them wait until the writer gives up, after two seconds.
+	const posts = Array.from({ length: 9 }, (_, index) => post(`waiting ${index}`));
+	// Eight of them wait until the writer gives up, after two seconds.
 	expect(await Promise.race(posts)).toEqual([503, "5", FULL]);
 	const read = await fetch(`${service.http}/api/v1/conversations/${sent.id}`, { headers: { "X-Access-Token": KEY } });
 	expect([read.status, JSON.parse(await read.text()).title]).toEqual([200, "first"]);
