@@ -4,7 +4,10 @@ import { isIPv4, isIPv6 } from "node:net";
 import leven, { closestMatch } from "leven";
 import { z } from "zod";
 import { defaultScopes, hashKey, type KeyEntry, type Principal, type Scope, scopes } from "./access/keys.ts";
+import type { Database } from "./store/open.ts";
+import { isPostgresUrl, maskPostgresUrl, type PostgresUrl, parsePostgresUrl } from "./store/postgres/database-url.ts";
 import { type LogLevel, logLevels } from "./telemetry/log.ts";
+import { type LogFormat, logFormats } from "./telemetry/log-format.ts";
 
 /** Where a listener listens. */
 export interface Address {
@@ -18,7 +21,7 @@ export interface Address {
 export interface Config {
 	readonly httpAddress: Address;
 	readonly grpcAddress: Address;
-	readonly database: { readonly engine: "sqlite"; readonly path: string };
+	readonly database: Database;
 	/** Empty when none is configured: the service then makes its own key. */
 	readonly accessKeys: readonly KeyEntry[];
 	/** Most bytes that a request's body or message may have, on every transport. */
@@ -28,6 +31,7 @@ export interface Config {
 	/** Prefix of the webhook's path: empty, or with a leading and no trailing slash. */
 	readonly basePath: string;
 	readonly logLevel: LogLevel;
+	readonly logFormat: LogFormat;
 	/** 32-byte keys for secrets at rest: the first encrypts, all decrypt. Empty when secrets are stored redacted. */
 	readonly encryptionKeys: readonly KeyObject[];
 	/** Time zone of event times without an offset: `UTC` or a name of the IANA time zone database. */
@@ -132,10 +136,44 @@ const environment = z.object({
 		parse: parseAddress,
 	}),
 	DATABASE_URL: variable({
-		meaning: "`sqlite:` and the path of the database file",
+		meaning:
+			"`sqlite:` and the path of the database file, or `postgres://user:password@host:port/database`, as docs/postgres.md describes it",
 		default: "sqlite:data/conversations.db",
 		example: "sqlite:data/conversations.db",
-		parse: parseSqliteUrl,
+		mask: (text) => maskPostgresUrl(text, MASK),
+		parse: parseDatabaseUrl,
+	}),
+	PGPASSWORD: variable({
+		meaning: "password for PostgreSQL, in place of one in `DATABASE_URL`",
+		default: "",
+		example: "<password>",
+		mask: () => MASK,
+		parse: (text) => text,
+	}),
+	POSTGRES_CONNECTIONS: variable({
+		meaning: "most connections in the pool to PostgreSQL; one more listens",
+		default: "8",
+		example: "8",
+		parse: parseInteger(1000),
+	}),
+	POSTGRES_STATEMENT_TIMEOUT: variable({
+		meaning: "seconds that a statement may take in PostgreSQL",
+		default: "10",
+		example: "10",
+		parse: parseInteger(3600),
+	}),
+	POSTGRES_LOCK_TIMEOUT: variable({
+		meaning: "seconds that a statement may wait for a lock in PostgreSQL",
+		default: "5",
+		example: "5",
+		parse: parseInteger(3600),
+	}),
+	POSTGRES_NOTIFY: variable({
+		meaning:
+			"`on` or `off`: whether replicas tell each other of updates by `NOTIFY`. `off` for a pooler in transaction mode; watchers then follow within a second",
+		default: "on",
+		example: "on",
+		parse: parseSwitch,
 	}),
 	ACCESS_KEYS: variable({
 		meaning: `comma-separated entries \`name:key\` or \`name:key:scope+scope\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`; without any: \`ingest+read\`. Without entries, the first start makes a key`,
@@ -171,7 +209,13 @@ const environment = z.object({
 		meaning: "`trace`, `debug`, `info`, `warn`, `error`, `fatal` or `silent`",
 		default: "info",
 		example: "info",
-		parse: parseLogLevel,
+		parse: oneOf(logLevels),
+	}),
+	LOG_FORMAT: variable({
+		meaning: "`json` is one object a line, `pretty` is for people; `auto` is `pretty` on a terminal, else `json`",
+		default: "auto",
+		example: "json",
+		parse: oneOf(logFormats),
 	}),
 	ENCRYPTION_KEY: variable({
 		meaning:
@@ -297,12 +341,13 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 	return Object.freeze({
 		httpAddress: Object.freeze(values.HTTP_ADDRESS),
 		grpcAddress: Object.freeze(values.GRPC_ADDRESS),
-		database: Object.freeze({ engine: "sqlite", path: values.DATABASE_URL }),
+		database: Object.freeze(databaseOf(values)),
 		accessKeys: Object.freeze(values.ACCESS_KEYS),
 		maxBodyBytes: values.MAX_BODY_BYTES,
 		maxInflightBytes: values.MAX_INFLIGHT_BYTES,
 		basePath: values.BASE_PATH,
 		logLevel: values.LOG_LEVEL,
+		logFormat: values.LOG_FORMAT,
 		encryptionKeys: Object.freeze(values.ENCRYPTION_KEY),
 		eventTimeZone: values.EVENT_TIME_ZONE,
 		retentionDays: values.RETENTION_DAYS,
@@ -373,17 +418,40 @@ function isHost(host: string): boolean {
 	return /^[0-9.]*$/.test(host) ? isIPv4(host) : new RegExp(`^${label}(?:\\.${label})*\\.?$`).test(host);
 }
 
-function parseSqliteUrl(text: string, report: Report): string {
+/** Gives the path of an SQLite database, or what a PostgreSQL URL says. */
+function parseDatabaseUrl(text: string, report: Report): string | PostgresUrl {
+	if (isPostgresUrl(text)) return parsePostgresUrl(text, report) ?? z.NEVER;
 	const scheme = /^[A-Za-z][A-Za-z0-9+.-]*(?=:)/.exec(text)?.[0];
 	// Only the scheme is shown: the rest may hold a password.
 	if (scheme !== "sqlite") {
-		report(scheme === undefined ? "must be sqlite:<path>" : `names the engine "${scheme}", and only sqlite is there`);
+		const named = scheme === undefined ? "" : `names the engine "${scheme}"; it `;
+		report(`${named}must be sqlite:<path> or postgres://<user>@<host>/<database>`);
 		return z.NEVER;
 	}
 	const path = text.slice("sqlite:".length);
 	if (path === "" || path.startsWith("//") || path.startsWith(":"))
 		report("must name a file, as in sqlite:relative/path or sqlite:/absolute/path");
 	return path;
+}
+
+function databaseOf(values: z.infer<typeof environment>): Database {
+	const url = values.DATABASE_URL;
+	if (typeof url === "string") return { engine: "sqlite", path: url };
+	const password = url.password ?? values.PGPASSWORD;
+	return {
+		engine: "postgres",
+		...url,
+		password: password === "" ? undefined : createSecretKey(Buffer.from(password)),
+		connections: values.POSTGRES_CONNECTIONS,
+		statementTimeout: values.POSTGRES_STATEMENT_TIMEOUT * 1000,
+		lockTimeout: values.POSTGRES_LOCK_TIMEOUT * 1000,
+		notify: values.POSTGRES_NOTIFY,
+	};
+}
+
+function parseSwitch(text: string, report: Report): boolean {
+	if (text !== "on" && text !== "off") report("must be on or off");
+	return text === "on";
 }
 
 /** The messages name entries by number, because a name may be a key at the wrong place. */
@@ -483,10 +551,12 @@ function parseTimeZone(text: string, report: Report): string {
 	return z.NEVER;
 }
 
-function parseLogLevel(text: string, report: Report): LogLevel {
-	const level = logLevels.find((known) => known === text);
-	if (level === undefined) report(`must be one of ${logLevels.join(", ")}`);
-	return level ?? z.NEVER;
+function oneOf<T extends string>(words: readonly T[]): Parse<T> {
+	return (text, report) => {
+		const word = words.find((known) => known === text);
+		if (word === undefined) report(`must be one of ${words.join(", ")}`);
+		return word ?? z.NEVER;
+	};
 }
 
 function parseEncryptionKeys(text: string, report: Report): KeyObject[] {

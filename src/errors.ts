@@ -1,21 +1,23 @@
 /** Kinds of failure that a request can meet. Each transport maps them to its own statuses in one place. */
-export type ErrorKind =
-	| "invalid_record"
-	| "invalid_argument"
-	| "unauthenticated"
-	| "permission_denied"
-	| "not_found"
-	| "method_not_allowed"
-	| "out_of_range"
-	| "too_large"
+export const errorKinds = [
+	"invalid_record",
+	"invalid_argument",
+	"unauthenticated",
+	"permission_denied",
+	"not_found",
+	"method_not_allowed",
+	"out_of_range",
+	"too_large",
 	/** The key's or certificate's holder makes more requests than it may. */
-	| "rate_limited"
-	| "unsupported_media_type"
-	| "data_loss"
+	"rate_limited",
+	"unsupported_media_type",
+	"data_loss",
 	/** An unexpected failure of the service on this one request. The same request would fail again. */
-	| "internal"
+	"internal",
 	/** The service cannot do its work now. The same request may succeed later. */
-	| "unavailable";
+	"unavailable",
+] as const;
+export type ErrorKind = (typeof errorKinds)[number];
 
 /** After how many seconds a sender may try again, for kinds of failure that pass. */
 export const RETRY_AFTER: Readonly<Partial<Record<ErrorKind, number>>> = { unavailable: 5, rate_limited: 1 };

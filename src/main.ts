@@ -3,8 +3,11 @@ import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { z } from "zod";
 import { type Config, ConfigError, formatAddress, readConfig, variables } from "./config.ts";
+import type { Database } from "./store/open.ts";
 import { backupDatabase, type OnProgress, restoreDatabase } from "./store/sqlite/backup.ts";
 import { createLogger } from "./telemetry/log.ts";
+import { lineFormat } from "./telemetry/log-format.ts";
+import { LogOutput } from "./telemetry/log-output.ts";
 
 /** A command of the program. */
 interface Command {
@@ -34,8 +37,9 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 		meaning: "copy the database into a new file, also while the service runs",
 		failure: "The backup failed",
 		run: async ({ database }, file) => {
-			const newest = await backupDatabase(database.path, file, showProgress());
-			print(`${file} holds the database ${database.path} up to sequence ${newest}.`);
+			const path = sqlitePath(database);
+			const newest = await backupDatabase(path, file, showProgress());
+			print(`${file} holds the database ${path} up to sequence ${newest}.`);
 		},
 	},
 	restore: {
@@ -43,12 +47,19 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 		meaning: "put the copy of a backup in the database's place, while the service does not run",
 		failure: "The restore failed",
 		run: async ({ database }, file) => {
-			const { newest, former } = await restoreDatabase(database.path, file, showProgress());
+			const path = sqlitePath(database);
+			const { newest, former } = await restoreDatabase(path, file, showProgress());
 			const kept = former === undefined ? "" : ` The former database is ${former}.`;
-			print(`${database.path} is restored from ${file}, up to sequence ${newest}.${kept}`);
+			print(`${path} is restored from ${file}, up to sequence ${newest}.${kept}`);
 		},
 	},
 };
+
+/** @throws Error when the database is another one than an SQLite file */
+function sqlitePath(database: Database): string {
+	if (database.engine === "sqlite") return database.path;
+	throw new Error("backup and restore are for SQLite; PostgreSQL has pg_dump and pg_restore");
+}
 
 /** Exit status for arguments that the program does not take. */
 const USAGE_STATUS = 2;
@@ -76,7 +87,9 @@ async function main(args: readonly string[]): Promise<void> {
 class UsageError extends Error {}
 
 async function serve(config: Config): Promise<void> {
-	const log = createLogger(config.logLevel);
+	const { fd, isTTY } = process.stdout;
+	const output = new LogOutput(fd, lineFormat(config.logFormat, isTTY));
+	const log = createLogger(config.logLevel, output);
 	const signalled = firstSignal();
 	// Loaded here, so that what fails while modules are loaded is told as any other failure of the start.
 	const { startService } = await import("./server.ts");
@@ -84,16 +97,25 @@ async function serve(config: Config): Promise<void> {
 	const service = await startService(config, log, (key) => showFirstKey(key, config, WEBHOOK_PATH));
 	log.stopping(await signalled);
 	// The last resort, for what does not let itself be stopped. What was acknowledged is on disk.
-	setTimeout(() => {
+	const lastResort = setTimeout(() => {
 		log.unexpectedError("stop", new Error("The service has not stopped in time"));
 		process.exit(1);
 	}, config.drainSeconds * 1000);
-	await service.stop().catch((error: unknown) => {
-		log.unexpectedError("stop", error);
-		process.exit(1);
-	});
-	process.exit(0);
+	const status = await service.stop().then(
+		() => 0,
+		(error: unknown) => {
+			log.unexpectedError("stop", error);
+			log.sumUp();
+			return 1;
+		},
+	);
+	clearTimeout(lastResort);
+	await output.end(LAST_LINES_MILLISECONDS);
+	process.exit(status);
 }
+
+/** How long a process that has stopped waits for a slow reader of its log. */
+const LAST_LINES_MILLISECONDS = 500;
 
 /** How long after the first signal another one is taken for the same: `npm start` passes Ctrl-C on a second time. */
 const SAME_SIGNAL_MILLISECONDS = 500;

@@ -22,7 +22,7 @@ import { IntakeThreads } from "./intake/intake.ts";
 import { RecordFormat } from "./record/record-format.ts";
 import { RecordVault } from "./record/secrets/record-vault.ts";
 import { rpcMethods, SERVICES } from "./rpc/services.ts";
-import { openSqliteStore } from "./store/sqlite/sqlite.ts";
+import { openStore } from "./store/open.ts";
 import type { IsSameRecord } from "./store/store.ts";
 import type { Log } from "./telemetry/log.ts";
 import { Readiness } from "./telemetry/readiness.ts";
@@ -70,8 +70,8 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const format = new RecordFormat();
 	const intake = opened.use(await IntakeThreads.start(data, threadLog(log.intakeFailed)));
 	const isSame: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
-	const store = opened.use(await openSqliteStore(config.database.path, threadLog(log.storeFailed), { isSame }));
-	const firstKey = config.accessKeys.length > 0 ? undefined : await FirstKey.of(config.database.path);
+	const firstKey = await firstKeyOf(config);
+	const store = opened.use(await openStore(config.database, threadLog(log.storeFailed), isSame));
 	const keys = firstKey === undefined ? config.accessKeys : [firstKey.entry];
 	const { rateLimitPerKey, clientCertificates: certificates, tls } = config;
 	const rateLimit = rateLimitPerKey === undefined ? undefined : new RateLimit(rateLimitPerKey);
@@ -153,6 +153,18 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 			log.stopped();
 		},
 	};
+}
+
+/**
+ * The key that an unconfigured service makes; undefined when it needs none.
+ *
+ * @throws Error when others with the same database would not know the key
+ */
+async function firstKeyOf({ database, accessKeys, clientCertificates }: Config): Promise<FirstKey | undefined> {
+	if (accessKeys.length > 0) return undefined;
+	if (database.engine === "sqlite") return await FirstKey.of(database.path);
+	if (clientCertificates.length > 0) return undefined;
+	throw new Error("With PostgreSQL, ACCESS_KEYS or CLIENT_CERTIFICATES must be set, the same for every replica");
 }
 
 function threadLog(report: (error: unknown) => void): ThreadLog {

@@ -10,12 +10,12 @@ import {
 } from "../src/client.ts";
 import { readConfig } from "../src/config.ts";
 import { type RunningService, startService } from "../src/server.ts";
-import { createLogger } from "../src/telemetry/log.ts";
 import { format } from "./conversations/read/reading.ts";
 import { numbers, said } from "./conversations/watch/watching.ts";
 import { READ_KEY, WatchService } from "./rpc/watch-service.ts";
 import { record } from "./support/fixtures.ts";
 import { KEY, testEnvironment } from "./support/service.ts";
+import { silentLog } from "./support/silent-log.ts";
 import { TcpProxy } from "./support/tcp-proxy.ts";
 import { TempFolder } from "./support/temp.ts";
 
@@ -48,7 +48,7 @@ afterEach(async () => {
 
 async function start(): Promise<void> {
 	const config = readConfig(testEnvironment(folder.file("conversations.db")));
-	service = await startService(config, createLogger("silent"), () => undefined);
+	service = await startService(config, silentLog(), () => undefined);
 }
 
 async function stop(): Promise<void> {

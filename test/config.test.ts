@@ -1,4 +1,4 @@
-import { type KeyObject, randomBytes } from "node:crypto";
+import { createSecretKey, type KeyObject, randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { inspect } from "node:util";
@@ -12,11 +12,17 @@ const settings: readonly Setting[] = [
 	{ name: "HTTP_ADDRESS", value: "127.0.0.1:8080", source: "default" },
 	{ name: "GRPC_ADDRESS", value: "127.0.0.1:50051", source: "default" },
 	{ name: "DATABASE_URL", value: "sqlite:data/conversations.db", source: "default" },
+	{ name: "PGPASSWORD", value: "", source: "default" },
+	{ name: "POSTGRES_CONNECTIONS", value: "8", source: "default" },
+	{ name: "POSTGRES_STATEMENT_TIMEOUT", value: "10", source: "default" },
+	{ name: "POSTGRES_LOCK_TIMEOUT", value: "5", source: "default" },
+	{ name: "POSTGRES_NOTIFY", value: "on", source: "default" },
 	{ name: "ACCESS_KEYS", value: "", source: "default" },
 	{ name: "MAX_BODY_BYTES", value: "16777216", source: "default" },
 	{ name: "MAX_INFLIGHT_BYTES", value: "134217728", source: "default" },
 	{ name: "BASE_PATH", value: "", source: "default" },
 	{ name: "LOG_LEVEL", value: "info", source: "default" },
+	{ name: "LOG_FORMAT", value: "auto", source: "default" },
 	{ name: "ENCRYPTION_KEY", value: "", source: "default" },
 	{ name: "EVENT_TIME_ZONE", value: "UTC", source: "default" },
 	{ name: "RETENTION_DAYS", value: "", source: "default" },
@@ -40,6 +46,7 @@ const defaults = {
 	maxInflightBytes: 134217728,
 	basePath: "",
 	logLevel: "info",
+	logFormat: "auto",
 	encryptionKeys: [],
 	eventTimeZone: "UTC",
 	retentionDays: undefined,
@@ -85,12 +92,18 @@ describe("readConfig", () => {
 		const env = {
 			HTTP_ADDRESS: "[::1]:0",
 			GRPC_ADDRESS: "grpc.example.org:65535",
-			DATABASE_URL: "sqlite:/var/lib/bridge/store.db",
+			DATABASE_URL: "postgres://bridge:canary@db1,db2:6432/bridge?sslmode=require",
+			PGPASSWORD: "canary",
+			POSTGRES_CONNECTIONS: "20",
+			POSTGRES_STATEMENT_TIMEOUT: "30",
+			POSTGRES_LOCK_TIMEOUT: "3",
+			POSTGRES_NOTIFY: "off",
 			ACCESS_KEYS: `sender:${key1}, reader:${key2}:read+secrets`,
 			MAX_BODY_BYTES: "1024",
 			MAX_INFLIGHT_BYTES: "2048",
 			BASE_PATH: "/bridge/v2",
 			LOG_LEVEL: "silent",
+			LOG_FORMAT: "pretty",
 			ENCRYPTION_KEY: `${first},${second}`,
 			EVENT_TIME_ZONE: "europe/berlin",
 			RETENTION_DAYS: "0.5",
@@ -104,16 +117,17 @@ describe("readConfig", () => {
 			CORS_ORIGINS: "https://a.example, http://localhost:3000,*",
 			RATE_LIMIT_PER_KEY: "50",
 		};
-		const { encryptionKeys, ...config } = readConfig(env);
+		const { encryptionKeys, database, ...config } = readConfig(env);
 		const masked = {
 			...env,
+			DATABASE_URL: "postgres://bridge:**********@db1,db2:6432/bridge?sslmode=require",
+			PGPASSWORD: "**********",
 			ACCESS_KEYS: "sender:**********,reader:**********:read+secrets",
 			ENCRYPTION_KEY: "**********,**********",
 		};
 		expect(config).toEqual({
 			httpAddress: { host: "::1", port: 0 },
 			grpcAddress: { host: "grpc.example.org", port: 65535 },
-			database: { engine: "sqlite", path: "/var/lib/bridge/store.db" },
 			accessKeys: [
 				{ name: "sender", scopes: new Set(["ingest", "read"]), hash: hashKey(key1) },
 				{ name: "reader", scopes: new Set(["read", "secrets"]), hash: hashKey(key2) },
@@ -122,6 +136,7 @@ describe("readConfig", () => {
 			maxInflightBytes: 2048,
 			basePath: "/bridge/v2",
 			logLevel: "silent",
+			logFormat: "pretty",
 			eventTimeZone: "Europe/Berlin",
 			retentionDays: 0.5,
 			retentionUpdatesPerConversation: 100,
@@ -137,6 +152,34 @@ describe("readConfig", () => {
 			settings: Object.entries(masked).map(([name, value]) => ({ name, value, source: "environment" })),
 		});
 		expect(encryptionKeys.map(bytes)).toEqual([first, second]);
+		expect(database).toEqual({
+			engine: "postgres",
+			hosts: [
+				{ host: "db1", port: 5432 },
+				{ host: "db2", port: 6432 },
+			],
+			user: "bridge",
+			password: createSecretKey(Buffer.from("canary")),
+			database: "bridge",
+			tls: { mode: "require", rootCert: undefined, cert: undefined, key: undefined },
+			connectTimeout: 5000,
+			applicationName: "conversation-update-webhook-service",
+			connections: 20,
+			statementTimeout: 30_000,
+			lockTimeout: 3000,
+			notify: false,
+		});
+		expect(inspect(database)).not.toContain("canary");
+	});
+
+	test("takes the password of PostgreSQL from the URL, or else from PGPASSWORD", () => {
+		const password = (url: string, PGPASSWORD = "") => {
+			const { database } = readConfig({ DATABASE_URL: url, PGPASSWORD });
+			return database.engine === "postgres" ? database.password?.export().toString() : "none";
+		};
+		expect(password("postgres://u:a@db/d", "b")).toBe("a");
+		expect(password("postgres://u@db/d", "b")).toBe("b");
+		expect(password("postgres://u@db/d")).toBe(undefined);
 	});
 
 	test("is frozen", () => {
@@ -150,7 +193,11 @@ describe("readConfig", () => {
 		const env = {
 			HTTP_ADDRESS: "8080",
 			GRPC_ADDRESS: "bad_host:65536",
-			DATABASE_URL: "postgres://user:canary@db/x",
+			DATABASE_URL: "postgres://user:canary@db/x?sslmode=canary",
+			POSTGRES_CONNECTIONS: "0",
+			POSTGRES_STATEMENT_TIMEOUT: "-1",
+			POSTGRES_LOCK_TIMEOUT: "1.5",
+			POSTGRES_NOTIFY: "no",
 			ACCESS_KEYS: "canary,a:canary-long-enough:admin,b:canary",
 			MAX_BODY_BYTES: "16 MiB",
 			MAX_INFLIGHT_BYTES: "x",
@@ -172,7 +219,11 @@ describe("readConfig", () => {
 			"HTTP_ADDRESS: must be host:port, with an IPv6 host in brackets (example: HTTP_ADDRESS=127.0.0.1:8080 or [::1]:8080)",
 			"GRPC_ADDRESS: has a host that is neither a host name nor an IP address; use 0.0.0.0 or [::] for every interface (example: GRPC_ADDRESS=127.0.0.1:50051 or [::1]:50051)",
 			"GRPC_ADDRESS: has a port above 65535 (example: GRPC_ADDRESS=127.0.0.1:50051 or [::1]:50051)",
-			'DATABASE_URL: names the engine "postgres", and only sqlite is there (example: DATABASE_URL=sqlite:data/conversations.db)',
+			"DATABASE_URL: has an sslmode that is not one of disable, prefer, require, verify-ca, verify-full (example: DATABASE_URL=sqlite:data/conversations.db)",
+			"POSTGRES_CONNECTIONS: must be a whole number from 1 to 1000 (example: POSTGRES_CONNECTIONS=8)",
+			"POSTGRES_STATEMENT_TIMEOUT: must be a whole number from 1 to 3600 (example: POSTGRES_STATEMENT_TIMEOUT=10)",
+			"POSTGRES_LOCK_TIMEOUT: must be a whole number from 1 to 3600 (example: POSTGRES_LOCK_TIMEOUT=5)",
+			"POSTGRES_NOTIFY: must be on or off (example: POSTGRES_NOTIFY=on)",
 			"ACCESS_KEYS: entry 1 must have a key of visible ASCII characters after the name and a colon (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
 			"ACCESS_KEYS: entry 2 has a scope that is not one of ingest, read, secrets (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
 			"ACCESS_KEYS: entry 3 has a key that is shorter than 16 characters (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",

@@ -49,6 +49,7 @@ export function microsecondsOf(time: Timestamp | undefined): bigint | undefined 
 	return time && toMicroseconds(time);
 }
 
-function asciiLower(text: string): string {
+/** A text with its ASCII letters in lower case. */
+export function asciiLower(text: string): string {
 	return text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
 }

@@ -18,7 +18,7 @@ export interface StoredRecord {
 }
 
 /** An update to be appended. The store takes the memory of its byte strings over. */
-export interface NewUpdate {
+export interface NewUpdate extends Awaited {
 	/** Lower-case UUID with dashes. */
 	readonly conversationId: string;
 	/** Time of receipt in microseconds since the Unix epoch. */
@@ -26,6 +26,15 @@ export interface NewUpdate {
 	readonly record: StoredRecord;
 	/** Encoded `ConversationSummary` of the record. */
 	readonly summary: Uint8Array;
+}
+
+/** What is stored only while its sender waits. */
+export interface Awaited {
+	/**
+	 * When the sender stops to wait for the answer, in milliseconds since the Unix epoch. What has not begun to be stored
+	 * until then is refused as `unavailable`. Undefined when that is not known.
+	 */
+	readonly awaitedUntil?: number | undefined;
 }
 
 /** Outcome of an append that is on disk. */
@@ -160,7 +169,7 @@ export interface StoredEvent {
  * A batch of events to be appended in one transaction. The store takes the memory of its byte strings over once the batch
  * is stored.
  */
-export interface NewEvents {
+export interface NewEvents extends Awaited {
 	/** Lower-case UUID with dashes. */
 	readonly conversationId: string;
 	/** Time of receipt in microseconds since the Unix epoch. */

@@ -1,5 +1,7 @@
 import { type DestinationStream, pino } from "pino";
-import { formatPath, ServiceError, type Violation } from "../errors.ts";
+import { ServiceError, type Violation } from "../errors.ts";
+import { brokenRules, describe, requestFields, shortly } from "./log-fields.ts";
+import { type Occurrence, type RepeatOptions, Repeats } from "./repeats.ts";
 
 /** Levels from the most to the least talkative; `silent` writes nothing. */
 export const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
@@ -25,6 +27,17 @@ export interface RequestLog {
 	requestFailed(request: RequestInfo, error: unknown): void;
 }
 
+/** A connection of a client that broke the rules of its protocol, or took too long. */
+export interface FailedConnection {
+	readonly listener: "http" | "grpc";
+	/** Address and port of the client, such as `192.0.2.7:51234`. Undefined when they are not known any longer. */
+	readonly peer: string | undefined;
+	/** Code of the failure, such as `HPE_INVALID_METHOD`. */
+	readonly code: string;
+	/** What is wrong, in words of the protocol's library that quote nothing of what was sent. */
+	readonly reason?: string | undefined;
+}
+
 /** An update or an event that cannot be read, by the sequence number of its log. */
 export interface UnreadableEntry {
 	readonly conversationId: string;
@@ -45,12 +58,16 @@ export interface Log extends RequestLog {
 	cleartext(listener: "http" | "grpc", host: string): void;
 	/** A listener has as many connections as it takes, and closes further ones. */
 	connectionsFull(listener: "http" | "grpc", connections: number): void;
+	/** A client's connection was ended because of what it did: in TLS, in HTTP or in HTTP/2. */
+	connectionFailed(connection: FailedConnection): void;
 	/** A listener has taken over changed files of TLS. */
 	certificatesTaken(listener: "http" | "grpc"): void;
 	/** The service begins to stop, because of a signal such as `SIGTERM`. */
 	stopping(signal: string): void;
-	/** Everything accepted is on disk and the service is gone. */
+	/** Everything accepted is on disk and the service is gone. Writes what {@link sumUp} does before. */
 	stopped(): void;
+	/** Writes the sums of repeated events that are not due yet. */
+	sumUp(): void;
 	/** The database could not be read or written. */
 	storeFailed(error: unknown): void;
 	/** A thread of the intake ended or did not start, or failed at a record. The error quotes no record. */
@@ -67,123 +84,138 @@ export interface Log extends RequestLog {
 	unexpectedError(where: string, error: unknown): void;
 }
 
-/** Most places of broken rules in a line. */
-const MAX_PLACES = 10;
-/** Most characters of a place, and of an operation: a client can make both as long as it likes. */
-const MAX_TEXT = 160;
+/** Every event that there is, with its level and its message. `docs/operations.md` has a row for each. */
+export const logEvents = {
+	starting: ["info", "The service starts"],
+	listening: ["info", "Listening"],
+	cleartext: ["warn", "Keys and records go over the network in clear text"],
+	connections_full: ["warn", "Further connections are closed"],
+	connection_failed: ["warn", "A connection was ended because of what its client did"],
+	connections_failed: ["warn", "More connections were ended for the same cause"],
+	certificates_taken: ["info", "Changed files of TLS are in use"],
+	stopping: ["info", "The service stops"],
+	stopped: ["info", "The service has stopped"],
+	request_refused: ["warn", "Refused a request"],
+	requests_refused: ["warn", "Refused more requests for the same cause"],
+	request_failed: ["error", "A request failed"],
+	requests_failed: ["error", "More requests failed at the same place"],
+	statements_refused: ["warn", "Events tell what breaks the record's rules; that is not applied"],
+	more_statements_refused: ["warn", "More events tell what breaks the record's rules"],
+	store_failed: ["error", "The store failed"],
+	store_failures: ["error", "The store failed again for the same cause"],
+	store_unhealthy: ["error", "The store does not work"],
+	store_healthy: ["info", "The store works again"],
+	intake_failed: ["error", "The intake failed"],
+	intake_failures: ["error", "The intake failed again for the same cause"],
+	record_unreadable: ["error", "A stored record cannot be read"],
+	records_unreadable: ["error", "More stored records cannot be read for the same cause"],
+	event_unreadable: ["error", "A stored event cannot be read"],
+	events_unreadable: ["error", "More stored events cannot be read for the same cause"],
+	unexpected_error: ["error", "An unexpected error"],
+	log_lines_dropped: ["error", "Lines of the log could not be written"],
+} as const satisfies Readonly<Record<string, readonly ["info" | "warn" | "error", string]>>;
+
+type LogEvent = keyof typeof logEvents;
+type Fields = Readonly<Record<string, unknown>>;
+
+/** Where lines go. */
+export interface LogDestination extends DestinationStream {
+	/** Sets what is called with a number of lines that could not be written, when others can be written again. */
+	onDropped?(report: (lines: number) => void): void;
+}
 
 /**
- * Makes the service's log: one JSON object a line, with `level` as a word and `time` in ISO 8601.
- *
- * @param destination where lines go; standard output when left out, written synchronously so that no line is lost
+ * Makes the service's log: one JSON object a line, with `level` as a word and `time` in ISO 8601. Of events that are
+ * repeated for the same cause the first one is told in full; {@link Repeats} sums up the others.
  */
-export function createLogger(level: LogLevel, destination: DestinationStream = pino.destination(1)): Log {
+export function createLogger(level: LogLevel, destination: LogDestination, repeatOptions: RepeatOptions = {}): Log {
 	const logger = pino(
 		{ level, timestamp: pino.stdTimeFunctions.isoTime, formatters: { level: (label) => ({ level: label }) } },
 		destination,
 	);
+	const emit = (event: LogEvent, fields: Fields = {}): void => {
+		const [ownLevel, message] = logEvents[event];
+		logger[ownLevel]({ event, ...fields }, message);
+	};
+	const repeats = new Repeats<LogEvent>(({ event, cause, counts, samples, count, since }) => {
+		const reasons = Object.keys(counts).length > 0 ? { reasons: counts } : {};
+		emit(event, { ...cause, ...reasons, ...samples, count, since });
+	}, repeatOptions);
+	const emitOnce = (event: LogEvent, fields: Fields, occurrence: Occurrence<LogEvent>): void => {
+		if (repeats.isFirst(occurrence)) emit(event, fields);
+	};
+	const failed = (event: LogEvent, sum: LogEvent, error: unknown): void =>
+		emitOnce(event, { error: describe(error, true) }, { sum, cause: { error: shortly(error, true) }, group: {} });
+	const unreadable = (event: LogEvent, sum: LogEvent, { conversationId, sequence, error }: UnreadableEntry): void => {
+		const samples = { conversationIds: [conversationId], sequences: [String(sequence)] };
+		const occurrence = { sum, cause: { error: shortly(error, true) }, group: {}, samples };
+		emitOnce(event, { conversationId, sequence: String(sequence), error: describe(error, true) }, occurrence);
+	};
+	destination.onDropped?.((lines) => emit("log_lines_dropped", { lines }));
 	return {
-		starting: (configuration) => logger.info({ event: "starting", configuration }, "The service starts"),
-		listening: (listener, address) => logger.info({ event: "listening", listener, address }, "Listening"),
-		cleartext: (listener, host) =>
-			logger.warn({ event: "cleartext", listener, host }, "Keys and records go over the network in clear text"),
-		connectionsFull: (listener, connections) =>
-			logger.warn({ event: "connections_full", listener, connections }, "Further connections are closed"),
-		certificatesTaken: (listener) =>
-			logger.info({ event: "certificates_taken", listener }, "Changed files of TLS are in use"),
-		stopping: (signal) => logger.info({ event: "stopping", signal }, "The service stops"),
-		stopped: () => logger.info({ event: "stopped" }, "The service has stopped"),
-		storeFailed: (error) => logger.error({ event: "store_failed", error: describe(error, true) }, "The store failed"),
-		intakeFailed: (error) =>
-			logger.error({ event: "intake_failed", error: describe(error, true) }, "The intake failed"),
-		recordUnreadable: (record) =>
-			logger.error({ event: "record_unreadable", ...unreadableFields(record) }, "A stored record cannot be read"),
-		eventUnreadable: (event) =>
-			logger.error({ event: "event_unreadable", ...unreadableFields(event) }, "A stored event cannot be read"),
-		statementsRefused: (conversationId, violations) =>
-			logger.warn(
-				{ event: "statements_refused", conversationId, ...brokenRules(violations, "record") },
-				"Events tell what breaks the record's rules; that is not applied",
-			),
+		starting: (configuration) => emit("starting", { configuration }),
+		listening: (listener, address) => emit("listening", { listener, address }),
+		cleartext: (listener, host) => emit("cleartext", { listener, host }),
+		connectionsFull: (listener, connections) => emit("connections_full", { listener, connections }),
+		connectionFailed: ({ listener, peer, code, reason }) => {
+			const cause = { listener, code, ...(reason !== undefined && { reason }) };
+			const occurrence = {
+				sum: "connections_failed",
+				cause,
+				group: { listener },
+				samples: { peers: peer === undefined ? [] : [peer] },
+			} as const;
+			emitOnce("connection_failed", { ...cause, peer }, occurrence);
+		},
+		certificatesTaken: (listener) => emit("certificates_taken", { listener }),
+		stopping: (signal) => emit("stopping", { signal }),
+		stopped: () => {
+			repeats.sumUp();
+			emit("stopped");
+		},
+		sumUp: () => repeats.sumUp(),
+		storeFailed: (error) => failed("store_failed", "store_failures", error),
+		intakeFailed: (error) => failed("intake_failed", "intake_failures", error),
+		recordUnreadable: (record) => unreadable("record_unreadable", "records_unreadable", record),
+		eventUnreadable: (event) => unreadable("event_unreadable", "events_unreadable", event),
+		statementsRefused: (conversationId, violations) => {
+			const { reasons, locs } = brokenRules(violations, "record");
+			const samples = { conversationIds: [conversationId], locs };
+			const occurrence = { sum: "more_statements_refused", cause: {}, group: {}, counts: reasons, samples } as const;
+			emitOnce("statements_refused", { conversationId, reasons, locs }, occurrence);
+		},
 		storeHealth: (error) => {
-			if (error === undefined) logger.info({ event: "store_healthy" }, "The store works again");
-			else logger.error({ event: "store_unhealthy", error: describe(error, true) }, "The store does not work");
+			if (error === undefined) emit("store_healthy");
+			else emit("store_unhealthy", { error: describe(error, true) });
 		},
 		requestFailed: (request, error) => {
-			const fields = requestFields(request, error);
-			if (!(error instanceof ServiceError)) {
-				const line = { event: "request_failed", ...fields, error: describe(error, false) };
-				logger.error(line, "A request failed unexpectedly");
+			const { conversationId, ...who } = requestFields(request, error);
+			const named = conversationId === undefined ? {} : { conversationId };
+			const ids = conversationId === undefined ? [] : [conversationId];
+			const { transport } = request;
+			if (error instanceof ServiceError && !isOwnFailure(error)) {
+				const { kind, violations } = error;
+				const { reasons: counts, locs } = brokenRules(violations, "body");
+				const rules = violations.length === 0 ? {} : { reasons: counts, locs };
+				const cause = { ...who, kind };
+				const samples = { conversationIds: ids, locs };
+				const occurrence = { sum: "requests_refused", cause, group: { transport, kind }, counts, samples } as const;
+				emitOnce("request_refused", { ...who, ...named, kind, ...rules }, occurrence);
 				return;
 			}
-			const { kind, violations, cause } = error;
-			const refusal = { event: "request_refused", ...fields, kind, ...brokenRules(violations, "body") };
-			if (kind !== "internal" && kind !== "data_loss") logger.warn(refusal, "Refused a request");
-			else
-				logger.error({ ...refusal, ...(cause !== undefined && { error: describe(cause, false) }) }, "A request failed");
+			const told = error instanceof ServiceError ? { ...who, kind: error.kind } : who;
+			const thrown = error instanceof ServiceError ? error.cause : error;
+			const described = thrown === undefined ? {} : { error: describe(thrown, false) };
+			const cause = { ...told, ...(thrown !== undefined && { error: shortly(thrown, false) }) };
+			const samples = { conversationIds: ids };
+			const occurrence = { sum: "requests_failed", cause, group: { transport }, samples } as const;
+			emitOnce("request_failed", { ...told, ...named, ...described }, occurrence);
 		},
-		unexpectedError: (where, error) =>
-			logger.error({ event: "unexpected_error", where, error: describe(error, false) }, "An unexpected error"),
+		unexpectedError: (where, error) => emit("unexpected_error", { where, error: describe(error, false) }),
 	};
 }
 
-function unreadableFields({ conversationId, sequence, error }: UnreadableEntry) {
-	return { conversationId, sequence: String(sequence), error: describe(error, true) };
-}
-
-function requestFields({ transport, operation, caller, conversationId }: RequestInfo, error: unknown) {
-	const id = (error instanceof ServiceError ? error.conversationId : undefined) ?? conversationId;
-	return {
-		transport,
-		operation: shorten(operation),
-		...(caller !== undefined && { caller }),
-		// What a client gave in place of a UUID may be anything.
-		...(id !== undefined && /^[0-9a-fA-F-]{32,36}$/.test(id) && { conversationId: id }),
-	};
-}
-
-/** How often each rule was broken, and the first places. A place holds names of members and no values. */
-function brokenRules(violations: readonly Violation[], root: string) {
-	if (violations.length === 0) return {};
-	const reasons: Record<string, number> = {};
-	for (const { type } of violations) reasons[type] = (reasons[type] ?? 0) + 1;
-	const locs = violations.slice(0, MAX_PLACES).map(({ path, part = root }) => shorten(part + formatPath(path)));
-	return { reasons, locs };
-}
-
-function shorten(text: string): string {
-	return text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT)}…` : text;
-}
-
-interface ErrorDescription {
-	type: string;
-	code?: string | number;
-	message?: string;
-	stack?: string[];
-	cause?: ErrorDescription;
-}
-
-/**
- * Describes an error. The message goes in only for the store's errors, which name files. Those of JSON.parse and of
- * decoders quote the text that they refuse, which may be a secret.
- */
-function describe(error: unknown, withMessage: boolean, depth = 0): ErrorDescription {
-	if (!(error instanceof Error)) {
-		return { type: typeof error };
-	}
-	const description: ErrorDescription = { type: error.name };
-	if ("code" in error && (typeof error.code === "string" || typeof error.code === "number"))
-		description.code = error.code;
-	if (withMessage) description.message = error.message;
-	description.stack = frames(error);
-	if (error.cause !== undefined && depth < 3) description.cause = describe(error.cause, withMessage, depth + 1);
-	return description;
-}
-
-/** Places in the source that an error passed, innermost first, without the message that a stack text begins with. */
-function frames(error: Error): string[] {
-	const stack = error.stack ?? "";
-	const start = stack.indexOf(error.message);
-	const rest = start === -1 ? stack : stack.slice(start + error.message.length);
-	return rest.split("\n").flatMap((line) => /^ {4}at (.*:\d+:\d+\)?)$/.exec(line)?.[1] ?? []);
+/** Whether the service is to blame for a refusal. */
+function isOwnFailure({ kind }: ServiceError): boolean {
+	return kind === "internal" || kind === "data_loss";
 }

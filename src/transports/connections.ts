@@ -3,12 +3,15 @@ import { readFile } from "node:fs/promises";
 import { createServer, type Server, type ServerOpts, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { createServer as createTlsServer, type PeerCertificate, type SecureContextOptions, TLSSocket } from "node:tls";
-import type { Address, TlsFiles } from "../config.ts";
+import { type Address, formatAddress, type TlsFiles } from "../config.ts";
 import type { Log } from "../telemetry/log.ts";
 import { LIMITS, type Limits } from "./limits.ts";
 
 /** The events of a listener that go to the log. */
-export type ListenerLog = Pick<Log, "cleartext" | "connectionsFull" | "certificatesTaken" | "unexpectedError">;
+export type ListenerLog = Pick<
+	Log,
+	"cleartext" | "connectionsFull" | "connectionFailed" | "certificatesTaken" | "unexpectedError"
+>;
 
 /** Settings of {@link Connections}. */
 export interface ConnectionOptions {
@@ -53,6 +56,12 @@ export class Connections {
 		const open = new Set<Socket>();
 		const server = tls === undefined ? createServer(SOCKET) : await createSecureServer(tls, options);
 		server.maxConnections = limits.connections;
+		const failed = (peer: string | undefined, { code, message }: NodeJS.ErrnoException): void => {
+			if (!isMistake(code)) return;
+			// These messages come from fixed lists. Others may quote what was sent.
+			const reason = /^HPE_|^ERR_HTTP2_ERROR$/.test(code) ? message : undefined;
+			log.connectionFailed({ listener, peer, code, reason });
+		};
 		let full = false;
 		server.on("drop", () => {
 			if (!full) log.connectionsFull(listener, limits.connections);
@@ -65,12 +74,22 @@ export class Connections {
 			const silent = setTimeout(() => {
 				if (socket.bytesRead < SHORTEST_REQUEST) socket.destroy();
 			}, limits.headerTime);
-			// What has become of a connection shows in its requests.
-			socket.on("error", () => undefined);
+			const peer = peerOf(socket);
+			socket.on("error", (error) => failed(peer, error));
 			socket.on("close", () => {
 				clearTimeout(silent);
 				open.delete(socket);
 			});
+		});
+		server.on("secureConnection", (socket: TLSSocket) => {
+			const peer = peerOf(socket);
+			socket.on("error", (error) => failed(peer, error));
+		});
+		server.on("tlsClientError", (error: Error, socket: TLSSocket) => {
+			// A code such as CERT_HAS_EXPIRED, though it is declared as an Error.
+			const untrusted: unknown = socket.authorizationError;
+			if (typeof untrusted === "string") log.connectionFailed({ listener, peer: peerOf(socket), code: untrusted });
+			else failed(peerOf(socket), error);
 		});
 		server.on(tls === undefined ? "connection" : "secureConnection", options.serve);
 		server.listen(address.port, address.host);
@@ -117,6 +136,20 @@ export class Connections {
 		this.#server.close();
 		for (const socket of this.#open) socket.destroy();
 	}
+}
+
+/**
+ * Whether a connection ended because of what its client did: its bytes were wrong, or did not come in time. The errors of
+ * the system only tell that a client has gone.
+ */
+function isMistake(code: string | undefined): code is string {
+	return code !== undefined && /^(?:HPE|ERR)_/.test(code);
+}
+
+/** Address and port that a connection comes from. Undefined when it is closed. */
+export function peerOf({ remoteAddress, remotePort }: Socket): string | undefined {
+	if (remoteAddress === undefined || remotePort === undefined) return undefined;
+	return formatAddress({ host: remoteAddress, port: remotePort });
 }
 
 const SOCKET: ServerOpts = {

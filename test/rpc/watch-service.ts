@@ -15,7 +15,6 @@ import { EventWatches } from "../../src/conversations/watch/event-watches.ts";
 import { UpdateWatches } from "../../src/conversations/watch/update-watches.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { rpcMethods, SERVICES } from "../../src/rpc/services.ts";
-import { createLogger } from "../../src/telemetry/log.ts";
 import { Admission } from "../../src/transports/admission.ts";
 import { createConnectListener } from "../../src/transports/connect/connect-adapter.ts";
 import { listenGrpc } from "../../src/transports/grpc/grpc-listener.ts";
@@ -23,6 +22,7 @@ import { sendStatus } from "../../src/transports/http/answer.ts";
 import { listenHttp } from "../../src/transports/http/http-listener.ts";
 import { format, Reading } from "../conversations/read/reading.ts";
 import type { Endpoints } from "../support/clients.ts";
+import { silentLog } from "../support/silent-log.ts";
 
 /** Keys of the service: one may read, the other may read secrets too. */
 export const READ_KEY = "key-that-may-read";
@@ -58,7 +58,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const watching = { heartbeat, stopping: stopping.signal };
 		const watches = new UpdateWatches(reading.store, reading.views, watching);
 		const eventWatches = new EventWatches(reading.store, reading.eventViews, watching);
-		const log = createLogger("silent");
+		const log = silentLog();
 		const key = (text: string, ...scopes: Scope[]) => ({ name: text, scopes: new Set(scopes), hash: hashKey(text) });
 		const keys = new Keyring([key(READ_KEY, "read"), key(SECRETS_KEY, "read", "secrets")]);
 		const { get, list, updates, events } = reading;

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { expect, test } from "vitest";
-import { packRecord, unpackRecord } from "../../src/store/sqlite/record-column.ts";
+import { packRecord, unpackRecord } from "../../src/store/record-column.ts";
 
 const repetitive = Buffer.from("Always use tabs. ".repeat(5_000));
 

@@ -105,7 +105,7 @@ test("a failure of the service's own is an error with its cause by place", () =>
 	expect(record((log) => log.requestFailed(request, error))).toEqual([
 		{
 			level: "error",
-			event: "request_refused",
+			event: "request_failed",
 			...request,
 			kind: "internal",
 			error: { type: "RangeError", stack },
@@ -118,7 +118,7 @@ test("a failure of the service's own is an error with its cause by place", () =>
 			event: "request_failed",
 			...request,
 			error: { type: "RangeError", stack },
-			msg: "A request failed unexpectedly",
+			msg: "A request failed",
 		},
 	]);
 });
@@ -191,4 +191,86 @@ test("the level silences what is below it", () => {
 	expect(record(all, "warn")).toHaveLength(2);
 	expect(record(all, "error")).toHaveLength(1);
 	expect(record(all, "silent")).toEqual([]);
+});
+
+test("what repeats is told once in full and then summed up, and the sums come before the end", () => {
+	const [one, two] = ["0190d6a0-0000-7000-8000-00000000000a", "0190d6a0-0000-7000-8000-00000000000b"];
+	const broken = (id: string, ...names: string[]) => {
+		const violations = names.map((name) => ({ path: [name], type: "missing", message: "" }));
+		return new ServiceError("invalid_record", "", { violations, conversationId: id });
+	};
+	const error = new Error("the disk is full");
+	const unexpected = new RangeError("canary");
+	const lines = record((log) => {
+		for (const round of [1, 2, 3]) {
+			log.requestFailed({ ...request, caller: "sender" }, broken(round < 3 ? one : two, "id", `member-${round}`));
+			log.requestFailed({ ...request, caller: "sender" }, unexpected);
+			log.connectionFailed({ listener: "http", code: "HPE_X", reason: "why", peer: `192.0.2.${round}:1` });
+			log.connectionFailed({ listener: "http", code: "CERT_HAS_EXPIRED", peer: undefined });
+			log.storeFailed(error);
+			log.intakeFailed(error);
+			log.recordUnreadable({ conversationId: one, sequence: BigInt(round), error });
+			log.eventUnreadable({ conversationId: one, sequence: BigInt(round), error });
+			log.statementsRefused(two, broken(two, "title").violations);
+		}
+		log.stopped();
+	});
+	const first = [
+		"request_refused",
+		"request_failed",
+		"connection_failed",
+		"connection_failed",
+		"store_failed",
+		"intake_failed",
+		"record_unreadable",
+		"event_unreadable",
+		"statements_refused",
+	];
+	expect(lines.slice(0, 9)).toMatchObject(first.map((event) => ({ event })));
+	const sum = { count: 2, since: expect.stringMatching(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/), msg: expect.any(String) };
+	const who = { ...request, caller: "sender" };
+	const message = "Error: the disk is full";
+	const unreadable = { error: message, conversationIds: [one], sequences: ["2", "3"] };
+	expect(lines.slice(9)).toEqual([
+		{
+			...sum,
+			level: "warn",
+			event: "requests_refused",
+			...who,
+			kind: "invalid_record",
+			reasons: { missing: 4 },
+			conversationIds: [one, two],
+			locs: ["body.id", 'body["member-2"]', 'body["member-3"]'],
+		},
+		{
+			...sum,
+			level: "error",
+			event: "requests_failed",
+			...who,
+			error: expect.stringMatching(/^RangeError at .*log\.test\.ts:\d+:\d+\)?$/),
+		},
+		{
+			...sum,
+			level: "warn",
+			event: "connections_failed",
+			listener: "http",
+			code: "HPE_X",
+			reason: "why",
+			peers: ["192.0.2.2:1", "192.0.2.3:1"],
+		},
+		{ ...sum, level: "warn", event: "connections_failed", listener: "http", code: "CERT_HAS_EXPIRED" },
+		{ ...sum, level: "error", event: "store_failures", error: message },
+		{ ...sum, level: "error", event: "intake_failures", error: message },
+		{ ...sum, level: "error", event: "records_unreadable", ...unreadable },
+		{ ...sum, level: "error", event: "events_unreadable", ...unreadable },
+		{
+			...sum,
+			level: "warn",
+			event: "more_statements_refused",
+			reasons: { missing: 2 },
+			conversationIds: [two],
+			locs: ["record.title"],
+		},
+		{ level: "info", event: "stopped", msg: "The service has stopped" },
+	]);
 });

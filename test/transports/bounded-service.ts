@@ -7,7 +7,6 @@ import { hashKey, Keyring } from "../../src/access/keys.ts";
 import { ServiceError } from "../../src/errors.ts";
 import { unary, unaryUndecoded } from "../../src/rpc/rpc-method.ts";
 import { SERVICES } from "../../src/rpc/services.ts";
-import { createLogger } from "../../src/telemetry/log.ts";
 import { Admission, type UnderWay, type Work, type WorkBounds } from "../../src/transports/admission.ts";
 import { createConnectListener } from "../../src/transports/connect/connect-adapter.ts";
 import { listenGrpc } from "../../src/transports/grpc/grpc-listener.ts";
@@ -16,6 +15,7 @@ import { listenHttp } from "../../src/transports/http/http-listener.ts";
 import { createRouter, type Route } from "../../src/transports/http/router.ts";
 import { type Endpoints, WEBHOOK } from "../support/clients.ts";
 import { KEY } from "../support/service.ts";
+import { silentLog } from "../support/silent-log.ts";
 
 /** Most bytes of a body. */
 export const MAX_BODY = 100_000;
@@ -48,7 +48,7 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 
 	static async start(maxBytes: number, bounds: Partial<Record<Work, WorkBounds>> = {}): Promise<BoundedService> {
 		const admission = new Admission(maxBytes, bounds);
-		const log = createLogger("silent");
+		const log = silentLog();
 		const stopping = new AbortController();
 		const held = Promise.withResolvers<void>();
 		const take = async (body: Uint8Array): Promise<void> => {

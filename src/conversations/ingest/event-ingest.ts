@@ -81,13 +81,14 @@ export class EventIngest {
 	/**
 	 * Stores the batch of an encoded IngestConversationEventsRequest. Resolves when it is on disk.
 	 *
-	 * @param signal nothing is stored if it has fired when the batch is checked
+	 * @param signal nothing is stored if it has fired when the batch is checked, or its deadline is over when the store
+	 *   begins
 	 * @throws ServiceError as `json` does, `invalid_argument` when it is no such message, and as {@link assertAwaited}
 	 */
 	async request(request: Uint8Array, signal: CallSignal): Promise<IngestedEvents> {
 		const read = await this.#intake.eventsFromRequest(request, signal);
 		assertAwaited(signal);
-		return await this.#ingest(read);
+		return await this.#ingest({ ...read, batch: { ...read.batch, awaitedUntil: signal.deadline } });
 	}
 
 	/**

@@ -40,13 +40,14 @@ export class Ingest {
 	 * Stores the record of an encoded IngestConversationRequest. Resolves as `json` does. The request may be gone
 	 * afterwards.
 	 *
-	 * @param signal nothing is stored if it has fired when the record is checked
+	 * @param signal nothing is stored if it has fired when the record is checked, or its deadline is over when the store
+	 *   begins
 	 * @throws ServiceError as `json` does, `invalid_argument` when it is no such message, and as {@link assertAwaited}
 	 */
 	async request(request: Uint8Array, signal: CallSignal): Promise<Appended> {
 		const update = await this.#intake.fromRequest(request, signal);
 		assertAwaited(signal);
-		return await this.#append(update);
+		return await this.#append({ ...update, awaitedUntil: signal.deadline });
 	}
 
 	async #append(update: NewUpdate): Promise<Appended> {

@@ -1,6 +1,6 @@
 import type { Activity } from "../activity.ts";
+import { bigint, nullable, type Row, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
-import { bigint, nullable, type Row, text } from "./values.ts";
 
 /** An activity with the id of its row. */
 export interface StoredActivity extends Activity {

@@ -1,19 +1,25 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
-import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
-import { combined, deltaWithLeaf, mergeDeltas, mergeRecord, withLeaf } from "../../record/record-delta.ts";
-import { type Activity, addEvents, encodeActivity, leafOver } from "../activity.ts";
-import { changeBetween, decide } from "../ordering.ts";
-import type { AppendedEvents, LiveVersion, NewEvent, NewEvents, StoredRecord } from "../store.ts";
+import { combined, mergeRecord } from "../../record/record-delta.ts";
+import { type Activity, addEvents } from "../activity.ts";
+import {
+	type ConversationState,
+	deltaForm,
+	deltaOverBase,
+	firstForm,
+	leafOfVersion,
+	nextVersion,
+	type StoredForm,
+	told,
+	wholeForm,
+} from "../conversation-state.ts";
+import { packRecord, packSecrets } from "../record-column.ts";
+import type { AppendedEvents, NewEvent, NewEvents, NewLiveState, StoredRecord } from "../store.ts";
+import { bigint, integer, nullable } from "../values.ts";
 import { findActivity, insertActivity, updateActivity } from "./activities.ts";
-import { packRecord } from "./record-column.ts";
 import { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
-import { UpdateWriter, type WrittenUpdate } from "./update-writer.ts";
-import { bigint, integer, nullable, type Row } from "./values.ts";
-
-/** A delta that is larger than this part of its base costs more than it saves: the whole record is stored. */
-const LARGEST_DELTA = 1 / 4;
+import { type KnownConversation, UpdateWriter } from "./update-writer.ts";
 
 /** Give the next sequence numbers; called only for what is to be written. */
 export interface Numbering {
@@ -35,7 +41,7 @@ export class EventAppender {
 	append(batch: NewEvents, next: Numbering): AppendedEvents | undefined {
 		const { conversationId, receivedAt, events, live } = batch;
 		const known = this.#writer.find(conversationId);
-		if (live !== undefined && live.expects !== (known === undefined ? 0n : bigint(known.revision))) return undefined;
+		if (live !== undefined && live.expects !== (known?.state.revision ?? 0n)) return undefined;
 		const before = findActivity(this.#statements, conversationId);
 		if (live !== undefined && before !== undefined && this.#isAnyStored(before.id, events)) return undefined;
 		let activity: Activity | undefined = before;
@@ -50,15 +56,7 @@ export class EventAppender {
 			if (activity !== undefined && added.size > 0) updateActivity(this.#statements, id, activity);
 		}
 
-		let updateSequence: bigint | undefined;
-		if (live !== undefined) {
-			const columns = { told: live.told, revision: live.next, is_behind: 0n };
-			if (live.version !== undefined) {
-				updateSequence = next.updates();
-				const update = { conversationId, receivedAt, sequence: updateSequence };
-				this.#writeVersion(update, live.version, known, activity, columns);
-			} else if (known !== undefined) this.#writer.update(known, columns);
-		}
+		const updateSequence = live && this.#writeLive(batch, live, known, activity, next.updates);
 		return { stored: added.size, newest: [...added.values()].at(-1) ?? 0n, updateSequence };
 	}
 
@@ -90,60 +88,42 @@ export class EventAppender {
 				event.redactionVersion,
 				packed.unpackedSize,
 				packed.checksum,
-				event.secrets.length === 0 ? null : JSON.stringify(event.secrets),
+				packSecrets(event.secrets),
 				packed.record,
 			);
 		return sequence;
 	}
 
-	#writeVersion(
-		update: Pick<WrittenUpdate, "conversationId" | "receivedAt" | "sequence">,
-		version: LiveVersion,
-		known: Row | undefined,
+	/** Writes what events tell of the record. Gives the sequence of the version that they make, if they make one. */
+	#writeLive(
+		batch: NewEvents,
+		live: NewLiveState,
+		known: KnownConversation | undefined,
 		activity: Activity | undefined,
-		columns: Parameters<UpdateWriter["write"]>[3],
-	): void {
+		nextSequence: () => bigint,
+	): bigint | undefined {
+		const { version } = live;
+		if (version === undefined) {
+			if (known !== undefined) this.#writer.writeState(known, told(known.state, live));
+			return undefined;
+		}
 		const summary = fromBinary(ConversationSummarySchema, version.summary);
-		const status = summary.executionStatus;
-		const leaf = leafOver({ status, postedAt: known && nullable(bigint, known.posted_at) }, activity);
-		this.#writer.write(
-			{
-				...update,
-				change:
-					known === undefined
-						? decide(undefined, { status, time: undefined }).change
-						: changeBetween(integer(known.status), status),
-				current: true,
-				origin: UpdateOrigin.EVENTS,
-				summary: version.summary,
-				activity: activity && encodeActivity(activity),
-				...this.#storedForm(version.record, known && bigint(known.sequence), leaf),
-			},
-			summary,
-			known,
-			columns,
-		);
+		const sequence = nextSequence();
+		const of = { batch, live, version, status: summary.executionStatus, before: known?.state, activity, sequence };
+		const { written, after } = nextVersion(of, this.#storedForm(version.record, known?.state, leafOfVersion(of)));
+		this.#writer.write(written, summary, known, after);
+		return sequence;
 	}
 
 	/** The form in which the record of a live version is stored: a delta over the last whole record, or whole. */
-	#storedForm(
-		record: StoredRecord,
-		current: bigint | undefined,
-		leaf: string | undefined,
-	): Pick<WrittenUpdate, "record" | "base" | "size"> {
-		if (current === undefined) {
-			const bytes = leaf === undefined ? record.bytes : withLeaf(record.bytes, leaf);
-			return { record: { ...record, bytes }, base: undefined, size: bytes.byteLength };
-		}
+	#storedForm(record: StoredRecord, before: ConversationState | undefined, leaf: string | undefined): StoredForm {
+		if (before === undefined) return firstForm(record, leaf);
+		const { sequence } = before;
 		const records = new RecordReader(this.#statements);
-		let delta = leaf === undefined ? record : { ...record, bytes: deltaWithLeaf(record.bytes, leaf) };
-		const row = this.#statements.prepare("SELECT base_sequence FROM updates WHERE sequence = ?").get(current);
-		const base = nullable(bigint, row?.base_sequence) ?? current;
-		if (base !== current) delta = combined(records.readRaw(current), delta, mergeDeltas);
-		const size = integer(this.#statements.prepare("SELECT size FROM updates WHERE sequence = ?").get(base)?.size);
-		if (delta.bytes.byteLength <= size * LARGEST_DELTA)
-			return { record: delta, base, size: size + delta.bytes.byteLength };
-		const whole = combined(records.readRaw(base), delta, mergeRecord);
-		return { record: whole, base: undefined, size: whole.bytes.byteLength };
+		const row = this.#statements.prepare("SELECT base_sequence FROM updates WHERE sequence = ?").get(sequence);
+		const base = nullable(bigint, row?.base_sequence) ?? sequence;
+		const delta = deltaOverBase(record, leaf, base === sequence ? undefined : records.readRaw(sequence));
+		const size = this.#statements.prepare("SELECT size FROM updates WHERE sequence = ?").get(base)?.size;
+		return deltaForm(delta, base, integer(size)) ?? wholeForm(combined(records.readRaw(base), delta, mergeRecord));
 	}
 }

@@ -1,3 +1,4 @@
+import type { AppendRequest, PossibleRepetition } from "../repetition.ts";
 import type {
 	Appended,
 	AppendedEvents,
@@ -5,7 +6,6 @@ import type {
 	EventQuery,
 	LiveState,
 	NewEvents,
-	NewUpdate,
 	RangeQuery,
 	SequenceRange,
 	StoredConversation,
@@ -30,23 +30,6 @@ export type WriterCalls = {
 	check(argument: undefined): void;
 	close(argument: undefined): void;
 };
-
-export interface AppendRequest {
-	readonly update: NewUpdate;
-	/** What the answer to a {@link PossibleRepetition} is. */
-	readonly judged: JudgedRepetition | undefined;
-}
-
-/** The newest update of the conversation may be the same record, in other bytes. Nothing was written. */
-export interface PossibleRepetition {
-	readonly possiblyRepeats: bigint;
-	readonly record: Uint8Array;
-}
-
-/** Whether an update repeats the one with this sequence; `any`: it counts as no repetition of whatever is the newest. */
-export type JudgedRepetition =
-	| { readonly sequence: bigint; readonly same: boolean }
-	| { readonly sequence: "any"; readonly same: false };
 
 /** Asks to remove what was received before a time: events, or conversations whose current update was. */
 export interface RemoveRequest {

@@ -1,6 +1,6 @@
 import type { SQLInputValue } from "node:sqlite";
 import type { Condition } from "../condition.ts";
-import { bindable } from "./values.ts";
+import { bindable } from "../values.ts";
 
 /** A piece of SQL with the values for its placeholders. */
 export interface Sql {

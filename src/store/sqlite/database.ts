@@ -1,8 +1,8 @@
 import { chmodSync, closeSync, mkdirSync, openSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
+import { integer } from "../values.ts";
 import { lockFile } from "./lock.ts";
-import { integer } from "./values.ts";
 
 /** How to open a database. */
 export interface DatabaseOptions {

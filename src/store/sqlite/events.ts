@@ -1,17 +1,13 @@
-import { z } from "zod";
 import type { EventCondition } from "../event-condition.ts";
+import { readable, unpackRecord, unpackSecrets } from "../record-column.ts";
 import type { EventQuery, ProtectedEvent, StoredEvent, UnreadableRecord } from "../store.ts";
+import { bigint, bindable, blob, integer, nullable, text } from "../values.ts";
 import type { Sql } from "./condition-sql.ts";
-import { unpackRecord } from "./record-column.ts";
-import { readable } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
-import { bigint, bindable, blob, integer, nullable, text } from "./values.ts";
 
 const OF_ALL = "events e CROSS JOIN activities a ON a.id = e.activity";
 const OF_ONE =
 	"activities a CROSS JOIN events e INDEXED BY events_by_activity ON a.conversation_id = ? AND e.activity = a.id";
-
-const pointers = z.array(z.string());
 
 /** Events in order of sequence. */
 export function listEvents(statements: Statements, query: EventQuery): StoredEvent[] {
@@ -55,14 +51,13 @@ function readEvent(statements: Statements, sequence: bigint): ProtectedEvent | U
 		const row = statements
 			.prepare("SELECT text, unpacked_size, checksum, secrets, redaction_version FROM events WHERE sequence = ?")
 			.get(sequence);
-		const secrets = nullable(text, row?.secrets);
 		return {
 			text: unpackRecord({
 				record: blob(row?.text),
 				unpackedSize: nullable(integer, row?.unpacked_size) ?? null,
 				checksum: integer(row?.checksum),
 			}),
-			secrets: secrets === undefined ? [] : pointers.parse(JSON.parse(secrets)),
+			secrets: unpackSecrets(nullable(text, row?.secrets)),
 			redactionVersion: integer(row?.redaction_version),
 		};
 	});

@@ -1,12 +1,13 @@
 import { concatBytes } from "../../record/record-delta.ts";
 import { encodeActivity } from "../activity.ts";
+import { withNewestLeaf } from "../conversation-state.ts";
 import type { ConversationQuery, StoredConversation } from "../store.ts";
+import { bigint, bindable, blob, integer, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import { conditionSql, type IndexAccess, type SqlCondition } from "./condition-sql.ts";
 import type { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
-import { withNewestLeaf } from "./updates.ts";
-import { bigint, bindable, blob, integer, text } from "./values.ts";
+import { postedOf } from "./updates.ts";
 
 /** Most entries of an index that are counted or sorted for a list. */
 const FEW_ENTRIES = 1_000;
@@ -52,7 +53,7 @@ export function listConversations(
 			conversationId,
 			sequence,
 			summary: activity === undefined ? summary : concatBytes([summary, encodeActivity(activity)]),
-			record: query.withRecords ? withNewestLeaf(records.read(sequence), row, activity) : undefined,
+			record: query.withRecords ? withNewestLeaf(records.read(sequence), postedOf(row), activity) : undefined,
 		};
 	});
 }

@@ -1,9 +1,9 @@
 import type { LiveState } from "../store.ts";
+import { bigint, nullable, text } from "../values.ts";
 import type { LiveStateRequest } from "./calls.ts";
 import type { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
 import { getUpdate } from "./updates.ts";
-import { bigint, nullable, text } from "./values.ts";
 
 /** The state that the next live version is computed from. */
 export function getLiveState(

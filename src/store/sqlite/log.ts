@@ -1,6 +1,6 @@
 import type { RangeQuery, SequenceRange } from "../store.ts";
+import { bigint, bindable, nullable } from "../values.ts";
 import type { Statements } from "./statements.ts";
-import { bigint, bindable, nullable } from "./values.ts";
 
 /** The tables whose rows are numbered by a sequence of their own; a row has `received_at`. */
 export type LogTable = "updates" | "events";

@@ -1,6 +1,6 @@
+import { bigint, bindable, nullable } from "../values.ts";
 import type { FindPrunableRequest, Prunable } from "./calls.ts";
 import type { Statements } from "./statements.ts";
-import { bigint, bindable, nullable } from "./values.ts";
 
 /** Conversations that one call looks at, so that other reads need not wait long. */
 const MAX_CONVERSATIONS = 1_000;

@@ -1,9 +1,9 @@
 import { release } from "../../memory.ts";
 import { combined, mergeRecord } from "../../record/record-delta.ts";
+import { readable, unpackRecord } from "../record-column.ts";
 import type { StoredRecord, UnreadableRecord } from "../store.ts";
-import { unpackRecord } from "./record-column.ts";
+import { bigint, blob, integer, nullable } from "../values.ts";
 import type { Statements } from "./statements.ts";
-import { bigint, blob, integer, nullable } from "./values.ts";
 
 /** A record as its row has it. */
 export interface RawRecord extends StoredRecord {
@@ -60,14 +60,5 @@ export class RecordReader implements Disposable {
 			schemaVersion: integer(row?.schema_version),
 			base: nullable(bigint, row?.base_sequence),
 		};
-	}
-}
-
-/** What a function reads, or what it fails with. */
-export function readable<Read>(read: () => Read): Read | UnreadableRecord {
-	try {
-		return read();
-	} catch (error) {
-		return { unreadable: error instanceof Error ? error.message : String(error) };
 	}
 }

@@ -1,10 +1,10 @@
 import type { DatabaseSync } from "node:sqlite";
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
+import { bigint, nullable, type Row, text } from "../values.ts";
 import type { RemoveRequest } from "./calls.ts";
 import type { LogTable } from "./log.ts";
 import { IS_BASE } from "./prunable.ts";
 import { Statements } from "./statements.ts";
-import { bigint, nullable, type Row, text } from "./values.ts";
 
 const DELETING = ConversationExecutionStatus.DELETING;
 

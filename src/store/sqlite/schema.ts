@@ -1,5 +1,5 @@
 import type { DatabaseSync } from "node:sqlite";
-import { integer } from "./values.ts";
+import { integer } from "../values.ts";
 
 /** Version of the schema, which SQLite keeps as `user_version`. */
 export const SCHEMA_VERSION = 1;

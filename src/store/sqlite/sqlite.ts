@@ -1,8 +1,9 @@
-import { ServiceError } from "../../errors.ts";
 import { compact, release } from "../../memory.ts";
 import { failureOf } from "../../threads/failure.ts";
 import type { Calls } from "../../threads/protocol.ts";
 import { type ThreadLog, WorkerThread } from "../../threads/worker-thread.ts";
+import { Announcer } from "../announcer.ts";
+import { appendJudged, type JudgedRepetition } from "../repetition.ts";
 import type {
 	Appended,
 	AppendedEvents,
@@ -20,9 +21,8 @@ import type {
 	StoredUpdate,
 	UpdateQuery,
 } from "../store.ts";
-import { Announcer } from "./announcer.ts";
 import { bytesOfBatch, compactBatch } from "./batch.ts";
-import type { JudgedRepetition, PossibleRepetition, ReaderCalls, WriterCalls } from "./calls.ts";
+import type { ReaderCalls, WriterCalls } from "./calls.ts";
 import { type DatabaseOptions, prepareFiles } from "./database.ts";
 import { lockDatabase } from "./lock.ts";
 import { Pruner } from "./pruner.ts";
@@ -63,12 +63,6 @@ export async function openSqliteStore(path: string, log: ThreadLog, options: Sql
 	}
 	return store;
 }
-
-/**
- * Most judgements of one record. Each is about another newest update, so the conversation has that many posts at a time,
- * and none of them is the newest for certain.
- */
-const MAX_JUDGEMENTS = 3;
 
 /** Most reads that the reader has at a time: it reads faster than the main thread makes answers of large records. */
 const READ_AHEAD = 64;
@@ -128,17 +122,12 @@ class SqliteStore implements Store {
 	async append(update: NewUpdate): Promise<Appended> {
 		const { record, summary } = update;
 		const own = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };
-		let judged: JudgedRepetition | undefined;
-		for (let judgements = 0; ; judgements += 1) {
-			const answer = await this.#writer.call("append", { update: own, judged });
-			if ("sequence" in answer) {
-				if (!answer.repeated) this.#updates.announce(answer.sequence);
-				release(own.record.bytes);
-				release(own.summary);
-				return answer;
-			}
-			judged = judgements < MAX_JUDGEMENTS ? await this.#judge(answer, record.bytes) : { sequence: "any", same: false };
-		}
+		const attempt = (judged: JudgedRepetition | undefined) => this.#writer.call("append", { update: own, judged });
+		const appended = await appendJudged(attempt, record.bytes, this.#isSame);
+		if (!appended.repeated) this.#updates.announce(appended.sequence);
+		release(own.record.bytes);
+		release(own.summary);
+		return appended;
 	}
 
 	async appendEvents(batch: NewEvents): Promise<AppendedEvents | undefined> {
@@ -192,15 +181,5 @@ class SqliteStore implements Store {
 
 	async [Symbol.asyncDispose](): Promise<void> {
 		await this.close();
-	}
-
-	async #judge({ possiblyRepeats, record }: PossibleRepetition, arriving: Uint8Array): Promise<JudgedRepetition> {
-		try {
-			return { sequence: possiblyRepeats, same: await this.#isSame(record, arriving) };
-		} catch (error) {
-			if (error instanceof ServiceError && error.kind === "unavailable") throw error;
-			// A stored record that cannot be compared is no reason to refuse another one.
-			return { sequence: possiblyRepeats, same: false };
-		}
 	}
 }

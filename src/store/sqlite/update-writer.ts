@@ -1,25 +1,19 @@
 import type { ConversationSummary } from "../../../gen/conversations/v1/summary_pb.js";
 import { microsecondsOf } from "../condition.ts";
-import type { StoredRecord, StoredUpdate } from "../store.ts";
-import { packRecord } from "./record-column.ts";
+import type { ConversationState, WrittenUpdate } from "../conversation-state.ts";
+import { packRecord } from "../record-column.ts";
+import { bigint, integer, nullable, type Row, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
-import { bigint, nullable, type Row, text } from "./values.ts";
 
-/** An update as it is written. */
-export interface WrittenUpdate extends Omit<StoredUpdate, "previousSequence" | "record" | "summary"> {
-	/** Encoded summary without the activity's fields. */
-	readonly summary: Uint8Array;
-	/** The activity's fields of the summary; undefined when there are none. */
-	readonly activity: Uint8Array | undefined;
-	readonly record: StoredRecord;
-	/** Sequence of the update over whose record this one is a delta; undefined for a whole record. */
-	readonly base: bigint | undefined;
-	/** Bytes of the whole record, or a little more. */
-	readonly size: number;
+/** A conversation that has a record, with its row. */
+export interface KnownConversation {
+	readonly id: bigint;
+	readonly row: Row;
+	readonly state: ConversationState;
 }
 
 /** Values of columns by their names. */
-export type Columns = Readonly<Record<string, string | bigint | null>>;
+type Columns = Readonly<Record<string, string | bigint | null>>;
 
 /** Writes updates with what lists filter by, inside transactions that the caller holds. */
 export class UpdateWriter {
@@ -29,26 +23,32 @@ export class UpdateWriter {
 		this.#statements = statements;
 	}
 
-	/** The row of a conversation. */
-	find(conversationId: string): Row | undefined {
-		return this.#statements.prepare("SELECT * FROM conversations WHERE conversation_id = ?").get(conversationId);
+	/** A conversation; undefined when it has no record. */
+	find(conversationId: string): KnownConversation | undefined {
+		const row = this.#statements.prepare("SELECT * FROM conversations WHERE conversation_id = ?").get(conversationId);
+		return row && { id: bigint(row.id), row, state: stateOf(row) };
 	}
 
 	/**
 	 * @param summary the update's, decoded
-	 * @param known the row of the conversation; undefined for a new one, whose first update is current
-	 * @param columns what else is to be written of the conversation
+	 * @param known undefined for a new conversation, whose first update is current
+	 * @param after the conversation's state with the update
 	 */
-	write(update: WrittenUpdate, summary: ConversationSummary, known: Row | undefined, columns: Columns): void {
+	write(
+		update: WrittenUpdate,
+		summary: ConversationSummary,
+		known: KnownConversation | undefined,
+		after: ConversationState,
+	): void {
 		const { conversationId, sequence, current, record } = update;
-		let conversation = known && bigint(known.id);
+		let conversation = known?.id;
 		if (conversation === undefined || current) {
-			const whole = { ...columns, ...filterColumns(summary), sequence };
+			const whole = { ...stateColumns(after), ...filterColumns(summary) };
 			conversation ??= this.#insert({ conversation_id: conversationId, ...whole });
-			if (known !== undefined) this.update(known, whole);
-			this.#writeTags(conversation, sequence, whole.tags, summary.tags, known);
-			this.#writeTitle(conversation, summary.title, known);
-		} else if (known !== undefined) this.update(known, columns);
+			if (known !== undefined) this.#update(known, whole);
+			this.#writeTags(conversation, sequence, whole.tags, summary.tags, known?.row);
+			this.#writeTitle(conversation, summary.title, known?.row);
+		} else if (known !== undefined) this.#update(known, stateColumns(after));
 
 		const packed = packRecord(record.bytes);
 		this.#statements
@@ -58,7 +58,7 @@ export class UpdateWriter {
 				conversation,
 				update.change,
 				current ? 1 : 0,
-				known === undefined ? null : bigint(known.sequence),
+				update.previousSequence ?? null,
 				update.receivedAt,
 				update.origin,
 				update.base ?? null,
@@ -73,14 +73,19 @@ export class UpdateWriter {
 			);
 	}
 
+	/** Writes the state of a conversation whose record stays. */
+	writeState(known: KnownConversation, after: ConversationState): void {
+		this.#update(known, stateColumns(after));
+	}
+
 	/** Writes those columns of a conversation that differ: an index is written for each column that a statement names. */
-	update(known: Row, columns: Columns): void {
-		const changed = Object.entries(columns).filter(([name, value]) => known[name] !== value);
+	#update({ id, row }: KnownConversation, columns: Columns): void {
+		const changed = Object.entries(columns).filter(([name, value]) => row[name] !== value);
 		if (changed.length === 0) return;
 		const assignments = changed.map(([name]) => `${name} = :${name}`);
 		this.#statements
 			.prepare(`UPDATE conversations SET ${assignments.join()} WHERE id = :id`)
-			.run({ ...Object.fromEntries(changed), id: bigint(known.id) });
+			.run({ ...Object.fromEntries(changed), id });
 	}
 
 	#insert(columns: Columns): bigint {
@@ -122,10 +127,46 @@ export class UpdateWriter {
 
 const NO_TAGS = "{}";
 
-/** What lists filter by. */
+function stateOf(row: Row): ConversationState {
+	const newest = nullable(bigint, row.newest_sequence);
+	return {
+		sequence: bigint(row.sequence),
+		status: integer(row.status),
+		orderTime: nullable(bigint, row.order_time),
+		newest:
+			newest === undefined
+				? undefined
+				: {
+						sequence: newest,
+						updatedAt: nullable(bigint, row.newest_updated_at),
+						size: integer(row.newest_size),
+					},
+		revision: bigint(row.revision),
+		told: nullable(text, row.told),
+		postedAt: nullable(bigint, row.posted_at),
+		isBehind: row.is_behind === 1n,
+	};
+}
+
+function stateColumns(state: ConversationState) {
+	const { sequence, orderTime, newest, revision, told, postedAt, isBehind } = state;
+	return {
+		sequence,
+		status: BigInt(state.status),
+		order_time: orderTime ?? null,
+		newest_sequence: newest?.sequence ?? null,
+		newest_updated_at: newest?.updatedAt ?? null,
+		newest_size: newest === undefined ? null : BigInt(newest.size),
+		revision,
+		told: told ?? null,
+		posted_at: postedAt ?? null,
+		is_behind: isBehind ? 1n : 0n,
+	};
+}
+
+/** What lists filter by, beside the status. */
 function filterColumns(summary: ConversationSummary) {
 	return {
-		status: BigInt(summary.executionStatus),
 		agent_kind: summary.agentKind,
 		model: summary.model,
 		parent_id: summary.parentConversationId ?? null,

@@ -1,11 +1,12 @@
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
-import { concatBytes, withLeaf } from "../../record/record-delta.ts";
-import { type Activity, leafOver } from "../activity.ts";
-import type { StoredRecord, StoredUpdate, UnreadableRecord, UpdateQuery } from "../store.ts";
+import { concatBytes } from "../../record/record-delta.ts";
+import type { Posted } from "../activity.ts";
+import { withNewestLeaf } from "../conversation-state.ts";
+import type { StoredUpdate, UpdateQuery } from "../store.ts";
+import { bigint, bindable, blob, integer, nullable, type Row, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import type { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
-import { bigint, bindable, blob, integer, nullable, type Row, text } from "./values.ts";
 
 const COLUMNS = `
 	c.conversation_id, c.status, c.posted_at, u.sequence, u.change, u.current, u.origin, u.previous_sequence,
@@ -31,7 +32,10 @@ export function getUpdate(
 		.get(conversationId);
 	if (row === undefined) return undefined;
 	const { record, ...update } = updateOf(row, records);
-	return { ...update, record: record && withNewestLeaf(record, row, findActivity(statements, conversationId)) };
+	return {
+		...update,
+		record: record && withNewestLeaf(record, postedOf(row), findActivity(statements, conversationId)),
+	};
 }
 
 function getUpdateAsOf(
@@ -77,14 +81,9 @@ export function listUpdates(statements: Statements, records: RecordReader, query
 	return updates;
 }
 
-/** The current record with the leaf that events gave it. The row has the conversation's `status` and `posted_at`. */
-export function withNewestLeaf(
-	record: StoredRecord | UnreadableRecord,
-	row: Row,
-	activity: Activity | undefined,
-): StoredRecord | UnreadableRecord {
-	const leaf = leafOver({ status: integer(row.status), postedAt: nullable(bigint, row.posted_at) }, activity);
-	return leaf === undefined || "unreadable" in record ? record : { ...record, bytes: withLeaf(record.bytes, leaf) };
+/** What decides about the leaf of a current record. The row has the conversation's `status` and `posted_at`. */
+export function postedOf(row: Row): Posted {
+	return { status: integer(row.status), postedAt: nullable(bigint, row.posted_at) };
 }
 
 function updateOf(row: Row, records: RecordReader | undefined): StoredUpdate {

@@ -1,13 +1,15 @@
 import type { DatabaseSync } from "node:sqlite";
+import { ServiceError } from "../../errors.ts";
 import { release } from "../../memory.ts";
 import { failureOf } from "../../threads/failure.ts";
 import type { Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
+import type { AppendRequest } from "../repetition.ts";
 import type { NewEvents } from "../store.ts";
 import { Appender } from "./append.ts";
 import { EventAppender } from "./append-events.ts";
 import { bytesOfBatch } from "./batch.ts";
-import type { AppendRequest, WriterCalls } from "./calls.ts";
+import type { WriterCalls } from "./calls.ts";
 import { type DatabaseOptions, openForWriting, transaction } from "./database.ts";
 import { numbering } from "./log.ts";
 import { Remover } from "./remove.ts";
@@ -66,6 +68,13 @@ function byteStringsOf(request: GroupRequest): Uint8Array[] {
 	return "update" in request ? [request.update.record.bytes, request.update.summary] : bytesOfBatch(request);
 }
 
+const LATE = new ServiceError("unavailable", "the sender no longer waits for the answer");
+
+function isLate(request: GroupRequest, now: number): boolean {
+	const { awaitedUntil = now } = "update" in request ? request.update : request;
+	return awaitedUntil < now;
+}
+
 /** Returns a function that appends a group and answers for each request once all are on disk. */
 function groupAppender(database: DatabaseSync): (requests: readonly GroupRequest[]) => Outcome[] {
 	const statements = new Statements(database);
@@ -75,9 +84,12 @@ function groupAppender(database: DatabaseSync): (requests: readonly GroupRequest
 	function commit(requests: readonly GroupRequest[]): Outcome[] {
 		return transaction(database, "BEGIN IMMEDIATE", () => {
 			const next = { updates: numbering(statements, "updates"), events: numbering(statements, "events") };
-			return requests.map((request) => ({
-				value: "update" in request ? updates.append(request, next.updates) : events.append(request, next),
-			}));
+			// Here, because the lock of the database may have taken its time.
+			const now = Date.now();
+			return requests.map((request) => {
+				if (isLate(request, now)) return { failure: failureOf(LATE) };
+				return { value: "update" in request ? updates.append(request, next.updates) : events.append(request, next) };
+			});
 		});
 	}
 

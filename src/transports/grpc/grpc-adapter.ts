@@ -56,6 +56,10 @@ function unaryHandler({ method, answerEncoded }: UnaryRpc, { admittedBy, log }: 
 			get aborted() {
 				return call.cancelled;
 			},
+			get deadline() {
+				const deadline = Number(call.getDeadline());
+				return Number.isFinite(deadline) ? deadline : undefined;
+			},
 		};
 		const answer = async () => {
 			const { caller, stay } = admitted(admittedBy, call.metadata);

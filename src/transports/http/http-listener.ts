@@ -11,7 +11,7 @@ import {
 	type ServerHttp2Session,
 } from "node:http2";
 import type { Socket } from "node:net";
-import { type ConnectionOptions, Connections } from "../connections.ts";
+import { type ConnectionOptions, Connections, peerOf } from "../connections.ts";
 import { LIMITS, limitStream } from "../limits.ts";
 import type { RunningListener } from "../running-listener.ts";
 
@@ -45,6 +45,10 @@ export async function listenHttp(
 ): Promise<RunningListener> {
 	const { limits = LIMITS } = options;
 	let draining = false;
+	const refuse = ({ socket }: IncomingMessage, response: ServerResponse, status: number, code: string): void => {
+		options.log.connectionFailed({ listener: "http", peer: peerOf(socket), code });
+		response.writeHead(status, { Connection: "close" }).end();
+	};
 	const http1 = createHttp1Server(
 		{
 			keepAliveTimeout: limits.idleTime,
@@ -52,12 +56,19 @@ export async function listenHttp(
 			requestTimeout: limits.requestTime,
 			connectionsCheckingInterval: limits.headerTime / 5,
 			maxHeaderSize: limits.headerBytes,
+			requireHostHeader: false,
 		},
 		(request, response) => {
 			// While the listener stops, each answer is the last one of its connection.
 			if (draining) response.setHeader("Connection", "close");
-			answer(request, response);
+			// RFC 9112, section 3.2. Node.js would answer the same and tell nobody.
+			if (request.httpVersion === "1.1" && request.headers.host === undefined)
+				refuse(request, response, 400, "MISSING_HOST");
+			else answer(request, response);
 		},
+	);
+	http1.on("checkExpectation", (request: IncomingMessage, response: ServerResponse) =>
+		refuse(request, response, 417, "UNKNOWN_EXPECTATION"),
 	);
 	http1.setTimeout(limits.idleTime);
 	// The server gets its connections by hand. With this event it begins to watch the time of their requests.

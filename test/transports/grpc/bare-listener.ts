@@ -1,10 +1,10 @@
 import { Gate } from "../../../src/access/gate.ts";
 import { Keyring } from "../../../src/access/keys.ts";
 import { SERVICES } from "../../../src/rpc/services.ts";
-import { createLogger } from "../../../src/telemetry/log.ts";
 import { Admission } from "../../../src/transports/admission.ts";
 import { listenGrpc } from "../../../src/transports/grpc/grpc-listener.ts";
 import { LIMITS, type Limits } from "../../../src/transports/limits.ts";
+import { silentLog } from "../../support/silent-log.ts";
 
 /** A gRPC listener on a free port without methods, for what needs none: health and limits. */
 export function listenBare(limits: Partial<Limits> = {}) {
@@ -17,7 +17,7 @@ export function listenBare(limits: Partial<Limits> = {}) {
 		admission: new Admission(1024),
 		maxBodyBytes: 1024,
 		stopping: new AbortController().signal,
-		log: createLogger("silent"),
+		log: silentLog(),
 		limits: { ...LIMITS, ...limits },
 	});
 }

@@ -1,6 +1,9 @@
-import type { ThreadLog } from "../../threads/worker-thread.ts";
+import type { ThreadLog } from "../threads/worker-thread.ts";
 
-/** Tells listeners of the newest sequence of a log. The answers of one commit arrive together; they hear of them once. */
+/**
+ * Tells listeners of the newest sequence of a log, when it has grown. The answers of one commit arrive together; they hear
+ * of them once.
+ */
 export class Announcer {
 	readonly #log: ThreadLog;
 	readonly #listeners = new Set<(newest: bigint) => void>();
@@ -21,7 +24,8 @@ export class Announcer {
 	}
 
 	announce(sequence: bigint): void {
-		if (sequence > this.#newest) this.#newest = sequence;
+		if (sequence <= this.#newest) return;
+		this.#newest = sequence;
 		if (this.#announcing) return;
 		this.#announcing = true;
 		queueMicrotask(() => {

@@ -1,4 +1,7 @@
-import { constants, crc32, zstdCompressSync, zstdDecompressSync } from "node:zlib";
+import { promisify } from "node:util";
+import { constants, crc32, zstdCompress, zstdCompressSync, zstdDecompressSync } from "node:zlib";
+import { z } from "zod";
+import type { UnreadableRecord } from "./store.ts";
 
 /**
  * Records from this size on are compressed with zstd (RFC 8878): that takes less time than to write their bytes twice,
@@ -20,7 +23,17 @@ export interface RecordColumn {
 
 /** Puts a record in the form in which it is stored. */
 export function packRecord(bytes: Uint8Array): RecordColumn {
-	const compressed = bytes.byteLength < COMPRESSED_FROM ? undefined : zstdCompressSync(bytes, OPTIONS);
+	return columnOf(bytes, bytes.byteLength < COMPRESSED_FROM ? undefined : zstdCompressSync(bytes, OPTIONS));
+}
+
+const compress = promisify(zstdCompress);
+
+/** Does what {@link packRecord} does, and compresses on a thread of Node.js's own. */
+export async function packRecordAsync(bytes: Uint8Array): Promise<RecordColumn> {
+	return columnOf(bytes, bytes.byteLength < COMPRESSED_FROM ? undefined : await compress(bytes, OPTIONS));
+}
+
+function columnOf(bytes: Uint8Array, compressed: Uint8Array | undefined): RecordColumn {
 	if (compressed === undefined || compressed.byteLength >= bytes.byteLength)
 		return { record: bytes, unpackedSize: null, checksum: crc32(bytes) };
 	return { record: compressed, unpackedSize: bytes.byteLength, checksum: crc32(compressed) };
@@ -31,4 +44,25 @@ export function unpackRecord({ record, unpackedSize, checksum }: RecordColumn): 
 	if (crc32(record) !== checksum) throw new Error("the checksum of the record is wrong");
 	if (unpackedSize === null) return record;
 	return zstdDecompressSync(record, { maxOutputLength: unpackedSize, chunkSize: Math.max(unpackedSize, 64) });
+}
+
+/** What a function reads of one record or event, or what it fails with. */
+export function readable<Read>(read: () => Read): Read | UnreadableRecord {
+	try {
+		return read();
+	} catch (error) {
+		return { unreadable: error instanceof Error ? error.message : String(error) };
+	}
+}
+
+const pointers = z.array(z.string());
+
+/** The pointers of an event's secrets as a column of texts holds them. */
+export function packSecrets(secrets: readonly string[]): string | null {
+	return secrets.length === 0 ? null : JSON.stringify(secrets);
+}
+
+/** @throws Error when the column does not hold pointers */
+export function unpackSecrets(column: string | undefined): readonly string[] {
+	return column === undefined ? [] : pointers.parse(JSON.parse(column));
 }

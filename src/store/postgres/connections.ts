@@ -1,0 +1,140 @@
+import type { ThreadLog } from "../../threads/worker-thread.ts";
+import type { PostgresSettings } from "./dial.ts";
+import { CommitUnknown, DatabaseError } from "./failures.ts";
+import { Listener } from "./listener.ts";
+import { type Lease, lend, Primary } from "./primary.ts";
+import { ClientTransaction, type Session, type Transaction } from "./transaction.ts";
+
+/**
+ * Longest time in milliseconds for which a transaction may wait for the service. Without a limit, what a replica has locked
+ * would stay locked for hours after its machine failed.
+ */
+const IDLE_IN_TRANSACTION = 15_000;
+/** Longest time of a statement without a limit, in milliseconds: 12 days. */
+const UNLIMITED = 2 ** 30;
+
+/** Transactions on the server that takes writes, and notifications from it. */
+export interface Connections extends AsyncDisposable {
+	/** Whether notifications are sent and listened for. */
+	readonly notifies: boolean;
+	/**
+	 * Runs work in a transaction that only reads. Runs it again, once, when the connection broke.
+	 *
+	 * @throws {DatabaseError} or what work throws
+	 */
+	read<T>(work: (session: Session) => Promise<T>): Promise<T>;
+	/**
+	 * Runs work in a transaction, and commits if work has not. Runs it again, once, when the connection broke before COMMIT
+	 * was sent, or when it lost against other transactions (SQLSTATE 40001, 40P01).
+	 *
+	 * @throws {CommitUnknown} when COMMIT was sent and the outcome is unknown
+	 * @throws {DatabaseError} or what work throws, after the transaction was rolled back
+	 */
+	transaction<T>(work: (transaction: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T>;
+	/**
+	 * Tells a listener of each notification of a channel, and with undefined whenever it may have missed some: after each
+	 * connection, and every second, so that what is announced is seen without notifications too.
+	 *
+	 * @param channel an identifier of lower-case letters, digits and `_`
+	 */
+	listen(channel: string, listener: (payload: string | undefined) => void): void;
+}
+
+export interface TransactionOptions {
+	/** Statements and locks have no limit of time, on a connection beside the pool: for migrations. */
+	readonly unlimited?: boolean;
+}
+
+/**
+ * Connects to a database.
+ *
+ * @throws {ServiceError} `unavailable` when no host takes writes; its cause says what is wrong with each
+ */
+export async function openConnections(settings: PostgresSettings, log: ThreadLog): Promise<Connections> {
+	return new PrimaryConnections(settings, await Primary.find(settings, log), log);
+}
+
+class PrimaryConnections implements Connections {
+	readonly notifies: boolean;
+	readonly #primary: Primary;
+	readonly #listener: Listener;
+	readonly #limits: string;
+
+	constructor(settings: PostgresSettings, primary: Primary, log: ThreadLog) {
+		this.notifies = settings.notify;
+		this.#primary = primary;
+		this.#listener = new Listener(settings.notify ? primary : undefined, log);
+		// Local to the transaction: the sessions of a pooler in transaction mode are shared.
+		this.#limits = [
+			`SET LOCAL statement_timeout = ${settings.statementTimeout}`,
+			`SET LOCAL lock_timeout = ${settings.lockTimeout}`,
+			`SET LOCAL idle_in_transaction_session_timeout = ${IDLE_IN_TRANSACTION}`,
+		].join("; ");
+	}
+
+	read<T>(work: (session: Session) => Promise<T>): Promise<T> {
+		return twice(async () => {
+			const lease = await this.#primary.lease();
+			const transaction = new ClientTransaction(lease, `${BEGIN} READ ONLY; ${this.#limits}`);
+			return run(lease, transaction, () => work(transaction));
+		});
+	}
+
+	transaction<T>(work: (transaction: Transaction) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
+		return twice(async () => {
+			const { unlimited = false } = options;
+			const lease = unlimited ? await this.#dial() : await this.#primary.lease();
+			const transaction = new ClientTransaction(lease, unlimited ? BEGIN : `${BEGIN}; ${this.#limits}`);
+			return run(lease, transaction, async () => {
+				const result = await work(transaction);
+				await transaction.finish();
+				return result;
+			});
+		});
+	}
+
+	listen(channel: string, listener: (payload: string | undefined) => void): void {
+		this.#listener.add(channel, listener);
+	}
+
+	async [Symbol.asyncDispose](): Promise<void> {
+		await this.#listener[Symbol.asyncDispose]();
+		await this.#primary[Symbol.asyncDispose]();
+	}
+
+	async #dial(): Promise<Lease> {
+		const client = await this.#primary.dial(UNLIMITED);
+		return lend(client, () => void client.end().catch(() => undefined));
+	}
+}
+
+const BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED";
+
+/**
+ * Runs the work of a transaction. If that left it open, it is rolled back, and then the connection given back; the outcome
+ * of the work does not wait for that.
+ */
+async function run<T>(lease: Lease, transaction: ClientTransaction, work: () => Promise<T>): Promise<T> {
+	let usable = true;
+	try {
+		return await work();
+	} catch (error) {
+		if (error instanceof DatabaseError && error.connectionLost) usable = false;
+		throw error;
+	} finally {
+		const release = () => lease.release(usable && lease.client.getTransactionStatus() === "I");
+		if (usable) transaction.abandon().then(release);
+		else release();
+	}
+}
+
+/** Calls what may be called again once more when it failed at the database in a way that passes. */
+async function twice<T>(call: () => Promise<T>): Promise<T> {
+	try {
+		return await call();
+	} catch (error) {
+		const again = error instanceof DatabaseError && !(error instanceof CommitUnknown) && error.mayRunAgain;
+		if (!again) throw error;
+		return await call();
+	}
+}

@@ -1,0 +1,157 @@
+import { isIPv6 } from "node:net";
+
+/** A server that a database URL names. */
+export interface PostgresHost {
+	/** Host name, IP address without brackets, or the absolute path of a folder with the server's Unix socket. */
+	readonly host: string;
+	/** 1 to 65535. */
+	readonly port: number;
+}
+
+/** Levels of protection of a connection, in libpq's terms. */
+const sslModes = ["disable", "prefer", "require", "verify-ca", "verify-full"] as const;
+export type SslMode = (typeof sslModes)[number];
+
+/** How connections are encrypted, and which server is believed. */
+export interface PostgresTls {
+	readonly mode: SslMode;
+	/** PEM file of the authorities that the server's certificate may be from; `system` for those that Node.js knows. */
+	readonly rootCert: string | undefined;
+	/** PEM files of the client's certificate and its key; both or neither. */
+	readonly cert: string | undefined;
+	readonly key: string | undefined;
+}
+
+/** What a database URL says. */
+export interface PostgresUrl {
+	/** At least one. The service uses the one that takes writes. */
+	readonly hosts: readonly PostgresHost[];
+	readonly user: string;
+	/** Undefined when the URL has none. */
+	readonly password: string | undefined;
+	readonly database: string;
+	readonly tls: PostgresTls;
+	/** Longest time in milliseconds for the connection to one server. */
+	readonly connectTimeout: number;
+	/** Name that the server shows for the connections. */
+	readonly applicationName: string;
+}
+
+const DEFAULT_PORT = "5432";
+const DEFAULT_CONNECT_TIMEOUT_SECONDS = "5";
+const MAX_CONNECT_TIMEOUT_SECONDS = 60;
+const DEFAULT_APPLICATION_NAME = "conversation-update-webhook-service";
+
+/** Parameters of the URL that the service understands, of those that libpq has. */
+const parameters = [
+	"application_name",
+	"connect_timeout",
+	"sslcert",
+	"sslkey",
+	"sslmode",
+	"sslrootcert",
+	"target_session_attrs",
+] as const;
+type Parameter = (typeof parameters)[number];
+
+/** Whether a text is meant as the URL of a PostgreSQL database. */
+export function isPostgresUrl(text: string): boolean {
+	return /^postgres(?:ql)?:/.test(text);
+}
+
+/** A valid URL with its password masked. */
+export function maskPostgresUrl(url: string, mask: string): string {
+	return url.replace(/^(postgres(?:ql)?:\/\/[^:@/?]*:)[^@/?]*@/, (_, before: string) => `${before}${mask}@`);
+}
+
+/**
+ * Reads a URL as libpq does: `postgres://user:password@host:port,host:port/database?parameter=value&…`, with percent
+ * encoding. It must name user, host and database.
+ *
+ * @param report is told of each mistake, without any part of the password
+ * @returns undefined when there was a mistake
+ * @see https://www.postgresql.org/docs/18/libpq-connect.html#LIBPQ-CONNSTRING-URIS
+ */
+export function parsePostgresUrl(text: string, report: (mistake: string) => void): PostgresUrl | undefined {
+	let mistaken = false;
+	const mistake = (message: string) => {
+		mistaken = true;
+		report(message);
+	};
+	const decode = (part: string, what: string) => {
+		try {
+			return decodeURIComponent(part);
+		} catch {
+			mistake(`has a percent sign in its ${what} that is not followed by the code of a character`);
+			return "";
+		}
+	};
+	const [whole, userInfo, servers = "", path = "", query = ""] =
+		/^postgres(?:ql)?:\/\/(?:([^@/?#]*)@)?([^@/?#]*)(?:\/([^/?#]*))?(?:\?([^#]*))?$/.exec(text) ?? [];
+	if (whole === undefined) {
+		mistake("must be postgres://user:password@host:port/database; other @ / ? # in a part are percent-encoded");
+		return undefined;
+	}
+	const [name = "", ...rest] = (userInfo ?? "").split(":");
+	const user = decode(name, "user");
+	if (user === "") mistake("must name a user, as in postgres://user@host/database");
+	const password = rest.length === 0 ? undefined : decode(rest.join(":"), "password");
+	const database = decode(path, "database");
+	if (database === "") mistake("must name a database, as in postgres://user@host/database");
+	const hosts = servers.split(",").map((server) => parseHost(server, decode, mistake));
+	const given = parseParameters(query, decode, mistake);
+
+	const attributes = given.get("target_session_attrs") ?? "read-write";
+	if (attributes !== "read-write" && attributes !== "primary")
+		mistake("has a target_session_attrs that is not read-write or primary; the service writes");
+	const modeText = given.get("sslmode") ?? "prefer";
+	const mode = sslModes.find((known) => known === modeText);
+	if (mode === undefined) mistake(`has an sslmode that is not one of ${sslModes.join(", ")}`);
+	const [rootCert, cert, key] = [given.get("sslrootcert"), given.get("sslcert"), given.get("sslkey")];
+	if ((mode === "verify-ca" || mode === "verify-full") && rootCert === undefined)
+		mistake(`has sslmode=${mode} without sslrootcert, which is a PEM file, or system for what Node.js trusts`);
+	if ((cert === undefined) !== (key === undefined)) mistake("must have both of sslcert and sslkey, or neither");
+	const timeout = given.get("connect_timeout") ?? DEFAULT_CONNECT_TIMEOUT_SECONDS;
+	const seconds = Number(timeout);
+	if (!/^[0-9]+$/.test(timeout) || seconds < 1 || seconds > MAX_CONNECT_TIMEOUT_SECONDS)
+		mistake(`has a connect_timeout that is not a whole number of seconds from 1 to ${MAX_CONNECT_TIMEOUT_SECONDS}`);
+
+	if (mistaken || mode === undefined) return undefined;
+	return {
+		hosts,
+		user,
+		password: password === "" ? undefined : password,
+		database,
+		tls: { mode, rootCert, cert, key },
+		connectTimeout: seconds * 1000,
+		applicationName: given.get("application_name") ?? DEFAULT_APPLICATION_NAME,
+	};
+}
+
+type Decode = (part: string, what: string) => string;
+type Mistake = (message: string) => void;
+
+function parseHost(text: string, decode: Decode, mistake: Mistake): PostgresHost {
+	const [whole, bracketed, plain = "", digits] = /^(?:\[([^\]]*)\]|([^:[\]]*))(?::([0-9]*))?$/.exec(text) ?? [];
+	const host = bracketed ?? decode(plain, "host");
+	const port = Number(digits || DEFAULT_PORT);
+	if (whole === undefined || host === "" || (bracketed !== undefined && !isIPv6(bracketed)))
+		mistake("must have hosts of the form host, host:port or [IPv6]:port, separated by commas");
+	else if (port < 1 || port > 65535) mistake("has a port that is not from 1 to 65535");
+	return { host, port };
+}
+
+function parseParameters(query: string, decode: Decode, mistake: Mistake): ReadonlyMap<Parameter, string> {
+	const given = new Map<Parameter, string>();
+	for (const part of query === "" ? [] : query.split("&")) {
+		const [, name = "", value] = /^([^=]*)(?:=(.*))?$/.exec(part) ?? [];
+		const known = parameters.find((parameter) => parameter === name);
+		// A part of a password may stand here: only what looks like a name is shown.
+		const shown = value !== undefined && /^[A-Za-z_]{1,40}$/.test(name) ? ` "${name}"` : "";
+		if (known === undefined) mistake(`has a parameter${shown} that is not one of ${parameters.join(", ")}`);
+		else if (!value) mistake(`has no value for ${known}`);
+		else if (given.has(known)) mistake(`has ${known} twice`);
+		else given.set(known, decode(value, known));
+	}
+	return given;
+}

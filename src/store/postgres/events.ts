@@ -1,0 +1,62 @@
+import type { EventCondition } from "../event-condition.ts";
+import { readable, unpackSecrets } from "../record-column.ts";
+import type { EventQuery, StoredEvent } from "../store.ts";
+import { bigint, bindable, integer, nullable, text } from "../values.ts";
+import { packedBytes } from "./records.ts";
+import { decoded, isConversationId } from "./rows.ts";
+import { Sql } from "./sql.ts";
+import { encodeText } from "./stored-text.ts";
+import type { Session } from "./transaction.ts";
+
+/** Events in order of sequence. */
+export async function listEvents(session: Session, query: EventQuery): Promise<StoredEvent[]> {
+	const { after, conversationId, conditions = [], limit, maxBytes } = query;
+	if (conversationId !== undefined && !isConversationId(conversationId)) return [];
+	const sql = new Sql();
+	const tests = [`sequence > ${sql.value(bindable(after))}`];
+	if (conversationId !== undefined) tests.push(`conversation_id = ${sql.value(conversationId)}`);
+	tests.push(...conditions.flatMap((condition) => conditionSql(condition, sql)));
+	const bytes = maxBytes === undefined ? "true" : `e.total <= ${sql.value(maxBytes)} OR e.number = 1`;
+	const [rows = []] = await session.query(
+		sql.query(`
+			SELECT conversation_id, sequence, received_at, happened_at, kind, source, text, unpacked_size, checksum, secrets,
+				redaction_version
+			FROM (
+				SELECT *, sum(size) OVER (ORDER BY sequence) AS total, row_number() OVER (ORDER BY sequence) AS number
+				FROM (
+					SELECT * FROM conversation_updates.events
+					WHERE ${tests.join(" AND ")} ORDER BY sequence LIMIT ${sql.value(limit)}
+				) page
+			) e
+			WHERE ${bytes} ORDER BY sequence
+		`),
+	);
+	return rows.map((row) => ({
+		sequence: bigint(row.sequence),
+		conversationId: text(row.conversation_id),
+		receivedAt: bigint(row.received_at),
+		happenedAt: bigint(row.happened_at),
+		kind: decoded(row.kind),
+		source: decoded(row.source),
+		// A damaged event does not fail the query for all.
+		event: readable(() => {
+			return {
+				text: packedBytes(row, "", "text"),
+				secrets: unpackSecrets(nullable(text, row.secrets)),
+				redactionVersion: integer(row.redaction_version),
+			};
+		}),
+	}));
+}
+
+function conditionSql(condition: EventCondition, sql: Sql): string[] {
+	if (condition.kind === "one_of") {
+		const { field, values } = condition;
+		return [`${field} = ANY (${sql.value(values.map(encodeText))}::text[])`];
+	}
+	const { from, to } = condition;
+	return [
+		...(from === undefined ? [] : [`happened_at >= ${sql.value(bindable(from))}`]),
+		...(to === undefined ? [] : [`happened_at < ${sql.value(bindable(to))}`]),
+	];
+}

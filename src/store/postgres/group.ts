@@ -1,0 +1,243 @@
+import { fromBinary } from "@bufbuild/protobuf";
+import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { combined, mergeRecord } from "../../record/record-delta.ts";
+import { addEvents } from "../activity.ts";
+import { microsecondsOf } from "../condition.ts";
+import {
+	deltaForm,
+	deltaOverBase,
+	firstForm,
+	leafOfVersion,
+	type NextUpdate,
+	nextPosted,
+	nextVersion,
+	type StoredForm,
+	told,
+	wholeForm,
+} from "../conversation-state.ts";
+import { type AppendRequest, isRepetition, mayRepeat, type PossibleRepetition } from "../repetition.ts";
+import type { Appended, AppendedEvents, NewEvent, NewEvents, NewLiveState, StoredRecord } from "../store.ts";
+import {
+	type KnownConversation,
+	knownConversations,
+	knownEventsQuery,
+	knownQuery,
+	readStoredRecords,
+	type WholeRecord,
+} from "./known.ts";
+import { lockConversations } from "./locks.ts";
+import { PROVISIONAL } from "./numbered-sql.ts";
+import { encodeKey } from "./stored-text.ts";
+import type { Session } from "./transaction.ts";
+import type { WrittenGroup } from "./written-group.ts";
+
+/** What a group has: appends of updates and of batches of events. */
+export type GroupRequest = AppendRequest | NewEvents;
+/** The answer to a request; its numbers may be provisional. */
+export type GroupAnswer = Appended | PossibleRepetition | AppendedEvents | undefined;
+
+/** What is to be written of a group, and what its requests are answered when it is on disk. */
+export interface PlannedGroup {
+	readonly written: WrittenGroup;
+	readonly answers: readonly GroupAnswer[];
+}
+
+/** Locks the conversations of a group, reads what is known of them, and decides what its requests make of them. */
+export async function planGroup(session: Session, requests: readonly GroupRequest[]): Promise<PlannedGroup> {
+	const planner = new Planner(session, await readKnown(session, requests));
+	const answers: GroupAnswer[] = [];
+	for (const request of requests)
+		answers.push("update" in request ? planner.post(request) : await planner.addEvents(request));
+	return { written: planner.written, answers };
+}
+
+export function conversationOf(request: GroupRequest): string {
+	return "update" in request ? request.update.conversationId : request.conversationId;
+}
+
+async function readKnown(
+	session: Session,
+	requests: readonly GroupRequest[],
+): Promise<ReadonlyMap<string, KnownConversation>> {
+	const ids = [...new Set(requests.map(conversationOf))];
+	const batches = requests.flatMap((request) => ("update" in request ? [] : [request]));
+	const versions = batches
+		.filter(({ live }) => live?.version !== undefined)
+		.map(({ conversationId }) => conversationId);
+	const events = batches.flatMap(({ conversationId, events }) =>
+		events.map(({ eventId }) => ({ conversationId, key: encodeKey(eventId) })),
+	);
+	const [, rows = [], stored = []] = await session.query(
+		lockConversations(ids),
+		knownQuery(ids, versions),
+		...(events.length === 0
+			? []
+			: [
+					knownEventsQuery(
+						events.map(({ conversationId }) => conversationId),
+						events.map(({ key }) => key),
+					),
+				]),
+	);
+	const known = knownConversations(rows, stored);
+	await readPossiblyRepeated(session, requests, known);
+	return known;
+}
+
+/** Reads the newest posted records that requests may repeat. */
+async function readPossiblyRepeated(
+	session: Session,
+	requests: readonly GroupRequest[],
+	known: ReadonlyMap<string, KnownConversation>,
+): Promise<void> {
+	const wanted = new Map<bigint, KnownConversation>();
+	for (const request of requests) {
+		const found = known.get(conversationOf(request));
+		const newest = found?.state?.newest;
+		if (
+			!("update" in request) ||
+			found === undefined ||
+			newest === undefined ||
+			newest.sequence === request.judged?.sequence
+		)
+			continue;
+		const summary = fromBinary(ConversationSummarySchema, request.update.summary);
+		if (mayRepeatNewest(found, request, summary)) wanted.set(newest.sequence, found);
+	}
+	if (wanted.size === 0) return;
+	const records = await readStoredRecords(session, [...wanted.keys()]);
+	for (const [sequence, { newest }] of wanted) if (newest !== undefined) newest.record = records.get(sequence);
+}
+
+function mayRepeatNewest(known: KnownConversation, { update }: AppendRequest, summary: ConversationSummary): boolean {
+	const { state, newest } = known;
+	if (state === undefined || newest === undefined) return false;
+	return mayRepeat(state, microsecondsOf(summary.updatedAt), update.record, () => newest.schemaVersion);
+}
+
+/** Decides what each request of a group makes of its conversation, one after the other. */
+class Planner {
+	readonly written: WrittenGroup = { updates: [], events: [], states: new Map(), activities: new Map() };
+	readonly #session: Session;
+	readonly #known: ReadonlyMap<string, KnownConversation>;
+
+	constructor(session: Session, known: ReadonlyMap<string, KnownConversation>) {
+		this.#session = session;
+		this.#known = known;
+	}
+
+	post(request: AppendRequest): Appended | PossibleRepetition {
+		const { update } = request;
+		const known = this.#conversation(update.conversationId);
+		const summary = fromBinary(ConversationSummarySchema, update.summary);
+		const repetition = repetitionOf(known, request, summary);
+		if (repetition !== undefined) return repetition;
+		const sequence = this.#nextUpdate();
+		const next = nextPosted(update, summary, known.state, known.activity, sequence);
+		const { change, current } = next.written;
+		known.newest = { change, current, schemaVersion: update.record.schemaVersion, record: update.record };
+		this.#write(known, next, summary);
+		return { sequence, repeated: false, change, current, isBehind: next.after.isBehind };
+	}
+
+	/** Undefined when it does not fit the conversation's live state: see `Store.appendEvents`. */
+	async addEvents(batch: NewEvents): Promise<AppendedEvents | undefined> {
+		const { conversationId, receivedAt, events, live } = batch;
+		const known = this.#conversation(conversationId);
+		const keys = new Map(events.map((event) => [event, encodeKey(event.eventId)]));
+		const isStored = (event: NewEvent) => known.eventKeys.has(keys.get(event) ?? "");
+		if (live !== undefined) {
+			if (live.expects !== (known.state?.revision ?? 0n)) return undefined;
+			if (events.some((event) => !event.isLeaf && isStored(event))) return undefined;
+		}
+		const added = new Set<NewEvent>();
+		for (const event of events) {
+			if (isStored(event)) continue;
+			const key = keys.get(event) ?? "";
+			known.eventKeys.add(key);
+			added.add(event);
+			this.written.events.push({ conversationId, receivedAt, event, key });
+		}
+		known.activity = addEvents(known.activity, events, (event) => added.has(event));
+		if (added.size > 0 && known.activity !== undefined) this.written.activities.set(conversationId, known.activity);
+		const newest = added.size === 0 ? 0n : PROVISIONAL + BigInt(this.written.events.length);
+		const updateSequence = live && (await this.#tell(batch, live, known));
+		return { stored: added.size, newest, updateSequence };
+	}
+
+	/** Adds what events tell of the record. Gives the sequence of the version that they make, if they make one. */
+	async #tell(batch: NewEvents, live: NewLiveState, known: KnownConversation): Promise<bigint | undefined> {
+		const { version } = live;
+		const { state: before, activity } = known;
+		if (version === undefined) {
+			if (before === undefined) return undefined;
+			known.state = told(before, live);
+			const change = this.written.states.get(batch.conversationId);
+			this.written.states.set(batch.conversationId, { state: known.state, summary: change?.summary });
+			return undefined;
+		}
+		const summary = fromBinary(ConversationSummarySchema, version.summary);
+		const sequence = this.#nextUpdate();
+		const of = { batch, live, version, status: summary.executionStatus, before, activity, sequence };
+		const form = await this.#storedForm(version.record, known, leafOfVersion(of));
+		this.#write(known, nextVersion(of, form), summary);
+		return sequence;
+	}
+
+	/** The form in which the record of a live version is stored: a delta over the last whole record, or whole. */
+	async #storedForm(record: StoredRecord, known: KnownConversation, leaf: string | undefined): Promise<StoredForm> {
+		const { state, base } = known;
+		if (state === undefined) return firstForm(record, leaf);
+		if (base === undefined) throw new Error("the current record of a conversation is missing");
+		const delta = deltaOverBase(record, leaf, known.delta);
+		return (
+			deltaForm(delta, base.sequence, base.size) ?? wholeForm(combined(await this.#whole(base), delta, mergeRecord))
+		);
+	}
+
+	async #whole({ sequence, record }: WholeRecord): Promise<StoredRecord> {
+		const found = record ?? (await readStoredRecords(this.#session, [sequence])).get(sequence);
+		if (found === undefined) throw new Error("the whole record under a delta is missing");
+		if ("unreadable" in found) throw new Error(found.unreadable);
+		return found;
+	}
+
+	#write(known: KnownConversation, { written, after }: NextUpdate, summary: ConversationSummary): void {
+		const { conversationId, record, base, size, sequence } = written;
+		this.written.updates.push(written);
+		known.state = after;
+		const change = this.written.states.get(conversationId);
+		this.written.states.set(conversationId, { state: after, summary: written.current ? summary : change?.summary });
+		if (!written.current) return;
+		known.delta = base === undefined ? undefined : record;
+		if (base === undefined) known.base = { sequence, size, record };
+	}
+
+	#nextUpdate(): bigint {
+		return PROVISIONAL + BigInt(this.written.updates.length + 1);
+	}
+
+	#conversation(id: string): KnownConversation {
+		const known = this.#known.get(id);
+		if (known === undefined) throw new Error("the conversation is not one of the group's");
+		return known;
+	}
+}
+
+/** What a request is answered if it repeats the newest posted update, or may; undefined when it does not. */
+function repetitionOf(
+	known: KnownConversation,
+	request: AppendRequest,
+	summary: ConversationSummary,
+): Appended | PossibleRepetition | undefined {
+	const { state, newest } = known;
+	if (state?.newest === undefined || newest === undefined || !mayRepeatNewest(known, request, summary))
+		return undefined;
+	const { sequence } = state.newest;
+	const missing = { unreadable: "the record is missing" };
+	const repeats = isRepetition(request, sequence, () => newest.record ?? missing);
+	if (repeats === false) return undefined;
+	if (repeats !== true) return repeats;
+	const { change, current } = newest;
+	return { sequence, repeated: true, change, current, isBehind: state.isBehind };
+}

@@ -1,0 +1,122 @@
+import type { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
+import type { Activity } from "../activity.ts";
+import type { ConversationState } from "../conversation-state.ts";
+import { readable } from "../record-column.ts";
+import type { StoredRecord, UnreadableRecord } from "../store.ts";
+import { bigint, integer, nullable, type Row, text } from "../values.ts";
+import { storedRecord } from "./records.ts";
+import { ACTIVITY_COLUMNS, activityOf, boolean, STATE_COLUMNS, stateOf } from "./rows.ts";
+import type { Query, Session } from "./transaction.ts";
+
+/** What a group of appends knows of a conversation; it keeps it up to date with what it appends. */
+export interface KnownConversation {
+	state: ConversationState | undefined;
+	activity: Activity | undefined;
+	/** The newest posted update; undefined when there is none, or pruning has removed it. */
+	newest: NewestPostedUpdate | undefined;
+	/** The whole record that the current one is, or is a delta over; known if the group has a version of the record. */
+	base: WholeRecord | undefined;
+	/** The current record if it is a delta. */
+	delta: StoredRecord | undefined;
+	/** Keys of those events of the group that are stored: see `encodeKey`. */
+	readonly eventKeys: Set<string>;
+}
+
+export interface NewestPostedUpdate {
+	readonly change: UpdateChange;
+	readonly current: boolean;
+	readonly schemaVersion: number;
+	/** Undefined until it is read. */
+	record: StoredRecord | UnreadableRecord | undefined;
+}
+
+export interface WholeRecord {
+	readonly sequence: bigint;
+	readonly size: number;
+	/** Undefined when it is to be read. */
+	readonly record: StoredRecord | undefined;
+}
+
+/**
+ * The statement that gives a row for each conversation, in which columns are null that it does not have.
+ *
+ * @param versions those of the conversations that the group has versions of the record of
+ */
+export function knownQuery(conversationIds: readonly string[], versions: readonly string[]): Query {
+	return {
+		text: `
+			SELECT k.conversation_id, ${STATE_COLUMNS}, ${ACTIVITY_COLUMNS},
+				n.change AS newest_change, n.current AS newest_current, n.schema_version AS newest_schema_version,
+				u.base_sequence, coalesce(b.size, u.size) AS base_size,
+				CASE WHEN u.base_sequence IS NOT NULL THEN u.record END AS current_record,
+				u.unpacked_size AS current_unpacked_size, u.checksum AS current_checksum,
+				u.redaction_version AS current_redaction_version, u.schema_version AS current_schema_version
+			FROM unnest($1::uuid[]) AS k (conversation_id)
+			LEFT JOIN conversation_updates.conversations c ON c.conversation_id = k.conversation_id
+			LEFT JOIN conversation_updates.activities a ON a.conversation_id = k.conversation_id
+			LEFT JOIN conversation_updates.updates n ON n.sequence = c.newest_sequence
+			LEFT JOIN conversation_updates.updates u ON u.sequence = c.sequence AND c.conversation_id = ANY ($2::uuid[])
+			LEFT JOIN conversation_updates.updates b ON b.sequence = u.base_sequence
+		`,
+		values: [conversationIds, versions],
+	};
+}
+
+/** The statement that gives which of some events are stored. */
+export function knownEventsQuery(conversationIds: readonly string[], eventKeys: readonly string[]): Query {
+	return {
+		text: `
+			SELECT e.conversation_id, e.event_id FROM conversation_updates.events e
+			JOIN unnest($1::uuid[], $2::text[]) AS k (conversation_id, event_id)
+				ON e.conversation_id = k.conversation_id AND e.event_id = k.event_id
+		`,
+		values: [conversationIds, eventKeys],
+	};
+}
+
+/** The conversations of the rows of {@link knownQuery} and {@link knownEventsQuery}, by id. */
+export function knownConversations(rows: readonly Row[], events: readonly Row[]): Map<string, KnownConversation> {
+	const known = new Map(rows.map((row) => [text(row.conversation_id), knownOf(row)]));
+	for (const row of events) known.get(text(row.conversation_id))?.eventKeys.add(text(row.event_id));
+	return known;
+}
+
+function knownOf(row: Row): KnownConversation {
+	const state = stateOf(row);
+	const base = nullable(bigint, row.base_sequence);
+	const size = nullable(integer, row.base_size);
+	return {
+		state,
+		activity: activityOf(row),
+		newest:
+			row.newest_change === null
+				? undefined
+				: {
+						change: integer(row.newest_change),
+						current: boolean(row.newest_current),
+						schemaVersion: integer(row.newest_schema_version),
+						record: undefined,
+					},
+		base:
+			size === undefined || state === undefined
+				? undefined
+				: { sequence: base ?? state.sequence, size, record: undefined },
+		delta: base === undefined ? undefined : storedRecord(row, "current_"),
+		eventKeys: new Set(),
+	};
+}
+
+/** Reads records as they are stored, by their sequences. */
+export async function readStoredRecords(
+	session: Session,
+	sequences: readonly bigint[],
+): Promise<Map<bigint, StoredRecord | UnreadableRecord>> {
+	const [rows = []] = await session.query({
+		text: `
+			SELECT sequence, record, unpacked_size, checksum, redaction_version, schema_version
+			FROM conversation_updates.updates WHERE sequence = ANY ($1::bigint[])
+		`,
+		values: [sequences],
+	});
+	return new Map(rows.map((row) => [bigint(row.sequence), readable(() => storedRecord(row, ""))]));
+}

@@ -1,0 +1,55 @@
+import type { LiveState } from "../store.ts";
+import { bigint, nullable, type Row, text } from "../values.ts";
+import { BASE_JOIN, RECORD_COLUMNS } from "./records.ts";
+import { ACTIVITY_COLUMNS, boolean, decoded, isConversationId } from "./rows.ts";
+import { encodeKey } from "./stored-text.ts";
+import type { Session } from "./transaction.ts";
+import { currentUpdateOf, UPDATE_COLUMNS } from "./updates.ts";
+
+/** The state that the next live version is computed from. */
+export async function getLiveState(
+	session: Session,
+	conversationId: string,
+	eventIds: readonly string[],
+): Promise<LiveState> {
+	const [row, known] = isConversationId(conversationId) ? await read(session, conversationId, eventIds) : [];
+	return {
+		revision: row === undefined ? 0n : bigint(row.revision),
+		told: row && nullable(decoded, row.told),
+		postedAt: row && nullable(bigint, row.posted_at),
+		isBehind: row !== undefined && boolean(row.is_behind),
+		current: row && currentUpdateOf(row),
+		knownIds: eventIds.filter((id) => known?.has(encodeKey(id))),
+	};
+}
+
+async function read(session: Session, conversationId: string, eventIds: readonly string[]) {
+	const [states, events = []] = await session.query(
+		{
+			text: `
+				SELECT ${UPDATE_COLUMNS}, ${RECORD_COLUMNS}, ${ACTIVITY_COLUMNS},
+					c.status, c.revision, c.told, c.posted_at, c.is_behind
+				FROM conversation_updates.conversations c
+				JOIN conversation_updates.updates u ON u.sequence = c.sequence
+				LEFT JOIN conversation_updates.activities a ON a.conversation_id = c.conversation_id
+				${BASE_JOIN} WHERE c.conversation_id = $1
+			`,
+			values: [conversationId],
+		},
+		{
+			text: "SELECT event_id FROM conversation_updates.events WHERE conversation_id = $1 AND event_id = ANY ($2::text[])",
+			values: [conversationId, eventIds.map(encodeKey)],
+		},
+	);
+	const row: Row | undefined = states?.[0];
+	return [row, new Set(events.map(({ event_id }) => text(event_id)))] as const;
+}
+
+/** Some conversations whose record may lack what stored events tell. */
+export async function listBehind(session: Session, limit: number): Promise<readonly string[]> {
+	const [rows = []] = await session.query({
+		text: "SELECT conversation_id FROM conversation_updates.conversations WHERE is_behind LIMIT $1",
+		values: [limit],
+	});
+	return rows.map(({ conversation_id }) => text(conversation_id));
+}

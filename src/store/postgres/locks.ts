@@ -1,0 +1,29 @@
+import type { Query } from "./transaction.ts";
+
+/**
+ * Advisory locks, which end with the transaction. Their first number sets them apart from those of other programs; the
+ * second one names what is locked.
+ *
+ * A transaction takes all its locks of conversations at once, in the order of their numbers, before it changes anything,
+ * and the row of `positions` or `removals` last: so no two transactions wait for each other.
+ */
+
+const SCHEMA_LOCK = 0x63757731;
+const CONVERSATION_LOCK = 0x63757732;
+
+/** Waits for other processes that migrate. */
+export const lockSchema: Query = { text: `SELECT pg_advisory_xact_lock(${SCHEMA_LOCK}, 0)` };
+
+/**
+ * Waits for other transactions that append to some conversations or prune them. Now and then two conversations share a
+ * lock. A statement that is to see what those transactions did must be another one.
+ *
+ * @param conversationIds UUIDs
+ */
+export function lockConversations(conversationIds: Iterable<string>): Query {
+	const keys = new Set([...conversationIds].map((id) => Number.parseInt(id.slice(0, 8), 16) | 0));
+	return {
+		text: `SELECT pg_advisory_xact_lock(${CONVERSATION_LOCK}, key) FROM unnest($1::int[]) AS key`,
+		values: [`{${[...keys].sort((a, b) => a - b).join()}}`],
+	};
+}

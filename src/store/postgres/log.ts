@@ -1,0 +1,46 @@
+import type { RangeQuery, SequenceRange } from "../store.ts";
+import { bigint, bindable, nullable } from "../values.ts";
+import { isConversationId } from "./rows.ts";
+import { Sql } from "./sql.ts";
+import type { Session } from "./transaction.ts";
+
+/** The tables whose rows are numbered by a sequence of their own; a row has `received_at`. */
+export type LogTable = "updates" | "events";
+
+const NEWEST = { updates: "newest_update", events: "newest_event" } as const;
+
+/** Which sequences a log has, and what was pruned of it. */
+export async function readRange(
+	session: Session,
+	log: LogTable,
+	{ conversationId, afterRemoval }: RangeQuery,
+): Promise<SequenceRange> {
+	const sql = new Sql();
+	const ofLog = `log = ${sql.value(log)}`;
+	let through = "r.pruned_through";
+	if (conversationId !== undefined || afterRemoval !== undefined) {
+		const tests = [ofLog, `removal > ${sql.value(bindable(afterRemoval ?? -1n))}`];
+		if (conversationId !== undefined)
+			tests.push(`conversation_id = ${sql.value(isConversationId(conversationId) ? conversationId : null)}`);
+		through = `(SELECT max(through) FROM conversation_updates.pruned WHERE ${tests.join(" AND ")})`;
+	}
+	const [[row] = []] = await session.query(
+		sql.query(`
+			SELECT p.${NEWEST[log]} AS newest, r.last_removal, ${through} AS through
+			FROM conversation_updates.positions p, conversation_updates.removals r WHERE r.${ofLog}
+		`),
+	);
+	return {
+		newest: bigint(row?.newest),
+		prunedThrough: nullable(bigint, row?.through) ?? 0n,
+		lastRemoval: bigint(row?.last_removal),
+	};
+}
+
+/** The newest sequences of both logs. */
+export async function readNewest(session: Session): Promise<{ readonly updates: bigint; readonly events: bigint }> {
+	const [[row] = []] = await session.query({
+		text: "SELECT newest_update, newest_event FROM conversation_updates.positions",
+	});
+	return { updates: bigint(row?.newest_update), events: bigint(row?.newest_event) };
+}

@@ -1,0 +1,102 @@
+/**
+ * A number above this one is provisional: it stands for the newest number when the group is written, plus the difference.
+ * Sequences and revisions are not above it, and provisional ones are greater than all others, as they will be.
+ */
+export const PROVISIONAL = 2n ** 62n;
+
+/** The channel on which processes tell each other of new entries. */
+export const CHANNEL = "conversation_updates";
+
+const STATE = `
+	sequence bigint, status bigint, order_time bigint, newest_sequence bigint, newest_updated_at bigint,
+	newest_size bigint, revision bigint, posted_at bigint, is_behind boolean, told text
+`;
+const STATE_NAMES = [
+	"sequence",
+	"status",
+	"order_time",
+	"newest_sequence",
+	"newest_updated_at",
+	"newest_size",
+	"revision",
+	"posted_at",
+	"is_behind",
+	"told",
+];
+const FILTER_NAMES = ["agent_kind", "model", "parent_id", "created_at", "updated_at"];
+const PROVISIONAL_NAMES = ["sequence", "newest_sequence", "revision"];
+
+/** SQL for the value of a column of `r` whose number may be provisional. */
+function numbered(column: string, first: "first_update" | "first_event" = "first_update"): string {
+	return `CASE WHEN r.${column} > ${PROVISIONAL} THEN p.${first} + (r.${column} - ${PROVISIONAL}) ELSE r.${column} END`;
+}
+
+const STATE_VALUES = STATE_NAMES.map((name) => (PROVISIONAL_NAMES.includes(name) ? numbered(name) : `r.${name}`));
+
+/**
+ * The statement that takes the numbers and writes all that has them. It locks the row of `positions` until the transaction
+ * ends, so it is the last one.
+ */
+export const NUMBERED = `
+	WITH p AS (
+		UPDATE conversation_updates.positions
+		SET newest_update = newest_update + $1::bigint, newest_event = newest_event + $2::bigint
+		RETURNING newest_update - $1::bigint AS first_update, newest_event - $2::bigint AS first_event,
+			newest_update, newest_event
+	), new_updates AS (
+		INSERT INTO conversation_updates.updates (
+			sequence, conversation_id, change, current, origin, previous_sequence, received_at, base_sequence, size,
+			redaction_version, schema_version, unpacked_size, checksum, summary, activity, record
+		)
+		SELECT ${numbered("sequence")}, r.conversation_id, r.change, r.current, r.origin, ${numbered("previous_sequence")},
+			r.received_at, ${numbered("base_sequence")}, r.size, r.redaction_version, r.schema_version, r.unpacked_size,
+			r.checksum, substring($3::bytea FROM r.summary_at FOR r.summary_size),
+			substring($3::bytea FROM r.activity_at FOR r.activity_size),
+			substring($3::bytea FROM r.record_at FOR r.record_size)
+		FROM p, json_to_recordset($4::json) AS r (
+			sequence bigint, conversation_id uuid, change bigint, current boolean, origin bigint, previous_sequence bigint,
+			received_at bigint, base_sequence bigint, size bigint, redaction_version bigint, schema_version bigint,
+			unpacked_size bigint, checksum bigint, summary_at int, summary_size int, activity_at int, activity_size int,
+			record_at int, record_size int
+		)
+	), new_events AS (
+		INSERT INTO conversation_updates.events (
+			sequence, conversation_id, event_id, received_at, happened_at, kind, source, size, redaction_version,
+			unpacked_size, checksum, secrets, text
+		)
+		SELECT p.first_event + r.ordinal, r.conversation_id, r.event_id, r.received_at, r.happened_at, r.kind, r.source,
+			r.size, r.redaction_version, r.unpacked_size, r.checksum, r.secrets,
+			substring($3::bytea FROM r.text_at FOR r.text_size)
+		FROM p, json_to_recordset($5::json) AS r (
+			ordinal bigint, conversation_id uuid, event_id text, received_at bigint, happened_at bigint, kind text,
+			source text, size bigint, redaction_version bigint, unpacked_size bigint, checksum bigint, secrets text,
+			text_at int, text_size int
+		)
+	), new_currents AS (
+		INSERT INTO conversation_updates.conversations (conversation_id, ${[...STATE_NAMES, ...FILTER_NAMES].join()})
+		SELECT r.conversation_id, ${[...STATE_VALUES, ...FILTER_NAMES.map((name) => `r.${name}`)].join()}
+		FROM p, json_to_recordset($6::json) AS r (
+			conversation_id uuid, ${STATE}, agent_kind text, model text, parent_id text, created_at bigint, updated_at bigint
+		)
+		ON CONFLICT (conversation_id) DO UPDATE SET
+			${[...STATE_NAMES, ...FILTER_NAMES].map((name) => `${name} = excluded.${name}`).join()}
+	), new_states AS (
+		UPDATE conversation_updates.conversations c SET ${STATE_NAMES.map((name, n) => `${name} = ${STATE_VALUES[n]}`).join()}
+		FROM p, json_to_recordset($7::json) AS r (conversation_id uuid, ${STATE})
+		WHERE c.conversation_id = r.conversation_id
+	), new_tags AS (
+		INSERT INTO conversation_updates.tags (conversation_id, key, value, sequence)
+		SELECT r.conversation_id, r.key, r.value, ${numbered("sequence")}
+		FROM p, json_to_recordset($8::json) AS r (conversation_id uuid, key text, value text, sequence bigint)
+		ON CONFLICT (conversation_id, key) DO UPDATE SET value = excluded.value, sequence = excluded.sequence
+	), writer AS (
+		INSERT INTO conversation_updates.writers (id, last_group, first_update, first_event, written_at)
+		SELECT $9::uuid, $10::bigint, p.first_update, p.first_event, now() FROM p
+		ON CONFLICT (id) DO UPDATE SET
+			last_group = excluded.last_group, first_update = excluded.first_update, first_event = excluded.first_event,
+			written_at = excluded.written_at
+	)
+	SELECT p.first_update, p.first_event,
+		CASE WHEN $11::boolean THEN pg_notify('${CHANNEL}', p.newest_update || ' ' || p.newest_event) END
+	FROM p
+`;

@@ -1,0 +1,183 @@
+import pg from "pg";
+import { ServiceError } from "../../errors.ts";
+import type { ThreadLog } from "../../threads/worker-thread.ts";
+import { dial, type PostgresSettings, requireWrites } from "./dial.ts";
+import { databaseError } from "./failures.ts";
+import { type Found, search } from "./search.ts";
+import { Slots } from "./slots.ts";
+
+/** Time after which an unused connection is closed, in milliseconds. */
+const IDLE_TIME = 60_000;
+
+/** The server that takes writes, and the pool of connections to it. */
+interface Server {
+	readonly found: Found;
+	readonly pool: pg.Pool;
+}
+
+/** What is known of the server that takes writes. */
+type State =
+	| { readonly name: "found"; readonly server: Server }
+	/** Callers wait until a server is found or all hosts have failed. */
+	| { readonly name: "searching"; readonly first: Promise<Server> }
+	/** All hosts have failed. Callers are told at once, while the search goes on. */
+	| { readonly name: "away"; readonly error: ServiceError };
+
+/** A connection, for a while. */
+export interface Lease {
+	readonly client: pg.ClientBase;
+	/** Why the connection broke; undefined as long as it is not known to have. */
+	failure(): Error | undefined;
+	/** @param usable false when the connection failed: it is closed, and the server is looked for again */
+	release(usable: boolean): void;
+}
+
+/**
+ * Finds the server that takes writes among the hosts of a database, keeps a pool of connections to it, and finds it again
+ * when it was lost, after a failover too.
+ */
+export class Primary implements AsyncDisposable {
+	readonly #settings: PostgresSettings;
+	readonly #log: ThreadLog;
+	readonly #slots: Slots;
+	readonly #closing = new AbortController();
+	#state: State;
+	#searching: Promise<void> = Promise.resolve();
+
+	private constructor(settings: PostgresSettings, log: ThreadLog) {
+		this.#settings = settings;
+		this.#log = log;
+		this.#slots = new Slots(settings.connections);
+		this.#state = this.#search(() => undefined);
+	}
+
+	/** @throws {ServiceError} `unavailable` when all hosts have failed */
+	static async find(settings: PostgresSettings, log: ThreadLog): Promise<Primary> {
+		const primary = new Primary(settings, log);
+		try {
+			await primary.#current();
+			return primary;
+		} catch (error) {
+			await primary[Symbol.asyncDispose]();
+			throw error;
+		}
+	}
+
+	/**
+	 * A connection that has no transaction open. Waits for a free one, and for the first search after a loss, each for at
+	 * most the connect timeout.
+	 *
+	 * @throws {ServiceError} `unavailable`
+	 */
+	async lease(): Promise<Lease> {
+		await this.#slots.take(this.#settings.connectTimeout);
+		try {
+			const { client, server } = await this.#connect();
+			return lend(client, (usable) => {
+				client.release(!usable);
+				this.#slots.give();
+				if (!usable) this.#lose(server);
+			});
+		} catch (error) {
+			this.#slots.give();
+			throw error;
+		}
+	}
+
+	/**
+	 * A connection beside the pool, which the caller ends.
+	 *
+	 * @param statementTimeout time in milliseconds, at most 2^30, after which a query fails, if the server does not end it
+	 * @throws {ServiceError} `unavailable`
+	 */
+	async dial(statementTimeout: number): Promise<pg.Client> {
+		const server = await this.#current();
+		try {
+			return (await dial({ ...this.#settings, statementTimeout }, server.found.host)).client;
+		} catch (error) {
+			this.#lose(server);
+			throw databaseError(error);
+		}
+	}
+
+	async #connect(): Promise<{ client: pg.PoolClient; server: Server }> {
+		for (let attempt = 1; ; attempt++) {
+			const server = await this.#current();
+			try {
+				return { client: await server.pool.connect(), server };
+			} catch (error) {
+				this.#lose(server);
+				if (attempt === 2) throw databaseError(error);
+			}
+		}
+	}
+
+	async #current(): Promise<Server> {
+		if (this.#closing.signal.aborted) throw new ServiceError("unavailable", "the store is closed");
+		const state = this.#state;
+		if (state.name === "away") throw state.error;
+		return state.name === "found" ? state.server : state.first;
+	}
+
+	/** Connections that are free end at once, the others when they are released. */
+	#lose(server: Server): void {
+		if (this.#state.name !== "found" || this.#state.server !== server) return;
+		server.pool.end().catch(() => undefined);
+		this.#state = this.#search((error) => this.#log.error({ err: error }, "the database is away"));
+	}
+
+	/** @param onAway called once, if all hosts fail */
+	#search(onAway: (error: ServiceError) => void): State {
+		const first = Promise.withResolvers<Server>();
+		first.promise.catch(() => undefined);
+		const found = search(this.#settings, this.#closing.signal, (error) => {
+			if (this.#state.name === "searching") onAway(error);
+			this.#state = { name: "away", error };
+			first.reject(error);
+		});
+		this.#searching = found.then((result) => {
+			if (result === undefined) return first.reject(new ServiceError("unavailable", "the store is closed"));
+			const server = { found: result, pool: makePool(result.options, this.#settings.connections) };
+			this.#state = { name: "found", server };
+			first.resolve(server);
+		});
+		return { name: "searching", first: first.promise };
+	}
+
+	/** The caller has released all connections. */
+	async [Symbol.asyncDispose](): Promise<void> {
+		this.#closing.abort();
+		await this.#searching;
+		if (this.#state.name === "found") await this.#state.server.pool.end();
+	}
+}
+
+/** @param release gives the connection back to its owner */
+export function lend(client: pg.ClientBase, release: Lease["release"]): Lease {
+	let failure: Error | undefined;
+	const onError = (error: Error) => {
+		failure ??= error;
+	};
+	client.on("error", onError);
+	return {
+		client,
+		failure: () => failure,
+		release: (usable) => {
+			client.off("error", onError);
+			release(usable && failure === undefined);
+		},
+	};
+}
+
+function makePool(options: pg.ClientConfig, connections: number): pg.Pool {
+	const pool = new pg.Pool({
+		...options,
+		max: connections,
+		idleTimeoutMillis: IDLE_TIME,
+		// An address may lead to another server than before.
+		onConnect: requireWrites,
+	});
+	// The pool has dropped the connection.
+	pool.on("error", () => undefined);
+	return pool;
+}

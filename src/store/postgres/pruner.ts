@@ -1,0 +1,182 @@
+import type { PrunePolicy } from "../store.ts";
+import { bigint, bindable, nullable, text } from "../values.ts";
+import type { Connections } from "./connections.ts";
+import { lockConversations } from "./locks.ts";
+import type { LogTable } from "./log.ts";
+import { findDeleted, findPrunable, firstReceivedAfter, IS_CURRENT_OR_BASE } from "./prunable.ts";
+import type { Query, Session } from "./transaction.ts";
+
+/** Updates and events that one transaction removes, so that appends to their conversations need not wait long. */
+const MAX_REMOVED = 250;
+
+/** Removes what a policy no longer keeps, in small transactions. Several processes may do it at a time. */
+export class Pruner {
+	readonly #connections: Connections;
+	/** Where the next step begins to look; undefined at the first conversation. */
+	#next: string | undefined;
+
+	constructor(connections: Connections) {
+		this.#connections = connections;
+	}
+
+	/** Removes up to the policy's limit; fewer only when every conversation was looked at. */
+	async step(policy: PrunePolicy): Promise<number> {
+		const { limit, updatesPerConversation } = policy;
+		const receivedBefore = bindable(policy.receivedBefore ?? -(2n ** 62n));
+		const below = await this.#connections.read((session) => firstReceivedAfter(session, "updates", receivedBefore));
+		let removed = 0;
+		const bounds = { below, receivedBefore };
+		const deleted = await this.#connections.read((session) => findDeleted(session, { ...bounds, limit }));
+		for (const conversationId of deleted) {
+			if (removed >= limit) return removed;
+			removed += await this.#removeDeleted(conversationId, limit - removed);
+		}
+		const start = this.#next;
+		let wrapped = start === undefined;
+		while (removed < limit) {
+			const most = Math.min(limit - removed, MAX_REMOVED);
+			const request = { ...bounds, from: this.#next, limit: most, updatesPerConversation };
+			const { updates, next } = await this.#connections.read((session) => findPrunable(session, request));
+			if (updates.length > 0) removed += await this.#removeUpdates(updates);
+			this.#next = next;
+			if (wrapped && (next === undefined || (start !== undefined && next >= start))) break;
+			wrapped ||= next === undefined;
+		}
+		return removed;
+	}
+
+	/** Removes up to `limit` events that were received before a time; fewer only when there are no more. */
+	async events(receivedBefore: bigint, limit: number): Promise<number> {
+		const time = bindable(receivedBefore);
+		const below = await this.#connections.read((session) => firstReceivedAfter(session, "events", time));
+		let removed = 0;
+		while (removed < limit) {
+			const most = Math.min(limit - removed, MAX_REMOVED);
+			const gone = await this.#removeEvents(below, time, most);
+			removed += gone;
+			if (gone < most) break;
+		}
+		return removed;
+	}
+
+	/** Removes updates that are neither a conversation's current one nor the base of another one. */
+	async #removeUpdates(updates: readonly { readonly conversationId: string; readonly sequence: bigint }[]) {
+		const sequences = updates.map(({ sequence }) => sequence);
+		return await this.#connections.transaction(async (transaction) => {
+			await transaction.query(lockConversations(updates.map(({ conversationId }) => conversationId)));
+			const where = `e.sequence = ANY ($1::bigint[]) AND NOT ${IS_CURRENT_OR_BASE}`;
+			const [rows] = await transaction.commit(removeQuery("updates", where, [sequences]));
+			return countOf(rows);
+		});
+	}
+
+	/** Removes the events with the smallest sequences. */
+	async #removeEvents(below: bigint, receivedBefore: bigint, limit: number): Promise<number> {
+		const found = await this.#connections.read((session) =>
+			session.query({
+				text: `
+					SELECT conversation_id, sequence FROM conversation_updates.events
+					WHERE sequence < $1 AND received_at < $2 ORDER BY sequence LIMIT $3
+				`,
+				values: [below, receivedBefore, limit],
+			}),
+		);
+		const rows = found[0] ?? [];
+		if (rows.length === 0) return 0;
+		const ids = [...new Set(rows.map(({ conversation_id }) => text(conversation_id)))];
+		return await this.#connections.transaction(async (transaction) => {
+			await transaction.query(lockConversations(ids));
+			const sequences = rows.map(({ sequence }) => bigint(sequence));
+			const [removed] = await transaction.commit(
+				removeQuery("events", "e.sequence = ANY ($1::bigint[])", [sequences]),
+				// What is left of a conversation without a record are its events.
+				{
+					text: `
+						DELETE FROM conversation_updates.activities a WHERE a.conversation_id = ANY ($1::uuid[])
+							AND NOT EXISTS (
+								SELECT 1 FROM conversation_updates.events e WHERE e.conversation_id = a.conversation_id
+							)
+							AND NOT EXISTS (
+								SELECT 1 FROM conversation_updates.conversations c WHERE c.conversation_id = a.conversation_id
+							)
+					`,
+					values: [ids],
+				},
+			);
+			return countOf(removed);
+		});
+	}
+
+	/** Removes a deleted conversation: its history and its events, then its current update with the conversation. */
+	async #removeDeleted(conversationId: string, limit: number): Promise<number> {
+		return await this.#connections.transaction(async (transaction) => {
+			const [, states] = await transaction.query(lockConversations([conversationId]), {
+				text: `
+					SELECT u.sequence, u.base_sequence FROM conversation_updates.conversations c
+					JOIN conversation_updates.updates u ON u.sequence = c.sequence WHERE c.conversation_id = $1
+				`,
+				values: [conversationId],
+			});
+			const state = states?.[0];
+			// Another process has removed it.
+			if (state === undefined) return 0;
+			const last = [bigint(state.sequence), nullable(bigint, state.base_sequence) ?? bigint(state.sequence)];
+			let removed = await remove(transaction, removeNewest("updates", conversationId, last, limit));
+			removed += await remove(transaction, removeNewest("events", conversationId, [], limit - removed));
+			if (removed >= limit) return removed;
+			removed += await remove(transaction, removeQuery("updates", "e.sequence = ANY ($1::bigint[])", [last]));
+			const tables = ["tags", "titles", "activities", "conversations"];
+			await transaction.commit(
+				...tables.map((table) => ({
+					text: `DELETE FROM conversation_updates.${table} WHERE conversation_id = $1`,
+					values: [conversationId],
+				})),
+			);
+			return removed;
+		});
+	}
+}
+
+async function remove(session: Session, query: Query): Promise<number> {
+	return countOf((await session.query(query))[0]);
+}
+
+function countOf(rows: readonly { readonly [column: string]: unknown }[] | undefined): number {
+	return Number(bigint(rows?.[0]?.count));
+}
+
+/** Removes the newest entries of a conversation, so that deltas go before their base. */
+function removeNewest(log: LogTable, conversationId: string, kept: readonly bigint[], limit: number): Query {
+	const where = `e.sequence IN (
+		SELECT sequence FROM conversation_updates.${log}
+		WHERE conversation_id = $1 AND NOT sequence = ANY ($2::bigint[]) ORDER BY sequence DESC LIMIT $3
+	)`;
+	return removeQuery(log, where, [conversationId, kept, limit]);
+}
+
+/**
+ * The statement that removes entries `e` of a log, remembers what was pruned of which conversation, and gives their
+ * `count`.
+ */
+function removeQuery(log: LogTable, where: string, values: readonly unknown[]): Query {
+	return {
+		text: `
+			WITH gone AS (
+				DELETE FROM conversation_updates.${log} e WHERE ${where} RETURNING conversation_id, sequence
+			), removal AS (
+				UPDATE conversation_updates.removals
+				SET last_removal = last_removal + 1,
+					pruned_through = greatest(pruned_through, (SELECT max(sequence) FROM gone))
+				WHERE log = '${log}' AND EXISTS (SELECT 1 FROM gone) RETURNING last_removal
+			), remembered AS (
+				INSERT INTO conversation_updates.pruned AS p (log, conversation_id, through, removal)
+				SELECT '${log}', g.conversation_id, max(g.sequence), r.last_removal FROM gone g, removal r
+				GROUP BY g.conversation_id, r.last_removal
+				ON CONFLICT (log, conversation_id) DO UPDATE SET
+					through = greatest(p.through, excluded.through), removal = excluded.removal
+			)
+			SELECT count(*) AS count FROM gone
+		`,
+		values,
+	};
+}

@@ -1,0 +1,71 @@
+import { combined, mergeRecord } from "../../record/record-delta.ts";
+import { readable, unpackRecord } from "../record-column.ts";
+import type { StoredRecord, UnreadableRecord } from "../store.ts";
+import { bigint, blob, integer, nullable, type Row } from "../values.ts";
+
+/**
+ * SQL for the record of update `u`, and for that of update `b` over which it is a delta: only in the first row of each
+ * base, because a base can be large and have many deltas.
+ */
+export const RECORD_COLUMNS = `
+	u.base_sequence, u.record, u.unpacked_size, u.checksum, u.redaction_version, u.schema_version,
+	CASE WHEN row_number() OVER (PARTITION BY u.base_sequence ORDER BY u.sequence) = 1 THEN b.record END AS base_record,
+	b.unpacked_size AS base_unpacked_size, b.checksum AS base_checksum,
+	b.redaction_version AS base_redaction_version, b.schema_version AS base_schema_version
+`;
+
+/** SQL that joins what {@link RECORD_COLUMNS} needs. */
+export const BASE_JOIN = "LEFT JOIN conversation_updates.updates b ON b.sequence = u.base_sequence";
+
+/** Reads the records of one answer, whose rows have {@link RECORD_COLUMNS}. */
+export class RecordReader {
+	/** The bases of deltas, by sequence. */
+	readonly #bases = new Map<bigint, StoredRecord | UnreadableRecord>();
+
+	/** The whole record of an update. One that is damaged does not fail the query for all. */
+	read(row: Row): StoredRecord | UnreadableRecord {
+		return readable(() => {
+			const base = nullable(bigint, row.base_sequence);
+			const record = storedRecord(row, "");
+			if (base === undefined) return record;
+			const whole = this.#bases.get(base) ?? readable(() => storedRecord(row, "base_"));
+			this.#bases.set(base, whole);
+			return "unreadable" in whole ? whole : combined(whole, record, mergeRecord);
+		});
+	}
+}
+
+/**
+ * A record as it is stored, whole or a delta, in memory of its own.
+ *
+ * @param prefix what the names of the columns begin with
+ * @throws Error when the record is not what was stored
+ */
+export function storedRecord(row: Row, prefix: "" | "base_" | "current_"): StoredRecord {
+	return {
+		bytes: packedBytes(row, prefix, "record"),
+		redactionVersion: integer(row[`${prefix}redaction_version`]),
+		schemaVersion: integer(row[`${prefix}schema_version`]),
+	};
+}
+
+/**
+ * The bytes of a packed column, in memory of their own.
+ *
+ * @throws Error when they are not what was stored
+ */
+export function packedBytes(row: Row, prefix: "" | "base_" | "current_", column: "record" | "text"): Uint8Array {
+	return ownBytes(
+		unpackRecord({
+			record: blob(row[prefix + column]),
+			unpackedSize: nullable(integer, row[`${prefix}unpacked_size`]) ?? null,
+			checksum: integer(row[`${prefix}checksum`]),
+		}),
+	);
+}
+
+/** Bytes in memory that holds nothing else: a driver gives parts of what it received. */
+export function ownBytes({ buffer, byteOffset, byteLength }: Uint8Array): Uint8Array {
+	const bytes = new Uint8Array(buffer, byteOffset, byteLength);
+	return byteLength === buffer.byteLength ? bytes : bytes.slice();
+}

@@ -1,0 +1,151 @@
+/**
+ * The tables, in a schema of their own, so that they stand beside those of other programs. Every statement names it.
+ *
+ * `positions` has one row with the newest sequence of each log. A transaction that appends takes its numbers from it and
+ * so keeps it locked until it has committed: the order of numbers is the order of commits.
+ *
+ * `updates`, `conversations`, `tags`, `activities` and `events` hold what the tables of the same names in the SQLite engine
+ * hold. Times are microseconds since the Unix epoch. Records and texts of events are kept as they are (STORAGE EXTERNAL):
+ * the service compresses those that are worth it. Other texts are in the form of stored-text.ts, in which they are compared
+ * byte by byte. `titles` is apart from `conversations`, so that its index is written only when a title changes; its titles
+ * have lower-case ASCII letters.
+ *
+ * `pruned` has a row for each conversation of which entries were pruned, also when the conversation is gone, and
+ * `removals` what was pruned of a log. `writers` has the last group that each writer of each running service has committed:
+ * its number, and the sequences that its numbers follow.
+ */
+const TABLES = `
+	CREATE TABLE conversation_updates.positions (
+		id bigint PRIMARY KEY CHECK (id = 1),
+		newest_update bigint NOT NULL,
+		newest_event bigint NOT NULL
+	) WITH (fillfactor = 10);
+	INSERT INTO conversation_updates.positions VALUES (1, 0, 0);
+
+	CREATE TABLE conversation_updates.removals (
+		log text PRIMARY KEY,
+		pruned_through bigint NOT NULL,
+		last_removal bigint NOT NULL
+	) WITH (fillfactor = 10);
+	INSERT INTO conversation_updates.removals VALUES ('updates', 0, 0), ('events', 0, 0);
+
+	CREATE TABLE conversation_updates.writers (
+		id uuid PRIMARY KEY,
+		last_group bigint NOT NULL,
+		first_update bigint NOT NULL,
+		first_event bigint NOT NULL,
+		written_at timestamptz NOT NULL
+	) WITH (fillfactor = 10);
+
+	CREATE TABLE conversation_updates.updates (
+		sequence bigint PRIMARY KEY,
+		conversation_id uuid NOT NULL,
+		change bigint NOT NULL,
+		current boolean NOT NULL,
+		origin bigint NOT NULL,
+		previous_sequence bigint,
+		received_at bigint NOT NULL,
+		base_sequence bigint,
+		size bigint NOT NULL,
+		redaction_version bigint NOT NULL,
+		schema_version bigint NOT NULL,
+		unpacked_size bigint,
+		checksum bigint NOT NULL,
+		summary bytea NOT NULL,
+		activity bytea,
+		record bytea NOT NULL
+	);
+	ALTER TABLE conversation_updates.updates ALTER COLUMN record SET STORAGE EXTERNAL;
+	CREATE INDEX updates_by_conversation ON conversation_updates.updates (conversation_id, sequence);
+	CREATE INDEX updates_by_base ON conversation_updates.updates (base_sequence) WHERE base_sequence IS NOT NULL;
+
+	CREATE TABLE conversation_updates.conversations (
+		conversation_id uuid PRIMARY KEY,
+		sequence bigint NOT NULL,
+		status bigint NOT NULL,
+		order_time bigint,
+		newest_sequence bigint,
+		newest_updated_at bigint,
+		newest_size bigint,
+		revision bigint NOT NULL,
+		posted_at bigint,
+		is_behind boolean NOT NULL,
+		told text,
+		agent_kind text COLLATE "C" NOT NULL,
+		model text COLLATE "C" NOT NULL,
+		parent_id text COLLATE "C",
+		created_at bigint,
+		updated_at bigint
+	) WITH (fillfactor = 80);
+	CREATE UNIQUE INDEX conversations_by_sequence ON conversation_updates.conversations (sequence);
+	CREATE INDEX conversations_by_status ON conversation_updates.conversations (status, sequence);
+	CREATE INDEX conversations_by_agent_kind ON conversation_updates.conversations (agent_kind, sequence);
+	CREATE INDEX conversations_by_model ON conversation_updates.conversations (model, sequence);
+	CREATE INDEX conversations_by_parent ON conversation_updates.conversations (parent_id, sequence)
+		WHERE parent_id IS NOT NULL;
+	CREATE INDEX conversations_by_created ON conversation_updates.conversations (created_at) WHERE created_at IS NOT NULL;
+	CREATE INDEX conversations_by_updated ON conversation_updates.conversations (updated_at) WHERE updated_at IS NOT NULL;
+	CREATE INDEX conversations_behind ON conversation_updates.conversations (conversation_id) WHERE is_behind;
+
+	CREATE TABLE conversation_updates.tags (
+		conversation_id uuid NOT NULL,
+		key text COLLATE "C" NOT NULL,
+		value text COLLATE "C" NOT NULL,
+		sequence bigint NOT NULL,
+		PRIMARY KEY (conversation_id, key)
+	) WITH (fillfactor = 80);
+	CREATE INDEX tags_by_key ON conversation_updates.tags (key, sequence);
+	CREATE INDEX tags_by_value ON conversation_updates.tags (key, value, sequence);
+
+	CREATE TABLE conversation_updates.titles (
+		conversation_id uuid PRIMARY KEY,
+		title text COLLATE "C" NOT NULL
+	);
+
+	CREATE TABLE conversation_updates.activities (
+		conversation_id uuid PRIMARY KEY,
+		event_count bigint NOT NULL,
+		last_at bigint NOT NULL,
+		told_at bigint,
+		leaf_at bigint,
+		leaf text,
+		message_at bigint,
+		message text
+	) WITH (fillfactor = 70);
+
+	CREATE TABLE conversation_updates.events (
+		sequence bigint PRIMARY KEY,
+		conversation_id uuid NOT NULL,
+		event_id text COLLATE "C" NOT NULL,
+		received_at bigint NOT NULL,
+		happened_at bigint NOT NULL,
+		kind text COLLATE "C" NOT NULL,
+		source text COLLATE "C" NOT NULL,
+		size bigint NOT NULL,
+		redaction_version bigint NOT NULL,
+		unpacked_size bigint,
+		checksum bigint NOT NULL,
+		secrets text,
+		text bytea NOT NULL
+	);
+	ALTER TABLE conversation_updates.events ALTER COLUMN text SET STORAGE EXTERNAL;
+	CREATE INDEX events_by_conversation ON conversation_updates.events (conversation_id, sequence);
+	CREATE UNIQUE INDEX events_by_id ON conversation_updates.events (conversation_id, event_id);
+
+	CREATE TABLE conversation_updates.pruned (
+		log text NOT NULL,
+		conversation_id uuid NOT NULL,
+		through bigint NOT NULL,
+		removal bigint NOT NULL,
+		PRIMARY KEY (log, conversation_id)
+	);
+	CREATE INDEX pruned_by_removal ON conversation_updates.pruned (log, removal, through);
+`;
+
+/** The statements that make each version of the schema of the one before it; the first makes version 1. */
+export const MIGRATIONS: readonly string[] = [TABLES];
+
+/** Serves the search in titles, if the extension pg_trgm is there; `%s` is the schema that the extension is in. */
+export const TITLE_INDEX = `
+	CREATE INDEX IF NOT EXISTS titles_by_trigram ON conversation_updates.titles USING gin (title %s.gin_trgm_ops)
+`;

@@ -1,0 +1,124 @@
+import type pg from "pg";
+import type { ServiceError } from "../../errors.ts";
+import { CommitUnknown, commitError, DatabaseError, databaseError } from "./failures.ts";
+import type { Lease } from "./primary.ts";
+
+/** A statement with the values of its parameters, $1 and so on. */
+export interface Query {
+	readonly text: string;
+	readonly values?: readonly unknown[];
+}
+
+/** A row by the names of its columns: int8 as bigint, int4 as number, bytea as Buffer, text as string. */
+export type Row = Readonly<Record<string, unknown>>;
+
+/** A connection within a transaction. */
+export interface Session {
+	/**
+	 * Sends queries together, in one round trip.
+	 *
+	 * @returns their rows, in order
+	 * @throws {DatabaseError} of the first one that failed; the transaction then can only be rolled back
+	 */
+	query(...queries: readonly Query[]): Promise<Row[][]>;
+}
+
+/** A transaction that writes. */
+export interface Transaction extends Session {
+	/**
+	 * Sends queries and COMMIT together, so that what they lock is locked for no round trip; the last call in a transaction.
+	 *
+	 * @returns the rows of the queries once the transaction is committed
+	 * @throws {DatabaseError} when it was rolled back
+	 * @throws {CommitUnknown} when the outcome is unknown
+	 */
+	commit(...queries: readonly Query[]): Promise<Row[][]>;
+}
+
+/** Warning of no particular class: what the server says when it stops waiting for its synchronous standby. */
+const WARNING = "01000";
+
+/** The transaction of a connection, which begins with its first queries. */
+export class ClientTransaction implements Transaction {
+	readonly #lease: Lease;
+	readonly #client: pg.ClientBase;
+	readonly #begin: string;
+	#state: "unbegun" | "open" | "over" = "unbegun";
+	/** Why the transaction can only be rolled back. */
+	#failure: ServiceError | undefined;
+
+	/** @param begin statements that begin the transaction */
+	constructor(lease: Lease, begin: string) {
+		this.#lease = lease;
+		this.#client = lease.client;
+		this.#begin = begin;
+	}
+
+	async query(...queries: readonly Query[]): Promise<Row[][]> {
+		const { begin, results } = this.#send(queries);
+		const [begun, ...settled] = await Promise.allSettled([begin, ...results]);
+		const failed = [begun, ...settled].find(isRejected);
+		if (failed !== undefined) {
+			this.#failure ??= databaseError(failed.reason);
+			throw databaseError(failed.reason);
+		}
+		return settled.map((result) => (isRejected(result) ? [] : rowsOf(result.value)));
+	}
+
+	async commit(...queries: readonly Query[]): Promise<Row[][]> {
+		let warning: Error | undefined;
+		const onNotice = ({ code, message }: { code?: string | undefined; message?: string | undefined }) => {
+			if (code === WARNING) warning = new Error(message);
+		};
+		const { begin, results } = this.#send(queries);
+		this.#client.on("notice", onNotice);
+		this.#state = "over";
+		const [begun, committed, ...settled] = await Promise.allSettled([begin, this.#client.query("COMMIT"), ...results]);
+		this.#client.off("notice", onNotice);
+		const failed = settled.find(isRejected);
+		if (isRejected(begun)) throw new CommitUnknown(databaseError(begun.reason));
+		if (isRejected(committed)) throw rolledBack(failed?.reason) ?? commitError(committed.reason);
+		if (committed.value.command !== "COMMIT")
+			throw this.#failure ?? databaseError(failed?.reason ?? new Error("the transaction was rolled back"));
+		if (failed !== undefined) throw new CommitUnknown(databaseError(failed.reason));
+		if (warning !== undefined) throw new CommitUnknown(warning);
+		return settled.map((result) => (isRejected(result) ? [] : rowsOf(result.value)));
+	}
+
+	/** Commits, if that was not done. */
+	async finish(): Promise<void> {
+		if (this.#state === "open") await this.commit();
+	}
+
+	/** Rolls back, if the transaction is open. Never fails. */
+	async abandon(): Promise<void> {
+		if (this.#state === "open") await this.#client.query("ROLLBACK").catch(() => undefined);
+		this.#state = "over";
+	}
+
+	#send(queries: readonly Query[]) {
+		if (this.#state === "over") throw new Error("the transaction is over");
+		// Nothing is sent over a connection that is known to be broken, so no commit is in doubt.
+		const failure = this.#lease.failure();
+		if (failure !== undefined) throw databaseError(failure);
+		const begin = this.#state === "unbegun" ? this.#client.query(this.#begin) : undefined;
+		this.#state = "open";
+		const results = queries.map(({ text, values = [] }) => this.#client.query<Row>(text, [...values]));
+		return { begin, results };
+	}
+}
+
+function isRejected(result: PromiseSettledResult<unknown>): result is PromiseRejectedResult {
+	return result.status === "rejected";
+}
+
+function rowsOf(result: pg.QueryResult<Row> | undefined): Row[] {
+	return result?.rows ?? [];
+}
+
+/** The error of a statement after which the server can only roll back; undefined when none failed or the connection broke. */
+function rolledBack(reason: unknown): DatabaseError | undefined {
+	if (reason === undefined) return undefined;
+	const error = databaseError(reason);
+	return error instanceof DatabaseError && error.sqlState !== undefined && !error.connectionLost ? error : undefined;
+}

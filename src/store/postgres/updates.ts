@@ -1,0 +1,114 @@
+import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
+import { concatBytes } from "../../record/record-delta.ts";
+import type { Posted } from "../activity.ts";
+import { withNewestLeaf } from "../conversation-state.ts";
+import type { StoredUpdate, UpdateQuery } from "../store.ts";
+import { bigint, bindable, blob, integer, nullable, type Row, text } from "../values.ts";
+import { BASE_JOIN, ownBytes, RECORD_COLUMNS, RecordReader } from "./records.ts";
+import { ACTIVITY_COLUMNS, activityOf, boolean, isConversationId } from "./rows.ts";
+import { Sql } from "./sql.ts";
+import type { Session } from "./transaction.ts";
+
+/** SQL for what {@link updateOf} reads of update `u`. */
+export const UPDATE_COLUMNS = `
+	u.conversation_id, u.sequence, u.change, u.current, u.origin, u.previous_sequence, u.received_at, u.summary, u.activity
+`;
+
+/** The current record of a conversation with its newest leaf, or the one that was current as of a sequence. */
+export async function getUpdate(
+	session: Session,
+	conversationId: string,
+	asOf: bigint | undefined,
+): Promise<StoredUpdate | undefined> {
+	if (!isConversationId(conversationId)) return undefined;
+	if (asOf !== undefined) return await getUpdateAsOf(session, conversationId, bindable(asOf));
+	const [[row] = []] = await session.query({
+		text: `
+			SELECT ${UPDATE_COLUMNS}, ${RECORD_COLUMNS}, ${ACTIVITY_COLUMNS}, c.status, c.posted_at
+			FROM conversation_updates.conversations c
+			JOIN conversation_updates.updates u ON u.sequence = c.sequence
+			LEFT JOIN conversation_updates.activities a ON a.conversation_id = c.conversation_id
+			${BASE_JOIN} WHERE c.conversation_id = $1
+		`,
+		values: [conversationId],
+	});
+	return row && currentUpdateOf(row);
+}
+
+async function getUpdateAsOf(
+	session: Session,
+	conversationId: string,
+	asOf: bigint,
+): Promise<StoredUpdate | undefined> {
+	const [[row] = []] = await session.query({
+		text: `
+			SELECT ${UPDATE_COLUMNS}, ${RECORD_COLUMNS}, (
+				SELECT n.previous_sequence FROM conversation_updates.updates n
+				WHERE n.conversation_id = $1 AND n.sequence > $2 ORDER BY n.sequence LIMIT 1
+			) AS next_previous
+			FROM (
+				SELECT * FROM conversation_updates.updates
+				WHERE conversation_id = $1 AND sequence <= $2 AND current ORDER BY sequence DESC LIMIT 1
+			) u ${BASE_JOIN}
+		`,
+		values: [conversationId, asOf],
+	});
+	if (row === undefined) return undefined;
+	const sequence = bigint(row.sequence);
+	const next = nullable(bigint, row.next_previous);
+	// The base of a delta is kept longer than what was current after it.
+	const isPruned = sequence !== asOf && next !== undefined && next !== sequence;
+	return isPruned ? undefined : updateOf(row, new RecordReader());
+}
+
+/** Updates in order of sequence. */
+export async function listUpdates(session: Session, query: UpdateQuery): Promise<StoredUpdate[]> {
+	const { after, conversationId, origin, limit, maxBytes, withRecords } = query;
+	if (conversationId !== undefined && !isConversationId(conversationId)) return [];
+	const sql = new Sql();
+	const tests = [`sequence > ${sql.value(bindable(after))}`];
+	if (conversationId !== undefined) tests.push(`conversation_id = ${sql.value(conversationId)}`);
+	if (origin !== undefined && origin !== UpdateOrigin.UNSPECIFIED) tests.push(`origin = ${sql.value(origin)}`);
+	const bytes = withRecords && maxBytes !== undefined ? `u.total <= ${sql.value(maxBytes)} OR u.number = 1` : "true";
+	const [rows = []] = await session.query(
+		sql.query(`
+			SELECT ${UPDATE_COLUMNS} ${withRecords ? `, ${RECORD_COLUMNS}` : ""}
+			FROM (
+				SELECT *, sum(size) OVER (ORDER BY sequence) AS total, row_number() OVER (ORDER BY sequence) AS number
+				FROM (
+					SELECT * FROM conversation_updates.updates
+					WHERE ${tests.join(" AND ")} ORDER BY sequence LIMIT ${sql.value(limit)}
+				) page
+			) u ${withRecords ? BASE_JOIN : ""}
+			WHERE ${bytes} ORDER BY u.sequence
+		`),
+	);
+	const records = withRecords ? new RecordReader() : undefined;
+	return rows.map((row) => updateOf(row, records));
+}
+
+/** A current update; the row also has the conversation's `status` and `posted_at`, its activity and the record. */
+export function currentUpdateOf(row: Row): StoredUpdate {
+	const { record, ...update } = updateOf(row, new RecordReader());
+	return { ...update, record: record && withNewestLeaf(record, postedOf(row), activityOf(row)) };
+}
+
+/** What decides about the leaf of a current record. The row has the conversation's `status` and `posted_at`. */
+export function postedOf(row: Row): Posted {
+	return { status: integer(row.status), postedAt: nullable(bigint, row.posted_at) };
+}
+
+function updateOf(row: Row, records: RecordReader | undefined): StoredUpdate {
+	const [summary, activity] = [blob(row.summary), nullable(blob, row.activity)];
+	return {
+		conversationId: text(row.conversation_id),
+		sequence: bigint(row.sequence),
+		change: integer(row.change),
+		current: boolean(row.current),
+		origin: integer(row.origin),
+		previousSequence: nullable(bigint, row.previous_sequence),
+		receivedAt: bigint(row.received_at),
+		summary: activity === undefined ? ownBytes(summary) : concatBytes([summary, activity]),
+		record: records?.read(row),
+	};
+}

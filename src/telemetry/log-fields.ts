@@ -1,0 +1,72 @@
+import { formatPath, ServiceError, type Violation } from "../errors.ts";
+import type { RequestInfo } from "./log.ts";
+
+/** Most places of broken rules in a line. */
+const MAX_PLACES = 10;
+/** Most characters of a place, and of an operation: a client can make both as long as it likes. */
+const MAX_TEXT = 160;
+
+/** Who asked for what, and of which conversation. */
+export function requestFields({ transport, operation, caller, conversationId }: RequestInfo, error: unknown) {
+	const id = (error instanceof ServiceError ? error.conversationId : undefined) ?? conversationId;
+	return {
+		transport,
+		operation: shorten(operation),
+		...(caller !== undefined && { caller }),
+		// What a client gave in place of a UUID may be anything.
+		...(id !== undefined && /^[0-9a-fA-F-]{32,36}$/.test(id) && { conversationId: id }),
+	};
+}
+
+/** How often each rule was broken, and the first places. A place holds names of members and no values. */
+export function brokenRules(violations: readonly Violation[], root: string) {
+	const reasons: Record<string, number> = {};
+	for (const { type } of violations) reasons[type] = (reasons[type] ?? 0) + 1;
+	const locs = violations.slice(0, MAX_PLACES).map(({ path, part = root }) => shorten(part + formatPath(path)));
+	return { reasons, locs };
+}
+
+function shorten(text: string): string {
+	return text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT)}…` : text;
+}
+
+interface ErrorDescription {
+	type: string;
+	code?: string | number;
+	message?: string;
+	stack?: string[];
+	cause?: ErrorDescription;
+}
+
+/**
+ * Describes an error. The message goes in only for the store's errors, which name files. Those of JSON.parse and of
+ * decoders quote the text that they refuse, which may be a secret.
+ */
+export function describe(error: unknown, withMessage: boolean, depth = 0): ErrorDescription {
+	if (!(error instanceof Error)) {
+		return { type: typeof error };
+	}
+	const description: ErrorDescription = { type: error.name };
+	if ("code" in error && (typeof error.code === "string" || typeof error.code === "number"))
+		description.code = error.code;
+	if (withMessage) description.message = error.message;
+	description.stack = frames(error);
+	if (error.cause !== undefined && depth < 3) description.cause = describe(error.cause, withMessage, depth + 1);
+	return description;
+}
+
+/** Places in the source that an error passed, innermost first, without the message that a stack text begins with. */
+function frames(error: Error): string[] {
+	const stack = error.stack ?? "";
+	const start = stack.indexOf(error.message);
+	const rest = start === -1 ? stack : stack.slice(start + error.message.length);
+	return rest.split("\n").flatMap((line) => /^ {4}at (.*:\d+:\d+\)?)$/.exec(line)?.[1] ?? []);
+}
+
+/** An error in one line: its types and messages, or without those the place where it was made. */
+export function shortly(error: unknown, withMessage: boolean): string {
+	if (!(error instanceof Error)) return typeof error;
+	if (!withMessage) return [error.name, frames(error)[0]].filter(Boolean).join(" at ");
+	const own = `${error.name}: ${error.message}`;
+	return shorten(error.cause instanceof Error ? `${own}: ${error.cause.message}` : own);
+}

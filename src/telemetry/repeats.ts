@@ -1,0 +1,139 @@
+/** Milliseconds after which repetitions are summed up. */
+const WINDOW = 10_000;
+/** Most causes that are told apart at a time. */
+const MAX_CAUSES = 100;
+/** Most different values of a sample in a sum. */
+const MAX_SAMPLES = 10;
+
+/** Something that happened and may happen again for the same cause. */
+export interface Occurrence<Event extends string> {
+	/** Event under which repetitions are summed up. */
+	readonly sum: Event;
+	/** What makes it the same cause, together with the names of the counts. Clients may choose parts of it. */
+	readonly cause: Readonly<Record<string, string | undefined>>;
+	/** What is left of the cause when too many are known. It must have few values, which no client chooses. */
+	readonly group: Readonly<Record<string, string | undefined>>;
+	/** Numbers that are added up, such as how often each rule was broken. */
+	readonly counts?: Readonly<Record<string, number>>;
+	/** Values that differ from one occurrence to the next. A sum has the first 10 different ones of each name. */
+	readonly samples?: Readonly<Record<string, readonly string[]>>;
+}
+
+/** How often something happened after the last line about it. */
+export interface Sum<Event extends string> {
+	readonly event: Event;
+	/** The cause, or the group of many causes. */
+	readonly cause: Occurrence<Event>["cause"];
+	readonly count: number;
+	/** Time of the last line about it. */
+	readonly since: Date;
+	readonly counts: Readonly<Record<string, number>>;
+	readonly samples: Readonly<Record<string, readonly string[]>>;
+}
+
+/** Settings of {@link Repeats}. */
+export interface RepeatOptions {
+	/** Milliseconds from the first occurrence of a cause to the sum of its repetitions; 0 makes every occurrence a first. */
+	readonly window?: number;
+	/** Most causes that are told apart at a time. Repetitions of others are counted by their groups. */
+	readonly maxCauses?: number;
+}
+
+/**
+ * Tells the first occurrence of a cause from its repetitions, which it counts. While a cause goes on, its sum is due once
+ * in a window. A cause that did not occur for a whole window is forgotten, and the next one is a first one again. Memory
+ * and sums are bounded by the number of causes and groups.
+ */
+export class Repeats<Event extends string> {
+	readonly #write: (sum: Sum<Event>) => void;
+	readonly #window: number;
+	readonly #maxCauses: number;
+	readonly #causes = new Map<string, Tally<Event>>();
+	readonly #groups = new Map<string, Tally<Event>>();
+	#timer: NodeJS.Timeout | undefined;
+
+	/** @param write is given the sums that are due */
+	constructor(write: (sum: Sum<Event>) => void, { window = WINDOW, maxCauses = MAX_CAUSES }: RepeatOptions = {}) {
+		this.#write = write;
+		this.#window = window;
+		this.#maxCauses = maxCauses;
+	}
+
+	/** Whether an occurrence is the first one of its cause, to be told in full. Otherwise it is counted. */
+	isFirst(occurrence: Occurrence<Event>): boolean {
+		if (this.#window === 0) return true;
+		const { sum, cause, group, counts = {} } = occurrence;
+		const key = JSON.stringify([sum, cause, Object.keys(counts).sort()]);
+		const known = this.#causes.get(key);
+		this.#timer ??= setTimeout(() => this.#turn(), this.#window).unref();
+		if (known === undefined && this.#causes.size < this.#maxCauses) {
+			this.#causes.set(key, new Tally(sum, cause));
+			return true;
+		}
+		const groupKey = JSON.stringify([sum, group]);
+		const tally = known ?? this.#groups.get(groupKey) ?? new Tally(sum, group);
+		if (known === undefined) this.#groups.set(groupKey, tally);
+		tally.add(occurrence);
+		return false;
+	}
+
+	/** Gives all sums, also those that are not due yet. */
+	sumUp(): void {
+		for (const tally of [...this.#causes.values(), ...this.#groups.values()]) {
+			const sum = tally.take();
+			if (sum !== undefined) this.#write(sum);
+		}
+	}
+
+	#turn(): void {
+		this.#timer = undefined;
+		for (const tallies of [this.#causes, this.#groups])
+			for (const [key, tally] of tallies) if (tally.count === 0) tallies.delete(key);
+		this.sumUp();
+		if (this.#causes.size + this.#groups.size > 0) this.#timer = setTimeout(() => this.#turn(), this.#window).unref();
+	}
+}
+
+/** What was counted of one cause or group. */
+class Tally<Event extends string> {
+	count = 0;
+	readonly #event: Event;
+	readonly #cause: Occurrence<Event>["cause"];
+	#since = new Date();
+	#counts: Record<string, number> = {};
+	#samples: Record<string, Set<string>> = {};
+
+	constructor(event: Event, cause: Occurrence<Event>["cause"]) {
+		this.#event = event;
+		this.#cause = cause;
+	}
+
+	add({ counts = {}, samples = {} }: Occurrence<Event>): void {
+		this.count += 1;
+		for (const [name, count] of Object.entries(counts)) this.#counts[name] = (this.#counts[name] ?? 0) + count;
+		for (const [name, values] of Object.entries(samples)) {
+			if (values.length === 0) continue;
+			const kept = this.#samples[name] ?? new Set();
+			this.#samples[name] = kept;
+			for (const value of values) if (kept.size < MAX_SAMPLES) kept.add(value);
+		}
+	}
+
+	/** The sum since the last one, and a fresh start; undefined when there is nothing to tell. */
+	take(): Sum<Event> | undefined {
+		if (this.count === 0) return undefined;
+		const sum = {
+			event: this.#event,
+			cause: this.#cause,
+			count: this.count,
+			since: this.#since,
+			counts: this.#counts,
+			samples: Object.fromEntries(Object.entries(this.#samples).map(([name, values]) => [name, [...values]])),
+		};
+		this.count = 0;
+		this.#since = new Date();
+		this.#counts = {};
+		this.#samples = {};
+		return sum;
+	}
+}

@@ -1,0 +1,111 @@
+import { randomBytes } from "node:crypto";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { Databases } from "../store/postgres/databases.ts";
+import { ServiceProcess } from "../support/child.ts";
+import { type Endpoints, getText, postWebhook } from "../support/clients.ts";
+import { allEvents, eventJson, postEvents } from "../support/event-clients.ts";
+import { capturedSequences } from "../support/fixtures.ts";
+import { KEY, startTestService, type TestService, testEnvironment } from "../support/service.ts";
+import { BEGINNING, updatesUntilCaughtUp, watch } from "../support/watching.ts";
+
+const ENV = { ENCRYPTION_KEY: randomBytes(32).toString("base64") };
+
+let databases: Databases;
+let url: string;
+let replicas: [ServiceProcess, ServiceProcess];
+beforeAll(async () => {
+	databases = await Databases.start();
+	url = await databases.create();
+	const start = () => ServiceProcess.start("", { ...ENV, DATABASE_URL: url });
+	replicas = await Promise.all([start(), start()]);
+});
+afterAll(async () => {
+	for (const replica of replicas) await replica[Symbol.asyncDispose]();
+	await databases[Symbol.asyncDispose]();
+});
+
+/** The captured posts in the order in which they are sent: the sequences beside each other, post by post. */
+function posts() {
+	const sequences = capturedSequences();
+	const longest = Math.max(...sequences.map(({ posts }) => posts.length));
+	return Array.from({ length: longest }, (_, n) =>
+		sequences.flatMap(({ conversationId, posts }) => {
+			const post = posts[n];
+			return post === undefined ? [] : [{ conversationId, post }];
+		}),
+	).flat();
+}
+
+test("two replicas make of an agent server's posts what a service with SQLite makes of them", async () => {
+	await using reference: TestService = await startTestService(ENV);
+	const send = async (to: Endpoints, { conversationId, post }: ReturnType<typeof posts>[number]) => {
+		const { webhook, body } = post;
+		const response =
+			webhook === "events" ? await postEvents(to, KEY, conversationId, body) : await postWebhook(to, KEY, body);
+		expect(response.status).toBe(200);
+	};
+	for (const [n, post] of posts().entries()) {
+		await send(reference, post);
+		await send(replicas[n % 2 === 0 ? 0 : 1], post);
+	}
+	const everything = async (from: Endpoints) => {
+		const updates = await updatesUntilCaughtUp(from, KEY, { start: BEGINNING });
+		const ids = [...new Set(updates.map(({ conversationId }) => conversationId))];
+		const records = await Promise.all(ids.map((id) => getText(from, KEY, id, "secrets=plaintext")));
+		const events = await allEvents(from, KEY, {});
+		return {
+			updates: updates.map(({ receivedAt: _, ...update }) => update),
+			records,
+			events: events.map(({ sequence, conversationId, event }) => ({
+				sequence,
+				conversationId,
+				event: eventJson(event),
+			})),
+		};
+	};
+	const expected = await everything(reference);
+	expect(expected.updates.length).toBeGreaterThan(50);
+	expect(expected.events.length).toBeGreaterThan(50);
+	for (const replica of replicas) expect(await everything(replica)).toEqual(expected);
+});
+
+test("a watch on one replica shows what the other takes, and a stopped replica leaves the other at work", async () => {
+	const end = new AbortController();
+	const [one, other] = replicas;
+	const seen: bigint[] = [];
+	const watching = (async () => {
+		try {
+			for await (const { event } of watch(other, KEY, { start: BEGINNING }, end.signal))
+				if (event.case === "update") seen.push(event.value.sequence);
+		} catch (error) {
+			if (!end.signal.aborted) throw error;
+		}
+	})();
+	const body = (title: string) =>
+		JSON.stringify({
+			id: "7c9e6679-7425-40de-944b-e07fc1f90ae7",
+			workspace: { kind: "LocalWorkspace", working_dir: "/workspace" },
+			agent: { kind: "ACPAgent", acp_command: ["acp"] },
+			title,
+		});
+	for (const title of ["first", "second \0"]) expect((await postWebhook(one, KEY, body(title))).status).toBe(200);
+	one.signal("SIGTERM");
+	expect(await one.exit()).toEqual({ code: 0, signal: null });
+	expect((await postWebhook(other, KEY, body("third"))).status).toBe(200);
+	const stored = await updatesUntilCaughtUp(other, KEY, { start: BEGINNING });
+	expect(stored.slice(-3).map(({ summary }) => summary?.title)).toEqual(["first", "second \0", "third"]);
+	await expect.poll(() => seen, { timeout: 30_000 }).toEqual(stored.map(({ sequence }) => sequence));
+	end.abort();
+	await watching;
+});
+
+test("a start without keys is refused, in one line, because replicas need the same ones", async () => {
+	const { ACCESS_KEYS: _, ...env } = testEnvironment("");
+	const { code, stderr, stdout } = await ServiceProcess.run({ ...env, DATABASE_URL: url }, "serve");
+	expect({ code, stderr }).toEqual({
+		code: 1,
+		stderr:
+			"The service cannot start: With PostgreSQL, ACCESS_KEYS or CLIENT_CERTIFICATES must be set, the same for every replica\n",
+	});
+	expect(stdout).not.toContain(databases.server.password);
+});

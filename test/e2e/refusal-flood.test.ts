@@ -1,0 +1,112 @@
+import { connect } from "node:net";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { type LogLine, ServiceProcess } from "../support/child.ts";
+import { WEBHOOK } from "../support/clients.ts";
+import { callRaw } from "../support/raw-rpc.ts";
+import { TempFolder } from "../support/temp.ts";
+
+let folder: TempFolder;
+let service: ServiceProcess;
+
+beforeEach(async () => {
+	folder = new TempFolder();
+	service = await ServiceProcess.start(folder.file("conversations.db"));
+});
+afterEach(async () => {
+	await service[Symbol.asyncDispose]();
+	folder[Symbol.dispose]();
+});
+
+/** Stops the service; gives its lines of the events, and the seconds from its first line to its last. */
+async function linesOf(...events: readonly string[]): Promise<{ lines: LogLine[]; seconds: number }> {
+	service.signal("SIGTERM");
+	expect((await service.exit()).code).toBe(0);
+	const all = service.output.stdout
+		.trimEnd()
+		.split("\n")
+		.map((line): LogLine => JSON.parse(line));
+	const time = (line: LogLine | undefined) => Date.parse(String(line?.time));
+	expect(all.at(-1)).toMatchObject({ event: "stopped" });
+	return {
+		lines: all.filter(({ event }) => events.includes(String(event))),
+		seconds: (time(all.at(-1)) - time(all[0])) / 1000,
+	};
+}
+
+/** All that lines tell of: themselves, and what they have counted. */
+function total(lines: readonly LogLine[]): number {
+	return lines.reduce((sum, { count }) => sum + (typeof count === "number" ? count : 1), 0);
+}
+
+test("posts without a key at full speed are one line and then a sum every ten seconds", async () => {
+	const { hostname, port } = new URL(service.http);
+	const request = `POST ${WEBHOOK} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}`;
+	const [connections, each] = [20, 1_000];
+	const flood = Array.from({ length: connections }, async () => {
+		const socket = connect(Number(port), hostname);
+		let answers = 0;
+		const done = new Promise<void>((resolve, reject) => {
+			socket.on("error", reject).on("close", () => reject(new Error("the connection was closed")));
+			socket.setEncoding("latin1").on("data", (text: string) => {
+				answers += text.split("HTTP/1.1 401 ").length - 1;
+				if (answers === each) resolve();
+			});
+		});
+		socket.write(request.repeat(each));
+		await done;
+		socket.removeAllListeners("close").destroy();
+	});
+	await Promise.all(flood);
+	const { lines, seconds } = await linesOf("request_refused", "requests_refused");
+	const cause = { transport: "http", operation: `POST ${WEBHOOK}`, kind: "unauthenticated" };
+	expect(lines[0]).toMatchObject({ event: "request_refused", ...cause });
+	for (const line of lines.slice(1))
+		expect(line).toMatchObject({ level: "warn", event: "requests_refused", ...cause, since: expect.any(String) });
+	expect(total(lines)).toBe(connections * each);
+	expect(lines.length).toBeLessThanOrEqual(2 + seconds / 10);
+});
+
+test("requests that are all different, as far as a client can make them, are a bounded number of lines", async () => {
+	const paths = Array.from({ length: 3_000 }, (_, index) => `/nowhere/${index}`);
+	for (const part of [0, 1, 2])
+		await Promise.all(
+			paths.slice(part * 1_000, (part + 1) * 1_000).map(async (path) => {
+				expect((await fetch(`${service.http}${path}`)).status).toBe(404);
+			}),
+		);
+	const { lines, seconds } = await linesOf("request_refused", "requests_refused");
+	expect(total(lines)).toBe(paths.length);
+	expect(lines.length).toBeLessThanOrEqual((1 + seconds / 10) * 101);
+	expect(lines.filter(({ event }) => event === "requests_refused")).toContainEqual(
+		expect.objectContaining({ transport: "http", kind: "not_found", count: expect.any(Number) }),
+	);
+});
+
+test("garbage on both ports is one line for each of them, and a sum", async () => {
+	const send = (address: string): Promise<void> =>
+		new Promise((resolve) => {
+			const { hostname, port } = new URL(`http://${address}`);
+			const socket = connect(Number(port), hostname, () => socket.write("\u0000garbage\r\n\r\n".repeat(4)));
+			socket.on("error", () => undefined).on("close", () => resolve());
+			socket.resume();
+		});
+	for (const address of [service.grpc, service.http.slice("http://".length)])
+		for (let round = 0; round < 50; round++) await send(address);
+	const { lines, seconds } = await linesOf("connection_failed", "connections_failed");
+	expect(total(lines)).toBe(100);
+	expect(lines.length).toBeLessThanOrEqual(2 * (2 + seconds / 10));
+	const [first] = lines;
+	expect(first).toMatchObject({ event: "connection_failed", listener: "grpc", code: "ERR_HTTP2_ERROR" });
+	const sum = lines.find(({ event }) => event === "connections_failed");
+	expect(sum).toMatchObject({ listener: "grpc", code: "ERR_HTTP2_ERROR", peers: expect.arrayContaining([]) });
+});
+
+test("calls without a key over gRPC are summed up too", async () => {
+	const { ingestConversation } = ConversationIngestService.method;
+	for (let round = 0; round < 20; round++)
+		expect((await callRaw(service, "gRPC", ingestConversation, "", undefined)).code).toBe(16);
+	const { lines } = await linesOf("request_refused", "requests_refused");
+	expect(total(lines)).toBe(20);
+	expect(lines[0]).toMatchObject({ transport: "grpc", kind: "unauthenticated" });
+});

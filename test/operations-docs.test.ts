@@ -1,0 +1,77 @@
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { Code } from "@connectrpc/connect";
+import { expect, test } from "vitest";
+import { type ErrorKind, errorKinds, RETRY_AFTER, ServiceError } from "../src/errors.ts";
+import { toConnectError } from "../src/rpc/rpc-errors.ts";
+import { logEvents } from "../src/telemetry/log.ts";
+import { sendError } from "../src/transports/http/answer.ts";
+import { ROOT } from "./support/start-command.ts";
+
+/** The cells of the first table below a heading of a document, without its head. */
+function tableOf(file: string, heading: string): string[][] {
+	const text = readFileSync(join(ROOT, "docs", file), "utf8");
+	const section = text.split(/^## /m).find((part) => part.startsWith(`${heading}\n`)) ?? "";
+	const rows = section.split("\n").filter((line) => line.startsWith("|"));
+	return rows.slice(2).map((row) =>
+		row
+			.split("|")
+			.slice(1, -1)
+			.map((cell) => cell.trim()),
+	);
+}
+
+/** HTTP status of a kind's answer, and its Retry-After. */
+function answerOf(kind: ErrorKind): { status: number; retryAfter: string | undefined } {
+	const headers = new Map<string, string>();
+	let status = 0;
+	sendError(
+		{
+			headersSent: false,
+			setHeader: (name, value) => headers.set(name, value),
+			writeHead: (given) => {
+				status = given;
+			},
+			end: () => undefined,
+			destroy: () => undefined,
+		},
+		new ServiceError(kind, ""),
+	);
+	return { status, retryAfter: headers.get("Retry-After") };
+}
+
+/** Name of a kind's RPC code, as gRPC writes it. */
+function codeOf(kind: ErrorKind): string {
+	const { code } = toConnectError(new ServiceError(kind, ""));
+	return String(Code[code])
+		.replaceAll(/(?<=[a-z])(?=[A-Z])/g, "_")
+		.toUpperCase();
+}
+
+test("docs/operations.md has every event of the log, with its level", () => {
+	const rows = tableOf("operations.md", "Log").map(([event, level]) => [event, level]);
+	const events = Object.entries(logEvents).map(([event, [level]]) => [`\`${event}\``, level]);
+	expect(rows).toEqual(events);
+});
+
+test("docs/operations.md has every kind of refusal, with its answers", () => {
+	const rows = tableOf("operations.md", "Refusals");
+	expect(rows.map(([kind, status, code]) => [kind, status, code])).toEqual(
+		errorKinds.map((kind) => [`\`${kind}\``, String(answerOf(kind).status), codeOf(kind)]),
+	);
+	const told = rows.flatMap(([kind, , , when]) => {
+		const [, seconds] = /`Retry-After: (\d+)`/.exec(when ?? "") ?? [];
+		return seconds === undefined ? [] : [[kind, seconds]];
+	});
+	const given = errorKinds.flatMap((kind) => {
+		const { retryAfter } = answerOf(kind);
+		return retryAfter === undefined ? [] : [[`\`${kind}\``, retryAfter]];
+	});
+	expect(told).toEqual(given);
+	expect(Object.keys(RETRY_AFTER)).toHaveLength(given.length);
+});
+
+test("docs/api.md has every pair of HTTP status and RPC code", () => {
+	const rows = tableOf("api.md", "Refusals").map(([status, code]) => `${status} ${code?.split(",", 1)[0]}`);
+	expect(rows.sort()).toEqual(errorKinds.map((kind) => `${answerOf(kind).status} ${codeOf(kind)}`).sort());
+});

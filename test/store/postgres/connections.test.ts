@@ -1,0 +1,345 @@
+import { setImmediate } from "node:timers/promises";
+import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import type { Transaction } from "../../../src/store/postgres/transaction.ts";
+import { TcpProxy } from "../../support/tcp-proxy.ts";
+import { TempFolder } from "../../support/temp.ts";
+import { connected, failureOf } from "./connecting.ts";
+import { PostgresServer } from "./server.ts";
+
+const folder = new TempFolder();
+let server: PostgresServer;
+
+beforeAll(async () => {
+	server = await PostgresServer.create(folder.file("server"));
+	await server.start();
+	await server.sql("CREATE TABLE entries (id int8 PRIMARY KEY, bytes bytea)");
+});
+
+afterAll(async () => {
+	await server[Symbol.asyncDispose]();
+	folder[Symbol.dispose]();
+});
+
+beforeEach(async () => {
+	await server.sql("TRUNCATE entries");
+});
+
+const insert = (id: bigint) => ({ text: "INSERT INTO entries VALUES ($1, $2)", values: [id, Buffer.from([1, 2])] });
+const stored = async () => (await server.sql("SELECT id FROM entries ORDER BY id")).map(({ id }) => id);
+/** Runs the statements that the superuser gives, and undoes them at the end of the test. */
+async function setting(set: string, reset: string) {
+	onTestFinished(async () => {
+		await server.sql(reset);
+		await server.sql("SELECT pg_reload_conf()");
+	});
+	await server.sql(set);
+	await server.sql("SELECT pg_reload_conf()");
+}
+/** The processes that run the statements of these tests, in the state that a condition of SQL describes. */
+const processes = async (condition: string) =>
+	(
+		await server.sql(
+			`SELECT pid FROM pg_stat_activity WHERE application_name = 'conversation-update-webhook-service' AND ${condition}`,
+		)
+	).map(({ pid }) => Number(pid));
+
+describe("transactions", () => {
+	test("give rows in order, with 64-bit numbers and bytes", async () => {
+		const { connections } = await connected(server.url());
+		const rows = await connections.transaction(async (transaction) => {
+			await transaction.query(insert(2n ** 62n), insert(1n));
+			return transaction.commit(
+				{ text: "SELECT * FROM entries ORDER BY id" },
+				{ text: "SELECT $1::int4 AS number, $2::text AS text", values: [7, "ü"] },
+			);
+		});
+		const bytes = Buffer.from([1, 2]);
+		expect(rows).toEqual([
+			[
+				{ id: 1n, bytes },
+				{ id: 2n ** 62n, bytes },
+			],
+			[{ number: 7, text: "ü" }],
+		]);
+		expect(await stored()).toEqual(["1", String(2n ** 62n)]);
+	});
+
+	test("commit when the work is done, and roll back when it fails", async () => {
+		const { connections } = await connected(server.url());
+		expect(await connections.transaction(async (transaction) => (await transaction.query(insert(1n))).length)).toBe(1);
+		const failed = connections.transaction(async (transaction) => {
+			await transaction.query(insert(2n));
+			throw new Error("the work failed");
+		});
+		expect(await failureOf(failed)).toEqual({ type: "Error", message: "the work failed" });
+		expect(await connections.transaction(async () => "nothing")).toBe("nothing");
+		expect(await stored()).toEqual(["1"]);
+	});
+
+	test("also go over a Unix socket", async () => {
+		const url = server.url().replace("@127.0.0.1:", `@${encodeURIComponent(folder.file("server"))}:`);
+		const { connections } = await connected(url);
+		const text = "SELECT inet_server_addr() AS address";
+		expect(await connections.read((session) => session.query({ text }))).toEqual([[{ address: null }]]);
+	});
+
+	test("that a statement breaks are rolled back as a whole; the error shows no value", async () => {
+		const { connections } = await connected(server.url());
+		await server.sql("INSERT INTO entries VALUES (3)");
+		const failure = {
+			type: "DatabaseError",
+			kind: "internal",
+			message: "the store failed at this request",
+			cause: "constraint entries_pkey (SQLSTATE 23505)",
+		};
+		const repeated = [insert(4n), insert(3n), insert(5n)];
+		expect(await failureOf(connections.transaction((tx) => tx.commit(...repeated)))).toEqual(failure);
+		expect(await failureOf(connections.transaction((tx) => tx.query(...repeated)))).toEqual(failure);
+		const swallowed = connections.transaction((tx) => tx.query(...repeated).catch(() => undefined));
+		expect(await failureOf(swallowed)).toEqual(failure);
+		expect(await stored()).toEqual(["3"]);
+	});
+
+	test("for reads write nothing", async () => {
+		const { connections } = await connected(server.url());
+		expect(await connections.read((session) => session.query({ text: "SELECT 1 AS one" }))).toEqual([[{ one: 1 }]]);
+		await expect(connections.read((session) => session.query(insert(1n)))).rejects.toMatchObject({
+			kind: "unavailable",
+			sqlState: "25006",
+		});
+		expect(await stored()).toEqual([]);
+	});
+
+	test("have limits for statements and locks, unless they are unlimited", async () => {
+		const limits = { statementTimeout: 200, lockTimeout: 100 };
+		const { connections } = await connected(server.url(), limits);
+		const run = (text: string) => (transaction: Transaction) => transaction.query({ text });
+		expect(await failureOf(connections.transaction(run("SELECT pg_sleep(60)")))).toEqual({
+			type: "DatabaseError",
+			kind: "unavailable",
+			message: "the database did not finish in time",
+			cause: "canceling statement due to statement timeout (SQLSTATE 57014)",
+		});
+		await connections.transaction(async (holder) => {
+			await holder.query(insert(1n));
+			expect(await failureOf(connections.transaction((waiter) => waiter.query(insert(1n))))).toEqual({
+				type: "DatabaseError",
+				kind: "unavailable",
+				message: "the database's lock was not free in time",
+				cause: "canceling statement due to lock timeout (SQLSTATE 55P03)",
+			});
+		});
+		const unlimited = connections.transaction(run("SELECT pg_sleep(0.5), 'done' AS text"), { unlimited: true });
+		expect(await unlimited).toMatchObject([[{ text: "done" }]]);
+	});
+
+	test("that lost against others run again, once", async () => {
+		const { connections } = await connected(server.url());
+		const fail = { text: "DO $$ BEGIN RAISE EXCEPTION 'lost' USING ERRCODE = '40001'; END $$" };
+		const attempts: number[] = [];
+		await connections.transaction(async (transaction) => {
+			attempts.push(attempts.length);
+			return transaction.commit(insert(BigInt(attempts.length)), ...(attempts.length === 1 ? [fail] : []));
+		});
+		expect([attempts, await stored()]).toEqual([[0, 1], ["2"]]);
+		const always = connections.transaction((transaction) => transaction.commit(insert(9n), fail));
+		expect(await failureOf(always)).toMatchObject({ message: "the database could not order transactions that met" });
+		expect(await stored()).toEqual(["2"]);
+	});
+
+	test("run again when the connection breaks before the commit", async () => {
+		const { connections } = await connected(server.url());
+		let attempts = 0;
+		await connections.transaction(async (transaction) => {
+			const [rows] = await transaction.query({ text: "SELECT pg_backend_pid() AS pid" });
+			attempts++;
+			await transaction.query(insert(BigInt(attempts)));
+			if (attempts === 1) await server.sql("SELECT pg_terminate_backend($1, 10000)", [rows?.[0]?.pid]);
+			return transaction.commit(insert(10n));
+		});
+		expect([attempts, await stored()]).toEqual([2, ["2", "10"]]);
+	});
+
+	test("share a bounded number of connections; who waits too long is told", async () => {
+		const { connections } = await connected(server.url(), { connections: 2, connectTimeout: 300 });
+		const gate = Promise.withResolvers<void>();
+		const holders = [1, 2].map(() =>
+			connections.read(async (session) => {
+				await session.query({ text: "SELECT 1" });
+				await gate.promise;
+			}),
+		);
+		await expect.poll(() => processes("state = 'idle in transaction'"), { timeout: 30_000 }).toHaveLength(2);
+		expect(await failureOf(connections.transaction((transaction) => transaction.commit(insert(1n))))).toEqual({
+			type: "ServiceError",
+			kind: "unavailable",
+			message: "the database's connections are all in use",
+		});
+		const waiter = connections.transaction((transaction) => transaction.commit(insert(2n)));
+		gate.resolve();
+		await Promise.all([...holders, waiter]);
+		expect(await stored()).toEqual(["2"]);
+	});
+});
+
+describe("a commit whose outcome is unknown", () => {
+	const unknown = {
+		type: "CommitUnknown",
+		kind: "unavailable",
+		message: "the database did not say whether it committed",
+	};
+
+	test("because the connection breaks", async () => {
+		await using proxy = await TcpProxy.start(() => server.port);
+		const { connections } = await connected(server.url().replace(`:${server.port}/`, `:${proxy.port}/`));
+		await server.sql(`
+			CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1); RETURN NULL; END $$;
+			CREATE CONSTRAINT TRIGGER late AFTER INSERT ON entries DEFERRABLE INITIALLY DEFERRED
+				FOR EACH ROW EXECUTE FUNCTION wait()`);
+		onTestFinished(async () => void (await server.sql("DROP FUNCTION wait CASCADE")));
+		let attempts = 0;
+		const outcome = failureOf(
+			connections.transaction((transaction) => {
+				attempts++;
+				return transaction.commit(insert(1n));
+			}),
+		);
+		await expect.poll(() => processes("wait_event = 'PgSleep'"), { timeout: 30_000 }).toHaveLength(1);
+		proxy.cut(true);
+		expect(await outcome).toMatchObject(unknown);
+		expect(attempts).toBe(1);
+		await expect.poll(stored, { timeout: 30_000 }).toEqual(["1"]);
+	});
+
+	test("because the server stops waiting for its synchronous standby", async () => {
+		const { connections } = await connected(server.url());
+		await setting(
+			"ALTER SYSTEM SET synchronous_standby_names = 'none'",
+			"ALTER SYSTEM RESET synchronous_standby_names",
+		);
+		const outcome = failureOf(connections.transaction((transaction) => transaction.commit(insert(1n))));
+		await expect.poll(() => processes("wait_event = 'SyncRep'"), { timeout: 30_000 }).toHaveLength(1);
+		const [pid] = await processes("wait_event = 'SyncRep'");
+		await server.sql("SELECT pg_cancel_backend($1)", [pid]);
+		expect(await outcome).toEqual({
+			...unknown,
+			cause: "canceling wait for synchronous replication due to user request",
+		});
+	});
+});
+
+describe("a database that is away", () => {
+	const away = { type: "ServiceError", kind: "unavailable", message: "no server of the database takes writes" };
+
+	test("is told at once, logged once, and used again by itself", async () => {
+		const { connections, lines } = await connected(server.url());
+		const one = () => connections.read(async (session) => (await session.query({ text: "SELECT 1 AS one" }))[0]);
+		expect(await one()).toEqual([{ one: 1 }]);
+		for (const mode of ["fast", "immediate"] as const) {
+			await server.stop(mode);
+			const failures = await Promise.all(Array.from({ length: 50 }, () => failureOf(one())));
+			for (const failure of failures)
+				expect(failure).toEqual({
+					...away,
+					cause: `127.0.0.1:${server.port}: connect ECONNREFUSED 127.0.0.1:${server.port}`,
+				});
+			await server.start();
+			await expect.poll(() => failureOf(one()), { timeout: 30_000 }).toEqual([{ one: 1 }]);
+		}
+		expect(lines).toEqual(["the database is away", "the database is away"]);
+	});
+
+	test("cannot be connected to", async () => {
+		const { port } = server;
+		const url = server.url();
+		const cause = (to: string) => failureOf(connected(to));
+		expect(await cause(url.replace(server.password, "canary"))).toEqual({
+			...away,
+			cause: `127.0.0.1:${port}: password authentication failed for user "postgres" (SQLSTATE 28P01)`,
+		});
+		expect(await cause(url.replace(/postgres$/, "nowhere"))).toEqual({
+			...away,
+			cause: `127.0.0.1:${port}: database "nowhere" does not exist (SQLSTATE 3D000)`,
+		});
+		await setting("ALTER ROLE postgres SET synchronous_commit = off", "ALTER ROLE postgres RESET synchronous_commit");
+		expect(await cause(url)).toEqual({
+			...away,
+			cause: `127.0.0.1:${port}: synchronous_commit is off, so commits could be lost`,
+		});
+	});
+
+	test("because it only reads", async () => {
+		const { connections } = await connected(server.url());
+		const write = (id: bigint) => connections.transaction((transaction) => transaction.commit(insert(id)));
+		await write(1n);
+		await setting(
+			"ALTER SYSTEM SET default_transaction_read_only = on",
+			"ALTER SYSTEM RESET default_transaction_read_only",
+		);
+		await expect
+			.poll(() => failureOf(write(2n)), { timeout: 30_000 })
+			.toEqual({ ...away, cause: `127.0.0.1:${server.port}: the server is a standby or read-only` });
+		await server.sql("ALTER SYSTEM RESET default_transaction_read_only");
+		await server.sql("SELECT pg_reload_conf()");
+		await expect.poll(() => failureOf(write(3n)), { timeout: 30_000 }).toEqual([[]]);
+		expect(await stored()).toEqual(["1", "3"]);
+	});
+
+	test("because it is silent", async () => {
+		await using proxy = await TcpProxy.start(() => server.port);
+		const url = server.url().replace(`:${server.port}/`, `:${proxy.port}/`);
+		const { connections } = await connected(url, { statementTimeout: 200 });
+		let attempts = 0;
+		const write = (id: bigint) =>
+			connections.transaction((transaction) => {
+				attempts++;
+				return attempts === 1 ? transaction.commit(insert(id)) : transaction.query(insert(id));
+			});
+		await write(1n);
+		// The connection is given back by then.
+		await setImmediate();
+		proxy.fallSilent();
+		// It is given up, and the work done again over another one.
+		await write(2n);
+		expect([attempts, await stored()]).toEqual([3, ["1", "2"]]);
+	});
+});
+
+describe("listeners", () => {
+	test("get each notification, and learn that they may have missed some when the connection was renewed", async () => {
+		const { connections } = await connected(server.url());
+		const heard: (string | undefined)[] = [];
+		connections.listen("updates", (payload) => heard.push(payload));
+		connections.listen("events", (payload) => heard.push(payload === undefined ? payload : `event ${payload}`));
+		const notify = async (channel: string, payload: string) => {
+			await connections.transaction((transaction) =>
+				transaction.commit({ text: "SELECT pg_notify($1, $2)", values: [channel, payload] }),
+			);
+		};
+		const listening = "query LIKE 'LISTEN%'";
+		await expect.poll(() => processes(listening), { timeout: 30_000 }).toHaveLength(1);
+		await expect.poll(() => heard, { timeout: 30_000 }).toContain(undefined);
+		await notify("updates", "1");
+		await notify("others", "2");
+		await notify("events", "3");
+		await expect.poll(() => heard, { timeout: 30_000 }).toContain("event 3");
+		const [pid] = await processes(listening);
+		await server.sql("SELECT pg_terminate_backend($1, 10000)", [pid]);
+		// What is sent before it listens again is missed.
+		const again = async () => {
+			await notify("updates", "4");
+			return heard;
+		};
+		await expect.poll(again, { timeout: 30_000 }).toContain("4");
+		expect([...new Set(heard.filter((payload) => payload !== undefined))]).toEqual(["1", "event 3", "4"]);
+	});
+
+	test("are called without notifications too", async () => {
+		const { connections } = await connected(server.url(), { notify: false });
+		const heard: (string | undefined)[] = [];
+		connections.listen("updates", (payload) => heard.push(payload));
+		await expect.poll(() => heard.length, { timeout: 30_000 }).toBeGreaterThan(1);
+		expect([connections.notifies, new Set(heard)]).toEqual([false, new Set([undefined])]);
+		expect(await processes("query LIKE 'LISTEN%'")).toEqual([]);
+	});
+});

@@ -1,0 +1,122 @@
+import { randomUUID } from "node:crypto";
+import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import type { Store } from "../../../src/store/store.ts";
+import { appendEvents, batch, event, record, stateUpdate, storedEvent, titled, whole } from "../event-samples.ts";
+import { append, bytes, type Columns, type Filter, pages, sample, stored } from "../samples.ts";
+import { Databases, openStore, sqlOn } from "./databases.ts";
+
+let databases: Databases;
+beforeAll(async () => {
+	databases = await Databases.start();
+});
+afterAll(() => databases[Symbol.asyncDispose]());
+
+/** A store in a database of its own, which is closed when the test ends. */
+async function opened(): Promise<{ store: Store; url: string; sql: (text: string) => ReturnType<typeof sqlOn> }> {
+	const url = await databases.create();
+	const store = await openStore(url);
+	onTestFinished(() => store.close());
+	return { store, url, sql: (text) => sqlOn(url, text) };
+}
+
+const odd = "a\0b\u0001c\u0002\u0003";
+const long = "very long, ".repeat(1_000);
+
+test.each([
+	["U+0000 and the characters of its stored form", odd],
+	["what no index can hold", long],
+])("texts with %s are kept, and found by", async (_, text) => {
+	const { store } = await opened();
+	const columns: Partial<Columns> = {
+		agentKind: text,
+		model: text,
+		parentId: text,
+		title: `title ${text}`,
+		tags: { [text]: text, plain: text },
+	};
+	const [update, other] = [sample({ columns }), sample({ columns: { title: "title a", tags: { plain: "a" } } })];
+	const outcome = await append(store, update);
+	await append(store, other);
+	expect(await store.get(update.conversationId)).toEqual(stored(update, outcome));
+	const filters: Filter[] = [
+		{ agentKind: text },
+		{ model: text },
+		{ parentId: text },
+		{ titleContains: text },
+		{ tagKey: text },
+		{ tags: { plain: text, [text]: text } },
+	];
+	for (const filter of filters) {
+		const found = (await pages(store, filter, 10)).flat();
+		expect(found.map(({ sequence }) => sequence)).toEqual([outcome.sequence]);
+	}
+	expect((await pages(store, { titleContains: "\u0001\u0002\u0002" }, 10)).flat()).toEqual([]);
+	expect((await pages(store, { titleContains: "TITLE A" }, 10)).flat()).toHaveLength(text === odd ? 2 : 1);
+
+	const events = [
+		event({ eventId: text, kind: text, source: text, message: text, secrets: [`/${text}`] }),
+		event({ eventId: `${text}.`, text: Buffer.from(JSON.stringify({ text })) }),
+	];
+	const made = batch(update.conversationId, events);
+	expect(await appendEvents(store, made)).toMatchObject({ stored: 2 });
+	expect(await appendEvents(store, made)).toMatchObject({ stored: 0 });
+	const expected = events.map((one, n) => storedEvent(made, one, BigInt(n + 1)));
+	expect(await store.events.list({ after: 0n, limit: 10 })).toEqual(expected);
+	const ofKind = { kind: "one_of", field: "kind", values: [text] } as const;
+	expect(await store.events.list({ after: 0n, limit: 10, conditions: [ofKind] })).toEqual(expected.slice(0, 1));
+	expect((await store.getLiveState(update.conversationId, [text, "a", `${text}.`])).knownIds).toEqual([
+		text,
+		`${text}.`,
+	]);
+});
+
+test("an update that cannot be written fails alone, and the others of its group are kept", async () => {
+	const { store } = await opened();
+	const [first, bad, last] = [sample(), sample({ redactionVersion: 0.5 }), sample()];
+	const outcomes = await Promise.allSettled([first, bad, last].map((update) => append(store, update)));
+	expect(outcomes).toMatchObject([
+		{ status: "fulfilled", value: { repeated: false } },
+		{
+			status: "rejected",
+			reason: { name: "ServiceError", kind: "internal", message: "the store failed at this request" },
+		},
+		{ status: "fulfilled", value: { repeated: false } },
+	]);
+	const kept = await store.updates.list({ after: 0n, limit: 10, withRecords: false });
+	expect(kept.map(({ conversationId }) => conversationId)).toEqual([first.conversationId, last.conversationId]);
+});
+
+test("a damaged record is unreadable, as are the deltas over it, and the others are given", async () => {
+	const { store, sql } = await opened();
+	const { conversationId } = sample();
+	const encoded = record({ id: conversationId, tags: { padding: "x".repeat(400) } });
+	await append(store, sample({ conversationId, record: encoded }));
+	await appendEvents(store, batch(conversationId, [], { live: whole(1n, titled("told")) }));
+	const large = sample({ record: Buffer.from("Always use tabs. ".repeat(5_000)) });
+	await append(store, large);
+	await sql("UPDATE conversation_updates.updates SET checksum = 0 WHERE sequence = 1");
+	const unreadable = { unreadable: "the checksum of the record is wrong" };
+	const updates = await store.updates.list({ after: 0n, limit: 10, withRecords: true });
+	const readable = { ...large.record, bytes: bytes(large.record.bytes) };
+	expect(updates.map((update) => update.record)).toEqual([unreadable, unreadable, readable]);
+	expect((await pages(store, {}, 10, true)).flat().map((one) => one.record)).toEqual([readable, unreadable]);
+	expect((await store.getLiveState(conversationId, [])).current?.record).toEqual(unreadable);
+	// A record that cannot be compared is stored again.
+	const posted = sample({ conversationId, record: encoded });
+	expect(await append(store, posted)).toMatchObject({ sequence: 4n, repeated: false });
+	expect((await store.get(conversationId))?.record).toEqual({ ...posted.record, bytes: bytes(encoded) });
+});
+
+test.each(["text = '\\x00'", "secrets = '{}'"])(
+	"a damaged event is unreadable, and the others are given: %s",
+	async (damage) => {
+		const { store, sql } = await opened();
+		const made = batch(randomUUID(), [event(), stateUpdate(), event()]);
+		await appendEvents(store, made);
+		await sql(`UPDATE conversation_updates.events SET ${damage} WHERE sequence = 2`);
+		const expected = made.events.map((one, n) => storedEvent(made, one, BigInt(n + 1)));
+		expect(await store.events.list({ after: 0n, limit: 10 })).toEqual(
+			expected.map((one, n) => (n === 1 ? { ...one, event: { unreadable: expect.any(String) } } : one)),
+		);
+	},
+);

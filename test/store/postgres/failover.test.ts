@@ -1,0 +1,134 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { expect, onTestFinished, test } from "vitest";
+import { ServiceError } from "../../../src/errors.ts";
+import type { Connections } from "../../../src/store/postgres/connections.ts";
+import { CommitUnknown } from "../../../src/store/postgres/failures.ts";
+import { TempFolder } from "../../support/temp.ts";
+import { connected } from "./connecting.ts";
+import { PostgresServer } from "./server.ts";
+
+const WRITERS = 4;
+/** How many entries are acknowledged before the primary is killed, and how many more are waited for afterwards. */
+const ENTRIES = 150;
+/** Time between two attempts of a writer, in milliseconds. */
+const RETRY = 20;
+
+/** A primary that waits for its synchronous standby at each commit, with a log whose numbers are taken from one row. */
+async function pair() {
+	const folder = new TempFolder();
+	const primary = await PostgresServer.create(folder.file("primary"));
+	onTestFinished(async () => {
+		await primary[Symbol.asyncDispose]();
+		folder[Symbol.dispose]();
+	});
+	await primary.start();
+	await primary.sql("CREATE TABLE log (newest int8)");
+	await primary.sql("INSERT INTO log VALUES (0)");
+	await primary.sql("CREATE TABLE entries (sequence int8, writer int4, number int4)");
+	await primary.stop();
+	const standby = await primary.standby(folder.file("standby"), "standby");
+	onTestFinished(() => standby[Symbol.asyncDispose]());
+	primary.configure({ synchronous_standby_names: "standby" });
+	await primary.start();
+	await standby.start();
+	const states = () => primary.sql("SELECT state, sync_state FROM pg_stat_replication");
+	await expect.poll(states, { timeout: 30_000 }).toEqual([{ state: "streaming", sync_state: "sync" }]);
+	return { primary, standby };
+}
+
+/** Appends an entry, again and again until it is acknowledged. */
+async function append(connections: Connections, writer: number, number: number): Promise<void> {
+	const values = [writer, number];
+	for (;;) {
+		try {
+			await connections.transaction((transaction) =>
+				transaction.commit(
+					{
+						text: `WITH taken AS (UPDATE log SET newest = newest + 1 RETURNING newest)
+							INSERT INTO entries SELECT newest, $1, $2 FROM taken`,
+						values,
+					},
+					{ text: "SELECT pg_notify('entries', '')" },
+				),
+			);
+			return;
+		} catch (error) {
+			if (!(error instanceof ServiceError) || error.kind !== "unavailable") throw error;
+			if (error instanceof CommitUnknown && (await isThere(connections, values))) return;
+			await delay(RETRY);
+		}
+	}
+}
+
+/** Finds out whether a commit of unknown outcome took place: who has the lock of the log's row knows that it is over. */
+async function isThere(connections: Connections, values: readonly number[]): Promise<boolean> {
+	for (;;) {
+		try {
+			const rows = await connections.transaction(async (transaction) => {
+				await transaction.query({ text: "SELECT newest FROM log FOR UPDATE" });
+				return transaction.query({ text: "SELECT 1 FROM entries WHERE writer = $1 AND number = $2", values });
+			});
+			return (rows[0] ?? []).length > 0;
+		} catch (error) {
+			if (!(error instanceof ServiceError) || error.kind !== "unavailable") throw error;
+			await delay(RETRY);
+		}
+	}
+}
+
+/** Follows the log by its numbers, told by notifications and the poll. */
+function follow(connections: Connections) {
+	const seen: unknown[] = [];
+	let hints = 0;
+	let after: unknown = 0n;
+	let reading = Promise.resolve();
+	const read = async () => {
+		const query = { text: "SELECT * FROM entries WHERE sequence > $1 ORDER BY sequence", values: [after] };
+		const [rows = []] = await connections.read((session) => session.query(query));
+		seen.push(...rows);
+		after = rows.at(-1)?.sequence ?? after;
+	};
+	connections.listen("entries", (payload) => {
+		if (payload !== undefined) hints++;
+		// The next poll reads what a failed read has not.
+		reading = reading.then(read).catch(() => undefined);
+	});
+	return { seen, hints: () => hints };
+}
+
+test("a killed primary and its promoted standby: nothing acknowledged is lost or doubled, all go on by themselves", async () => {
+	const { primary, standby } = await pair();
+	const hosts = `127.0.0.1:${primary.port},127.0.0.1:${standby.port}`;
+	const url = primary.url("?target_session_attrs=read-write").replace(`127.0.0.1:${primary.port}`, hosts);
+	const replicas = await Promise.all([connected(url), connected(url)]);
+	const [first, second] = replicas.map(({ connections }) => connections);
+	if (first === undefined || second === undefined) throw new Error("there are two replicas");
+	const follower = follow(second);
+
+	const acknowledged: { writer: number; number: number }[] = [];
+	let stop = false;
+	const writers = Array.from({ length: WRITERS }, async (_, writer) => {
+		for (let number = 0; !stop; number++) {
+			await append(writer % 2 === 0 ? first : second, writer, number);
+			acknowledged.push({ writer, number });
+		}
+	});
+	const count = () => acknowledged.length;
+	await expect.poll(count, { timeout: 30_000 }).toBeGreaterThan(ENTRIES);
+	await primary.kill();
+	const [before, hintsBefore] = [count(), follower.hints()];
+	await standby.sql("SELECT pg_promote()");
+	await expect.poll(count, { timeout: 30_000 }).toBeGreaterThan(before + ENTRIES);
+	await expect.poll(follower.hints, { timeout: 30_000 }).toBeGreaterThan(hintsBefore);
+	stop = true;
+	await Promise.all(writers);
+
+	const rows = await standby.sql("SELECT * FROM entries ORDER BY sequence");
+	const entries = rows.map(({ sequence, writer, number }) => ({ sequence: BigInt(String(sequence)), writer, number }));
+	const key = ({ writer, number }: { writer: unknown; number: unknown }) => `${writer}/${number}`;
+	expect(entries.map(key).sort()).toEqual(acknowledged.map(key).sort());
+	expect(entries.map(({ sequence }) => sequence)).toEqual(entries.map((_, index) => BigInt(index + 1)));
+	await expect.poll(() => follower.seen.length, { timeout: 30_000 }).toBeGreaterThanOrEqual(entries.length);
+	expect(follower.seen).toEqual(entries);
+	expect(replicas.map(({ lines }) => new Set(lines))).toEqual(replicas.map(() => new Set(["the database is away"])));
+});

@@ -1,0 +1,91 @@
+import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import { migrate } from "../../../src/store/postgres/migrate.ts";
+import { MIGRATIONS } from "../../../src/store/postgres/schema.ts";
+import { append, listed, pages, sample } from "../samples.ts";
+import { connect, Databases, openStore, sqlOn, urlOf } from "./databases.ts";
+
+let databases: Databases;
+beforeAll(async () => {
+	databases = await Databases.start();
+});
+afterAll(() => databases[Symbol.asyncDispose]());
+
+const refusal = (reason: string) => ({
+	name: "ServiceError",
+	kind: "unavailable",
+	message: "the store's database cannot be opened",
+	cause: new Error(reason),
+});
+
+test("replicas that start together migrate once", async () => {
+	const url = await databases.create();
+	const connections = await Promise.all(Array.from({ length: 4 }, () => connect(url)));
+	onTestFinished(async () => {
+		for (const one of connections) await one[Symbol.asyncDispose]();
+	});
+	const outcomes = await Promise.all(connections.map(migrate));
+	expect(outcomes).toEqual(connections.map(() => ({ from: 0, to: MIGRATIONS.length })));
+	const versions = await sqlOn(url, "SELECT version FROM conversation_updates.schema_versions ORDER BY version");
+	expect(versions.map(({ version }) => Number(version))).toEqual(MIGRATIONS.map((_, n) => n + 1));
+	expect(await migrate(connections[0] ?? (await connect(url)))).toEqual({
+		from: MIGRATIONS.length,
+		to: MIGRATIONS.length,
+	});
+});
+
+test("a database that a newer release has migrated is refused and left as it is", async () => {
+	const url = await databases.create();
+	await (await openStore(url)).close();
+	const newer = MIGRATIONS.length + 1;
+	await sqlOn(url, `INSERT INTO conversation_updates.schema_versions (version) VALUES (${newer})`);
+	await expect(openStore(url)).rejects.toMatchObject(
+		refusal(
+			`the database has schema version ${newer}, written by a newer release; this one knows up to ${MIGRATIONS.length}`,
+		),
+	);
+});
+
+test("a database of another encoding is refused", async () => {
+	await databases.server.sql("CREATE DATABASE old ENCODING 'LATIN1' TEMPLATE template0");
+	await expect(openStore(urlOf(databases.server.url(), "old"))).rejects.toMatchObject(
+		refusal("the database's encoding is LATIN1, and must be UTF8"),
+	);
+});
+
+test("a role that may not create tables is enough once they are there", async () => {
+	const url = await databases.create();
+	await databases.server.sql("CREATE ROLE service LOGIN PASSWORD 'only-for-this-test'");
+	const own = new URL(url);
+	own.username = "service";
+	own.password = "only-for-this-test";
+	await expect(openStore(own.href)).rejects.toMatchObject({ kind: "unavailable" });
+	await (await openStore(url)).close();
+	await sqlOn(url, "GRANT USAGE ON SCHEMA conversation_updates TO service");
+	await sqlOn(url, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA conversation_updates TO service");
+	const store = await openStore(own.href);
+	onTestFinished(() => store.close());
+	const update = sample();
+	const outcome = await append(store, update);
+	await store.check();
+	expect((await pages(store, {}, 10)).flat()).toEqual([listed(update, outcome)]);
+	expect(await store.prune({ updatesPerConversation: 1, limit: 10 })).toBe(0);
+});
+
+test("titles have an index once the extension pg_trgm is there, wherever it is", async () => {
+	const url = await databases.create();
+	const first = await openStore(url);
+	const update = sample({ columns: { title: "Fix the LOGIN page of 50% a_b \\ c" } });
+	const outcome = await append(first, update);
+	await first.close();
+	const indexes = () => sqlOn(url, "SELECT indexname FROM pg_indexes WHERE indexname = 'titles_by_trigram'");
+	expect(await indexes()).toEqual([]);
+	await sqlOn(url, "CREATE SCHEMA extensions");
+	await sqlOn(url, "CREATE EXTENSION pg_trgm SCHEMA extensions");
+	const store = await openStore(url);
+	onTestFinished(() => store.close());
+	expect(await indexes()).toEqual([{ indexname: "titles_by_trigram" }]);
+	for (const titleContains of ["login", "50% A", "a_b", "\\", "page", ""])
+		expect((await pages(store, { titleContains }, 10)).flat()).toEqual([listed(update, outcome)]);
+	for (const titleContains of ["a%b", "axb", "log in"])
+		expect((await pages(store, { titleContains }, 10)).flat()).toEqual([]);
+});

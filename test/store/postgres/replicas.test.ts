@@ -1,0 +1,250 @@
+import { randomUUID } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
+import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
+import type { Connections } from "../../../src/store/postgres/connections.ts";
+import { CommitUnknown } from "../../../src/store/postgres/failures.ts";
+import { openPostgresStore } from "../../../src/store/postgres/postgres.ts";
+import type { Store, StoredUpdate } from "../../../src/store/store.ts";
+import { appendEvents, batch, event } from "../event-samples.ts";
+import { append, sample, start, stored } from "../samples.ts";
+import { connect, Databases, openStore, sqlOn } from "./databases.ts";
+
+let databases: Databases;
+beforeAll(async () => {
+	databases = await Databases.start();
+});
+afterAll(() => databases[Symbol.asyncDispose]());
+
+/** Stores of one database, as several replicas have them. */
+async function replicas(count: number, env: Readonly<Record<string, string>> = {}) {
+	const url = await databases.create();
+	const stores: Store[] = [];
+	for (let n = 0; n < count; n++) stores.push(await openStore(url, { env }));
+	onTestFinished(async () => {
+		for (const store of stores) await store.close();
+	});
+	return { url, stores };
+}
+
+/** Makes every commit of a transaction that appended updates wait, some longer and some shorter, before it is done. */
+async function delayCommits(url: string, seconds: string): Promise<void> {
+	await sqlOn(
+		url,
+		`CREATE FUNCTION conversation_updates.wait() RETURNS trigger LANGUAGE plpgsql AS
+			$$ BEGIN PERFORM pg_sleep(${seconds}); RETURN NULL; END $$`,
+	);
+	await sqlOn(
+		url,
+		`CREATE CONSTRAINT TRIGGER wait AFTER INSERT OR UPDATE ON conversation_updates.writers
+			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION conversation_updates.wait()`,
+	);
+}
+
+test("who follows the sequence misses nothing, however late commits are", async () => {
+	const { url, stores } = await replicas(3);
+	await delayCommits(url, "random() * 0.03");
+	const follower = stores[2];
+	if (follower === undefined) throw new Error("there are three stores");
+	let writing = true;
+	const seen: bigint[] = [];
+	const follow = async () => {
+		for (let isLast = false; !isLast; ) {
+			isLast = !writing;
+			const page = await follower.updates.list({ after: seen.at(-1) ?? 0n, limit: 100, withRecords: false });
+			seen.push(...page.map(({ sequence }) => sequence));
+		}
+	};
+	const write = async (store: Store) => {
+		for (let n = 0; n < 15; n++) await Promise.all(Array.from({ length: 4 }, () => append(store, sample())));
+	};
+	const following = follow();
+	// Several loops on each store, so that their groups meet.
+	await Promise.all(stores.slice(0, 2).flatMap((store) => [write(store), write(store)]));
+	writing = false;
+	await following;
+	const all = await follower.updates.list({ after: 0n, limit: 1_000, withRecords: false });
+	expect(all).toHaveLength(240);
+	expect(seen).toEqual(all.map(({ sequence }) => sequence));
+});
+
+test("updates of one conversation on two replicas at once leave what the rules of order say", async () => {
+	const { stores } = await replicas(2);
+	const ids = Array.from({ length: 4 }, () => randomUUID());
+	const updates = Array.from({ length: 120 }, (_, n) =>
+		sample({
+			conversationId: ids[n % 4] ?? "",
+			columns: { updatedAt: start + BigInt((n * 37) % 100), title: `title ${n}`, tags: { n: `${n}` } },
+		}),
+	);
+	const outcomes = await Promise.all(
+		updates.map((update, n) => append(stores[(n >> 2) % 2] ?? raise("there are two stores"), update)),
+	);
+	const [store] = stores;
+	if (store === undefined) throw new Error("there are two stores");
+	for (const conversationId of ids) {
+		const history = await store.updates.list({ after: 0n, conversationId, limit: 1_000, withRecords: true });
+		let current: StoredUpdate | undefined;
+		let newestTime = 0n;
+		for (const found of history) {
+			const index = outcomes.findIndex(({ sequence }) => sequence === found.sequence);
+			const update = updates[index] ?? raise("an update that nobody appended");
+			const { updatedAt = 0n } = update.columns;
+			const isCurrent = updatedAt >= newestTime;
+			expect(found).toMatchObject({
+				current: isCurrent,
+				previousSequence: current?.sequence,
+				change: current === undefined ? UpdateChange.STARTED : UpdateChange.UPDATED,
+				record: { bytes: new Uint8Array(update.record.bytes) },
+			});
+			if (!isCurrent) continue;
+			newestTime = updatedAt;
+			current = found;
+		}
+		expect(history).toHaveLength(30);
+		expect((await store.get(conversationId))?.sequence).toBe(current?.sequence);
+	}
+	const page = await store.listConversations({ conditions: [], limit: 10, withRecords: false });
+	expect(page.map(({ conversationId }) => conversationId).toSorted()).toEqual(ids.toSorted());
+});
+
+test("a repetition that reaches several replicas at once is one update", async () => {
+	const { stores } = await replicas(3);
+	for (let round = 0; round < 10; round++) {
+		const update = sample({ columns: { updatedAt: start } });
+		const events = batch(update.conversationId, [event(), event()]);
+		const outcomes = await Promise.all(stores.flatMap((store) => [append(store, update), append(store, update)]));
+		expect(outcomes.filter(({ repeated }) => !repeated)).toHaveLength(1);
+		expect(new Set(outcomes.map(({ sequence }) => sequence))).toEqual(new Set([BigInt(round + 1)]));
+		const added = await Promise.all(stores.map((store) => appendEvents(store, events)));
+		expect(added.map((one) => one?.stored).toSorted()).toEqual([0, 0, 2]);
+	}
+});
+
+test.each(["on", "off"])("each replica hears of what the others append, with notifications %s", async (notify) => {
+	const { stores } = await replicas(2, { POSTGRES_NOTIFY: notify });
+	const [one, other] = stores;
+	if (one === undefined || other === undefined) throw new Error("there are two stores");
+	const heard: { updates: bigint[]; events: bigint[] } = { updates: [], events: [] };
+	other.updates.subscribe((newest) => heard.updates.push(newest));
+	other.events.subscribe((newest) => heard.events.push(newest));
+	const update = sample();
+	const outcome = await append(one, update);
+	await expect.poll(() => heard, { timeout: 30_000 }).toEqual({ updates: [1n], events: [] });
+	expect(await other.get(update.conversationId)).toEqual(stored(update, outcome));
+	await appendEvents(one, batch(update.conversationId, [event(), event()]));
+	await append(other, sample());
+	await expect.poll(() => heard, { timeout: 30_000 }).toEqual({ updates: [1n, 2n], events: [2n] });
+});
+
+/** How a COMMIT goes whose answer is lost. */
+type Loss = "committed" | "late" | "rolled back";
+
+/** Connections that lose the answers to some commits. */
+function losing(connections: Connections, next: () => Loss | undefined): Connections {
+	return {
+		notifies: connections.notifies,
+		read: (work) => connections.read(work),
+		transaction: (work, options) =>
+			connections.transaction(
+				(transaction) =>
+					work({
+						query: (...queries) => transaction.query(...queries),
+						async commit(...queries) {
+							const loss = next();
+							if (loss === undefined) return await transaction.commit(...queries);
+							if (loss === "committed") await transaction.commit(...queries);
+							// Its commit goes on while its outcome is looked for.
+							if (loss === "late") transaction.commit(...queries).catch(() => undefined);
+							throw new CommitUnknown(new Error("the answer is lost"));
+						},
+					}),
+				options,
+			),
+		listen: (channel, listener) => connections.listen(channel, listener),
+		[Symbol.asyncDispose]: () => connections[Symbol.asyncDispose](),
+	};
+}
+
+test.each<Loss>(["committed", "late", "rolled back"])("a commit without an answer is found out: %s", async (loss) => {
+	const url = await databases.create();
+	await (await openStore(url)).close();
+	await delayCommits(url, "0.1");
+	const losses: Loss[] = [];
+	const store = await openPostgresStore(
+		losing(await connect(url), () => losses.shift()),
+		{ error: () => undefined },
+	);
+	onTestFinished(() => store.close());
+	// The first group of a writer, and a later one.
+	losses.push(loss);
+	expect(await append(store, sample())).toMatchObject({ sequence: 1n, repeated: false });
+	losses.push(...(loss === "rolled back" ? [loss, loss] : [loss]));
+	const updates = Array.from({ length: 5 }, () => sample());
+	const repeated = updates[0] ?? raise("there are five updates");
+	const outcomes = await Promise.all([
+		...[...updates, repeated].map((update) => append(store, update)),
+		appendEvents(store, batch(randomUUID(), [event(), event()])),
+	]);
+	expect(losses).toEqual([]);
+	const sequences = [2n, 3n, 4n, 5n, 6n];
+	expect(outcomes).toEqual([
+		...sequences.map((sequence) => ({
+			sequence,
+			repeated: false,
+			change: UpdateChange.STARTED,
+			current: true,
+			isBehind: false,
+		})),
+		{ sequence: 2n, repeated: true, change: UpdateChange.STARTED, current: true, isBehind: false },
+		{ stored: 2, newest: 2n, updateSequence: undefined },
+	]);
+	const kept = await store.updates.list({ after: 1n, limit: 100, withRecords: false });
+	expect(kept.map(({ conversationId }) => conversationId)).toEqual(updates.map(({ conversationId }) => conversationId));
+	expect(await store.events.list({ after: 0n, limit: 10 })).toHaveLength(2);
+	expect(await append(store, sample())).toMatchObject({ sequence: 7n });
+});
+
+test.each(["fast", "immediate"] as const)("appends go on after the server stopped: %s", async (mode) => {
+	const { stores } = await replicas(2);
+	const acknowledged = new Map<bigint, string>();
+	const failures: unknown[] = [];
+	let writing = true;
+	const write = async (store: Store) => {
+		while (writing) {
+			const update = sample();
+			try {
+				const { sequence } = await append(store, update);
+				acknowledged.set(sequence, update.conversationId);
+			} catch (error) {
+				failures.push(error);
+				await delay(20);
+			}
+		}
+	};
+	const writers = stores.flatMap((store) => [write(store), write(store)]);
+	await expect.poll(() => acknowledged.size, { timeout: 30_000 }).toBeGreaterThan(50);
+	await databases.server.stop(mode);
+	// Appends whose commit is in doubt wait; others fail.
+	for (const store of stores) await expect(store.check()).rejects.toMatchObject({ kind: "unavailable" });
+	const { size } = acknowledged;
+	await databases.server.start();
+	await expect.poll(() => acknowledged.size, { timeout: 60_000 }).toBeGreaterThan(size + 50);
+	writing = false;
+	await Promise.all(writers);
+	for (const failure of failures) expect(failure).toMatchObject({ name: expect.any(String), kind: "unavailable" });
+	const [store] = stores;
+	const kept = new Map<bigint, string>();
+	for (let after = 0n; ; ) {
+		const page = (await store?.updates.list({ after, limit: 1_000, withRecords: false })) ?? [];
+		for (const { sequence, conversationId } of page) kept.set(sequence, conversationId);
+		if (page.length === 0) break;
+		after = page.at(-1)?.sequence ?? 0n;
+	}
+	expect(new Set(kept.values()).size).toBe(kept.size);
+	for (const [sequence, conversationId] of acknowledged) expect(kept.get(sequence)).toBe(conversationId);
+});
+
+function raise(message: string): never {
+	throw new Error(message);
+}

