@@ -26,6 +26,8 @@ export interface Config {
 	readonly accessKeys: readonly KeyEntry[];
 	/** Most bytes that a request's body or message may have, on every transport. */
 	readonly maxBodyBytes: number;
+	/** Most bytes of the bodies under way, and once more of the answers: at least twice `maxBodyBytes`. */
+	readonly maxInflightBytes: number;
 	/** Prefix of the webhook's path: empty, or with a leading and no trailing slash. */
 	readonly basePath: string;
 	readonly logLevel: LogLevel;
@@ -190,6 +192,13 @@ const environment = z.object({
 		// The body becomes one string, and strings have a greatest length.
 		parse: parseInteger(constants.MAX_STRING_LENGTH),
 	}),
+	MAX_INFLIGHT_BYTES: variable({
+		meaning:
+			"most bytes of the bodies under way at a time, on all transports together, and once more of the answers; at least twice `MAX_BODY_BYTES`",
+		default: "134217728",
+		example: "134217728",
+		parse: parseInteger(2 ** 40),
+	}),
 	BASE_PATH: variable({
 		meaning: "prefix of the paths `/api/v1/…`, such as `/bridge`",
 		default: "",
@@ -322,6 +331,9 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 	const lacking = Object.entries(NEEDED).flatMap(([name, other]) =>
 		env[name]?.trim() && !env[other]?.trim() ? [`${name}: needs ${other}`] : [],
 	);
+	const { MAX_BODY_BYTES, MAX_INFLIGHT_BYTES } = parsed.data ?? { MAX_BODY_BYTES: 0, MAX_INFLIGHT_BYTES: 0 };
+	if (MAX_INFLIGHT_BYTES < 2 * MAX_BODY_BYTES)
+		lacking.push("MAX_INFLIGHT_BYTES: must be at least twice MAX_BODY_BYTES");
 	const mistakes = [...wrong, ...lacking, ...mistypedNames(Object.keys(env))];
 	if (!parsed.success || mistakes.length > 0) throw new ConfigError(mistakes);
 	const values = parsed.data;
@@ -332,6 +344,7 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		database: Object.freeze(databaseOf(values)),
 		accessKeys: Object.freeze(values.ACCESS_KEYS),
 		maxBodyBytes: values.MAX_BODY_BYTES,
+		maxInflightBytes: values.MAX_INFLIGHT_BYTES,
 		basePath: values.BASE_PATH,
 		logLevel: values.LOG_LEVEL,
 		logFormat: values.LOG_FORMAT,
@@ -357,7 +370,7 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 
 /** Beginnings of names that only this service's variables have. */
 const RESERVED =
-	/^(?:RETENTION_|EVENT_|ACCESS_KEY|ENCRYPTION_KEY|MAX_BODY|DRAIN_|TLS_|CLIENT_CERTIFICATE|CORS_|RATE_LIMIT)/;
+	/^(?:RETENTION_|EVENT_|ACCESS_KEY|ENCRYPTION_KEY|MAX_BODY|MAX_INFLIGHT|DRAIN_|TLS_|CLIENT_CERTIFICATE|CORS_|RATE_LIMIT)/;
 /** What Kubernetes sets for each Service of its namespace, whatever the Service's name. */
 const KUBERNETES = /_SERVICE_(?:HOST|PORT(?:_\w+)?)$|_PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?$/;
 

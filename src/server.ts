@@ -29,6 +29,7 @@ import type { Log } from "./telemetry/log.ts";
 import { Readiness } from "./telemetry/readiness.ts";
 import { followStoreHealth } from "./telemetry/store-health.ts";
 import type { ThreadLog } from "./threads/worker-thread.ts";
+import { Admission } from "./transports/admission.ts";
 import { createConnectListener } from "./transports/connect/connect-adapter.ts";
 import { listenGrpc } from "./transports/grpc/grpc-listener.ts";
 import { allowOrigins } from "./transports/http/cors.ts";
@@ -95,7 +96,8 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const eventWatches = new EventWatches(store, eventViews, { stopping: stopping.signal });
 
 	const methods = rpcMethods({ ingest, eventIngest, get, list, updates, watches, events, eventWatches });
-	const rpc = { methods, gate, maxBodyBytes, stopping: stopping.signal, log };
+	const admission = new Admission(config.maxInflightBytes);
+	const rpc = { methods, gate, admission, maxBodyBytes, stopping: stopping.signal, log };
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const routes = [
 		...probeRoutes(readiness),
@@ -109,7 +111,10 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	// Before anyone reads. What cannot be settled is tried again when the conversation's next events or record arrive.
 	await eventIngest.settleAll().catch((error: unknown) => log.unexpectedError("settle", error));
 
-	const answer = allowOrigins(config.corsOrigins, createConnectListener(rpc, createRouter(routes, gate, log)));
+	const answer = allowOrigins(
+		config.corsOrigins,
+		createConnectListener(rpc, createRouter(routes, gate, admission, log)),
+	);
 	const http = await listenHttp({ address: config.httpAddress, tls, log }, answer);
 	opened.defer(() => http.kill());
 	const grpc = await listenGrpc({ ...rpc, services: SERVICES, address: config.grpcAddress, tls });

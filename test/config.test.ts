@@ -19,6 +19,7 @@ const settings: readonly Setting[] = [
 	{ name: "POSTGRES_NOTIFY", value: "on", source: "default" },
 	{ name: "ACCESS_KEYS", value: "", source: "default" },
 	{ name: "MAX_BODY_BYTES", value: "16777216", source: "default" },
+	{ name: "MAX_INFLIGHT_BYTES", value: "134217728", source: "default" },
 	{ name: "BASE_PATH", value: "", source: "default" },
 	{ name: "LOG_LEVEL", value: "info", source: "default" },
 	{ name: "LOG_FORMAT", value: "auto", source: "default" },
@@ -42,6 +43,7 @@ const defaults = {
 	database: { engine: "sqlite", path: "data/conversations.db" },
 	accessKeys: [],
 	maxBodyBytes: 16777216,
+	maxInflightBytes: 134217728,
 	basePath: "",
 	logLevel: "info",
 	logFormat: "auto",
@@ -98,6 +100,7 @@ describe("readConfig", () => {
 			POSTGRES_NOTIFY: "off",
 			ACCESS_KEYS: `sender:${key1}, reader:${key2}:read+secrets`,
 			MAX_BODY_BYTES: "1024",
+			MAX_INFLIGHT_BYTES: "2048",
 			BASE_PATH: "/bridge/v2",
 			LOG_LEVEL: "silent",
 			LOG_FORMAT: "pretty",
@@ -130,6 +133,7 @@ describe("readConfig", () => {
 				{ name: "reader", scopes: new Set(["read", "secrets"]), hash: hashKey(key2) },
 			],
 			maxBodyBytes: 1024,
+			maxInflightBytes: 2048,
 			basePath: "/bridge/v2",
 			logLevel: "silent",
 			logFormat: "pretty",
@@ -196,6 +200,7 @@ describe("readConfig", () => {
 			POSTGRES_NOTIFY: "no",
 			ACCESS_KEYS: "canary,a:canary-long-enough:admin,b:canary",
 			MAX_BODY_BYTES: "16 MiB",
+			MAX_INFLIGHT_BYTES: "x",
 			BASE_PATH: "bridge/",
 			LOG_LEVEL: "loud",
 			ENCRYPTION_KEY: "canary",
@@ -223,6 +228,7 @@ describe("readConfig", () => {
 			"ACCESS_KEYS: entry 2 has a scope that is not one of ingest, read, secrets (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
 			"ACCESS_KEYS: entry 3 has a key that is shorter than 16 characters (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
 			"MAX_BODY_BYTES: must be a whole number from 1 to 536870888 (example: MAX_BODY_BYTES=16777216)",
+			"MAX_INFLIGHT_BYTES: must be a whole number from 1 to 1099511627776 (example: MAX_INFLIGHT_BYTES=134217728)",
 			"BASE_PATH: must be a path that begins with a slash and does not end with one (example: BASE_PATH=/bridge)",
 			"LOG_LEVEL: must be one of trace, debug, info, warn, error, fatal, silent (example: LOG_LEVEL=info)",
 			"ENCRYPTION_KEY: entry 1 must be exactly 32 bytes in base64 (example: ENCRYPTION_KEY=$(openssl rand -base64 32))",
@@ -323,6 +329,13 @@ test.each(["/", "a", "/a/", "//a", "/a//b", "/a b", "/a?b", "/a#b", "/..", "/a/.
 
 test.each(["/a", "/a/b.c", "/...", "/.well-known", "/a%20b", "/~x:y@z"])("%s is a base path", (text) => {
 	expect(readConfig({ BASE_PATH: text }).basePath).toBe(text);
+});
+
+test("less than two of the largest bodies at a time is a mistake", () => {
+	expect(readConfig({ MAX_BODY_BYTES: "1000", MAX_INFLIGHT_BYTES: "2000" }).maxInflightBytes).toBe(2000);
+	const expected = ["MAX_INFLIGHT_BYTES: must be at least twice MAX_BODY_BYTES"];
+	expect(mistakes({ MAX_BODY_BYTES: "1000", MAX_INFLIGHT_BYTES: "1999" })).toEqual(expected);
+	expect(mistakes({ MAX_BODY_BYTES: "100000000" })).toEqual(expected);
 });
 
 test.each(["0", "-1", "1e3", "1.0", "0x10", "1000000001"])("%s is no number of updates or bytes", (text) => {

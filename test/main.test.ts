@@ -74,6 +74,7 @@ describe("the program", () => {
 				"POSTGRES_NOTIFY = on (default)",
 				"ACCESS_KEYS = sender:**********:ingest (environment; default: none)",
 				"MAX_BODY_BYTES = 16777216 (default)",
+				"MAX_INFLIGHT_BYTES = 134217728 (default)",
 				"BASE_PATH = none (default)",
 				"LOG_LEVEL = debug (environment; default: info)",
 				"LOG_FORMAT = auto (default)",

@@ -47,6 +47,11 @@ export class Gate {
 		return principal;
 	}
 
+	/** The scope that a key needs to call the RPC at a path, `/package.Service/Method`. Undefined when no key can. */
+	scopeOf(path: string): Scope | undefined {
+		return this.#scopes.get(path);
+	}
+
 	/** Admits an RPC by its path, `/package.Service/Method`; otherwise as {@link admit}. */
 	admitRpc(path: string, key: string | undefined, certificate?: string): Principal {
 		const scope = this.#scopes.get(path);

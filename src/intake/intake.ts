@@ -1,3 +1,4 @@
+import type { CallSignal } from "../conversations/ingest/call-signal.ts";
 import type { EventIntake } from "../conversations/ingest/event-ingest.ts";
 import type { Intake } from "../conversations/ingest/ingest.ts";
 import type { LargeRecords } from "../conversations/read/get.ts";
@@ -14,6 +15,10 @@ const LARGE_FROM = 2 ** 20;
 /** Largest heaps of the two threads, in MiB. What needs more ends the thread and is refused as `internal`. */
 const HEAP_MB = 256;
 const LARGE_HEAP_MB = 1024;
+/** Most calls that a thread has at a time: some milliseconds of work. */
+const WINDOW = 256;
+/** Most bytes of large records that wait to be opened for reads. */
+const OPENED_BYTES = 64 * 2 ** 20;
 
 /**
  * Reads, checks, protects and compares records and events on two threads of their own: one for usual ones, and one for
@@ -24,6 +29,7 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 	readonly largeFrom = LARGE_FROM;
 	readonly #usual: WorkerThread<IntakeCalls>;
 	readonly #large: WorkerThread<IntakeCalls>;
+	#openedBytes = 0;
 
 	private constructor(data: IntakeData, log: ThreadLog) {
 		const thread = (name: string, oldGenerationMb: number) =>
@@ -41,6 +47,7 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 				youngGenerationMb: 12,
 				oldGenerationMb,
 				repeatable: true,
+				window: WINDOW,
 			});
 		this.#usual = thread("intake", HEAP_MB);
 		this.#large = thread("large-intake", LARGE_HEAP_MB);
@@ -57,8 +64,8 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 		return this.#parse(compact(body), (thread, bytes) => thread.call("fromJson", bytes));
 	}
 
-	fromRequest(request: Uint8Array): Promise<NewUpdate> {
-		return this.#parse(compact(request), (thread, bytes) => thread.call("fromRequest", bytes));
+	fromRequest(request: Uint8Array, signal: CallSignal): Promise<NewUpdate> {
+		return this.#parse(compact(request), (thread, bytes) => thread.call("fromRequest", bytes, signal));
 	}
 
 	eventsFromJson(conversationId: string, body: Buffer): Promise<ReadBatch> {
@@ -67,8 +74,8 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 		);
 	}
 
-	eventsFromRequest(request: Uint8Array): Promise<ReadBatch> {
-		return this.#parse(compact(request), (thread, bytes) => thread.call("eventsFromRequest", bytes));
+	eventsFromRequest(request: Uint8Array, signal: CallSignal): Promise<ReadBatch> {
+		return this.#parse(compact(request), (thread, bytes) => thread.call("eventsFromRequest", bytes, signal));
 	}
 
 	async #parse<Result>(
@@ -99,11 +106,26 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 	}
 
 	openEncoded(record: StoredRecord, form: SecretsForm): Promise<Uint8Array> {
-		return this.#large.call("openEncoded", { record: { ...record, bytes: compact(record.bytes) }, form });
+		return this.#open(record, (own) => this.#large.call("openEncoded", { record: own, form }));
 	}
 
 	openJson(record: StoredRecord, form: SecretsForm): Promise<string> {
-		return this.#large.call("openJson", { record: { ...record, bytes: compact(record.bytes) }, form });
+		return this.#open(record, (own) => this.#large.call("openJson", { record: own, form }));
+	}
+
+	/** Refuses a record when too many wait, because the store gives them faster than they are opened. */
+	async #open<Form>(record: StoredRecord, open: (record: StoredRecord) => Promise<Form>): Promise<Form> {
+		const { byteLength } = record.bytes;
+		if (this.#openedBytes > 0 && this.#openedBytes + byteLength > OPENED_BYTES) {
+			release(record.bytes);
+			throw new ServiceError("unavailable", "Too many large records are being read; try again later");
+		}
+		this.#openedBytes += byteLength;
+		try {
+			return await open({ ...record, bytes: compact(record.bytes) });
+		} finally {
+			this.#openedBytes -= byteLength;
+		}
 	}
 
 	#threadFor({ byteLength }: Pick<Uint8Array, "byteLength">): WorkerThread<IntakeCalls> {

@@ -30,11 +30,20 @@ export interface WorkerThreadOptions {
 	 * nothing.
 	 */
 	readonly repeatable: boolean;
+	/**
+	 * Most calls that the worker has at a time, so that its answers do not gather; the others wait outside of it. As many
+	 * as there are when left out.
+	 */
+	readonly window?: number;
 }
+
+/** Tells whether the caller waits no longer. An AbortSignal does. */
+type CallerSignal = Pick<AbortSignal, "aborted">;
 
 /** A call that waits for its outcome. */
 interface PendingCall {
 	readonly message: CallMessage;
+	readonly signal: CallerSignal | undefined;
 	// Declared as a method, so that a caller can await the type of its own answer.
 	resolve(value: unknown): void;
 	reject(error: unknown): void;
@@ -71,11 +80,17 @@ export class WorkerThread<Methods extends Calls> {
 	/**
 	 * Makes a call. The argument may not change until its answer is there.
 	 *
+	 * @param signal a call that has not been sent to the worker when it has fired is not made
 	 * @throws ServiceError what the worker threw, or what `toError` makes of its failure; `unavailable` after `close`
+	 *   and when the signal has fired
 	 */
-	call<Name extends CallName<Methods>>(name: Name, argument: Argument<Methods[Name]>): Promise<Answer<Methods[Name]>> {
+	call<Name extends CallName<Methods>>(
+		name: Name,
+		argument: Argument<Methods[Name]>,
+		signal?: CallerSignal,
+	): Promise<Answer<Methods[Name]>> {
 		if (this.#refusing) return Promise.reject(new ServiceError("unavailable", `${this.#options.owner} is closed`));
-		return this.#enqueue(name, argument);
+		return this.#enqueue(name, argument, signal);
 	}
 
 	/** Starts the thread. Resolves when it takes calls. */
@@ -101,10 +116,10 @@ export class WorkerThread<Methods extends Calls> {
 		return this.#closing;
 	}
 
-	#enqueue<Value>(name: string, argument: unknown): Promise<Value> {
+	#enqueue<Value>(name: string, argument: unknown, signal?: CallerSignal): Promise<Value> {
 		return new Promise((resolve, reject) => {
 			this.#lastId += 1;
-			this.#waiting.push({ message: { id: this.#lastId, name, argument }, resolve, reject });
+			this.#waiting.push({ message: { id: this.#lastId, name, argument }, signal, resolve, reject });
 			this.#schedule();
 		});
 	}
@@ -124,10 +139,26 @@ export class WorkerThread<Methods extends Calls> {
 		if (this.#sendsSuspect && this.#sent.size > 0) return;
 		const suspect = this.#suspects.shift();
 		this.#sendsSuspect = suspect !== undefined;
-		const calls = suspect === undefined ? this.#waiting.splice(0) : [suspect];
+		const calls = suspect === undefined ? this.#takeWaiting() : [suspect];
 		if (calls.length === 0) return;
 		for (const call of calls) this.#sent.set(call.message.id, call);
 		worker.postMessage(calls.map(({ message }) => message));
+	}
+
+	/** The waiting calls that the worker may have, without those that nobody waits for. */
+	#takeWaiting(): PendingCall[] {
+		const room = (this.#options.window ?? Number.POSITIVE_INFINITY) - this.#sent.size;
+		const calls: PendingCall[] = [];
+		let looked = 0;
+		for (const call of this.#waiting) {
+			if (calls.length >= room) break;
+			looked += 1;
+			if (call.signal?.aborted === true)
+				call.reject(new ServiceError("unavailable", "the sender no longer waits for the answer"));
+			else calls.push(call);
+		}
+		this.#waiting.splice(0, looked);
+		return calls;
 	}
 
 	#spawn(): Promise<void> {

@@ -40,6 +40,22 @@ test("a record is read whatever its size, and the same in every thread", async (
 	expect(lines).toEqual([]);
 });
 
+test("large records that wait to be read are bounded in bytes, and taken again afterwards", async () => {
+	const size = 16 * 2 ** 20;
+	// What is no record fails in the thread, after it was taken.
+	const stored = () => ({ bytes: new Uint8Array(size), redactionVersion: 1, schemaVersion: 1 });
+	const kinds = async (count: number): Promise<unknown[]> => {
+		const outcomes = await Promise.allSettled(
+			Array.from({ length: count }, () => intake.openJson(stored(), "redacted")),
+		);
+		return outcomes.map((outcome) => outcome.status === "rejected" && outcome.reason.kind);
+	};
+	const [taken] = await kinds(1);
+	expect(taken).not.toBe("unavailable");
+	expect(await kinds(6)).toEqual([taken, taken, taken, taken, "unavailable", "unavailable"]);
+	expect(await kinds(4)).toEqual([taken, taken, taken, taken]);
+});
+
 test("events are read and applied whatever their size, and the same in every thread", async () => {
 	const vault = new RecordVault(new RecordFormat(), encryptionKeys);
 	for (const size of [10, 2 ** 21]) {

@@ -15,6 +15,7 @@ import { EventWatches } from "../../src/conversations/watch/event-watches.ts";
 import { UpdateWatches } from "../../src/conversations/watch/update-watches.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { rpcMethods, SERVICES } from "../../src/rpc/services.ts";
+import { Admission } from "../../src/transports/admission.ts";
 import { createConnectListener } from "../../src/transports/connect/connect-adapter.ts";
 import { listenGrpc } from "../../src/transports/grpc/grpc-listener.ts";
 import { sendStatus } from "../../src/transports/http/answer.ts";
@@ -73,6 +74,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			services: SERVICES,
 			methods: rpcMethods({ ingest, eventIngest, get, list, updates, watches, events, eventWatches }),
 			gate: new Gate(keys, SERVICES),
+			admission: new Admission(16 * 1024 * 1024),
 			maxBodyBytes: 1024 * 1024,
 			stopping: stopping.signal,
 			log,

@@ -29,6 +29,33 @@ test("each call has its own answer", async () => {
 	expect(await Promise.all(values.map((value) => thread.call("echo", value)))).toEqual(values);
 });
 
+test("a worker has no more calls at a time than its window", async () => {
+	const { thread } = started({ window: 2 });
+	await thread.start();
+	const paused = thread.call("pause", 100);
+	const sums = await Promise.all([1, 1, 1, 1, 1].map((size) => thread.call("sum", new Uint8Array(size))));
+	await paused;
+	// With all of them at a time it would be one group.
+	expect(Math.max(...sums)).toBeLessThan(3);
+});
+
+test("a call that nobody waits for any longer is not made", async () => {
+	const { thread } = started({ window: 1 });
+	await thread.start();
+	const gone = new AbortController();
+	const paused = thread.call("pause", 100);
+	const outcomes = Promise.allSettled([
+		thread.call("exit", 3, gone.signal),
+		thread.call("echo", 1, new AbortController().signal),
+	]);
+	gone.abort();
+	await paused;
+	expect(await outcomes).toMatchObject([
+		{ status: "rejected", reason: { kind: "unavailable", message: "the sender no longer waits for the answer" } },
+		{ status: "fulfilled", value: 1 },
+	]);
+});
+
 test("calls of a group are answered together within the group's bytes, a larger one alone", async () => {
 	const { thread } = started();
 	await thread.start();

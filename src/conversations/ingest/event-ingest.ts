@@ -19,8 +19,12 @@ import { assertAwaited, type CallSignal } from "./call-signal.ts";
 export interface EventIntake {
 	/** As `EventFormat.parse`, then `LiveRecords.applyToHeld`. The body may be gone afterwards. */
 	eventsFromJson(conversationId: string, body: Buffer): Promise<ReadBatch>;
-	/** As `EventFormat.fromRequest`, then `LiveRecords.applyToHeld`. The request may be gone afterwards. */
-	eventsFromRequest(request: Uint8Array): Promise<ReadBatch>;
+	/**
+	 * As `EventFormat.fromRequest`, then `LiveRecords.applyToHeld`. The request may be gone afterwards.
+	 *
+	 * @param signal the request need not be looked at when it has fired
+	 */
+	eventsFromRequest(request: Uint8Array, signal: CallSignal): Promise<ReadBatch>;
 	/** As `LiveRecords.apply`. */
 	applyEvents(request: ApplyRequest): Promise<AppliedUpdates>;
 }
@@ -82,7 +86,7 @@ export class EventIngest {
 	 * @throws ServiceError as `json` does, `invalid_argument` when it is no such message, and as {@link assertAwaited}
 	 */
 	async request(request: Uint8Array, signal: CallSignal): Promise<IngestedEvents> {
-		const read = await this.#intake.eventsFromRequest(request);
+		const read = await this.#intake.eventsFromRequest(request, signal);
 		assertAwaited(signal);
 		return await this.#ingest({ ...read, batch: { ...read.batch, awaitedUntil: signal.deadline } });
 	}

@@ -8,7 +8,8 @@ import type { EventIngest } from "./event-ingest.ts";
  */
 export interface Intake {
 	fromJson(body: Buffer): Promise<NewUpdate>;
-	fromRequest(request: Uint8Array): Promise<NewUpdate>;
+	/** @param signal the request need not be looked at when it has fired */
+	fromRequest(request: Uint8Array, signal: CallSignal): Promise<NewUpdate>;
 }
 
 /** Stores conversation updates, for every transport that receives them. */
@@ -44,7 +45,7 @@ export class Ingest {
 	 * @throws ServiceError as `json` does, `invalid_argument` when it is no such message, and as {@link assertAwaited}
 	 */
 	async request(request: Uint8Array, signal: CallSignal): Promise<Appended> {
-		const update = await this.#intake.fromRequest(request);
+		const update = await this.#intake.fromRequest(request, signal);
 		assertAwaited(signal);
 		return await this.#append({ ...update, awaitedUntil: signal.deadline });
 	}

@@ -67,6 +67,9 @@ export async function openSqliteStore(path: string, log: ThreadLog, options: Sql
 	return store;
 }
 
+/** Most reads that the reader has at a time: it reads faster than the main thread makes answers of large records. */
+const READ_AHEAD = 64;
+
 class SqliteStore implements Store {
 	readonly updates: Log<StoredUpdate, UpdateQuery> = {
 		list: (query) => this.#reader.call("listUpdates", query),
@@ -87,7 +90,12 @@ class SqliteStore implements Store {
 	readonly #events: Announcer;
 
 	constructor(options: DatabaseOptions, log: ThreadLog, isSame: IsSameRecord, lock: Disposable) {
-		const thread = <Methods extends Calls>(name: string, youngGenerationMb: number, repeatable: boolean) =>
+		const thread = <Methods extends Calls>(
+			name: string,
+			youngGenerationMb: number,
+			repeatable: boolean,
+			window?: number,
+		) =>
 			new WorkerThread<Methods>({
 				owner: "the store",
 				name,
@@ -97,9 +105,10 @@ class SqliteStore implements Store {
 				log,
 				youngGenerationMb,
 				repeatable,
+				...(window === undefined ? {} : { window }),
 			});
 		this.#writer = thread("writer", 12, false);
-		this.#reader = thread("reader", 24, true);
+		this.#reader = thread("reader", 24, true, READ_AHEAD);
 		this.#updates = new Announcer(log);
 		this.#events = new Announcer(log);
 		this.#isSame = isSame;

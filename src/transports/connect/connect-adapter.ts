@@ -7,7 +7,12 @@ import {
 	createContextValues,
 	type HandlerContext,
 } from "@connectrpc/connect";
-import { assertByteStreamRequest, type UniversalHandler } from "@connectrpc/connect/protocol";
+import {
+	assertByteStreamRequest,
+	createAsyncIterable,
+	type UniversalHandler,
+	type UniversalServerResponse,
+} from "@connectrpc/connect/protocol";
 import {
 	compressionGzip,
 	universalRequestFromNodeRequest,
@@ -19,15 +24,19 @@ import { type ErrorKind, ServiceError } from "../../errors.ts";
 import { toConnectError } from "../../rpc/rpc-errors.ts";
 import type { RpcMethod } from "../../rpc/rpc-method.ts";
 import type { RequestInfo, RequestLog } from "../../telemetry/log.ts";
+import { type Admission, type Stay, workOf } from "../admission.ts";
 import { sendStatus } from "../http/answer.ts";
 import type { HttpAnswer } from "../http/http-listener.ts";
 import { type Credentials, credentialsOf } from "../http/router.ts";
+import { whenGone } from "../http/when-gone.ts";
 import { type StreamedRequest, takeMessage } from "./connect-request.ts";
 
 /** Settings of the Connect transport. */
 export interface ConnectOptions {
 	readonly methods: readonly RpcMethod[];
 	readonly gate: Gate;
+	/** Counts the calls under way. */
+	readonly admission: Pick<Admission, "enter">;
 	/** Most bytes of a request message, after decompression. */
 	readonly maxBodyBytes: number;
 	/** Ends streams when it fires. */
@@ -40,6 +49,12 @@ interface Call {
 	/** Access key, and name of the client's certificate. */
 	readonly credentials: Credentials;
 	caller: Principal | undefined;
+	/** Counts the call from the gate on. */
+	stay: Stay | undefined;
+	/** Holds the call until its answer has left or its connection is gone. */
+	readonly untilGone: (stay: Stay) => void;
+	/** Why the call is refused, although it has its answer. */
+	refusal: unknown;
 	/** The encoded request. */
 	message: Uint8Array | undefined;
 	/** Logs an error and gives it as clients see it. */
@@ -56,7 +71,7 @@ const CALL = createContextKey<Call | undefined>(undefined, { description: "call"
  * @param fallback answers requests whose path is not that of a method
  */
 export function createConnectListener(options: ConnectOptions, fallback: HttpAnswer): HttpAnswer {
-	const { methods, gate, maxBodyBytes, stopping, log } = options;
+	const { methods, gate, admission, maxBodyBytes, stopping, log } = options;
 	const router = createConnectRouter({
 		// gRPC has a listener of its own; over HTTP/1.1 it lacks its trailers.
 		grpc: false,
@@ -66,8 +81,12 @@ export function createConnectListener(options: ConnectOptions, fallback: HttpAns
 		shutdownSignal: stopping,
 		requestGate: (context) => {
 			const call = callOf(context);
+			const path = rpcPath(context.method);
 			try {
-				call.caller = gate.admitRpc(rpcPath(context.method), ...call.credentials);
+				if (call.refusal !== undefined) throw call.refusal;
+				call.caller = gate.admitRpc(path, ...call.credentials);
+				call.stay = admission.enter(workOf(gate.scopeOf(path), context.method.methodKind !== "unary"));
+				call.untilGone(call.stay);
 			} catch (error) {
 				throw call.failed(error);
 			}
@@ -83,7 +102,8 @@ export function createConnectListener(options: ConnectOptions, fallback: HttpAns
 		}
 		const grpcWeb = request.headers["content-type"]?.startsWith("application/grpc-web") === true;
 		const transport = grpcWeb ? "grpc-web" : "connect";
-		const call = beginCall({ transport, operation: handler.requestPath }, credentialsOf(request), log);
+		const untilGone = (stay: Stay): void => whenGone(request, response, stay.hold());
+		const call = beginCall({ transport, operation: handler.requestPath }, credentialsOf(request), untilGone, log);
 		try {
 			const values = createContextValues().set(CALL, call);
 			const universal = universalRequestFromNodeRequest(request, response, undefined, values);
@@ -97,10 +117,13 @@ export function createConnectListener(options: ConnectOptions, fallback: HttpAns
 	};
 }
 
-function beginCall(info: RequestInfo, credentials: Credentials, log: RequestLog): Call {
+function beginCall(info: RequestInfo, credentials: Credentials, untilGone: Call["untilGone"], log: RequestLog): Call {
 	const call: Call = {
 		credentials,
 		caller: undefined,
+		stay: undefined,
+		untilGone,
+		refusal: undefined,
 		message: undefined,
 		reported: false,
 		failed: (error) => {
@@ -122,12 +145,21 @@ function answer(
 	const taking = takeMessage(request, {
 		input: handler.method.input,
 		maxBytes,
+		take: (bytes) => call.stay?.take(bytes),
 		taken: (message) => {
 			call.message = message;
 		},
 		failed: call.failed,
 	});
+	const stay = () => call.stay;
 	handler(taking)
+		.then((answered) => (handler.method.methodKind === "unary" ? counted(answered, stay()) : answered))
+		.catch((error: unknown) => {
+			if (!(error instanceof ServiceError)) throw error;
+			// The library answers it in the form of the protocol.
+			call.refusal = error;
+			return handler({ ...request, body: createAsyncIterable([]) });
+		})
 		.then((answered) => {
 			// What the library itself refuses, by the header of a request.
 			if (answered.status >= 400 && !call.reported) call.failed(headerRefusal(answered.status));
@@ -150,6 +182,18 @@ function tellsThatClientHasGone(error: unknown): boolean {
 	return cause instanceof Error && "code" in cause && (cause.code === "ECANCELED" || cause.code === "EPIPE");
 }
 
+/**
+ * The answer to a unary call, counted.
+ *
+ * @throws ServiceError as {@link Stay.answer} does
+ */
+async function counted(answered: UniversalServerResponse, stay: Stay | undefined): Promise<UniversalServerResponse> {
+	const chunks: Uint8Array[] = [];
+	for await (const chunk of answered.body ?? []) chunks.push(chunk);
+	stay?.answer(chunks.reduce((bytes, { byteLength }) => bytes + byteLength, 0));
+	return { ...answered, body: createAsyncIterable(chunks) };
+}
+
 function headerRefusal(status: number): ServiceError {
 	const kinds: Readonly<Record<number, ErrorKind>> = { 405: "method_not_allowed", 415: "unsupported_media_type" };
 	return new ServiceError(kinds[status] ?? "invalid_argument", "The header of the request cannot be served");
@@ -159,11 +203,14 @@ function mount(router: ConnectRouter, rpc: RpcMethod): void {
 	if (rpc.kind === "unary") {
 		router.rpc(rpc.method, async (_, context) => {
 			const call = callOf(context);
+			const finished = call.stay?.hold();
 			try {
 				return await rpc.answer(...argumentsOf(call), context.signal);
 			} catch (error) {
 				// Nobody waits for a call that is over.
 				throw context.signal.aborted ? toConnectError(context.signal.reason) : call.failed(error);
+			} finally {
+				finished?.();
 			}
 		});
 		return;

@@ -4,23 +4,28 @@ import {
 	encodeEnvelope,
 	pipe,
 	readAllBytes,
-	transformDecompressEnvelope,
 	transformSplitEnvelope,
 	type UniversalServerRequest,
 } from "@connectrpc/connect/protocol";
-import { compressionGzip } from "@connectrpc/connect-node";
 import { ServiceError } from "../../errors.ts";
 import { unreadableRequest } from "../../rpc/rpc-method.ts";
+import type { TakeBytes } from "../http/body.ts";
+import { unpack } from "../http/unpack.ts";
 import { isEndless } from "../timeouts.ts";
 
 /** A request whose body is a stream of bytes. */
 export type StreamedRequest = Omit<UniversalServerRequest, "body"> & { body: AsyncIterable<Uint8Array> };
+
+/** Flag of an envelope whose message is compressed. */
+const PACKED = 1;
 
 /** Settings of {@link takeMessage}. */
 export interface TakeOptions {
 	readonly input: DescMessage;
 	/** Most bytes of the message, after decompression. */
 	readonly maxBytes: number;
+	/** Is told of the bytes of the request before they are kept. What it throws refuses the request. */
+	readonly take: TakeBytes;
 	/** Gets the encoded message. */
 	readonly taken: (message: Uint8Array) => void;
 	/** Gives the error to throw for one that was met while reading. */
@@ -59,25 +64,41 @@ export function takeMessage(request: StreamedRequest, options: TakeOptions): Str
 	return { ...request, header, body: body() };
 }
 
-async function readPlain({ header, body }: StreamedRequest, options: TakeOptions): Promise<Uint8Array> {
+async function readPlain(request: StreamedRequest, options: TakeOptions): Promise<Uint8Array> {
+	const { header } = request;
+	const { maxBytes, take } = options;
 	return refuseTyped(options, async () => {
-		const bytes = await readAllBytes(body, options.maxBytes, header.get("Content-Length"));
-		const gzip = header.get("Content-Encoding") === "gzip";
-		return gzip ? await compressionGzip.decompress(bytes, options.maxBytes) : bytes;
+		const bytes = await readAllBytes(counted(request, options), maxBytes, header.get("Content-Length"));
+		return header.get("Content-Encoding") === "gzip" ? await gunzip(bytes, maxBytes, take) : bytes;
 	});
 }
 
-async function readEnvelope({ header, body }: StreamedRequest, options: TakeOptions): Promise<Uint8Array> {
+/** The body, whose bytes are counted: as a whole where the header gives their number, else as they arrive. */
+async function* counted({ header, body }: StreamedRequest, { maxBytes, take }: TakeOptions) {
+	const declared = Number(header.get("Content-Length") ?? Number.POSITIVE_INFINITY);
+	const isWhole = declared <= maxBytes;
+	if (isWhole) take(declared);
+	for await (const chunk of body) {
+		if (!isWhole) take(chunk.byteLength);
+		yield chunk;
+	}
+}
+
+async function gunzip(bytes: Uint8Array, maxBytes: number, take: TakeBytes): Promise<Uint8Array> {
+	return bytes.byteLength === 0 ? bytes : await unpack(bytes, "gzip", maxBytes, take);
+}
+
+async function readEnvelope(request: StreamedRequest, options: TakeOptions): Promise<Uint8Array> {
+	const { header } = request;
 	const encoding = header.get("Connect-Content-Encoding") ?? header.get("Grpc-Encoding");
-	const compression = encoding === "gzip" ? compressionGzip : null;
-	const { input, maxBytes } = options;
+	const { input, maxBytes, take } = options;
 	return refuseTyped(options, async () => {
 		let message: Uint8Array | undefined;
-		const split = transformSplitEnvelope(maxBytes);
-		for await (const { flags, data } of pipe(body, split, transformDecompressEnvelope(compression, maxBytes))) {
+		for await (const { flags, data } of pipe(counted(request, options), transformSplitEnvelope(maxBytes))) {
+			const isPacked = flags === PACKED && encoding === "gzip";
 			// A second message, or a flag that only ends of streams have.
-			if (message !== undefined || flags !== 0) throw unreadableRequest(input);
-			message = data;
+			if (message !== undefined || (flags !== 0 && !isPacked)) throw unreadableRequest(input);
+			message = isPacked ? await gunzip(data, maxBytes, take) : data;
 		}
 		if (message === undefined) throw unreadableRequest(input);
 		return message;
@@ -89,10 +110,12 @@ async function refuseTyped({ input, maxBytes }: TakeOptions, read: () => Promise
 	try {
 		return await read();
 	} catch (error) {
-		if (!(error instanceof ConnectError)) throw error;
-		if (error.code === Code.ResourceExhausted)
+		const kind = error instanceof ServiceError ? error.kind : undefined;
+		const code = error instanceof ConnectError ? error.code : undefined;
+		if (kind === "too_large" || code === Code.ResourceExhausted)
 			throw new ServiceError("too_large", `The request is larger than ${maxBytes} bytes`);
-		if (error.code === Code.InvalidArgument || error.code === Code.Internal) throw unreadableRequest(input, error);
+		if (kind === "invalid_argument" || code === Code.InvalidArgument || code === Code.Internal)
+			throw unreadableRequest(input, error);
 		throw error;
 	}
 }

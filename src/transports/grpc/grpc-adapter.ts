@@ -7,18 +7,17 @@ import type {
 	sendUnaryData,
 } from "@grpc/grpc-js";
 import { rpcPath } from "../../access/gate.ts";
-import type { Principal } from "../../access/keys.ts";
 import type { CallSignal } from "../../conversations/ingest/call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
 import type { RequestLog } from "../../telemetry/log.ts";
 import { MessageBatch } from "./grpc-batch.ts";
-import type { CallerOf } from "./grpc-gate.ts";
+import type { AdmittedBy, AdmittedCall } from "./grpc-gate.ts";
 import { grpcStatus } from "./grpc-status.ts";
 
 /** What the methods of a server have in common. */
 export interface GrpcCalls {
-	readonly callerOf: CallerOf;
+	readonly admittedBy: AdmittedBy;
 	/** Ends streams when it fires. */
 	readonly stopping: AbortSignal;
 	readonly log: RequestLog;
@@ -49,7 +48,7 @@ function asBuffer(bytes: Uint8Array): Buffer {
 	return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
-function unaryHandler({ method, answerEncoded }: UnaryRpc, { callerOf, log }: GrpcCalls) {
+function unaryHandler({ method, answerEncoded }: UnaryRpc, { admittedBy, log }: GrpcCalls) {
 	const operation = rpcPath(method);
 	return (call: ServerUnaryCall<Uint8Array, Uint8Array>, callback: sendUnaryData<Uint8Array>): void => {
 		// An AbortController for each call costs more than the question.
@@ -62,13 +61,23 @@ function unaryHandler({ method, answerEncoded }: UnaryRpc, { callerOf, log }: Gr
 				return Number.isFinite(deadline) ? deadline : undefined;
 			},
 		};
-		const answer = async () => await answerEncoded(call.request, admitted(callerOf, call.metadata), signal);
+		const answer = async () => {
+			const { caller, stay } = admitted(admittedBy, call.metadata);
+			const finished = stay.hold();
+			try {
+				const response = await answerEncoded(call.request, caller, signal);
+				stay.answer(response.byteLength);
+				return response;
+			} finally {
+				finished();
+			}
+		};
 		answer().then(
 			(response) => callback(null, response),
 			(error: unknown) => {
 				// Nobody waits for a call that is over.
 				if (!call.cancelled)
-					log.requestFailed({ transport: "grpc", operation, caller: callerOf(call.metadata)?.name }, error);
+					log.requestFailed({ transport: "grpc", operation, caller: admittedBy(call.metadata)?.caller.name }, error);
 				callback(grpcStatus(error));
 			},
 		);
@@ -77,7 +86,7 @@ function unaryHandler({ method, answerEncoded }: UnaryRpc, { callerOf, log }: Gr
 
 type StreamCall = ServerWritableStream<Uint8Array, Uint8Array | MessageBatch>;
 
-function streamHandler({ method, stream }: StreamRpc, { callerOf, stopping, log }: GrpcCalls) {
+function streamHandler({ method, stream }: StreamRpc, { admittedBy, stopping, log }: GrpcCalls) {
 	const operation = rpcPath(method);
 	return (call: StreamCall): void => {
 		const cancelled = new AbortController();
@@ -86,7 +95,7 @@ function streamHandler({ method, stream }: StreamRpc, { callerOf, stopping, log 
 		stopping.addEventListener("abort", stop);
 		if (stopping.aborted) stop();
 		const send = async (): Promise<void> => {
-			for await (const batch of stream(call.request, admitted(callerOf, call.metadata), cancelled.signal))
+			for await (const batch of stream(call.request, admitted(admittedBy, call.metadata).caller, cancelled.signal))
 				await write(call, new MessageBatch(batch.map(({ bytes }) => bytes)), cancelled.signal);
 		};
 		send()
@@ -95,7 +104,7 @@ function streamHandler({ method, stream }: StreamRpc, { callerOf, stopping, log 
 				(error: unknown) => {
 					// A stream that was ended from outside is no refusal.
 					if (!cancelled.signal.aborted)
-						log.requestFailed({ transport: "grpc", operation, caller: callerOf(call.metadata)?.name }, error);
+						log.requestFailed({ transport: "grpc", operation, caller: admittedBy(call.metadata)?.caller.name }, error);
 					// grpc-js sends the status of an error that the stream emits.
 					if (!call.cancelled) call.emit("error", grpcStatus(error));
 				},
@@ -118,9 +127,9 @@ async function write(call: StreamCall, batch: MessageBatch, signal: AbortSignal)
 	});
 }
 
-function admitted(callerOf: CallerOf, metadata: Metadata): Principal {
-	const caller = callerOf(metadata);
+function admitted(admittedBy: AdmittedBy, metadata: Metadata): AdmittedCall {
+	const call = admittedBy(metadata);
 	// No call reaches a method without the gate.
-	if (caller === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
-	return caller;
+	if (call === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
+	return call;
 }

@@ -1,4 +1,4 @@
-import type { ServerHttp2Stream } from "node:http2";
+import { constants, type ServerHttp2Stream } from "node:http2";
 import { Duplex } from "node:stream";
 import {
 	Metadata,
@@ -8,7 +8,12 @@ import {
 	status,
 } from "@grpc/grpc-js";
 import { type ErrorKind, ServiceError } from "../../errors.ts";
+import type { Stay } from "../admission.ts";
+import { DISCARDED_BYTES } from "../http/body.ts";
+import { unpack } from "../http/unpack.ts";
 import { type Limits, limitStream } from "../limits.ts";
+import { MessageCounter, PREFIX_BYTES } from "./grpc-bytes.ts";
+import { grpcStatus } from "./grpc-status.ts";
 
 /** Encoded messages that a stream sends with one write. */
 export class MessageBatch {
@@ -19,7 +24,6 @@ export class MessageBatch {
 	}
 }
 
-const PREFIX_BYTES = 5;
 /** From this size on, in bytes, a message is a chunk of its own: that costs less than a copy. */
 const OWN_CHUNK = 16 * 1024;
 
@@ -56,9 +60,11 @@ export function lengthPrefixed(messages: readonly Uint8Array[]): Uint8Array[] {
  * grpc-js sends one message at a time and waits until it is written before it takes the next. A batch goes to the
  * HTTP/2 stream with one write instead, which is most of the work when many streams send many messages. grpc-js does
  * not offer the stream. Where it cannot be found, the messages are sent one by one.
+ *
+ * @param maxBytes most bytes of a request message
  */
-export function batchInterceptor(limits: Limits): ServerInterceptor {
-	return ({ path }, call) => new BatchingCall(call, path, limits);
+export function batchInterceptor(limits: Limits, maxBytes: number): ServerInterceptor {
+	return ({ path }, call) => new BatchingCall(call, path, limits, maxBytes);
 }
 
 /** Kinds of the failures with which grpc-js itself ends calls. */
@@ -66,6 +72,8 @@ const REFUSALS: Readonly<Record<number, ErrorKind>> = {
 	[status.RESOURCE_EXHAUSTED]: "too_large",
 	[status.UNIMPLEMENTED]: "unsupported_media_type",
 	[status.INTERNAL]: "invalid_argument",
+	[status.INVALID_ARGUMENT]: "invalid_argument",
+	[status.UNAVAILABLE]: "unavailable",
 };
 
 /** Why grpc-js itself has refused a call that is over, such as for a message that is too large; else undefined. */
@@ -73,7 +81,17 @@ export function refusalOf(call: ServerInterceptingCallInterface): ServiceError |
 	return call instanceof BatchingCall ? call.refusal : undefined;
 }
 
+/**
+ * Counts the messages that the client of a call sends, and holds the call in the count until its stream has closed.
+ *
+ * @param refuse ends the call with an error that counting has thrown
+ */
+export function countCall(call: ServerInterceptingCallInterface, stay: Stay, refuse: (error: unknown) => void): void {
+	if (call instanceof BatchingCall) call.count(stay, refuse);
+}
+
 class BatchingCall extends ServerInterceptingCall {
+	readonly #maxBytes: number;
 	readonly #next: ServerInterceptingCallInterface;
 	readonly #stream: ServerHttp2Stream | undefined;
 	#started = false;
@@ -81,9 +99,10 @@ class BatchingCall extends ServerInterceptingCall {
 	#sending = false;
 	#readLater = false;
 
-	constructor(next: ServerInterceptingCallInterface, path: string, limits: Limits) {
+	constructor(next: ServerInterceptingCallInterface, path: string, limits: Limits, maxBytes: number) {
 		super(next);
 		this.#next = next;
+		this.#maxBytes = maxBytes;
 		this.#stream = "stream" in next && isHttp2Stream(next.stream) ? next.stream : undefined;
 		// A watch of the health rests until the health changes.
 		if (this.#stream !== undefined) limitStream(this.#stream, limits, path.startsWith("/grpc.health."));
@@ -96,9 +115,44 @@ class BatchingCall extends ServerInterceptingCall {
 		return kind && new ServiceError(kind, "grpc-js has refused the call");
 	}
 
-	override sendStatus(status: Parameters<ServerInterceptingCallInterface["sendStatus"]>[0]): void {
+	count(stay: Stay, refuse: (error: unknown) => void): void {
+		const stream = this.#stream;
+		if (stream === undefined) return;
+		const take = (bytes: number): void => stay.take(bytes);
+		stream.once("close", stay.hold());
+		const counter = new MessageCounter(this.#maxBytes, take);
+		// Before grpc-js, which keeps what arrives. Of a call that is over it keeps nothing.
+		let discarded = 0;
+		stream.prependListener("data", (chunk: Buffer) => {
+			try {
+				if (!this.#answered) counter.add(chunk);
+				else discarded += chunk.byteLength;
+			} catch (error) {
+				refuse(error);
+			}
+			if (discarded > DISCARDED_BYTES) stream.close(constants.NGHTTP2_NO_ERROR);
+		});
+		this.#unpackCounted(take);
+	}
+
+	/** grpc-js unpacks a message to its largest size before anybody can count it. */
+	#unpackCounted(take: (bytes: number) => void): void {
+		const next = this.#next;
+		if (!("decompressMessage" in next) || typeof next.decompressMessage !== "function") return;
+		const { decompressMessage } = next;
+		next.decompressMessage = async (message: Buffer, encoding: unknown): Promise<unknown> => {
+			if (encoding !== "gzip" && encoding !== "deflate") return await decompressMessage.call(next, message, encoding);
+			try {
+				return await unpack(message.subarray(PREFIX_BYTES), encoding, this.#maxBytes, take);
+			} catch (error) {
+				throw grpcStatus(error);
+			}
+		};
+	}
+
+	override sendStatus(given: Parameters<ServerInterceptingCallInterface["sendStatus"]>[0]): void {
 		this.#answered = true;
-		super.sendStatus(status);
+		super.sendStatus(given);
 	}
 
 	/** Takes no further request of a stream until the client has taken the answer to the one before. */

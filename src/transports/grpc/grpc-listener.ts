@@ -10,6 +10,7 @@ import { file_grpc_health_v1_health } from "../../../gen/grpc/health/v1/health_p
 import { type Gate, rpcPath } from "../../access/gate.ts";
 import type { RpcMethod } from "../../rpc/rpc-method.ts";
 import type { RequestLog } from "../../telemetry/log.ts";
+import type { Admission } from "../admission.ts";
 import { type ConnectionOptions, Connections, type ListenerLog } from "../connections.ts";
 import { LIMITS } from "../limits.ts";
 import type { RunningListener } from "../running-listener.ts";
@@ -24,6 +25,7 @@ export interface GrpcOptions extends Omit<ConnectionOptions, "listener" | "proto
 	/** The methods of `services`. */
 	readonly methods: readonly RpcMethod[];
 	readonly gate: Gate;
+	readonly admission: Pick<Admission, "enter">;
 	/** Most bytes of a request message. */
 	readonly maxBodyBytes: number;
 	/** Ends streams when it fires. */
@@ -43,8 +45,10 @@ export interface GrpcListener extends RunningListener {
  * @throws Error when the address cannot be listened on
  */
 export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
-	const { services, methods, gate, maxBodyBytes, stopping, log, limits = LIMITS } = options;
-	const { interceptor, callerOf } = gateInterceptor(gate, log, limits);
+	const { services, methods, gate, admission, maxBodyBytes, stopping, log, limits = LIMITS } = options;
+	const streams = new Set(methods.flatMap(({ kind, method }) => (kind === "unary" ? [] : [rpcPath(method)])));
+	const isStream = (path: string): boolean => streams.has(path);
+	const { interceptor, admittedBy } = gateInterceptor({ gate, admission, isStream, log, limits });
 	// grpc-js would write to standard error in a form of its own. Failures reach the callers as errors.
 	setLogVerbosity(logVerbosity.NONE);
 	const server = new Server({
@@ -55,9 +59,9 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 		"grpc.keepalive_time_ms": 60_000,
 		"grpc.max_connection_idle_ms": 300_000,
 		"grpc.max_concurrent_streams": limits.grpcStreams,
-		interceptors: [batchInterceptor(limits), interceptor],
+		interceptors: [batchInterceptor(limits, maxBodyBytes), interceptor],
 	});
-	mountOnGrpc(server, methods, { callerOf, stopping, log });
+	mountOnGrpc(server, methods, { admittedBy, stopping, log });
 	const health = new HealthImplementation();
 	const setServing = (serving: boolean): void => {
 		const status = serving ? "SERVING" : "NOT_SERVING";

@@ -10,7 +10,7 @@ export interface BodyRequest extends Readable {
 }
 
 /** Most bytes of a refused body that are read and discarded. A longer body gets its connection closed. */
-const drainBytes = 1024 * 1024;
+export const DISCARDED_BYTES = 1024 * 1024;
 
 /**
  * Reads the body of a request and undoes its content coding: `gzip` and `x-gzip` (RFC 9110, section 8.4.1) or
@@ -24,20 +24,26 @@ const drainBytes = 1024 * 1024;
  * After a refusal the rest of the body is discarded as {@link discardBody} does, so the caller can answer at once.
  *
  * @param maxBytes most bytes that the decoded body may have
+ * @param take is told of the decoded body's bytes: of all before any is read where the header gives their number, else
+ *   as they arrive. What it throws refuses the body
  * @returns the decoded body; empty when the request has none
- * @throws {ServiceError} `too_large`, `unsupported_media_type` for another content coding, or `invalid_argument` for
- *   damaged gzip data
+ * @throws {ServiceError} `too_large`, `unsupported_media_type` for another content coding, `invalid_argument` for
+ *   damaged gzip data, or what `take` throws
  * @throws {DOMException} named `AbortError` when the client goes away first: there is nobody to answer, and nothing to
  *   log
  */
-export async function readBody(request: BodyRequest, maxBytes: number): Promise<Buffer> {
+export async function readBody(request: BodyRequest, maxBytes: number, take: TakeBytes): Promise<Buffer> {
 	try {
 		const gzip = isGzip(request.headers["content-encoding"]);
 		const maxReceived = gzip ? maxGzipBytes(maxBytes) : maxBytes;
 		const declared = request.headers["content-length"];
 		if (declared !== undefined && Number(declared) > maxReceived) throw tooLarge(maxBytes);
 		if (request.destroyed) throw aborted();
-		return await (gzip ? readGzip(request, maxBytes, maxReceived) : readPlain(request, maxBytes));
+		if (gzip) return await readGzip(request, new Collector(maxBytes, take), maxReceived);
+		if (declared === undefined) return await readPlain(request, new Collector(maxBytes, take));
+		// Reserved as a whole, so that a body that has begun is not refused in its middle.
+		take(Number(declared));
+		return await readPlain(request, new Collector(maxBytes, ignore));
 	} catch (error) {
 		discardBody(request);
 		throw error;
@@ -53,21 +59,24 @@ export function discardBody(request: BodyRequest): void {
 	request.on("error", ignore);
 	request.on("data", (chunk: Buffer) => {
 		discarded += chunk.length;
-		if (discarded > drainBytes) request.destroy();
+		if (discarded > DISCARDED_BYTES) request.destroy();
 	});
 	request.resume();
 }
 
 /** Reads by events instead of iteration, which costs less: most bodies are one chunk, which is given without a copy. */
-function readPlain(request: BodyRequest, maxBytes: number): Promise<Buffer> {
+function readPlain(request: BodyRequest, body: Collector): Promise<Buffer> {
 	return new Promise((resolve, reject) => {
-		const body = new Collector(maxBytes);
 		const onAbort = () => {
 			// A request also closes after it has ended, and an error takes time to make.
 			if (!request.readableEnded) reject(aborted());
 		};
 		request.on("data", (chunk: Buffer) => {
-			if (!body.add(chunk)) reject(tooLarge(maxBytes));
+			try {
+				body.add(chunk);
+			} catch (error) {
+				reject(error);
+			}
 		});
 		request.on("end", () => resolve(body.take()));
 		request.on("error", onAbort);
@@ -75,20 +84,19 @@ function readPlain(request: BodyRequest, maxBytes: number): Promise<Buffer> {
 	});
 }
 
-async function readGzip(request: BodyRequest, maxBytes: number, maxReceived: number): Promise<Buffer> {
-	const body = new Collector(maxBytes);
+async function readGzip(request: BodyRequest, body: Collector, maxReceived: number): Promise<Buffer> {
 	const packed = async function* (): AsyncGenerator<Buffer, void, undefined> {
 		let received = 0;
 		// The request stays readable after a refusal, so that it can be answered.
 		for await (const chunk of request.iterator({ destroyOnReturn: false })) {
 			received += chunk.length;
-			if (received > maxReceived) throw tooLarge(maxBytes);
+			if (received > maxReceived) throw tooLarge(body.maxBytes);
 			yield chunk;
 		}
 	};
 	let complete = false;
 	const collect = async (unpacked: AsyncIterable<Buffer>): Promise<void> => {
-		for await (const chunk of unpacked) if (!body.add(chunk)) throw tooLarge(maxBytes);
+		for await (const chunk of unpacked) body.add(chunk);
 		complete = true;
 	};
 	try {
@@ -103,25 +111,39 @@ async function readGzip(request: BodyRequest, maxBytes: number, maxReceived: num
 	return body.take();
 }
 
+/** Is told of bytes before they are kept. What it throws refuses them. */
+export type TakeBytes = (bytes: number) => void;
+
 /** Collects the chunks of a body up to a limit. */
-class Collector {
-	readonly #maxBytes: number;
+export class Collector {
+	readonly maxBytes: number;
+	readonly #take: TakeBytes;
 	#chunks: Buffer[] = [];
 	#size = 0;
+	#refused = false;
 
-	constructor(maxBytes: number) {
-		this.#maxBytes = maxBytes;
+	constructor(maxBytes: number, take: TakeBytes) {
+		this.maxBytes = maxBytes;
+		this.#take = take;
 	}
 
-	/** Adds a chunk. False when the body has passed the limit. */
-	add(chunk: Buffer): boolean {
+	/**
+	 * Adds a chunk. After a refusal nothing is kept.
+	 *
+	 * @throws ServiceError `too_large` when the body passes the limit, or what `take` throws
+	 */
+	add(chunk: Buffer): void {
+		if (this.#refused) return;
 		this.#size += chunk.length;
-		if (this.#size > this.#maxBytes) {
+		try {
+			if (this.#size > this.maxBytes) throw tooLarge(this.maxBytes);
+			this.#take(chunk.length);
+		} catch (error) {
+			this.#refused = true;
 			this.#chunks = [];
-			return false;
+			throw error;
 		}
 		this.#chunks.push(chunk);
-		return true;
 	}
 
 	/** All that was added. A single chunk is given without a copy. To be called once. */

@@ -4,11 +4,18 @@ import type { Route } from "./router.ts";
 /** Routes for probes, without a key: `/healthz` tells that the process lives, `/readyz` whether it takes requests. */
 export function probeRoutes(readiness: Readiness): Route[] {
 	return [
-		{ method: "GET", path: "/healthz", scope: "public", handle: async () => JSON.stringify({ alive: true }) },
+		{
+			method: "GET",
+			path: "/healthz",
+			scope: "public",
+			isProbe: true,
+			handle: async () => JSON.stringify({ alive: true }),
+		},
 		{
 			method: "GET",
 			path: "/readyz",
 			scope: "public",
+			isProbe: true,
 			handle: async () => {
 				const { ready, failing } = readiness;
 				return { status: ready ? 200 : 503, text: JSON.stringify({ ready, failing }) };

@@ -3,14 +3,18 @@ import { type Gate, KEY_HEADER } from "../../access/gate.ts";
 import type { Principal, Scope } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
 import type { RequestLog } from "../../telemetry/log.ts";
+import type { Admission, Stay, Work } from "../admission.ts";
 import { certificateName, certificateOf } from "../connections.ts";
 import { sendError, sendJsonText } from "./answer.ts";
 import { type BodyRequest, discardBody } from "./body.ts";
 import type { HttpAnswer } from "./http-listener.ts";
+import { whenGone } from "./when-gone.ts";
 
 /** A request that the gate has admitted. */
 export interface RouteRequest {
 	readonly request: BodyRequest;
+	/** Counts the bytes of the request's body. */
+	readonly stay: Pick<Stay, "take">;
 	/** Percent-decoded segments of the path that the route leaves open, by name. */
 	readonly params: Readonly<Record<string, string>>;
 	/** Query of the URL, undecoded and without the question mark. */
@@ -25,6 +29,8 @@ export interface Route {
 	readonly path: string;
 	/** Scope that a key needs, or `public` for a route that answers everyone. */
 	readonly scope: Scope | "public";
+	/** Set for a small answer that is given however much there is to do. */
+	readonly isProbe?: true;
 	/** Set when refusals are logged only the first time for each key, because its holder will call again and again. */
 	readonly logsOncePerKey?: true;
 	/** Gives the JSON text to answer with. What it throws becomes the answer. */
@@ -37,6 +43,19 @@ export interface JsonAnswer {
 	readonly text: string;
 }
 
+const WORK: Readonly<Record<Route["scope"], Work>> = {
+	ingest: "ingest",
+	read: "read",
+	secrets: "read",
+	public: "document",
+};
+/** The stay of a probe. */
+const UNCOUNTED: Pick<Stay, "take" | "answer" | "hold"> = {
+	take: () => undefined,
+	answer: () => undefined,
+	hold: () => () => undefined,
+};
+
 interface Match {
 	readonly route: Route;
 	readonly params: Readonly<Record<string, string>>;
@@ -45,8 +64,15 @@ interface Match {
 /**
  * Answers HTTP requests by the first route that fits. The gate decides before the body is read. An unknown path is a
  * 404, a known path with another method a 405 with `Allow` (RFC 9110, section 15.5.6).
+ *
+ * @param admission counts the requests under way, and may refuse one before its body is read
  */
-export function createRouter(routes: readonly Route[], gate: Gate, log: RequestLog): HttpAnswer {
+export function createRouter(
+	routes: readonly Route[],
+	gate: Gate,
+	admission: Pick<Admission, "enter">,
+	log: RequestLog,
+): HttpAnswer {
 	const find = routeFinder(routes);
 	/** Names of the keys of which the log has a refusal, by route. */
 	const logged = new Map<Route, Set<string>>();
@@ -75,9 +101,17 @@ export function createRouter(routes: readonly Route[], gate: Gate, log: RequestL
 			}
 			const { route, params } = match;
 			if (route.scope !== "public") principal = gate.admit(route.scope, ...credentialsOf(request));
-			const answered = await route.handle({ request, params, search: url.slice(pathEnd + 1), principal });
-			if (typeof answered === "string") sendJsonText(response, 200, answered);
-			else sendJsonText(response, answered.status, answered.text);
+			const stay = route.isProbe === true ? UNCOUNTED : admission.enter(WORK[route.scope]);
+			whenGone(request, response, stay.hold());
+			const finished = stay.hold();
+			try {
+				const answered = await route.handle({ request, params, search: url.slice(pathEnd + 1), principal, stay });
+				const { status, text } = typeof answered === "string" ? { status: 200, text: answered } : answered;
+				stay.answer(Buffer.byteLength(text));
+				sendJsonText(response, status, text);
+			} finally {
+				finished();
+			}
 		};
 
 		answer().catch((error: unknown) => {

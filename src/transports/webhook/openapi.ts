@@ -270,7 +270,7 @@ const REFUSALS: ExactJsonObject = {
 	}),
 	403: failure("The access key lacks the scope for this."),
 	500: failure("The service failed unexpectedly."),
-	503: failure("The store cannot be reached now.", {
+	503: failure("The store cannot be reached now, or the service has too much to do.", {
 		"Retry-After": { description: "Seconds to wait before the next attempt.", schema: { type: "integer" } },
 	}),
 };

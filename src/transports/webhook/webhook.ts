@@ -77,10 +77,10 @@ function webhookRoute(
 		method: "POST",
 		path,
 		scope: "ingest",
-		handle: async ({ request, params }) => {
+		handle: async ({ request, params, stay }) => {
 			if (!isJson(request.headers["content-type"]))
 				throw new ServiceError("unsupported_media_type", "The body must be JSON (Content-Type: application/json)");
-			await take(await readBody(request, maxBodyBytes), params);
+			await take(await readBody(request, maxBodyBytes, (bytes) => stay.take(bytes)), params);
 			return SUCCESS;
 		},
 	};

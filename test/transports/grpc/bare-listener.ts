@@ -1,6 +1,7 @@
 import { Gate } from "../../../src/access/gate.ts";
 import { Keyring } from "../../../src/access/keys.ts";
 import { SERVICES } from "../../../src/rpc/services.ts";
+import { Admission } from "../../../src/transports/admission.ts";
 import { listenGrpc } from "../../../src/transports/grpc/grpc-listener.ts";
 import { LIMITS, type Limits } from "../../../src/transports/limits.ts";
 import { silentLog } from "../../support/silent-log.ts";
@@ -13,6 +14,7 @@ export function listenBare(limits: Partial<Limits> = {}) {
 		services: SERVICES,
 		methods: [],
 		gate: new Gate(new Keyring([]), SERVICES),
+		admission: new Admission(1024),
 		maxBodyBytes: 1024,
 		stopping: new AbortController().signal,
 		log: silentLog(),

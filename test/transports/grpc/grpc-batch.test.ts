@@ -57,8 +57,8 @@ async function received(interceptors: ServerInterceptor[], writes: readonly (Uin
 const hidden: ServerInterceptor = (_, call) => new ServerInterceptingCall(call);
 
 test.each([
-	["next to the stream", [batchInterceptor(LIMITS), hidden]],
-	["where the stream cannot be found", [hidden, batchInterceptor(LIMITS)]],
+	["next to the stream", [batchInterceptor(LIMITS, 1024 * 1024), hidden]],
+	["where the stream cannot be found", [hidden, batchInterceptor(LIMITS, 1024 * 1024)]],
 ])("%s, batches and single responses arrive one after the other", async (_, interceptors) => {
 	const writes = [batch(1n, 2n, 3n), heartbeat(4n), batch(5n), batch(6n, 2n ** 62n)];
 	expect(await received(interceptors, writes)).toEqual([1n, 2n, 3n, 4n, 5n, 6n, 2n ** 62n]);

@@ -27,7 +27,7 @@ async function answer(request: IncomingMessage): Promise<unknown> {
 		await prepared;
 	}
 	try {
-		const body = await readBody(request, limit);
+		const body = await readBody(request, limit, () => undefined);
 		outcomes.push(body);
 		return { body: body.toString("base64") };
 	} catch (error) {

@@ -168,7 +168,7 @@ describe("the limits of a listener", () => {
 			{ address, tls: undefined, log, limits: { ...LIMITS, ...limits } },
 			(request, response) => {
 				if (request.url === "/much") return sendJsonText(response, 200, "x".repeat(50_000_000));
-				readBody(request, 1_000_000).then(
+				readBody(request, 1_000_000, () => undefined).then(
 					(body) => sendJsonText(response, 200, String(body.length)),
 					() => response.destroy(),
 				);

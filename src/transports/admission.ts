@@ -1,0 +1,163 @@
+import type { Scope } from "../access/keys.ts";
+import { ServiceError } from "../errors.ts";
+
+/** What a request is for. Each kind of work has bounds of its own, so that reads answer while ingest is full. */
+export type Work = "ingest" | "read" | "watch" | "document";
+
+/** Bounds of one kind of work. */
+export interface WorkBounds {
+	/** Most requests under way at a time. */
+	readonly requests: number;
+	/** Most bytes at a time, of the bodies and the answers of these requests. */
+	readonly bytes: number;
+}
+
+/** What is under way of one kind of work. */
+export interface UnderWay {
+	readonly requests: number;
+	readonly bytes: number;
+}
+
+/**
+ * Most requests under way, all transports together. At the usual rate of several thousand small posts a second, the last
+ * one of a full ingest waits for less than a second.
+ */
+const REQUESTS: Readonly<Record<Work, number>> = { ingest: 1_024, read: 1_024, watch: 2_000, document: 64 };
+/** Most bytes of the requests of watches, and of the answers to those who have no key. */
+const SMALL_BYTES = 16 * 2 ** 20;
+/** Size from which a request counts as a large one, in bytes. */
+const LARGE_FROM = 2 ** 20;
+/** Most bytes of an answer that does not count. */
+const SMALL_ANSWER = 4096;
+/** Part of the bytes that large requests leave to others. */
+const LEFT_BY_LARGE = 1 / 4;
+/** Part of the bytes that is left to requests that have begun: what a packed body unpacks to is not known before. */
+const LEFT_TO_BEGUN = 1 / 8;
+
+/**
+ * Counts the requests under way and their bytes, over all transports. A request that would pass a bound is refused at
+ * once. A request counts until it is done and its answer has left the process, or its connection is gone.
+ */
+export class Admission {
+	readonly #pools: Readonly<Record<Work, Pool>>;
+
+	/**
+	 * @param maxBytes most bytes of ingest, and once more of reads; one request that is alone may pass it
+	 * @param bounds in place of the usual ones
+	 */
+	constructor(maxBytes: number, bounds: Partial<Record<Work, WorkBounds>> = {}) {
+		const pool = (work: Work, bytes: number) => new Pool(bounds[work] ?? { requests: REQUESTS[work], bytes });
+		this.#pools = {
+			ingest: pool("ingest", maxBytes),
+			read: pool("read", maxBytes),
+			watch: pool("watch", maxBytes),
+			document: pool("document", SMALL_BYTES),
+		};
+	}
+
+	/**
+	 * Counts a request from here on.
+	 *
+	 * @throws ServiceError `unavailable` when as many are under way as may be, or their bytes leave no room
+	 */
+	enter(work: Work): Stay {
+		return this.#pools[work].enter();
+	}
+
+	/** What is under way. */
+	underWay(work: Work): UnderWay {
+		const { requests, bytes } = this.#pools[work];
+		return { requests, bytes };
+	}
+}
+
+/** The work of a method, by the scope that a key needs for it. */
+export function workOf(scope: Scope | undefined, isStream: boolean): Work {
+	if (isStream) return "watch";
+	return scope === "ingest" ? "ingest" : "read";
+}
+
+function tooManyBytes(): ServiceError {
+	return new ServiceError("unavailable", "Requests and answers under way take too much memory; try again later");
+}
+
+/** The requests of one kind of work. */
+class Pool {
+	requests = 0;
+	bytes = 0;
+	readonly #bounds: WorkBounds;
+
+	constructor(bounds: WorkBounds) {
+		this.#bounds = bounds;
+	}
+
+	enter(): Stay {
+		if (this.requests >= this.#bounds.requests)
+			throw new ServiceError("unavailable", "Too many requests are under way; try again later");
+		// Before work is done for a body that would be refused in its middle.
+		if (this.bytes > this.#bounds.bytes * (1 - LEFT_TO_BEGUN)) throw tooManyBytes();
+		this.requests += 1;
+		return new Stay(this);
+	}
+
+	/** @param size bytes of the whole request with these */
+	take(bytes: number, size: number): void {
+		const bound = this.#bounds.bytes * (size < LARGE_FROM ? 1 : 1 - LEFT_BY_LARGE);
+		// One that is alone is taken whatever its size: it would be refused again and again.
+		const others = this.bytes - (size - bytes);
+		if (others > 0 && this.bytes + bytes > bound) throw tooManyBytes();
+		this.bytes += bytes;
+	}
+
+	leave(bytes: number): void {
+		this.requests -= 1;
+		this.bytes -= bytes;
+	}
+}
+
+/** A request under way. It counts until everybody who holds it has let go. */
+export class Stay {
+	readonly #pool: Pool;
+	#bytes = 0;
+	#holders = 0;
+	#over = false;
+
+	constructor(pool: Pool) {
+		this.#pool = pool;
+	}
+
+	/**
+	 * Counts bytes of the request's body until the request is over. Bytes of a request that is over do not count.
+	 *
+	 * @throws ServiceError `unavailable` when they would pass the bound; then they do not count
+	 */
+	take(bytes: number): void {
+		if (this.#over) return;
+		this.#pool.take(bytes, this.#bytes + bytes);
+		this.#bytes += bytes;
+	}
+
+	/**
+	 * Counts the answer, as {@link take} does. A small one does not count: the number of requests bounds those, and what
+	 * was stored is not to be answered with a refusal.
+	 *
+	 * @throws ServiceError `unavailable` when it would pass the bound
+	 */
+	answer(bytes: number): void {
+		if (bytes > SMALL_ANSWER) this.take(bytes);
+	}
+
+	/** Holds the request until the function that is returned is called. Calling it twice is harmless. */
+	hold(): () => void {
+		this.#holders += 1;
+		let holds = true;
+		return () => {
+			if (!holds) return;
+			holds = false;
+			this.#holders -= 1;
+			if (this.#holders > 0 || this.#over) return;
+			this.#over = true;
+			this.#pool.leave(this.#bytes);
+		};
+	}
+}

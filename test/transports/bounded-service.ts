@@ -1,0 +1,116 @@
+import { create } from "@bufbuild/protobuf";
+import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
+import { ConversationService } from "../../gen/conversations/v1/conversation_service_pb.js";
+import { Gate } from "../../src/access/gate.ts";
+import { hashKey, Keyring } from "../../src/access/keys.ts";
+import { ServiceError } from "../../src/errors.ts";
+import { unary, unaryUndecoded } from "../../src/rpc/rpc-method.ts";
+import { SERVICES } from "../../src/rpc/services.ts";
+import { Admission, type UnderWay, type Work, type WorkBounds } from "../../src/transports/admission.ts";
+import { createConnectListener } from "../../src/transports/connect/connect-adapter.ts";
+import { listenGrpc } from "../../src/transports/grpc/grpc-listener.ts";
+import { readBody } from "../../src/transports/http/body.ts";
+import { listenHttp } from "../../src/transports/http/http-listener.ts";
+import { createRouter, type Route } from "../../src/transports/http/router.ts";
+import { type Endpoints, WEBHOOK } from "../support/clients.ts";
+import { KEY } from "../support/service.ts";
+import { silentLog } from "../support/silent-log.ts";
+
+/** Most bytes of a body. */
+export const MAX_BODY = 100_000;
+/** Path of an answer of as many bytes as its last segment says. */
+export const ANSWER = "/answer";
+
+/**
+ * All transports with bounds of the test's choice, and handlers that the test holds. A body whose first byte is `r` is
+ * refused, one with `w` waits until the test lets go, and any other one succeeds.
+ */
+export class BoundedService implements Endpoints, AsyncDisposable {
+	readonly http: string;
+	readonly grpc: string;
+	readonly #admission: Admission;
+	readonly #stop: () => Promise<void>;
+	readonly #letGo: () => void;
+
+	private constructor(
+		ports: { http: number; grpc: number },
+		admission: Admission,
+		stop: () => Promise<void>,
+		letGo: () => void,
+	) {
+		this.http = `http://127.0.0.1:${ports.http}`;
+		this.grpc = `127.0.0.1:${ports.grpc}`;
+		this.#admission = admission;
+		this.#stop = stop;
+		this.#letGo = letGo;
+	}
+
+	static async start(maxBytes: number, bounds: Partial<Record<Work, WorkBounds>> = {}): Promise<BoundedService> {
+		const admission = new Admission(maxBytes, bounds);
+		const log = silentLog();
+		const stopping = new AbortController();
+		const held = Promise.withResolvers<void>();
+		const take = async (body: Uint8Array): Promise<void> => {
+			const first = String.fromCharCode(body[0] ?? 0);
+			if (first === "r") throw new ServiceError("invalid_argument", "refused");
+			if (first === "w") await held.promise;
+		};
+		const scopes = new Set(["ingest", "read"] as const);
+		const gate = new Gate(new Keyring([{ name: "test", scopes, hash: hashKey(KEY) }]), SERVICES);
+		const methods = [
+			unaryUndecoded(ConversationIngestService.method.ingestConversation, "conversation", async (request) => {
+				await take(request);
+				return { success: true };
+			}),
+			unary(ConversationService.method.getConversation, async ({ id }) => ({
+				conversation: create(ConversationInfoSchema, { title: "x".repeat(Number(id)) }),
+			})),
+		];
+		const routes: Route[] = [
+			{
+				method: "POST",
+				path: WEBHOOK,
+				scope: "ingest",
+				handle: async ({ request, stay }) => {
+					await take(await readBody(request, MAX_BODY, (bytes) => stay.take(bytes)));
+					return "{}";
+				},
+			},
+			{
+				method: "GET",
+				path: `${ANSWER}/{size}`,
+				scope: "read",
+				handle: async ({ params }) => "x".repeat(Number(params.size)),
+			},
+			{ method: "GET", path: "/healthz", scope: "public", isProbe: true, handle: async () => "{}" },
+		];
+		const options = { methods, gate, admission, maxBodyBytes: MAX_BODY, stopping: stopping.signal, log };
+		const address = { host: "127.0.0.1", port: 0 };
+		const answer = createConnectListener(options, createRouter(routes, gate, admission, log));
+		const http = await listenHttp({ address, tls: undefined, log }, answer);
+		const grpc = await listenGrpc({ ...options, services: SERVICES, address, tls: undefined });
+		const stop = async (): Promise<void> => {
+			stopping.abort();
+			http.kill();
+			grpc.kill();
+		};
+		const ports = { http: http.address.port, grpc: grpc.address.port };
+		return new BoundedService(ports, admission, stop, held.resolve);
+	}
+
+	/** What is under way of ingest and of reads. */
+	get underWay(): { readonly ingest: UnderWay; readonly read: UnderWay } {
+		return { ingest: this.#admission.underWay("ingest"), read: this.#admission.underWay("read") };
+	}
+
+	/** Lets all go that wait, and all that come. */
+	letGo(): void {
+		this.#letGo();
+	}
+
+	async [Symbol.asyncDispose](): Promise<void> {
+		this.#letGo();
+		await this.#stop();
+	}
+}

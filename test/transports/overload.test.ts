@@ -1,0 +1,265 @@
+import { once } from "node:events";
+import { type ClientHttp2Session, connect } from "node:http2";
+import { createConnection } from "node:net";
+import { gzipSync } from "node:zlib";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { Code } from "@connectrpc/connect";
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import {
+	ConversationService,
+	GetConversationRequestSchema,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
+import { postWebhook, rpcPath, WEBHOOK } from "../support/clients.ts";
+import { callRaw, framed, RAW_FORMS } from "../support/raw-rpc.ts";
+import { KEY } from "../support/service.ts";
+import { ANSWER, BoundedService, MAX_BODY } from "./bounded-service.ts";
+
+const { ingestConversation } = ConversationIngestService.method;
+const { getConversation } = ConversationService.method;
+const IDLE = { ingest: { requests: 0, bytes: 0 }, read: { requests: 0, bytes: 0 } };
+const REQUESTS = "Too many requests are under way; try again later";
+const BYTES = "Requests and answers under way take too much memory; try again later";
+const FORMS = ["webhook", ...RAW_FORMS] as const;
+type Form = (typeof FORMS)[number];
+
+/** A body that waits in its handler. */
+const WAITING = "w".repeat(1_000);
+
+/** How a body is answered: status or code, and what is said. */
+async function send(service: BoundedService, form: Form, body: string): Promise<readonly unknown[]> {
+	if (form === "webhook") {
+		const response = await postWebhook(service, KEY, body);
+		return [response.status, response.headers.get("retry-after"), await response.text()];
+	}
+	// Any message is a request to this handler, and in JSON only an empty one can be made of nothing.
+	const { code, message } = await callRaw(
+		service,
+		form,
+		ingestConversation,
+		form === "Connect JSON" ? "{}" : body,
+		KEY,
+	);
+	return [code, message];
+}
+
+function refused(form: Form, message: string): readonly unknown[] {
+	return form === "webhook" ? [503, "5", JSON.stringify({ detail: message })] : [Code.Unavailable, message];
+}
+
+/** Begins a call over HTTP/2. */
+function begin(session: ClientHttp2Session, path: string, fields: Readonly<Record<string, string>>) {
+	const headers = { ":method": "POST", ":path": path, te: "trailers", "x-access-token": KEY, ...fields };
+	return session.request(headers).on("error", () => undefined);
+}
+
+describe.each(FORMS)("%s", (form) => {
+	test("a request more than may be under way is refused at once, and one is taken again afterwards", async () => {
+		await using service = await BoundedService.start(1_000_000, { ingest: { requests: 2, bytes: 1_000_000 } });
+		const waiting = [send(service, "webhook", WAITING), send(service, "gRPC", WAITING)];
+		await expect.poll(() => service.underWay.ingest).toEqual({ requests: 2, bytes: 2_000 });
+		expect(await send(service, form, "x")).toEqual(refused(form, REQUESTS));
+		expect(service.underWay.ingest).toEqual({ requests: 2, bytes: 2_000 });
+		service.letGo();
+		expect(await Promise.all(waiting)).toEqual([
+			[200, null, "{}"],
+			[undefined, "OK"],
+		]);
+		await expect.poll(() => service.underWay).toEqual(IDLE);
+		expect((await send(service, form, "x"))[0]).toBe(form === "webhook" ? 200 : undefined);
+	});
+
+	test("a body that would pass the bound in bytes is refused, and reads and probes answer", async () => {
+		await using service = await BoundedService.start(1_000);
+		const waiting = send(service, "webhook", WAITING);
+		await expect.poll(() => service.underWay.ingest).toEqual({ requests: 1, bytes: 1_000 });
+		expect(await send(service, form, "xxxxx")).toEqual(refused(form, BYTES));
+		const read = await fetch(`${service.http}${ANSWER}/10`, { headers: { "x-access-token": KEY } });
+		expect([read.status, await read.text()]).toEqual([200, "x".repeat(10)]);
+		expect((await fetch(`${service.http}/healthz`)).status).toBe(200);
+		service.letGo();
+		await waiting;
+		await expect.poll(() => service.underWay).toEqual(IDLE);
+	});
+
+	test("an answer that would pass the bound in bytes is refused", async () => {
+		await using service = await BoundedService.start(1_000);
+		const ask = async (size: number): Promise<readonly unknown[]> => {
+			if (form === "webhook") {
+				const response = await fetch(`${service.http}${ANSWER}/${size}`, { headers: { "x-access-token": KEY } });
+				return [response.status, response.headers.get("retry-after"), await response.text()];
+			}
+			const request = toBinary(
+				GetConversationRequestSchema,
+				create(GetConversationRequestSchema, { id: String(size) }),
+			);
+			const message = form === "Connect JSON" ? JSON.stringify({ id: String(size) }) : request;
+			const answer = await callRaw(service, form, getConversation, message, KEY);
+			return [answer.code, answer.message];
+		};
+		// An answer that nobody reads: the kernel does not take all of it.
+		const unread = createConnection({ host: "127.0.0.1", port: Number(new URL(service.http).port) });
+		unread.write(`GET ${ANSWER}/20000000 HTTP/1.1\r\nHost: x\r\nX-Access-Token: ${KEY}\r\n\r\n`);
+		await expect.poll(() => service.underWay.read).toEqual({ requests: 1, bytes: 20_000_000 });
+		expect(await ask(10_000)).toEqual(refused(form, BYTES));
+		unread.destroy();
+		await expect.poll(() => service.underWay).toEqual(IDLE);
+		expect((await ask(10_000))[0]).toBe(form === "webhook" ? 200 : undefined);
+	});
+});
+
+test("large requests leave a quarter to the others", async () => {
+	const [size, quarter] = [2 ** 20, 2 ** 20];
+	await using service = await BoundedService.start(4 * quarter);
+	const read = (bytes: number) => fetch(`${service.http}${ANSWER}/${bytes}`, { headers: { "x-access-token": KEY } });
+	const session = connect(service.http, { settings: { initialWindowSize: 0 } });
+	for (let count = 1; count <= 3; count++) {
+		session.request({ ":path": `${ANSWER}/${size}`, "x-access-token": KEY }).on("error", () => undefined);
+		await expect.poll(() => service.underWay.read).toEqual({ requests: count, bytes: count * size });
+	}
+	expect((await read(size)).status).toBe(503);
+	expect((await read(size - 1)).status).toBe(200);
+	session.destroy();
+	await expect.poll(() => service.underWay).toEqual(IDLE);
+});
+
+test.each([
+	[
+		"the webhook",
+		WEBHOOK,
+		{ "content-type": "application/json", "content-encoding": "gzip" },
+		(bytes: Buffer) => bytes,
+	],
+	[
+		"Connect",
+		rpcPath(ingestConversation),
+		{ "content-type": "application/proto", "content-encoding": "gzip" },
+		(bytes: Buffer) => bytes,
+	],
+	[
+		"gRPC-Web",
+		rpcPath(ingestConversation),
+		{ "content-type": "application/grpc-web+proto", "grpc-encoding": "gzip" },
+		(bytes: Buffer) => packed(bytes),
+	],
+	[
+		"gRPC",
+		rpcPath(ingestConversation),
+		{ "content-type": "application/grpc", "grpc-encoding": "gzip" },
+		(bytes: Buffer) => packed(bytes),
+	],
+])("over %s a body counts as what it unpacks to", async (name, path, fields, form) => {
+	await using service = await BoundedService.start(50_000);
+	const waiting = send(service, "webhook", "w");
+	await expect.poll(() => service.underWay.ingest.requests).toBe(1);
+	const session = connect(name === "gRPC" ? `http://${service.grpc}` : service.http);
+	const stream = begin(session, path, fields);
+	let status: unknown;
+	const keep = (given: Readonly<Record<string, unknown>>) => {
+		status = given["grpc-status"] ?? given[":status"] ?? status;
+	};
+	let text = "";
+	stream.setEncoding("latin1").on("data", (chunk: string) => {
+		text += chunk;
+	});
+	stream.on("response", keep).on("trailers", keep);
+	stream.end(form(gzipSync(Buffer.alloc(60_000))));
+	await once(stream, "close");
+	// The trailers of gRPC-Web stand in its body.
+	const inBody = /grpc-status: ?(\d+)/.exec(text)?.[1];
+	expect(String(inBody ?? status)).toBe(name.startsWith("gRPC") ? String(Code.Unavailable) : "503");
+	session.destroy();
+	service.letGo();
+	await waiting;
+	await expect.poll(() => service.underWay).toEqual(IDLE);
+});
+
+/** A message with the prefix of a compressed one. */
+function packed(bytes: Buffer): Buffer {
+	const message = framed(bytes);
+	message[0] = 1;
+	return message;
+}
+
+describe("nothing is counted any longer", () => {
+	const ENDS = ["answered", "refused", "half", "too large", "waiting", "unread", "refused by the gate"] as const;
+	const WIRES = ["HTTP/1.1", "pipelined HTTP/1.1", "HTTP/2", "Connect", "gRPC-Web", "gRPC"] as const;
+	const TYPES: Readonly<Record<(typeof WIRES)[number], string>> = {
+		"HTTP/1.1": "application/json",
+		"pipelined HTTP/1.1": "application/json",
+		"HTTP/2": "application/json",
+		Connect: "application/proto",
+		"gRPC-Web": "application/grpc-web+proto",
+		gRPC: "application/grpc",
+	};
+	type Act = readonly [wire: (typeof WIRES)[number], end: (typeof ENDS)[number]];
+
+	/** Begins a request and gives how to end it. Nothing is waited for but the connection. */
+	async function act(service: BoundedService, [wire, end]: Act): Promise<() => Promise<void>> {
+		const key = end === "refused by the gate" ? "a-wrong-key-of-some-length" : KEY;
+		const first = { refused: "r", waiting: "w" }[String(end)] ?? "x";
+		const size = end === "too large" ? MAX_BODY + 1 : 20_000;
+		const body = Buffer.from(first.repeat(size));
+		const part = end === "half" ? body.length / 2 : body.length;
+		if (wire.endsWith("HTTP/1.1")) {
+			const socket = createConnection({ host: "127.0.0.1", port: Number(new URL(service.http).port) });
+			socket.on("error", () => undefined);
+			await once(socket, "connect");
+			const head =
+				end === "unread"
+					? `GET ${ANSWER}/5000000 HTTP/1.1\r\nHost: x\r\nX-Access-Token: ${key}\r\n\r\n`
+					: `POST ${WEBHOOK} HTTP/1.1\r\nHost: x\r\nX-Access-Token: ${key}\r\nContent-Length: ${body.length}\r\n\r\n`;
+			const request = Buffer.concat([Buffer.from(head), end === "unread" ? Buffer.alloc(0) : body.subarray(0, part)]);
+			socket.write(wire === "HTTP/1.1" || end === "half" ? request : Buffer.concat([request, request, request]));
+			if (end !== "answered") return async () => void socket.destroy();
+			return async () => {
+				await once(socket, "data");
+				socket.destroy();
+			};
+		}
+		const session = connect(wire === "gRPC" ? `http://${service.grpc}` : service.http);
+		session.on("error", () => undefined);
+		const web = wire === "gRPC-Web" || wire === "gRPC";
+		const read = Buffer.from(
+			toBinary(GetConversationRequestSchema, create(GetConversationRequestSchema, { id: "5000000" })),
+		);
+		const unread = end === "unread";
+		const path =
+			wire === "HTTP/2"
+				? unread
+					? `${ANSWER}/5000000`
+					: WEBHOOK
+				: rpcPath(unread ? getConversation : ingestConversation);
+		const stream = begin(session, path, {
+			":method": wire === "HTTP/2" && unread ? "GET" : "POST",
+			"content-type": TYPES[wire],
+			"x-access-token": key,
+		});
+		const message = unread ? read : body;
+		const bytes = web ? framed(message) : message;
+		if (end === "half") stream.write(bytes.subarray(0, bytes.length / 2));
+		else if (!(wire === "HTTP/2" && unread)) stream.end(bytes);
+		return async () => {
+			if (end === "answered") await once(stream.resume(), "close");
+			session.destroy();
+		};
+	}
+
+	test("after any mix of ends", { timeout: 60_000 }, async () => {
+		const acts = fc.array(fc.tuple(fc.constantFrom(...WIRES), fc.constantFrom(...ENDS)), {
+			minLength: 1,
+			maxLength: 12,
+		});
+		await fc.assert(
+			fc.asyncProperty(acts, fc.boolean(), async (mix, tight) => {
+				await using service = await BoundedService.start(tight ? 60_000 : 100_000_000);
+				const ends = await Promise.all(mix.map((one) => act(service, one)));
+				await Promise.all(ends.map((end) => end()));
+				service.letGo();
+				await expect.poll(() => service.underWay, { timeout: 10_000 }).toEqual(IDLE);
+			}),
+			{ numRuns: 40 },
+		);
+	});
+});
