@@ -6,7 +6,7 @@ import type { AppliedUpdates, ApplyRequest, ReadBatch } from "../events/live-rec
 import { compact, release } from "../memory.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import type { NewUpdate, StoredRecord } from "../store/store.ts";
-import { type ThreadLog, WorkerThread } from "../threads/worker-thread.ts";
+import { type ThreadLog, type ThreadObserver, WorkerThread } from "../threads/worker-thread.ts";
 import type { IntakeCalls, IntakeData } from "./calls.ts";
 
 /** Size from which bodies and records go to the thread for large ones, in bytes. */
@@ -25,7 +25,7 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 	readonly #usual: WorkerThread<IntakeCalls>;
 	readonly #large: WorkerThread<IntakeCalls>;
 
-	private constructor(data: IntakeData, log: ThreadLog) {
+	private constructor(data: IntakeData, log: ThreadLog, observer: ThreadObserver | undefined) {
 		const thread = (name: string, oldGenerationMb: number) =>
 			new WorkerThread<IntakeCalls>({
 				owner: "the intake",
@@ -41,14 +41,15 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 				youngGenerationMb: 12,
 				oldGenerationMb,
 				repeatable: true,
+				observer,
 			});
 		this.#usual = thread("intake", HEAP_MB);
 		this.#large = thread("large-intake", LARGE_HEAP_MB);
 	}
 
 	/** Starts the thread for usual records. Resolves when it takes calls. */
-	static async start(data: IntakeData, log: ThreadLog): Promise<IntakeThreads> {
-		const threads = new IntakeThreads(data, log);
+	static async start(data: IntakeData, log: ThreadLog, observer?: ThreadObserver): Promise<IntakeThreads> {
+		const threads = new IntakeThreads(data, log, observer);
 		await threads.#usual.start();
 		return threads;
 	}

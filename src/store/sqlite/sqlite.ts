@@ -2,7 +2,7 @@ import { ServiceError } from "../../errors.ts";
 import { compact, release } from "../../memory.ts";
 import { failureOf } from "../../threads/failure.ts";
 import type { Calls } from "../../threads/protocol.ts";
-import { type ThreadLog, WorkerThread } from "../../threads/worker-thread.ts";
+import { type ThreadLog, type ThreadObserver, WorkerThread, type WorkerThreadOptions } from "../../threads/worker-thread.ts";
 import type {
 	Appended,
 	AppendedEvents,
@@ -36,6 +36,8 @@ export interface SqliteOptions {
 	readonly lockTimeout?: number;
 	/** Largest size that the database file may reach, in bytes. No bound but the disk's when left out. */
 	readonly maxBytes?: number;
+	/** Is told of the store's threads. */
+	readonly observer?: ThreadObserver | undefined;
 }
 
 /**
@@ -47,14 +49,14 @@ export interface SqliteOptions {
  *   release; the cause says why.
  */
 export async function openSqliteStore(path: string, log: ThreadLog, options: SqliteOptions = {}): Promise<Store> {
-	const { isSame = async () => false, lockTimeout = 2_000, maxBytes } = options;
+	const { isSame = async () => false, lockTimeout = 2_000, maxBytes, observer } = options;
 	try {
 		prepareFiles(path);
 	} catch (error) {
 		throw unavailable({ ...failureOf(error), code: 14 });
 	}
 	const lock = lockDatabase(path, lockTimeout);
-	const store = new SqliteStore({ path, lockTimeout, maxBytes }, log, isSame, lock);
+	const store = new SqliteStore({ path, lockTimeout, maxBytes }, { log, observer }, isSame, lock);
 	try {
 		await store.open();
 	} catch (error) {
@@ -89,7 +91,12 @@ class SqliteStore implements Store {
 	readonly #updates: Announcer;
 	readonly #events: Announcer;
 
-	constructor(options: DatabaseOptions, log: ThreadLog, isSame: IsSameRecord, lock: Disposable) {
+	constructor(
+		options: DatabaseOptions,
+		{ log, observer }: Pick<WorkerThreadOptions, "log" | "observer">,
+		isSame: IsSameRecord,
+		lock: Disposable,
+	) {
 		const thread = <Methods extends Calls>(name: string, youngGenerationMb: number, repeatable: boolean) =>
 			new WorkerThread<Methods>({
 				owner: "the store",
@@ -100,6 +107,7 @@ class SqliteStore implements Store {
 				log,
 				youngGenerationMb,
 				repeatable,
+				observer,
 			});
 		this.#writer = thread("writer", 12, false);
 		this.#reader = thread("reader", 24, true);
