@@ -5,6 +5,7 @@ import leven, { closestMatch } from "leven";
 import { z } from "zod";
 import { defaultScopes, hashKey, type KeyEntry, type Principal, type Scope, scopes } from "./access/keys.ts";
 import { type LogLevel, logLevels } from "./telemetry/log.ts";
+import { type OtelSettings, readOtelSettings } from "./telemetry/otel-settings.ts";
 
 /** Where a listener listens. */
 export interface Address {
@@ -46,6 +47,8 @@ export interface Config {
 	readonly corsOrigins: readonly string[];
 	/** Requests a second that one key or certificate may make; undefined for any number. */
 	readonly rateLimitPerKey: number | undefined;
+	/** What is sent to receivers of OTLP. */
+	readonly otel: OtelSettings;
 	/** All variables as a person may read them. */
 	readonly settings: readonly Setting[];
 }
@@ -136,7 +139,7 @@ const environment = z.object({
 		parse: parseSqliteUrl,
 	}),
 	ACCESS_KEYS: variable({
-		meaning: `comma-separated entries \`name:key\` or \`name:key:scope+scope\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`; without any: \`ingest+read\`. Without entries, the first start makes a key`,
+		meaning: `comma-separated entries \`name:key\` or \`name:key:scope+scope\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`, \`metrics\`; without any: \`ingest+read\`. Without entries, the first start makes a key`,
 		default: "",
 		example: "<name>:<key>,<name>:<key>:read+secrets",
 		mask: (text) =>
@@ -278,8 +281,9 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 	const lacking = Object.entries(NEEDED).flatMap(([name, other]) =>
 		env[name]?.trim() && !env[other]?.trim() ? [`${name}: needs ${other}`] : [],
 	);
-	const mistakes = [...wrong, ...lacking, ...mistypedNames(Object.keys(env))];
-	if (!parsed.success || mistakes.length > 0) throw new ConfigError(mistakes);
+	const otel = readOtelSettings(env);
+	const mistakes = [...wrong, ...lacking, ...otel.mistakes, ...mistypedNames(Object.keys(env))];
+	if (!parsed.success || otel.settings === undefined || mistakes.length > 0) throw new ConfigError(mistakes);
 	const values = parsed.data;
 	const [cert, key] = [values.TLS_CERT_FILE, values.TLS_KEY_FILE];
 	return Object.freeze({
@@ -300,6 +304,7 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		clientCertificates: Object.freeze(values.CLIENT_CERTIFICATES),
 		corsOrigins: Object.freeze(values.CORS_ORIGINS),
 		rateLimitPerKey: values.RATE_LIMIT_PER_KEY,
+		otel: Object.freeze(otel.settings),
 		settings: Object.freeze(
 			variables.map(({ name, default: fallback, mask = (text) => text }): Setting => {
 				const text = env[name]?.trim() ?? "";

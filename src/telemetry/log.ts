@@ -5,11 +5,17 @@ import { formatPath, ServiceError, type Violation } from "../errors.ts";
 export const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
 export type LogLevel = (typeof logLevels)[number];
 
+export type Transport = "http" | "connect" | "grpc-web" | "grpc";
+
 /** A request, as the log names it. */
 export interface RequestInfo {
-	readonly transport: "http" | "connect" | "grpc-web" | "grpc";
+	readonly transport: Transport;
 	/** Method and path of a route, such as `POST /api/v1/webhooks/conversations`, or the path of an RPC. */
 	readonly operation: string;
+	/** Id that the caller gave the request, or the service. */
+	readonly requestId?: string | undefined;
+	/** Trace that the request belongs to. Undefined when no traces are made. */
+	readonly traceId?: string | undefined;
 	/** Name of the access key. Undefined when the request had no right one. */
 	readonly caller?: string | undefined;
 	/** Conversation that the request names. What an error names comes first. */
@@ -63,6 +69,8 @@ export interface Log extends RequestLog {
 	statementsRefused(conversationId: string, violations: readonly Violation[]): void;
 	/** The store's check fails from now on: the error. Or it succeeds again: undefined. */
 	storeHealth(error: unknown): void;
+	/** Metrics or traces cannot be sent to their receiver. */
+	exportFailed(signal: "metrics" | "traces", error: Error): void;
 	/** An unexpected error outside of requests. `where` names the part of the program. */
 	unexpectedError(where: string, error: unknown): void;
 }
@@ -122,6 +130,8 @@ export function createLogger(level: LogLevel, destination: DestinationStream = p
 			else
 				logger.error({ ...refusal, ...(cause !== undefined && { error: describe(cause, false) }) }, "A request failed");
 		},
+		exportFailed: (signal, error) =>
+			logger.warn({ event: "export_failed", signal, error: describe(error, true) }, "Metrics or traces cannot be sent"),
 		unexpectedError: (where, error) =>
 			logger.error({ event: "unexpected_error", where, error: describe(error, false) }, "An unexpected error"),
 	};
@@ -131,11 +141,14 @@ function unreadableFields({ conversationId, sequence, error }: UnreadableEntry) 
 	return { conversationId, sequence: String(sequence), error: describe(error, true) };
 }
 
-function requestFields({ transport, operation, caller, conversationId }: RequestInfo, error: unknown) {
+function requestFields(request: RequestInfo, error: unknown) {
+	const { transport, operation, requestId, traceId, caller, conversationId } = request;
 	const id = (error instanceof ServiceError ? error.conversationId : undefined) ?? conversationId;
 	return {
 		transport,
 		operation: shorten(operation),
+		...(requestId !== undefined && { requestId }),
+		...(traceId !== undefined && { traceId }),
 		...(caller !== undefined && { caller }),
 		// What a client gave in place of a UUID may be anything.
 		...(id !== undefined && /^[0-9a-fA-F-]{32,36}$/.test(id) && { conversationId: id }),

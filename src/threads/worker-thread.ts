@@ -2,7 +2,7 @@ import { extname } from "node:path";
 import { Worker } from "node:worker_threads";
 import { ServiceError } from "../errors.ts";
 import { type Failure, failureOf, refusalOf } from "./failure.ts";
-import type { AnsweredGroup, Answer, Argument, CallMessage, CallName, Calls, WorkerMessage } from "./protocol.ts";
+import type { Answer, AnsweredGroup, Argument, CallMessage, CallName, Calls, WorkerMessage } from "./protocol.ts";
 
 /** The part of a logger that a thread needs. */
 export interface ThreadLog {

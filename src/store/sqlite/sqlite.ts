@@ -2,7 +2,12 @@ import { ServiceError } from "../../errors.ts";
 import { compact, release } from "../../memory.ts";
 import { failureOf } from "../../threads/failure.ts";
 import type { Calls } from "../../threads/protocol.ts";
-import { type ThreadLog, type ThreadObserver, WorkerThread, type WorkerThreadOptions } from "../../threads/worker-thread.ts";
+import {
+	type ThreadLog,
+	type ThreadObserver,
+	WorkerThread,
+	type WorkerThreadOptions,
+} from "../../threads/worker-thread.ts";
 import type {
 	Appended,
 	AppendedEvents,

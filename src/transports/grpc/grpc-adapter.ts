@@ -1,27 +1,17 @@
-import type {
-	Metadata,
-	MethodDefinition,
-	Server,
-	ServerUnaryCall,
-	ServerWritableStream,
-	sendUnaryData,
-} from "@grpc/grpc-js";
+import type { MethodDefinition, Server, ServerUnaryCall, ServerWritableStream, sendUnaryData } from "@grpc/grpc-js";
 import { rpcPath } from "../../access/gate.ts";
-import type { Principal } from "../../access/keys.ts";
 import type { CallSignal } from "../../conversations/ingest/call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
-import type { RequestLog } from "../../telemetry/log.ts";
 import { MessageBatch } from "./grpc-batch.ts";
-import type { CallerOf } from "./grpc-gate.ts";
+import type { AdmittedCall, CallOf } from "./grpc-gate.ts";
 import { grpcStatus } from "./grpc-status.ts";
 
 /** What the methods of a server have in common. */
 export interface GrpcCalls {
-	readonly callerOf: CallerOf;
+	readonly callOf: CallOf;
 	/** Ends streams when it fires. */
 	readonly stopping: AbortSignal;
-	readonly log: RequestLog;
 }
 
 /** Mounts methods on a grpc-js server. Requests and responses cross grpc-js as bytes. */
@@ -49,8 +39,7 @@ function asBuffer(bytes: Uint8Array): Buffer {
 	return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
-function unaryHandler({ method, answerEncoded }: UnaryRpc, { callerOf, log }: GrpcCalls) {
-	const operation = rpcPath(method);
+function unaryHandler({ answerEncoded }: UnaryRpc, { callOf }: GrpcCalls) {
 	return (call: ServerUnaryCall<Uint8Array, Uint8Array>, callback: sendUnaryData<Uint8Array>): void => {
 		// An AbortController for each call costs more than the question.
 		const signal: CallSignal = {
@@ -58,13 +47,16 @@ function unaryHandler({ method, answerEncoded }: UnaryRpc, { callerOf, log }: Gr
 				return call.cancelled;
 			},
 		};
-		const answer = async () => await answerEncoded(call.request, admitted(callerOf, call.metadata), signal);
+		const admitted = callOf(call.metadata);
+		const answer = async (): Promise<Uint8Array> => {
+			const { caller, seen } = assertAdmitted(admitted);
+			return await seen.run(() => answerEncoded(call.request, caller, signal));
+		};
 		answer().then(
 			(response) => callback(null, response),
 			(error: unknown) => {
 				// Nobody waits for a call that is over.
-				if (!call.cancelled)
-					log.requestFailed({ transport: "grpc", operation, caller: callerOf(call.metadata)?.name }, error);
+				if (!call.cancelled) admitted?.seen.failed(error);
 				callback(grpcStatus(error));
 			},
 		);
@@ -73,16 +65,17 @@ function unaryHandler({ method, answerEncoded }: UnaryRpc, { callerOf, log }: Gr
 
 type StreamCall = ServerWritableStream<Uint8Array, Uint8Array | MessageBatch>;
 
-function streamHandler({ method, stream }: StreamRpc, { callerOf, stopping, log }: GrpcCalls) {
-	const operation = rpcPath(method);
+function streamHandler({ stream }: StreamRpc, { callOf, stopping }: GrpcCalls) {
 	return (call: StreamCall): void => {
 		const cancelled = new AbortController();
 		const stop = (): void => cancelled.abort();
 		call.on("cancelled", stop);
 		stopping.addEventListener("abort", stop);
 		if (stopping.aborted) stop();
+		const admitted = callOf(call.metadata);
 		const send = async (): Promise<void> => {
-			for await (const batch of stream(call.request, admitted(callerOf, call.metadata), cancelled.signal))
+			const { caller } = assertAdmitted(admitted);
+			for await (const batch of stream(call.request, caller, cancelled.signal))
 				await write(call, new MessageBatch(batch.map(({ bytes }) => bytes)), cancelled.signal);
 		};
 		send()
@@ -90,8 +83,7 @@ function streamHandler({ method, stream }: StreamRpc, { callerOf, stopping, log 
 				() => call.end(),
 				(error: unknown) => {
 					// A stream that was ended from outside is no refusal.
-					if (!cancelled.signal.aborted)
-						log.requestFailed({ transport: "grpc", operation, caller: callerOf(call.metadata)?.name }, error);
+					if (!cancelled.signal.aborted) admitted?.seen.failed(error);
 					// grpc-js sends the status of an error that the stream emits.
 					if (!call.cancelled) call.emit("error", grpcStatus(error));
 				},
@@ -114,9 +106,8 @@ async function write(call: StreamCall, batch: MessageBatch, signal: AbortSignal)
 	});
 }
 
-function admitted(callerOf: CallerOf, metadata: Metadata): Principal {
-	const caller = callerOf(metadata);
+function assertAdmitted(call: AdmittedCall | undefined): AdmittedCall {
 	// No call reaches a method without the gate.
-	if (caller === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
-	return caller;
+	if (call === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
+	return call;
 }

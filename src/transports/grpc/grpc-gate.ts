@@ -1,8 +1,8 @@
-import { type Metadata, ServerInterceptingCall, type ServerInterceptor } from "@grpc/grpc-js";
+import { Metadata, ServerInterceptingCall, type ServerInterceptor } from "@grpc/grpc-js";
 import { type Gate, KEY_HEADER } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
-import type { RequestLog } from "../../telemetry/log.ts";
+import { type ObservedRequest, REQUEST_ID_HEADER, type Requests } from "../../telemetry/requests.ts";
 import { certificateName } from "../connections.ts";
 import type { Limits } from "../limits.ts";
 import { refusalOf } from "./grpc-batch.ts";
@@ -11,23 +11,35 @@ import { grpcStatus } from "./grpc-status.ts";
 /** Probes know no key, and the schema is public: these services tell nothing of conversations. */
 export const OPEN = /^\/grpc\.(?:health\.v1\.Health|reflection\.v1(?:alpha)?\.ServerReflection)\//;
 
-/** Gives the caller that the gate admitted with a call's metadata. */
-export type CallerOf = (metadata: Metadata) => Principal | undefined;
+/** A call that the gate has admitted. */
+export interface AdmittedCall {
+	readonly caller: Principal;
+	readonly seen: ObservedRequest;
+}
 
-/** The gate as an interceptor of grpc-js: it decides when a call's metadata arrives, before any message is read. */
+/** Gives the call that the gate admitted with its metadata. */
+export type CallOf = (metadata: Metadata) => AdmittedCall | undefined;
+
+/**
+ * The gate as an interceptor of grpc-js: it decides when a call's metadata arrives, before any message is read. It also
+ * tells of the begin and the end of each call, and gives its id with the answer.
+ */
 export function gateInterceptor(
 	gate: Gate,
-	log: RequestLog,
+	requests: Requests,
 	limits: Limits,
-): { interceptor: ServerInterceptor; callerOf: CallerOf } {
+): { interceptor: ServerInterceptor; callOf: CallOf } {
 	// grpc-js has no place on a call for values that a server adds.
-	const admitted = new WeakMap<Metadata, Principal>();
+	const admitted = new WeakMap<Metadata, AdmittedCall>();
 	let openCalls = 0;
 	const interceptor: ServerInterceptor = ({ path }, call) => {
 		const isOpen = OPEN.test(path);
-		let caller: Principal | undefined;
+		let seen: ObservedRequest | undefined;
 		let counted = false;
-		const admit = (metadata: Metadata): void => {
+		let answered = false;
+		/** Whether the id was sent. */
+		let named = false;
+		const admit = (metadata: Metadata, request: ObservedRequest): void => {
 			if (isOpen) {
 				if (openCalls >= limits.openCalls)
 					throw new ServiceError("unavailable", "Too many calls without a key are under way");
@@ -36,34 +48,57 @@ export function gateInterceptor(
 				return;
 			}
 			const [key] = metadata.get(KEY_HEADER);
-			caller =
+			const caller =
 				typeof key === "string" && key !== ""
 					? gate.admitRpc(path, key)
 					: gate.admitRpc(path, undefined, certificateName(call.getAuthContext().sslPeerCertificate));
-			admitted.set(metadata, caller);
+			request.admitted(caller.name);
+			admitted.set(metadata, { caller, seen: request });
 		};
 		return new ServerInterceptingCall(call, {
 			start: (next) =>
 				next({
 					onReceiveMetadata: (metadata, pass) => {
+						const target = { transport: "grpc", operation: path, route: path } as const;
+						seen = requests.begin("grpc", target, (name) => metadata.get(name)[0]?.toString());
 						try {
-							admit(metadata);
+							admit(metadata, seen);
 						} catch (error) {
-							log.requestFailed({ transport: "grpc", operation: path }, error);
-							call.sendStatus(grpcStatus(error));
+							seen.failed(error);
+							const status = grpcStatus(error);
+							status.metadata.set(REQUEST_ID_HEADER, seen.id);
+							answered = true;
+							call.sendStatus(status);
 							return;
 						}
 						pass(metadata);
+					},
+					onReceiveMessage: (message: unknown, pass) => {
+						if (message instanceof Uint8Array) seen?.received(message.length);
+						pass(message);
 					},
 					// At the end of every call.
 					onCancel: () => {
 						if (counted) openCalls -= 1;
 						const refusal = refusalOf(call);
-						if (refusal !== undefined)
-							log.requestFailed({ transport: "grpc", operation: path, caller: caller?.name }, refusal);
+						if (refusal !== undefined) seen?.failed(refusal);
+						seen?.end(answered);
 					},
 				}),
+			sendMetadata: (metadata, pass) => {
+				if (seen !== undefined) metadata.set(REQUEST_ID_HEADER, seen.id);
+				named = true;
+				pass(metadata);
+			},
+			sendStatus: (status, pass) => {
+				answered = true;
+				if (named || seen === undefined) return pass(status);
+				// An answer of a status alone.
+				const metadata = status.metadata ?? new Metadata();
+				metadata.set(REQUEST_ID_HEADER, seen.id);
+				pass({ ...status, metadata });
+			},
 		});
 	};
-	return { interceptor, callerOf: (metadata) => admitted.get(metadata) };
+	return { interceptor, callOf: (metadata) => admitted.get(metadata) };
 }

@@ -2,11 +2,12 @@ import type { Socket } from "node:net";
 import { type Gate, KEY_HEADER } from "../../access/gate.ts";
 import type { Principal, Scope } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
-import type { RequestLog } from "../../telemetry/log.ts";
+import type { ObservedRequest } from "../../telemetry/requests.ts";
 import { certificateName, certificateOf } from "../connections.ts";
-import { sendError, sendJsonText } from "./answer.ts";
+import { sendError, sendJsonText, sendText } from "./answer.ts";
 import { type BodyRequest, discardBody } from "./body.ts";
-import type { HttpAnswer } from "./http-listener.ts";
+import type { ObservedAnswer } from "./http-listener.ts";
+import { pathOf } from "./observed.ts";
 
 /** A request that the gate has admitted. */
 export interface RouteRequest {
@@ -17,6 +18,7 @@ export interface RouteRequest {
 	readonly search: string;
 	/** Undefined only on a public route. */
 	readonly principal: Principal | undefined;
+	readonly seen: ObservedRequest;
 }
 
 export interface Route {
@@ -25,16 +27,20 @@ export interface Route {
 	readonly path: string;
 	/** Scope that a key needs, or `public` for a route that answers everyone. */
 	readonly scope: Scope | "public";
+	/** Set when the key may also be a bearer token, for clients that cannot send other headers (RFC 6750, section 2.1). */
+	readonly takesBearer?: true;
 	/** Set when refusals are logged only the first time for each key, because its holder will call again and again. */
 	readonly logsOncePerKey?: true;
-	/** Gives the JSON text to answer with. What it throws becomes the answer. */
-	readonly handle: (request: RouteRequest) => Promise<string | JsonAnswer>;
+	/** Gives the JSON text to answer with, or another answer. What it throws becomes the answer. */
+	readonly handle: (request: RouteRequest) => Promise<string | TextAnswer>;
 }
 
-/** An answer with a status other than 200. */
-export interface JsonAnswer {
+/** An answer with a status of its own. */
+export interface TextAnswer {
 	readonly status: number;
 	readonly text: string;
+	/** Media type of the text. */
+	readonly type: string;
 }
 
 interface Match {
@@ -46,7 +52,7 @@ interface Match {
  * Answers HTTP requests by the first route that fits. The gate decides before the body is read. An unknown path is a
  * 404, a known path with another method a 405 with `Allow` (RFC 9110, section 15.5.6).
  */
-export function createRouter(routes: readonly Route[], gate: Gate, log: RequestLog): HttpAnswer {
+export function createRouter(routes: readonly Route[], gate: Gate): ObservedAnswer {
 	const find = routeFinder(routes);
 	/** Names of the keys of which the log has a refusal, by route. */
 	const logged = new Map<Route, Set<string>>();
@@ -56,11 +62,9 @@ export function createRouter(routes: readonly Route[], gate: Gate, log: RequestL
 		logged.set(route, callers);
 		return callers.size === callers.add(caller).size;
 	};
-	return (request, response) => {
+	return (request, response, seen) => {
 		const { method = "", url = "" } = request;
-		// Only the first question mark ends the path (RFC 3986, section 3.4).
-		const pathEnd = url.includes("?") ? url.indexOf("?") : url.length;
-		const path = url.slice(0, pathEnd);
+		const path = pathOf(url);
 		let match: Match | undefined;
 		let principal: Principal | undefined;
 
@@ -70,24 +74,27 @@ export function createRouter(routes: readonly Route[], gate: Gate, log: RequestL
 			const wanted = method === "HEAD" ? "GET" : method;
 			match = found.find(({ route }) => route.method === wanted);
 			if (match === undefined) {
+				seen.routed({ route: found[0]?.route.path });
 				response.setHeader("Allow", allowed(found));
 				throw new ServiceError("method_not_allowed", "Method Not Allowed");
 			}
 			const { route, params } = match;
-			if (route.scope !== "public") principal = gate.admit(route.scope, ...credentialsOf(request));
-			const answered = await route.handle({ request, params, search: url.slice(pathEnd + 1), principal });
+			seen.routed({ route: route.path, operation: `${method} ${route.path}` });
+			if (route.scope !== "public") {
+				principal = gate.admit(route.scope, ...credentialsOf(request, route.takesBearer));
+				seen.admitted(principal.name);
+			}
+			const search = url.slice(path.length + 1);
+			const answered = await seen.run(() => route.handle({ request, params, search, principal, seen }));
 			if (typeof answered === "string") sendJsonText(response, 200, answered);
-			else sendJsonText(response, answered.status, answered.text);
+			else sendText(response, answered.status, answered.text, answered.type);
 		};
 
 		answer().catch((error: unknown) => {
 			// The client has gone: there is nobody to answer.
 			if (error instanceof Error && error.name === "AbortError") return;
-			const operation = `${method} ${match?.route.path ?? path}`;
-			const conversationId = match?.params.id;
-			const caller = principal?.name;
-			if (!isLogged(match?.route, caller))
-				log.requestFailed({ transport: "http", operation, caller, conversationId }, error);
+			const silent = isLogged(match?.route, principal?.name);
+			seen.failed(error, { conversationId: match?.params.id, silent });
 			discardBody(request);
 			if (response.headersSent) response.destroy();
 			else sendError(response, error);
@@ -98,8 +105,12 @@ export function createRouter(routes: readonly Route[], gate: Gate, log: RequestL
 /** What a request proves its sender with: the access key, or else the name of the client's certificate. */
 export type Credentials = readonly [key: string | undefined, certificate: string | undefined];
 
-export function credentialsOf(request: { headers: BodyRequest["headers"]; socket: Socket }): Credentials {
-	const key = request.headers[KEY_HEADER];
+export function credentialsOf(
+	request: { headers: BodyRequest["headers"]; socket: Socket },
+	takesBearer = false,
+): Credentials {
+	const bearer = takesBearer ? /^Bearer +([^ ]+) *$/i.exec(request.headers.authorization ?? "")?.[1] : undefined;
+	const key = request.headers[KEY_HEADER] ?? bearer;
 	return typeof key === "string" && key !== ""
 		? [key, undefined]
 		: [undefined, certificateName(certificateOf(request.socket))];

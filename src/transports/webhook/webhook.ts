@@ -77,10 +77,12 @@ function webhookRoute(
 		method: "POST",
 		path,
 		scope: "ingest",
-		handle: async ({ request, params }) => {
+		handle: async ({ request, params, seen }) => {
 			if (!isJson(request.headers["content-type"]))
 				throw new ServiceError("unsupported_media_type", "The body must be JSON (Content-Type: application/json)");
-			await take(await readBody(request, maxBodyBytes), params);
+			const body = await readBody(request, maxBodyBytes);
+			seen.received(body.length);
+			await take(body, params);
 			return SUCCESS;
 		},
 	};

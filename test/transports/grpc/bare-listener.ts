@@ -4,6 +4,7 @@ import { SERVICES } from "../../../src/rpc/services.ts";
 import { createLogger } from "../../../src/telemetry/log.ts";
 import { listenGrpc } from "../../../src/transports/grpc/grpc-listener.ts";
 import { LIMITS, type Limits } from "../../../src/transports/limits.ts";
+import { unseenRequests } from "../../support/requests.ts";
 
 /** A gRPC listener on a free port without methods, for what needs none: health and limits. */
 export function listenBare(limits: Partial<Limits> = {}) {
@@ -15,6 +16,7 @@ export function listenBare(limits: Partial<Limits> = {}) {
 		gate: new Gate(new Keyring([]), SERVICES),
 		maxBodyBytes: 1024,
 		stopping: new AbortController().signal,
+		requests: unseenRequests(),
 		log: createLogger("silent"),
 		limits: { ...LIMITS, ...limits },
 	});
