@@ -8,6 +8,7 @@ import type { Database } from "./store/open.ts";
 import { isPostgresUrl, maskPostgresUrl, type PostgresUrl, parsePostgresUrl } from "./store/postgres/database-url.ts";
 import { type LogLevel, logLevels } from "./telemetry/log.ts";
 import { type LogFormat, logFormats } from "./telemetry/log-format.ts";
+import { type OtelSettings, readOtelSettings } from "./telemetry/otel-settings.ts";
 
 /** Where a listener listens. */
 export interface Address {
@@ -52,6 +53,8 @@ export interface Config {
 	readonly corsOrigins: readonly string[];
 	/** Requests a second that one key or certificate may make; undefined for any number. */
 	readonly rateLimitPerKey: number | undefined;
+	/** What is sent to receivers of OTLP. */
+	readonly otel: OtelSettings;
 	/** All variables as a person may read them. */
 	readonly settings: readonly Setting[];
 }
@@ -176,7 +179,7 @@ const environment = z.object({
 		parse: parseSwitch,
 	}),
 	ACCESS_KEYS: variable({
-		meaning: `comma-separated entries \`name:key\` or \`name:key:scope+scope\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`; without any: \`ingest+read\`. Without entries, the first start makes a key`,
+		meaning: `comma-separated entries \`name:key\` or \`name:key:scope+scope\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`, \`metrics\`; without any: \`ingest+read\`. Without entries, the first start makes a key`,
 		default: "",
 		example: "<name>:<key>,<name>:<key>:read+secrets",
 		mask: (text) =>
@@ -334,8 +337,9 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 	const { MAX_BODY_BYTES, MAX_INFLIGHT_BYTES } = parsed.data ?? { MAX_BODY_BYTES: 0, MAX_INFLIGHT_BYTES: 0 };
 	if (MAX_INFLIGHT_BYTES < 2 * MAX_BODY_BYTES)
 		lacking.push("MAX_INFLIGHT_BYTES: must be at least twice MAX_BODY_BYTES");
-	const mistakes = [...wrong, ...lacking, ...mistypedNames(Object.keys(env))];
-	if (!parsed.success || mistakes.length > 0) throw new ConfigError(mistakes);
+	const otel = readOtelSettings(env);
+	const mistakes = [...wrong, ...lacking, ...otel.mistakes, ...mistypedNames(Object.keys(env))];
+	if (!parsed.success || otel.settings === undefined || mistakes.length > 0) throw new ConfigError(mistakes);
 	const values = parsed.data;
 	const [cert, key] = [values.TLS_CERT_FILE, values.TLS_KEY_FILE];
 	return Object.freeze({
@@ -358,6 +362,7 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		clientCertificates: Object.freeze(values.CLIENT_CERTIFICATES),
 		corsOrigins: Object.freeze(values.CORS_ORIGINS),
 		rateLimitPerKey: values.RATE_LIMIT_PER_KEY,
+		otel: Object.freeze(otel.settings),
 		settings: Object.freeze(
 			variables.map(({ name, default: fallback, mask = (text) => text }): Setting => {
 				const text = env[name]?.trim() ?? "";

@@ -1,8 +1,7 @@
 #!/usr/bin/env -S node --no-allocation-site-pretenuring --no-parallel-scavenge --concurrent-marking-max-worker-num=1 --max-semi-space-size=8 --max-large-page-pool-size=8 --heap-growing-percent=100
-import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
-import { z } from "zod";
 import { type Config, ConfigError, formatAddress, readConfig, variables } from "./config.ts";
+import { packageJson } from "./package-json.ts";
 import type { Database } from "./store/open.ts";
 import { backupDatabase, type OnProgress, restoreDatabase } from "./store/sqlite/backup.ts";
 import { createLogger } from "./telemetry/log.ts";
@@ -179,11 +178,6 @@ Options:
 
 Environment variables:
 ${environment.join("\n")}`;
-}
-
-function packageJson() {
-	const members = z.object({ name: z.string(), version: z.string(), description: z.string() });
-	return members.parse(JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")));
 }
 
 function print(text: string): void {
