@@ -13,8 +13,10 @@ import { activitiesQuery, Bytes, currentRow, eventRow, json, tagRows, updateRow 
 
 /** How the rows of one kind are read and written. */
 interface KeptRowsOf<Kept> {
-	/** What they are in: a table, with its condition. */
-	readonly from: string;
+	/** The table that they are in. */
+	readonly table: string;
+	/** SQL that joins what else a row has. */
+	readonly join?: string;
 	readonly columns: string;
 	readonly key: string;
 	/** SQL for the bytes of a row that count for the size of a page. */
@@ -29,7 +31,8 @@ const numbered = (column: string) => `r.${column}`;
 
 const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
 	conversations: {
-		from: "conversation_updates.conversations c JOIN conversation_updates.updates u ON u.sequence = c.sequence",
+		table: "conversation_updates.conversations c",
+		join: "JOIN conversation_updates.updates u ON u.sequence = c.sequence",
 		columns: `c.conversation_id, ${STATE_COLUMNS}, u.summary`,
 		key: "c.conversation_id",
 		read(row) {
@@ -51,7 +54,7 @@ const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
 		},
 	},
 	activities: {
-		from: "conversation_updates.activities a",
+		table: "conversation_updates.activities a",
 		columns: `a.conversation_id, ${ACTIVITY_COLUMNS}`,
 		key: "a.conversation_id",
 		read(row) {
@@ -62,7 +65,7 @@ const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
 		write: (rows) => [activitiesQuery(rows.map(({ conversationId, activity }) => [conversationId, activity]))],
 	},
 	updates: {
-		from: "conversation_updates.updates",
+		table: "conversation_updates.updates",
 		columns: "*",
 		key: "sequence",
 		bytes: "coalesce(unpacked_size, octet_length(record))",
@@ -91,7 +94,7 @@ const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
 		},
 	},
 	events: {
-		from: "conversation_updates.events",
+		table: "conversation_updates.events",
 		columns: "*",
 		key: "sequence",
 		bytes: "size",
@@ -119,7 +122,7 @@ const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
 
 function prunedOf(log: LogTable): KeptRowsOf<KeptRows["prunedUpdates"]> {
 	return {
-		from: `(SELECT * FROM conversation_updates.pruned WHERE log = '${log}') p`,
+		table: `(SELECT * FROM conversation_updates.pruned WHERE log = '${log}') p`,
 		columns: "*",
 		key: "conversation_id",
 		read: (row) => ({
@@ -170,9 +173,9 @@ export async function keptRows<Table extends KeptTable>(
 	table: Table,
 	after: RowKey | undefined,
 ): Promise<KeptRows[Table][]> {
-	const { from, columns, key, bytes, read }: KeptRowsOf<KeptRows[Table]> = tables[table];
+	const { table: own, join = "", columns, key, bytes, read }: KeptRowsOf<KeptRows[Table]> = tables[table];
 	const page = `
-		SELECT ${columns} FROM ${from} ${after === undefined ? "" : `WHERE ${key} > $1`} ORDER BY ${key} LIMIT ${PAGE_ROWS}
+		SELECT ${columns} FROM ${own} ${join} ${after === undefined ? "" : `WHERE ${key} > $1`} ORDER BY ${key} LIMIT ${PAGE_ROWS}
 	`;
 	const ofBytes = `
 		SELECT * FROM (
@@ -194,15 +197,15 @@ export function writeKeptQueries<Table extends KeptTable>(table: Table, rows: re
 }
 
 export async function countKept(session: Session, table: KeptTable): Promise<number> {
-	const [[row] = []] = await session.query({ text: `SELECT count(*) AS count FROM ${tables[table].from}` });
+	const [[row] = []] = await session.query({ text: `SELECT count(*) AS count FROM ${tables[table].table}` });
 	return integer(row?.count);
 }
 
 /** Key of the last row of a table. */
 export async function lastKept(session: Session, table: KeptTable): Promise<RowKey | undefined> {
-	const { from, key } = tables[table];
+	const { table: own, key } = tables[table];
 	const [[row] = []] = await session.query({
-		text: `SELECT ${key} AS key FROM ${from} ORDER BY ${key} DESC LIMIT 1`,
+		text: `SELECT ${key} AS key FROM ${own} ORDER BY ${key} DESC LIMIT 1`,
 	});
 	if (row === undefined) return undefined;
 	return typeof row.key === "string" ? row.key : bigint(row.key);

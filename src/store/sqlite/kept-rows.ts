@@ -11,8 +11,10 @@ import { stateOf, UpdateWriter } from "./update-writer.ts";
 
 /** How the rows of one kind are read and written. */
 interface KeptRowsOf<Kept> {
-	/** What they are in: a table, with its condition. */
-	readonly from: string;
+	/** The table that they are in. */
+	readonly table: string;
+	/** SQL that joins what else a row has. */
+	readonly join?: string;
 	readonly columns: string;
 	readonly key: string;
 	readonly read: (row: Row) => Kept;
@@ -23,7 +25,8 @@ interface KeptRowsOf<Kept> {
 
 const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
 	conversations: {
-		from: "conversations c CROSS JOIN updates u ON u.sequence = c.sequence",
+		table: "conversations c",
+		join: "CROSS JOIN updates u ON u.sequence = c.sequence",
 		columns: "c.*, u.summary",
 		key: "c.conversation_id",
 		read: (row) => ({
@@ -37,7 +40,7 @@ const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
 		},
 	},
 	activities: {
-		from: "activities",
+		table: "activities",
 		columns: "*",
 		key: "conversation_id",
 		read: (row) => ({ conversationId: text(row.conversation_id), activity: activityOf(row) }),
@@ -46,7 +49,8 @@ const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
 		},
 	},
 	updates: {
-		from: "updates u CROSS JOIN conversations c ON c.id = u.conversation",
+		table: "updates u",
+		join: "CROSS JOIN conversations c ON c.id = u.conversation",
 		columns: "c.conversation_id, u.*",
 		key: "u.sequence",
 		read: (row) => ({
@@ -77,7 +81,8 @@ const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
 		},
 	},
 	events: {
-		from: "events e CROSS JOIN activities a ON a.id = e.activity",
+		table: "events e",
+		join: "CROSS JOIN activities a ON a.id = e.activity",
 		columns: "a.conversation_id, e.*",
 		key: "e.sequence",
 		read: (row) => ({
@@ -108,7 +113,7 @@ const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
 
 function prunedOf(log: LogTable): KeptRowsOf<KeptRows["prunedUpdates"]> {
 	return {
-		from: `(SELECT * FROM pruned WHERE log = '${log}')`,
+		table: `(SELECT * FROM pruned WHERE log = '${log}')`,
 		columns: "*",
 		key: "conversation_id",
 		read: (row) => ({
@@ -128,10 +133,10 @@ export function keptRows<Table extends KeptTable>(
 	table: Table,
 	after: RowKey | undefined,
 ): KeptRows[Table][] {
-	const { from, columns, key, read, bytesOf }: KeptRowsOf<KeptRows[Table]> = tables[table];
+	const { table: own, join = "", columns, key, read, bytesOf }: KeptRowsOf<KeptRows[Table]> = tables[table];
 	const rows = statements
 		.prepare(
-			`SELECT ${columns} FROM ${from} ${after === undefined ? "" : `WHERE ${key} > ?`} ORDER BY ${key} LIMIT ${PAGE_ROWS}`,
+			`SELECT ${columns} FROM ${own} ${join} ${after === undefined ? "" : `WHERE ${key} > ?`} ORDER BY ${key} LIMIT ${PAGE_ROWS}`,
 		)
 		.iterate(...(after === undefined ? [] : [after]));
 	const page: KeptRows[Table][] = [];
@@ -156,13 +161,13 @@ export function writeKept<Table extends KeptTable>(
 }
 
 export function countKept(statements: Statements, table: KeptTable): number {
-	return integer(statements.prepare(`SELECT count(*) AS count FROM ${tables[table].from}`).get()?.count);
+	return integer(statements.prepare(`SELECT count(*) AS count FROM ${tables[table].table}`).get()?.count);
 }
 
 /** Key of the last row of a table. */
 export function lastKept(statements: Statements, table: KeptTable): RowKey | undefined {
-	const { from, key } = tables[table];
-	const row = statements.prepare(`SELECT ${key} AS key FROM ${from} ORDER BY ${key} DESC LIMIT 1`).get();
+	const { table: own, key } = tables[table];
+	const row = statements.prepare(`SELECT ${key} AS key FROM ${own} ORDER BY ${key} DESC LIMIT 1`).get();
 	if (row === undefined) return undefined;
 	return typeof row.key === "string" ? row.key : bigint(row.key);
 }
