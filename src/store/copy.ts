@@ -15,9 +15,12 @@ import {
 /** Told how many rows of how many are copied, and afterwards how many entries are compared. */
 export type OnCopyProgress = (step: "copied" | "compared", done: number, total: number) => void;
 
+/** Updates, events and conversations as reads give them; the rest decides about later reads and appends. */
+const PARTS = ["updates", "events", "conversations", "states", "activities", "removals"] as const;
+
 /** What a copy holds of one kind, as it was compared with the source. */
 export interface ComparedPart {
-	readonly name: "updates" | "events" | "conversations" | "activities" | "removals";
+	readonly name: (typeof PARTS)[number];
 	readonly count: number;
 	/** SHA-256 over what reads give, in hexadecimal digits. It does not depend on the engine. */
 	readonly digest: string;
@@ -51,10 +54,10 @@ export async function copyStore(
 
 	done = 0;
 	const parts: ComparedPart[] = [];
-	for (const name of ["updates", "events", "conversations", "activities", "removals"] as const) {
+	for (const name of PARTS) {
 		const part = await compare(name, entriesOf(source, name), entriesOf(target, name), () => {
 			done += 1;
-			onProgress("compared", done, rows);
+			onProgress("compared", done, rows + counts.conversations);
 		});
 		parts.push(part);
 	}
@@ -126,6 +129,8 @@ function entriesOf(database: KeptDatabase, name: ComparedPart["name"]): AsyncGen
 			return eventsOf(database);
 		case "conversations":
 			return conversationsOf(database);
+		case "states":
+			return rowsOf(database, "conversations");
 		case "activities":
 			return rowsOf(database, "activities");
 		case "removals":
@@ -157,17 +162,17 @@ async function* eventsOf({ reads }: KeptDatabase): AsyncGenerator<Entry> {
 	}
 }
 
-/** Lists, and the state that the next version of each record is computed from. */
+/** Few at once, because nothing else bounds the size of a page. */
+const LISTED = 8;
+
+/** The current records, with what events add to them. */
 async function* conversationsOf({ reads }: KeptDatabase): AsyncGenerator<Entry> {
 	let before: bigint | undefined;
 	for (;;) {
-		const page = await reads.listConversations({ conditions: [], before, limit: PAGE_ROWS, withRecords: false });
+		const page = await reads.listConversations({ conditions: [], before, limit: LISTED, withRecords: true });
 		if (page.length === 0) return;
-		for (const conversation of page) {
-			const { conversationId } = conversation;
-			const state = await reads.getLiveState(conversationId, []);
-			yield { key: conversationId, value: [conversation, state], damaged: isDamaged(state.current?.record) };
-		}
+		for (const conversation of page)
+			yield { key: conversation.conversationId, value: conversation, damaged: isDamaged(conversation.record) };
 		before = page.at(-1)?.sequence;
 	}
 }
@@ -175,7 +180,7 @@ async function* conversationsOf({ reads }: KeptDatabase): AsyncGenerator<Entry> 
 /** What no read gives by itself, but what decides about later ones. */
 async function* rowsOf(
 	database: KeptDatabase,
-	...tables: readonly ("activities" | "prunedUpdates" | "prunedEvents")[]
+	...tables: readonly ("conversations" | "activities" | "prunedUpdates" | "prunedEvents")[]
 ): AsyncGenerator<Entry> {
 	for (const table of tables) {
 		let after: RowKey | undefined;

@@ -114,7 +114,7 @@ export interface KeptDatabase extends AsyncDisposable {
 	readonly reads: {
 		readonly updates: Pick<Store["updates"], "list">;
 		readonly events: Pick<Store["events"], "list">;
-	} & Pick<Store, "listConversations" | "getLiveState">;
+	} & Pick<Store, "listConversations">;
 }
 
 /** A database that a copy is made in. No service opens it before the copy is finished. */

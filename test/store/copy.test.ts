@@ -199,6 +199,7 @@ describe.each(ENGINES.flatMap((from) => ENGINES.map((to) => ({ from, to }))))("f
 			["updates", before.updates.length, 0],
 			["events", before.events.length, 0],
 			["conversations", before.lists[0]?.length, 0],
+			["states", before.lists[0]?.length, 0],
 			["activities", 3, 0],
 			["removals", expect.any(Number), 0],
 		]);

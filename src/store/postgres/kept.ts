@@ -16,7 +16,6 @@ import { listEvents } from "./events.ts";
 import { type HeldTables, holdTables } from "./held-tables.ts";
 import { countKept, keptRows, lastKept, writeKeptQueries } from "./kept-rows.ts";
 import { listConversations } from "./list-conversations.ts";
-import { getLiveState } from "./live-state.ts";
 import { readRange } from "./log.ts";
 import { migrate, schemaVersion } from "./migrate.ts";
 import type { Session } from "./transaction.ts";
@@ -69,8 +68,6 @@ class PostgresKept implements KeptDatabase {
 		updates: { list: (query) => this.connections.read((session) => listUpdates(session, query)) },
 		events: { list: (query) => this.connections.read((session) => listEvents(session, query)) },
 		listConversations: (query) => this.connections.read((session) => listConversations(session, query)),
-		getLiveState: (conversationId, eventIds) =>
-			this.connections.read((session) => getLiveState(session, conversationId, eventIds)),
 	};
 	protected readonly connections: Connections;
 	protected readonly held: HeldTables;

@@ -17,7 +17,6 @@ import { openForReading, openForWriting, prepareFiles, transaction } from "./dat
 import { listEvents } from "./events.ts";
 import { countKept, keptRows, lastKept, writeKept } from "./kept-rows.ts";
 import { listConversations } from "./list-conversations.ts";
-import { getLiveState } from "./live-state.ts";
 import { lockDatabase } from "./lock.ts";
 import { readClock, readRange } from "./log.ts";
 import { RecordReader } from "./record-reader.ts";
@@ -78,8 +77,6 @@ class SqliteKept implements KeptDatabase {
 		updates: { list: async (query) => this.#read((records) => listUpdates(this.statements, records, query)) },
 		events: { list: async (query) => listEvents(this.statements, query) },
 		listConversations: async (query) => this.#read((records) => listConversations(this.statements, records, query)),
-		getLiveState: async (conversationId, eventIds) =>
-			this.#read((records) => getLiveState(this.statements, records, { conversationId, eventIds })),
 	};
 	protected readonly database: DatabaseSync;
 	protected readonly statements: Statements;
