@@ -41,6 +41,7 @@ const defaults = {
 	httpAddress: { host: "127.0.0.1", port: 8080 },
 	grpcAddress: { host: "127.0.0.1", port: 50051 },
 	database: { engine: "sqlite", path: "data/conversations.db" },
+	postgres: { password: undefined, connections: 8, statementTimeout: 10_000, lockTimeout: 5000, notify: true },
 	accessKeys: [],
 	maxBodyBytes: 16777216,
 	maxInflightBytes: 134217728,
@@ -118,7 +119,7 @@ describe("readConfig", () => {
 			CORS_ORIGINS: "https://a.example, http://localhost:3000,*",
 			RATE_LIMIT_PER_KEY: "50",
 		};
-		const { encryptionKeys, database, ...config } = readConfig(env);
+		const { encryptionKeys, database, postgres, ...config } = readConfig(env);
 		const masked = {
 			...env,
 			DATABASE_URL: "postgres://bridge:**********@db1,db2:6432/bridge?sslmode=require",

@@ -31,6 +31,7 @@ import { migrate } from "./migrate.ts";
 import { CHANNEL } from "./numbered-sql.ts";
 import { Pruner } from "./pruner.ts";
 import type { Session } from "./transaction.ts";
+import { requireFinished } from "./unfinished.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
 import { forgetWriters, touchWriter } from "./writers.ts";
 
@@ -46,8 +47,8 @@ export interface PostgresOptions {
  * processes, may have one database.
  *
  * @param connections the store's own: it closes them
- * @throws ServiceError `unavailable` when the database cannot be reached or migrated, or is of a newer release; the cause
- *   says why
+ * @throws ServiceError `unavailable` when the database cannot be reached or migrated, is of a newer release, or holds an
+ *   unfinished copy; the cause says why
  */
 export async function openPostgresStore(
 	connections: Connections,
@@ -58,6 +59,7 @@ export async function openPostgresStore(
 	const store = new PostgresStore(connections, log, isSame, observer);
 	try {
 		await migrate(connections);
+		await connections.read(requireFinished);
 		await connections.transaction((transaction) => transaction.commit(forgetWriters));
 	} catch (error) {
 		await store.close();
