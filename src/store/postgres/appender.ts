@@ -204,8 +204,12 @@ export class Appender {
 					const planned = await planGroup(transaction, requests);
 					answers = planned.answers;
 					const { updates, events, states, activities } = planned.written;
-					if (updates.length + events.length + states.size + activities.size === 0) return;
 					const { id, group } = writer;
+					if (updates.length + events.length + states.size + activities.size === 0) {
+						// What is repeated may be on this server only: a commit that writes waits for the standby to have it.
+						if (answers.some(isAcknowledgement)) await transaction.commit(touchWriter(id));
+						return;
+					}
 					const queries = await groupQueries(planned.written, { id, group, notifies: this.#connections.notifies });
 					const rows = await transaction.commit(...queries);
 					first = firstOf(rows.at(-1)?.[0]);
@@ -283,6 +287,11 @@ function realAnswer(answer: GroupAnswer, first: First | undefined): GroupAnswer 
 	return "sequence" in answer
 		? { ...answer, sequence: real(answer.sequence, first?.update) }
 		: { ...answer, possiblyRepeats: real(answer.possiblyRepeats, first?.update) };
+}
+
+/** Whether an answer says that something is stored. */
+function isAcknowledgement(answer: GroupAnswer): boolean {
+	return answer !== undefined && !("possiblyRepeats" in answer);
 }
 
 function bytesOf(request: GroupRequest): number {

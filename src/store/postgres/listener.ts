@@ -67,6 +67,7 @@ export class Listener implements AsyncDisposable {
 	/** Tells of the notifications of a connection until it breaks, is silent, or the server takes no writes any more. */
 	async #follow(client: pg.Client): Promise<void> {
 		const ended = Promise.withResolvers<never>();
+		let question: NodeJS.Timeout | undefined;
 		ended.promise.catch(() => undefined);
 		const { signal } = this.#closing;
 		const stop = () => ended.reject(signal.reason);
@@ -82,11 +83,11 @@ export class Listener implements AsyncDisposable {
 			const channels = [...this.#listeners.keys()].map((channel) => client.query(`LISTEN ${channel}`));
 			await Promise.race([Promise.all(channels), ended.promise]);
 			this.#callAll();
-			for (;;) {
-				await Promise.race([delay(QUESTION, undefined, { ref: false }), ended.promise]);
-				await Promise.race([requireWrites(client), ended.promise]);
-			}
+			question = setInterval(() => requireWrites(client).catch(ended.reject), QUESTION);
+			question.unref();
+			await ended.promise;
 		} finally {
+			clearInterval(question);
 			this.#client = undefined;
 			signal.removeEventListener("abort", stop);
 			client.end().catch(() => undefined);

@@ -21,9 +21,15 @@ export const lockSchema: Query = { text: `SELECT pg_advisory_xact_lock(${SCHEMA_
  * @param conversationIds UUIDs
  */
 export function lockConversations(conversationIds: Iterable<string>): Query {
-	const keys = new Set([...conversationIds].map((id) => Number.parseInt(id.slice(0, 8), 16) | 0));
+	const keys = new Set([...conversationIds].map(lockKey));
 	return {
 		text: `SELECT pg_advisory_xact_lock(${CONVERSATION_LOCK}, key) FROM unnest($1::int[]) AS key`,
 		values: [`{${[...keys].sort((a, b) => a - b).join()}}`],
 	};
+}
+
+/** All 128 bits of an id in 32: those of UUIDs of one time may differ in a few places only. */
+function lockKey(id: string): number {
+	const words = id.replaceAll("-", "").match(/.{8}/g) ?? [];
+	return words.reduce((key, word) => key ^ Number.parseInt(word, 16), 0);
 }

@@ -2,7 +2,7 @@ import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conve
 import { bigint, text } from "../values.ts";
 import type { LogTable } from "./log.ts";
 import { Sql } from "./sql.ts";
-import type { Session } from "./transaction.ts";
+import type { Query, Session } from "./transaction.ts";
 
 const DELETING = ConversationExecutionStatus.DELETING;
 /** Conversations that one statement looks at. */
@@ -15,7 +15,7 @@ export const IS_CURRENT_OR_BASE = `(
 )`;
 
 /** What was received before a time and has a sequence below one. */
-interface AgeBounds {
+export interface AgeBounds {
 	readonly below: bigint;
 	/** Microseconds since the Unix epoch. */
 	readonly receivedBefore: bigint;
@@ -50,17 +50,24 @@ export async function firstReceivedAfter(session: Session, log: LogTable, time: 
 /** Conversations whose deletion was received before a time, oldest first. */
 export async function findDeleted(
 	session: Session,
-	{ below, receivedBefore, limit }: AgeBounds & { readonly limit: number },
+	bounds: AgeBounds & { readonly limit: number },
 ): Promise<readonly string[]> {
-	const [rows = []] = await session.query({
-		text: `
-			SELECT c.conversation_id FROM conversation_updates.conversations c
-			JOIN conversation_updates.updates u ON u.sequence = c.sequence
-			WHERE c.status = ${DELETING} AND c.sequence < $1 AND u.received_at < $2 ORDER BY c.sequence LIMIT $3
-		`,
-		values: [below, receivedBefore, limit],
-	});
+	const [rows = []] = await session.query(deletedQuery(bounds));
 	return rows.map(({ conversation_id }) => text(conversation_id));
+}
+
+/** The statement that gives the id, `sequence` and `base_sequence` of conversations that are to be removed, or of one. */
+export function deletedQuery(bounds: AgeBounds & { readonly limit: number; readonly conversationId?: string }): Query {
+	const { below, receivedBefore, limit, conversationId } = bounds;
+	const sql = new Sql();
+	const ofOne = conversationId === undefined ? "" : `AND c.conversation_id = ${sql.value(conversationId)}`;
+	return sql.query(`
+		SELECT c.conversation_id, u.sequence, u.base_sequence FROM conversation_updates.conversations c
+		JOIN conversation_updates.updates u ON u.sequence = c.sequence
+		WHERE c.status = ${DELETING} AND c.sequence < ${sql.value(below)} AND u.received_at < ${sql.value(receivedBefore)}
+			${ofOne}
+		ORDER BY c.sequence LIMIT ${sql.value(limit)}
+	`);
 }
 
 /** Asks for history that a policy no longer keeps, conversation by conversation. */

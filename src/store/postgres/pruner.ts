@@ -3,7 +3,14 @@ import { bigint, bindable, nullable, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { lockConversations } from "./locks.ts";
 import type { LogTable } from "./log.ts";
-import { findDeleted, findPrunable, firstReceivedAfter, IS_CURRENT_OR_BASE } from "./prunable.ts";
+import {
+	type AgeBounds,
+	deletedQuery,
+	findDeleted,
+	findPrunable,
+	firstReceivedAfter,
+	IS_CURRENT_OR_BASE,
+} from "./prunable.ts";
 import type { Query, Session } from "./transaction.ts";
 
 /** Updates and events that one transaction removes, so that appends to their conversations need not wait long. */
@@ -29,7 +36,7 @@ export class Pruner {
 		const deleted = await this.#connections.read((session) => findDeleted(session, { ...bounds, limit }));
 		for (const conversationId of deleted) {
 			if (removed >= limit) return removed;
-			removed += await this.#removeDeleted(conversationId, limit - removed);
+			removed += await this.#removeDeleted(conversationId, { ...bounds, limit: limit - removed });
 		}
 		const start = this.#next;
 		let wrapped = start === undefined;
@@ -108,17 +115,15 @@ export class Pruner {
 	}
 
 	/** Removes a deleted conversation: its history and its events, then its current update with the conversation. */
-	async #removeDeleted(conversationId: string, limit: number): Promise<number> {
+	async #removeDeleted(conversationId: string, bounds: AgeBounds & { readonly limit: number }): Promise<number> {
+		const { limit } = bounds;
 		return await this.#connections.transaction(async (transaction) => {
-			const [, states] = await transaction.query(lockConversations([conversationId]), {
-				text: `
-					SELECT u.sequence, u.base_sequence FROM conversation_updates.conversations c
-					JOIN conversation_updates.updates u ON u.sequence = c.sequence WHERE c.conversation_id = $1
-				`,
-				values: [conversationId],
-			});
+			const [, states] = await transaction.query(
+				lockConversations([conversationId]),
+				deletedQuery({ ...bounds, conversationId, limit: 1 }),
+			);
 			const state = states?.[0];
-			// Another process has removed it.
+			// Another process has removed it, or it was posted anew.
 			if (state === undefined) return 0;
 			const last = [bigint(state.sequence), nullable(bigint, state.base_sequence) ?? bigint(state.sequence)];
 			let removed = await remove(transaction, removeNewest("updates", conversationId, last, limit));

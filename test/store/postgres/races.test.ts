@@ -1,0 +1,91 @@
+import { randomUUID } from "node:crypto";
+import pg from "pg";
+import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import { lockConversations } from "../../../src/store/postgres/locks.ts";
+import { appendEvents, batch, event } from "../event-samples.ts";
+import { append, sample, second, start } from "../samples.ts";
+import { Databases, openStore } from "./databases.ts";
+
+let databases: Databases;
+beforeAll(async () => {
+	databases = await Databases.start();
+});
+afterAll(() => databases[Symbol.asyncDispose]());
+
+/** A store in a database of its own, a session beside it, and how many sessions wait for something. */
+async function opened() {
+	const url = await databases.create();
+	const store = await openStore(url);
+	onTestFinished(() => store.close());
+	const session = new pg.Client({ connectionString: url, ssl: false });
+	await session.connect();
+	onTestFinished(() => session.end());
+	const waiting = async (event: string) =>
+		(
+			await session.query(
+				"SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND $1 IN (wait_event_type, wait_event)",
+				[event],
+			)
+		).rows.map(({ pid }) => Number(pid));
+	return { url, store, session, waiting };
+}
+
+test("a conversation that begins anew while its deletion is pruned stays", async () => {
+	const { store, session, waiting } = await opened();
+	const { conversationId } = sample();
+	const at = (seconds: bigint, status: string) =>
+		sample({
+			conversationId,
+			receivedAt: start + seconds * second,
+			columns: { status, updatedAt: start + seconds * second },
+		});
+	await append(store, at(0n, "deleting"));
+	const lock = lockConversations([conversationId]);
+	await session.query("BEGIN");
+	await session.query(lock.text, [...(lock.values ?? [])]);
+	const revived = at(10n, "running");
+	const appending = append(store, revived);
+	await expect.poll(() => waiting("Lock"), { timeout: 30_000 }).toHaveLength(1);
+	// It has found the conversation, and waits behind the post.
+	const pruning = store.prune({ receivedBefore: start + second, limit: 100 });
+	await expect.poll(() => waiting("Lock"), { timeout: 30_000 }).toHaveLength(2);
+	await session.query("COMMIT");
+	const { sequence } = await appending;
+	await pruning;
+	expect(await store.get(conversationId)).toMatchObject({ sequence, receivedAt: revived.receivedAt });
+});
+
+test("a repetition is not acknowledged before the standby has what it repeats", async () => {
+	const { url, store, session, waiting } = await opened();
+	const replica = await openStore(url);
+	onTestFinished(() => replica.close());
+	const { server } = databases;
+	const standby = async (names: string) => {
+		await server.sql(`ALTER SYSTEM SET synchronous_standby_names = '${names}'`);
+		await server.sql("SELECT pg_reload_conf()");
+		await expect
+			.poll(async () => (await session.query("SHOW synchronous_standby_names")).rows, { timeout: 30_000 })
+			.toEqual([{ synchronous_standby_names: names }]);
+	};
+	onTestFinished(() => standby(""));
+	const update = sample();
+	const events = batch(randomUUID(), [event()]);
+	await standby("away");
+	const first = Promise.allSettled([append(store, update), appendEvents(store, events)]);
+	await expect.poll(() => waiting("SyncRep"), { timeout: 30_000 }).toHaveLength(1);
+	// It ends the wait: the commit is on this server only, and can be seen.
+	for (const pid of await waiting("SyncRep")) await session.query("SELECT pg_cancel_backend($1)", [pid]);
+	const list = async () => (await replica.updates.list({ after: 0n, limit: 10, withRecords: false })).length;
+	await expect.poll(list, { timeout: 30_000 }).toBe(1);
+	const acknowledged: unknown[] = [];
+	const repeated = [
+		append(replica, update).then(({ repeated }) => acknowledged.push({ repeated })),
+		appendEvents(replica, events).then((answer) => acknowledged.push({ stored: answer?.stored })),
+	];
+	// The first attempt's search for its outcome, and the repetitions.
+	await expect.poll(() => waiting("SyncRep"), { timeout: 30_000 }).toHaveLength(2);
+	expect(acknowledged).toEqual([]);
+	await standby("");
+	await Promise.all([first, ...repeated]);
+	expect(acknowledged).toEqual(expect.arrayContaining([{ repeated: true }, { stored: 0 }]));
+});
