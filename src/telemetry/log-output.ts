@@ -44,10 +44,10 @@ export class LogOutput {
 		// After the first dropped line all are, so that the report stands where the lines are missing.
 		if (this.#dropped > 0 || this.#waitingBytes + bytes.length > MAX_WAITING_BYTES) {
 			this.#dropped += 1;
-			return;
+		} else {
+			this.#waiting.push(bytes);
+			this.#waitingBytes += bytes.length;
 		}
-		this.#waiting.push(bytes);
-		this.#waitingBytes += bytes.length;
 		if (this.#retry === undefined) this.#flush();
 	}
 

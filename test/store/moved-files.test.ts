@@ -1,4 +1,13 @@
-import { copyFileSync, linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import {
+	copyFileSync,
+	linkSync,
+	mkdirSync,
+	readFileSync,
+	renameSync,
+	rmSync,
+	symlinkSync,
+	writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
@@ -126,5 +135,39 @@ describe("a store whose files are not in their place", () => {
 		stop = true;
 		await Promise.all(writers);
 		expect(await sequences(store)).toEqual(expect.arrayContaining(acknowledged));
+	});
+});
+
+describe("a store whose path is a symbolic link", () => {
+	let link: string;
+	beforeEach(async () => {
+		link = folder.file("link.db");
+		symlinkSync(path, link);
+		await append(store, sample());
+		await store.close();
+		store = await openSqliteStore(link, { error: (fields) => lines.push(fields) });
+	});
+
+	test("works, as long as the file and the link are in their place", async () => {
+		const update = sample();
+		expect(await append(store, update)).toMatchObject({ sequence: 2n });
+		for (const file of [link, path, `${path}-wal`, `${path}-shm`]) {
+			renameSync(file, folder.file("away"));
+			await expect(append(store, sample())).rejects.toMatchObject(REFUSED);
+			renameSync(folder.file("away"), file);
+			expect(await append(store, update)).toMatchObject({ sequence: 2n, repeated: true });
+		}
+	});
+
+	test("notices when the link leads to another file, though the file is in its place", async () => {
+		rmSync(link);
+		symlinkSync(folder.file("other.db"), link);
+		writeFileSync(folder.file("other.db"), "");
+		await expect(append(store, sample())).rejects.toMatchObject(REFUSED);
+	});
+
+	test("is refused while another store has the file open by its own name", async () => {
+		const refused = { kind: "unavailable", message: "the store is locked by another process" };
+		await expect(openSqliteStore(path, { error() {} }, { lockTimeout: 50 })).rejects.toMatchObject(refused);
 	});
 });

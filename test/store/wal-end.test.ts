@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { copyFileSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { copyFileSync, readFileSync, rmSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import type { WalLoss } from "../../src/store/sqlite/calls.ts";
@@ -83,6 +83,14 @@ describe("the end of the write-ahead log at a start after a crash", () => {
 		const loss = { frames, pageSize: 8192, wasCommitted: true, skipped };
 		expect(await start(path)).toEqual({ losses: [loss], kept: upTo(UPDATES - 1), next: 5n + skipped + 1n });
 		expect((await start(path)).losses).toEqual([]);
+	});
+
+	test("is told of a database whose path is a symbolic link", async () => {
+		const path = crashed();
+		damage(`${path}-wal`, 32 + (framesOf(path) - 1) * FRAME + 100);
+		const link = folder.file("link.db");
+		symlinkSync(path, link);
+		expect(await start(link)).toMatchObject({ losses: [{ wasCommitted: true }], kept: upTo(UPDATES - 1) });
 	});
 
 	test("is told as lost or cut off without the index, which does not outlive the machine", async () => {

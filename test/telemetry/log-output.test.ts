@@ -125,3 +125,13 @@ test("lines for a file are there when the call returns, in the form that was ask
 	expect(readFileSync(folder.file("log"), "utf8")).toBe("one!\ntwo!\n");
 	closeSync(file);
 });
+
+test("a line that is longer than what may wait is dropped and told, and the next one is written", () => {
+	using folder = new TempFolder();
+	const file = openSync(folder.file("log"), "a");
+	const output = new LogOutput(file, (line) => line);
+	output.onDropped((lines) => output.write(`dropped ${lines}\n`));
+	for (const line of ["one", "x".repeat(2 ** 20), "two"]) output.write(`${line}\n`);
+	expect(readFileSync(folder.file("log"), "utf8")).toBe("one\ndropped 1\ntwo\n");
+	closeSync(file);
+});

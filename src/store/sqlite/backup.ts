@@ -53,10 +53,10 @@ export interface Restored {
  * @throws ServiceError `unavailable` when a service has the database open
  * @throws Error when the file is no backup, or the folder cannot be written
  */
-export async function restoreDatabase(path: string, file: string, onProgress: OnProgress): Promise<Restored> {
+export async function restoreDatabase(database: string, file: string, onProgress: OnProgress): Promise<Restored> {
 	if (!existsSync(file)) throw new Error(`there is no file ${file}`);
 	if (existsSync(`${file}-wal`)) throw new Error(`${file} has a write-ahead log, so it is no file that backup made`);
-	prepareFiles(path);
+	const path = prepareFiles(database);
 	using _lock = lockDatabase(path, LOCK_TIMEOUT);
 	// Immutable: SQLite makes no files beside it, so that it may lie where nothing can be written.
 	const url = new URL(`${pathToFileURL(resolve(file)).href}?immutable=1`);

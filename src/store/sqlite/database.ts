@@ -1,8 +1,9 @@
-import { chmodSync, closeSync, existsSync, mkdirSync, openSync, statSync } from "node:fs";
+import { chmodSync, closeSync, existsSync, mkdirSync, openSync, realpathSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { integer } from "../values.ts";
 import { lockFile } from "./lock.ts";
+import type { WalEnd } from "./wal-end.ts";
 
 /** How to open a database. */
 export interface DatabaseOptions {
@@ -11,6 +12,15 @@ export interface DatabaseOptions {
 	readonly lockTimeout: number;
 	/** Largest size that the database file may reach, in bytes; undefined for no bound but the disk's. */
 	readonly maxBytes: number | undefined;
+}
+
+/** How the writing thread opens a database. */
+export interface WriterOptions extends DatabaseOptions {
+	/**
+	 * What of the write-ahead log was lost before the store was opened. A thread that is started again leaves its sequences
+	 * out once more, which does no harm.
+	 */
+	readonly walEnd: WalEnd | undefined;
 }
 
 // All statements read integers as bigints: some times are beyond 2^53.
@@ -38,18 +48,30 @@ export function openForWriting({ path, lockTimeout, maxBytes }: DatabaseOptions)
  * Creates the folder, the file and the lock file of a database when they are missing, and lets only their owner read the
  * files.
  *
+ * @returns the path without symbolic links. SQLite has its other files beside the file that a link leads to
  * @throws Error of node:fs, or when one of them is a folder, a device or a pipe
  */
-export function prepareFiles(path: string): void {
+export function prepareFiles(path: string): string {
 	makeFolder(dirname(path));
-	const own = [path, lockFile(path)];
-	// SQLite gives its other files the mode of the database file when it creates them.
-	for (const file of [...own, `${path}-wal`, `${path}-shm`]) {
-		const found = statSync(file, { throwIfNoEntry: false });
-		if (found?.isFile() === true) chmodSync(file, 0o600);
-		else if (found !== undefined) throw new Error(`${file} is not a regular file`);
-		else if (own.includes(file)) closeSync(openSync(file, "a", 0o600));
-	}
+	if (!protectFile(path)) createFile(path);
+	const real = realpathSync(path);
+	if (!protectFile(lockFile(real))) createFile(lockFile(real));
+	// SQLite gives these the mode of the database file when it creates them.
+	for (const file of [`${real}-wal`, `${real}-shm`]) protectFile(file);
+	return real;
+}
+
+/** Lets only its owner read a file; false when there is none. */
+function protectFile(file: string): boolean {
+	const found = statSync(file, { throwIfNoEntry: false });
+	if (found === undefined) return false;
+	if (!found.isFile()) throw new Error(`${file} is not a regular file`);
+	chmodSync(file, 0o600);
+	return true;
+}
+
+function createFile(file: string): void {
+	closeSync(openSync(file, "a", 0o600));
 }
 
 /** Creates a folder and those above it, as far as they are missing. */

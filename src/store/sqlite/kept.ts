@@ -1,4 +1,4 @@
-import { closeSync, existsSync, openSync, statSync } from "node:fs";
+import { closeSync, existsSync, openSync, realpathSync, statSync } from "node:fs";
 import type { DatabaseSync } from "node:sqlite";
 import type { ThreadLog } from "../../threads/worker-thread.ts";
 import {
@@ -40,7 +40,7 @@ export async function openSqliteSource(path: string, log: ThreadLog): Promise<Ke
 	const onWalLoss = ({ skipped }: { readonly skipped: bigint }) =>
 		log.error({ skipped }, "the end of the write-ahead log is damaged, and what it held is lost");
 	await (await openSqliteStore(path, log, { onWalLoss })).close();
-	const lock = lockDatabase(path, LOCK_TIMEOUT);
+	const lock = lockDatabase(realpathSync(path), LOCK_TIMEOUT);
 	try {
 		return new SqliteKept(openForReading({ path, lockTimeout: LOCK_TIMEOUT, maxBytes: undefined }), lock);
 	} catch (error) {
@@ -55,8 +55,8 @@ export async function openSqliteSource(path: string, log: ThreadLog): Promise<Ke
  * @throws Error when there is a database at the path
  * @throws ServiceError `unavailable` when the files cannot be made, or a service has the database open
  */
-export async function openSqliteTarget(path: string): Promise<CopyTarget> {
-	prepareFiles(path);
+export async function openSqliteTarget(database: string): Promise<CopyTarget> {
+	const path = prepareFiles(database);
 	const lock = lockDatabase(path, LOCK_TIMEOUT);
 	try {
 		if (statSync(path).size > 0) throw new Error(`${path} is there already`);

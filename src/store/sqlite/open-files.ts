@@ -1,4 +1,4 @@
-import { type BigIntStats, statSync } from "node:fs";
+import { type BigIntStats, realpathSync, statSync } from "node:fs";
 
 /** SQLite's extended result code for a database file that was moved after it was opened (SQLITE_READONLY_DBMOVED). */
 export const MOVED = 1032;
@@ -24,12 +24,14 @@ export class OpenFiles {
 
 	/** To be made after the first transaction, which creates the write-ahead log and its index. */
 	constructor(path: string) {
+		// A symbolic link leads to the database file; the others are beside that file.
+		const real = realpathSync(path);
 		this.#database = openFile(path);
-		this.#others = [`${path}-wal`, `${path}-shm`].map(openFile);
+		this.#others = [...(real === path ? [] : [real]), `${real}-wal`, `${real}-shm`].map(openFile);
 	}
 
 	/**
-	 * Costs one call of the operating system for each of the three files.
+	 * Costs one call of the operating system for each of the files.
 	 *
 	 * @throws MovedError when one of the files is not at its path; when it is back, no more
 	 */

@@ -28,10 +28,11 @@ import type {
 } from "../store.ts";
 import { bytesOfBatch, compactBatch } from "./batch.ts";
 import type { ReaderCalls, WalLoss, WriterCalls } from "./calls.ts";
-import { type DatabaseOptions, prepareFiles } from "./database.ts";
+import { prepareFiles, type WriterOptions } from "./database.ts";
 import { lockDatabase } from "./lock.ts";
 import { Pruner } from "./pruner.ts";
 import { storeError, unavailable } from "./result-codes.ts";
+import { inspectWal, type WalEnd } from "./wal-end.ts";
 
 /** Settings that the database file has no say in. */
 export interface SqliteOptions {
@@ -57,13 +58,16 @@ export interface SqliteOptions {
  */
 export async function openSqliteStore(path: string, log: ThreadLog, options: SqliteOptions = {}): Promise<Store> {
 	const { isSame = async () => false, lockTimeout = 2_000, maxBytes, onWalLoss, observer } = options;
+	const real = orUnavailable(() => prepareFiles(path));
+	const lock = lockDatabase(real, lockTimeout);
+	let walEnd: WalEnd | undefined;
 	try {
-		prepareFiles(path);
-	} catch (cause) {
-		throw new ServiceError("unavailable", "the store's database cannot be opened", { cause });
+		walEnd = orUnavailable(() => inspectWal(real));
+	} catch (error) {
+		lock[Symbol.dispose]();
+		throw error;
 	}
-	const lock = lockDatabase(path, lockTimeout);
-	const store = new SqliteStore({ path, lockTimeout, maxBytes }, { log, observer }, isSame, lock);
+	const store = new SqliteStore({ path, lockTimeout, maxBytes, walEnd }, { log, observer }, isSame, lock);
 	try {
 		const loss = await store.open();
 		if (loss !== undefined) onWalLoss?.(loss);
@@ -72,6 +76,15 @@ export async function openSqliteStore(path: string, log: ThreadLog, options: Sql
 		throw error;
 	}
 	return store;
+}
+
+/** @throws ServiceError `unavailable` for any error of `work` */
+function orUnavailable<Result>(work: () => Result): Result {
+	try {
+		return work();
+	} catch (cause) {
+		throw new ServiceError("unavailable", "the store's database cannot be opened", { cause });
+	}
 }
 
 /** Most reads that the reader has at a time: it reads faster than the main thread makes answers of large records. */
@@ -97,7 +110,7 @@ class SqliteStore implements Store {
 	readonly #events: Announcer;
 
 	constructor(
-		options: DatabaseOptions,
+		options: WriterOptions,
 		{ log, observer }: Pick<WorkerThreadOptions, "log" | "observer">,
 		isSame: IsSameRecord,
 		lock: Disposable,

@@ -25,9 +25,11 @@ const USUAL_PAGE_SIZE = 8192;
 const MAX_ROUNDS_BEHIND = 2 ** 24;
 
 /**
- * Looks at the log of a database that nobody has open. The log is there only after an end without closing. Costs about
- * 2 ms for each MiB of it.
+ * Looks at the log of a database that nobody has open, this process least of all: a process that closes a file loses its
+ * POSIX locks on it, those of SQLite too (https://sqlite.org/howtocorrupt.html, section 2.2). The log is there only after
+ * an end without closing. Costs about 2 ms for each MiB of it.
  *
+ * @param database path without symbolic links
  * @returns undefined when SQLite will use all that was committed
  * @throws Error of node:fs, except when there is no log
  */

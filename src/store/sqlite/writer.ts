@@ -9,14 +9,14 @@ import { Appender } from "./append.ts";
 import { EventAppender } from "./append-events.ts";
 import { bytesOfBatch } from "./batch.ts";
 import type { WalLoss, WriterCalls } from "./calls.ts";
-import { type DatabaseOptions, openForWriting, transaction } from "./database.ts";
+import { openForWriting, transaction, type WriterOptions } from "./database.ts";
 import { numbering, skipSequences } from "./log.ts";
 import { OpenFiles } from "./open-files.ts";
 import { Remover } from "./remove.ts";
 import { isDatabaseFailure } from "./result-codes.ts";
 import { createSchema } from "./schema.ts";
 import { Statements } from "./statements.ts";
-import { inspectWal, type WalEnd } from "./wal-end.ts";
+import type { WalEnd } from "./wal-end.ts";
 
 /** The thread that writes: the appends that wait for it are one transaction. */
 
@@ -38,8 +38,8 @@ const PROOF_MILLISECONDS = 4_500;
 /** Runs `work` in one transaction, which is on disk when it returns. */
 type Write = <Result>(work: () => Result) => Result;
 
-serve<DatabaseOptions, WriterCalls, "append" | "appendEvents">((options) => {
-	const walEnd = inspectWal(options.path);
+serve<WriterOptions, WriterCalls, "append" | "appendEvents">((options) => {
+	const { walEnd } = options;
 	const database = openForWriting(options);
 	const statements = new Statements(database);
 	const walLoss = transaction(database, "BEGIN IMMEDIATE", () => {

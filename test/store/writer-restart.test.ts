@@ -1,0 +1,34 @@
+import { spawnSync } from "node:child_process";
+import type { Worker } from "node:worker_threads";
+import { expect, test } from "vitest";
+import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
+import { TempFolder } from "../support/temp.ts";
+import { append, sample } from "./samples.ts";
+
+/** Reads a database, and prints whether the index of its write-ahead log was made anew because nobody seemed to have it. */
+const OTHER_PROGRAM = `
+	const { readFileSync } = require("node:fs");
+	const { DatabaseSync } = require("node:sqlite");
+	const [path] = process.argv.slice(1);
+	const index = () => readFileSync(path + "-shm").toString("latin1", 0, 48);
+	const before = index();
+	new DatabaseSync(path).prepare("SELECT count(*) FROM updates").get();
+	process.stdout.write(String(index() !== before));
+`;
+
+test("a writer that is started again keeps the locks by which other programs know that the database is open", async () => {
+	using folder = new TempFolder();
+	const path = folder.file("conversations.db");
+	const workers: Worker[] = [];
+	const onWorker = (worker: Worker): void => void workers.push(worker);
+	process.on("worker", onWorker);
+	await using store = await openSqliteStore(path, { error() {} });
+	process.off("worker", onWorker);
+	await append(store, sample());
+	const [writer] = workers;
+	await writer?.terminate();
+	expect(await append(store, sample())).toMatchObject({ sequence: 2n });
+	const other = spawnSync(process.execPath, ["--no-warnings", "-e", OTHER_PROGRAM, path], { encoding: "utf8" });
+	expect([other.status, other.stdout, other.stderr]).toEqual([0, "false", ""]);
+	expect(await append(store, sample())).toMatchObject({ sequence: 3n });
+});
