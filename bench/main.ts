@@ -6,6 +6,7 @@ import { growth } from "./benchmarks/growth.ts";
 import { grpc, webhook, webhookFew } from "./benchmarks/ingest.ts";
 import { list, postgresList } from "./benchmarks/list.ts";
 import { postgresCounter, postgresIngest, postgresReplicas } from "./benchmarks/postgres.ts";
+import { postgresRetention } from "./benchmarks/retention.ts";
 import { fanOut, watched } from "./benchmarks/watch.ts";
 import { type Figure, formatTable, reached } from "./figures.ts";
 import { showProfiles } from "./profiles.ts";
@@ -32,6 +33,7 @@ const BENCHMARKS: readonly Benchmark[] = [
 	postgresIngest,
 	postgresReplicas,
 	postgresCounter,
+	postgresRetention,
 	postgresList,
 ];
 

@@ -74,7 +74,12 @@ function measured(): Measured[] {
 	const single = (name: string, filter: Filter): Measured => ({ name, filter, found: PAGE, bounded: true });
 	const withStatus = (name: string, filter: Filter, executionStatus: ConversationExecutionStatus, found: number) => {
 		const label = `${name}, and ${executionStatus === RARE_STATUS ? "the rare" : "the common"} status`;
-		return { name: found === 0 ? `${label}: none` : label, filter: { ...filter, executionStatus }, found, bounded: true };
+		return {
+			name: found === 0 ? `${label}: none` : label,
+			filter: { ...filter, executionStatus },
+			found,
+			bounded: true,
+		};
 	};
 	return [
 		single("none", {}),

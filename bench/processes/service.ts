@@ -19,6 +19,8 @@ export interface ServiceOptions {
 	readonly profile?: string | undefined;
 	/** Checkout of the project whose service it is; this one when left out. */
 	readonly root?: string | undefined;
+	/** Further environment variables. */
+	readonly environment?: Readonly<Record<string, string>>;
 }
 
 /** The service in a process of its own, as `npm start` runs it, on free ports of the loopback interface. */
@@ -36,7 +38,7 @@ export class Service implements AsyncDisposable {
 	}
 
 	/** @throws Error when it does not accept connections in time */
-	static async start({ database, profile, root = ROOT }: ServiceOptions): Promise<Service> {
+	static async start({ database, profile, root = ROOT, environment }: ServiceOptions): Promise<Service> {
 		const [httpPort, grpcPort] = [await freePort(), await freePort()];
 		const key = randomBytes(16).toString("hex");
 		const profiling = profile === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${profile}`];
@@ -49,6 +51,7 @@ export class Service implements AsyncDisposable {
 				DATABASE_URL: database,
 				ACCESS_KEYS: `bench:${key}`,
 				LOG_LEVEL: "warn",
+				...environment,
 			},
 			stdio: ["ignore", "inherit", "inherit"],
 		});
