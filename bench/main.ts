@@ -4,7 +4,9 @@ import { eventGrowth, events, fullState } from "./benchmarks/events.ts";
 import { get } from "./benchmarks/get.ts";
 import { growth } from "./benchmarks/growth.ts";
 import { grpc, webhook, webhookFew } from "./benchmarks/ingest.ts";
-import { list } from "./benchmarks/list.ts";
+import { list, postgresList } from "./benchmarks/list.ts";
+import { postgresCounter, postgresIngest, postgresReplicas } from "./benchmarks/postgres.ts";
+import { postgresRetention } from "./benchmarks/retention.ts";
 import { fanOut, watched } from "./benchmarks/watch.ts";
 import { type Figure, formatTable, reached } from "./figures.ts";
 import { showProfiles } from "./profiles.ts";
@@ -28,6 +30,11 @@ const BENCHMARKS: readonly Benchmark[] = [
 	fullState(16, 1.5),
 	fullState(1_000, undefined),
 	eventGrowth,
+	postgresIngest,
+	postgresReplicas,
+	postgresCounter,
+	postgresRetention,
+	postgresList,
 ];
 
 /** Runs the chosen benchmarks one after the other. A missed target is no failure; a request that fails is. */

@@ -17,6 +17,8 @@ export interface Side {
 	readonly key?: string;
 	/** Conversations that the updates are of, in turn. {@link CONVERSATIONS} when left out. */
 	readonly conversations?: number;
+	/** Number of the first of them; 0 when left out. */
+	readonly firstConversation?: number;
 }
 
 /** One measurement of a server. */
@@ -34,8 +36,15 @@ export interface Measurement {
 /** Conversations that the updates of a load belong to. */
 export const CONVERSATIONS = 1_000;
 
+/** What is put under load for a while, again and again. */
+export interface Loaded {
+	/** How the progress lines call it. */
+	readonly name: string;
+	load(limits: Pick<Settings, "concurrency" | "milliseconds">): Promise<Measurement>;
+}
+
 /** A server that remembers how many requests it was sent, so that every one is a new update. */
-export class Target {
+export class Target implements Loaded {
 	readonly #client: Child<unknown>;
 	readonly #side: Side;
 	#next: number;
@@ -62,8 +71,9 @@ export class Target {
 		rate,
 		requests,
 	}: Pick<LoadPlan, "concurrency" | "milliseconds" | "rate" | "requests">): Promise<Measurement> {
-		const { pid, port, path, key, template, conversations = CONVERSATIONS } = this.#side;
-		const variation = template.places && { ...template.places, conversations, first: this.#next };
+		const { pid, port, path, key, template } = this.#side;
+		const { conversations = CONVERSATIONS, firstConversation = 0 } = this.#side;
+		const variation = template.places && { ...template.places, conversations, firstConversation, first: this.#next };
 		const limits = { concurrency, milliseconds, rate, requests };
 		const plan: LoadPlan = { ...limits, port, path, key, request: template.request, variation };
 		const before = await processorSeconds(pid);
@@ -92,8 +102,8 @@ const WARM_UP = 4;
  */
 export async function measurePairs(
 	settings: Settings,
-	yardstick: Target,
-	subject: Target,
+	yardstick: Loaded,
+	subject: Loaded,
 	report: (line: string) => void,
 	settled: () => Promise<void> = async () => {},
 ): Promise<[Measurement, Measurement][]> {

@@ -34,7 +34,7 @@ export function events(name: "usual" | "plain", target: number | undefined): Ben
 		about: `webhook for events, ${BATCH} ${name} events, durable, against a node:http server that reads the body and runs JSON.parse`,
 		async run(settings, report) {
 			await using folder = await DiskFolder.create(settings.folder);
-			await using service = await Service.start({ folder: folder.path, profile: settings.profile });
+			await using service = await Service.start({ database: folder.database, profile: settings.profile });
 			await using client = await Child.start("load/http.ts", z.unknown());
 			const records = new Target(client, await webhookSide("small", service));
 			await records.load({ ...settings, requests: CONVERSATIONS });
@@ -62,8 +62,8 @@ export function fullState(conversations: number, target: number | undefined): Be
 		async run(settings, report) {
 			await using folder = await DiskFolder.create(settings.folder);
 			await using postedFolder = await DiskFolder.create(settings.folder);
-			await using service = await Service.start({ folder: folder.path, profile: settings.profile });
-			await using posted = await Service.start({ folder: postedFolder.path });
+			await using service = await Service.start({ database: folder.database, profile: settings.profile });
+			await using posted = await Service.start({ database: postedFolder.database });
 			await using client = await Child.start("load/http.ts", z.unknown());
 			const load = { ...settings, concurrency: Math.min(settings.concurrency, LARGE_CONCURRENCY) };
 			const records = new Target(client, await webhookSide("large", service));
@@ -86,10 +86,10 @@ export const eventGrowth: Benchmark = {
 		await using fewFolder = await DiskFolder.create(settings.folder);
 		await using manyFolder = await DiskFolder.create(settings.folder);
 		const few = 2 * CONVERSATIONS * BATCH * (PAGE / BATCH);
-		await fillEvents(fewFolder, few / BATCH, report);
-		await fillEvents(manyFolder, STORED / BATCH, report);
-		await using small = await Service.start({ folder: fewFolder.path });
-		await using large = await Service.start({ folder: manyFolder.path, profile: settings.profile });
+		await fillEvents(fewFolder.database, few / BATCH, report);
+		await fillEvents(manyFolder.database, STORED / BATCH, report);
+		await using small = await Service.start({ database: fewFolder.database });
+		await using large = await Service.start({ database: manyFolder.database, profile: settings.profile });
 		await using http = await Child.start("load/http.ts", z.unknown());
 		await using grpc = await Child.start("load/grpc.ts", z.unknown());
 		const conversation = await conversationId("small", 1);

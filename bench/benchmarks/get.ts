@@ -21,8 +21,8 @@ export function get(body: BodyName): Benchmark {
 		about: "GetConversation, against a unary call of grpc-js that answers a message of the same size",
 		async run(settings, report) {
 			await using folder = await DiskFolder.create(settings.folder);
-			await fillHistory(folder, body, CONVERSATIONS, report);
-			await using service = await Service.start({ folder: folder.path, profile: settings.profile });
+			await fillHistory(folder.database, body, CONVERSATIONS, report);
+			await using service = await Service.start({ database: folder.database, profile: settings.profile });
 			await using yardstick = await Child.start("yardsticks/grpc.ts", listening);
 			await using client = await Child.start("load/grpc.ts", z.unknown());
 			const id = await conversationId(body, 0);

@@ -16,9 +16,9 @@ export const growth: Benchmark = {
 	async run(settings, report) {
 		await using emptyFolder = await DiskFolder.create(settings.folder);
 		await using fullFolder = await DiskFolder.create(settings.folder);
-		await fillHistory(fullFolder, "small", STORED, report);
-		await using empty = await Service.start({ folder: emptyFolder.path });
-		await using full = await Service.start({ folder: fullFolder.path, profile: settings.profile });
+		await fillHistory(fullFolder.database, "small", STORED, report);
+		await using empty = await Service.start({ database: emptyFolder.database });
+		await using full = await Service.start({ database: fullFolder.database, profile: settings.profile });
 		await using client = await Child.start("load/http.ts", z.unknown());
 		const reference = new Target(client, { ...(await webhookSide("small", empty)), name: "empty" });
 		const subject = new Target(client, { ...(await webhookSide("small", full)), name: "full" }, STORED);

@@ -93,7 +93,7 @@ async function measureIngest(
 	const { profile, against } = settings;
 	const load = { ...settings, concurrency: Math.min(settings.concurrency, plan.concurrency) };
 	await using folder = await DiskFolder.create(settings.folder);
-	await using service = await Service.start({ folder: folder.path, profile });
+	await using service = await Service.start({ database: folder.database, profile });
 	const subject = await sideOf(service);
 	const measure = async (reference: Side): Promise<Figure[]> => {
 		const pairs = await measurePairs(load, new Target(client, reference), new Target(client, subject), report);
@@ -111,7 +111,7 @@ async function measureIngest(
 	// What `npm start` does there before the start; a service that is not prepared takes more memory.
 	await promisify(execFile)("npm", ["run", "prestart", "--if-present"], { cwd: against });
 	await using otherFolder = await DiskFolder.create(settings.folder);
-	await using other = await Service.start({ folder: otherFolder.path, root: against });
+	await using other = await Service.start({ database: otherFolder.database, root: against });
 	const figures = await measure({ ...(await sideOf(other)), name: "other" });
 	return [...figures, await memoryFigure(`${plan.name}, other checkout`, other.pid, undefined)];
 }

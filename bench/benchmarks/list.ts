@@ -12,9 +12,11 @@ import { type Figure, ratioFigure } from "../figures.ts";
 import { RARE } from "../load/fill-plan.ts";
 import { measurePairs, Target } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
+import { DatabaseServer, sqlOn } from "../processes/database-server.ts";
 import { DiskFolder, Service } from "../processes/service.ts";
 import { grpcFrame } from "../requests.ts";
-import { fillVariety, noteOf, readerOf } from "./parts.ts";
+import type { Settings } from "../settings.ts";
+import { fillVariety, noteOf, type Report, readerOf } from "./parts.ts";
 
 const FEW = 1_000;
 const MANY = 100_000;
@@ -64,15 +66,20 @@ interface Measured {
 	readonly filter: Filter;
 	/** Conversations on the first page. */
 	readonly found: number;
-	/** Undefined for a cost that is only printed. */
-	readonly target: number | undefined;
+	/** Whether there is a target; otherwise the cost is only printed. */
+	readonly bounded: boolean;
 }
 
 function measured(): Measured[] {
-	const single = (name: string, filter: Filter): Measured => ({ name, filter, found: PAGE, target: 1.3 });
+	const single = (name: string, filter: Filter): Measured => ({ name, filter, found: PAGE, bounded: true });
 	const withStatus = (name: string, filter: Filter, executionStatus: ConversationExecutionStatus, found: number) => {
 		const label = `${name}, and ${executionStatus === RARE_STATUS ? "the rare" : "the common"} status`;
-		return { name: found === 0 ? `${label}: none` : label, filter: { ...filter, executionStatus }, found, target: 1.3 };
+		return {
+			name: found === 0 ? `${label}: none` : label,
+			filter: { ...filter, executionStatus },
+			found,
+			bounded: true,
+		};
 	};
 	return [
 		single("none", {}),
@@ -91,41 +98,74 @@ function measured(): Measured[] {
 			name,
 			filter,
 			found: name.endsWith("none") ? 0 : PAGE,
-			target: undefined,
+			bounded: false,
 		})),
 	];
 }
 
+const ABOUT = `time per page of ${PAGE} summaries with ${MANY} conversations stored, against ${FEW}, for each filter`;
+
 /** What a page costs when there are many conversations. */
 export const list: Benchmark = {
 	name: "list",
-	about: `time per page of ${PAGE} summaries with ${MANY} conversations stored, against ${FEW}, for each filter`,
+	about: ABOUT,
 	async run(settings, report) {
 		await using fewFolder = await DiskFolder.create(settings.folder);
 		await using manyFolder = await DiskFolder.create(settings.folder);
-		await fillVariety(fewFolder, FEW, RARE_COUNT, report);
-		await fillVariety(manyFolder, MANY, RARE_COUNT, report);
-		await using few = await Service.start({ folder: fewFolder.path });
-		await using many = await Service.start({ folder: manyFolder.path, profile: settings.profile });
-		await using client = await Child.start("load/grpc.ts", z.unknown());
-		const path = rpcPath(ConversationService.method.listConversations);
-		const short = { ...settings, concurrency: CONCURRENCY, milliseconds: settings.milliseconds / 8 };
-		const figures: Figure[] = [];
-		for (const { name, filter, found, target } of measured()) {
-			report(`filter: ${name}`);
-			const request = create(ListConversationsRequestSchema, { pageSize: PAGE, filter });
-			const template = { request: grpcFrame(ListConversationsRequestSchema, request) };
-			const side = async (service: Service, count: string) => {
-				const { conversations } = await readerOf(service).listConversations(request);
-				if (conversations.length !== found) throw new Error(`the page has ${conversations.length} conversations`);
-				const { pid, grpcPort: port, key } = service;
-				return new Target(client, { name: count, pid, port, template, path, key });
-			};
-			const pairs = await measurePairs(short, await side(few, "few"), await side(many, "many"), report);
-			const ratios = pairs.map(([before, after]) => before.rate / after.rate);
-			const goal = target === undefined ? undefined : ({ at: "most", value: target } as const);
-			figures.push(ratioFigure(`list, filter: ${name}`, ratios, goal, noteOf(pairs)));
-		}
-		return figures;
+		await fillVariety(fewFolder.database, FEW, RARE_COUNT, report);
+		await fillVariety(manyFolder.database, MANY, RARE_COUNT, report);
+		const databases = { few: fewFolder.database, many: manyFolder.database };
+		return await measureLists(settings, { name: "list", most: 1.3, ...databases }, report);
 	},
 };
+
+/** The same with PostgreSQL, whose planner knows what the tables hold, as autovacuum sees to. */
+export const postgresList: Benchmark = {
+	name: "postgres-list",
+	about: `with PostgreSQL, ${ABOUT}`,
+	async run(settings, report) {
+		await using server = await DatabaseServer.start(settings.folder);
+		const filled = async (conversations: number): Promise<string> => {
+			const url = await server.create();
+			await sqlOn(url, "CREATE EXTENSION pg_trgm");
+			await fillVariety(url, conversations, RARE_COUNT, report);
+			await sqlOn(url, "VACUUM ANALYZE");
+			return url;
+		};
+		const databases = { few: await filled(FEW), many: await filled(MANY) };
+		return await measureLists(settings, { name: "postgres-list", most: 1.5, ...databases }, report);
+	},
+};
+
+/** Two databases, of which the second one has many conversations, and by how much a page of it may take longer. */
+interface Compared {
+	readonly name: string;
+	readonly few: string;
+	readonly many: string;
+	readonly most: number;
+}
+
+async function measureLists(settings: Settings, compared: Compared, report: Report): Promise<Figure[]> {
+	await using few = await Service.start({ database: compared.few });
+	await using many = await Service.start({ database: compared.many, profile: settings.profile });
+	await using client = await Child.start("load/grpc.ts", z.unknown());
+	const path = rpcPath(ConversationService.method.listConversations);
+	const short = { ...settings, concurrency: CONCURRENCY, milliseconds: settings.milliseconds / 8 };
+	const figures: Figure[] = [];
+	for (const { name, filter, found, bounded } of measured()) {
+		report(`filter: ${name}`);
+		const request = create(ListConversationsRequestSchema, { pageSize: PAGE, filter });
+		const template = { request: grpcFrame(ListConversationsRequestSchema, request) };
+		const side = async (service: Service, count: string) => {
+			const { conversations } = await readerOf(service).listConversations(request);
+			if (conversations.length !== found) throw new Error(`the page has ${conversations.length} conversations`);
+			const { pid, grpcPort: port, key } = service;
+			return new Target(client, { name: count, pid, port, template, path, key });
+		};
+		const pairs = await measurePairs(short, await side(few, "few"), await side(many, "many"), report);
+		const ratios = pairs.map(([before, after]) => before.rate / after.rate);
+		const goal = bounded ? ({ at: "most", value: compared.most } as const) : undefined;
+		figures.push(ratioFigure(`${compared.name}, filter: ${name}`, ratios, goal, noteOf(pairs)));
+	}
+	return figures;
+}

@@ -5,7 +5,7 @@ import { median, round } from "../figures.ts";
 import type { FillPlan } from "../load/fill-plan.ts";
 import { type Measurement, type Side, Target } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
-import { type DiskFolder, Service } from "../processes/service.ts";
+import { Service } from "../processes/service.ts";
 import { type BodyName, eventsRequest, ingestRequest, webhookRequest } from "../requests.ts";
 
 /** Prints a line of progress. */
@@ -20,18 +20,18 @@ export const listening = z.object({ port: z.int() });
 /** Requests under way at a time while a database is filled. */
 const FILLING = 256;
 
-/** Fills the database in a folder with the first updates of a load, in turn of `CONVERSATIONS` conversations. */
-export async function fillHistory(folder: DiskFolder, body: BodyName, updates: number, report: Report): Promise<void> {
-	await filled(folder, `${updates} updates`, report, async (service) => {
+/** Fills a database with the first updates of a load, in turn of `CONVERSATIONS` conversations. */
+export async function fillHistory(database: string, body: BodyName, updates: number, report: Report): Promise<void> {
+	await filled(database, `${updates} updates`, report, async (service) => {
 		await using client = await Child.start("load/http.ts", z.unknown());
 		const target = new Target(client, await webhookSide(body, service));
 		await target.load({ concurrency: Math.min(FILLING, updates), milliseconds: FILL_PATIENCE, requests: updates });
 	});
 }
 
-/** Fills the database in a folder with the first batches of five plain events of a load. */
-export async function fillEvents(folder: DiskFolder, batches: number, report: Report): Promise<void> {
-	await filled(folder, `${batches} batches of events`, report, async (service) => {
+/** Fills a database with the first batches of five plain events of a load. */
+export async function fillEvents(database: string, batches: number, report: Report): Promise<void> {
+	await filled(database, `${batches} batches of events`, report, async (service) => {
 		await using client = await Child.start("load/http.ts", z.unknown());
 		const template = await eventsRequest("plain", service.key);
 		const target = new Target(client, { name: "service", pid: service.pid, port: service.httpPort, template });
@@ -39,27 +39,27 @@ export async function fillEvents(folder: DiskFolder, batches: number, report: Re
 	});
 }
 
-/** Fills the database in a folder with conversations of which `rare` have what `RARE` says. */
+/** Fills a database with conversations of which `rare` have what `RARE` says. */
 export async function fillVariety(
-	folder: DiskFolder,
+	database: string,
 	conversations: number,
 	rare: number,
 	report: Report,
 ): Promise<void> {
-	await filled(folder, `${conversations} updates`, report, async ({ httpPort: port, key }) => {
+	await filled(database, `${conversations} updates`, report, async ({ httpPort: port, key }) => {
 		await using filler = await Child.start("load/fill.ts", z.unknown());
 		await filler.ask({ port, key, conversations, rare } satisfies FillPlan, z.unknown());
 	});
 }
 
 async function filled(
-	folder: DiskFolder,
+	database: string,
 	what: string,
 	report: Report,
 	fill: (service: Service) => Promise<void>,
 ): Promise<void> {
 	const start = performance.now();
-	await using service = await Service.start({ folder: folder.path });
+	await using service = await Service.start({ database });
 	await fill(service);
 	report(`  stored ${what} in ${round((performance.now() - start) / 1000)} s`);
 }

@@ -33,8 +33,8 @@ export const fanOut: Benchmark = {
 	async run(settings, report) {
 		await using folder = await DiskFolder.create(settings.folder);
 		// What is stored already tells each watcher's readiness: it is the first that it receives.
-		await fillHistory(folder, "small", 1, report);
-		await using service = await Service.start({ folder: folder.path, profile: settings.profile });
+		await fillHistory(folder.database, "small", 1, report);
+		await using service = await Service.start({ database: folder.database, profile: settings.profile });
 		await using watchers = await startWatchers(service, FOLLOWERS, [{ start: BEGINNING }]);
 		await received(watchers, 1);
 		await watchers.ask({ kind: "reset" } satisfies WatchPlan, z.unknown());
@@ -72,10 +72,10 @@ export function watched(what: "all" | "one"): Benchmark {
 		async run(settings, report): Promise<Figure[]> {
 			await using aloneFolder = await DiskFolder.create(settings.folder);
 			await using watchedFolder = await DiskFolder.create(settings.folder);
-			await fillHistory(aloneFolder, "small", CONVERSATIONS, report);
-			await fillHistory(watchedFolder, "small", CONVERSATIONS, report);
-			await using alone = await Service.start({ folder: aloneFolder.path });
-			await using watched = await Service.start({ folder: watchedFolder.path, profile: settings.profile });
+			await fillHistory(aloneFolder.database, "small", CONVERSATIONS, report);
+			await fillHistory(watchedFolder.database, "small", CONVERSATIONS, report);
+			await using alone = await Service.start({ database: aloneFolder.database });
+			await using watched = await Service.start({ database: watchedFolder.database, profile: settings.profile });
 			const requests = await Promise.all(
 				Array.from(
 					{ length: LIVE_WATCHERS },

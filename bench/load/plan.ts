@@ -1,9 +1,9 @@
 import { z } from "zod";
 
 /**
- * How the copies of a request are made to differ. Request number n is of conversation `n % conversations` and, where
- * it holds a time, its update number `n / conversations`; both are written over bytes of the request, which keeps its
- * length.
+ * How the copies of a request are made to differ. Request number n is of conversation
+ * `firstConversation + n % conversations` and, where it holds a time, its update number `n / conversations`; both are
+ * written over bytes of the request, which keeps its length.
  */
 const variation = z.object({
 	/** Where the first eight hexadecimal digits of the conversation's id stand. */
@@ -19,6 +19,7 @@ const variation = z.object({
 	/** Where the update's number stands in eight hexadecimal digits, as part of ids that no two requests share. */
 	counterOffsets: z.array(z.int()).optional(),
 	conversations: z.int(),
+	firstConversation: z.int(),
 	/** The number of the first request. */
 	first: z.int(),
 });
@@ -86,8 +87,9 @@ export function counterDigits(update: number): string {
 }
 
 /** Writes request number `n` over a request. */
-export function vary(request: Buffer, { idOffset, time, counterOffsets, conversations }: Variation, n: number): void {
-	request.write(idDigits(n % conversations), idOffset, "latin1");
+export function vary(request: Buffer, variation: Variation, n: number): void {
+	const { idOffset, time, counterOffsets, conversations, firstConversation } = variation;
+	request.write(idDigits(firstConversation + (n % conversations)), idOffset, "latin1");
 	const update = Math.floor(n / conversations);
 	for (const offset of counterOffsets ?? []) request.write(counterDigits(update), offset, "latin1");
 	if (time === undefined) return;

@@ -13,12 +13,14 @@ const START_PATIENCE = 20_000;
 const STOP_PATIENCE = 30_000;
 
 export interface ServiceOptions {
-	/** Folder of the database; the database is created when it is missing. */
-	readonly folder: string;
+	/** `DATABASE_URL`; a database of SQLite is created when it is missing. */
+	readonly database: string;
 	/** Where to write processor profiles when the service ends. */
 	readonly profile?: string | undefined;
 	/** Checkout of the project whose service it is; this one when left out. */
 	readonly root?: string | undefined;
+	/** Further environment variables. */
+	readonly environment?: Readonly<Record<string, string>>;
 }
 
 /** The service in a process of its own, as `npm start` runs it, on free ports of the loopback interface. */
@@ -36,7 +38,7 @@ export class Service implements AsyncDisposable {
 	}
 
 	/** @throws Error when it does not accept connections in time */
-	static async start({ folder, profile, root = ROOT }: ServiceOptions): Promise<Service> {
+	static async start({ database, profile, root = ROOT, environment }: ServiceOptions): Promise<Service> {
 		const [httpPort, grpcPort] = [await freePort(), await freePort()];
 		const key = randomBytes(16).toString("hex");
 		const profiling = profile === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${profile}`];
@@ -46,9 +48,10 @@ export class Service implements AsyncDisposable {
 				PATH: process.env.PATH,
 				HTTP_ADDRESS: `127.0.0.1:${httpPort}`,
 				GRPC_ADDRESS: `127.0.0.1:${grpcPort}`,
-				DATABASE_URL: databaseUrl(folder),
+				DATABASE_URL: database,
 				ACCESS_KEYS: `bench:${key}`,
 				LOG_LEVEL: "warn",
+				...environment,
 			},
 			stdio: ["ignore", "inherit", "inherit"],
 		});
@@ -87,16 +90,6 @@ export class Service implements AsyncDisposable {
 	}
 }
 
-/** The `DATABASE_URL` of a database in a folder. */
-export function databaseUrl(folder: string): string {
-	return `sqlite:${databasePath(folder)}`;
-}
-
-/** The database file in a folder. */
-export function databasePath(folder: string): string {
-	return join(folder, "conversations.db");
-}
-
 /** A folder on a disk that is removed with all that is in it when it is disposed of. */
 export class DiskFolder implements AsyncDisposable {
 	readonly path: string;
@@ -113,6 +106,11 @@ export class DiskFolder implements AsyncDisposable {
 		if ((await statfs(parent)).type === TMPFS_MAGIC)
 			throw new Error(`${parent} is in memory; name a folder on a disk with --folder`);
 		return new DiskFolder(await mkdtemp(join(parent, "conversations-bench-")));
+	}
+
+	/** `DATABASE_URL` of the SQLite database in it. */
+	get database(): string {
+		return `sqlite:${join(this.path, "conversations.db")}`;
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {

@@ -8,7 +8,7 @@ import { insertCurrents, insertEvents, insertTags, insertUpdates } from "./numbe
 import { ACTIVITY_COLUMNS, activityOf, boolean, decoded, STATE_COLUMNS, stateOf } from "./rows.ts";
 import { encodeKey } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
-import { projectionQueries } from "./written-group.ts";
+import { projectionQuery } from "./written-group.ts";
 import { activitiesQuery, Bytes, currentRow, eventRow, json, tagRows, updateRow } from "./written-rows.ts";
 
 /** How the rows of one kind are read and written. */
@@ -47,7 +47,7 @@ const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
 			const currents = current.map(({ id, state, summary }) => currentRow(id, state, summary));
 			const tags = current.flatMap(({ id, state, summary }) => tagRows(id, state, summary));
 			return [
-				...projectionQueries(current),
+				projectionQuery(current),
 				{ text: insertCurrents({ json: "$1", numbered }), values: [json(currents)] },
 				{ text: insertTags({ json: "$1", numbered }), values: [json(tags)] },
 			];

@@ -55,7 +55,7 @@ export async function groupQueries(group: WrittenGroup, writer: GroupWriter): Pr
 	);
 	return [
 		...(group.activities.size === 0 ? [] : [activitiesQuery(group.activities)]),
-		...(current.length === 0 ? [] : projectionQueries(current)),
+		...(current.length === 0 ? [] : [projectionQuery(current)]),
 		await numberedQuery(group, current, writer),
 	];
 }
@@ -66,37 +66,31 @@ export interface CurrentState {
 	readonly summary: ConversationSummary;
 }
 
-/** Removes tags that the new current records lack, and writes titles that changed. */
-export function projectionQueries(current: readonly CurrentState[]): Query[] {
-	const values = [json(current.map(({ id, summary }) => titleRow(id, summary)))];
-	const records = "json_to_recordset($1::json) AS r (conversation_id uuid, title text, keys text[])";
-	return [
-		{
-			text: `
-				DELETE FROM conversation_updates.tags t USING ${records}
+/**
+ * Removes tags that the new current records lack, and writes titles that changed. It is one statement, because each one
+ * costs a group as much as several of its rows.
+ */
+export function projectionQuery(current: readonly CurrentState[]): Query {
+	return {
+		text: `
+			WITH r AS MATERIALIZED (
+				SELECT * FROM json_to_recordset($1::json) AS r (conversation_id uuid, title text, keys text[])
+			), removed_tags AS (
+				DELETE FROM conversation_updates.tags t USING r
 				WHERE t.conversation_id = r.conversation_id AND NOT t.key = ANY (r.keys)
-			`,
-			values,
-		},
-		{
-			text: `
-				DELETE FROM conversation_updates.titles t USING ${records}
+			), removed_titles AS (
+				DELETE FROM conversation_updates.titles t USING r
 				WHERE t.conversation_id = r.conversation_id AND r.title IS NULL
-			`,
-			values,
-		},
-		{
-			text: `
-				INSERT INTO conversation_updates.titles SELECT r.conversation_id, r.title FROM ${records}
-				WHERE r.title IS NOT NULL AND NOT EXISTS (
-					SELECT 1 FROM conversation_updates.titles t
-					WHERE t.conversation_id = r.conversation_id AND t.title = r.title
-				)
-				ON CONFLICT (conversation_id) DO UPDATE SET title = excluded.title
-			`,
-			values,
-		},
-	];
+			)
+			INSERT INTO conversation_updates.titles SELECT r.conversation_id, r.title FROM r
+			WHERE r.title IS NOT NULL AND NOT EXISTS (
+				SELECT 1 FROM conversation_updates.titles t
+				WHERE t.conversation_id = r.conversation_id AND t.title = r.title
+			)
+			ON CONFLICT (conversation_id) DO UPDATE SET title = excluded.title
+		`,
+		values: [json(current.map(({ id, summary }) => titleRow(id, summary)))],
+	};
 }
 
 async function numberedQuery(

@@ -1,0 +1,103 @@
+import type pg from "pg";
+import { z } from "zod";
+import { quantile } from "../figures.ts";
+import { connect, type Rows } from "../processes/database-server.ts";
+import { serve } from "../processes/parent.ts";
+import { type InsertResult, insertPlan } from "./insert-plan.ts";
+
+/**
+ * The least that durable ingest with PostgreSQL can do: the driver writes the rows of the newest updates of a database
+ * again, as further updates, in groups over one connection. A group is one round trip, and one transaction.
+ */
+
+/** A table of which rows are written, and how. */
+interface Table {
+	readonly name: string;
+	/** Columns that name a row; undefined when every row is new. */
+	readonly key: readonly string[] | undefined;
+	/** Columns that get the sequence of the new update. */
+	readonly numbered: readonly string[];
+}
+
+const TABLES: readonly Table[] = [
+	{ name: "updates", key: undefined, numbered: ["sequence"] },
+	{ name: "conversations", key: ["conversation_id"], numbered: ["sequence", "newest_sequence", "revision"] },
+	{ name: "tags", key: ["conversation_id", "key"], numbered: ["sequence"] },
+];
+
+/** The current update of a conversation: its rows, by table. */
+type Update = ReadonlyMap<Table, Rows>;
+
+interface Source {
+	readonly client: pg.Client;
+	readonly updates: readonly Update[];
+	next: number;
+	sequence: number;
+}
+
+let source: Source | undefined;
+
+serve(insertPlan, async ({ url, group, milliseconds }): Promise<InsertResult> => {
+	source ??= await open(url);
+	const { client } = source;
+	const times: number[] = [];
+	const start = performance.now();
+	let now = start;
+	for (; now - start < milliseconds; now = performance.now()) {
+		const queries = groupQueries(source, group);
+		await Promise.all([
+			client.query("BEGIN"),
+			...queries.map(({ text, values }) => client.query(text, values)),
+			client.query("COMMIT"),
+		]);
+		times.push(performance.now() - now);
+	}
+	const seconds = (now - start) / 1000;
+	return { rows: times.length * group, seconds, latency: [quantile(times, 0.5), quantile(times, 0.99)] };
+});
+
+async function open(url: string): Promise<Source> {
+	const client = await connect(url);
+	const current = "SELECT sequence FROM conversation_updates.conversations";
+	const rows = new Map<string, Map<Table, Rows[number][]>>();
+	for (const table of TABLES) {
+		const all = await client.query<Rows[number]>(
+			`SELECT * FROM conversation_updates.${table.name} WHERE sequence IN (${current}) ORDER BY sequence`,
+		);
+		for (const row of all.rows) {
+			const sequence = z.string().parse(row.sequence);
+			const tables = rows.getOrInsertComputed(sequence, () => new Map());
+			tables.getOrInsertComputed(table, () => []).push(row);
+		}
+	}
+	return { client, updates: [...rows.values()], next: 0, sequence: Math.max(...[...rows.keys()].map(Number)) };
+}
+
+function groupQueries(from: Source, size: number): { text: string; values: unknown[] }[] {
+	const group = Array.from({ length: size }, () => {
+		const update = from.updates[from.next++ % from.updates.length];
+		return { update, sequence: ++from.sequence };
+	});
+	return TABLES.flatMap((table) => {
+		const rows = group.flatMap(({ update, sequence }) => {
+			const numbers = Object.fromEntries(table.numbered.map((column) => [column, sequence]));
+			return (update?.get(table) ?? []).map((row) => ({ ...row, ...numbers }));
+		});
+		return rows.length === 0 ? [] : [insertQuery(table, rows)];
+	});
+}
+
+/** One INSERT of several rows, each value a parameter of its own. */
+function insertQuery({ name, key }: Table, rows: Rows): { text: string; values: unknown[] } {
+	const columns = Object.keys(rows[0] ?? {});
+	const tuples = rows.map((_, n) => `(${columns.map((__, m) => `$${n * columns.length + m + 1}`).join()})`);
+	const changed = columns.filter((column) => key?.includes(column) === false);
+	const conflict =
+		key === undefined
+			? ""
+			: `ON CONFLICT (${key.join()}) DO UPDATE SET ${changed.map((column) => `${column} = excluded.${column}`).join()}`;
+	return {
+		text: `INSERT INTO conversation_updates.${name} (${columns.join()}) VALUES ${tuples.join()} ${conflict}`,
+		values: rows.flatMap((row) => columns.map((column) => row[column])),
+	};
+}
