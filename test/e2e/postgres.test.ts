@@ -4,7 +4,8 @@ import { Databases } from "../store/postgres/databases.ts";
 import { ServiceProcess } from "../support/child.ts";
 import { type Endpoints, getText, postWebhook } from "../support/clients.ts";
 import { allEvents, eventJson, postEvents } from "../support/event-clients.ts";
-import { capturedSequences } from "../support/fixtures.ts";
+import { capturedSequences, record } from "../support/fixtures.ts";
+import { countsOf, scrape } from "../support/scrape.ts";
 import { KEY, startTestService, type TestService, testEnvironment } from "../support/service.ts";
 import { BEGINNING, updatesUntilCaughtUp, watch } from "../support/watching.ts";
 
@@ -67,6 +68,24 @@ test("two replicas make of an agent server's posts what a service with SQLite ma
 	expect(expected.updates.length).toBeGreaterThan(50);
 	expect(expected.events.length).toBeGreaterThan(50);
 	for (const replica of replicas) expect(await everything(replica)).toEqual(expected);
+});
+
+test("metrics tell of the commits and of what waits for them, and of no files", async () => {
+	const scraper = "key-of-prometheus-itself";
+	const ACCESS_KEYS = `test:${KEY}:ingest,prometheus:${scraper}:metrics`;
+	await using service = await ServiceProcess.start("", { DATABASE_URL: await databases.create(), ACCESS_KEYS });
+	expect((await postWebhook(service, KEY, JSON.stringify(record()))).status).toBe(200);
+	const scraped = await scrape(service, scraper);
+	expect(countsOf(scraped, "conversations_commit_size_sum")).toEqual({ "": 1 });
+	expect(countsOf(scraped, "conversations_commit_duration_seconds_count")).toEqual({ "": 1 });
+	expect(countsOf(scraped, "conversations_newest_sequence")).toEqual({ "log=updates": 1, "log=events": 0 });
+	expect(countsOf(scraped, "conversations_queue_size")).toEqual({
+		"thread=intake": 0,
+		"thread=large-intake": 0,
+		"thread=writer": 0,
+	});
+	for (const name of ["conversations_database_size_bytes", "conversations_disk_size_bytes"])
+		expect(countsOf(scraped, name)).toEqual({});
 });
 
 test("a watch on one replica shows what the other takes, and a stopped replica leaves the other at work", async () => {
