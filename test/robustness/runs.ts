@@ -4,12 +4,14 @@ import { hostileBodies } from "./hostile-bodies.ts";
 import { kills } from "./kills.ts";
 import { overload } from "./overload.ts";
 import type { Run } from "./run.ts";
+import { sharedDatabase } from "./shared-database.ts";
 import { silentWatchers } from "./silent-watchers.ts";
 import { slowClients } from "./slow-clients.ts";
 
 /** All runs, in the order in which they are made. */
 export const RUNS: readonly Run[] = [
 	kills,
+	sharedDatabase,
 	badInputs,
 	badClients,
 	hostileBodies,
