@@ -90,7 +90,7 @@ export class ReplicaLoad implements AsyncDisposable {
 	async expectKept(): Promise<void> {
 		this.#stopping = true;
 		await Promise.all(this.#writers);
-		const kept = await Promise.all(this.#targets.map(({ replica }) => keptBy(replica)));
+		const kept = await Promise.all(this.#targets.map(({ replica }) => this.#keptBy(replica)));
 		const [first] = kept;
 		if (first === undefined) throw new Error("there is no replica");
 		for (const [n, other] of kept.entries())
@@ -120,6 +120,18 @@ export class ReplicaLoad implements AsyncDisposable {
 		this.#end.abort();
 		await Promise.all([...this.#writers, ...this.#watchers.map(({ ended }) => ended)]);
 		for (const { grpc } of this.#targets) grpc[Symbol.dispose]();
+	}
+
+	/** What a replica has; asks again while its way to the database recovers from the last trouble. */
+	async #keptBy(replica: Replica): Promise<Kept> {
+		for (const until = performance.now() + PATIENCE; ; ) {
+			try {
+				return await keptBy(replica);
+			} catch (error) {
+				if (ConnectError.from(error).code !== Code.Unavailable || performance.now() > until) throw error;
+				await delay(RETRY);
+			}
+		}
 	}
 
 	#expectEachOnce({ updates, events }: Kept): void {

@@ -1,5 +1,6 @@
 import { badClients } from "./bad-clients.ts";
 import { badInputs } from "./bad-inputs.ts";
+import { failover } from "./failover.ts";
 import { hostileBodies } from "./hostile-bodies.ts";
 import { kills } from "./kills.ts";
 import { overload } from "./overload.ts";
@@ -12,6 +13,7 @@ import { slowClients } from "./slow-clients.ts";
 export const RUNS: readonly Run[] = [
 	kills,
 	sharedDatabase,
+	failover,
 	badInputs,
 	badClients,
 	hostileBodies,
