@@ -10,7 +10,7 @@ import type { Connections } from "./connections.ts";
 import { CommitUnknown } from "./failures.ts";
 import { conversationOf, type GroupAnswer, type GroupRequest, planGroup } from "./group.ts";
 import { PROVISIONAL } from "./numbered-sql.ts";
-import { touchWriter } from "./writers.ts";
+import { endGroup, touchWriter } from "./writers.ts";
 import { groupQueries } from "./written-group.ts";
 
 /** Most appends in one group, so that a transaction takes few locks. */
@@ -155,7 +155,8 @@ export class Appender {
 
 	async #commit(requests: readonly GroupRequest[], writer: Writer): Promise<GroupAnswer[]> {
 		for (;;) {
-			writer.group += 1n;
+			// The number between two groups stands for the end of the first one.
+			writer.group += 2n;
 			let answers: readonly GroupAnswer[] = [];
 			let first: First | undefined;
 			try {
@@ -183,7 +184,7 @@ export class Appender {
 
 	/**
 	 * Finds out whether a group was committed whose commit was not answered. To write the writer's row is to wait for the end
-	 * of the transaction that wrote it before.
+	 * of the transaction that wrote it before. If the group's transaction has not come so far, it never will.
 	 *
 	 * @returns undefined when it was not
 	 * @throws `unknown` when the database does not answer in time
@@ -191,7 +192,9 @@ export class Appender {
 	async #find({ id, group }: Writer, unknown: CommitUnknown): Promise<First | undefined> {
 		for (const until = performance.now() + LONGEST_SEARCH; ; ) {
 			try {
-				const [rows] = await this.#connections.transaction((transaction) => transaction.commit(touchWriter(id)));
+				const [rows] = await this.#connections.transaction((transaction) =>
+					transaction.commit(touchWriter(id), endGroup(id, group)),
+				);
 				const row = rows?.[0];
 				return row?.last_group === group ? firstOf(row) : undefined;
 			} catch {
