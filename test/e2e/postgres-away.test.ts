@@ -1,3 +1,5 @@
+import { once } from "node:events";
+import { createServer } from "node:net";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { Databases } from "../store/postgres/databases.ts";
@@ -19,6 +21,11 @@ afterAll(() => databases[Symbol.asyncDispose]());
 
 function expectNoPassword({ output: { stdout, stderr } }: ServiceProcess): void {
 	expect(stdout + stderr).not.toContain(databases.server.password);
+}
+
+/** The database's URL by way of a proxy. */
+function throughProxy({ port }: TcpProxy): string {
+	return url.replace(`:${databases.server.port}/`, `:${port}/`);
 }
 
 async function post(service: ServiceProcess, json: ReturnType<typeof record>) {
@@ -78,27 +85,33 @@ test("a service whose database is away stops in order", async () => {
 	expectNoPassword(service);
 });
 
-test("a stop ends though the database has fallen silent, and what was not acknowledged is answered with 503", async () => {
-	await using way = await TcpProxy.start(() => databases.server.port);
-	const { port } = databases.server;
-	const env = { DATABASE_URL: url.replace(`:${port}/`, `:${way.port}/`), POSTGRES_STATEMENT_TIMEOUT: "1" };
+test("a stop ends though the database has fallen silent, and what was not stored is answered with 503", async () => {
+	// It takes connections, and says nothing.
+	const silent = createServer().listen(0, "127.0.0.1");
+	await once(silent, "listening");
+	const address = silent.address();
+	if (typeof address !== "object" || address === null) throw new Error("the silent server has no port");
+	let isSilent = false;
+	await using way = await TcpProxy.start(() => (isSilent ? address.port : databases.server.port));
+	const env = { DATABASE_URL: throughProxy(way), POSTGRES_STATEMENT_TIMEOUT: "1" };
 	await using service = await ServiceProcess.start("", env);
 	expect(await post(service, record())).toEqual(kept);
+	isSilent = true;
 	way.fallSilent();
-	const answer = post(service, record());
+	const json = record();
+	const answer = post(service, json);
 	await service.logged((line) => line.event === "store_unhealthy");
-	way.fallSilent();
 	service.signal("SIGTERM");
-	expect([200, 503]).toContain((await answer).status);
+	expect(await answer).toMatchObject({ status: 503, retryAfter: "5" });
 	expect(await service.exit()).toEqual({ code: 0, signal: null });
+	silent.close();
 	expectNoPassword(service);
 });
 
 test("a start while the database is away is refused with the reason, in one line", async () => {
 	await using way = await TcpProxy.start(() => databases.server.port);
-	const { port } = databases.server;
 	await databases.server.stop("fast");
-	const env = { ...testEnvironment(""), DATABASE_URL: url.replace(`:${port}/`, `:${way.port}/`) };
+	const env = { ...testEnvironment(""), DATABASE_URL: throughProxy(way) };
 	const { code, stderr, stdout } = await ServiceProcess.run(env, "serve");
 	await databases.server.start();
 	expect({ code, stderr }).toEqual({
