@@ -26,6 +26,8 @@ export const failover: Run = {
 		await using stack = new AsyncDisposableStack();
 		const folder = stack.use(new TempFolder());
 		let primary = stack.use(await PostgresServer.create(folder.file("server 0")));
+		await primary.start();
+		await primary.stop();
 		let standby = stack.use(await startWithStandby(primary, folder.file("server 1")));
 		// The two hosts of the URL. Each stands for a machine that gets a new server when the old one has died.
 		const machines = [primary, standby];

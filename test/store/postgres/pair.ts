@@ -5,7 +5,7 @@ import type { PostgresServer } from "./server.ts";
 const PATIENCE = 60_000;
 
 /**
- * Starts a server, which must have been stopped, and a synchronous standby of it in a new folder. The server waits for its
+ * Starts a server, which must have run and been stopped, and a synchronous standby of it in a new folder. The server waits for its
  * standby at each commit.
  *
  * @returns the standby, once it follows
