@@ -22,6 +22,11 @@ const MAX_GROUPS = 2;
 /** How long the outcome of a commit without an answer is looked for, and the pause between two attempts, in milliseconds. */
 const LONGEST_SEARCH = 15_000;
 const SEARCH_PAUSE = 200;
+/**
+ * How long after its first attempt a group may be written again, in milliseconds. Later its senders may have given up and
+ * sent the same, and then something newer, to another replica; the agent server waits 30 seconds.
+ */
+const LONGEST_REPEATING = 20_000;
 
 interface Waiting {
 	readonly request: GroupRequest;
@@ -154,7 +159,7 @@ export class Appender {
 	}
 
 	async #commit(requests: readonly GroupRequest[], writer: Writer): Promise<GroupAnswer[]> {
-		for (;;) {
+		for (const until = performance.now() + LONGEST_REPEATING; ; ) {
 			// The number between two groups stands for the end of the first one.
 			writer.group += 2n;
 			let answers: readonly GroupAnswer[] = [];
@@ -173,8 +178,11 @@ export class Appender {
 			} catch (error) {
 				if (!(error instanceof CommitUnknown)) throw error;
 				first = await this.#find(writer, error);
-				// It was not committed.
-				if (first === undefined) continue;
+				if (first === undefined) {
+					// It was not committed, and will not be.
+					if (performance.now() > until) throw error;
+					continue;
+				}
 			}
 			const real = answers.map((answer) => realAnswer(answer, first));
 			this.#announce(real);

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
 import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
 import type { Connections } from "../../../src/store/postgres/connections.ts";
 import { CommitUnknown } from "../../../src/store/postgres/failures.ts";
@@ -212,6 +212,23 @@ test.each<Loss>(["committed", "late", "too late", "rolled back"])(
 		expect(await append(store, sample())).toMatchObject({ sequence: 7n });
 	},
 );
+
+test("a group whose senders may have given up is not written again", async () => {
+	const url = await databases.create();
+	vi.useFakeTimers({ toFake: ["performance"] });
+	onTestFinished(() => void vi.useRealTimers());
+	const losses: Loss[] = [];
+	const next = () => {
+		const loss = losses.shift();
+		if (loss !== undefined) vi.advanceTimersByTime(20_001);
+		return loss;
+	};
+	const store = await openPostgresStore(losing(await connect(url), next), { error: () => undefined });
+	onTestFinished(() => store.close());
+	losses.push("rolled back");
+	await expect(append(store, sample())).rejects.toMatchObject({ kind: "unavailable" });
+	expect(await append(store, sample())).toMatchObject({ sequence: 1n });
+});
 
 test.each(["fast", "immediate"] as const)("appends go on after the server stopped: %s", async (mode) => {
 	const { stores } = await replicas(2);
