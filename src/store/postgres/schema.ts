@@ -17,6 +17,8 @@
  *
  * `writers` has the last group of each writer of each running service: if it was committed its number, which is even, and
  * the sequences that its numbers follow; if it was given up, the number after it.
+ *
+ * `unfinished_copy` has a row as long as a copy from another database is not complete: it says what that one holds.
  */
 const TABLES = `
 	CREATE TABLE conversation_updates.positions (
@@ -150,6 +152,11 @@ const TABLES = `
 		clock bigint
 	) WITH (fillfactor = 10);
 	INSERT INTO conversation_updates.retention VALUES (1, NULL);
+
+	CREATE TABLE conversation_updates.unfinished_copy (
+		id bigint PRIMARY KEY CHECK (id = 1),
+		source text NOT NULL
+	);
 `;
 
 /** The statements that make each version of the schema of the one before it; the first makes version 1. */

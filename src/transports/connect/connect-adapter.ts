@@ -23,10 +23,11 @@ import type { Principal } from "../../access/keys.ts";
 import { type ErrorKind, ServiceError } from "../../errors.ts";
 import { toConnectError } from "../../rpc/rpc-errors.ts";
 import type { RpcMethod } from "../../rpc/rpc-method.ts";
-import type { RequestInfo, RequestLog } from "../../telemetry/log.ts";
+import type { ObservedRequest } from "../../telemetry/requests.ts";
 import { type Admission, type Stay, workOf } from "../admission.ts";
 import { sendStatus } from "../http/answer.ts";
-import type { HttpAnswer } from "../http/http-listener.ts";
+import type { HttpAnswer, ObservedAnswer } from "../http/http-listener.ts";
+import { pathOf } from "../http/observed.ts";
 import { type Credentials, credentialsOf } from "../http/router.ts";
 import { whenGone } from "../http/when-gone.ts";
 import { type StreamedRequest, takeMessage } from "./connect-request.ts";
@@ -41,7 +42,6 @@ export interface ConnectOptions {
 	readonly maxBodyBytes: number;
 	/** Ends streams when it fires. */
 	readonly stopping: AbortSignal;
-	readonly log: RequestLog;
 }
 
 /** A call under way: what its method needs, as it becomes known. */
@@ -57,7 +57,8 @@ interface Call {
 	refusal: unknown;
 	/** The encoded request. */
 	message: Uint8Array | undefined;
-	/** Logs an error and gives it as clients see it. */
+	readonly seen: ObservedRequest;
+	/** Tells of an error and gives it as clients see it. */
 	readonly failed: (error: unknown) => ConnectError;
 	/** Whether {@link failed} was called. */
 	reported: boolean;
@@ -70,8 +71,8 @@ const CALL = createContextKey<Call | undefined>(undefined, { description: "call"
  *
  * @param fallback answers requests whose path is not that of a method
  */
-export function createConnectListener(options: ConnectOptions, fallback: HttpAnswer): HttpAnswer {
-	const { methods, gate, admission, maxBodyBytes, stopping, log } = options;
+export function createConnectListener(options: ConnectOptions, fallback: ObservedAnswer): ObservedAnswer {
+	const { methods, gate, admission, maxBodyBytes, stopping } = options;
 	const router = createConnectRouter({
 		// gRPC has a listener of its own; over HTTP/1.1 it lacks its trailers.
 		grpc: false,
@@ -85,6 +86,7 @@ export function createConnectListener(options: ConnectOptions, fallback: HttpAns
 			try {
 				if (call.refusal !== undefined) throw call.refusal;
 				call.caller = gate.admitRpc(path, ...call.credentials);
+				call.seen.admitted(call.caller.name);
 				call.stay = admission.enter(workOf(gate.scopeOf(path), context.method.methodKind !== "unary"));
 				call.untilGone(call.stay);
 			} catch (error) {
@@ -94,16 +96,18 @@ export function createConnectListener(options: ConnectOptions, fallback: HttpAns
 	});
 	for (const rpc of methods) mount(router, rpc);
 	const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
-	return (request, response) => {
-		const handler = handlers.get((request.url ?? "").split("?", 1)[0] ?? "");
+	return (request, response, seen) => {
+		const handler = handlers.get(pathOf(request.url ?? ""));
 		if (handler === undefined) {
-			fallback(request, response);
+			fallback(request, response, seen);
 			return;
 		}
 		const grpcWeb = request.headers["content-type"]?.startsWith("application/grpc-web") === true;
 		const transport = grpcWeb ? "grpc-web" : "connect";
 		const untilGone = (stay: Stay): void => whenGone(request, response, stay.hold());
-		const call = beginCall({ transport, operation: handler.requestPath }, credentialsOf(request), untilGone, log);
+		const { requestPath } = handler;
+		seen.routed({ transport, route: requestPath, operation: requestPath });
+		const call = beginCall(seen, credentialsOf(request), untilGone);
 		try {
 			const values = createContextValues().set(CALL, call);
 			const universal = universalRequestFromNodeRequest(request, response, undefined, values);
@@ -117,8 +121,9 @@ export function createConnectListener(options: ConnectOptions, fallback: HttpAns
 	};
 }
 
-function beginCall(info: RequestInfo, credentials: Credentials, untilGone: Call["untilGone"], log: RequestLog): Call {
+function beginCall(seen: ObservedRequest, credentials: Credentials, untilGone: Call["untilGone"]): Call {
 	const call: Call = {
+		seen,
 		credentials,
 		caller: undefined,
 		stay: undefined,
@@ -128,7 +133,7 @@ function beginCall(info: RequestInfo, credentials: Credentials, untilGone: Call[
 		reported: false,
 		failed: (error) => {
 			call.reported = true;
-			log.requestFailed({ ...info, caller: call.caller?.name }, error);
+			seen.failed(error);
 			return toConnectError(error);
 		},
 	};
@@ -148,6 +153,7 @@ function answer(
 		take: (bytes) => call.stay?.take(bytes),
 		taken: (message) => {
 			call.message = message;
+			call.seen.received(message.length);
 		},
 		failed: call.failed,
 	});
@@ -205,7 +211,7 @@ function mount(router: ConnectRouter, rpc: RpcMethod): void {
 			const call = callOf(context);
 			const finished = call.stay?.hold();
 			try {
-				return await rpc.answer(...argumentsOf(call), context.signal);
+				return await call.seen.run(() => rpc.answer(...argumentsOf(call), context.signal));
 			} catch (error) {
 				// Nobody waits for a call that is over.
 				throw context.signal.aborted ? toConnectError(context.signal.reason) : call.failed(error);

@@ -77,10 +77,12 @@ function webhookRoute(
 		method: "POST",
 		path,
 		scope: "ingest",
-		handle: async ({ request, params, stay }) => {
+		handle: async ({ request, params, stay, seen }) => {
 			if (!isJson(request.headers["content-type"]))
 				throw new ServiceError("unsupported_media_type", "The body must be JSON (Content-Type: application/json)");
-			await take(await readBody(request, maxBodyBytes, (bytes) => stay.take(bytes)), params);
+			const body = await readBody(request, maxBodyBytes, (bytes) => stay.take(bytes));
+			seen.received(body.length);
+			await take(body, params);
 			return SUCCESS;
 		},
 	};
