@@ -11,13 +11,20 @@ import { readConfig } from "../src/config.ts";
 import { ServiceError } from "../src/errors.ts";
 import { type Connections, openConnections } from "../src/store/postgres/connections.ts";
 import { CommitUnknown, DatabaseError } from "../src/store/postgres/failures.ts";
+import { Replica } from "../test/robustness/replica.ts";
+import { ReplicaLoad } from "../test/robustness/replica-load.ts";
+import { Report } from "../test/robustness/report.ts";
 import { freePort, identity, PostgresServer } from "../test/store/postgres/server.ts";
+import { Random } from "../test/support/random.ts";
 import { TempFolder } from "../test/support/temp.ts";
 
 /** Connections of PgBouncer to the server; the clients have more. */
 const SERVER_CONNECTIONS = 3;
 const WRITERS = 12;
 const ENTRIES = 100;
+const REPLICAS = 2;
+/** Posts to the programs that are acknowledged before PgBouncer is killed, and after it. */
+const POSTS = 200;
 
 using folder = new TempFolder();
 await using server = await PostgresServer.create(folder.file("server"));
@@ -90,6 +97,7 @@ try {
 	console.log(`PgBouncer killed and started again: ${outcome.failures} failures, then all went on`);
 	await polls(connections);
 	console.log("listeners are called by the poll");
+	await programs(url);
 } finally {
 	await killBouncer(bouncer);
 }
@@ -146,4 +154,26 @@ async function polls(connections: Connections): Promise<void> {
 	const { promise, resolve } = Promise.withResolvers<string | undefined>();
 	connections.listen("updates", resolve);
 	equal(await promise, undefined);
+}
+
+/** Programs take posts, and go on by themselves after PgBouncer was killed; all that they acknowledged is there once. */
+async function programs(url: string): Promise<void> {
+	await using stack = new AsyncDisposableStack();
+	const report = new Report();
+	const env = { DATABASE_URL: url, POSTGRES_NOTIFY: "off", POSTGRES_CONNECTIONS: "8" };
+	const replicas: Replica[] = [];
+	for (let n = 0; n < REPLICAS; n++) replicas.push(stack.use(await Replica.start(env, server.password, report)));
+	const load = stack.use(new ReplicaLoad(replicas, Random.ofSeed(), report));
+	const morePosts = async (): Promise<void> => {
+		const enough = load.acknowledged + POSTS;
+		while (load.acknowledged < enough) await delay(20);
+	};
+	await morePosts();
+	await killBouncer(bouncer);
+	await delay(300);
+	bouncer = await startBouncer();
+	await morePosts();
+	await load.expectKept();
+	for (const line of report.lines()) console.log(line);
+	deepEqual(report.broken, []);
 }

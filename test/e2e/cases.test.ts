@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { postWebhook } from "../support/clients.ts";
+import { type Endpoints, postWebhook } from "../support/clients.ts";
+import { ENGINES, type EngineDatabases } from "../support/engines.ts";
 import { type Case, cases } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 
@@ -33,17 +34,8 @@ const validationError = z.strictObject({
 });
 
 const all = cases();
-let service: TestService;
 
-beforeAll(async () => {
-	service = await startTestService();
-});
-
-afterAll(async () => {
-	await service[Symbol.asyncDispose]();
-});
-
-async function post(given: Case) {
+async function post(service: Endpoints, given: Case) {
 	const response = await postWebhook(service, KEY, given.text, given.headers);
 	return { status: response.status, json: await response.json() };
 }
@@ -61,9 +53,20 @@ function agrees(given: Case, found: z.infer<typeof validationError>["detail"]): 
 	return right && new Set(found.map(({ loc }) => String(loc))).size === expected.size;
 }
 
-describe("every case gets one of its statuses", () => {
+describe.each(ENGINES)("every case gets one of its statuses with $engine", ({ open }) => {
+	let databases: EngineDatabases;
+	let service: TestService;
+	beforeAll(async () => {
+		databases = await open();
+		service = await startTestService(await databases.create());
+	});
+	afterAll(async () => {
+		await service[Symbol.asyncDispose]();
+		await databases[Symbol.asyncDispose]();
+	});
+
 	test.each(all)("$name", async (given) => {
-		const { status, json } = await post(given);
+		const { status, json } = await post(service, given);
 		expect(given.status).toContain(status);
 		if (status === 200) expect(json).toEqual({ success: true });
 		if (status !== 422) return;

@@ -1,56 +1,66 @@
 import { randomBytes, randomUUID } from "node:crypto";
 import { create, type JsonObject } from "@bufbuild/protobuf";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import {
 	ConversationIngestService,
 	IngestConversationRequestSchema,
 } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { GrpcClient, getText, postWebhook } from "../support/clients.ts";
+import { ENGINES, type EngineDatabases } from "../support/engines.ts";
 import { filled } from "../support/filled.ts";
 import { corpus } from "../support/fixtures.ts";
 import { recordMessage } from "../support/record-message.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 
 const { plan } = new RecordFormat();
-let service: TestService;
+describe.each(ENGINES)("with $engine", ({ open }) => {
+	let databases: EngineDatabases;
+	let service: TestService;
+	beforeAll(async () => {
+		databases = await open();
+		// With a key, secrets come back as they were sent.
+		service = await startTestService({
+			...(await databases.create()),
+			ENCRYPTION_KEY: randomBytes(32).toString("base64"),
+		});
+	});
+	afterAll(async () => {
+		await service[Symbol.asyncDispose]();
+		await databases[Symbol.asyncDispose]();
+	});
 
-beforeAll(async () => {
-	// With a key, secrets come back as they were sent.
-	service = await startTestService({ ENCRYPTION_KEY: randomBytes(32).toString("base64") });
+	function post(body: JsonObject) {
+		return postWebhook(service, KEY, JSON.stringify(body));
+	}
+
+	async function ingest(body: JsonObject) {
+		using client = new GrpcClient(service, KEY);
+		const request = create(IngestConversationRequestSchema, { conversation: recordMessage(body) });
+		return await client.call(ConversationIngestService.method.ingestConversation, request);
+	}
+
+	async function read({ id }: JsonObject): Promise<unknown> {
+		return JSON.parse(await getText(service, KEY, id, "secrets=plaintext"));
+	}
+
+	test.each(corpus())(
+		"$name is read back whole, whichever way it came, and is the same update by both",
+		async ({ json }) => {
+			// Each body as a conversation of its own, so that none is older than another.
+			const [byWebhook, byGrpc] = [json, json].map((body) => ({ ...body, id: randomUUID() }));
+			if (byWebhook === undefined || byGrpc === undefined) throw new Error("unreachable");
+			const posted = await post(byWebhook);
+			expect([posted.status, await posted.json()]).toEqual([200, { success: true }]);
+			const first = await ingest(byGrpc);
+			expect(first).toMatchObject({ success: true, repetition: false, current: true });
+
+			expect(await read(byWebhook)).toEqual(filled(plan, byWebhook));
+			expect(await read(byGrpc)).toEqual(filled(plan, byGrpc));
+
+			expect((await post(byGrpc)).status).toBe(200);
+			// Had the webhook's record been another, it would now be the current one.
+			expect(await ingest(byGrpc)).toEqual({ ...first, repetition: true });
+		},
+	);
 });
-afterAll(() => service[Symbol.asyncDispose]());
-
-function post(body: JsonObject) {
-	return postWebhook(service, KEY, JSON.stringify(body));
-}
-
-async function ingest(body: JsonObject) {
-	using client = new GrpcClient(service, KEY);
-	const request = create(IngestConversationRequestSchema, { conversation: recordMessage(body) });
-	return await client.call(ConversationIngestService.method.ingestConversation, request);
-}
-
-async function read({ id }: JsonObject): Promise<unknown> {
-	return JSON.parse(await getText(service, KEY, id, "secrets=plaintext"));
-}
-
-test.each(corpus())(
-	"$name is read back whole, whichever way it came, and is the same update by both",
-	async ({ json }) => {
-		// Each body as a conversation of its own, so that none is older than another.
-		const [byWebhook, byGrpc] = [json, json].map((body) => ({ ...body, id: randomUUID() }));
-		if (byWebhook === undefined || byGrpc === undefined) throw new Error("unreachable");
-		const posted = await post(byWebhook);
-		expect([posted.status, await posted.json()]).toEqual([200, { success: true }]);
-		const first = await ingest(byGrpc);
-		expect(first).toMatchObject({ success: true, repetition: false, current: true });
-
-		expect(await read(byWebhook)).toEqual(filled(plan, byWebhook));
-		expect(await read(byGrpc)).toEqual(filled(plan, byGrpc));
-
-		expect((await post(byGrpc)).status).toBe(200);
-		// Had the webhook's record been another, it would now be the current one.
-		expect(await ingest(byGrpc)).toEqual({ ...first, repetition: true });
-	},
-);

@@ -6,6 +6,7 @@ import { SecretsMode } from "../../gen/conversations/v1/conversation_service_pb.
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { ServiceProcess } from "../support/child.ts";
 import { badRequest, type Endpoints, getText, postWebhook } from "../support/clients.ts";
+import { ENGINES, type EngineDatabases } from "../support/engines.ts";
 import {
 	allEvents,
 	eventIngestClient,
@@ -18,19 +19,11 @@ import { filled } from "../support/filled.ts";
 import { type CapturedPost, capturedBatches, capturedSequences, object, record } from "../support/fixtures.ts";
 import { Random } from "../support/random.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
-import { TempFolder } from "../support/temp.ts";
 import { neutral } from "../support/vendor-names.ts";
 
 const { plan } = new RecordFormat();
 /** With a key, secrets come back as they were sent. */
 const ENV = { ENCRYPTION_KEY: randomBytes(32).toString("base64") };
-
-let service: TestService;
-
-beforeAll(async () => {
-	service = await startTestService(ENV);
-});
-afterAll(() => service[Symbol.asyncDispose]());
 
 async function expectSuccess(response: Response): Promise<void> {
 	expect({ status: response.status, json: await response.json() }).toEqual({ status: 200, json: { success: true } });
@@ -46,33 +39,7 @@ async function read(from: Endpoints, id: string): Promise<JsonObject> {
 	return object(JSON.parse(await getText(from, KEY, id, "secrets=plaintext")));
 }
 
-describe("a captured batch comes back whole", () => {
-	const batches = capturedBatches();
-
-	test.each(batches)("$name, posted to the webhook", async ({ text, events }) => {
-		const id = randomUUID();
-		await expectSuccess(await postEvents(service, KEY, id.replaceAll("-", ""), text));
-		const page = await getEvents(service, KEY, id, "secrets=plaintext&page_size=1000");
-		// As texts, in which the order of members counts too.
-		const kept = Array.isArray(page.events) ? page.events.map((entry) => object(entry).event) : [];
-		expect(kept.map((event) => JSON.stringify(event))).toEqual(events.map((event) => JSON.stringify(event)));
-		expect(page.next_page_token).toBe("");
-	});
-
-	test.each(batches)("$name, over gRPC", async ({ events }) => {
-		const id = randomUUID();
-		const response = await eventIngestClient(service, KEY).ingestConversationEvents(ingestEventsRequest(id, events));
-		expect([response.success, response.stored]).toEqual([true, events.length]);
-		const entries = await allEvents(service, KEY, { conversationId: id, secrets: SecretsMode.PLAINTEXT });
-		expect(entries.map(({ event }) => eventJson(event))).toEqual(events);
-		expect(entries.map(({ conversationId, unreadable }) => ({ conversationId, unreadable }))).toEqual(
-			events.map(() => ({ conversationId: id, unreadable: false })),
-		);
-		const sequences = entries.map(({ sequence }) => sequence);
-		expect(sequences).toEqual(sequences.toSorted((a, b) => Number(a - b)));
-	});
-});
-
+const batches = capturedBatches();
 /** Sequences that end with a `deleting` record, which tells everything that was told before. */
 const sequences = capturedSequences().filter(({ posts }) => posts.some(isDeleting));
 
@@ -86,102 +53,174 @@ function toldLast(posts: readonly CapturedPost[], status: unknown): unknown {
 	return filled(plan, { ...last, execution_status: String(status) });
 }
 
-describe("the posts of a captured sequence", () => {
-	test.each(sequences)("$name leave the record as it was told last", async ({ conversationId, posts }) => {
-		for (const post of posts) if (!isDeleting(post)) await send(service, conversationId, post);
-		const live = await read(service, conversationId);
-		expect(live).toEqual(toldLast(posts, live.execution_status));
-		expect(live.execution_status).not.toBe("deleting");
-		for (const post of posts.filter(isDeleting)) await send(service, conversationId, post);
-		// Late events change nothing any more.
-		for (const post of posts) if (post.webhook === "events") await send(service, conversationId, post);
-		expect(await read(service, conversationId)).toEqual(toldLast(posts, "deleting"));
+describe.each(ENGINES)("with $engine", ({ open }) => {
+	let databases: EngineDatabases;
+	let service: TestService;
+	beforeAll(async () => {
+		databases = await open();
+		service = await startTestService({ ...ENV, ...(await databases.create()) });
+	});
+	afterAll(async () => {
+		await service[Symbol.asyncDispose]();
+		await databases[Symbol.asyncDispose]();
 	});
 
-	test("leave the same record, however they are delayed, repeated and cut off by SIGKILL", {
-		timeout: 240_000,
-	}, async () => {
-		await using inOrder = await startTestService(ENV);
-		for (const { conversationId, posts } of sequences)
-			for (const post of posts) if (!isDeleting(post)) await send(inOrder, conversationId, post);
+	describe("a captured batch comes back whole", () => {
+		test.each(batches)("$name, posted to the webhook", async ({ text, events }) => {
+			const id = randomUUID();
+			await expectSuccess(await postEvents(service, KEY, id.replaceAll("-", ""), text));
+			const page = await getEvents(service, KEY, id, "secrets=plaintext&page_size=1000");
+			// As texts, in which the order of members counts too.
+			const kept = Array.isArray(page.events) ? page.events.map((entry) => object(entry).event) : [];
+			expect(kept.map((event) => JSON.stringify(event))).toEqual(events.map((event) => JSON.stringify(event)));
+			expect(page.next_page_token).toBe("");
+		});
 
-		using folder = new TempFolder();
-		const database = folder.file("conversations.db");
-		const random = Random.ofTest();
-		// Each post once or more, in any order; one that is not answered is sent again after the restart.
-		let waiting = sequences.flatMap(({ conversationId, posts }) =>
-			posts
-				.filter((post) => !isDeleting(post))
-				.flatMap((post) => Array.from({ length: random.integer(1, 3) }, () => ({ conversationId, post }))),
-		);
-		while (waiting.length > 0) {
-			await using killed = await ServiceProcess.start(database, ENV);
-			random.shuffle(waiting);
-			const enough = random.integer(20, 120);
-			const unanswered: typeof waiting = [];
-			let answered = 0;
-			const lanes = Array.from({ length: 4 }, async () => {
-				for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
-					try {
-						await send(killed, next.conversationId, next.post);
-						answered += 1;
-						if (answered === enough) killed.signal("SIGKILL");
-					} catch (error) {
-						if (answered < enough) throw error;
-						unanswered.push(next);
-						return;
-					}
-				}
-			});
-			await Promise.all(lanes);
-			waiting = [...waiting, ...unanswered];
-		}
-		await using restarted = await ServiceProcess.start(database, ENV);
-		for (const { conversationId, name } of sequences) {
-			const expected = await read(inOrder, conversationId);
-			expect({ name, record: await read(restarted, conversationId) }).toEqual({ name, record: expected });
-			const [kept, wanted] = await Promise.all(
-				[restarted, inOrder].map(async (one) => {
-					const events = await allEvents(one, KEY, { conversationId, secrets: SecretsMode.PLAINTEXT });
-					return events.map(({ event }) => JSON.stringify(eventJson(event))).sort();
-				}),
+		test.each(batches)("$name, over gRPC", async ({ events }) => {
+			const id = randomUUID();
+			const response = await eventIngestClient(service, KEY).ingestConversationEvents(ingestEventsRequest(id, events));
+			expect([response.success, response.stored]).toEqual([true, events.length]);
+			const entries = await allEvents(service, KEY, { conversationId: id, secrets: SecretsMode.PLAINTEXT });
+			expect(entries.map(({ event }) => eventJson(event))).toEqual(events);
+			expect(entries.map(({ conversationId, unreadable }) => ({ conversationId, unreadable }))).toEqual(
+				events.map(() => ({ conversationId: id, unreadable: false })),
 			);
-			expect(kept).toEqual(wanted);
-		}
-	});
-});
-
-describe("a batch that is refused", () => {
-	const event = { id: "e", timestamp: "2026-11-20T08:00:00.000001", source: "agent", kind: "MessageEvent" };
-
-	test.each<[string, unknown, readonly (string | number)[], string]>([
-		["no array", { events: [] }, ["body"], "list_type"],
-		["an event that is no object", [event, "x"], ["body", 1], "model_attributes_type"],
-		["an event without an id", [event, { ...event, id: undefined }], ["body", 1, "id"], "missing"],
-		["an id that is no text", [{ ...event, id: 1 }], ["body", 0, "id"], "string_type"],
-		[
-			"a time that is none",
-			[{ ...event, timestamp: "yesterday" }],
-			["body", 0, "timestamp"],
-			"datetime_from_date_parsing",
-		],
-	])("%s", async (_, body, loc, type) => {
-		const id = randomUUID();
-		const response = await postEvents(service, KEY, id, JSON.stringify(body));
-		expect(response.status).toBe(422);
-		const { detail } = object(await response.json());
-		expect(detail).toEqual([expect.objectContaining({ loc, type })]);
-		expect(await allEvents(service, KEY, { conversationId: id })).toEqual([]);
+			const sequences = entries.map(({ sequence }) => sequence);
+			expect(sequences).toEqual(sequences.toSorted((a, b) => Number(a - b)));
+		});
 	});
 
-	test("over gRPC names the event", async () => {
-		const id = randomUUID();
-		const request = ingestEventsRequest(id, [event, { ...event, timestamp: "yesterday" }]);
-		const error = await eventIngestClient(service, KEY)
-			.ingestConversationEvents(request)
-			.then(() => undefined, ConnectError.from);
-		expect(error && badRequest(error)?.fieldViolations.map(({ field }) => field)).toEqual(["events[1].timestamp"]);
-		expect(await allEvents(service, KEY, { conversationId: id })).toEqual([]);
+	describe("the posts of a captured sequence", () => {
+		test.each(sequences)("$name leave the record as it was told last", async ({ conversationId, posts }) => {
+			for (const post of posts) if (!isDeleting(post)) await send(service, conversationId, post);
+			const live = await read(service, conversationId);
+			expect(live).toEqual(toldLast(posts, live.execution_status));
+			expect(live.execution_status).not.toBe("deleting");
+			for (const post of posts.filter(isDeleting)) await send(service, conversationId, post);
+			// Late events change nothing any more.
+			for (const post of posts) if (post.webhook === "events") await send(service, conversationId, post);
+			expect(await read(service, conversationId)).toEqual(toldLast(posts, "deleting"));
+		});
+
+		test("leave the same record, however they are delayed, repeated and cut off by SIGKILL", {
+			timeout: 240_000,
+		}, async () => {
+			await using inOrder = await startTestService(ENV);
+			for (const { conversationId, posts } of sequences)
+				for (const post of posts) if (!isDeleting(post)) await send(inOrder, conversationId, post);
+
+			const env = { ...ENV, ...(await databases.create()) };
+			const random = Random.ofTest();
+			// Each post once or more, in any order; one that is not answered is sent again after the restart.
+			let waiting = sequences.flatMap(({ conversationId, posts }) =>
+				posts
+					.filter((post) => !isDeleting(post))
+					.flatMap((post) => Array.from({ length: random.integer(1, 3) }, () => ({ conversationId, post }))),
+			);
+			while (waiting.length > 0) {
+				await using killed = await ServiceProcess.start("", env);
+				random.shuffle(waiting);
+				const enough = random.integer(20, 120);
+				const unanswered: typeof waiting = [];
+				let answered = 0;
+				const lanes = Array.from({ length: 4 }, async () => {
+					for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
+						try {
+							await send(killed, next.conversationId, next.post);
+							answered += 1;
+							if (answered === enough) killed.signal("SIGKILL");
+						} catch (error) {
+							if (answered < enough) throw error;
+							unanswered.push(next);
+							return;
+						}
+					}
+				});
+				await Promise.all(lanes);
+				waiting = [...waiting, ...unanswered];
+			}
+			await using restarted = await ServiceProcess.start("", env);
+			for (const { conversationId, name } of sequences) {
+				const expected = await read(inOrder, conversationId);
+				expect({ name, record: await read(restarted, conversationId) }).toEqual({ name, record: expected });
+				const [kept, wanted] = await Promise.all(
+					[restarted, inOrder].map(async (one) => {
+						const events = await allEvents(one, KEY, { conversationId, secrets: SecretsMode.PLAINTEXT });
+						return events.map(({ event }) => JSON.stringify(eventJson(event))).sort();
+					}),
+				);
+				expect(kept).toEqual(wanted);
+			}
+		});
+	});
+
+	describe("a batch that is refused", () => {
+		const event = { id: "e", timestamp: "2026-11-20T08:00:00.000001", source: "agent", kind: "MessageEvent" };
+
+		test.each<[string, unknown, readonly (string | number)[], string]>([
+			["no array", { events: [] }, ["body"], "list_type"],
+			["an event that is no object", [event, "x"], ["body", 1], "model_attributes_type"],
+			["an event without an id", [event, { ...event, id: undefined }], ["body", 1, "id"], "missing"],
+			["an id that is no text", [{ ...event, id: 1 }], ["body", 0, "id"], "string_type"],
+			[
+				"a time that is none",
+				[{ ...event, timestamp: "yesterday" }],
+				["body", 0, "timestamp"],
+				"datetime_from_date_parsing",
+			],
+		])("%s", async (_, body, loc, type) => {
+			const id = randomUUID();
+			const response = await postEvents(service, KEY, id, JSON.stringify(body));
+			expect(response.status).toBe(422);
+			const { detail } = object(await response.json());
+			expect(detail).toEqual([expect.objectContaining({ loc, type })]);
+			expect(await allEvents(service, KEY, { conversationId: id })).toEqual([]);
+		});
+
+		test("over gRPC names the event", async () => {
+			const id = randomUUID();
+			const request = ingestEventsRequest(id, [event, { ...event, timestamp: "yesterday" }]);
+			const error = await eventIngestClient(service, KEY)
+				.ingestConversationEvents(request)
+				.then(() => undefined, ConnectError.from);
+			expect(error && badRequest(error)?.fieldViolations.map(({ field }) => field)).toEqual(["events[1].timestamp"]);
+			expect(await allEvents(service, KEY, { conversationId: id })).toEqual([]);
+		});
+	});
+
+	test("a summary shows what the events tell", async () => {
+		const json = record({ execution_status: "idle", updated_at: "2026-11-20T08:00:00Z" });
+		await expectSuccess(await postWebhook(service, KEY, JSON.stringify(json)));
+		const text = `${"é".repeat(199)}𝄞 and more`;
+		const batch = [
+			{
+				id: "1",
+				timestamp: "2026-11-20T08:00:01.5",
+				source: "user",
+				kind: "MessageEvent",
+				llm_message: { role: "user", content: [{ type: "text", text }] },
+			},
+			{
+				id: "2",
+				timestamp: "2026-11-20T08:00:02",
+				source: "environment",
+				kind: "ConversationStateUpdateEvent",
+				key: "execution_status",
+				value: "running",
+			},
+		];
+		await expectSuccess(await postEvents(service, KEY, String(json.id), JSON.stringify(batch)));
+		const headers = { "X-Access-Token": KEY };
+		const response = await fetch(`${service.http}/api/v1/conversations?execution_status=running`, { headers });
+		const { conversations } = object(await response.json());
+		const listed = Array.isArray(conversations) ? conversations.map(object) : [];
+		const entry = listed.find(({ summary }) => object(summary).id === json.id);
+		expect(entry?.summary).toMatchObject({
+			execution_status: "running",
+			event_count: 2,
+			last_activity_at: "2026-11-20T08:00:02Z",
+			last_message: `${"é".repeat(199)}𝄞`,
+		});
 	});
 });
 
@@ -220,40 +259,5 @@ describe("the gate", () => {
 			),
 		);
 		expect(codes).toEqual([16, 7, "ok"]);
-	});
-});
-
-test("a summary shows what the events tell", async () => {
-	const json = record({ execution_status: "idle", updated_at: "2026-11-20T08:00:00Z" });
-	await expectSuccess(await postWebhook(service, KEY, JSON.stringify(json)));
-	const text = `${"é".repeat(199)}𝄞 and more`;
-	const batch = [
-		{
-			id: "1",
-			timestamp: "2026-11-20T08:00:01.5",
-			source: "user",
-			kind: "MessageEvent",
-			llm_message: { role: "user", content: [{ type: "text", text }] },
-		},
-		{
-			id: "2",
-			timestamp: "2026-11-20T08:00:02",
-			source: "environment",
-			kind: "ConversationStateUpdateEvent",
-			key: "execution_status",
-			value: "running",
-		},
-	];
-	await expectSuccess(await postEvents(service, KEY, String(json.id), JSON.stringify(batch)));
-	const headers = { "X-Access-Token": KEY };
-	const response = await fetch(`${service.http}/api/v1/conversations?execution_status=running`, { headers });
-	const { conversations } = object(await response.json());
-	const listed = Array.isArray(conversations) ? conversations.map(object) : [];
-	const entry = listed.find(({ summary }) => object(summary).id === json.id);
-	expect(entry?.summary).toMatchObject({
-		execution_status: "running",
-		event_count: 2,
-		last_activity_at: "2026-11-20T08:00:02Z",
-		last_message: `${"é".repeat(199)}𝄞`,
 	});
 });

@@ -7,6 +7,7 @@ import { describe, expect, test } from "vitest";
 import { ServiceProcess } from "../support/child.ts";
 import { type Endpoints, getText, postWebhook, readClient } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
+import { expectReady } from "../support/ready.ts";
 import { KEY, testEnvironment } from "../support/service.ts";
 import { canMount, SmallDisk, startWithFileLimit } from "../support/small-disk.ts";
 import { TempFolder } from "../support/temp.ts";
@@ -22,12 +23,6 @@ const refused = (message: string) => ({
 	retryAfter: "5",
 	body: { detail: expect.stringContaining(message) },
 });
-
-/** Waits until the service says that it is ready, or that it is not. */
-async function expectReady(service: Endpoints, ready: boolean): Promise<void> {
-	const status = async () => (await fetch(`${service.http}/readyz`)).status;
-	await expect.poll(status, { timeout: 30_000 }).toBe(ready ? 200 : 503);
-}
 
 /** Ids of all conversations of a service. */
 async function ids(service: Endpoints): Promise<string[]> {

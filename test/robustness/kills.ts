@@ -6,13 +6,14 @@ import { SecretsMode } from "../../gen/conversations/v1/conversation_service_pb.
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { ServiceProcess } from "../support/child.ts";
-import { type Endpoints, getText, ingestClient, postWebhook, readClient } from "../support/clients.ts";
-import { allEvents, eventIngestClient, eventJson, ingestEventsRequest, postEvents } from "../support/event-clients.ts";
+import { type Endpoints, getText, ingestClient, readClient } from "../support/clients.ts";
+import { allEvents, eventIngestClient, eventJson, ingestEventsRequest } from "../support/event-clients.ts";
 import { filled } from "../support/filled.ts";
 import { object, record } from "../support/fixtures.ts";
 import { ingestRequest } from "../support/record-message.ts";
 import { KEY } from "../support/service.ts";
 import { TempFolder } from "../support/temp.ts";
+import { batchOf, eventsByWebhook, filler, POSTED_AT, Refused, recordByWebhook } from "./posts.ts";
 import type { Report } from "./report.ts";
 import type { Run } from "./run.ts";
 
@@ -23,8 +24,6 @@ const EVENT_CLIENTS = 2;
 const REPEATED = 10;
 /** How long the posts before a kill may take, in milliseconds. */
 const PATIENCE = 60_000;
-const POSTED_AT = "2026-11-22T08:00:00.000000Z";
-const START = Date.parse(POSTED_AT);
 
 const { plan } = new RecordFormat();
 
@@ -96,27 +95,9 @@ export const kills: Run = {
 	},
 };
 
-const recordByWebhook: SendRecord = async (service, json) => {
-	const response = await postWebhook(service, KEY, JSON.stringify(json));
-	await response.text();
-	if (response.status !== 200) throw new Refused(String(response.status));
-	return undefined;
-};
-
-const eventsByWebhook: SendEvents = async (service, id, batch) => {
-	const response = await postEvents(service, KEY, id, JSON.stringify(batch));
-	await response.text();
-	if (response.status !== 200) throw new Refused(String(response.status));
-};
-
 const eventsByGrpc: SendEvents = async (service, id, batch) => {
 	await eventIngestClient(service, KEY).ingestConversationEvents(ingestEventsRequest(id, batch));
 };
-
-/** An answer other than success. */
-class Refused extends Error {
-	override readonly name = "Refused";
-}
 
 function events({ conversations }: Life): number {
 	return conversations.reduce((sum, { acknowledged }) => sum + acknowledged.length, 0);
@@ -172,33 +153,6 @@ function startClients(service: Endpoints, life: Life, size: number, report: Repo
 		...each(RECORD_CLIENTS, () => records("records over gRPC", recordByGrpc)),
 		...each(EVENT_CLIENTS, () => batches("events over HTTP", eventsByWebhook)),
 		...each(EVENT_CLIENTS, () => batches("events over gRPC", eventsByGrpc)),
-	];
-}
-
-function filler(count: number): string {
-	return "x".repeat(count % 10 === 9 ? 100_000 : (count * 977) % 5000);
-}
-
-/** A batch of a conversation: what an agent did, and what it has cost so far. */
-function batchOf(number: number, size: number): JsonObject[] {
-	const timestamp = (part: number) => new Date(START + number * 1000 + part).toISOString().slice(0, -1);
-	return [
-		{
-			id: randomUUID(),
-			timestamp: timestamp(1),
-			source: "agent",
-			kind: "ActionEvent",
-			number,
-			filler: filler(number + size),
-		},
-		{
-			id: randomUUID(),
-			timestamp: timestamp(2),
-			source: "environment",
-			kind: "ConversationStateUpdateEvent",
-			key: "max_iterations",
-			value: number + 1,
-		},
 	];
 }
 

@@ -11,7 +11,7 @@ import type { Connections } from "./connections.ts";
 import { CommitUnknown } from "./failures.ts";
 import { conversationOf, type GroupAnswer, type GroupRequest, planGroup } from "./group.ts";
 import { PROVISIONAL } from "./numbered-sql.ts";
-import { touchWriter } from "./writers.ts";
+import { endGroup, touchWriter } from "./writers.ts";
 import { groupQueries } from "./written-group.ts";
 
 /** Most appends in one group, so that a transaction takes few locks. */
@@ -23,6 +23,11 @@ const MAX_GROUPS = 2;
 /** How long the outcome of a commit without an answer is looked for, and the pause between two attempts, in milliseconds. */
 const LONGEST_SEARCH = 15_000;
 const SEARCH_PAUSE = 200;
+/**
+ * How long after its first attempt a group may be written again, in milliseconds. Later its senders may have given up and
+ * sent the same, and then something newer, to another replica; the agent server waits 30 seconds.
+ */
+const LONGEST_REPEATING = 20_000;
 
 /** What an observer knows the appender by: what a store with threads has one of. */
 const OBSERVED_AS = "writer";
@@ -195,8 +200,9 @@ export class Appender {
 	}
 
 	async #commit(requests: readonly GroupRequest[], writer: Writer): Promise<GroupAnswer[]> {
-		for (;;) {
-			writer.group += 1n;
+		for (const until = performance.now() + LONGEST_REPEATING; ; ) {
+			// The number between two groups stands for the end of the first one.
+			writer.group += 2n;
 			let answers: readonly GroupAnswer[] = [];
 			let first: First | undefined;
 			try {
@@ -217,8 +223,11 @@ export class Appender {
 			} catch (error) {
 				if (!(error instanceof CommitUnknown)) throw error;
 				first = await this.#find(writer, error);
-				// It was not committed.
-				if (first === undefined) continue;
+				if (first === undefined) {
+					// It was not committed, and will not be.
+					if (performance.now() > until) throw error;
+					continue;
+				}
 			}
 			const real = answers.map((answer) => realAnswer(answer, first));
 			this.#announce(real);
@@ -228,7 +237,7 @@ export class Appender {
 
 	/**
 	 * Finds out whether a group was committed whose commit was not answered. To write the writer's row is to wait for the end
-	 * of the transaction that wrote it before.
+	 * of the transaction that wrote it before. If the group's transaction has not come so far, it never will.
 	 *
 	 * @returns undefined when it was not
 	 * @throws `unknown` when the database does not answer in time
@@ -236,7 +245,9 @@ export class Appender {
 	async #find({ id, group }: Writer, unknown: CommitUnknown): Promise<First | undefined> {
 		for (const until = performance.now() + LONGEST_SEARCH; ; ) {
 			try {
-				const [rows] = await this.#connections.transaction((transaction) => transaction.commit(touchWriter(id)));
+				const [rows] = await this.#connections.transaction((transaction) =>
+					transaction.commit(touchWriter(id), endGroup(id, group)),
+				);
 				const row = rows?.[0];
 				return row?.last_group === group ? firstOf(row) : undefined;
 			} catch {

@@ -120,7 +120,7 @@ const ofGroup = (json: string, numbered: Numbered = provisional): Rows => ({ jso
 
 /**
  * The statement that takes the numbers and writes all that has them. It locks the row of `positions` until the transaction
- * ends, so it is the last one.
+ * ends, so it is the last one. For a group that its writer has given up it fails: `last_group` cannot be null.
  */
 export const NUMBERED = `
 	WITH p AS (
@@ -150,8 +150,8 @@ export const NUMBERED = `
 		INSERT INTO conversation_updates.writers (id, last_group, first_update, first_event, written_at)
 		SELECT $9::uuid, $10::bigint, p.first_update, p.first_event, now() FROM p
 		ON CONFLICT (id) DO UPDATE SET
-			last_group = excluded.last_group, first_update = excluded.first_update, first_event = excluded.first_event,
-			written_at = excluded.written_at
+			last_group = CASE WHEN writers.last_group < excluded.last_group THEN excluded.last_group END,
+			first_update = excluded.first_update, first_event = excluded.first_event, written_at = excluded.written_at
 	)
 	SELECT p.first_update, p.first_event,
 		CASE WHEN $11::boolean THEN pg_notify('${CHANNEL}', p.newest_update || ' ' || p.newest_event) END

@@ -13,8 +13,10 @@
  * The rows of `tags` have the sequence of their conversation's current update.
  *
  * `pruned` has a row for each conversation of which entries were pruned, also when the conversation is gone, and
- * `removals` what was pruned of a log. `writers` has the last group that each writer of each running service has committed:
- * its number, and the sequences that its numbers follow. `retention.clock` is the time of retention (see `Store.keepClock`).
+ * `removals` what was pruned of a log. `retention.clock` is the time of retention (see `Store.keepClock`).
+ *
+ * `writers` has the last group of each writer of each running service: if it was committed its number, which is even, and
+ * the sequences that its numbers follow; if it was given up, the number after it.
  *
  * `unfinished_copy` has a row as long as a copy from another database is not complete: it says what that one holds.
  */

@@ -12,6 +12,16 @@ export function touchWriter(id: string): Query {
 	};
 }
 
+/** Lets a group be written no more: statements of it that are still on their way to the server will fail there. */
+export function endGroup(id: string, group: bigint): Query {
+	return {
+		text: `
+			UPDATE conversation_updates.writers SET last_group = $2::bigint + 1 WHERE id = $1 AND last_group < $2::bigint
+		`,
+		values: [id, group],
+	};
+}
+
 /** Forgets the writers of processes that have ended. */
 export const forgetWriters: Query = {
 	text: "DELETE FROM conversation_updates.writers WHERE written_at < now() - interval '1 day'",

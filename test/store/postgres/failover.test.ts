@@ -5,6 +5,7 @@ import type { Connections } from "../../../src/store/postgres/connections.ts";
 import { CommitUnknown } from "../../../src/store/postgres/failures.ts";
 import { TempFolder } from "../../support/temp.ts";
 import { connected } from "./connecting.ts";
+import { startWithStandby } from "./pair.ts";
 import { PostgresServer } from "./server.ts";
 
 const WRITERS = 4;
@@ -26,13 +27,8 @@ async function pair() {
 	await primary.sql("INSERT INTO log VALUES (0)");
 	await primary.sql("CREATE TABLE entries (sequence int8, writer int4, number int4)");
 	await primary.stop();
-	const standby = await primary.standby(folder.file("standby"), "standby");
+	const standby = await startWithStandby(primary, folder.file("standby"));
 	onTestFinished(() => standby[Symbol.asyncDispose]());
-	primary.configure({ synchronous_standby_names: "standby" });
-	await primary.start();
-	await standby.start();
-	const states = () => primary.sql("SELECT state, sync_state FROM pg_stat_replication");
-	await expect.poll(states, { timeout: 30_000 }).toEqual([{ state: "streaming", sync_state: "sync" }]);
 	return { primary, standby };
 }
 

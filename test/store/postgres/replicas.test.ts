@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
 import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
 import type { Connections } from "../../../src/store/postgres/connections.ts";
 import { CommitUnknown } from "../../../src/store/postgres/failures.ts";
@@ -138,7 +138,7 @@ test.each(["on", "off"])("each replica hears of what the others append, with not
 });
 
 /** How a COMMIT goes whose answer is lost. */
-type Loss = "committed" | "late" | "rolled back";
+type Loss = "committed" | "late" | "too late" | "rolled back";
 
 /** Connections that lose the answers to some commits. */
 function losing(connections: Connections, next: () => Loss | undefined): Connections {
@@ -156,6 +156,9 @@ function losing(connections: Connections, next: () => Loss | undefined): Connect
 							if (loss === "committed") await transaction.commit(...queries);
 							// Its commit goes on while its outcome is looked for.
 							if (loss === "late") transaction.commit(...queries).catch(() => undefined);
+							// It has written nothing when its outcome is looked for.
+							if (loss === "too late")
+								transaction.commit({ text: "SELECT pg_sleep(0.5)" }, ...queries).catch(() => undefined);
 							throw new CommitUnknown(new Error("the answer is lost"));
 						},
 					}),
@@ -166,43 +169,65 @@ function losing(connections: Connections, next: () => Loss | undefined): Connect
 	};
 }
 
-test.each<Loss>(["committed", "late", "rolled back"])("a commit without an answer is found out: %s", async (loss) => {
+test.each<Loss>(["committed", "late", "too late", "rolled back"])(
+	"a commit without an answer is found out: %s",
+	async (loss) => {
+		const url = await databases.create();
+		await (await openStore(url)).close();
+		await delayCommits(url, "0.1");
+		const losses: Loss[] = [];
+		const store = await openPostgresStore(
+			losing(await connect(url), () => losses.shift()),
+			{ error: () => undefined },
+		);
+		onTestFinished(() => store.close());
+		// The first group of a writer, and a later one.
+		losses.push(loss);
+		expect(await append(store, sample())).toMatchObject({ sequence: 1n, repeated: false });
+		losses.push(...(loss === "rolled back" ? [loss, loss] : [loss]));
+		const updates = Array.from({ length: 5 }, () => sample());
+		const repeated = updates[0] ?? raise("there are five updates");
+		const outcomes = await Promise.all([
+			...[...updates, repeated].map((update) => append(store, update)),
+			appendEvents(store, batch(randomUUID(), [event(), event()])),
+		]);
+		expect(losses).toEqual([]);
+		const sequences = [2n, 3n, 4n, 5n, 6n];
+		expect(outcomes).toEqual([
+			...sequences.map((sequence) => ({
+				sequence,
+				repeated: false,
+				change: UpdateChange.STARTED,
+				current: true,
+				isBehind: false,
+			})),
+			{ sequence: 2n, repeated: true, change: UpdateChange.STARTED, current: true, isBehind: false },
+			{ stored: 2, newest: 2n, updateSequence: undefined },
+		]);
+		const kept = await store.updates.list({ after: 1n, limit: 100, withRecords: false });
+		expect(kept.map(({ conversationId }) => conversationId)).toEqual(
+			updates.map(({ conversationId }) => conversationId),
+		);
+		expect(await store.events.list({ after: 0n, limit: 10 })).toHaveLength(2);
+		expect(await append(store, sample())).toMatchObject({ sequence: 7n });
+	},
+);
+
+test("a group whose senders may have given up is not written again", async () => {
 	const url = await databases.create();
-	await (await openStore(url)).close();
-	await delayCommits(url, "0.1");
+	vi.useFakeTimers({ toFake: ["performance"] });
+	onTestFinished(() => void vi.useRealTimers());
 	const losses: Loss[] = [];
-	const store = await openPostgresStore(
-		losing(await connect(url), () => losses.shift()),
-		{ error: () => undefined },
-	);
+	const next = () => {
+		const loss = losses.shift();
+		if (loss !== undefined) vi.advanceTimersByTime(20_001);
+		return loss;
+	};
+	const store = await openPostgresStore(losing(await connect(url), next), { error: () => undefined });
 	onTestFinished(() => store.close());
-	// The first group of a writer, and a later one.
-	losses.push(loss);
-	expect(await append(store, sample())).toMatchObject({ sequence: 1n, repeated: false });
-	losses.push(...(loss === "rolled back" ? [loss, loss] : [loss]));
-	const updates = Array.from({ length: 5 }, () => sample());
-	const repeated = updates[0] ?? raise("there are five updates");
-	const outcomes = await Promise.all([
-		...[...updates, repeated].map((update) => append(store, update)),
-		appendEvents(store, batch(randomUUID(), [event(), event()])),
-	]);
-	expect(losses).toEqual([]);
-	const sequences = [2n, 3n, 4n, 5n, 6n];
-	expect(outcomes).toEqual([
-		...sequences.map((sequence) => ({
-			sequence,
-			repeated: false,
-			change: UpdateChange.STARTED,
-			current: true,
-			isBehind: false,
-		})),
-		{ sequence: 2n, repeated: true, change: UpdateChange.STARTED, current: true, isBehind: false },
-		{ stored: 2, newest: 2n, updateSequence: undefined },
-	]);
-	const kept = await store.updates.list({ after: 1n, limit: 100, withRecords: false });
-	expect(kept.map(({ conversationId }) => conversationId)).toEqual(updates.map(({ conversationId }) => conversationId));
-	expect(await store.events.list({ after: 0n, limit: 10 })).toHaveLength(2);
-	expect(await append(store, sample())).toMatchObject({ sequence: 7n });
+	losses.push("rolled back");
+	await expect(append(store, sample())).rejects.toMatchObject({ kind: "unavailable" });
+	expect(await append(store, sample())).toMatchObject({ sequence: 1n });
 });
 
 test.each(["fast", "immediate"] as const)("appends go on after the server stopped: %s", async (mode) => {

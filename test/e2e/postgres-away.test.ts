@@ -1,0 +1,131 @@
+import { once } from "node:events";
+import { createServer } from "node:net";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { Databases } from "../store/postgres/databases.ts";
+import { ServiceProcess } from "../support/child.ts";
+import { getText, ingestClient, postWebhook, readClient } from "../support/clients.ts";
+import { record } from "../support/fixtures.ts";
+import { expectReady } from "../support/ready.ts";
+import { ingestRequest } from "../support/record-message.ts";
+import { KEY, testEnvironment } from "../support/service.ts";
+import { TcpProxy } from "../support/tcp-proxy.ts";
+
+let databases: Databases;
+let url: string;
+beforeAll(async () => {
+	databases = await Databases.start();
+	url = await databases.create();
+});
+afterAll(() => databases[Symbol.asyncDispose]());
+
+function expectNoPassword({ output: { stdout, stderr } }: ServiceProcess): void {
+	expect(stdout + stderr).not.toContain(databases.server.password);
+}
+
+/** The database's URL by way of a proxy. */
+function throughProxy({ port }: TcpProxy): string {
+	return url.replace(`:${databases.server.port}/`, `:${port}/`);
+}
+
+async function post(service: ServiceProcess, json: ReturnType<typeof record>) {
+	const response = await postWebhook(service, KEY, JSON.stringify(json));
+	return { status: response.status, retryAfter: response.headers.get("Retry-After"), body: await response.json() };
+}
+
+const kept = { status: 200, retryAfter: null, body: { success: true } };
+
+async function codeOf(call: Promise<unknown>): Promise<Code | undefined> {
+	return await call.then(
+		() => undefined,
+		(error: unknown) => ConnectError.from(error).code,
+	);
+}
+
+test.each(["fast", "immediate"] as const)(
+	"while its database is away (%s stop) a service is not ready and refuses everything, and goes on by itself",
+	async (mode) => {
+		await using service = await ServiceProcess.start("", { DATABASE_URL: url });
+		const [first, second] = [record(), record()];
+		expect(await post(service, first)).toEqual(kept);
+		await expectReady(service, true);
+		await databases.server.stop(mode);
+		await expectReady(service, false);
+		// The answers come although the database does not come back.
+		const refused = {
+			status: 503,
+			retryAfter: "5",
+			body: { detail: expect.stringContaining("no server of the database takes writes") },
+		};
+		expect(await post(service, second)).toEqual(refused);
+		expect(await codeOf(ingestClient(service, "gRPC", KEY).ingestConversation(ingestRequest(second)))).toBe(
+			Code.Unavailable,
+		);
+		expect(await codeOf(readClient(service, "gRPC", KEY).listConversations({}))).toBe(Code.Unavailable);
+		await expect(getText(service, KEY, first.id)).rejects.toThrow("503");
+		await databases.server.start();
+		await expectReady(service, true);
+		expect(await post(service, second)).toEqual(kept);
+		for (const { id } of [first, second]) expect(JSON.parse(await getText(service, KEY, id))).toMatchObject({ id });
+		await service.logged((line) => line.event === "store_unhealthy");
+		await service.logged((line) => line.event === "store_healthy");
+		service.signal("SIGTERM");
+		expect(await service.exit()).toEqual({ code: 0, signal: null });
+		expectNoPassword(service);
+	},
+);
+
+test("a service whose database is away stops in order", async () => {
+	await using service = await ServiceProcess.start("", { DATABASE_URL: url });
+	await databases.server.stop("fast");
+	await expectReady(service, false);
+	service.signal("SIGTERM");
+	expect(await service.exit()).toEqual({ code: 0, signal: null });
+	await databases.server.start();
+	expectNoPassword(service);
+});
+
+test("a stop ends though the database has fallen silent, and what was not stored is answered with 503", async () => {
+	// It takes connections, and says nothing.
+	const silent = createServer().listen(0, "127.0.0.1");
+	await once(silent, "listening");
+	const address = silent.address();
+	if (typeof address !== "object" || address === null) throw new Error("the silent server has no port");
+	let isSilent = false;
+	await using way = await TcpProxy.start(() => (isSilent ? address.port : databases.server.port));
+	const env = { DATABASE_URL: throughProxy(way), POSTGRES_STATEMENT_TIMEOUT: "1" };
+	await using service = await ServiceProcess.start("", env);
+	expect(await post(service, record())).toEqual(kept);
+	isSilent = true;
+	way.fallSilent();
+	const json = record();
+	const answer = post(service, json);
+	await service.logged((line) => line.event === "store_unhealthy");
+	service.signal("SIGTERM");
+	expect(await answer).toMatchObject({ status: 503, retryAfter: "5" });
+	expect(await service.exit()).toEqual({ code: 0, signal: null });
+	silent.close();
+	expectNoPassword(service);
+});
+
+test("a start while the database is away is refused with the reason, in one line", async () => {
+	await using way = await TcpProxy.start(() => databases.server.port);
+	await databases.server.stop("fast");
+	const env = { ...testEnvironment(""), DATABASE_URL: throughProxy(way) };
+	const { code, stderr, stdout } = await ServiceProcess.run(env, "serve");
+	await databases.server.start();
+	expect({ code, stderr }).toEqual({
+		code: 1,
+		stderr: expect.stringMatching(/^The service cannot start: no server of the database takes writes.*\n$/),
+	});
+	expect(stdout + stderr).not.toContain(databases.server.password);
+});
+
+test("a start with a wrong password tells neither password", async () => {
+	const wrong = "wrong-password-of-the-test";
+	const { password } = databases.server;
+	const env = { ...testEnvironment(""), DATABASE_URL: url.replace(password, wrong) };
+	const { code, stderr, stdout } = await ServiceProcess.run(env, "serve");
+	expect({ code, stderr }).toEqual({ code: 1, stderr: expect.stringContaining("password authentication failed") });
+	for (const secret of [wrong, password]) expect(stdout + stderr).not.toContain(secret);
+});

@@ -1,0 +1,62 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { startWithStandby } from "../store/postgres/pair.ts";
+import { PostgresServer } from "../store/postgres/server.ts";
+import { TcpProxy } from "../support/tcp-proxy.ts";
+import { TempFolder } from "../support/temp.ts";
+import { Replica } from "./replica.ts";
+import { ReplicaLoad } from "./replica-load.ts";
+import type { Run } from "./run.ts";
+
+const REPLICAS = 2;
+/** Posts that are acknowledged before each failover, and after it. */
+const POSTS = 60;
+/** Longest time without any primary, in milliseconds. */
+const LONGEST_AWAY = 1500;
+/** How long the posts may take, in milliseconds. */
+const PATIENCE = 90_000;
+
+/** The primary is killed under load, and its synchronous standby promoted. */
+export const failover: Run = {
+	name: "failover",
+	about: "programs whose primary PostgreSQL is killed and whose standby takes over; all acknowledged is compared",
+	counted: "failovers",
+	long: 6,
+	short: 1,
+	async run(count, random, report) {
+		await using stack = new AsyncDisposableStack();
+		const folder = stack.use(new TempFolder());
+		let primary = stack.use(await PostgresServer.create(folder.file("server 0")));
+		await primary.start();
+		await primary.stop();
+		let standby = stack.use(await startWithStandby(primary, folder.file("server 1")));
+		// The two hosts of the URL. Each stands for a machine that gets a new server when the old one has died.
+		const machines = [primary, standby];
+		const ways: TcpProxy[] = [];
+		for (const n of machines.keys()) ways.push(stack.use(await TcpProxy.start(() => machines[n]?.port ?? 1)));
+		const hosts = ways.map(({ port }) => `127.0.0.1:${port}`).join(",");
+		const env = { DATABASE_URL: primary.url().replace(`127.0.0.1:${primary.port}`, hosts) };
+		const replicas: Replica[] = [];
+		for (let n = 0; n < REPLICAS; n++) replicas.push(stack.use(await Replica.start(env, primary.password, report)));
+		const load = stack.use(new ReplicaLoad(replicas, random.of("load"), report));
+		const morePosts = async (): Promise<void> => {
+			const enough = load.acknowledged + POSTS;
+			const until = performance.now() + PATIENCE;
+			while (load.acknowledged < enough && performance.now() < until) await delay(20);
+			report.expect(load.acknowledged >= enough, `not even ${POSTS} posts were acknowledged in ${PATIENCE} ms`);
+		};
+		for (let n = 0; n < count; n++) {
+			if (n > 0) {
+				await primary.stop();
+				standby = stack.use(await startWithStandby(primary, folder.file(`server ${n + 1}`)));
+				machines[1 - machines.indexOf(primary)] = standby;
+			}
+			await morePosts();
+			await primary.kill();
+			await delay(random.integer(0, LONGEST_AWAY));
+			await standby.sql("SELECT pg_promote()");
+			primary = standby;
+			await morePosts();
+		}
+		await load.expectKept();
+	},
+};
