@@ -19,10 +19,10 @@ export interface UnderWay {
 }
 
 /**
- * Most requests under way, all transports together. At the usual rate of several thousand small posts a second, the last
- * one of a full ingest waits for less than a second.
+ * Most requests under way, all transports together. At a rate of 500 posts a second, the last one of a full ingest waits
+ * for a second.
  */
-const REQUESTS: Readonly<Record<Work, number>> = { ingest: 1_024, read: 1_024, watch: 2_000, document: 64 };
+const REQUESTS: Readonly<Record<Work, number>> = { ingest: 512, read: 1_024, watch: 2_000, document: 64 };
 /** Most bytes of the requests of watches, and of the answers to those who have no key. */
 const SMALL_BYTES = 16 * 2 ** 20;
 /** Size from which a request counts as a large one, in bytes. */

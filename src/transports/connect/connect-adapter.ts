@@ -24,11 +24,13 @@ import { type ErrorKind, ServiceError } from "../../errors.ts";
 import { toConnectError } from "../../rpc/rpc-errors.ts";
 import type { RpcMethod } from "../../rpc/rpc-method.ts";
 import type { RequestInfo, RequestLog } from "../../telemetry/log.ts";
-import { type Admission, type Stay, workOf } from "../admission.ts";
+import { type Admission, type Stay, type Work, workOf } from "../admission.ts";
 import { sendStatus } from "../http/answer.ts";
+import { enter } from "../http/enter.ts";
 import type { HttpAnswer } from "../http/http-listener.ts";
 import { type Credentials, credentialsOf } from "../http/router.ts";
-import { whenGone } from "../http/when-gone.ts";
+import { limitAnswer } from "../http/when-gone.ts";
+import { LIMITS, type Limits } from "../limits.ts";
 import { type StreamedRequest, takeMessage } from "./connect-request.ts";
 
 /** Settings of the Connect transport. */
@@ -42,6 +44,7 @@ export interface ConnectOptions {
 	/** Ends streams when it fires. */
 	readonly stopping: AbortSignal;
 	readonly log: RequestLog;
+	readonly limits?: Pick<Limits, "answerTime">;
 }
 
 /** A call under way: what its method needs, as it becomes known. */
@@ -51,8 +54,8 @@ interface Call {
 	caller: Principal | undefined;
 	/** Counts the call from the gate on. */
 	stay: Stay | undefined;
-	/** Holds the call until its answer has left or its connection is gone. */
-	readonly untilGone: (stay: Stay) => void;
+	/** Counts the call until its answer has left or its connection is gone. */
+	readonly enter: (work: Work) => Stay;
 	/** Why the call is refused, although it has its answer. */
 	refusal: unknown;
 	/** The encoded request. */
@@ -71,7 +74,7 @@ const CALL = createContextKey<Call | undefined>(undefined, { description: "call"
  * @param fallback answers requests whose path is not that of a method
  */
 export function createConnectListener(options: ConnectOptions, fallback: HttpAnswer): HttpAnswer {
-	const { methods, gate, admission, maxBodyBytes, stopping, log } = options;
+	const { methods, gate, admission, maxBodyBytes, stopping, log, limits = LIMITS } = options;
 	const router = createConnectRouter({
 		// gRPC has a listener of its own; over HTTP/1.1 it lacks its trailers.
 		grpc: false,
@@ -85,8 +88,7 @@ export function createConnectListener(options: ConnectOptions, fallback: HttpAns
 			try {
 				if (call.refusal !== undefined) throw call.refusal;
 				call.caller = gate.admitRpc(path, ...call.credentials);
-				call.stay = admission.enter(workOf(gate.scopeOf(path), context.method.methodKind !== "unary"));
-				call.untilGone(call.stay);
+				call.stay = call.enter(workOf(gate.scopeOf(path), context.method.methodKind !== "unary"));
 			} catch (error) {
 				throw call.failed(error);
 			}
@@ -102,13 +104,14 @@ export function createConnectListener(options: ConnectOptions, fallback: HttpAns
 		}
 		const grpcWeb = request.headers["content-type"]?.startsWith("application/grpc-web") === true;
 		const transport = grpcWeb ? "grpc-web" : "connect";
-		const untilGone = (stay: Stay): void => whenGone(request, response, stay.hold());
-		const call = beginCall({ transport, operation: handler.requestPath }, credentialsOf(request), untilGone, log);
+		const entering = (work: Work): Stay => enter(admission, work, request, response);
+		const call = beginCall({ transport, operation: handler.requestPath }, credentialsOf(request), entering, log);
+		const limited = (): void => limitAnswer(request, response, limits);
 		try {
 			const values = createContextValues().set(CALL, call);
 			const universal = universalRequestFromNodeRequest(request, response, undefined, values);
 			assertByteStreamRequest(universal);
-			answer(handler, universal, call, maxBodyBytes, response);
+			answer(handler, universal, call, maxBodyBytes, response, limited);
 		} catch (cause) {
 			// The library builds a URL from the Host header and throws when it cannot.
 			call.failed(new ServiceError("invalid_argument", "The Host header is malformed", { cause }));
@@ -117,12 +120,12 @@ export function createConnectListener(options: ConnectOptions, fallback: HttpAns
 	};
 }
 
-function beginCall(info: RequestInfo, credentials: Credentials, untilGone: Call["untilGone"], log: RequestLog): Call {
+function beginCall(info: RequestInfo, credentials: Credentials, enter: Call["enter"], log: RequestLog): Call {
 	const call: Call = {
 		credentials,
 		caller: undefined,
 		stay: undefined,
-		untilGone,
+		enter,
 		refusal: undefined,
 		message: undefined,
 		reported: false,
@@ -141,6 +144,7 @@ function answer(
 	call: Call,
 	maxBytes: number,
 	response: Parameters<HttpAnswer>[1],
+	limited: () => void,
 ): void {
 	const taking = takeMessage(request, {
 		input: handler.method.input,
@@ -163,6 +167,7 @@ function answer(
 		.then((answered) => {
 			// What the library itself refuses, by the header of a request.
 			if (answered.status >= 400 && !call.reported) call.failed(headerRefusal(answered.status));
+			if (handler.method.methodKind === "unary") limited();
 			return universalResponseToNodeResponse(answered, response);
 		})
 		.catch((error: unknown) => {

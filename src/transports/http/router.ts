@@ -5,16 +5,20 @@ import { ServiceError } from "../../errors.ts";
 import type { RequestLog } from "../../telemetry/log.ts";
 import type { Admission, Stay, Work } from "../admission.ts";
 import { certificateName, certificateOf } from "../connections.ts";
+import { LIMITS, type Limits } from "../limits.ts";
 import { sendError, sendJsonText } from "./answer.ts";
 import { type BodyRequest, discardBody } from "./body.ts";
+import { enter } from "./enter.ts";
 import type { HttpAnswer } from "./http-listener.ts";
-import { whenGone } from "./when-gone.ts";
+import { isGone, limitAnswer } from "./when-gone.ts";
 
 /** A request that the gate has admitted. */
 export interface RouteRequest {
 	readonly request: BodyRequest;
 	/** Counts the bytes of the request's body. */
 	readonly stay: Pick<Stay, "take">;
+	/** Tells whether the client has gone. */
+	readonly signal: Pick<AbortSignal, "aborted">;
 	/** Percent-decoded segments of the path that the route leaves open, by name. */
 	readonly params: Readonly<Record<string, string>>;
 	/** Query of the URL, undecoded and without the question mark. */
@@ -72,6 +76,7 @@ export function createRouter(
 	gate: Gate,
 	admission: Pick<Admission, "enter">,
 	log: RequestLog,
+	limits: Pick<Limits, "answerTime"> = LIMITS,
 ): HttpAnswer {
 	const find = routeFinder(routes);
 	/** Names of the keys of which the log has a refusal, by route. */
@@ -89,6 +94,11 @@ export function createRouter(
 		const path = url.slice(0, pathEnd);
 		let match: Match | undefined;
 		let principal: Principal | undefined;
+		const signal = {
+			get aborted() {
+				return isGone(request, response);
+			},
+		};
 
 		const answer = async (): Promise<void> => {
 			const found = find(path);
@@ -101,14 +111,15 @@ export function createRouter(
 			}
 			const { route, params } = match;
 			if (route.scope !== "public") principal = gate.admit(route.scope, ...credentialsOf(request));
-			const stay = route.isProbe === true ? UNCOUNTED : admission.enter(WORK[route.scope]);
-			whenGone(request, response, stay.hold());
+			const stay = route.isProbe === true ? UNCOUNTED : enter(admission, WORK[route.scope], request, response);
 			const finished = stay.hold();
 			try {
-				const answered = await route.handle({ request, params, search: url.slice(pathEnd + 1), principal, stay });
+				const search = url.slice(pathEnd + 1);
+				const answered = await route.handle({ request, params, search, principal, stay, signal });
 				const { status, text } = typeof answered === "string" ? { status: 200, text: answered } : answered;
 				stay.answer(Buffer.byteLength(text));
 				sendJsonText(response, status, text);
+				limitAnswer(request, response, limits);
 			} finally {
 				finished();
 			}
@@ -116,7 +127,7 @@ export function createRouter(
 
 		answer().catch((error: unknown) => {
 			// The client has gone: there is nobody to answer.
-			if (error instanceof Error && error.name === "AbortError") return;
+			if (signal.aborted || (error instanceof Error && error.name === "AbortError")) return;
 			const operation = `${method} ${match?.route.path ?? path}`;
 			const conversationId = match?.params.id;
 			const caller = principal?.name;
