@@ -13,6 +13,7 @@ import { listenGrpc } from "../../src/transports/grpc/grpc-listener.ts";
 import { readBody } from "../../src/transports/http/body.ts";
 import { listenHttp } from "../../src/transports/http/http-listener.ts";
 import { createRouter, type Route } from "../../src/transports/http/router.ts";
+import { LIMITS, type Limits } from "../../src/transports/limits.ts";
 import { type Endpoints, WEBHOOK } from "../support/clients.ts";
 import { KEY } from "../support/service.ts";
 import { silentLog } from "../support/silent-log.ts";
@@ -29,16 +30,23 @@ export const ANSWER = "/answer";
 export class BoundedService implements Endpoints, AsyncDisposable {
 	readonly http: string;
 	readonly grpc: string;
+	/** Whether each sender of a body to the webhook was still there when it had been taken. */
+	readonly ends: readonly string[];
 	readonly #admission: Admission;
 	readonly #stop: () => Promise<void>;
 	readonly #letGo: () => void;
+	readonly #connections: () => number;
 
 	private constructor(
 		ports: { http: number; grpc: number },
 		admission: Admission,
 		stop: () => Promise<void>,
 		letGo: () => void,
+		ends: readonly string[],
+		connections: () => number,
 	) {
+		this.#connections = connections;
+		this.ends = ends;
 		this.http = `http://127.0.0.1:${ports.http}`;
 		this.grpc = `127.0.0.1:${ports.grpc}`;
 		this.#admission = admission;
@@ -46,11 +54,17 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 		this.#letGo = letGo;
 	}
 
-	static async start(maxBytes: number, bounds: Partial<Record<Work, WorkBounds>> = {}): Promise<BoundedService> {
+	static async start(
+		maxBytes: number,
+		bounds: Partial<Record<Work, WorkBounds>> = {},
+		changed: Partial<Limits> = {},
+	): Promise<BoundedService> {
+		const limits = { ...LIMITS, ...changed };
 		const admission = new Admission(maxBytes, bounds);
 		const log = silentLog();
 		const stopping = new AbortController();
 		const held = Promise.withResolvers<void>();
+		const ends: string[] = [];
 		const take = async (body: Uint8Array): Promise<void> => {
 			const first = String.fromCharCode(body[0] ?? 0);
 			if (first === "r") throw new ServiceError("invalid_argument", "refused");
@@ -72,8 +86,9 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 				method: "POST",
 				path: WEBHOOK,
 				scope: "ingest",
-				handle: async ({ request, stay }) => {
+				handle: async ({ request, stay, signal }) => {
 					await take(await readBody(request, MAX_BODY, (bytes) => stay.take(bytes)));
+					ends.push(signal.aborted ? "gone" : "there");
 					return "{}";
 				},
 			},
@@ -85,10 +100,10 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 			},
 			{ method: "GET", path: "/healthz", scope: "public", isProbe: true, handle: async () => "{}" },
 		];
-		const options = { methods, gate, admission, maxBodyBytes: MAX_BODY, stopping: stopping.signal, log };
+		const options = { methods, gate, admission, maxBodyBytes: MAX_BODY, stopping: stopping.signal, log, limits };
 		const address = { host: "127.0.0.1", port: 0 };
-		const answer = createConnectListener(options, createRouter(routes, gate, admission, log));
-		const http = await listenHttp({ address, tls: undefined, log }, answer);
+		const answer = createConnectListener(options, createRouter(routes, gate, admission, log, limits));
+		const http = await listenHttp({ address, tls: undefined, log, limits }, answer);
 		const grpc = await listenGrpc({ ...options, services: SERVICES, address, tls: undefined });
 		const stop = async (): Promise<void> => {
 			stopping.abort();
@@ -96,12 +111,17 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 			grpc.kill();
 		};
 		const ports = { http: http.address.port, grpc: grpc.address.port };
-		return new BoundedService(ports, admission, stop, held.resolve);
+		return new BoundedService(ports, admission, stop, held.resolve, ends, () => http.connections());
 	}
 
 	/** What is under way of ingest and of reads. */
 	get underWay(): { readonly ingest: UnderWay; readonly read: UnderWay } {
 		return { ingest: this.#admission.underWay("ingest"), read: this.#admission.underWay("read") };
+	}
+
+	/** Connections of the HTTP listener that are open. */
+	get connections(): number {
+		return this.#connections();
 	}
 
 	/** Lets all go that wait, and all that come. */

@@ -208,7 +208,7 @@ function mount(router: ConnectRouter, rpc: RpcMethod): void {
 	if (rpc.kind === "unary") {
 		router.rpc(rpc.method, async (_, context) => {
 			const call = callOf(context);
-			const finished = call.stay?.hold();
+			const finished = call.stay?.work();
 			try {
 				return await rpc.answer(...argumentsOf(call), context.signal);
 			} catch (error) {

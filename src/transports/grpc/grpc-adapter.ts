@@ -63,7 +63,7 @@ function unaryHandler({ method, answerEncoded }: UnaryRpc, { admittedBy, log }: 
 		};
 		const answer = async () => {
 			const { caller, stay } = admitted(admittedBy, call.metadata);
-			const finished = stay.hold();
+			const finished = stay.work();
 			try {
 				const response = await answerEncoded(call.request, caller, signal);
 				stay.answer(response.byteLength);

@@ -15,8 +15,8 @@ import { isGone, limitAnswer } from "./when-gone.ts";
 /** A request that the gate has admitted. */
 export interface RouteRequest {
 	readonly request: BodyRequest;
-	/** Counts the bytes of the request's body. */
-	readonly stay: Pick<Stay, "take">;
+	/** Counts the bytes of the request's body, and measures its work. */
+	readonly stay: Pick<Stay, "take" | "work">;
 	/** Tells whether the client has gone. */
 	readonly signal: Pick<AbortSignal, "aborted">;
 	/** Percent-decoded segments of the path that the route leaves open, by name. */
@@ -54,10 +54,11 @@ const WORK: Readonly<Record<Route["scope"], Work>> = {
 	public: "document",
 };
 /** The stay of a probe. */
-const UNCOUNTED: Pick<Stay, "take" | "answer" | "hold"> = {
+const UNCOUNTED: Pick<Stay, "take" | "answer" | "hold" | "work"> = {
 	take: () => undefined,
 	answer: () => undefined,
 	hold: () => () => undefined,
+	work: () => () => undefined,
 };
 
 interface Match {

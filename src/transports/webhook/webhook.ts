@@ -80,7 +80,13 @@ function webhookRoute(
 		handle: async ({ request, params, stay, signal }) => {
 			if (!isJson(request.headers["content-type"]))
 				throw new ServiceError("unsupported_media_type", "The body must be JSON (Content-Type: application/json)");
-			await take(await readBody(request, maxBodyBytes, (bytes) => stay.take(bytes)), params, signal);
+			const body = await readBody(request, maxBodyBytes, (bytes) => stay.take(bytes));
+			const done = stay.work();
+			try {
+				await take(body, params, signal);
+			} finally {
+				done();
+			}
 			return SUCCESS;
 		},
 	};
