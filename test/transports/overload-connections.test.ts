@@ -43,8 +43,10 @@ test("a connection of HTTP/1.1 is not read for a second after a refusal, and the
 test("a refused request that waits behind others on its connection ends the connection", async () => {
 	await using service = await BoundedService.start(1_000_000, { ingest: { requests: 1, bytes: 1_000_000 } });
 	using client = await new RawHttp(service).connected();
-	await client.write(Buffer.concat([post("w"), post("x"), post("x")]));
+	await client.write(Buffer.concat([post("w"), post("x"), Buffer.from(get(5_000))]));
 	await expect.poll(() => service.underWay.ingest).toEqual({ requests: 1, bytes: 1 });
+	// A read would be under way, if it was looked at.
+	expect(service.underWay.read).toEqual(IDLE.read);
 	service.letGo();
 	expect((await client.response()).status).toBe(200);
 	const refused = await client.response();
