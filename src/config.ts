@@ -6,8 +6,10 @@ import { z } from "zod";
 import { defaultScopes, hashKey, type KeyEntry, type Principal, type Scope, scopes } from "./access/keys.ts";
 import type { Database } from "./store/open.ts";
 import { isPostgresUrl, maskPostgresUrl, type PostgresUrl, parsePostgresUrl } from "./store/postgres/database-url.ts";
+import type { PostgresSettings } from "./store/postgres/dial.ts";
 import { type LogLevel, logLevels } from "./telemetry/log.ts";
 import { type LogFormat, logFormats } from "./telemetry/log-format.ts";
+import { type OtelSettings, readOtelSettings } from "./telemetry/otel-settings.ts";
 
 /** Where a listener listens. */
 export interface Address {
@@ -22,6 +24,8 @@ export interface Config {
 	readonly httpAddress: Address;
 	readonly grpcAddress: Address;
 	readonly database: Database;
+	/** How a PostgreSQL database is used, whichever it is. The password is for a URL that has none. */
+	readonly postgres: Omit<PostgresSettings, keyof PostgresUrl> & Pick<PostgresSettings, "password">;
 	/** Empty when none is configured: the service then makes its own key. */
 	readonly accessKeys: readonly KeyEntry[];
 	/** Most bytes that a request's body or message may have, on every transport. */
@@ -52,6 +56,8 @@ export interface Config {
 	readonly corsOrigins: readonly string[];
 	/** Requests a second that one key or certificate may make; undefined for any number. */
 	readonly rateLimitPerKey: number | undefined;
+	/** What is sent to receivers of OTLP. */
+	readonly otel: OtelSettings;
 	/** All variables as a person may read them. */
 	readonly settings: readonly Setting[];
 }
@@ -113,7 +119,7 @@ function variable<T>({ parse, ...text }: VariableText & { readonly parse: Parse<
 		.register(texts, text);
 }
 
-const MASK = "**********";
+export const MASK = "**********";
 /** Shortest access key, in characters: 16 random hexadecimal digits are 64 bits. */
 const MIN_KEY_LENGTH = 16;
 /** An hour and a century: less empties the history while it is read, more is a mistake. */
@@ -176,7 +182,7 @@ const environment = z.object({
 		parse: parseSwitch,
 	}),
 	ACCESS_KEYS: variable({
-		meaning: `comma-separated entries \`name:key\` or \`name:key:scope+scope\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`; without any: \`ingest+read\`. Without entries, the first start makes a key`,
+		meaning: `comma-separated entries \`name:key\` or \`name:key:scope+scope\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`, \`metrics\`; without any: \`ingest+read\`. Without entries, the first start makes a key`,
 		default: "",
 		example: "<name>:<key>,<name>:<key>:read+secrets",
 		mask: (text) =>
@@ -334,14 +340,17 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 	const { MAX_BODY_BYTES, MAX_INFLIGHT_BYTES } = parsed.data ?? { MAX_BODY_BYTES: 0, MAX_INFLIGHT_BYTES: 0 };
 	if (MAX_INFLIGHT_BYTES < 2 * MAX_BODY_BYTES)
 		lacking.push("MAX_INFLIGHT_BYTES: must be at least twice MAX_BODY_BYTES");
-	const mistakes = [...wrong, ...lacking, ...mistypedNames(Object.keys(env))];
-	if (!parsed.success || mistakes.length > 0) throw new ConfigError(mistakes);
+	const otel = readOtelSettings(env);
+	const mistakes = [...wrong, ...lacking, ...otel.mistakes, ...mistypedNames(Object.keys(env))];
+	if (!parsed.success || otel.settings === undefined || mistakes.length > 0) throw new ConfigError(mistakes);
 	const values = parsed.data;
+	const postgres = postgresOf(values);
 	const [cert, key] = [values.TLS_CERT_FILE, values.TLS_KEY_FILE];
 	return Object.freeze({
 		httpAddress: Object.freeze(values.HTTP_ADDRESS),
 		grpcAddress: Object.freeze(values.GRPC_ADDRESS),
-		database: Object.freeze(databaseOf(values)),
+		database: Object.freeze(databaseOf(values.DATABASE_URL, postgres)),
+		postgres: Object.freeze(postgres),
 		accessKeys: Object.freeze(values.ACCESS_KEYS),
 		maxBodyBytes: values.MAX_BODY_BYTES,
 		maxInflightBytes: values.MAX_INFLIGHT_BYTES,
@@ -358,6 +367,7 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		clientCertificates: Object.freeze(values.CLIENT_CERTIFICATES),
 		corsOrigins: Object.freeze(values.CORS_ORIGINS),
 		rateLimitPerKey: values.RATE_LIMIT_PER_KEY,
+		otel: Object.freeze(otel.settings),
 		settings: Object.freeze(
 			variables.map(({ name, default: fallback, mask = (text) => text }): Setting => {
 				const text = env[name]?.trim() ?? "";
@@ -434,19 +444,36 @@ function parseDatabaseUrl(text: string, report: Report): string | PostgresUrl {
 	return path;
 }
 
-function databaseOf(values: z.infer<typeof environment>): Database {
-	const url = values.DATABASE_URL;
-	if (typeof url === "string") return { engine: "sqlite", path: url };
-	const password = url.password ?? values.PGPASSWORD;
+function postgresOf(values: z.infer<typeof environment>): Config["postgres"] {
 	return {
-		engine: "postgres",
-		...url,
-		password: password === "" ? undefined : createSecretKey(Buffer.from(password)),
+		password: secretOf(values.PGPASSWORD),
 		connections: values.POSTGRES_CONNECTIONS,
 		statementTimeout: values.POSTGRES_STATEMENT_TIMEOUT * 1000,
 		lockTimeout: values.POSTGRES_LOCK_TIMEOUT * 1000,
 		notify: values.POSTGRES_NOTIFY,
 	};
+}
+
+function databaseOf(url: string | PostgresUrl, postgres: Config["postgres"]): Database {
+	if (typeof url === "string") return { engine: "sqlite", path: url };
+	const password = url.password === undefined ? postgres.password : secretOf(url.password);
+	return { engine: "postgres", ...postgres, ...url, password };
+}
+
+/** Undefined for an empty text. */
+function secretOf(text: string): KeyObject | undefined {
+	return text === "" ? undefined : createSecretKey(Buffer.from(text));
+}
+
+/**
+ * The database of a URL in the form of DATABASE_URL.
+ *
+ * @throws {ConfigError} listing every mistake
+ */
+export function databaseAt(url: string, { postgres }: Config): Database {
+	const parsed = environment.shape.DATABASE_URL.safeParse(url);
+	if (!parsed.success) throw new ConfigError(parsed.error.issues.map(({ message }) => message));
+	return databaseOf(parsed.data, postgres);
 }
 
 function parseSwitch(text: string, report: Report): boolean {

@@ -1,9 +1,10 @@
 #!/usr/bin/env -S node --no-allocation-site-pretenuring --no-parallel-scavenge --concurrent-marking-max-worker-num=1 --max-semi-space-size=8 --max-large-page-pool-size=8 --heap-growing-percent=100
-import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
-import { z } from "zod";
-import { type Config, ConfigError, formatAddress, readConfig, variables } from "./config.ts";
-import type { Database } from "./store/open.ts";
+import { type Config, ConfigError, databaseAt, formatAddress, MASK, readConfig, variables } from "./config.ts";
+import { packageJson } from "./package-json.ts";
+import { copyStore } from "./store/copy.ts";
+import { type Database, migrateDatabase, openCopySource, openCopyTarget } from "./store/open.ts";
+import { maskPostgresUrl } from "./store/postgres/database-url.ts";
 import { backupDatabase, type OnProgress, restoreDatabase } from "./store/sqlite/backup.ts";
 import { createLogger } from "./telemetry/log.ts";
 import { lineFormat } from "./telemetry/log-format.ts";
@@ -13,11 +14,22 @@ import { LogOutput } from "./telemetry/log-output.ts";
 interface Command {
 	/** Names of its operands. */
 	readonly operands: readonly string[];
+	/** Names of its options, each of which has a value and must be given. */
+	readonly options?: readonly OptionName[];
 	readonly meaning: string;
 	/** What could not be done when it fails. */
 	readonly failure: string;
-	readonly run: (config: Config, operand: string) => Promise<void> | void;
+	/** @param values of its operands, and of its options */
+	readonly run: (config: Config, values: readonly string[]) => Promise<void> | void;
 }
+
+const OPTIONS = {
+	help: { type: "boolean", short: "h" },
+	version: { type: "boolean" },
+	from: { type: "string" },
+	to: { type: "string" },
+} as const;
+type OptionName = "from" | "to";
 
 const COMMANDS: Readonly<Record<string, Command>> = {
 	serve: {
@@ -36,9 +48,9 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 		operands: ["FILE"],
 		meaning: "copy the database into a new file, also while the service runs",
 		failure: "The backup failed",
-		run: async ({ database }, file) => {
+		run: async ({ database }, [file = ""]) => {
 			const path = sqlitePath(database);
-			const newest = await backupDatabase(path, file, showProgress());
+			const newest = await backupDatabase(path, file, showProgress(mebibytes, "copied"));
 			print(`${file} holds the database ${path} up to sequence ${newest}.`);
 		},
 	},
@@ -46,12 +58,25 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 		operands: ["FILE"],
 		meaning: "put the copy of a backup in the database's place, while the service does not run",
 		failure: "The restore failed",
-		run: async ({ database }, file) => {
+		run: async ({ database }, [file = ""]) => {
 			const path = sqlitePath(database);
-			const { newest, former } = await restoreDatabase(path, file, showProgress());
+			const { newest, former } = await restoreDatabase(path, file, showProgress(mebibytes, "copied"));
 			const kept = former === undefined ? "" : ` The former database is ${former}.`;
 			print(`${path} is restored from ${file}, up to sequence ${newest}.${kept}`);
 		},
+	},
+	migrate: {
+		operands: [],
+		meaning: "create or upgrade the tables of a PostgreSQL database, which `serve` does too",
+		failure: "The migration failed",
+		run: migrate,
+	},
+	copy: {
+		operands: [],
+		options: ["from", "to"],
+		meaning: "copy all that one database holds into an empty one, or go on with such a copy, while no service runs",
+		failure: "The copy failed",
+		run: copy,
 	},
 };
 
@@ -66,19 +91,22 @@ const USAGE_STATUS = 2;
 
 /** Runs the command that the arguments name. */
 async function main(args: readonly string[]): Promise<void> {
-	const options = { help: { type: "boolean", short: "h" }, version: { type: "boolean" } } as const;
-	const { values, positionals } = parseArgs({ args: [...args], options, allowPositionals: true });
+	const { values, positionals } = parseArgs({ args: [...args], options: OPTIONS, allowPositionals: true });
 	if (values.help === true) return print(help());
 	const [name = "serve", ...operands] = positionals;
 	if (values.version === true) return print(packageJson().version);
 	const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
 	if (command === undefined) throw new UsageError(`There is no command "${name}"`);
-	if (operands.length !== command.operands.length)
-		throw new UsageError(`The command is: ${[name, ...command.operands].join(" ")}`);
+	const { options = [] } = command;
+	const given = options.flatMap((option) => values[option] ?? []);
+	const count = (["from", "to"] as const).filter((option) => values[option] !== undefined).length;
+	if (operands.length !== command.operands.length || given.length !== options.length || count !== options.length)
+		throw new UsageError(`The command is: ${usageOf(name, command)}`);
 	const config = readConfig(process.env);
 	try {
-		await command.run(config, operands[0] ?? "");
+		await command.run(config, [...operands, ...given]);
 	} catch (error) {
+		if (error instanceof UsageError) throw error;
 		throw new Error(command.failure, { cause: error });
 	}
 }
@@ -149,6 +177,50 @@ Try it:
 `);
 }
 
+async function migrate({ database }: Config): Promise<void> {
+	if (database.engine === "sqlite") return print(`Nothing to do: serve creates and upgrades ${database.path} itself.`);
+	const { from, to } = await migrateDatabase(database, { error: showError });
+	if (from === to) print(`The schema has version ${to} already.`);
+	else
+		print(from === 0 ? `The schema is created, version ${to}.` : `The schema is upgraded, version ${from} to ${to}.`);
+}
+
+async function copy(config: Config, [from = "", to = ""]: readonly string[]): Promise<void> {
+	const [source, target] = [databaseArgument("from", from, config), databaseArgument("to", to, config)];
+	const log = { error: showError };
+	await using kept = await openCopySource(source, log).catch(failedToOpen("source"));
+	await using copied = await openCopyTarget(target, log).catch(failedToOpen("target"));
+	const steps = { copied: showProgress(entries, "copied"), compared: showProgress(entries, "compared") };
+	const parts = await copyStore(kept, copied, (step, done, total) => steps[step](done, total));
+	const [shownFrom, shownTo] = [from, to].map((url) => maskPostgresUrl(url, MASK));
+	print(`${shownTo} holds what ${shownFrom} holds. Both give, with SHA-256:`);
+	for (const { name, count, digest, damaged } of parts) {
+		const unreadable = damaged === 0 ? "" : `; ${damaged} of them cannot be read in either`;
+		print(`${name}: ${count}, ${digest}${unreadable}`);
+	}
+}
+
+/** Gives a function that says which of two databases an error is about. */
+function failedToOpen(which: string): (cause: unknown) => never {
+	return (cause) => {
+		throw new Error(`the ${which} cannot be opened`, { cause });
+	};
+}
+
+/** @throws UsageError when the URL of an option is none */
+function databaseArgument(option: OptionName, url: string, config: Config): Database {
+	try {
+		return databaseAt(url, config);
+	} catch (error) {
+		throw error instanceof ConfigError ? new UsageError(`--${option}: ${error.mistakes.join("; ")}`) : error;
+	}
+}
+
+/** Tells of a failure that does not end the program. */
+function showError(fields: object, message: string): void {
+	process.stderr.write(`${message}${"err" in fields ? `: ${reasonOf(fields.err)}` : ""}\n`);
+}
+
 function showConfig({ settings }: Config): void {
 	const shown = (value = ""): string => (value === "" ? "none" : value);
 	for (const { name, value, source } of settings) {
@@ -158,11 +230,19 @@ function showConfig({ settings }: Config): void {
 	}
 }
 
+/** A command with its arguments. */
+function usageOf(name: string, { operands, options = [] }: Command): string {
+	return [name, ...operands, ...options.map((option) => `--${option} URL`)].join(" ");
+}
+
 function help(): string {
 	const { name, description } = packageJson();
-	const commands = Object.entries(COMMANDS).map(
-		([command, { operands, meaning }]) => `  ${[command, ...operands].join(" ").padEnd(14)}${meaning}`,
-	);
+	const usages = Object.entries(COMMANDS).map(([command, of]) => ({
+		usage: usageOf(command, of),
+		meaning: of.meaning,
+	}));
+	const width = Math.max(...usages.map(({ usage }) => usage.length));
+	const commands = usages.map(({ usage, meaning }) => `  ${usage.padEnd(width)}  ${meaning}`);
 	const environment = variables.map(
 		({ name, default: fallback, meaning }) => `  ${name} (default: ${fallback || "none"})\n      ${meaning}`,
 	);
@@ -181,25 +261,25 @@ Environment variables:
 ${environment.join("\n")}`;
 }
 
-function packageJson() {
-	const members = z.object({ name: z.string(), version: z.string(), description: z.string() });
-	return members.parse(JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")));
-}
-
+/** Writes a line to standard output. A reader that has enough, such as `head`, ends the program. */
 function print(text: string): void {
+	if (process.stdout.listenerCount("error") === 0) process.stdout.on("error", () => process.exit(1));
 	process.stdout.write(`${text}\n`);
 }
 
-/** Writes a line to standard error for each tenth that is copied. */
-function showProgress(): OnProgress {
+/** Writes a line to standard error for each tenth that is done. */
+function showProgress(amount: (total: number) => string, done: string): OnProgress {
 	let shown = -1;
-	return (copied, total) => {
-		const tenth = Math.floor((copied / total) * 10);
+	return (part, total) => {
+		const tenth = Math.floor((part / total) * 10);
 		if (tenth === shown) return;
 		shown = tenth;
-		process.stderr.write(`${tenth * 10} % of ${(total / 2 ** 20).toFixed(1)} MiB are copied\n`);
+		process.stderr.write(`${tenth * 10} % of ${amount(total)} are ${done}\n`);
 	};
 }
+
+const mebibytes = (bytes: number): string => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
+const entries = (count: number): string => `${count} entries`;
 
 /** What went wrong and why, in one line. */
 function reasonOf(error: unknown): string {

@@ -20,6 +20,7 @@ import { EventWatches } from "./conversations/watch/event-watches.ts";
 import { UpdateWatches } from "./conversations/watch/update-watches.ts";
 import { EventFormat } from "./events/event-format.ts";
 import { IntakeThreads } from "./intake/intake.ts";
+import { packageJson } from "./package-json.ts";
 import { RecordFormat } from "./record/record-format.ts";
 import { RecordVault } from "./record/secrets/record-vault.ts";
 import { rpcMethods, SERVICES } from "./rpc/services.ts";
@@ -27,13 +28,17 @@ import { openStore } from "./store/open.ts";
 import type { IsSameRecord } from "./store/store.ts";
 import type { Log } from "./telemetry/log.ts";
 import { Readiness } from "./telemetry/readiness.ts";
+import { addServiceFigures } from "./telemetry/service-figures.ts";
 import { followStoreHealth } from "./telemetry/store-health.ts";
+import { Telemetry } from "./telemetry/telemetry.ts";
 import type { ThreadLog } from "./threads/worker-thread.ts";
-import { Admission } from "./transports/admission.ts";
+import { Admission, WORKS } from "./transports/admission.ts";
 import { createConnectListener } from "./transports/connect/connect-adapter.ts";
 import { listenGrpc } from "./transports/grpc/grpc-listener.ts";
 import { allowOrigins } from "./transports/http/cors.ts";
 import { listenHttp } from "./transports/http/http-listener.ts";
+import { metricsRoute } from "./transports/http/metrics.ts";
+import { observed } from "./transports/http/observed.ts";
 import { probeRoutes } from "./transports/http/probes.ts";
 import { createRouter } from "./transports/http/router.ts";
 import { readRoutes } from "./transports/reads/reads.ts";
@@ -69,11 +74,13 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const { encryptionKeys, eventTimeZone, maxBodyBytes, basePath } = config;
 	const data = { encryptionKeys, eventTimeZone };
 	const format = new RecordFormat();
-	const intake = opened.use(await IntakeThreads.start(data, threadLog(log.intakeFailed)));
+	const { threads, requests, metrics } = opened.use(await Telemetry.start(config.otel, packageJson(), log));
+	const intake = opened.use(await IntakeThreads.start(data, threadLog(log.intakeFailed), threads));
 	const isSame: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
 	const firstKey = await firstKeyOf(config);
 	const { walEndLost: onWalLoss } = log;
-	const store = opened.use(await openStore(config.database, threadLog(log.storeFailed), { isSame, onWalLoss }));
+	const storeOptions = { isSame, onWalLoss, observer: threads };
+	const store = opened.use(await openStore(config.database, threadLog(log.storeFailed), storeOptions));
 	const keys = firstKey === undefined ? config.accessKeys : [firstKey.entry];
 	const { rateLimitPerKey, clientCertificates: certificates, tls } = config;
 	const rateLimit = rateLimitPerKey === undefined ? undefined : new RateLimit(rateLimitPerKey);
@@ -97,10 +104,11 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 
 	const methods = rpcMethods({ ingest, eventIngest, get, list, updates, watches, events, eventWatches });
 	const admission = new Admission(config.maxInflightBytes);
-	const rpc = { methods, gate, admission, maxBodyBytes, stopping: stopping.signal, log };
+	const rpc = { methods, gate, admission, maxBodyBytes, stopping: stopping.signal };
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const routes = [
 		...probeRoutes(readiness),
+		metricsRoute(() => metrics.scrape()),
 		conversationWebhook(basePath, maxBodyBytes, ingest),
 		eventWebhook(basePath, maxBodyBytes, eventIngest),
 		oauthStateRoute(basePath),
@@ -111,15 +119,23 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	// Before anyone reads. What cannot be settled is tried again when the conversation's next events or record arrive.
 	await eventIngest.settleAll().catch((error: unknown) => log.unexpectedError("settle", error));
 
-	const answer = allowOrigins(
-		config.corsOrigins,
-		createConnectListener(rpc, createRouter(routes, gate, admission, log)),
-	);
-	const http = await listenHttp({ address: config.httpAddress, tls, log }, answer);
+	const answer = allowOrigins(config.corsOrigins, createConnectListener(rpc, createRouter(routes, gate, admission)));
+	const http = await listenHttp({ address: config.httpAddress, tls, log }, observed(requests, answer));
 	opened.defer(() => http.kill());
-	const grpc = await listenGrpc({ ...rpc, services: SERVICES, address: config.grpcAddress, tls });
+	const grpc = await listenGrpc({ ...rpc, services: SERVICES, address: config.grpcAddress, tls, requests, log });
 	opened.defer(() => grpc.kill());
 	opened.use(followStoreHealth(store, { onChange: (healthy) => readiness.set("store", healthy), log }));
+
+	addServiceFigures(metrics, {
+		requests,
+		connections: { http: () => http.connections(), grpc: () => grpc.connections() },
+		readiness,
+		store,
+		watched: { updates: watches.recent, events: eventWatches.recent },
+		databasePath: config.database.engine === "sqlite" ? config.database.path : undefined,
+		admitted: () => WORKS.map((work) => ({ work, ...admission.underWay(work) })),
+		log,
+	});
 
 	const made = await firstKey?.keep();
 	if (made !== undefined) showKey(made);

@@ -41,6 +41,7 @@ const defaults = {
 	httpAddress: { host: "127.0.0.1", port: 8080 },
 	grpcAddress: { host: "127.0.0.1", port: 50051 },
 	database: { engine: "sqlite", path: "data/conversations.db" },
+	postgres: { password: undefined, connections: 8, statementTimeout: 10_000, lockTimeout: 5000, notify: true },
 	accessKeys: [],
 	maxBodyBytes: 16777216,
 	maxInflightBytes: 134217728,
@@ -57,6 +58,7 @@ const defaults = {
 	clientCertificates: [],
 	corsOrigins: [],
 	rateLimitPerKey: undefined,
+	otel: { traces: false, metrics: false, metricInterval: 60_000, sampler: { parentBased: true, share: 1 } },
 	settings,
 };
 
@@ -117,7 +119,7 @@ describe("readConfig", () => {
 			CORS_ORIGINS: "https://a.example, http://localhost:3000,*",
 			RATE_LIMIT_PER_KEY: "50",
 		};
-		const { encryptionKeys, database, ...config } = readConfig(env);
+		const { encryptionKeys, database, postgres, ...config } = readConfig(env);
 		const masked = {
 			...env,
 			DATABASE_URL: "postgres://bridge:**********@db1,db2:6432/bridge?sslmode=require",
@@ -149,6 +151,7 @@ describe("readConfig", () => {
 			],
 			corsOrigins: ["https://a.example", "http://localhost:3000", "*"],
 			rateLimitPerKey: 50,
+			otel: defaults.otel,
 			settings: Object.entries(masked).map(([name, value]) => ({ name, value, source: "environment" })),
 		});
 		expect(encryptionKeys.map(bytes)).toEqual([first, second]);
@@ -225,7 +228,7 @@ describe("readConfig", () => {
 			"POSTGRES_LOCK_TIMEOUT: must be a whole number from 1 to 3600 (example: POSTGRES_LOCK_TIMEOUT=5)",
 			"POSTGRES_NOTIFY: must be on or off (example: POSTGRES_NOTIFY=on)",
 			"ACCESS_KEYS: entry 1 must have a key of visible ASCII characters after the name and a colon (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
-			"ACCESS_KEYS: entry 2 has a scope that is not one of ingest, read, secrets (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
+			"ACCESS_KEYS: entry 2 has a scope that is not one of ingest, read, secrets, metrics (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
 			"ACCESS_KEYS: entry 3 has a key that is shorter than 16 characters (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)",
 			"MAX_BODY_BYTES: must be a whole number from 1 to 536870888 (example: MAX_BODY_BYTES=16777216)",
 			"MAX_INFLIGHT_BYTES: must be a whole number from 1 to 1099511627776 (example: MAX_INFLIGHT_BYTES=134217728)",
@@ -303,9 +306,9 @@ describe("access keys", () => {
 		["a:short", "entry 1 has a key that is shorter than 16 characters"],
 		[`a:${key1.slice(1)}`, "entry 1 has a key that is shorter than 16 characters"],
 		[`a:${key1}:read:x`, "entry 1 has more than three parts; a key has no colon"],
-		[`a:${key1}:`, "entry 1 has a scope that is not one of ingest, read, secrets"],
-		[`a:${key1}:read+`, "entry 1 has a scope that is not one of ingest, read, secrets"],
-		[`a:${key1}:Read`, "entry 1 has a scope that is not one of ingest, read, secrets"],
+		[`a:${key1}:`, "entry 1 has a scope that is not one of ingest, read, secrets, metrics"],
+		[`a:${key1}:read+`, "entry 1 has a scope that is not one of ingest, read, secrets, metrics"],
+		[`a:${key1}:Read`, "entry 1 has a scope that is not one of ingest, read, secrets, metrics"],
 		[`a:${key1},b:${key2},a:${key3}`, "entry 3 has the name of entry 1"],
 		[`a:${key1},b:${key1}`, "entry 2 has the key of entry 1"],
 	])("%s: %s", (text, message) => {

@@ -54,7 +54,7 @@ describe("the program", () => {
 	test("tells its version and what it takes", async () => {
 		expect(await runBin({}, "--version")).toEqual({ stdout: `${packageJson.version}\n`, stderr: "" });
 		const { stdout } = await runBin({}, "--help");
-		for (const command of ["serve", "config", "backup FILE", "restore FILE"])
+		for (const command of ["serve", "config", "backup FILE", "restore FILE", "migrate", "copy --from URL --to URL"])
 			expect(stdout).toContain(`\n  ${command} `);
 		for (const { name, default: fallback, meaning } of variables)
 			expect(stdout).toContain(`\n  ${name} (default: ${fallback || "none"})\n      ${meaning}\n`);
@@ -101,6 +101,18 @@ describe("the program", () => {
 		[["toString"], 'There is no command "toString"; see --help'],
 		[["backup"], "The command is: backup FILE; see --help"],
 		[["serve", "now"], "The command is: serve; see --help"],
+		[["serve", "--from", "sqlite:a.db"], "The command is: serve; see --help"],
+		[["copy"], "The command is: copy --from URL --to URL; see --help"],
+		[["copy", "--from", "sqlite:a.db"], "The command is: copy --from URL --to URL; see --help"],
+		[["copy", "--to", "sqlite:a.db"], "The command is: copy --from URL --to URL; see --help"],
+		[["copy", "sqlite:a.db", "sqlite:b.db"], "The command is: copy --from URL --to URL; see --help"],
+		[["copy", "--from", "sqlite:a.db", "--to"], /^Option '--to <value>' argument missing; see --help$/],
+		[
+			["copy", "--from", "mysql://canary@h/d", "--to", "sqlite:b.db"],
+			'--from: names the engine "mysql"; it must be sqlite:<path> or postgres://<user>@<host>/<database>; see --help',
+		],
+		[["copy", "--from", "sqlite:a.db", "--to", "sqlite:"], /^--to: must name a file, as in sqlite:.*; see --help$/],
+		[["copy", "--from", "sqlite:a.db", "--to", "postgres://u:canary@h"], /^--to: (?!.*canary).*; see --help$/],
 		[["--verbose"], /^Unknown option '--verbose'.*; see --help$/],
 	])("refuses the arguments %j", async (args, line) => {
 		const { code, stdout, stderr } = await ServiceProcess.run({}, ...args);

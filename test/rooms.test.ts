@@ -103,6 +103,20 @@ describe("the rooms of src keep to themselves", () => {
 		expect(drivers).not.toEqual([]);
 	});
 
+	test("telemetry knows the store's interface and what threads tell, and is alone in knowing OpenTelemetry", () => {
+		// A comment of the log names the configuration.
+		expect(strangers("telemetry/", /^store\/[^/]+$/, /^threads\//, /^config\.ts$/)).toEqual([]);
+		const known = imports.filter(({ to }) => to.startsWith("@opentelemetry/"));
+		expect(known.filter(({ from }) => !from.startsWith("telemetry/"))).toEqual([]);
+		expect(known.filter(({ to }) => to.includes("exporter-trace")).map(({ from }) => from)).toEqual([
+			"telemetry/otlp-tracing.ts",
+		]);
+		// It is loaded only when traces are wanted.
+		const loaders = imports.filter(({ to, typeOnly }) => to === "telemetry/otlp-tracing.ts" && !typeOnly);
+		expect(loaders.map(({ from }) => from)).toEqual(["telemetry/telemetry.ts"]);
+		expect(texts.get("telemetry/telemetry.ts")).toContain('await import("./otlp-tracing.ts")');
+	});
+
 	test("only the process entry and the composition root know everything", () => {
 		const roots = imports.filter(({ to }) => to === "server.ts" || to === "main.ts");
 		expect(new Set(roots.map(({ from }) => from))).toEqual(new Set(["main.ts"]));

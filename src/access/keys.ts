@@ -1,8 +1,11 @@
 import { hash, timingSafeEqual } from "node:crypto";
 import { ServiceError } from "../errors.ts";
 
-/** What a key may be used for: send records, read them with secrets redacted or encrypted, read secrets in plain text. */
-export const scopes = ["ingest", "read", "secrets"] as const;
+/**
+ * What a key may be used for: send records, read them with secrets redacted or encrypted, read secrets in plain text,
+ * read the metrics of the service.
+ */
+export const scopes = ["ingest", "read", "secrets", "metrics"] as const;
 export type Scope = (typeof scopes)[number];
 
 /** Scopes of a key whose entry names none. */

@@ -7,7 +7,7 @@ import type { AppliedUpdates, ApplyRequest, ReadBatch } from "../events/live-rec
 import { compact, release } from "../memory.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import type { NewUpdate, StoredRecord } from "../store/store.ts";
-import { type ThreadLog, WorkerThread } from "../threads/worker-thread.ts";
+import { type ThreadLog, type ThreadObserver, WorkerThread } from "../threads/worker-thread.ts";
 import type { IntakeCalls, IntakeData } from "./calls.ts";
 
 /** Size from which bodies and records go to the thread for large ones, in bytes. */
@@ -31,7 +31,7 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 	readonly #large: WorkerThread<IntakeCalls>;
 	#openedBytes = 0;
 
-	private constructor(data: IntakeData, log: ThreadLog) {
+	private constructor(data: IntakeData, log: ThreadLog, observer: ThreadObserver | undefined) {
 		const thread = (name: string, oldGenerationMb: number) =>
 			new WorkerThread<IntakeCalls>({
 				owner: "the intake",
@@ -48,14 +48,15 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 				oldGenerationMb,
 				repeatable: true,
 				window: WINDOW,
+				observer,
 			});
 		this.#usual = thread("intake", HEAP_MB);
 		this.#large = thread("large-intake", LARGE_HEAP_MB);
 	}
 
 	/** Starts the thread for usual records. Resolves when it takes calls. */
-	static async start(data: IntakeData, log: ThreadLog): Promise<IntakeThreads> {
-		const threads = new IntakeThreads(data, log);
+	static async start(data: IntakeData, log: ThreadLog, observer?: ThreadObserver): Promise<IntakeThreads> {
+		const threads = new IntakeThreads(data, log, observer);
 		await threads.#usual.start();
 		return threads;
 	}

@@ -2,6 +2,7 @@ import type { ThreadLog } from "../threads/worker-thread.ts";
 import type { PostgresSettings } from "./postgres/dial.ts";
 import type { SqliteOptions } from "./sqlite/sqlite.ts";
 import type { Store } from "./store.ts";
+import type { CopyTarget, KeptDatabase } from "./transfer.ts";
 
 /** Where a store keeps its data. */
 export type Database =
@@ -17,7 +18,7 @@ export type Database =
 export async function openStore(
 	database: Database,
 	log: ThreadLog,
-	options: Pick<SqliteOptions, "isSame" | "onWalLoss">,
+	options: Pick<SqliteOptions, "isSame" | "onWalLoss" | "observer">,
 ): Promise<Store> {
 	if (database.engine === "sqlite") {
 		const { openSqliteStore } = await import("./sqlite/sqlite.ts");
@@ -26,4 +27,48 @@ export async function openStore(
 	const { openConnections } = await import("./postgres/connections.ts");
 	const { openPostgresStore } = await import("./postgres/postgres.ts");
 	return await openPostgresStore(await openConnections(database, log), log, options);
+}
+
+/**
+ * Creates or upgrades the tables of a PostgreSQL database.
+ *
+ * @returns the version before, 0 for none, and the present one
+ * @throws ServiceError `unavailable` when that cannot be done; the cause says why
+ */
+export async function migrateDatabase(
+	settings: PostgresSettings,
+	log: ThreadLog,
+): Promise<{ readonly from: number; readonly to: number }> {
+	const { openConnections } = await import("./postgres/connections.ts");
+	const { migrate } = await import("./postgres/migrate.ts");
+	await using connections = await openConnections(settings, log);
+	return await migrate(connections);
+}
+
+/**
+ * Opens a database to be copied.
+ *
+ * @throws Error when it cannot be opened, or it is in use
+ */
+export async function openCopySource(database: Database, log: ThreadLog): Promise<KeptDatabase> {
+	if (database.engine === "sqlite") {
+		const { openSqliteSource } = await import("./sqlite/kept.ts");
+		return await openSqliteSource(database.path, log);
+	}
+	const { openPostgresSource } = await import("./postgres/kept.ts");
+	return await openPostgresSource(database, log);
+}
+
+/**
+ * Opens a database that a copy is to be made in.
+ *
+ * @throws Error when it cannot be opened, or it is in use
+ */
+export async function openCopyTarget(database: Database, log: ThreadLog): Promise<CopyTarget> {
+	if (database.engine === "sqlite") {
+		const { openSqliteTarget } = await import("./sqlite/kept.ts");
+		return await openSqliteTarget(database.path);
+	}
+	const { openPostgresTarget } = await import("./postgres/kept.ts");
+	return await openPostgresTarget(database, log);
 }

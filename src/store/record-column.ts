@@ -39,6 +39,11 @@ function columnOf(bytes: Uint8Array, compressed: Uint8Array | undefined): Record
 	return { record: compressed, unpackedSize: bytes.byteLength, checksum: crc32(compressed) };
 }
 
+/** Bytes of a record as it is read. */
+export function unpackedSizeOf({ record, unpackedSize }: RecordColumn): number {
+	return unpackedSize ?? record.byteLength;
+}
+
 /** @throws Error when the record is not what was stored */
 export function unpackRecord({ record, unpackedSize, checksum }: RecordColumn): Uint8Array {
 	if (crc32(record) !== checksum) throw new Error("the checksum of the record is wrong");

@@ -6,15 +6,18 @@ const MAX_PLACES = 10;
 /** Most characters of a place, and of an operation: a client can make both as long as it likes. */
 const MAX_TEXT = 160;
 
-/** Who asked for what, and of which conversation. */
-export function requestFields({ transport, operation, caller, conversationId }: RequestInfo, error: unknown) {
+/** What requests for the same thing by the same caller have in common, and which one it is. */
+export function requestFields(request: RequestInfo, error: unknown) {
+	const { transport, operation, requestId, traceId, caller, conversationId } = request;
 	const id = (error instanceof ServiceError ? error.conversationId : undefined) ?? conversationId;
 	return {
-		transport,
-		operation: shorten(operation),
-		...(caller !== undefined && { caller }),
-		// What a client gave in place of a UUID may be anything.
-		...(id !== undefined && /^[0-9a-fA-F-]{32,36}$/.test(id) && { conversationId: id }),
+		who: { transport, operation: shorten(operation), ...(caller !== undefined && { caller }) },
+		which: {
+			...(requestId !== undefined && { requestId }),
+			...(traceId !== undefined && { traceId }),
+			// What a client gave in place of a UUID may be anything.
+			...(id !== undefined && /^[0-9a-fA-F-]{32,36}$/.test(id) && { conversationId: id }),
+		},
 	};
 }
 

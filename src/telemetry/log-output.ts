@@ -23,7 +23,9 @@ export class LogOutput {
 	readonly #format: LineFormat;
 	#waiting: Buffer[] = [];
 	#waitingBytes = 0;
+	/** Lines that were dropped and not reported. */
 	#dropped = 0;
+	#droppedBefore = 0;
 	#retry: NodeJS.Timeout | undefined;
 	#report: (lines: number) => void = () => undefined;
 
@@ -47,6 +49,11 @@ export class LogOutput {
 		this.#waiting.push(bytes);
 		this.#waitingBytes += bytes.length;
 		if (this.#retry === undefined) this.#flush();
+	}
+
+	/** Lines that were dropped, since the start. */
+	get dropped(): number {
+		return this.#droppedBefore + this.#dropped;
 	}
 
 	/** Sets what is called with the number of dropped lines, each time when lines can be written again after that. */
@@ -76,6 +83,7 @@ export class LogOutput {
 		this.#waitingBytes = rest.length;
 		if (rest.length > 0 || this.#dropped === 0) return;
 		const dropped = this.#dropped;
+		this.#droppedBefore += dropped;
 		this.#dropped = 0;
 		this.#report(dropped);
 	}

@@ -7,11 +7,17 @@ import { type Occurrence, type RepeatOptions, Repeats } from "./repeats.ts";
 export const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
 export type LogLevel = (typeof logLevels)[number];
 
+export type Transport = "http" | "connect" | "grpc-web" | "grpc";
+
 /** A request, as the log names it. */
 export interface RequestInfo {
-	readonly transport: "http" | "connect" | "grpc-web" | "grpc";
+	readonly transport: Transport;
 	/** Method and path of a route, such as `POST /api/v1/webhooks/conversations`, or the path of an RPC. */
 	readonly operation: string;
+	/** Id that the caller gave the request, or the service. */
+	readonly requestId?: string | undefined;
+	/** Trace that the request belongs to. Undefined when no traces are made. */
+	readonly traceId?: string | undefined;
 	/** Name of the access key. Undefined when the request had no right one. */
 	readonly caller?: string | undefined;
 	/** Conversation that the request names. What an error names comes first. */
@@ -65,6 +71,8 @@ export interface ClockDifference {
  * request body, header or key is ever written. So no filter has to find secrets afterwards.
  */
 export interface Log extends RequestLog {
+	/** Lines that could not be written, since the start. */
+	readonly droppedLines: number;
 	/** The service starts, with its configuration as {@link import("../config.ts").describeConfig} gives it. */
 	starting(configuration: Readonly<Record<string, string>>): void;
 	/** A listener accepts requests at an address such as `127.0.0.1:8080`. */
@@ -99,6 +107,8 @@ export interface Log extends RequestLog {
 	statementsRefused(conversationId: string, violations: readonly Violation[]): void;
 	/** The store's check fails from now on: the error. Or it succeeds again: undefined. */
 	storeHealth(error: unknown): void;
+	/** Metrics or traces cannot be sent to their receiver. */
+	exportFailed(signal: "metrics" | "traces", error: unknown): void;
 	/** An unexpected error outside of requests. `where` names the part of the program. */
 	unexpectedError(where: string, error: unknown): void;
 }
@@ -134,6 +144,7 @@ export const logEvents = {
 	records_unreadable: ["error", "More stored records cannot be read for the same cause"],
 	event_unreadable: ["error", "A stored event cannot be read"],
 	events_unreadable: ["error", "More stored events cannot be read for the same cause"],
+	export_failed: ["warn", "Metrics or traces cannot be sent"],
 	unexpected_error: ["error", "An unexpected error"],
 	log_lines_dropped: ["error", "Lines of the log could not be written"],
 } as const satisfies Readonly<Record<string, readonly ["info" | "warn" | "error", string]>>;
@@ -145,6 +156,8 @@ type Fields = Readonly<Record<string, unknown>>;
 export interface LogDestination extends DestinationStream {
 	/** Sets what is called with a number of lines that could not be written, when others can be written again. */
 	onDropped?(report: (lines: number) => void): void;
+	/** Lines that could not be written, since the start. */
+	readonly dropped?: number;
 }
 
 /**
@@ -176,6 +189,9 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 	};
 	destination.onDropped?.((lines) => emit("log_lines_dropped", { lines }));
 	return {
+		get droppedLines() {
+			return destination.dropped ?? 0;
+		},
 		starting: (configuration) => emit("starting", { configuration }),
 		listening: (listener, address) => emit("listening", { listener, address }),
 		cleartext: (listener, host) => emit("cleartext", { listener, host }),
@@ -219,9 +235,8 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 			else emit("store_unhealthy", { error: describe(error, true) });
 		},
 		requestFailed: (request, error) => {
-			const { conversationId, ...who } = requestFields(request, error);
-			const named = conversationId === undefined ? {} : { conversationId };
-			const ids = conversationId === undefined ? [] : [conversationId];
+			const { who, which } = requestFields(request, error);
+			const ids = which.conversationId === undefined ? [] : [which.conversationId];
 			const { transport } = request;
 			if (error instanceof ServiceError && !isOwnFailure(error)) {
 				const { kind, violations } = error;
@@ -230,7 +245,7 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 				const cause = { ...who, kind };
 				const samples = { conversationIds: ids, locs };
 				const occurrence = { sum: "requests_refused", cause, group: { transport, kind }, counts, samples } as const;
-				emitOnce("request_refused", { ...who, ...named, kind, ...rules }, occurrence);
+				emitOnce("request_refused", { ...who, ...which, kind, ...rules }, occurrence);
 				return;
 			}
 			const told = error instanceof ServiceError ? { ...who, kind: error.kind } : who;
@@ -239,8 +254,9 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 			const cause = { ...told, ...(thrown !== undefined && { error: shortly(thrown, false) }) };
 			const samples = { conversationIds: ids };
 			const occurrence = { sum: "requests_failed", cause, group: { transport }, samples } as const;
-			emitOnce("request_failed", { ...told, ...named, ...described }, occurrence);
+			emitOnce("request_failed", { ...told, ...which, ...described }, occurrence);
 		},
+		exportFailed: (signal, error) => emit("export_failed", { signal, error: describe(error, true) }),
 		unexpectedError: (where, error) => emit("unexpected_error", { where, error: describe(error, false) }),
 	};
 }

@@ -26,7 +26,21 @@ export type Outcome = { readonly value: unknown } | { readonly failure: Failure 
 export type WorkerMessage =
 	| { readonly kind: "started" }
 	| { readonly kind: "failed"; readonly failure: Failure }
-	| { readonly kind: "outcomes"; readonly outcomes: readonly (Outcome & { readonly id: number })[] };
+	| {
+			readonly kind: "outcomes";
+			readonly outcomes: readonly (Outcome & { readonly id: number })[];
+			/** The groups among the calls. */
+			readonly groups: readonly AnsweredGroup[];
+	  };
+
+/** Calls that a worker answered together. */
+export interface AnsweredGroup {
+	readonly ids: readonly number[];
+	/** When the work on them began, in milliseconds of Unix time. */
+	readonly startedAt: number;
+	/** How long it took, in milliseconds. */
+	readonly duration: number;
+}
 
 /** Size from which it costs less to hand memory over to another thread than to copy it, in bytes. */
 const HANDED_OVER_FROM = 32 * 1024;

@@ -1,6 +1,6 @@
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
 import { failureOf } from "./failure.ts";
-import type { Argument, CallMessage, CallName, Calls, Outcome, WorkerMessage } from "./protocol.ts";
+import type { AnsweredGroup, Argument, CallMessage, CallName, Calls, Outcome, WorkerMessage } from "./protocol.ts";
 import { largeBuffers } from "./protocol.ts";
 
 /** Longest time for which outcomes are held back to be posted together, in milliseconds. */
@@ -59,17 +59,21 @@ export function serve<Options, Methods extends Calls, GroupName extends CallName
 	port.on("message", (first: readonly CallMessage[]) => {
 		const calls = takeWaiting(first);
 		let outcomes: (Outcome & { id: number })[] = [];
+		let groups: AnsweredGroup[] = [];
 		let since = performance.now();
 		for (let next = 0; next < calls.length; ) {
 			const taken = group === undefined ? calls.slice(next, next + 1) : takeGroup(calls, next, group);
 			next += taken.length;
 			const [call] = taken;
 			if (call === undefined) break;
-			const answers = group?.names.includes(call.name) ? answerGroup(group, taken) : [answer(call)];
+			const grouped = group?.names.includes(call.name) ? answerGroup(group, taken) : undefined;
+			const answers = grouped?.outcomes ?? [answer(call)];
+			if (grouped !== undefined) groups.push(grouped.group);
 			outcomes.push(...taken.map(({ id }, index) => ({ id, ...(answers[index] ?? unanswered()) })));
 			if (next < calls.length && performance.now() - since < HOLD_BACK) continue;
-			post({ kind: "outcomes", outcomes });
+			post({ kind: "outcomes", outcomes, groups });
 			outcomes = [];
+			groups = [];
 			since = performance.now();
 		}
 		if (calls.some(({ name }) => name === "close")) port.close();
@@ -114,7 +118,14 @@ function methodsOf(methods: object): ReadonlyMap<string, AnyMethod> {
 	return new Map(Object.entries(methods));
 }
 
-function answerGroup(group: AnyGroup, calls: readonly CallMessage[]): Outcome[] {
+function answerGroup(group: AnyGroup, calls: readonly CallMessage[]): { outcomes: Outcome[]; group: AnsweredGroup } {
+	const began = performance.now();
+	const outcomes = outcomesOf(group, calls);
+	const duration = performance.now() - began;
+	return { outcomes, group: { ids: calls.map(({ id }) => id), startedAt: performance.timeOrigin + began, duration } };
+}
+
+function outcomesOf(group: AnyGroup, calls: readonly CallMessage[]): Outcome[] {
 	try {
 		return group.answer(calls.map(({ argument }) => argument));
 	} catch (error) {

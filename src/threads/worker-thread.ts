@@ -2,11 +2,33 @@ import { extname } from "node:path";
 import { Worker } from "node:worker_threads";
 import { ServiceError } from "../errors.ts";
 import { type Failure, failureOf, refusalOf } from "./failure.ts";
-import type { Answer, Argument, CallMessage, CallName, Calls, WorkerMessage } from "./protocol.ts";
+import type { Answer, AnsweredGroup, Argument, CallMessage, CallName, Calls, WorkerMessage } from "./protocol.ts";
 
 /** The part of a logger that a thread needs. */
 export interface ThreadLog {
 	error(fields: object, message: string): void;
+}
+
+/** Is told of threads and of the calls to them. */
+export interface ThreadObserver {
+	/** There is a thread, started or not. */
+	added(name: string, queue: () => ThreadQueue): void;
+	/**
+	 * A call is made. What is given back is called once, when the call has ended: with what it failed with, and with the
+	 * group that it was answered in.
+	 */
+	called(thread: string, call: string): CallEnd | undefined;
+	/** Calls were answered together. */
+	grouped(thread: string, group: AnsweredGroup): void;
+}
+
+export type CallEnd = (error: unknown, group?: AnsweredGroup) => void;
+
+/** The calls that a thread has not answered. */
+export interface ThreadQueue {
+	readonly calls: number;
+	/** Milliseconds since the oldest of them was made; 0 without any. */
+	readonly age: number;
 }
 
 export interface WorkerThreadOptions {
@@ -35,6 +57,7 @@ export interface WorkerThreadOptions {
 	 * as there are when left out.
 	 */
 	readonly window?: number;
+	readonly observer?: ThreadObserver | undefined;
 }
 
 /** Tells whether the caller waits no longer. An AbortSignal does. */
@@ -44,6 +67,9 @@ type CallerSignal = Pick<AbortSignal, "aborted">;
 interface PendingCall {
 	readonly message: CallMessage;
 	readonly signal: CallerSignal | undefined;
+	/** When it was made, as performance.now() counts. */
+	readonly since: number;
+	readonly ended: CallEnd | undefined;
 	// Declared as a method, so that a caller can await the type of its own answer.
 	resolve(value: unknown): void;
 	reject(error: unknown): void;
@@ -75,6 +101,14 @@ export class WorkerThread<Methods extends Calls> {
 
 	constructor(options: WorkerThreadOptions) {
 		this.#options = options;
+		options.observer?.added(options.name, () => this.queue);
+	}
+
+	/** What has no answer yet. */
+	get queue(): ThreadQueue {
+		const pending = [...this.#sent.values(), ...this.#suspects, ...this.#waiting];
+		const oldest = pending.reduce((since, call) => Math.min(since, call.since), Number.POSITIVE_INFINITY);
+		return { calls: pending.length, age: pending.length === 0 ? 0 : performance.now() - oldest };
 	}
 
 	/**
@@ -117,9 +151,11 @@ export class WorkerThread<Methods extends Calls> {
 	}
 
 	#enqueue<Value>(name: string, argument: unknown, signal?: CallerSignal): Promise<Value> {
+		const ended = this.#options.observer?.called(this.#options.name, name);
 		return new Promise((resolve, reject) => {
 			this.#lastId += 1;
-			this.#waiting.push({ message: { id: this.#lastId, name, argument }, signal, resolve, reject });
+			const message = { id: this.#lastId, name, argument };
+			this.#waiting.push({ message, signal, since: performance.now(), ended, resolve, reject });
 			this.#schedule();
 		});
 	}
@@ -154,7 +190,7 @@ export class WorkerThread<Methods extends Calls> {
 			if (calls.length >= room) break;
 			looked += 1;
 			if (call.signal?.aborted === true)
-				call.reject(new ServiceError("unavailable", "the sender no longer waits for the answer"));
+				refuse(call, new ServiceError("unavailable", "the sender no longer waits for the answer"));
 			else calls.push(call);
 		}
 		this.#waiting.splice(0, looked);
@@ -191,7 +227,7 @@ export class WorkerThread<Methods extends Calls> {
 						resolve();
 						return this.#send(worker);
 					case "outcomes":
-						this.#settle(message.outcomes);
+						this.#settle(message);
 						return this.#send(worker);
 					case "failed":
 						return fail(message.failure);
@@ -202,18 +238,23 @@ export class WorkerThread<Methods extends Calls> {
 		});
 	}
 
-	#settle(outcomes: (WorkerMessage & { kind: "outcomes" })["outcomes"]): void {
+	#settle({ outcomes, groups }: WorkerMessage & { kind: "outcomes" }): void {
+		const { observer, name } = this.#options;
+		for (const group of groups) observer?.grouped(name, group);
 		const failures = new Map<string, { error: ServiceError; operation: string; count: number }>();
 		for (const outcome of outcomes) {
 			const call = this.#sent.get(outcome.id);
 			if (call === undefined) continue;
 			this.#sent.delete(outcome.id);
+			const group = call.ended && groups.find(({ ids }) => ids.includes(outcome.id));
 			if ("value" in outcome) {
+				call.ended?.(undefined, group);
 				call.resolve(outcome.value);
 				continue;
 			}
 			const refusal = refusalOf(outcome.failure);
 			const error = refusal ?? this.#options.toError(outcome.failure, "call");
+			call.ended?.(error, group);
 			call.reject(error);
 			if (refusal !== undefined) continue;
 			const operation = call.message.name;
@@ -234,12 +275,12 @@ export class WorkerThread<Methods extends Calls> {
 		log.error({ err: error, operation: name }, `a thread of ${owner} ended`);
 		const [only] = sent;
 		if (!repeatable || sent.length === 0) {
-			for (const call of sent) call.reject(error);
+			for (const call of sent) refuse(call, error);
 			this.#rejectAll(error);
 			return;
 		}
 		if (sent.length === 1 && only !== undefined)
-			only.reject(new ServiceError("internal", `${owner} failed at this request`, { cause: error }));
+			refuse(only, new ServiceError("internal", `${owner} failed at this request`, { cause: error }));
 		else this.#suspects.push(...sent);
 		if (this.#suspects.length + this.#waiting.length === 0) return;
 		this.start().catch((reason: unknown) => this.#rejectAll(reason));
@@ -247,6 +288,11 @@ export class WorkerThread<Methods extends Calls> {
 
 	#rejectAll(error: unknown): void {
 		const reason = error instanceof ServiceError ? error : this.#options.toError(failureOf(error), "thread");
-		for (const call of [...this.#suspects.splice(0), ...this.#waiting.splice(0)]) call.reject(reason);
+		for (const call of [...this.#suspects.splice(0), ...this.#waiting.splice(0)]) refuse(call, reason);
 	}
+}
+
+function refuse(call: PendingCall, error: unknown): void {
+	call.ended?.(error);
+	call.reject(error);
 }

@@ -2,7 +2,8 @@ import type { Scope } from "../access/keys.ts";
 import { ServiceError } from "../errors.ts";
 
 /** What a request is for. Each kind of work has bounds of its own, so that reads answer while ingest is full. */
-export type Work = "ingest" | "read" | "watch" | "document";
+export const WORKS = ["ingest", "read", "watch", "document", "metrics"] as const;
+export type Work = (typeof WORKS)[number];
 
 /** Bounds of one kind of work. */
 export interface WorkBounds {
@@ -22,12 +23,18 @@ export interface UnderWay {
  * Most requests under way, all transports together. At a rate of 500 posts a second, the last one of a full ingest waits
  * for a second.
  */
-const REQUESTS: Readonly<Record<Work, number>> = { ingest: 512, read: 1_024, watch: 2_000, document: 64 };
+const REQUESTS: Readonly<Record<Work, number>> = {
+	ingest: 512,
+	read: 1_024,
+	watch: 2_000,
+	document: 64,
+	metrics: 16,
+};
 /** Requests that are taken however long others have waited; they keep every thread busy. */
 const FEW = 64;
 /** How long a request may wait for its work to be done before others are refused, in milliseconds. */
 const LONGEST_WAIT = 1_000;
-/** Most bytes of the requests of watches, and of the answers to those who have no key. */
+/** Most bytes of the requests of watches, of the answers with metrics, and of those to who has no key. */
 const SMALL_BYTES = 16 * 2 ** 20;
 /** Size from which a request counts as a large one, in bytes. */
 const LARGE_FROM = 2 ** 20;
@@ -61,6 +68,7 @@ export class Admission {
 			read: pool("read", maxBytes),
 			watch: pool("watch", maxBytes),
 			document: pool("document", SMALL_BYTES),
+			metrics: pool("metrics", SMALL_BYTES),
 		};
 	}
 

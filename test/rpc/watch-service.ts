@@ -20,8 +20,10 @@ import { createConnectListener } from "../../src/transports/connect/connect-adap
 import { listenGrpc } from "../../src/transports/grpc/grpc-listener.ts";
 import { sendStatus } from "../../src/transports/http/answer.ts";
 import { listenHttp } from "../../src/transports/http/http-listener.ts";
+import { observed } from "../../src/transports/http/observed.ts";
 import { format, Reading } from "../conversations/read/reading.ts";
 import type { Endpoints } from "../support/clients.ts";
+import { unseenRequests } from "../support/requests.ts";
 import { silentLog } from "../support/silent-log.ts";
 
 /** Keys of the service: one may read, the other may read secrets too. */
@@ -77,14 +79,17 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			admission: new Admission(16 * 1024 * 1024),
 			maxBodyBytes: 1024 * 1024,
 			stopping: stopping.signal,
-			log,
 		};
+		const requests = unseenRequests();
 		const address = { host: "127.0.0.1", port: 0 };
 		const http = await listenHttp(
 			{ address, tls: undefined, log },
-			createConnectListener(options, (_, response) => sendStatus(response, 404)),
+			observed(
+				requests,
+				createConnectListener(options, (_, response) => sendStatus(response, 404)),
+			),
 		);
-		const grpc = await listenGrpc({ ...options, address, tls: undefined });
+		const grpc = await listenGrpc({ ...options, address, tls: undefined, requests, log });
 		const stop = async () => {
 			stopping.abort();
 			const until = performance.now() + 25_000;

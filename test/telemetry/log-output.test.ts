@@ -24,7 +24,7 @@ function start(stdout: "pipe" | number, patience: number): ChildProcess {
 	return writer;
 }
 
-/** Has the writer log lines; resolves with the number of all that it has logged. */
+/** Has the writer log lines; resolves with the number of all that it has logged, and of those that were dropped. */
 async function log(child: ChildProcess, lines: number): Promise<unknown> {
 	const logged = once(child, "message");
 	child.send(lines);
@@ -50,13 +50,13 @@ function told(text: string): unknown[] {
 
 test("lines for a pipe that nobody reads wait up to a bound; further ones are dropped, counted and told", async () => {
 	const child = start("pipe", 60_000);
-	expect(await log(child, MANY)).toBe(MANY);
+	expect(await log(child, MANY)).toMatchObject({ written: MANY });
 	let text = "";
 	child.stdout?.setEncoding("utf8").on("data", (part: string) => {
 		text += part;
 	});
 	await expect.poll(() => text, { timeout: 60_000 }).toContain("log_lines_dropped");
-	expect(await log(child, 2)).toBe(MANY + 2);
+	const last = await log(child, 2);
 	expect(await end(child)).toBe(0);
 	const all = told(text);
 	const kept = all.length - 3;
@@ -66,11 +66,12 @@ test("lines for a pipe that nobody reads wait up to a bound; further ones are dr
 	const numbers = Array.from({ length: kept }, (_, number) => number);
 	const dropped = { event: "log_lines_dropped", level: "error", dropped: MANY - kept };
 	expect(all).toEqual([...numbers, dropped, MANY, MANY + 1]);
+	expect(last).toEqual({ written: MANY + 2, dropped: MANY - kept });
 });
 
 test("a reader that is slow gets every line, also those at the end", async () => {
 	const child = start("pipe", 60_000);
-	expect(await log(child, 2_000)).toBe(2_000);
+	expect(await log(child, 2_000)).toEqual({ written: 2_000, dropped: 0 });
 	const ended = end(child);
 	let text = "";
 	child.stdout?.setEncoding("utf8").on("data", (part: string) => {
@@ -84,9 +85,9 @@ test("a reader that is slow gets every line, also those at the end", async () =>
 describe("what cannot be written at all holds up neither the program nor its end", () => {
 	test("a pipe that is closed", async () => {
 		const child = start("pipe", 100);
-		expect(await log(child, 1)).toBe(1);
+		expect(await log(child, 1)).toEqual({ written: 1, dropped: 0 });
 		child.stdout?.destroy();
-		expect(await log(child, MANY)).toBe(MANY + 1);
+		expect(await log(child, MANY)).toMatchObject({ written: MANY + 1 });
 		expect(await end(child)).toBe(0);
 	});
 
@@ -94,7 +95,7 @@ describe("what cannot be written at all holds up neither the program nor its end
 		const full = openSync("/dev/full", "w");
 		const child = start(full, 100);
 		closeSync(full);
-		expect(await log(child, MANY)).toBe(MANY);
+		expect(await log(child, MANY)).toMatchObject({ written: MANY });
 		expect(await end(child)).toBe(0);
 	});
 
@@ -109,6 +110,8 @@ describe("what cannot be written at all holds up neither the program nor its end
 		for (let line = 0; line < MANY; line++) output.write(`${"x".repeat(100)}\n`);
 		await output.end(20);
 		expect(reports).toEqual([]);
+		// A MiB of lines of 101 bytes waits.
+		expect(output.dropped).toBe(MANY - Math.floor(2 ** 20 / 101));
 		closeSync(unwritable);
 	});
 });

@@ -64,6 +64,54 @@ test("a refusal tells a place in the path of the URL as such", () => {
 	expect(record((log) => log.requestFailed(request, error))).toMatchObject([{ locs: ["path.conversation_id"] }]);
 });
 
+test("a refusal names the request and its trace", () => {
+	const ids = { requestId: "mine", traceId: "0af7651916cd43dd8448eb211c80319c" };
+	const lines = record((log) => log.requestFailed({ ...request, ...ids }, new ServiceError("not_found", "")));
+	expect(lines).toEqual([
+		{ level: "warn", event: "request_refused", ...request, ...ids, kind: "not_found", msg: "Refused a request" },
+	]);
+});
+
+test("refusals that differ only in their ids and traces are summed up", () => {
+	const lines = record((log) => {
+		for (const id of ["a", "b", "c"])
+			log.requestFailed({ ...request, requestId: id, traceId: id }, new ServiceError("not_found", ""));
+		log.sumUp();
+	});
+	expect(lines).toEqual([
+		{
+			level: "warn",
+			event: "request_refused",
+			...request,
+			requestId: "a",
+			traceId: "a",
+			kind: "not_found",
+			msg: "Refused a request",
+		},
+		{
+			level: "warn",
+			event: "requests_refused",
+			...request,
+			kind: "not_found",
+			count: 2,
+			since: expect.any(String),
+			msg: "Refused more requests for the same cause",
+		},
+	]);
+});
+
+test("a receiver that metrics or traces cannot be sent to is named by what it lacks", () => {
+	expect(record((log) => log.exportFailed("traces", new Error("connect ECONNREFUSED")))).toEqual([
+		{
+			level: "warn",
+			event: "export_failed",
+			signal: "traces",
+			error: { type: "Error", message: "connect ECONNREFUSED", stack: expect.any(Array) },
+			msg: "Metrics or traces cannot be sent",
+		},
+	]);
+});
+
 test("an update and an event that cannot be read are told apart", () => {
 	const stored = { conversationId: "0190d6a0-0000-7000-8000-00000000000a", sequence: 7n, error: new Error("the disk") };
 	const lines = record((log) => {

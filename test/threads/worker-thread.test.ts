@@ -129,3 +129,62 @@ test("a thread that cannot start fails the calls", async () => {
 	const missing = started({ script: new URL("./no-such-worker", import.meta.url) });
 	await expect(missing.thread.call("echo", 1)).rejects.toMatchObject(unavailable);
 });
+
+test("an observer is told of the calls, of their ends, and of the groups that they were answered in", async () => {
+	const told: unknown[] = [];
+	let queue = () => ({ calls: -1, age: -1 });
+	const { thread } = started({
+		observer: {
+			added: (name, figures) => {
+				told.push(["added", name]);
+				queue = figures;
+			},
+			called: (name, call) => {
+				told.push(["called", name, call]);
+				return (error, group) => {
+					told.push(["ended", call, error instanceof ServiceError ? error.kind : error, group?.ids]);
+				};
+			},
+			grouped: (name, { ids, startedAt, duration }) => {
+				told.push(["grouped", name, ids]);
+				expect(Math.abs(Date.now() - startedAt)).toBeLessThan(60_000);
+				expect(duration).toBeGreaterThanOrEqual(0);
+			},
+		},
+	});
+	expect(queue()).toEqual({ calls: 0, age: 0 });
+	await thread.start();
+	const calls = [thread.call("pause", 1), thread.call("sum", new Uint8Array(2)), thread.call("sum", new Uint8Array(3))];
+	expect(queue()).toEqual({ calls: 3, age: expect.any(Number) });
+	expect(await Promise.all(calls)).toEqual([undefined, 5, 5]);
+	await expect(thread.call("fail", undefined)).rejects.toThrow();
+	await expect(thread.call("exit", 3)).rejects.toThrow();
+	expect(queue()).toEqual({ calls: 0, age: 0 });
+	expect(told).toEqual([
+		["added", "test"],
+		["called", "test", "pause"],
+		["called", "test", "sum"],
+		["called", "test", "sum"],
+		["ended", "pause", undefined, undefined],
+		["grouped", "test", [2, 3]],
+		["ended", "sum", undefined, [2, 3]],
+		["ended", "sum", undefined, [2, 3]],
+		["called", "test", "fail"],
+		["ended", "fail", "internal", undefined],
+		["called", "test", "exit"],
+		["ended", "exit", "internal", undefined],
+	]);
+});
+
+test("an observer is told of the end of a call that was not made, because nobody waits for it", async () => {
+	const told: unknown[] = [];
+	const { thread } = started({
+		observer: {
+			added: () => undefined,
+			called: () => (error) => told.push(error instanceof ServiceError ? error.kind : error),
+			grouped: () => undefined,
+		},
+	});
+	await expect(thread.call("echo", 1, AbortSignal.abort())).rejects.toThrow();
+	expect(told).toEqual(["unavailable"]);
+});

@@ -12,9 +12,11 @@ import { createConnectListener } from "../../src/transports/connect/connect-adap
 import { listenGrpc } from "../../src/transports/grpc/grpc-listener.ts";
 import { readBody } from "../../src/transports/http/body.ts";
 import { listenHttp } from "../../src/transports/http/http-listener.ts";
+import { observed } from "../../src/transports/http/observed.ts";
 import { createRouter, type Route } from "../../src/transports/http/router.ts";
 import { LIMITS, type Limits } from "../../src/transports/limits.ts";
 import { type Endpoints, WEBHOOK } from "../support/clients.ts";
+import { unseenRequests } from "../support/requests.ts";
 import { KEY } from "../support/service.ts";
 import { silentLog } from "../support/silent-log.ts";
 
@@ -100,11 +102,12 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 			},
 			{ method: "GET", path: "/healthz", scope: "public", isProbe: true, handle: async () => "{}" },
 		];
-		const options = { methods, gate, admission, maxBodyBytes: MAX_BODY, stopping: stopping.signal, log, limits };
+		const options = { methods, gate, admission, maxBodyBytes: MAX_BODY, stopping: stopping.signal, limits };
+		const requests = unseenRequests();
 		const address = { host: "127.0.0.1", port: 0 };
-		const answer = createConnectListener(options, createRouter(routes, gate, admission, log, limits));
-		const http = await listenHttp({ address, tls: undefined, log, limits }, answer);
-		const grpc = await listenGrpc({ ...options, services: SERVICES, address, tls: undefined });
+		const answer = createConnectListener(options, createRouter(routes, gate, admission, limits));
+		const http = await listenHttp({ address, tls: undefined, log, limits }, observed(requests, answer));
+		const grpc = await listenGrpc({ ...options, services: SERVICES, address, tls: undefined, requests, log });
 		const stop = async (): Promise<void> => {
 			stopping.abort();
 			http.kill();

@@ -37,7 +37,8 @@ beforeEach(() => {
 function lines(): unknown[] {
 	const parsed = service.log().slice(logged).split("\n").filter(Boolean);
 	return parsed.map((line) => {
-		const { time: _, pid: __, hostname: ___, msg: ____, ...rest } = JSON.parse(line);
+		const { time: _, pid: __, hostname: ___, msg: ____, requestId, ...rest } = JSON.parse(line);
+		expect(requestId).toMatch(/^[0-9a-f-]{36}$/);
 		return rest;
 	});
 }

@@ -52,6 +52,14 @@ export class RecentEntries<Entry extends LogEntry> {
 		return { entries: this.#run?.entries.length ?? 0, bytes: this.#run?.bytes ?? 0, followers: this.#followers.size };
 	}
 
+	/** By how many sequence numbers the slowest follower is behind the newest entry. */
+	get lag(): bigint {
+		let lag = 0n;
+		for (const { through } of this.#followers)
+			if (through !== undefined && this.newest - through > lag) lag = this.newest - through;
+		return lag;
+	}
+
 	/**
 	 * Begins to follow. The store is read only while someone follows.
 	 *
@@ -203,12 +211,23 @@ interface Run<Entry> {
 /** One who follows the newest entries. */
 export class Follower {
 	readonly #leave: (follower: Follower) => void;
+	#through: bigint | undefined;
 	#woken = false;
 	#error: unknown;
 	#resolve: (() => void) | undefined;
 
 	constructor(leave: (follower: Follower) => void) {
 		this.#leave = leave;
+	}
+
+	/** Sequence through which it has everything; undefined until that is known. */
+	get through(): bigint | undefined {
+		return this.#through;
+	}
+
+	/** It has everything through a sequence. */
+	reached(sequence: bigint): void {
+		this.#through = sequence;
 	}
 
 	/** Waits for the next wake-up, or for one since the last wait. Only one wait at a time. */

@@ -125,6 +125,7 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
 		const range = await this.#source.log.range();
 		let cursor = startOf(watched.start, range);
+		follower.reached(cursor);
 		// A watch from the beginning asks for what is stored now. What was pruned before does not concern it.
 		let afterRemoval = cursor === 0n ? range.lastRemoval : undefined;
 		let caughtUp = false;
@@ -139,6 +140,8 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 			const advanced = scanned.through > cursor;
 			cursor = scanned.through;
 			if (scanned.responses.length > 0) yield scanned.responses;
+			// The watcher has asked for more, so it has taken these.
+			follower.reached(cursor);
 			const isNewest = cursor >= this.recent.newest;
 			if (isDue() || (isNewest && !caughtUp)) {
 				caughtUp ||= isNewest;

@@ -1,7 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "../../errors.ts";
-import type { ThreadLog } from "../../threads/worker-thread.ts";
+import type { AnsweredGroup } from "../../threads/protocol.ts";
+import type { CallEnd, ThreadLog, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
 import { isLate, LATE } from "../late.ts";
 import type { PossibleRepetition } from "../repetition.ts";
 import type { Appended, AppendedEvents } from "../store.ts";
@@ -23,7 +24,14 @@ const MAX_GROUPS = 2;
 const LONGEST_SEARCH = 15_000;
 const SEARCH_PAUSE = 200;
 
+/** What an observer knows the appender by: what a store with threads has one of. */
+const OBSERVED_AS = "writer";
+
 interface Waiting {
+	readonly id: number;
+	/** When it came, as performance.now() counts. */
+	readonly since: number;
+	readonly ended: CallEnd | undefined;
 	readonly request: GroupRequest;
 	readonly bytes: number;
 	readonly resolve: (answer: GroupAnswer) => void;
@@ -47,8 +55,11 @@ export class Appender {
 	readonly #connections: Connections;
 	readonly #log: ThreadLog;
 	readonly #onAppended: (newest: { readonly updates: bigint; readonly events: bigint }) => void;
+	readonly #observer: ThreadObserver | undefined;
 	readonly #free: Writer[] = Array.from({ length: MAX_GROUPS }, () => ({ id: randomUUID(), group: 0n }));
+	#lastId = 0;
 	#waiting: Waiting[] = [];
+	readonly #writing = new Set<Waiting>();
 	/** Conversations of the groups that are being written. */
 	readonly #busy = new Set<string>();
 	#scheduled = false;
@@ -58,18 +69,30 @@ export class Appender {
 		connections: Connections,
 		log: ThreadLog,
 		onAppended: (newest: { readonly updates: bigint; readonly events: bigint }) => void,
+		observer?: ThreadObserver,
 	) {
 		this.#connections = connections;
 		this.#log = log;
 		this.#onAppended = onAppended;
+		this.#observer = observer;
+		observer?.added(OBSERVED_AS, () => this.#queue());
 	}
 
 	/** Appends an update or a batch of events. Resolves when it is on disk. */
 	append(request: GroupRequest): Promise<GroupAnswer> {
+		const ended = this.#observer?.called(OBSERVED_AS, "update" in request ? "append" : "appendEvents");
 		return new Promise((resolve, reject) => {
-			this.#waiting.push({ request, bytes: bytesOf(request), resolve, reject });
+			this.#lastId += 1;
+			const since = performance.now();
+			this.#waiting.push({ id: this.#lastId, since, ended, request, bytes: bytesOf(request), resolve, reject });
 			this.#schedule();
 		});
+	}
+
+	#queue(): ThreadQueue {
+		const pending = [...this.#writing, ...this.#waiting];
+		const oldest = pending.reduce((since, waiting) => Math.min(since, waiting.since), Number.POSITIVE_INFINITY);
+		return { calls: pending.length, age: pending.length === 0 ? 0 : performance.now() - oldest };
 	}
 
 	/** Starts groups once what comes in this turn of the event loop is there. */
@@ -105,7 +128,7 @@ export class Appender {
 		for (const waiting of this.#waiting) {
 			const { request } = waiting;
 			if (isLate("update" in request ? request.update : request, now)) {
-				waiting.reject(LATE);
+				refuse(waiting, LATE);
 				continue;
 			}
 			const conversation = conversationOf(request);
@@ -123,11 +146,17 @@ export class Appender {
 	}
 
 	async #write(group: readonly Waiting[], writer: Writer): Promise<void> {
-		for (const { request } of group) this.#busy.add(conversationOf(request));
+		for (const waiting of group) {
+			this.#busy.add(conversationOf(waiting.request));
+			this.#writing.add(waiting);
+		}
 		try {
 			await this.#answer(group, writer);
 		} finally {
-			for (const { request } of group) this.#busy.delete(conversationOf(request));
+			for (const waiting of group) {
+				this.#busy.delete(conversationOf(waiting.request));
+				this.#writing.delete(waiting);
+			}
 			this.#free.push(writer);
 			this.#schedule();
 		}
@@ -135,21 +164,33 @@ export class Appender {
 
 	/** Writes a group and answers its requests. */
 	async #answer(group: readonly Waiting[], writer: Writer): Promise<void> {
+		const began = performance.now();
+		const answered = (): AnsweredGroup => {
+			const startedAt = performance.timeOrigin + began;
+			const told = { ids: group.map(({ id }) => id), startedAt, duration: performance.now() - began };
+			this.#observer?.grouped(OBSERVED_AS, told);
+			return told;
+		};
 		try {
 			const answers = await this.#commit(
 				group.map(({ request }) => request),
 				writer,
 			);
-			for (const [n, { resolve }] of group.entries()) resolve(answers[n]);
+			const told = answered();
+			for (const [n, { resolve, ended }] of group.entries()) {
+				ended?.(undefined, told);
+				resolve(answers[n]);
+			}
 		} catch (error) {
 			const failure = serviceError(error);
+			const told = answered();
 			if (group.length > 1 && failure.kind !== "unavailable") {
 				// One request failed for a reason of its own: the others are stored, each alone.
 				for (const waiting of group) await this.#answer([waiting], writer);
 				return;
 			}
 			this.#log.error({ err: failure, operation: "append", count: group.length }, "the store failed");
-			for (const { reject } of group) reject(failure);
+			for (const waiting of group) refuse(waiting, failure, told);
 		}
 	}
 
@@ -212,6 +253,11 @@ export class Appender {
 		}
 		this.#onAppended({ updates, events });
 	}
+}
+
+function refuse({ ended, reject }: Waiting, error: ServiceError, group?: AnsweredGroup): void {
+	ended?.(error, group);
+	reject(error);
 }
 
 function firstOf(row: Row | undefined): First {

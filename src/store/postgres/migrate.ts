@@ -25,8 +25,12 @@ export async function migrate(connections: Connections): Promise<{ readonly from
 	return { from, to: MIGRATIONS.length };
 }
 
-/** Version of the schema; 0 when there is none. */
-async function schemaVersion(session: Session): Promise<number> {
+/**
+ * Version of the schema; 0 when there is none.
+ *
+ * @throws ServiceError `unavailable` when a newer release has migrated the database
+ */
+export async function schemaVersion(session: Session): Promise<number> {
 	const found = await session.query({
 		text: "SELECT to_regclass('conversation_updates.schema_versions') IS NOT NULL AS found",
 	});

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { ServiceError } from "../../errors.ts";
-import type { ThreadLog } from "../../threads/worker-thread.ts";
+import type { ThreadLog, ThreadObserver } from "../../threads/worker-thread.ts";
 import { Announcer } from "../announcer.ts";
 import { appendJudged } from "../repetition.ts";
 import type {
@@ -31,12 +31,15 @@ import { migrate } from "./migrate.ts";
 import { CHANNEL } from "./numbered-sql.ts";
 import { Pruner } from "./pruner.ts";
 import type { Session } from "./transaction.ts";
+import { requireFinished } from "./unfinished.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
 import { forgetWriters, touchWriter } from "./writers.ts";
 
 export interface PostgresOptions {
 	/** Judges records that may be a repetition. When left out, only records with the same bytes are repetitions. */
 	readonly isSame?: IsSameRecord;
+	/** Is told of the appends, as of those of a thread named `writer`. */
+	readonly observer?: ThreadObserver | undefined;
 }
 
 /**
@@ -44,18 +47,19 @@ export interface PostgresOptions {
  * processes, may have one database.
  *
  * @param connections the store's own: it closes them
- * @throws ServiceError `unavailable` when the database cannot be reached or migrated, or is of a newer release; the cause
- *   says why
+ * @throws ServiceError `unavailable` when the database cannot be reached or migrated, is of a newer release, or holds an
+ *   unfinished copy; the cause says why
  */
 export async function openPostgresStore(
 	connections: Connections,
 	log: ThreadLog,
 	options: PostgresOptions = {},
 ): Promise<Store> {
-	const { isSame = async () => false } = options;
-	const store = new PostgresStore(connections, log, isSame);
+	const { isSame = async () => false, observer } = options;
+	const store = new PostgresStore(connections, log, isSame, observer);
 	try {
 		await migrate(connections);
+		await connections.read(requireFinished);
 		await connections.transaction((transaction) => transaction.commit(forgetWriters));
 	} catch (error) {
 		await store.close();
@@ -90,16 +94,17 @@ class PostgresStore implements Store {
 	#looking = false;
 	#closed: Promise<void> | undefined;
 
-	constructor(connections: Connections, log: ThreadLog, isSame: IsSameRecord) {
+	constructor(connections: Connections, log: ThreadLog, isSame: IsSameRecord, observer: ThreadObserver | undefined) {
 		this.#connections = connections;
 		this.#log = log;
 		this.#isSame = isSame;
 		this.#updates = new Announcer(log);
 		this.#events = new Announcer(log);
-		this.#appender = new Appender(connections, log, ({ updates, events }) => {
-			this.#updates.announce(updates);
-			this.#events.announce(events);
-		});
+		const announce = (newest: { readonly updates: bigint; readonly events: bigint }): void => {
+			this.#updates.announce(newest.updates);
+			this.#events.announce(newest.events);
+		};
+		this.#appender = new Appender(connections, log, announce, observer);
 		this.#pruner = new Pruner(connections);
 	}
 

@@ -15,6 +15,8 @@
  * `pruned` has a row for each conversation of which entries were pruned, also when the conversation is gone, and
  * `removals` what was pruned of a log. `writers` has the last group that each writer of each running service has committed:
  * its number, and the sequences that its numbers follow. `retention.clock` is the time of retention (see `Store.keepClock`).
+ *
+ * `unfinished_copy` has a row as long as a copy from another database is not complete: it says what that one holds.
  */
 const TABLES = `
 	CREATE TABLE conversation_updates.positions (
@@ -148,6 +150,11 @@ const TABLES = `
 		clock bigint
 	) WITH (fillfactor = 10);
 	INSERT INTO conversation_updates.retention VALUES (1, NULL);
+
+	CREATE TABLE conversation_updates.unfinished_copy (
+		id bigint PRIMARY KEY CHECK (id = 1),
+		source text NOT NULL
+	);
 `;
 
 /** The statements that make each version of the schema of the one before it; the first makes version 1. */

@@ -10,16 +10,18 @@ export interface StoredActivity extends Activity {
 /** The activity of a conversation; undefined when no event of it came. */
 export function findActivity(statements: Statements, conversationId: string): StoredActivity | undefined {
 	const row = statements.prepare("SELECT * FROM activities WHERE conversation_id = ?").get(conversationId);
-	return (
-		row && {
-			id: bigint(row.id),
-			eventCount: bigint(row.event_count),
-			lastAt: bigint(row.last_at),
-			message: told(row, "message"),
-			leaf: told(row, "leaf"),
-			toldAt: nullable(bigint, row.told_at),
-		}
-	);
+	return row && { id: bigint(row.id), ...activityOf(row) };
+}
+
+/** An activity, from its row. */
+export function activityOf(row: Row): Activity {
+	return {
+		eventCount: bigint(row.event_count),
+		lastAt: bigint(row.last_at),
+		message: told(row, "message"),
+		leaf: told(row, "leaf"),
+		toldAt: nullable(bigint, row.told_at),
+	};
 }
 
 function told(row: Row, column: "message" | "leaf"): Activity["leaf"] {

@@ -15,6 +15,7 @@ import {
 } from "../conversation-state.ts";
 import { packRecord, packSecrets } from "../record-column.ts";
 import type { AppendedEvents, NewEvent, NewEvents, NewLiveState, StoredRecord } from "../store.ts";
+import type { KeptEvent } from "../transfer.ts";
 import { bigint, integer, nullable } from "../values.ts";
 import { findActivity, insertActivity, updateActivity } from "./activities.ts";
 import { RecordReader } from "./record-reader.ts";
@@ -74,23 +75,8 @@ export class EventAppender {
 	#insert(activity: bigint, receivedAt: bigint, event: NewEvent, next: Numbering): bigint | undefined {
 		if (this.#isStored(activity, event)) return undefined;
 		const sequence = next.events();
-		const packed = packRecord(event.text);
-		this.#statements
-			.prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
-			.run(
-				sequence,
-				activity,
-				event.eventId,
-				receivedAt,
-				event.happenedAt,
-				event.kind,
-				event.source,
-				event.redactionVersion,
-				packed.unpackedSize,
-				packed.checksum,
-				packSecrets(event.secrets),
-				packed.record,
-			);
+		const [text, secrets] = [packRecord(event.text), packSecrets(event.secrets)];
+		insertEvent(this.#statements, activity, { ...event, sequence, receivedAt, text, secrets });
 		return sequence;
 	}
 
@@ -126,4 +112,28 @@ export class EventAppender {
 		const size = this.#statements.prepare("SELECT size FROM updates WHERE sequence = ?").get(base)?.size;
 		return deltaForm(delta, base, integer(size)) ?? wholeForm(combined(records.readRaw(base), delta, mergeRecord));
 	}
+}
+
+/**
+ * Writes an event that is not stored.
+ *
+ * @param activity id of the row of its conversation's activity
+ */
+export function insertEvent(statements: Statements, activity: bigint, event: Omit<KeptEvent, "conversationId">): void {
+	statements
+		.prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+		.run(
+			event.sequence,
+			activity,
+			event.eventId,
+			event.receivedAt,
+			event.happenedAt,
+			event.kind,
+			event.source,
+			event.redactionVersion,
+			event.text.unpackedSize,
+			event.text.checksum,
+			event.secrets,
+			event.text.record,
+		);
 }

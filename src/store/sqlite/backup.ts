@@ -65,16 +65,21 @@ export async function restoreDatabase(path: string, file: string, onProgress: On
 	rmSync(copy, { force: true });
 	try {
 		const newest = await copyDatabase(source, copy, onProgress);
-		// Root may restore what another user's service opens.
-		const { uid, gid } = statSync(dirname(path));
-		if (process.getuid?.() === 0) for (const file of [copy, lockFile(path)]) chownSync(file, uid, gid);
 		const former = statSync(path).size === 0 ? undefined : setAside(path);
-		renameSync(copy, path);
-		syncFolder(path);
+		putInPlace(copy, path);
 		return { newest, former };
 	} finally {
 		rmSync(copy, { force: true });
 	}
+}
+
+/** Gives the closed file of a copy the name of a database whose lock the caller has, durably. */
+export function putInPlace(copy: string, path: string): void {
+	// Root may copy what another user's service opens.
+	const { uid, gid } = statSync(dirname(path));
+	if (process.getuid?.() === 0) for (const file of [copy, lockFile(path)]) chownSync(file, uid, gid);
+	renameSync(copy, path);
+	syncFolder(path);
 }
 
 /** Copies one state of a database into a new file, checks the copy and gives it the present schema. */

@@ -1,7 +1,12 @@
 import { ServiceError } from "../../errors.ts";
 import { compact, release } from "../../memory.ts";
 import type { Calls } from "../../threads/protocol.ts";
-import { type ThreadLog, WorkerThread } from "../../threads/worker-thread.ts";
+import {
+	type ThreadLog,
+	type ThreadObserver,
+	WorkerThread,
+	type WorkerThreadOptions,
+} from "../../threads/worker-thread.ts";
 import { Announcer } from "../announcer.ts";
 import { appendJudged, type JudgedRepetition } from "../repetition.ts";
 import type {
@@ -38,6 +43,8 @@ export interface SqliteOptions {
 	readonly onWalLoss?: (loss: WalLoss) => void;
 	/** Largest size that the database file may reach, in bytes. No bound but the disk's when left out. */
 	readonly maxBytes?: number;
+	/** Is told of the store's threads. */
+	readonly observer?: ThreadObserver | undefined;
 }
 
 /**
@@ -49,14 +56,14 @@ export interface SqliteOptions {
  *   release; the cause says why.
  */
 export async function openSqliteStore(path: string, log: ThreadLog, options: SqliteOptions = {}): Promise<Store> {
-	const { isSame = async () => false, lockTimeout = 2_000, maxBytes, onWalLoss } = options;
+	const { isSame = async () => false, lockTimeout = 2_000, maxBytes, onWalLoss, observer } = options;
 	try {
 		prepareFiles(path);
 	} catch (cause) {
 		throw new ServiceError("unavailable", "the store's database cannot be opened", { cause });
 	}
 	const lock = lockDatabase(path, lockTimeout);
-	const store = new SqliteStore({ path, lockTimeout, maxBytes }, log, isSame, lock);
+	const store = new SqliteStore({ path, lockTimeout, maxBytes }, { log, observer }, isSame, lock);
 	try {
 		const loss = await store.open();
 		if (loss !== undefined) onWalLoss?.(loss);
@@ -89,7 +96,12 @@ class SqliteStore implements Store {
 	readonly #updates: Announcer;
 	readonly #events: Announcer;
 
-	constructor(options: DatabaseOptions, log: ThreadLog, isSame: IsSameRecord, lock: Disposable) {
+	constructor(
+		options: DatabaseOptions,
+		{ log, observer }: Pick<WorkerThreadOptions, "log" | "observer">,
+		isSame: IsSameRecord,
+		lock: Disposable,
+	) {
 		const thread = <Methods extends Calls>(
 			name: string,
 			youngGenerationMb: number,
@@ -106,6 +118,7 @@ class SqliteStore implements Store {
 				youngGenerationMb,
 				repeatable,
 				...(window === undefined ? {} : { window }),
+				observer,
 			});
 		this.#writer = thread("writer", 12, false);
 		this.#reader = thread("reader", 24, true, READ_AHEAD);

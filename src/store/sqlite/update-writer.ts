@@ -2,6 +2,7 @@ import type { ConversationSummary } from "../../../gen/conversations/v1/summary_
 import { microsecondsOf } from "../condition.ts";
 import type { ConversationState, WrittenUpdate } from "../conversation-state.ts";
 import { packRecord } from "../record-column.ts";
+import type { KeptUpdate } from "../transfer.ts";
 import { bigint, integer, nullable, type Row, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
@@ -40,24 +41,34 @@ export class UpdateWriter {
 		known: KnownConversation | undefined,
 		after: ConversationState,
 	): void {
-		const { conversationId, sequence, current, record } = update;
+		const { conversationId, current, record } = update;
 		let conversation = known?.id;
-		if (conversation === undefined || current) {
-			const whole = { ...stateColumns(after), ...filterColumns(summary) };
-			conversation ??= this.#insert({ conversation_id: conversationId, ...whole });
-			if (known !== undefined) this.#update(known, whole);
-			this.#writeTags(conversation, sequence, whole.tags, summary.tags, known?.row);
-			this.#writeTitle(conversation, summary.title, known?.row);
-		} else if (known !== undefined) this.#update(known, stateColumns(after));
+		if (conversation === undefined) conversation = this.insertConversation(conversationId, after, summary);
+		else if (known !== undefined) this.#updateConversation(known, after, current ? summary : undefined);
+		const { redactionVersion, schemaVersion } = record;
+		const packed = { redactionVersion, schemaVersion, ...packRecord(record.bytes) };
+		this.insertUpdate(conversation, { ...update, record: packed });
+	}
 
-		const packed = packRecord(record.bytes);
+	/** Writes a conversation that has no row; gives the id of its row. */
+	insertConversation(conversationId: string, state: ConversationState, summary: ConversationSummary): bigint {
+		const filters = filterColumns(summary);
+		const id = this.#insert({ conversation_id: conversationId, ...stateColumns(state), ...filters });
+		this.#writeTags(id, state.sequence, filters.tags, summary.tags, undefined);
+		this.#writeTitle(id, summary.title, undefined);
+		return id;
+	}
+
+	/** @param conversation id of the row of its conversation */
+	insertUpdate(conversation: bigint, update: KeptUpdate): void {
+		const { record } = update;
 		this.#statements
 			.prepare("INSERT INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
 			.run(
-				sequence,
+				update.sequence,
 				conversation,
 				update.change,
-				current ? 1 : 0,
+				update.current ? 1 : 0,
 				update.previousSequence ?? null,
 				update.receivedAt,
 				update.origin,
@@ -65,17 +76,33 @@ export class UpdateWriter {
 				update.size,
 				record.redactionVersion,
 				record.schemaVersion,
-				packed.unpackedSize,
-				packed.checksum,
+				record.unpackedSize,
+				record.checksum,
 				update.summary,
 				update.activity ?? null,
-				packed.record,
+				record.record,
 			);
 	}
 
 	/** Writes the state of a conversation whose record stays. */
 	writeState(known: KnownConversation, after: ConversationState): void {
 		this.#update(known, stateColumns(after));
+	}
+
+	/** @param summary that of the conversation's new current record; undefined when the record stays */
+	#updateConversation(
+		known: KnownConversation,
+		after: ConversationState,
+		summary: ConversationSummary | undefined,
+	): void {
+		if (summary === undefined) {
+			this.#update(known, stateColumns(after));
+			return;
+		}
+		const filters = filterColumns(summary);
+		this.#update(known, { ...stateColumns(after), ...filters });
+		this.#writeTags(known.id, after.sequence, filters.tags, summary.tags, known.row);
+		this.#writeTitle(known.id, summary.title, known.row);
 	}
 
 	/** Writes those columns of a conversation that differ: an index is written for each column that a statement names. */
@@ -127,7 +154,8 @@ export class UpdateWriter {
 
 const NO_TAGS = "{}";
 
-function stateOf(row: Row): ConversationState {
+/** The state of a conversation, from its row. */
+export function stateOf(row: Row): ConversationState {
 	const newest = nullable(bigint, row.newest_sequence);
 	return {
 		sequence: bigint(row.sequence),

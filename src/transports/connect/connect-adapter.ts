@@ -23,11 +23,12 @@ import type { Principal } from "../../access/keys.ts";
 import { type ErrorKind, ServiceError } from "../../errors.ts";
 import { toConnectError } from "../../rpc/rpc-errors.ts";
 import type { RpcMethod } from "../../rpc/rpc-method.ts";
-import type { RequestInfo, RequestLog } from "../../telemetry/log.ts";
+import type { ObservedRequest } from "../../telemetry/requests.ts";
 import { type Admission, type Stay, type Work, workOf } from "../admission.ts";
 import { sendStatus } from "../http/answer.ts";
 import { enter } from "../http/enter.ts";
-import type { HttpAnswer } from "../http/http-listener.ts";
+import type { HttpAnswer, ObservedAnswer } from "../http/http-listener.ts";
+import { pathOf } from "../http/observed.ts";
 import { type Credentials, credentialsOf } from "../http/router.ts";
 import { limitAnswer } from "../http/when-gone.ts";
 import { LIMITS, type Limits } from "../limits.ts";
@@ -43,7 +44,6 @@ export interface ConnectOptions {
 	readonly maxBodyBytes: number;
 	/** Ends streams when it fires. */
 	readonly stopping: AbortSignal;
-	readonly log: RequestLog;
 	readonly limits?: Pick<Limits, "answerTime">;
 }
 
@@ -60,7 +60,8 @@ interface Call {
 	refusal: unknown;
 	/** The encoded request. */
 	message: Uint8Array | undefined;
-	/** Logs an error and gives it as clients see it. */
+	readonly seen: ObservedRequest;
+	/** Tells of an error and gives it as clients see it. */
 	readonly failed: (error: unknown) => ConnectError;
 	/** Whether {@link failed} was called. */
 	reported: boolean;
@@ -73,8 +74,8 @@ const CALL = createContextKey<Call | undefined>(undefined, { description: "call"
  *
  * @param fallback answers requests whose path is not that of a method
  */
-export function createConnectListener(options: ConnectOptions, fallback: HttpAnswer): HttpAnswer {
-	const { methods, gate, admission, maxBodyBytes, stopping, log, limits = LIMITS } = options;
+export function createConnectListener(options: ConnectOptions, fallback: ObservedAnswer): ObservedAnswer {
+	const { methods, gate, admission, maxBodyBytes, stopping, limits = LIMITS } = options;
 	const router = createConnectRouter({
 		// gRPC has a listener of its own; over HTTP/1.1 it lacks its trailers.
 		grpc: false,
@@ -88,6 +89,7 @@ export function createConnectListener(options: ConnectOptions, fallback: HttpAns
 			try {
 				if (call.refusal !== undefined) throw call.refusal;
 				call.caller = gate.admitRpc(path, ...call.credentials);
+				call.seen.admitted(call.caller.name);
 				call.stay = call.enter(workOf(gate.scopeOf(path), context.method.methodKind !== "unary"));
 			} catch (error) {
 				throw call.failed(error);
@@ -96,16 +98,18 @@ export function createConnectListener(options: ConnectOptions, fallback: HttpAns
 	});
 	for (const rpc of methods) mount(router, rpc);
 	const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
-	return (request, response) => {
-		const handler = handlers.get((request.url ?? "").split("?", 1)[0] ?? "");
+	return (request, response, seen) => {
+		const handler = handlers.get(pathOf(request.url ?? ""));
 		if (handler === undefined) {
-			fallback(request, response);
+			fallback(request, response, seen);
 			return;
 		}
 		const grpcWeb = request.headers["content-type"]?.startsWith("application/grpc-web") === true;
 		const transport = grpcWeb ? "grpc-web" : "connect";
 		const entering = (work: Work): Stay => enter(admission, work, request, response);
-		const call = beginCall({ transport, operation: handler.requestPath }, credentialsOf(request), entering, log);
+		const { requestPath } = handler;
+		seen.routed({ transport, route: requestPath, operation: requestPath });
+		const call = beginCall(seen, credentialsOf(request), entering);
 		const limited = (): void => limitAnswer(request, response, limits);
 		try {
 			const values = createContextValues().set(CALL, call);
@@ -120,8 +124,9 @@ export function createConnectListener(options: ConnectOptions, fallback: HttpAns
 	};
 }
 
-function beginCall(info: RequestInfo, credentials: Credentials, enter: Call["enter"], log: RequestLog): Call {
+function beginCall(seen: ObservedRequest, credentials: Credentials, enter: Call["enter"]): Call {
 	const call: Call = {
+		seen,
 		credentials,
 		caller: undefined,
 		stay: undefined,
@@ -131,7 +136,7 @@ function beginCall(info: RequestInfo, credentials: Credentials, enter: Call["ent
 		reported: false,
 		failed: (error) => {
 			call.reported = true;
-			log.requestFailed({ ...info, caller: call.caller?.name }, error);
+			seen.failed(error);
 			return toConnectError(error);
 		},
 	};
@@ -152,6 +157,7 @@ function answer(
 		take: (bytes) => call.stay?.take(bytes),
 		taken: (message) => {
 			call.message = message;
+			call.seen.received(message.length);
 		},
 		failed: call.failed,
 	});
@@ -210,7 +216,7 @@ function mount(router: ConnectRouter, rpc: RpcMethod): void {
 			const call = callOf(context);
 			const finished = call.stay?.work();
 			try {
-				return await rpc.answer(...argumentsOf(call), context.signal);
+				return await call.seen.run(() => rpc.answer(...argumentsOf(call), context.signal));
 			} catch (error) {
 				// Nobody waits for a call that is over.
 				throw context.signal.aborted ? toConnectError(context.signal.reason) : call.failed(error);

@@ -10,7 +10,6 @@ import { rpcPath } from "../../access/gate.ts";
 import type { CallSignal } from "../../conversations/ingest/call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
-import type { RequestLog } from "../../telemetry/log.ts";
 import { MessageBatch } from "./grpc-batch.ts";
 import type { AdmittedBy, AdmittedCall } from "./grpc-gate.ts";
 import { grpcStatus } from "./grpc-status.ts";
@@ -20,7 +19,6 @@ export interface GrpcCalls {
 	readonly admittedBy: AdmittedBy;
 	/** Ends streams when it fires. */
 	readonly stopping: AbortSignal;
-	readonly log: RequestLog;
 }
 
 /** Mounts methods on a grpc-js server. Requests and responses cross grpc-js as bytes. */
@@ -48,8 +46,7 @@ function asBuffer(bytes: Uint8Array): Buffer {
 	return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
-function unaryHandler({ method, answerEncoded }: UnaryRpc, { admittedBy, log }: GrpcCalls) {
-	const operation = rpcPath(method);
+function unaryHandler({ answerEncoded }: UnaryRpc, { admittedBy }: GrpcCalls) {
 	return (call: ServerUnaryCall<Uint8Array, Uint8Array>, callback: sendUnaryData<Uint8Array>): void => {
 		// An AbortController for each call costs more than the question.
 		const signal: CallSignal = {
@@ -62,10 +59,10 @@ function unaryHandler({ method, answerEncoded }: UnaryRpc, { admittedBy, log }: 
 			},
 		};
 		const answer = async () => {
-			const { caller, stay } = admitted(admittedBy, call.metadata);
+			const { caller, stay, seen } = admitted(admittedBy, call.metadata);
 			const finished = stay.work();
 			try {
-				const response = await answerEncoded(call.request, caller, signal);
+				const response = await seen.run(() => answerEncoded(call.request, caller, signal));
 				stay.answer(response.byteLength);
 				return response;
 			} finally {
@@ -76,8 +73,7 @@ function unaryHandler({ method, answerEncoded }: UnaryRpc, { admittedBy, log }: 
 			(response) => callback(null, response),
 			(error: unknown) => {
 				// Nobody waits for a call that is over.
-				if (!call.cancelled)
-					log.requestFailed({ transport: "grpc", operation, caller: admittedBy(call.metadata)?.caller.name }, error);
+				if (!call.cancelled) admittedBy(call.metadata)?.seen.failed(error);
 				callback(grpcStatus(error));
 			},
 		);
@@ -86,8 +82,7 @@ function unaryHandler({ method, answerEncoded }: UnaryRpc, { admittedBy, log }: 
 
 type StreamCall = ServerWritableStream<Uint8Array, Uint8Array | MessageBatch>;
 
-function streamHandler({ method, stream }: StreamRpc, { admittedBy, stopping, log }: GrpcCalls) {
-	const operation = rpcPath(method);
+function streamHandler({ stream }: StreamRpc, { admittedBy, stopping }: GrpcCalls) {
 	return (call: StreamCall): void => {
 		const cancelled = new AbortController();
 		const stop = (): void => cancelled.abort();
@@ -103,8 +98,7 @@ function streamHandler({ method, stream }: StreamRpc, { admittedBy, stopping, lo
 				() => call.end(),
 				(error: unknown) => {
 					// A stream that was ended from outside is no refusal.
-					if (!cancelled.signal.aborted)
-						log.requestFailed({ transport: "grpc", operation, caller: admittedBy(call.metadata)?.caller.name }, error);
+					if (!cancelled.signal.aborted) admittedBy(call.metadata)?.seen.failed(error);
 					// grpc-js sends the status of an error that the stream emits.
 					if (!call.cancelled) call.emit("error", grpcStatus(error));
 				},

@@ -9,7 +9,7 @@ import { file_google_rpc_error_details } from "../../../gen/google/rpc/error_det
 import { file_grpc_health_v1_health } from "../../../gen/grpc/health/v1/health_pb.js";
 import { type Gate, rpcPath } from "../../access/gate.ts";
 import type { RpcMethod } from "../../rpc/rpc-method.ts";
-import type { RequestLog } from "../../telemetry/log.ts";
+import type { Requests } from "../../telemetry/requests.ts";
 import type { Admission } from "../admission.ts";
 import { type ConnectionOptions, Connections, type ListenerLog } from "../connections.ts";
 import { LIMITS } from "../limits.ts";
@@ -30,7 +30,8 @@ export interface GrpcOptions extends Omit<ConnectionOptions, "listener" | "proto
 	readonly maxBodyBytes: number;
 	/** Ends streams when it fires. */
 	readonly stopping: AbortSignal;
-	readonly log: RequestLog & ListenerLog;
+	readonly requests: Requests;
+	readonly log: ListenerLog;
 }
 
 /** A gRPC listener. */
@@ -45,10 +46,10 @@ export interface GrpcListener extends RunningListener {
  * @throws Error when the address cannot be listened on
  */
 export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
-	const { services, methods, gate, admission, maxBodyBytes, stopping, log, limits = LIMITS } = options;
+	const { services, methods, gate, admission, maxBodyBytes, stopping, requests, limits = LIMITS } = options;
 	const streams = new Set(methods.flatMap(({ kind, method }) => (kind === "unary" ? [] : [rpcPath(method)])));
 	const isStream = (path: string): boolean => streams.has(path);
-	const { interceptor, admittedBy } = gateInterceptor({ gate, admission, isStream, log, limits });
+	const { interceptor, admittedBy } = gateInterceptor({ gate, admission, isStream, requests, limits });
 	// grpc-js would write to standard error in a form of its own. Failures reach the callers as errors.
 	setLogVerbosity(logVerbosity.NONE);
 	const server = new Server({
@@ -61,7 +62,7 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 		"grpc.max_concurrent_streams": limits.grpcStreams,
 		interceptors: [batchInterceptor(limits, maxBodyBytes), interceptor],
 	});
-	mountOnGrpc(server, methods, { admittedBy, stopping, log });
+	mountOnGrpc(server, methods, { admittedBy, stopping });
 	const health = new HealthImplementation();
 	const setServing = (serving: boolean): void => {
 		const status = serving ? "SERVING" : "NOT_SERVING";
@@ -82,7 +83,7 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 	});
 	const { address } = connections;
 	const paths = new Set(methods.map(({ method }) => rpcPath(method)));
-	const headers = watchHeaders(address.port, (path) => paths.has(path) || OPEN.test(path), log);
+	const headers = watchHeaders(address.port, (path) => paths.has(path) || OPEN.test(path), requests);
 	return {
 		address,
 		setServing,

@@ -47,8 +47,13 @@ function validationError({ path, part = "body", type, message, context, input }:
 
 /** Answers with a JSON text. */
 export function sendJsonText(response: HttpResponse, status: number, text: string): void {
+	sendText(response, status, text, "application/json");
+}
+
+/** Answers with a text of a media type. */
+export function sendText(response: HttpResponse, status: number, text: string, type: string): void {
 	response.writeHead(status, {
-		"Content-Type": "application/json",
+		"Content-Type": type,
 		"Content-Length": Buffer.byteLength(text),
 	});
 	response.end(text);

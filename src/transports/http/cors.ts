@@ -1,14 +1,15 @@
 import { cors } from "@connectrpc/connect";
 import { KEY_HEADER } from "../../access/gate.ts";
+import { REQUEST_ID_HEADER } from "../../telemetry/requests.ts";
 import { sendStatus } from "./answer.ts";
-import type { HttpAnswer } from "./http-listener.ts";
+import type { ObservedAnswer } from "./http-listener.ts";
 
 /** How long a browser may keep the answer to an OPTIONS request, in seconds: as long as they do at most. */
 const MAX_AGE = 7_200;
 
 const ALLOWED_METHODS = [...cors.allowedMethods, "HEAD"].join(", ");
-const ALLOWED_HEADERS = [...cors.allowedHeaders, KEY_HEADER].join(", ");
-const EXPOSED_HEADERS = [...cors.exposedHeaders, "Retry-After"].join(", ");
+const ALLOWED_HEADERS = [...cors.allowedHeaders, KEY_HEADER, REQUEST_ID_HEADER, "traceparent", "tracestate"].join(", ");
+const EXPOSED_HEADERS = [...cors.exposedHeaders, "Retry-After", REQUEST_ID_HEADER].join(", ");
 
 /**
  * Lets pages of other origins call what `answer` answers (Fetch Standard, section 3.2, "CORS protocol"), and answers
@@ -16,10 +17,10 @@ const EXPOSED_HEADERS = [...cors.exposedHeaders, "Retry-After"].join(", ");
  *
  * @param origins `*` stands for every one
  */
-export function allowOrigins(origins: readonly string[], answer: HttpAnswer): HttpAnswer {
+export function allowOrigins(origins: readonly string[], answer: ObservedAnswer): ObservedAnswer {
 	if (origins.length === 0) return answer;
 	const all = origins.includes("*");
-	return (request, response) => {
+	return (request, response, seen) => {
 		const { origin } = request.headers;
 		response.setHeader("Vary", "Origin");
 		if (origin !== undefined && (all || origins.includes(origin))) {
@@ -33,6 +34,6 @@ export function allowOrigins(origins: readonly string[], answer: HttpAnswer): Ht
 				return;
 			}
 		}
-		answer(request, response);
+		answer(request, response, seen);
 	};
 }

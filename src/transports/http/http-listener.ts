@@ -11,6 +11,7 @@ import {
 	type ServerHttp2Session,
 } from "node:http2";
 import type { Socket } from "node:net";
+import type { ObservedRequest } from "../../telemetry/requests.ts";
 import { type ConnectionOptions, Connections, peerOf } from "../connections.ts";
 import { LIMITS, limitStream } from "../limits.ts";
 import type { RunningListener } from "../running-listener.ts";
@@ -30,6 +31,9 @@ export type HttpAnswer = (
 	request: IncomingMessage | Http2ServerRequest,
 	response: ServerResponse | Http2ServerResponse,
 ) => void;
+
+/** Answers a request and tells what becomes of it. Its end is told by who listens. */
+export type ObservedAnswer = (...call: [...Parameters<HttpAnswer>, observed: ObservedRequest]) => void;
 
 /** How often connections that have become idle are closed while the listener stops, in milliseconds. */
 const IDLE_SWEEP = 50;

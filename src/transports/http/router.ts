@@ -2,14 +2,15 @@ import type { Socket } from "node:net";
 import { type Gate, KEY_HEADER } from "../../access/gate.ts";
 import type { Principal, Scope } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
-import type { RequestLog } from "../../telemetry/log.ts";
+import type { ObservedRequest } from "../../telemetry/requests.ts";
 import type { Admission, Stay, Work } from "../admission.ts";
 import { certificateName, certificateOf } from "../connections.ts";
 import { LIMITS, type Limits } from "../limits.ts";
-import { sendError, sendJsonText } from "./answer.ts";
+import { sendError, sendJsonText, sendText } from "./answer.ts";
 import { type BodyRequest, discardBody } from "./body.ts";
 import { enter } from "./enter.ts";
-import type { HttpAnswer } from "./http-listener.ts";
+import type { ObservedAnswer } from "./http-listener.ts";
+import { pathOf } from "./observed.ts";
 import { isGone, limitAnswer } from "./when-gone.ts";
 
 /** A request that the gate has admitted. */
@@ -25,6 +26,7 @@ export interface RouteRequest {
 	readonly search: string;
 	/** Undefined only on a public route. */
 	readonly principal: Principal | undefined;
+	readonly seen: ObservedRequest;
 }
 
 export interface Route {
@@ -35,22 +37,27 @@ export interface Route {
 	readonly scope: Scope | "public";
 	/** Set for a small answer that is given however much there is to do. */
 	readonly isProbe?: true;
+	/** Set when the key may also be a bearer token, for clients that cannot send other headers (RFC 6750, section 2.1). */
+	readonly takesBearer?: true;
 	/** Set when refusals are logged only the first time for each key, because its holder will call again and again. */
 	readonly logsOncePerKey?: true;
-	/** Gives the JSON text to answer with. What it throws becomes the answer. */
-	readonly handle: (request: RouteRequest) => Promise<string | JsonAnswer>;
+	/** Gives the JSON text to answer with, or another answer. What it throws becomes the answer. */
+	readonly handle: (request: RouteRequest) => Promise<string | TextAnswer>;
 }
 
-/** An answer with a status other than 200. */
-export interface JsonAnswer {
+/** An answer with a status of its own. */
+export interface TextAnswer {
 	readonly status: number;
 	readonly text: string;
+	/** Media type of the text. */
+	readonly type: string;
 }
 
 const WORK: Readonly<Record<Route["scope"], Work>> = {
 	ingest: "ingest",
 	read: "read",
 	secrets: "read",
+	metrics: "metrics",
 	public: "document",
 };
 /** The stay of a probe. */
@@ -76,9 +83,8 @@ export function createRouter(
 	routes: readonly Route[],
 	gate: Gate,
 	admission: Pick<Admission, "enter">,
-	log: RequestLog,
 	limits: Pick<Limits, "answerTime"> = LIMITS,
-): HttpAnswer {
+): ObservedAnswer {
 	const find = routeFinder(routes);
 	/** Names of the keys of which the log has a refusal, by route. */
 	const logged = new Map<Route, Set<string>>();
@@ -88,11 +94,9 @@ export function createRouter(
 		logged.set(route, callers);
 		return callers.size === callers.add(caller).size;
 	};
-	return (request, response) => {
+	return (request, response, seen) => {
 		const { method = "", url = "" } = request;
-		// Only the first question mark ends the path (RFC 3986, section 3.4).
-		const pathEnd = url.includes("?") ? url.indexOf("?") : url.length;
-		const path = url.slice(0, pathEnd);
+		const path = pathOf(url);
 		let match: Match | undefined;
 		let principal: Principal | undefined;
 		const signal = {
@@ -107,19 +111,26 @@ export function createRouter(
 			const wanted = method === "HEAD" ? "GET" : method;
 			match = found.find(({ route }) => route.method === wanted);
 			if (match === undefined) {
+				seen.routed({ route: found[0]?.route.path });
 				response.setHeader("Allow", allowed(found));
 				throw new ServiceError("method_not_allowed", "Method Not Allowed");
 			}
 			const { route, params } = match;
-			if (route.scope !== "public") principal = gate.admit(route.scope, ...credentialsOf(request));
+			seen.routed({ route: route.path, operation: `${method} ${route.path}` });
+			if (route.scope !== "public") {
+				principal = gate.admit(route.scope, ...credentialsOf(request, route.takesBearer));
+				seen.admitted(principal.name);
+			}
 			const stay = route.isProbe === true ? UNCOUNTED : enter(admission, WORK[route.scope], request, response);
 			const finished = stay.hold();
 			try {
-				const search = url.slice(pathEnd + 1);
-				const answered = await route.handle({ request, params, search, principal, stay, signal });
-				const { status, text } = typeof answered === "string" ? { status: 200, text: answered } : answered;
+				const search = url.slice(path.length + 1);
+				const given = { request, params, search, principal, stay, signal, seen };
+				const answered = await seen.run(() => route.handle(given));
+				const text = typeof answered === "string" ? answered : answered.text;
 				stay.answer(Buffer.byteLength(text));
-				sendJsonText(response, status, text);
+				if (typeof answered === "string") sendJsonText(response, 200, text);
+				else sendText(response, answered.status, text, answered.type);
 				limitAnswer(request, response, limits);
 			} finally {
 				finished();
@@ -129,11 +140,8 @@ export function createRouter(
 		answer().catch((error: unknown) => {
 			// The client has gone: there is nobody to answer.
 			if (signal.aborted || (error instanceof Error && error.name === "AbortError")) return;
-			const operation = `${method} ${match?.route.path ?? path}`;
-			const conversationId = match?.params.id;
-			const caller = principal?.name;
-			if (!isLogged(match?.route, caller))
-				log.requestFailed({ transport: "http", operation, caller, conversationId }, error);
+			const silent = isLogged(match?.route, principal?.name);
+			seen.failed(error, { conversationId: match?.params.id, silent });
 			discardBody(request);
 			if (response.headersSent) response.destroy();
 			else sendError(response, error);
@@ -144,8 +152,12 @@ export function createRouter(
 /** What a request proves its sender with: the access key, or else the name of the client's certificate. */
 export type Credentials = readonly [key: string | undefined, certificate: string | undefined];
 
-export function credentialsOf(request: { headers: BodyRequest["headers"]; socket: Socket }): Credentials {
-	const key = request.headers[KEY_HEADER];
+export function credentialsOf(
+	request: { headers: BodyRequest["headers"]; socket: Socket },
+	takesBearer = false,
+): Credentials {
+	const bearer = takesBearer ? /^Bearer +([^ ]+) *$/i.exec(request.headers.authorization ?? "")?.[1] : undefined;
+	const key = request.headers[KEY_HEADER] ?? bearer;
 	return typeof key === "string" && key !== ""
 		? [key, undefined]
 		: [undefined, certificateName(certificateOf(request.socket))];

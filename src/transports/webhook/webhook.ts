@@ -77,10 +77,11 @@ function webhookRoute(
 		method: "POST",
 		path,
 		scope: "ingest",
-		handle: async ({ request, params, stay, signal }) => {
+		handle: async ({ request, params, stay, signal, seen }) => {
 			if (!isJson(request.headers["content-type"]))
 				throw new ServiceError("unsupported_media_type", "The body must be JSON (Content-Type: application/json)");
 			const body = await readBody(request, maxBodyBytes, (bytes) => stay.take(bytes));
+			seen.received(body.length);
 			const done = stay.work();
 			try {
 				await take(body, params, signal);

@@ -236,6 +236,23 @@ function path(sequence: bigint): string {
 	return `/${"x".repeat(sequence % 10n === 0n ? 25_000 : 3_000)}`;
 }
 
+test("the lag is that of the slowest watcher, until it asks for more than it was given", async () => {
+	const watches = watching();
+	const [slow, fast] = [new Watcher(watches, { start: "now" }), new Watcher(watches, { start: "now" })];
+	await Promise.all([slow.next(1), fast.next(1)]);
+	expect(watches.recent.lag).toBe(0n);
+	const newest = await keep(3);
+	await fast.through(newest);
+	expect(watches.recent.lag).toBe(3n);
+	await slow.through(newest);
+	const more = [slow.next(1), fast.next(1)];
+	await expect.poll(() => watches.recent.lag).toBe(0n);
+	expect(await keep(1)).toBe(4n);
+	expect(await Promise.all(more)).toEqual([[4n], [4n]]);
+	for (const watcher of [slow, fast]) watcher.cancel();
+	expect(watches.recent.lag).toBe(0n);
+});
+
 test("a thousand watchers are each given the one update, which is read once and is one message", async () => {
 	const watches = watching();
 	const watchers = Array.from({ length: 1000 }, () => new Watcher(watches, { start: "now" }));

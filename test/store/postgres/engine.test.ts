@@ -1,6 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import { ServiceError } from "../../../src/errors.ts";
 import type { Store } from "../../../src/store/store.ts";
+import type { ThreadObserver } from "../../../src/threads/worker-thread.ts";
 import { appendEvents, batch, event, record, stateUpdate, storedEvent, titled, whole } from "../event-samples.ts";
 import { append, bytes, type Columns, type Filter, pages, sample, stored } from "../samples.ts";
 import { Databases, openStore, sqlOn } from "./databases.ts";
@@ -67,6 +69,52 @@ test.each([
 	expect((await store.getLiveState(update.conversationId, [text, "a", `${text}.`])).knownIds).toEqual([
 		text,
 		`${text}.`,
+	]);
+});
+
+test("an observer is told of the appends as of calls to the thread writer, of their groups and of what waits", async () => {
+	const told: unknown[] = [];
+	let queue = () => ({ calls: -1, age: -1 });
+	const observer: ThreadObserver = {
+		added: (name, figures) => {
+			told.push(["added", name]);
+			queue = figures;
+		},
+		called: (name, call) => {
+			told.push(["called", name, call]);
+			return (error, group) =>
+				told.push(["ended", call, error instanceof ServiceError ? error.kind : error, group?.ids]);
+		},
+		grouped: (name, { ids, startedAt, duration }) => {
+			told.push(["grouped", name, ids]);
+			expect(Math.abs(Date.now() - startedAt)).toBeLessThan(60_000);
+			expect(duration).toBeGreaterThan(0);
+		},
+	};
+	const store = await openStore(await databases.create(), { observer });
+	onTestFinished(() => store.close());
+	expect(queue()).toEqual({ calls: 0, age: 0 });
+	const [first, bad, last] = [sample(), sample({ redactionVersion: 0.5 }), sample()];
+	const appends = [append(store, first), append(store, bad)];
+	expect(queue()).toEqual({ calls: 2, age: expect.any(Number) });
+	expect((await Promise.allSettled(appends)).map(({ status }) => status)).toEqual(["fulfilled", "rejected"]);
+	await appendEvents(store, batch(last.conversationId, [event()]));
+	await expect(store.append({ ...last, awaitedUntil: 0 })).rejects.toThrow();
+	expect(queue()).toEqual({ calls: 0, age: 0 });
+	expect(told).toEqual([
+		["added", "writer"],
+		["called", "writer", "append"],
+		["called", "writer", "append"],
+		["grouped", "writer", [1, 2]],
+		["grouped", "writer", [1]],
+		["ended", "append", undefined, [1]],
+		["grouped", "writer", [2]],
+		["ended", "append", "internal", [2]],
+		["called", "writer", "appendEvents"],
+		["grouped", "writer", [3]],
+		["ended", "appendEvents", undefined, [3]],
+		["called", "writer", "append"],
+		["ended", "append", "unavailable", undefined],
 	]);
 });
 

@@ -4,6 +4,7 @@ import { SERVICES } from "../../../src/rpc/services.ts";
 import { Admission } from "../../../src/transports/admission.ts";
 import { listenGrpc } from "../../../src/transports/grpc/grpc-listener.ts";
 import { LIMITS, type Limits } from "../../../src/transports/limits.ts";
+import { unseenRequests } from "../../support/requests.ts";
 import { silentLog } from "../../support/silent-log.ts";
 
 /** A gRPC listener on a free port without methods, for what needs none: health and limits. */
@@ -17,6 +18,7 @@ export function listenBare(limits: Partial<Limits> = {}) {
 		admission: new Admission(1024),
 		maxBodyBytes: 1024,
 		stopping: new AbortController().signal,
+		requests: unseenRequests(),
 		log: silentLog(),
 		limits: { ...LIMITS, ...limits },
 	});

@@ -125,7 +125,7 @@ describe("a service", () => {
 		await client.write(`POST ${RPC} HTTP/1.1\r\nHost: [\r\nContent-Length: 0\r\n\r\n`);
 		expect((await client.response()).status).toBe(400);
 		expect(service.log()).toMatch(
-			/"event":"request_refused","transport":"connect","operation":"\/conversations.v1.ConversationService\/ListConversations","kind":"invalid_argument"/,
+			/"event":"request_refused","transport":"connect","operation":"\/conversations.v1.ConversationService\/ListConversations","requestId":"[0-9a-f-]{36}","kind":"invalid_argument"/,
 		);
 	});
 

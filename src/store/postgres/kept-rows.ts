@@ -1,0 +1,212 @@
+import { fromBinary } from "@bufbuild/protobuf";
+import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { type RecordColumn, unpackRecord } from "../record-column.ts";
+import { type KeptRows, type KeptTable, PAGE_BYTES, PAGE_ROWS, type RowKey } from "../transfer.ts";
+import { bigint, blob, integer, nullable, type Row, text } from "../values.ts";
+import type { LogTable } from "./log.ts";
+import { insertCurrents, insertEvents, insertTags, insertUpdates } from "./numbered-sql.ts";
+import { ACTIVITY_COLUMNS, activityOf, boolean, decoded, STATE_COLUMNS, stateOf } from "./rows.ts";
+import { encodeKey } from "./stored-text.ts";
+import type { Query, Session } from "./transaction.ts";
+import { projectionQueries } from "./written-group.ts";
+import { activitiesQuery, Bytes, currentRow, eventRow, json, tagRows, updateRow } from "./written-rows.ts";
+
+/** How the rows of one kind are read and written. */
+interface KeptRowsOf<Kept> {
+	/** The table that they are in. */
+	readonly table: string;
+	/** SQL that joins what else a row has. */
+	readonly join?: string;
+	readonly columns: string;
+	readonly key: string;
+	/** SQL for the bytes of a row that count for the size of a page. */
+	readonly bytes?: string;
+	readonly read: (row: Row) => Kept;
+	/** The statements that write rows; there is at least one row. */
+	readonly write: (rows: readonly Kept[]) => Query[];
+}
+
+/** Numbers are as they were. */
+const numbered = (column: string) => `r.${column}`;
+
+const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
+	conversations: {
+		table: "conversation_updates.conversations c",
+		join: "JOIN conversation_updates.updates u ON u.sequence = c.sequence",
+		columns: `c.conversation_id, ${STATE_COLUMNS}, u.summary`,
+		key: "c.conversation_id",
+		read(row) {
+			const state = stateOf(row);
+			if (state === undefined) throw new Error("a conversation has no sequence");
+			return { conversationId: text(row.conversation_id), state, summary: blob(row.summary) };
+		},
+		write(rows) {
+			const current = rows.map(({ conversationId: id, state, summary }) => {
+				return { id, state, summary: fromBinary(ConversationSummarySchema, summary) };
+			});
+			const currents = current.map(({ id, state, summary }) => currentRow(id, state, summary));
+			const tags = current.flatMap(({ id, state, summary }) => tagRows(id, state, summary));
+			return [
+				...projectionQueries(current),
+				{ text: insertCurrents({ json: "$1", numbered }), values: [json(currents)] },
+				{ text: insertTags({ json: "$1", numbered }), values: [json(tags)] },
+			];
+		},
+	},
+	activities: {
+		table: "conversation_updates.activities a",
+		columns: `a.conversation_id, ${ACTIVITY_COLUMNS}`,
+		key: "a.conversation_id",
+		read(row) {
+			const activity = activityOf(row);
+			if (activity === undefined) throw new Error("an activity has no events");
+			return { conversationId: text(row.conversation_id), activity };
+		},
+		write: (rows) => [activitiesQuery(rows.map(({ conversationId, activity }) => [conversationId, activity]))],
+	},
+	updates: {
+		table: "conversation_updates.updates",
+		columns: "*",
+		key: "sequence",
+		bytes: "coalesce(unpacked_size, octet_length(record))",
+		read: (row) => ({
+			conversationId: text(row.conversation_id),
+			sequence: bigint(row.sequence),
+			receivedAt: bigint(row.received_at),
+			change: integer(row.change),
+			current: boolean(row.current),
+			origin: integer(row.origin),
+			previousSequence: nullable(bigint, row.previous_sequence),
+			summary: blob(row.summary),
+			activity: nullable(blob, row.activity),
+			base: nullable(bigint, row.base_sequence),
+			size: integer(row.size),
+			record: {
+				...packedOf(row, "record"),
+				redactionVersion: integer(row.redaction_version),
+				schemaVersion: integer(row.schema_version),
+			},
+		}),
+		write(rows) {
+			const bytes = new Bytes();
+			const updates = json(rows.map((row) => updateRow(row, bytes)));
+			return [{ text: insertUpdates({ json: "$1", numbered }, "$2"), values: [updates, bytes.all()] }];
+		},
+	},
+	events: {
+		table: "conversation_updates.events",
+		columns: "*",
+		key: "sequence",
+		bytes: "size",
+		read: (row) => ({
+			conversationId: text(row.conversation_id),
+			sequence: bigint(row.sequence),
+			eventId: eventIdOf(row),
+			receivedAt: bigint(row.received_at),
+			happenedAt: bigint(row.happened_at),
+			kind: decoded(row.kind),
+			source: decoded(row.source),
+			redactionVersion: integer(row.redaction_version),
+			secrets: nullable(text, row.secrets) ?? null,
+			text: packedOf(row, "text"),
+		}),
+		write(rows) {
+			const bytes = new Bytes();
+			const events = json(rows.map((row) => eventRow(row.sequence, encodeKey(row.eventId), row, bytes)));
+			return [{ text: insertEvents({ json: "$1", numbered }, "$2"), values: [events, bytes.all()] }];
+		},
+	},
+	prunedUpdates: prunedOf("updates"),
+	prunedEvents: prunedOf("events"),
+};
+
+function prunedOf(log: LogTable): KeptRowsOf<KeptRows["prunedUpdates"]> {
+	return {
+		table: `(SELECT * FROM conversation_updates.pruned WHERE log = '${log}') p`,
+		columns: "*",
+		key: "conversation_id",
+		read: (row) => ({
+			conversationId: text(row.conversation_id),
+			through: bigint(row.through),
+			removal: bigint(row.removal),
+		}),
+		write: (rows) => [
+			{
+				text: `
+					INSERT INTO conversation_updates.pruned (log, conversation_id, through, removal)
+					SELECT '${log}', conversation_id, through, removal
+					FROM json_to_recordset($1::json) AS r (conversation_id uuid, through bigint, removal bigint)
+				`,
+				values: [json(rows.map(({ conversationId, ...row }) => ({ conversation_id: conversationId, ...row })))],
+			},
+		],
+	};
+}
+
+function packedOf(row: Row, column: "record" | "text"): RecordColumn {
+	return {
+		record: blob(row[column]),
+		unpackedSize: nullable(integer, row.unpacked_size) ?? null,
+		checksum: integer(row.checksum),
+	};
+}
+
+/**
+ * The id of an event. A long one is cut in its column, but whole in the event's text.
+ *
+ * @throws Error when the text of an event with a long id is damaged, or has another id
+ */
+function eventIdOf(row: Row): string {
+	const key = text(row.event_id);
+	const id = decoded(key);
+	if (encodeKey(id) === key) return id;
+	const event: unknown = JSON.parse(new TextDecoder().decode(unpackRecord(packedOf(row, "text"))));
+	const whole = typeof event === "object" && event !== null && "id" in event ? event.id : undefined;
+	if (typeof whole !== "string" || encodeKey(whole) !== key)
+		throw new Error(`the id of event ${bigint(row.sequence)} cannot be told`);
+	return whole;
+}
+
+/** A page of rows: see `KeptDatabase.rows`. */
+export async function keptRows<Table extends KeptTable>(
+	session: Session,
+	table: Table,
+	after: RowKey | undefined,
+): Promise<KeptRows[Table][]> {
+	const { table: own, join = "", columns, key, bytes, read }: KeptRowsOf<KeptRows[Table]> = tables[table];
+	const page = `
+		SELECT ${columns} FROM ${own} ${join} ${after === undefined ? "" : `WHERE ${key} > $1`} ORDER BY ${key} LIMIT ${PAGE_ROWS}
+	`;
+	const ofBytes = `
+		SELECT * FROM (
+			SELECT *, sum(${bytes}) OVER (ORDER BY ${key}) AS page_bytes, row_number() OVER (ORDER BY ${key}) AS number
+			FROM (${page}) page
+		) numbered WHERE page_bytes <= ${PAGE_BYTES} OR number = 1 ORDER BY ${key}
+	`;
+	const [rows = []] = await session.query({
+		text: bytes === undefined ? page : ofBytes,
+		values: after === undefined ? [] : [after],
+	});
+	return rows.map(read);
+}
+
+/** The statements that write rows; there is at least one row. */
+export function writeKeptQueries<Table extends KeptTable>(table: Table, rows: readonly KeptRows[Table][]): Query[] {
+	const { write }: KeptRowsOf<KeptRows[Table]> = tables[table];
+	return write(rows);
+}
+
+export async function countKept(session: Session, table: KeptTable): Promise<number> {
+	const [[row] = []] = await session.query({ text: `SELECT count(*) AS count FROM ${tables[table].table}` });
+	return integer(row?.count);
+}
+
+/** Key of the last row of a table. */
+export async function lastKept(session: Session, table: KeptTable): Promise<RowKey | undefined> {
+	const { table: own, key } = tables[table];
+	const [[row] = []] = await session.query({
+		text: `SELECT ${key} AS key FROM ${own} ORDER BY ${key} DESC LIMIT 1`,
+	});
+	if (row === undefined) return undefined;
+	return typeof row.key === "string" ? row.key : bigint(row.key);
+}

@@ -1,0 +1,164 @@
+import type { ConversationSummary } from "../../../gen/conversations/v1/summary_pb.js";
+import type { Activity } from "../activity.ts";
+import { asciiLower, microsecondsOf } from "../condition.ts";
+import type { ConversationState } from "../conversation-state.ts";
+import { unpackedSizeOf } from "../record-column.ts";
+import type { KeptEvent, KeptUpdate } from "../transfer.ts";
+import { encodeKey, encodeText } from "./stored-text.ts";
+import type { Query } from "./transaction.ts";
+
+/** Rows of the tables as statements take them: members of JSON, and places in the byte string of {@link Bytes}. */
+
+/** A text or nothing. */
+const nullableText = (text: string | undefined) => (text === undefined ? null : encodeText(text));
+
+/** The statement that writes activities, by the ids of their conversations. */
+export function activitiesQuery(activities: Iterable<readonly [id: string, activity: Activity]>): Query {
+	const rows = [...activities].map(([id, { eventCount, lastAt, toldAt, leaf, message }]) => ({
+		conversation_id: id,
+		event_count: eventCount,
+		last_at: lastAt,
+		told_at: toldAt,
+		leaf_at: leaf?.at,
+		leaf: nullableText(leaf?.text),
+		message_at: message?.at,
+		message: nullableText(message?.text),
+	}));
+	return {
+		text: `
+			INSERT INTO conversation_updates.activities AS a
+			SELECT conversation_id, event_count, last_at, told_at, leaf_at, leaf, message_at, message
+			FROM json_to_recordset($1::json) AS r (
+				conversation_id uuid, event_count bigint, last_at bigint, told_at bigint, leaf_at bigint, leaf text,
+				message_at bigint, message text
+			)
+			ON CONFLICT (conversation_id) DO UPDATE SET
+				event_count = excluded.event_count, last_at = excluded.last_at, told_at = excluded.told_at,
+				leaf_at = excluded.leaf_at, leaf = excluded.leaf,
+				message_at = excluded.message_at, message = excluded.message
+		`,
+		values: [json(rows)],
+	};
+}
+
+/** A row of `UPDATE_ROW`. */
+export function updateRow({ record, ...update }: KeptUpdate, bytes: Bytes) {
+	return {
+		sequence: update.sequence,
+		conversation_id: update.conversationId,
+		change: update.change,
+		current: update.current,
+		origin: update.origin,
+		previous_sequence: update.previousSequence,
+		received_at: update.receivedAt,
+		base_sequence: update.base,
+		size: update.size,
+		redaction_version: record.redactionVersion,
+		schema_version: record.schemaVersion,
+		unpacked_size: record.unpackedSize,
+		checksum: record.checksum,
+		...bytes.add("summary", update.summary),
+		...(update.activity === undefined ? {} : bytes.add("activity", update.activity)),
+		...bytes.add("record", record.record),
+	};
+}
+
+/**
+ * A row of `EVENT_ROW`.
+ *
+ * @param ordinal the event's sequence, or how far it is after the newest one
+ * @param key the event's id as the index has it
+ */
+export function eventRow(
+	ordinal: number | bigint,
+	key: string,
+	{ text, ...event }: Omit<KeptEvent, "sequence" | "eventId">,
+	bytes: Bytes,
+) {
+	return {
+		ordinal,
+		conversation_id: event.conversationId,
+		event_id: key,
+		received_at: event.receivedAt,
+		happened_at: event.happenedAt,
+		kind: encodeText(event.kind),
+		source: encodeText(event.source),
+		size: unpackedSizeOf(text),
+		redaction_version: event.redactionVersion,
+		unpacked_size: text.unpackedSize,
+		checksum: text.checksum,
+		secrets: event.secrets,
+		...bytes.add("text", text.record),
+	};
+}
+
+/** A row of `CURRENT_ROW`. */
+export function currentRow(id: string, state: ConversationState, summary: ConversationSummary) {
+	return {
+		...stateRow(id, state),
+		agent_kind: encodeKey(summary.agentKind),
+		model: encodeKey(summary.model),
+		parent_id: summary.parentConversationId === undefined ? null : encodeKey(summary.parentConversationId),
+		created_at: microsecondsOf(summary.createdAt),
+		updated_at: microsecondsOf(summary.updatedAt),
+	};
+}
+
+/** Rows of `TAG_ROW`. */
+export function tagRows(id: string, { sequence }: ConversationState, { tags }: ConversationSummary) {
+	return Object.entries(tags).map(([key, value]) => ({
+		conversation_id: id,
+		key: encodeKey(key),
+		value: encodeKey(value),
+		sequence,
+	}));
+}
+
+/** The title of a conversation, and the keys of its tags. */
+export function titleRow(id: string, { title, tags }: ConversationSummary) {
+	return {
+		conversation_id: id,
+		title: title === undefined ? null : encodeText(asciiLower(title)),
+		keys: Object.keys(tags).map(encodeKey),
+	};
+}
+
+/** A row of `STATE_ROW`. */
+export function stateRow(id: string, state: ConversationState) {
+	return {
+		conversation_id: id,
+		sequence: state.sequence,
+		status: state.status,
+		order_time: state.orderTime,
+		newest_sequence: state.newest?.sequence,
+		newest_updated_at: state.newest?.updatedAt,
+		newest_size: state.newest?.size,
+		revision: state.revision,
+		posted_at: state.postedAt,
+		is_behind: state.isBehind,
+		told: nullableText(state.told),
+	};
+}
+
+/** The byte strings of a group, one after the other, which the statement cuts: one parameter instead of many. */
+export class Bytes {
+	readonly #parts: Uint8Array[] = [];
+	#size = 0;
+
+	/** Adds a byte string; gives the members of a row that say where it is. Places begin with 1. */
+	add(name: string, bytes: Uint8Array): Record<string, number> {
+		const place = { [`${name}_at`]: this.#size + 1, [`${name}_size`]: bytes.byteLength };
+		this.#parts.push(bytes);
+		this.#size += bytes.byteLength;
+		return place;
+	}
+
+	all(): Buffer {
+		return Buffer.concat(this.#parts, this.#size);
+	}
+}
+
+/** JSON text in which integers of any size are strings; members that are undefined are left out. */
+export function json(rows: readonly object[]): string {
+	return JSON.stringify(rows, (_, value: unknown) => (typeof value === "bigint" ? value.toString() : value));
+}

@@ -1,0 +1,173 @@
+import { fromBinary } from "@bufbuild/protobuf";
+import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { unpackedSizeOf } from "../record-column.ts";
+import { type KeptRows, type KeptTable, PAGE_BYTES, PAGE_ROWS, type RowKey } from "../transfer.ts";
+import { bigint, blob, integer, nullable, type Row, text } from "../values.ts";
+import { activityOf, insertActivity, updateActivity } from "./activities.ts";
+import { insertEvent } from "./append-events.ts";
+import type { LogTable } from "./log.ts";
+import type { Statements } from "./statements.ts";
+import { stateOf, UpdateWriter } from "./update-writer.ts";
+
+/** How the rows of one kind are read and written. */
+interface KeptRowsOf<Kept> {
+	/** The table that they are in. */
+	readonly table: string;
+	/** SQL that joins what else a row has. */
+	readonly join?: string;
+	readonly columns: string;
+	readonly key: string;
+	readonly read: (row: Row) => Kept;
+	/** Bytes of a row that count for the size of a page. */
+	readonly bytesOf?: (kept: Kept) => number;
+	readonly write: (statements: Statements, kept: Kept) => void;
+}
+
+const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
+	conversations: {
+		table: "conversations c",
+		join: "CROSS JOIN updates u ON u.sequence = c.sequence",
+		columns: "c.*, u.summary",
+		key: "c.conversation_id",
+		read: (row) => ({
+			conversationId: text(row.conversation_id),
+			state: stateOf(row),
+			summary: blob(row.summary),
+		}),
+		write(statements, { conversationId, state, summary }) {
+			const decoded = fromBinary(ConversationSummarySchema, summary);
+			new UpdateWriter(statements).insertConversation(conversationId, state, decoded);
+		},
+	},
+	activities: {
+		table: "activities",
+		columns: "*",
+		key: "conversation_id",
+		read: (row) => ({ conversationId: text(row.conversation_id), activity: activityOf(row) }),
+		write(statements, { conversationId, activity }) {
+			updateActivity(statements, insertActivity(statements, conversationId), activity);
+		},
+	},
+	updates: {
+		table: "updates u",
+		join: "CROSS JOIN conversations c ON c.id = u.conversation",
+		columns: "c.conversation_id, u.*",
+		key: "u.sequence",
+		read: (row) => ({
+			conversationId: text(row.conversation_id),
+			sequence: bigint(row.sequence),
+			receivedAt: bigint(row.received_at),
+			change: integer(row.change),
+			current: row.current === 1n,
+			origin: integer(row.origin),
+			previousSequence: nullable(bigint, row.previous_sequence),
+			summary: blob(row.summary),
+			activity: nullable(blob, row.activity),
+			base: nullable(bigint, row.base_sequence),
+			size: integer(row.size),
+			record: {
+				record: blob(row.record),
+				unpackedSize: nullable(integer, row.unpacked_size) ?? null,
+				checksum: integer(row.checksum),
+				redactionVersion: integer(row.redaction_version),
+				schemaVersion: integer(row.schema_version),
+			},
+		}),
+		bytesOf: ({ record }) => unpackedSizeOf(record),
+		write(statements, update) {
+			const find = statements.prepare("SELECT id FROM conversations WHERE conversation_id = ?");
+			const row = find.get(update.conversationId);
+			new UpdateWriter(statements).insertUpdate(bigint(row?.id), update);
+		},
+	},
+	events: {
+		table: "events e",
+		join: "CROSS JOIN activities a ON a.id = e.activity",
+		columns: "a.conversation_id, e.*",
+		key: "e.sequence",
+		read: (row) => ({
+			conversationId: text(row.conversation_id),
+			sequence: bigint(row.sequence),
+			eventId: text(row.event_id),
+			receivedAt: bigint(row.received_at),
+			happenedAt: bigint(row.happened_at),
+			kind: text(row.kind),
+			source: text(row.source),
+			redactionVersion: integer(row.redaction_version),
+			secrets: nullable(text, row.secrets) ?? null,
+			text: {
+				record: blob(row.text),
+				unpackedSize: nullable(integer, row.unpacked_size) ?? null,
+				checksum: integer(row.checksum),
+			},
+		}),
+		bytesOf: (event) => unpackedSizeOf(event.text),
+		write(statements, event) {
+			const find = statements.prepare("SELECT id FROM activities WHERE conversation_id = ?");
+			insertEvent(statements, bigint(find.get(event.conversationId)?.id), event);
+		},
+	},
+	prunedUpdates: prunedOf("updates"),
+	prunedEvents: prunedOf("events"),
+};
+
+function prunedOf(log: LogTable): KeptRowsOf<KeptRows["prunedUpdates"]> {
+	return {
+		table: `(SELECT * FROM pruned WHERE log = '${log}')`,
+		columns: "*",
+		key: "conversation_id",
+		read: (row) => ({
+			conversationId: text(row.conversation_id),
+			through: bigint(row.through),
+			removal: bigint(row.removal),
+		}),
+		write(statements, { conversationId, through, removal }) {
+			statements.prepare("INSERT INTO pruned VALUES (?, ?, ?, ?)").run(log, conversationId, through, removal);
+		},
+	};
+}
+
+/** A page of rows: see `KeptDatabase.rows`. */
+export function keptRows<Table extends KeptTable>(
+	statements: Statements,
+	table: Table,
+	after: RowKey | undefined,
+): KeptRows[Table][] {
+	const { table: own, join = "", columns, key, read, bytesOf }: KeptRowsOf<KeptRows[Table]> = tables[table];
+	const rows = statements
+		.prepare(
+			`SELECT ${columns} FROM ${own} ${join} ${after === undefined ? "" : `WHERE ${key} > ?`} ORDER BY ${key} LIMIT ${PAGE_ROWS}`,
+		)
+		.iterate(...(after === undefined ? [] : [after]));
+	const page: KeptRows[Table][] = [];
+	let bytes = 0;
+	for (const row of rows) {
+		const kept = read(row);
+		bytes += bytesOf?.(kept) ?? 0;
+		if (page.length > 0 && bytes > PAGE_BYTES) break;
+		page.push(kept);
+	}
+	return page;
+}
+
+/** Writes rows inside a transaction that the caller holds. */
+export function writeKept<Table extends KeptTable>(
+	statements: Statements,
+	table: Table,
+	rows: readonly KeptRows[Table][],
+): void {
+	const { write }: KeptRowsOf<KeptRows[Table]> = tables[table];
+	for (const row of rows) write(statements, row);
+}
+
+export function countKept(statements: Statements, table: KeptTable): number {
+	return integer(statements.prepare(`SELECT count(*) AS count FROM ${tables[table].table}`).get()?.count);
+}
+
+/** Key of the last row of a table. */
+export function lastKept(statements: Statements, table: KeptTable): RowKey | undefined {
+	const { table: own, key } = tables[table];
+	const row = statements.prepare(`SELECT ${key} AS key FROM ${own} ORDER BY ${key} DESC LIMIT 1`).get();
+	if (row === undefined) return undefined;
+	return typeof row.key === "string" ? row.key : bigint(row.key);
+}

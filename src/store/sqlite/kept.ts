@@ -1,0 +1,183 @@
+import { closeSync, existsSync, openSync, statSync } from "node:fs";
+import type { DatabaseSync } from "node:sqlite";
+import type { ThreadLog } from "../../threads/worker-thread.ts";
+import {
+	type Contents,
+	type CopyTarget,
+	describeContents,
+	type KeptDatabase,
+	type KeptRows,
+	type KeptTable,
+	type RowKey,
+	requireContents,
+} from "../transfer.ts";
+import { text } from "../values.ts";
+import { putInPlace } from "./backup.ts";
+import { openForReading, openForWriting, prepareFiles, transaction } from "./database.ts";
+import { listEvents } from "./events.ts";
+import { countKept, keptRows, lastKept, writeKept } from "./kept-rows.ts";
+import { listConversations } from "./list-conversations.ts";
+import { lockDatabase } from "./lock.ts";
+import { readClock, readRange } from "./log.ts";
+import { RecordReader } from "./record-reader.ts";
+import { createSchema, schemaVersion } from "./schema.ts";
+import { openSqliteStore } from "./sqlite.ts";
+import { Statements } from "./statements.ts";
+import { listUpdates } from "./updates.ts";
+
+const LOCK_TIMEOUT = 2_000;
+
+/**
+ * Opens a database to be copied. Its lock keeps services away as long as it is open. A store opens and closes it before,
+ * which upgrades its tables and makes up for what a crash has left.
+ *
+ * @param log told of what the store is told of
+ * @throws Error when there is no such database
+ * @throws ServiceError `unavailable` when it cannot be opened, or a service has it open
+ */
+export async function openSqliteSource(path: string, log: ThreadLog): Promise<KeptDatabase> {
+	if ((statSync(path, { throwIfNoEntry: false })?.size ?? 0) === 0) throw new Error(`there is no database ${path}`);
+	const onWalLoss = ({ skipped }: { readonly skipped: bigint }) =>
+		log.error({ skipped }, "the end of the write-ahead log is damaged, and what it held is lost");
+	await (await openSqliteStore(path, log, { onWalLoss })).close();
+	const lock = lockDatabase(path, LOCK_TIMEOUT);
+	try {
+		return new SqliteKept(openForReading({ path, lockTimeout: LOCK_TIMEOUT, maxBytes: undefined }), lock);
+	} catch (error) {
+		lock[Symbol.dispose]();
+		throw error;
+	}
+}
+
+/**
+ * Opens a database that a copy is to be made in. Until it is complete, the copy is in a file of its own beside the path.
+ *
+ * @throws Error when there is a database at the path
+ * @throws ServiceError `unavailable` when the files cannot be made, or a service has the database open
+ */
+export async function openSqliteTarget(path: string): Promise<CopyTarget> {
+	prepareFiles(path);
+	const lock = lockDatabase(path, LOCK_TIMEOUT);
+	try {
+		if (statSync(path).size > 0) throw new Error(`${path} is there already`);
+		const copy = `${path}.copying`;
+		if (!existsSync(copy)) closeSync(openSync(copy, "wx", 0o600));
+		return new SqliteTarget(openForWriting({ path: copy, lockTimeout: LOCK_TIMEOUT, maxBytes: undefined }), lock, {
+			copy,
+			path,
+		});
+	} catch (error) {
+		lock[Symbol.dispose]();
+		throw error;
+	}
+}
+
+class SqliteKept implements KeptDatabase {
+	readonly reads: KeptDatabase["reads"] = {
+		updates: { list: async (query) => this.#read((records) => listUpdates(this.statements, records, query)) },
+		events: { list: async (query) => listEvents(this.statements, query) },
+		listConversations: async (query) => this.#read((records) => listConversations(this.statements, records, query)),
+	};
+	protected readonly database: DatabaseSync;
+	protected readonly statements: Statements;
+	readonly #lock: Disposable;
+
+	constructor(database: DatabaseSync, lock: Disposable) {
+		this.database = database;
+		this.statements = new Statements(database);
+		this.#lock = lock;
+	}
+
+	async contents(): Promise<Contents> {
+		return this.contentsNow();
+	}
+
+	async rows<Table extends KeptTable>(table: Table, after: RowKey | undefined): Promise<readonly KeptRows[Table][]> {
+		return keptRows(this.statements, table, after);
+	}
+
+	async [Symbol.asyncDispose](): Promise<void> {
+		if (this.database.isOpen) this.database.close();
+		this.#lock[Symbol.dispose]();
+	}
+
+	protected contentsNow(): Contents {
+		const count = (table: KeptTable) => countKept(this.statements, table);
+		return {
+			counts: {
+				conversations: count("conversations"),
+				activities: count("activities"),
+				updates: count("updates"),
+				events: count("events"),
+				prunedUpdates: count("prunedUpdates"),
+				prunedEvents: count("prunedEvents"),
+			},
+			updates: readRange(this.statements, "updates", {}),
+			events: readRange(this.statements, "events", {}),
+			clock: readClock(this.statements),
+		};
+	}
+
+	#read<Result>(work: (records: RecordReader) => Result): Result {
+		using records = new RecordReader(this.statements);
+		return work(records);
+	}
+}
+
+class SqliteTarget extends SqliteKept implements CopyTarget {
+	readonly #files: { readonly copy: string; readonly path: string };
+
+	/** @param files the one that the copy is made in, and the one that it becomes */
+	constructor(database: DatabaseSync, lock: Disposable, files: { readonly copy: string; readonly path: string }) {
+		super(database, lock);
+		this.#files = files;
+	}
+
+	async begin(source: Contents): Promise<void> {
+		const described = describeContents(source);
+		transaction(this.database, "BEGIN IMMEDIATE", () => {
+			if (schemaVersion(this.database) === 0) {
+				createSchema(this.database);
+				this.database.exec("CREATE TABLE unfinished_copy (source TEXT NOT NULL) STRICT");
+				this.database.prepare("INSERT INTO unfinished_copy VALUES (?)").run(described);
+			}
+			if (this.#sourceOfCopy() !== described)
+				throw new Error(
+					`${this.#files.copy} is part of a copy of something else, or the source has changed since: remove it to begin anew`,
+				);
+		});
+	}
+
+	/** What the source of the copy held. */
+	#sourceOfCopy(): string {
+		const isUnfinished = this.database.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'unfinished_copy'").get();
+		// A copy that was broken off between its last transaction and its renaming.
+		if (isUnfinished === undefined) return describeContents(this.contentsNow());
+		return text(this.database.prepare("SELECT source FROM unfinished_copy").get()?.source);
+	}
+
+	async last(table: KeptTable): Promise<RowKey | undefined> {
+		return lastKept(this.statements, table);
+	}
+
+	async write<Table extends KeptTable>(table: Table, rows: readonly KeptRows[Table][]): Promise<void> {
+		transaction(this.database, "BEGIN IMMEDIATE", () => writeKept(this.statements, table, rows));
+	}
+
+	async finish(source: Contents): Promise<void> {
+		transaction(this.database, "BEGIN IMMEDIATE", () => {
+			for (const log of ["updates", "events"] as const) {
+				const { newest, prunedThrough, lastRemoval } = source[log];
+				this.statements
+					.prepare("UPDATE logs SET pruned_through = ?, last_removal = ?, skipped_through = ? WHERE log = ?")
+					.run(prunedThrough, lastRemoval, newest, log);
+			}
+			this.statements.prepare("UPDATE store_state SET clock = ?").run(source.clock ?? null);
+			this.database.exec("DROP TABLE IF EXISTS unfinished_copy");
+			requireContents(this.contentsNow(), source);
+		});
+		this.database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+		this.database.close();
+		putInPlace(this.#files.copy, this.#files.path);
+	}
+}

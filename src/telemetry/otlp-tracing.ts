@@ -1,0 +1,127 @@
+import { AsyncLocalStorage } from "node:async_hooks";
+import {
+	type Context,
+	defaultTextMapGetter,
+	ROOT_CONTEXT,
+	type Span,
+	SpanKind,
+	SpanStatusCode,
+	type Tracer,
+	trace,
+} from "@opentelemetry/api";
+import { W3CTraceContextPropagator } from "@opentelemetry/core";
+import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-proto";
+import type { Resource } from "@opentelemetry/resources";
+import {
+	AlwaysOffSampler,
+	AlwaysOnSampler,
+	BatchSpanProcessor,
+	ParentBasedSampler,
+	type Sampler,
+	TraceIdRatioBasedSampler,
+	TracerProvider,
+} from "@opentelemetry/sdk-trace";
+import { ATTR_ERROR_TYPE } from "@opentelemetry/semantic-conventions";
+import { ServiceError } from "../errors.ts";
+import type { AnsweredGroup } from "../threads/protocol.ts";
+import type { CallEnd } from "../threads/worker-thread.ts";
+import type { OnExport } from "./exports.ts";
+import { reportingTo } from "./exports.ts";
+import type { SamplerSetting } from "./otel-settings.ts";
+import { attributesOf, isRpc, spanNameOf } from "./request-attributes.ts";
+import type { EndedRequest, HeaderOf } from "./requests.ts";
+import type { RequestSpan, Tracing } from "./tracing.ts";
+
+const propagator = new W3CTraceContextPropagator();
+/** Headers of a trace (W3C Trace Context). */
+const HEADERS = ["traceparent", "tracestate"] as const;
+
+/** A request under way. */
+interface Running {
+	/** The context of its span. */
+	readonly context: Context;
+	ended: boolean;
+}
+
+/** Sends the spans of requests, of their calls to threads, and of commits to an OTLP receiver. */
+export class OtlpTracing implements Tracing {
+	readonly #provider: TracerProvider;
+	readonly #tracer: Tracer;
+	/** The request for which code runs. */
+	readonly #current = new AsyncLocalStorage<Running>();
+
+	/** @param onExport is told of each attempt to send spans */
+	constructor(resource: Resource, sampler: SamplerSetting, onExport: OnExport) {
+		// The exporter reads its own variables: endpoint, headers, compression, time and certificates.
+		const exporter = reportingTo(new OTLPTraceExporter(), onExport);
+		this.#provider = new TracerProvider({
+			resource,
+			sampler: samplerOf(sampler),
+			spanProcessors: [new BatchSpanProcessor({ exporter })],
+		});
+		this.#tracer = this.#provider.getTracer("conversations");
+	}
+
+	begin(headerOf: HeaderOf): RequestSpan {
+		const carrier = Object.fromEntries(HEADERS.map((name) => [name, headerOf(name)]));
+		const parent = propagator.extract(ROOT_CONTEXT, carrier, defaultTextMapGetter);
+		const span = this.#tracer.startSpan("request", { kind: SpanKind.SERVER }, parent);
+		const running: Running = { context: trace.setSpan(parent, span), ended: false };
+		return {
+			traceId: span.spanContext().traceId,
+			run: (work) => this.#current.run(running, work),
+			end: (request) => {
+				running.ended = true;
+				endRequest(span, request);
+			},
+		};
+	}
+
+	called(thread: string, call: string): CallEnd | undefined {
+		const running = this.#current.getStore();
+		// What a request has set off, such as reading on for watchers, may go on after it.
+		if (running === undefined || running.ended) return undefined;
+		const { context } = running;
+		const span = this.#tracer.startSpan(`${thread} ${call}`, { kind: SpanKind.INTERNAL }, context);
+		if (!span.isRecording()) return undefined;
+		return (error, group) => {
+			if (group !== undefined) this.#commit(trace.setSpan(context, span), group);
+			if (error !== undefined) fail(span, error instanceof ServiceError ? error.kind : "unexpected");
+			span.end();
+		};
+	}
+
+	/** The commit that a call waited for; each of the requests that shared it has a span of it. */
+	#commit(context: Context, { startedAt, duration, ids }: AnsweredGroup): void {
+		const attributes = { "conversations.commit.size": ids.length };
+		this.#tracer.startSpan("commit", { startTime: startedAt, attributes }, context).end(startedAt + duration);
+	}
+
+	[Symbol.asyncDispose](): Promise<void> {
+		return this.#provider.shutdown();
+	}
+}
+
+function endRequest(span: Span, request: EndedRequest): void {
+	const { target, status, failure } = request;
+	span.updateName(spanNameOf(target));
+	span.setAttributes(attributesOf(request));
+	// A refusal is the client's mistake: of HTTP only 5xx are errors of the server's span.
+	const isFault = FAULTS.has(failure ?? "") || (!isRpc(target) && (status ?? 0) >= 500);
+	if (isFault) fail(span, failure ?? String(status));
+	span.end();
+}
+
+/** Failures that are the service's. */
+const FAULTS: ReadonlySet<string> = new Set(["internal", "data_loss", "unavailable", "unexpected"]);
+
+function fail(span: Span, kind: string): void {
+	span.setStatus({ code: SpanStatusCode.ERROR });
+	span.setAttribute(ATTR_ERROR_TYPE, kind);
+}
+
+function samplerOf({ parentBased, share }: SamplerSetting): Sampler {
+	const root =
+		share === 1 ? new AlwaysOnSampler() : share === 0 ? new AlwaysOffSampler() : new TraceIdRatioBasedSampler(share);
+	return parentBased ? new ParentBasedSampler({ root }) : root;
+}

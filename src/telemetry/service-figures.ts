@@ -1,0 +1,139 @@
+import { stat, statfs } from "node:fs/promises";
+import { dirname } from "node:path";
+import type { Store } from "../store/store.ts";
+import type { Log } from "./log.ts";
+import type { Metrics, Sample } from "./metrics.ts";
+import type { Readiness } from "./readiness.ts";
+import type { Requests } from "./requests.ts";
+
+/** The watchers of a log. */
+export interface WatchedLog {
+	readonly held: { readonly followers: number };
+	/** By how many sequence numbers the slowest of them is behind the newest entry. */
+	readonly lag: bigint;
+}
+
+/** The admitted requests of one kind. */
+export interface AdmittedWork {
+	readonly work: string;
+	readonly requests: number;
+	readonly bytes: number;
+}
+
+/** What metrics are read from when they are collected. */
+export interface ServiceFigures {
+	readonly requests: Requests;
+	/** Connections that are open, by listener. */
+	readonly connections: Readonly<Record<"http" | "grpc", () => number>>;
+	readonly readiness: Readiness;
+	readonly store: Pick<Store, "updates" | "events">;
+	readonly watched: Readonly<Record<"updates" | "events", WatchedLog>>;
+	/** Path of the database file; undefined when the database is no file here. */
+	readonly databasePath: string | undefined;
+	/** Admitted requests whose answers have not left, by what they are for, and the bytes of their bodies and answers. */
+	readonly admitted: () => readonly AdmittedWork[];
+	readonly log: Pick<Log, "droppedLines">;
+}
+
+const LISTENERS = ["http", "grpc"] as const;
+const LOGS = ["updates", "events"] as const;
+
+/** Adds metrics of what the service is doing, of its store and of its watchers. */
+export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): void {
+	const { requests, connections, readiness, watched, log } = figures;
+	metrics.gauge({ name: "conversations.ready", unit: "", description: "1 when /readyz answers 200, else 0" }, () => [
+		{ value: readiness.ready ? 1 : 0 },
+	]);
+	metrics.gauge(
+		{ name: "conversations.requests.active", unit: "{request}", description: "Requests under way, with streams" },
+		() => LISTENERS.map((listener) => ({ value: requests.open[listener], labels: { listener } })),
+	);
+	metrics.gauge({ name: "conversations.connections", unit: "{connection}", description: "Open connections" }, () =>
+		LISTENERS.map((listener) => ({ value: connections[listener](), labels: { listener } })),
+	);
+	metrics.gauge({ name: "conversations.watchers", unit: "{watcher}", description: "Streams that follow a log" }, () =>
+		LOGS.map((log) => ({ value: watched[log].held.followers, labels: { log } })),
+	);
+	metrics.gauge(
+		{
+			name: "conversations.watch.lag",
+			unit: "{sequence}",
+			description: "Sequence numbers by which the slowest watcher is behind the newest entry",
+		},
+		() => LOGS.map((log) => ({ value: Number(watched[log].lag), labels: { log } })),
+	);
+	addWorkFigures(metrics, figures);
+	addStoreFigures(metrics, figures);
+	if (figures.databasePath !== undefined) addFileFigures(metrics, figures.databasePath);
+	metrics.counter(
+		{ name: "conversations.log.dropped_lines", unit: "{line}", description: "Lines of the log that were not written" },
+		() => [{ value: log.droppedLines }],
+	);
+}
+
+function addWorkFigures(metrics: Metrics, { admitted }: ServiceFigures): void {
+	metrics.gauge(
+		{
+			name: "conversations.admitted.requests",
+			unit: "{request}",
+			description: "Admitted requests whose answer has not left",
+		},
+		() => admitted().map(({ work, requests }) => ({ value: requests, labels: { work } })),
+	);
+	metrics.gauge(
+		{ name: "conversations.admitted.size", unit: "By", description: "Bodies and answers of these requests" },
+		() => admitted().map(({ work, bytes }) => ({ value: bytes, labels: { work } })),
+	);
+}
+
+function addStoreFigures(metrics: Metrics, { store }: ServiceFigures): void {
+	const newest = { updates: 0n, events: 0n };
+	const known = LOGS.map(async (log) => {
+		const reach = (sequence: bigint): void => {
+			if (sequence > newest[log]) newest[log] = sequence;
+		};
+		store[log].subscribe(reach);
+		reach((await store[log].range()).newest);
+	});
+	// A store that cannot be read has no newest entry yet; its own check tells of that.
+	const settled = Promise.allSettled(known);
+	metrics.gauge(
+		{
+			name: "conversations.newest_sequence",
+			unit: "{sequence}",
+			description: "Sequence number of the newest entry of a log",
+		},
+		async () => {
+			await settled;
+			return LOGS.map((log) => ({ value: Number(newest[log]), labels: { log } }));
+		},
+	);
+}
+
+/** The files of a database, and the disk that they are on. */
+function addFileFigures(metrics: Metrics, databasePath: string): void {
+	metrics.gauge(
+		{ name: "conversations.database.size", unit: "By", description: "Size of a file of the database" },
+		async () => [
+			...(await sizeOf(databasePath, "database")),
+			...(await sizeOf(`${databasePath}-wal`, "write-ahead-log")),
+		],
+	);
+	const disk = async (space: "bavail" | "blocks"): Promise<Sample[]> => {
+		const found = await statfs(dirname(databasePath)).catch(() => undefined);
+		return found === undefined ? [] : [{ value: found[space] * found.bsize }];
+	};
+	metrics.gauge(
+		{ name: "conversations.disk.available", unit: "By", description: "Space that is left on the disk of the database" },
+		() => disk("bavail"),
+	);
+	metrics.gauge({ name: "conversations.disk.size", unit: "By", description: "Size of the disk of the database" }, () =>
+		disk("blocks"),
+	);
+}
+
+/** The size of a file, nothing if it is not there. */
+async function sizeOf(path: string, file: string): Promise<Sample[]> {
+	const found = await stat(path).catch(() => undefined);
+	return found === undefined ? [] : [{ value: found.size, labels: { file } }];
+}

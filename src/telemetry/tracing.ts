@@ -1,0 +1,19 @@
+import type { CallEnd } from "../threads/worker-thread.ts";
+import type { EndedRequest, HeaderOf } from "./requests.ts";
+
+/** Makes traces. What implements it is loaded only when traces are wanted. */
+export interface Tracing extends AsyncDisposable {
+	/** Begins the span of a request, as a child of the span that its `traceparent` header names. */
+	begin(headerOf: HeaderOf): RequestSpan;
+	/** A call to a thread begins, by the request that runs. Undefined when nothing is recorded. */
+	called(thread: string, call: string): CallEnd | undefined;
+}
+
+/** The span of a request. */
+export interface RequestSpan {
+	/** Trace that the request belongs to, in hexadecimal. */
+	readonly traceId: string;
+	/** Does work whose calls to threads become children of the span. */
+	run<Result>(work: () => Result): Result;
+	end(request: EndedRequest): void;
+}

@@ -1,0 +1,78 @@
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { ServiceError } from "../../src/errors.ts";
+import { type EndedRequest, Requests } from "../../src/telemetry/requests.ts";
+
+function recorded() {
+	const ended: EndedRequest[] = [];
+	const violated: string[] = [];
+	const logged: unknown[] = [];
+	const requests = new Requests({
+		log: { requestFailed: (request, error) => logged.push([request, error]) },
+		metrics: { ended: (request) => ended.push(request), violated: (type) => violated.push(type) },
+	});
+	return { requests, ended, violated, logged };
+}
+
+const target = { transport: "http", method: "POST", operation: "POST /a" } as const;
+const none = () => undefined;
+
+test("a request takes the id of its caller if that is short and harmless, else it has one of its own", () => {
+	const { requests } = recorded();
+	const idFor = (given: string | undefined) => requests.begin("http", target, () => given).id;
+	const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
+	for (const good of ["a", "0190d6a0-0000-7000-8000-00000000000a", "Root=1-67a:b.c+d_e", "x".repeat(64)])
+		expect(idFor(good)).toBe(good);
+	for (const bad of [undefined, "", "x".repeat(65), "a b", 'a"', "a\n", "a,b", "ü", "a/../b", "{}"])
+		expect(idFor(bad)).toMatch(uuid);
+	expect(idFor(undefined)).not.toBe(idFor(undefined));
+	fc.assert(fc.property(fc.string(), (given) => /^[\w.:+=-]{1,64}$/.test(idFor(given))));
+});
+
+test("a refusal goes to the log with the request's id and caller, and to the metrics with its kind and rules", () => {
+	const { requests, ended, violated, logged } = recorded();
+	const request = requests.begin("http", target, () => "mine");
+	expect(requests.open).toEqual({ http: 1, grpc: 0 });
+	request.routed({ route: "/a/{id}", operation: "POST /a/{id}" });
+	request.admitted("sender");
+	request.received(7);
+	const violation = (type: string) => ({ path: [], type, message: "" });
+	const violations = [violation("missing"), violation("greater_than"), violation("missing")];
+	const error = new ServiceError("invalid_record", "", { violations });
+	request.failed(error, { conversationId: "c" });
+	request.end(true, 422);
+	request.end(false);
+	const named = { requestId: "mine", traceId: undefined, caller: "sender", conversationId: "c" };
+	expect(logged).toEqual([[{ transport: "http", operation: "POST /a/{id}", ...named }, error]]);
+	expect(violated).toEqual(["missing", "greater_than", "missing"]);
+	expect(ended).toEqual([
+		{
+			target: { ...target, route: "/a/{id}", operation: "POST /a/{id}" },
+			status: 422,
+			failure: "invalid_record",
+			seconds: expect.any(Number),
+			bytes: 7,
+		},
+	]);
+	expect(requests.open).toEqual({ http: 0, grpc: 0 });
+});
+
+test("a request ends as success, as a failure that is not foreseen, or canceled by its client", () => {
+	const { requests, ended, logged } = recorded();
+	requests.begin("grpc", target, none).end(true, 200);
+	const failing = requests.begin("grpc", target, none);
+	failing.failed(new RangeError("x"), { silent: true });
+	failing.end(true, 500);
+	requests.begin("grpc", target, none).end(false, 200);
+	expect(ended.map(({ status, failure }) => [status, failure])).toEqual([
+		[200, undefined],
+		[500, "unexpected"],
+		[undefined, "canceled"],
+	]);
+	expect(logged).toEqual([]);
+});
+
+test("without traces work is just done", () => {
+	const { requests } = recorded();
+	expect(requests.begin("http", target, none).run(() => 7)).toBe(7);
+});
