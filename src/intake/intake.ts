@@ -61,17 +61,17 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 		return threads;
 	}
 
-	fromJson(body: Buffer): Promise<NewUpdate> {
-		return this.#parse(compact(body), (thread, bytes) => thread.call("fromJson", bytes));
+	fromJson(body: Buffer, signal: CallSignal): Promise<NewUpdate> {
+		return this.#parse(compact(body), (thread, bytes) => thread.call("fromJson", bytes, signal));
 	}
 
 	fromRequest(request: Uint8Array, signal: CallSignal): Promise<NewUpdate> {
 		return this.#parse(compact(request), (thread, bytes) => thread.call("fromRequest", bytes, signal));
 	}
 
-	eventsFromJson(conversationId: string, body: Buffer): Promise<ReadBatch> {
+	eventsFromJson(conversationId: string, body: Buffer, signal: CallSignal): Promise<ReadBatch> {
 		return this.#parse(compact(body), (thread, bytes) =>
-			thread.call("eventsFromJson", { conversationId, body: bytes }),
+			thread.call("eventsFromJson", { conversationId, body: bytes }, signal),
 		);
 	}
 

@@ -15,6 +15,11 @@ export class Announcer {
 		this.#log = log;
 	}
 
+	/** The newest sequence that was announced; 0 when none was. */
+	get newest(): bigint {
+		return this.#newest;
+	}
+
 	/** Returns how to stop it. */
 	subscribe(listener: (newest: bigint) => void): () => void {
 		// Wrapped, so that each subscription ends by itself even if a listener is given twice.

@@ -20,17 +20,21 @@ export interface UnderWay {
 }
 
 /**
- * Most requests under way, all transports together. At the usual rate of several thousand small posts a second, the last
- * one of a full ingest waits for less than a second.
+ * Most requests under way, all transports together. At a rate of 500 posts a second, the last one of a full ingest waits
+ * for a second.
  */
 const REQUESTS: Readonly<Record<Work, number>> = {
-	ingest: 1_024,
+	ingest: 512,
 	read: 1_024,
 	watch: 2_000,
 	document: 64,
 	metrics: 16,
 };
-/** Most bytes of the answers with metrics, and of those to who has no key. */
+/** Requests that are taken however long others have waited; they keep every thread busy. */
+const FEW = 64;
+/** How long a request may wait for its work to be done before others are refused, in milliseconds. */
+const LONGEST_WAIT = 1_000;
+/** Most bytes of the requests of watches, of the answers with metrics, and of those to who has no key. */
 const SMALL_BYTES = 16 * 2 ** 20;
 /** Size from which a request counts as a large one, in bytes. */
 const LARGE_FROM = 2 ** 20;
@@ -51,9 +55,14 @@ export class Admission {
 	/**
 	 * @param maxBytes most bytes of ingest, and once more of reads; one request that is alone may pass it
 	 * @param bounds in place of the usual ones
+	 * @param now gives milliseconds of a clock that only goes forward
 	 */
-	constructor(maxBytes: number, bounds: Partial<Record<Work, WorkBounds>> = {}) {
-		const pool = (work: Work, bytes: number) => new Pool(bounds[work] ?? { requests: REQUESTS[work], bytes });
+	constructor(
+		maxBytes: number,
+		bounds: Partial<Record<Work, WorkBounds>> = {},
+		now: () => number = () => performance.now(),
+	) {
+		const pool = (work: Work, bytes: number) => new Pool(bounds[work] ?? { requests: REQUESTS[work], bytes }, now);
 		this.#pools = {
 			ingest: pool("ingest", maxBytes),
 			read: pool("read", maxBytes),
@@ -66,7 +75,8 @@ export class Admission {
 	/**
 	 * Counts a request from here on.
 	 *
-	 * @throws ServiceError `unavailable` when as many are under way as may be, or their bytes leave no room
+	 * @throws ServiceError `unavailable` when as many are under way as may be, or their bytes leave no room, or more than
+	 *   a few are under way and the one that was done last had to wait too long
 	 */
 	enter(work: Work): Stay {
 		return this.#pools[work].enter();
@@ -93,14 +103,19 @@ function tooManyBytes(): ServiceError {
 class Pool {
 	requests = 0;
 	bytes = 0;
+	readonly now: () => number;
+	/** How long the work took that was done last, with its wait, in milliseconds. */
+	lastWait = 0;
 	readonly #bounds: WorkBounds;
 
-	constructor(bounds: WorkBounds) {
+	constructor(bounds: WorkBounds, now: () => number) {
 		this.#bounds = bounds;
+		this.now = now;
 	}
 
 	enter(): Stay {
-		if (this.requests >= this.#bounds.requests)
+		const isSlow = this.requests >= FEW && this.lastWait > LONGEST_WAIT;
+		if (isSlow || this.requests >= this.#bounds.requests)
 			throw new ServiceError("unavailable", "Too many requests are under way; try again later");
 		// Before work is done for a body that would be refused in its middle.
 		if (this.bytes > this.#bounds.bytes * (1 - LEFT_TO_BEGUN)) throw tooManyBytes();
@@ -153,6 +168,17 @@ export class Stay {
 	 */
 	answer(bytes: number): void {
 		if (bytes > SMALL_ANSWER) this.take(bytes);
+	}
+
+	/** Holds the request, as {@link hold} does, for the work that begins when its body is there. */
+	work(): () => void {
+		const release = this.hold();
+		const pool = this.#pool;
+		const start = pool.now();
+		return () => {
+			pool.lastWait = pool.now() - start;
+			release();
+		};
 	}
 
 	/** Holds the request until the function that is returned is called. Calling it twice is harmless. */

@@ -8,6 +8,8 @@ export interface Limits {
 	readonly headerTime: number;
 	/** Until a request must have arrived as a whole. */
 	readonly requestTime: number;
+	/** Until a client must have taken an answer, or a message of a gRPC stream, as a whole. */
+	readonly answerTime: number;
 	/** How long anything may stay open with nothing moving on it. Streams of updates have heartbeats. */
 	readonly idleTime: number;
 	/** Bytes of the header of a request on the HTTP listener. The gRPC listener has those of Node.js, 64 KiB. */
@@ -23,6 +25,7 @@ export const LIMITS: Limits = {
 	connections: 10_000,
 	headerTime: 10_000,
 	requestTime: 120_000,
+	answerTime: 120_000,
 	idleTime: 65_000,
 	headerBytes: 16 * 1024,
 	httpStreams: 100,

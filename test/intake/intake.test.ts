@@ -11,6 +11,9 @@ import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import { record } from "../support/fixtures.ts";
 import { TempFolder } from "../support/temp.ts";
 
+/** The signal of a sender that waits. */
+const WAITING = { aborted: false };
+
 const encryptionKeys = [createSecretKey(Buffer.alloc(32, 7))];
 const lines: unknown[] = [];
 const log = { error: (...line: unknown[]) => lines.push(line) };
@@ -29,7 +32,7 @@ test("a record is read whatever its size, and the same in every thread", async (
 	const vault = new RecordVault(new RecordFormat(), encryptionKeys);
 	for (const size of [10, 2 ** 21]) {
 		const title = "x".repeat(size);
-		const update = await intake.fromJson(body({ title, agent_state: { token: "secret" } }));
+		const update = await intake.fromJson(body({ title, agent_state: { token: "secret" } }), WAITING);
 		const opened = vault.open(update.record.bytes, "plaintext");
 		expect([opened.title, opened.agentState]).toEqual([title, { token: "secret" }]);
 		const redacted = await intake.openEncoded(update.record, "redacted");
@@ -59,11 +62,11 @@ test("large records that wait to be read are bounded in bytes, and taken again a
 test("events are read and applied whatever their size, and the same in every thread", async () => {
 	const vault = new RecordVault(new RecordFormat(), encryptionKeys);
 	for (const size of [10, 2 ** 21]) {
-		const { conversationId, record } = await intake.fromJson(body({ agent_state: { token: "secret" } }));
+		const { conversationId, record } = await intake.fromJson(body({ agent_state: { token: "secret" } }), WAITING);
 		const event = { id: "e", timestamp: "2026-01-01T00:00:00", source: "environment", kind: STATE_UPDATE };
 		const value = { note: "x".repeat(size), token: "other" };
 		const batch = Buffer.from(JSON.stringify([{ ...event, key: "agent_state", value }]));
-		const { batch: read } = await intake.eventsFromJson(conversationId, batch);
+		const { batch: read } = await intake.eventsFromJson(conversationId, batch, WAITING);
 		const { told, version, refused } = await intake.applyEvents({
 			conversationId,
 			present: { told: undefined, postedAt: 0n, record },
@@ -78,7 +81,7 @@ test("events are read and applied whatever their size, and the same in every thr
 
 test("a refusal crosses with its violations, from either thread", async () => {
 	for (const title of [1, "x".repeat(2 ** 21)]) {
-		const refused = intake.fromJson(body({ title, max_iterations: -1, id: "no uuid" }));
+		const refused = intake.fromJson(body({ title, max_iterations: -1, id: "no uuid" }), WAITING);
 		await expect(refused).rejects.toMatchObject({
 			kind: "invalid_record",
 			violations: expect.arrayContaining([expect.objectContaining({ path: ["id"] })]),
@@ -93,7 +96,8 @@ test("an encrypted record that comes again, with its tags in another order, is a
 	await using store = await openSqliteStore(folder.file("conversations.db"), log, { isSame });
 	const ingest = new Ingest(store, intake, { settle: () => Promise.reject(new Error("there are no events")) });
 	const id = randomUUID();
-	const send = (members: JsonObject) => ingest.json(body({ id, agent_state: { token: "secret" }, ...members }));
+	const send = (members: JsonObject) =>
+		ingest.json(body({ id, agent_state: { token: "secret" }, ...members }), WAITING);
 	const first = await send({ tags: { a: "1", b: "2" } });
 	expect(await send({ tags: { b: "2", a: "1" } })).toEqual({ ...first, repeated: true });
 	expect(await send({ tags: { a: "1", b: "3" } })).toMatchObject({ sequence: 2n, repeated: false });

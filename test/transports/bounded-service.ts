@@ -14,6 +14,7 @@ import { readBody } from "../../src/transports/http/body.ts";
 import { listenHttp } from "../../src/transports/http/http-listener.ts";
 import { observed } from "../../src/transports/http/observed.ts";
 import { createRouter, type Route } from "../../src/transports/http/router.ts";
+import { LIMITS, type Limits } from "../../src/transports/limits.ts";
 import { type Endpoints, WEBHOOK } from "../support/clients.ts";
 import { unseenRequests } from "../support/requests.ts";
 import { KEY } from "../support/service.ts";
@@ -31,16 +32,23 @@ export const ANSWER = "/answer";
 export class BoundedService implements Endpoints, AsyncDisposable {
 	readonly http: string;
 	readonly grpc: string;
+	/** Whether each sender of a body to the webhook was still there when it had been taken. */
+	readonly ends: readonly string[];
 	readonly #admission: Admission;
 	readonly #stop: () => Promise<void>;
 	readonly #letGo: () => void;
+	readonly #connections: () => number;
 
 	private constructor(
 		ports: { http: number; grpc: number },
 		admission: Admission,
 		stop: () => Promise<void>,
 		letGo: () => void,
+		ends: readonly string[],
+		connections: () => number,
 	) {
+		this.#connections = connections;
+		this.ends = ends;
 		this.http = `http://127.0.0.1:${ports.http}`;
 		this.grpc = `127.0.0.1:${ports.grpc}`;
 		this.#admission = admission;
@@ -48,11 +56,17 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 		this.#letGo = letGo;
 	}
 
-	static async start(maxBytes: number, bounds: Partial<Record<Work, WorkBounds>> = {}): Promise<BoundedService> {
+	static async start(
+		maxBytes: number,
+		bounds: Partial<Record<Work, WorkBounds>> = {},
+		changed: Partial<Limits> = {},
+	): Promise<BoundedService> {
+		const limits = { ...LIMITS, ...changed };
 		const admission = new Admission(maxBytes, bounds);
 		const log = silentLog();
 		const stopping = new AbortController();
 		const held = Promise.withResolvers<void>();
+		const ends: string[] = [];
 		const take = async (body: Uint8Array): Promise<void> => {
 			const first = String.fromCharCode(body[0] ?? 0);
 			if (first === "r") throw new ServiceError("invalid_argument", "refused");
@@ -74,8 +88,9 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 				method: "POST",
 				path: WEBHOOK,
 				scope: "ingest",
-				handle: async ({ request, stay }) => {
+				handle: async ({ request, stay, signal }) => {
 					await take(await readBody(request, MAX_BODY, (bytes) => stay.take(bytes)));
+					ends.push(signal.aborted ? "gone" : "there");
 					return "{}";
 				},
 			},
@@ -87,11 +102,11 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 			},
 			{ method: "GET", path: "/healthz", scope: "public", isProbe: true, handle: async () => "{}" },
 		];
-		const options = { methods, gate, admission, maxBodyBytes: MAX_BODY, stopping: stopping.signal };
+		const options = { methods, gate, admission, maxBodyBytes: MAX_BODY, stopping: stopping.signal, limits };
 		const requests = unseenRequests();
 		const address = { host: "127.0.0.1", port: 0 };
-		const answer = createConnectListener(options, createRouter(routes, gate, admission));
-		const http = await listenHttp({ address, tls: undefined, log }, observed(requests, answer));
+		const answer = createConnectListener(options, createRouter(routes, gate, admission, limits));
+		const http = await listenHttp({ address, tls: undefined, log, limits }, observed(requests, answer));
 		const grpc = await listenGrpc({ ...options, services: SERVICES, address, tls: undefined, requests, log });
 		const stop = async (): Promise<void> => {
 			stopping.abort();
@@ -99,12 +114,17 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 			grpc.kill();
 		};
 		const ports = { http: http.address.port, grpc: grpc.address.port };
-		return new BoundedService(ports, admission, stop, held.resolve);
+		return new BoundedService(ports, admission, stop, held.resolve, ends, () => http.connections());
 	}
 
 	/** What is under way of ingest and of reads. */
 	get underWay(): { readonly ingest: UnderWay; readonly read: UnderWay } {
 		return { ingest: this.#admission.underWay("ingest"), read: this.#admission.underWay("read") };
+	}
+
+	/** Connections of the HTTP listener that are open. */
+	get connections(): number {
+		return this.#connections();
 	}
 
 	/** Lets all go that wait, and all that come. */

@@ -17,8 +17,12 @@ import { assertAwaited, type CallSignal } from "./call-signal.ts";
 
 /** Turns what arrives into events and makes records of them, on a thread of its own or at once. */
 export interface EventIntake {
-	/** As `EventFormat.parse`, then `LiveRecords.applyToHeld`. The body may be gone afterwards. */
-	eventsFromJson(conversationId: string, body: Buffer): Promise<ReadBatch>;
+	/**
+	 * As `EventFormat.parse`, then `LiveRecords.applyToHeld`. The body may be gone afterwards.
+	 *
+	 * @param signal the body need not be looked at when it has fired
+	 */
+	eventsFromJson(conversationId: string, body: Buffer, signal: CallSignal): Promise<ReadBatch>;
 	/**
 	 * As `EventFormat.fromRequest`, then `LiveRecords.applyToHeld`. The request may be gone afterwards.
 	 *
@@ -71,11 +75,14 @@ export class EventIngest {
 	 * on disk.
 	 *
 	 * @param conversationId lower-case UUID with dashes
+	 * @param signal nothing is stored if it has fired when the batch is checked
 	 * @throws ServiceError `invalid_record`; `unavailable` or `internal` when it could not be stored, and then nothing of
-	 *   it was
+	 *   it was; and as {@link assertAwaited}
 	 */
-	async json(conversationId: string, body: Buffer): Promise<IngestedEvents> {
-		return await this.#ingest(await this.#intake.eventsFromJson(conversationId, body));
+	async json(conversationId: string, body: Buffer, signal: CallSignal): Promise<IngestedEvents> {
+		const read = await this.#intake.eventsFromJson(conversationId, body, signal);
+		assertAwaited(signal);
+		return await this.#ingest(read);
 	}
 
 	/**

@@ -7,7 +7,8 @@ import type { EventIngest } from "./event-ingest.ts";
  * Turns what arrives into updates, on a thread of its own or at once. The bytes may be gone afterwards. See UpdateParser.
  */
 export interface Intake {
-	fromJson(body: Buffer): Promise<NewUpdate>;
+	/** @param signal the body need not be looked at when it has fired */
+	fromJson(body: Buffer, signal: CallSignal): Promise<NewUpdate>;
 	/** @param signal the request need not be looked at when it has fired */
 	fromRequest(request: Uint8Array, signal: CallSignal): Promise<NewUpdate>;
 }
@@ -29,11 +30,14 @@ export class Ingest {
 	 * Stores a record that arrived as JSON. Resolves when it is on disk, and what stored events tell that is later is
 	 * applied to it. The body may be gone afterwards.
 	 *
+	 * @param signal nothing is stored if it has fired when the record is checked
 	 * @throws ServiceError `invalid_record`; `unavailable` or `internal` when it could not be stored, and then nothing of
-	 *   it was, or when the events could not be applied, which is done later
+	 *   it was, or when the events could not be applied, which is done later; and as {@link assertAwaited}
 	 */
-	async json(body: Buffer): Promise<Appended> {
-		return await this.#append(await this.#intake.fromJson(body));
+	async json(body: Buffer, signal: CallSignal): Promise<Appended> {
+		const update = await this.#intake.fromJson(body, signal);
+		assertAwaited(signal);
+		return await this.#append(update);
 	}
 
 	/**

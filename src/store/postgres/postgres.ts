@@ -92,6 +92,8 @@ class PostgresStore implements Store {
 	readonly #checkId = randomUUID();
 	#listens = false;
 	#looking = false;
+	/** Whether something was appended since the look that is under way began. */
+	#looksAgain = false;
 	#closed: Promise<void> | undefined;
 
 	constructor(connections: Connections, log: ThreadLog, isSame: IsSameRecord, observer: ThreadObserver | undefined) {
@@ -215,13 +217,20 @@ class PostgresStore implements Store {
 		return announcer.subscribe(listener);
 	}
 
-	/** Hears what another process has appended: the newest sequences, or undefined when it is to be looked up. */
+	/**
+	 * Hears that a process has appended, with the newest sequences, or that this may have been missed. Whoever may connect to
+	 * the database can notify, so only what is looked up is announced.
+	 */
 	#hear(payload: string | undefined): void {
 		const [, updates, events] = /^(\d{1,19}) (\d{1,19})$/.exec(payload ?? "") ?? [];
-		if (updates !== undefined && events !== undefined) {
-			this.#updates.announce(BigInt(updates));
-			this.#events.announce(BigInt(events));
-		} else if (!this.#looking && this.#closed === undefined) void this.#lookUp();
+		const isKnown =
+			updates !== undefined &&
+			events !== undefined &&
+			BigInt(updates) <= this.#updates.newest &&
+			BigInt(events) <= this.#events.newest;
+		if (isKnown || this.#closed !== undefined) return;
+		if (this.#looking) this.#looksAgain = true;
+		else void this.#lookUp();
 	}
 
 	async #lookUp(): Promise<void> {
@@ -234,6 +243,9 @@ class PostgresStore implements Store {
 			// The next hint or poll looks again; calls say what is wrong with the database.
 		} finally {
 			this.#looking = false;
+			const again = this.#looksAgain;
+			this.#looksAgain = false;
+			if (again && this.#closed === undefined) void this.#lookUp();
 		}
 	}
 }

@@ -2,7 +2,7 @@ import pg from "pg";
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLog } from "../../threads/worker-thread.ts";
 import { dial, type PostgresSettings, requireWrites } from "./dial.ts";
-import { databaseError } from "./failures.ts";
+import { DatabaseError, databaseError } from "./failures.ts";
 import { type Found, search } from "./search.ts";
 import { Slots } from "./slots.ts";
 
@@ -95,8 +95,10 @@ export class Primary implements AsyncDisposable {
 		try {
 			return (await dial({ ...this.#settings, statementTimeout }, server.found.host)).client;
 		} catch (error) {
-			this.#lose(server);
-			throw databaseError(error);
+			const failure = databaseError(error);
+			// A server that has no connection left for this one still serves the pool.
+			if (!(failure instanceof DatabaseError) || failure.connectionLost) this.#lose(server);
+			throw failure;
 		}
 	}
 

@@ -40,6 +40,7 @@ export async function search(
 	);
 	const stopped = Promise.withResolvers<undefined>();
 	over.addEventListener("abort", () => stopped.resolve(undefined));
+	if (over.aborted) stopped.resolve(undefined);
 	try {
 		return await Promise.race([...seekers, stopped.promise]);
 	} finally {

@@ -24,12 +24,14 @@ import { type ErrorKind, ServiceError } from "../../errors.ts";
 import { toConnectError } from "../../rpc/rpc-errors.ts";
 import type { RpcMethod } from "../../rpc/rpc-method.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
-import { type Admission, type Stay, workOf } from "../admission.ts";
+import { type Admission, type Stay, type Work, workOf } from "../admission.ts";
 import { sendStatus } from "../http/answer.ts";
+import { enter } from "../http/enter.ts";
 import type { HttpAnswer, ObservedAnswer } from "../http/http-listener.ts";
 import { pathOf } from "../http/observed.ts";
 import { type Credentials, credentialsOf } from "../http/router.ts";
-import { whenGone } from "../http/when-gone.ts";
+import { limitAnswer } from "../http/when-gone.ts";
+import { LIMITS, type Limits } from "../limits.ts";
 import { type StreamedRequest, takeMessage } from "./connect-request.ts";
 
 /** Settings of the Connect transport. */
@@ -42,6 +44,7 @@ export interface ConnectOptions {
 	readonly maxBodyBytes: number;
 	/** Ends streams when it fires. */
 	readonly stopping: AbortSignal;
+	readonly limits?: Pick<Limits, "answerTime">;
 }
 
 /** A call under way: what its method needs, as it becomes known. */
@@ -51,8 +54,8 @@ interface Call {
 	caller: Principal | undefined;
 	/** Counts the call from the gate on. */
 	stay: Stay | undefined;
-	/** Holds the call until its answer has left or its connection is gone. */
-	readonly untilGone: (stay: Stay) => void;
+	/** Counts the call until its answer has left or its connection is gone. */
+	readonly enter: (work: Work) => Stay;
 	/** Why the call is refused, although it has its answer. */
 	refusal: unknown;
 	/** The encoded request. */
@@ -72,7 +75,7 @@ const CALL = createContextKey<Call | undefined>(undefined, { description: "call"
  * @param fallback answers requests whose path is not that of a method
  */
 export function createConnectListener(options: ConnectOptions, fallback: ObservedAnswer): ObservedAnswer {
-	const { methods, gate, admission, maxBodyBytes, stopping } = options;
+	const { methods, gate, admission, maxBodyBytes, stopping, limits = LIMITS } = options;
 	const router = createConnectRouter({
 		// gRPC has a listener of its own; over HTTP/1.1 it lacks its trailers.
 		grpc: false,
@@ -87,8 +90,7 @@ export function createConnectListener(options: ConnectOptions, fallback: Observe
 				if (call.refusal !== undefined) throw call.refusal;
 				call.caller = gate.admitRpc(path, ...call.credentials);
 				call.seen.admitted(call.caller.name);
-				call.stay = admission.enter(workOf(gate.scopeOf(path), context.method.methodKind !== "unary"));
-				call.untilGone(call.stay);
+				call.stay = call.enter(workOf(gate.scopeOf(path), context.method.methodKind !== "unary"));
 			} catch (error) {
 				throw call.failed(error);
 			}
@@ -104,15 +106,16 @@ export function createConnectListener(options: ConnectOptions, fallback: Observe
 		}
 		const grpcWeb = request.headers["content-type"]?.startsWith("application/grpc-web") === true;
 		const transport = grpcWeb ? "grpc-web" : "connect";
-		const untilGone = (stay: Stay): void => whenGone(request, response, stay.hold());
+		const entering = (work: Work): Stay => enter(admission, work, request, response);
 		const { requestPath } = handler;
 		seen.routed({ transport, route: requestPath, operation: requestPath });
-		const call = beginCall(seen, credentialsOf(request), untilGone);
+		const call = beginCall(seen, credentialsOf(request), entering);
+		const limited = (): void => limitAnswer(request, response, limits);
 		try {
 			const values = createContextValues().set(CALL, call);
 			const universal = universalRequestFromNodeRequest(request, response, undefined, values);
 			assertByteStreamRequest(universal);
-			answer(handler, universal, call, maxBodyBytes, response);
+			answer(handler, universal, call, maxBodyBytes, response, limited);
 		} catch (cause) {
 			// The library builds a URL from the Host header and throws when it cannot.
 			call.failed(new ServiceError("invalid_argument", "The Host header is malformed", { cause }));
@@ -121,13 +124,13 @@ export function createConnectListener(options: ConnectOptions, fallback: Observe
 	};
 }
 
-function beginCall(seen: ObservedRequest, credentials: Credentials, untilGone: Call["untilGone"]): Call {
+function beginCall(seen: ObservedRequest, credentials: Credentials, enter: Call["enter"]): Call {
 	const call: Call = {
 		seen,
 		credentials,
 		caller: undefined,
 		stay: undefined,
-		untilGone,
+		enter,
 		refusal: undefined,
 		message: undefined,
 		reported: false,
@@ -146,6 +149,7 @@ function answer(
 	call: Call,
 	maxBytes: number,
 	response: Parameters<HttpAnswer>[1],
+	limited: () => void,
 ): void {
 	const taking = takeMessage(request, {
 		input: handler.method.input,
@@ -169,6 +173,7 @@ function answer(
 		.then((answered) => {
 			// What the library itself refuses, by the header of a request.
 			if (answered.status >= 400 && !call.reported) call.failed(headerRefusal(answered.status));
+			if (handler.method.methodKind === "unary") limited();
 			return universalResponseToNodeResponse(answered, response);
 		})
 		.catch((error: unknown) => {
@@ -209,7 +214,7 @@ function mount(router: ConnectRouter, rpc: RpcMethod): void {
 	if (rpc.kind === "unary") {
 		router.rpc(rpc.method, async (_, context) => {
 			const call = callOf(context);
-			const finished = call.stay?.hold();
+			const finished = call.stay?.work();
 			try {
 				return await call.seen.run(() => rpc.answer(...argumentsOf(call), context.signal));
 			} catch (error) {

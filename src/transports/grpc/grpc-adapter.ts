@@ -60,7 +60,7 @@ function unaryHandler({ answerEncoded }: UnaryRpc, { admittedBy }: GrpcCalls) {
 		};
 		const answer = async () => {
 			const { caller, stay, seen } = admitted(admittedBy, call.metadata);
-			const finished = stay.hold();
+			const finished = stay.work();
 			try {
 				const response = await seen.run(() => answerEncoded(call.request, caller, signal));
 				stay.answer(response.byteLength);

@@ -92,20 +92,25 @@ export function countCall(call: ServerInterceptingCallInterface, stay: Stay, ref
 
 class BatchingCall extends ServerInterceptingCall {
 	readonly #maxBytes: number;
+	readonly #answerTime: number;
 	readonly #next: ServerInterceptingCallInterface;
 	readonly #stream: ServerHttp2Stream | undefined;
 	#started = false;
 	#answered = false;
 	#sending = false;
 	#readLater = false;
+	/** Ends the call when the client does not take a message in time. There is one message at a time. */
+	#late: NodeJS.Timeout | undefined;
 
 	constructor(next: ServerInterceptingCallInterface, path: string, limits: Limits, maxBytes: number) {
 		super(next);
 		this.#next = next;
 		this.#maxBytes = maxBytes;
+		this.#answerTime = limits.answerTime;
 		this.#stream = "stream" in next && isHttp2Stream(next.stream) ? next.stream : undefined;
 		// A watch of the health rests until the health changes.
 		if (this.#stream !== undefined) limitStream(this.#stream, limits, path.startsWith("/grpc.health."));
+		this.#stream?.once("close", () => clearTimeout(this.#late));
 	}
 
 	get refusal(): ServiceError | undefined {
@@ -162,9 +167,14 @@ class BatchingCall extends ServerInterceptingCall {
 	}
 
 	override sendMessage(message: unknown, callback: () => void): void {
-		if (!(message instanceof MessageBatch)) this.#send(message, callback);
-		else if (this.#stream === undefined) this.#sendSingly(message.messages, callback);
-		else this.#write(this.#stream, lengthPrefixed(message.messages), callback);
+		const taken = (): void => {
+			clearTimeout(this.#late);
+			callback();
+		};
+		this.#late = setTimeout(() => this.#stream?.close(constants.NGHTTP2_CANCEL), this.#answerTime);
+		if (!(message instanceof MessageBatch)) this.#send(message, taken);
+		else if (this.#stream === undefined) this.#sendSingly(message.messages, taken);
+		else this.#write(this.#stream, lengthPrefixed(message.messages), taken);
 	}
 
 	#send(message: unknown, callback: () => void): void {

@@ -15,6 +15,7 @@ import type { ObservedRequest } from "../../telemetry/requests.ts";
 import { type ConnectionOptions, Connections, peerOf } from "../connections.ts";
 import { LIMITS, limitStream } from "../limits.ts";
 import type { RunningListener } from "../running-listener.ts";
+import { isEnding } from "./enter.ts";
 
 /** What the parts of an answer need of a response. */
 export interface HttpResponse {
@@ -63,6 +64,7 @@ export async function listenHttp(
 			requireHostHeader: false,
 		},
 		(request, response) => {
+			if (isEnding(request.socket)) return;
 			// While the listener stops, each answer is the last one of its connection.
 			if (draining) response.setHeader("Connection", "close");
 			// RFC 9112, section 3.2. Node.js would answer the same and tell nobody.

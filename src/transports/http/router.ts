@@ -5,17 +5,21 @@ import { ServiceError } from "../../errors.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
 import type { Admission, Stay, Work } from "../admission.ts";
 import { certificateName, certificateOf } from "../connections.ts";
+import { LIMITS, type Limits } from "../limits.ts";
 import { sendError, sendJsonText, sendText } from "./answer.ts";
 import { type BodyRequest, discardBody } from "./body.ts";
+import { enter } from "./enter.ts";
 import type { ObservedAnswer } from "./http-listener.ts";
 import { pathOf } from "./observed.ts";
-import { whenGone } from "./when-gone.ts";
+import { isGone, limitAnswer } from "./when-gone.ts";
 
 /** A request that the gate has admitted. */
 export interface RouteRequest {
 	readonly request: BodyRequest;
-	/** Counts the bytes of the request's body. */
-	readonly stay: Pick<Stay, "take">;
+	/** Counts the bytes of the request's body, and measures its work. */
+	readonly stay: Pick<Stay, "take" | "work">;
+	/** Tells whether the client has gone. */
+	readonly signal: Pick<AbortSignal, "aborted">;
 	/** Percent-decoded segments of the path that the route leaves open, by name. */
 	readonly params: Readonly<Record<string, string>>;
 	/** Query of the URL, undecoded and without the question mark. */
@@ -57,10 +61,11 @@ const WORK: Readonly<Record<Route["scope"], Work>> = {
 	public: "document",
 };
 /** The stay of a probe. */
-const UNCOUNTED: Pick<Stay, "take" | "answer" | "hold"> = {
+const UNCOUNTED: Pick<Stay, "take" | "answer" | "hold" | "work"> = {
 	take: () => undefined,
 	answer: () => undefined,
 	hold: () => () => undefined,
+	work: () => () => undefined,
 };
 
 interface Match {
@@ -78,6 +83,7 @@ export function createRouter(
 	routes: readonly Route[],
 	gate: Gate,
 	admission: Pick<Admission, "enter">,
+	limits: Pick<Limits, "answerTime"> = LIMITS,
 ): ObservedAnswer {
 	const find = routeFinder(routes);
 	/** Names of the keys of which the log has a refusal, by route. */
@@ -93,6 +99,11 @@ export function createRouter(
 		const path = pathOf(url);
 		let match: Match | undefined;
 		let principal: Principal | undefined;
+		const signal = {
+			get aborted() {
+				return isGone(request, response);
+			},
+		};
 
 		const answer = async (): Promise<void> => {
 			const found = find(path);
@@ -110,16 +121,17 @@ export function createRouter(
 				principal = gate.admit(route.scope, ...credentialsOf(request, route.takesBearer));
 				seen.admitted(principal.name);
 			}
-			const stay = route.isProbe === true ? UNCOUNTED : admission.enter(WORK[route.scope]);
-			whenGone(request, response, stay.hold());
+			const stay = route.isProbe === true ? UNCOUNTED : enter(admission, WORK[route.scope], request, response);
 			const finished = stay.hold();
 			try {
 				const search = url.slice(path.length + 1);
-				const answered = await seen.run(() => route.handle({ request, params, search, principal, stay, seen }));
+				const given = { request, params, search, principal, stay, signal, seen };
+				const answered = await seen.run(() => route.handle(given));
 				const text = typeof answered === "string" ? answered : answered.text;
 				stay.answer(Buffer.byteLength(text));
 				if (typeof answered === "string") sendJsonText(response, 200, text);
 				else sendText(response, answered.status, text, answered.type);
+				limitAnswer(request, response, limits);
 			} finally {
 				finished();
 			}
@@ -127,7 +139,7 @@ export function createRouter(
 
 		answer().catch((error: unknown) => {
 			// The client has gone: there is nobody to answer.
-			if (error instanceof Error && error.name === "AbortError") return;
+			if (signal.aborted || (error instanceof Error && error.name === "AbortError")) return;
 			const silent = isLogged(match?.route, principal?.name);
 			seen.failed(error, { conversationId: match?.params.id, silent });
 			discardBody(request);

@@ -1,18 +1,30 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { Http2ServerRequest, Http2ServerResponse } from "node:http2";
+import { constants, type Http2ServerRequest, type Http2ServerResponse } from "node:http2";
+import type { Limits } from "../limits.ts";
+
+type Request = IncomingMessage | Http2ServerRequest;
+type Response = ServerResponse | Http2ServerResponse;
 
 /**
  * Calls `gone`, perhaps twice, when the answer to a request has left the process or the connection is gone; at once
  * when that is so already.
  */
-export function whenGone(
-	request: IncomingMessage | Http2ServerRequest,
-	response: ServerResponse | Http2ServerResponse,
-	gone: () => void,
-): void {
-	if ("stream" in request) {
-		if (request.stream.destroyed) gone();
-		else request.stream.once("close", gone);
-	} else if (response.closed || request.socket.destroyed) gone();
+export function whenGone(request: Request, response: Response, gone: () => void): void {
+	if (isGone(request, response)) gone();
+	else if ("stream" in request) request.stream.once("close", gone);
 	else response.once("close", gone);
+}
+
+/** Whether the answer to a request has left the process, or the connection is gone. */
+export function isGone(request: Request, response: Response): boolean {
+	return "stream" in request ? request.stream.destroyed : response.closed || request.socket.destroyed;
+}
+
+/** Ends a request whose answer has been given, if the client does not take it in time. */
+export function limitAnswer(request: Request, response: Response, { answerTime }: Pick<Limits, "answerTime">): void {
+	const late = setTimeout(() => {
+		if ("stream" in request) request.stream.close(constants.NGHTTP2_CANCEL);
+		else request.socket.destroy();
+	}, answerTime);
+	whenGone(request, response, () => clearTimeout(late));
 }

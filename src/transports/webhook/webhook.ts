@@ -17,15 +17,15 @@ const SUCCESS = JSON.stringify({ success: true });
 
 /** The agent server's callback: takes a record as JSON and answers success when it is on disk. */
 export function conversationWebhook(basePath: string, maxBodyBytes: number, ingest: Ingest): Route {
-	return webhookRoute(`${basePath}${WEBHOOK_PATH}`, maxBodyBytes, async (body) => {
-		await ingest.json(body);
+	return webhookRoute(`${basePath}${WEBHOOK_PATH}`, maxBodyBytes, async (body, _, signal) => {
+		await ingest.json(body, signal);
 	});
 }
 
 /** The agent server's other callback: takes a batch of a conversation's events and answers success when all are on disk. */
 export function eventWebhook(basePath: string, maxBodyBytes: number, ingest: Pick<EventIngest, "json">): Route {
-	return webhookRoute(`${basePath}${EVENT_WEBHOOK_PATH}/{id}`, maxBodyBytes, async (body, { id = "" }) => {
-		await ingest.json(conversationIdOf(id), body);
+	return webhookRoute(`${basePath}${EVENT_WEBHOOK_PATH}/{id}`, maxBodyBytes, async (body, { id = "" }, signal) => {
+		await ingest.json(conversationIdOf(id), body, signal);
 	});
 }
 
@@ -71,18 +71,23 @@ function conversationIdOf(segment: string): string {
 function webhookRoute(
 	path: string,
 	maxBodyBytes: number,
-	take: (body: Buffer, params: RouteRequest["params"]) => Promise<void>,
+	take: (body: Buffer, params: RouteRequest["params"], signal: RouteRequest["signal"]) => Promise<void>,
 ): Route {
 	return {
 		method: "POST",
 		path,
 		scope: "ingest",
-		handle: async ({ request, params, stay, seen }) => {
+		handle: async ({ request, params, stay, signal, seen }) => {
 			if (!isJson(request.headers["content-type"]))
 				throw new ServiceError("unsupported_media_type", "The body must be JSON (Content-Type: application/json)");
 			const body = await readBody(request, maxBodyBytes, (bytes) => stay.take(bytes));
 			seen.received(body.length);
-			await take(body, params);
+			const done = stay.work();
+			try {
+				await take(body, params, signal);
+			} finally {
+				done();
+			}
 			return SUCCESS;
 		},
 	};

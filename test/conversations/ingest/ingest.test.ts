@@ -26,6 +26,9 @@ test("nothing is stored of what a sender has given up before it is checked, and 
 	);
 	await expect(givenUp((signal) => live.ingest.request(request, signal))).rejects.toMatchObject(refusal);
 	expect(await live.record(id)).toBeUndefined();
+	const json = Buffer.from(JSON.stringify(record({ id, updated_at: "2026-01-01T00:00:00Z" })));
+	await expect(givenUp((signal) => live.ingest.json(json, signal))).rejects.toMatchObject(refusal);
+	expect(await live.record(id)).toBeUndefined();
 	expect(await live.ingest.request(request, waiting)).toMatchObject({ sequence: 1n, repeated: false });
 
 	// The second one meets a record that is held.
@@ -34,6 +37,8 @@ test("nothing is stored of what a sender has given up before it is checked, and 
 		const event = { id: title, timestamp: `2026-01-01T00:00:0${index + 1}`, source: "environment", ...state };
 		const batch = eventsRequest(id, [event]);
 		await expect(givenUp((signal) => live.events.request(batch, signal))).rejects.toMatchObject(refusal);
+		const array = Buffer.from(JSON.stringify([event]));
+		await expect(givenUp((signal) => live.events.json(id, array, signal))).rejects.toMatchObject(refusal);
 		expect((await live.record(id))?.title).not.toBe(title);
 		expect(await live.events.request(batch, waiting)).toEqual({ stored: 1, updateSequence: BigInt(index) + 2n });
 		expect((await live.record(id))?.title).toBe(title);

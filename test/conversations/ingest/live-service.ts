@@ -15,6 +15,9 @@ import { TempFolder } from "../../support/temp.ts";
 
 const format = new RecordFormat();
 
+/** The signal of a sender that waits. */
+const WAITING = { aborted: false };
+
 /** The ingest of records and events over a real store, in one thread, with what it logs. */
 export class LiveService implements AsyncDisposable {
 	readonly store: Store;
@@ -72,7 +75,7 @@ export class LiveService implements AsyncDisposable {
 
 	/** Posts a record, as its JSON form or as text. */
 	async post(record: ExactJsonObject | string): Promise<void> {
-		await this.ingest.json(Buffer.from(typeof record === "string" ? record : stringifyExactJson(record)));
+		await this.ingest.json(Buffer.from(typeof record === "string" ? record : stringifyExactJson(record)), WAITING);
 	}
 
 	/** Posts a record and leaves it as it is, whatever stored events tell. */
@@ -85,6 +88,7 @@ export class LiveService implements AsyncDisposable {
 		return await this.events.json(
 			conversationId,
 			Buffer.from(typeof events === "string" ? events : stringifyExactJson(events)),
+			WAITING,
 		);
 	}
 

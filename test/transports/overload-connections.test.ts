@@ -1,0 +1,132 @@
+import { once } from "node:events";
+import { connect } from "node:http2";
+import { create, toBinary } from "@bufbuild/protobuf";
+import { expect, test } from "vitest";
+import {
+	ConversationService,
+	GetConversationRequestSchema,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
+import { postWebhook, rpcPath, WEBHOOK } from "../support/clients.ts";
+import { postBytes, RawHttp } from "../support/raw-http.ts";
+import { framed } from "../support/raw-rpc.ts";
+import { openSocket } from "../support/raw-socket.ts";
+import { KEY } from "../support/service.ts";
+import { ANSWER, BoundedService } from "./bounded-service.ts";
+
+const IDLE = { ingest: { requests: 0, bytes: 0 }, read: { requests: 0, bytes: 0 } };
+const GET = rpcPath(ConversationService.method.getConversation);
+
+const post = (body: string) => postBytes(WEBHOOK, { "X-Access-Token": KEY }, Buffer.from(body));
+const get = (size: number) => `GET ${ANSWER}/${size} HTTP/1.1\r\nHost: x\r\nX-Access-Token: ${KEY}\r\n\r\n`;
+
+test("a connection of HTTP/1.1 is not read for a second after a refusal, and then read on", async () => {
+	await using service = await BoundedService.start(1_000_000, { ingest: { requests: 1, bytes: 1_000_000 } });
+	const waiting = postWebhook(service, KEY, "w");
+	await expect.poll(() => service.underWay.ingest.requests).toBe(1);
+	using client = await new RawHttp(service).connected();
+	await client.write(post("x"));
+	const refused = await client.response();
+	const start = performance.now();
+	expect([refused.status, refused.headers.get("retry-after"), refused.headers.get("connection")]).toEqual([
+		503,
+		"5",
+		"keep-alive",
+	]);
+	service.letGo();
+	await waiting;
+	await client.write(post("x"));
+	expect((await client.response()).status).toBe(200);
+	// The clock of timers counts whole milliseconds.
+	expect(performance.now() - start).toBeGreaterThan(900);
+});
+
+test("a refused request that waits behind others on its connection ends the connection", async () => {
+	await using service = await BoundedService.start(1_000_000, { ingest: { requests: 1, bytes: 1_000_000 } });
+	using client = await new RawHttp(service).connected();
+	await client.write(Buffer.concat([post("w"), post("x"), Buffer.from(get(5_000))]));
+	await expect.poll(() => service.underWay.ingest).toEqual({ requests: 1, bytes: 1 });
+	// A read would be under way, if it was looked at.
+	expect(service.underWay.read).toEqual(IDLE.read);
+	service.letGo();
+	expect((await client.response()).status).toBe(200);
+	const refused = await client.response();
+	expect([refused.status, refused.headers.get("connection")]).toEqual([503, "close"]);
+	await client.closed();
+	await expect(client.response()).rejects.toThrow('the connection is closed after ""');
+	await expect.poll(() => service.underWay).toEqual(IDLE);
+	expect(service.ends).toEqual(["there"]);
+});
+
+test("all answers that one connection does not read count", async () => {
+	const size = 20_000_000;
+	await using service = await BoundedService.start(5 * size);
+	const socket = openSocket(new URL(service.http).host);
+	await once(socket, "connect");
+	socket.write(get(size).repeat(3));
+	await expect.poll(() => service.underWay.read).toEqual({ requests: 3, bytes: 3 * size });
+	const other = await fetch(`${service.http}${ANSWER}/${size}`, { headers: { "x-access-token": KEY } });
+	expect(other.status).toBe(503);
+	socket.destroy();
+	await expect.poll(() => service.underWay).toEqual(IDLE);
+});
+
+test.each(["HTTP/1.1", "HTTP/2"])("over %s a handler is told that the sender has gone", async (version) => {
+	await using service = await BoundedService.start(1_000_000);
+	let leave: () => void;
+	if (version === "HTTP/1.1") {
+		const socket = openSocket(new URL(service.http).host);
+		socket.write(post("w"));
+		leave = () => socket.resetAndDestroy();
+	} else {
+		const session = connect(service.http).on("error", () => undefined);
+		const headers = { ":method": "POST", ":path": WEBHOOK, "x-access-token": KEY };
+		session
+			.request(headers)
+			.on("error", () => undefined)
+			.end("w");
+		leave = () => session.destroy();
+	}
+	const waiting = postWebhook(service, KEY, "w");
+	await expect.poll(() => service.underWay.ingest).toEqual({ requests: 2, bytes: 2 });
+	leave();
+	// That of the other sender.
+	await expect.poll(() => service.connections).toBe(1);
+	service.letGo();
+	expect((await waiting).status).toBe(200);
+	await expect.poll(() => service.underWay).toEqual(IDLE);
+	expect(service.ends.toSorted()).toEqual(["gone", "there"]);
+});
+
+test.each(["HTTP/1.1", "HTTP/2", "Connect", "gRPC-Web", "gRPC"])(
+	"over %s an answer must be taken in time",
+	async (wire) => {
+		const size = 20_000_000;
+		await using service = await BoundedService.start(5 * size, {}, { answerTime: 2_000 });
+		let close: () => void;
+		if (wire === "HTTP/1.1") {
+			const socket = openSocket(new URL(service.http).host);
+			socket.write(get(size));
+			close = () => socket.destroy();
+		} else {
+			const session = connect(wire === "gRPC" ? `http://${service.grpc}` : service.http);
+			const headers = { "x-access-token": KEY, te: "trailers" };
+			const request = toBinary(
+				GetConversationRequestSchema,
+				create(GetConversationRequestSchema, { id: String(size) }),
+			);
+			if (wire === "HTTP/2") session.request({ ...headers, ":path": `${ANSWER}/${size}` }).on("error", () => undefined);
+			else {
+				const type = { Connect: "application/proto", "gRPC-Web": "application/grpc-web+proto" }[wire];
+				session
+					.request({ ...headers, ":method": "POST", ":path": GET, "content-type": type ?? "application/grpc" })
+					.on("error", () => undefined)
+					.end(wire === "Connect" ? request : framed(request));
+			}
+			close = () => session.destroy();
+		}
+		await expect.poll(() => service.underWay.read.bytes).toBeGreaterThanOrEqual(size);
+		// The limit for an answer on which nothing moves is far longer.
+		await expect.poll(() => service.underWay, { timeout: 20_000 }).toEqual(IDLE);
+		close();
+	},
+);
