@@ -21,6 +21,8 @@ export interface Clocks {
 const SPEED = 2;
 /** How far apart the clock and the time of retention may be before that is told, in microseconds. */
 const TOLERANCE = 3_600_000_000n;
+/** The start of 2026 in milliseconds since the Unix epoch. A clock that says less was never set. */
+const EARLIEST = Date.UTC(2026, 0, 1);
 /** How often the time of retention is kept, in milliseconds. */
 const KEEP_INTERVAL = 30_000;
 
@@ -56,6 +58,8 @@ export class RetentionClock {
 	 */
 	async advance(): Promise<bigint> {
 		const clock = BigInt(Math.trunc(this.#clocks.now())) * 1000n;
+		// Not kept: the time of retention would need decades to catch up.
+		if (this.#last === undefined && this.#clocks.now() < EARLIEST) return clock;
 		const at = this.#clocks.elapsed();
 		const last = this.#last ?? { time: (await this.#store.clock()) ?? clock, at };
 		const most = BigInt(Math.trunc((at - last.at) * 1000 * SPEED));

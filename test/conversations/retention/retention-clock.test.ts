@@ -50,6 +50,17 @@ describe("the time of retention", () => {
 		expect(computer.doubts).toEqual([]);
 	});
 
+	test("begins when the clock was set for the first time", async () => {
+		const computer = new Computer();
+		computer.error = -start;
+		expect(await computer.run(hour)).toBe(hour);
+		expect(computer.kept).toBe(undefined);
+		computer.error = 0;
+		expect(await computer.run(hour)).toBe(computer.time);
+		expect(computer.kept).toBe(micro(computer.time));
+		expect(computer.doubts).toEqual([]);
+	});
+
 	test("goes twice as fast as time after a jump of ten years, says so once, and is right when the clock is", async () => {
 		const computer = new Computer();
 		await computer.run(0);
