@@ -122,7 +122,7 @@ test("a repetition that reaches several replicas at once is one update", async (
 });
 
 test.each(["on", "off"])("each replica hears of what the others append, with notifications %s", async (notify) => {
-	const { stores } = await replicas(2, { POSTGRES_NOTIFY: notify });
+	const { url, stores } = await replicas(2, { POSTGRES_NOTIFY: notify });
 	const [one, other] = stores;
 	if (one === undefined || other === undefined) throw new Error("there are two stores");
 	const heard: { updates: bigint[]; events: bigint[] } = { updates: [], events: [] };
@@ -132,6 +132,8 @@ test.each(["on", "off"])("each replica hears of what the others append, with not
 	const outcome = await append(one, update);
 	await expect.poll(() => heard, { timeout: 30_000 }).toEqual({ updates: [1n], events: [] });
 	expect(await other.get(update.conversationId)).toEqual(stored(update, outcome));
+	// Anyone who may connect can send this.
+	await sqlOn(url, "SELECT pg_notify('conversation_updates', '9000000000000000000 9000000000000000000')");
 	await appendEvents(one, batch(update.conversationId, [event(), event()]));
 	await append(other, sample());
 	await expect.poll(() => heard, { timeout: 30_000 }).toEqual({ updates: [1n, 2n], events: [2n] });
