@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { constants, type Http2ServerRequest, type Http2ServerResponse } from "node:http2";
+import type { Socket } from "node:net";
 import type { Limits } from "../limits.ts";
 
 type Request = IncomingMessage | Http2ServerRequest;
@@ -17,14 +18,17 @@ export function whenGone(request: Request, response: Response, gone: () => void)
 
 /** Whether the answer to a request has left the process, or the connection is gone. */
 export function isGone(request: Request, response: Response): boolean {
-	return "stream" in request ? request.stream.destroyed : response.closed || request.socket.destroyed;
+	if ("stream" in request) return request.stream.destroyed;
+	// Of a request whose body was not read to its end, Node.js may have taken the connection.
+	const socket: Socket | null = request.socket;
+	return response.closed || socket?.destroyed === true;
 }
 
 /** Ends a request whose answer has been given, if the client does not take it in time. */
 export function limitAnswer(request: Request, response: Response, { answerTime }: Pick<Limits, "answerTime">): void {
 	const late = setTimeout(() => {
 		if ("stream" in request) request.stream.close(constants.NGHTTP2_CANCEL);
-		else request.socket.destroy();
+		else response.destroy();
 	}, answerTime);
 	whenGone(request, response, () => clearTimeout(late));
 }
