@@ -68,6 +68,21 @@ export function storeConformance(harness: StoreHarness): void {
 			);
 		});
 
+		it("loses no update because another one of the same group cannot be written", async () => {
+			const [first, bad, last] = [sample(), sample({ redactionVersion: 0.5 }), sample()];
+			const outcomes = await Promise.allSettled([first, bad, last].map((update) => append(store, update)));
+			expect(outcomes).toMatchObject([
+				{ status: "fulfilled", value: { repeated: false } },
+				{
+					status: "rejected",
+					reason: { name: "ServiceError", kind: "internal", message: "the store failed at this request" },
+				},
+				{ status: "fulfilled", value: { repeated: false } },
+			]);
+			const kept = await store.updates.list({ after: 0n, limit: 10, withRecords: false });
+			expect(kept.map(({ conversationId }) => conversationId)).toEqual([first.conversationId, last.conversationId]);
+		});
+
 		it("recognises a repetition of the newest update, and writes nothing", async () => {
 			const conversationId = randomUUID();
 			const first = sample({ conversationId, columns: { updatedAt: start } });

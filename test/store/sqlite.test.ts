@@ -145,23 +145,6 @@ describe("SQLite store", () => {
 		await store.close();
 	});
 
-	it("loses no update because another one of the same batch cannot be written", async () => {
-		const store = await open(newPath());
-		const [first, bad, last] = [sample(), sample({ redactionVersion: 0.5 }), sample()];
-		const outcomes = await Promise.allSettled([first, bad, last].map((update) => append(store, update)));
-		expect(outcomes).toMatchObject([
-			{ status: "fulfilled", value: { repeated: false } },
-			{
-				status: "rejected",
-				reason: { name: "ServiceError", kind: "internal", message: "the store failed at this request" },
-			},
-			{ status: "fulfilled", value: { repeated: false } },
-		]);
-		const kept = await store.updates.list({ after: 0n, limit: 10, withRecords: false });
-		expect(kept.map(({ conversationId }) => conversationId)).toEqual([first.conversationId, last.conversationId]);
-		await store.close();
-	});
-
 	it("does not open below a file, in place of a folder, or a file that is no database", async () => {
 		const file = join(folder, "plain");
 		await writeFile(

@@ -1,6 +1,7 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
-import { type RecordColumn, unpackRecord } from "../record-column.ts";
+import { unpackRecord } from "../record-column.ts";
+import { keptUpdateFrom, packedOf } from "../rows.ts";
 import { type KeptRows, type KeptTable, PAGE_BYTES, PAGE_ROWS, type RowKey } from "../transfer.ts";
 import { bigint, blob, integer, nullable, type Row, text } from "../values.ts";
 import type { LogTable } from "./log.ts";
@@ -69,24 +70,7 @@ const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
 		columns: "*",
 		key: "sequence",
 		bytes: "coalesce(unpacked_size, octet_length(record))",
-		read: (row) => ({
-			conversationId: text(row.conversation_id),
-			sequence: bigint(row.sequence),
-			receivedAt: bigint(row.received_at),
-			change: integer(row.change),
-			current: boolean(row.current),
-			origin: integer(row.origin),
-			previousSequence: nullable(bigint, row.previous_sequence),
-			summary: blob(row.summary),
-			activity: nullable(blob, row.activity),
-			base: nullable(bigint, row.base_sequence),
-			size: integer(row.size),
-			record: {
-				...packedOf(row, "record"),
-				redactionVersion: integer(row.redaction_version),
-				schemaVersion: integer(row.schema_version),
-			},
-		}),
+		read: (row) => keptUpdateFrom(row, boolean),
 		write(rows) {
 			const bytes = new Bytes();
 			const updates = json(rows.map((row) => updateRow(row, bytes)));
@@ -140,14 +124,6 @@ function prunedOf(log: LogTable): KeptRowsOf<KeptRows["prunedUpdates"]> {
 				values: [json(rows.map(({ conversationId, ...row }) => ({ conversation_id: conversationId, ...row })))],
 			},
 		],
-	};
-}
-
-function packedOf(row: Row, column: "record" | "text"): RecordColumn {
-	return {
-		record: blob(row[column]),
-		unpackedSize: nullable(integer, row.unpacked_size) ?? null,
-		checksum: integer(row.checksum),
 	};
 }
 

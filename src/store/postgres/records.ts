@@ -1,7 +1,8 @@
 import { combined, mergeRecord } from "../../record/record-delta.ts";
 import { readable, unpackRecord } from "../record-column.ts";
+import { packedOf } from "../rows.ts";
 import type { StoredRecord, UnreadableRecord } from "../store.ts";
-import { bigint, blob, integer, nullable, type Row } from "../values.ts";
+import { bigint, integer, nullable, type Row } from "../values.ts";
 
 /**
  * SQL for the record of update `u`, and for that of update `b` over which it is a delta: only in the first row of each
@@ -55,13 +56,7 @@ export function storedRecord(row: Row, prefix: "" | "base_" | "current_"): Store
  * @throws Error when they are not what was stored
  */
 export function packedBytes(row: Row, prefix: "" | "base_" | "current_", column: "record" | "text"): Uint8Array {
-	return ownBytes(
-		unpackRecord({
-			record: blob(row[prefix + column]),
-			unpackedSize: nullable(integer, row[`${prefix}unpacked_size`]) ?? null,
-			checksum: integer(row[`${prefix}checksum`]),
-		}),
-	);
+	return ownBytes(unpackRecord(packedOf(row, column, prefix)));
 }
 
 /** Bytes in memory that holds nothing else: a driver gives parts of what it received. */

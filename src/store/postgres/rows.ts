@@ -1,6 +1,7 @@
 import type { Activity } from "../activity.ts";
 import type { ConversationState } from "../conversation-state.ts";
-import { bigint, integer, nullable, type Row, text } from "../values.ts";
+import { activityFrom, stateFrom } from "../rows.ts";
+import { type Row, text } from "../values.ts";
 import { decodeText } from "./stored-text.ts";
 
 /** Rows of the tables as the rules of the store take them. */
@@ -31,21 +32,7 @@ export const STATE_COLUMNS = `
 
 /** The state of a conversation; undefined when it has no record. */
 export function stateOf(row: Row): ConversationState | undefined {
-	if (row.sequence === null) return undefined;
-	const sequence = nullable(bigint, row.newest_sequence);
-	return {
-		sequence: bigint(row.sequence),
-		status: integer(row.status),
-		orderTime: nullable(bigint, row.order_time),
-		newest:
-			sequence === undefined
-				? undefined
-				: { sequence, updatedAt: nullable(bigint, row.newest_updated_at), size: integer(row.newest_size) },
-		revision: bigint(row.revision),
-		postedAt: nullable(bigint, row.posted_at),
-		isBehind: boolean(row.is_behind),
-		told: nullable(decoded, row.told),
-	};
+	return row.sequence === null ? undefined : stateFrom(row, decoded, boolean);
 }
 
 /** SQL for the columns of `a` that {@link activityOf} reads. */
@@ -53,17 +40,5 @@ export const ACTIVITY_COLUMNS = "a.event_count, a.last_at, a.told_at, a.leaf_at,
 
 /** The activity of a conversation; undefined when no event of it came. */
 export function activityOf(row: Row): Activity | undefined {
-	if (row.event_count === null) return undefined;
-	return {
-		eventCount: bigint(row.event_count),
-		lastAt: bigint(row.last_at),
-		message: toldOf(row, "message"),
-		leaf: toldOf(row, "leaf"),
-		toldAt: nullable(bigint, row.told_at),
-	};
-}
-
-function toldOf(row: Row, column: "message" | "leaf"): Activity["leaf"] {
-	const value = nullable(decoded, row[column]);
-	return value === undefined ? undefined : { text: value, at: bigint(row[`${column}_at`]) };
+	return row.event_count === null ? undefined : activityFrom(row, decoded);
 }

@@ -1,5 +1,6 @@
 import type { Activity } from "../activity.ts";
-import { bigint, nullable, type Row, text } from "../values.ts";
+import { bigint } from "../values.ts";
+import { activityOf } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 
 /** An activity with the id of its row. */
@@ -11,22 +12,6 @@ export interface StoredActivity extends Activity {
 export function findActivity(statements: Statements, conversationId: string): StoredActivity | undefined {
 	const row = statements.prepare("SELECT * FROM activities WHERE conversation_id = ?").get(conversationId);
 	return row && { id: bigint(row.id), ...activityOf(row) };
-}
-
-/** An activity, from its row. */
-export function activityOf(row: Row): Activity {
-	return {
-		eventCount: bigint(row.event_count),
-		lastAt: bigint(row.last_at),
-		message: told(row, "message"),
-		leaf: told(row, "leaf"),
-		toldAt: nullable(bigint, row.told_at),
-	};
-}
-
-function told(row: Row, column: "message" | "leaf"): Activity["leaf"] {
-	const value = nullable(text, row[column]);
-	return value === undefined ? undefined : { text: value, at: bigint(row[`${column}_at`]) };
 }
 
 /** Makes the row of a conversation's activity, and gives its id. */

@@ -7,6 +7,7 @@ import type { Appended } from "../store.ts";
 import { integer } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import { RecordReader } from "./record-reader.ts";
+import { boolean } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 import { type KnownConversation, UpdateWriter } from "./update-writer.ts";
 
@@ -54,6 +55,6 @@ export class Appender {
 		// Pruning can have removed it.
 		if (row === undefined) return undefined;
 		const { isBehind } = state;
-		return { sequence, repeated: true, change: integer(row.change), current: row.current === 1n, isBehind };
+		return { sequence, repeated: true, change: integer(row.change), current: boolean(row.current), isBehind };
 	}
 }

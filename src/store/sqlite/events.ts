@@ -1,7 +1,8 @@
 import type { EventCondition } from "../event-condition.ts";
 import { readable, unpackRecord, unpackSecrets } from "../record-column.ts";
+import { packedOf } from "../rows.ts";
 import type { EventQuery, ProtectedEvent, StoredEvent, UnreadableRecord } from "../store.ts";
-import { bigint, bindable, blob, integer, nullable, text } from "../values.ts";
+import { bigint, bindable, integer, nullable, text } from "../values.ts";
 import type { Sql } from "./condition-sql.ts";
 import type { Statements } from "./statements.ts";
 
@@ -52,11 +53,7 @@ function readEvent(statements: Statements, sequence: bigint): ProtectedEvent | U
 			.prepare("SELECT text, unpacked_size, checksum, secrets, redaction_version FROM events WHERE sequence = ?")
 			.get(sequence);
 		return {
-			text: unpackRecord({
-				record: blob(row?.text),
-				unpackedSize: nullable(integer, row?.unpacked_size) ?? null,
-				checksum: integer(row?.checksum),
-			}),
+			text: unpackRecord(packedOf(row, "text")),
 			secrets: unpackSecrets(nullable(text, row?.secrets)),
 			redactionVersion: integer(row?.redaction_version),
 		};

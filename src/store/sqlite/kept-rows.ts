@@ -1,13 +1,15 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { unpackedSizeOf } from "../record-column.ts";
+import { keptUpdateFrom, packedOf } from "../rows.ts";
 import { type KeptRows, type KeptTable, PAGE_BYTES, PAGE_ROWS, type RowKey } from "../transfer.ts";
 import { bigint, blob, integer, nullable, type Row, text } from "../values.ts";
-import { activityOf, insertActivity, updateActivity } from "./activities.ts";
+import { insertActivity, updateActivity } from "./activities.ts";
 import { insertEvent } from "./append-events.ts";
 import type { LogTable } from "./log.ts";
+import { activityOf, boolean, stateOf } from "./rows.ts";
 import type { Statements } from "./statements.ts";
-import { stateOf, UpdateWriter } from "./update-writer.ts";
+import { UpdateWriter } from "./update-writer.ts";
 
 /** How the rows of one kind are read and written. */
 interface KeptRowsOf<Kept> {
@@ -53,26 +55,7 @@ const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
 		join: "CROSS JOIN conversations c ON c.id = u.conversation",
 		columns: "c.conversation_id, u.*",
 		key: "u.sequence",
-		read: (row) => ({
-			conversationId: text(row.conversation_id),
-			sequence: bigint(row.sequence),
-			receivedAt: bigint(row.received_at),
-			change: integer(row.change),
-			current: row.current === 1n,
-			origin: integer(row.origin),
-			previousSequence: nullable(bigint, row.previous_sequence),
-			summary: blob(row.summary),
-			activity: nullable(blob, row.activity),
-			base: nullable(bigint, row.base_sequence),
-			size: integer(row.size),
-			record: {
-				record: blob(row.record),
-				unpackedSize: nullable(integer, row.unpacked_size) ?? null,
-				checksum: integer(row.checksum),
-				redactionVersion: integer(row.redaction_version),
-				schemaVersion: integer(row.schema_version),
-			},
-		}),
+		read: (row) => keptUpdateFrom(row, boolean),
 		bytesOf: ({ record }) => unpackedSizeOf(record),
 		write(statements, update) {
 			const find = statements.prepare("SELECT id FROM conversations WHERE conversation_id = ?");
@@ -95,11 +78,7 @@ const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
 			source: text(row.source),
 			redactionVersion: integer(row.redaction_version),
 			secrets: nullable(text, row.secrets) ?? null,
-			text: {
-				record: blob(row.text),
-				unpackedSize: nullable(integer, row.unpacked_size) ?? null,
-				checksum: integer(row.checksum),
-			},
+			text: packedOf(row, "text"),
 		}),
 		bytesOf: (event) => unpackedSizeOf(event.text),
 		write(statements, event) {

@@ -2,6 +2,7 @@ import type { LiveState } from "../store.ts";
 import { bigint, nullable, text } from "../values.ts";
 import type { LiveStateRequest } from "./calls.ts";
 import type { RecordReader } from "./record-reader.ts";
+import { boolean } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 import { getUpdate } from "./updates.ts";
 
@@ -21,7 +22,7 @@ export function getLiveState(
 		revision: row === undefined ? 0n : bigint(row.revision),
 		told: row && nullable(text, row.told),
 		postedAt: row && nullable(bigint, row.posted_at),
-		isBehind: row?.is_behind === 1n,
+		isBehind: boolean(row?.is_behind),
 		current: getUpdate(statements, records, conversationId, undefined),
 		knownIds: eventIds.filter((id) => isKnown.get(conversationId, id) !== undefined),
 	};

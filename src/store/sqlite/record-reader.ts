@@ -1,8 +1,9 @@
 import { release } from "../../memory.ts";
 import { combined, mergeRecord } from "../../record/record-delta.ts";
 import { readable, unpackRecord } from "../record-column.ts";
+import { packedOf } from "../rows.ts";
 import type { StoredRecord, UnreadableRecord } from "../store.ts";
-import { bigint, blob, integer, nullable } from "../values.ts";
+import { bigint, integer, nullable } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
 /** A record as its row has it. */
@@ -51,11 +52,7 @@ export class RecordReader implements Disposable {
 			`)
 			.get(sequence);
 		return {
-			bytes: unpackRecord({
-				record: blob(row?.record),
-				unpackedSize: nullable(integer, row?.unpacked_size) ?? null,
-				checksum: integer(row?.checksum),
-			}),
+			bytes: unpackRecord(packedOf(row, "record")),
 			redactionVersion: integer(row?.redaction_version),
 			schemaVersion: integer(row?.schema_version),
 			base: nullable(bigint, row?.base_sequence),

@@ -3,7 +3,8 @@ import { microsecondsOf } from "../condition.ts";
 import type { ConversationState, WrittenUpdate } from "../conversation-state.ts";
 import { packRecord } from "../record-column.ts";
 import type { KeptUpdate } from "../transfer.ts";
-import { bigint, integer, nullable, type Row, text } from "../values.ts";
+import { bigint, nullable, type Row, text } from "../values.ts";
+import { stateOf } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 
 /** A conversation that has a record, with its row. */
@@ -153,28 +154,6 @@ export class UpdateWriter {
 }
 
 const NO_TAGS = "{}";
-
-/** The state of a conversation, from its row. */
-export function stateOf(row: Row): ConversationState {
-	const newest = nullable(bigint, row.newest_sequence);
-	return {
-		sequence: bigint(row.sequence),
-		status: integer(row.status),
-		orderTime: nullable(bigint, row.order_time),
-		newest:
-			newest === undefined
-				? undefined
-				: {
-						sequence: newest,
-						updatedAt: nullable(bigint, row.newest_updated_at),
-						size: integer(row.newest_size),
-					},
-		revision: bigint(row.revision),
-		told: nullable(text, row.told),
-		postedAt: nullable(bigint, row.posted_at),
-		isBehind: row.is_behind === 1n,
-	};
-}
 
 function stateColumns(state: ConversationState) {
 	const { sequence, orderTime, newest, revision, told, postedAt, isBehind } = state;

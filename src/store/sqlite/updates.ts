@@ -6,6 +6,7 @@ import type { StoredUpdate, UpdateQuery } from "../store.ts";
 import { bigint, bindable, blob, integer, nullable, type Row, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import type { RecordReader } from "./record-reader.ts";
+import { boolean } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 
 const COLUMNS = `
@@ -93,7 +94,7 @@ function updateOf(row: Row, records: RecordReader | undefined): StoredUpdate {
 		conversationId: text(row.conversation_id),
 		sequence,
 		change: integer(row.change),
-		current: row.current === 1n,
+		current: boolean(row.current),
 		origin: integer(row.origin),
 		previousSequence: nullable(bigint, row.previous_sequence),
 		receivedAt: bigint(row.received_at),

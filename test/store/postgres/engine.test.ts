@@ -118,22 +118,6 @@ test("an observer is told of the appends as of calls to the thread writer, of th
 	]);
 });
 
-test("an update that cannot be written fails alone, and the others of its group are kept", async () => {
-	const { store } = await opened();
-	const [first, bad, last] = [sample(), sample({ redactionVersion: 0.5 }), sample()];
-	const outcomes = await Promise.allSettled([first, bad, last].map((update) => append(store, update)));
-	expect(outcomes).toMatchObject([
-		{ status: "fulfilled", value: { repeated: false } },
-		{
-			status: "rejected",
-			reason: { name: "ServiceError", kind: "internal", message: "the store failed at this request" },
-		},
-		{ status: "fulfilled", value: { repeated: false } },
-	]);
-	const kept = await store.updates.list({ after: 0n, limit: 10, withRecords: false });
-	expect(kept.map(({ conversationId }) => conversationId)).toEqual([first.conversationId, last.conversationId]);
-});
-
 test("a damaged record is unreadable, as are the deltas over it, and the others are given", async () => {
 	const { store, sql } = await opened();
 	const { conversationId } = sample();
