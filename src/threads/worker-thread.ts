@@ -66,7 +66,8 @@ type CallerSignal = Pick<AbortSignal, "aborted">;
 /** A call that waits for its outcome. */
 interface PendingCall {
 	readonly message: CallMessage;
-	readonly signal: CallerSignal | undefined;
+	/** Cleared when the call is sent: V8 keeps sent calls in memory for a while, and a signal keeps a whole request. */
+	signal: CallerSignal | undefined;
 	/** When it was made, as performance.now() counts. */
 	readonly since: number;
 	readonly ended: CallEnd | undefined;
@@ -177,7 +178,10 @@ export class WorkerThread<Methods extends Calls> {
 		this.#sendsSuspect = suspect !== undefined;
 		const calls = suspect === undefined ? this.#takeWaiting() : [suspect];
 		if (calls.length === 0) return;
-		for (const call of calls) this.#sent.set(call.message.id, call);
+		for (const call of calls) {
+			call.signal = undefined;
+			this.#sent.set(call.message.id, call);
+		}
 		worker.postMessage(calls.map(({ message }) => message));
 	}
 

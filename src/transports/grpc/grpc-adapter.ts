@@ -48,16 +48,7 @@ function asBuffer(bytes: Uint8Array): Buffer {
 
 function unaryHandler({ answerEncoded }: UnaryRpc, { admittedBy }: GrpcCalls) {
 	return (call: ServerUnaryCall<Uint8Array, Uint8Array>, callback: sendUnaryData<Uint8Array>): void => {
-		// An AbortController for each call costs more than the question.
-		const signal: CallSignal = {
-			get aborted() {
-				return call.cancelled;
-			},
-			get deadline() {
-				const deadline = Number(call.getDeadline());
-				return Number.isFinite(deadline) ? deadline : undefined;
-			},
-		};
+		const signal = new GrpcCallSignal(call);
 		const answer = async () => {
 			const { caller, stay, seen } = admitted(admittedBy, call.metadata);
 			const finished = stay.work();
@@ -78,6 +69,27 @@ function unaryHandler({ answerEncoded }: UnaryRpc, { admittedBy }: GrpcCalls) {
 			},
 		);
 	};
+}
+
+/**
+ * Fires when a call is cancelled or its deadline is over. An AbortController for each call costs more than to ask, and
+ * an object literal with getters gets a shape of its own each time.
+ */
+class GrpcCallSignal implements CallSignal {
+	readonly #call: Pick<ServerUnaryCall<unknown, unknown>, "cancelled" | "getDeadline">;
+
+	constructor(call: Pick<ServerUnaryCall<unknown, unknown>, "cancelled" | "getDeadline">) {
+		this.#call = call;
+	}
+
+	get aborted(): boolean {
+		return this.#call.cancelled;
+	}
+
+	get deadline(): number | undefined {
+		const deadline = Number(this.#call.getDeadline());
+		return Number.isFinite(deadline) ? deadline : undefined;
+	}
 }
 
 type StreamCall = ServerWritableStream<Uint8Array, Uint8Array | MessageBatch>;

@@ -11,7 +11,7 @@ import { type BodyRequest, discardBody } from "./body.ts";
 import { enter } from "./enter.ts";
 import type { ObservedAnswer } from "./http-listener.ts";
 import { pathOf } from "./observed.ts";
-import { isGone, limitAnswer } from "./when-gone.ts";
+import { ClientSignal, limitAnswer } from "./when-gone.ts";
 
 /** A request that the gate has admitted. */
 export interface RouteRequest {
@@ -99,11 +99,7 @@ export function createRouter(
 		const path = pathOf(url);
 		let match: Match | undefined;
 		let principal: Principal | undefined;
-		const signal = {
-			get aborted() {
-				return isGone(request, response);
-			},
-		};
+		const signal = new ClientSignal(request, response);
 
 		const answer = async (): Promise<void> => {
 			const found = find(path);

@@ -17,11 +17,30 @@ export function whenGone(request: Request, response: Response, gone: () => void)
 }
 
 /** Whether the answer to a request has left the process, or the connection is gone. */
-export function isGone(request: Request, response: Response): boolean {
+function isGone(request: Request, response: Response): boolean {
 	if ("stream" in request) return request.stream.destroyed;
 	// Of a request whose body was not read to its end, Node.js may have taken the connection.
 	const socket: Socket | null = request.socket;
 	return response.closed || socket?.destroyed === true;
+}
+
+/**
+ * Fires when nobody waits for the answer to a request any longer.
+ *
+ * A class, because an object literal with a getter gets a shape of its own each time.
+ */
+export class ClientSignal implements Pick<AbortSignal, "aborted"> {
+	readonly #request: Request;
+	readonly #response: Response;
+
+	constructor(request: Request, response: Response) {
+		this.#request = request;
+		this.#response = response;
+	}
+
+	get aborted(): boolean {
+		return isGone(this.#request, this.#response);
+	}
 }
 
 /** Ends a request whose answer has been given, if the client does not take it in time. */
