@@ -7,7 +7,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { chmodSync, chownSync, writeFileSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
-import { readConfig } from "../src/config.ts";
+import { readConfig } from "../src/config/config.ts";
 import { ServiceError } from "../src/errors.ts";
 import { type Connections, openConnections } from "../src/store/postgres/connections.ts";
 import { CommitUnknown, DatabaseError } from "../src/store/postgres/failures.ts";

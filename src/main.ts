@@ -1,6 +1,8 @@
 #!/usr/bin/env -S node --no-allocation-site-pretenuring --no-parallel-scavenge --concurrent-marking-max-worker-num=1 --max-semi-space-size=8 --max-large-page-pool-size=8 --heap-growing-percent=100
 import { parseArgs } from "node:util";
-import { type Config, ConfigError, databaseAt, formatAddress, MASK, readConfig, variables } from "./config.ts";
+import { formatAddress } from "./config/address.ts";
+import { type Config, ConfigError, databaseAt, readConfig } from "./config/config.ts";
+import { MASK, variables } from "./config/variables.ts";
 import { packageJson } from "./package-json.ts";
 import { copyStore } from "./store/copy.ts";
 import { type Database, migrateDatabase, openCopySource, openCopyTarget } from "./store/open.ts";

@@ -8,7 +8,7 @@ import {
 	createConversationsClient,
 	type WatchOptions,
 } from "../src/client.ts";
-import { readConfig } from "../src/config.ts";
+import { readConfig } from "../src/config/config.ts";
 import { type RunningService, startService } from "../src/server.ts";
 import { format } from "./conversations/read/reading.ts";
 import { numbers, said } from "./conversations/watch/watching.ts";

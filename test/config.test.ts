@@ -5,7 +5,9 @@ import { inspect } from "node:util";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { hashKey } from "../src/access/keys.ts";
-import { ConfigError, formatAddress, readConfig, type Setting, variables } from "../src/config.ts";
+import { formatAddress } from "../src/config/address.ts";
+import { ConfigError, readConfig, type Setting } from "../src/config/config.ts";
+import { variables } from "../src/config/variables.ts";
 import { ROOT } from "./support/start-command.ts";
 
 const settings: readonly Setting[] = [

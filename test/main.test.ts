@@ -7,7 +7,7 @@ import { setTimeout as wait } from "node:timers/promises";
 import { promisify } from "node:util";
 import { describe, expect, test } from "vitest";
 import packageJson from "../package.json" with { type: "json" };
-import { variables } from "../src/config.ts";
+import { variables } from "../src/config/variables.ts";
 import { ServiceProcess } from "./support/child.ts";
 import { WEBHOOK } from "./support/clients.ts";
 import { RawHttp } from "./support/raw-http.ts";

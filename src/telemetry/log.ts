@@ -73,7 +73,7 @@ export interface ClockDifference {
 export interface Log extends RequestLog {
 	/** Lines that could not be written, since the start. */
 	readonly droppedLines: number;
-	/** The service starts, with its configuration as {@link import("../config.ts").describeConfig} gives it. */
+	/** The service starts, with its configuration, secrets masked. */
 	starting(configuration: Readonly<Record<string, string>>): void;
 	/** A listener accepts requests at an address such as `127.0.0.1:8080`. */
 	listening(listener: "http" | "grpc", address: string): void;

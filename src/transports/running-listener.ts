@@ -1,4 +1,4 @@
-import type { Address } from "../config.ts";
+import type { Address } from "../config/address.ts";
 
 /** A listener that accepts requests. */
 export interface RunningListener {

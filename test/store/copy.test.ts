@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
-import { readConfig } from "../../src/config.ts";
+import { readConfig } from "../../src/config/config.ts";
 import { copyStore } from "../../src/store/copy.ts";
 import { type Database, openCopySource, openCopyTarget, openStore } from "../../src/store/open.ts";
 import type { Store } from "../../src/store/store.ts";

@@ -1,4 +1,5 @@
-import { formatAddress, readConfig } from "../../src/config.ts";
+import { formatAddress } from "../../src/config/address.ts";
+import { readConfig } from "../../src/config/config.ts";
 import { type RunningService, startService } from "../../src/server.ts";
 import { createLogger } from "../../src/telemetry/log.ts";
 import type { Endpoints } from "./clients.ts";

@@ -1,5 +1,5 @@
 import { onTestFinished } from "vitest";
-import { readConfig } from "../../../src/config.ts";
+import { readConfig } from "../../../src/config/config.ts";
 import { type Connections, openConnections } from "../../../src/store/postgres/connections.ts";
 import type { PostgresSettings } from "../../../src/store/postgres/dial.ts";
 

@@ -1,5 +1,5 @@
 import pg from "pg";
-import { readConfig } from "../../../src/config.ts";
+import { readConfig } from "../../../src/config/config.ts";
 import { type Connections, openConnections } from "../../../src/store/postgres/connections.ts";
 import { openPostgresStore, type PostgresOptions } from "../../../src/store/postgres/postgres.ts";
 import type { Store } from "../../../src/store/store.ts";

@@ -1,0 +1,200 @@
+import { createSecretKey, type KeyObject } from "node:crypto";
+import { isIPv4, isIPv6 } from "node:net";
+import { z } from "zod";
+import { defaultScopes, hashKey, type KeyEntry, type Principal, type Scope, scopes } from "../access/keys.ts";
+import { isPostgresUrl, type PostgresUrl, parsePostgresUrl } from "../store/postgres/database-url.ts";
+import type { Address } from "./address.ts";
+
+/** What texts of variables mean: each function gives the value of a text and reports what is wrong with it. */
+
+/** Reports one thing that is wrong with a variable. */
+export type Report = (mistake: string) => void;
+
+/** Gives the value of a text, which is empty only when there is no default, or reports what is wrong with it. */
+export type Parse<T> = (text: string, report: Report) => T;
+
+/** Shortest access key, in characters: 16 random hexadecimal digits are 64 bits. */
+export const MIN_KEY_LENGTH = 16;
+/** An hour and a century: less empties the history while it is read, more is a mistake. */
+export const RETENTION_DAYS = { smallest: 1 / 24, largest: 36_525 };
+/** Most updates that may be kept of a conversation. */
+export const MAX_RETENTION_UPDATES = 1_000_000_000;
+
+/** Undefined when there is no text. */
+export function optional<T>(parse: Parse<T>): Parse<T | undefined> {
+	return (text, report) => (text === "" ? undefined : parse(text, report));
+}
+
+/** Host and port, an IPv6 host in brackets. */
+export function parseAddress(text: string, report: Report): Address {
+	const [whole, bracketed, plain = "", digits] = /^(?:\[([^\]]*)\]|([^:[\]]*)):([0-9]+)$/.exec(text) ?? [];
+	if (whole === undefined) {
+		report("must be host:port, with an IPv6 host in brackets");
+		return z.NEVER;
+	}
+	const port = Number(digits);
+	if (bracketed === undefined ? !isHost(plain) : !isIPv6(bracketed))
+		report("has a host that is neither a host name nor an IP address; use 0.0.0.0 or [::] for every interface");
+	if (port > 65535) report("has a port above 65535");
+	return { host: bracketed ?? plain, port };
+}
+
+/** A host name (RFC 1123, section 2.1) or IPv4 address; nothing but digits and dots can only be the latter. */
+function isHost(host: string): boolean {
+	const label = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
+	return /^[0-9.]*$/.test(host) ? isIPv4(host) : new RegExp(`^${label}(?:\\.${label})*\\.?$`).test(host);
+}
+
+/** Gives the path of an SQLite database, or what a PostgreSQL URL says. */
+export function parseDatabaseUrl(text: string, report: Report): string | PostgresUrl {
+	if (isPostgresUrl(text)) return parsePostgresUrl(text, report) ?? z.NEVER;
+	const scheme = /^[A-Za-z][A-Za-z0-9+.-]*(?=:)/.exec(text)?.[0];
+	// Only the scheme is shown: the rest may hold a password.
+	if (scheme !== "sqlite") {
+		const named = scheme === undefined ? "" : `names the engine "${scheme}"; it `;
+		report(`${named}must be sqlite:<path> or postgres://<user>@<host>/<database>`);
+		return z.NEVER;
+	}
+	const path = text.slice("sqlite:".length);
+	if (path === "" || path.startsWith("//") || path.startsWith(":"))
+		report("must name a file, as in sqlite:relative/path or sqlite:/absolute/path");
+	return path;
+}
+
+/** True for `on`, false for `off`. */
+export function parseSwitch(text: string, report: Report): boolean {
+	if (text !== "on" && text !== "off") report("must be on or off");
+	return text === "on";
+}
+
+/** Comma-separated `name:key` or `name:key:scope+scope`. The messages name entries by number, because a name may be a key at the wrong place. */
+export function parseAccessKeys(text: string, report: Report): KeyEntry[] {
+	const names = new Map<string, number>();
+	const hashes = new Map<string, number>();
+	return splitList(text).map((item, index) => {
+		const entry = `entry ${index + 1}`;
+		const [name = "", key = "", scopeList, ...rest] = item.split(":");
+		if (!/^[\x21-\x7e]+$/.test(name)) {
+			report(`${entry} must begin with a name of visible ASCII characters`);
+		}
+		// HTTP and gRPC carry only these characters alike in a header.
+		if (!/^[\x21-\x7e]+$/.test(key)) {
+			report(`${entry} must have a key of visible ASCII characters after the name and a colon`);
+		} else if (key.length < MIN_KEY_LENGTH) {
+			report(`${entry} has a key that is shorter than ${MIN_KEY_LENGTH} characters`);
+		}
+		if (rest.length > 0) {
+			report(`${entry} has more than three parts; a key has no colon`);
+		}
+		const hash = hashKey(key);
+		reportRepetition(names, name, index, (other) => report(`${entry} has the name of entry ${other}`));
+		reportRepetition(hashes, Buffer.from(hash).toString("hex"), index, (other) => {
+			report(`${entry} has the key of entry ${other}`);
+		});
+		const chosen = scopeList === undefined ? defaultScopes : parseScopes(scopeList);
+		if (chosen === undefined) {
+			report(`${entry} has a scope that is not one of ${scopes.join(", ")}`);
+		}
+		return Object.freeze({ name, scopes: chosen ?? defaultScopes, hash });
+	});
+}
+
+/** Comma-separated `name:scope+scope`. The name may hold colons, as URIs do. */
+export function parseCertificates(text: string, report: Report): Principal[] {
+	const names = new Map<string, number>();
+	return splitList(text).map((item, index) => {
+		const entry = `entry ${index + 1}`;
+		const [, name = "", scopeList = ""] = /^(.+):([^:]*)$/.exec(item) ?? [];
+		const chosen = parseScopes(scopeList);
+		if (name === "") report(`${entry} must be the name of a certificate, a colon and scopes`);
+		else if (chosen === undefined) report(`${entry} has a scope that is not one of ${scopes.join(", ")}`);
+		reportRepetition(names, name, index, (other) => report(`${entry} has the name of entry ${other}`));
+		return Object.freeze({ name, scopes: chosen ?? defaultScopes });
+	});
+}
+
+/** Comma-separated origins as browsers send them (RFC 6454, section 6.2): scheme, host and port, without a path. */
+export function parseOrigins(text: string, report: Report): string[] {
+	return splitList(text).map((origin, index) => {
+		if (origin !== "*" && (!URL.canParse(origin) || new URL(origin).origin !== origin))
+			report(`entry ${index + 1} must be * or an origin such as https://dashboard.example, without a slash at its end`);
+		return origin;
+	});
+}
+
+function parseScopes(text: string): ReadonlySet<Scope> | undefined {
+	const chosen = text.split("+").map((name) => scopes.find((scope) => scope === name));
+	const known = chosen.filter((scope) => scope !== undefined);
+	return known.length === chosen.length ? new Set(known) : undefined;
+}
+
+/** A whole number from 1 to `largest`. */
+export function parseInteger(largest: number): Parse<number> {
+	return (text, report) => {
+		const value = Number(text);
+		if (!/^[0-9]+$/.test(text) || value < 1 || value > largest) {
+			report(`must be a whole number from 1 to ${largest}`);
+		}
+		return value;
+	};
+}
+
+/** A number of days in {@link RETENTION_DAYS}. */
+export function parseDays(text: string, report: Report): number {
+	const value = Number(text);
+	const { smallest, largest } = RETENTION_DAYS;
+	if (!/^[0-9]+(?:\.[0-9]+)?$/.test(text)) report("must be a number of days");
+	else if (value < smallest || value > largest) report(`must be from an hour (0.0417) to ${largest} days`);
+	return value;
+}
+
+/** A path of segments (RFC 3986, section 3.3). Clients resolve `.` and `..` away before they send a path. */
+export function parseBasePath(text: string, report: Report): string {
+	if (text !== "" && !/^(?:\/(?!\.{1,2}(?:\/|$))[A-Za-z0-9._~!$&'()*+,;=:@%-]+)+$/.test(text))
+		report("must be a path that begins with a slash and does not end with one");
+	return text;
+}
+
+/** `UTC` or a name of the IANA database. Fixed offsets, which the runtime takes too, are refused: they hide when the clocks change. */
+export function parseTimeZone(text: string, report: Report): string {
+	try {
+		if (/^[A-Za-z]/.test(text)) return new Intl.DateTimeFormat("en", { timeZone: text }).resolvedOptions().timeZone;
+	} catch (error) {
+		if (!(error instanceof RangeError)) throw error;
+	}
+	report("must be UTC or the name of a time zone in the IANA database");
+	return z.NEVER;
+}
+
+/** One of some words. */
+export function oneOf<T extends string>(words: readonly T[]): Parse<T> {
+	return (text, report) => {
+		const word = words.find((known) => known === text);
+		if (word === undefined) report(`must be one of ${words.join(", ")}`);
+		return word ?? z.NEVER;
+	};
+}
+
+/** Comma-separated keys of 32 bytes in base64. */
+export function parseEncryptionKeys(text: string, report: Report): KeyObject[] {
+	return splitList(text).map((item, index) => {
+		const bytes = Buffer.from(item, "base64");
+		// Decoding skips characters that are not base64. Encoding again shows whether there were any.
+		if (bytes.length !== 32 || bytes.toString("base64") !== item) {
+			report(`entry ${index + 1} must be exactly 32 bytes in base64`);
+		}
+		return createSecretKey(bytes);
+	});
+}
+
+/** The entries of a comma-separated list, trimmed; none for an empty text. */
+export function splitList(text: string): string[] {
+	return text === "" ? [] : text.split(",").map((item) => item.trim());
+}
+
+/** Calls `repeated` with the number, from 1, of the earlier entry that has the same value. Empty values are not compared. */
+function reportRepetition(seen: Map<string, number>, value: string, index: number, repeated: (entry: number) => void) {
+	const other = seen.get(value);
+	if (other !== undefined && value !== "") repeated(other + 1);
+	seen.set(value, other ?? index);
+}

@@ -1,0 +1,239 @@
+import { constants } from "node:buffer";
+import { z } from "zod";
+import { maskPostgresUrl } from "../store/postgres/database-url.ts";
+import { logLevels } from "../telemetry/log.ts";
+import { logFormats } from "../telemetry/log-format.ts";
+import {
+	MAX_RETENTION_UPDATES,
+	MIN_KEY_LENGTH,
+	oneOf,
+	optional,
+	type Parse,
+	parseAccessKeys,
+	parseAddress,
+	parseBasePath,
+	parseCertificates,
+	parseDatabaseUrl,
+	parseDays,
+	parseEncryptionKeys,
+	parseInteger,
+	parseOrigins,
+	parseSwitch,
+	parseTimeZone,
+	RETENTION_DAYS,
+	splitList,
+} from "./parsers.ts";
+
+/** What stands for a secret. */
+export const MASK = "**********";
+/** What a person is told of a variable. */
+export interface VariableText {
+	/** One line of Markdown. */
+	readonly meaning: string;
+	/** The value that counts when the variable is unset, empty or blank; empty for none. */
+	readonly default: string;
+	/** A value as it may be written, for the messages about mistakes. */
+	readonly example: string;
+	/** Shows a valid value without its secrets. Left out when it has none. */
+	readonly mask?: (text: string) => string;
+}
+
+const texts = z.registry<VariableText>();
+
+function variable<T>({ parse, ...text }: VariableText & { readonly parse: Parse<T> }) {
+	return z
+		.string()
+		.optional()
+		.transform((raw, context): T => {
+			return parse(raw?.trim() || text.default, (message) => context.addIssue({ code: "custom", message }));
+		})
+		.register(texts, text);
+}
+
+/** The variables of the service. Parsing, `config`, `--help` and the check of the README's table derive from it. */
+export const environment = z.object({
+	HTTP_ADDRESS: variable({
+		meaning:
+			"`host:port` of the listener for the webhook, the JSON reads, Connect and gRPC-Web. IPv6 hosts stand in brackets; port 0 is any free port",
+		default: "127.0.0.1:8080",
+		example: "127.0.0.1:8080 or [::1]:8080",
+		parse: parseAddress,
+	}),
+	GRPC_ADDRESS: variable({
+		meaning: "`host:port` of the listener for gRPC",
+		default: "127.0.0.1:50051",
+		example: "127.0.0.1:50051 or [::1]:50051",
+		parse: parseAddress,
+	}),
+	DATABASE_URL: variable({
+		meaning:
+			"`sqlite:` and the path of the database file, or `postgres://user:password@host:port/database`, as docs/postgres.md describes it",
+		default: "sqlite:data/conversations.db",
+		example: "sqlite:data/conversations.db",
+		mask: (text) => maskPostgresUrl(text, MASK),
+		parse: parseDatabaseUrl,
+	}),
+	PGPASSWORD: variable({
+		meaning: "password for PostgreSQL, in place of one in `DATABASE_URL`",
+		default: "",
+		example: "<password>",
+		mask: () => MASK,
+		parse: (text) => text,
+	}),
+	POSTGRES_CONNECTIONS: variable({
+		meaning: "most connections in the pool to PostgreSQL; one more listens",
+		default: "8",
+		example: "8",
+		parse: parseInteger(1000),
+	}),
+	POSTGRES_STATEMENT_TIMEOUT: variable({
+		meaning: "seconds that a statement may take in PostgreSQL",
+		default: "10",
+		example: "10",
+		parse: parseInteger(3600),
+	}),
+	POSTGRES_LOCK_TIMEOUT: variable({
+		meaning: "seconds that a statement may wait for a lock in PostgreSQL",
+		default: "5",
+		example: "5",
+		parse: parseInteger(3600),
+	}),
+	POSTGRES_NOTIFY: variable({
+		meaning:
+			"`on` or `off`: whether replicas tell each other of updates by `NOTIFY`. `off` for a pooler in transaction mode; watchers then follow within a second",
+		default: "on",
+		example: "on",
+		parse: parseSwitch,
+	}),
+	ACCESS_KEYS: variable({
+		meaning: `comma-separated entries \`name:key\` or \`name:key:scope+scope\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`, \`metrics\`; without any: \`ingest+read\`. Without entries, the first start makes a key`,
+		default: "",
+		example: "<name>:<key>,<name>:<key>:read+secrets",
+		mask: (text) =>
+			splitList(text)
+				.map((entry) => entry.split(":").with(1, MASK).join(":"))
+				.join(","),
+		parse: parseAccessKeys,
+	}),
+	MAX_BODY_BYTES: variable({
+		meaning: "most bytes of a request's body or message, after decompression",
+		default: "16777216",
+		example: "16777216",
+		// The body becomes one string, and strings have a greatest length.
+		parse: parseInteger(constants.MAX_STRING_LENGTH),
+	}),
+	MAX_INFLIGHT_BYTES: variable({
+		meaning:
+			"most bytes of the bodies under way at a time, on all transports together, and once more of the answers; at least twice `MAX_BODY_BYTES`",
+		default: "134217728",
+		example: "134217728",
+		parse: parseInteger(2 ** 40),
+	}),
+	BASE_PATH: variable({
+		meaning: "prefix of the paths `/api/v1/…`, such as `/bridge`",
+		default: "",
+		example: "/bridge",
+		parse: parseBasePath,
+	}),
+	LOG_LEVEL: variable({
+		meaning: "`trace`, `debug`, `info`, `warn`, `error`, `fatal` or `silent`",
+		default: "info",
+		example: "info",
+		parse: oneOf(logLevels),
+	}),
+	LOG_FORMAT: variable({
+		meaning: "`json` is one object a line, `pretty` is for people; `auto` is `pretty` on a terminal, else `json`",
+		default: "auto",
+		example: "json",
+		parse: oneOf(logFormats),
+	}),
+	ENCRYPTION_KEY: variable({
+		meaning:
+			"32 bytes in base64, several comma-separated: the first encrypts secrets, all decrypt. Without one, secrets are stored redacted",
+		default: "",
+		example: "$(openssl rand -base64 32)",
+		mask: (text) =>
+			splitList(text)
+				.map(() => MASK)
+				.join(","),
+		parse: parseEncryptionKeys,
+	}),
+	EVENT_TIME_ZONE: variable({
+		meaning:
+			"time zone of event times without an offset, such as `Europe/Berlin`: the one that the agent server runs in",
+		default: "UTC",
+		example: "Europe/Berlin",
+		parse: parseTimeZone,
+	}),
+	RETENTION_DAYS: variable({
+		meaning: `days for which history is kept, such as \`30\` or \`0.5\`; from an hour to ${RETENTION_DAYS.largest} days. Without it, all is kept`,
+		default: "",
+		example: "30",
+		parse: optional(parseDays),
+	}),
+	RETENTION_UPDATES_PER_CONVERSATION: variable({
+		meaning: `updates that are kept of each conversation, at most ${MAX_RETENTION_UPDATES}. Without it, all are kept`,
+		default: "",
+		example: "1000",
+		parse: optional(parseInteger(MAX_RETENTION_UPDATES)),
+	}),
+	EVENT_RETENTION_DAYS: variable({
+		meaning: `days for which events are kept, such as \`90\` or \`0.5\`; from an hour to ${RETENTION_DAYS.largest} days. Without it, all are kept`,
+		default: "",
+		example: "90",
+		parse: optional(parseDays),
+	}),
+	DRAIN_SECONDS: variable({
+		meaning: "seconds that a stop may take",
+		default: "25",
+		example: "25",
+		parse: parseInteger(3600),
+	}),
+	TLS_CERT_FILE: variable({
+		meaning: "PEM file with the certificate and its chain. With it, both listeners speak TLS",
+		default: "",
+		example: "/etc/service/tls.crt",
+		parse: (text) => text,
+	}),
+	TLS_KEY_FILE: variable({
+		meaning: "PEM file with the certificate's key",
+		default: "",
+		example: "/etc/service/tls.key",
+		parse: (text) => text,
+	}),
+	TLS_CLIENT_CA_FILE: variable({
+		meaning:
+			"PEM file with the authorities of client certificates. A client without one of theirs cannot connect, probes included",
+		default: "",
+		example: "/etc/service/clients.crt",
+		parse: (text) => text,
+	}),
+	CLIENT_CERTIFICATES: variable({
+		meaning:
+			"comma-separated entries `name:scope+scope` for clients that send no key. The name is the certificate's common name, or without one its first alternative name, such as `spiffe://corp/agent`",
+		default: "",
+		example: "agent-server:ingest,dashboard:read+secrets",
+		parse: parseCertificates,
+	}),
+	CORS_ORIGINS: variable({
+		meaning: "comma-separated origins whose pages may call the HTTP listener; `*` is every one",
+		default: "",
+		example: "https://dashboard.example",
+		parse: parseOrigins,
+	}),
+	RATE_LIMIT_PER_KEY: variable({
+		meaning:
+			"requests a second for each key or certificate, on all transports together, at most 1000000. Without it, any number",
+		default: "",
+		example: "100",
+		parse: optional(parseInteger(1_000_000)),
+	}),
+});
+
+/** What a person is told of each variable. */
+export const variables: readonly (VariableText & { readonly name: string })[] = Object.entries(
+	environment.shape,
+).flatMap(([name, schema]) => {
+	const text = texts.get(schema);
+	return text === undefined ? [] : [{ name, ...text }];
+});
