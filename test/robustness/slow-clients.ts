@@ -11,8 +11,8 @@ import { type Report, unlessSilent } from "./report.ts";
 import type { Run } from "./run.ts";
 import { quiet, Subject } from "./subject.ts";
 
-/** Most memory that the service may have meanwhile, in bytes. */
-const MEMORY = 1024 ** 3;
+/** Most memory that the service may have meanwhile, in bytes: large answers fill its bounds (docs/operations.md, Memory). */
+const MEMORY = 2 * 1024 ** 3;
 /** The service gives a request 120 s, and an idle connection 65 s; then it is closed (docs/operations.md). */
 const LIMIT = 150_000;
 /** When an idle connection has been closed, in milliseconds. */
