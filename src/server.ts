@@ -118,7 +118,7 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	];
 
 	// Before anyone reads. What cannot be settled is tried again when the conversation's next events or record arrive.
-	await eventIngest.settleAll().catch((error: unknown) => log.unexpectedError("settle", error));
+	await eventIngest.settleAll().catch((error: unknown) => log.workFailed("settle", error));
 
 	const answer = allowOrigins(config.corsOrigins, createConnectListener(rpc, createRouter(routes, gate, admission)));
 	const http = await listenHttp({ address: config.httpAddress, tls, log }, observed(requests, answer));
@@ -151,7 +151,7 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	// Without an age it makes no difference how old something is.
 	const hasAge = retention.days !== undefined || retention.eventDays !== undefined;
 	const clock = new RetentionClock(store, (doubt) => hasAge && log.clockDoubt(doubt));
-	const onError = (error: unknown) => log.unexpectedError("retention", error);
+	const onError = (error: unknown) => log.workFailed("retention", error);
 	const retaining = retain(store, retention, clock, stopping.signal, onError);
 	opened.defer(() => retaining);
 

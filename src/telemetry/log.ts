@@ -109,6 +109,11 @@ export interface Log extends RequestLog {
 	storeHealth(error: unknown): void;
 	/** Metrics or traces cannot be sent to their receiver. */
 	exportFailed(signal: "metrics" | "traces", error: unknown): void;
+	/**
+	 * Work outside of requests failed that is done again later. Nothing is written when the store cannot be used
+	 * (`unavailable`): the store tells that itself, by {@link Log.storeFailed}. Anything else is unexpected.
+	 */
+	workFailed(where: string, error: unknown): void;
 	/** An unexpected error outside of requests. `where` names the part of the program. */
 	unexpectedError(where: string, error: unknown): void;
 }
@@ -182,6 +187,8 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 	};
 	const failed = (event: LogEvent, sum: LogEvent, error: unknown): void =>
 		emitOnce(event, { error: describe(error, true) }, { sum, cause: { error: shortly(error, true) }, group: {} });
+	const unexpected = (where: string, error: unknown): void =>
+		emit("unexpected_error", { where, error: describe(error, false) });
 	const unreadable = (event: LogEvent, sum: LogEvent, { conversationId, sequence, error }: UnreadableEntry): void => {
 		const samples = { conversationIds: [conversationId], sequences: [String(sequence)] };
 		const occurrence = { sum, cause: { error: shortly(error, true) }, group: {}, samples };
@@ -257,7 +264,10 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 			emitOnce("request_failed", { ...told, ...which, ...described }, occurrence);
 		},
 		exportFailed: (signal, error) => emit("export_failed", { signal, error: describe(error, true) }),
-		unexpectedError: (where, error) => emit("unexpected_error", { where, error: describe(error, false) }),
+		workFailed: (where, error) => {
+			if (!(error instanceof ServiceError && error.kind === "unavailable")) unexpected(where, error);
+		},
+		unexpectedError: unexpected,
 	};
 }
 

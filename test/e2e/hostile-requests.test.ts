@@ -1,8 +1,11 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { ServiceProcess } from "../support/child.ts";
 import { postWebhook, WEBHOOK } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
 import { RawHttp } from "../support/raw-http.ts";
+import { answerTo, httpAddress } from "../support/raw-socket.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
+import { TempFolder } from "../support/temp.ts";
 
 const body = JSON.stringify(record());
 
@@ -45,5 +48,15 @@ describe("requests that would break a careless server", () => {
 		expect((await client.response()).status).toBe(100);
 		client[Symbol.dispose]();
 		expect((await postWebhook(service, KEY, body)).status).toBe(200);
+	});
+
+	// In a process of its own, which can be ended should its event loop not come to an end.
+	test("connections that end before they have told their protocol", async () => {
+		using folder = new TempFolder();
+		await using child = await ServiceProcess.start(folder.file("conversations.db"));
+		for (const bytes of ["", "P", "PR", "PRI", "PRI * HTTP/2.0\r\n"]) {
+			await answerTo(httpAddress(child), bytes, true);
+			expect((await postWebhook(child, KEY, body)).status).toBe(200);
+		}
 	});
 });

@@ -273,7 +273,8 @@ describe("deploy/", () => {
 	});
 
 	test.each(expressions)("%s asks for metrics and labels that there are", async (_, expression) => {
-		const metrics = await metricsOf();
+		// Prometheus itself makes `up`, for each target.
+		const metrics = (await metricsOf()).set("up", { type: "gauge", labels: "" });
 		const names = namesIn(expression);
 		expect(names).not.toEqual([]);
 		for (const name of names) {
@@ -291,6 +292,13 @@ describe("deploy/", () => {
 		expect(
 			[...asked, ...grouped].filter((label) => !["le", "job", "instance"].includes(label) && !known.has(label)),
 		).toEqual([]);
+	});
+
+	test("the alert for a service that is away names the job of the documented scrape configuration", () => {
+		const documentation = readFileSync(join(ROOT, "docs/operations.md"), "utf8");
+		const [, job = ""] = /^scrape_configs:\n {2}- job_name: (\w+)$/m.exec(documentation) ?? [];
+		const down = alerts.groups.flatMap(({ rules }) => rules).find(({ alert }) => alert === "ConversationsDown");
+		expect(down?.expr).toBe(`up{job="${job}"} == 0`);
 	});
 
 	test("the alerts cover the age of queues, the disk, refusals and silence, and the dashboard's panels are told apart", () => {

@@ -92,6 +92,11 @@ const overHttp: readonly BadClient[] = [
 		}),
 	),
 	{
+		name: "the beginning of a preface, and an end",
+		right: ["closed"],
+		act: async (service) => ((await answerTo(httpAddress(service), "PR", true)) === "" ? "closed" : "answered"),
+	},
+	{
 		name: "an endless body in chunks",
 		right: ["closed"],
 		act: async (service) => {

@@ -229,6 +229,21 @@ test("an unexpected error is told by its place, because its message may quote a 
 	]);
 });
 
+test("work that fails while the store cannot be used is not told again, any other failure is", () => {
+	const away = new ServiceError("unavailable", "the store failed");
+	const lines = record((log) => {
+		log.storeFailed(away);
+		log.workFailed("retention", away);
+		log.workFailed("retention", new ServiceError("internal", "the store failed at this request"));
+		log.workFailed("settle", new TypeError("canary"));
+	});
+	expect(lines).toMatchObject([
+		{ event: "store_failed" },
+		{ event: "unexpected_error", where: "retention" },
+		{ event: "unexpected_error", where: "settle" },
+	]);
+});
+
 test("the level silences what is below it", () => {
 	const all = (log: Log) => {
 		log.stopped();

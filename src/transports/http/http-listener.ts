@@ -127,16 +127,23 @@ export async function listenHttp(
 	};
 }
 
-/** Tells whether a connection begins as one of HTTP/2, and leaves it unread. */
+/**
+ * Tells whether a connection begins as one of HTTP/2, and leaves it unread. One that ends before that is closed.
+ *
+ * Bytes go back once only: after the end, each time would make the connection readable again, without a turn of the event
+ * loop in between.
+ */
 function lookAhead(socket: Socket, then: (isHttp2: boolean) => void): void {
+	let begin = Buffer.alloc(0);
 	const look = (): void => {
 		const bytes: Buffer | null = socket.read();
 		if (bytes === null) return;
-		socket.unshift(bytes);
+		begin = Buffer.concat([begin, bytes]);
 		// No method of HTTP/1.1 but the one that is kept for this begins so.
-		const start = bytes.toString("latin1", 0, 3);
+		const start = begin.toString("latin1", 0, 3);
 		if (start.length < 3 && "PRI".startsWith(start)) return;
 		socket.removeListener("readable", look);
+		socket.unshift(begin);
 		then(start === "PRI");
 	};
 	socket.on("readable", look);
