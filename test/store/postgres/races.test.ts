@@ -55,6 +55,20 @@ test("a conversation that begins anew while its deletion is pruned stays", async
 	expect(await store.get(conversationId)).toMatchObject({ sequence, receivedAt: revived.receivedAt });
 });
 
+test("a group that waits for a conversation holds up the others for a moment only", async () => {
+	const { store, session, waiting } = await opened();
+	const [held, other] = [sample(), sample()];
+	const lock = lockConversations([held.conversationId]);
+	await session.query("BEGIN");
+	await session.query(lock.text, [...(lock.values ?? [])]);
+	const appending = append(store, held);
+	await expect.poll(() => waiting("Lock"), { timeout: 30_000 }).toHaveLength(1);
+	const outcome = await append(store, other);
+	expect([outcome.sequence, await waiting("Lock")]).toEqual([1n, [expect.any(Number)]]);
+	await session.query("COMMIT");
+	expect((await appending).sequence).toBe(2n);
+});
+
 test("a repetition is not acknowledged before the standby has what it repeats", async () => {
 	const { url, store, session, waiting } = await opened();
 	const replica = await openStore(url);
