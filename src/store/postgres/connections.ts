@@ -13,6 +13,16 @@ const IDLE_IN_TRANSACTION = 15_000;
 /** Longest time of a statement without a limit, in milliseconds: 12 days. */
 const UNLIMITED = 2 ** 30;
 
+/**
+ * What writes finds its rows by an index. The planner would read a table as a whole that it knows as empty, and the plan of
+ * a prepared statement would stay while the table grows, until the server has analysed it.
+ */
+const BY_INDEX = [
+	"SET LOCAL enable_seqscan = off",
+	"SET LOCAL enable_hashjoin = off",
+	"SET LOCAL enable_mergejoin = off",
+].join("; ");
+
 /** Transactions on the server that takes writes, and notifications from it. */
 export interface Connections extends AsyncDisposable {
 	/** Whether notifications are sent and listened for. */
@@ -59,9 +69,12 @@ class PrimaryConnections implements Connections {
 	readonly #primary: Primary;
 	readonly #listener: Listener;
 	readonly #limits: string;
+	/** Whether a connection is one session of the server, without a pooler in transaction mode between. */
+	readonly #ownsSessions: boolean;
 
 	constructor(settings: PostgresSettings, primary: Primary, log: ThreadLog) {
 		this.notifies = settings.notify;
+		this.#ownsSessions = settings.notify;
 		this.#primary = primary;
 		this.#listener = new Listener(settings.notify ? primary : undefined, log);
 		// Local to the transaction: the sessions of a pooler in transaction mode are shared.
@@ -75,7 +88,7 @@ class PrimaryConnections implements Connections {
 	read<T>(work: (session: Session) => Promise<T>): Promise<T> {
 		return twice(async () => {
 			const lease = await this.#primary.lease();
-			const transaction = new ClientTransaction(lease, `${BEGIN} READ ONLY; ${this.#limits}`);
+			const transaction = new ClientTransaction(lease, `${BEGIN} READ ONLY; ${this.#limits}`, this.#ownsSessions);
 			return run(lease, transaction, () => work(transaction));
 		});
 	}
@@ -84,7 +97,11 @@ class PrimaryConnections implements Connections {
 		return twice(async () => {
 			const { unlimited = false } = options;
 			const lease = unlimited ? await this.#dial() : await this.#primary.lease();
-			const transaction = new ClientTransaction(lease, unlimited ? BEGIN : `${BEGIN}; ${this.#limits}`);
+			const transaction = new ClientTransaction(
+				lease,
+				unlimited ? BEGIN : `${BEGIN}; ${this.#limits}; ${BY_INDEX}`,
+				this.#ownsSessions,
+			);
 			return run(lease, transaction, async () => {
 				const result = await work(transaction);
 				await transaction.finish();

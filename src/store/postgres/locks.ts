@@ -23,6 +23,7 @@ export const lockSchema: Query = { text: `SELECT pg_advisory_xact_lock(${SCHEMA_
 export function lockConversations(conversationIds: Iterable<string>): Query {
 	const keys = new Set([...conversationIds].map(lockKey));
 	return {
+		name: "lock_conversations",
 		text: `SELECT pg_advisory_xact_lock(${CONVERSATION_LOCK}, key) FROM unnest($1::int[]) AS key`,
 		values: [`{${[...keys].sort((a, b) => a - b).join()}}`],
 	};
