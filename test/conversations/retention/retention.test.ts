@@ -9,7 +9,7 @@ import { appendEvents, batch, event } from "../../store/event-samples.ts";
 import { append, sample, second, start } from "../../store/samples.ts";
 
 const day = 86_400n * second;
-const pace: RetentionPace = { step: 2, pause: 0, interval: 3_600_000 };
+const pace: RetentionPace = { step: 2, pause: 0, rest: 0, interval: 3_600_000 };
 
 let folder: string;
 let store: Store;
