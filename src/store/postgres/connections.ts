@@ -1,9 +1,9 @@
 import type { ThreadLog } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "./dial.ts";
-import { CommitUnknown, DatabaseError } from "./failures.ts";
+import { CommitUnknown, DatabaseError, databaseError } from "./failures.ts";
 import { Listener } from "./listener.ts";
 import { type Lease, lend, Primary } from "./primary.ts";
-import { ClientTransaction, type Session, type Transaction } from "./transaction.ts";
+import { ClientTransaction, type Query, type Session, type Transaction } from "./transaction.ts";
 
 /**
  * Longest time in milliseconds for which a transaction may wait for the service. Without a limit, what a replica has locked
@@ -41,6 +41,12 @@ export interface Connections extends AsyncDisposable {
 	 * @throws {DatabaseError} or what work throws, after the transaction was rolled back
 	 */
 	transaction<T>(work: (transaction: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T>;
+	/**
+	 * Runs a statement outside of a transaction, without limits of time, on a connection beside the pool.
+	 *
+	 * @throws {DatabaseError}
+	 */
+	alone(query: Query): Promise<void>;
 	/**
 	 * Tells a listener of each notification of a channel, and with undefined whenever it may have missed some: after each
 	 * connection, and every second, so that what is announced is seen without notifications too.
@@ -108,6 +114,17 @@ class PrimaryConnections implements Connections {
 				return result;
 			});
 		});
+	}
+
+	async alone({ text, values = [] }: Query): Promise<void> {
+		const { client, release } = await this.#dial();
+		try {
+			await client.query(text, [...values]);
+		} catch (error) {
+			throw databaseError(error);
+		} finally {
+			release(true);
+		}
 	}
 
 	listen(channel: string, listener: (payload: string | undefined) => void): void {
