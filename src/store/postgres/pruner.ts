@@ -15,8 +15,8 @@ import {
 import { boolean } from "./rows.ts";
 import type { Query, Session } from "./transaction.ts";
 
-/** Updates and events that one transaction removes, so that appends to their conversations need not wait long. */
-const MAX_REMOVED = 250;
+/** Updates and events that one transaction removes, so that it locks few conversations, each for a short time. */
+const MAX_REMOVED = 50;
 
 /** Removes what a policy no longer keeps, in small transactions. Several processes may do it at a time. */
 export class Pruner {
