@@ -100,7 +100,7 @@ export const environment = z.object({
 	}),
 	POSTGRES_NOTIFY: variable({
 		meaning:
-			"`on` or `off`: whether replicas tell each other of updates by `NOTIFY`. `off` for a pooler in transaction mode; watchers then follow within a second",
+			"`on` or `off`: whether replicas tell each other of updates by `NOTIFY`. `off` for a pooler in transaction mode: watchers then follow within a second, and no statement stays prepared",
 		default: "on",
 		example: "on",
 		parse: parseSwitch,

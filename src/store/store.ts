@@ -290,9 +290,9 @@ export interface Store extends AsyncDisposable {
 	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined>;
 	listConversations(query: ConversationQuery): Promise<StoredConversation[]>;
 	/**
-	 * Removes history that a policy no longer keeps; returns how many updates and events it removed. Never removes what a
-	 * current record consists of, except of a conversation that has been `deleting` since before `receivedBefore`. Its
-	 * events go with it.
+	 * Removes history that a policy no longer keeps; returns how many updates and events it removed, fewer also while another
+	 * process does it. Never removes what a current record consists of, except of a conversation that has been `deleting`
+	 * since before `receivedBefore`. Its events go with it.
 	 */
 	prune(policy: PrunePolicy): Promise<number>;
 	/** Removes at most `limit` events that were received before a time, oldest first; returns how many. */

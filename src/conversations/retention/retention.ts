@@ -13,13 +13,15 @@ export interface RetentionPolicy {
 export interface RetentionPace {
 	/** Updates, or events, that one step removes at most, so that ingest waits for a step and not for all of it. */
 	readonly step: number;
-	/** Milliseconds between two steps. */
+	/** Least milliseconds between two steps. */
 	readonly pause: number;
+	/** The pause between two steps as a multiple of the time that the first one took, so that ingest has the machine. */
+	readonly rest: number;
 	/** Milliseconds between two rounds. */
 	readonly interval: number;
 }
 
-const PACE: RetentionPace = { step: 200, pause: 20, interval: 60_000 };
+const PACE: RetentionPace = { step: 200, pause: 20, rest: 2, interval: 60_000 };
 const MICROSECONDS_PER_DAY = 86_400_000_000;
 
 /**
@@ -45,13 +47,15 @@ export async function retain(
 	if (eventDays !== undefined) steps.push((now) => store.pruneEvents(before(now, eventDays), pace.step));
 	while (!signal.aborted) {
 		let removed = 0;
+		const began = performance.now();
 		try {
 			const now = await clock.advance();
 			for (const step of steps) removed += await step(now).catch(failed);
 		} catch (error) {
 			onError(error);
 		}
-		await wait(removed > 0 ? pace.pause : pace.interval, signal);
+		const pause = Math.max(pace.pause, (performance.now() - began) * pace.rest);
+		await wait(removed > 0 ? pause : pace.interval, signal);
 	}
 
 	function failed(error: unknown): number {

@@ -18,8 +18,10 @@ import { groupQueries } from "./written-group.ts";
 const MAX_GROUP_REQUESTS = 256;
 /** Most bytes of records and events in a group of several appends, so that a large one does not hold up small ones. */
 const MAX_GROUP_BYTES = 2 ** 20;
-/** Groups that are written at a time: one waits for its commit while another one is read and sent. */
+/** Groups that are written at a time: see {@link Appender}. */
 const MAX_GROUPS = 2;
+/** How long a group may hold up those that wait before they make up another one, in milliseconds. */
+const PATIENCE = 250;
 /** How long the outcome of a commit without an answer is looked for, and the pause between two attempts, in milliseconds. */
 const LONGEST_SEARCH = 15_000;
 const SEARCH_PAUSE = 200;
@@ -55,7 +57,12 @@ interface First {
 	readonly event: bigint;
 }
 
-/** Appends what waits in groups, each in one transaction. Appends to one conversation keep their order. */
+/**
+ * Appends what waits in groups, each in one transaction. Appends to one conversation keep their order.
+ *
+ * While a group is written, another one begins only if it is full, or if the first one takes long: what a group costs
+ * beside its rows is then shared by more of them, and a conversation that another process has locked holds up few others.
+ */
 export class Appender {
 	readonly #connections: Connections;
 	readonly #log: ThreadLog;
@@ -68,6 +75,8 @@ export class Appender {
 	/** Conversations of the groups that are being written. */
 	readonly #busy = new Set<string>();
 	#scheduled = false;
+	/** Whether the group that began last takes long. */
+	#isSlow = false;
 
 	/** @param onAppended told the newest sequences that a group added, 0 for a log that it did not add to */
 	constructor(
@@ -106,7 +115,7 @@ export class Appender {
 		this.#scheduled = true;
 		setImmediate(() => {
 			this.#scheduled = false;
-			while (this.#waiting.length > 0) {
+			while (this.#waiting.length > 0 && this.#mayBegin()) {
 				const writer = this.#free.pop();
 				if (writer === undefined) return;
 				const group = this.#takeGroup();
@@ -117,6 +126,12 @@ export class Appender {
 				void this.#write(group, writer);
 			}
 		});
+	}
+
+	#mayBegin(): boolean {
+		if (this.#free.length === MAX_GROUPS || this.#isSlow) return true;
+		const bytes = this.#waiting.reduce((size, waiting) => size + waiting.bytes, 0);
+		return this.#waiting.length >= MAX_GROUP_REQUESTS || bytes >= MAX_GROUP_BYTES;
 	}
 
 	/**
@@ -155,9 +170,15 @@ export class Appender {
 			this.#busy.add(conversationOf(waiting.request));
 			this.#writing.add(waiting);
 		}
+		this.#isSlow = false;
+		const slow = setTimeout(() => {
+			this.#isSlow = true;
+			this.#schedule();
+		}, PATIENCE);
 		try {
 			await this.#answer(group, writer);
 		} finally {
+			clearTimeout(slow);
 			for (const waiting of group) {
 				this.#busy.delete(conversationOf(waiting.request));
 				this.#writing.delete(waiting);
@@ -190,8 +211,10 @@ export class Appender {
 			const failure = serviceError(error);
 			const told = answered();
 			if (group.length > 1 && failure.kind !== "unavailable") {
-				// One request failed for a reason of its own: the others are stored, each alone.
-				for (const waiting of group) await this.#answer([waiting], writer);
+				// A request failed for a reason of its own. It is found by halves, so that it costs few transactions.
+				const middle = Math.ceil(group.length / 2);
+				await this.#answer(group.slice(0, middle), writer);
+				await this.#answer(group.slice(middle), writer);
 				return;
 			}
 			this.#log.error({ err: failure, operation: "append", count: group.length }, "the store failed");

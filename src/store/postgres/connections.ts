@@ -1,9 +1,9 @@
 import type { ThreadLog } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "./dial.ts";
-import { CommitUnknown, DatabaseError } from "./failures.ts";
+import { CommitUnknown, DatabaseError, databaseError } from "./failures.ts";
 import { Listener } from "./listener.ts";
 import { type Lease, lend, Primary } from "./primary.ts";
-import { ClientTransaction, type Session, type Transaction } from "./transaction.ts";
+import { ClientTransaction, type Query, type Session, type Transaction } from "./transaction.ts";
 
 /**
  * Longest time in milliseconds for which a transaction may wait for the service. Without a limit, what a replica has locked
@@ -12,6 +12,16 @@ import { ClientTransaction, type Session, type Transaction } from "./transaction
 const IDLE_IN_TRANSACTION = 15_000;
 /** Longest time of a statement without a limit, in milliseconds: 12 days. */
 const UNLIMITED = 2 ** 30;
+
+/**
+ * What writes finds its rows by an index. The planner would read a table as a whole that it knows as empty, and the plan of
+ * a prepared statement would stay while the table grows, until the server has analysed it.
+ */
+const BY_INDEX = [
+	"SET LOCAL enable_seqscan = off",
+	"SET LOCAL enable_hashjoin = off",
+	"SET LOCAL enable_mergejoin = off",
+].join("; ");
 
 /** Transactions on the server that takes writes, and notifications from it. */
 export interface Connections extends AsyncDisposable {
@@ -31,6 +41,12 @@ export interface Connections extends AsyncDisposable {
 	 * @throws {DatabaseError} or what work throws, after the transaction was rolled back
 	 */
 	transaction<T>(work: (transaction: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T>;
+	/**
+	 * Runs a statement outside of a transaction, without limits of time, on a connection beside the pool.
+	 *
+	 * @throws {DatabaseError}
+	 */
+	alone(query: Query): Promise<void>;
 	/**
 	 * Tells a listener of each notification of a channel, and with undefined whenever it may have missed some: after each
 	 * connection, and every second, so that what is announced is seen without notifications too.
@@ -59,9 +75,12 @@ class PrimaryConnections implements Connections {
 	readonly #primary: Primary;
 	readonly #listener: Listener;
 	readonly #limits: string;
+	/** Whether a connection is one session of the server, without a pooler in transaction mode between. */
+	readonly #ownsSessions: boolean;
 
 	constructor(settings: PostgresSettings, primary: Primary, log: ThreadLog) {
 		this.notifies = settings.notify;
+		this.#ownsSessions = settings.notify;
 		this.#primary = primary;
 		this.#listener = new Listener(settings.notify ? primary : undefined, log);
 		// Local to the transaction: the sessions of a pooler in transaction mode are shared.
@@ -75,7 +94,7 @@ class PrimaryConnections implements Connections {
 	read<T>(work: (session: Session) => Promise<T>): Promise<T> {
 		return twice(async () => {
 			const lease = await this.#primary.lease();
-			const transaction = new ClientTransaction(lease, `${BEGIN} READ ONLY; ${this.#limits}`);
+			const transaction = new ClientTransaction(lease, `${BEGIN} READ ONLY; ${this.#limits}`, this.#ownsSessions);
 			return run(lease, transaction, () => work(transaction));
 		});
 	}
@@ -84,13 +103,28 @@ class PrimaryConnections implements Connections {
 		return twice(async () => {
 			const { unlimited = false } = options;
 			const lease = unlimited ? await this.#dial() : await this.#primary.lease();
-			const transaction = new ClientTransaction(lease, unlimited ? BEGIN : `${BEGIN}; ${this.#limits}`);
+			const transaction = new ClientTransaction(
+				lease,
+				unlimited ? BEGIN : `${BEGIN}; ${this.#limits}; ${BY_INDEX}`,
+				this.#ownsSessions,
+			);
 			return run(lease, transaction, async () => {
 				const result = await work(transaction);
 				await transaction.finish();
 				return result;
 			});
 		});
+	}
+
+	async alone({ text, values = [] }: Query): Promise<void> {
+		const { client, release } = await this.#dial();
+		try {
+			await client.query(text, [...values]);
+		} catch (error) {
+			throw databaseError(error);
+		} finally {
+			release(true);
+		}
 	}
 
 	listen(channel: string, listener: (payload: string | undefined) => void): void {

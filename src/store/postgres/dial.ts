@@ -73,7 +73,7 @@ async function connect(options: pg.ClientConfig): Promise<pg.Client> {
 	client.on("error", () => undefined);
 	try {
 		await client.connect();
-		await requireWrites(client);
+		await requireWrites(client, options.connectionTimeoutMillis);
 		return client;
 	} catch (error) {
 		// Not awaited: a server that is silent would hold it up.
@@ -82,11 +82,15 @@ async function connect(options: pg.ClientConfig): Promise<pg.Client> {
 	}
 }
 
-/** @throws Error when the server takes no writes, or does not keep what it acknowledges */
-export async function requireWrites(client: pg.ClientBase): Promise<void> {
+/**
+ * @param limit milliseconds in which the server has to answer; those of any statement when left out
+ * @throws Error when the server takes no writes, does not keep what it acknowledges, or does not answer
+ */
+export async function requireWrites(client: pg.ClientBase, limit?: number): Promise<void> {
 	const settings =
 		"current_setting('transaction_read_only') AS read_only, current_setting('synchronous_commit') AS sync";
-	const { rows } = await client.query<{ read_only: string; sync: string }>(`SELECT ${settings}`);
+	const query = { text: `SELECT ${settings}`, query_timeout: limit };
+	const { rows } = await client.query<{ read_only: string; sync: string }>(query);
 	if (rows[0]?.read_only !== "off") throw new Error("the server is a standby or read-only");
 	if (rows[0].sync === "off") throw new Error("synchronous_commit is off, so commits could be lost");
 }

@@ -54,6 +54,7 @@ const MEANINGS: readonly (readonly [code: RegExp, message: string])[] = [
 	[/^55P03/, "the database's lock was not free in time"],
 	[/^57014/, "the database did not finish in time"],
 	[/^25P0[34]/, "the database did not finish in time"],
+	[/^(?:26000|42P05)/, "the database is behind a pooler that needs POSTGRES_NOTIFY=off"],
 	[/^40/, "the database could not order transactions that met"],
 	[/^25006/, "the database is read-only"],
 	[/^28/, "the database refuses the service's user"],

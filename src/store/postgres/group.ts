@@ -44,11 +44,21 @@ export interface PlannedGroup {
 
 /** Locks the conversations of a group, reads what is known of them, and decides what its requests make of them. */
 export async function planGroup(session: Session, requests: readonly GroupRequest[]): Promise<PlannedGroup> {
-	const planner = new Planner(session, await readKnown(session, requests));
+	const read = requests.map((request) => ("update" in request ? readPost(request) : request));
+	const planner = new Planner(session, await readKnown(session, read));
 	const answers: GroupAnswer[] = [];
-	for (const request of requests)
-		answers.push("update" in request ? planner.post(request) : await planner.addEvents(request));
+	for (const request of read)
+		answers.push("summary" in request ? planner.post(request) : await planner.addEvents(request));
 	return { written: planner.written, answers };
+}
+
+/** The append of an update with its summary, decoded. */
+interface Post extends AppendRequest {
+	readonly summary: ConversationSummary;
+}
+
+function readPost(request: AppendRequest): Post {
+	return { ...request, summary: fromBinary(ConversationSummarySchema, request.update.summary) };
 }
 
 export function conversationOf(request: GroupRequest): string {
@@ -57,7 +67,7 @@ export function conversationOf(request: GroupRequest): string {
 
 async function readKnown(
 	session: Session,
-	requests: readonly GroupRequest[],
+	requests: readonly (Post | NewEvents)[],
 ): Promise<ReadonlyMap<string, KnownConversation>> {
 	const ids = [...new Set(requests.map(conversationOf))];
 	const batches = requests.flatMap((request) => ("update" in request ? [] : [request]));
@@ -87,7 +97,7 @@ async function readKnown(
 /** Reads the newest posted records that requests may repeat. */
 async function readPossiblyRepeated(
 	session: Session,
-	requests: readonly GroupRequest[],
+	requests: readonly (Post | NewEvents)[],
 	known: ReadonlyMap<string, KnownConversation>,
 ): Promise<void> {
 	const wanted = new Map<bigint, KnownConversation>();
@@ -95,21 +105,20 @@ async function readPossiblyRepeated(
 		const found = known.get(conversationOf(request));
 		const newest = found?.state?.newest;
 		if (
-			!("update" in request) ||
+			!("summary" in request) ||
 			found === undefined ||
 			newest === undefined ||
 			newest.sequence === request.judged?.sequence
 		)
 			continue;
-		const summary = fromBinary(ConversationSummarySchema, request.update.summary);
-		if (mayRepeatNewest(found, request, summary)) wanted.set(newest.sequence, found);
+		if (mayRepeatNewest(found, request)) wanted.set(newest.sequence, found);
 	}
 	if (wanted.size === 0) return;
 	const records = await readStoredRecords(session, [...wanted.keys()]);
 	for (const [sequence, { newest }] of wanted) if (newest !== undefined) newest.record = records.get(sequence);
 }
 
-function mayRepeatNewest(known: KnownConversation, { update }: AppendRequest, summary: ConversationSummary): boolean {
+function mayRepeatNewest(known: KnownConversation, { update, summary }: Post): boolean {
 	const { state, newest } = known;
 	if (state === undefined || newest === undefined) return false;
 	return mayRepeat(state, microsecondsOf(summary.updatedAt), update.record, () => newest.schemaVersion);
@@ -126,11 +135,10 @@ class Planner {
 		this.#known = known;
 	}
 
-	post(request: AppendRequest): Appended | PossibleRepetition {
-		const { update } = request;
+	post(request: Post): Appended | PossibleRepetition {
+		const { update, summary } = request;
 		const known = this.#conversation(update.conversationId);
-		const summary = fromBinary(ConversationSummarySchema, update.summary);
-		const repetition = repetitionOf(known, request, summary);
+		const repetition = repetitionOf(known, request);
 		if (repetition !== undefined) return repetition;
 		const sequence = this.#nextUpdate();
 		const next = nextPosted(update, summary, known.state, known.activity, sequence);
@@ -225,14 +233,9 @@ class Planner {
 }
 
 /** What a request is answered if it repeats the newest posted update, or may; undefined when it does not. */
-function repetitionOf(
-	known: KnownConversation,
-	request: AppendRequest,
-	summary: ConversationSummary,
-): Appended | PossibleRepetition | undefined {
+function repetitionOf(known: KnownConversation, request: Post): Appended | PossibleRepetition | undefined {
 	const { state, newest } = known;
-	if (state?.newest === undefined || newest === undefined || !mayRepeatNewest(known, request, summary))
-		return undefined;
+	if (state?.newest === undefined || newest === undefined || !mayRepeatNewest(known, request)) return undefined;
 	const { sequence } = state.newest;
 	const missing = { unreadable: "the record is missing" };
 	const repeats = isRepetition(request, sequence, () => newest.record ?? missing);

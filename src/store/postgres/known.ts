@@ -44,6 +44,7 @@ export interface WholeRecord {
  */
 export function knownQuery(conversationIds: readonly string[], versions: readonly string[]): Query {
 	return {
+		name: "known_conversations",
 		text: `
 			SELECT k.conversation_id, ${STATE_COLUMNS}, ${ACTIVITY_COLUMNS},
 				n.change AS newest_change, n.current AS newest_current, n.schema_version AS newest_schema_version,
@@ -65,6 +66,7 @@ export function knownQuery(conversationIds: readonly string[], versions: readonl
 /** The statement that gives which of some events are stored. */
 export function knownEventsQuery(conversationIds: readonly string[], eventKeys: readonly string[]): Query {
 	return {
+		name: "known_events",
 		text: `
 			SELECT e.conversation_id, e.event_id FROM conversation_updates.events e
 			JOIN unnest($1::uuid[], $2::text[]) AS k (conversation_id, event_id)
@@ -112,6 +114,7 @@ export async function readStoredRecords(
 	sequences: readonly bigint[],
 ): Promise<Map<bigint, StoredRecord | UnreadableRecord>> {
 	const [rows = []] = await session.query({
+		name: "stored_records",
 		text: `
 			SELECT sequence, record, unpacked_size, checksum, redaction_version, schema_version
 			FROM conversation_updates.updates WHERE sequence = ANY ($1::bigint[])

@@ -10,9 +10,17 @@ import type { Query } from "./transaction.ts";
 
 const SCHEMA_LOCK = 0x63757731;
 const CONVERSATION_LOCK = 0x63757732;
+const HISTORY_LOCK = 0x63757733;
+const TITLES_LOCK = 0x63757734;
 
 /** Waits for other processes that migrate. */
 export const lockSchema: Query = { text: `SELECT pg_advisory_xact_lock(${SCHEMA_LOCK}, 0)` };
+
+/** Takes the lock of who removes history, if it is free; gives `taken`. */
+export const tryLockHistory: Query = { text: `SELECT pg_try_advisory_xact_lock(${HISTORY_LOCK}, 0) AS taken` };
+
+/** Takes the lock of who makes the index of titles, if it is free; gives `taken`. */
+export const tryLockTitles: Query = { text: `SELECT pg_try_advisory_xact_lock(${TITLES_LOCK}, 0) AS taken` };
 
 /**
  * Waits for other transactions that append to some conversations or prune them. Now and then two conversations share a
@@ -23,6 +31,7 @@ export const lockSchema: Query = { text: `SELECT pg_advisory_xact_lock(${SCHEMA_
 export function lockConversations(conversationIds: Iterable<string>): Query {
 	const keys = new Set([...conversationIds].map(lockKey));
 	return {
+		name: "lock_conversations",
 		text: `SELECT pg_advisory_xact_lock(${CONVERSATION_LOCK}, key) FROM unnest($1::int[]) AS key`,
 		values: [`{${[...keys].sort((a, b) => a - b).join()}}`],
 	};

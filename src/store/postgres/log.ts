@@ -40,6 +40,7 @@ export async function readRange(
 /** The newest sequences of both logs. */
 export async function readNewest(session: Session): Promise<{ readonly updates: bigint; readonly events: bigint }> {
 	const [[row] = []] = await session.query({
+		name: "newest",
 		text: "SELECT newest_update, newest_event FROM conversation_updates.positions",
 	});
 	return { updates: bigint(row?.newest_update), events: bigint(row?.newest_event) };

@@ -1,8 +1,9 @@
 import { ServiceError } from "../../errors.ts";
 import { integer, nullable, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
-import { lockSchema } from "./locks.ts";
-import { MIGRATIONS, TITLE_INDEX } from "./schema.ts";
+import { lockSchema, tryLockTitles } from "./locks.ts";
+import { boolean } from "./rows.ts";
+import { DROP_TITLE_INDEX, MIGRATIONS, TITLE_INDEX } from "./schema.ts";
 import type { Session } from "./transaction.ts";
 
 /**
@@ -71,27 +72,39 @@ async function migrateTo(connections: Connections, version: number): Promise<voi
 	);
 }
 
-/** Makes the index of titles if the extension that it needs is there, the index is not, and the role may. */
+/**
+ * Makes the index of titles if the extension that it needs is there, the index is not, and the role may. Appends go on
+ * meanwhile. Of several processes one does it, and the others do not wait: the index waits for transactions that run.
+ */
 async function indexTitles(connections: Connections): Promise<void> {
-	const extension = await connections.read((session) =>
-		session.query({
-			text: `
-				SELECT quote_ident(n.nspname) AS schema FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
-				JOIN pg_class t ON t.oid = 'conversation_updates.titles'::regclass
-				WHERE e.extname = 'pg_trgm' AND pg_has_role(t.relowner, 'USAGE')
-					AND to_regclass('conversation_updates.titles_by_trigram') IS NULL
-			`,
-		}),
-	);
-	const row = extension[0]?.[0];
-	if (row === undefined) return;
+	if ((await connections.read(extensionWithoutIndex)) === undefined) return;
 	await connections.transaction(
-		async (session) => {
-			await session.query(lockSchema);
-			await session.query({ text: TITLE_INDEX.replace("%s", text(row.schema)) });
+		async (guard) => {
+			const [locked] = await guard.query(tryLockTitles);
+			if (!boolean(locked?.[0]?.taken)) return;
+			const schema = await extensionWithoutIndex(guard);
+			if (schema === undefined) return;
+			// One that was broken off is left, and is of no use.
+			await connections.alone({ text: DROP_TITLE_INDEX });
+			await connections.alone({ text: TITLE_INDEX.replace("%s", schema) });
 		},
 		{ unlimited: true },
 	);
+}
+
+/** The schema of the extension pg_trgm if the role may make an index with it that is not there. */
+async function extensionWithoutIndex(session: Session): Promise<string | undefined> {
+	const [[row] = []] = await session.query({
+		text: `
+			SELECT quote_ident(n.nspname) AS schema FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+			JOIN pg_class t ON t.oid = 'conversation_updates.titles'::regclass
+			WHERE e.extname = 'pg_trgm' AND pg_has_role(t.relowner, 'USAGE') AND NOT EXISTS (
+				SELECT 1 FROM pg_index i
+				WHERE i.indexrelid = to_regclass('conversation_updates.titles_by_trigram') AND i.indisvalid
+			)
+		`,
+	});
+	return row && text(row.schema);
 }
 
 function refused(reason: string): ServiceError {

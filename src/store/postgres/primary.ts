@@ -64,8 +64,9 @@ export class Primary implements AsyncDisposable {
 	}
 
 	/**
-	 * A connection that has no transaction open. Waits for a free one, and for the first search after a loss, each for at
-	 * most the connect timeout.
+	 * A connection that has no transaction open. Waits for a free one for at most the connect timeout. Then up to twice, for
+	 * the first search after a loss and for a new connection: for each of these at most the connect timeout, and once more
+	 * until the server says that it takes writes.
 	 *
 	 * @throws {ServiceError} `unavailable`
 	 */
@@ -177,7 +178,7 @@ function makePool(options: pg.ClientConfig, connections: number): pg.Pool {
 		max: connections,
 		idleTimeoutMillis: IDLE_TIME,
 		// An address may lead to another server than before.
-		onConnect: requireWrites,
+		onConnect: (client) => requireWrites(client, options.connectionTimeoutMillis),
 	});
 	// The pool has dropped the connection.
 	pool.on("error", () => undefined);

@@ -8,10 +8,12 @@ const DELETING = ConversationExecutionStatus.DELETING;
 /** Conversations that one statement looks at. */
 const MAX_CONVERSATIONS = 1_000;
 
-/** SQL for whether update `e` is its conversation's current one, or the base of another one, which needs it. */
+/** SQL for whether update `e` is the base of another one, which needs it. */
+const IS_BASE = "EXISTS (SELECT 1 FROM conversation_updates.updates d WHERE d.base_sequence = e.sequence)";
+
+/** SQL for whether update `e` is its conversation's current one, or the base of another one. */
 export const IS_CURRENT_OR_BASE = `(
-	EXISTS (SELECT 1 FROM conversation_updates.conversations c WHERE c.sequence = e.sequence)
-	OR EXISTS (SELECT 1 FROM conversation_updates.updates d WHERE d.base_sequence = e.sequence)
+	EXISTS (SELECT 1 FROM conversation_updates.conversations c WHERE c.sequence = e.sequence) OR ${IS_BASE}
 )`;
 
 /** What was received before a time and has a sequence below one. */
@@ -86,31 +88,36 @@ export interface Prunable {
 }
 
 /**
- * Finds history that is too old or too much. The base of deltas is found when they are gone.
+ * Finds history that is too old or too much. The base of deltas is found when they are gone. Conversations are looked at
+ * one after the other until enough is found. The surplus is found once for each (OFFSET 0). No condition on the sequence
+ * alone stands beside that on the time: the planner would look for it in the index of all sequences.
  */
 export async function findPrunable(session: Session, request: FindPrunableRequest): Promise<Prunable> {
 	const { from, limit, below, receivedBefore, updatesPerConversation } = request;
 	const sql = new Sql();
 	const [belowThis, before] = [sql.value(below), sql.value(receivedBefore)];
-	const since = from === undefined ? "true" : `c.conversation_id >= ${sql.value(from)}`;
+	const since = from === undefined ? "true" : `conversation_id >= ${sql.value(from)}`;
 	const most = sql.value(limit);
 	const [rows = []] = await session.query(
 		sql.query(`
-			WITH looked_at AS MATERIALIZED (
-				SELECT c.conversation_id, c.sequence AS current, ${surplus(updatesPerConversation)} AS surplus,
-					row_number() OVER (ORDER BY c.conversation_id) AS number
-				FROM conversation_updates.conversations c WHERE ${since}
-				ORDER BY c.conversation_id LIMIT ${MAX_CONVERSATIONS + 1}
-			), found AS (
-				SELECT l.conversation_id, e.sequence FROM looked_at l JOIN conversation_updates.updates e
-					ON e.conversation_id = l.conversation_id AND e.sequence < greatest(${belowThis}::bigint, l.surplus + 1)
-				WHERE l.number <= ${MAX_CONVERSATIONS}
-					AND (e.sequence <= l.surplus OR (e.sequence < ${belowThis} AND e.received_at < ${before}))
-					AND NOT ${IS_CURRENT_OR_BASE}
-				ORDER BY l.conversation_id, e.sequence LIMIT ${most}
+			WITH found AS MATERIALIZED (
+				SELECT c.conversation_id, e.sequence
+				FROM (
+					SELECT conversation_id, sequence FROM conversation_updates.conversations
+					WHERE ${since} ORDER BY conversation_id LIMIT ${MAX_CONVERSATIONS}
+				) c
+				CROSS JOIN LATERAL (SELECT ${surplus(updatesPerConversation)} AS surplus OFFSET 0) l
+				JOIN conversation_updates.updates e
+					ON e.conversation_id = c.conversation_id AND e.sequence < greatest(${belowThis}::bigint, l.surplus + 1)
+				WHERE (e.sequence <= l.surplus OR e.received_at < ${before}) AND e.sequence <> c.sequence AND NOT ${IS_BASE}
+				ORDER BY c.conversation_id, e.sequence LIMIT ${most}
 			)
 			SELECT conversation_id, sequence FROM found
-			UNION ALL SELECT conversation_id, NULL FROM looked_at WHERE number = ${MAX_CONVERSATIONS + 1}
+			UNION ALL (
+				SELECT conversation_id, NULL FROM conversation_updates.conversations
+				WHERE ${since} AND (SELECT count(*) FROM found) < ${most}
+				ORDER BY conversation_id LIMIT 1 OFFSET ${MAX_CONVERSATIONS}
+			)
 		`),
 	);
 	const updates = rows.flatMap(({ conversation_id, sequence }) =>

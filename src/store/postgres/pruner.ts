@@ -1,20 +1,22 @@
 import type { PrunePolicy } from "../store.ts";
 import { bigint, bindable, nullable, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
-import { lockConversations } from "./locks.ts";
+import { lockConversations, tryLockHistory } from "./locks.ts";
 import type { LogTable } from "./log.ts";
 import {
 	type AgeBounds,
 	deletedQuery,
+	type FindPrunableRequest,
 	findDeleted,
 	findPrunable,
 	firstReceivedAfter,
 	IS_CURRENT_OR_BASE,
 } from "./prunable.ts";
+import { boolean } from "./rows.ts";
 import type { Query, Session } from "./transaction.ts";
 
-/** Updates and events that one transaction removes, so that appends to their conversations need not wait long. */
-const MAX_REMOVED = 250;
+/** Updates and events that one transaction removes, so that it locks few conversations, each for a short time. */
+const MAX_REMOVED = 50;
 
 /** Removes what a policy no longer keeps, in small transactions. Several processes may do it at a time. */
 export class Pruner {
@@ -26,7 +28,10 @@ export class Pruner {
 		this.#connections = connections;
 	}
 
-	/** Removes up to the policy's limit; fewer only when every conversation was looked at. */
+	/**
+	 * Removes up to the policy's limit; fewer only when every conversation was looked at, or when another process removes
+	 * history at the moment, which needs to be searched for once only.
+	 */
 	async step(policy: PrunePolicy): Promise<number> {
 		const { limit, updatesPerConversation } = policy;
 		const receivedBefore = bindable(policy.receivedBefore ?? -(2n ** 62n));
@@ -43,8 +48,10 @@ export class Pruner {
 		while (removed < limit) {
 			const most = Math.min(limit - removed, MAX_REMOVED);
 			const request = { ...bounds, from: this.#next, limit: most, updatesPerConversation };
-			const { updates, next } = await this.#connections.read((session) => findPrunable(session, request));
-			if (updates.length > 0) removed += await this.#removeUpdates(updates);
+			const found = await this.#removeHistory(request);
+			if (found === undefined) break;
+			const { next } = found;
+			removed += found.removed;
 			this.#next = next;
 			if (wrapped && (next === undefined || (start !== undefined && next >= start))) break;
 			wrapped ||= next === undefined;
@@ -66,14 +73,24 @@ export class Pruner {
 		return removed;
 	}
 
-	/** Removes updates that are neither a conversation's current one nor the base of another one. */
-	async #removeUpdates(updates: readonly { readonly conversationId: string; readonly sequence: bigint }[]) {
-		const sequences = updates.map(({ sequence }) => sequence);
+	/**
+	 * Removes some updates that are neither a conversation's current one nor the base of another one.
+	 *
+	 * @returns how many, and the conversation to go on with; undefined when another process does it at the moment
+	 */
+	async #removeHistory(
+		request: FindPrunableRequest,
+	): Promise<{ readonly removed: number; readonly next: string | undefined } | undefined> {
 		return await this.#connections.transaction(async (transaction) => {
+			const [locked] = await transaction.query(tryLockHistory);
+			if (!boolean(locked?.[0]?.taken)) return undefined;
+			const { updates, next } = await findPrunable(transaction, request);
+			if (updates.length === 0) return { removed: 0, next };
 			await transaction.query(lockConversations(updates.map(({ conversationId }) => conversationId)));
+			const sequences = updates.map(({ sequence }) => sequence);
 			const where = `e.sequence = ANY ($1::bigint[]) AND NOT ${IS_CURRENT_OR_BASE}`;
 			const [rows] = await transaction.commit(removeQuery("updates", where, [sequences]));
-			return countOf(rows);
+			return { removed: countOf(rows), next };
 		});
 	}
 

@@ -164,5 +164,6 @@ export const MIGRATIONS: readonly string[] = [TABLES];
 
 /** Serves the search in titles, if the extension pg_trgm is there; `%s` is the schema that the extension is in. */
 export const TITLE_INDEX = `
-	CREATE INDEX IF NOT EXISTS titles_by_trigram ON conversation_updates.titles USING gin (title %s.gin_trgm_ops)
+	CREATE INDEX CONCURRENTLY titles_by_trigram ON conversation_updates.titles USING gin (title %s.gin_trgm_ops)
 `;
+export const DROP_TITLE_INDEX = "DROP INDEX CONCURRENTLY IF EXISTS conversation_updates.titles_by_trigram";

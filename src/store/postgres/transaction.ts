@@ -5,6 +5,11 @@ import type { Lease } from "./primary.ts";
 
 /** A statement with the values of its parameters, $1 and so on. */
 export interface Query {
+	/**
+	 * Under which a connection keeps the statement prepared, if it can: at most 63 characters, and one text for each name.
+	 * Its plan does not depend on the values. It gives no `*`, because a migration may add columns.
+	 */
+	readonly name?: string;
 	readonly text: string;
 	readonly values?: readonly unknown[];
 }
@@ -43,15 +48,20 @@ export class ClientTransaction implements Transaction {
 	readonly #lease: Lease;
 	readonly #client: pg.ClientBase;
 	readonly #begin: string;
+	readonly #prepares: boolean;
 	#state: "unbegun" | "open" | "over" = "unbegun";
 	/** Why the transaction can only be rolled back. */
 	#failure: ServiceError | undefined;
 
-	/** @param begin statements that begin the transaction */
-	constructor(lease: Lease, begin: string) {
+	/**
+	 * @param begin statements that begin the transaction
+	 * @param prepares whether the session stays the same, so that statements with a name are kept prepared
+	 */
+	constructor(lease: Lease, begin: string, prepares: boolean) {
 		this.#lease = lease;
 		this.#client = lease.client;
 		this.#begin = begin;
+		this.#prepares = prepares;
 	}
 
 	async query(...queries: readonly Query[]): Promise<Row[][]> {
@@ -103,7 +113,9 @@ export class ClientTransaction implements Transaction {
 		if (failure !== undefined) throw databaseError(failure);
 		const begin = this.#state === "unbegun" ? this.#client.query(this.#begin) : undefined;
 		this.#state = "open";
-		const results = queries.map(({ text, values = [] }) => this.#client.query<Row>(text, [...values]));
+		const results = queries.map(({ name, text, values = [] }) =>
+			this.#client.query<Row>({ ...(this.#prepares && { name }), text, values: [...values] }),
+		);
 		return { begin, results };
 	}
 }

@@ -72,6 +72,7 @@ export interface CurrentState {
  */
 export function projectionQuery(current: readonly CurrentState[]): Query {
 	return {
+		name: "write_projections",
 		text: `
 			WITH r AS MATERIALIZED (
 				SELECT * FROM json_to_recordset($1::json) AS r (conversation_id uuid, title text, keys text[])
@@ -119,6 +120,7 @@ async function numberedQuery(
 	const notifies = writer.notifies && updates.length + events.length > 0;
 	const rows = [updates, events, currents, states, tags].map(json);
 	return {
+		name: "write_group",
 		text: NUMBERED,
 		values: [updates.length, events.length, bytes.all(), ...rows, writer.id, writer.group, notifies],
 	};

@@ -25,6 +25,7 @@ export function activitiesQuery(activities: Iterable<readonly [id: string, activ
 		message: nullableText(message?.text),
 	}));
 	return {
+		name: "write_activities",
 		text: `
 			INSERT INTO conversation_updates.activities AS a
 			SELECT conversation_id, event_count, last_at, told_at, leaf_at, leaf, message_at, message
@@ -158,7 +159,14 @@ export class Bytes {
 	}
 }
 
-/** JSON text in which integers of any size are strings; members that are undefined are left out. */
+/** JSON text of rows, in which integers of any size are strings; members that are undefined are left out. */
 export function json(rows: readonly object[]): string {
-	return JSON.stringify(rows, (_, value: unknown) => (typeof value === "bigint" ? value.toString() : value));
+	// A replacer, which is called for each member, takes five times as long.
+	return JSON.stringify(rows.map(withTexts));
+}
+
+function withTexts(row: object): object {
+	const texts: Record<string, unknown> = { ...row };
+	for (const name in texts) if (typeof texts[name] === "bigint") texts[name] = texts[name].toString();
+	return texts;
 }

@@ -1,6 +1,7 @@
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { type RetentionPace, type RetentionPolicy, retain } from "../../../src/conversations/retention/retention.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
@@ -9,7 +10,7 @@ import { appendEvents, batch, event } from "../../store/event-samples.ts";
 import { append, sample, second, start } from "../../store/samples.ts";
 
 const day = 86_400n * second;
-const pace: RetentionPace = { step: 2, pause: 0, interval: 3_600_000 };
+const pace: RetentionPace = { step: 2, pause: 0, rest: 0, interval: 3_600_000 };
 
 let folder: string;
 let store: Store;
@@ -151,6 +152,32 @@ test("without a policy nothing is looked at, and an unexpected failure is told a
 	);
 	expect(tries).toBe(4);
 	expect(errors).toEqual([failure, failure, failure, failure]);
+});
+
+test("pruning rests for a multiple of the time that a step took", async () => {
+	const done = new AbortController();
+	let steps = 0;
+	const prune = async () => {
+		await nextTurn();
+		steps += 1;
+		return 1;
+	};
+	const policy = { days: 1, updatesPerConversation: undefined, eventDays: undefined };
+	const given = { ...pace, rest: 1e6 };
+	const advance = async () => start;
+	const ended = retain(
+		{ prune, pruneEvents: prune },
+		policy,
+		{ advance },
+		done.signal,
+		(error) => errors.push(error),
+		given,
+	);
+	// Without a rest there would be a step in each few of these.
+	for (let turn = 0; turn < 50; turn++) await delay(1);
+	done.abort();
+	await ended;
+	expect([steps, errors]).toEqual([1, []]);
 });
 
 test("nothing is pruned in a round whose time is not known", async () => {

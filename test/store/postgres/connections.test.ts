@@ -102,6 +102,38 @@ describe("transactions", () => {
 		expect(await stored()).toEqual(["3"]);
 	});
 
+	test.each([
+		[true, ["numbers"]],
+		[false, []],
+	])("keep a statement with a name prepared if the session is their own: %s", async (notify, names) => {
+		const { connections } = await connected(server.url(), { notify, connections: 1 });
+		const numbers = (values: number[]) =>
+			connections.read((session) =>
+				session.query({ name: "numbers", text: "SELECT unnest($1::int4[]) AS number", values: [values] }),
+			);
+		expect([await numbers([1, 2]), await numbers([3])]).toEqual([[[{ number: 1 }, { number: 2 }]], [[{ number: 3 }]]]);
+		const text = "SELECT name FROM pg_prepared_statements";
+		expect(await connections.read((session) => session.query({ text }))).toEqual([names.map((name) => ({ name }))]);
+		const failed = connections.transaction((transaction) =>
+			transaction.query({ name: "quotient", text: "SELECT 1 / $1::int4", values: [0] }),
+		);
+		expect(await failureOf(failed)).toMatchObject({ cause: "(SQLSTATE 22012)" });
+		expect(await numbers([4])).toEqual([[{ number: 4 }]]);
+	});
+
+	test("of a pooler that shares its sessions fail with the setting that it needs", async () => {
+		const { connections } = await connected(server.url(), { connections: 1 });
+		const query = { name: "one", text: "SELECT $1::int4 AS one", values: [1] };
+		const read = () => connections.read((session) => session.query(query));
+		await read();
+		// The next one of its transactions gets a session that has not prepared it.
+		await connections.read((session) => session.query({ text: "DEALLOCATE ALL" }));
+		expect(await failureOf(read())).toMatchObject({
+			kind: "unavailable",
+			message: "the database is behind a pooler that needs POSTGRES_NOTIFY=off",
+		});
+	});
+
 	test("for reads write nothing", async () => {
 		const { connections } = await connected(server.url());
 		expect(await connections.read((session) => session.query({ text: "SELECT 1 AS one" }))).toEqual([[{ one: 1 }]]);

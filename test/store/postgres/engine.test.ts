@@ -118,6 +118,25 @@ test("an observer is told of the appends as of calls to the thread writer, of th
 	]);
 });
 
+test("an update that cannot be written costs its group few transactions", async () => {
+	const sizes: number[] = [];
+	const observer: ThreadObserver = {
+		added: () => undefined,
+		called: () => () => undefined,
+		grouped: (_, { ids }) => sizes.push(ids.length),
+	};
+	const store = await openStore(await databases.create(), { observer });
+	onTestFinished(() => store.close());
+	const updates = Array.from({ length: 64 }, (_, n) => sample(n === 20 ? { redactionVersion: 0.5 } : {}));
+	const outcomes = await Promise.allSettled(updates.map((update) => append(store, update)));
+	expect(outcomes.flatMap(({ status }, n) => (status === "rejected" ? [n] : []))).toEqual([20]);
+	expect(sizes).toEqual([64, 32, 16, 16, 8, 4, 4, 2, 1, 1, 2, 8, 32]);
+	const kept = await store.updates.list({ after: 0n, limit: 100, withRecords: false });
+	expect(kept.map(({ conversationId }) => conversationId)).toEqual(
+		updates.filter((_, n) => n !== 20).map(({ conversationId }) => conversationId),
+	);
+});
+
 test("a damaged record is unreadable, as are the deltas over it, and the others are given", async () => {
 	const { store, sql } = await opened();
 	const { conversationId } = sample();

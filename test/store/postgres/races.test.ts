@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import pg from "pg";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
-import { lockConversations } from "../../../src/store/postgres/locks.ts";
+import { lockConversations, tryLockHistory } from "../../../src/store/postgres/locks.ts";
 import { appendEvents, batch, event } from "../event-samples.ts";
 import { append, sample, second, start } from "../samples.ts";
 import { Databases, openStore } from "./databases.ts";
@@ -20,13 +20,15 @@ async function opened() {
 	const session = new pg.Client({ connectionString: url, ssl: false });
 	await session.connect();
 	onTestFinished(() => session.end());
-	const waiting = async (event: string) =>
-		(
-			await session.query(
-				"SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND $1 IN (wait_event_type, wait_event)",
-				[event],
-			)
-		).rows.map(({ pid }) => Number(pid));
+	const waiting = async (event: string) => {
+		// Within a transaction, the server shows the sessions that it showed first.
+		await session.query("SELECT pg_stat_clear_snapshot()");
+		const { rows } = await session.query<{ pid: number }>(
+			"SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND $1 IN (wait_event_type, wait_event)",
+			[event],
+		);
+		return rows.map(({ pid }) => pid);
+	};
 	return { url, store, session, waiting };
 }
 
@@ -53,6 +55,32 @@ test("a conversation that begins anew while its deletion is pruned stays", async
 	const { sequence } = await appending;
 	await pruning;
 	expect(await store.get(conversationId)).toMatchObject({ sequence, receivedAt: revived.receivedAt });
+});
+
+test("a group that waits for a conversation holds up the others for a moment only", async () => {
+	const { store, session, waiting } = await opened();
+	const [held, other] = [sample(), sample()];
+	const lock = lockConversations([held.conversationId]);
+	await session.query("BEGIN");
+	await session.query(lock.text, [...(lock.values ?? [])]);
+	const appending = append(store, held);
+	await expect.poll(() => waiting("Lock"), { timeout: 30_000 }).toHaveLength(1);
+	const outcome = await append(store, other);
+	expect([outcome.sequence, await waiting("Lock")]).toEqual([1n, [expect.any(Number)]]);
+	await session.query("COMMIT");
+	expect((await appending).sequence).toBe(2n);
+});
+
+test("history is removed by one process at a time", async () => {
+	const { store, session } = await opened();
+	const { conversationId } = sample();
+	for (let n = 0n; n < 5n; n++) await append(store, sample({ conversationId, receivedAt: start + n * second }));
+	const prune = () => store.prune({ updatesPerConversation: 2, limit: 100 });
+	await session.query("BEGIN");
+	expect((await session.query(tryLockHistory.text)).rows).toEqual([{ taken: true }]);
+	expect(await prune()).toBe(0);
+	await session.query("COMMIT");
+	expect(await prune()).toBe(3);
 });
 
 test("a repetition is not acknowledged before the standby has what it repeats", async () => {

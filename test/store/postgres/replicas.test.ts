@@ -166,6 +166,7 @@ function losing(connections: Connections, next: () => Loss | undefined): Connect
 					}),
 				options,
 			),
+		alone: (query) => connections.alone(query),
 		listen: (channel, listener) => connections.listen(channel, listener),
 		[Symbol.asyncDispose]: () => connections[Symbol.asyncDispose](),
 	};
