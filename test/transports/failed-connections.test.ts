@@ -1,14 +1,14 @@
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
 import { connect as connectTcp } from "node:net";
-import { join } from "node:path";
 import { connect as connectTls } from "node:tls";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { Certificates } from "../support/certificates.ts";
 import { WEBHOOK } from "../support/clients.ts";
 import { startTestService, type TestService } from "../support/service.ts";
 
-const FILES = join(import.meta.dirname, "..", "fixtures", "tls");
-const TLS = { TLS_CERT_FILE: join(FILES, "server.crt"), TLS_KEY_FILE: join(FILES, "server.key") };
+const certificates = new Certificates();
+afterAll(() => certificates[Symbol.dispose]());
+const TLS = { TLS_CERT_FILE: certificates.path("server.crt"), TLS_KEY_FILE: certificates.path("server.key") };
 const CANARY = "canary-of-connections";
 
 /** The lines about failed connections, without what differs from run to run. */
@@ -156,8 +156,8 @@ describe("with TLS", () => {
 		["no certificate", undefined, "ERR_SSL_PEER_DID_NOT_RETURN_A_CERTIFICATE"],
 		["a certificate of an unknown authority", "foreign", "UNABLE_TO_VERIFY_LEAF_SIGNATURE"],
 	] as const)("%s where one is needed is one line", async (_, given, code) => {
-		service = await startTestService({ ...TLS, TLS_CLIENT_CA_FILE: join(FILES, "ca.crt") });
-		const pem = (name: string) => readFileSync(join(FILES, name));
+		service = await startTestService({ ...TLS, TLS_CLIENT_CA_FILE: certificates.path("ca.crt") });
+		const pem = (name: string) => certificates.pem(name);
 		const holder = given !== undefined ? { cert: pem(`${given}.crt`), key: pem(`${given}.key`) } : {};
 		const port = Number(new URL(service.http).port);
 		const socket = connectTls({ host: "127.0.0.1", port, ca: pem("ca.crt"), ...holder });

@@ -1,20 +1,21 @@
 import { once } from "node:events";
-import { copyFileSync, readFileSync } from "node:fs";
+import { copyFileSync } from "node:fs";
 import { connect as connectHttp2 } from "node:http2";
 import { request as httpsRequest } from "node:https";
-import { join } from "node:path";
 import { connect } from "node:tls";
 import { Client, credentials, Metadata, status } from "@grpc/grpc-js";
-import { afterEach, expect, test } from "vitest";
+import { afterAll, afterEach, expect, test } from "vitest";
+import { Certificates } from "../support/certificates.ts";
 import { WEBHOOK } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { TempFolder } from "../support/temp.ts";
 
-const FILES = join(import.meta.dirname, "..", "fixtures", "tls");
-const pem = (name: string) => readFileSync(join(FILES, name));
+const certificates = new Certificates();
+afterAll(() => certificates[Symbol.dispose]());
+const pem = (name: string) => certificates.pem(name);
 const ca = pem("ca.crt");
-const SERVER = { TLS_CERT_FILE: join(FILES, "server.crt"), TLS_KEY_FILE: join(FILES, "server.key") };
+const SERVER = { TLS_CERT_FILE: certificates.path("server.crt"), TLS_KEY_FILE: certificates.path("server.key") };
 const LIST = "/conversations.v1.ConversationService/ListConversations";
 const HEALTH = "/grpc.health.v1.Health/Check";
 
@@ -88,8 +89,8 @@ test("both listeners speak TLS, the HTTP listener both versions of HTTP", async 
 test("changed files are taken over; a pair that does not fit is reported, and the old one stays", async () => {
 	using folder = new TempFolder();
 	const copy = (name: string, cert = true, key = true) => {
-		if (key) copyFileSync(join(FILES, `${name}.key`), folder.file("tls.key"));
-		if (cert) copyFileSync(join(FILES, `${name}.crt`), folder.file("tls.crt"));
+		if (key) copyFileSync(certificates.path(`${name}.key`), folder.file("tls.key"));
+		if (cert) copyFileSync(certificates.path(`${name}.crt`), folder.file("tls.crt"));
 	};
 	copy("server");
 	service = await startTestService({ TLS_CERT_FILE: folder.file("tls.crt"), TLS_KEY_FILE: folder.file("tls.key") });
@@ -114,7 +115,7 @@ test("changed files are taken over; a pair that does not fit is reported, and th
 test("with authorities of clients, a certificate is needed, names the caller and may have scopes", async () => {
 	service = await startTestService({
 		...SERVER,
-		TLS_CLIENT_CA_FILE: join(FILES, "ca.crt"),
+		TLS_CLIENT_CA_FILE: certificates.path("ca.crt"),
 		CLIENT_CERTIFICATES: "agent-1:ingest,spiffe://test/workload:read",
 	});
 	expect(await post(service, { key: KEY })).toBe("refused");
@@ -134,7 +135,7 @@ test("with authorities of clients, a certificate is needed, names the caller and
 test("the caller of a refused request is the certificate's name", async () => {
 	service = await startTestService({
 		...SERVER,
-		TLS_CLIENT_CA_FILE: join(FILES, "ca.crt"),
+		TLS_CLIENT_CA_FILE: certificates.path("ca.crt"),
 		CLIENT_CERTIFICATES: "agent-1:ingest",
 	});
 	const session = connectHttp2(`https://127.0.0.1:${portOf(service)}`, { ca, ...holder("agent") });

@@ -1,12 +1,12 @@
-import { readFileSync } from "node:fs";
-import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { Certificates } from "../../support/certificates.ts";
 import { TempFolder } from "../../support/temp.ts";
 import { connected, failureOf } from "./connecting.ts";
 import { PostgresServer } from "./server.ts";
 
-const FILES = join(import.meta.dirname, "..", "..", "fixtures", "tls");
-const file = (name: string) => join(FILES, name);
+const certificates = new Certificates();
+afterAll(() => certificates[Symbol.dispose]());
+const file = (name: string) => certificates.path(name);
 /** Takes connections over TLS only; the role agent-1 needs a certificate. */
 const ACCESS = "hostssl all agent-1 127.0.0.1/32 cert\nhostssl all all 127.0.0.1/32 scram-sha-256\n";
 
@@ -17,9 +17,9 @@ let misnamed: PostgresServer;
 
 async function start(certificate: string): Promise<PostgresServer> {
 	const made = await PostgresServer.create(folder.file(certificate));
-	made.write("server.crt", readFileSync(file(`${certificate}.crt`)));
-	made.write("server.key", readFileSync(file(`${certificate}.key`)));
-	made.write("ca.crt", readFileSync(file("ca.crt")));
+	made.write("server.crt", certificates.pem(`${certificate}.crt`));
+	made.write("server.key", certificates.pem(`${certificate}.key`));
+	made.write("ca.crt", certificates.pem("ca.crt"));
 	made.configure({ ssl: "on", ssl_ca_file: "ca.crt" });
 	await made.start();
 	await made.sql('CREATE ROLE "agent-1" LOGIN');
