@@ -17,6 +17,8 @@ export type LogLine = Readonly<Record<string, unknown>>;
 
 /** How long a process of a test may live, in milliseconds. */
 const LIFETIME = 120_000;
+/** The unit of the times in `/proc/<pid>/stat`: 1/100 s on every Linux that Node runs on (proc(5), `_SC_CLK_TCK`). */
+const TICKS_PER_SECOND = 100;
 
 /** The service as a process of its own, as `npm start` runs it. */
 export class ServiceProcess implements Endpoints, AsyncDisposable {
@@ -118,6 +120,15 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 		if (process.platform !== "linux" || this.#ended) return 0;
 		const status = readFileSync(`/proc/${this.#child.pid}/status`, "utf8");
 		return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * 1024;
+	}
+
+	/** Processor time that the process has used in all its threads, in seconds (proc(5), stat). Linux only; 0 elsewhere. */
+	get processorSeconds(): number {
+		if (process.platform !== "linux" || this.#ended) return 0;
+		const stat = readFileSync(`/proc/${this.#child.pid}/stat`, "utf8");
+		// The command's name in parentheses may hold spaces; the fields after it are numbered from 3.
+		const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+		return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
 	}
 
 	/** Sends a signal. */

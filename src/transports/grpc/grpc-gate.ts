@@ -6,7 +6,7 @@ import { type ObservedRequest, REQUEST_ID_HEADER, type Requests } from "../../te
 import { type Admission, type Stay, workOf } from "../admission.ts";
 import { certificateName } from "../connections.ts";
 import type { Limits } from "../limits.ts";
-import { countCall, refusalOf } from "./grpc-batch.ts";
+import { countCall, readingOfCall, refusalOf } from "./grpc-batch.ts";
 import { grpcStatus } from "./grpc-status.ts";
 
 /** Probes know no key, and the schema is public: these services tell nothing of conversations. */
@@ -67,7 +67,7 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 					? gate.admitRpc(path, key)
 					: gate.admitRpc(path, undefined, certificateName(call.getAuthContext().sslPeerCertificate));
 			request.admitted(caller.name);
-			const stay = admission.enter(workOf(gate.scopeOf(path), isStream(path)));
+			const stay = admission.enter(workOf(gate.scopeOf(path), isStream(path)), readingOfCall(call));
 			calls.set(metadata, { caller, stay, seen: request });
 			countCall(call, stay, (error) => refuse(request, error));
 		};
