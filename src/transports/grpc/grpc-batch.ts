@@ -133,7 +133,8 @@ class BatchingCall extends ServerInterceptingCall {
 
 	count(stay: Stay, refuse: (error: unknown) => void): void {
 		const stream = this.#stream;
-		if (stream === undefined) return;
+		// Where there is no stream, or it has closed already, the call counts until its end.
+		if (stream === undefined || stream.closed) return;
 		const take = (bytes: number): void => stay.take(bytes);
 		stream.once("close", stay.hold());
 		this.reading?.receives(stream);

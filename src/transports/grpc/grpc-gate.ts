@@ -51,6 +51,8 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 		let seen: ObservedRequest | undefined;
 		let counted = false;
 		let answered = false;
+		/** Lets go of what counts the call. */
+		let leave: (() => void) | undefined;
 		/** Whether the id was sent. */
 		let named = false;
 		const admit = (metadata: Metadata, request: ObservedRequest): void => {
@@ -69,6 +71,7 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 			request.admitted(caller.name);
 			const stay = admission.enter(workOf(gate.scopeOf(path), isStream(path)), readingOfCall(call));
 			calls.set(metadata, { caller, stay, seen: request });
+			leave = stay.hold();
 			countCall(call, stay, (error) => refuse(request, error));
 		};
 		const refuse = (request: ObservedRequest, error: unknown): void => {
@@ -100,6 +103,7 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 					// At the end of every call.
 					onCancel: () => {
 						if (counted) openCalls -= 1;
+						leave?.();
 						const refusal = refusalOf(call);
 						if (refusal !== undefined) seen?.failed(refusal);
 						seen?.end(answered);
