@@ -83,9 +83,14 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 
 	/** Runs the program to its end: another command than `serve`, or an environment in which it cannot start. */
 	static async run(env: Readonly<Record<string, string>>, ...args: readonly string[]) {
-		const program = new ServiceProcess(env, [...START_ARGUMENTS, ...args]);
-		const { code } = await program.#exited;
-		return { code, stdout: program.#stdout, stderr: program.#stderr };
+		return await ServiceProcess.runCommand(env, [...START_ARGUMENTS, ...args]);
+	}
+
+	/** Runs a command to its end, as `start` is given it. */
+	static async runCommand(env: Readonly<Record<string, string>>, command: readonly string[], program?: string) {
+		const child = new ServiceProcess(env, command, program);
+		const { code } = await child.#exited;
+		return { code, stdout: child.#stdout, stderr: child.#stderr };
 	}
 
 	/** Id of the process. */
