@@ -68,7 +68,7 @@ function http2(name: string, service: Endpoints, fields: Fields, request: () => 
 		name,
 		success: "200",
 		request,
-		lanes: (most) => new Http2Lanes(httpAddress(service), { headers, answerOf, most, connections: connections(most) }),
+		lanes: (most) => new Http2Lanes(httpAddress(service), { headers, answerOf, ...places(most) }),
 	};
 }
 
@@ -83,12 +83,14 @@ function grpc(name: string, service: Endpoints, fields: Fields, request: () => U
 		name,
 		success: "OK",
 		request,
-		lanes: (most) => new Http2Lanes(service.grpc, { headers, answerOf, most, connections: connections(most) }),
+		lanes: (most) => new Http2Lanes(service.grpc, { headers, answerOf, ...places(most) }),
 	};
 }
 
-function connections(most: number): number {
-	return Math.ceil(most / ON_A_CONNECTION);
+/** Connections with at least so many places. */
+function places(most: number) {
+	const connections = Math.ceil(most / ON_A_CONNECTION);
+	return { connections, each: Math.ceil(most / connections) };
 }
 
 function jsonOf(json: typeof SMALL): Buffer {

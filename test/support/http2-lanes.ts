@@ -25,8 +25,12 @@ export class Sessions {
 
 	/** The connection for the next call. */
 	next(): ClientHttp2Session {
-		const index = this.#given % this.#count;
 		this.#given += 1;
+		return this.at(this.#given % this.#count);
+	}
+
+	/** The connection with a number from 0. */
+	at(index: number): ClientHttp2Session {
 		const present = this.#sessions[index];
 		if (present !== undefined && !present.closed && !present.destroyed) return present;
 		const session = connect(`http://${this.#address}`).on("error", () => undefined);
@@ -46,23 +50,27 @@ export interface Http2LaneOptions {
 	readonly headers: OutgoingHttpHeaders;
 	/** Gives the answer that fields tell; undefined when they tell none. */
 	readonly answerOf: (fields: AnswerFields) => string | undefined;
-	/** Most requests at a time. */
-	readonly most: number;
 	/** Number of connections. */
 	readonly connections: number;
+	/** Most requests at a time on each of them. */
+	readonly each: number;
 }
 
-/** Requests over connections of HTTP/2, each of which bears many. */
+/** Requests over connections of HTTP/2, each of which bears many. The place that was used least recently is next. */
 export class Http2Lanes implements Lanes {
 	readonly #sessions: Sessions;
 	readonly #options: Http2LaneOptions;
+	/** Numbers of the connections on which a request may be made, each as often as it may. */
+	readonly #free: number[] = [];
 	#closed = false;
 	#waiting = 0;
 
 	/** @param address `host:port` */
 	constructor(address: string, options: Http2LaneOptions) {
-		this.#sessions = new Sessions(address, options.connections);
+		const { connections, each } = options;
+		this.#sessions = new Sessions(address, connections);
 		this.#options = options;
+		for (let place = 0; place < connections * each; place++) this.#free.push(place % connections);
 	}
 
 	get waiting(): number {
@@ -70,14 +78,15 @@ export class Http2Lanes implements Lanes {
 	}
 
 	send(body: Uint8Array): Promise<string> | undefined {
-		if (this.#waiting >= this.#options.most) return undefined;
-		return this.#request(body);
+		const index = this.#free.shift();
+		return index === undefined ? undefined : this.#request(index, body);
 	}
 
-	async #request(body: Uint8Array): Promise<string> {
+	async #request(index: number, body: Uint8Array): Promise<string> {
 		this.#waiting += 1;
-		const fields = await answerTo(this.#sessions.next(), this.#options.headers, body);
+		const fields = await answerTo(this.#sessions.at(index), this.#options.headers, body);
 		this.#waiting -= 1;
+		this.#free.push(index);
 		return this.#options.answerOf(fields) ?? (this.#closed ? "left" : "closed");
 	}
 
