@@ -20,7 +20,7 @@ const JUDGED = 10;
 /** Requests at a time; when all are waiting, no more can be offered. */
 const AT_A_TIME = 3_000;
 /** Seconds of a load that are not measured: connections open, and what is taken at first has to wait until it is done. */
-const SETTLING = 2;
+const SETTLING = 3;
 /** Milliseconds between two looks at how many requests are due. */
 const TICK = 5;
 
