@@ -108,7 +108,7 @@ class Pool {
 	requests = 0;
 	bytes = 0;
 	readonly now: () => number;
-	/** Most requests at the rate at which they are done. */
+	/** Most requests, as long as they take. */
 	#most: number;
 	readonly #bounds: WorkBounds;
 	readonly #backOff = new BackOff(
@@ -143,15 +143,15 @@ class Pool {
 	}
 
 	/**
-	 * Work on a request is done. Requests under way are their rate times the time of one (Little's law), so fewer are taken
-	 * when that was long, and one more when it was not.
+	 * Work on a request is done. One request fewer is taken if that was long, else one more: so half of them wait no longer
+	 * than they may, and a single one that takes long is no reason to refuse others.
 	 *
 	 * @param time of the work, with its wait, in milliseconds
 	 */
 	done(time: number): void {
 		const { requests } = this.#bounds;
-		if (time <= LONGEST_WAIT) this.#most = Math.min(this.#most + 1, requests);
-		else this.#most = Math.min(this.#most, Math.max(FEW, (this.requests * LONGEST_WAIT) / time));
+		const most = this.#most + (time > LONGEST_WAIT ? -1 : 1);
+		this.#most = Math.min(Math.max(most, FEW), requests);
 	}
 
 	/** @param size bytes of the whole request with these */
