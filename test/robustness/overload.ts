@@ -17,8 +17,9 @@ const TIMES = 5;
 const SHARE = 0.8;
 /** Seconds of load from which the rate and the memory are judged. */
 const JUDGED = 10;
-/** Requests at a time; when all are waiting, no more can be offered. */
+/** Requests at a time; when all are waiting, no more can be offered. Fewer where nothing is judged, but some are refused. */
 const AT_A_TIME = 3_000;
+const AT_A_TIME_UNJUDGED = 600;
 /** Seconds of a load that are not measured: connections open, and what is taken at first has to wait until it is done. */
 const SETTLING = 3;
 /** Milliseconds between two looks at how many requests are due. */
@@ -35,7 +36,10 @@ export const overload: Run = {
 		for (const transportOf of TRANSPORTS) {
 			// A service of its own, which has nothing left to do of another load.
 			await using subject = await Subject.start(report);
-			const load = { transport: transportOf(subject.service), service: subject.service, report };
+			// In a few seconds rates and memory say little.
+			const judged = count >= JUDGED;
+			const most = judged ? AT_A_TIME : AT_A_TIME_UNJUDGED;
+			const load = { transport: transportOf(subject.service), service: subject.service, report, judged, most };
 			await subject.amongOrdinary(() => overloaded(load, subject, count), "reads");
 			await subject.expectSound();
 		}
@@ -55,13 +59,15 @@ interface Load {
 	readonly transport: Transport;
 	readonly service: ServiceProcess;
 	readonly report: Report;
+	/** Whether the laws about the rate and the memory hold for it. */
+	readonly judged: boolean;
+	/** Most requests at a time. */
+	readonly most: number;
 }
 
 async function overloaded(load: Load, subject: Subject, seconds: number): Promise<void> {
-	const { transport, report } = load;
+	const { transport, report, judged, most } = load;
 	const { name } = transport;
-	// In a few seconds rates and memory say little.
-	const judged = seconds >= JUDGED;
 	// The engine compiles, and caches fill.
 	await atOnce(load, SANE, seconds / 2);
 	const best = await atOnce(load, SANE, seconds);
@@ -81,7 +87,7 @@ async function overloaded(load: Load, subject: Subject, seconds: number): Promis
 	const both = async (): Promise<void> => {
 		const offered = await offer(load, best.successes * TIMES, seconds);
 		judge(`${(offered.offered / best.successes).toFixed(1)} times that offered`, offered);
-		judge(`${AT_A_TIME} at a time`, await atOnce(load, AT_A_TIME, seconds));
+		judge(`${most} at a time`, await atOnce(load, most, seconds));
 	};
 	await subject.twice(both, quiet(seconds, overload), MEMORY, judged);
 }
@@ -151,9 +157,9 @@ async function atOnce(load: Load, most: number, seconds: number): Promise<Rate> 
 
 /** Offers requests at a rate, whatever the answers are; gives what was offered and successes, a second. */
 async function offer(load: Load, rate: number, seconds: number): Promise<Rate & { readonly offered: number }> {
-	const { transport, service, report } = load;
+	const { transport, service, report, most } = load;
 	const { name, success, request } = transport;
-	const lanes = transport.lanes(AT_A_TIME);
+	const lanes = transport.lanes(most);
 	const meter = new Meter(service, settling(seconds));
 	const measuring = meter.rate(seconds);
 	const waits: number[] = [];
