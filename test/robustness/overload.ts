@@ -13,8 +13,10 @@ const MEMORY = 3 * 1024 * MiB;
 const SANE = 48;
 /** How many times the best rate is offered. */
 const TIMES = 5;
-/** Least share of the best rate that must be successes under too much load. */
+/** Least share of the best rate that must be successes at five times the best rate. */
 const SHARE = 0.8;
+/** The same with clients that send again at once although they are told to wait: each refusal takes work. */
+const HAMMERED_SHARE = 0.6;
 /** Seconds of load from which the rate and the memory are judged. */
 const JUDGED = 10;
 /** Requests at a time; when all are waiting, no more can be offered. Fewer where nothing is judged, but some are refused. */
@@ -72,7 +74,7 @@ async function overloaded(load: Load, subject: Subject, seconds: number): Promis
 	await atOnce(load, SANE, seconds / 2);
 	const best = await atOnce(load, SANE, seconds);
 	report.figure(`${name}: best rate ${Math.round(best.successes)} records a second, ${SANE} at a time`);
-	const judge = (what: string, rate: Rate): void => {
+	const judge = (what: string, rate: Rate, least: number): void => {
 		const plain = (rate.successes / best.successes).toFixed(2);
 		const share = (rate.perProcessor / best.perProcessor).toFixed(2);
 		const successes = `${Math.round(rate.successes)} successes a second`;
@@ -80,14 +82,14 @@ async function overloaded(load: Load, subject: Subject, seconds: number): Promis
 			`${name}: ${what}: ${successes}, ${plain} of the best rate, ${share} of it with the same processor time`,
 		);
 		report.expect(
-			!judged || Number(share) >= SHARE,
-			`successes over ${name} with ${what} fell to ${share} of the best rate`,
+			!judged || Number(share) >= least,
+			`successes over ${name} with ${what} fell to ${share} of the best rate, below ${least}`,
 		);
 	};
 	const both = async (): Promise<void> => {
 		const offered = await offer(load, best.successes * TIMES, seconds);
-		judge(`${(offered.offered / best.successes).toFixed(1)} times that offered`, offered);
-		judge(`${most} at a time`, await atOnce(load, most, seconds));
+		judge(`${(offered.offered / best.successes).toFixed(1)} times that offered`, offered, SHARE);
+		judge(`${most} at a time`, await atOnce(load, most, seconds), HAMMERED_SHARE);
 	};
 	await subject.twice(both, quiet(seconds, overload), MEMORY, judged);
 }
