@@ -71,25 +71,6 @@ describe("after a refusal a connection is left unread until there is room", () =
 		expect((await waiting).status).toBe(200);
 		session.destroy();
 	});
-
-	test("but not while the body of an admitted request arrives on it", async () => {
-		await using service = await BoundedService.start(1_000_000, { ingest: { requests: 2, bytes: 1_000_000 } });
-		const waiting = postWebhook(service, KEY, "w");
-		await expect.poll(() => service.underWay.ingest.requests).toBe(1);
-		const session = connect(service.http);
-		const headers = { ":method": "POST", ":path": WEBHOOK, "x-access-token": KEY };
-		const upload = session.request(headers).resume();
-		upload.write("x");
-		await expect.poll(() => service.underWay.ingest).toEqual({ requests: 2, bytes: 2 });
-		expect((await answerTo(session, headers, Buffer.from("x"))).get(":status")).toBe(503);
-		upload.end("x");
-		const [answer] = await once(upload, "response");
-		expect(answer[":status"]).toBe(200);
-		await expect.poll(() => service.underWay.ingest.requests).toBe(1);
-		session.destroy();
-		service.letGo();
-		expect((await waiting).status).toBe(200);
-	});
 });
 
 test("a refused request that waits behind others on its connection ends the connection", async () => {
