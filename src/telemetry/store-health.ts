@@ -8,13 +8,19 @@ export interface StoreHealthOptions {
 	readonly log: Pick<Log, "storeHealth">;
 	/** Milliseconds between two checks. 1000 when left out. */
 	readonly interval?: number;
+	/** Milliseconds after which a check that has not ended counts as failed. 10,000 when left out. */
+	readonly longest?: number;
 }
 
-/** Checks a store again and again until it is disposed of. A store counts as healthy at first. */
+/**
+ * Checks a store again and again until it is disposed of. A store counts as healthy at first. One check is made at a
+ * time: while one does not end, no other can tell anything else.
+ */
 export function followStoreHealth(store: Pick<Store, "check">, options: StoreHealthOptions): Disposable {
-	const { onChange, log, interval = 1000 } = options;
+	const { onChange, log, interval = 1_000, longest = 10_000 } = options;
 	let healthy = true;
-	let checking = false;
+	/** When the check began that is under way, as performance.now() counts. */
+	let since: number | undefined;
 	const change = (error: unknown): void => {
 		const now = error === undefined;
 		if (now === healthy) return;
@@ -23,9 +29,12 @@ export function followStoreHealth(store: Pick<Store, "check">, options: StoreHea
 		onChange(now);
 	};
 	const timer = setInterval(() => {
-		// A check that is still under way says nothing yet.
-		if (checking) return;
-		checking = true;
+		if (since !== undefined) {
+			// A check that is still under way says nothing yet.
+			if (performance.now() - since > longest) change(new Error(`The check has not ended in ${longest} ms`));
+			return;
+		}
+		since = performance.now();
 		store
 			.check()
 			.then(
@@ -33,7 +42,7 @@ export function followStoreHealth(store: Pick<Store, "check">, options: StoreHea
 				(error: unknown) => change(error ?? new Error("The check failed")),
 			)
 			.finally(() => {
-				checking = false;
+				since = undefined;
 			});
 	}, interval);
 	timer.unref();

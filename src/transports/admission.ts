@@ -1,5 +1,6 @@
 import type { Scope } from "../access/keys.ts";
 import { ServiceError } from "../errors.ts";
+import { BackOff, type Reading } from "./back-off.ts";
 
 /** What a request is for. Each kind of work has bounds of its own, so that reads answer while ingest is full. */
 export const WORKS = ["ingest", "read", "watch", "document", "metrics"] as const;
@@ -32,7 +33,7 @@ const REQUESTS: Readonly<Record<Work, number>> = {
 };
 /** Requests that are taken however long others have waited; they keep every thread busy. */
 const FEW = 64;
-/** How long a request may wait for its work to be done before others are refused, in milliseconds. */
+/** How long the work on a request may take, with its wait, before fewer are taken, in milliseconds. */
 const LONGEST_WAIT = 1_000;
 /** Most bytes of the requests of watches, of the answers with metrics, and of those to who has no key. */
 const SMALL_BYTES = 16 * 2 ** 20;
@@ -44,6 +45,8 @@ const SMALL_ANSWER = 4096;
 const LEFT_BY_LARGE = 1 / 4;
 /** Part of the bytes that is left to requests that have begun: what a packed body unpacks to is not known before. */
 const LEFT_TO_BEGUN = 1 / 8;
+/** Part of the requests that must be free before a connection is read on after a refusal: it may send many at once. */
+const FREE_TO_READ_ON = 1 / 8;
 
 /**
  * Counts the requests under way and their bytes, over all transports. A request that would pass a bound is refused at
@@ -75,11 +78,12 @@ export class Admission {
 	/**
 	 * Counts a request from here on.
 	 *
-	 * @throws ServiceError `unavailable` when as many are under way as may be, or their bytes leave no room, or more than
-	 *   a few are under way and the one that was done last had to wait too long
+	 * @param connection is left unread for some time when the request is refused
+	 * @throws ServiceError `unavailable` when as many are under way as may be, or their bytes leave no room, or so
+	 *   many are under way that the last one would be done too late
 	 */
-	enter(work: Work): Stay {
-		return this.#pools[work].enter();
+	enter(work: Work, connection?: Reading): Stay {
+		return this.#pools[work].enter(connection);
 	}
 
 	/** What is under way. */
@@ -104,23 +108,50 @@ class Pool {
 	requests = 0;
 	bytes = 0;
 	readonly now: () => number;
-	/** How long the work took that was done last, with its wait, in milliseconds. */
-	lastWait = 0;
+	/** Most requests, as long as they take. */
+	#most: number;
 	readonly #bounds: WorkBounds;
+	readonly #backOff = new BackOff(
+		() => this.#hasBytes && this.requests <= Math.floor(this.#most * (1 - FREE_TO_READ_ON)),
+	);
 
 	constructor(bounds: WorkBounds, now: () => number) {
 		this.#bounds = bounds;
+		this.#most = bounds.requests;
 		this.now = now;
 	}
 
-	enter(): Stay {
-		const isSlow = this.requests >= FEW && this.lastWait > LONGEST_WAIT;
-		if (isSlow || this.requests >= this.#bounds.requests)
-			throw new ServiceError("unavailable", "Too many requests are under way; try again later");
-		// Before work is done for a body that would be refused in its middle.
-		if (this.bytes > this.#bounds.bytes * (1 - LEFT_TO_BEGUN)) throw tooManyBytes();
+	enter(connection: Reading | undefined): Stay {
+		const refusal = this.#refusal();
+		if (refusal !== undefined) {
+			if (connection !== undefined) this.#backOff.hold(connection);
+			throw refusal;
+		}
 		this.requests += 1;
 		return new Stay(this);
+	}
+
+	#refusal(): ServiceError | undefined {
+		if (this.requests >= this.#most)
+			return new ServiceError("unavailable", "Too many requests are under way; try again later");
+		// Before work is done for a body that would be refused in its middle.
+		return this.#hasBytes ? undefined : tooManyBytes();
+	}
+
+	get #hasBytes(): boolean {
+		return this.bytes <= this.#bounds.bytes * (1 - LEFT_TO_BEGUN);
+	}
+
+	/**
+	 * Work on a request is done. One request fewer is taken if that was long, else one more: so half of them wait no longer
+	 * than they may, and a single one that takes long is no reason to refuse others.
+	 *
+	 * @param time of the work, with its wait, in milliseconds
+	 */
+	done(time: number): void {
+		const { requests } = this.#bounds;
+		const most = this.#most + (time > LONGEST_WAIT ? -1 : 1);
+		this.#most = Math.min(Math.max(most, FEW), requests);
 	}
 
 	/** @param size bytes of the whole request with these */
@@ -135,6 +166,7 @@ class Pool {
 	leave(bytes: number): void {
 		this.requests -= 1;
 		this.bytes -= bytes;
+		this.#backOff.roomed();
 	}
 }
 
@@ -176,7 +208,7 @@ export class Stay {
 		const pool = this.#pool;
 		const start = pool.now();
 		return () => {
-			pool.lastWait = pool.now() - start;
+			pool.done(pool.now() - start);
 			release();
 		};
 	}

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { DescMethod } from "@bufbuild/protobuf";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { type Endpoints, postWebhook } from "../support/clients.ts";
-import { Sessions } from "../support/grpc-lanes.ts";
+import { Sessions } from "../support/http2-lanes.ts";
 import { FRAME, framesOf } from "../support/raw-http2.ts";
 import { callOver, callRaw, codeName, type RawForm } from "../support/raw-rpc.ts";
 import { answerTo, openSocket } from "../support/raw-socket.ts";

@@ -17,6 +17,8 @@ export type LogLine = Readonly<Record<string, unknown>>;
 
 /** How long a process of a test may live, in milliseconds. */
 const LIFETIME = 120_000;
+/** The unit of the times in `/proc/<pid>/stat`: 1/100 s on every Linux that Node runs on (proc(5), `_SC_CLK_TCK`). */
+const TICKS_PER_SECOND = 100;
 
 /** The service as a process of its own, as `npm start` runs it. */
 export class ServiceProcess implements Endpoints, AsyncDisposable {
@@ -81,9 +83,14 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 
 	/** Runs the program to its end: another command than `serve`, or an environment in which it cannot start. */
 	static async run(env: Readonly<Record<string, string>>, ...args: readonly string[]) {
-		const program = new ServiceProcess(env, [...START_ARGUMENTS, ...args]);
-		const { code } = await program.#exited;
-		return { code, stdout: program.#stdout, stderr: program.#stderr };
+		return await ServiceProcess.runCommand(env, [...START_ARGUMENTS, ...args]);
+	}
+
+	/** Runs a command to its end, as `start` is given it. */
+	static async runCommand(env: Readonly<Record<string, string>>, command: readonly string[], program?: string) {
+		const child = new ServiceProcess(env, command, program);
+		const { code } = await child.#exited;
+		return { code, stdout: child.#stdout, stderr: child.#stderr };
 	}
 
 	/** Id of the process. */
@@ -118,6 +125,15 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 		if (process.platform !== "linux" || this.#ended) return 0;
 		const status = readFileSync(`/proc/${this.#child.pid}/status`, "utf8");
 		return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * 1024;
+	}
+
+	/** Processor time that the process has used in all its threads, in seconds (proc(5), stat). Linux only; 0 elsewhere. */
+	get processorSeconds(): number {
+		if (process.platform !== "linux" || this.#ended) return 0;
+		const stat = readFileSync(`/proc/${this.#child.pid}/stat`, "utf8");
+		// The command's name in parentheses may hold spaces; the fields after it are numbered from 3.
+		const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+		return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
 	}
 
 	/** Sends a signal. */

@@ -101,8 +101,9 @@ export class HttpLanes implements Lanes {
 		return answer;
 	}
 
+	/** The connection that was used least recently, as if each were that of another client. */
 	#lane(): HttpLane | undefined {
-		for (let lane = this.#idle.pop(); lane !== undefined; lane = this.#idle.pop()) {
+		for (let lane = this.#idle.shift(); lane !== undefined; lane = this.#idle.shift()) {
 			if (lane.open) return lane;
 			this.#open.delete(lane);
 		}

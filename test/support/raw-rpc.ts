@@ -4,6 +4,7 @@ import type { DescMethod } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
 import type { Endpoints } from "./clients.ts";
 import { rpcPath } from "./clients.ts";
+import { answerTo } from "./http2-lanes.ts";
 
 /** Forms in which a test writes a unary request itself, well-formed or not. */
 export const RAW_FORMS = ["Connect JSON", "Connect", "gRPC-Web", "gRPC"] as const;
@@ -99,25 +100,8 @@ export async function callOver(
 	body: Uint8Array,
 	fields: Readonly<Record<string, string>>,
 ): Promise<RawAnswer | undefined> {
-	const stream = session.request({
-		":method": "POST",
-		":path": rpcPath(method),
-		"content-type": "application/grpc",
-		te: "trailers",
-		...fields,
-	});
-	const answered = new Map<string, unknown>();
-	const keep = (given: Readonly<Record<string, unknown>>): void => {
-		for (const [name, value] of Object.entries(given)) answered.set(name, value);
-	};
-	// A stream that is reset closes with an error.
-	stream
-		.on("response", keep)
-		.on("trailers", keep)
-		.on("error", () => undefined);
-	const closed = new Promise((resolve) => stream.once("close", resolve));
-	stream.resume().end(body);
-	await closed;
+	const headers = { ":method": "POST", ":path": rpcPath(method), "content-type": "application/grpc", te: "trailers" };
+	const answered = await answerTo(session, { ...headers, ...fields }, body);
 	const status = answered.get("grpc-status");
 	return status === undefined ? undefined : grpcAnswer(status, answered.get("grpc-message"));
 }

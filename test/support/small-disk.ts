@@ -28,6 +28,13 @@ export function canMount(): boolean {
 	return spawnSync("unshare", [...UNSHARE, ...command], { stdio: "ignore", env: { PATH } }).status === 0;
 }
 
+/** Runs a service whose database lies in a folder that is mounted read-only, to its end. */
+export async function runReadOnly(folder: string, env: Readonly<Record<string, string>>) {
+	const script = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"';
+	const command = ["sh", "-c", script, "sh", folder, process.execPath, ...START_ARGUMENTS];
+	return await ServiceProcess.runCommand({ PATH, ...env }, [...UNSHARE, ...command], "unshare");
+}
+
 /** A service whose database lies on a file system of its own, which has little room. */
 export class SmallDisk implements AsyncDisposable {
 	readonly service: ServiceProcess;

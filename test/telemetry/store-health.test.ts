@@ -1,5 +1,15 @@
 import { expect, test } from "vitest";
+import { Gate } from "../../src/access/gate.ts";
+import { Keyring } from "../../src/access/keys.ts";
+import { Readiness } from "../../src/telemetry/readiness.ts";
 import { followStoreHealth } from "../../src/telemetry/store-health.ts";
+import { Admission } from "../../src/transports/admission.ts";
+import { listenHttp } from "../../src/transports/http/http-listener.ts";
+import { observed } from "../../src/transports/http/observed.ts";
+import { probeRoutes } from "../../src/transports/http/probes.ts";
+import { createRouter } from "../../src/transports/http/router.ts";
+import { unseenRequests } from "../support/requests.ts";
+import { silentLog } from "../support/silent-log.ts";
 
 test("each change of a store's health is told and logged once", async () => {
 	const outcomes: (Error | undefined)[] = [undefined, new Error("full"), new Error("full"), undefined, undefined];
@@ -42,4 +52,37 @@ test("a check that takes long is not joined by another one", async () => {
 	}
 	finish();
 	expect(checks).toBe(1);
+});
+
+test("/readyz answers 503 while a check of the store does not end, and 200 when it has ended", async () => {
+	const stalled = Promise.withResolvers<void>();
+	let checks = 0;
+	const store = {
+		check: async () => {
+			checks += 1;
+			if (checks === 2) await stalled.promise;
+		},
+	};
+	const logged: unknown[] = [];
+	const readiness = new Readiness(() => undefined);
+	using _ = followStoreHealth(store, {
+		onChange: (healthy) => readiness.set("store", healthy),
+		log: { storeHealth: (error) => logged.push(error) },
+		interval: 1,
+		longest: 50,
+	});
+	const answer = createRouter(probeRoutes(readiness), new Gate(new Keyring([]), []), new Admission(1_000));
+	const address = { host: "127.0.0.1", port: 0 };
+	const listener = await listenHttp({ address, tls: undefined, log: silentLog() }, observed(unseenRequests(), answer));
+	const ready = async () => {
+		const response = await fetch(`http://127.0.0.1:${listener.address.port}/readyz`);
+		return [response.status, await response.json()];
+	};
+	const notReady = { ready: false, failing: [{ check: "store", since: expect.any(String) }] };
+	await expect.poll(ready).toEqual([503, notReady]);
+	expect([checks, logged]).toEqual([2, [new Error("The check has not ended in 50 ms")]]);
+	stalled.resolve();
+	await expect.poll(ready).toEqual([200, { ready: true, failing: [] }]);
+	expect(logged).toEqual([new Error("The check has not ended in 50 ms"), undefined]);
+	listener.kill();
 });

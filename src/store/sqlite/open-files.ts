@@ -37,7 +37,9 @@ export class OpenFiles {
 	 */
 	verify(): void {
 		for (const { path, opened } of [this.#database, ...this.#others]) {
-			const found = statOf(path);
+			const found = statOf(path, (reason) => {
+				throw new MovedError(`${path} cannot be reached while the database is open: ${reason}`);
+			});
 			if (found === undefined) throw new MovedError(`${path} was deleted or moved while the database was open`);
 			if (!isSame(found, opened)) throw new MovedError(`${path} was replaced by another file while it was open`);
 		}
@@ -53,12 +55,17 @@ function openFile(path: string): OpenFile {
 	return { path, opened: statOf(path) };
 }
 
-/** Undefined for a path that leads to nothing. Inodes can be larger than 2^53. */
-function statOf(path: string): BigIntStats | undefined {
+/**
+ * Undefined for a path that leads to nothing, or that cannot be looked at, such as below a folder that may not be
+ * searched. Inodes can be larger than 2^53.
+ *
+ * @param unreachable is told why a path cannot be looked at
+ */
+function statOf(path: string, unreachable: (reason: string) => void = () => undefined): BigIntStats | undefined {
 	try {
 		return statSync(path, { bigint: true, throwIfNoEntry: false });
-	} catch {
-		// Such as a folder that may not be searched any more: the file cannot be opened there.
+	} catch (error) {
+		unreachable(error instanceof Error ? error.message : String(error));
 		return undefined;
 	}
 }

@@ -12,6 +12,7 @@ import type { Stay } from "../admission.ts";
 import { DISCARDED_BYTES } from "../http/body.ts";
 import { unpack } from "../http/unpack.ts";
 import { type Limits, limitStream } from "../limits.ts";
+import { readingOf, type SessionReading } from "../session-reading.ts";
 import { MessageCounter, PREFIX_BYTES } from "./grpc-bytes.ts";
 import { grpcStatus } from "./grpc-status.ts";
 
@@ -90,6 +91,11 @@ export function countCall(call: ServerInterceptingCallInterface, stay: Stay, ref
 	if (call instanceof BatchingCall) call.count(stay, refuse);
 }
 
+/** How the connection of a call is read. Undefined where it cannot be found. */
+export function readingOfCall(call: ServerInterceptingCallInterface): SessionReading | undefined {
+	return call instanceof BatchingCall ? call.reading : undefined;
+}
+
 class BatchingCall extends ServerInterceptingCall {
 	readonly #maxBytes: number;
 	readonly #answerTime: number;
@@ -120,11 +126,18 @@ class BatchingCall extends ServerInterceptingCall {
 		return kind && new ServiceError(kind, "grpc-js has refused the call");
 	}
 
+	get reading(): SessionReading | undefined {
+		const session = this.#stream?.session;
+		return session === undefined ? undefined : readingOf(session);
+	}
+
 	count(stay: Stay, refuse: (error: unknown) => void): void {
 		const stream = this.#stream;
-		if (stream === undefined) return;
+		// Where there is no stream, or it has closed already, the call counts until its end.
+		if (stream === undefined || stream.closed) return;
 		const take = (bytes: number): void => stay.take(bytes);
 		stream.once("close", stay.hold());
+		this.reading?.receives(stream);
 		const counter = new MessageCounter(this.#maxBytes, take);
 		// Before grpc-js, which keeps what arrives. Of a call that is over it keeps nothing.
 		let discarded = 0;

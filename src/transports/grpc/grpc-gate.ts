@@ -6,7 +6,7 @@ import { type ObservedRequest, REQUEST_ID_HEADER, type Requests } from "../../te
 import { type Admission, type Stay, workOf } from "../admission.ts";
 import { certificateName } from "../connections.ts";
 import type { Limits } from "../limits.ts";
-import { countCall, refusalOf } from "./grpc-batch.ts";
+import { countCall, readingOfCall, refusalOf } from "./grpc-batch.ts";
 import { grpcStatus } from "./grpc-status.ts";
 
 /** Probes know no key, and the schema is public: these services tell nothing of conversations. */
@@ -51,6 +51,8 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 		let seen: ObservedRequest | undefined;
 		let counted = false;
 		let answered = false;
+		/** Lets go of what counts the call. */
+		let leave: (() => void) | undefined;
 		/** Whether the id was sent. */
 		let named = false;
 		const admit = (metadata: Metadata, request: ObservedRequest): void => {
@@ -67,8 +69,9 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 					? gate.admitRpc(path, key)
 					: gate.admitRpc(path, undefined, certificateName(call.getAuthContext().sslPeerCertificate));
 			request.admitted(caller.name);
-			const stay = admission.enter(workOf(gate.scopeOf(path), isStream(path)));
+			const stay = admission.enter(workOf(gate.scopeOf(path), isStream(path)), readingOfCall(call));
 			calls.set(metadata, { caller, stay, seen: request });
+			leave = stay.hold();
 			countCall(call, stay, (error) => refuse(request, error));
 		};
 		const refuse = (request: ObservedRequest, error: unknown): void => {
@@ -100,6 +103,7 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 					// At the end of every call.
 					onCancel: () => {
 						if (counted) openCalls -= 1;
+						leave?.();
 						const refusal = refusalOf(call);
 						if (refusal !== undefined) seen?.failed(refusal);
 						seen?.end(answered);

@@ -1,0 +1,134 @@
+import { randomUUID } from "node:crypto";
+import { crc32, gzipSync } from "node:zlib";
+import { toBinary } from "@bufbuild/protobuf";
+import {
+	ConversationIngestService,
+	IngestConversationRequestSchema,
+} from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { type Endpoints, rpcPath, WEBHOOK } from "../support/clients.ts";
+import { record } from "../support/fixtures.ts";
+import { HttpLanes, type Lanes } from "../support/http-lanes.ts";
+import { type AnswerFields, Http2Lanes } from "../support/http2-lanes.ts";
+import { postBytes } from "../support/raw-http.ts";
+import { codeName, framed } from "../support/raw-rpc.ts";
+import { httpAddress } from "../support/raw-socket.ts";
+import { ingestRequest } from "../support/record-message.ts";
+import { KEY } from "../support/service.ts";
+
+/** A way to send records of one size. */
+export interface Transport {
+	readonly name: string;
+	/** What a success is answered with. */
+	readonly success: string;
+	/** Makes a request with a record of its own. */
+	readonly request: () => Uint8Array;
+	/** @param most most requests at a time */
+	readonly lanes: (most: number) => Lanes;
+}
+
+/** Lines of a large record's free-form JSON, of 100 bytes each. */
+const LARGE_LINES = 2_000;
+/** Requests at a time on a connection of HTTP/2: fewer than either listener allows. */
+const ON_A_CONNECTION = 75;
+
+const ID = randomUUID();
+const SMALL = record({ id: ID, title: "x".repeat(1_800) });
+const LARGE = record({
+	id: ID,
+	agent_state: { lines: Array.from({ length: LARGE_LINES }, (_, line) => ({ line, text: "x".repeat(70) })) },
+});
+
+/** Each transport, with records of 2 KB and of 200 KB. Large ones are sent packed, which costs the sender little. */
+export const TRANSPORTS: readonly ((service: Endpoints) => Transport)[] = [
+	(service) => http1("HTTP/1.1, 2 KB", service, {}, ownRecords(jsonOf(SMALL))),
+	(service) => http1("HTTP/1.1, 200 KB", service, { "content-encoding": "gzip" }, packedRecords(jsonOf(LARGE))),
+	(service) => http2("HTTP/2, 2 KB", service, {}, ownRecords(jsonOf(SMALL))),
+	(service) => http2("HTTP/2, 200 KB", service, { "content-encoding": "gzip" }, packedRecords(jsonOf(LARGE))),
+	(service) => grpc("gRPC, 2 KB", service, {}, ownRecords(framed(messageOf(SMALL)))),
+	(service) => {
+		const message = packedRecords(messageOf(LARGE));
+		return grpc("gRPC, 200 KB", service, { "grpc-encoding": "gzip" }, () => framed(message(), 1));
+	},
+];
+
+type Fields = Readonly<Record<string, string>>;
+
+const POST = { ":method": "POST", "x-access-token": KEY };
+
+function http1(name: string, service: Endpoints, fields: Fields, body: () => Uint8Array): Transport {
+	const given = { ...fields, "X-Access-Token": KEY };
+	const request = () => postBytes(WEBHOOK, given, body());
+	return { name, success: "200", request, lanes: (most) => new HttpLanes(httpAddress(service), most) };
+}
+
+function http2(name: string, service: Endpoints, fields: Fields, request: () => Uint8Array): Transport {
+	const headers = { ...POST, ":path": WEBHOOK, "content-type": "application/json", ...fields };
+	const answerOf = (answer: AnswerFields) => answer.get(":status")?.toString();
+	return {
+		name,
+		success: "200",
+		request,
+		lanes: (most) => new Http2Lanes(httpAddress(service), { headers, answerOf, ...places(most) }),
+	};
+}
+
+function grpc(name: string, service: Endpoints, fields: Fields, request: () => Uint8Array): Transport {
+	const path = rpcPath(ConversationIngestService.method.ingestConversation);
+	const headers = { ...POST, ":path": path, "content-type": "application/grpc", te: "trailers", ...fields };
+	const answerOf = (answer: AnswerFields) => {
+		const status = answer.get("grpc-status");
+		return status === undefined ? undefined : codeName(Number(status) === 0 ? undefined : Number(status));
+	};
+	return {
+		name,
+		success: "OK",
+		request,
+		lanes: (most) => new Http2Lanes(service.grpc, { headers, answerOf, ...places(most) }),
+	};
+}
+
+/** Connections with at least so many places. */
+function places(most: number) {
+	const connections = Math.ceil(most / ON_A_CONNECTION);
+	return { connections, each: Math.ceil(most / connections) };
+}
+
+function jsonOf(json: typeof SMALL): Buffer {
+	return Buffer.from(JSON.stringify(json));
+}
+
+function messageOf(json: typeof SMALL): Buffer {
+	return Buffer.from(toBinary(IngestConversationRequestSchema, ingestRequest(json)));
+}
+
+/** Makes copies of a record, each with an id of its own. */
+function ownRecords(bytes: Buffer): () => Buffer {
+	const place = bytes.indexOf(ID);
+	return () => {
+		const own = Buffer.from(bytes);
+		own.write(randomUUID(), place);
+		return own;
+	};
+}
+
+/**
+ * Makes packed copies of a record, each with an id of its own. What comes after the id is packed once: gzip data may be a
+ * sequence of members (RFC 1952, section 2.2).
+ */
+function packedRecords(bytes: Buffer): () => Buffer {
+	const end = bytes.indexOf(ID) + ID.length;
+	const start = ownRecords(bytes.subarray(0, end));
+	const rest = gzipSync(bytes.subarray(end));
+	return () => Buffer.concat([gzipMember(start()), rest]);
+}
+
+/** A member of gzip with one block that is not compressed (RFC 1951, section 3.2.4), of less than 64 KiB. */
+function gzipMember(bytes: Buffer): Buffer {
+	const head = Buffer.from([0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1, 0, 0, 0, 0]);
+	head.writeUInt16LE(bytes.length, 11);
+	head.writeUInt16LE(0xffff - bytes.length, 13);
+	const tail = Buffer.alloc(8);
+	tail.writeUInt32LE(crc32(bytes), 0);
+	tail.writeUInt32LE(bytes.length, 4);
+	return Buffer.concat([head, bytes, tail]);
+}

@@ -1,0 +1,119 @@
+import { type ClientHttp2Session, connect, type OutgoingHttpHeaders } from "node:http2";
+import type { Lanes } from "./http-lanes.ts";
+
+/** Connections over which requests are made, as a server lets a client have only so many on each. */
+const SESSIONS = 4;
+
+/** Fields of an answer by name: those of its header and its trailers. */
+export type AnswerFields = ReadonlyMap<string, unknown>;
+
+/** A few connections of HTTP/2 in turn, which are opened again when the server has closed them. */
+export class Sessions {
+	readonly #address: string;
+	readonly #sessions: (ClientHttp2Session | undefined)[] = [];
+	readonly #count: number;
+	#given = 0;
+
+	/**
+	 * @param address `host:port`
+	 * @param count number of connections
+	 */
+	constructor(address: string, count = SESSIONS) {
+		this.#address = address;
+		this.#count = count;
+	}
+
+	/** The connection for the next call. */
+	next(): ClientHttp2Session {
+		this.#given += 1;
+		return this.at(this.#given % this.#count);
+	}
+
+	/** The connection with a number from 0. */
+	at(index: number): ClientHttp2Session {
+		const present = this.#sessions[index];
+		if (present !== undefined && !present.closed && !present.destroyed) return present;
+		const session = connect(`http://${this.#address}`).on("error", () => undefined);
+		this.#sessions[index] = session;
+		return session;
+	}
+
+	/** Closes all connections. */
+	close(): void {
+		for (const session of this.#sessions) session?.destroy();
+	}
+}
+
+/** Settings of {@link Http2Lanes}. */
+export interface Http2LaneOptions {
+	/** Header of each request. */
+	readonly headers: OutgoingHttpHeaders;
+	/** Gives the answer that fields tell; undefined when they tell none. */
+	readonly answerOf: (fields: AnswerFields) => string | undefined;
+	/** Number of connections. */
+	readonly connections: number;
+	/** Most requests at a time on each of them. */
+	readonly each: number;
+}
+
+/** Requests over connections of HTTP/2, each of which bears many. The place that was used least recently is next. */
+export class Http2Lanes implements Lanes {
+	readonly #sessions: Sessions;
+	readonly #options: Http2LaneOptions;
+	/** Numbers of the connections on which a request may be made, each as often as it may. */
+	readonly #free: number[] = [];
+	#closed = false;
+	#waiting = 0;
+
+	/** @param address `host:port` */
+	constructor(address: string, options: Http2LaneOptions) {
+		const { connections, each } = options;
+		this.#sessions = new Sessions(address, connections);
+		this.#options = options;
+		for (let place = 0; place < connections * each; place++) this.#free.push(place % connections);
+	}
+
+	get waiting(): number {
+		return this.#waiting;
+	}
+
+	send(body: Uint8Array): Promise<string> | undefined {
+		const index = this.#free.shift();
+		return index === undefined ? undefined : this.#request(index, body);
+	}
+
+	async #request(index: number, body: Uint8Array): Promise<string> {
+		this.#waiting += 1;
+		const fields = await answerTo(this.#sessions.at(index), this.#options.headers, body);
+		this.#waiting -= 1;
+		this.#free.push(index);
+		return this.#options.answerOf(fields) ?? (this.#closed ? "left" : "closed");
+	}
+
+	close(): void {
+		this.#closed = true;
+		this.#sessions.close();
+	}
+}
+
+/** Makes a request and gives the fields of its answer, none when the stream ends without one. */
+export async function answerTo(
+	session: ClientHttp2Session,
+	headers: OutgoingHttpHeaders,
+	body: Uint8Array,
+): Promise<AnswerFields> {
+	const stream = session.request(headers);
+	const answered = new Map<string, unknown>();
+	const keep = (given: Readonly<Record<string, unknown>>): void => {
+		for (const [name, value] of Object.entries(given)) answered.set(name, value);
+	};
+	// A stream that is reset closes with an error.
+	stream
+		.on("response", keep)
+		.on("trailers", keep)
+		.on("error", () => undefined);
+	const closed = new Promise((resolve) => stream.once("close", resolve));
+	stream.resume().end(body);
+	await closed;
+	return answered;
+}

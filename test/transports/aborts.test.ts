@@ -1,0 +1,103 @@
+import { once } from "node:events";
+import { type ClientHttp2Session, connect, constants } from "node:http2";
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { rpcPath, WEBHOOK } from "../support/clients.ts";
+import { postBytes } from "../support/raw-http.ts";
+import { framed } from "../support/raw-rpc.ts";
+import { openSocket } from "../support/raw-socket.ts";
+import { KEY } from "../support/service.ts";
+import { BoundedService } from "./bounded-service.ts";
+
+const NOTHING = { requests: 0, bytes: 0 };
+const IDLE = { ingest: NOTHING, read: NOTHING };
+const INGEST = rpcPath(ConversationIngestService.method.ingestConversation);
+/** Wires of HTTP/2, with the path and the media type of a request on each. */
+const HTTP2 = {
+	"HTTP/2": [WEBHOOK, "application/json"],
+	Connect: [INGEST, "application/proto"],
+	"gRPC-Web": [INGEST, "application/grpc-web+proto"],
+	gRPC: [INGEST, "application/grpc"],
+} as const;
+const WIRES = ["HTTP/1.1", "HTTP/2", "Connect", "gRPC-Web", "gRPC"] as const;
+/** How a client gives up: the request alone, or the connection with all that is on it. */
+const ENDS = ["request", "connection", "neither"] as const;
+
+/** A request that is given up at some point. */
+const aborted = fc.record({
+	wire: fc.constantFrom(...WIRES),
+	/** Its body is taken at once, refused by its handler, or waits in it. */
+	kind: fc.constantFrom("x", "r", "w"),
+	size: fc.integer({ min: 1, max: 60_000 }),
+	/** Part of its bytes that are sent. */
+	sent: fc.double({ min: 0, max: 1, noNaN: true }),
+	/** Turns of the event loop before it is given up. */
+	turns: fc.integer({ min: 0, max: 30 }),
+	end: fc.constantFrom(...ENDS),
+});
+type Aborted = typeof aborted extends fc.Arbitrary<infer Value> ? Value : never;
+
+/** Makes requests and gives them up. What was not given up is left open: gives how to close all of it. */
+async function make(service: BoundedService, requests: readonly Aborted[]): Promise<() => void> {
+	const sessions = new Map<string, ClientHttp2Session>();
+	const sessionOf = (wire: keyof typeof HTTP2): ClientHttp2Session => {
+		const present = sessions.get(wire);
+		if (present !== undefined && !present.destroyed) return present;
+		const session = connect(wire === "gRPC" ? `http://${service.grpc}` : service.http);
+		sessions.set(
+			wire,
+			session.on("error", () => undefined),
+		);
+		return session;
+	};
+	const sockets: { destroy(): unknown }[] = [];
+	const one = async ({ wire, kind, size, sent, turns, end }: Aborted): Promise<void> => {
+		const body = Buffer.from(kind.repeat(size));
+		if (wire === "HTTP/1.1") {
+			const bytes = postBytes(WEBHOOK, { "X-Access-Token": KEY }, body);
+			const socket = openSocket(new URL(service.http).host);
+			sockets.push(socket);
+			await once(socket, "connect");
+			socket.resume().write(bytes.subarray(0, Math.round(sent * bytes.length)));
+			await turned(turns);
+			if (end === "connection") socket.resetAndDestroy();
+			if (end === "request") socket.end();
+			return;
+		}
+		const [path, type] = HTTP2[wire];
+		const bytes = wire.startsWith("gRPC") ? framed(body) : body;
+		const session = sessionOf(wire);
+		const headers = { ":method": "POST", ":path": path, "content-type": type, te: "trailers", "x-access-token": KEY };
+		const stream = session.request(headers).on("error", () => undefined);
+		const part = bytes.subarray(0, Math.round(sent * bytes.length));
+		if (part.length === bytes.length) stream.resume().end(part);
+		else stream.resume().write(part);
+		await turned(turns);
+		if (end === "request") stream.close(constants.NGHTTP2_CANCEL);
+		if (end === "connection") session.destroy();
+	};
+	await Promise.all(requests.map(one));
+	return () => {
+		for (const connection of [...sockets, ...sessions.values()]) connection.destroy();
+	};
+}
+
+async function turned(turns: number): Promise<void> {
+	for (let turn = 0; turn < turns; turn++) await new Promise((next) => setImmediate(next));
+}
+
+test("after requests that were given up at any point nothing counts any longer", { timeout: 120_000 }, async () => {
+	await fc.assert(
+		fc.asyncProperty(fc.array(aborted, { minLength: 1, maxLength: 40 }), fc.boolean(), async (requests, isTight) => {
+			const bounds = isTight ? { ingest: { requests: 4, bytes: 100_000 } } : {};
+			await using service = await BoundedService.start(10_000_000, bounds);
+			const close = await make(service, requests);
+			close();
+			service.letGo();
+			await expect.poll(() => service.underWay, { timeout: 20_000 }).toEqual(IDLE);
+			await expect.poll(() => service.connections, { timeout: 20_000 }).toBe(0);
+		}),
+		{ numRuns: 50, endOnFailure: true },
+	);
+});

@@ -1,0 +1,63 @@
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { BackOff } from "../../src/transports/back-off.ts";
+
+beforeEach(() => {
+	vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "setImmediate"] });
+});
+afterEach(() => {
+	vi.useRealTimers();
+});
+
+/** Connections, and what becomes of them. */
+function connections(names: string) {
+	const calls: string[] = [];
+	const made = [...names].map((name) => ({
+		pause: () => void calls.push(`pause ${name}`),
+		resume: () => void calls.push(`resume ${name}`),
+	}));
+	return { calls, made };
+}
+
+test("connections are read on one by one while there is room, the one that was held first first", () => {
+	let room = 0;
+	const backOff = new BackOff(() => room > 0);
+	const { calls, made } = connections("abcd");
+	// What a connection sends when it is read on takes room.
+	const taking = made.map((connection) => ({
+		...connection,
+		resume: () => {
+			connection.resume();
+			room -= 1;
+		},
+	}));
+	for (const connection of [...taking, ...taking]) backOff.hold(connection);
+	const paused = ["pause a", "pause b", "pause c", "pause d"];
+	expect(calls).toEqual(paused);
+	backOff.roomed();
+	vi.advanceTimersByTime(1);
+	expect(calls).toEqual(paused);
+	room = 2;
+	backOff.roomed();
+	backOff.roomed();
+	vi.advanceTimersByTime(1);
+	expect(calls).toEqual([...paused, "resume a", "resume b"]);
+	room = 1;
+	backOff.roomed();
+	// Taken by others before it is its turn.
+	room = 0;
+	vi.advanceTimersByTime(1);
+	expect(calls).toEqual([...paused, "resume a", "resume b"]);
+});
+
+test("a connection is read on after five seconds without room, and may be held again", () => {
+	const backOff = new BackOff(() => false);
+	const { calls, made } = connections("a");
+	for (const connection of [...made, ...made]) backOff.hold(connection);
+	vi.advanceTimersByTime(4_999);
+	expect(calls).toEqual(["pause a"]);
+	vi.advanceTimersByTime(1);
+	expect(calls).toEqual(["pause a", "resume a"]);
+	for (const connection of made) backOff.hold(connection);
+	vi.advanceTimersByTime(60_000);
+	expect(calls).toEqual(["pause a", "resume a", "pause a", "resume a"]);
+});
