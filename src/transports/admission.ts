@@ -108,12 +108,13 @@ class Pool {
 	requests = 0;
 	bytes = 0;
 	readonly now: () => number;
-	/** Most requests, as long as they take. */
+	/** Most busy requests, as long as they take. */
 	#most: number;
+	#working = 0;
+	/** Requests whose work has not begun, with the times at which they came, the first one first. */
+	readonly #arriving = new Map<Stay, number>();
 	readonly #bounds: WorkBounds;
-	readonly #backOff = new BackOff(
-		() => this.#hasBytes && this.requests <= Math.floor(this.#most * (1 - FREE_TO_READ_ON)),
-	);
+	readonly #backOff = new BackOff(() => this.#hasBytes && this.#hasRoom(1 - FREE_TO_READ_ON));
 
 	constructor(bounds: WorkBounds, now: () => number) {
 		this.#bounds = bounds;
@@ -128,18 +129,42 @@ class Pool {
 			throw refusal;
 		}
 		this.requests += 1;
-		return new Stay(this);
+		const stay = new Stay(this);
+		this.#arriving.set(stay, this.now());
+		return stay;
 	}
 
 	#refusal(): ServiceError | undefined {
-		if (this.requests >= this.#most)
-			return new ServiceError("unavailable", "Too many requests are under way; try again later");
+		if (!this.#hasRoom(1)) return new ServiceError("unavailable", "Too many requests are under way; try again later");
 		// Before work is done for a body that would be refused in its middle.
 		return this.#hasBytes ? undefined : tooManyBytes();
 	}
 
+	/** Whether one request more stays in this part of the bounds. */
+	#hasRoom(part: number): boolean {
+		return this.requests < this.#bounds.requests * part && this.#busy < this.#most * part;
+	}
+
+	/**
+	 * Requests that are worked on, or will be soon. One whose body takes long to arrive, or whose answer nobody takes, does
+	 * not keep others waiting.
+	 */
+	get #busy(): number {
+		const now = this.now();
+		for (const [stay, since] of this.#arriving) {
+			if (now - since <= LONGEST_WAIT) break;
+			this.#arriving.delete(stay);
+		}
+		return this.#working + this.#arriving.size;
+	}
+
 	get #hasBytes(): boolean {
 		return this.bytes <= this.#bounds.bytes * (1 - LEFT_TO_BEGUN);
+	}
+
+	begin(stay: Stay): void {
+		this.#arriving.delete(stay);
+		this.#working += 1;
 	}
 
 	/**
@@ -152,6 +177,8 @@ class Pool {
 		const { requests } = this.#bounds;
 		const most = this.#most + (time > LONGEST_WAIT ? -1 : 1);
 		this.#most = Math.min(Math.max(most, FEW), requests);
+		this.#working -= 1;
+		this.#backOff.roomed();
 	}
 
 	/** @param size bytes of the whole request with these */
@@ -163,7 +190,8 @@ class Pool {
 		this.bytes += bytes;
 	}
 
-	leave(bytes: number): void {
+	leave(stay: Stay, bytes: number): void {
+		this.#arriving.delete(stay);
 		this.requests -= 1;
 		this.bytes -= bytes;
 		this.#backOff.roomed();
@@ -202,11 +230,15 @@ export class Stay {
 		if (bytes > SMALL_ANSWER) this.take(bytes);
 	}
 
-	/** Holds the request, as {@link hold} does, for the work that begins when its body is there. */
+	/**
+	 * Holds the request, as {@link hold} does, for the work that begins when its body is there. To be called once, and so is
+	 * what it gives.
+	 */
 	work(): () => void {
 		const release = this.hold();
 		const pool = this.#pool;
 		const start = pool.now();
+		pool.begin(this);
 		return () => {
 			pool.done(pool.now() - start);
 			release();
@@ -223,7 +255,7 @@ export class Stay {
 			this.#holders -= 1;
 			if (this.#holders > 0 || this.#over) return;
 			this.#over = true;
-			this.#pool.leave(this.#bytes);
+			this.#pool.leave(this, this.#bytes);
 		};
 	}
 }

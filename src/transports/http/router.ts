@@ -118,7 +118,8 @@ export function createRouter(
 				seen.admitted(principal.name);
 			}
 			const stay = route.isProbe === true ? UNCOUNTED : enter(admission, WORK[route.scope], request, response);
-			const finished = stay.hold();
+			// What is posted has a body, whose arrival is no work.
+			const finished = route.method === "GET" ? stay.work() : stay.hold();
 			try {
 				const search = url.slice(path.length + 1);
 				const given = { request, params, search, principal, stay, signal, seen };
