@@ -17,7 +17,7 @@ import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
 
 /** How long writers and watchers go on, in milliseconds. */
-const DURATION = 60_000;
+const DURATION = 30_000;
 /** How long watchers may take to catch up afterwards. */
 const CATCH_UP = 30_000;
 const WRITERS = 6;

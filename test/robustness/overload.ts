@@ -1,7 +1,7 @@
 import { cpus } from "node:os";
 import { setTimeout as delay } from "node:timers/promises";
 import type { ServiceProcess } from "../support/child.ts";
-import { TRANSPORTS, type Transport } from "./overload-transports.ts";
+import { type Transport, WITH_LARGE_RECORDS, WITH_SMALL_RECORDS } from "./overload-transports.ts";
 import type { Report } from "./report.ts";
 import type { Run } from "./run.ts";
 import { quiet, Subject } from "./subject.ts";
@@ -35,11 +35,11 @@ export const overload: Run = {
 	long: 10,
 	short: 1,
 	async run(count, _random, report) {
-		for (const transportOf of TRANSPORTS) {
+		// In a few seconds rates and memory say little.
+		const judged = count >= JUDGED;
+		for (const transportOf of judged ? [...WITH_SMALL_RECORDS, ...WITH_LARGE_RECORDS] : WITH_SMALL_RECORDS) {
 			// A service of its own, which has nothing left to do of another load.
 			await using subject = await Subject.start(report);
-			// In a few seconds rates and memory say little.
-			const judged = count >= JUDGED;
 			const most = judged ? AT_A_TIME : AT_A_TIME_UNJUDGED;
 			const load = { transport: transportOf(subject.service), service: subject.service, report, judged, most };
 			await subject.amongOrdinary(() => overloaded(load, subject, count), "reads");
