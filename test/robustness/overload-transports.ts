@@ -38,14 +38,14 @@ const LARGE = record({
 	agent_state: { lines: Array.from({ length: LARGE_LINES }, (_, line) => ({ line, text: "x".repeat(70) })) },
 });
 
-/** Each transport, with records of 2 KB and of 200 KB. Large ones are sent packed, which costs the sender little. */
+/** Each transport, with records of 2 KB. */
 export const WITH_SMALL_RECORDS: readonly ((service: Endpoints) => Transport)[] = [
 	(service) => http1("HTTP/1.1, 2 KB", service, {}, ownRecords(jsonOf(SMALL))),
 	(service) => http2("HTTP/2, 2 KB", service, {}, ownRecords(jsonOf(SMALL))),
 	(service) => grpc("gRPC, 2 KB", service, {}, ownRecords(framed(messageOf(SMALL)))),
 ];
 
-/** The same with records of 200 KB, packed. */
+/** Each transport, with records of 200 KB. They are sent packed, which costs the sender little. */
 export const WITH_LARGE_RECORDS: readonly ((service: Endpoints) => Transport)[] = [
 	(service) => http1("HTTP/1.1, 200 KB", service, { "content-encoding": "gzip" }, packedRecords(jsonOf(LARGE))),
 	(service) => http2("HTTP/2, 200 KB", service, { "content-encoding": "gzip" }, packedRecords(jsonOf(LARGE))),
