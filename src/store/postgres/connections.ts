@@ -75,12 +75,9 @@ class PrimaryConnections implements Connections {
 	readonly #primary: Primary;
 	readonly #listener: Listener;
 	readonly #limits: string;
-	/** Whether a connection is one session of the server, without a pooler in transaction mode between. */
-	readonly #ownsSessions: boolean;
 
 	constructor(settings: PostgresSettings, primary: Primary, log: ThreadLog) {
 		this.notifies = settings.notify;
-		this.#ownsSessions = settings.notify;
 		this.#primary = primary;
 		this.#listener = new Listener(settings.notify ? primary : undefined, log);
 		// Local to the transaction: the sessions of a pooler in transaction mode are shared.
@@ -89,6 +86,11 @@ class PrimaryConnections implements Connections {
 			`SET LOCAL lock_timeout = ${settings.lockTimeout}`,
 			`SET LOCAL idle_in_transaction_session_timeout = ${IDLE_IN_TRANSACTION}`,
 		].join("; ");
+	}
+
+	/** Whether a connection is one session of the server: notifications are off for a pooler in transaction mode. */
+	get #ownsSessions(): boolean {
+		return this.notifies;
 	}
 
 	read<T>(work: (session: Session) => Promise<T>): Promise<T> {

@@ -71,10 +71,7 @@ function unaryHandler({ answerEncoded }: UnaryRpc, { admittedBy }: GrpcCalls) {
 	};
 }
 
-/**
- * Fires when a call is cancelled or its deadline is over. An AbortController for each call costs more than to ask, and
- * an object literal with getters gets a shape of its own each time.
- */
+/** Fires when a call is cancelled or its deadline is over. An AbortController for each call costs more than to ask. */
 class GrpcCallSignal implements CallSignal {
 	readonly #call: Pick<ServerUnaryCall<unknown, unknown>, "cancelled" | "getDeadline">;
 

@@ -24,11 +24,7 @@ function isGone(request: Request, response: Response): boolean {
 	return response.closed || socket?.destroyed === true;
 }
 
-/**
- * Fires when nobody waits for the answer to a request any longer.
- *
- * A class, because an object literal with a getter gets a shape of its own each time.
- */
+/** Fires when nobody waits for the answer to a request any longer. */
 export class ClientSignal implements Pick<AbortSignal, "aborted"> {
 	readonly #request: Request;
 	readonly #response: Response;
