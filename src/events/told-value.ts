@@ -1,3 +1,4 @@
+import { sameTree } from "../record/diff.ts";
 import type { ExactJson, ExactJsonObject } from "../record/json/exact-json.ts";
 import { memberOf, setMember } from "../record/json/free-form.ts";
 import { objectAt, type Place, rootPlace, step } from "../record/plan/place.ts";
@@ -26,6 +27,8 @@ export function valueToldOver(
 	present: ExactJson | undefined,
 ): ExactJson | undefined {
 	const told = member === "stats" ? withPerCallLists(value, present) : value;
+	// Of a full state nearly all members are told as they are.
+	if (present !== undefined && sameTree(told, present)) return present;
 	return merge(told, present, leavesOutNulls, step(rootPlace(plan), {}, member));
 }
 
@@ -57,8 +60,9 @@ function mergeObject(
 ): ExactJson | undefined {
 	const before = isJsonObject(present) ? present : undefined;
 	const fields = place && objectAt(place, told)?.members;
-	const merged = new Map<string, ExactJson>();
+	const merged: ExactJsonObject = {};
 	let isSame = before !== undefined;
+	let isEmpty = true;
 	const names = Object.keys(told);
 	for (const name of names) {
 		const preferred = fields?.get(name)?.name ?? name;
@@ -66,15 +70,17 @@ function mergeObject(
 		const last = memberOf(before, member);
 		const value = merge(told[name] ?? null, last, leavesOutNulls, inside(place, told, name));
 		isSame &&= value === last;
-		if (value !== undefined) merged.set(member, value);
+		if (value === undefined) continue;
+		setMember(merged, member, value);
+		isEmpty = false;
 	}
-	if (before === undefined && merged.size === 0 && names.length > 0) return present;
-	for (const [name, value] of Object.entries(before ?? {})) {
-		if (merged.has(name)) continue;
-		if (leavesOutNulls && value === null) merged.set(name, null);
+	if (before === undefined) return isEmpty && names.length > 0 ? present : merged;
+	for (const name of Object.keys(before)) {
+		if (Object.hasOwn(merged, name)) continue;
+		if (leavesOutNulls && before[name] === null) setMember(merged, name, null);
 		else isSame = false;
 	}
-	return isSame ? present : Object.fromEntries(merged);
+	return isSame ? present : merged;
 }
 
 /**

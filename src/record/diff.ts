@@ -126,8 +126,10 @@ export function sameTree(a: unknown, b: unknown): boolean {
 	if (a === b) return true;
 	if (Array.isArray(a))
 		return Array.isArray(b) && a.length === b.length && a.every((item, index) => sameTree(item, b[index]));
-	return !Array.isArray(b) && sameEntries(sameTree)(a, b);
+	return !Array.isArray(b) && sameMembers(a, b);
 }
+
+const sameMembers = sameEntries(sameTree);
 
 function isFields(value: unknown): value is Fields {
 	return typeof value === "object" && value !== null;

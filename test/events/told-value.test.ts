@@ -1,0 +1,47 @@
+import { expect, test } from "vitest";
+import { valueToldOver } from "../../src/events/told-value.ts";
+import type { ExactJson, ExactJsonObject } from "../../src/record/json/exact-json.ts";
+import { RecordFormat } from "../../src/record/record-format.ts";
+import { REDACTED } from "../../src/record/secrets/secret-walk.ts";
+import { corpus } from "../support/fixtures.ts";
+
+const format = new RecordFormat();
+
+/** Each member of each record of the corpus, as the service shows it. */
+const members = corpus().flatMap(({ name, json }) =>
+	Object.entries(format.toJson(format.fromJson(json))).map(([member, value]) => ({ name, member, value })),
+);
+
+function told(member: string, value: ExactJson, present: ExactJson | undefined, leavesOutNulls = false) {
+	return valueToldOver({ member, value, time: 0n, leavesOutNulls }, format.plan, present);
+}
+
+test("what is told as it is leaves the present value in place", () => {
+	const changed = members.filter(({ member, value }) => told(member, structuredClone(value), value) !== value);
+	expect(changed).toEqual([]);
+});
+
+test("placeholders and members that are left out because they are null leave the present value in place", () => {
+	const changed = members.filter(({ member, value }) => told(member, hidden(value), value, true) !== value);
+	expect(changed).toEqual([]);
+});
+
+test("a change below placeholders is made, and what they stand for stays", () => {
+	const present = { a: { secret: "s3cret", list: ["x", { secret: "t0ken" }], gone: 1 }, b: null };
+	const value = { a: { secret: REDACTED, list: ["y", { secret: REDACTED }], added: [] } };
+	const changed = { secret: "s3cret", list: ["y", { secret: "t0ken" }], added: [] };
+	expect([told("agent_state", value, present), told("agent_state", value, present, true)]).toEqual([
+		{ a: changed },
+		{ a: changed, b: null },
+	]);
+});
+
+/** A value with a placeholder for each string in an object, and without the null members of objects. */
+function hidden(value: ExactJson): ExactJson {
+	if (Array.isArray(value)) return value.map(hidden);
+	if (typeof value !== "object" || value === null) return value;
+	const shown: ExactJsonObject = {};
+	for (const [name, member] of Object.entries(value))
+		if (member !== null) shown[name] = typeof member === "string" ? REDACTED : hidden(member);
+	return shown;
+}
