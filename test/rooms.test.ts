@@ -116,6 +116,20 @@ describe("the rooms of src keep to themselves", () => {
 		expect(texts.get("telemetry/telemetry.ts")).toContain('await import("./otlp-tracing.ts")');
 	});
 
+	test("no file imports itself through others, not even for types", () => {
+		const left = new Set(files);
+		// A file can go when all that it imports has gone. Those that stay import each other.
+		for (let gone = true; gone; ) {
+			gone = false;
+			for (const file of left) {
+				if (imports.some(({ from, to }) => from === file && left.has(to))) continue;
+				left.delete(file);
+				gone = true;
+			}
+		}
+		expect([...left]).toEqual([]);
+	});
+
 	test("only the process entry and the composition root know everything", () => {
 		const roots = imports.filter(({ to }) => to === "server.ts" || to === "main.ts");
 		expect(new Set(roots.map(({ from }) => from))).toEqual(new Set(["main.ts"]));

@@ -5,8 +5,6 @@ import { type ConversationEvent, ConversationEventSchema } from "../../gen/conve
 import { ServiceError, type Violation } from "../errors.ts";
 import { deriveEncoder } from "../record/json/encode.ts";
 import {
-	type ExactJson,
-	type ExactJsonObject,
 	measureWithinBounds,
 	type ParsedJson,
 	parseExactJson,
@@ -14,15 +12,16 @@ import {
 	stringifyExactJson,
 	tooManyValues,
 } from "../record/json/exact-json.ts";
-import { memberOf, setMember } from "../record/json/free-form.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember } from "../record/json/json-value.ts";
 import { MAX_VALUES } from "../record/json/measure.ts";
 import { parsePointer, toPointer } from "../record/json/pointer.ts";
 import { type Microseconds, parseUuid } from "../record/json/scalars.ts";
-import { isJsonObject, type PlainPlan, planMessage } from "../record/plan/plan.ts";
+import { type PlainPlan, planMessage } from "../record/plan/plan.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import { Cipher, isCiphertext } from "../record/secrets/cipher.ts";
+import type { Secret } from "../record/secrets/free-form-secrets.ts";
 import { MAX_SECRETS, tooManySecrets } from "../record/secrets/record-vault.ts";
-import { REDACTED, type Secret, type SecretsForm } from "../record/secrets/secret-walk.ts";
+import { REDACTED, type SecretsForm } from "../record/secrets/secret-walk.ts";
 import { hasUserinfo, replaceUserinfo } from "../record/secrets/userinfo.ts";
 import { brokenRules, judge } from "../record/validation/judge.ts";
 import { decodeRequest } from "../record/validation/message-size.ts";

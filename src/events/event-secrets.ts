@@ -1,16 +1,15 @@
-import { type ExactJson, type ExactJsonObject, stringifyExactJson } from "../record/json/exact-json.ts";
-import { memberOf, setMember } from "../record/json/free-form.ts";
+import { stringifyExactJson } from "../record/json/exact-json.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember } from "../record/json/json-value.ts";
 import { parsePointer, toPointer } from "../record/json/pointer.ts";
 import { pathInJson } from "../record/plan/place.ts";
-import { isJsonObject } from "../record/plan/plan.ts";
 import type { RecordFormat } from "../record/record-format.ts";
+import type { Secret } from "../record/secrets/free-form-secrets.ts";
 import { OPEN, SECRET } from "../record/secrets/free-form-secrets.ts";
 import {
 	deriveSecretWalk,
 	type RecordWalk,
 	type Replace,
 	redactionVersionOf,
-	type Secret,
 	walkFreeForm,
 } from "../record/secrets/secret-walk.ts";
 import { placesOfSecrets } from "../record/secrets/unnamed-secrets.ts";

@@ -1,6 +1,6 @@
 import type { Violation } from "../errors.ts";
 import { sameTree } from "../record/diff.ts";
-import type { ExactJson, ExactJsonObject } from "../record/json/exact-json.ts";
+import type { ExactJson, ExactJsonObject } from "../record/json/json-value.ts";
 import type { Microseconds } from "../record/json/scalars.ts";
 import type { PlainPlan } from "../record/plan/plan.ts";
 import { firstStatements, type Statement, type StateUpdate } from "./statements.ts";

@@ -1,5 +1,4 @@
-import type { ExactJson } from "../record/json/exact-json.ts";
-import { memberOf } from "../record/json/free-form.ts";
+import { type ExactJson, memberOf } from "../record/json/json-value.ts";
 
 /**
  * The text that a user or the agent says in an event: that of a message, or the message with which the agent finishes.

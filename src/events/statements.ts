@@ -1,6 +1,5 @@
-import type { ExactJson, ExactJsonObject } from "../record/json/exact-json.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject } from "../record/json/json-value.ts";
 import type { Microseconds } from "../record/json/scalars.ts";
-import { isJsonObject } from "../record/plan/plan.ts";
 
 /** An event of kind {@link STATE_UPDATE}. */
 export interface StateUpdate {

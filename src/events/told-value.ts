@@ -1,8 +1,7 @@
 import { sameTree } from "../record/diff.ts";
-import type { ExactJson, ExactJsonObject } from "../record/json/exact-json.ts";
-import { memberOf, setMember } from "../record/json/free-form.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember } from "../record/json/json-value.ts";
 import { objectAt, type Place, rootPlace, step } from "../record/plan/place.ts";
-import { isJsonObject, type MessagePlan } from "../record/plan/plan.ts";
+import type { MessagePlan } from "../record/plan/plan.ts";
 import { REDACTED } from "../record/secrets/secret-walk.ts";
 import type { Statement } from "./statements.ts";
 

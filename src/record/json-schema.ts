@@ -1,6 +1,6 @@
 import { comments } from "../../gen/comments.js";
 import { JsonType } from "../../gen/conversations/options/v1/options_pb.js";
-import type { ExactJsonObject } from "./json/exact-json.ts";
+import type { ExactJsonObject } from "./json/json-value.ts";
 import type { ArmPlan, EnumPlan, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "./plan/plan.ts";
 
 /** JSON Schemas (draft 2020-12) by name. The bounds of integers are bigints. */

@@ -1,6 +1,6 @@
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
-import type { ProtectedRecord } from "./secrets/record-vault.ts";
+import type { ProtectedRecord } from "./protected-record.ts";
 
 /**
  * What one version of a record changes in another: a delta names top-level members of the record and gives an encoded

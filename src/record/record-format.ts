@@ -5,18 +5,13 @@ import { type ConversationInfo, ConversationInfoSchema } from "../../gen/convers
 import type { ServiceError, Violation } from "../errors.ts";
 import { deriveDecoder, type RecordDecoder } from "./json/decode.ts";
 import { deriveEncoder } from "./json/encode.ts";
-import {
-	type ExactJson,
-	type ExactJsonObject,
-	measureWithinBounds,
-	type ParsedJson,
-	parseExactJson,
-} from "./json/exact-json.ts";
-import { fromValue, memberOf, setMember, toValue } from "./json/free-form.ts";
+import { measureWithinBounds, type ParsedJson, parseExactJson } from "./json/exact-json.ts";
+import { fromValue, toValue } from "./json/free-form.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember } from "./json/json-value.ts";
 import { lastToken, parsePointer } from "./json/pointer.ts";
 import { parseUuid } from "./json/scalars.ts";
 import { MAX_UNNAMED_MEMBERS, MemberPlaces, putMember } from "./json/unnamed.ts";
-import { isJsonObject, type MessagePlan, type PlainPlan, planMessage, plansIn } from "./plan/plan.ts";
+import { type MessagePlan, type PlainPlan, planMessage, plansIn } from "./plan/plan.ts";
 import { brokenRules, judge } from "./validation/judge.ts";
 import { MAX_VIOLATIONS, RecordSchema } from "./validation/schema.ts";
 import { valueError } from "./validation/violations.ts";

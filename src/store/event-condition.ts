@@ -1,5 +1,3 @@
-import type { StoredEvent } from "./store.ts";
-
 /** A condition on an event. Every engine's lists and {@link eventMeets} decide it alike. */
 export type EventCondition =
 	/** The kind or the source is one of the values. */
@@ -10,7 +8,7 @@ export type EventCondition =
 /** Whether an event meets all conditions. */
 export function eventMeets(
 	conditions: readonly EventCondition[],
-	event: Pick<StoredEvent, "kind" | "source" | "happenedAt">,
+	event: { readonly kind: string; readonly source: string; readonly happenedAt: bigint },
 ): boolean {
 	return conditions.every((condition) => {
 		if (condition.kind === "one_of") return condition.values.includes(event[condition.field]);

@@ -1,5 +1,21 @@
 import { formatPath, ServiceError, type Violation } from "../errors.ts";
-import type { RequestInfo } from "./log.ts";
+
+export type Transport = "http" | "connect" | "grpc-web" | "grpc";
+
+/** A request, as the log names it. */
+export interface RequestInfo {
+	readonly transport: Transport;
+	/** Method and path of a route, such as `POST /api/v1/webhooks/conversations`, or the path of an RPC. */
+	readonly operation: string;
+	/** Id that the caller gave the request, or the service. */
+	readonly requestId?: string | undefined;
+	/** Trace that the request belongs to. Undefined when no traces are made. */
+	readonly traceId?: string | undefined;
+	/** Name of the access key. Undefined when the request had no right one. */
+	readonly caller?: string | undefined;
+	/** Conversation that the request names. What an error names comes first. */
+	readonly conversationId?: string | undefined;
+}
 
 /** Most places of broken rules in a line. */
 const MAX_PLACES = 10;

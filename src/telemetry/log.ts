@@ -1,28 +1,11 @@
 import { type DestinationStream, pino } from "pino";
 import { ServiceError, type Violation } from "../errors.ts";
-import { brokenRules, describe, requestFields, shortly } from "./log-fields.ts";
+import { brokenRules, describe, type RequestInfo, requestFields, shortly } from "./log-fields.ts";
 import { type Occurrence, type RepeatOptions, Repeats } from "./repeats.ts";
 
 /** Levels from the most to the least talkative; `silent` writes nothing. */
 export const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
 export type LogLevel = (typeof logLevels)[number];
-
-export type Transport = "http" | "connect" | "grpc-web" | "grpc";
-
-/** A request, as the log names it. */
-export interface RequestInfo {
-	readonly transport: Transport;
-	/** Method and path of a route, such as `POST /api/v1/webhooks/conversations`, or the path of an RPC. */
-	readonly operation: string;
-	/** Id that the caller gave the request, or the service. */
-	readonly requestId?: string | undefined;
-	/** Trace that the request belongs to. Undefined when no traces are made. */
-	readonly traceId?: string | undefined;
-	/** Name of the access key. Undefined when the request had no right one. */
-	readonly caller?: string | undefined;
-	/** Conversation that the request names. What an error names comes first. */
-	readonly conversationId?: string | undefined;
-}
 
 /** The log of failed requests. Every transport reports each failed request here, once. */
 export interface RequestLog {

@@ -7,8 +7,9 @@ import {
 	METRIC_RPC_SERVER_CALL_DURATION,
 } from "@opentelemetry/semantic-conventions";
 import type { AnsweredGroup } from "../threads/protocol.ts";
+import type { EndedRequest } from "./ended-request.ts";
 import { attributesOf, isRpc } from "./request-attributes.ts";
-import type { EndedRequest, RequestMetrics } from "./requests.ts";
+import type { RequestMetrics } from "./requests.ts";
 
 /** What a metric is: its name and unit in OpenTelemetry's words, and one sentence about it. */
 export interface MetricText {

@@ -25,12 +25,12 @@ import { ATTR_ERROR_TYPE } from "@opentelemetry/semantic-conventions";
 import { ServiceError } from "../errors.ts";
 import type { AnsweredGroup } from "../threads/protocol.ts";
 import type { CallEnd } from "../threads/worker-thread.ts";
+import type { EndedRequest } from "./ended-request.ts";
 import type { OnExport } from "./exports.ts";
 import { reportingTo } from "./exports.ts";
 import type { SamplerSetting } from "./otel-settings.ts";
 import { attributesOf, isRpc, spanNameOf } from "./request-attributes.ts";
-import type { EndedRequest, HeaderOf } from "./requests.ts";
-import type { RequestSpan, Tracing } from "./tracing.ts";
+import type { HeaderOf, RequestSpan, Tracing } from "./tracing.ts";
 
 const propagator = new W3CTraceContextPropagator();
 /** Headers of a trace (W3C Trace Context). */

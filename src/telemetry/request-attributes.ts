@@ -7,7 +7,7 @@ import {
 	ATTR_RPC_METHOD,
 	ATTR_RPC_SYSTEM_NAME,
 } from "@opentelemetry/semantic-conventions";
-import type { EndedRequest, RequestTarget } from "./requests.ts";
+import type { EndedRequest, RequestTarget } from "./ended-request.ts";
 
 /** What stands for every method that is not known, in HTTP and RPC (OpenTelemetry, semantic conventions). */
 const OTHER = "_OTHER";

@@ -1,39 +1,14 @@
 import { randomUUID } from "node:crypto";
 import { ServiceError } from "../errors.ts";
-import type { RequestLog, Transport } from "./log.ts";
-import type { RequestSpan, Tracing } from "./tracing.ts";
+import type { EndedRequest, RequestTarget } from "./ended-request.ts";
+import type { RequestLog } from "./log.ts";
+import type { HeaderOf, RequestSpan, Tracing } from "./tracing.ts";
 
 /** Header, or entry of gRPC metadata, that carries the id of a request and of its answer. */
 export const REQUEST_ID_HEADER = "x-request-id";
 
 /** An id that a caller may give: short, and harmless in a line of the log. */
 const GIVEN_ID = /^[\w.:+=-]{1,64}$/;
-
-/** Gives the value of a header of a request by its name in lower case. */
-export type HeaderOf = (name: string) => string | undefined;
-
-/** What a request asks for. */
-export interface RequestTarget {
-	readonly transport: Transport;
-	/** As the log names it: method and path of a route, or the path of an RPC. A client may have made it up. */
-	readonly operation: string;
-	/** Method of an HTTP request that is no RPC. A client may have made it up. */
-	readonly method?: string | undefined;
-	/** Path of a route with its open segments, or of an RPC; undefined when there is no such route or RPC. */
-	readonly route?: string | undefined;
-}
-
-/** A request that is over. All texts are out of small sets. */
-export interface EndedRequest {
-	readonly target: RequestTarget;
-	/** Status of the answer; undefined for RPCs, and when there was no answer. */
-	readonly status: number | undefined;
-	/** Kind of the {@link ServiceError}, `unexpected`, or `canceled` by the client; undefined for success. */
-	readonly failure: string | undefined;
-	readonly seconds: number;
-	/** Bytes of the body or message after decompression; undefined when it was not read as a whole. */
-	readonly bytes: number | undefined;
-}
 
 /** Counts requests. */
 export interface RequestMetrics {

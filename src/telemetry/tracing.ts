@@ -1,5 +1,8 @@
 import type { CallEnd } from "../threads/worker-thread.ts";
-import type { EndedRequest, HeaderOf } from "./requests.ts";
+import type { EndedRequest } from "./ended-request.ts";
+
+/** Gives the value of a header of a request by its name in lower case. */
+export type HeaderOf = (name: string) => string | undefined;
 
 /** Makes traces. What implements it is loaded only when traces are wanted. */
 export interface Tracing extends AsyncDisposable {

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { valueToldOver } from "../../src/events/told-value.ts";
-import type { ExactJson, ExactJsonObject } from "../../src/record/json/exact-json.ts";
+import type { ExactJson, ExactJsonObject } from "../../src/record/json/json-value.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { REDACTED } from "../../src/record/secrets/secret-walk.ts";
 import { corpus } from "../support/fixtures.ts";

@@ -1,6 +1,6 @@
 import type { JsonValue } from "@bufbuild/protobuf";
 import fc from "fast-check";
-import { isJsonObject } from "../../src/record/plan/plan.ts";
+import { isJsonObject } from "../../src/record/json/json-value.ts";
 import { freeForm } from "../support/arbitrary.ts";
 
 /** Bytes that break careless readers: of JSON, UTF-8, protobuf, HTTP and HPACK. */

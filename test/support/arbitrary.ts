@@ -1,14 +1,8 @@
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { JsonType } from "../../gen/conversations/options/v1/options_pb.js";
-import {
-	type FieldPlan,
-	isJsonObject,
-	type MessagePlan,
-	type PlainPlan,
-	type UnionPlan,
-	type ValuePlan,
-} from "../../src/record/plan/plan.ts";
+import { isJsonObject } from "../../src/record/json/json-value.ts";
+import type { FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../../src/record/plan/plan.ts";
 
 /** Names that break careless code: prototypes, pointer syntax, nothing, other alphabets, and secrets by their name. */
 const NAMES = [

@@ -1,6 +1,6 @@
 import type { JsonValue } from "@bufbuild/protobuf";
 import fc from "fast-check";
-import { isJsonObject } from "../../src/record/plan/plan.ts";
+import { isJsonObject } from "../../src/record/json/json-value.ts";
 
 const values = fc.oneof(
 	fc.constantFrom<(JsonValue | undefined)[]>(

@@ -1,5 +1,6 @@
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
-import { isJsonObject, type MessagePlan, type PlainPlan, type ValuePlan } from "../../src/record/plan/plan.ts";
+import { isJsonObject } from "../../src/record/json/json-value.ts";
+import type { MessagePlan, PlainPlan, ValuePlan } from "../../src/record/plan/plan.ts";
 
 /** The JSON form with the simplest value for each required member that it lacks, at every level. */
 export function completed(plan: MessagePlan, json: JsonValue): JsonValue {

@@ -1,7 +1,8 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import { IngestConversationEventsRequestSchema } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { toMessage } from "../../src/events/event-format.ts";
-import { type ExactJson, readExactJson, stringifyExactJson } from "../../src/record/json/exact-json.ts";
+import { readExactJson, stringifyExactJson } from "../../src/record/json/exact-json.ts";
+import type { ExactJson } from "../../src/record/json/json-value.ts";
 import { capturedBatches, capturedSequences } from "./fixtures.ts";
 
 /** The texts of all captured batches of events, by themselves and in sequences of posts, by name. */

@@ -1,12 +1,6 @@
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
-import {
-	type FieldPlan,
-	isJsonObject,
-	type MessagePlan,
-	type PlainPlan,
-	type UnionPlan,
-	type ValuePlan,
-} from "../../src/record/plan/plan.ts";
+import { isJsonObject } from "../../src/record/json/json-value.ts";
+import type { FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../../src/record/plan/plan.ts";
 
 /**
  * What an accepted JSON form must come back as: the same, with defaults in place of absent members, UUIDs in lower case

@@ -1,8 +1,8 @@
 import { randomUUID } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
-import { type ExactJson, stringifyExactJson } from "../../src/record/json/exact-json.ts";
-import { isJsonObject } from "../../src/record/plan/plan.ts";
+import { stringifyExactJson } from "../../src/record/json/exact-json.ts";
+import { type ExactJson, isJsonObject } from "../../src/record/json/json-value.ts";
 
 /** A body as a real agent server sent it, or as its own models write it. */
 export interface CorpusBody {

@@ -2,7 +2,8 @@ import type { JsonValue } from "@bufbuild/protobuf";
 import { Ajv2020, type ValidateFunction } from "ajv/dist/2020.js";
 import formats from "ajv-formats";
 import { ServiceError } from "../../src/errors.ts";
-import { type ExactJsonObject, stringifyExactJson } from "../../src/record/json/exact-json.ts";
+import { stringifyExactJson } from "../../src/record/json/exact-json.ts";
+import type { ExactJsonObject } from "../../src/record/json/json-value.ts";
 import type { RecordFormat } from "../../src/record/record-format.ts";
 
 /**

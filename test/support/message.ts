@@ -2,15 +2,10 @@ import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { isMessage } from "@bufbuild/protobuf";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { toValue } from "../../src/record/json/free-form.ts";
+import { isJsonObject } from "../../src/record/json/json-value.ts";
 import { toPointer } from "../../src/record/json/pointer.ts";
 import { parseDateTime } from "../../src/record/json/scalars.ts";
-import {
-	type FieldPlan,
-	isJsonObject,
-	type MessagePlan,
-	type PlainPlan,
-	type ValuePlan,
-} from "../../src/record/plan/plan.ts";
+import type { FieldPlan, MessagePlan, PlainPlan, ValuePlan } from "../../src/record/plan/plan.ts";
 
 /** What no message can say, such as text in place of a number. */
 export class Inexpressible extends Error {

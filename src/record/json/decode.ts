@@ -1,15 +1,8 @@
 import { deriveOnce } from "../../protobuf/derive-once.ts";
-import { armOf } from "../plan/place.ts";
-import {
-	type FieldPlan,
-	isJsonObject,
-	type MessagePlan,
-	type PlainPlan,
-	type UnionPlan,
-	type ValuePlan,
-} from "../plan/plan.ts";
-import type { ExactJson, ExactJsonObject } from "./exact-json.ts";
-import { setMember, toStruct, toValue } from "./free-form.ts";
+import { aliasInUse, armOf } from "../plan/place.ts";
+import type { FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../plan/plan.ts";
+import { toStruct, toValue } from "./free-form.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject, setMember } from "./json-value.ts";
 import { toPointer } from "./pointer.ts";
 import { parseDateTime, parseUuid } from "./scalars.ts";
 
@@ -197,12 +190,6 @@ function compileObject({ desc, fields }: PlainPlan, read: readonly DecodeField[]
 		fields: readonly DecodeField[],
 	) => DecodeObject;
 	return make(read);
-}
-
-/** The alias under which a member stands for a field whose own member is absent or null. */
-export function aliasInUse(json: ExactJsonObject, aliases: readonly string[]): string | undefined {
-	const present = aliases.filter((alias) => Object.hasOwn(json, alias));
-	return present.find((alias) => json[alias] !== null) ?? present[0];
 }
 
 function keepUnnamed(plan: PlainPlan, json: ExactJsonObject, at: Position): void {

@@ -1,16 +1,9 @@
 import { isMessage } from "@bufbuild/protobuf";
 import { type Timestamp, TimestampSchema, type Value, ValueSchema } from "@bufbuild/protobuf/wkt";
 import { deriveOnce } from "../../protobuf/derive-once.ts";
-import {
-	type FieldPlan,
-	isJsonObject,
-	type MessagePlan,
-	type PlainPlan,
-	type UnionPlan,
-	type ValuePlan,
-} from "../plan/plan.ts";
-import type { ExactJson, ExactJsonObject } from "./exact-json.ts";
-import { fromValue, setMember } from "./free-form.ts";
+import type { FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../plan/plan.ts";
+import { fromValue } from "./free-form.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject, setMember } from "./json-value.ts";
 import { formatDateTime } from "./scalars.ts";
 
 type Encode = (value: unknown) => ExactJson;

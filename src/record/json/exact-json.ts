@@ -1,13 +1,10 @@
 import { isAscii, isUtf8 } from "node:buffer";
 import jsonc from "jsonc-parser";
 import { ServiceError } from "../../errors.ts";
-import { setMember } from "./free-form.ts";
 import { locateJsonError } from "./json-syntax.ts";
+import type { ExactJson, ExactJsonObject } from "./json-value.ts";
+import { setMember } from "./json-value.ts";
 import { type JsonSize, MAX_RECORD_DEPTH, MAX_VALUES, measure } from "./measure.ts";
-
-/** A JSON value. Integers beyond 2^53 are bigints, as a double does not tell one of them from the next. */
-export type ExactJson = string | number | bigint | boolean | null | ExactJson[] | ExactJsonObject;
-export type ExactJsonObject = { [name: string]: ExactJson };
 
 /** A JSON text that was read. */
 export interface ParsedJson {

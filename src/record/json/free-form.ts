@@ -1,7 +1,6 @@
 import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { NullValue, type Value } from "@bufbuild/protobuf/wkt";
-import { isJsonObject } from "../plan/plan.ts";
-import type { ExactJson } from "./exact-json.ts";
+import { type ExactJson, isJsonObject, setMember } from "./json-value.ts";
 
 /** Free-form JSON: google.protobuf.Value and Struct, whose numbers are doubles. */
 
@@ -52,19 +51,4 @@ function toDoubles(json: ExactJson): JsonValue {
 	if (typeof json === "bigint") return Number(json);
 	if (typeof json !== "object" || json === null) return json;
 	return Array.isArray(json) ? json.map(toDoubles) : toStruct(json);
-}
-
-/**
- * Sets a member of an object that serves as a map. Unlike assignment it makes `__proto__` an ordinary member, too.
- */
-export function setMember<T>(object: Record<string, T>, name: string, value: T): void {
-	if (name === "__proto__")
-		Object.defineProperty(object, name, { value, enumerable: true, configurable: true, writable: true });
-	else object[name] = value;
-}
-
-/** The own member of a JSON value that `name` (a member name or an array index) leads to, or undefined. */
-export function memberOf(json: ExactJson | undefined, name: string): ExactJson | undefined {
-	if (Array.isArray(json)) return /^(?:0|[1-9]\d*)$/.test(name) ? json[Number(name)] : undefined;
-	return isJsonObject(json) && Object.hasOwn(json, name) ? json[name] : undefined;
 }

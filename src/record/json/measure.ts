@@ -1,5 +1,4 @@
-import { isJsonObject } from "../plan/plan.ts";
-import type { ExactJson } from "./exact-json.ts";
+import { type ExactJson, isJsonObject } from "./json-value.ts";
 
 /** Most elements and members in the JSON form of a record, free-form JSON included. Real records have a few thousand. */
 export const MAX_VALUES = 200_000;

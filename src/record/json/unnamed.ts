@@ -1,7 +1,6 @@
 import { locate, objectAt } from "../plan/place.ts";
-import { type FieldPlan, isJsonObject, type MessagePlan, type PlainPlan } from "../plan/plan.ts";
-import type { ExactJson, ExactJsonObject } from "./exact-json.ts";
-import { setMember } from "./free-form.ts";
+import type { FieldPlan, MessagePlan, PlainPlan } from "../plan/plan.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject, setMember } from "./json-value.ts";
 import { parsePointer } from "./pointer.ts";
 
 /** Most members of a record that no field names. Real records have a few dozen. */

@@ -1,16 +1,6 @@
 import { JsonType } from "../../../gen/conversations/options/v1/options_pb.js";
-import { aliasInUse } from "../json/decode.ts";
-import type { ExactJson } from "../json/exact-json.ts";
-import { memberOf } from "../json/free-form.ts";
-import {
-	type ArmPlan,
-	type FieldPlan,
-	isJsonObject,
-	type MessagePlan,
-	type PlainPlan,
-	type UnionPlan,
-	type ValuePlan,
-} from "./plan.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf } from "../json/json-value.ts";
+import type { ArmPlan, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "./plan.ts";
 
 /** What the plan knows of a place in a record's JSON form. */
 export interface Place {
@@ -129,4 +119,10 @@ export function objectAt(place: Place, json: ExactJson | undefined): PlainPlan |
 	if (message.form !== "union") return message.form === "object" ? message : undefined;
 	const arm = armOf(message, json);
 	return arm === undefined ? undefined : objectAt({ ...place, value: arm.value }, json);
+}
+
+/** The alias under which a member stands for a field whose own member is absent or null. */
+export function aliasInUse(json: ExactJsonObject, aliases: readonly string[]): string | undefined {
+	const present = aliases.filter((alias) => Object.hasOwn(json, alias));
+	return present.find((alias) => json[alias] !== null) ?? present[0];
 }

@@ -14,7 +14,6 @@ import {
 	MessageRules_Form,
 	message as messageOption,
 } from "../../../gen/conversations/options/v1/options_pb.js";
-import type { ExactJsonObject } from "../json/exact-json.ts";
 
 /**
  * What a record is, read from the protobuf descriptors and their options once: the JSON schema, the mapping between
@@ -317,9 +316,4 @@ function planEnum(desc: DescEnum): EnumPlan {
 		byNumber.set(value.number, name);
 	}
 	return { desc, byName, byNumber };
-}
-
-/** Whether a JSON value is an object: neither null, an array nor a scalar. */
-export function isJsonObject(value: unknown): value is ExactJsonObject {
-	return typeof value === "object" && value !== null && !Array.isArray(value);
 }

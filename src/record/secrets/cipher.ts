@@ -8,7 +8,7 @@ import {
 	randomBytes,
 } from "node:crypto";
 import { ServiceError } from "../../errors.ts";
-import type { Secret } from "./secret-walk.ts";
+import type { Secret } from "./free-form-secrets.ts";
 
 /** Marks the text form of a ciphertext, and the version of all that is decided here. */
 const PREFIX = "enc:v1:";

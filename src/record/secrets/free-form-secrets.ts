@@ -1,5 +1,7 @@
 import { isSecretName } from "./secret-names.ts";
-import type { Secret } from "./secret-walk.ts";
+
+/** A secret: text, or a number in what is secret as a whole. */
+export type Secret = string | number | bigint;
 
 /**
  * What the names above a value in free-form JSON say about secrets. A name such as `api_key` says that the strings under

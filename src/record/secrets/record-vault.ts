@@ -4,6 +4,7 @@ import { BinaryReader } from "@bufbuild/protobuf/wire";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError } from "../../errors.ts";
 import { deriveBinaryEncoder } from "../../protobuf/binary-encoder.ts";
+import type { ProtectedRecord, RecordVersions } from "../protected-record.ts";
 import { pointerOf } from "../record-delta.ts";
 import type { RecordFormat } from "../record-format.ts";
 import { Cipher, isCiphertext } from "./cipher.ts";
@@ -20,19 +21,6 @@ import { hasUserinfo, replaceUserinfo } from "./userinfo.ts";
 
 /** Most secrets in one record. Real records have a few dozen. */
 export const MAX_SECRETS = 10_000;
-
-/** By which rules a stored record was written. */
-export interface RecordVersions {
-	/** The rules by which its secrets were redacted; 0 when it holds ciphertexts. */
-	readonly redactionVersion: number;
-	/** The names of members that its release had: {@link RecordFormat.schemaVersion}. */
-	readonly schemaVersion: number;
-}
-
-/** A record as the store keeps it: encoded, with no secret in plain text. */
-export interface ProtectedRecord extends RecordVersions {
-	readonly bytes: Uint8Array;
-}
 
 /** Redaction version of a record that holds ciphertexts. */
 const ENCRYPTED = 0;

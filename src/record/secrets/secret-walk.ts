@@ -1,12 +1,11 @@
 import { hash } from "node:crypto";
 import type { Value } from "@bufbuild/protobuf/wkt";
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
-import type { ExactJson, ExactJsonObject } from "../json/exact-json.ts";
-import { fromValue, setMember, toValue } from "../json/free-form.ts";
+import { fromValue, toValue } from "../json/free-form.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject, setMember } from "../json/json-value.ts";
 import { lastToken, parsePointer, toPointer } from "../json/pointer.ts";
 import {
 	type FieldPlan,
-	isJsonObject,
 	type MessagePlan,
 	type PlainPlan,
 	plansIn,
@@ -20,6 +19,7 @@ import {
 	OPEN,
 	SCHEMA,
 	SECRET,
+	type Secret,
 	type Surroundings,
 	surroundingsOf,
 } from "./free-form-secrets.ts";
@@ -32,9 +32,6 @@ export const REDACTED = "**********";
 /** The forms in which a record can be read, by what its secrets look like (specification, "SecretRegistry"). */
 export const secretsForms = ["redacted", "encrypted", "plaintext"] as const;
 export type SecretsForm = (typeof secretsForms)[number];
-
-/** A secret: text, or a number in what is secret as a whole. */
-export type Secret = string | number | bigint;
 
 /**
  * Replaces one value.

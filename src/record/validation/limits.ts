@@ -1,5 +1,5 @@
 import type { Violation } from "../../errors.ts";
-import type { ExactJson } from "../json/exact-json.ts";
+import type { ExactJson } from "../json/json-value.ts";
 import { type JsonSize, MAX_FREE_FORM_DEPTH, measure } from "../json/measure.ts";
 import { type Place, rootPlace, step } from "../plan/place.ts";
 import type { MessagePlan } from "../plan/plan.ts";

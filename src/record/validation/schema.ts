@@ -1,16 +1,8 @@
 import { z } from "zod";
-import type { ExactJson } from "../json/exact-json.ts";
-import { memberOf } from "../json/free-form.ts";
+import { type ExactJson, isJsonObject, memberOf } from "../json/json-value.ts";
 import { parseDateTime, parseUuid } from "../json/scalars.ts";
 import { armOf } from "../plan/place.ts";
-import {
-	type FieldPlan,
-	isJsonObject,
-	type MessagePlan,
-	type PlainPlan,
-	type UnionPlan,
-	type ValuePlan,
-} from "../plan/plan.ts";
+import type { FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../plan/plan.ts";
 
 /** Most violations that are listed for one record. Judging goes no further in a list or a map once there are so many. */
 export const MAX_VIOLATIONS = 100;

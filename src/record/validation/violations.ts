@@ -1,7 +1,6 @@
 import type { z } from "zod";
 import type { Violation } from "../../errors.ts";
-import type { ExactJson } from "../json/exact-json.ts";
-import { memberOf } from "../json/free-form.ts";
+import { type ExactJson, memberOf } from "../json/json-value.ts";
 import { type Location, locate, type Place } from "../plan/place.ts";
 import type { MessagePlan } from "../plan/plan.ts";
 import { MAX_VIOLATIONS } from "./schema.ts";

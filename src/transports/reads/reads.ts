@@ -18,8 +18,8 @@ import type { ListConversations, ListedConversation } from "../../conversations/
 import { statusNamed } from "../../conversations/status.ts";
 import { ServiceError } from "../../errors.ts";
 import { deriveEncoder } from "../../record/json/encode.ts";
-import { type ExactJson, stringifyExactJson } from "../../record/json/exact-json.ts";
-import { setMember } from "../../record/json/free-form.ts";
+import { stringifyExactJson } from "../../record/json/exact-json.ts";
+import { type ExactJson, setMember } from "../../record/json/json-value.ts";
 import { formatDateTime, fromMicroseconds } from "../../record/json/scalars.ts";
 import { planMessage } from "../../record/plan/plan.ts";
 import type { RecordFormat } from "../../record/record-format.ts";

@@ -1,4 +1,4 @@
-import type { ExactJson, ExactJsonObject } from "../../record/json/exact-json.ts";
+import type { ExactJson, ExactJsonObject } from "../../record/json/json-value.ts";
 
 /** Bodies of a real sender, without members that say nothing special: test/transports/webhook/openapi.test.ts. */
 

@@ -15,9 +15,10 @@ import {
 	SecretsModeSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { ConversationEventSchema } from "../../../gen/conversations/v1/event_pb.js";
-import { type ExactJsonObject, stringifyExactJson } from "../../record/json/exact-json.ts";
+import { stringifyExactJson } from "../../record/json/exact-json.ts";
+import { type ExactJsonObject, isJsonObject } from "../../record/json/json-value.ts";
 import { deriveJsonSchemas, type JsonSchemas } from "../../record/json-schema.ts";
-import { isJsonObject, type MessagePlan, planMessage } from "../../record/plan/plan.ts";
+import { type MessagePlan, planMessage } from "../../record/plan/plan.ts";
 import type { Route } from "../http/router.ts";
 import { EVENTS, EVENTS_REFUSED, FINISHED, REFUSED, STARTED } from "./examples.ts";
 import { EVENT_WEBHOOK_PATH, WEBHOOK_PATH } from "./webhook.ts";

@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { ServiceError } from "../../../src/errors.ts";
-import type { ExactJson, ExactJsonObject } from "../../../src/record/json/exact-json.ts";
+import type { ExactJson, ExactJsonObject } from "../../../src/record/json/json-value.ts";
 import { record } from "../../support/fixtures.ts";
 import { seedProperties } from "../../support/random.ts";
 import { LiveService } from "./live-service.ts";

@@ -6,7 +6,8 @@ import { UpdateParser } from "../../../src/conversations/ingest/update-parser.ts
 import type { Violation } from "../../../src/errors.ts";
 import { EventFormat } from "../../../src/events/event-format.ts";
 import { LiveRecords } from "../../../src/events/live-records.ts";
-import { type ExactJson, type ExactJsonObject, stringifyExactJson } from "../../../src/record/json/exact-json.ts";
+import { stringifyExactJson } from "../../../src/record/json/exact-json.ts";
+import type { ExactJson, ExactJsonObject } from "../../../src/record/json/json-value.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { RecordVault } from "../../../src/record/secrets/record-vault.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";

@@ -1,8 +1,7 @@
 import { createSecretKey } from "node:crypto";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type ExactJson, type ExactJsonObject, readExactJson } from "../../../src/record/json/exact-json.ts";
-import { memberOf } from "../../../src/record/json/free-form.ts";
-import { isJsonObject } from "../../../src/record/plan/plan.ts";
+import { readExactJson } from "../../../src/record/json/exact-json.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf } from "../../../src/record/json/json-value.ts";
 import { type CapturedPost, canonical, capturedSequences } from "../../support/fixtures.ts";
 import { LiveService } from "./live-service.ts";
 

@@ -2,8 +2,9 @@ import { clone, create, type JsonObject, ScalarType } from "@bufbuild/protobuf";
 import { describe, expect, test } from "vitest";
 import { ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { RecordFormat } from "../../../src/record/record-format.ts";
+import type { Secret } from "../../../src/record/secrets/free-form-secrets.ts";
 import { isSecretName } from "../../../src/record/secrets/secret-names.ts";
-import { deriveSecretWalk, REDACTED, type Secret } from "../../../src/record/secrets/secret-walk.ts";
+import { deriveSecretWalk, REDACTED } from "../../../src/record/secrets/secret-walk.ts";
 import { object } from "../../support/fixtures.ts";
 import { CONVERSATION_ID, isMarked, pointersTo, recordFields, secretPlaces } from "./secret-places.ts";
 
