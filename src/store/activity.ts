@@ -68,7 +68,7 @@ export function leafOver({ status, postedAt }: Posted, activity: Activity | unde
 }
 
 /** Whether stored events tell of a posted record what is later than it. */
-export function isBehindEvents({ status, postedAt }: Posted, activity: Activity | undefined): boolean {
+export function isOlderThanEvents({ status, postedAt }: Posted, activity: Activity | undefined): boolean {
 	const toldAt = activity?.toldAt;
 	return toldAt !== undefined && isOpenAt(status, postedAt, toldAt);
 }

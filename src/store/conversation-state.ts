@@ -2,7 +2,7 @@ import type { ConversationExecutionStatus as Status } from "../../gen/conversati
 import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { combined, deltaWithLeaf, mergeDeltas, withLeaf } from "../record/record-delta.ts";
-import { type Activity, encodeActivity, isBehindEvents, leafOver, type Posted } from "./activity.ts";
+import { type Activity, encodeActivity, isOlderThanEvents, leafOver, type Posted } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
 import { changeBetween, decide, knownTime, orderTime } from "./ordering.ts";
 import type {
@@ -17,7 +17,7 @@ import type {
 } from "./store.ts";
 
 /** What the next update of a conversation with a record is judged by. Every engine keeps it. */
-export interface ConversationState extends Pick<LiveState, "revision" | "told" | "postedAt" | "isBehind"> {
+export interface ConversationState extends Pick<LiveState, "revision" | "told" | "postedAt" | "hasUnappliedEvents"> {
 	/** Sequence of the current update. */
 	readonly sequence: bigint;
 	readonly status: Status;
@@ -102,7 +102,7 @@ export function nextPosted(
 		// Unlike any other, also when the conversation was removed and begins anew.
 		revision: sequence,
 		told: undefined,
-		isBehind: isBehindEvents(posted, activity),
+		hasUnappliedEvents: isOlderThanEvents(posted, activity),
 	};
 	return { written, after };
 }
@@ -152,10 +152,10 @@ export function nextVersion(of: VersionToWrite, form: StoredForm): NextUpdate {
 
 /** The state after events that tell of the record. */
 export function told(
-	before: Omit<ConversationState, "revision" | "told" | "isBehind">,
+	before: Omit<ConversationState, "revision" | "told" | "hasUnappliedEvents">,
 	live: NewLiveState,
 ): ConversationState {
-	return { ...before, revision: live.next, told: live.told, isBehind: false };
+	return { ...before, revision: live.next, told: live.told, hasUnappliedEvents: false };
 }
 
 /** The current record with the leaf that events gave it. */

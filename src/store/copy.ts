@@ -2,14 +2,14 @@ import { createHash } from "node:crypto";
 import {
 	type Contents,
 	type CopyTarget,
-	type KeptDatabase,
-	type KeptTable,
-	keptTables,
 	keyOf,
 	PAGE_BYTES,
 	PAGE_ROWS,
 	type RowKey,
 	requireContents,
+	type TransferDatabase,
+	type TransferTable,
+	transferTables,
 } from "./transfer.ts";
 
 /** Told how many rows of how many are copied, and afterwards how many entries are compared. */
@@ -36,16 +36,16 @@ export interface ComparedPart {
  * @throws ServiceError when one of the databases fails
  */
 export async function copyStore(
-	source: KeptDatabase,
+	source: TransferDatabase,
 	target: CopyTarget,
 	onProgress: OnCopyProgress,
 ): Promise<readonly ComparedPart[]> {
 	const contents = await source.contents();
 	await target.begin(contents);
 	const { counts } = contents;
-	const rows = keptTables.reduce((sum, table) => sum + counts[table], 0);
+	const rows = transferTables.reduce((sum, table) => sum + counts[table], 0);
 	let done = Object.values((await target.contents()).counts).reduce((sum, count) => sum + count, 0);
-	for (const table of keptTables)
+	for (const table of transferTables)
 		await copyTable(table, source, target, (count) => {
 			done += count;
 			onProgress("copied", done, rows);
@@ -67,8 +67,8 @@ export async function copyStore(
 }
 
 async function copyTable(
-	table: KeptTable,
-	source: KeptDatabase,
+	table: TransferTable,
+	source: TransferDatabase,
 	target: CopyTarget,
 	onRows: (count: number) => void,
 ): Promise<void> {
@@ -83,7 +83,7 @@ async function copyTable(
 	}
 }
 
-async function requireUnchanged(source: KeptDatabase, contents: Contents): Promise<void> {
+async function requireUnchanged(source: TransferDatabase, contents: Contents): Promise<void> {
 	try {
 		requireContents(await source.contents(), contents);
 	} catch (cause) {
@@ -121,7 +121,7 @@ async function compare(
 	return { name, count, digest: hash.digest("hex"), damaged };
 }
 
-function entriesOf(database: KeptDatabase, name: ComparedPart["name"]): AsyncGenerator<Entry> {
+function entriesOf(database: TransferDatabase, name: ComparedPart["name"]): AsyncGenerator<Entry> {
 	switch (name) {
 		case "updates":
 			return updatesOf(database);
@@ -140,7 +140,7 @@ function entriesOf(database: KeptDatabase, name: ComparedPart["name"]): AsyncGen
 
 const PAGE = { limit: PAGE_ROWS, maxBytes: PAGE_BYTES };
 
-async function* updatesOf({ reads }: KeptDatabase): AsyncGenerator<Entry> {
+async function* updatesOf({ reads }: TransferDatabase): AsyncGenerator<Entry> {
 	for (let after = 0n; ; ) {
 		const page = await reads.updates.list({ after, ...PAGE, withRecords: true });
 		if (page.length === 0) return;
@@ -151,7 +151,7 @@ async function* updatesOf({ reads }: KeptDatabase): AsyncGenerator<Entry> {
 	}
 }
 
-async function* eventsOf({ reads }: KeptDatabase): AsyncGenerator<Entry> {
+async function* eventsOf({ reads }: TransferDatabase): AsyncGenerator<Entry> {
 	for (let after = 0n; ; ) {
 		const page = await reads.events.list({ after, ...PAGE });
 		if (page.length === 0) return;
@@ -166,7 +166,7 @@ async function* eventsOf({ reads }: KeptDatabase): AsyncGenerator<Entry> {
 const LISTED = 8;
 
 /** The current records, with what events add to them. */
-async function* conversationsOf({ reads }: KeptDatabase): AsyncGenerator<Entry> {
+async function* conversationsOf({ reads }: TransferDatabase): AsyncGenerator<Entry> {
 	let before: bigint | undefined;
 	for (;;) {
 		const page = await reads.listConversations({ conditions: [], before, limit: LISTED, withRecords: true });
@@ -179,7 +179,7 @@ async function* conversationsOf({ reads }: KeptDatabase): AsyncGenerator<Entry> 
 
 /** What no read gives by itself, but what decides about later ones. */
 async function* rowsOf(
-	database: KeptDatabase,
+	database: TransferDatabase,
 	...tables: readonly ("conversations" | "activities" | "prunedUpdates" | "prunedEvents")[]
 ): AsyncGenerator<Entry> {
 	for (const table of tables) {

@@ -2,7 +2,7 @@ import type { ThreadLog } from "../threads/worker-thread.ts";
 import type { PostgresSettings } from "./postgres/dial.ts";
 import type { SqliteOptions } from "./sqlite/sqlite.ts";
 import type { Store } from "./store.ts";
-import type { CopyTarget, KeptDatabase } from "./transfer.ts";
+import type { CopyTarget, TransferDatabase } from "./transfer.ts";
 
 /** Where a store keeps its data. */
 export type Database =
@@ -50,12 +50,12 @@ export async function migrateDatabase(
  *
  * @throws Error when it cannot be opened, or it is in use
  */
-export async function openCopySource(database: Database, log: ThreadLog): Promise<KeptDatabase> {
+export async function openCopySource(database: Database, log: ThreadLog): Promise<TransferDatabase> {
 	if (database.engine === "sqlite") {
-		const { openSqliteSource } = await import("./sqlite/kept.ts");
+		const { openSqliteSource } = await import("./sqlite/transfer.ts");
 		return await openSqliteSource(database.path, log);
 	}
-	const { openPostgresSource } = await import("./postgres/kept.ts");
+	const { openPostgresSource } = await import("./postgres/transfer.ts");
 	return await openPostgresSource(database, log);
 }
 
@@ -66,9 +66,9 @@ export async function openCopySource(database: Database, log: ThreadLog): Promis
  */
 export async function openCopyTarget(database: Database, log: ThreadLog): Promise<CopyTarget> {
 	if (database.engine === "sqlite") {
-		const { openSqliteTarget } = await import("./sqlite/kept.ts");
+		const { openSqliteTarget } = await import("./sqlite/transfer.ts");
 		return await openSqliteTarget(database.path);
 	}
-	const { openPostgresTarget } = await import("./postgres/kept.ts");
+	const { openPostgresTarget } = await import("./postgres/transfer.ts");
 	return await openPostgresTarget(database, log);
 }

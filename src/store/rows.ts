@@ -1,7 +1,7 @@
 import type { Activity } from "./activity.ts";
 import type { ConversationState } from "./conversation-state.ts";
 import type { RecordColumn } from "./record-column.ts";
-import type { KeptRows } from "./transfer.ts";
+import type { TransferRows } from "./transfer.ts";
 import { bigint, blob, integer, nullable, type Row, text } from "./values.ts";
 
 /**
@@ -55,12 +55,12 @@ export function stateFrom(row: Row, readText: Read<string>, readBoolean: Read<bo
 		revision: bigint(row.revision),
 		told: nullable(readText, row.told),
 		postedAt: nullable(bigint, row.posted_at),
-		isBehind: readBoolean(row.is_behind),
+		hasUnappliedEvents: readBoolean(row.has_unapplied_events),
 	};
 }
 
 /** An update as it is copied. */
-export function keptUpdateFrom(row: Row, readBoolean: Read<boolean>): KeptRows["updates"] {
+export function transferUpdateFrom(row: Row, readBoolean: Read<boolean>): TransferRows["updates"] {
 	return {
 		conversationId: text(row.conversation_id),
 		sequence: bigint(row.sequence),

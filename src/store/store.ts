@@ -46,12 +46,12 @@ export interface Appended {
 	readonly change: UpdateChange;
 	/** Whether the update became the current record; false for one that is older than it. */
 	readonly current: boolean;
-	/** Whether stored events may tell of the record what is later than the update: {@link LiveState.isBehind}. */
-	readonly isBehind: boolean;
+	/** Whether stored events may tell of the record what is later than the update: {@link LiveState.hasUnappliedEvents}. */
+	readonly hasUnappliedEvents: boolean;
 }
 
 /** A stored update. */
-export interface StoredUpdate extends Omit<Appended, "repeated" | "isBehind"> {
+export interface StoredUpdate extends Omit<Appended, "repeated" | "hasUnappliedEvents"> {
 	readonly conversationId: string;
 	readonly receivedAt: bigint;
 	readonly origin: UpdateOrigin;
@@ -228,7 +228,7 @@ export interface LiveState {
 	 */
 	readonly postedAt: bigint | undefined;
 	/** Whether a posted record became current that may be older than events that tell of the record. */
-	readonly isBehind: boolean;
+	readonly hasUnappliedEvents: boolean;
 	/** The current record with its update; undefined when the conversation has none. */
 	readonly current: StoredUpdate | undefined;
 	/** Those of the event ids that were asked for that are stored. */
@@ -284,8 +284,8 @@ export interface Store extends AsyncDisposable {
 	appendEvents(batch: NewEvents): Promise<AppendedEvents | undefined>;
 	/** The state that the next live version is computed from, and which of some event ids are stored. */
 	getLiveState(conversationId: string, eventIds: readonly string[]): Promise<LiveState>;
-	/** Some conversations for which {@link LiveState.isBehind} holds; none when there is none. */
-	listBehind(limit: number): Promise<readonly string[]>;
+	/** Some conversations for which {@link LiveState.hasUnappliedEvents} holds; none when there is none. */
+	listUnapplied(limit: number): Promise<readonly string[]>;
 	/** The current record of a conversation, or the record that was current as of sequence `asOf`. */
 	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined>;
 	listConversations(query: ConversationQuery): Promise<StoredConversation[]>;

@@ -8,15 +8,15 @@ import type { NewEvent, SequenceRange, Store, StoredRecord } from "./store.ts";
  * form, which all engines share, so that they are copied byte for byte, damaged ones too. What an engine derives from
  * them, such as the columns that lists filter by, is no part of it.
  */
-export interface KeptRows {
+export interface TransferRows {
 	/** Conversations that have a record, by id. */
-	readonly conversations: KeptConversation;
+	readonly conversations: TransferConversation;
 	/** What the events of conversations add up to, by id. */
-	readonly activities: KeptActivity;
+	readonly activities: TransferActivity;
 	/** By sequence. Their conversations come before them. */
-	readonly updates: KeptUpdate;
+	readonly updates: TransferUpdate;
 	/** By sequence. The activities of their conversations come before them. */
-	readonly events: KeptEvent;
+	readonly events: TransferEvent;
 	/** By conversation. */
 	readonly prunedUpdates: PrunedConversation;
 	/** By conversation. */
@@ -24,34 +24,35 @@ export interface KeptRows {
 }
 
 /** The kinds of rows, in the order in which they can be written. */
-export const keptTables = [
+export const transferTables = [
 	"conversations",
 	"activities",
 	"updates",
 	"events",
 	"prunedUpdates",
 	"prunedEvents",
-] as const satisfies readonly (keyof KeptRows)[];
-export type KeptTable = (typeof keptTables)[number];
+] as const satisfies readonly (keyof TransferRows)[];
+export type TransferTable = (typeof transferTables)[number];
 
-export interface KeptConversation {
+export interface TransferConversation {
 	readonly conversationId: string;
 	readonly state: ConversationState;
 	/** Encoded summary of the current record. */
 	readonly summary: Uint8Array;
 }
 
-export interface KeptActivity {
+export interface TransferActivity {
 	readonly conversationId: string;
 	readonly activity: Activity;
 }
 
 /** An update as it is stored: its record can be a delta. */
-export interface KeptUpdate extends Omit<WrittenUpdate, "record"> {
+export interface TransferUpdate extends Omit<WrittenUpdate, "record"> {
 	readonly record: RecordColumn & Omit<StoredRecord, "bytes">;
 }
 
-export interface KeptEvent extends Pick<NewEvent, "eventId" | "happenedAt" | "kind" | "source" | "redactionVersion"> {
+export interface TransferEvent
+	extends Pick<NewEvent, "eventId" | "happenedAt" | "kind" | "source" | "redactionVersion"> {
 	readonly sequence: bigint;
 	readonly conversationId: string;
 	readonly receivedAt: bigint;
@@ -76,7 +77,7 @@ export function keyOf(row: { readonly conversationId: string; readonly sequence?
 
 /** What a database holds, in few words. It differs after each append and each removal. */
 export interface Contents {
-	readonly counts: Readonly<Record<KeptTable, number>>;
+	readonly counts: Readonly<Record<TransferTable, number>>;
 	readonly updates: SequenceRange;
 	readonly events: SequenceRange;
 	/** The time of retention: see `Store.keepClock`. */
@@ -100,7 +101,7 @@ export const PAGE_ROWS = 1_000;
 export const PAGE_BYTES = 4 * 2 ** 20;
 
 /** A database that is open for copying: no service writes to it as long as it is open. */
-export interface KeptDatabase extends AsyncDisposable {
+export interface TransferDatabase extends AsyncDisposable {
 	/** @throws ServiceError `unavailable`, also when the database could have been written since it was opened */
 	contents(): Promise<Contents>;
 	/**
@@ -109,7 +110,7 @@ export interface KeptDatabase extends AsyncDisposable {
 	 * @param after key that they follow; undefined for the first ones
 	 * @returns at most {@link PAGE_ROWS} and about {@link PAGE_BYTES}; none when there are no more
 	 */
-	rows<Table extends KeptTable>(table: Table, after: RowKey | undefined): Promise<readonly KeptRows[Table][]>;
+	rows<Table extends TransferTable>(table: Table, after: RowKey | undefined): Promise<readonly TransferRows[Table][]>;
 	/** What the store gives to those who read it. */
 	readonly reads: {
 		readonly updates: Pick<Store["updates"], "list">;
@@ -118,7 +119,7 @@ export interface KeptDatabase extends AsyncDisposable {
 }
 
 /** A database that a copy is made in. No service opens it before the copy is finished. */
-export interface CopyTarget extends KeptDatabase {
+export interface CopyTarget extends TransferDatabase {
 	/**
 	 * Begins a copy, or goes on with one.
 	 *
@@ -127,9 +128,9 @@ export interface CopyTarget extends KeptDatabase {
 	 */
 	begin(source: Contents): Promise<void>;
 	/** Key of the last row of a table; undefined when it has none. */
-	last(table: KeptTable): Promise<RowKey | undefined>;
+	last(table: TransferTable): Promise<RowKey | undefined>;
 	/** Writes rows that follow the last one, in one transaction. */
-	write<Table extends KeptTable>(table: Table, rows: readonly KeptRows[Table][]): Promise<void>;
+	write<Table extends TransferTable>(table: Table, rows: readonly TransferRows[Table][]): Promise<void>;
 	/**
 	 * Makes a complete copy the database of a service.
 	 *

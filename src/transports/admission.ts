@@ -82,7 +82,7 @@ export class Admission {
 	 * @throws ServiceError `unavailable` when as many are under way as may be, or their bytes leave no room, or so
 	 *   many are under way that the last one would be done too late
 	 */
-	enter(work: Work, connection?: Reading): Stay {
+	enter(work: Work, connection?: Reading): Permit {
 		return this.#pools[work].enter(connection);
 	}
 
@@ -112,7 +112,7 @@ class Pool {
 	#most: number;
 	#working = 0;
 	/** Requests whose work has not begun, with the times at which they came, the first one first. */
-	readonly #arriving = new Map<Stay, number>();
+	readonly #arriving = new Map<Permit, number>();
 	readonly #bounds: WorkBounds;
 	readonly #backOff = new BackOff(() => this.#hasBytes && this.#hasRoom(1 - FREE_TO_READ_ON));
 
@@ -122,16 +122,16 @@ class Pool {
 		this.now = now;
 	}
 
-	enter(connection: Reading | undefined): Stay {
+	enter(connection: Reading | undefined): Permit {
 		const refusal = this.#refusal();
 		if (refusal !== undefined) {
 			if (connection !== undefined) this.#backOff.hold(connection);
 			throw refusal;
 		}
 		this.requests += 1;
-		const stay = new Stay(this);
-		this.#arriving.set(stay, this.now());
-		return stay;
+		const permit = new Permit(this);
+		this.#arriving.set(permit, this.now());
+		return permit;
 	}
 
 	#refusal(): ServiceError | undefined {
@@ -151,9 +151,9 @@ class Pool {
 	 */
 	get #busy(): number {
 		const now = this.now();
-		for (const [stay, since] of this.#arriving) {
+		for (const [permit, since] of this.#arriving) {
 			if (now - since <= LONGEST_WAIT) break;
-			this.#arriving.delete(stay);
+			this.#arriving.delete(permit);
 		}
 		return this.#working + this.#arriving.size;
 	}
@@ -162,8 +162,8 @@ class Pool {
 		return this.bytes <= this.#bounds.bytes * (1 - LEFT_TO_BEGUN);
 	}
 
-	begin(stay: Stay): void {
-		this.#arriving.delete(stay);
+	begin(permit: Permit): void {
+		this.#arriving.delete(permit);
 		this.#working += 1;
 	}
 
@@ -190,16 +190,16 @@ class Pool {
 		this.bytes += bytes;
 	}
 
-	leave(stay: Stay, bytes: number): void {
-		this.#arriving.delete(stay);
+	leave(permit: Permit, bytes: number): void {
+		this.#arriving.delete(permit);
 		this.requests -= 1;
 		this.bytes -= bytes;
 		this.#backOff.roomed();
 	}
 }
 
-/** A request under way. It counts until everybody who holds it has let go. */
-export class Stay {
+/** The permit of an admitted request. The request counts until all who hold the permit have released it. */
+export class Permit {
 	readonly #pool: Pool;
 	#bytes = 0;
 	#holders = 0;

@@ -41,7 +41,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 	const untold: Omit<LiveState, "revision"> = {
 		told: undefined,
 		postedAt: undefined,
-		isBehind: false,
+		hasUnappliedEvents: false,
 		current: undefined,
 		knownIds: [],
 	};
@@ -239,7 +239,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 					revision: 3n,
 					told: "told over 2",
 					postedAt: at(1),
-					isBehind: false,
+					hasUnappliedEvents: false,
 					current: expected[2],
 					knownIds: [told.eventId],
 				});
@@ -289,11 +289,16 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			const { updateSequence } = await keep(a, events, { live: whole(0n, first, { status: "running" }) });
 			expect(updateSequence).toBe(1n);
 			const found = await store.getLiveState(a, []);
-			expect(found).toMatchObject({ revision: 1n, told: "told over 0", postedAt: undefined, isBehind: false });
+			expect(found).toMatchObject({
+				revision: 1n,
+				told: "told over 0",
+				postedAt: undefined,
+				hasUnappliedEvents: false,
+			});
 			expect(found.current).toMatchObject({ change: UpdateChange.STARTED, current: true, previousSequence: undefined });
 			expect(decoded(found.current?.record)).toBe("told leaf");
 			const { appended } = await post(a, "posted", 4);
-			expect(appended).toMatchObject({ sequence: 2n, current: true, isBehind: true, repeated: false });
+			expect(appended).toMatchObject({ sequence: 2n, current: true, hasUnappliedEvents: true, repeated: false });
 			expect(await store.getLiveState(a, [])).toMatchObject({ revision: 2n, told: undefined, postedAt: at(4) });
 			expect(await history(a)).toEqual(["told leaf", "posted posted"]);
 		});
@@ -309,7 +314,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 	});
 
 	describe("a posted record", () => {
-		it("is behind when events that tell of it are later, until a live state is appended", async () => {
+		it("has unapplied events when those that tell of it are later, until a live state is appended", async () => {
 			const [a, b, c, d] = [randomUUID(), randomUUID(), randomUUID(), randomUUID()];
 			for (const id of [a, b, c, d]) await keep(id, [stateUpdate({ happenedAt: at(5) }), event({ happenedAt: at(9) })]);
 			const outcomes = [
@@ -318,29 +323,32 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 				await post(c, "older", 4, { status: "deleting" }),
 				await post(d, "older", 4),
 			];
-			expect(outcomes.map(({ appended }) => appended.isBehind)).toEqual([true, false, false, true]);
-			expect(await append(store, outcomes[0]?.update ?? sample())).toMatchObject({ repeated: true, isBehind: true });
-			expect((await post(a, "too old", 3)).appended).toMatchObject({ current: false, isBehind: true });
+			expect(outcomes.map(({ appended }) => appended.hasUnappliedEvents)).toEqual([true, false, false, true]);
+			expect(await append(store, outcomes[0]?.update ?? sample())).toMatchObject({
+				repeated: true,
+				hasUnappliedEvents: true,
+			});
+			expect((await post(a, "too old", 3)).appended).toMatchObject({ current: false, hasUnappliedEvents: true });
 			store = await reopen();
-			expect(new Set(await store.listBehind(10))).toEqual(new Set([a, d]));
-			expect(await store.listBehind(1)).toHaveLength(1);
+			expect(new Set(await store.listUnapplied(10))).toEqual(new Set([a, d]));
+			expect(await store.listUnapplied(1)).toHaveLength(1);
 			await keep(a, [], { live: { expects: 1n, next: 2n, told: "told", version: undefined } });
-			expect(await store.listBehind(10)).toEqual([d]);
-			expect((await post(d, "newer", 6)).appended).toMatchObject({ current: true, isBehind: false });
-			expect(await store.listBehind(10)).toEqual([]);
-			expect((await post(a, "still older", 4)).appended).toMatchObject({ current: true, isBehind: true });
+			expect(await store.listUnapplied(10)).toEqual([d]);
+			expect((await post(d, "newer", 6)).appended).toMatchObject({ current: true, hasUnappliedEvents: false });
+			expect(await store.listUnapplied(10)).toEqual([]);
+			expect((await post(a, "still older", 4)).appended).toMatchObject({ current: true, hasUnappliedEvents: true });
 			await keep(b, [stateUpdate({ happenedAt: at(7) })]);
-			expect((await store.getLiveState(b, [])).isBehind).toBe(false);
+			expect((await store.getLiveState(b, [])).hasUnappliedEvents).toBe(false);
 		});
 
 		it("without a time counts from its arrival", async () => {
 			const a = randomUUID();
 			const of = (receivedAt: bigint) => sample({ conversationId: a, receivedAt, record: record({ id: a }) });
 			await keep(a, [stateUpdate({ happenedAt: at(5) })]);
-			expect(await append(store, of(at(4)))).toMatchObject({ isBehind: true });
-			expect(await store.getLiveState(a, [])).toMatchObject({ postedAt: at(4), isBehind: true });
+			expect(await append(store, of(at(4)))).toMatchObject({ hasUnappliedEvents: true });
+			expect(await store.getLiveState(a, [])).toMatchObject({ postedAt: at(4), hasUnappliedEvents: true });
 			expect(await append(store, sample({ ...of(at(5)), record: record({ id: a, title: "x" }) }))).toMatchObject({
-				isBehind: false,
+				hasUnappliedEvents: false,
 			});
 		});
 	});

@@ -63,7 +63,7 @@ export function storeConformance(harness: StoreHarness): void {
 					repeated: false,
 					change,
 					current: true,
-					isBehind: false,
+					hasUnappliedEvents: false,
 				})),
 			);
 		});
@@ -114,9 +114,9 @@ export function storeConformance(harness: StoreHarness): void {
 			const outcomes = await Promise.all([append(store, update), append(store, update), append(store, update)]);
 			const sequence = outcomes[0]?.sequence;
 			expect(outcomes).toEqual([
-				{ sequence, repeated: false, change: UpdateChange.STARTED, current: true, isBehind: false },
-				{ sequence, repeated: true, change: UpdateChange.STARTED, current: true, isBehind: false },
-				{ sequence, repeated: true, change: UpdateChange.STARTED, current: true, isBehind: false },
+				{ sequence, repeated: false, change: UpdateChange.STARTED, current: true, hasUnappliedEvents: false },
+				{ sequence, repeated: true, change: UpdateChange.STARTED, current: true, hasUnappliedEvents: false },
+				{ sequence, repeated: true, change: UpdateChange.STARTED, current: true, hasUnappliedEvents: false },
 			]);
 		});
 
@@ -188,7 +188,7 @@ export function storeConformance(harness: StoreHarness): void {
 				repeated: false,
 				change: UpdateChange.UPDATED,
 				current: false,
-				isBehind: false,
+				hasUnappliedEvents: false,
 			});
 			expect(await store.get(conversationId)).toEqual(stored(newer, first));
 			expect(await store.updates.list({ after: first.sequence, limit: 10, withRecords: true })).toEqual([
@@ -207,7 +207,7 @@ export function storeConformance(harness: StoreHarness): void {
 				repeated: false,
 				change: UpdateChange.UPDATED,
 				current: false,
-				isBehind: false,
+				hasUnappliedEvents: false,
 			});
 			expect(await store.get(conversationId)).toEqual(stored(gone, first));
 		});

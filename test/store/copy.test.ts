@@ -5,7 +5,7 @@ import { readConfig } from "../../src/config/config.ts";
 import { copyStore } from "../../src/store/copy.ts";
 import { type Database, openCopySource, openCopyTarget, openStore } from "../../src/store/open.ts";
 import type { Store } from "../../src/store/store.ts";
-import type { CopyTarget, KeptDatabase } from "../../src/store/transfer.ts";
+import type { CopyTarget, TransferDatabase } from "../../src/store/transfer.ts";
 import { bigint } from "../../src/store/values.ts";
 import { damageStoredRecord } from "../support/database.ts";
 import { Random } from "../support/random.ts";
@@ -35,7 +35,7 @@ async function newUrl(engine: Engine): Promise<string> {
 const databaseOf = (url: string): Database => readConfig({ DATABASE_URL: url }).database;
 const pathOf = (url: string): string => url.slice("sqlite:".length);
 const open = (url: string): Promise<Store> => openStore(databaseOf(url), silent, {});
-const openSource = (url: string): Promise<KeptDatabase> => openCopySource(databaseOf(url), silent);
+const openSource = (url: string): Promise<TransferDatabase> => openCopySource(databaseOf(url), silent);
 const openTarget = (url: string): Promise<CopyTarget> => openCopyTarget(databaseOf(url), silent);
 
 async function copy(from: string, to: string, change: (target: CopyTarget) => CopyTarget = (target) => target) {
@@ -70,7 +70,7 @@ function breakingOff(target: CopyTarget, { writes, finishes }: { writes: number;
 
 /** Ids of conversations: with records, with records and events, with events only, deleted, pruned. */
 const ids = Array.from({ length: 8 }, (_, n) => `${n.toString(16).repeat(8)}-0000-4000-8000-00000000000${n}`);
-const [posted = "", told = "", eventsOnly = "", deleted = "", behind = "", ...others] = ids;
+const [posted = "", told = "", eventsOnly = "", deleted = "", unapplied = "", ...others] = ids;
 /** Longer than what an index of PostgreSQL holds, in UTF-16 code units. */
 const LONG_ID = "\u{1F600}".repeat(200);
 const large = (of: string) => Buffer.from(`${of} `.repeat(9_000));
@@ -121,7 +121,7 @@ async function fill(store: Store): Promise<void> {
 	const long = { id: LONG_ID, note: "a\u0000".repeat(20_000) };
 	const texts = [long, { id: "plain" }].map((json) => ({ eventId: json.id, text: Buffer.from(JSON.stringify(json)) }));
 	await appendEvents(store, batch(eventsOnly, texts.map(event)));
-	await appendEvents(store, batch(behind, [stateUpdate({ happenedAt: at(900) })]));
+	await appendEvents(store, batch(unapplied, [stateUpdate({ happenedAt: at(900) })]));
 	const columns = {
 		status: "idle",
 		title: "Fix the LOGIN page of a\u0000b",
@@ -131,7 +131,7 @@ async function fill(store: Store): Promise<void> {
 		updatedAt: at(800),
 		tags: { team: "b" },
 	};
-	await append(store, sample({ conversationId: behind, receivedAt: at(800), columns }));
+	await append(store, sample({ conversationId: unapplied, receivedAt: at(800), columns }));
 
 	// What is removed again: a conversation as a whole, updates, events.
 	expect(await store.prune({ receivedBefore: at(2), limit: 1_000 })).toBeGreaterThan(2);
@@ -164,7 +164,7 @@ async function everything(store: Store) {
 		events,
 		ranges: await Promise.all(ranges.flatMap((query) => [store.updates.range(query), store.events.range(query)])),
 		states: await Promise.all(ids.map((id) => store.getLiveState(id, eventIds))),
-		behind: await store.listBehind(10),
+		unapplied: await store.listUnapplied(10),
 		asOf: await Promise.all(ids.flatMap((id) => updates.map(({ sequence }) => store.get(id, sequence)))),
 		lists: await Promise.all(
 			filters.map((filter) =>
@@ -195,7 +195,7 @@ describe.each(ENGINES.flatMap((from) => ENGINES.map((to) => ({ from, to }))))("f
 		expect(await everythingAt(source)).toEqual(before);
 		expect(await everythingAt(target)).toEqual(before);
 		expect(before.lists.map((list) => list.length).every((length) => length > 0)).toBe(true);
-		expect(before.behind).toEqual([behind]);
+		expect(before.unapplied).toEqual([unapplied]);
 		expect(parts.map(({ name, count, damaged }) => [name, count, damaged])).toEqual([
 			["updates", before.updates.length, 0],
 			["events", before.events.length, 0],

@@ -31,13 +31,18 @@ test("a database of version 1 is upgraded and keeps what it has", async () => {
 	using folder = new TempFolder();
 	const path = folder.file("conversations.db");
 	const update = sample();
+	let wanted: unknown;
 	{
 		await using store = await openSqliteStore(path, { error() {} });
 		await append(store, update);
 	}
 	{
 		using database = new DatabaseSync(path);
+		wanted = shapeOf(database);
 		database.exec(`
+			DROP INDEX conversations_unapplied;
+			ALTER TABLE conversations RENAME COLUMN has_unapplied_events TO is_behind;
+			CREATE INDEX conversations_behind ON conversations (id) WHERE is_behind = 1;
 			ALTER TABLE store_state DROP COLUMN clock;
 			ALTER TABLE logs DROP COLUMN skipped_through;
 			PRAGMA user_version = 1;
@@ -48,7 +53,19 @@ test("a database of version 1 is upgraded and keeps what it has", async () => {
 	expect(await append(store, sample())).toMatchObject({ sequence: 2n });
 	await store.keepClock(5n);
 	expect(await store.clock()).toBe(5n);
+	using database = new DatabaseSync(path);
+	expect(shapeOf(database)).toEqual(wanted);
 });
+
+/** The columns of the tables, and the indexes. */
+function shapeOf(database: DatabaseSync) {
+	const columns = database.prepare(`
+		SELECT t.name AS "table", c.name AS "column", c.type, c."notnull" FROM sqlite_schema t, pragma_table_info(t.name) c
+		WHERE t.type = 'table' ORDER BY 1, 2
+	`);
+	const indexes = database.prepare("SELECT sql FROM sqlite_schema WHERE type = 'index' ORDER BY name");
+	return { columns: columns.all(), indexes: indexes.all() };
+}
 
 test.each([
 	[

@@ -45,9 +45,9 @@ test("a body that takes long to arrive and an answer that nobody takes leave roo
 	};
 	for (let count = 0; count < 200; count++) enter().hold();
 	for (let count = 0; count < 100; count++) {
-		const stay = enter();
-		stay.hold();
-		stay.work()();
+		const permit = enter();
+		permit.hold();
+		permit.work()();
 	}
 	for (let count = 0; count < 512; count++) work(1_001);
 	// 64 that are worked on, or have just come.

@@ -88,8 +88,8 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 				method: "POST",
 				path: WEBHOOK,
 				scope: "ingest",
-				handle: async ({ request, stay, signal }) => {
-					await take(await readBody(request, MAX_BODY, (bytes) => stay.take(bytes)));
+				handle: async ({ request, permit, signal }) => {
+					await take(await readBody(request, MAX_BODY, (bytes) => permit.take(bytes)));
 					ends.push(signal.aborted ? "gone" : "there");
 					return "{}";
 				},

@@ -48,7 +48,7 @@ const PAGE_BYTES = 4 * 2 ** 20;
 /** Conversations that are settled at a time when the service starts. */
 const SETTLED_AT_A_TIME = 100;
 
-type EventStore = Pick<Store, "appendEvents" | "getLiveState" | "listBehind" | "events">;
+type EventStore = Pick<Store, "appendEvents" | "getLiveState" | "listUnapplied" | "events">;
 type Updates = ApplyRequest["updates"];
 
 /** What state updates make of a record. */
@@ -117,8 +117,8 @@ export class EventIngest {
 	async settleAll(): Promise<void> {
 		const failures = new Map<string, unknown>();
 		for (;;) {
-			const behind = await this.#store.listBehind(SETTLED_AT_A_TIME + failures.size);
-			const next = behind.filter((conversationId) => !failures.has(conversationId));
+			const unsettled = await this.#store.listUnapplied(SETTLED_AT_A_TIME + failures.size);
+			const next = unsettled.filter((conversationId) => !failures.has(conversationId));
 			if (next.length === 0) break;
 			for (const conversationId of next)
 				await this.settle(conversationId).catch((error: unknown) =>
@@ -173,7 +173,7 @@ export class EventIngest {
 					event: { text, secrets, redactionVersion },
 					happenedAt,
 				}));
-			const tellsNothing = told.length === 0 && !state.isBehind;
+			const tellsNothing = told.length === 0 && !state.hasUnappliedEvents;
 			if (tellsNothing && batch.events.length === 0) return { stored: 0, updateSequence: undefined };
 			const { live, refused } = tellsNothing
 				? { live: undefined, refused: [] }
@@ -216,7 +216,7 @@ export class EventIngest {
 	 */
 	async #applyAll(
 		conversationId: string,
-		{ told, postedAt, isBehind }: LiveState,
+		{ told, postedAt, hasUnappliedEvents }: LiveState,
 		record: StoredRecord | undefined,
 		updates: Updates,
 	): Promise<Progress> {
@@ -230,7 +230,7 @@ export class EventIngest {
 			progress = { ...first, refused: [] };
 			if (first.version === undefined) return progress;
 		}
-		if (record === undefined || isBehind)
+		if (record === undefined || hasUnappliedEvents)
 			for await (const stored of this.#storedUpdates(conversationId, postedAt)) progress = await apply(stored);
 		return await apply(updates);
 	}

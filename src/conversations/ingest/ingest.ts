@@ -59,7 +59,7 @@ export class Ingest {
 		const { conversationId } = update;
 		try {
 			const appended = await this.#store.append(update);
-			if (appended.isBehind) await this.#events.settle(conversationId);
+			if (appended.hasUnappliedEvents) await this.#events.settle(conversationId);
 			return appended;
 		} catch (error) {
 			throw withConversation(error, conversationId);

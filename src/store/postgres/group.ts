@@ -145,7 +145,7 @@ class Planner {
 		const { change, current } = next.written;
 		known.newest = { change, current, schemaVersion: update.record.schemaVersion, record: update.record };
 		this.#write(known, next, summary);
-		return { sequence, repeated: false, change, current, isBehind: next.after.isBehind };
+		return { sequence, repeated: false, change, current, hasUnappliedEvents: next.after.hasUnappliedEvents };
 	}
 
 	/** Undefined when it does not fit the conversation's live state: see `Store.appendEvents`. */
@@ -242,5 +242,5 @@ function repetitionOf(known: KnownConversation, request: Post): Appended | Possi
 	if (repeats === false) return undefined;
 	if (repeats !== true) return repeats;
 	const { change, current } = newest;
-	return { sequence, repeated: true, change, current, isBehind: state.isBehind };
+	return { sequence, repeated: true, change, current, hasUnappliedEvents: state.hasUnappliedEvents };
 }

@@ -17,7 +17,7 @@ export async function getLiveState(
 		revision: row === undefined ? 0n : bigint(row.revision),
 		told: row && nullable(decoded, row.told),
 		postedAt: row && nullable(bigint, row.posted_at),
-		isBehind: row !== undefined && boolean(row.is_behind),
+		hasUnappliedEvents: row !== undefined && boolean(row.has_unapplied_events),
 		current: row && currentUpdateOf(row),
 		knownIds: eventIds.filter((id) => known?.has(encodeKey(id))),
 	};
@@ -28,7 +28,7 @@ async function read(session: Session, conversationId: string, eventIds: readonly
 		{
 			text: `
 				SELECT ${UPDATE_COLUMNS}, ${RECORD_COLUMNS}, ${ACTIVITY_COLUMNS},
-					c.status, c.revision, c.told, c.posted_at, c.is_behind
+					c.status, c.revision, c.told, c.posted_at, c.has_unapplied_events
 				FROM conversation_updates.conversations c
 				JOIN conversation_updates.updates u ON u.sequence = c.sequence
 				LEFT JOIN conversation_updates.activities a ON a.conversation_id = c.conversation_id
@@ -46,9 +46,9 @@ async function read(session: Session, conversationId: string, eventIds: readonly
 }
 
 /** Some conversations whose record may lack what stored events tell. */
-export async function listBehind(session: Session, limit: number): Promise<readonly string[]> {
+export async function listUnapplied(session: Session, limit: number): Promise<readonly string[]> {
 	const [rows = []] = await session.query({
-		text: "SELECT conversation_id FROM conversation_updates.conversations WHERE is_behind LIMIT $1",
+		text: "SELECT conversation_id FROM conversation_updates.conversations WHERE has_unapplied_events LIMIT $1",
 		values: [limit],
 	});
 	return rows.map(({ conversation_id }) => text(conversation_id));

@@ -10,7 +10,7 @@ export const CHANNEL = "conversation_updates";
 /** Columns of a row of `json_to_recordset` that has the state of a conversation. */
 const STATE_ROW = `
 	sequence bigint, status bigint, order_time bigint, newest_sequence bigint, newest_updated_at bigint,
-	newest_size bigint, revision bigint, posted_at bigint, is_behind boolean, told text
+	newest_size bigint, revision bigint, posted_at bigint, has_unapplied_events boolean, told text
 `;
 const STATE_NAMES = [
 	"sequence",
@@ -21,7 +21,7 @@ const STATE_NAMES = [
 	"newest_size",
 	"revision",
 	"posted_at",
-	"is_behind",
+	"has_unapplied_events",
 	"told",
 ];
 const FILTER_NAMES = ["agent_kind", "model", "parent_id", "created_at", "updated_at"];

@@ -25,7 +25,7 @@ import { keepClock, readClock } from "./clock.ts";
 import type { Connections } from "./connections.ts";
 import { listEvents } from "./events.ts";
 import { listConversations } from "./list-conversations.ts";
-import { getLiveState, listBehind } from "./live-state.ts";
+import { getLiveState, listUnapplied } from "./live-state.ts";
 import { readNewest, readRange } from "./log.ts";
 import { migrate } from "./migrate.ts";
 import { CHANNEL } from "./numbered-sql.ts";
@@ -128,8 +128,8 @@ class PostgresStore implements Store {
 		return this.#read("getLiveState", (session) => getLiveState(session, conversationId, eventIds));
 	}
 
-	listBehind(limit: number): Promise<readonly string[]> {
-		return this.#read("listBehind", (session) => listBehind(session, limit));
+	listUnapplied(limit: number): Promise<readonly string[]> {
+		return this.#read("listUnapplied", (session) => listUnapplied(session, limit));
 	}
 
 	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined> {

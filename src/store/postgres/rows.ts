@@ -27,7 +27,7 @@ export function decoded(value: unknown): string {
 /** SQL for the columns of `c` that {@link stateOf} reads. */
 export const STATE_COLUMNS = `
 	c.sequence, c.status, c.order_time, c.newest_sequence, c.newest_updated_at, c.newest_size, c.revision, c.posted_at,
-	c.is_behind, c.told
+	c.has_unapplied_events, c.told
 `;
 
 /** The state of a conversation; undefined when it has no record. */

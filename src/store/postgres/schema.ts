@@ -160,7 +160,13 @@ const TABLES = `
 `;
 
 /** The statements that make each version of the schema of the one before it; the first makes version 1. */
-export const MIGRATIONS: readonly string[] = [TABLES];
+export const MIGRATIONS: readonly string[] = [
+	TABLES,
+	`
+		ALTER TABLE conversation_updates.conversations RENAME COLUMN is_behind TO has_unapplied_events;
+		ALTER INDEX conversation_updates.conversations_behind RENAME TO conversations_unapplied;
+	`,
+];
 
 /** Serves the search in titles, if the extension pg_trgm is there; `%s` is the schema that the extension is in. */
 export const TITLE_INDEX = `

@@ -3,7 +3,7 @@ import type { Activity } from "../activity.ts";
 import { asciiLower, microsecondsOf } from "../condition.ts";
 import type { ConversationState } from "../conversation-state.ts";
 import { unpackedSizeOf } from "../record-column.ts";
-import type { KeptEvent, KeptUpdate } from "../transfer.ts";
+import type { TransferEvent, TransferUpdate } from "../transfer.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
 
@@ -43,7 +43,7 @@ export function activitiesQuery(activities: Iterable<readonly [id: string, activ
 }
 
 /** A row of `UPDATE_ROW`. */
-export function updateRow({ record, ...update }: KeptUpdate, bytes: Bytes) {
+export function updateRow({ record, ...update }: TransferUpdate, bytes: Bytes) {
 	return {
 		sequence: update.sequence,
 		conversation_id: update.conversationId,
@@ -73,7 +73,7 @@ export function updateRow({ record, ...update }: KeptUpdate, bytes: Bytes) {
 export function eventRow(
 	ordinal: number | bigint,
 	key: string,
-	{ text, ...event }: Omit<KeptEvent, "sequence" | "eventId">,
+	{ text, ...event }: Omit<TransferEvent, "sequence" | "eventId">,
 	bytes: Bytes,
 ) {
 	return {
@@ -136,7 +136,7 @@ export function stateRow(id: string, state: ConversationState) {
 		newest_size: state.newest?.size,
 		revision: state.revision,
 		posted_at: state.postedAt,
-		is_behind: state.isBehind,
+		has_unapplied_events: state.hasUnappliedEvents,
 		told: nullableText(state.told),
 	};
 }

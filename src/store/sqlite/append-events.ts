@@ -15,7 +15,7 @@ import {
 } from "../conversation-state.ts";
 import { packRecord, packSecrets } from "../record-column.ts";
 import type { AppendedEvents, NewEvent, NewEvents, NewLiveState, StoredRecord } from "../store.ts";
-import type { KeptEvent } from "../transfer.ts";
+import type { TransferEvent } from "../transfer.ts";
 import { bigint, integer, nullable } from "../values.ts";
 import { findActivity, insertActivity, updateActivity } from "./activities.ts";
 import { RecordReader } from "./record-reader.ts";
@@ -119,7 +119,11 @@ export class EventAppender {
  *
  * @param activity id of the row of its conversation's activity
  */
-export function insertEvent(statements: Statements, activity: bigint, event: Omit<KeptEvent, "conversationId">): void {
+export function insertEvent(
+	statements: Statements,
+	activity: bigint,
+	event: Omit<TransferEvent, "conversationId">,
+): void {
 	statements
 		.prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
 		.run(

@@ -32,7 +32,7 @@ export class Appender {
 		const { written, after } = nextPosted(update, summary, known?.state, activity, nextSequence());
 		this.#writer.write(written, summary, known, after);
 		const { sequence, change, current } = written;
-		return { sequence, repeated: false, change, current, isBehind: after.isBehind };
+		return { sequence, repeated: false, change, current, hasUnappliedEvents: after.hasUnappliedEvents };
 	}
 
 	/** What the request is answered if it repeats the newest posted update, or may; undefined when it does not. */
@@ -54,7 +54,7 @@ export class Appender {
 		const row = this.#statements.prepare("SELECT change, current FROM updates WHERE sequence = ?").get(sequence);
 		// Pruning can have removed it.
 		if (row === undefined) return undefined;
-		const { isBehind } = state;
-		return { sequence, repeated: true, change: integer(row.change), current: boolean(row.current), isBehind };
+		const { hasUnappliedEvents } = state;
+		return { sequence, repeated: true, change: integer(row.change), current: boolean(row.current), hasUnappliedEvents };
 	}
 }

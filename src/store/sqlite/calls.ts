@@ -57,7 +57,7 @@ export type ReaderCalls = {
 	listUpdates(query: UpdateQuery): StoredUpdate[];
 	listEvents(query: EventQuery): StoredEvent[];
 	getLiveState(request: LiveStateRequest): LiveState;
-	listBehind(limit: number): readonly string[];
+	listUnapplied(limit: number): readonly string[];
 	clock(argument: undefined): bigint | undefined;
 	range(request: { readonly log: LogTable; readonly query: RangeQuery }): SequenceRange;
 	/** The first sequence that was not received before a time (microseconds since the Unix epoch). */

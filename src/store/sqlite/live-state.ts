@@ -13,7 +13,7 @@ export function getLiveState(
 	{ conversationId, eventIds }: LiveStateRequest,
 ): LiveState {
 	const row = statements
-		.prepare("SELECT revision, told, posted_at, is_behind FROM conversations WHERE conversation_id = ?")
+		.prepare("SELECT revision, told, posted_at, has_unapplied_events FROM conversations WHERE conversation_id = ?")
 		.get(conversationId);
 	const isKnown = statements.prepare(`
 		SELECT 1 FROM activities a JOIN events e ON e.activity = a.id WHERE a.conversation_id = ? AND e.event_id = ?
@@ -22,16 +22,18 @@ export function getLiveState(
 		revision: row === undefined ? 0n : bigint(row.revision),
 		told: row && nullable(text, row.told),
 		postedAt: row && nullable(bigint, row.posted_at),
-		isBehind: boolean(row?.is_behind),
+		hasUnappliedEvents: boolean(row?.has_unapplied_events),
 		current: getUpdate(statements, records, conversationId, undefined),
 		knownIds: eventIds.filter((id) => isKnown.get(conversationId, id) !== undefined),
 	};
 }
 
 /** Some conversations whose record may lack what stored events tell. */
-export function listBehind(statements: Statements, limit: number): readonly string[] {
+export function listUnapplied(statements: Statements, limit: number): readonly string[] {
 	const rows = statements
-		.prepare("SELECT conversation_id FROM conversations INDEXED BY conversations_behind WHERE is_behind = 1 LIMIT ?")
+		.prepare(
+			"SELECT conversation_id FROM conversations INDEXED BY conversations_unapplied WHERE has_unapplied_events = 1 LIMIT ?",
+		)
 		.all(limit);
 	return rows.map(({ conversation_id }) => text(conversation_id));
 }

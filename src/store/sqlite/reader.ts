@@ -3,7 +3,7 @@ import type { ReaderCalls } from "./calls.ts";
 import { type DatabaseOptions, openForReading, transaction } from "./database.ts";
 import { listEvents } from "./events.ts";
 import { listConversations } from "./list-conversations.ts";
-import { getLiveState, listBehind } from "./live-state.ts";
+import { getLiveState, listUnapplied } from "./live-state.ts";
 import { firstReceivedAfter, readClock, readRange } from "./log.ts";
 import { findPrunable } from "./prunable.ts";
 import { RecordReader } from "./record-reader.ts";
@@ -28,7 +28,7 @@ serve<DatabaseOptions, ReaderCalls>((options) => {
 			listUpdates: (query) => read((records) => listUpdates(statements, records, query)),
 			listEvents: (query) => read(() => listEvents(statements, query)),
 			getLiveState: (request) => read((records) => getLiveState(statements, records, request)),
-			listBehind: (limit) => read(() => listBehind(statements, limit)),
+			listUnapplied: (limit) => read(() => listUnapplied(statements, limit)),
 			clock: () => read(() => readClock(statements)),
 			range: ({ log, query }) => read(() => readRange(statements, log, query)),
 			firstReceivedAfter: ({ log, time }) => read(() => firstReceivedAfter(statements, log, time)),

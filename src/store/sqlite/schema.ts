@@ -2,7 +2,7 @@ import type { DatabaseSync } from "node:sqlite";
 import { integer } from "../values.ts";
 
 /** Version of the schema, which SQLite keeps as `user_version`. */
-export const SCHEMA_VERSION = 2;
+export const SCHEMA_VERSION = 3;
 
 /**
  * `updates` holds every update with its record. A column behind `record` would be expensive to read, because long
@@ -14,7 +14,7 @@ export const SCHEMA_VERSION = 2;
  * from the summary of the current record. Each index of it that serves a filter for equality ends in `sequence`, so that
  * it gives its conversations in the order of lists. `order_time` is what records are ordered by (see ordering.ts). The
  * columns that begin with `newest` are about the newest posted update, and `revision`, `told`, `posted_at` and
- * `is_behind` are those of `LiveState`.
+ * `has_unapplied_events` are those of `LiveState`.
  * `tags` holds the tags of the current record; `conversations.tags` the same as JSON, to see whether they change.
  * `titles` has the row ids of `conversations`, and which trigrams their titles have.
  *
@@ -82,7 +82,7 @@ const SCHEMA = `
 		tags TEXT NOT NULL,
 		revision INTEGER NOT NULL,
 		posted_at INTEGER,
-		is_behind INTEGER NOT NULL,
+		has_unapplied_events INTEGER NOT NULL,
 		told TEXT
 	) STRICT;
 	CREATE UNIQUE INDEX conversations_by_sequence ON conversations (sequence);
@@ -92,7 +92,7 @@ const SCHEMA = `
 	CREATE INDEX conversations_by_parent ON conversations (parent_id, sequence) WHERE parent_id IS NOT NULL;
 	CREATE INDEX conversations_by_created ON conversations (created_at) WHERE created_at IS NOT NULL;
 	CREATE INDEX conversations_by_updated ON conversations (updated_at) WHERE updated_at IS NOT NULL;
-	CREATE INDEX conversations_behind ON conversations (id) WHERE is_behind = 1;
+	CREATE INDEX conversations_unapplied ON conversations (id) WHERE has_unapplied_events = 1;
 
 	CREATE TABLE tags (
 		conversation INTEGER NOT NULL,
@@ -156,6 +156,12 @@ const UPGRADES: readonly string[] = [
 		ALTER TABLE store_state ADD COLUMN clock INTEGER;
 		ALTER TABLE logs ADD COLUMN skipped_through INTEGER NOT NULL DEFAULT 0;
 		PRAGMA user_version = 2;
+	`,
+	`
+		ALTER TABLE conversations RENAME COLUMN is_behind TO has_unapplied_events;
+		DROP INDEX conversations_behind;
+		CREATE INDEX conversations_unapplied ON conversations (id) WHERE has_unapplied_events = 1;
+		PRAGMA user_version = 3;
 	`,
 ];
 

@@ -175,8 +175,8 @@ class SqliteStore implements Store {
 		return this.#reader.call("getLiveState", { conversationId, eventIds });
 	}
 
-	listBehind(limit: number): Promise<readonly string[]> {
-		return this.#reader.call("listBehind", limit);
+	listUnapplied(limit: number): Promise<readonly string[]> {
+		return this.#reader.call("listUnapplied", limit);
 	}
 
 	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined> {

@@ -2,7 +2,7 @@ import type { ConversationSummary } from "../../../gen/conversations/v1/summary_
 import { microsecondsOf } from "../condition.ts";
 import type { ConversationState, WrittenUpdate } from "../conversation-state.ts";
 import { packRecord } from "../record-column.ts";
-import type { KeptUpdate } from "../transfer.ts";
+import type { TransferUpdate } from "../transfer.ts";
 import { bigint, nullable, type Row, text } from "../values.ts";
 import { stateOf } from "./rows.ts";
 import type { Statements } from "./statements.ts";
@@ -61,7 +61,7 @@ export class UpdateWriter {
 	}
 
 	/** @param conversation id of the row of its conversation */
-	insertUpdate(conversation: bigint, update: KeptUpdate): void {
+	insertUpdate(conversation: bigint, update: TransferUpdate): void {
 		const { record } = update;
 		this.#statements
 			.prepare("INSERT INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
@@ -156,7 +156,7 @@ export class UpdateWriter {
 const NO_TAGS = "{}";
 
 function stateColumns(state: ConversationState) {
-	const { sequence, orderTime, newest, revision, told, postedAt, isBehind } = state;
+	const { sequence, orderTime, newest, revision, told, postedAt, hasUnappliedEvents } = state;
 	return {
 		sequence,
 		status: BigInt(state.status),
@@ -167,7 +167,7 @@ function stateColumns(state: ConversationState) {
 		revision,
 		told: told ?? null,
 		posted_at: postedAt ?? null,
-		is_behind: isBehind ? 1n : 0n,
+		has_unapplied_events: hasUnappliedEvents ? 1n : 0n,
 	};
 }
 

@@ -24,7 +24,7 @@ import { type ErrorKind, ServiceError } from "../../errors.ts";
 import { toConnectError } from "../../rpc/rpc-errors.ts";
 import type { RpcMethod } from "../../rpc/rpc-method.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
-import { type Admission, type Stay, type Work, workOf } from "../admission.ts";
+import { type Admission, type Permit, type Work, workOf } from "../admission.ts";
 import { sendStatus } from "../http/answer.ts";
 import { enter } from "../http/enter.ts";
 import type { HttpAnswer, ObservedAnswer } from "../http/http-listener.ts";
@@ -53,9 +53,9 @@ interface Call {
 	readonly credentials: Credentials;
 	caller: Principal | undefined;
 	/** Counts the call from the gate on. */
-	stay: Stay | undefined;
+	permit: Permit | undefined;
 	/** Counts the call until its answer has left or its connection is gone. */
-	readonly enter: (work: Work) => Stay;
+	readonly enter: (work: Work) => Permit;
 	/** Why the call is refused, although it has its answer. */
 	refusal: unknown;
 	/** The encoded request. */
@@ -90,7 +90,7 @@ export function createConnectListener(options: ConnectOptions, fallback: Observe
 				if (call.refusal !== undefined) throw call.refusal;
 				call.caller = gate.admitRpc(path, ...call.credentials);
 				call.seen.admitted(call.caller.name);
-				call.stay = call.enter(workOf(gate.scopeOf(path), context.method.methodKind !== "unary"));
+				call.permit = call.enter(workOf(gate.scopeOf(path), context.method.methodKind !== "unary"));
 			} catch (error) {
 				throw call.failed(error);
 			}
@@ -106,7 +106,7 @@ export function createConnectListener(options: ConnectOptions, fallback: Observe
 		}
 		const grpcWeb = request.headers["content-type"]?.startsWith("application/grpc-web") === true;
 		const transport = grpcWeb ? "grpc-web" : "connect";
-		const entering = (work: Work): Stay => enter(admission, work, request, response);
+		const entering = (work: Work): Permit => enter(admission, work, request, response);
 		const { requestPath } = handler;
 		seen.routed({ transport, route: requestPath, operation: requestPath });
 		const call = beginCall(seen, credentialsOf(request), entering);
@@ -129,7 +129,7 @@ function beginCall(seen: ObservedRequest, credentials: Credentials, enter: Call[
 		seen,
 		credentials,
 		caller: undefined,
-		stay: undefined,
+		permit: undefined,
 		enter,
 		refusal: undefined,
 		message: undefined,
@@ -154,16 +154,16 @@ function answer(
 	const taking = takeMessage(request, {
 		input: handler.method.input,
 		maxBytes,
-		take: (bytes) => call.stay?.take(bytes),
+		take: (bytes) => call.permit?.take(bytes),
 		taken: (message) => {
 			call.message = message;
 			call.seen.received(message.length);
 		},
 		failed: call.failed,
 	});
-	const stay = () => call.stay;
+	const permit = () => call.permit;
 	handler(taking)
-		.then((answered) => (handler.method.methodKind === "unary" ? counted(answered, stay()) : answered))
+		.then((answered) => (handler.method.methodKind === "unary" ? counted(answered, permit()) : answered))
 		.catch((error: unknown) => {
 			if (!(error instanceof ServiceError)) throw error;
 			// The library answers it in the form of the protocol.
@@ -196,12 +196,15 @@ function tellsThatClientHasGone(error: unknown): boolean {
 /**
  * The answer to a unary call, counted.
  *
- * @throws ServiceError as {@link Stay.answer} does
+ * @throws ServiceError as {@link Permit.answer} does
  */
-async function counted(answered: UniversalServerResponse, stay: Stay | undefined): Promise<UniversalServerResponse> {
+async function counted(
+	answered: UniversalServerResponse,
+	permit: Permit | undefined,
+): Promise<UniversalServerResponse> {
 	const chunks: Uint8Array[] = [];
 	for await (const chunk of answered.body ?? []) chunks.push(chunk);
-	stay?.answer(chunks.reduce((bytes, { byteLength }) => bytes + byteLength, 0));
+	permit?.answer(chunks.reduce((bytes, { byteLength }) => bytes + byteLength, 0));
 	return { ...answered, body: createAsyncIterable(chunks) };
 }
 
@@ -214,7 +217,7 @@ function mount(router: ConnectRouter, rpc: RpcMethod): void {
 	if (rpc.kind === "unary") {
 		router.rpc(rpc.method, async (_, context) => {
 			const call = callOf(context);
-			const finished = call.stay?.work();
+			const finished = call.permit?.work();
 			try {
 				return await call.seen.run(() => rpc.answer(...argumentsOf(call), context.signal));
 			} catch (error) {

@@ -50,11 +50,11 @@ function unaryHandler({ answerEncoded }: UnaryRpc, { admittedBy }: GrpcCalls) {
 	return (call: ServerUnaryCall<Uint8Array, Uint8Array>, callback: sendUnaryData<Uint8Array>): void => {
 		const signal = new GrpcCallSignal(call);
 		const answer = async () => {
-			const { caller, stay, seen } = admitted(admittedBy, call.metadata);
-			const finished = stay.work();
+			const { caller, permit, seen } = admitted(admittedBy, call.metadata);
+			const finished = permit.work();
 			try {
 				const response = await seen.run(() => answerEncoded(call.request, caller, signal));
-				stay.answer(response.byteLength);
+				permit.answer(response.byteLength);
 				return response;
 			} finally {
 				finished();

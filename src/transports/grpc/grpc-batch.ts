@@ -8,7 +8,7 @@ import {
 	status,
 } from "@grpc/grpc-js";
 import { type ErrorKind, ServiceError } from "../../errors.ts";
-import type { Stay } from "../admission.ts";
+import type { Permit } from "../admission.ts";
 import { DISCARDED_BYTES } from "../http/body.ts";
 import { unpack } from "../http/unpack.ts";
 import { type Limits, limitStream } from "../limits.ts";
@@ -87,8 +87,12 @@ export function refusalOf(call: ServerInterceptingCallInterface): ServiceError |
  *
  * @param refuse ends the call with an error that counting has thrown
  */
-export function countCall(call: ServerInterceptingCallInterface, stay: Stay, refuse: (error: unknown) => void): void {
-	if (call instanceof BatchingCall) call.count(stay, refuse);
+export function countCall(
+	call: ServerInterceptingCallInterface,
+	permit: Permit,
+	refuse: (error: unknown) => void,
+): void {
+	if (call instanceof BatchingCall) call.count(permit, refuse);
 }
 
 /** How the connection of a call is read. Undefined where it cannot be found. */
@@ -131,12 +135,12 @@ class BatchingCall extends ServerInterceptingCall {
 		return session === undefined ? undefined : readingOf(session);
 	}
 
-	count(stay: Stay, refuse: (error: unknown) => void): void {
+	count(permit: Permit, refuse: (error: unknown) => void): void {
 		const stream = this.#stream;
 		// Where there is no stream, or it has closed already, the call counts until its end.
 		if (stream === undefined || stream.closed) return;
-		const take = (bytes: number): void => stay.take(bytes);
-		stream.once("close", stay.hold());
+		const take = (bytes: number): void => permit.take(bytes);
+		stream.once("close", permit.hold());
 		this.reading?.receives(stream);
 		const counter = new MessageCounter(this.#maxBytes, take);
 		// Before grpc-js, which keeps what arrives. Of a call that is over it keeps nothing.

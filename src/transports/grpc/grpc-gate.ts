@@ -3,7 +3,7 @@ import { type Gate, KEY_HEADER } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
 import { type ObservedRequest, REQUEST_ID_HEADER, type Requests } from "../../telemetry/requests.ts";
-import { type Admission, type Stay, workOf } from "../admission.ts";
+import { type Admission, type Permit, workOf } from "../admission.ts";
 import { certificateName } from "../connections.ts";
 import type { Limits } from "../limits.ts";
 import { countCall, readingOfCall, refusalOf } from "./grpc-batch.ts";
@@ -15,7 +15,7 @@ export const OPEN = /^\/grpc\.(?:health\.v1\.Health|reflection\.v1(?:alpha)?\.Se
 /** A call that the gate has let in. */
 export interface AdmittedCall {
 	readonly caller: Principal;
-	readonly stay: Stay;
+	readonly permit: Permit;
 	readonly seen: ObservedRequest;
 }
 
@@ -69,10 +69,10 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 					? gate.admitRpc(path, key)
 					: gate.admitRpc(path, undefined, certificateName(call.getAuthContext().sslPeerCertificate));
 			request.admitted(caller.name);
-			const stay = admission.enter(workOf(gate.scopeOf(path), isStream(path)), readingOfCall(call));
-			calls.set(metadata, { caller, stay, seen: request });
-			leave = stay.hold();
-			countCall(call, stay, (error) => refuse(request, error));
+			const permit = admission.enter(workOf(gate.scopeOf(path), isStream(path)), readingOfCall(call));
+			calls.set(metadata, { caller, permit, seen: request });
+			leave = permit.hold();
+			countCall(call, permit, (error) => refuse(request, error));
 		};
 		const refuse = (request: ObservedRequest, error: unknown): void => {
 			request.failed(error);

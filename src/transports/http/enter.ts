@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Http2ServerRequest, Http2ServerResponse } from "node:http2";
 import type { Socket } from "node:net";
-import type { Admission, Stay, Work } from "../admission.ts";
+import type { Admission, Permit, Work } from "../admission.ts";
 import type { Reading } from "../back-off.ts";
 import { readingOf } from "../session-reading.ts";
 import { whenGone } from "./when-gone.ts";
@@ -21,13 +21,13 @@ export function enter(
 	work: Work,
 	request: IncomingMessage | Http2ServerRequest,
 	response: ServerResponse | Http2ServerResponse,
-): Stay {
+): Permit {
 	const session = "stream" in request ? request.stream.session : undefined;
 	const reading = session === undefined ? undefined : readingOf(session);
-	const stay = admission.enter(work, "stream" in request ? reading : new RequestReading(request, response));
+	const permit = admission.enter(work, "stream" in request ? reading : new RequestReading(request, response));
 	if ("stream" in request) reading?.receives(request.stream);
-	whenGone(request, response, stay.hold());
-	return stay;
+	whenGone(request, response, permit.hold());
+	return permit;
 }
 
 /** Whether a connection ends with a refusal, so that no further request on it is to be answered. */

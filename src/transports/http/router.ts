@@ -3,7 +3,7 @@ import { type Gate, KEY_HEADER } from "../../access/gate.ts";
 import type { Principal, Scope } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
-import type { Admission, Stay, Work } from "../admission.ts";
+import type { Admission, Permit, Work } from "../admission.ts";
 import { certificateName, certificateOf } from "../connections.ts";
 import { LIMITS, type Limits } from "../limits.ts";
 import { sendError, sendJsonText, sendText } from "./answer.ts";
@@ -17,7 +17,7 @@ import { ClientSignal, limitAnswer } from "./when-gone.ts";
 export interface RouteRequest {
 	readonly request: BodyRequest;
 	/** Counts the bytes of the request's body, and measures its work. */
-	readonly stay: Pick<Stay, "take" | "work">;
+	readonly permit: Pick<Permit, "take" | "work">;
 	/** Tells whether the client has gone. */
 	readonly signal: Pick<AbortSignal, "aborted">;
 	/** Percent-decoded segments of the path that the route leaves open, by name. */
@@ -60,8 +60,8 @@ const WORK: Readonly<Record<Route["scope"], Work>> = {
 	metrics: "metrics",
 	public: "document",
 };
-/** The stay of a probe. */
-const UNCOUNTED: Pick<Stay, "take" | "answer" | "hold" | "work"> = {
+/** The permit of a probe, which does not count. */
+const UNCOUNTED: Pick<Permit, "take" | "answer" | "hold" | "work"> = {
 	take: () => undefined,
 	answer: () => undefined,
 	hold: () => () => undefined,
@@ -117,15 +117,15 @@ export function createRouter(
 				principal = gate.admit(route.scope, ...credentialsOf(request, route.takesBearer));
 				seen.admitted(principal.name);
 			}
-			const stay = route.isProbe === true ? UNCOUNTED : enter(admission, WORK[route.scope], request, response);
+			const permit = route.isProbe === true ? UNCOUNTED : enter(admission, WORK[route.scope], request, response);
 			// What is posted has a body, whose arrival is no work.
-			const finished = route.method === "GET" ? stay.work() : stay.hold();
+			const finished = route.method === "GET" ? permit.work() : permit.hold();
 			try {
 				const search = url.slice(path.length + 1);
-				const given = { request, params, search, principal, stay, signal, seen };
+				const given = { request, params, search, principal, permit, signal, seen };
 				const answered = await seen.run(() => route.handle(given));
 				const text = typeof answered === "string" ? answered : answered.text;
-				stay.answer(Buffer.byteLength(text));
+				permit.answer(Buffer.byteLength(text));
 				if (typeof answered === "string") sendJsonText(response, 200, text);
 				else sendText(response, answered.status, text, answered.type);
 				limitAnswer(request, response, limits);

@@ -77,12 +77,12 @@ function webhookRoute(
 		method: "POST",
 		path,
 		scope: "ingest",
-		handle: async ({ request, params, stay, signal, seen }) => {
+		handle: async ({ request, params, permit, signal, seen }) => {
 			if (!isJson(request.headers["content-type"]))
 				throw new ServiceError("unsupported_media_type", "The body must be JSON (Content-Type: application/json)");
-			const body = await readBody(request, maxBodyBytes, (bytes) => stay.take(bytes));
+			const body = await readBody(request, maxBodyBytes, (bytes) => permit.take(bytes));
 			seen.received(body.length);
-			const done = stay.work();
+			const done = permit.work();
 			try {
 				await take(body, params, signal);
 			} finally {

@@ -303,7 +303,7 @@ test("a record that is posted while a batch is applied meets what the batch tell
 			return await store.appendEvents(batch);
 		},
 		getLiveState: (...of) => store.getLiveState(...of),
-		listBehind: (limit) => store.listBehind(limit),
+		listUnapplied: (limit) => store.listUnapplied(limit),
 		events: store.events,
 	}));
 	for (const execution_status of ["idle", "paused"]) {
@@ -323,7 +323,7 @@ test("batches about one conversation that come at the same time all count", asyn
 	expect(await shown(id, "tags")).toEqual([{ second: "31" }]);
 });
 
-test("conversations that were left behind are settled", async () => {
+test("conversations with unapplied events are settled at the start", async () => {
 	const id = randomUUID();
 	await service.post(posted(id, 1, {}));
 	await service.batch(id, [told(5, "execution_status", "running")]);
@@ -347,7 +347,7 @@ test("a conversation that cannot be settled holds up no other", async () => {
 			if (id === failing) throw new ServiceError("internal", "spoilt");
 			return await store.getLiveState(id, eventIds);
 		},
-		listBehind: (limit) => store.listBehind(limit),
+		listUnapplied: (limit) => store.listUnapplied(limit),
 		events: store.events,
 	}));
 	const ids = [randomUUID(), randomUUID()];

@@ -202,9 +202,9 @@ test.each<Loss>(["committed", "late", "too late", "rolled back"])(
 				repeated: false,
 				change: UpdateChange.STARTED,
 				current: true,
-				isBehind: false,
+				hasUnappliedEvents: false,
 			})),
-			{ sequence: 2n, repeated: true, change: UpdateChange.STARTED, current: true, isBehind: false },
+			{ sequence: 2n, repeated: true, change: UpdateChange.STARTED, current: true, hasUnappliedEvents: false },
 			{ stored: 2, newest: 2n, updateSequence: undefined },
 		]);
 		const kept = await store.updates.list({ after: 1n, limit: 100, withRecords: false });

@@ -1,8 +1,8 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { unpackedSizeOf } from "../record-column.ts";
-import { keptUpdateFrom, packedOf } from "../rows.ts";
-import { type KeptRows, type KeptTable, PAGE_BYTES, PAGE_ROWS, type RowKey } from "../transfer.ts";
+import { packedOf, transferUpdateFrom } from "../rows.ts";
+import { PAGE_BYTES, PAGE_ROWS, type RowKey, type TransferRows, type TransferTable } from "../transfer.ts";
 import { bigint, blob, integer, nullable, type Row, text } from "../values.ts";
 import { insertActivity, updateActivity } from "./activities.ts";
 import { insertEvent } from "./append-events.ts";
@@ -12,7 +12,7 @@ import type { Statements } from "./statements.ts";
 import { UpdateWriter } from "./update-writer.ts";
 
 /** How the rows of one kind are read and written. */
-interface KeptRowsOf<Kept> {
+interface TransferRowsOf<Kept> {
 	/** The table that they are in. */
 	readonly table: string;
 	/** SQL that joins what else a row has. */
@@ -25,7 +25,7 @@ interface KeptRowsOf<Kept> {
 	readonly write: (statements: Statements, kept: Kept) => void;
 }
 
-const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
+const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[Table]> } = {
 	conversations: {
 		table: "conversations c",
 		join: "CROSS JOIN updates u ON u.sequence = c.sequence",
@@ -55,7 +55,7 @@ const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
 		join: "CROSS JOIN conversations c ON c.id = u.conversation",
 		columns: "c.conversation_id, u.*",
 		key: "u.sequence",
-		read: (row) => keptUpdateFrom(row, boolean),
+		read: (row) => transferUpdateFrom(row, boolean),
 		bytesOf: ({ record }) => unpackedSizeOf(record),
 		write(statements, update) {
 			const find = statements.prepare("SELECT id FROM conversations WHERE conversation_id = ?");
@@ -90,7 +90,7 @@ const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
 	prunedEvents: prunedOf("events"),
 };
 
-function prunedOf(log: LogTable): KeptRowsOf<KeptRows["prunedUpdates"]> {
+function prunedOf(log: LogTable): TransferRowsOf<TransferRows["prunedUpdates"]> {
 	return {
 		table: `(SELECT * FROM pruned WHERE log = '${log}')`,
 		columns: "*",
@@ -106,19 +106,19 @@ function prunedOf(log: LogTable): KeptRowsOf<KeptRows["prunedUpdates"]> {
 	};
 }
 
-/** A page of rows: see `KeptDatabase.rows`. */
-export function keptRows<Table extends KeptTable>(
+/** A page of rows: see `TransferDatabase.rows`. */
+export function transferRows<Table extends TransferTable>(
 	statements: Statements,
 	table: Table,
 	after: RowKey | undefined,
-): KeptRows[Table][] {
-	const { table: own, join = "", columns, key, read, bytesOf }: KeptRowsOf<KeptRows[Table]> = tables[table];
+): TransferRows[Table][] {
+	const { table: own, join = "", columns, key, read, bytesOf }: TransferRowsOf<TransferRows[Table]> = tables[table];
 	const rows = statements
 		.prepare(
 			`SELECT ${columns} FROM ${own} ${join} ${after === undefined ? "" : `WHERE ${key} > ?`} ORDER BY ${key} LIMIT ${PAGE_ROWS}`,
 		)
 		.iterate(...(after === undefined ? [] : [after]));
-	const page: KeptRows[Table][] = [];
+	const page: TransferRows[Table][] = [];
 	let bytes = 0;
 	for (const row of rows) {
 		const kept = read(row);
@@ -130,21 +130,21 @@ export function keptRows<Table extends KeptTable>(
 }
 
 /** Writes rows inside a transaction that the caller holds. */
-export function writeKept<Table extends KeptTable>(
+export function insertRows<Table extends TransferTable>(
 	statements: Statements,
 	table: Table,
-	rows: readonly KeptRows[Table][],
+	rows: readonly TransferRows[Table][],
 ): void {
-	const { write }: KeptRowsOf<KeptRows[Table]> = tables[table];
+	const { write }: TransferRowsOf<TransferRows[Table]> = tables[table];
 	for (const row of rows) write(statements, row);
 }
 
-export function countKept(statements: Statements, table: KeptTable): number {
+export function countRows(statements: Statements, table: TransferTable): number {
 	return integer(statements.prepare(`SELECT count(*) AS count FROM ${tables[table].table}`).get()?.count);
 }
 
 /** Key of the last row of a table. */
-export function lastKept(statements: Statements, table: KeptTable): RowKey | undefined {
+export function lastKey(statements: Statements, table: TransferTable): RowKey | undefined {
 	const { table: own, key } = tables[table];
 	const row = statements.prepare(`SELECT ${key} AS key FROM ${own} ORDER BY ${key} DESC LIMIT 1`).get();
 	if (row === undefined) return undefined;

@@ -2,7 +2,7 @@ import type { Connections } from "./connections.ts";
 import type { Query, Session } from "./transaction.ts";
 
 /** A transaction that keeps every service from writing, without limits of time. */
-export interface HeldTables {
+export interface LockedTables {
 	/** @throws {DatabaseError} also when the connection broke, so that the tables were written meanwhile perhaps */
 	readonly session: Session;
 	/** Ends the transaction: commits, or rolls back when `commits` is false. */
@@ -18,7 +18,7 @@ const WRITTEN = "conversation_updates.positions, conversation_updates.removals";
  * @param lockTimeout longest time to wait for what is written at the moment, in milliseconds
  * @throws {DatabaseError}
  */
-export async function holdTables(connections: Connections, lockTimeout: number): Promise<HeldTables> {
+export async function lockTables(connections: Connections, lockTimeout: number): Promise<LockedTables> {
 	const taken = Promise.withResolvers<Session>();
 	const released = Promise.withResolvers<void>();
 	let isTaken = false;

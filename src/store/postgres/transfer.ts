@@ -3,22 +3,22 @@ import {
 	type Contents,
 	type CopyTarget,
 	describeContents,
-	type KeptDatabase,
-	type KeptRows,
-	type KeptTable,
 	type RowKey,
 	requireContents,
+	type TransferDatabase,
+	type TransferRows,
+	type TransferTable,
 } from "../transfer.ts";
 import { readClock } from "./clock.ts";
 import { type Connections, openConnections } from "./connections.ts";
 import type { PostgresSettings } from "./dial.ts";
 import { listEvents } from "./events.ts";
-import { type HeldTables, holdTables } from "./held-tables.ts";
-import { countKept, keptRows, lastKept, writeKeptQueries } from "./kept-rows.ts";
 import { listConversations } from "./list-conversations.ts";
+import { type LockedTables, lockTables } from "./locked-tables.ts";
 import { readRange } from "./log.ts";
 import { migrate, schemaVersion } from "./migrate.ts";
 import type { Session } from "./transaction.ts";
+import { countRows, insertQueries, lastKey, transferRows } from "./transfer-rows.ts";
 import { requireFinished, sourceOfUnfinished } from "./unfinished.ts";
 import { listUpdates } from "./updates.ts";
 
@@ -29,14 +29,14 @@ import { listUpdates } from "./updates.ts";
  * @throws Error when the database has no tables of this service
  * @throws ServiceError `unavailable` when it cannot be opened, or something else keeps it from being locked
  */
-export async function openPostgresSource(settings: PostgresSettings, log: ThreadLog): Promise<KeptDatabase> {
+export async function openPostgresSource(settings: PostgresSettings, log: ThreadLog): Promise<TransferDatabase> {
 	const connections = await openConnections(settings, log);
 	return await opened(connections, async () => {
 		if ((await connections.read(schemaVersion)) === 0)
 			throw new Error(`the database ${settings.database} has no tables of this service`);
 		await migrate(connections);
 		await connections.read(requireFinished);
-		return new PostgresKept(connections, await holdTables(connections, settings.lockTimeout));
+		return new PostgresTransfer(connections, await lockTables(connections, settings.lockTimeout));
 	});
 }
 
@@ -50,7 +50,7 @@ export async function openPostgresTarget(settings: PostgresSettings, log: Thread
 	const connections = await openConnections(settings, log);
 	return await opened(connections, async () => {
 		await migrate(connections);
-		return new PostgresTarget(connections, await holdTables(connections, settings.lockTimeout));
+		return new PostgresTarget(connections, await lockTables(connections, settings.lockTimeout));
 	});
 }
 
@@ -63,17 +63,17 @@ async function opened<Opened>(connections: Connections, open: () => Promise<Open
 	}
 }
 
-class PostgresKept implements KeptDatabase {
-	readonly reads: KeptDatabase["reads"] = {
+class PostgresTransfer implements TransferDatabase {
+	readonly reads: TransferDatabase["reads"] = {
 		updates: { list: (query) => this.connections.read((session) => listUpdates(session, query)) },
 		events: { list: (query) => this.connections.read((session) => listEvents(session, query)) },
 		listConversations: (query) => this.connections.read((session) => listConversations(session, query)),
 	};
 	protected readonly connections: Connections;
-	protected readonly held: HeldTables;
+	protected readonly held: LockedTables;
 	#isReleased = false;
 
-	constructor(connections: Connections, held: HeldTables) {
+	constructor(connections: Connections, held: LockedTables) {
 		this.connections = connections;
 		this.held = held;
 	}
@@ -83,12 +83,12 @@ class PostgresKept implements KeptDatabase {
 		const session = this.held.session;
 		return {
 			counts: {
-				conversations: await countKept(session, "conversations"),
-				activities: await countKept(session, "activities"),
-				updates: await countKept(session, "updates"),
-				events: await countKept(session, "events"),
-				prunedUpdates: await countKept(session, "prunedUpdates"),
-				prunedEvents: await countKept(session, "prunedEvents"),
+				conversations: await countRows(session, "conversations"),
+				activities: await countRows(session, "activities"),
+				updates: await countRows(session, "updates"),
+				events: await countRows(session, "events"),
+				prunedUpdates: await countRows(session, "prunedUpdates"),
+				prunedEvents: await countRows(session, "prunedEvents"),
 			},
 			updates: await readRange(session, "updates", {}),
 			events: await readRange(session, "events", {}),
@@ -96,8 +96,8 @@ class PostgresKept implements KeptDatabase {
 		};
 	}
 
-	rows<Table extends KeptTable>(table: Table, after: RowKey | undefined): Promise<readonly KeptRows[Table][]> {
-		return this.connections.read((session) => keptRows(session, table, after));
+	rows<Table extends TransferTable>(table: Table, after: RowKey | undefined): Promise<readonly TransferRows[Table][]> {
+		return this.connections.read((session) => transferRows(session, table, after));
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {
@@ -113,7 +113,7 @@ class PostgresKept implements KeptDatabase {
 	}
 }
 
-class PostgresTarget extends PostgresKept implements CopyTarget {
+class PostgresTarget extends PostgresTransfer implements CopyTarget {
 	async begin(source: Contents): Promise<void> {
 		const described = describeContents(source);
 		const { counts, updates, events } = await this.contents();
@@ -134,12 +134,12 @@ class PostgresTarget extends PostgresKept implements CopyTarget {
 		});
 	}
 
-	last(table: KeptTable): Promise<RowKey | undefined> {
-		return this.connections.read((session) => lastKept(session, table));
+	last(table: TransferTable): Promise<RowKey | undefined> {
+		return this.connections.read((session) => lastKey(session, table));
 	}
 
-	async write<Table extends KeptTable>(table: Table, rows: readonly KeptRows[Table][]): Promise<void> {
-		const queries = writeKeptQueries(table, rows);
+	async write<Table extends TransferTable>(table: Table, rows: readonly TransferRows[Table][]): Promise<void> {
+		const queries = insertQueries(table, rows);
 		await this.connections.transaction((transaction) => transaction.commit(...queries));
 	}
 

@@ -5,17 +5,16 @@ import {
 	type Contents,
 	type CopyTarget,
 	describeContents,
-	type KeptDatabase,
-	type KeptRows,
-	type KeptTable,
 	type RowKey,
 	requireContents,
+	type TransferDatabase,
+	type TransferRows,
+	type TransferTable,
 } from "../transfer.ts";
 import { text } from "../values.ts";
 import { putInPlace } from "./backup.ts";
 import { openForReading, openForWriting, prepareFiles, transaction } from "./database.ts";
 import { listEvents } from "./events.ts";
-import { countKept, keptRows, lastKept, writeKept } from "./kept-rows.ts";
 import { listConversations } from "./list-conversations.ts";
 import { lockDatabase } from "./lock.ts";
 import { readClock, readRange } from "./log.ts";
@@ -23,6 +22,7 @@ import { RecordReader } from "./record-reader.ts";
 import { createSchema, schemaVersion } from "./schema.ts";
 import { openSqliteStore } from "./sqlite.ts";
 import { Statements } from "./statements.ts";
+import { countRows, insertRows, lastKey, transferRows } from "./transfer-rows.ts";
 import { listUpdates } from "./updates.ts";
 
 const LOCK_TIMEOUT = 2_000;
@@ -35,14 +35,14 @@ const LOCK_TIMEOUT = 2_000;
  * @throws Error when there is no such database
  * @throws ServiceError `unavailable` when it cannot be opened, or a service has it open
  */
-export async function openSqliteSource(path: string, log: ThreadLog): Promise<KeptDatabase> {
+export async function openSqliteSource(path: string, log: ThreadLog): Promise<TransferDatabase> {
 	if ((statSync(path, { throwIfNoEntry: false })?.size ?? 0) === 0) throw new Error(`there is no database ${path}`);
 	const onWalLoss = ({ skipped }: { readonly skipped: bigint }) =>
 		log.error({ skipped }, "the end of the write-ahead log is damaged, and what it held is lost");
 	await (await openSqliteStore(path, log, { onWalLoss })).close();
 	const lock = lockDatabase(realpathSync(path), LOCK_TIMEOUT);
 	try {
-		return new SqliteKept(openForReading({ path, lockTimeout: LOCK_TIMEOUT, maxBytes: undefined }), lock);
+		return new SqliteTransfer(openForReading({ path, lockTimeout: LOCK_TIMEOUT, maxBytes: undefined }), lock);
 	} catch (error) {
 		lock[Symbol.dispose]();
 		throw error;
@@ -72,8 +72,8 @@ export async function openSqliteTarget(database: string): Promise<CopyTarget> {
 	}
 }
 
-class SqliteKept implements KeptDatabase {
-	readonly reads: KeptDatabase["reads"] = {
+class SqliteTransfer implements TransferDatabase {
+	readonly reads: TransferDatabase["reads"] = {
 		updates: { list: async (query) => this.#read((records) => listUpdates(this.statements, records, query)) },
 		events: { list: async (query) => listEvents(this.statements, query) },
 		listConversations: async (query) => this.#read((records) => listConversations(this.statements, records, query)),
@@ -92,8 +92,11 @@ class SqliteKept implements KeptDatabase {
 		return this.contentsNow();
 	}
 
-	async rows<Table extends KeptTable>(table: Table, after: RowKey | undefined): Promise<readonly KeptRows[Table][]> {
-		return keptRows(this.statements, table, after);
+	async rows<Table extends TransferTable>(
+		table: Table,
+		after: RowKey | undefined,
+	): Promise<readonly TransferRows[Table][]> {
+		return transferRows(this.statements, table, after);
 	}
 
 	async [Symbol.asyncDispose](): Promise<void> {
@@ -102,7 +105,7 @@ class SqliteKept implements KeptDatabase {
 	}
 
 	protected contentsNow(): Contents {
-		const count = (table: KeptTable) => countKept(this.statements, table);
+		const count = (table: TransferTable) => countRows(this.statements, table);
 		return {
 			counts: {
 				conversations: count("conversations"),
@@ -124,7 +127,7 @@ class SqliteKept implements KeptDatabase {
 	}
 }
 
-class SqliteTarget extends SqliteKept implements CopyTarget {
+class SqliteTarget extends SqliteTransfer implements CopyTarget {
 	readonly #files: { readonly copy: string; readonly path: string };
 
 	/** @param files the one that the copy is made in, and the one that it becomes */
@@ -156,12 +159,12 @@ class SqliteTarget extends SqliteKept implements CopyTarget {
 		return text(this.database.prepare("SELECT source FROM unfinished_copy").get()?.source);
 	}
 
-	async last(table: KeptTable): Promise<RowKey | undefined> {
-		return lastKept(this.statements, table);
+	async last(table: TransferTable): Promise<RowKey | undefined> {
+		return lastKey(this.statements, table);
 	}
 
-	async write<Table extends KeptTable>(table: Table, rows: readonly KeptRows[Table][]): Promise<void> {
-		transaction(this.database, "BEGIN IMMEDIATE", () => writeKept(this.statements, table, rows));
+	async write<Table extends TransferTable>(table: Table, rows: readonly TransferRows[Table][]): Promise<void> {
+		transaction(this.database, "BEGIN IMMEDIATE", () => insertRows(this.statements, table, rows));
 	}
 
 	async finish(source: Contents): Promise<void> {

@@ -1,8 +1,8 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { unpackRecord } from "../record-column.ts";
-import { keptUpdateFrom, packedOf } from "../rows.ts";
-import { type KeptRows, type KeptTable, PAGE_BYTES, PAGE_ROWS, type RowKey } from "../transfer.ts";
+import { packedOf, transferUpdateFrom } from "../rows.ts";
+import { PAGE_BYTES, PAGE_ROWS, type RowKey, type TransferRows, type TransferTable } from "../transfer.ts";
 import { bigint, blob, integer, nullable, type Row, text } from "../values.ts";
 import type { LogTable } from "./log.ts";
 import { insertCurrents, insertEvents, insertTags, insertUpdates } from "./numbered-sql.ts";
@@ -13,7 +13,7 @@ import { projectionQuery } from "./written-group.ts";
 import { activitiesQuery, Bytes, currentRow, eventRow, json, tagRows, updateRow } from "./written-rows.ts";
 
 /** How the rows of one kind are read and written. */
-interface KeptRowsOf<Kept> {
+interface TransferRowsOf<Kept> {
 	/** The table that they are in. */
 	readonly table: string;
 	/** SQL that joins what else a row has. */
@@ -30,7 +30,7 @@ interface KeptRowsOf<Kept> {
 /** Numbers are as they were. */
 const numbered = (column: string) => `r.${column}`;
 
-const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
+const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[Table]> } = {
 	conversations: {
 		table: "conversation_updates.conversations c",
 		join: "JOIN conversation_updates.updates u ON u.sequence = c.sequence",
@@ -70,7 +70,7 @@ const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
 		columns: "*",
 		key: "sequence",
 		bytes: "coalesce(unpacked_size, octet_length(record))",
-		read: (row) => keptUpdateFrom(row, boolean),
+		read: (row) => transferUpdateFrom(row, boolean),
 		write(rows) {
 			const bytes = new Bytes();
 			const updates = json(rows.map((row) => updateRow(row, bytes)));
@@ -104,7 +104,7 @@ const tables: { readonly [Table in KeptTable]: KeptRowsOf<KeptRows[Table]> } = {
 	prunedEvents: prunedOf("events"),
 };
 
-function prunedOf(log: LogTable): KeptRowsOf<KeptRows["prunedUpdates"]> {
+function prunedOf(log: LogTable): TransferRowsOf<TransferRows["prunedUpdates"]> {
 	return {
 		table: `(SELECT * FROM conversation_updates.pruned WHERE log = '${log}') p`,
 		columns: "*",
@@ -143,13 +143,13 @@ function eventIdOf(row: Row): string {
 	return whole;
 }
 
-/** A page of rows: see `KeptDatabase.rows`. */
-export async function keptRows<Table extends KeptTable>(
+/** A page of rows: see `TransferDatabase.rows`. */
+export async function transferRows<Table extends TransferTable>(
 	session: Session,
 	table: Table,
 	after: RowKey | undefined,
-): Promise<KeptRows[Table][]> {
-	const { table: own, join = "", columns, key, bytes, read }: KeptRowsOf<KeptRows[Table]> = tables[table];
+): Promise<TransferRows[Table][]> {
+	const { table: own, join = "", columns, key, bytes, read }: TransferRowsOf<TransferRows[Table]> = tables[table];
 	const page = `
 		SELECT ${columns} FROM ${own} ${join} ${after === undefined ? "" : `WHERE ${key} > $1`} ORDER BY ${key} LIMIT ${PAGE_ROWS}
 	`;
@@ -167,18 +167,21 @@ export async function keptRows<Table extends KeptTable>(
 }
 
 /** The statements that write rows; there is at least one row. */
-export function writeKeptQueries<Table extends KeptTable>(table: Table, rows: readonly KeptRows[Table][]): Query[] {
-	const { write }: KeptRowsOf<KeptRows[Table]> = tables[table];
+export function insertQueries<Table extends TransferTable>(
+	table: Table,
+	rows: readonly TransferRows[Table][],
+): Query[] {
+	const { write }: TransferRowsOf<TransferRows[Table]> = tables[table];
 	return write(rows);
 }
 
-export async function countKept(session: Session, table: KeptTable): Promise<number> {
+export async function countRows(session: Session, table: TransferTable): Promise<number> {
 	const [[row] = []] = await session.query({ text: `SELECT count(*) AS count FROM ${tables[table].table}` });
 	return integer(row?.count);
 }
 
 /** Key of the last row of a table. */
-export async function lastKept(session: Session, table: KeptTable): Promise<RowKey | undefined> {
+export async function lastKey(session: Session, table: TransferTable): Promise<RowKey | undefined> {
 	const { table: own, key } = tables[table];
 	const [[row] = []] = await session.query({
 		text: `SELECT ${key} AS key FROM ${own} ORDER BY ${key} DESC LIMIT 1`,
