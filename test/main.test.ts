@@ -161,6 +161,18 @@ describe("a start that fails says why in one line and does not spend the first k
 		});
 	});
 
+	test.each(["HTTP_ADDRESS", "GRPC_ADDRESS"])("while another service listens at %s", async (variable) => {
+		using folder = new TempFolder();
+		await using other = await ServiceProcess.start(folder.file("other.db"));
+		const address = variable === "HTTP_ADDRESS" ? new URL(other.http).host : other.grpc;
+		const env = { ...testEnvironment(folder.file("conversations.db")), [variable]: address, LOG_LEVEL: "silent" };
+		expect(await ServiceProcess.run(env)).toEqual({
+			code: 1,
+			stdout: "",
+			stderr: `The service cannot start: listen EADDRINUSE: address already in use ${address}\n`,
+		});
+	});
+
 	test.each([
 		[
 			"a thread of the intake that does not load",

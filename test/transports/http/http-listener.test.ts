@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { connect as connectHttp2 } from "node:http2";
+import { setImmediate } from "node:timers/promises";
 import { createClient } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -177,6 +178,17 @@ describe("the limits of a listener", () => {
 		const http = `http://127.0.0.1:${listener.address.port}`;
 		return { http, events, listener, [Symbol.dispose]: () => listener.kill() };
 	}
+
+	test.runIf(process.platform === "linux")("accept many connections in a turn of the event loop", async () => {
+		const count = 512;
+		using listener = await listening({});
+		const clients = Array.from({ length: count }, () => new RawHttp(listener));
+		let turns = 0;
+		for (; listener.listener.connections() < count; turns++) await setImmediate();
+		// libuv accepts one of each socket that listens: one socket would take as many turns as there are connections.
+		expect(turns).toBeLessThan(count / 8);
+		for (const client of clients) client[Symbol.dispose]();
+	});
 
 	test("close connections that send nothing, or half a header", async () => {
 		using listener = await listening({ headerTime: 200 });
