@@ -236,6 +236,26 @@ describe("SQLite store", () => {
 		await again.close();
 	});
 
+	it.each([
+		["text", (path: string) => writeFile(path, "root:x:0:0::/root:/bin/sh\n".repeat(400))],
+		[
+			"a database",
+			(path: string) => {
+				const theirs = new DatabaseSync(path);
+				theirs.exec("CREATE TABLE theirs (a)");
+				theirs.close();
+			},
+		],
+	])("refuses %s of another program, and leaves the file as it is", async (_, make) => {
+		const path = newPath();
+		await mkdir(dirname(path), { recursive: true });
+		await make(path);
+		await chmod(path, 0o644);
+		const before = await readFile(path);
+		await expect(open(path)).rejects.toMatchObject({ kind: "unavailable" });
+		expect([(await stat(path)).mode & 0o777, await readFile(path)]).toEqual([0o644, before]);
+	});
+
 	describe("with damaged records", () => {
 		/** Stores three records and damages the second one by `damage`. */
 		async function damaged(damage: (path: string, update: Sample) => Promise<void> | void, record: Buffer) {

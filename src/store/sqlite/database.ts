@@ -3,6 +3,7 @@ import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { integer } from "../values.ts";
 import { lockFile } from "./lock.ts";
+import { schemaVersion } from "./schema.ts";
 import type { WalEnd } from "./wal-end.ts";
 
 /** How to open a database. */
@@ -26,9 +27,19 @@ export interface WriterOptions extends DatabaseOptions {
 // All statements read integers as bigints: some times are beyond 2^53.
 const SHARED = { enableForeignKeyConstraints: false, readBigInts: true };
 
-/** Opens the database for writing; its file is there already. */
+/**
+ * Opens the database for writing; its file is there already.
+ *
+ * @throws Error when a newer release wrote the database, or when it belongs to another program. Then nothing is changed
+ */
 export function openForWriting({ path, lockTimeout, maxBytes }: DatabaseOptions): DatabaseSync {
 	const database = new DatabaseSync(path, { ...SHARED, timeout: lockTimeout });
+	try {
+		schemaVersion(database);
+	} catch (error) {
+		database.close();
+		throw error;
+	}
 	// FULL: a commit is on disk when it returns. A usual record takes more than half of a page of 4 KiB, SQLite's default,
 	// and a third of one of 8 KiB.
 	database.exec(`
@@ -45,29 +56,35 @@ export function openForWriting({ path, lockTimeout, maxBytes }: DatabaseOptions)
 }
 
 /**
- * Creates the folder, the file and the lock file of a database when they are missing, and lets only their owner read the
- * files.
+ * Creates the folder, the file and the lock file of a database when they are missing. Files that are there stay as they
+ * are: they may be another program's.
  *
  * @returns the path without symbolic links. SQLite has its other files beside the file that a link leads to
  * @throws Error of node:fs, or when one of them is a folder, a device or a pipe
  */
 export function prepareFiles(path: string): string {
 	makeFolder(dirname(path));
-	if (!protectFile(path)) createFile(path);
+	if (!isThere(path)) createFile(path);
 	const real = realpathSync(path);
-	if (!protectFile(lockFile(real))) createFile(lockFile(real));
-	// SQLite gives these the mode of the database file when it creates them.
-	for (const file of [`${real}-wal`, `${real}-shm`]) protectFile(file);
+	if (!isThere(lockFile(real))) createFile(lockFile(real));
+	for (const file of [`${real}-wal`, `${real}-shm`]) isThere(file);
 	return real;
 }
 
-/** Lets only its owner read a file; false when there is none. */
-function protectFile(file: string): boolean {
+/**
+ * Lets only their owner read the files of a database that is the service's own.
+ *
+ * @param path without symbolic links
+ */
+export function protectFiles(path: string): void {
+	for (const file of [path, lockFile(path), `${path}-wal`, `${path}-shm`]) if (isThere(file)) chmodSync(file, 0o600);
+}
+
+/** @throws Error when something else than a file is there */
+function isThere(file: string): boolean {
 	const found = statSync(file, { throwIfNoEntry: false });
-	if (found === undefined) return false;
-	if (!found.isFile()) throw new Error(`${file} is not a regular file`);
-	chmodSync(file, 0o600);
-	return true;
+	if (found?.isFile() === false) throw new Error(`${file} is not a regular file`);
+	return found !== undefined;
 }
 
 function createFile(file: string): void {

@@ -28,7 +28,7 @@ import type {
 } from "../store.ts";
 import { bytesOfBatch, compactBatch } from "./batch.ts";
 import type { ReaderCalls, WalLoss, WriterCalls } from "./calls.ts";
-import { prepareFiles, type WriterOptions } from "./database.ts";
+import { prepareFiles, protectFiles, type WriterOptions } from "./database.ts";
 import { lockDatabase } from "./lock.ts";
 import { Pruner } from "./pruner.ts";
 import { storeError, unavailable } from "./result-codes.ts";
@@ -70,6 +70,7 @@ export async function openSqliteStore(path: string, log: ThreadLog, options: Sql
 	const store = new SqliteStore({ path, lockTimeout, maxBytes, walEnd }, { log, observer }, isSame, lock);
 	try {
 		const loss = await store.open();
+		orUnavailable(() => protectFiles(real));
 		if (loss !== undefined) onWalLoss?.(loss);
 	} catch (error) {
 		await store.close();
