@@ -422,6 +422,8 @@ describe("names close to those of the variables", () => {
 		["BASE_PATHS", "BASE_PATH"],
 		["ACCESS_KEY", "ACCESS_KEYS"],
 		["ACCESS_KEY_FILE", "ACCESS_KEYS"],
+		["HTTP_ADDR", "HTTP_ADDRESS"],
+		["GRPC_ADDR", "GRPC_ADDRESS"],
 		["ENCRYPTION_KEYS", "ENCRYPTION_KEY"],
 		["ENCRYPTION_KEY_BASE64", "ENCRYPTION_KEY"],
 		["MAX_BODY_SIZE", "MAX_BODY_BYTES"],

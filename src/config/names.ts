@@ -3,7 +3,7 @@ import { variables } from "./variables.ts";
 
 /** Beginnings of names that only this service's variables have. */
 const RESERVED =
-	/^(?:RETENTION_|EVENT_|ACCESS_KEY|ENCRYPTION_KEY|MAX_BODY|MAX_INFLIGHT|DRAIN_|TLS_|CLIENT_CERTIFICATE|CORS_|RATE_LIMIT)/;
+	/^(?:HTTP_ADDR|GRPC_ADDR|RETENTION_|EVENT_|ACCESS_KEY|ENCRYPTION_KEY|MAX_BODY|MAX_INFLIGHT|DRAIN_|TLS_|CLIENT_CERTIFICATE|CORS_|RATE_LIMIT)/;
 /** What Kubernetes sets for each Service of its namespace, whatever the Service's name. */
 const KUBERNETES = /_SERVICE_(?:HOST|PORT(?:_\w+)?)$|_PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?$/;
 
