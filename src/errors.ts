@@ -45,6 +45,7 @@ interface Details {
 	readonly violations?: readonly Violation[];
 	readonly conversationId?: string | undefined;
 	readonly field?: string | undefined;
+	readonly caller?: string | undefined;
 	readonly cause?: unknown;
 }
 
@@ -58,19 +59,22 @@ export class ServiceError extends Error {
 	readonly conversationId: string | undefined;
 	/** Field of an RPC's request from which the paths of the violations lead. Undefined when there is no such request. */
 	readonly field: string | undefined;
+	/** Name of the key or certificate that the gate has refused, for the log. Undefined for one that is not known. */
+	readonly caller: string | undefined;
 
-	constructor(kind: ErrorKind, message: string, { violations, conversationId, field, cause }: Details = {}) {
+	constructor(kind: ErrorKind, message: string, { violations, conversationId, field, caller, cause }: Details = {}) {
 		super(message, cause === undefined ? undefined : { cause });
 		this.kind = kind;
 		this.violations = violations ?? [];
 		this.conversationId = conversationId;
 		this.field = field;
+		this.caller = caller;
 	}
 
 	/** The same error, and what else is known of it. */
 	with(details: Pick<Details, "conversationId" | "field">): ServiceError {
-		const { kind, message, violations, conversationId, field, cause } = this;
-		return new ServiceError(kind, message, { violations, conversationId, field, cause, ...details });
+		const { kind, message, violations, conversationId, field, caller, cause } = this;
+		return new ServiceError(kind, message, { violations, conversationId, field, caller, cause, ...details });
 	}
 }
 

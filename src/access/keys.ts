@@ -72,6 +72,8 @@ export class Keyring {
  */
 export function authorize(principal: Principal, scope: Scope): void {
 	if (!principal.scopes.has(scope)) {
-		throw new ServiceError("permission_denied", `The access key lacks the scope "${scope}"`);
+		throw new ServiceError("permission_denied", `The access key lacks the scope "${scope}"`, {
+			caller: principal.name,
+		});
 	}
 }

@@ -27,6 +27,8 @@ export class RateLimit {
 		const filled = Math.min(this.#perSecond, tokens + ((now - at) / 1000) * this.#perSecond);
 		this.#buckets.set(holder, { tokens: filled < 1 ? filled : filled - 1, at: now });
 		if (filled < 1)
-			throw new ServiceError("rate_limited", `More than ${this.#perSecond} requests a second came with this key`);
+			throw new ServiceError("rate_limited", `More than ${this.#perSecond} requests a second came with this key`, {
+				caller: holder.name,
+			});
 	}
 }

@@ -24,8 +24,10 @@ const MAX_TEXT = 160;
 
 /** What requests for the same thing by the same caller have in common, and which one it is. */
 export function requestFields(request: RequestInfo, error: unknown) {
-	const { transport, operation, requestId, traceId, caller, conversationId } = request;
-	const id = (error instanceof ServiceError ? error.conversationId : undefined) ?? conversationId;
+	const { transport, operation, requestId, traceId, conversationId } = request;
+	const told = error instanceof ServiceError ? error : undefined;
+	const id = told?.conversationId ?? conversationId;
+	const caller = request.caller ?? told?.caller;
 	return {
 		who: { transport, operation: shorten(operation), ...(caller !== undefined && { caller }) },
 		which: {
@@ -43,6 +45,11 @@ export function brokenRules(violations: readonly Violation[], root: string) {
 	for (const { type } of violations) reasons[type] = (reasons[type] ?? 0) + 1;
 	const locs = violations.slice(0, MAX_PLACES).map(({ path, part = root }) => shorten(part + formatPath(path)));
 	return { reasons, locs };
+}
+
+/** Why a request was refused that breaks no rule of a record: what its sender is told. Holds no value out of a body. */
+export function refusalDetails({ violations, message }: ServiceError): string[] {
+	return violations.length === 0 ? [shorten(message)] : [];
 }
 
 function shorten(text: string): string {

@@ -1,6 +1,6 @@
 import { type DestinationStream, pino } from "pino";
 import { ServiceError, type Violation } from "../errors.ts";
-import { brokenRules, describe, type RequestInfo, requestFields, shortly } from "./log-fields.ts";
+import { brokenRules, describe, type RequestInfo, refusalDetails, requestFields, shortly } from "./log-fields.ts";
 import { type Occurrence, type RepeatOptions, Repeats } from "./repeats.ts";
 
 /** Levels from the most to the least talkative; `silent` writes nothing. */
@@ -231,11 +231,12 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 			if (error instanceof ServiceError && !isOwnFailure(error)) {
 				const { kind, violations } = error;
 				const { reasons: counts, locs } = brokenRules(violations, "body");
-				const rules = violations.length === 0 ? {} : { reasons: counts, locs };
+				const details = refusalDetails(error);
+				const why = violations.length === 0 ? { detail: details[0] } : { reasons: counts, locs };
 				const cause = { ...who, kind };
-				const samples = { conversationIds: ids, locs };
+				const samples = { conversationIds: ids, locs, details };
 				const occurrence = { sum: "requests_refused", cause, group: { transport, kind }, counts, samples } as const;
-				emitOnce("request_refused", { ...who, ...which, kind, ...rules }, occurrence);
+				emitOnce("request_refused", { ...who, ...which, kind, ...why }, occurrence);
 				return;
 			}
 			const told = error instanceof ServiceError ? { ...who, kind: error.kind } : who;

@@ -64,7 +64,8 @@ test("a principal passes with the scopes it holds and no other", () => {
 			if (held.includes(needed)) {
 				expect(pass()).toBeUndefined();
 			} else {
-				expect(pass).toThrow(new ServiceError("permission_denied", `The access key lacks the scope "${needed}"`));
+				const message = `The access key lacks the scope "${needed}"`;
+				expect(pass).toThrow(new ServiceError("permission_denied", message, { caller: "anyone" }));
 			}
 		}),
 	);

@@ -4,6 +4,7 @@ import { RateLimit } from "../../src/access/rate-limit.ts";
 const REFUSED = expect.objectContaining({
 	kind: "rate_limited",
 	message: "More than 3 requests a second came with this key",
+	caller: expect.stringMatching(/^(?:first|second)$/),
 });
 
 test("a holder may make the number at once, and then as many as time gives back", () => {

@@ -9,7 +9,7 @@ function holder(...scopes: Scope[]): Principal {
 
 test("plain text needs the scope secrets", () => {
 	expect(() => authorizeSecrets(holder("ingest", "read"), "plaintext")).toThrow(
-		new ServiceError("permission_denied", 'The access key lacks the scope "secrets"'),
+		new ServiceError("permission_denied", 'The access key lacks the scope "secrets"', { caller: "someone" }),
 	);
 	authorizeSecrets(holder("read", "secrets"), "plaintext");
 });

@@ -75,7 +75,9 @@ describe("a wrong key", () => {
 			expect([form, answer.code]).toEqual([form, Code.PermissionDenied]);
 			const lines = own.log().slice(from).trim().split("\n");
 			expect(lines).toEqual([
-				expect.stringMatching(/permission_denied.*IngestConversation|IngestConversation.*permission_denied/),
+				expect.stringMatching(
+					/IngestConversation.*"caller":"reader".*permission_denied.*"detail":"The access key lacks the scope/,
+				),
 			]);
 		}
 	});

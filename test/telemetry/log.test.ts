@@ -66,16 +66,24 @@ test("a refusal tells a place in the path of the URL as such", () => {
 
 test("a refusal names the request and its trace", () => {
 	const ids = { requestId: "mine", traceId: "0af7651916cd43dd8448eb211c80319c" };
-	const lines = record((log) => log.requestFailed({ ...request, ...ids }, new ServiceError("not_found", "")));
+	const lines = record((log) => log.requestFailed({ ...request, ...ids }, new ServiceError("not_found", "why")));
 	expect(lines).toEqual([
-		{ level: "warn", event: "request_refused", ...request, ...ids, kind: "not_found", msg: "Refused a request" },
+		{
+			level: "warn",
+			event: "request_refused",
+			...request,
+			...ids,
+			kind: "not_found",
+			detail: "why",
+			msg: "Refused a request",
+		},
 	]);
 });
 
 test("refusals that differ only in their ids and traces are summed up", () => {
 	const lines = record((log) => {
 		for (const id of ["a", "b", "c"])
-			log.requestFailed({ ...request, requestId: id, traceId: id }, new ServiceError("not_found", ""));
+			log.requestFailed({ ...request, requestId: id, traceId: id }, new ServiceError("not_found", `why ${id}`));
 		log.sumUp();
 	});
 	expect(lines).toEqual([
@@ -86,6 +94,7 @@ test("refusals that differ only in their ids and traces are summed up", () => {
 			requestId: "a",
 			traceId: "a",
 			kind: "not_found",
+			detail: "why a",
 			msg: "Refused a request",
 		},
 		{
@@ -93,6 +102,7 @@ test("refusals that differ only in their ids and traces are summed up", () => {
 			event: "requests_refused",
 			...request,
 			kind: "not_found",
+			details: ["why b", "why c"],
 			count: 2,
 			since: expect.any(String),
 			msg: "Refused more requests for the same cause",

@@ -169,8 +169,7 @@ function isGzip(contentEncoding: string | undefined): boolean {
 	const coding = contentEncoding?.trim().toLowerCase() ?? "";
 	if (coding === "" || coding === "identity") return false;
 	if (coding === "gzip" || coding === "x-gzip") return true;
-	const name = JSON.stringify(coding.slice(0, 40));
-	throw new ServiceError("unsupported_media_type", `The content coding ${name} is not supported: use gzip or none`);
+	throw new ServiceError("unsupported_media_type", "The content coding is not supported: use gzip or none");
 }
 
 /**

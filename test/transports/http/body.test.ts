@@ -168,10 +168,10 @@ describe("with gzip", () => {
 	});
 });
 
-test.each(["br", "deflate", "gzip, gzip", "zstd"])("the content coding %s is refused by name", async (coding) => {
+test.each(["br", "deflate", "gzip, gzip", "zstd"])("the content coding %s is refused", async (coding) => {
 	expect(await post(Buffer.from("{}"), { "Content-Encoding": coding })).toEqual({
 		failure: "unsupported_media_type",
-		message: `The content coding "${coding}" is not supported: use gzip or none`,
+		message: "The content coding is not supported: use gzip or none",
 	});
 });
 
