@@ -227,7 +227,7 @@ function showConfig({ settings }: Config): void {
 	const shown = (value = ""): string => (value === "" ? "none" : value);
 	for (const { name, value, source } of settings) {
 		const fallback = variables.find((known) => known.name === name)?.default;
-		const origin = source === "default" ? "default" : `${source}; default: ${shown(fallback)}`;
+		const origin = source === "default" || fallback === undefined ? source : `${source}; default: ${shown(fallback)}`;
 		print(`${name} = ${shown(value)} (${origin})`);
 	}
 }

@@ -61,7 +61,16 @@ describe("the program", () => {
 	});
 
 	test("shows the configuration in effect, without secrets", async () => {
-		const env = { LOG_LEVEL: "debug", ACCESS_KEYS: `sender:${KEY}:ingest`, ENCRYPTION_KEY: "A".repeat(43).concat("=") };
+		const env = {
+			LOG_LEVEL: "debug",
+			ACCESS_KEYS: `sender:${KEY}:ingest`,
+			ENCRYPTION_KEY: "A".repeat(43).concat("="),
+			OTEL_SERVICE_NAME: "bridge",
+			OTEL_BSP_SCHEDULE_DELAY: "1",
+			OTEL_EXPORTER_OTLP_HEADERS: "api-key=canary",
+			OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:4318",
+			OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: "https://user:canary@example.com/v1/traces",
+		};
 		expect(await runBin(env, "config")).toEqual({
 			stdout: [
 				"HTTP_ADDRESS = 127.0.0.1:8080 (default)",
@@ -90,6 +99,10 @@ describe("the program", () => {
 				"CLIENT_CERTIFICATES = none (default)",
 				"CORS_ORIGINS = none (default)",
 				"RATE_LIMIT_PER_KEY = none (default)",
+				"OTEL_EXPORTER_OTLP_ENDPOINT = http://127.0.0.1:4318 (environment)",
+				"OTEL_EXPORTER_OTLP_HEADERS = ********** (environment)",
+				"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT = https://example.com/v1/traces (and **********) (environment)",
+				"OTEL_SERVICE_NAME = bridge (environment)",
 				"",
 			].join("\n"),
 			stderr: "",

@@ -6,10 +6,10 @@ import type { PostgresUrl } from "../store/postgres/database-url.ts";
 import type { PostgresSettings } from "../store/postgres/dial.ts";
 import type { LogLevel } from "../telemetry/log.ts";
 import type { LogFormat } from "../telemetry/log-format.ts";
-import { type OtelSettings, readOtelSettings } from "../telemetry/otel-settings.ts";
+import { type OtelSettings, readOtelSettings, shownOtelVariables } from "../telemetry/otel-settings.ts";
 import type { Address } from "./address.ts";
 import { mistypedNames } from "./names.ts";
-import { environment, variables } from "./variables.ts";
+import { environment, MASK, variables } from "./variables.ts";
 
 /** The service's configuration, complete and valid. It holds no access key, only hashes. */
 export interface Config {
@@ -50,7 +50,7 @@ export interface Config {
 	readonly rateLimitPerKey: number | undefined;
 	/** What is sent to receivers of OTLP. */
 	readonly otel: OtelSettings;
-	/** All variables as a person may read them. */
+	/** All variables as a person may read them; of those of OpenTelemetry the ones that are set. */
 	readonly settings: readonly Setting[];
 }
 
@@ -135,13 +135,14 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		corsOrigins: Object.freeze(values.CORS_ORIGINS),
 		rateLimitPerKey: values.RATE_LIMIT_PER_KEY,
 		otel: Object.freeze(otel.settings),
-		settings: Object.freeze(
-			variables.map(({ name, default: fallback, mask = (text) => text }): Setting => {
+		settings: Object.freeze([
+			...variables.map(({ name, default: fallback, mask = (text) => text }): Setting => {
 				const text = env[name]?.trim() ?? "";
 				if (text === "") return { name, value: fallback, source: "default" };
 				return { name, value: mask(text), source: "environment" };
 			}),
-		),
+			...shownOtelVariables(env, MASK).map((shown): Setting => ({ ...shown, source: "environment" })),
+		]),
 	});
 }
 

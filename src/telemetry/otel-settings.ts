@@ -54,6 +54,29 @@ const variables = z.object({
 	OTEL_TRACES_SAMPLER_ARG: z.coerce.number().min(0).max(1).default(1),
 });
 
+/** Names that have a meaning here: those above, and what the exporters and the resource read by themselves. */
+const KNOWN =
+	/^OTEL_(?:SDK_DISABLED|(?:TRACES|METRICS)_EXPORTER|TRACES_SAMPLER(?:_ARG)?|METRIC_EXPORT_INTERVAL|SERVICE_NAME|RESOURCE_ATTRIBUTES|EXPORTER_OTLP_(?:(?:TRACES|METRICS)_)?(?:ENDPOINT|PROTOCOL|HEADERS|TIMEOUT|COMPRESSION|CERTIFICATE|CLIENT_CERTIFICATE|CLIENT_KEY))$/;
+
+/** The variables that are set, by name, each as a person may read it: without keys and passwords. */
+export function shownOtelVariables(
+	env: Readonly<Record<string, string | undefined>>,
+	mask: string,
+): { readonly name: string; readonly value: string }[] {
+	return Object.entries(env)
+		.flatMap(([name, text]) =>
+			KNOWN.test(name) && text?.trim() ? [{ name, value: shown(name, text.trim(), mask) }] : [],
+		)
+		.toSorted((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+function shown(name: string, text: string, mask: string): string {
+	if (name.endsWith("_HEADERS")) return mask;
+	if (!name.endsWith("_ENDPOINT")) return text;
+	const { origin, pathname, username, password, search } = new URL(text);
+	return username + password + search === "" ? text : `${origin}${pathname} (and ${mask})`;
+}
+
 /** What a mistake says of what the variable takes. The values of endpoints may hold a password: none is repeated. */
 const TAKES: Readonly<Record<string, string>> = {
 	EXPORTER: "takes otlp or none",
