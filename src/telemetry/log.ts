@@ -68,6 +68,8 @@ export interface Log extends RequestLog {
 	connectionFailed(connection: FailedConnection): void;
 	/** A listener has taken over changed files of TLS. */
 	certificatesTaken(listener: "http" | "grpc"): void;
+	/** Files of TLS cannot be read or do not fit together. The error names files and quotes nothing of them. */
+	certificatesRefused(listener: "http" | "grpc", error: unknown): void;
 	/** The service begins to stop, because of a signal such as `SIGTERM`. */
 	stopping(signal: string): void;
 	/** Everything accepted is on disk and the service is gone. Writes what {@link sumUp} does before. */
@@ -110,6 +112,7 @@ export const logEvents = {
 	connection_failed: ["warn", "A connection was ended because of what its client did"],
 	connections_failed: ["warn", "More connections were ended for the same cause"],
 	certificates_taken: ["info", "Changed files of TLS are in use"],
+	certificates_refused: ["error", "The files of TLS cannot be used; the former ones stay in use"],
 	stopping: ["info", "The service stops"],
 	stopped: ["info", "The service has stopped"],
 	request_refused: ["warn", "Refused a request"],
@@ -197,6 +200,7 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 			emitOnce("connection_failed", { ...cause, peer }, occurrence);
 		},
 		certificatesTaken: (listener) => emit("certificates_taken", { listener }),
+		certificatesRefused: (listener, error) => emit("certificates_refused", { listener, error: describe(error, true) }),
 		stopping: (signal) => emit("stopping", { signal }),
 		stopped: () => {
 			repeats.sumUp();

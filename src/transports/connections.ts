@@ -12,7 +12,7 @@ import { LIMITS, type Limits } from "./limits.ts";
 /** The events of a listener that go to the log. */
 export type ListenerLog = Pick<
 	Log,
-	"cleartext" | "connectionsFull" | "connectionFailed" | "certificatesTaken" | "unexpectedError"
+	"cleartext" | "connectionsFull" | "connectionFailed" | "certificatesTaken" | "certificatesRefused"
 >;
 
 /** Settings of {@link Connections}. */
@@ -219,25 +219,38 @@ const SHORTEST_REQUEST = 18;
 
 async function createSecureServer(files: TlsFiles, options: ConnectionOptions) {
 	const { protocols, log, listener, limits = LIMITS, tlsInterval = 5_000 } = options;
-	let context = await readFiles(files);
+	const unusable = (cause: unknown): never => {
+		throw new Error("the files of TLS cannot be used", { cause });
+	};
+	let context = await readFiles(files).catch(unusable);
 	const server = createTlsServer({
 		...SOCKET,
-		...context,
 		ALPNProtocols: [...protocols],
 		handshakeTimeout: limits.headerTime,
 		requestCert: files.clientCa !== undefined,
 		rejectUnauthorized: files.clientCa !== undefined,
 	});
+	try {
+		server.setSecureContext(context);
+	} catch (error) {
+		unusable(error);
+	}
+	/** Why the files could not be used when they were looked at last. */
+	let reported: string | undefined;
 	const follow = setInterval(async () => {
 		try {
 			const now = await readFiles(files);
-			if (JSON.stringify(now) === JSON.stringify(context)) return;
-			// Files that do not fit together are reported once.
+			const isSame = JSON.stringify(now) === JSON.stringify(context);
 			context = now;
-			server.setSecureContext(now);
-			log.certificatesTaken(listener);
+			if (!isSame) {
+				server.setSecureContext(now);
+				log.certificatesTaken(listener);
+			}
+			reported = undefined;
 		} catch (error) {
-			log.unexpectedError("tls", error);
+			const reason = String(error);
+			if (reason !== reported) log.certificatesRefused(listener, error);
+			reported = reason;
 		}
 	}, tlsInterval);
 	follow.unref();

@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { copyFileSync } from "node:fs";
+import { copyFileSync, rmSync } from "node:fs";
 import { connect as connectHttp2 } from "node:http2";
 import { request as httpsRequest } from "node:https";
 import { connect } from "node:tls";
@@ -105,7 +105,13 @@ test("changed files are taken over; a pair that does not fit is reported, and th
 	expect(await name()).toBe("server");
 	const { log } = service;
 	copy("renewed", false);
-	await expect.poll(log, { timeout: 30_000 }).toContain('"where":"tls"');
+	const refusals = () => [...log().matchAll(/"event":"certificates_refused","listener":"http".*?"message":"([^"]*)"/g)];
+	await expect
+		.poll(() => refusals().map(([, why]) => why), { timeout: 30_000 })
+		.toEqual([expect.stringMatching(/mismatch/)]);
+	expect(await name()).toBe("server");
+	rmSync(folder.file("tls.key"));
+	await expect.poll(() => refusals().at(-1)?.[1], { timeout: 30_000 }).toContain(folder.file("tls.key"));
 	expect(await name()).toBe("server");
 	copy("renewed");
 	await expect.poll(name, { timeout: 30_000 }).toBe("renewed");
@@ -148,7 +154,10 @@ test("the caller of a refused request is the certificate's name", async () => {
 });
 
 test("files that cannot be used stop the start, and say which", async () => {
-	await expect(startTestService({ ...SERVER, TLS_CERT_FILE: "/nowhere.crt" })).rejects.toThrow("/nowhere.crt");
+	await expect(startTestService({ ...SERVER, TLS_CERT_FILE: "/nowhere.crt" })).rejects.toMatchObject({
+		message: "the files of TLS cannot be used",
+		cause: expect.objectContaining({ path: "/nowhere.crt" }),
+	});
 });
 
 test("a listener that others can reach in clear text says so once", async () => {
