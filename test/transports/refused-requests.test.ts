@@ -122,7 +122,14 @@ describe.each(binary)("over %s", (transport, send) => {
 		const failure = await send({ path: INGEST, body: new Uint8Array(), key: `wrong-${CANARY}` });
 		expect(failure).toMatchObject({ code: "unauthenticated", message: "The access key is not known" });
 		expect(lines()).toEqual([
-			{ level: "warn", event: "request_refused", transport, operation: INGEST, kind: "unauthenticated" },
+			{
+				level: "warn",
+				event: "request_refused",
+				transport,
+				operation: INGEST,
+				kind: "unauthenticated",
+				detail: "The access key is not known",
+			},
 		]);
 	});
 
@@ -130,7 +137,15 @@ describe.each(binary)("over %s", (transport, send) => {
 		const failure = await send({ path: INGEST, body: new Uint8Array(), key: "key-of-the-reader" });
 		expect(failure.code).toBe("permission_denied");
 		expect(lines()).toEqual([
-			{ level: "warn", event: "request_refused", transport, operation: INGEST, kind: "permission_denied" },
+			{
+				level: "warn",
+				event: "request_refused",
+				transport,
+				operation: INGEST,
+				caller: "reader",
+				kind: "permission_denied",
+				detail: 'The access key lacks the scope "ingest"',
+			},
 		]);
 	});
 
@@ -149,6 +164,7 @@ describe.each(binary)("over %s", (transport, send) => {
 				operation: INGEST,
 				caller: "test",
 				kind: "invalid_argument",
+				detail: UNREADABLE,
 			},
 		]);
 	});
@@ -303,7 +319,7 @@ describe("the HTTP listener", () => {
 		const webhook = "POST /api/v1/webhooks/conversations";
 		const http = { level: "warn", event: "request_refused", transport: "http" };
 		expect(lines()).toEqual([
-			{ ...http, operation: webhook, kind: "unauthenticated" },
+			{ ...http, operation: webhook, kind: "unauthenticated", detail: "The access key is not known" },
 			{
 				...http,
 				operation: webhook,
@@ -318,9 +334,15 @@ describe("the HTTP listener", () => {
 				caller: "test",
 				conversationId: ID,
 				kind: "not_found",
+				detail: "There is no such conversation",
 			},
-			{ ...http, operation: `GET /api/v1/webhooks/others/${ID}`, kind: "not_found" },
-			{ ...http, operation: "DELETE /api/v1/webhooks/conversations", kind: "method_not_allowed" },
+			{ ...http, operation: `GET /api/v1/webhooks/others/${ID}`, kind: "not_found", detail: "Not Found" },
+			{
+				...http,
+				operation: "DELETE /api/v1/webhooks/conversations",
+				kind: "method_not_allowed",
+				detail: "Method Not Allowed",
+			},
 		]);
 	});
 });

@@ -132,6 +132,7 @@ test("OAuth state is refused unread, which the log tells once for each key", asy
 		operation: `POST ${OAUTH}`,
 		caller,
 		kind: "not_found",
+		detail: "This service does not keep the OAuth state of MCP servers",
 	});
 	expect(lines()).toEqual([line("all"), line("other")]);
 	expect(service.log()).not.toContain(CANARY);
