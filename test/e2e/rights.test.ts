@@ -103,7 +103,7 @@ test.runIf(canMount())("a read-only file system fails the start with one line, a
 		expect(await post(service, json)).toEqual(kept);
 		await stop(service);
 	}
-	expect(await runReadOnly(data, quiet(database))).toEqual(failed("chmod"));
+	expect(await runReadOnly(data, quiet(database))).toEqual(failed("access"));
 	await using service = await ServiceProcess.start(database);
 	expect(JSON.parse(await getText(service, KEY, json.id))).toMatchObject({ id: json.id });
 	expect(await post(service, record())).toEqual(kept);

@@ -1,4 +1,14 @@
-import { chmodSync, closeSync, existsSync, mkdirSync, openSync, realpathSync, statSync } from "node:fs";
+import {
+	accessSync,
+	chmodSync,
+	closeSync,
+	constants,
+	existsSync,
+	mkdirSync,
+	openSync,
+	realpathSync,
+	statSync,
+} from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { integer } from "../values.ts";
@@ -80,11 +90,14 @@ export function protectFiles(path: string): void {
 	for (const file of [path, lockFile(path), `${path}-wal`, `${path}-shm`]) if (isThere(file)) chmodSync(file, 0o600);
 }
 
-/** @throws Error when something else than a file is there */
+/** @throws Error when something else than a file is there, or a file that may not be read and written */
 function isThere(file: string): boolean {
 	const found = statSync(file, { throwIfNoEntry: false });
-	if (found?.isFile() === false) throw new Error(`${file} is not a regular file`);
-	return found !== undefined;
+	if (found === undefined) return false;
+	if (!found.isFile()) throw new Error(`${file} is not a regular file`);
+	// SQLite would not say why.
+	accessSync(file, constants.R_OK | constants.W_OK);
+	return true;
 }
 
 function createFile(file: string): void {
