@@ -1,5 +1,7 @@
 /** Names that hold one of these anywhere, without separators, tell of a secret. */
 const TELLING = /secret|passw(?:or)?d|passphrase|credential|authorization|bearer|cookie|keyfile|sessionid/;
+/** Last words of names that hold the names of secrets and not the secrets: `secret_refs`. */
+const REFERENCE = /^refs?$/i;
 /** Names written as one word, such as `apikey`. */
 const COMPOUND = /(?:api|access|auth|private|session|ssh|signing|encryption|master|client|refresh)(?:key|token)s?$/;
 const KEY = /^keys?$/;
@@ -20,7 +22,7 @@ const AFTER = {
 };
 
 /** Identifies these rules; a release with other rules has another text. */
-export const SECRET_NAME_RULES = [TELLING, COMPOUND, KEY, TOKEN, BEFORE, AFTER]
+export const SECRET_NAME_RULES = [TELLING, REFERENCE, COMPOUND, KEY, TOKEN, BEFORE, AFTER]
 	.map((rule) => (rule instanceof RegExp ? rule.source : JSON.stringify([[...rule.key], [...rule.token]])))
 	.join("\n");
 
@@ -32,8 +34,8 @@ const known = new Map<string, boolean>();
 /**
  * Whether the name of a JSON member that the schema does not name says that a string under it is a secret: it speaks of
  * a key, token, secret, password, credential, authorization, cookie or session id. Case and the way of joining words do
- * not matter. Names that only contain the letters (`monkey`) and other keys and tokens (`primary_key`, `max_tokens`) do
- * not say so.
+ * not matter. Names that only contain the letters (`monkey`), other keys and tokens (`primary_key`, `max_tokens`) and
+ * references (`secret_refs`) do not say so.
  */
 export function isSecretName(name: string): boolean {
 	const before = known.get(name);
@@ -45,10 +47,12 @@ export function isSecretName(name: string): boolean {
 
 function tells(name: string): boolean {
 	const letters = name.replace(/[^A-Za-z0-9]+/g, "").toLowerCase();
-	if (TELLING.test(letters)) return true;
-	if (!/key|token/.test(letters)) return false;
+	const isTelling = TELLING.test(letters);
+	if (!isTelling && !/key|token/.test(letters)) return false;
 	// Words are joined by other characters or told apart by their capital letters: `x-api-key`, `APIKeyId`.
 	const words = name.match(/[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+/g) ?? [];
+	if (REFERENCE.test(words.at(-1) ?? "")) return false;
+	if (isTelling) return true;
 	return words.some((word, index) => {
 		const lower = word.toLowerCase();
 		if (COMPOUND.test(lower)) return true;

@@ -281,6 +281,7 @@ test.each(
 			"set-cookie",
 		],
 		["passwd", "db_passwd", "passphrase", "credential", "awsCredentials", "bearer", "private_key", "privatekey"],
+		["reference_token", "secret_refs_value", "preferred_secret", "secretreference"],
 		["keyfile", "key_file", "acp_session_id", "acpSessionId"],
 	].flat(),
 )("the name %s tells of a secret", (name) => {
@@ -290,6 +291,7 @@ test.each(
 test.each(
 	[
 		["", "keyword", "keyboard_layout", "tokenizer", "tokenized", "model", "name", "pass", "author", "session"],
+		["secret_refs", "secretRef", "SECRET_REFS", "api_key_ref"],
 		["monkey", "turkey", "primary_key", "primaryKey", "sort_keys", "token_budget", "max_tokens", "maxTokens"],
 	].flat(),
 )("the name %j tells of no secret", (name) => {
