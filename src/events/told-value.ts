@@ -1,6 +1,6 @@
 import { sameTree } from "../record/diff.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember } from "../record/json/json-value.ts";
-import { objectAt, type Place, rootPlace, step } from "../record/plan/place.ts";
+import { armOf, objectAt, type Place, rootPlace, step } from "../record/plan/place.ts";
 import type { MessagePlan } from "../record/plan/plan.ts";
 import { REDACTED } from "../record/secrets/secret-walk.ts";
 import type { Statement } from "./statements.ts";
@@ -57,7 +57,7 @@ function mergeObject(
 	leavesOutNulls: boolean,
 	place: Place | undefined,
 ): ExactJson | undefined {
-	const before = isJsonObject(present) ? present : undefined;
+	const before = isJsonObject(present) && isOfOneArm(place, told, present) ? present : undefined;
 	const fields = place && objectAt(place, told)?.members;
 	const merged: ExactJsonObject = {};
 	let isSame = before !== undefined;
@@ -80,6 +80,13 @@ function mergeObject(
 		else isSame = false;
 	}
 	return isSame ? present : merged;
+}
+
+/** Whether two values of a union are of the same arm. What is present in another arm is not what is left unsaid. */
+function isOfOneArm(place: Place | undefined, told: ExactJsonObject, present: ExactJsonObject): boolean {
+	const message = place?.collection === undefined && place?.value?.type === "message" ? place.value.message : undefined;
+	if (message?.form !== "union" || memberOf(told, message.discriminator) === REDACTED) return true;
+	return armOf(message, told) === armOf(message, present);
 }
 
 /**

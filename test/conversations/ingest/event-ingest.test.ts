@@ -235,6 +235,34 @@ test("a placeholder stands for the present value, by whatever name it is told", 
 	expect(before?.agent).toMatchObject({ llm: { proxylib_extra_body: { mode: "x" } } });
 });
 
+test("what is present of another kind is not what an event leaves unsaid", async () => {
+	await using service = await LiveService.open([createSecretKey(randomBytes(32))]);
+	const id = randomUUID();
+	const server = (auth: ExactJsonObject) => ({
+		kind: "ACPAgent",
+		acp_command: ["acp"],
+		mcp_config: { server: { url: "https://host", auth } },
+	});
+	const analyzer = { kind: "VendorRiskAnalyzer", api_key: null, policy_id: null };
+	const agent = server({ strategy: "api_key", value: "an API key" });
+	await service.post(posted(id, 1, { agent, security_analyzer: analyzer }));
+	const state = {
+		agent: server({ strategy: "bearer", value: "**********" }),
+		security_analyzer: { kind: "LLMSecurityAnalyzer" },
+	};
+	await service.batch(id, [told(2, "full_state", state)]);
+	const after = await service.record(id);
+	expect(after?.security_analyzer).toEqual({ kind: "LLMSecurityAnalyzer" });
+	expect(after?.agent).toMatchObject({ mcp_config: { server: { url: "https://host" } } });
+	expect(JSON.stringify(after)).not.toContain("an API key");
+	// A kind of another name is the same kind.
+	const risk = { kind: "VendorRiskAnalyzer", api_key: "a key" };
+	await service.post(posted(id, 3, { security_analyzer: risk }));
+	const vendor = { kind: "GraySwanAnalyzer", api_key: "**********", timeout: 5 };
+	await service.batch(id, [told(4, "security_analyzer", vendor)]);
+	expect((await service.record(id))?.security_analyzer).toMatchObject({ ...risk, timeout: 5 });
+});
+
 test("secrets stay what they were through one state update after the other", async () => {
 	await using service = await LiveService.open([createSecretKey(randomBytes(32))]);
 	const id = randomUUID();
