@@ -223,10 +223,10 @@ describe("broken rules", () => {
 						ctx: { error: "not a UUID" },
 					},
 					{
-						type: "union_tag_invalid",
+						type: "value_error",
 						loc: ["body", "workspace"],
-						msg: "Input tag 'Nowhere' found using 'kind' does not match any of the expected tags: 'LocalWorkspace', 'RemoteWorkspace'",
-						ctx: { discriminator: "'kind'", tag: "Nowhere", expected_tags: "'LocalWorkspace', 'RemoteWorkspace'" },
+						msg: "Value error, unknown kind 'Nowhere'; it should be 'LocalWorkspace' or 'RemoteWorkspace'",
+						ctx: { error: {} },
 					},
 					{
 						type: "greater_than",

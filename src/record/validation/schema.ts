@@ -208,8 +208,10 @@ class SchemaBuilder {
 		// A record of zod leaves out the member `__proto__`.
 		const proto = z.unknown().check(({ value: json, issues }) => {
 			const member = isJsonObject(json) ? memberOf(json, "__proto__") : undefined;
-			if (member !== undefined && !value.safeParse(member).success)
-				issues.push({ code: "custom", message: "not valid", input: json, path: ["__proto__"] });
+			const error = member === undefined ? undefined : value.safeParse(member).error;
+			if (error === undefined) return;
+			const key = "__proto__";
+			issues.push({ code: "invalid_element", origin: "map", key, input: member, path: [key], issues: error.issues });
 		});
 		return proto.pipe(z.record(this.#bounded(key), value));
 	}

@@ -1,7 +1,7 @@
 import type { z } from "zod";
 import type { Violation } from "../../errors.ts";
 import { type ExactJson, memberOf } from "../json/json-value.ts";
-import { type Location, locate, type Place } from "../plan/place.ts";
+import { type Location, locate, type Place, step } from "../plan/place.ts";
 import type { MessagePlan } from "../plan/plan.ts";
 import { MAX_VIOLATIONS } from "./schema.ts";
 
@@ -55,16 +55,20 @@ type Issue = z.core.$ZodIssue;
 
 /**
  * The issues themselves, with paths from the record. A union's issue stands for those of the option that takes values of
- * this type, if there is one.
+ * this type, if there is one; the issue of an element for those inside it.
  */
 function* leafIssues(issues: readonly Issue[], outer: Path): Generator<Issue> {
 	for (const issue of issues) {
 		const path = [...outer, ...issue.path.map((step) => (typeof step === "symbol" ? String(step) : step))];
-		const option =
-			issue.code === "invalid_union" ? issue.errors.find((errors) => !errors.some(isWrongType)) : undefined;
-		if (option === undefined) yield { ...issue, path };
-		else yield* leafIssues(option, path);
+		const inner = innerIssues(issue);
+		if (inner === undefined) yield { ...issue, path };
+		else yield* leafIssues(inner, path);
 	}
+}
+
+function innerIssues(issue: Issue): readonly Issue[] | undefined {
+	if (issue.code === "invalid_element") return issue.issues;
+	return issue.code === "invalid_union" ? issue.errors.find((errors) => !errors.some(isWrongType)) : undefined;
 }
 
 /** Whether an issue says that an option of a union does not take values of this type. */
@@ -90,10 +94,11 @@ function* findingsOf(issue: Issue, record: ExactJson, plan: MessagePlan): Genera
 			else yield [path, wrongType(json, place)];
 			break;
 		case "too_small":
-			if (!Array.isArray(json)) yield [path, tooSmall(issue)];
-			else if (isTuple(place))
-				for (let index = json.length; index < Number(issue.minimum); index++) yield [[...path, index], MISSING];
-			else yield [path, tooShort(json.length, Number(issue.minimum))];
+			if (Array.isArray(json))
+				if (isTuple(place)) yield* itemsOfShortTuple(json, Number(issue.minimum), path, place);
+				else yield [path, tooShort(json.length, Number(issue.minimum))];
+			// zod compares the length of whatever has one, also where another issue says that it is no list.
+			else if (typeof json === "number" || typeof json === "bigint") yield [path, tooSmall(issue)];
 			break;
 		case "too_big":
 			yield [path, Array.isArray(json) ? tooLong(json.length, Number(issue.maximum)) : INTEGER_SIZE];
@@ -108,6 +113,16 @@ function* findingsOf(issue: Issue, record: ExactJson, plan: MessagePlan): Genera
 		}
 		default:
 			yield [path, wrongType(json, place)];
+	}
+}
+
+/** What is wrong with the items of a tuple that has too few: zod does not look at those that are there. */
+function* itemsOfShortTuple(json: ExactJson[], length: number, path: Path, place: Place): Generator<[Path, Finding]> {
+	for (let index = 0; index < length; index++) {
+		const item = step(place, json, index);
+		if (index >= json.length) yield [[...path, index], MISSING];
+		else if (item.value?.type === "string" && typeof json[index] !== "string")
+			yield [[...path, index], wrongType(json[index], item)];
 	}
 }
 
@@ -181,7 +196,7 @@ function wrongType(json: ExactJson | undefined, { value: expected, collection }:
 				? { type: "float_parsing", message: "Input should be a valid number, unable to parse string as a number" }
 				: { type: "float_type", message: "Input should be a valid number" };
 		case "boolean":
-			return text || number
+			return text || isInteger(json)
 				? { type: "bool_parsing", message: "Input should be a valid boolean, unable to interpret input" }
 				: { type: "bool_type", message: "Input should be a valid boolean" };
 		case "enum": {
@@ -196,6 +211,11 @@ function wrongType(json: ExactJson | undefined, { value: expected, collection }:
 			// Free-form JSON of another type than an object.
 			return NOT_A_MAP;
 	}
+}
+
+/** Whether a value is an integer of 64 bits signed. */
+function isInteger(json: ExactJson): boolean {
+	return typeof json === "bigint" ? BigInt.asIntN(64, json) === json : Number.isInteger(json);
 }
 
 function wrongMessage(plan: MessagePlan): Finding {
@@ -213,28 +233,14 @@ function wrongMessage(plan: MessagePlan): Finding {
 	}
 }
 
+/** A union without a tag or with one that no arm has. The sender's parser calls both a `value_error`. */
 function wrongTag({ place: { value }, json }: Location): Finding {
 	if (json === undefined || value?.type !== "message" || value.message.form !== "union") return MISSING;
 	const { discriminator, tagged } = value.message;
 	const tag = memberOf(json, discriminator);
-	const quoted = `'${discriminator}'`;
-	if (tag === undefined)
-		return {
-			type: "union_tag_not_found",
-			message: `Unable to extract tag using discriminator ${quoted}`,
-			context: { discriminator: quoted },
-		};
-	const expectedTags = [...tagged.keys()].map((name) => `'${name}'`).join(", ");
-	const shown = typeof tag === "string" && isSmall(tag) ? tag : undefined;
-	return {
-		type: "union_tag_invalid",
-		message: `Input tag ${shown === undefined ? "" : `'${shown}' `}found using ${quoted} does not match any of the expected tags: ${expectedTags}`,
-		context: {
-			discriminator: quoted,
-			...(shown === undefined ? {} : { tag: shown }),
-			expected_tags: expectedTags,
-		},
-	};
+	const quoted = typeof tag === "string" && isSmall(tag) ? ` '${tag}'` : "";
+	const problem = tag === undefined ? `${discriminator} is missing` : `unknown ${discriminator}${quoted}`;
+	return valueError(`${problem}; it should be ${alternatives([...tagged.keys()].map((name) => `'${name}'`))}`);
 }
 
 function alternatives(names: readonly string[]): string {

@@ -91,10 +91,30 @@ describe("types", () => {
 		]);
 	});
 
+	test.each([
+		["x", "bool_parsing"],
+		[2, "bool_parsing"],
+		[2 ** 60, "bool_parsing"],
+		[1.5, "bool_type"],
+		[[], "bool_type"],
+		[null, "bool_type"],
+	])("what is wrong with %j in place of a boolean", (json, type) => {
+		expect(refused(record({ stuck_detection: json }))).toEqual([`stuck_detection ${type}`]);
+	});
+
+	test("an integer of more than 64 bits in place of a boolean is none that could be read as one", () => {
+		const typesOf = (integer: bigint) => {
+			const body = JSON.stringify(record({ stuck_detection: 7 })).replace(":7", `:${integer}`);
+			return summaryOf(violationsOf(() => format.parse(Buffer.from(body))));
+		};
+		expect(typesOf(2n ** 63n - 1n)).toEqual(["stuck_detection bool_parsing"]);
+		expect(typesOf(2n ** 63n)).toEqual(["stuck_detection bool_type"]);
+	});
+
 	test("a tuple has exactly three strings", () => {
 		const analyzer = {
 			kind: "PatternSecurityAnalyzer",
-			high_patterns: [["a"], ["a", "b", "c", "d"], "abc", [1, "b", "c"]],
+			high_patterns: [["a"], ["a", "b", "c", "d"], "abc", [1, "b", "c"], [null, "b"]],
 		};
 		expect(refused(record({ security_analyzer: analyzer }))).toEqual([
 			"security_analyzer.high_patterns.0.1 missing",
@@ -102,27 +122,31 @@ describe("types", () => {
 			"security_analyzer.high_patterns.1 too_long",
 			"security_analyzer.high_patterns.2 tuple_type",
 			"security_analyzer.high_patterns.3.0 string_type",
+			"security_analyzer.high_patterns.4.0 string_type",
+			"security_analyzer.high_patterns.4.2 missing",
 		]);
 	});
 });
 
 describe("unions", () => {
 	test.each([
-		["workspace", { kind: "CloudWorkspace" }, "union_tag_invalid"],
-		["workspace", { working_dir: "/" }, "union_tag_not_found"],
-		["agent", { kind: "acpagent", acp_command: [] }, "union_tag_invalid"],
-		["agent", { kind: ["ACPAgent"] }, "union_tag_invalid"],
-		["agent", { kind: "constructor" }, "union_tag_invalid"],
-		["confirmation_policy", { kind: "Sometimes" }, "union_tag_invalid"],
-		["confirmation_policy", {}, "union_tag_not_found"],
-		["security_analyzer", { kind: "MyAnalyzer" }, "union_tag_invalid"],
-	])("that the specification closes refuse an unknown kind: %s %j", (member, json, type) => {
-		expect(refused(record({ [member]: json }))).toEqual([`${member} ${type}`]);
+		["workspace", { kind: "CloudWorkspace" }, "unknown kind 'CloudWorkspace'"],
+		["workspace", { working_dir: "/" }, "kind is missing"],
+		["agent", { kind: "acpagent", acp_command: [] }, "unknown kind 'acpagent'"],
+		["agent", { kind: ["ACPAgent"] }, "unknown kind"],
+		["agent", { kind: "constructor" }, "unknown kind 'constructor'"],
+		["confirmation_policy", { kind: "Sometimes" }, "unknown kind 'Sometimes'"],
+		["confirmation_policy", {}, "kind is missing"],
+		["security_analyzer", { kind: "x".repeat(65) }, "unknown kind"],
+	])("that the specification closes refuse an unknown kind: %s %j", (member, json, problem) => {
+		const violations = violationsOf(() => format.fromJson(record({ [member]: json })));
+		expect(summaryOf(violations)).toEqual([`${member} value_error`]);
+		expect(violations.map(({ message }) => message.split(";")[0])).toEqual([`Value error, ${problem}`]);
 	});
 
 	test("a secret source of an unknown kind is refused", () => {
 		const secret_registry = { secret_sources: { TOKEN: { kind: "VaultSecret" } } };
-		expect(refused(record({ secret_registry }))).toEqual(["secret_registry.secret_sources.TOKEN union_tag_invalid"]);
+		expect(refused(record({ secret_registry }))).toEqual(["secret_registry.secret_sources.TOKEN value_error"]);
 	});
 
 	test("that it leaves open keep an unknown kind as it came", () => {
@@ -157,9 +181,13 @@ describe("unions", () => {
 	test("an ensemble has at least one analyzer, and its own rules at every level", () => {
 		const ensemble = (...analyzers: JsonValue[]) => ({ kind: "EnsembleSecurityAnalyzer", analyzers });
 		expect(refused(record({ security_analyzer: ensemble() }))).toEqual(["security_analyzer.analyzers too_short"]);
+		for (const analyzers of ["", { length: 0 }])
+			expect(refused(record({ security_analyzer: { kind: "EnsembleSecurityAnalyzer", analyzers } }))).toEqual([
+				"security_analyzer.analyzers list_type",
+			]);
 		expect(refused(record({ security_analyzer: ensemble(ensemble(), { kind: "X" }) }))).toEqual([
 			"security_analyzer.analyzers.0.analyzers too_short",
-			"security_analyzer.analyzers.1 union_tag_invalid",
+			"security_analyzer.analyzers.1 value_error",
 		]);
 	});
 });
@@ -261,6 +289,11 @@ test("a refusal tells whose record it is", () => {
 test("a map's entry of the name __proto__ is judged like any other", () => {
 	const json = JSON.parse('{"__proto__": 1, "a": 2}');
 	expect(refused(record({ blocked_actions: json }))).toEqual(["blocked_actions.__proto__ string_type"]);
+	const usages = JSON.parse('{"__proto__": {"model_name": 1, "token_usages": [{"prompt_tokens": -1}]}}');
+	expect(refused(record({ stats: { usage_to_metrics: usages } }))).toEqual([
+		"stats.usage_to_metrics.__proto__.model_name string_type",
+		"stats.usage_to_metrics.__proto__.token_usages.0.prompt_tokens greater_than_equal",
+	]);
 	expect(format.fromJson(record({ blocked_actions: JSON.parse('{"__proto__":"r"}') })).blockedActions).toEqual(
 		JSON.parse('{"__proto__":"r"}'),
 	);
@@ -281,7 +314,7 @@ describe("messages", () => {
 		message.executionStatus = Number("99");
 		message.workspace = { $typeName: "conversations.v1.Workspace", kind: { case: undefined } };
 		expect(summaryOf(violationsOf(() => format.fromMessage(message)))).toEqual([
-			"workspace union_tag_not_found",
+			"workspace value_error",
 			"execution_status enum",
 		]);
 	});
