@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { valueToldOver } from "../../src/events/told-value.ts";
-import type { ExactJson, ExactJsonObject } from "../../src/record/json/json-value.ts";
+import { type ExactJson, type ExactJsonObject, setMember } from "../../src/record/json/json-value.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { REDACTED } from "../../src/record/secrets/secret-walk.ts";
 import { corpus } from "../support/fixtures.ts";
@@ -42,6 +42,6 @@ function hidden(value: ExactJson): ExactJson {
 	if (typeof value !== "object" || value === null) return value;
 	const shown: ExactJsonObject = {};
 	for (const [name, member] of Object.entries(value))
-		if (member !== null) shown[name] = typeof member === "string" ? REDACTED : hidden(member);
+		if (member !== null) setMember(shown, name, typeof member === "string" ? REDACTED : hidden(member));
 	return shown;
 }
