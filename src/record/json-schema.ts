@@ -164,7 +164,7 @@ class JsonSchemaBuilder {
 			case "struct":
 				return { type: "object", additionalProperties: true };
 			case "value":
-				return {};
+				return ofSorts(plan.sorts);
 			case "message":
 				return this.message(plan.message, secret);
 		}
@@ -211,13 +211,15 @@ function lowerBound(plan: {
 
 /** What an open union keeps as it came: a value of a sort that it takes, and that no known arm claims. */
 function unknownKind(plan: UnionPlan): ExactJsonObject {
-	const types = plan.unknownTypes.map((type) => JsonType[type].toLowerCase());
-	const [only, ...others] = types;
 	const claimed = claims(plan);
-	return {
-		...(only === undefined ? {} : { type: others.length === 0 ? only : types }),
-		...(claimed.length > 0 ? { not: { anyOf: claimed } } : {}),
-	};
+	return { ...ofSorts(plan.unknownTypes), ...(claimed.length > 0 ? { not: { anyOf: claimed } } : {}) };
+}
+
+function ofSorts(sorts: readonly JsonType[]): ExactJsonObject {
+	const types = sorts.map((sort) => JsonType[sort].toLowerCase());
+	const [only, ...others] = types;
+	if (only === undefined) return {};
+	return { type: others.length === 0 ? only : types };
 }
 
 /** What the known arms of an open union claim, well-formed or not: none of it is an unknown kind. */
@@ -245,5 +247,5 @@ function exclusion(field: FieldPlan, excludes: FieldPlan): ExactJsonObject {
 function orNull(schema: ExactJsonObject): ExactJsonObject {
 	const { $ref, type, ...others } = schema;
 	if ($ref !== undefined) return { anyOf: [{ $ref }, { type: "null" }], ...others };
-	return typeof type === "string" ? { type: [type, "null"], ...others } : schema;
+	return type === undefined ? schema : { type: [type, "null"].flat(), ...others };
 }

@@ -130,11 +130,19 @@ function value(plan: ValuePlan, depth: number): fc.Arbitrary<JsonValue> {
 		case "struct":
 			return freeObject;
 		case "value":
-			return freeForm;
+			return plan.sorts.length === 0 ? freeForm : fc.oneof(...plan.sorts.map((sort) => SORTS[sort]));
 		case "message":
 			return message(plan.message, depth);
 	}
 }
+
+/** JSON values of each sort. */
+const SORTS: Readonly<Record<JsonType, fc.Arbitrary<JsonValue>>> = {
+	[JsonType.UNSPECIFIED]: freeForm,
+	[JsonType.OBJECT]: freeObject,
+	[JsonType.STRING]: text,
+	[JsonType.NUMBER]: number,
+};
 
 function union(plan: UnionPlan, depth: number): fc.Arbitrary<JsonValue> {
 	const tagged = [...plan.tagged]

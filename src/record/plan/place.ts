@@ -78,7 +78,7 @@ function fieldPlace(place: Place, field: FieldPlan | undefined): Place {
 }
 
 function isFreeForm(value: ValuePlan): boolean {
-	return value.type === "struct" || value.type === "value";
+	return value.type === "struct" || (value.type === "value" && value.sorts.length === 0);
 }
 
 /** The arm of a union that a JSON value is, or undefined when it is none. */
@@ -103,13 +103,15 @@ export function armOf(union: UnionPlan, json: unknown): ArmPlan | undefined {
 				if (typeof tag === "string") arm = tagged.get(tag);
 			}
 	}
-	return arm ?? (takesUnknown(union, json) ? union.unknown : undefined);
+	return arm ?? (isOfSort(union.unknownTypes, json) ? union.unknown : undefined);
 }
 
-function takesUnknown({ unknownTypes }: UnionPlan, json: unknown): boolean {
-	if (unknownTypes.length === 0) return true;
-	if (isJsonObject(json)) return unknownTypes.includes(JsonType.OBJECT);
-	return typeof json === "string" && unknownTypes.includes(JsonType.STRING);
+/** Whether a JSON value is of one of some sorts; without any, all JSON is. */
+export function isOfSort(sorts: readonly JsonType[], json: unknown): boolean {
+	if (sorts.length === 0) return true;
+	if (isJsonObject(json)) return sorts.includes(JsonType.OBJECT);
+	if (typeof json === "number" || typeof json === "bigint") return sorts.includes(JsonType.NUMBER);
+	return typeof json === "string" && sorts.includes(JsonType.STRING);
 }
 
 /** The plan of the JSON object at a place; undefined when the schema describes none there. */

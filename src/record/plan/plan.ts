@@ -30,8 +30,8 @@ export type ValuePlan =
 	| { readonly type: "timestamp" }
 	/** google.protobuf.Struct: a free-form JSON object. */
 	| { readonly type: "struct" }
-	/** google.protobuf.Value: any JSON. */
-	| { readonly type: "value" }
+	/** google.protobuf.Value: JSON of some sorts; without any, all JSON. */
+	| { readonly type: "value"; readonly sorts: readonly JsonType[] }
 	| { readonly type: "message"; readonly message: MessagePlan };
 
 /** JSON names of an enum's values; the zero value, which says nothing, has none. */
@@ -262,7 +262,7 @@ class Planner {
 				case "google.protobuf.Struct":
 					return { type: "struct" };
 				case "google.protobuf.Value":
-					return { type: "value" };
+					return { type: "value", sorts: rules.jsonTypes };
 				default:
 					return { type: "message", message: this.message(field.message) };
 			}

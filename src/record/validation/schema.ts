@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { type ExactJson, isJsonObject, memberOf } from "../json/json-value.ts";
 import { parseDateTime, parseUuid } from "../json/scalars.ts";
-import { armOf } from "../plan/place.ts";
+import { armOf, isOfSort } from "../plan/place.ts";
 import type { FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../plan/plan.ts";
 
 /** Most violations that are listed for one record. Judging goes no further in a list or a map once there are so many. */
@@ -246,7 +246,7 @@ class SchemaBuilder {
 				// An object schema would copy the object.
 				return z.custom(isJsonObject);
 			case "value":
-				return z.unknown();
+				return plan.sorts.length === 0 ? z.unknown() : z.custom((json) => isOfSort(plan.sorts, json));
 			case "message":
 				return this.message(plan.message);
 		}

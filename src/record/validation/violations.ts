@@ -191,6 +191,7 @@ function wrongType(json: ExactJson | undefined, { value: expected, collection }:
 				? { type: "int_from_float", message: "Input should be a valid integer, got a number with a fractional part" }
 				: NOT_FINITE;
 		case "number":
+		case "value":
 			if (number) return NOT_FINITE;
 			return text
 				? { type: "float_parsing", message: "Input should be a valid number, unable to parse string as a number" }

@@ -171,6 +171,20 @@ describe("unions", () => {
 		expect(violations[0]?.path.at(-1)).toMatch(/^(?:condenser|critic|auth|trigger)$/);
 	});
 
+	test.each([[[]], [{}], [true], [["5"]]])("a time limit of an MCP server is no %j", (json) => {
+		const limits = { timeout: json, sse_read_timeout: json };
+		expect(refused(acp({ mcp_config: { s: limits } }))).toEqual([
+			"agent.mcp_config.s.timeout float_type",
+			"agent.mcp_config.s.sse_read_timeout float_type",
+		]);
+	});
+
+	test.each([0, 1.5, -1, "5", ""])("a time limit of an MCP server may be %j", (timeout) => {
+		const message = format.fromJson(acp({ mcp_config: { s: { timeout, sse_read_timeout: null } } }));
+		expect(format.toJson(message).agent).toMatchObject({ mcp_config: { s: { timeout } } });
+		expect(format.fromMessage(message)).toEqual(message);
+	});
+
 	test("keep any JSON as a correction to a model's ability", () => {
 		const capability_overrides = { a: true, b: "text", c: 1.5, d: null, e: [1, { f: null }], g: {} };
 		const message = format.fromJson(acp({ llm: { model: "m", capability_overrides } }));

@@ -135,8 +135,8 @@ export declare type FieldRules = Message<"conversations.options.v1.FieldRules"> 
   tagAliases: string[];
 
   /**
-   * For the arm of a union that keeps what no other arm takes: the sorts of JSON values that it takes.
-   * Default: any JSON.
+   * For the arm of a union that keeps what no other arm takes, and for a field of any JSON: the sorts of
+   * JSON values that it takes. Default: any JSON.
    *
    * @generated from field: repeated conversations.options.v1.JsonType json_types = 16;
    */
@@ -305,6 +305,13 @@ export enum JsonType {
    * @generated from enum value: JSON_TYPE_STRING = 2;
    */
   STRING = 2,
+
+  /**
+   * A number.
+   *
+   * @generated from enum value: JSON_TYPE_NUMBER = 3;
+   */
+  NUMBER = 3,
 }
 
 /**
