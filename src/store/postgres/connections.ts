@@ -23,6 +23,21 @@ const BY_INDEX = [
 	"SET LOCAL enable_mergejoin = off",
 ].join("; ");
 
+/**
+ * Without the warnings of the server nobody would learn that it stopped waiting for its standby: see `CommitUnknown`. The
+ * role may have turned them off.
+ */
+const WITH_WARNINGS = "SET LOCAL client_min_messages = warning";
+
+/** The limits of time that the role or the server may have set; not each release of PostgreSQL has all. */
+const TIME_LIMITS = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "transaction_timeout"];
+
+/** The statement that removes them, for the transaction or for the session. */
+function withoutLimits(scope: "transaction" | "session"): string {
+	const names = TIME_LIMITS.map((name) => `'${name}'`).join();
+	return `SELECT set_config(name, '0', ${scope === "transaction"}) FROM pg_settings WHERE name IN (${names})`;
+}
+
 /** Transactions on the server that takes writes, and notifications from it. */
 export interface Connections extends AsyncDisposable {
 	/** Whether notifications are sent and listened for. */
@@ -42,7 +57,8 @@ export interface Connections extends AsyncDisposable {
 	 */
 	transaction<T>(work: (transaction: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T>;
 	/**
-	 * Runs a statement outside of a transaction, without limits of time, on a connection beside the pool.
+	 * Runs a statement outside of a transaction on a connection beside the pool. It has no limits of time, except for those
+	 * that the role has set when the connection goes through a pooler.
 	 *
 	 * @throws {DatabaseError}
 	 */
@@ -107,7 +123,9 @@ class PrimaryConnections implements Connections {
 			const lease = unlimited ? await this.#dial() : await this.#primary.lease();
 			const transaction = new ClientTransaction(
 				lease,
-				unlimited ? BEGIN : `${BEGIN}; ${this.#limits}; ${BY_INDEX}`,
+				unlimited
+					? `${BEGIN}; ${WITH_WARNINGS}; ${withoutLimits("transaction")}`
+					: `${BEGIN}; ${this.#limits}; ${WITH_WARNINGS}; ${BY_INDEX}`,
 				this.#ownsSessions,
 			);
 			return run(lease, transaction, async () => {
@@ -121,6 +139,7 @@ class PrimaryConnections implements Connections {
 	async alone({ text, values = [] }: Query): Promise<void> {
 		const { client, release } = await this.#dial();
 		try {
+			if (this.#ownsSessions) await client.query(withoutLimits("session"));
 			await client.query(text, [...values]);
 		} catch (error) {
 			throw databaseError(error);

