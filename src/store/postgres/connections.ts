@@ -24,6 +24,12 @@ const BY_INDEX = [
 ].join("; ");
 
 /**
+ * The server would compile a statement of high cost each time, for a tenth of a second and more. Before PostgreSQL 18, the
+ * one way to read a table that is turned off above counts as a cost of 10^10, as it does for the row of `positions`.
+ */
+const UNCOMPILED = "SET LOCAL jit = off";
+
+/**
  * Without the warnings of the server nobody would learn that it stopped waiting for its standby: see `CommitUnknown`. The
  * role may have turned them off.
  */
@@ -90,17 +96,18 @@ class PrimaryConnections implements Connections {
 	readonly notifies: boolean;
 	readonly #primary: Primary;
 	readonly #listener: Listener;
-	readonly #limits: string;
+	readonly #settings: string;
 
 	constructor(settings: PostgresSettings, primary: Primary, log: ThreadLog) {
 		this.notifies = settings.notify;
 		this.#primary = primary;
 		this.#listener = new Listener(settings.notify ? primary : undefined, log);
 		// Local to the transaction: the sessions of a pooler in transaction mode are shared.
-		this.#limits = [
+		this.#settings = [
 			`SET LOCAL statement_timeout = ${settings.statementTimeout}`,
 			`SET LOCAL lock_timeout = ${settings.lockTimeout}`,
 			`SET LOCAL idle_in_transaction_session_timeout = ${IDLE_IN_TRANSACTION}`,
+			UNCOMPILED,
 		].join("; ");
 	}
 
@@ -112,7 +119,7 @@ class PrimaryConnections implements Connections {
 	read<T>(work: (session: Session) => Promise<T>): Promise<T> {
 		return twice(async () => {
 			const lease = await this.#primary.lease();
-			const transaction = new ClientTransaction(lease, `${BEGIN} READ ONLY; ${this.#limits}`, this.#ownsSessions);
+			const transaction = new ClientTransaction(lease, `${BEGIN} READ ONLY; ${this.#settings}`, this.#ownsSessions);
 			return run(lease, transaction, () => work(transaction));
 		});
 	}
@@ -125,7 +132,7 @@ class PrimaryConnections implements Connections {
 				lease,
 				unlimited
 					? `${BEGIN}; ${WITH_WARNINGS}; ${withoutLimits("transaction")}`
-					: `${BEGIN}; ${this.#limits}; ${WITH_WARNINGS}; ${BY_INDEX}`,
+					: `${BEGIN}; ${this.#settings}; ${WITH_WARNINGS}; ${BY_INDEX}`,
 				this.#ownsSessions,
 			);
 			return run(lease, transaction, async () => {

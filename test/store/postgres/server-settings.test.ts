@@ -59,6 +59,13 @@ test("the limits of time that a role has do not count where there are none", asy
 	expect(rows).toMatchObject([[{ text: "done" }]]);
 });
 
+test("no statement is compiled, whatever it costs", async () => {
+	const { connections } = await connected(await ownedBy("compiling", "SET jit = on"));
+	const jit = { text: "SHOW jit" };
+	expect(await connections.read((session) => session.query(jit))).toEqual([[{ jit: "off" }]]);
+	expect(await connections.transaction((transaction) => transaction.commit(jit))).toEqual([[{ jit: "off" }]]);
+});
+
 test("a role that gets no further connection uses those that it has", async () => {
 	const url = await ownedBy("few", "CONNECTION LIMIT 2");
 	const { connections, lines } = await connected(url, { notify: false, connections: 5 });
