@@ -1,4 +1,5 @@
 import type { ThreadLog } from "../threads/worker-thread.ts";
+import type { LogListener } from "./store.ts";
 
 /**
  * Tells listeners of the newest sequence of a log, when it has grown. The answers of one commit arrive together; they hear
@@ -6,7 +7,7 @@ import type { ThreadLog } from "../threads/worker-thread.ts";
  */
 export class Announcer {
 	readonly #log: ThreadLog;
-	readonly #listeners = new Set<(newest: bigint) => void>();
+	readonly #listeners = new Set<LogListener>();
 	#newest = 0n;
 	#announcing = false;
 
@@ -21,9 +22,9 @@ export class Announcer {
 	}
 
 	/** Returns how to stop it. */
-	subscribe(listener: (newest: bigint) => void): () => void {
+	subscribe(listener: LogListener): () => void {
 		// Wrapped, so that each subscription ends by itself even if a listener is given twice.
-		const own = (newest: bigint) => listener(newest);
+		const own: LogListener = (newest, isLoss) => listener(newest, isLoss);
 		this.#listeners.add(own);
 		return () => this.#listeners.delete(own);
 	}
@@ -35,13 +36,24 @@ export class Announcer {
 		this.#announcing = true;
 		queueMicrotask(() => {
 			this.#announcing = false;
-			for (const listener of this.#listeners) {
-				try {
-					listener(this.#newest);
-				} catch (error) {
-					this.#log.error({ err: error }, "a listener of the store failed");
-				}
-			}
+			this.#tell(false);
 		});
+	}
+
+	/** Tells that what was announced after a sequence is gone. */
+	announceLoss(newest: bigint): void {
+		this.#newest = newest;
+		this.#tell(true);
+	}
+
+	#tell(isLoss: boolean): void {
+		// A copy: a listener that hears of a loss subscribes anew.
+		for (const listener of [...this.#listeners]) {
+			try {
+				listener(this.#newest, isLoss);
+			} catch (error) {
+				this.#log.error({ err: error }, "a listener of the store failed");
+			}
+		}
 	}
 }

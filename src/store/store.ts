@@ -126,9 +126,17 @@ export interface Log<Entry, Query> {
 	/** Entries in order of sequence, oldest first. */
 	list(query: Query): Promise<Entry[]>;
 	range(query?: RangeQuery): Promise<SequenceRange>;
-	/** Calls `listener` with the newest sequence after each commit that added entries; returns how to stop it. */
-	subscribe(listener: (newest: bigint) => void): () => void;
+	/** Calls `listener` after each commit that added entries; returns how to stop it. */
+	subscribe(listener: LogListener): () => void;
 }
+
+/**
+ * Is told the newest sequence of a log.
+ *
+ * @param isLoss whether entries after it are gone that the log had before, as when a standby took over that lacked the last
+ *   commits; their sequences will be given again
+ */
+export type LogListener = (newest: bigint, isLoss: boolean) => void;
 
 /** An event as it is kept: JSON text in which no secret stands in plain text. */
 export interface ProtectedEvent {

@@ -89,8 +89,8 @@ function addWorkFigures(metrics: Metrics, { admitted }: ServiceFigures): void {
 function addStoreFigures(metrics: Metrics, { store }: ServiceFigures): void {
 	const newest = { updates: 0n, events: 0n };
 	const known = LOGS.map(async (log) => {
-		const reach = (sequence: bigint): void => {
-			if (sequence > newest[log]) newest[log] = sequence;
+		const reach = (sequence: bigint, isLoss = false): void => {
+			if (isLoss || sequence > newest[log]) newest[log] = sequence;
 		};
 		store[log].subscribe(reach);
 		reach((await store[log].range()).newest);

@@ -31,6 +31,7 @@ export class RecentEntries<Entry extends LogEntry> {
 	readonly #bounds: EntryBounds;
 	readonly #followers = new Set<Follower>();
 	#run: Run<Entry> | undefined;
+	#losses = 0;
 
 	constructor(source: EntryLog<Entry>, bounds: EntryBounds = { entries: 1024, bytes: 8 * 1024 * 1024 }) {
 		this.#source = source;
@@ -45,6 +46,11 @@ export class RecentEntries<Entry extends LogEntry> {
 	/** Sequence through which the store has been read. */
 	get end(): bigint {
 		return this.#run?.end ?? 0n;
+	}
+
+	/** How often the store has lost entries: a sequence may stand for another entry after each time. */
+	get losses(): number {
+		return this.#losses;
 	}
 
 	/** What is held, and for how many. */
@@ -117,9 +123,10 @@ export class RecentEntries<Entry extends LogEntry> {
 			newest: 0n,
 			lastRemoval: 0n,
 			reading: true,
-			unsubscribe: log.subscribe((newest) => {
+			unsubscribe: log.subscribe((newest, isLoss) => {
 				if (newest > run.newest) run.newest = newest;
-				if (!run.reading) void this.#read(run);
+				if (isLoss) this.#startAnew(newest);
+				else if (!run.reading) void this.#read(run);
 			}),
 			started: Promise.resolve(),
 		};
@@ -135,6 +142,23 @@ export class RecentEntries<Entry extends LogEntry> {
 		return run;
 	}
 
+	/** Forgets what is held. Followers that have entries which are gone are told, the others go on. */
+	#startAnew(newest: bigint): void {
+		this.#run?.unsubscribe();
+		this.#losses += 1;
+		const run = this.#start();
+		this.#run = run;
+		for (const follower of this.#followers) follower.lost(newest);
+		run.started.then(
+			() => this.#wakeAll(),
+			(error: unknown) => this.#failAll(error),
+		);
+	}
+
+	#failAll(error: unknown): void {
+		for (const follower of this.#followers) follower.fail(error);
+	}
+
 	/** Reads on to the newest update. What fails is told to the followers; the next commit starts anew. */
 	async #read(run: Run<Entry>): Promise<void> {
 		run.reading = true;
@@ -146,7 +170,7 @@ export class RecentEntries<Entry extends LogEntry> {
 				if (pause >= 1) await setTimeout(pause);
 			}
 		} catch (error) {
-			for (const follower of this.#followers) follower.fail(error);
+			this.#failAll(error);
 		} finally {
 			run.reading = false;
 		}
@@ -214,6 +238,8 @@ export class Follower {
 	#through: bigint | undefined;
 	#woken = false;
 	#error: unknown;
+	/** Sequence after which entries are gone. */
+	#newestLeft: bigint | undefined;
 	#resolve: (() => void) | undefined;
 
 	constructor(leave: (follower: Follower) => void) {
@@ -239,10 +265,20 @@ export class Follower {
 		this.#woken = false;
 	}
 
-	/** @throws what kept the tail from reading, when that happened since the last call */
-	check(): void {
-		const error = this.#error;
+	/**
+	 * @param through sequence through which it was given everything
+	 * @throws what kept the tail from reading, when that happened since the last call; ServiceError `out_of_range` when
+	 *   entries that it was given are gone
+	 */
+	check(through: bigint): void {
+		const [error, newest] = [this.#error, this.#newestLeft];
 		this.#error = undefined;
+		this.#newestLeft = undefined;
+		if (newest !== undefined && newest < through)
+			throw new ServiceError(
+				"out_of_range",
+				`the database has lost what came after sequence ${newest}; start after that one`,
+			);
 		if (error === undefined) return;
 		throw error instanceof Error ? error : new ServiceError("unavailable", "The store cannot be read");
 	}
@@ -251,6 +287,12 @@ export class Follower {
 		this.#woken = true;
 		this.#resolve?.();
 		this.#resolve = undefined;
+	}
+
+	/** The entries after a sequence are gone. */
+	lost(newest: bigint): void {
+		if (this.#newestLeft === undefined || newest < this.#newestLeft) this.#newestLeft = newest;
+		this.wake();
 	}
 
 	fail(error: unknown): void {

@@ -130,7 +130,7 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 		let afterRemoval = cursor === 0n ? range.lastRemoval : undefined;
 		let caughtUp = false;
 		while (!signal.aborted) {
-			follower.check();
+			follower.check(cursor);
 			const isRecent = this.recent.covers(cursor);
 			if (isRecent) afterRemoval = undefined;
 			const scanned = isRecent
@@ -155,7 +155,7 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 		const entries = this.recent.after(cursor, BATCH);
 		const through = entries.at(-1)?.sequence ?? maxOf(cursor, this.recent.end);
 		if (entries.length === 0) return { responses: [], through };
-		const key = `${cursor} ${through} ${watched.key}`;
+		const key = `${this.recent.losses} ${cursor} ${through} ${watched.key}`;
 		let responses = this.#shared.get(key);
 		if (responses === undefined) {
 			responses = this.#select(watched, entries);

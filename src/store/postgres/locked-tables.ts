@@ -26,7 +26,10 @@ export async function lockTables(connections: Connections, lockTimeout: number):
 		async (transaction) => {
 			// A transaction that lost its connection runs again, but another one may have written since.
 			if (isTaken) throw new Error("the connection that kept others from writing broke");
-			await transaction.query({ text: `SET LOCAL lock_timeout = ${lockTimeout}` }, { text: `LOCK TABLE ${WRITTEN} IN SHARE ROW EXCLUSIVE MODE` });
+			await transaction.query(
+				{ text: `SET LOCAL lock_timeout = ${lockTimeout}` },
+				{ text: `LOCK TABLE ${WRITTEN} IN SHARE ROW EXCLUSIVE MODE` },
+			);
 			isTaken = true;
 			taken.resolve(transaction);
 			await released.promise;

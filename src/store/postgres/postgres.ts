@@ -11,6 +11,7 @@ import type {
 	IsSameRecord,
 	LiveState,
 	Log,
+	LogListener,
 	NewEvents,
 	NewUpdate,
 	PrunePolicy,
@@ -209,7 +210,7 @@ class PostgresStore implements Store {
 		}
 	}
 
-	#subscribe(announcer: Announcer, listener: (newest: bigint) => void): () => void {
+	#subscribe(announcer: Announcer, listener: LogListener): () => void {
 		if (!this.#listens) {
 			this.#listens = true;
 			this.#connections.listen(CHANNEL, (payload) => this.#hear(payload));
@@ -233,12 +234,22 @@ class PostgresStore implements Store {
 		else void this.#lookUp();
 	}
 
+	/** @param known what was announced before the newest sequence was read, and so was committed then */
+	#announce(announcer: Announcer, newest: bigint, known: bigint): void {
+		if (newest < known) {
+			const cause = new Error(`its newest sequence is ${newest}, and was ${known}`);
+			this.#log.error({ err: cause }, "the database has lost what it had acknowledged");
+			announcer.announceLoss(newest);
+		} else announcer.announce(newest);
+	}
+
 	async #lookUp(): Promise<void> {
 		this.#looking = true;
 		try {
+			const known = { updates: this.#updates.newest, events: this.#events.newest };
 			const newest = await this.#run(() => this.#connections.read(readNewest));
-			this.#updates.announce(newest.updates);
-			this.#events.announce(newest.events);
+			this.#announce(this.#updates, newest.updates, known.updates);
+			this.#announce(this.#events, newest.events, known.events);
 		} catch {
 			// The next hint or poll looks again; calls say what is wrong with the database.
 		} finally {

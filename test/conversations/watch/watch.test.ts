@@ -294,6 +294,26 @@ test("a store that cannot be read ends the watches, and the next ones work", asy
 	expect(await new Watcher(watches, { start: 0n }).next(2)).toEqual([1n, { at: 1n, latest: 1n }]);
 });
 
+test("a watcher of what the store has lost is told so; who comes then is not given the lost", async () => {
+	const watches = watching();
+	await keep(3);
+	const watcher = new Watcher(watches);
+	expect(await watcher.next(4)).toEqual([1n, 2n, 3n, { at: 3n, latest: 3n }]);
+	const slow = new Watcher(watches, { start: 1n });
+	const [next] = await slow.next(1);
+	expect(next).toBe(2n);
+	log.lose(2n);
+	const refused = {
+		kind: "out_of_range",
+		message: "the database has lost what came after sequence 2; start after that one",
+	};
+	expect(await refusal(watcher.next(1))).toEqual(refused);
+	expect(await slow.next(1)).toEqual([3n]);
+	expect(await refusal(slow.next(2))).toEqual(refused);
+	expect(log.listeners()).toBe(0);
+	expect(await new Watcher(watches, { start: 2n }).next(1)).toEqual([3n]);
+});
+
 test("a service that stops ends the watches, so that clients come back; one that is cancelled just ends", async () => {
 	const watches = watching();
 	const stopped = new Watcher(watches, { start: "now" }, stopping.signal);

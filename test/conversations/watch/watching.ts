@@ -1,6 +1,6 @@
 import type { WatchConversationUpdatesResponse } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import type { UpdateWatches, UpdateWatchRequest } from "../../../src/conversations/watch/update-watches.ts";
-import type { Log } from "../../../src/store/store.ts";
+import type { Log, LogListener } from "../../../src/store/store.ts";
 
 /** What a message says: the sequence of an update, or a heartbeat's place and the newest sequence. */
 export type Said = bigint | { readonly at: bigint; readonly latest: bigint };
@@ -89,15 +89,20 @@ export interface SpiedLog<Entry, Query> extends Log<Entry, Query> {
 	readonly listeners: () => number;
 	/** Thrown by reads while it is set. */
 	failure: Error | undefined;
+	/** Tells that the entries after a sequence are gone. */
+	readonly lose: (newest: bigint) => void;
 }
 
 /** A log in front of another one. */
 export function spyLog<Entry, Query>(log: Log<Entry, Query>): SpiedLog<Entry, Query> {
-	let listeners = 0;
+	const listeners = new Set<LogListener>();
 	const spied: SpiedLog<Entry, Query> = {
 		queries: [],
-		listeners: () => listeners,
+		listeners: () => listeners.size,
 		failure: undefined,
+		lose: (newest) => {
+			for (const listener of [...listeners]) listener(newest, true);
+		},
 		list: (query) => {
 			spied.queries.push(query);
 			return spied.failure === undefined ? log.list(query) : Promise.reject(spied.failure);
@@ -105,9 +110,9 @@ export function spyLog<Entry, Query>(log: Log<Entry, Query>): SpiedLog<Entry, Qu
 		range: (query) => log.range(query),
 		subscribe: (listener) => {
 			const stop = log.subscribe(listener);
-			listeners += 1;
+			listeners.add(listener);
 			return () => {
-				listeners -= 1;
+				listeners.delete(listener);
 				stop();
 			};
 		},

@@ -2,6 +2,8 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
 import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
+import { updateLog } from "../../../src/conversations/read/entry-log.ts";
+import { RecentEntries } from "../../../src/conversations/watch/recent-entries.ts";
 import type { Connections } from "../../../src/store/postgres/connections.ts";
 import { CommitUnknown } from "../../../src/store/postgres/failures.ts";
 import { openPostgresStore } from "../../../src/store/postgres/postgres.ts";
@@ -138,6 +140,47 @@ test.each(["on", "off"])("each replica hears of what the others append, with not
 	await append(other, sample());
 	await expect.poll(() => heard, { timeout: 30_000 }).toEqual({ updates: [1n, 2n], events: [2n] });
 });
+
+/** Sets a database back, as a standby is that takes over without the last commits. */
+async function loseUpdatesAfter(url: string, sequence: bigint): Promise<void> {
+	const lost = `(SELECT conversation_id FROM conversation_updates.updates WHERE sequence > ${sequence})`;
+	await sqlOn(
+		url,
+		`BEGIN;
+		DELETE FROM conversation_updates.conversations WHERE conversation_id IN ${lost};
+		DELETE FROM conversation_updates.updates WHERE sequence > ${sequence};
+		UPDATE conversation_updates.positions SET newest_update = ${sequence};
+		COMMIT`,
+	);
+}
+
+test("watchers of what a failover has lost are told, the others go on, and nobody gets the lost again", async () => {
+	const lines: string[] = [];
+	const url = await databases.create();
+	const log = { error: ({ err }: { err?: unknown }, text: string) => lines.push(`${text}: ${causeOf(err)}`) };
+	const store = await openStore(url, { log });
+	onTestFinished(() => store.close());
+	const recent = new RecentEntries(updateLog(store));
+	const [ahead, behind] = [await recent.follow(), await recent.follow()];
+	for (let n = 0; n < 5; n++) await append(store, sample());
+	await expect.poll(() => recent.end, { timeout: 30_000 }).toBe(5n);
+	await loseUpdatesAfter(url, 3n);
+	await expect.poll(() => recent.losses, { timeout: 30_000 }).toBe(1);
+	expect(() => ahead.check(5n)).toThrow("the database has lost what came after sequence 3; start after that one");
+	ahead.leave();
+	behind.check(3n);
+	const update = sample();
+	expect(await append(store, update)).toMatchObject({ sequence: 4n });
+	await expect.poll(() => recent.end, { timeout: 30_000 }).toBe(4n);
+	expect(recent.after(3n, { entries: 10, bytes: 1024 })).toEqual([stored(update, await append(store, update))]);
+	behind.check(4n);
+	behind.leave();
+	expect(lines).toEqual(["the database has lost what it had acknowledged: its newest sequence is 3, and was 5"]);
+});
+
+function causeOf(error: unknown): string {
+	return error instanceof Error ? error.message : String(error);
+}
 
 /** How a COMMIT goes whose answer is lost. */
 type Loss = "committed" | "late" | "too late" | "rolled back";
