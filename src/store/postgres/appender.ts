@@ -1,18 +1,11 @@
-import { randomUUID } from "node:crypto";
-import { setTimeout as delay } from "node:timers/promises";
 import { ServiceError } from "../../errors.ts";
 import type { AnsweredGroup } from "../../threads/protocol.ts";
 import type { CallEnd, ThreadLog, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
 import { isLate, LATE } from "../late.ts";
-import type { PossibleRepetition } from "../repetition.ts";
-import type { Appended, AppendedEvents } from "../store.ts";
-import { bigint, type Row } from "../values.ts";
 import type { Connections } from "./connections.ts";
-import { CommitUnknown } from "./failures.ts";
-import { conversationOf, type GroupAnswer, type GroupRequest, planGroup } from "./group.ts";
-import { PROVISIONAL } from "./numbered-sql.ts";
-import { endGroup, touchWriter } from "./writers.ts";
-import { groupQueries } from "./written-group.ts";
+import { conversationOf, type GroupAnswer, type GroupRequest } from "./group.ts";
+import { type NewestAppended, newestOf } from "./group-answers.ts";
+import { GroupCommitter } from "./group-committer.ts";
 
 /** Most appends in one group, so that a transaction takes few locks. */
 const MAX_GROUP_REQUESTS = 256;
@@ -22,15 +15,6 @@ const MAX_GROUP_BYTES = 2 ** 20;
 const MAX_GROUPS = 2;
 /** How long a group may hold up those that wait before they make up another one, in milliseconds. */
 const PATIENCE = 250;
-/** How long the outcome of a commit without an answer is looked for, and the pause between two attempts, in milliseconds. */
-const LONGEST_SEARCH = 15_000;
-const SEARCH_PAUSE = 200;
-/**
- * How long after its first attempt a group may be written again, in milliseconds. Later its senders may have given up and
- * sent the same, and then something newer, to another replica; the agent server waits 30 seconds.
- */
-const LONGEST_REPEATING = 20_000;
-
 /** What an observer knows the appender by: what a store with threads has one of. */
 const OBSERVED_AS = "writer";
 
@@ -45,18 +29,6 @@ interface Waiting {
 	readonly reject: (error: unknown) => void;
 }
 
-/** A row of `writers`, for one group at a time. */
-interface Writer {
-	readonly id: string;
-	group: bigint;
-}
-
-/** The numbers that those of a group follow. */
-interface First {
-	readonly update: bigint;
-	readonly event: bigint;
-}
-
 /**
  * Appends what waits in groups, each in one transaction. Appends to one conversation keep their order.
  *
@@ -64,11 +36,11 @@ interface First {
  * beside its rows is then shared by more of them, and a conversation that another process has locked holds up few others.
  */
 export class Appender {
-	readonly #connections: Connections;
 	readonly #log: ThreadLog;
-	readonly #onAppended: (newest: { readonly updates: bigint; readonly events: bigint }) => void;
+	readonly #onAppended: (newest: NewestAppended) => void;
 	readonly #observer: ThreadObserver | undefined;
-	readonly #free: Writer[] = Array.from({ length: MAX_GROUPS }, () => ({ id: randomUUID(), group: 0n }));
+	/** Those that write no group at the moment. */
+	readonly #free: GroupCommitter[];
 	#lastId = 0;
 	#waiting: Waiting[] = [];
 	readonly #writing = new Set<Waiting>();
@@ -78,14 +50,14 @@ export class Appender {
 	/** Whether the group that began last takes long. */
 	#isSlow = false;
 
-	/** @param onAppended told the newest sequences that a group added, 0 for a log that it did not add to */
+	/** @param onAppended told what each group added */
 	constructor(
 		connections: Connections,
 		log: ThreadLog,
-		onAppended: (newest: { readonly updates: bigint; readonly events: bigint }) => void,
+		onAppended: (newest: NewestAppended) => void,
 		observer?: ThreadObserver,
 	) {
-		this.#connections = connections;
+		this.#free = Array.from({ length: MAX_GROUPS }, () => new GroupCommitter(connections));
 		this.#log = log;
 		this.#onAppended = onAppended;
 		this.#observer = observer;
@@ -116,14 +88,14 @@ export class Appender {
 		setImmediate(() => {
 			this.#scheduled = false;
 			while (this.#waiting.length > 0 && this.#mayBegin()) {
-				const writer = this.#free.pop();
-				if (writer === undefined) return;
+				const committer = this.#free.pop();
+				if (committer === undefined) return;
 				const group = this.#takeGroup();
 				if (group.length === 0) {
-					this.#free.push(writer);
+					this.#free.push(committer);
 					return;
 				}
-				void this.#write(group, writer);
+				void this.#write(group, committer);
 			}
 		});
 	}
@@ -165,7 +137,7 @@ export class Appender {
 		return group;
 	}
 
-	async #write(group: readonly Waiting[], writer: Writer): Promise<void> {
+	async #write(group: readonly Waiting[], committer: GroupCommitter): Promise<void> {
 		for (const waiting of group) {
 			this.#busy.add(conversationOf(waiting.request));
 			this.#writing.add(waiting);
@@ -176,20 +148,20 @@ export class Appender {
 			this.#schedule();
 		}, PATIENCE);
 		try {
-			await this.#answer(group, writer);
+			await this.#answer(group, committer);
 		} finally {
 			clearTimeout(slow);
 			for (const waiting of group) {
 				this.#busy.delete(conversationOf(waiting.request));
 				this.#writing.delete(waiting);
 			}
-			this.#free.push(writer);
+			this.#free.push(committer);
 			this.#schedule();
 		}
 	}
 
 	/** Writes a group and answers its requests. */
-	async #answer(group: readonly Waiting[], writer: Writer): Promise<void> {
+	async #answer(group: readonly Waiting[], committer: GroupCommitter): Promise<void> {
 		const began = performance.now();
 		const answered = (): AnsweredGroup => {
 			const startedAt = performance.timeOrigin + began;
@@ -198,10 +170,8 @@ export class Appender {
 			return told;
 		};
 		try {
-			const answers = await this.#commit(
-				group.map(({ request }) => request),
-				writer,
-			);
+			const answers = await committer.commit(group.map(({ request }) => request));
+			this.#onAppended(newestOf(answers));
 			const told = answered();
 			for (const [n, { resolve, ended }] of group.entries()) {
 				ended?.(undefined, told);
@@ -213,119 +183,19 @@ export class Appender {
 			if (group.length > 1 && failure.kind !== "unavailable") {
 				// A request failed for a reason of its own. It is found by halves, so that it costs few transactions.
 				const middle = Math.ceil(group.length / 2);
-				await this.#answer(group.slice(0, middle), writer);
-				await this.#answer(group.slice(middle), writer);
+				await this.#answer(group.slice(0, middle), committer);
+				await this.#answer(group.slice(middle), committer);
 				return;
 			}
 			this.#log.error({ err: failure, operation: "append", count: group.length }, "the store failed");
 			for (const waiting of group) refuse(waiting, failure, told);
 		}
 	}
-
-	async #commit(requests: readonly GroupRequest[], writer: Writer): Promise<GroupAnswer[]> {
-		for (const until = performance.now() + LONGEST_REPEATING; ; ) {
-			// The number between two groups stands for the end of the first one.
-			writer.group += 2n;
-			let answers: readonly GroupAnswer[] = [];
-			let first: First | undefined;
-			try {
-				await this.#connections.transaction(async (transaction) => {
-					const planned = await planGroup(transaction, requests);
-					answers = planned.answers;
-					const { updates, events, states, activities } = planned.written;
-					const { id, group } = writer;
-					if (updates.length + events.length + states.size + activities.size === 0) {
-						// What is repeated may be on this server only: a commit that writes waits for the standby to have it.
-						if (answers.some(isAcknowledgement)) await transaction.commit(touchWriter(id));
-						return;
-					}
-					const queries = await groupQueries(planned.written, { id, group, notifies: this.#connections.notifies });
-					const rows = await transaction.commit(...queries);
-					first = firstOf(rows.at(-1)?.[0]);
-				});
-			} catch (error) {
-				if (!(error instanceof CommitUnknown)) throw error;
-				first = await this.#find(writer, error);
-				if (first === undefined) {
-					// It was not committed, and will not be.
-					if (performance.now() > until) throw error;
-					continue;
-				}
-			}
-			const real = answers.map((answer) => realAnswer(answer, first));
-			this.#announce(real);
-			return real;
-		}
-	}
-
-	/**
-	 * Finds out whether a group was committed whose commit was not answered. To write the writer's row is to wait for the end
-	 * of the transaction that wrote it before. If the group's transaction has not come so far, it never will.
-	 *
-	 * @returns undefined when it was not
-	 * @throws `unknown` when the database does not answer in time
-	 */
-	async #find({ id, group }: Writer, unknown: CommitUnknown): Promise<First | undefined> {
-		for (const until = performance.now() + LONGEST_SEARCH; ; ) {
-			try {
-				const [rows] = await this.#connections.transaction((transaction) =>
-					transaction.commit(touchWriter(id), endGroup(id, group)),
-				);
-				const row = rows?.[0];
-				return row?.last_group === group ? firstOf(row) : undefined;
-			} catch {
-				if (performance.now() > until) throw unknown;
-				await delay(SEARCH_PAUSE);
-			}
-		}
-	}
-
-	#announce(answers: readonly GroupAnswer[]): void {
-		let [updates, events] = [0n, 0n];
-		for (const answer of answers) {
-			if (answer === undefined) continue;
-			if ("stored" in answer) {
-				events = max(events, answer.newest);
-				updates = max(updates, answer.updateSequence ?? 0n);
-			} else if ("sequence" in answer && !answer.repeated) updates = max(updates, answer.sequence);
-		}
-		this.#onAppended({ updates, events });
-	}
 }
 
 function refuse({ ended, reject }: Waiting, error: ServiceError, group?: AnsweredGroup): void {
 	ended?.(error, group);
 	reject(error);
-}
-
-function firstOf(row: Row | undefined): First {
-	return { update: bigint(row?.first_update), event: bigint(row?.first_event) };
-}
-
-/** An answer with the numbers that were taken. */
-function realAnswer(answer: GroupAnswer, first: First | undefined): GroupAnswer {
-	const real = (number: bigint, before: bigint | undefined) => {
-		if (number <= PROVISIONAL) return number;
-		if (before === undefined) throw new Error("the numbers of a group are missing");
-		return before + (number - PROVISIONAL);
-	};
-	if (answer === undefined) return undefined;
-	if ("stored" in answer) {
-		const { newest, updateSequence } = answer;
-		return {
-			...answer,
-			newest: real(newest, first?.event),
-			updateSequence: updateSequence === undefined ? undefined : real(updateSequence, first?.update),
-		};
-	}
-	return "sequence" in answer
-		? { ...answer, sequence: real(answer.sequence, first?.update) }
-		: { ...answer, possiblyRepeats: real(answer.possiblyRepeats, first?.update) };
-}
-
-/** Whether an answer says that something is stored. */
-function isAcknowledgement(answer: GroupAnswer): boolean {
-	return answer !== undefined && !("possiblyRepeats" in answer);
 }
 
 function bytesOf(request: GroupRequest): number {
@@ -338,20 +208,4 @@ function bytesOf(request: GroupRequest): number {
 function serviceError(error: unknown): ServiceError {
 	if (error instanceof ServiceError) return error;
 	return new ServiceError("internal", "the store failed at this request", { cause: error });
-}
-
-function max(one: bigint, other: bigint): bigint {
-	return one > other ? one : other;
-}
-
-/** What an append of an update is answered. */
-export function updateAnswer(answer: GroupAnswer): Appended | PossibleRepetition {
-	if (answer === undefined || "stored" in answer) throw new Error("an update has another answer than a batch");
-	return answer;
-}
-
-/** What an append of a batch is answered. */
-export function batchAnswer(answer: GroupAnswer): AppendedEvents | undefined {
-	if (answer !== undefined && !("stored" in answer)) throw new Error("a batch has another answer than an update");
-	return answer;
 }

@@ -21,10 +21,11 @@ import type {
 	StoredUpdate,
 	UpdateQuery,
 } from "../store.ts";
-import { Appender, batchAnswer, updateAnswer } from "./appender.ts";
+import { Appender } from "./appender.ts";
 import { keepClock, readClock } from "./clock.ts";
 import type { Connections } from "./connections.ts";
 import { listEvents } from "./events.ts";
+import { batchAnswer, updateAnswer } from "./group-answers.ts";
 import { listConversations } from "./list-conversations.ts";
 import { getLiveState, listUnapplied } from "./live-state.ts";
 import { readNewest, readRange } from "./log.ts";
