@@ -238,8 +238,8 @@ class PostgresStore implements Store {
 	/** @param known what was announced before the newest sequence was read, and so was committed then */
 	#announce(announcer: Announcer, newest: bigint, known: bigint): void {
 		if (newest < known) {
-			const cause = new Error(`its newest sequence is ${newest}, and was ${known}`);
-			this.#log.error({ err: cause }, "the database has lost what it had acknowledged");
+			const message = `the database has lost what came after sequence ${newest}; the newest one was ${known}`;
+			this.#log.error({ err: new ServiceError("data_loss", message) }, "the database has lost commits");
 			announcer.announceLoss(newest);
 		} else announcer.announce(newest);
 	}
