@@ -4,10 +4,11 @@ import { formatAddress } from "./config/address.ts";
 import { type Config, ConfigError, databaseAt, readConfig } from "./config/config.ts";
 import { MASK, variables } from "./config/variables.ts";
 import { packageJson } from "./package-json.ts";
+import { showProgress } from "./progress.ts";
 import { copyStore } from "./store/copy.ts";
 import { type Database, migrateDatabase, openCopySource, openCopyTarget } from "./store/open.ts";
 import { maskPostgresUrl } from "./store/postgres/database-url.ts";
-import { backupDatabase, type OnProgress, restoreDatabase } from "./store/sqlite/backup.ts";
+import { backupDatabase, restoreDatabase } from "./store/sqlite/backup.ts";
 import { createLogger } from "./telemetry/log.ts";
 import { lineFormat } from "./telemetry/log-format.ts";
 import { LogOutput } from "./telemetry/log-output.ts";
@@ -267,17 +268,6 @@ ${environment.join("\n")}`;
 function print(text: string): void {
 	if (process.stdout.listenerCount("error") === 0) process.stdout.on("error", () => process.exit(1));
 	process.stdout.write(`${text}\n`);
-}
-
-/** Writes a line to standard error for each tenth that is done. */
-function showProgress(amount: (total: number) => string, done: string): OnProgress {
-	let shown = -1;
-	return (part, total) => {
-		const tenth = Math.floor((part / total) * 10);
-		if (tenth === shown) return;
-		shown = tenth;
-		process.stderr.write(`${tenth * 10} % of ${amount(total)} are ${done}\n`);
-	};
 }
 
 const mebibytes = (bytes: number): string => `${(bytes / 2 ** 20).toFixed(1)} MiB`;

@@ -1,7 +1,9 @@
 import { once } from "node:events";
 import { createServer, type Socket } from "node:net";
 import { setImmediate } from "node:timers/promises";
+import pg from "pg";
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
+import { commitError } from "../../../src/store/postgres/failures.ts";
 import type { Transaction } from "../../../src/store/postgres/transaction.ts";
 import { TcpProxy } from "../../support/tcp-proxy.ts";
 import { TempFolder } from "../../support/temp.ts";
@@ -260,6 +262,17 @@ describe("a commit whose outcome is unknown", () => {
 			cause: "canceling wait for synchronous replication due to user request",
 		});
 	});
+});
+
+test.each([
+	["25P04", "transaction timeout", "CommitUnknown"],
+	["57P01", "administrator command", "CommitUnknown"],
+	["23505", "duplicate key", "DatabaseError"],
+	["40001", "serialization failure", "DatabaseError"],
+])("a COMMIT that fails with %s, %s, is a %s", (code, message, type) => {
+	const error = new pg.DatabaseError(message, 0, "error");
+	error.code = code;
+	expect(commitError(error).constructor.name).toBe(type);
 });
 
 describe("a database that is away", () => {

@@ -1,0 +1,42 @@
+/** Where progress is shown. */
+interface Output {
+	/** Whether it is a terminal. */
+	readonly isTTY?: boolean;
+	write(text: string): unknown;
+}
+
+/** Characters of the bar. */
+const WIDTH = 20;
+/** Moves a terminal's cursor to the line above and clears that (ECMA-48: CUU, EL). */
+const OVER_LAST_LINE = "\u001b[1A\u001b[2K";
+
+/**
+ * Shows progress: on a terminal as a bar in one line, in a file or a pipe as a line for each tenth that is done.
+ *
+ * @param amount words for the total
+ * @param verb what is done, as in "are copied"
+ */
+export function showProgress(
+	amount: (total: number) => string,
+	verb: string,
+	output: Output = process.stderr,
+): (done: number, total: number) => void {
+	const [steps, line] = output.isTTY === true ? [100, bar] : [10, sentence];
+	let shown: number | undefined;
+	return (done, total) => {
+		const step = Math.floor((done / total) * steps);
+		if (step === shown) return;
+		const over = output.isTTY === true && shown !== undefined ? OVER_LAST_LINE : "";
+		shown = step;
+		output.write(`${over}${line((step * 100) / steps, `${amount(total)} are ${verb}`)}\n`);
+	};
+}
+
+function sentence(percent: number, what: string): string {
+	return `${percent} % of ${what}`;
+}
+
+function bar(percent: number, what: string): string {
+	const full = Math.floor((percent / 100) * WIDTH);
+	return `[${"#".repeat(full)}${" ".repeat(WIDTH - full)}] ${sentence(percent, what)}`;
+}
