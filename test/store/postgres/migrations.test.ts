@@ -46,6 +46,24 @@ test("a database that a newer release has migrated is refused and left as it is"
 	);
 });
 
+test("a database of version 1 is upgraded and keeps what it has", async () => {
+	const url = await databases.create();
+	const update = sample();
+	const first = await openStore(url);
+	const outcome = await append(first, update);
+	await first.close();
+	await sqlOn(
+		url,
+		`DELETE FROM conversation_updates.schema_versions WHERE version > 1;
+		ALTER TABLE conversation_updates.conversations RENAME COLUMN has_unapplied_events TO is_behind;
+		ALTER INDEX conversation_updates.conversations_unapplied RENAME TO conversations_behind`,
+	);
+	const store = await openStore(url);
+	onTestFinished(() => store.close());
+	expect((await pages(store, {}, 10)).flat()).toEqual([listed(update, outcome)]);
+	expect(await append(store, sample())).toMatchObject({ sequence: 2n });
+});
+
 test("a database of another encoding is refused", async () => {
 	await databases.server.sql("CREATE DATABASE old ENCODING 'LATIN1' TEMPLATE template0");
 	await expect(openStore(urlOf(databases.server.url(), "old"))).rejects.toMatchObject(
