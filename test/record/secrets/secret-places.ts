@@ -1,5 +1,5 @@
 import { create, type DescField, type DescMessage, getOption, type JsonValue } from "@bufbuild/protobuf";
-import { field as fieldOption } from "../../../gen/conversations/options/v1/options_pb.js";
+import { field as fieldOption, JsonType } from "../../../gen/conversations/options/v1/options_pb.js";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { toValue } from "../../../src/record/json/free-form.ts";
 
@@ -67,7 +67,10 @@ function* placesIn(
 		const plant = (value: unknown) => wrap(field, value);
 		const type = field.message?.typeName;
 		if (type === "google.protobuf.Struct" || type === "google.protobuf.Value") {
-			if (!secret && getOption(field, fieldOption).jsonSchema) continue;
+			const { jsonSchema, jsonTypes } = getOption(field, fieldOption);
+			// No member with a name can be in what is no object.
+			const isObject = jsonTypes.length === 0 || jsonTypes.includes(JsonType.OBJECT);
+			if (!secret && (jsonSchema || !isObject)) continue;
 			for (const [label, json] of freeForms(secret)) {
 				const form = (text: string) => (type === "google.protobuf.Struct" ? json(text) : toValue(json(text)));
 				yield { name: `${here} ${label}`, plant: (text) => plant(form(text)) };
