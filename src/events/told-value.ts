@@ -61,7 +61,6 @@ function mergeObject(
 	const fields = place && objectAt(place, told)?.members;
 	const merged: ExactJsonObject = {};
 	let isSame = before !== undefined;
-	let isEmpty = true;
 	const names = Object.keys(told);
 	for (const name of names) {
 		const preferred = fields?.get(name)?.name ?? name;
@@ -69,11 +68,9 @@ function mergeObject(
 		const last = memberOf(before, member);
 		const value = merge(told[name] ?? null, last, leavesOutNulls, inside(place, told, name));
 		isSame &&= value === last;
-		if (value === undefined) continue;
-		setMember(merged, member, value);
-		isEmpty = false;
+		if (value !== undefined) setMember(merged, member, value);
 	}
-	if (before === undefined) return isEmpty && names.length > 0 ? present : merged;
+	if (before === undefined) return names.length > 0 && Object.keys(merged).length === 0 ? present : merged;
 	for (const name of Object.keys(before)) {
 		if (Object.hasOwn(merged, name)) continue;
 		if (leavesOutNulls && before[name] === null) setMember(merged, name, null);

@@ -1,7 +1,7 @@
 import type { Activity } from "./activity.ts";
 import type { ConversationState } from "./conversation-state.ts";
 import type { RecordColumn } from "./record-column.ts";
-import type { TransferRows } from "./transfer.ts";
+import type { PrunedConversation, TransferRows } from "./transfer.ts";
 import { bigint, blob, integer, nullable, type Row, text } from "./values.ts";
 
 /**
@@ -78,5 +78,14 @@ export function transferUpdateFrom(row: Row, readBoolean: Read<boolean>): Transf
 			redactionVersion: integer(row.redaction_version),
 			schemaVersion: integer(row.schema_version),
 		},
+	};
+}
+
+/** What was pruned of a log and a conversation, as it is copied. */
+export function prunedFrom(row: Row): PrunedConversation {
+	return {
+		conversationId: text(row.conversation_id),
+		through: bigint(row.through),
+		removal: bigint(row.removal),
 	};
 }

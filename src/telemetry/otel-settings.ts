@@ -54,9 +54,14 @@ const variables = z.object({
 	OTEL_TRACES_SAMPLER_ARG: z.coerce.number().min(0).max(1).default(1),
 });
 
-/** Names that have a meaning here: those above, and what the exporters and the resource read by themselves. */
-const KNOWN =
-	/^OTEL_(?:SDK_DISABLED|(?:TRACES|METRICS)_EXPORTER|TRACES_SAMPLER(?:_ARG)?|METRIC_EXPORT_INTERVAL|SERVICE_NAME|RESOURCE_ATTRIBUTES|EXPORTER_OTLP_(?:(?:TRACES|METRICS)_)?(?:ENDPOINT|PROTOCOL|HEADERS|TIMEOUT|COMPRESSION|CERTIFICATE|CLIENT_CERTIFICATE|CLIENT_KEY))$/;
+/** Names of what the exporters and the resource read by themselves. */
+const READ_BY_LIBRARY =
+	/^OTEL_(?:SERVICE_NAME|RESOURCE_ATTRIBUTES|EXPORTER_OTLP_(?:(?:TRACES|METRICS)_)?(?:HEADERS|TIMEOUT|COMPRESSION|CERTIFICATE|CLIENT_CERTIFICATE|CLIENT_KEY))$/;
+
+/** Whether a variable has a meaning here. */
+function isKnown(name: string): boolean {
+	return Object.hasOwn(variables.shape, name) || READ_BY_LIBRARY.test(name);
+}
 
 /** The variables that are set, by name, each as a person may read it: without keys and passwords. */
 export function shownOtelVariables(
@@ -64,9 +69,7 @@ export function shownOtelVariables(
 	mask: string,
 ): { readonly name: string; readonly value: string }[] {
 	return Object.entries(env)
-		.flatMap(([name, text]) =>
-			KNOWN.test(name) && text?.trim() ? [{ name, value: shown(name, text.trim(), mask) }] : [],
-		)
+		.flatMap(([name, text]) => (isKnown(name) && text?.trim() ? [{ name, value: shown(name, text.trim(), mask) }] : []))
 		.toSorted((a, b) => (a.name < b.name ? -1 : 1));
 }
 

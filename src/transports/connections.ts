@@ -3,7 +3,6 @@ import { readFile } from "node:fs/promises";
 import { createServer, type Server, type ServerOpts, type Socket } from "node:net";
 import { setTimeout as delay } from "node:timers/promises";
 import { createServer as createTlsServer, type PeerCertificate, type SecureContextOptions, TLSSocket } from "node:tls";
-import { promisify } from "node:util";
 import { type Address, formatAddress } from "../config/address.ts";
 import type { TlsFiles } from "../config/config.ts";
 import type { Log } from "../telemetry/log.ts";
@@ -168,7 +167,7 @@ async function listenAt(address: Address, accept: (socket: Socket) => void): Pro
 	if (address.port !== 0) {
 		// Sockets that share a port do not fail when others share it already. One that does not share it does.
 		const alone = await listenOn(address, false, (socket) => socket.destroy());
-		await promisify(alone.close.bind(alone))();
+		await once(alone.close(), "close");
 	}
 	const servers = [await listenOn(address, true, accept)];
 	try {

@@ -1,7 +1,7 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { unpackRecord } from "../record-column.ts";
-import { packedOf, transferUpdateFrom } from "../rows.ts";
+import { packedOf, prunedFrom, transferUpdateFrom } from "../rows.ts";
 import { PAGE_BYTES, PAGE_ROWS, type RowKey, type TransferRows, type TransferTable } from "../transfer.ts";
 import { bigint, blob, integer, nullable, type Row, text } from "../values.ts";
 import type { LogTable } from "./log.ts";
@@ -13,7 +13,7 @@ import { projectionQuery } from "./written-group.ts";
 import { activitiesQuery, Bytes, currentRow, eventRow, json, tagRows, updateRow } from "./written-rows.ts";
 
 /** How the rows of one kind are read and written. */
-interface TransferRowsOf<Kept> {
+interface TransferRowsOf<Copied> {
 	/** The table that they are in. */
 	readonly table: string;
 	/** SQL that joins what else a row has. */
@@ -22,9 +22,9 @@ interface TransferRowsOf<Kept> {
 	readonly key: string;
 	/** SQL for the bytes of a row that count for the size of a page. */
 	readonly bytes?: string;
-	readonly read: (row: Row) => Kept;
+	readonly read: (row: Row) => Copied;
 	/** The statements that write rows; there is at least one row. */
-	readonly write: (rows: readonly Kept[]) => Query[];
+	readonly write: (rows: readonly Copied[]) => Query[];
 }
 
 /** Numbers are as they were. */
@@ -109,11 +109,7 @@ function prunedOf(log: LogTable): TransferRowsOf<TransferRows["prunedUpdates"]> 
 		table: `(SELECT * FROM conversation_updates.pruned WHERE log = '${log}') p`,
 		columns: "*",
 		key: "conversation_id",
-		read: (row) => ({
-			conversationId: text(row.conversation_id),
-			through: bigint(row.through),
-			removal: bigint(row.removal),
-		}),
+		read: prunedFrom,
 		write: (rows) => [
 			{
 				text: `

@@ -70,17 +70,17 @@ class PostgresTransfer implements TransferDatabase {
 		listConversations: (query) => this.connections.read((session) => listConversations(session, query)),
 	};
 	protected readonly connections: Connections;
-	protected readonly held: LockedTables;
+	protected readonly locked: LockedTables;
 	#isReleased = false;
 
-	constructor(connections: Connections, held: LockedTables) {
+	constructor(connections: Connections, locked: LockedTables) {
 		this.connections = connections;
-		this.held = held;
+		this.locked = locked;
 	}
 
 	/** In the transaction that keeps others from writing, so that this fails if it was lost. */
 	async contents(): Promise<Contents> {
-		const session = this.held.session;
+		const session = this.locked.session;
 		return {
 			counts: {
 				conversations: await countRows(session, "conversations"),
@@ -109,7 +109,7 @@ class PostgresTransfer implements TransferDatabase {
 	protected async release(commits: boolean): Promise<void> {
 		if (this.#isReleased) return;
 		this.#isReleased = true;
-		await this.held.release(commits);
+		await this.locked.release(commits);
 	}
 }
 
@@ -117,7 +117,7 @@ class PostgresTarget extends PostgresTransfer implements CopyTarget {
 	async begin(source: Contents): Promise<void> {
 		const described = describeContents(source);
 		const { counts, updates, events } = await this.contents();
-		const unfinished = await sourceOfUnfinished(this.held.session);
+		const unfinished = await sourceOfUnfinished(this.locked.session);
 		const isUnnumbered = updates.newest === 0n && events.newest === 0n;
 		const isEmpty = isUnnumbered && Object.values(counts).every((count) => count === 0);
 		if (unfinished === undefined ? !isEmpty : !isUnnumbered)
@@ -144,7 +144,7 @@ class PostgresTarget extends PostgresTransfer implements CopyTarget {
 	}
 
 	async finish(source: Contents): Promise<void> {
-		const { session } = this.held;
+		const { session } = this.locked;
 		await writeRanges(session, source);
 		requireContents(await this.contents(), source);
 		await session.query({ text: "DELETE FROM conversation_updates.unfinished_copy" });

@@ -1,7 +1,7 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { unpackedSizeOf } from "../record-column.ts";
-import { packedOf, transferUpdateFrom } from "../rows.ts";
+import { packedOf, prunedFrom, transferUpdateFrom } from "../rows.ts";
 import { PAGE_BYTES, PAGE_ROWS, type RowKey, type TransferRows, type TransferTable } from "../transfer.ts";
 import { bigint, blob, integer, nullable, type Row, text } from "../values.ts";
 import { insertActivity, updateActivity } from "./activities.ts";
@@ -12,17 +12,17 @@ import type { Statements } from "./statements.ts";
 import { UpdateWriter } from "./update-writer.ts";
 
 /** How the rows of one kind are read and written. */
-interface TransferRowsOf<Kept> {
+interface TransferRowsOf<Copied> {
 	/** The table that they are in. */
 	readonly table: string;
 	/** SQL that joins what else a row has. */
 	readonly join?: string;
 	readonly columns: string;
 	readonly key: string;
-	readonly read: (row: Row) => Kept;
+	readonly read: (row: Row) => Copied;
 	/** Bytes of a row that count for the size of a page. */
-	readonly bytesOf?: (kept: Kept) => number;
-	readonly write: (statements: Statements, kept: Kept) => void;
+	readonly bytesOf?: (copied: Copied) => number;
+	readonly write: (statements: Statements, copied: Copied) => void;
 }
 
 const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[Table]> } = {
@@ -95,11 +95,7 @@ function prunedOf(log: LogTable): TransferRowsOf<TransferRows["prunedUpdates"]> 
 		table: `(SELECT * FROM pruned WHERE log = '${log}')`,
 		columns: "*",
 		key: "conversation_id",
-		read: (row) => ({
-			conversationId: text(row.conversation_id),
-			through: bigint(row.through),
-			removal: bigint(row.removal),
-		}),
+		read: prunedFrom,
 		write(statements, { conversationId, through, removal }) {
 			statements.prepare("INSERT INTO pruned VALUES (?, ?, ?, ?)").run(log, conversationId, through, removal);
 		},
@@ -121,10 +117,10 @@ export function transferRows<Table extends TransferTable>(
 	const page: TransferRows[Table][] = [];
 	let bytes = 0;
 	for (const row of rows) {
-		const kept = read(row);
-		bytes += bytesOf?.(kept) ?? 0;
+		const copied = read(row);
+		bytes += bytesOf?.(copied) ?? 0;
 		if (page.length > 0 && bytes > PAGE_BYTES) break;
-		page.push(kept);
+		page.push(copied);
 	}
 	return page;
 }
