@@ -1,3 +1,4 @@
+import { join } from "node:path";
 import { create } from "@bufbuild/protobuf";
 import { z } from "zod";
 import {
@@ -6,7 +7,7 @@ import {
 } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import { rpcPath } from "../../test/support/clients.ts";
 import type { Benchmark } from "../benchmark.ts";
-import { type Figure, ratioFigure } from "../figures.ts";
+import { type Figure, type Target as FigureTarget, ratioFigure } from "../figures.ts";
 import { CONVERSATIONS, measurePairs, type Side, Target } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
 import { DiskFolder, Service } from "../processes/service.ts";
@@ -27,8 +28,11 @@ async function batchSide(name: BatchName, service: Service): Promise<Side> {
 	return { name: "service", pid: service.pid, port: service.httpPort, template };
 }
 
-/** Batches of five events, durable, against a server that only reads the body and parses it. */
-export function events(name: "usual" | "plain", target: number | undefined): Benchmark {
+/**
+ * Batches of five events, durable, against a server that only reads the body and parses it, and against one that also
+ * writes them and checks nothing.
+ */
+export function events(name: "usual" | "plain", least: number): Benchmark {
 	return {
 		name: `events-${name}`,
 		about: `webhook for events, ${BATCH} ${name} events, durable, against a node:http server that reads the body and runs JSON.parse`,
@@ -39,12 +43,18 @@ export function events(name: "usual" | "plain", target: number | undefined): Ben
 			const records = new Target(client, await webhookSide("small", service));
 			await records.load({ ...settings, requests: CONVERSATIONS });
 			await using server = await Child.start("yardsticks/http-json.ts", listening);
+			await using durable = await Child.start("yardsticks/http-durable.ts", listening, [
+				join(folder.path, "events.db"),
+			]);
 			const subject = await batchSide(name, service);
-			const yardstick = { ...subject, name: "yardstick", pid: server.pid, port: server.ready.port };
-			const pairs = await measurePairs(settings, new Target(client, yardstick), new Target(client, subject), report);
-			const ratios = pairs.map(([before, after]) => after.rate / before.rate);
-			const goal = target === undefined ? undefined : ({ at: "least", value: target } as const);
-			return [ratioFigure(`events-${name}`, ratios, goal, noteOf(pairs))];
+			const target = new Target(client, subject);
+			const against = async (yardstick: string, { pid, ready: { port } }: typeof server, goal?: FigureTarget) => {
+				const reference = new Target(client, { ...subject, name: yardstick, pid, port });
+				const pairs = await measurePairs(settings, reference, target, report);
+				const ratios = pairs.map(([before, after]) => after.rate / before.rate);
+				return ratioFigure(`events-${name}, against the ${yardstick} server`, ratios, goal, noteOf(pairs));
+			};
+			return [await against("bare", server, { at: "least", value: least }), await against("bare durable", durable)];
 		},
 	};
 }

@@ -21,10 +21,15 @@ export class Child<Ready> implements AsyncDisposable {
 	 * Starts a module of `bench/` in a process of its own.
 	 *
 	 * @param module its path below `bench/`
+	 * @param args its arguments
 	 * @throws Error when it fails or ends before it is ready
 	 */
-	static async start<Schema extends z.ZodType>(module: string, ready: Schema): Promise<Child<z.output<Schema>>> {
-		const process = fork(fileURLToPath(new URL(`../${module}`, import.meta.url)), {
+	static async start<Schema extends z.ZodType>(
+		module: string,
+		ready: Schema,
+		args: readonly string[] = [],
+	): Promise<Child<z.output<Schema>>> {
+		const process = fork(fileURLToPath(new URL(`../${module}`, import.meta.url)), args, {
 			execArgv: [],
 			serialization: "advanced",
 			stdio: ["ignore", "inherit", "inherit", "ipc"],
