@@ -8,6 +8,7 @@ import { promisify } from "node:util";
 import { describe, expect, test } from "vitest";
 import packageJson from "../package.json" with { type: "json" };
 import { variables } from "../src/config/variables.ts";
+import { APPLICATION_ID } from "../src/store/sqlite/schema.ts";
 import { ServiceProcess } from "./support/child.ts";
 import { WEBHOOK } from "./support/clients.ts";
 import { RawHttp } from "./support/raw-http.ts";
@@ -146,7 +147,7 @@ describe("a start that fails says why in one line and does not spend the first k
 	test.each([
 		[
 			"a newer database",
-			database("PRAGMA user_version = 1000"),
+			database(`PRAGMA application_id = ${APPLICATION_ID}; PRAGMA user_version = 1000`),
 			/the database has schema version 1000, written by a newer release/,
 		],
 		["a database of another program", database("CREATE TABLE t (a)"), /the file is a database of another program/],

@@ -1,6 +1,7 @@
+import { chmodSync, readFileSync, statSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { expect, test } from "vitest";
-import { createSchema, SCHEMA_VERSION } from "../../src/store/sqlite/schema.ts";
+import { APPLICATION_ID, createSchema, SCHEMA_VERSION } from "../../src/store/sqlite/schema.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import { TempFolder } from "../support/temp.ts";
 import { append, sample } from "./samples.ts";
@@ -9,7 +10,7 @@ test("an empty file is given the tables, once", () => {
 	const database = new DatabaseSync(":memory:");
 	createSchema(database);
 	createSchema(database);
-	expect({ ...database.prepare("PRAGMA user_version").get() }).toEqual({ user_version: SCHEMA_VERSION });
+	expect(identityOf(database)).toEqual([APPLICATION_ID, SCHEMA_VERSION]);
 	const tables = database.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").all();
 	expect(tables.map(({ name }) => name)).toEqual(
 		expect.arrayContaining([
@@ -45,6 +46,7 @@ test("a database of version 1 is upgraded and keeps what it has", async () => {
 			CREATE INDEX conversations_behind ON conversations (id) WHERE is_behind = 1;
 			ALTER TABLE store_state DROP COLUMN clock;
 			ALTER TABLE logs DROP COLUMN skipped_through;
+			PRAGMA application_id = 0;
 			PRAGMA user_version = 1;
 		`);
 	}
@@ -55,7 +57,13 @@ test("a database of version 1 is upgraded and keeps what it has", async () => {
 	expect(await store.clock()).toBe(5n);
 	using database = new DatabaseSync(path);
 	expect(shapeOf(database)).toEqual(wanted);
+	expect(identityOf(database)).toEqual([APPLICATION_ID, SCHEMA_VERSION]);
 });
+
+/** By what a database is known. */
+function identityOf(database: DatabaseSync): unknown[] {
+	return ["application_id", "user_version"].map((name) => database.prepare(`PRAGMA ${name}`).get()?.[name]);
+}
 
 /** The columns of the tables, and the indexes. */
 function shapeOf(database: DatabaseSync) {
@@ -67,28 +75,37 @@ function shapeOf(database: DatabaseSync) {
 	return { columns: columns.all(), indexes: indexes.all() };
 }
 
+const FOREIGN = "the file is a database of another program";
+
 test.each([
 	[
 		"a newer release",
-		`PRAGMA user_version = ${SCHEMA_VERSION + 1}`,
+		`PRAGMA application_id = ${APPLICATION_ID}; PRAGMA user_version = ${SCHEMA_VERSION + 1}`,
 		`the database has schema version ${SCHEMA_VERSION + 1}, written by a newer release; this one knows up to ${SCHEMA_VERSION}`,
 	],
-	["another program", "CREATE TABLE theirs (a)", "the file is a database of another program"],
+	["another program", "CREATE TABLE theirs (a)", FOREIGN],
+	["another program with a write-ahead log", "PRAGMA journal_mode = WAL; CREATE TABLE theirs (a)", FOREIGN],
+	["another program with a version of ours", "CREATE TABLE updates (a); PRAGMA user_version = 3", FOREIGN],
+	["another program without tables", "PRAGMA user_version = 1", FOREIGN],
+	["another program with our present version", `PRAGMA user_version = ${SCHEMA_VERSION}`, FOREIGN],
+	["another program with an application id", "PRAGMA application_id = 252006675", FOREIGN],
+	[
+		"another program with an application id and a version of ours",
+		`PRAGMA application_id = 252006675; PRAGMA user_version = ${SCHEMA_VERSION}`,
+		FOREIGN,
+	],
+	["another program with a greater version", "PRAGMA user_version = 1000", FOREIGN],
 ])("a database of %s is refused and left as it is", async (_, sql, message) => {
 	using folder = new TempFolder();
 	const path = folder.file("conversations.db");
-	const contents = () => {
-		const database = new DatabaseSync(path);
-		const tables = database.prepare("SELECT sql FROM sqlite_schema").all();
-		const version = database.prepare("PRAGMA user_version").get();
-		database.close();
-		return { tables, version };
-	};
-	const database = new DatabaseSync(path);
-	database.exec(sql);
-	database.close();
-	const before = contents();
+	{
+		using database = new DatabaseSync(path);
+		database.exec(sql);
+	}
+	chmodSync(path, 0o644);
+	const before = readFileSync(path);
 	const refused = openSqliteStore(path, { error() {} });
 	await expect(refused).rejects.toMatchObject({ kind: "unavailable", cause: new Error(message) });
-	expect(contents()).toEqual(before);
+	expect([statSync(path).mode & 0o777, readFileSync(path)]).toEqual([0o644, before]);
+	expect([...folder.contents().keys()].sort()).toEqual(["conversations.db", "conversations.db.lock"]);
 });

@@ -2,7 +2,24 @@ import type { DatabaseSync } from "node:sqlite";
 import { integer } from "../values.ts";
 
 /** Version of the schema, which SQLite keeps as `user_version`. */
-export const SCHEMA_VERSION = 3;
+export const SCHEMA_VERSION = 4;
+
+/** Tells that a database is of this service: "CUWS" (https://www.sqlite.org/pragma.html#pragma_application_id). */
+export const APPLICATION_ID = 0x43555753;
+
+/** The last schema version whose databases have no application id. They are known by their tables. */
+const LAST_WITHOUT_ID = 3;
+const TABLES_WITHOUT_ID = [
+	"store_state",
+	"logs",
+	"updates",
+	"conversations",
+	"tags",
+	"titles",
+	"activities",
+	"events",
+	"pruned",
+];
 
 /**
  * `updates` holds every update with its record. A column behind `record` would be expensive to read, because long
@@ -146,6 +163,7 @@ const SCHEMA = `
 	) STRICT, WITHOUT ROWID;
 	CREATE INDEX pruned_by_removal ON pruned (log, removal, through);
 
+	PRAGMA application_id = ${APPLICATION_ID};
 	PRAGMA user_version = ${SCHEMA_VERSION};
 `;
 
@@ -162,6 +180,10 @@ const UPGRADES: readonly string[] = [
 		DROP INDEX conversations_behind;
 		CREATE INDEX conversations_unapplied ON conversations (id) WHERE has_unapplied_events = 1;
 		PRAGMA user_version = 3;
+	`,
+	`
+		PRAGMA application_id = ${APPLICATION_ID};
+		PRAGMA user_version = 4;
 	`,
 ];
 
@@ -184,12 +206,24 @@ export function createSchema(database: DatabaseSync): void {
  * @throws Error when a newer release wrote the database, or when it belongs to another program
  */
 export function schemaVersion(database: DatabaseSync): number {
-	const version = integer(database.prepare("PRAGMA user_version", { readBigInts: true }).get()?.user_version);
+	const pragma = (name: "application_id" | "user_version") =>
+		integer(database.prepare(`PRAGMA ${name}`, { readBigInts: true }).get()?.[name]);
+	const [id, version] = [pragma("application_id"), pragma("user_version")];
+	const tables = new Set(
+		database
+			.prepare("SELECT name FROM sqlite_schema")
+			.all()
+			.map(({ name }) => name),
+	);
+	if (id === 0 && version === 0 && tables.size === 0) return 0;
+	const isOwn =
+		id === APPLICATION_ID
+			? version > LAST_WITHOUT_ID
+			: id === 0 && version >= 1 && version <= LAST_WITHOUT_ID && TABLES_WITHOUT_ID.every((name) => tables.has(name));
+	if (!isOwn) throw new Error("the file is a database of another program");
 	if (version > SCHEMA_VERSION)
 		throw new Error(
 			`the database has schema version ${version}, written by a newer release; this one knows up to ${SCHEMA_VERSION}`,
 		);
-	if (version === 0 && database.prepare("SELECT 1 FROM sqlite_schema LIMIT 1").get() !== undefined)
-		throw new Error("the file is a database of another program");
 	return version;
 }
