@@ -435,6 +435,14 @@ describe("names close to those of the variables", () => {
 		["CLIENT_CERTIFICATE_FILE", "CLIENT_CERTIFICATES"],
 		["CORS_ALLOWED_ORIGINS", "CORS_ORIGINS"],
 		["RATE_LIMIT", "RATE_LIMIT_PER_KEY"],
+		["HTTP_PORT", "HTTP_ADDRESS"],
+		["http_host", "HTTP_ADDRESS"],
+		["GRPC_PORT", "GRPC_ADDRESS"],
+		["GRPC_LISTEN", "GRPC_ADDRESS"],
+		["DATABASE", "DATABASE_URL"],
+		["DATABASE_FILE", "DATABASE_URL"],
+		["DATABASE_PATH", "DATABASE_URL"],
+		["DB_URL", "DATABASE_URL"],
 	])("%s is refused with %s", (name, nearest) => {
 		expect(mistakes({ [name]: "" })).toEqual([`${name}: is not a variable of the service; the nearest is ${nearest}`]);
 	});
@@ -443,11 +451,12 @@ describe("names close to those of the variables", () => {
 		const ports = ["PORT", "PORT_80_TCP", "PORT_80_TCP_ADDR", "PORT_80_TCP_PORT", "PORT_80_TCP_PROTO"];
 		const service = ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", ...ports];
 		const names = [
-			...["KUBERNETES", "RETENTION_API", "ACCESS_KEYS", "DATABASE"].flatMap((prefix) =>
+			...["KUBERNETES", "RETENTION_API", "ACCESS_KEYS", "DATABASE", "HTTP", "GRPC"].flatMap((prefix) =>
 				service.map((end) => `${prefix}_${end}`),
 			),
 			...["INVOCATION_ID", "JOURNAL_STREAM", "LISTEN_FDS", "NOTIFY_SOCKET", "STATE_DIRECTORY", "LOGS_DIRECTORY"],
 			...["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "NO_PROXY", "GRPC_VERBOSITY", "GRPC_TRACE", "SSL_CERT_FILE"],
+			...["GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "GRPC_SSL_CIPHER_SUITES", "PORT", "HOST", "NODE_OPTIONS", "NODE_ENV"],
 			...["PATH", "HOME", "LANG", "LOGNAME", "NODE_PATH", "SASS_PATH", "npm_config_loglevel", "npm_package_name", ""],
 		];
 		expect(readConfig(Object.fromEntries(names.map((name) => [name, "x"])))).toEqual(defaults);
