@@ -67,25 +67,33 @@ export class Primary implements AsyncDisposable {
 	}
 
 	/**
-	 * A connection that has no transaction open. Waits for a free one for at most the connect timeout. Then up to twice, for
-	 * the first search after a loss and for a new connection: for each of these at most the connect timeout, and once more
-	 * until the server says that it takes writes.
+	 * A connection that has no transaction open. Waits for a free one for at most the connect timeout, and for a new one for
+	 * at most twice as long, with the search for a server that was lost.
 	 *
 	 * @throws {ServiceError} `unavailable`
 	 */
 	async lease(): Promise<Lease> {
-		await this.#slots.take(this.#settings.connectTimeout);
-		try {
-			const { client, server } = await this.#connect();
-			return lend(client, (usable) => {
-				client.release(!usable);
+		const { connectTimeout } = this.#settings;
+		await this.#slots.take(connectTimeout);
+		const connecting = this.#connect().then(
+			({ client, server }) =>
+				lend(client, (usable) => {
+					client.release(!usable);
+					this.#slots.give();
+					if (!usable) this.#lose(server);
+				}),
+			(error: unknown) => {
 				this.#slots.give();
-				if (!usable) this.#lose(server);
-			});
-		} catch (error) {
-			this.#slots.give();
-			throw error;
-		}
+				throw error;
+			},
+		);
+		const late = Promise.withResolvers<never>();
+		const timer = setTimeout(() => {
+			late.reject(new ServiceError("unavailable", "the database has not given a connection in time"));
+			// It keeps its slot until it is there.
+			connecting.then(({ release }) => release(true)).catch(() => undefined);
+		}, 2 * connectTimeout);
+		return await Promise.race([connecting, late.promise]).finally(() => clearTimeout(timer));
 	}
 
 	/**

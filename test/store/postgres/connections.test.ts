@@ -1,5 +1,5 @@
 import { once } from "node:events";
-import { createServer, type Socket } from "node:net";
+import { createServer, type Server, type Socket } from "node:net";
 import { setImmediate } from "node:timers/promises";
 import pg from "pg";
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
@@ -46,6 +46,13 @@ const processes = async (condition: string) =>
 			`SELECT pid FROM pg_stat_activity WHERE application_name = 'conversation-update-webhook-service' AND ${condition}`,
 		)
 	).map(({ pid }) => Number(pid));
+
+/** The port of a server that listens. */
+function portOf(listening: Server): number {
+	const address = listening.address();
+	if (typeof address !== "object" || address === null) throw new Error("the server does not listen");
+	return address.port;
+}
 
 describe("transactions", () => {
 	test("give rows in order, with 64-bit numbers and bytes", async () => {
@@ -303,12 +310,37 @@ describe("a database that is away", () => {
 			for (const socket of sockets) socket.destroy();
 			silent.close();
 		});
-		const address = silent.address();
-		if (typeof address !== "object" || address === null) throw new Error("the host does not listen");
-		const url = server.url().replace("@", `@127.0.0.1:${address.port},`);
+		const url = server.url().replace("@", `@127.0.0.1:${portOf(silent)},`);
 		const { connections } = await connected(url, { connectTimeout: 60_000 });
 		await connections.transaction((transaction) => transaction.commit(insert(1n)));
 		expect(await stored()).toEqual(["1"]);
+	});
+
+	test("and slow at each step of a connection is waited for in all no longer than for two connections", async () => {
+		const connectTimeout = 1000;
+		const slow = createServer((socket) => {
+			socket.on("error", () => undefined);
+			// AuthenticationOk and ReadyForQuery, and then no answer to any query.
+			const welcome = Buffer.from("5200000008000000005a0000000549", "hex");
+			socket.once("data", () => setTimeout(() => socket.write(welcome), connectTimeout / 2));
+		}).listen(0, "127.0.0.1");
+		await once(slow, "listening");
+		onTestFinished(() => void slow.close());
+		let port = server.port;
+		await using proxy = await TcpProxy.start(() => port);
+		const url = server.url().replace(`:${server.port}/`, `:${proxy.port}/`);
+		const { connections } = await connected(url, { connectTimeout, connections: 1 });
+		const one = () => connections.read(async (session) => (await session.query({ text: "SELECT 1 AS one" }))[0]);
+		port = portOf(slow);
+		proxy.cut(false);
+		await expect.poll(() => proxy.open, { timeout: 30_000 }).toBe(0);
+		expect(await failureOf(one())).toEqual({
+			type: "ServiceError",
+			kind: "unavailable",
+			message: "the database has not given a connection in time",
+		});
+		port = server.port;
+		await expect.poll(() => failureOf(one()), { timeout: 30_000 }).toEqual([{ one: 1 }]);
 	});
 
 	test("cannot be connected to", async () => {
