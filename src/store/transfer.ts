@@ -2,6 +2,7 @@ import type { Activity } from "./activity.ts";
 import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
 import type { RecordColumn } from "./record-column.ts";
 import type { NewEvent, SequenceRange, Store, StoredRecord } from "./store.ts";
+import { integer, type Row } from "./values.ts";
 
 /**
  * What an engine keeps, in a form that every engine can read and write. Records and texts of events are in their packed
@@ -82,6 +83,24 @@ export interface Contents {
 	readonly events: SequenceRange;
 	/** The time of retention: see `Store.keepClock`. */
 	readonly clock: bigint | undefined;
+}
+
+/** SQL that counts the rows of all tables, in a column for each. */
+export function countsQuery(tables: Readonly<Record<TransferTable, { readonly table: string }>>): string {
+	const counts = transferTables.map((name) => `(SELECT count(*) FROM ${tables[name].table}) AS "${name}"`);
+	return `SELECT ${counts.join()}`;
+}
+
+/** What the row of {@link countsQuery} says. */
+export function countsOf(row: Row): Contents["counts"] {
+	return {
+		conversations: integer(row.conversations),
+		activities: integer(row.activities),
+		updates: integer(row.updates),
+		events: integer(row.events),
+		prunedUpdates: integer(row.prunedUpdates),
+		prunedEvents: integer(row.prunedEvents),
+	};
 }
 
 /** Contents as a text that equal contents share. */

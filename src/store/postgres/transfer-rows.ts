@@ -2,7 +2,16 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { unpackRecord } from "../record-column.ts";
 import { packedOf, prunedFrom, transferUpdateFrom } from "../rows.ts";
-import { PAGE_BYTES, PAGE_ROWS, type RowKey, type TransferRows, type TransferTable } from "../transfer.ts";
+import {
+	type Contents,
+	countsOf,
+	countsQuery,
+	PAGE_BYTES,
+	PAGE_ROWS,
+	type RowKey,
+	type TransferRows,
+	type TransferTable,
+} from "../transfer.ts";
 import { bigint, blob, integer, nullable, type Row, text } from "../values.ts";
 import type { LogTable } from "./log.ts";
 import { insertCurrents, insertEvents, insertTags, insertUpdates } from "./numbered-sql.ts";
@@ -171,9 +180,9 @@ export function insertQueries<Table extends TransferTable>(
 	return write(rows);
 }
 
-export async function countRows(session: Session, table: TransferTable): Promise<number> {
-	const [[row] = []] = await session.query({ text: `SELECT count(*) AS count FROM ${tables[table].table}` });
-	return integer(row?.count);
+export async function countRows(session: Session): Promise<Contents["counts"]> {
+	const [[row = {}] = []] = await session.query({ text: countsQuery(tables) });
+	return countsOf(row);
 }
 
 /** Key of the last row of a table. */

@@ -82,14 +82,7 @@ class PostgresTransfer implements TransferDatabase {
 	async contents(): Promise<Contents> {
 		const session = this.locked.session;
 		return {
-			counts: {
-				conversations: await countRows(session, "conversations"),
-				activities: await countRows(session, "activities"),
-				updates: await countRows(session, "updates"),
-				events: await countRows(session, "events"),
-				prunedUpdates: await countRows(session, "prunedUpdates"),
-				prunedEvents: await countRows(session, "prunedEvents"),
-			},
+			counts: await countRows(session),
 			updates: await readRange(session, "updates", {}),
 			events: await readRange(session, "events", {}),
 			clock: await readClock(session),

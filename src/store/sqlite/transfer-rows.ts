@@ -2,7 +2,16 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { unpackedSizeOf } from "../record-column.ts";
 import { packedOf, prunedFrom, transferUpdateFrom } from "../rows.ts";
-import { PAGE_BYTES, PAGE_ROWS, type RowKey, type TransferRows, type TransferTable } from "../transfer.ts";
+import {
+	type Contents,
+	countsOf,
+	countsQuery,
+	PAGE_BYTES,
+	PAGE_ROWS,
+	type RowKey,
+	type TransferRows,
+	type TransferTable,
+} from "../transfer.ts";
 import { bigint, blob, integer, nullable, type Row, text } from "../values.ts";
 import { insertActivity, updateActivity } from "./activities.ts";
 import { insertEvent } from "./append-events.ts";
@@ -135,8 +144,8 @@ export function insertRows<Table extends TransferTable>(
 	for (const row of rows) write(statements, row);
 }
 
-export function countRows(statements: Statements, table: TransferTable): number {
-	return integer(statements.prepare(`SELECT count(*) AS count FROM ${tables[table].table}`).get()?.count);
+export function countRows(statements: Statements): Contents["counts"] {
+	return countsOf(statements.prepare(countsQuery(tables)).get() ?? {});
 }
 
 /** Key of the last row of a table. */

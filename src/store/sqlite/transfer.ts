@@ -105,16 +105,8 @@ class SqliteTransfer implements TransferDatabase {
 	}
 
 	protected contentsNow(): Contents {
-		const count = (table: TransferTable) => countRows(this.statements, table);
 		return {
-			counts: {
-				conversations: count("conversations"),
-				activities: count("activities"),
-				updates: count("updates"),
-				events: count("events"),
-				prunedUpdates: count("prunedUpdates"),
-				prunedEvents: count("prunedEvents"),
-			},
+			counts: countRows(this.statements),
 			updates: readRange(this.statements, "updates", {}),
 			events: readRange(this.statements, "events", {}),
 			clock: readClock(this.statements),
