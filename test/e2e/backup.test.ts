@@ -1,4 +1,5 @@
 import { chmodSync, copyFileSync, existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { DatabaseSync } from "node:sqlite";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { expect, test } from "vitest";
 import { ConversationView } from "../../gen/conversations/v1/conversation_service_pb.js";
@@ -115,12 +116,18 @@ test("a restore takes only a sound copy, and makes a database where there is non
 	}
 	expect(await ServiceProcess.run(env, "backup", copy)).toMatchObject({ code: 0 });
 	const [whole, present] = [readFileSync(copy), readFileSync(database)];
+	{
+		using theirs = new DatabaseSync(folder.file("theirs.db"));
+		theirs.exec("CREATE TABLE updates (a); PRAGMA user_version = 3");
+	}
+	const foreign = readFileSync(folder.file("theirs.db"));
 	const damaged = Buffer.from(whole).fill(0xff, 8192 * 3, 8192 * 6);
 	for (const [bytes, reason] of [
 		[damaged, /damaged|malformed/],
 		[whole.subarray(0, 8192 * 3), /malformed|damaged/],
 		[Buffer.from("text ".repeat(1000)), /file is not a database/],
 		[Buffer.alloc(0), /is not a database of this service/],
+		[foreign, /is a database of another program/],
 	] as const) {
 		writeFileSync(bad, bytes);
 		const { code, stderr } = await ServiceProcess.run(env, "restore", bad);

@@ -236,21 +236,10 @@ describe("SQLite store", () => {
 		await again.close();
 	});
 
-	it.each([
-		["text", (path: string) => writeFile(path, "root:x:0:0::/root:/bin/sh\n".repeat(400))],
-		[
-			"a database",
-			(path: string) => {
-				const theirs = new DatabaseSync(path);
-				theirs.exec("CREATE TABLE theirs (a)");
-				theirs.close();
-			},
-		],
-	])("refuses %s of another program, and leaves the file as it is", async (_, make) => {
+	it("refuses text, and leaves the file as it is", async () => {
 		const path = newPath();
 		await mkdir(dirname(path), { recursive: true });
-		await make(path);
-		await chmod(path, 0o644);
+		await writeFile(path, "root:x:0:0::/root:/bin/sh\n".repeat(400), { mode: 0o644 });
 		const before = await readFile(path);
 		await expect(open(path)).rejects.toMatchObject({ kind: "unavailable" });
 		expect([(await stat(path)).mode & 0o777, await readFile(path)]).toEqual([0o644, before]);
