@@ -166,10 +166,20 @@ export const MIGRATIONS: readonly string[] = [
 		ALTER TABLE conversation_updates.conversations RENAME COLUMN is_behind TO has_unapplied_events;
 		ALTER INDEX conversation_updates.conversations_behind RENAME TO conversations_unapplied;
 	`,
+	`
+		ALTER INDEX IF EXISTS conversation_updates.titles_by_trigram SET (gin_pending_list_limit = 1024);
+	`,
 ];
 
-/** Serves the search in titles, if the extension pg_trgm is there; `%s` is the schema that the extension is in. */
+/**
+ * Serves the search in titles, if the extension pg_trgm is there; `%s` is the schema that the extension is in.
+ *
+ * New titles wait in a list, which every search reads as a whole, until it has `gin_pending_list_limit` KiB: 9 µs for each
+ * 8 KiB. The server's default, 4 MiB, is up to 4.5 ms for each search. A list that is emptied more often costs each new
+ * title more.
+ */
 export const TITLE_INDEX = `
 	CREATE INDEX CONCURRENTLY titles_by_trigram ON conversation_updates.titles USING gin (title %s.gin_trgm_ops)
+	WITH (gin_pending_list_limit = 1024)
 `;
 export const DROP_TITLE_INDEX = "DROP INDEX CONCURRENTLY IF EXISTS conversation_updates.titles_by_trigram";

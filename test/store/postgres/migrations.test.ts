@@ -48,18 +48,24 @@ test("a database that a newer release has migrated is refused and left as it is"
 
 test("a database of version 1 is upgraded and keeps what it has", async () => {
 	const url = await databases.create();
+	await sqlOn(url, "CREATE EXTENSION pg_trgm");
 	const update = sample();
 	const first = await openStore(url);
 	const outcome = await append(first, update);
 	await first.close();
+	const titleIndex = () => sqlOn(url, "SELECT reloptions FROM pg_class WHERE relname = 'titles_by_trigram'");
+	const made = await titleIndex();
+	expect(made).toEqual([{ reloptions: ["gin_pending_list_limit=1024"] }]);
 	await sqlOn(
 		url,
 		`DELETE FROM conversation_updates.schema_versions WHERE version > 1;
+		ALTER INDEX conversation_updates.titles_by_trigram RESET (gin_pending_list_limit);
 		ALTER TABLE conversation_updates.conversations RENAME COLUMN has_unapplied_events TO is_behind;
 		ALTER INDEX conversation_updates.conversations_unapplied RENAME TO conversations_behind`,
 	);
 	const store = await openStore(url);
 	onTestFinished(() => store.close());
+	expect(await titleIndex()).toEqual(made);
 	expect((await pages(store, {}, 10)).flat()).toEqual([listed(update, outcome)]);
 	expect(await append(store, sample())).toMatchObject({ sequence: 2n });
 });
