@@ -42,7 +42,7 @@ export const badClients: Run = {
 				for (const client of CLIENTS) await misbehave(subject.service, client, report);
 			await silent;
 		};
-		await subject.amongOrdinary(() => subject.twice(load, quiet(count, badClients), MEMORY));
+		await subject.amongOrdinary(() => subject.untilSteady(load, quiet(count, badClients), MEMORY));
 		await subject.expectSound();
 	},
 };

@@ -44,7 +44,7 @@ export const badInputs: Run = {
 				await sendAll(subject.service, kind, share, random, report, acknowledged);
 			}
 		};
-		await subject.amongOrdinary(() => subject.twice(load, quiet(count, badInputs), MEMORY));
+		await subject.amongOrdinary(() => subject.untilSteady(load, quiet(count, badInputs), MEMORY));
 		await expectStored(subject.service, acknowledged, report);
 		await subject.expectSound();
 	},

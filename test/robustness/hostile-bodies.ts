@@ -45,13 +45,12 @@ export const hostileBodies: Run = {
 	short: 1,
 	async run(count, _random, report) {
 		await using subject = await Subject.start(report, { ENCRYPTION_KEY: randomBytes(32).toString("base64") });
-		const load = async (round: number): Promise<void> => {
-			const times = round === 0 ? Math.ceil(count / 2) : Math.floor(count / 2);
-			for (let time = 0; time < times; time++)
+		const load = async (): Promise<void> => {
+			for (let time = 0; time < count / 2; time++)
 				for (const hostile of BODIES) await send(subject.service, hostile, report);
 		};
 		await subject.amongOrdinary(async () => {
-			await subject.twice(load, quiet(count, hostileBodies), MEMORY);
+			await subject.untilSteady(load, quiet(count, hostileBodies), MEMORY);
 			await readLarge(subject.service, report);
 		});
 		await subject.expectSound();

@@ -91,7 +91,8 @@ async function overloaded(load: Load, subject: Subject, seconds: number): Promis
 		judge(`${(offered.offered / best.successes).toFixed(1)} times that offered`, offered, SHARE);
 		judge(`${most} at a time`, await atOnce(load, most, seconds), HAMMERED_SHARE);
 	};
-	await subject.twice(both, quiet(seconds, overload), MEMORY, judged);
+	if (judged) await subject.untilSteady(both, quiet(seconds, overload), MEMORY);
+	else await both();
 }
 
 /** Counts the successes of a load, when it has settled. */

@@ -52,7 +52,7 @@ export const silentWatchers: Run = {
 			for (let index = 0; index < count; index++)
 				report.answer("watchers that read nothing", index < watchers.open ? "open" : "closed");
 		};
-		await subject.amongOrdinary(() => subject.twice(load, quiet(count, silentWatchers), MEMORY));
+		await subject.amongOrdinary(() => subject.untilSteady(load, quiet(count, silentWatchers), MEMORY));
 		await subject.expectSound();
 	},
 };

@@ -53,7 +53,7 @@ export const slowClients: Run = {
 			const all = Array.from({ length: count }, (_, index) => clients[index % clients.length] ?? clients[0]);
 			await Promise.all(all.map((client) => client && slowly(subject.service, client, random, stays, report)));
 		};
-		await subject.amongOrdinary(() => subject.twice(load, quiet(count, slowClients), MEMORY));
+		await subject.amongOrdinary(() => subject.untilSteady(load, quiet(count, slowClients), MEMORY));
 		await subject.expectSound();
 	},
 };

@@ -1,8 +1,12 @@
+import { connect } from "node:net";
+import { text } from "node:stream/consumers";
 import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
 import { ServiceProcess } from "../support/child.ts";
 import { postWebhook } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
 import { KEY } from "../support/service.ts";
+import { START_ARGUMENTS } from "../support/start-command.ts";
 import { TempFolder } from "../support/temp.ts";
 import { OrdinaryClients, type OrdinaryWork } from "./ordinary.ts";
 import type { Report } from "./report.ts";
@@ -11,10 +15,16 @@ import type { Run } from "./run.ts";
 const MiB = 2 ** 20;
 /** Milliseconds between two looks at the memory. */
 const SAMPLING = 100;
-/** By how much the memory after the second of two equal loads may exceed that after the first, in bytes. */
-const ALLOWANCE = 64 * MiB;
-/** How long the service may take to give memory back, in milliseconds. */
-const GIVING_BACK = 60_000;
+/** Most times that a load is made until one leaves no more behind than the one before. */
+const LOADS = 6;
+/** How much more a load may leave by chance in what the threads hold after a collection of garbage, in bytes. */
+const HELD_ALLOWANCE = 4 * MiB;
+/** The same in resident memory, which has free parts that the allocators keep as well. */
+const RESIDENT_ALLOWANCE = 64 * MiB;
+/** What makes the program tell how much memory it holds. */
+const HELD_MEMORY = ["--expose-gc", "--import", fileURLToPath(new URL("./held-memory.js", import.meta.url))];
+/** Name of the socket at which it tells that. */
+const SOCKET = "held-memory";
 /** How long anyone but the troublemaker may wait for an answer, in milliseconds: a third of what the real sender gives. */
 const PATIENCE = 10_000;
 /** Longest life of the program, in milliseconds. */
@@ -23,7 +33,15 @@ const LIFETIME = 3_600_000;
 const FAILURES =
 	/"event":"(?:request_failed|unexpected_error|store_failed|store_unhealthy|intake_failed)"|"kind":"(?:internal|data_loss)"/;
 
-/** How long the memory is watched after a load, in milliseconds. */
+/** Memory that the service has after a load, in bytes. */
+interface Left {
+	/** What its threads hold after a collection of garbage. */
+	readonly held: number;
+	/** What is resident then. */
+	readonly resident: number;
+}
+
+/** How long the service is left alone after a load, before its memory is measured, in milliseconds. */
 export function quiet(count: number, { long }: Pick<Run, "long">): number {
 	return count >= long ? 10_000 : 500;
 }
@@ -48,7 +66,9 @@ export class Subject implements AsyncDisposable {
 		const folder = new TempFolder();
 		try {
 			const database = folder.file("conversations.db");
-			const service = await ServiceProcess.start(database, env, undefined, undefined, LIFETIME);
+			const variables = { ...env, HELD_MEMORY_SOCKET: folder.file(SOCKET) };
+			const command = [...HELD_MEMORY, ...START_ARGUMENTS];
+			const service = await ServiceProcess.start(database, variables, command, undefined, LIFETIME);
 			return new Subject(service, folder, report);
 		} catch (error) {
 			folder[Symbol.dispose]();
@@ -90,47 +110,37 @@ export class Subject implements AsyncDisposable {
 	}
 
 	/**
-	 * Runs a load twice. V8 gives memory back late, and caches fill up to their bounds, so the first time shows how much
-	 * the service has afterwards; the second time must not leave more behind, apart from 64 MiB of chance.
+	 * Runs a load again and again, until one leaves no more memory behind than the one before, apart from what chance adds.
+	 * In the first loads code is compiled and caches fill up to their bounds; of a leak every load leaves more behind, and
+	 * that breaks a law.
 	 *
-	 * @param quiet milliseconds in which the least memory after the first time counts
+	 * @param quiet milliseconds in which the service is left alone after each load
 	 * @param most memory that the service may have meanwhile, in bytes
-	 * @param judged whether it must give memory back; what it has is reported in any case
 	 */
-	async twice(load: (round: number) => Promise<void>, quiet: number, most: number, judged = true): Promise<void> {
+	async untilSteady(load: (round: number) => Promise<void>, quiet: number, most: number): Promise<void> {
 		const before = this.service.residentBytes;
 		this.takePeak();
-		await load(0);
-		const firstPeak = this.takePeak();
-		const plateau = await this.#lowest(quiet);
-		this.takePeak();
-		await load(1);
-		const secondPeak = this.takePeak();
-		const back = await this.#lowest(judged ? GIVING_BACK : 0, plateau + ALLOWANCE);
-		const after = await this.#lowest(quiet);
-		const figures = { before, "first load": firstPeak, after: plateau, "second load": secondPeak, "after it": after };
-		const shown = Object.entries(figures).map(([name, bytes]) => `${name} ${Math.round(bytes / MiB)} MiB`);
-		this.#report.figure(`resident memory: ${shown.join(", ")}`);
-		this.#report.expect(
-			!judged || back <= plateau + ALLOWANCE,
-			`the memory does not come back: ${Math.round(plateau / MiB)} MiB after the first load, ${Math.round(back / MiB)} after the second`,
+		const after: Left[] = [];
+		while (!isSteady(after) && after.length < LOADS) {
+			await load(after.length);
+			await delay(quiet);
+			const held = await this.#held();
+			after.push({ held, resident: this.service.residentBytes });
+		}
+		const peak = this.takePeak();
+		const left = `held ${inMiB(after.map(({ held }) => held))}, resident ${inMiB(after.map(({ resident }) => resident))}`;
+		this.#report.figure(
+			`memory: resident ${inMiB([before])} before, at most ${inMiB([peak])}; after each load ${left}`,
 		);
-		const peak = Math.max(firstPeak, secondPeak);
-		this.#report.expect(
-			peak <= most,
-			`the service took ${Math.round(peak / MiB)} MiB of ${Math.round(most / MiB)} MiB that it may take`,
-		);
+		this.#report.expect(isSteady(after), `each load leaves more memory behind: ${left}`);
+		this.#report.expect(peak <= most, `the service took ${inMiB([peak])} of ${inMiB([most])} that it may take`);
 	}
 
-	/** The least memory that the service has in some time, or as soon as that is little enough, in bytes. */
-	async #lowest(milliseconds: number, enough = 0): Promise<number> {
-		const until = performance.now() + milliseconds;
-		let lowest = this.service.residentBytes;
-		while (performance.now() < until && lowest > enough) {
-			await delay(SAMPLING);
-			lowest = Math.min(lowest, this.service.residentBytes);
-		}
-		return lowest;
+	/** What all threads of the service hold after a collection of garbage, in bytes. */
+	async #held(): Promise<number> {
+		const bytes = Number(await text(connect(this.#folder.file(SOCKET))).catch(() => 0));
+		this.#report.expect(bytes > 0, "the service does not tell what memory it holds");
+		return bytes;
 	}
 
 	/** Tells the report if the service has failed in any way that its own process and log show. */
@@ -158,4 +168,16 @@ export class Subject implements AsyncDisposable {
 		await this.service[Symbol.asyncDispose]();
 		this.#folder[Symbol.dispose]();
 	}
+}
+
+/** Whether the last load left no more behind than the one before it. */
+function isSteady(after: readonly Left[]): boolean {
+	const [former, last] = after.slice(-2);
+	if (former === undefined || last === undefined) return false;
+	return last.held <= former.held + HELD_ALLOWANCE && last.resident <= former.resident + RESIDENT_ALLOWANCE;
+}
+
+/** `223, 224 MiB` */
+function inMiB(bytes: readonly number[]): string {
+	return `${bytes.map((count) => Math.round(count / MiB)).join(", ")} MiB`;
 }
