@@ -17,6 +17,9 @@ export type LogLine = Readonly<Record<string, unknown>>;
 
 /** How long a process of a test may live, in milliseconds. */
 const LIFETIME = 120_000;
+/** Where node keeps what it has compiled (vitest.config.ts), so that the program starts sooner. */
+const { NODE_COMPILE_CACHE } = process.env;
+const COMPILED = NODE_COMPILE_CACHE === undefined ? {} : { NODE_COMPILE_CACHE };
 /** The unit of the times in `/proc/<pid>/stat`: 1/100 s on every Linux that Node runs on (proc(5), `_SC_CLK_TCK`). */
 const TICKS_PER_SECOND = 100;
 
@@ -38,7 +41,7 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 	) {
 		this.#child = spawn(program, command, {
 			cwd: ROOT,
-			env: { ...env },
+			env: { ...COMPILED, ...env },
 			stdio: ["ignore", "pipe", "pipe"],
 			// A test that is given up does not leave its service behind.
 			timeout: lifetime,
