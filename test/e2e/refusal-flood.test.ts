@@ -4,6 +4,7 @@ import { ConversationIngestService } from "../../gen/conversations/v1/conversati
 import { type LogLine, ServiceProcess } from "../support/child.ts";
 import { WEBHOOK } from "../support/clients.ts";
 import { callRaw } from "../support/raw-rpc.ts";
+import { answerTo, httpAddress } from "../support/raw-socket.ts";
 import { TempFolder } from "../support/temp.ts";
 
 let folder: TempFolder;
@@ -40,24 +41,14 @@ function total(lines: readonly LogLine[]): number {
 }
 
 test("posts without a key at full speed are one line and then a sum every ten seconds", async () => {
-	const { hostname, port } = new URL(service.http);
-	const request = `POST ${WEBHOOK} HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}`;
+	const request = (fields: string) => `POST ${WEBHOOK} HTTP/1.1\r\nHost: x\r\n${fields}Content-Length: 2\r\n\r\n{}`;
 	const [connections, each] = [20, 1_000];
-	const flood = Array.from({ length: connections }, async () => {
-		const socket = connect(Number(port), hostname);
-		let answers = 0;
-		const done = new Promise<void>((resolve, reject) => {
-			socket.on("error", reject).on("close", () => reject(new Error("the connection was closed")));
-			socket.setEncoding("latin1").on("data", (text: string) => {
-				answers += text.split("HTTP/1.1 401 ").length - 1;
-				if (answers === each) resolve();
-			});
-		});
-		socket.write(request.repeat(each));
-		await done;
-		socket.removeAllListeners("close").destroy();
-	});
-	await Promise.all(flood);
+	const requests = request("").repeat(each - 1) + request("Connection: close\r\n");
+	const answers = await Promise.all(
+		Array.from({ length: connections }, () => answerTo(httpAddress(service), requests)),
+	);
+	const refused = answers.map((answer) => answer.split("HTTP/1.1 401 ").length - 1);
+	expect(refused).toEqual(Array.from({ length: connections }, () => each));
 	const { lines, seconds } = await linesOf("request_refused", "requests_refused");
 	const cause = { transport: "http", operation: `POST ${WEBHOOK}`, kind: "unauthenticated" };
 	expect(lines[0]).toMatchObject({ event: "request_refused", ...cause });
