@@ -21,5 +21,7 @@ export default defineConfig({
 		// Real processes and sockets on a busy machine take their time; a test that hangs still ends.
 		testTimeout: 120_000,
 		hookTimeout: 120_000,
+		// So does what a test waits for; the default is one second.
+		expect: { poll: { timeout: 30_000 } },
 	},
 });

@@ -105,11 +105,11 @@ test.each(PROTOCOLS)("over %s a watch goes on through restarts, and loses and do
 	for (let round = 1; round <= 3; round++) {
 		await start();
 		await ingest(5);
-		if (round === 2) await expect.poll(() => watch.sequences.length, { timeout: 10_000 }).toBe(10);
+		if (round === 2) await expect.poll(() => watch.sequences.length).toBe(10);
 		await stop();
 	}
 	await start();
-	await expect.poll(() => watch.sequences.length, { timeout: 10_000 }).toBe(15);
+	await expect.poll(() => watch.sequences.length).toBe(15);
 	expect(watch.sequences).toEqual(numbers(1n, 15n));
 	const reason = new Error("enough");
 	done.abort(reason);
@@ -124,11 +124,11 @@ test.each(PROTOCOLS)("over %s a watch goes on when connections break or fall sil
 	const breaks = [() => proxy.cut(true), () => proxy.cut(false), () => proxy.fallSilent()];
 	for (const [index, broken] of breaks.entries()) {
 		await ingest(5);
-		await expect.poll(() => watch.sequences.length, { timeout: 10_000 }).toBe(index * 5 + 5);
+		await expect.poll(() => watch.sequences.length).toBe(index * 5 + 5);
 		broken();
 	}
 	await ingest(5);
-	await expect.poll(() => watch.sequences.length, { timeout: 10_000 }).toBe(20);
+	await expect.poll(() => watch.sequences.length).toBe(20);
 	expect(watch.sequences).toEqual(numbers(1n, 20n));
 	done.abort();
 	await watch.end;
@@ -151,7 +151,7 @@ test("a watch of events goes on through a restart, and loses and doubles nothing
 		const { eventIngest } = client();
 		const answer = await eventIngest.ingestConversationEvents({ conversationId: ID, events: [event] });
 		expect(answer).toMatchObject({ success: true, stored: 1, updateSequence: 0n });
-		await expect.poll(() => given.at(-1)?.[1], { timeout: 10_000 }).toBe(id);
+		await expect.poll(() => given.at(-1)?.[1]).toBe(id);
 		await stop();
 		await start();
 	}

@@ -70,7 +70,7 @@ describe("stopping", () => {
 		await service.logged((line) => line.event === "stopping");
 		// For a moment it still takes what was on its way.
 		await expect
-			.poll(() => postWebhook(service, KEY, JSON.stringify(record())).then(String, String), { timeout: 20_000 })
+			.poll(() => postWebhook(service, KEY, JSON.stringify(record())).then(String, String))
 			.toBe("TypeError: fetch failed");
 		await client.write("{}");
 		expect((await client.response()).status).toBe(422);

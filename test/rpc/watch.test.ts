@@ -167,7 +167,7 @@ test("a thousand watchers on one process are each given every update, without a 
 	for (const taken of await Promise.all(streams.map((messages) => take(messages, 20)))) expect(taken).toEqual(expected);
 	for (const stream of open) stream.on("error", () => undefined).cancel();
 	await Promise.all(overConnect.map((messages) => messages.return?.()));
-	await expect.poll(followers, { timeout: 10_000 }).toBe(0);
+	await expect.poll(followers).toBe(0);
 	for (const client of connections) client[Symbol.dispose]();
 	process.off("warning", warn);
 	expect(warnings).toEqual([]);

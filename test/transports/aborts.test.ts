@@ -95,8 +95,8 @@ test("after requests that were given up at any point nothing counts any longer",
 			const close = await make(service, requests);
 			close();
 			service.letGo();
-			await expect.poll(() => service.underWay, { timeout: 20_000 }).toEqual(IDLE);
-			await expect.poll(() => service.connections, { timeout: 20_000 }).toBe(0);
+			await expect.poll(() => service.underWay).toEqual(IDLE);
+			await expect.poll(() => service.connections).toBe(0);
 		}),
 		{ numRuns: 50, endOnFailure: true },
 	);

@@ -159,7 +159,7 @@ test.each(["HTTP/1.1", "HTTP/2", "Connect", "gRPC-Web", "gRPC"])(
 		}
 		await expect.poll(() => service.underWay.read.bytes).toBeGreaterThanOrEqual(size);
 		// The limit for an answer on which nothing moves is far longer.
-		await expect.poll(() => service.underWay, { timeout: 20_000 }).toEqual(IDLE);
+		await expect.poll(() => service.underWay).toEqual(IDLE);
 		close();
 	},
 );

@@ -257,7 +257,7 @@ describe("nothing is counted any longer", () => {
 				const ends = await Promise.all(mix.map((one) => act(service, one)));
 				await Promise.all(ends.map((end) => end()));
 				service.letGo();
-				await expect.poll(() => service.underWay, { timeout: 10_000 }).toEqual(IDLE);
+				await expect.poll(() => service.underWay).toEqual(IDLE);
 			}),
 			{ numRuns: 40 },
 		);
