@@ -1,6 +1,7 @@
+import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { comments } from "../../gen/comments.js";
 import { JsonType } from "../../gen/conversations/options/v1/options_pb.js";
-import type { ExactJsonObject } from "./json/json-value.ts";
+import { type ExactJsonObject, isJsonObject } from "./json/json-value.ts";
 import type { ArmPlan, EnumPlan, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "./plan/plan.ts";
 
 /** JSON Schemas (draft 2020-12) by name. The bounds of integers are bigints. */
@@ -77,7 +78,7 @@ class JsonSchemaBuilder {
 		for (const field of plan.fields) {
 			const schema = this.#field(field);
 			properties[field.name] = described(
-				field.default === undefined ? schema : { ...schema, default: field.default },
+				isShown(field.default) ? { ...schema, default: field.default } : schema,
 				commentOn(field),
 			);
 			for (const alias of field.aliases) if (plan.members.get(alias) === field) aliased[`^${alias}$`] = schema;
@@ -232,6 +233,11 @@ function claims(plan: UnionPlan): ExactJsonObject[] {
 	};
 	const bare = Object.entries<ArmPlan | undefined>(plan.bare).filter(([, arm]) => arm !== undefined);
 	return [...(tags.length > 0 ? [tagged] : []), ...bare.map(([type]) => ({ type }))];
+}
+
+/** Whether a default is shown. An object is not: generators of Go code write it as it is, which does not compile. */
+function isShown(value: JsonValue | undefined): value is Exclude<JsonValue, JsonObject> {
+	return value !== undefined && !isJsonObject(value);
 }
 
 /** Refuses that a field says something while the one that it excludes has another value than its default. */

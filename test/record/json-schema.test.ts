@@ -51,7 +51,8 @@ describe("the form of each kind of message", () => {
 					default: 500,
 				},
 				execution_status: { $ref: "#/$defs/ConversationExecutionStatus", default: "idle" },
-				confirmation_policy: { $ref: "#/$defs/ConfirmationPolicy", default: { kind: "NeverConfirm" } },
+				// Its default is an object, which is not shown.
+				confirmation_policy: { $ref: "#/$defs/ConfirmationPolicy" },
 				security_analyzer: { anyOf: [{ $ref: "#/$defs/SecurityAnalyzer" }, { type: "null" }] },
 				agent_state: { type: "object", additionalProperties: true },
 				created_at: { type: "string", format: "date-time" },
