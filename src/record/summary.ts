@@ -39,7 +39,7 @@ function agentKind(agent: AnyAgent | undefined): string {
 			return "ACPAgent";
 		case "agent":
 			return "Agent";
-		default:
+		case undefined:
 			return "";
 	}
 }
