@@ -38,7 +38,7 @@ import { createConnectListener } from "./transports/connect/connect-adapter.ts";
 import { listenGrpc } from "./transports/grpc/grpc-listener.ts";
 import { allowOrigins } from "./transports/http/cors.ts";
 import { listenHttp } from "./transports/http/http-listener.ts";
-import { metricsRoute } from "./transports/http/metrics.ts";
+import { metricsRoute } from "./transports/http/metrics-route.ts";
 import { observed } from "./transports/http/observed.ts";
 import { probeRoutes } from "./transports/http/probes.ts";
 import { createRouter } from "./transports/http/router.ts";

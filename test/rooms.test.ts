@@ -42,7 +42,7 @@ function strangers(folder: string, ...allowed: readonly RegExp[]): string[] {
 describe("the rooms of src keep to themselves", () => {
 	test("the scan sees the imports", () => {
 		expect(imports).toContainEqual({ from: "main.ts", to: "server.ts", typeOnly: false });
-		expect(imports).toContainEqual({ from: "record/validation/limits.ts", to: "errors.ts", typeOnly: true });
+		expect(imports).toContainEqual({ from: "record/validation/record-limits.ts", to: "errors.ts", typeOnly: true });
 		expect(imports.length).toBeGreaterThan(200);
 	});
 

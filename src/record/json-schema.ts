@@ -17,7 +17,7 @@ export type JsonSchemas = Record<string, ExactJsonObject>;
  * - A member under another accepted name stands in `patternProperties`, so that generated clients have one member for
  *   both. It is judged even when it stands beside its own name, where schema.ts takes it for one that no field names.
  * - Exclusions know members by their own names only.
- * - They cannot speak of nesting depth, lone surrogates and numbers of elements (limits.ts).
+ * - They cannot speak of nesting depth, lone surrogates and numbers of elements (record-limits.ts).
  *
  * @param referencePrefix what comes before a schema's name in a `$ref`
  * @throws Error when two messages have the same name

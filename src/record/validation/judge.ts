@@ -1,7 +1,7 @@
 import { ServiceError, type Violation } from "../../errors.ts";
 import type { ParsedJson } from "../json/exact-json.ts";
 import type { MessagePlan } from "../plan/plan.ts";
-import { limitViolations } from "./limits.ts";
+import { limitViolations } from "./record-limits.ts";
 import { MAX_VIOLATIONS, type RecordSchema } from "./schema.ts";
 import { violationsOf } from "./violations.ts";
 
