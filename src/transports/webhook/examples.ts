@@ -34,6 +34,35 @@ export const FINISHED: ExactJsonObject = {
 	stats: { usage_to_metrics: { "acp-managed": { model_name: "fake-small-1", accumulated_cost: 0.0421 } } },
 };
 
+/** The list of conversations when it holds the finished one alone. */
+export const LISTED: ExactJsonObject = {
+	conversations: [
+		{
+			sequence: 2,
+			summary: {
+				id: "048c31eb-670a-4b4a-ad4b-afd97508c3e8",
+				title: "hello acp",
+				execution_status: "finished",
+				agent_kind: "ACPAgent",
+				model: "fake-small-1",
+				accumulated_cost: 0.0421,
+				tokens: {
+					prompt_tokens: 0,
+					completion_tokens: 0,
+					cache_read_tokens: 0,
+					cache_write_tokens: 0,
+					reasoning_tokens: 0,
+				},
+				created_at: "2026-11-21T08:57:12.979605Z",
+				updated_at: "2026-11-21T08:57:13.504942Z",
+				tags: { acp: "1" },
+				event_count: 0,
+			},
+		},
+	],
+	next_page_token: "",
+};
+
 /** The answer to a record without `workspace` and with `max_iterations: 0`. */
 export const REFUSED: ExactJsonObject = {
 	detail: [
@@ -71,6 +100,17 @@ export const EVENTS: ExactJson[] = [
 		kind: "ConversationStateUpdateEvent",
 	},
 ];
+
+/** The list of these events. */
+export const LISTED_EVENTS: ExactJsonObject = {
+	events: EVENTS.map((event, index) => ({
+		sequence: index + 1,
+		received_at: "2026-11-21T08:55:31.602118Z",
+		happened_at: ["2026-11-21T08:55:31.377510Z", "2026-11-21T08:55:31.379836Z"][index] ?? "",
+		event,
+	})),
+	next_page_token: "",
+};
 
 /** The answer to these events when the second one has no `kind`. */
 export const EVENTS_REFUSED: ExactJsonObject = {

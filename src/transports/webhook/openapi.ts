@@ -20,7 +20,7 @@ import { type ExactJsonObject, isJsonObject } from "../../record/json/json-value
 import { deriveJsonSchemas, type JsonSchemas } from "../../record/json-schema.ts";
 import { type MessagePlan, planMessage } from "../../record/plan/plan.ts";
 import type { Route } from "../http/router.ts";
-import { EVENTS, EVENTS_REFUSED, FINISHED, REFUSED, STARTED } from "./examples.ts";
+import { EVENTS, EVENTS_REFUSED, FINISHED, LISTED, LISTED_EVENTS, REFUSED, STARTED } from "./examples.ts";
 import { EVENT_WEBHOOK_PATH, WEBHOOK_PATH } from "./webhook.ts";
 
 /** Path of the document. It does not depend on the base path, so that it is found without knowing that. */
@@ -171,7 +171,10 @@ function listConversations(): ExactJsonObject {
 			...[field.pageSize, field.pageToken, field.view, field.secrets].map(parameter),
 		],
 		responses: {
-			200: { description: "A page.", content: jsonOf(ListConversationsResponseSchema.name) },
+			200: {
+				description: "A page.",
+				content: jsonOf(ListConversationsResponseSchema.name, { one: { value: LISTED } }),
+			},
 			400: failure("A parameter is not known or has a wrong value."),
 			...REFUSALS,
 		},
@@ -191,7 +194,10 @@ function listEvents(): ExactJsonObject {
 			...[field.afterSequence, field.pageSize, field.pageToken, field.secrets].map(parameter),
 		],
 		responses: {
-			200: { description: "A page.", content: jsonOf(ListConversationEventsResponseSchema.name) },
+			200: {
+				description: "A page.",
+				content: jsonOf(ListConversationEventsResponseSchema.name, { run: { value: LISTED_EVENTS } }),
+			},
 			400: failure("A parameter is not known or has a wrong value."),
 			...REFUSALS,
 			410: failure("Events that the page should have were pruned, or after_sequence is beyond the newest one."),

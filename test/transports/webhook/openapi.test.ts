@@ -194,7 +194,25 @@ describe("the examples", () => {
 		for (const record of [example("started"), finished]) expect((await post(record)).status).toBe(200);
 		const read = await fetch(`${service.http}${READS}/${String(finished.id)}`, { headers });
 		expect(await read.json()).toMatchObject(finished);
+
+		const list = object(JSON.parse(await (await fetch(`${service.http}${READS}?tag=acp:1`, { headers })).text()));
+		expect(withoutPlaces(list, "conversations")).toEqual(withoutPlaces(listExample(READS, "one"), "conversations"));
 	});
+
+	const listExample = (path: string, name: string): JsonObject => {
+		const { content } = at(document, "paths", path, "get", "responses", "200");
+		return at(content, "application/json", "examples", name, "value");
+	};
+	/** A page whose entries lack their sequences and times of receipt. */
+	const withoutPlaces = (page: JsonObject, entries: string): JsonObject => {
+		const list = page[entries];
+		if (!Array.isArray(list)) throw new TypeError(`the page has no ${entries}`);
+		const rest = list.map((entry) => {
+			const { sequence: _, received_at: __, ...others } = object(entry);
+			return others;
+		});
+		return { ...page, [entries]: rest };
+	};
 
 	test("of events are taken, fit their schema and are given back; without a kind they are refused as it says", async () => {
 		const content = at(document, "paths", EVENTS, "post", "requestBody", "content", "application/json");
@@ -223,6 +241,9 @@ describe("the examples", () => {
 		const answer = object(JSON.parse(await (await fetch(`${service.http}${READS}/${id}/events`, { headers })).text()));
 		expect(answer).toMatchObject({ events: value.map((event) => ({ event })), next_page_token: "" });
 		expect(errorsIn(answer, "ListConversationEventsResponse")).toEqual([]);
+		const page = listExample(`${READS}/{id}/events`, "run");
+		expect(errorsIn(page, "ListConversationEventsResponse")).toEqual([]);
+		expect(withoutPlaces(answer, "events")).toEqual(withoutPlaces(page, "events"));
 	});
 
 	test("of a refusal is what a damaged record gets", async () => {
