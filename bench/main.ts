@@ -71,10 +71,15 @@ function report(line: string): void {
 // Leaving by process.exit takes the services and databases along.
 for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
 
-try {
-	await main(readSettings(process.argv.slice(2)));
-} catch (error) {
-	const names = BENCHMARKS.map(({ name, about }) => `  ${name.padEnd(15)}  ${about}`).join("\n");
-	report(`${error instanceof Error ? error.message : String(error)}\n\n${USAGE}\nBenchmarks:\n${names}`);
-	process.exitCode = 2;
+const usage = `${USAGE}\nBenchmarks:\n${BENCHMARKS.map(({ name, about }) => `  ${name.padEnd(15)}  ${about}`).join("\n")}\n`;
+const args = process.argv.slice(2);
+if (args.includes("--help")) {
+	process.stdout.write(usage);
+} else {
+	try {
+		await main(readSettings(args));
+	} catch (error) {
+		report(`${error instanceof Error ? error.message : String(error)}\n\n${usage}`);
+		process.exitCode = 2;
+	}
 }

@@ -30,6 +30,7 @@ export const USAGE = `Usage: npm run bench -- [options] [name or its beginning..
   --profile DIR    write processor profiles of the service to DIR and show where its time goes
   --json           print the figures as JSON
   --against DIR    measure the ingest of DIR, another checkout that is ready for npm start, in place of the yardsticks
+  --help           print this
 `;
 
 /** @throws Error when the arguments are not valid */
