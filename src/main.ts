@@ -1,4 +1,4 @@
-#!/usr/bin/env -S node --no-allocation-site-pretenuring --no-parallel-scavenge --concurrent-marking-max-worker-num=1 --max-semi-space-size=16 --heap-growing-percent=100
+#!/usr/bin/env -S MALLOC_MMAP_THRESHOLD_=1048576 MALLOC_TRIM_THRESHOLD_=67108864 node --no-allocation-site-pretenuring --no-parallel-scavenge --concurrent-marking-max-worker-num=1 --max-semi-space-size=16 --heap-growing-percent=100
 import { parseArgs } from "node:util";
 import { formatAddress } from "./config/address.ts";
 import { type Config, ConfigError, databaseAt, readConfig } from "./config/config.ts";

@@ -13,7 +13,7 @@ import { ServiceProcess } from "./support/child.ts";
 import { WEBHOOK } from "./support/clients.ts";
 import { RawHttp } from "./support/raw-http.ts";
 import { KEY, testEnvironment } from "./support/service.ts";
-import { ROOT, START_ARGUMENTS } from "./support/start-command.ts";
+import { ROOT, START_ARGUMENTS, START_ENVIRONMENT } from "./support/start-command.ts";
 import { TempFolder } from "./support/temp.ts";
 
 test("a second signal ends the service at once", async () => {
@@ -42,12 +42,14 @@ async function runBin(env: Readonly<Record<string, string>>, ...args: readonly s
 }
 
 describe("the program", () => {
-	test("has a first line that gives node the options of npm start", () => {
+	test("has a first line that gives node the environment and the options of npm start", () => {
 		const [line = ""] = readFileSync(join(ROOT, "src", "main.ts"), "utf8").split("\n");
 		const [program, ...options] = START_ARGUMENTS.toReversed();
 		expect(program).toBe(packageJson.bin["conversation-update-webhook-service"]);
-		expect(line).toBe(`#!/usr/bin/env -S node ${options.toReversed().join(" ")}`);
+		const environment = Object.entries(START_ENVIRONMENT).map(([name, value]) => `${name}=${value}`);
+		expect(line).toBe(`#!/usr/bin/env -S ${environment.join(" ")} node ${options.toReversed().join(" ")}`);
 		expect(options).not.toEqual([]);
+		expect(environment).not.toEqual([]);
 		// Older kernels cut it at 127 bytes; Linux 5.1 and later at 255.
 		expect(line.length).toBeLessThan(255);
 	});

@@ -5,7 +5,7 @@ import { mkdir, mkdtemp, rm, statfs } from "node:fs/promises";
 import { connect, createServer } from "node:net";
 import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
-import { ROOT, startArguments } from "../../test/support/start-command.ts";
+import { ROOT, startCommand } from "../../test/support/start-command.ts";
 
 /** Type of a file system in memory (statfs(2)). */
 const TMPFS_MAGIC = 0x0102_1994;
@@ -41,8 +41,9 @@ export class Service implements AsyncDisposable {
 	static async start({ database, profile, root = ROOT, environment }: ServiceOptions): Promise<Service> {
 		const [httpPort, grpcPort] = [await freePort(), await freePort()];
 		const key = randomBytes(16).toString("hex");
+		const { environment: own, args } = startCommand(root);
 		const profiling = profile === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${profile}`];
-		const child = spawn(process.execPath, [...profiling, ...startArguments(root)], {
+		const child = spawn(process.execPath, [...profiling, ...args], {
 			cwd: root,
 			env: {
 				PATH: process.env.PATH,
@@ -51,6 +52,7 @@ export class Service implements AsyncDisposable {
 				DATABASE_URL: database,
 				ACCESS_KEYS: `bench:${key}`,
 				LOG_LEVEL: "warn",
+				...own,
 				...environment,
 			},
 			stdio: ["ignore", "inherit", "inherit"],

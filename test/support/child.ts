@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import type { Readable } from "node:stream";
 import type { Endpoints } from "./clients.ts";
 import { testEnvironment } from "./service.ts";
-import { ROOT, START_ARGUMENTS } from "./start-command.ts";
+import { ROOT, START_ARGUMENTS, START_ENVIRONMENT } from "./start-command.ts";
 
 /** Services that run. They do not outlive this process, if it leaves by process.exit. */
 const running = new Set<ChildProcessByStdio<null, Readable, Readable>>();
@@ -41,7 +41,7 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 	) {
 		this.#child = spawn(program, command, {
 			cwd: ROOT,
-			env: { ...COMPILED, ...env },
+			env: { ...START_ENVIRONMENT, ...COMPILED, ...env },
 			stdio: ["ignore", "pipe", "pipe"],
 			// A test that is given up does not leave its service behind.
 			timeout: lifetime,

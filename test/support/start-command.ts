@@ -7,15 +7,31 @@ const packageJson = z.object({ scripts: z.object({ start: z.string() }) });
 /** Folder of the project, in which npm runs its scripts. */
 export const ROOT = join(import.meta.dirname, "..", "..");
 
-/** What `npm start` gives to node in a built checkout of the project: V8 options and the program. */
-export function startArguments(root: string): readonly string[] {
+/** How `npm start` runs a program. */
+export interface StartCommand {
+	/** What its first line adds to the environment. */
+	readonly environment: Readonly<Record<string, string>>;
+	/** What node is given: V8 options and the program. */
+	readonly args: readonly string[];
+}
+
+/** How `npm start` runs a built checkout of the project. */
+export function startCommand(root: string): StartCommand {
 	const { scripts } = packageJson.parse(JSON.parse(readFileSync(join(root, "package.json"), "utf8")));
 	const [command = "", ...args] = scripts.start.replace(/^exec /, "").split(" ");
 	// Earlier states of the project name node and its options in the script, later ones in the program's first line.
-	if (command === "node") return args;
+	if (command === "node") return { environment: {}, args };
 	const firstLine = readFileSync(join(root, command), "utf8").split("\n", 1)[0] ?? "";
-	return [...firstLine.replace(/^#!\S+ -S node /, "").split(" "), command, ...args];
+	const words = firstLine.replace(/^#!\S+ -S /, "").split(" ");
+	const node = words.indexOf("node");
+	const environment = Object.fromEntries(
+		words.slice(0, node).map((word): [string, string] => {
+			const [name = "", value = ""] = word.split("=");
+			return [name, value];
+		}),
+	);
+	return { environment, args: [...words.slice(node + 1), command, ...args] };
 }
 
-/** What `npm start` gives to node in this checkout. */
-export const START_ARGUMENTS = startArguments(ROOT);
+/** How `npm start` runs this checkout. */
+export const { environment: START_ENVIRONMENT, args: START_ARGUMENTS } = startCommand(ROOT);
