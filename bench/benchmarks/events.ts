@@ -35,7 +35,7 @@ async function batchSide(name: BatchName, service: Service): Promise<Side> {
 export function events(name: "usual" | "plain", least: number): Benchmark {
 	return {
 		name: `events-${name}`,
-		about: `webhook for events, ${BATCH} ${name} events, durable, against a node:http server that reads the body and runs JSON.parse`,
+		about: `webhook for events, ${BATCH} ${name} events, durable, against a node:http server that reads the body and runs JSON.parse, and against one that also writes them`,
 		async run(settings, report) {
 			await using folder = await DiskFolder.create(settings.folder);
 			await using service = await Service.start({ database: folder.database, profile: settings.profile });

@@ -1,16 +1,12 @@
-import { createServer } from "node:http";
 import { DatabaseSync } from "node:sqlite";
 import { isMainThread, type MessagePort, parentPort, Worker, workerData } from "node:worker_threads";
-import { announce } from "../processes/parent.ts";
+import { serveJson } from "./json-server.ts";
 
 /**
  * The least that a durable webhook for events can do: a server that reads a batch, parses it and answers when a thread
  * has its events on disk, each once by conversation and id. It checks nothing and knows no access key. The database is
  * the process's first argument.
  */
-
-const SUCCESS = JSON.stringify({ success: true });
-const HEADERS = { "Content-Type": "application/json", "Content-Length": Buffer.byteLength(SUCCESS) };
 
 interface Batch {
 	readonly number: number;
@@ -42,26 +38,15 @@ function listen(path: string): void {
 		send();
 	});
 
-	const server = createServer((request, response) => {
-		const chunks: Buffer[] = [];
-		request.on("data", (chunk: Buffer) => chunks.push(chunk));
-		request.on("end", () => {
-			const json: unknown = JSON.parse(Buffer.concat(chunks).toString());
-			const values: unknown[] = Array.isArray(json) ? json : [];
-			const events = values.map((event) => ({ id: idOf(event), text: JSON.stringify(event) }));
-			const { url = "" } = request;
-			last += 1;
-			answers.set(last, () => response.writeHead(200, HEADERS).end(SUCCESS));
-			waiting.push({ number: last, conversation: url.slice(url.lastIndexOf("/") + 1), events });
-			// What arrives in one turn of the event loop travels in one message.
-			if (waiting.length === 1) setImmediate(send);
-		});
+	serveJson((json, { url = "" }, succeed) => {
+		const values: unknown[] = Array.isArray(json) ? json : [];
+		const events = values.map((event) => ({ id: idOf(event), text: JSON.stringify(event) }));
+		last += 1;
+		answers.set(last, succeed);
+		waiting.push({ number: last, conversation: url.slice(url.lastIndexOf("/") + 1), events });
+		// What arrives in one turn of the event loop travels in one message.
+		if (waiting.length === 1) setImmediate(send);
 	});
-	server.listen(0, "127.0.0.1", () => {
-		const address = server.address();
-		announce({ port: typeof address === "object" && address !== null ? address.port : 0 });
-	});
-	process.on("disconnect", () => process.exit(0));
 }
 
 function idOf(event: unknown): string {
