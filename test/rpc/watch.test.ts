@@ -11,6 +11,7 @@ import {
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationsClientOptions, createConversationsClient } from "../../src/client.ts";
 import { numbers, said } from "../conversations/watch/watching.ts";
+import { LET_GO } from "../support/watching.ts";
 import { GrpcWatchers, READ_KEY, SECRETS_KEY, type WatchInit, WatchService } from "./watch-service.ts";
 
 const ID = "0190d6a0-0000-7000-8000-000000000001";
@@ -96,7 +97,7 @@ test.each(clients)("%s: history, a heartbeat, live updates, and an end that free
 	expect(await take(messages, 2)).toEqual([4n, 5n]);
 	expect(followers()).toBe(1);
 	await messages.return?.();
-	await expect.poll(followers).toBe(0);
+	await expect.poll(followers, LET_GO).toBe(0);
 });
 
 test.each(clients)("%s: the request is checked, and refusals carry their codes", async (_, watch) => {
@@ -167,7 +168,7 @@ test("a thousand watchers on one process are each given every update, without a 
 	for (const taken of await Promise.all(streams.map((messages) => take(messages, 20)))) expect(taken).toEqual(expected);
 	for (const stream of open) stream.on("error", () => undefined).cancel();
 	await Promise.all(overConnect.map((messages) => messages.return?.()));
-	await expect.poll(followers).toBe(0);
+	await expect.poll(followers, LET_GO).toBe(0);
 	for (const client of connections) client[Symbol.dispose]();
 	process.off("warning", warn);
 	expect(warnings).toEqual([]);
@@ -213,7 +214,7 @@ test("a client that stops reading holds up nobody and is given everything once i
 	expect(sequences).toEqual(numbers(1n, newest));
 	session.destroy();
 	await reader.return(undefined);
-	await expect.poll(followers).toBe(0);
+	await expect.poll(followers, LET_GO).toBe(0);
 });
 
 test("a client that vanishes while it does not read is let go", async () => {
@@ -242,5 +243,5 @@ test("a client that vanishes while it does not read is let go", async () => {
 	expect(followers()).toBe(2);
 	session.destroy();
 	overConnect.destroy();
-	await expect.poll(followers).toBe(0);
+	await expect.poll(followers, LET_GO).toBe(0);
 });

@@ -6,6 +6,9 @@ import type {
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type Endpoints, readClient } from "./clients.ts";
 
+/** How soon a watch that has ended is let go, for polls: sooner than by its next heartbeat, after 15 s. */
+export const LET_GO = { timeout: 10_000 } as const;
+
 export type WatchRequest = MessageInitShape<typeof WatchConversationUpdatesRequestSchema>;
 
 /** Where a watch of everything that is kept starts. */
