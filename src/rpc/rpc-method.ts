@@ -11,6 +11,7 @@ import {
 } from "@bufbuild/protobuf";
 import type { Principal } from "../access/keys.ts";
 import type { CallSignal } from "../conversations/ingest/call-signal.ts";
+import type { WatchBatch } from "../conversations/watch/watch.ts";
 import { ServiceError, withConversation } from "../errors.ts";
 
 /** A method of a service, as a transport mounts it: it takes an encoded request and says who sent it. */
@@ -31,14 +32,7 @@ export interface StreamRpc {
 	readonly kind: "server_streaming";
 	readonly method: DescMethodServerStreaming;
 	/** Gives the responses in batches that are sent together, until the signal fires. Throws as {@link Answer} does. */
-	readonly stream: StreamHandler<Uint8Array, Message>;
-}
-
-/** A response of a stream. Many streams may share it: nobody may change it, and it is encoded once for all of them. */
-export interface StreamResponse<Response extends Message = Message> {
-	readonly message: Response;
-	/** The encoded message. */
-	readonly bytes: Uint8Array;
+	readonly stream: StreamHandler<Uint8Array, DescMessage>;
 }
 
 /**
@@ -53,11 +47,11 @@ type Answer<Outcome> = (request: Uint8Array, caller: Principal, signal: CallSign
 type Handler<Request, Outcome> = (request: Request, caller: Principal) => Outcome;
 
 /** What a streaming method does; the signal fires when nobody waits for responses any longer. */
-type StreamHandler<Request, Response extends Message> = (
+type StreamHandler<Request, Response extends DescMessage> = (
 	request: Request,
 	caller: Principal,
 	signal: AbortSignal,
-) => AsyncIterable<readonly StreamResponse<Response>[]>;
+) => AsyncIterable<WatchBatch<Response>>;
 
 /** Optional parts of a method's definition. */
 interface MethodOptions<Request> {
@@ -125,7 +119,7 @@ export function unaryUndecoded<I extends DescMessage, O extends DescMessage>(
 /** Defines a server-streaming method. */
 export function serverStream<I extends DescMessage, O extends DescMessage>(
 	method: DescMethodServerStreaming<I, O>,
-	handler: StreamHandler<MessageShape<I>, MessageShape<O>>,
+	handler: StreamHandler<MessageShape<I>, O>,
 	{ conversationId }: MethodOptions<MessageShape<I>> = {},
 ): StreamRpc {
 	return {

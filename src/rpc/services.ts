@@ -1,25 +1,25 @@
-import type { DescService } from "@bufbuild/protobuf";
+import { create, type DescService, toBinary } from "@bufbuild/protobuf";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
-import { ConversationService } from "../../gen/conversations/v1/conversation_service_pb.js";
+import {
+	ConversationEntrySchema,
+	ConversationService,
+	GetConversationResponseSchema,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
 import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
 import type { ListConversationEvents } from "../conversations/read/events.ts";
-import type { GetConversation } from "../conversations/read/get.ts";
+import type { FoundConversation, GetConversation } from "../conversations/read/get.ts";
 import type { ListConversations } from "../conversations/read/list.ts";
 import type { ListConversationUpdates } from "../conversations/read/updates.ts";
 import type { EventWatches } from "../conversations/watch/event-watches.ts";
 import type { UpdateWatches } from "../conversations/watch/update-watches.ts";
-import { getConversation, getEncodedConversation } from "./get-conversation.ts";
-import { ingestConversation } from "./ingest-conversation.ts";
-import { ingestConversationEvents } from "./ingest-conversation-events.ts";
-import { listConversationEvents } from "./list-conversation-events.ts";
-import { listConversationUpdates } from "./list-conversation-updates.ts";
-import { listConversations } from "./list-conversations.ts";
+import { fromMicroseconds } from "../record/json/scalars.ts";
 import { type RpcMethod, serverStream, unary, unaryUndecoded } from "./rpc-method.ts";
-import { watchConversationEvents } from "./watch-conversation-events.ts";
-import { watchConversationUpdates } from "./watch-conversation-updates.ts";
+import { secretsFormOf, viewOptionsOf } from "./view-options.ts";
+import { watchedOf } from "./watched.ts";
 
 /** All RPC services of the program. */
 export const SERVICES: readonly DescService[] = [
@@ -43,29 +43,82 @@ export interface RpcContext {
 
 /** The methods of {@link SERVICES}. Every transport mounts this table. */
 export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
-	const { get } = context;
+	const { ingest, eventIngest, get, list, updates, watches, events, eventWatches } = context;
+	const ingesting = ConversationIngestService.method;
+	const ingestingEvents = ConversationEventIngestService.method;
 	const reading = ConversationService.method;
-	const events = ConversationEventService.method;
+	const readingEvents = ConversationEventService.method;
 	const conversationId = (request: { readonly conversationId: string }) => request.conversationId;
 	return [
-		unaryUndecoded(
-			ConversationIngestService.method.ingestConversation,
-			"conversation",
-			ingestConversation(context.ingest),
-		),
-		unaryUndecoded(
-			ConversationEventIngestService.method.ingestConversationEvents,
-			"events",
-			ingestConversationEvents(context.eventIngest),
-		),
-		unary(reading.getConversation, getConversation(get), {
-			encoded: getEncodedConversation(get),
-			conversationId: ({ id }) => id,
+		unaryUndecoded(ingesting.ingestConversation, "conversation", async (encoded, _, signal) => {
+			const { sequence, repeated, change, current } = await ingest.request(encoded, signal);
+			return { success: true, sequence, repetition: repeated, change, current };
 		}),
-		unary(reading.listConversations, listConversations(context.list)),
-		unary(reading.listConversationUpdates, listConversationUpdates(context.updates), { conversationId }),
-		serverStream(reading.watchConversationUpdates, watchConversationUpdates(context.watches), { conversationId }),
-		unary(events.listConversationEvents, listConversationEvents(context.events), { conversationId }),
-		serverStream(events.watchConversationEvents, watchConversationEvents(context.eventWatches), { conversationId }),
+		unaryUndecoded(ingestingEvents.ingestConversationEvents, "events", async (encoded, _, signal) => {
+			const { stored, updateSequence } = await eventIngest.request(encoded, signal);
+			return { success: true, stored, updateSequence: updateSequence ?? 0n };
+		}),
+		unary(
+			reading.getConversation,
+			async ({ id, sequence, secrets }, caller) => {
+				const found = await get.get({ id, sequence, secrets: secretsFormOf(secrets, caller) });
+				return { ...found, receivedAt: fromMicroseconds(found.receivedAt) };
+			},
+			{
+				encoded: async ({ id, sequence, secrets }, caller) =>
+					encodeFound(await get.getEncoded({ id, sequence, secrets: secretsFormOf(secrets, caller) })),
+				conversationId: ({ id }) => id,
+			},
+		),
+		unary(reading.listConversations, async (request, caller) => {
+			const page = await list.list({ ...request, ...viewOptionsOf(request, caller) });
+			const conversations = page.conversations.map(({ conversation, ...entry }) =>
+				create(ConversationEntrySchema, { ...entry, ...(conversation === undefined ? {} : { conversation }) }),
+			);
+			return { conversations, nextPageToken: page.nextPageToken };
+		}),
+		unary(
+			reading.listConversationUpdates,
+			async (request, caller) => {
+				const page = await updates.list({ ...request, ...viewOptionsOf(request, caller) });
+				return { updates: [...page.updates], nextPageToken: page.nextPageToken };
+			},
+			{ conversationId },
+		),
+		serverStream(
+			reading.watchConversationUpdates,
+			(request, caller, signal) => {
+				const { filter, origin } = request;
+				return watches.watch({ ...watchedOf(request), filter, origin, view: viewOptionsOf(request, caller) }, signal);
+			},
+			{ conversationId },
+		),
+		unary(
+			readingEvents.listConversationEvents,
+			async (request, caller) => {
+				const page = await events.list({ ...request, secrets: secretsFormOf(request.secrets, caller) });
+				return { events: [...page.entries], nextPageToken: page.nextPageToken };
+			},
+			{ conversationId },
+		),
+		serverStream(
+			readingEvents.watchConversationEvents,
+			(request, caller, signal) => {
+				const { filter, secrets } = request;
+				return eventWatches.watch({ ...watchedOf(request), filter, secrets: secretsFormOf(secrets, caller) }, signal);
+			},
+			{ conversationId },
+		),
 	];
+}
+
+/** An encoded GetConversationResponse. The stored record need not be decoded for it. */
+function encodeFound({ conversation, sequence, receivedAt }: FoundConversation<Uint8Array>): Uint8Array {
+	const others = create(GetConversationResponseSchema, { sequence, receivedAt: fromMicroseconds(receivedAt) });
+	const head = new BinaryWriter()
+		.tag(GetConversationResponseSchema.field.conversation.number, WireType.LengthDelimited)
+		.uint32(conversation.byteLength)
+		.finish();
+	// The fields of a message may stand in any order. One copy: a BinaryWriter would grow and copy several times.
+	return Buffer.concat([head, conversation, toBinary(GetConversationResponseSchema, others)]);
 }

@@ -13,7 +13,7 @@ import type { PageTokens } from "./page-token.ts";
 
 /** Which events are asked for, and how they are shown. */
 export interface EventsRequest extends LogPageRequest {
-	readonly filter: ConversationEventFilter | undefined;
+	readonly filter?: ConversationEventFilter | undefined;
 	readonly secrets: SecretsForm;
 }
 

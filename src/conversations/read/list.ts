@@ -18,7 +18,7 @@ export interface ListRequest {
 	readonly pageSize: number;
 	/** Empty for the first page. */
 	readonly pageToken: string;
-	readonly filter: ConversationFilter | undefined;
+	readonly filter?: ConversationFilter | undefined;
 	/** Whether whole records are given beside the summaries. */
 	readonly full: boolean;
 	readonly secrets: SecretsForm;
