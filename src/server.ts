@@ -31,7 +31,7 @@ import type { Log } from "./telemetry/log.ts";
 import { Readiness } from "./telemetry/readiness.ts";
 import { addServiceFigures } from "./telemetry/service-figures.ts";
 import { followStoreHealth } from "./telemetry/store-health.ts";
-import { Telemetry } from "./telemetry/telemetry.ts";
+import { startTelemetry } from "./telemetry/telemetry.ts";
 import type { ThreadLog } from "./threads/worker-thread.ts";
 import { Admission, WORKS } from "./transports/admission.ts";
 import { createConnectListener } from "./transports/connect/connect-adapter.ts";
@@ -75,7 +75,7 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const { encryptionKeys, eventTimeZone, maxBodyBytes, basePath } = config;
 	const data = { encryptionKeys, eventTimeZone };
 	const format = new RecordFormat();
-	const { threads, requests, metrics } = opened.use(await Telemetry.start(config.otel, packageJson(), log));
+	const { threads, requests, metrics } = opened.use(await startTelemetry(config.otel, packageJson(), log));
 	const intake = opened.use(await IntakeThreads.start(data, threadLog(log.intakeFailed), threads));
 	const isSame: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
 	const firstKey = await firstKeyOf(config);

@@ -1,22 +1,27 @@
 import { type ExportResult, ExportResultCode } from "@opentelemetry/core";
-
-/** Is told of each attempt to send something: the error, or undefined for success. */
-export type OnExport = (error: Error | undefined) => void;
+import type { Log } from "./log.ts";
 
 /** An exporter of OpenTelemetry, of metrics or spans. */
 interface Exporter<Items> {
 	export(items: Items, done: (result: ExportResult) => void): void;
 }
 
-/** The same exporter, which tells how its attempts end. The SDK itself tells it nobody but its own log. */
+/**
+ * The same exporter, which logs that its receiver cannot be reached, once until it can again. The SDK itself tells it
+ * nobody but its own log.
+ */
 export function reportingTo<Items, Kind extends Exporter<Items>>(
 	exporter: Kind & Exporter<Items>,
-	onExport: OnExport,
+	signal: "metrics" | "traces",
+	log: Pick<Log, "exportFailed">,
 ): Kind {
 	const send = exporter.export.bind(exporter);
+	let failing = false;
 	exporter.export = (items, done) =>
 		send(items, (result) => {
-			onExport(result.code === ExportResultCode.SUCCESS ? undefined : (result.error ?? new Error("The export failed")));
+			const fails = result.code !== ExportResultCode.SUCCESS;
+			if (fails && !failing) log.exportFailed(signal, result.error ?? new Error("The export failed"));
+			failing = fails;
 			done(result);
 		});
 	return exporter;

@@ -7,15 +7,6 @@ import { type Occurrence, type RepeatOptions, Repeats } from "./repeats.ts";
 export const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
 export type LogLevel = (typeof logLevels)[number];
 
-/** The log of failed requests. Every transport reports each failed request here, once. */
-export interface RequestLog {
-	/**
-	 * A request failed. For a refusal the line tells the kind, how often each rule was broken, and where. For an error
-	 * that is not a {@link ServiceError} it tells the place in the program.
-	 */
-	requestFailed(request: RequestInfo, error: unknown): void;
-}
-
 /** A connection of a client that broke the rules of its protocol, or took too long. */
 export interface FailedConnection {
 	readonly listener: "http" | "grpc";
@@ -53,9 +44,15 @@ export interface ClockDifference {
  * The events of the service. There is no way to log anything else: an event takes names, numbers and errors, and no
  * request body, header or key is ever written. So no filter has to find secrets afterwards.
  */
-export interface Log extends RequestLog {
+export interface Log {
 	/** Lines that could not be written, since the start. */
 	readonly droppedLines: number;
+	/**
+	 * A request failed. Every transport reports each failed request here, once. For a refusal the line tells the kind, how
+	 * often each rule was broken, and where. For an error that is not a {@link ServiceError} it tells the place in the
+	 * program.
+	 */
+	requestFailed(request: RequestInfo, error: unknown): void;
 	/** The service starts, with its configuration, secrets masked. */
 	starting(configuration: Readonly<Record<string, string>>): void;
 	/** A listener accepts requests at an address such as `127.0.0.1:8080`. */

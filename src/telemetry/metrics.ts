@@ -9,7 +9,6 @@ import {
 import type { AnsweredGroup } from "../threads/protocol.ts";
 import type { EndedRequest } from "./ended-request.ts";
 import { attributesOf, isRpc } from "./request-attributes.ts";
-import type { RequestMetrics } from "./requests.ts";
 
 /** What a metric is: its name and unit in OpenTelemetry's words, and one sentence about it. */
 export interface MetricText {
@@ -32,7 +31,7 @@ const BYTES = [1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304, 16_777
 const APPENDS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 /** The metrics of the service, for Prometheus to scrape and for readers that send them elsewhere. */
-export class Metrics implements RequestMetrics, AsyncDisposable {
+export class Metrics implements AsyncDisposable {
 	readonly #provider: MeterProvider;
 	readonly #scraped = new ScrapedReader();
 	readonly #serializer = new PrometheusSerializer(undefined, false, undefined, false, true);
@@ -92,6 +91,7 @@ export class Metrics implements RequestMetrics, AsyncDisposable {
 		});
 	}
 
+	/** Counts a request. */
 	ended(request: EndedRequest): void {
 		const attributes = attributesOf(request);
 		const { target, seconds, bytes } = request;
@@ -102,6 +102,7 @@ export class Metrics implements RequestMetrics, AsyncDisposable {
 		if (bytes !== undefined && route !== undefined) this.#size.record(bytes, { transport, route });
 	}
 
+	/** A request broke a rule of this type. */
 	violated(type: string): void {
 		this.#violations.add(1, { type });
 	}

@@ -26,15 +26,26 @@ import { ServiceError } from "../errors.ts";
 import type { AnsweredGroup } from "../threads/protocol.ts";
 import type { CallEnd } from "../threads/worker-thread.ts";
 import type { EndedRequest } from "./ended-request.ts";
-import type { OnExport } from "./exports.ts";
 import { reportingTo } from "./exports.ts";
+import type { Log } from "./log.ts";
 import type { SamplerSetting } from "./otel-settings.ts";
 import { attributesOf, isRpc, spanNameOf } from "./request-attributes.ts";
-import type { HeaderOf, RequestSpan, Tracing } from "./tracing.ts";
 
 const propagator = new W3CTraceContextPropagator();
 /** Headers of a trace (W3C Trace Context). */
 const HEADERS = ["traceparent", "tracestate"] as const;
+
+/** Gives the value of a header of a request by its name in lower case. */
+export type HeaderOf = (name: string) => string | undefined;
+
+/** The span of a request. */
+export interface RequestSpan {
+	/** Trace that the request belongs to, in hexadecimal. */
+	readonly traceId: string;
+	/** Does work whose calls to threads become children of the span. */
+	run<Result>(work: () => Result): Result;
+	end(request: EndedRequest): void;
+}
 
 /** A request under way. */
 interface Running {
@@ -43,17 +54,19 @@ interface Running {
 	ended: boolean;
 }
 
-/** Sends the spans of requests, of their calls to threads, and of commits to an OTLP receiver. */
-export class OtlpTracing implements Tracing {
+/**
+ * Sends the spans of requests, of their calls to threads, and of commits to an OTLP receiver. This module is loaded only
+ * when traces are wanted.
+ */
+export class OtlpTracing implements AsyncDisposable {
 	readonly #provider: TracerProvider;
 	readonly #tracer: Tracer;
 	/** The request for which code runs. */
 	readonly #current = new AsyncLocalStorage<Running>();
 
-	/** @param onExport is told of each attempt to send spans */
-	constructor(resource: Resource, sampler: SamplerSetting, onExport: OnExport) {
+	constructor(resource: Resource, sampler: SamplerSetting, log: Pick<Log, "exportFailed">) {
 		// The exporter reads its own variables: endpoint, headers, compression, time and certificates.
-		const exporter = reportingTo(new OTLPTraceExporter(), onExport);
+		const exporter = reportingTo(new OTLPTraceExporter(), "traces", log);
 		this.#provider = new TracerProvider({
 			resource,
 			sampler: samplerOf(sampler),
@@ -62,6 +75,7 @@ export class OtlpTracing implements Tracing {
 		this.#tracer = this.#provider.getTracer("conversations");
 	}
 
+	/** Begins the span of a request, as a child of the span that its `traceparent` header names. */
 	begin(headerOf: HeaderOf): RequestSpan {
 		const carrier = Object.fromEntries(HEADERS.map((name) => [name, headerOf(name)]));
 		const parent = propagator.extract(ROOT_CONTEXT, carrier, defaultTextMapGetter);
@@ -77,6 +91,7 @@ export class OtlpTracing implements Tracing {
 		};
 	}
 
+	/** A call to a thread begins, by the request that runs. Undefined when nothing is recorded. */
 	called(thread: string, call: string): CallEnd | undefined {
 		const running = this.#current.getStore();
 		// What a request has set off, such as reading on for watchers, may go on after it.

@@ -1,8 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { ServiceError } from "../errors.ts";
 import type { EndedRequest, RequestTarget } from "./ended-request.ts";
-import type { RequestLog } from "./log.ts";
-import type { HeaderOf, RequestSpan, Tracing } from "./tracing.ts";
+import type { Log } from "./log.ts";
+import type { Metrics } from "./metrics.ts";
+import type { HeaderOf, OtlpTracing, RequestSpan } from "./otlp-tracing.ts";
 
 /** Header, or entry of gRPC metadata, that carries the id of a request and of its answer. */
 export const REQUEST_ID_HEADER = "x-request-id";
@@ -10,19 +11,12 @@ export const REQUEST_ID_HEADER = "x-request-id";
 /** An id that a caller may give: short, and harmless in a line of the log. */
 const GIVEN_ID = /^[\w.:+=-]{1,64}$/;
 
-/** Counts requests. */
-export interface RequestMetrics {
-	ended(request: EndedRequest): void;
-	/** A request broke a rule of this type. */
-	violated(type: string): void;
-}
-
 /** What each request is told to. */
 export interface RequestSinks {
-	readonly log: RequestLog;
-	readonly metrics: RequestMetrics;
+	readonly log: Pick<Log, "requestFailed">;
+	readonly metrics: Pick<Metrics, "ended" | "violated">;
 	/** Undefined when no traces are made. */
-	readonly tracing?: Tracing | undefined;
+	readonly tracing?: Pick<OtlpTracing, "begin"> | undefined;
 }
 
 /** The one place where every request of every transport begins and ends. */

@@ -3,13 +3,13 @@ import { defaultResource, detectResources, envDetector, resourceFromAttributes }
 import { type IMetricReader, PeriodicExportingMetricReader } from "@opentelemetry/sdk-metrics";
 import { ATTR_SERVICE_NAME, ATTR_SERVICE_VERSION } from "@opentelemetry/semantic-conventions";
 import type { ThreadObserver, ThreadQueue } from "../threads/worker-thread.ts";
-import { type OnExport, reportingTo } from "./exports.ts";
+import { reportingTo } from "./exports.ts";
 import type { Log } from "./log.ts";
 import { Metrics } from "./metrics.ts";
 import type { OtelSettings } from "./otel-settings.ts";
+import type { OtlpTracing } from "./otlp-tracing.ts";
 import { addProcessFigures } from "./process-figures.ts";
 import { Requests } from "./requests.ts";
-import type { Tracing } from "./tracing.ts";
 
 /** Longest time, in milliseconds, for which a stop waits until the last metrics and spans are sent. */
 const LONGEST_FLUSH = 2_000;
@@ -20,65 +20,53 @@ export interface ProgramName {
 	readonly version: string;
 }
 
-/** Everything by which the service is watched from outside, but its log. */
-export class Telemetry implements AsyncDisposable {
+/** Everything by which the service is watched from outside, but its log. Disposing sends what is left, in a bounded time. */
+export interface Telemetry extends AsyncDisposable {
 	readonly metrics: Metrics;
 	readonly requests: Requests;
 	/** Is told of all threads. */
 	readonly threads: ThreadObserver;
-	readonly #tracing: Tracing | undefined;
-	readonly #process: Disposable;
-
-	private constructor(metrics: Metrics, tracing: Tracing | undefined, log: Log) {
-		this.metrics = metrics;
-		this.#tracing = tracing;
-		this.requests = new Requests({ log, metrics, tracing });
-		this.threads = observeThreads(metrics, tracing);
-		this.#process = addProcessFigures(metrics);
-	}
-
-	/** Begins. What sends metrics and traces is loaded only when it is wanted. */
-	static async start(settings: OtelSettings, program: ProgramName, log: Log): Promise<Telemetry> {
-		// OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES come first.
-		const resource = defaultResource()
-			.merge(resourceFromAttributes({ [ATTR_SERVICE_NAME]: program.name, [ATTR_SERVICE_VERSION]: program.version }))
-			.merge(detectResources({ detectors: [envDetector] }));
-		const senders: IMetricReader[] = [];
-		if (settings.metrics) {
-			const { OTLPMetricExporter } = await import("@opentelemetry/exporter-metrics-otlp-proto");
-			const exporter = reportingTo(new OTLPMetricExporter(), changesOnly(log, "metrics"));
-			const exportIntervalMillis = settings.metricInterval;
-			const exportTimeoutMillis = Math.min(exportIntervalMillis, 30_000);
-			senders.push(new PeriodicExportingMetricReader({ exporter, exportIntervalMillis, exportTimeoutMillis }));
-		}
-		const metrics = new Metrics(resource, senders);
-		if (!settings.traces) return new Telemetry(metrics, undefined, log);
-		const { OtlpTracing } = await import("./otlp-tracing.ts");
-		return new Telemetry(metrics, new OtlpTracing(resource, settings.sampler, changesOnly(log, "traces")), log);
-	}
-
-	/** Sends what is left, for a bounded time. */
-	async [Symbol.asyncDispose](): Promise<void> {
-		this.#process[Symbol.dispose]();
-		// A receiver that is away is no reason not to stop, and the log knows of it.
-		const sent = Promise.allSettled([this.#tracing?.[Symbol.asyncDispose](), this.metrics[Symbol.asyncDispose]()]);
-		await Promise.race([sent, delay(LONGEST_FLUSH, undefined, { ref: false })]);
-	}
 }
 
-/** Logs that a receiver cannot be reached, once until it can again. */
-function changesOnly(log: Pick<Log, "exportFailed">, signal: "metrics" | "traces"): OnExport {
-	let failing = false;
-	return (error) => {
-		if (error !== undefined && !failing) log.exportFailed(signal, error);
-		failing = error !== undefined;
+/** Begins. What sends metrics and traces is loaded only when it is wanted. */
+export async function startTelemetry(settings: OtelSettings, program: ProgramName, log: Log): Promise<Telemetry> {
+	// OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES come first.
+	const resource = defaultResource()
+		.merge(resourceFromAttributes({ [ATTR_SERVICE_NAME]: program.name, [ATTR_SERVICE_VERSION]: program.version }))
+		.merge(detectResources({ detectors: [envDetector] }));
+	const senders: IMetricReader[] = [];
+	if (settings.metrics) {
+		const { OTLPMetricExporter } = await import("@opentelemetry/exporter-metrics-otlp-proto");
+		const exporter = reportingTo(new OTLPMetricExporter(), "metrics", log);
+		const exportIntervalMillis = settings.metricInterval;
+		const exportTimeoutMillis = Math.min(exportIntervalMillis, 30_000);
+		senders.push(new PeriodicExportingMetricReader({ exporter, exportIntervalMillis, exportTimeoutMillis }));
+	}
+	const metrics = new Metrics(resource, senders);
+	let tracing: OtlpTracing | undefined;
+	if (settings.traces) {
+		const { OtlpTracing } = await import("./otlp-tracing.ts");
+		tracing = new OtlpTracing(resource, settings.sampler, log);
+	}
+	const threads = observeThreads(metrics, tracing);
+	const processFigures = addProcessFigures(metrics);
+	return {
+		metrics,
+		requests: new Requests({ log, metrics, tracing }),
+		threads,
+		[Symbol.asyncDispose]: async () => {
+			processFigures[Symbol.dispose]();
+			// A receiver that is away is no reason not to stop, and the log knows of it.
+			const sent = Promise.allSettled([tracing?.[Symbol.asyncDispose](), metrics[Symbol.asyncDispose]()]);
+			await Promise.race([sent, delay(LONGEST_FLUSH, undefined, { ref: false })]);
+		},
 	};
 }
 
 /** The thread whose groups are transactions. */
 const COMMITTING = "writer";
 
-function observeThreads(metrics: Metrics, tracing: Tracing | undefined): ThreadObserver {
+function observeThreads(metrics: Metrics, tracing: OtlpTracing | undefined): ThreadObserver {
 	const queues = new Map<string, () => ThreadQueue>();
 	const read = (figure: keyof ThreadQueue, scale: number) => () =>
 		[...queues].map(([thread, queue]) => ({ value: queue()[figure] * scale, labels: { thread } }));
