@@ -1,13 +1,5 @@
 import type { Store } from "../../store/store.ts";
-
-/** The clock and the time of retention, in microseconds since the Unix epoch, when they are far apart. */
-export interface ClockDoubt {
-	readonly clock: bigint;
-	readonly retentionTime: bigint;
-}
-
-/** Called when the clock and the time of retention are far apart; with undefined when they are not any more. */
-export type OnClockDoubt = (doubt: ClockDoubt | undefined) => void;
+import type { Log } from "../../telemetry/log.ts";
 
 /** The computer's clocks, in milliseconds. */
 export interface Clocks {
@@ -33,7 +25,7 @@ const KEEP_INTERVAL = 30_000;
  */
 export class RetentionClock {
 	readonly #store: Pick<Store, "clock" | "keepClock">;
-	readonly #onDoubt: OnClockDoubt;
+	readonly #onDoubt: Log["clockDoubt"];
 	readonly #clocks: Clocks;
 	#last: { readonly time: bigint; readonly at: number } | undefined;
 	#keptAt = Number.NEGATIVE_INFINITY;
@@ -41,7 +33,7 @@ export class RetentionClock {
 
 	constructor(
 		store: Pick<Store, "clock" | "keepClock">,
-		onDoubt: OnClockDoubt,
+		onDoubt: Log["clockDoubt"],
 		clocks: Clocks = { now: Date.now, elapsed: () => performance.now() },
 	) {
 		this.#store = store;

@@ -77,30 +77,8 @@ const REFUSALS: Readonly<Record<number, ErrorKind>> = {
 	[status.UNAVAILABLE]: "unavailable",
 };
 
-/** Why grpc-js itself has refused a call that is over, such as for a message that is too large; else undefined. */
-export function refusalOf(call: ServerInterceptingCallInterface): ServiceError | undefined {
-	return call instanceof BatchingCall ? call.refusal : undefined;
-}
-
-/**
- * Counts the messages that the client of a call sends, and holds the call in the count until its stream has closed.
- *
- * @param refuse ends the call with an error that counting has thrown
- */
-export function countCall(
-	call: ServerInterceptingCallInterface,
-	permit: Permit,
-	refuse: (error: unknown) => void,
-): void {
-	if (call instanceof BatchingCall) call.count(permit, refuse);
-}
-
-/** How the connection of a call is read. Undefined where it cannot be found. */
-export function readingOfCall(call: ServerInterceptingCallInterface): SessionReading | undefined {
-	return call instanceof BatchingCall ? call.reading : undefined;
-}
-
-class BatchingCall extends ServerInterceptingCall {
+/** A call next to its HTTP/2 stream. Where the stream cannot be found, what the call tells of it is undefined. */
+export class BatchingCall extends ServerInterceptingCall {
 	readonly #maxBytes: number;
 	readonly #answerTime: number;
 	readonly #next: ServerInterceptingCallInterface;
@@ -123,6 +101,7 @@ class BatchingCall extends ServerInterceptingCall {
 		this.#stream?.once("close", () => clearTimeout(this.#late));
 	}
 
+	/** Why grpc-js itself has refused a call that is over, such as for a message that is too large; else undefined. */
 	get refusal(): ServiceError | undefined {
 		if (this.#answered) return undefined;
 		const { sentHeaders, sentTrailers } = this.#stream ?? {};
@@ -130,11 +109,17 @@ class BatchingCall extends ServerInterceptingCall {
 		return kind && new ServiceError(kind, "grpc-js has refused the call");
 	}
 
+	/** How the connection of the call is read. */
 	get reading(): SessionReading | undefined {
 		const session = this.#stream?.session;
 		return session === undefined ? undefined : readingOf(session);
 	}
 
+	/**
+	 * Counts the messages that the client sends, and holds the call in the count until its stream has closed.
+	 *
+	 * @param refuse ends the call with an error that counting has thrown
+	 */
 	count(permit: Permit, refuse: (error: unknown) => void): void {
 		const stream = this.#stream;
 		// Where there is no stream, or it has closed already, the call counts until its end.

@@ -6,7 +6,7 @@ import { type ObservedRequest, REQUEST_ID_HEADER, type Requests } from "../../te
 import { type Admission, type Permit, workOf } from "../admission.ts";
 import { certificateName } from "../connections.ts";
 import type { Limits } from "../limits.ts";
-import { countCall, readingOfCall, refusalOf } from "./grpc-batch.ts";
+import { BatchingCall } from "./grpc-batch.ts";
 import { grpcStatus } from "./grpc-status.ts";
 
 /** Probes know no key, and the schema is public: these services tell nothing of conversations. */
@@ -48,6 +48,7 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 	let openCalls = 0;
 	const interceptor: ServerInterceptor = ({ path }, call) => {
 		const isOpen = OPEN.test(path);
+		const batching = call instanceof BatchingCall ? call : undefined;
 		let seen: ObservedRequest | undefined;
 		let counted = false;
 		let answered = false;
@@ -69,10 +70,10 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 					? gate.admitRpc(path, key)
 					: gate.admitRpc(path, undefined, certificateName(call.getAuthContext().sslPeerCertificate));
 			request.admitted(caller.name);
-			const permit = admission.enter(workOf(gate.scopeOf(path), isStream(path)), readingOfCall(call));
+			const permit = admission.enter(workOf(gate.scopeOf(path), isStream(path)), batching?.reading);
 			calls.set(metadata, { caller, permit, seen: request });
 			leave = permit.hold();
-			countCall(call, permit, (error) => refuse(request, error));
+			batching?.count(permit, (error) => refuse(request, error));
 		};
 		const refuse = (request: ObservedRequest, error: unknown): void => {
 			request.failed(error);
@@ -104,7 +105,7 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 					onCancel: () => {
 						if (counted) openCalls -= 1;
 						leave?.();
-						const refusal = refusalOf(call);
+						const refusal = batching?.refusal;
 						if (refusal !== undefined) seen?.failed(refusal);
 						seen?.end(answered);
 					},

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { type ClockDoubt, type Clocks, RetentionClock } from "../../../src/conversations/retention/retention-clock.ts";
+import { type Clocks, RetentionClock } from "../../../src/conversations/retention/retention-clock.ts";
+import type { ClockDifference } from "../../../src/telemetry/log.ts";
 
 const hour = 3_600_000;
 const day = 24 * hour;
@@ -14,7 +15,7 @@ class Computer {
 	error = 0;
 	time = start;
 	kept: bigint | undefined;
-	readonly doubts: (ClockDoubt | undefined)[] = [];
+	readonly doubts: (ClockDifference | undefined)[] = [];
 	#clock = this.#started();
 
 	restart(): void {
