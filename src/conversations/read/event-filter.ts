@@ -3,17 +3,12 @@ import {
 	ConversationEventFilterSchema,
 } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
 import type { EventCondition } from "../../store/event-condition.ts";
-import { assertKnown, bound, invalid, wellFormed } from "./filter.ts";
+import { bound, conditionsOfFields, type FilterFields, invalid, wellFormed } from "./filter.ts";
 
 /** Most kinds, and most sources, of one filter. */
 const MAX_VALUES = 32;
 
-type Field = Exclude<keyof ConversationEventFilter, "$typeName" | "$unknown">;
-
-/** What each field of a filter means. A field that is missing here fails the type check. */
-const FIELDS: {
-	readonly [Name in Field]: (value: ConversationEventFilter[Name], name: string) => readonly EventCondition[];
-} = {
+const FIELDS: FilterFields<ConversationEventFilter, EventCondition> = {
 	kinds: (values, name) => oneOf("kind", values, name),
 	sources: (values, name) => oneOf("source", values, name),
 	happenedFrom: (value, name) => (value === undefined ? [] : [{ kind: "happened", from: bound(value, name) }]),
@@ -27,20 +22,7 @@ const FIELDS: {
  * @throws ServiceError `invalid_argument` that names the field, or for fields that only a newer release knows
  */
 export function eventConditionsOf(filter: ConversationEventFilter | undefined, prefix = "filter."): EventCondition[] {
-	if (filter === undefined) return [];
-	assertKnown(filter);
-	return ConversationEventFilterSchema.fields.flatMap(({ localName, name }) => {
-		if (!isField(localName)) throw new TypeError(`the filter's field ${name} is not implemented`);
-		return conditionsOfField(filter, localName, `${prefix}${name}`);
-	});
-}
-
-function conditionsOfField<Name extends Field>(filter: ConversationEventFilter, field: Name, name: string) {
-	return FIELDS[field](filter[field], name);
-}
-
-function isField(name: string): name is Field {
-	return Object.hasOwn(FIELDS, name);
+	return conditionsOfFields(ConversationEventFilterSchema, FIELDS, filter, prefix);
 }
 
 /** Sorted and without repetitions, because page tokens and shared messages hold for equal conditions. */

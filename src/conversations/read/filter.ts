@@ -1,4 +1,5 @@
 import type { Message } from "@bufbuild/protobuf";
+import type { GenMessage } from "@bufbuild/protobuf/codegenv2";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { AnyAgentSchema } from "../../../gen/conversations/v1/agent_pb.js";
 import {
@@ -25,13 +26,17 @@ const MAX_TAGS = 32;
 /** Most characters (Unicode code points) of a text to look for in titles, as each title may be compared with it. */
 const MAX_TITLE_TEXT = 1024;
 
-type Field = Exclude<keyof ConversationFilter, "$typeName" | "$unknown">;
+type Field<Filter> = Exclude<keyof Filter, "$typeName" | "$unknown">;
 
-/** The conditions that a field's value stands for; none for its default. `name` is the field's name in errors. */
-type ToConditions<Value> = (value: Value, name: string) => readonly Condition[];
+/**
+ * What each field of a filter means: gives the conditions that its value stands for, none for its default. `name` is the
+ * field's name in errors. A field that is missing fails the type check.
+ */
+export type FilterFields<Filter, Condition> = {
+	readonly [Name in Field<Filter>]: (value: Filter[Name], name: string) => readonly Condition[];
+};
 
-/** What each field of a filter means. A field that is missing here fails the type check. */
-const FIELDS: { readonly [Name in Field]: ToConditions<ConversationFilter[Name]> } = {
+const FIELDS: FilterFields<ConversationFilter, Condition> = {
 	executionStatus(value, name) {
 		if (value === ConversationExecutionStatus.UNSPECIFIED) return [];
 		if (!STATUSES.has(value)) throw invalid(name, "is not a known status");
@@ -78,26 +83,24 @@ const FIELDS: { readonly [Name in Field]: ToConditions<ConversationFilter[Name]>
  * @throws ServiceError `invalid_argument` that names the field, or for fields that only a newer release knows
  */
 export function conditionsOf(filter: ConversationFilter | undefined, prefix = "filter."): Condition[] {
+	return conditionsOfFields(ConversationFilterSchema, FIELDS, filter, prefix);
+}
+
+/** The conditions of a filter of any type, as {@link conditionsOf} gives them. */
+export function conditionsOfFields<Filter extends Message, Condition>(
+	{ fields }: GenMessage<Filter>,
+	meanings: FilterFields<Filter, Condition>,
+	filter: Filter | undefined,
+	prefix: string,
+): Condition[] {
 	if (filter === undefined) return [];
-	assertKnown(filter);
-	return ConversationFilterSchema.fields.flatMap(({ localName, name }) => {
-		if (!isField(localName)) throw new TypeError(`the filter's field ${name} is not implemented`);
-		return conditionsOfField(filter, localName, `${prefix}${name}`);
-	});
-}
-
-/** @throws ServiceError `invalid_argument` for a filter with fields that only a newer release knows */
-export function assertKnown({ $unknown }: Pick<Message, "$unknown">): void {
-	if ($unknown !== undefined && $unknown.length > 0)
+	if (filter.$unknown !== undefined && filter.$unknown.length > 0)
 		throw new ServiceError("invalid_argument", "the filter has a field that this release does not know");
-}
-
-function conditionsOfField<Name extends Field>(filter: ConversationFilter, field: Name, name: string) {
-	return FIELDS[field](filter[field], name);
-}
-
-function isField(name: string): name is Field {
-	return Object.hasOwn(FIELDS, name);
+	const isField = (name: string): name is Field<Filter> & string => Object.hasOwn(meanings, name);
+	return fields.flatMap(({ localName, name }) => {
+		if (!isField(localName)) throw new TypeError(`the filter's field ${name} is not implemented`);
+		return meanings[localName](filter[localName], `${prefix}${name}`);
+	});
 }
 
 /**
