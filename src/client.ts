@@ -171,24 +171,28 @@ async function* watch<Request extends object, Response extends { readonly sequen
 	for (let attempt = 0; ; attempt++) {
 		signal?.throwIfAborted();
 		const stream = new AbortController();
-		const silence = new Silence(maxSilence, () => {
+		// The peer of a stream that says nothing for too long may have vanished without closing the connection.
+		const giveUp = () => {
 			stream.abort();
 			disconnect();
-		});
+		};
+		let silence = setTimeout(giveUp, maxSilence);
 		try {
-			for await (const response of call(next, { signal: anyOf(signal, stream.signal) })) {
+			for await (const response of call(next, {
+				signal: AbortSignal.any([stream.signal, ...(signal === undefined ? [] : [signal])]),
+			})) {
 				// The time that the caller takes is not the service's.
-				silence.stop();
+				clearTimeout(silence);
 				attempt = 0;
 				next = { ...request, start: { case: "afterSequence", value: response.sequence } };
 				yield response;
-				silence.start();
+				silence = setTimeout(giveUp, maxSilence);
 			}
 		} catch (error) {
 			signal?.throwIfAborted();
 			if (!stream.signal.aborted && !isTransient(error)) throw error;
 		} finally {
-			silence.stop();
+			clearTimeout(silence);
 			// To leave the loop alone would not end the call.
 			stream.abort();
 		}
@@ -196,31 +200,6 @@ async function* watch<Request extends object, Response extends { readonly sequen
 		const wait = Math.min(backoff * 2 ** attempt, maxBackoff);
 		await sleep(wait * (0.5 + Math.random() / 2), undefined, signal && { signal }).catch(() => undefined);
 	}
-}
-
-/** Gives up on a stream that says nothing for too long: its peer may have vanished without closing the connection. */
-class Silence {
-	readonly #milliseconds: number;
-	readonly #giveUp: () => void;
-	#timer: NodeJS.Timeout | undefined;
-
-	constructor(milliseconds: number, giveUp: () => void) {
-		this.#milliseconds = milliseconds;
-		this.#giveUp = giveUp;
-		this.start();
-	}
-
-	start(): void {
-		this.#timer = setTimeout(this.#giveUp, this.#milliseconds);
-	}
-
-	stop(): void {
-		clearTimeout(this.#timer);
-	}
-}
-
-function anyOf(signal: AbortSignal | undefined, other: AbortSignal): AbortSignal {
-	return signal === undefined ? other : AbortSignal.any([signal, other]);
 }
 
 /** Whether the service may be reached again later, or the connection broke rather than the service refused. */
