@@ -1,5 +1,6 @@
 import { hash, timingSafeEqual } from "node:crypto";
 import { ServiceError } from "../errors.ts";
+import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 
 /**
  * What a key may be used for: send records, read them with secrets redacted or encrypted, read secrets in plain text,
@@ -11,19 +12,17 @@ export type Scope = (typeof scopes)[number];
 /** Scopes of a key whose entry names none. */
 export const defaultScopes: ReadonlySet<Scope> = new Set<Scope>(["ingest", "read"]);
 
-/** A key as the service knows it: never the key itself. */
-export interface KeyEntry {
-	/** Name of the key's holder; may appear in logs. */
-	readonly name: string;
-	readonly scopes: ReadonlySet<Scope>;
-	/** SHA-256 of the key's UTF-8 bytes, 32 bytes long. */
-	readonly hash: Uint8Array;
-}
-
 /** Whom a request comes from. */
 export interface Principal {
+	/** Name of the key's or certificate's holder; may appear in logs. */
 	readonly name: string;
 	readonly scopes: ReadonlySet<Scope>;
+}
+
+/** A key as the service knows it: never the key itself. */
+export interface KeyEntry extends Principal {
+	/** SHA-256 of the key's UTF-8 bytes, 32 bytes long. */
+	readonly hash: Uint8Array;
 }
 
 /**
@@ -76,4 +75,14 @@ export function authorize(principal: Principal, scope: Scope): void {
 			caller: principal.name,
 		});
 	}
+}
+
+/**
+ * Makes sure that a principal may read records with their secrets in a form. Plain text needs the scope `secrets`, the
+ * other forms need nothing beyond the scope `read`.
+ *
+ * @throws ServiceError `permission_denied`, naming the scope that the key lacks
+ */
+export function authorizeSecrets(principal: Principal, form: SecretsForm): void {
+	if (form === "plaintext") authorize(principal, "secrets");
 }

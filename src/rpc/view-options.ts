@@ -1,9 +1,21 @@
 import { ConversationView, SecretsMode } from "../../gen/conversations/v1/conversation_service_pb.js";
-import type { Principal } from "../access/keys.ts";
-import { authorizeSecrets } from "../access/secrets.ts";
+import { authorizeSecrets, type Principal } from "../access/keys.ts";
 import { invalid } from "../conversations/read/filter.ts";
 import type { UpdateViewOptions } from "../conversations/read/update-view.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
+
+// Enums of proto3 are open: a newer client can send numbers that are not known here.
+const FORMS: ReadonlyMap<SecretsMode, SecretsForm> = new Map([
+	[SecretsMode.UNSPECIFIED, "redacted"],
+	[SecretsMode.REDACTED, "redacted"],
+	[SecretsMode.ENCRYPTED, "encrypted"],
+	[SecretsMode.PLAINTEXT, "plaintext"],
+]);
+const IS_FULL: ReadonlyMap<ConversationView, boolean> = new Map([
+	[ConversationView.UNSPECIFIED, false],
+	[ConversationView.SUMMARY, false],
+	[ConversationView.FULL, true],
+]);
 
 /**
  * The form in which secrets are shown to a caller.
@@ -12,7 +24,8 @@ import type { SecretsForm } from "../record/secrets/secret-walk.ts";
  *   the scope `secrets`
  */
 export function secretsFormOf(mode: SecretsMode, caller: Principal): SecretsForm {
-	const form = formOf(mode);
+	const form = FORMS.get(mode);
+	if (form === undefined) throw invalid("secrets", "is not a known mode");
 	authorizeSecrets(caller, form);
 	return form;
 }
@@ -26,37 +39,12 @@ export function viewOptionsOf(
 	request: { readonly view: ConversationView; readonly secrets: SecretsMode },
 	caller: Principal,
 ): UpdateViewOptions {
+	const full = IS_FULL.get(request.view);
+	if (full === undefined) throw invalid("view", "is not a known view");
 	return {
-		full: isFull(request.view),
+		full,
 		secrets: secretsFormOf(request.secrets, caller),
 		// Whether a secret changed tells whether a guess at it was right.
 		secretPaths: caller.scopes.has("secrets"),
 	};
-}
-
-// Enums of proto3 are open: a newer client can send numbers that are not known here.
-function formOf(mode: SecretsMode): SecretsForm {
-	switch (mode) {
-		case SecretsMode.UNSPECIFIED:
-		case SecretsMode.REDACTED:
-			return "redacted";
-		case SecretsMode.ENCRYPTED:
-			return "encrypted";
-		case SecretsMode.PLAINTEXT:
-			return "plaintext";
-		default:
-			throw invalid("secrets", "is not a known mode");
-	}
-}
-
-function isFull(view: ConversationView): boolean {
-	switch (view) {
-		case ConversationView.UNSPECIFIED:
-		case ConversationView.SUMMARY:
-			return false;
-		case ConversationView.FULL:
-			return true;
-		default:
-			throw invalid("view", "is not a known view");
-	}
 }

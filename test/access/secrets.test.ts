@@ -1,6 +1,5 @@
 import { expect, test } from "vitest";
-import type { Principal, Scope } from "../../src/access/keys.ts";
-import { authorizeSecrets } from "../../src/access/secrets.ts";
+import { authorizeSecrets, type Principal, type Scope } from "../../src/access/keys.ts";
 import { ServiceError } from "../../src/errors.ts";
 
 function holder(...scopes: Scope[]): Principal {
