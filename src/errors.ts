@@ -78,6 +78,11 @@ export class ServiceError extends Error {
 	}
 }
 
+/** Whether an error says that what is stored cannot be read. */
+export function isDataLoss(error: unknown): error is ServiceError {
+	return error instanceof ServiceError && error.kind === "data_loss";
+}
+
 /** The error with the conversation that the request is about, if it is a ServiceError that names none. */
 export function withConversation(error: unknown, conversationId: string | undefined): unknown {
 	if (!(error instanceof ServiceError) || error.conversationId !== undefined) return error;

@@ -1,4 +1,4 @@
-import { ServiceError, withConversation } from "../../errors.ts";
+import { isDataLoss, ServiceError, withConversation } from "../../errors.ts";
 import type { RefusedStatement } from "../../events/live-record.ts";
 import {
 	type AppliedUpdates,
@@ -204,7 +204,7 @@ export class EventIngest {
 			if (record !== undefined) release(record.bytes);
 			return { live: { expects, ...live }, refused };
 		} catch (error) {
-			if (!(error instanceof ServiceError) || error.kind !== "data_loss") throw error;
+			if (!isDataLoss(error)) throw error;
 			this.#log.recordUnreadable({ conversationId, sequence: current?.sequence ?? 0n, error });
 			return { live: { expects, next: newRevision(), told, version: undefined }, refused: [] };
 		}

@@ -8,7 +8,7 @@ import { type EventFormat, toMessage } from "../../events/event-format.ts";
 import { fromMicroseconds } from "../../record/json/scalars.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { StoredEvent } from "../../store/store.ts";
-import { type OnUnreadable, RecordOpener } from "./record-opener.ts";
+import { type OnUnreadable, tryRead } from "./record-opener.ts";
 
 /** An event as its JSON text. */
 export interface EventText extends Pick<StoredEvent, "sequence" | "receivedAt" | "happenedAt"> {
@@ -19,23 +19,24 @@ export interface EventText extends Pick<StoredEvent, "sequence" | "receivedAt" |
 /** Builds what readers are given of stored events. One that cannot be read is given without its event. */
 export class EventViews {
 	readonly #format: Pick<EventFormat, "open">;
-	readonly #opener: RecordOpener;
+	readonly #onUnreadable: OnUnreadable;
 
 	constructor(format: Pick<EventFormat, "open">, onUnreadable: OnUnreadable) {
 		this.#format = format;
-		this.#opener = new RecordOpener(onUnreadable);
+		this.#onUnreadable = onUnreadable;
 	}
 
 	/** The event as JSON text. */
 	toText(stored: StoredEvent, secrets: SecretsForm): EventText {
 		const { sequence, receivedAt, happenedAt } = stored;
-		return { sequence, receivedAt, happenedAt, text: this.#opener.tryRead(stored, () => this.#open(stored, secrets)) };
+		const text = tryRead(stored, this.#onUnreadable, () => this.#open(stored, secrets));
+		return { sequence, receivedAt, happenedAt, text };
 	}
 
 	/** The event as a message. */
 	toEntry(stored: StoredEvent, secrets: SecretsForm): ConversationEventEntry {
 		const { sequence, conversationId, receivedAt, happenedAt } = stored;
-		const event = this.#opener.tryRead(stored, () => toMessage(this.#open(stored, secrets)));
+		const event = tryRead(stored, this.#onUnreadable, () => toMessage(this.#open(stored, secrets)));
 		return create(ConversationEventEntrySchema, {
 			sequence,
 			conversationId,

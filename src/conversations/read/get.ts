@@ -1,12 +1,12 @@
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
-import { ServiceError } from "../../errors.ts";
+import { isDataLoss, ServiceError } from "../../errors.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { Store, StoredRecord } from "../../store/store.ts";
 import { invalid, uuid } from "./filter.ts";
-import { type OnUnreadable, RecordOpener, storedRecord } from "./record-opener.ts";
+import { type OnUnreadable, storedRecord } from "./record-opener.ts";
 
 /** Which record is asked for, and how it is shown. */
 export interface GetRequest {
@@ -40,7 +40,7 @@ export class GetConversation {
 	readonly #store: Pick<Store, "get" | "updates">;
 	readonly #format: RecordFormat;
 	readonly #vault: RecordVault;
-	readonly #opener: RecordOpener;
+	readonly #onUnreadable: OnUnreadable;
 	readonly #large: LargeRecords | undefined;
 
 	/** @param large opens large records; they are opened at once when it is left out */
@@ -54,7 +54,7 @@ export class GetConversation {
 		this.#store = store;
 		this.#format = format;
 		this.#vault = vault;
-		this.#opener = new RecordOpener(onUnreadable);
+		this.#onUnreadable = onUnreadable;
 		this.#large = large;
 	}
 
@@ -110,8 +110,12 @@ export class GetConversation {
 		const found = await this.#store.get(conversationId, asOf);
 		if (found === undefined) throw await this.#missing(conversationId, asOf);
 		const { sequence, receivedAt } = found;
-		const conversation = await this.#opener.attempt(found, async () => await read(storedRecord(found)));
-		return { conversation, sequence, receivedAt };
+		try {
+			return { conversation: await read(storedRecord(found)), sequence, receivedAt };
+		} catch (error) {
+			if (isDataLoss(error)) this.#onUnreadable({ conversationId, sequence, error });
+			throw error;
+		}
 	}
 
 	async #missing(conversationId: string, sequence: bigint | undefined): Promise<ServiceError> {

@@ -9,7 +9,7 @@ import type { Store, StoredConversation } from "../../store/store.ts";
 import { conditionsOf } from "./filter.ts";
 import { MAX_PAGE_BYTES, pageSize } from "./page.ts";
 import type { PageTokens } from "./page-token.ts";
-import { type OnUnreadable, RecordOpener, recordSize, storedRecord } from "./record-opener.ts";
+import { type OnUnreadable, recordSize, storedRecord, tryRead } from "./record-opener.ts";
 import { decodeSummary } from "./stored-summary.ts";
 
 /** Which conversations are asked for, and how they are shown. */
@@ -52,7 +52,7 @@ export class ListConversations {
 	readonly #store: Pick<Store, "listConversations">;
 	readonly #vault: RecordVault;
 	readonly #tokens: PageTokens;
-	readonly #opener: RecordOpener;
+	readonly #onUnreadable: OnUnreadable;
 
 	constructor(
 		store: Pick<Store, "listConversations">,
@@ -63,7 +63,7 @@ export class ListConversations {
 		this.#store = store;
 		this.#vault = vault;
 		this.#tokens = tokens;
-		this.#opener = new RecordOpener(onUnreadable);
+		this.#onUnreadable = onUnreadable;
 	}
 
 	/**
@@ -87,7 +87,7 @@ export class ListConversations {
 
 	#entry(stored: StoredConversation, full: boolean, secrets: SecretsForm): ListedConversation {
 		const { conversationId, sequence } = stored;
-		const entry = this.#opener.tryRead(stored, () => ({
+		const entry = tryRead(stored, this.#onUnreadable, () => ({
 			summary: decodeSummary(stored.summary),
 			conversation: full ? this.#vault.open(storedRecord(stored).bytes, secrets) : undefined,
 		}));

@@ -1,4 +1,4 @@
-import { ServiceError } from "../../errors.ts";
+import { isDataLoss, ServiceError } from "../../errors.ts";
 import type { StoredRecord, UnreadableRecord } from "../../store/store.ts";
 
 /** A stored record, and the update that brought it. */
@@ -14,38 +14,14 @@ export type StoredAt = Pick<RecordSource, "conversationId" | "sequence">;
 /** Told of each stored record or event that could not be read. */
 export type OnUnreadable = (stored: StoredAt & { readonly error: ServiceError }) => void;
 
-/** Reads what is stored of updates or of events, and tells of what cannot be read. */
-export class RecordOpener {
-	readonly #onUnreadable: OnUnreadable;
-
-	constructor(onUnreadable: OnUnreadable) {
-		this.#onUnreadable = onUnreadable;
-	}
-
-	/** What `read` gives; undefined, after the callback was told, when it throws a ServiceError `data_loss`. */
-	tryRead<Result>(source: StoredAt, read: () => Result): Result | undefined {
-		try {
-			return read();
-		} catch (error) {
-			if (!this.#tell(source, error)) throw error;
-			return undefined;
-		}
-	}
-
-	/** What `read` gives. An error `data_loss` is thrown after the callback was told. */
-	async attempt<Result>(source: StoredAt, read: () => Promise<Result>): Promise<Result> {
-		try {
-			return await read();
-		} catch (error) {
-			this.#tell(source, error);
-			throw error;
-		}
-	}
-
-	#tell({ conversationId, sequence }: StoredAt, error: unknown): boolean {
-		if (!(error instanceof ServiceError) || error.kind !== "data_loss") return false;
-		this.#onUnreadable({ conversationId, sequence, error });
-		return true;
+/** What `read` gives; undefined, after the callback was told, when it throws a ServiceError `data_loss`. */
+export function tryRead<Result>(source: StoredAt, onUnreadable: OnUnreadable, read: () => Result): Result | undefined {
+	try {
+		return read();
+	} catch (error) {
+		if (!isDataLoss(error)) throw error;
+		onUnreadable({ conversationId: source.conversationId, sequence: source.sequence, error });
+		return undefined;
 	}
 }
 

@@ -6,13 +6,13 @@ import {
 	type ConversationUpdate,
 	ConversationUpdateSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import { ServiceError } from "../../errors.ts";
+import { isDataLoss } from "../../errors.ts";
 import { deriveDiff } from "../../record/diff.ts";
 import { fromMicroseconds } from "../../record/json/scalars.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { Store, StoredUpdate } from "../../store/store.ts";
-import { type OnUnreadable, RecordOpener, recordSize, storedRecord } from "./record-opener.ts";
+import { type OnUnreadable, recordSize, storedRecord, tryRead } from "./record-opener.ts";
 import { decodeSummary } from "./stored-summary.ts";
 
 /** How much of an update is shown. */
@@ -42,7 +42,7 @@ const diff = deriveDiff(ConversationInfoSchema);
 export class UpdateViews {
 	readonly #store: Pick<Store, "get">;
 	readonly #vault: RecordVault;
-	readonly #opener: RecordOpener;
+	readonly #onUnreadable: OnUnreadable;
 	readonly #views = new LRUCache<string, Promise<ConversationUpdate>>({ maxSize: MAX_CACHED_BYTES });
 	/** Records to compare the next update of their conversation with. */
 	readonly #comparable = new LRUCache<string, ConversationInfo>({ maxSize: MAX_CACHED_BYTES });
@@ -50,7 +50,7 @@ export class UpdateViews {
 	constructor(store: Pick<Store, "get">, vault: RecordVault, onUnreadable: OnUnreadable) {
 		this.#store = store;
 		this.#vault = vault;
-		this.#opener = new RecordOpener(onUnreadable);
+		this.#onUnreadable = onUnreadable;
 	}
 
 	/**
@@ -75,12 +75,12 @@ export class UpdateViews {
 		const summary = await this.toUpdate(stored, { ...options, full: false });
 		if (summary.unreadable) return summary;
 		const { bytes } = storedRecord(stored);
-		const conversation = this.#opener.tryRead(stored, () => this.#vault.open(bytes, options.secrets));
+		const conversation = tryRead(stored, this.#onUnreadable, () => this.#vault.open(bytes, options.secrets));
 		return conversation === undefined ? unreadable(stored) : { ...summary, conversation };
 	}
 
 	async #summary(stored: StoredUpdate, secretPaths: boolean): Promise<ConversationUpdate> {
-		const read = this.#opener.tryRead(stored, () => ({
+		const read = tryRead(stored, this.#onUnreadable, () => ({
 			summary: decodeSummary(stored.summary),
 			record: this.#toCompare(stored, secretPaths),
 		}));
@@ -104,7 +104,7 @@ export class UpdateViews {
 		const found = await this.#store.get(conversationId, previousSequence);
 		// After pruning, what was current as of that sequence can be gone.
 		if (found?.sequence !== previousSequence) return undefined;
-		return this.#opener.tryRead(found, () => this.#toCompare(found, secretPaths));
+		return tryRead(found, this.#onUnreadable, () => this.#toCompare(found, secretPaths));
 	}
 
 	/** @throws ServiceError `data_loss` when the record cannot be read */
@@ -126,7 +126,7 @@ export class UpdateViews {
 		try {
 			return this.#vault.open(bytes, "plaintext");
 		} catch (error) {
-			if (!(error instanceof ServiceError) || error.kind !== "data_loss") throw error;
+			if (!isDataLoss(error)) throw error;
 			return this.#vault.open(bytes, "encrypted");
 		}
 	}
