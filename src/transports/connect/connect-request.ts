@@ -56,7 +56,8 @@ export function takeMessage(request: StreamedRequest, options: TakeOptions): Str
 			const message = await read(request, options);
 			options.taken(json ? fromJsonBytes(options.input, message) : message);
 		} catch (error) {
-			throw error instanceof ServiceError ? options.failed(error) : error;
+			const typed = typedError(error, options);
+			throw typed instanceof ServiceError ? options.failed(typed) : typed;
 		}
 		const empty = json ? Buffer.from("{}") : new Uint8Array();
 		yield enveloped ? encodeEnvelope(0, empty) : empty;
@@ -67,10 +68,8 @@ export function takeMessage(request: StreamedRequest, options: TakeOptions): Str
 async function readPlain(request: StreamedRequest, options: TakeOptions): Promise<Uint8Array> {
 	const { header } = request;
 	const { maxBytes, take } = options;
-	return refuseTyped(options, async () => {
-		const bytes = await readAllBytes(counted(request, options), maxBytes, header.get("Content-Length"));
-		return header.get("Content-Encoding") === "gzip" ? await gunzip(bytes, maxBytes, take) : bytes;
-	});
+	const bytes = await readAllBytes(counted(request, options), maxBytes, header.get("Content-Length"));
+	return header.get("Content-Encoding") === "gzip" ? await gunzip(bytes, maxBytes, take) : bytes;
 }
 
 /** The body, whose bytes are counted: as a whole where the header gives their number, else as they arrive. */
@@ -92,32 +91,26 @@ async function readEnvelope(request: StreamedRequest, options: TakeOptions): Pro
 	const { header } = request;
 	const encoding = header.get("Connect-Content-Encoding") ?? header.get("Grpc-Encoding");
 	const { input, maxBytes, take } = options;
-	return refuseTyped(options, async () => {
-		let message: Uint8Array | undefined;
-		for await (const { flags, data } of pipe(counted(request, options), transformSplitEnvelope(maxBytes))) {
-			const isPacked = flags === PACKED && encoding === "gzip";
-			// A second message, or a flag that only ends of streams have.
-			if (message !== undefined || (flags !== 0 && !isPacked)) throw unreadableRequest(input);
-			message = isPacked ? await gunzip(data, maxBytes, take) : data;
-		}
-		if (message === undefined) throw unreadableRequest(input);
-		return message;
-	});
+	let message: Uint8Array | undefined;
+	for await (const { flags, data } of pipe(counted(request, options), transformSplitEnvelope(maxBytes))) {
+		const isPacked = flags === PACKED && encoding === "gzip";
+		// A second message, or a flag that only ends of streams have.
+		if (message !== undefined || (flags !== 0 && !isPacked)) throw unreadableRequest(input);
+		message = isPacked ? await gunzip(data, maxBytes, take) : data;
+	}
+	if (message === undefined) throw unreadableRequest(input);
+	return message;
 }
 
-/** Turns the library's errors about the body into the service's own. Others, such as of a lost connection, stay. */
-async function refuseTyped({ input, maxBytes }: TakeOptions, read: () => Promise<Uint8Array>): Promise<Uint8Array> {
-	try {
-		return await read();
-	} catch (error) {
-		const kind = error instanceof ServiceError ? error.kind : undefined;
-		const code = error instanceof ConnectError ? error.code : undefined;
-		if (kind === "too_large" || code === Code.ResourceExhausted)
-			throw new ServiceError("too_large", `The request is larger than ${maxBytes} bytes`);
-		if (kind === "invalid_argument" || code === Code.InvalidArgument || code === Code.Internal)
-			throw unreadableRequest(input, error);
-		throw error;
-	}
+/** The service's own error for one of the library's about the body. Others, such as of a lost connection, stay. */
+function typedError(error: unknown, { input, maxBytes }: TakeOptions): unknown {
+	const kind = error instanceof ServiceError ? error.kind : undefined;
+	const code = error instanceof ConnectError ? error.code : undefined;
+	if (kind === "too_large" || code === Code.ResourceExhausted)
+		return new ServiceError("too_large", `The request is larger than ${maxBytes} bytes`);
+	if (kind === "invalid_argument" || code === Code.InvalidArgument || code === Code.Internal)
+		return unreadableRequest(input, error);
+	return error;
 }
 
 /** @throws ServiceError `invalid_argument` for what is not the message in protobuf's JSON form, in UTF-8 */

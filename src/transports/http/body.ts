@@ -3,6 +3,7 @@ import type { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
 import { ServiceError } from "../../errors.ts";
+import { release } from "../../memory.ts";
 
 /** What reading a body needs of a request, of HTTP/1.1 or HTTP/2. */
 export interface BodyRequest extends Readable {
@@ -151,17 +152,10 @@ export class Collector {
 		const [first, ...others] = this.#chunks;
 		if (first !== undefined && others.length === 0) return first;
 		const whole = Buffer.concat(this.#chunks, this.#size);
-		for (const chunk of this.#chunks) release(chunk);
+		// The chunks of large bodies would keep the garbage collector busy most of the time.
+		for (const chunk of this.#chunks) if (chunk.byteLength === chunk.buffer.byteLength) release(chunk);
 		return whole;
 	}
-}
-
-/**
- * Frees the memory of a chunk at once, if no other buffer shares it. The chunks of large bodies would keep the garbage
- * collector busy most of the time.
- */
-function release({ buffer, byteLength }: Buffer): void {
-	if (buffer instanceof ArrayBuffer && buffer.byteLength === byteLength && !buffer.detached) buffer.transfer(0);
 }
 
 /** Whether a Content-Encoding field says gzip rather than nothing; codings have no case (RFC 9110, section 8.4.1). */

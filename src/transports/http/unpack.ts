@@ -2,9 +2,6 @@ import { createGunzip, createInflate } from "node:zlib";
 import { ServiceError } from "../../errors.ts";
 import { Collector, type TakeBytes } from "./body.ts";
 
-/** Codings of messages that {@link unpack} knows. */
-export type MessageCoding = "gzip" | "deflate";
-
 /**
  * Unpacks a message.
  *
@@ -13,7 +10,7 @@ export type MessageCoding = "gzip" | "deflate";
  */
 export async function unpack(
 	packed: Uint8Array,
-	coding: MessageCoding,
+	coding: "gzip" | "deflate",
 	maxBytes: number,
 	take: TakeBytes,
 ): Promise<Buffer> {

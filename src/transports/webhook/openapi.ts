@@ -23,16 +23,14 @@ import type { Route } from "../http/router.ts";
 import { EVENTS, EVENTS_REFUSED, FINISHED, LISTED, LISTED_EVENTS, REFUSED, STARTED } from "./examples.ts";
 import { EVENT_WEBHOOK_PATH, WEBHOOK_PATH } from "./webhook.ts";
 
-/** Path of the document. It does not depend on the base path, so that it is found without knowing that. */
-export const OPENAPI_PATH = "/openapi.json";
-
 /** Path of the JSON reads. Transports do not import each other; a test calls what the document names. */
 const CONVERSATIONS_PATH = "/api/v1/conversations";
 
 const COMPONENTS = "#/components/schemas/";
 
 /**
- * Answers everyone with the OpenAPI document of the webhooks and of the JSON reads. The document is made once.
+ * Answers everyone with the OpenAPI document of the webhooks and of the JSON reads. The document is made once. Its own
+ * path does not depend on the base path, so that it is found without knowing that.
  *
  * @param basePath prefix of the paths: empty, or with a leading and no trailing slash
  * @param plan plan of the record that the conversation webhook takes
@@ -41,7 +39,7 @@ export function openApiRoute(basePath: string, plan: MessagePlan): Route {
 	const text = stringifyExactJson(openApiDocument(basePath, plan));
 	return {
 		method: "GET",
-		path: OPENAPI_PATH,
+		path: "/openapi.json",
 		scope: "public",
 		handle: async () => text,
 	};
