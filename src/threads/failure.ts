@@ -1,19 +1,12 @@
-import { type ErrorKind, ServiceError, type Violation } from "../errors.ts";
+import { ServiceError } from "../errors.ts";
 
 /** An error in the form in which it crosses from a worker thread to the thread that called it. */
 export interface Failure {
 	readonly message: string;
 	/** Set when the worker threw a {@link ServiceError}. */
-	readonly refusal: Refusal | undefined;
+	readonly refusal: Pick<ServiceError, "kind" | "violations" | "conversationId"> | undefined;
 	/** Code of the library that failed (SQLite's extended result code); undefined when it gave none. */
 	readonly code: number | undefined;
-}
-
-/** The members of a {@link ServiceError}. */
-export interface Refusal {
-	readonly kind: ErrorKind;
-	readonly violations: readonly Violation[];
-	readonly conversationId: string | undefined;
 }
 
 /** Describes any thrown value. */

@@ -120,17 +120,14 @@ function methodsOf(methods: object): ReadonlyMap<string, AnyMethod> {
 
 function answerGroup(group: AnyGroup, calls: readonly CallMessage[]): { outcomes: Outcome[]; group: AnsweredGroup } {
 	const began = performance.now();
-	const outcomes = outcomesOf(group, calls);
+	let outcomes: Outcome[];
+	try {
+		outcomes = group.answer(calls.map(({ argument }) => argument));
+	} catch (error) {
+		outcomes = calls.map(() => ({ failure: failureOf(error) }));
+	}
 	const duration = performance.now() - began;
 	return { outcomes, group: { ids: calls.map(({ id }) => id), startedAt: performance.timeOrigin + began, duration } };
-}
-
-function outcomesOf(group: AnyGroup, calls: readonly CallMessage[]): Outcome[] {
-	try {
-		return group.answer(calls.map(({ argument }) => argument));
-	} catch (error) {
-		return calls.map(() => ({ failure: failureOf(error) }));
-	}
 }
 
 function unanswered(): Outcome {

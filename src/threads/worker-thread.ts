@@ -204,14 +204,10 @@ export class WorkerThread<Methods extends Calls> {
 	#spawn(): Promise<void> {
 		const { script, data, name, youngGenerationMb, oldGenerationMb } = this.#options;
 		return new Promise((resolve, reject) => {
-			const resourceLimits = {
-				maxYoungGenerationSizeMb: youngGenerationMb,
-				...(oldGenerationMb === undefined ? {} : { maxOldGenerationSizeMb: oldGenerationMb }),
-			};
 			const worker = new Worker(new URL(`${script.href}${extname(import.meta.url)}`), {
 				workerData: data,
 				name,
-				resourceLimits,
+				resourceLimits: { maxYoungGenerationSizeMb: youngGenerationMb, maxOldGenerationSizeMb: oldGenerationMb },
 			});
 			this.#ended = new Promise((ended) => {
 				worker.once("exit", () => ended());
