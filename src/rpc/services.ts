@@ -4,7 +4,6 @@ import { ConversationEventIngestService } from "../../gen/conversations/v1/conve
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import {
-	ConversationEntrySchema,
 	ConversationService,
 	GetConversationResponseSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
@@ -72,10 +71,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 		),
 		unary(reading.listConversations, async (request, caller) => {
 			const page = await list.list({ ...request, ...viewOptionsOf(request, caller) });
-			const conversations = page.conversations.map(({ conversation, ...entry }) =>
-				create(ConversationEntrySchema, { ...entry, ...(conversation === undefined ? {} : { conversation }) }),
-			);
-			return { conversations, nextPageToken: page.nextPageToken };
+			return { conversations: [...page.conversations], nextPageToken: page.nextPageToken };
 		}),
 		unary(
 			reading.listConversationUpdates,

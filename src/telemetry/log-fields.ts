@@ -29,12 +29,12 @@ export function requestFields(request: RequestInfo, error: unknown) {
 	const id = told?.conversationId ?? conversationId;
 	const caller = request.caller ?? told?.caller;
 	return {
-		who: { transport, operation: shorten(operation), ...(caller !== undefined && { caller }) },
+		who: { transport, operation: shorten(operation), caller },
 		which: {
-			...(requestId !== undefined && { requestId }),
-			...(traceId !== undefined && { traceId }),
+			requestId,
+			traceId,
 			// What a client gave in place of a UUID may be anything.
-			...(id !== undefined && /^[0-9a-fA-F-]{32,36}$/.test(id) && { conversationId: id }),
+			conversationId: id !== undefined && /^[0-9a-fA-F-]{32,36}$/.test(id) ? id : undefined,
 		},
 	};
 }

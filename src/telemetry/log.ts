@@ -187,7 +187,7 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 		cleartext: (listener, host) => emit("cleartext", { listener, host }),
 		connectionsFull: (listener, connections) => emit("connections_full", { listener, connections }),
 		connectionFailed: ({ listener, peer, code, reason }) => {
-			const cause = { listener, code, ...(reason !== undefined && { reason }) };
+			const cause = { listener, code, reason };
 			const occurrence = {
 				sum: "connections_failed",
 				cause,
@@ -242,11 +242,11 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 			}
 			const told = error instanceof ServiceError ? { ...who, kind: error.kind } : who;
 			const thrown = error instanceof ServiceError ? error.cause : error;
-			const described = thrown === undefined ? {} : { error: describe(thrown, false) };
-			const cause = { ...told, ...(thrown !== undefined && { error: shortly(thrown, false) }) };
+			const cause = { ...told, error: thrown === undefined ? undefined : shortly(thrown, false) };
 			const samples = { conversationIds: ids };
 			const occurrence = { sum: "requests_failed", cause, group: { transport }, samples } as const;
-			emitOnce("request_failed", { ...told, ...which, ...described }, occurrence);
+			const described = thrown === undefined ? undefined : describe(thrown, false);
+			emitOnce("request_failed", { ...told, ...which, error: described }, occurrence);
 		},
 		exportFailed: (signal, error) => emit("export_failed", { signal, error: describe(error, true) }),
 		workFailed: (where, error) => {

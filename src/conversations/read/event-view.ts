@@ -42,7 +42,8 @@ export class EventViews {
 			conversationId,
 			receivedAt: fromMicroseconds(receivedAt),
 			happenedAt: fromMicroseconds(happenedAt),
-			...(event === undefined ? { unreadable: true } : { event }),
+			event,
+			unreadable: event === undefined,
 		});
 	}
 

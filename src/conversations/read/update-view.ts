@@ -1,5 +1,4 @@
 import { create } from "@bufbuild/protobuf";
-import { FieldMaskSchema } from "@bufbuild/protobuf/wkt";
 import { LRUCache } from "lru-cache";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import {
@@ -89,7 +88,7 @@ export class UpdateViews {
 		return create(ConversationUpdateSchema, {
 			...metadataOf(stored),
 			summary: read.summary,
-			...(before === undefined ? {} : { changedFields: create(FieldMaskSchema, { paths: diff(before, read.record) }) }),
+			changedFields: before && { paths: diff(before, read.record) },
 		});
 	}
 

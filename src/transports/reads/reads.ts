@@ -3,6 +3,7 @@ import {
 	type ConversationEventFilter,
 	ConversationEventFilterSchema,
 } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
+import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
 import {
 	type ConversationFilter,
 	ConversationFilterSchema,
@@ -42,13 +43,6 @@ const FILTER_PARAMETERS = [
 	"updated_from",
 	"updated_to",
 	"title_contains",
-] as const;
-/** Fields of the filter that are times, with their parameters. */
-const TIMES = [
-	["createdFrom", "created_from"],
-	["createdTo", "created_to"],
-	["updatedFrom", "updated_from"],
-	["updatedTo", "updated_to"],
 ] as const;
 const LIST_PARAMETERS = [...FILTER_PARAMETERS, "page_size", "page_token", "view", "secrets"] as const;
 const EVENT_PARAMETERS = [
@@ -146,31 +140,29 @@ function secretsOf(parameters: Query<"secrets">, principal: Principal | undefine
 /** The filter in the form that the RPCs take, so that the same rules hold for both. */
 function filterOf(parameters: Query<(typeof FILTER_PARAMETERS)[number]>): ConversationFilter {
 	const statusText = parameters.text("execution_status");
-	const executionStatus = statusNamed(statusText);
-	if (executionStatus === undefined && statusText !== "") throw invalid("execution_status", "is not a known status");
-	const filter = create(ConversationFilterSchema, {
-		...(executionStatus === undefined ? {} : { executionStatus }),
+	const executionStatus = statusText === "" ? ConversationExecutionStatus.UNSPECIFIED : statusNamed(statusText);
+	if (executionStatus === undefined) throw invalid("execution_status", "is not a known status");
+	return create(ConversationFilterSchema, {
+		executionStatus,
 		agentKind: parameters.text("agent_kind"),
 		model: parameters.text("model"),
 		parentConversationId: parameters.text("parent_conversation_id"),
 		tags: tagsOf(parameters.texts("tag")),
 		tagKey: parameters.text("tag_key"),
 		titleContains: parameters.text("title_contains"),
+		createdFrom: parameters.dateTime("created_from"),
+		createdTo: parameters.dateTime("created_to"),
+		updatedFrom: parameters.dateTime("updated_from"),
+		updatedTo: parameters.dateTime("updated_to"),
 	});
-	for (const [field, name] of TIMES) {
-		const time = parameters.dateTime(name);
-		if (time !== undefined) filter[field] = time;
-	}
-	return filter;
 }
 
 function eventFilterOf(parameters: Query<(typeof EVENT_PARAMETERS)[number]>): ConversationEventFilter {
-	const [from, to] = [parameters.dateTime("happened_from"), parameters.dateTime("happened_to")];
 	return create(ConversationEventFilterSchema, {
 		kinds: parameters.texts("kind"),
 		sources: parameters.texts("source"),
-		...(from === undefined ? {} : { happenedFrom: from }),
-		...(to === undefined ? {} : { happenedTo: to }),
+		happenedFrom: parameters.dateTime("happened_from"),
+		happenedTo: parameters.dateTime("happened_to"),
 	});
 }
 
