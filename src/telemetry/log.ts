@@ -40,66 +40,6 @@ export interface ClockDifference {
 	readonly retentionTime: bigint;
 }
 
-/**
- * The events of the service. There is no way to log anything else: an event takes names, numbers and errors, and no
- * request body, header or key is ever written. So no filter has to find secrets afterwards.
- */
-export interface Log {
-	/** Lines that could not be written, since the start. */
-	readonly droppedLines: number;
-	/**
-	 * A request failed. Every transport reports each failed request here, once. For a refusal the line tells the kind, how
-	 * often each rule was broken, and where. For an error that is not a {@link ServiceError} it tells the place in the
-	 * program.
-	 */
-	requestFailed(request: RequestInfo, error: unknown): void;
-	/** The service starts, with its configuration, secrets masked. */
-	starting(configuration: Readonly<Record<string, string>>): void;
-	/** A listener accepts requests at an address such as `127.0.0.1:8080`. */
-	listening(listener: "http" | "grpc", address: string): void;
-	/** A listener accepts connections from other machines in clear text. */
-	cleartext(listener: "http" | "grpc", host: string): void;
-	/** A listener has as many connections as it takes, and closes further ones. */
-	connectionsFull(listener: "http" | "grpc", connections: number): void;
-	/** A client's connection was ended because of what it did: in TLS, in HTTP or in HTTP/2. */
-	connectionFailed(connection: FailedConnection): void;
-	/** A listener has taken over changed files of TLS. */
-	certificatesTaken(listener: "http" | "grpc"): void;
-	/** Files of TLS cannot be read or do not fit together. The error names files and quotes nothing of them. */
-	certificatesRefused(listener: "http" | "grpc", error: unknown): void;
-	/** The service begins to stop, because of a signal such as `SIGTERM`. */
-	stopping(signal: string): void;
-	/** Everything accepted is on disk and the service is gone. Writes what {@link sumUp} does before. */
-	stopped(): void;
-	/** Writes the sums of repeated events that are not due yet. */
-	sumUp(): void;
-	/** The database could not be read or written. */
-	storeFailed(error: unknown): void;
-	/** The end of the write-ahead log could not be used at the start. */
-	walEndLost(loss: LogLoss): void;
-	/** The clock is far from the time of retention from now on. Or it is near again: undefined. */
-	clockDoubt(difference: ClockDifference | undefined): void;
-	/** A thread of the intake ended or did not start, or failed at a record. The error quotes no record. */
-	intakeFailed(error: unknown): void;
-	/** What is stored of an update cannot be read. */
-	recordUnreadable(record: UnreadableEntry): void;
-	/** What is stored of an event cannot be read. */
-	eventUnreadable(event: UnreadableEntry): void;
-	/** What events tell of a conversation's record breaks its rules, and was not applied. */
-	statementsRefused(conversationId: string, violations: readonly Violation[]): void;
-	/** The store's check fails from now on: the error. Or it succeeds again: undefined. */
-	storeHealth(error: unknown): void;
-	/** Metrics or traces cannot be sent to their receiver. */
-	exportFailed(signal: "metrics" | "traces", error: unknown): void;
-	/**
-	 * Work outside of requests failed that is done again later. Nothing is written when the store cannot be used
-	 * (`unavailable`): the store tells that itself, by {@link Log.storeFailed}. Anything else is unexpected.
-	 */
-	workFailed(where: string, error: unknown): void;
-	/** An unexpected error outside of requests. `where` names the part of the program. */
-	unexpectedError(where: string, error: unknown): void;
-}
-
 /** Every event that there is, with its level and its message. `docs/operations.md` has a row for each. */
 export const logEvents = {
 	starting: ["info", "The service starts"],
@@ -152,7 +92,7 @@ export interface LogDestination extends DestinationStream {
  * Makes the service's log: one JSON object a line, with `level` as a word and `time` in ISO 8601. Of events that are
  * repeated for the same cause the first one is told in full; {@link Repeats} sums up the others.
  */
-export function createLogger(level: LogLevel, destination: LogDestination, repeatOptions: RepeatOptions = {}): Log {
+export function createLogger(level: LogLevel, destination: LogDestination, repeatOptions: RepeatOptions = {}) {
 	const logger = pino(
 		{ level, timestamp: pino.stdTimeFunctions.isoTime, formatters: { level: (label) => ({ level: label }) } },
 		destination,
@@ -179,14 +119,21 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 	};
 	destination.onDropped?.((lines) => emit("log_lines_dropped", { lines }));
 	return {
+		/** Lines that could not be written, since the start. */
 		get droppedLines() {
 			return destination.dropped ?? 0;
 		},
-		starting: (configuration) => emit("starting", { configuration }),
-		listening: (listener, address) => emit("listening", { listener, address }),
-		cleartext: (listener, host) => emit("cleartext", { listener, host }),
-		connectionsFull: (listener, connections) => emit("connections_full", { listener, connections }),
-		connectionFailed: ({ listener, peer, code, reason }) => {
+		/** The service starts, with its configuration, secrets masked. */
+		starting: (configuration: Readonly<Record<string, string>>) => emit("starting", { configuration }),
+		/** A listener accepts requests at an address such as `127.0.0.1:8080`. */
+		listening: (listener: "http" | "grpc", address: string) => emit("listening", { listener, address }),
+		/** A listener accepts connections from other machines in clear text. */
+		cleartext: (listener: "http" | "grpc", host: string) => emit("cleartext", { listener, host }),
+		/** A listener has as many connections as it takes, and closes further ones. */
+		connectionsFull: (listener: "http" | "grpc", connections: number) =>
+			emit("connections_full", { listener, connections }),
+		/** A client's connection was ended because of what it did: in TLS, in HTTP or in HTTP/2. */
+		connectionFailed: ({ listener, peer, code, reason }: FailedConnection) => {
 			const cause = { listener, code, reason };
 			const occurrence = {
 				sum: "connections_failed",
@@ -196,36 +143,55 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 			} as const;
 			emitOnce("connection_failed", { ...cause, peer }, occurrence);
 		},
-		certificatesTaken: (listener) => emit("certificates_taken", { listener }),
-		certificatesRefused: (listener, error) => emit("certificates_refused", { listener, error: describe(error, true) }),
-		stopping: (signal) => emit("stopping", { signal }),
+		/** A listener has taken over changed files of TLS. */
+		certificatesTaken: (listener: "http" | "grpc") => emit("certificates_taken", { listener }),
+		/** Files of TLS cannot be read or do not fit together. The error names files and quotes nothing of them. */
+		certificatesRefused: (listener: "http" | "grpc", error: unknown) =>
+			emit("certificates_refused", { listener, error: describe(error, true) }),
+		/** The service begins to stop, because of a signal such as `SIGTERM`. */
+		stopping: (signal: string) => emit("stopping", { signal }),
+		/** Everything accepted is on disk and the service is gone. Writes what {@link sumUp} does before. */
 		stopped: () => {
 			repeats.sumUp();
 			emit("stopped");
 		},
+		/** Writes the sums of repeated events that are not due yet. */
 		sumUp: () => repeats.sumUp(),
-		storeFailed: (error) => failed("store_failed", "store_failures", error),
-		walEndLost: ({ frames, wasCommitted, skipped }) =>
+		/** The database could not be read or written. */
+		storeFailed: (error: unknown) => failed("store_failed", "store_failures", error),
+		/** The end of the write-ahead log could not be used at the start. */
+		walEndLost: ({ frames, wasCommitted, skipped }: LogLoss) =>
 			emit(wasCommitted ? "wal_end_lost" : "wal_end_unused", { frames, skippedSequences: String(skipped) }),
-		clockDoubt: (difference) => {
+		/** The clock is far from the time of retention from now on. Or it is near again: undefined. */
+		clockDoubt: (difference: ClockDifference | undefined) => {
 			if (difference === undefined) return emit("clock_trusted");
 			const { clock, retentionTime } = difference;
 			emit("clock_doubted", { clock: isoTime(clock), retentionTime: isoTime(retentionTime) });
 		},
-		intakeFailed: (error) => failed("intake_failed", "intake_failures", error),
-		recordUnreadable: (record) => unreadable("record_unreadable", "records_unreadable", record),
-		eventUnreadable: (event) => unreadable("event_unreadable", "events_unreadable", event),
-		statementsRefused: (conversationId, violations) => {
+		/** A thread of the intake ended or did not start, or failed at a record. The error quotes no record. */
+		intakeFailed: (error: unknown) => failed("intake_failed", "intake_failures", error),
+		/** What is stored of an update cannot be read. */
+		recordUnreadable: (record: UnreadableEntry) => unreadable("record_unreadable", "records_unreadable", record),
+		/** What is stored of an event cannot be read. */
+		eventUnreadable: (event: UnreadableEntry) => unreadable("event_unreadable", "events_unreadable", event),
+		/** What events tell of a conversation's record breaks its rules, and was not applied. */
+		statementsRefused: (conversationId: string, violations: readonly Violation[]) => {
 			const { reasons, locs } = brokenRules(violations, "record");
 			const samples = { conversationIds: [conversationId], locs };
 			const occurrence = { sum: "more_statements_refused", cause: {}, group: {}, counts: reasons, samples } as const;
 			emitOnce("statements_refused", { conversationId, reasons, locs }, occurrence);
 		},
-		storeHealth: (error) => {
+		/** The store's check fails from now on: the error. Or it succeeds again: undefined. */
+		storeHealth: (error: unknown) => {
 			if (error === undefined) emit("store_healthy");
 			else emit("store_unhealthy", { error: describe(error, true) });
 		},
-		requestFailed: (request, error) => {
+		/**
+		 * A request failed. Every transport reports each failed request here, once. For a refusal the line tells the kind, how
+		 * often each rule was broken, and where. For an error that is not a {@link ServiceError} it tells the place in the
+		 * program.
+		 */
+		requestFailed: (request: RequestInfo, error: unknown) => {
 			const { who, which } = requestFields(request, error);
 			const ids = which.conversationId === undefined ? [] : [which.conversationId];
 			const { transport } = request;
@@ -248,13 +214,26 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 			const described = thrown === undefined ? undefined : describe(thrown, false);
 			emitOnce("request_failed", { ...told, ...which, error: described }, occurrence);
 		},
-		exportFailed: (signal, error) => emit("export_failed", { signal, error: describe(error, true) }),
-		workFailed: (where, error) => {
+		/** Metrics or traces cannot be sent to their receiver. */
+		exportFailed: (signal: "metrics" | "traces", error: unknown) =>
+			emit("export_failed", { signal, error: describe(error, true) }),
+		/**
+		 * Work outside of requests failed that is done again later. Nothing is written when the store cannot be used
+		 * (`unavailable`): the store tells that itself, by {@link Log.storeFailed}. Anything else is unexpected.
+		 */
+		workFailed: (where: string, error: unknown) => {
 			if (!(error instanceof ServiceError && error.kind === "unavailable")) unexpected(where, error);
 		},
+		/** An unexpected error outside of requests. `where` names the part of the program. */
 		unexpectedError: unexpected,
 	};
 }
+
+/**
+ * The events of the service. There is no way to log anything else: an event takes names, numbers and errors, and no
+ * request body, header or key is ever written. So no filter has to find secrets afterwards.
+ */
+export type Log = ReturnType<typeof createLogger>;
 
 /** Whether the service is to blame for a refusal. */
 function isOwnFailure({ kind }: ServiceError): boolean {
