@@ -50,7 +50,6 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 		const isOpen = OPEN.test(path);
 		const batching = call instanceof BatchingCall ? call : undefined;
 		let seen: ObservedRequest | undefined;
-		let counted = false;
 		let answered = false;
 		/** Lets go of what counts the call. */
 		let leave: (() => void) | undefined;
@@ -61,7 +60,9 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 				if (openCalls >= limits.openCalls)
 					throw new ServiceError("unavailable", "Too many calls without a key are under way");
 				openCalls += 1;
-				counted = true;
+				leave = () => {
+					openCalls -= 1;
+				};
 				return;
 			}
 			const [key] = metadata.get(KEY_HEADER);
@@ -103,7 +104,6 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 					},
 					// At the end of every call.
 					onCancel: () => {
-						if (counted) openCalls -= 1;
 						leave?.();
 						const refusal = batching?.refusal;
 						if (refusal !== undefined) seen?.failed(refusal);

@@ -86,13 +86,11 @@ export function createRouter(
 	limits: Pick<Limits, "answerTime"> = LIMITS,
 ): ObservedAnswer {
 	const find = routeFinder(routes);
-	/** Names of the keys of which the log has a refusal, by route. */
-	const logged = new Map<Route, Set<string>>();
+	/** Paths of routes, each with the name of a key of which the log has a refusal. */
+	const logged = new Set<string>();
 	const isLogged = (route: Route | undefined, caller: string | undefined): boolean => {
 		if (route?.logsOncePerKey === undefined || caller === undefined) return false;
-		const callers = logged.get(route) ?? new Set();
-		logged.set(route, callers);
-		return callers.size === callers.add(caller).size;
+		return logged.size === logged.add(`${route.path} ${caller}`).size;
 	};
 	return (request, response, seen) => {
 		const { method = "", url = "" } = request;

@@ -1,4 +1,5 @@
-import type { DescEnum, DescField, DescMessage } from "@bufbuild/protobuf";
+import type { DescEnum, DescField } from "@bufbuild/protobuf";
+import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { comments } from "../../../gen/comments.js";
 import { IngestConversationEventsRequestSchema } from "../../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import {
@@ -234,16 +235,13 @@ function parameter(field: DescField): ExactJsonObject {
 /** @throws Error for a sort of field that no query parameter stands for */
 function parameterSchema(field: DescField): ExactJsonObject {
 	if (field.fieldKind === "enum") return enumSchema(field.enum);
-	if (field.fieldKind === "message" && isTimestamp(field.message)) return { type: "string", format: "date-time" };
+	if (field.fieldKind === "message" && field.message === TimestampSchema)
+		return { type: "string", format: "date-time" };
 	if (field.fieldKind !== "scalar") throw new Error(`${field.parent.typeName}.${field.name} is no query parameter`);
 	if (field.name === "page_size") return { type: "integer", format: "int32", minimum: 0 };
 	if (field.name === "sequence" || field.name === "after_sequence")
 		return { type: "integer", format: "int64", minimum: 0 };
 	return { type: "string" };
-}
-
-function isTimestamp({ typeName }: DescMessage): boolean {
-	return typeName === "google.protobuf.Timestamp";
 }
 
 /** Words for the values of a request's own enum; an enum of the record has a schema of its own. */
