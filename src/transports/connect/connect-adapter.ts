@@ -161,9 +161,8 @@ function answer(
 		},
 		failed: call.failed,
 	});
-	const permit = () => call.permit;
 	handler(taking)
-		.then((answered) => (handler.method.methodKind === "unary" ? counted(answered, permit()) : answered))
+		.then((answered) => (handler.method.methodKind === "unary" ? counted(answered, call.permit) : answered))
 		.catch((error: unknown) => {
 			if (!(error instanceof ServiceError)) throw error;
 			// The library answers it in the form of the protocol.

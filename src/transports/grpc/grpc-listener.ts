@@ -11,7 +11,7 @@ import { type Gate, rpcPath } from "../../access/gate.ts";
 import type { RpcMethod } from "../../rpc/rpc-method.ts";
 import type { Requests } from "../../telemetry/requests.ts";
 import type { Admission } from "../admission.ts";
-import { type ConnectionOptions, Connections, type ListenerLog } from "../connections.ts";
+import { type ConnectionOptions, Connections } from "../connections.ts";
 import { LIMITS } from "../limits.ts";
 import type { RunningListener } from "../running-listener.ts";
 import { mountOnGrpc } from "./grpc-adapter.ts";
@@ -20,7 +20,7 @@ import { gateInterceptor, OPEN } from "./grpc-gate.ts";
 import { watchHeaders } from "./grpc-headers.ts";
 
 /** Settings of the gRPC transport. */
-export interface GrpcOptions extends Omit<ConnectionOptions, "listener" | "protocols" | "serve" | "log"> {
+export interface GrpcOptions extends Omit<ConnectionOptions, "listener" | "protocols" | "serve"> {
 	readonly services: readonly DescService[];
 	/** The methods of `services`. */
 	readonly methods: readonly RpcMethod[];
@@ -31,7 +31,6 @@ export interface GrpcOptions extends Omit<ConnectionOptions, "listener" | "proto
 	/** Ends streams when it fires. */
 	readonly stopping: AbortSignal;
 	readonly requests: Requests;
-	readonly log: ListenerLog;
 }
 
 /** A gRPC listener. */
@@ -47,8 +46,8 @@ export interface GrpcListener extends RunningListener {
  */
 export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 	const { services, methods, gate, admission, maxBodyBytes, stopping, requests, limits = LIMITS } = options;
-	const streams = new Set(methods.flatMap(({ kind, method }) => (kind === "unary" ? [] : [rpcPath(method)])));
-	const isStream = (path: string): boolean => streams.has(path);
+	const kinds = new Map(methods.map(({ kind, method }) => [rpcPath(method), kind]));
+	const isStream = (path: string): boolean => kinds.get(path) === "server_streaming";
 	const { interceptor, admittedBy } = gateInterceptor({ gate, admission, isStream, requests, limits });
 	// grpc-js would write to standard error in a form of its own. Failures reach the callers as errors.
 	setLogVerbosity(logVerbosity.NONE);
@@ -82,8 +81,7 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 		serve: (socket) => injector.injectConnection(socket),
 	});
 	const { address } = connections;
-	const paths = new Set(methods.map(({ method }) => rpcPath(method)));
-	const headers = watchHeaders(address.port, (path) => paths.has(path) || OPEN.test(path), requests);
+	const headers = watchHeaders(address.port, (path) => kinds.has(path) || OPEN.test(path), requests);
 	return {
 		address,
 		setServing,
