@@ -194,7 +194,6 @@ export function splitList(text: string): string[] {
 
 /** Calls `repeated` with the number, from 1, of the earlier entry that has the same value. Empty values are not compared. */
 function reportRepetition(seen: Map<string, number>, value: string, index: number, repeated: (entry: number) => void) {
-	const other = seen.get(value);
-	if (other !== undefined && value !== "") repeated(other + 1);
-	seen.set(value, other ?? index);
+	const first = seen.getOrInsert(value, index);
+	if (first !== index && value !== "") repeated(first + 1);
 }

@@ -70,9 +70,8 @@ export class Repeats<Event extends string> {
 			this.#causes.set(key, new Tally(sum, cause));
 			return true;
 		}
-		const groupKey = JSON.stringify([sum, group]);
-		const tally = known ?? this.#groups.get(groupKey) ?? new Tally(sum, group);
-		if (known === undefined) this.#groups.set(groupKey, tally);
+		const ofGroup = () => this.#groups.getOrInsertComputed(JSON.stringify([sum, group]), () => new Tally(sum, group));
+		const tally = known ?? ofGroup();
 		tally.add(occurrence);
 		return false;
 	}

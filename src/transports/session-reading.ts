@@ -5,11 +5,7 @@ const readings = new WeakMap<Http2Session, SessionReading>();
 
 /** How a connection of HTTP/2 is read. */
 export function readingOf(session: Http2Session): SessionReading {
-	const present = readings.get(session);
-	if (present !== undefined) return present;
-	const reading = new SessionReading(session);
-	readings.set(session, reading);
-	return reading;
+	return readings.getOrInsertComputed(session, () => new SessionReading(session));
 }
 
 /**

@@ -63,12 +63,9 @@ export class EventWatches {
 	}
 
 	#responseOf(stored: StoredEvent, secrets: SecretsForm): SharedResponse<Response> {
-		const responses = this.#responses[secrets];
-		const known = responses.get(stored);
-		if (known !== undefined) return known;
-		const response = responseOf(stored.sequence, { case: "event", value: this.#views.toEntry(stored, secrets) });
-		responses.set(stored, response);
-		return response;
+		return this.#responses[secrets].getOrInsertComputed(stored, () =>
+			responseOf(stored.sequence, { case: "event", value: this.#views.toEntry(stored, secrets) }),
+		);
 	}
 }
 

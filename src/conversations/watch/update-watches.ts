@@ -68,11 +68,9 @@ export class UpdateWatches {
 	}
 
 	#responseOf(update: ConversationUpdate): SharedResponse<Response> {
-		const known = this.#responses.get(update);
-		if (known !== undefined) return known;
-		const response = responseOf(update.sequence, { case: "update", value: update });
-		this.#responses.set(update, response);
-		return response;
+		return this.#responses.getOrInsertComputed(update, () =>
+			responseOf(update.sequence, { case: "update", value: update }),
+		);
 	}
 }
 

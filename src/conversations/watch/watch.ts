@@ -2,7 +2,7 @@ import { setImmediate } from "node:timers/promises";
 import type { DescMessage } from "@bufbuild/protobuf";
 import { LRUCache } from "lru-cache";
 import { ServiceError } from "../../errors.ts";
-import type { RangeQuery, SequenceRange } from "../../store/store.ts";
+import type { SequenceRange } from "../../store/store.ts";
 import type { EntryLog, LogEntry } from "../read/entry-log.ts";
 import { assertNotPruned, assertReached } from "./pruned.ts";
 import { type EntryBounds, type Follower, RecentEntries } from "./recent-entries.ts";
@@ -172,16 +172,13 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 		afterRemoval: bigint | undefined,
 	): Promise<Scanned<Response>> {
 		const key = `${cursor} ${afterRemoval} ${watched.key}`;
-		let read = this.#reads.get(key);
-		if (read === undefined) {
-			read = this.#turns
+		return this.#reads.getOrInsertComputed(key, () =>
+			this.#turns
 				.run(() => this.#readPage(watched, cursor, afterRemoval))
 				.finally(() => {
 					this.#reads.delete(key);
-				});
-			this.#reads.set(key, read);
-		}
-		return read;
+				}),
+		);
 	}
 
 	async #readPage(
@@ -193,7 +190,7 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 		const { end } = this.recent;
 		const query = { after: cursor, conversationId, limit: BATCH.entries, maxBytes: BATCH.bytes, withRecords: true };
 		const entries = await this.#source.log.list(query);
-		await assertNotPruned(this.#source, cursor, { conversationId, afterRemoval } satisfies RangeQuery);
+		await assertNotPruned(this.#source, cursor, { conversationId, afterRemoval });
 		const through = entries.at(-1)?.sequence ?? maxOf(cursor, end);
 		return { responses: await this.#select(watched, entries), through };
 	}
