@@ -1,9 +1,11 @@
-import type { Violation } from "../errors.ts";
+import { create } from "@bufbuild/protobuf";
+import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
+import { ServiceError, type Violation } from "../errors.ts";
 import { sameTree } from "../record/diff.ts";
 import type { ExactJson, ExactJsonObject } from "../record/json/json-value.ts";
 import type { Microseconds } from "../record/json/scalars.ts";
-import type { PlainPlan } from "../record/plan/plan.ts";
-import { firstStatements, type Statement, type StateUpdate } from "./statements.ts";
+import type { RecordFormat } from "../record/record-format.ts";
+import { firstStatements, type StateUpdate, statementsOf } from "./statements.ts";
 import { valueToldOver } from "./told-value.ts";
 
 /**
@@ -26,71 +28,86 @@ export interface RefusedStatement {
 	readonly violations: readonly Violation[];
 }
 
-/** What a batch of events does to a record. */
+/** A record in plain text. */
+export interface LiveRecord {
+	readonly told: ToldTimes;
+	/** Changed in place by state updates. */
+	readonly record: ConversationInfo;
+	/** The JSON form of those members that were asked for. */
+	readonly json: Map<string, ExactJson | undefined>;
+}
+
+/** What state updates do to a record. */
 export interface LiveChange {
-	/** The members that change, to what {@link ReadMember} gave for them last. Empty: there is no new version. */
+	/** The members that change. Empty: there is no new version. */
 	readonly changed: readonly string[];
+	/** A record with nothing but the new values of these members. */
+	readonly values: ConversationInfo;
 	/** To be kept even when no member changes, so that what arrives late cannot undo what was told. */
 	readonly told: ToldTimes;
 	/** To be logged. */
 	readonly refused: readonly RefusedStatement[];
 }
 
-/** Reads one member of a record's JSON form; undefined when it has no value. */
-export type MemberOf = (member: string) => ExactJson | undefined;
-
 /**
- * Reads a value by the schema of the record's member and gives it in the form in which {@link MemberOf} would give it
- * once it is stored, with its defaults filled in.
- */
-export type ReadMember = (
-	member: string,
-	value: ExactJson,
-) => { readonly value: ExactJson | undefined } | { readonly violations: readonly Violation[] };
-
-/**
- * Applies what events say to the present record. Of the statements about a member those that meet the rules and are
- * later than what holds are applied, the latest last; at equal times the one that comes later. A statement about a member
- * that the schema does not name is not applied.
+ * Changes the present record to what state updates say. Of the statements about a member those that meet the rules and
+ * are later than what holds are applied, the latest last; at equal times the one that comes later. A statement about a
+ * member that the schema does not name is not applied.
  *
  * Nothing is applied to a record that is `deleting`: that status is final, and the record that brought it was the
  * sender's last word.
  *
- * @param plan the record's
- * @param statements of events that were not applied to this record before, in the order of their arrival
+ * @param updates were not applied to this record before; in the order of their arrival
  */
-export function applyStatements(
-	plan: PlainPlan,
-	present: MemberOf,
-	told: ToldTimes,
-	statements: readonly Statement[],
-	read: ReadMember,
+export function applyUpdates(
+	format: RecordFormat,
+	{ record, told, json }: LiveRecord,
+	updates: readonly StateUpdate[],
 ): LiveChange {
+	const statements = statementsOf(updates);
+	const missing = new Set(["execution_status", ...statements.map(({ member }) => member)]).difference(json);
+	if (missing.size > 0) {
+		const members = format.membersToJson(record, missing);
+		for (const name of missing) json.set(name, members[name]);
+	}
 	const changed: string[] = [];
+	const values = create(ConversationInfoSchema);
 	const times: Record<string, Microseconds> = {};
 	const refused: RefusedStatement[] = [];
-	if (present("execution_status") === "deleting") return { changed, told, refused };
-	const later = statements.filter(({ member, time }) => plan.members.has(member) && isLater(told, member, time));
+	if (json.get("execution_status") === "deleting") return { changed, values, told, refused };
+	const later = statements.filter(({ member, time }) => format.plan.members.has(member) && isLater(told, member, time));
 	for (const [member, candidates] of Map.groupBy(later, ({ member }) => member)) {
-		const before = present(member);
+		const before = json.get(member);
 		// One after the other, because the latest may leave unsaid what an earlier one says.
 		let value = before;
+		let part: ConversationInfo | undefined;
 		for (const statement of earliestFirst(candidates)) {
-			const next = valueToldOver(statement, plan, value);
+			const next = valueToldOver(statement, format.plan, value);
 			if (next === undefined) continue;
 			if (next !== value) {
-				const result = read(member, next);
-				if ("violations" in result) {
-					refused.push({ member, violations: result.violations });
+				try {
+					part = format.membersFromJson({ [member]: next });
+				} catch (error) {
+					refused.push({ member, violations: violationsOf(error) });
 					continue;
 				}
-				value = result.value;
+				// With its defaults filled in.
+				value = format.toJson(part)[member];
 			}
 			times[member] = statement.time;
 		}
-		if (value !== before && !sameTree(value, before)) changed.push(member);
+		if (part === undefined || sameTree(value, before)) continue;
+		changed.push(member);
+		for (const message of [record, values]) format.replaceMember(message, member, part);
+		json.delete(member);
 	}
-	return { changed, told: { posted: told.posted, events: { ...told.events, ...times } }, refused };
+	return { changed, values, told: { posted: told.posted, events: { ...told.events, ...times } }, refused };
+}
+
+/** The rules that a refused record breaks; any other error is thrown. */
+export function violationsOf(error: unknown): readonly Violation[] {
+	if (error instanceof ServiceError && error.kind === "invalid_record") return error.violations;
+	throw error;
 }
 
 /**
@@ -108,37 +125,33 @@ function earliestFirst<Told extends { readonly time: Microseconds }>(told: reado
 	return told.toSorted((a, b) => (a.time === b.time ? 0 : a.time < b.time ? -1 : 1));
 }
 
-/** A record that events alone tell. */
-export interface FirstRecord<Read> {
-	readonly record: Read;
-	readonly told: ToldTimes;
-}
-
 /**
  * The first record of a conversation of which none was posted yet: the latest full state that is a whole valid record
- * by itself. All state updates of the conversation are then applied to it with {@link applyStatements}.
+ * by itself. All state updates of the conversation are then applied to it with {@link applyUpdates}.
  *
- * @param read reads a record's JSON form; undefined when it is no valid record
  * @returns undefined when there is no such full state: then the conversation has no record yet
  */
-export function firstRecord<Read>(
+export function firstRecord(
 	conversationId: string,
 	updates: readonly StateUpdate[],
-	plan: PlainPlan,
-	read: (json: ExactJsonObject) => Read | undefined,
-): FirstRecord<Read> | undefined {
+	format: RecordFormat,
+): LiveRecord | undefined {
 	for (const update of earliestFirst(updates).toReversed()) {
 		const json: ExactJsonObject = { id: conversationId };
 		const told: Record<string, Microseconds> = {};
 		for (const statement of firstStatements(update)) {
 			const { member, time } = statement;
-			const value = plan.members.has(member) ? valueToldOver(statement, plan, undefined) : undefined;
+			const value = format.plan.members.has(member) ? valueToldOver(statement, format.plan, undefined) : undefined;
 			if (value === undefined) continue;
 			json[member] = value;
 			told[member] = time;
 		}
-		const record = Object.keys(told).length === 0 ? undefined : read(json);
-		if (record !== undefined) return { record, told: { posted: undefined, events: told } };
+		if (Object.keys(told).length === 0) continue;
+		try {
+			return { record: format.fromJson(json), told: { posted: undefined, events: told }, json: new Map() };
+		} catch (error) {
+			violationsOf(error);
+		}
 	}
 	return undefined;
 }

@@ -1,20 +1,25 @@
 import { randomBytes } from "node:crypto";
-import { clone, create } from "@bufbuild/protobuf";
+import { clone } from "@bufbuild/protobuf";
 import { LRUCache } from "lru-cache";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
-import { ServiceError, type Violation } from "../errors.ts";
 import { readExactJson, tooManyValues } from "../record/json/exact-json.ts";
-import { type ExactJson, type ExactJsonObject, isJsonObject } from "../record/json/json-value.ts";
+import { type ExactJsonObject, isJsonObject } from "../record/json/json-value.ts";
 import { encodeDelta } from "../record/record-delta.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
-import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import { encodeSummary, summarize } from "../record/summary.ts";
 import { hasTooManyFields, MANY_FIELDS_FROM } from "../record/validation/message-size.ts";
 import type { NewEvents, NewLiveState, ProtectedEvent, StoredRecord } from "../store/store.ts";
-import type { ParsedEvents } from "./event-format.ts";
-import { applyStatements, firstRecord, type RefusedStatement, type ToldTimes } from "./live-record.ts";
-import { STATE_UPDATE, type StateUpdate, statementsOf } from "./statements.ts";
+import type { EventFormat, ParsedEvents } from "./event-format.ts";
+import {
+	applyUpdates,
+	firstRecord,
+	type LiveRecord,
+	type RefusedStatement,
+	type ToldTimes,
+	violationsOf,
+} from "./live-record.ts";
+import { STATE_UPDATE, type StateUpdate } from "./statements.ts";
 
 /** What state updates are applied to. Times are microseconds since the Unix epoch. */
 export interface PresentRecord {
@@ -47,24 +52,13 @@ export interface ReadBatch {
 	readonly refused: readonly RefusedStatement[];
 }
 
-/** Shows stored events. */
-export interface EventOpener {
-	/** @returns the JSON text of an event */
-	open(conversationId: string, event: ProtectedEvent, form: SecretsForm): string;
-}
-
 /** Most bytes of encoded records that are held for the next state updates of their conversations. */
 const MAX_HELD_BYTES = 8 * 2 ** 20;
 
-/** A record in plain text with its last state updates applied. */
-interface HeldRecord {
+/** A record with its last state updates applied. */
+interface HeldRecord extends LiveRecord {
 	/** Revision of the conversation's live state, if the store takes what was made of it. */
 	readonly revision: bigint;
-	readonly told: ToldTimes;
-	/** Changed in place by the next state updates. */
-	readonly record: ConversationInfo;
-	/** The JSON form of those members that were asked for. */
-	readonly json: Map<string, ExactJson | undefined>;
 	/** Bytes of the encoded record, at most. */
 	readonly size: number;
 }
@@ -78,7 +72,7 @@ interface HeldRecord {
 export class LiveRecords {
 	readonly #format: RecordFormat;
 	readonly #vault: RecordVault;
-	readonly #events: EventOpener;
+	readonly #events: EventFormat;
 	readonly #held = new LRUCache<string, HeldRecord>({ maxSize: MAX_HELD_BYTES });
 	/**
 	 * Conversations whose record was fetched, by the size of it: a record is held from the second time on. Were it held
@@ -86,7 +80,7 @@ export class LiveRecords {
 	 */
 	readonly #recent = new LRUCache<string, true>({ maxSize: MAX_HELD_BYTES });
 
-	constructor(format: RecordFormat, vault: RecordVault, events: EventOpener) {
+	constructor(format: RecordFormat, vault: RecordVault, events: EventFormat) {
 		this.#format = format;
 		this.#vault = vault;
 		this.#events = events;
@@ -126,12 +120,12 @@ export class LiveRecords {
 			this.#recent.set(conversationId, true, { size });
 			return this.#advance(conversationId, { told, record, json: new Map(), size }, opened, holds);
 		}
-		const first = firstRecord(conversationId, opened, this.#format.plan, (json) => this.#firstRecord(json));
+		const first = firstRecord(conversationId, opened, this.#format);
 		if (first === undefined) return { next: newRevision(), told: formatTold({}), version: undefined, refused: [] };
-		const { change } = this.#applyTo({ ...first, json: new Map() }, opened);
+		const { told, refused } = applyUpdates(this.#format, first, opened);
 		const summary = encodeSummary(summarize(first.record));
 		const version = { summary, record: this.#vault.protect(first.record) };
-		return { next: newRevision(), told: formatTold(change.told.events), version, refused: change.refused };
+		return { next: newRevision(), told: formatTold(told.events), version, refused };
 	}
 
 	/** Applies state updates to a record, and holds it for the next ones if it may. */
@@ -144,22 +138,24 @@ export class LiveRecords {
 		// Until all is done: it is changed in place.
 		this.#held.delete(conversationId);
 		const { told, record, json, size } = held;
-		const { change, changed } = this.#applyTo(held, updates);
+		const { changed, values, refused, ...change } = applyUpdates(this.#format, held, updates);
 		const next = newRevision();
 		const hold = (size: number): void => {
 			if (!holds || size >= MANY_FIELDS_FROM) return;
 			this.#held.set(conversationId, { revision: next, told: change.told, record, json, size }, { size });
 		};
-		const applied = { next, told: formatTold(change.told.events), version: undefined, refused: change.refused };
-		if (change.changed.length === 0) {
+		const applied = { next, told: formatTold(change.told.events), version: undefined, refused };
+		if (changed.length === 0) {
 			hold(size);
 			return applied;
 		}
 		try {
 			// A copy, because what is protected is changed, and the held record has the same members in plain text.
-			const partial = this.#vault.protect(clone(ConversationInfoSchema, changed), conversationId);
-			const members = change.changed.map((member) => this.#fieldNumber(member));
-			const bytes = encodeDelta(members, partial.bytes);
+			const partial = this.#vault.protect(clone(ConversationInfoSchema, values), conversationId);
+			const bytes = encodeDelta(
+				changed.map((member) => this.#fieldNumber(member)),
+				partial.bytes,
+			);
 			const newSize = size + bytes.byteLength;
 			if (newSize >= MANY_FIELDS_FROM && this.#hasTooManyFields(record, conversationId)) throw tooManyValues();
 			hold(newSize);
@@ -167,47 +163,13 @@ export class LiveRecords {
 		} catch (error) {
 			// Each member was within the bounds of a record, all of them together are not.
 			const violations = violationsOf(error);
-			const refused = change.changed.map((member) => ({ member, violations }));
-			return { ...applied, told: formatTold(told.events), refused: [...change.refused, ...refused] };
+			const broken = changed.map((member) => ({ member, violations }));
+			return { ...applied, told: formatTold(told.events), refused: [...refused, ...broken] };
 		}
 	}
 
 	#hasTooManyFields(record: ConversationInfo, conversationId: string): boolean {
 		return hasTooManyFields(this.#vault.protect(record, conversationId).bytes, ConversationInfoSchema);
-	}
-
-	/** Changes a record in plain text to what statements say. */
-	#applyTo({ record, told, json }: Pick<HeldRecord, "record" | "told" | "json">, updates: readonly StateUpdate[]) {
-		const statements = statementsOf(updates);
-		const names = new Set(["execution_status", ...statements.map(({ member }) => member)]);
-		const missing = names.difference(json);
-		if (missing.size > 0) {
-			const members = this.#format.membersToJson(record, missing);
-			for (const name of missing) json.set(name, members[name]);
-		}
-		const parts = new Map<string, ConversationInfo>();
-		const change = applyStatements(
-			this.#format.plan,
-			(member) => json.get(member),
-			told,
-			statements,
-			(member, value) => {
-				try {
-					const part = this.#format.membersFromJson({ [member]: value });
-					parts.set(member, part);
-					return { value: this.#format.toJson(part)[member] };
-				} catch (error) {
-					return { violations: violationsOf(error) };
-				}
-			},
-		);
-		const changed = create(ConversationInfoSchema);
-		for (const [member, part] of parts) {
-			if (!change.changed.includes(member)) continue;
-			for (const message of [record, changed]) this.#format.replaceMember(message, member, part);
-			json.delete(member);
-		}
-		return { change, changed };
 	}
 
 	/** The members of an event, with its secrets in plain text. */
@@ -216,26 +178,11 @@ export class LiveRecords {
 		return isJsonObject(json) ? json : {};
 	}
 
-	#firstRecord(json: ExactJsonObject): ConversationInfo | undefined {
-		try {
-			return this.#format.fromJson(json);
-		} catch (error) {
-			violationsOf(error);
-			return undefined;
-		}
-	}
-
 	#fieldNumber(member: string): number {
 		const field = this.#format.plan.members.get(member);
 		if (field === undefined) throw new TypeError(`the record has no member ${member}`);
 		return field.desc.number;
 	}
-}
-
-/** The rules that a refused record breaks; any other error is thrown. */
-function violationsOf(error: unknown): readonly Violation[] {
-	if (error instanceof ServiceError && error.kind === "invalid_record") return error.violations;
-	throw error;
 }
 
 /** Microseconds are written as text, because a JSON number does not hold all of them. */
