@@ -1,6 +1,7 @@
 import { type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
 import { FeatureSet_FieldPresence, ValueSchema } from "@bufbuild/protobuf/wkt";
 import { deriveOnce } from "./derive-once.ts";
+import { isFields } from "./fields.ts";
 import { Writer } from "./wire-writer.ts";
 
 /**
@@ -24,7 +25,6 @@ export function deriveBinaryEncoder(desc: DescMessage): (message: object) => Uin
 }
 
 type Write = (writer: Writer, value: unknown) => void;
-type Fields = Readonly<Record<string, unknown>>;
 
 const VARINT = 0;
 const FIXED64 = 1;
@@ -164,10 +164,6 @@ function integer(tag: number): Write {
 		else writer.varint(Number(value));
 		writer.varint(tag);
 	};
-}
-
-function isFields(value: unknown): value is Fields {
-	return typeof value === "object" && value !== null;
 }
 
 const STRUCT_FIELDS = tagOf(1, LENGTH_DELIMITED);

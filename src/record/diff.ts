@@ -1,4 +1,6 @@
 import type { DescField, DescMessage } from "@bufbuild/protobuf";
+import { deriveOnce } from "../protobuf/derive-once.ts";
+import { type Fields, isFields } from "../protobuf/fields.ts";
 
 /**
  * Finds the fields in which two messages of one type differ.
@@ -9,7 +11,6 @@ import type { DescField, DescMessage } from "@bufbuild/protobuf";
  */
 export type Diff = (before: object, after: object) => string[];
 
-type Fields = Readonly<Record<string, unknown>>;
 type Same = (a: unknown, b: unknown) => boolean;
 type Report = (path: string) => void;
 type Compare = (a: Fields, b: Fields, prefix: string, report: Report) => void;
@@ -30,17 +31,12 @@ class DiffBuilder {
 
 	/** The comparison that reports paths. */
 	message(desc: DescMessage): Compare {
-		const known = this.#compares.get(desc.typeName);
-		if (known !== undefined) return known;
-		// A message that contains itself finds its comparison here before it is complete.
-		let complete: Compare | undefined;
-		this.#compares.set(desc.typeName, (a, b, prefix, report) => complete?.(a, b, prefix, report));
-		const fields = desc.fields.map((field) => ({ field, get: reader(field), compare: this.#field(field) }));
-		complete = (a, b, prefix, report) => {
-			for (const { field, get, compare } of fields) compare(get(a), get(b), `${prefix}${field.name}`, report);
-		};
-		this.#compares.set(desc.typeName, complete);
-		return complete;
+		return deriveOnce(this.#compares, desc.typeName, () => {
+			const fields = desc.fields.map((field) => ({ field, get: reader(field), compare: this.#field(field) }));
+			return (a, b, prefix, report) => {
+				for (const { field, get, compare } of fields) compare(get(a), get(b), `${prefix}${field.name}`, report);
+			};
+		});
 	}
 
 	#field(field: DescField): (a: unknown, b: unknown, path: string, report: Report) => void {
@@ -79,14 +75,10 @@ class DiffBuilder {
 	}
 
 	#sameMessage(desc: DescMessage): Same {
-		const known = this.#sames.get(desc.typeName);
-		if (known !== undefined) return known;
-		let complete: Same | undefined;
-		this.#sames.set(desc.typeName, (a, b) => complete?.(a, b) ?? false);
-		const fields = desc.fields.map((field) => ({ get: reader(field), same: this.#sameOptional(field) }));
-		complete = (a, b) => isFields(a) && isFields(b) && fields.every(({ get, same }) => same(get(a), get(b)));
-		this.#sames.set(desc.typeName, complete);
-		return complete;
+		return deriveOnce(this.#sames, desc.typeName, () => {
+			const fields = desc.fields.map((field) => ({ get: reader(field), same: this.#sameOptional(field) }));
+			return (a, b) => isFields(a) && isFields(b) && fields.every(({ get, same }) => same(get(a), get(b)));
+		});
 	}
 
 	/** As {@link DiffBuilder.#same}, where the field may be unset. */
@@ -130,7 +122,3 @@ export function sameTree(a: unknown, b: unknown): boolean {
 }
 
 const sameMembers = sameEntries(sameTree);
-
-function isFields(value: unknown): value is Fields {
-	return typeof value === "object" && value !== null;
-}

@@ -1,13 +1,13 @@
 import { isMessage } from "@bufbuild/protobuf";
-import { type Timestamp, TimestampSchema, type Value, ValueSchema } from "@bufbuild/protobuf/wkt";
+import { TimestampSchema, ValueSchema } from "@bufbuild/protobuf/wkt";
 import { deriveOnce } from "../../protobuf/derive-once.ts";
+import { type Fields, isFields } from "../../protobuf/fields.ts";
 import type { FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../plan/plan.ts";
 import { fromValue } from "./free-form.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject, setMember } from "./json-value.ts";
 import { formatDateTime } from "./scalars.ts";
 
 type Encode = (value: unknown) => ExactJson;
-type Fields = Readonly<Record<string, unknown>>;
 
 /**
  * Derives the mapping from a message to its JSON form, the reverse of decode.ts. It also writes values that break a
@@ -106,9 +106,9 @@ class EncoderBuilder {
 			case "enum":
 				return (value) => (typeof value === "number" ? (plan.enum.byNumber.get(value) ?? value) : null);
 			case "timestamp":
-				return (value) => (isTimestamp(value) ? formatDateTime(value) : null);
+				return (value) => (isMessage(value, TimestampSchema) ? formatDateTime(value) : null);
 			case "value":
-				return (value) => (isValue(value) ? fromValue(value) : null);
+				return (value) => (isMessage(value, ValueSchema) ? fromValue(value) : null);
 			case "message":
 				return this.message(plan.message);
 		}
@@ -133,18 +133,6 @@ function compileObject({ fields }: PlainPlan, write: readonly Encode[]): (messag
 		`return (message) => { const json = {}; let value; ${lines.join("\n")} return json; };`,
 	) as (write: readonly Encode[]) => (message: Fields) => ExactJsonObject;
 	return make(write);
-}
-
-function isFields(value: unknown): value is Fields {
-	return typeof value === "object" && value !== null;
-}
-
-function isTimestamp(value: unknown): value is Timestamp {
-	return isMessage(value, TimestampSchema);
-}
-
-function isValue(value: unknown): value is Value {
-	return isMessage(value, ValueSchema);
 }
 
 /** An integer within 2^53 as a number, any other as the bigint that it is. */

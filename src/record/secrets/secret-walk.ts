@@ -1,6 +1,8 @@
 import { hash } from "node:crypto";
-import type { Value } from "@bufbuild/protobuf/wkt";
+import { isMessage } from "@bufbuild/protobuf";
+import { type Value, ValueSchema } from "@bufbuild/protobuf/wkt";
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
+import { isFields } from "../../protobuf/fields.ts";
 import { fromValue, toValue } from "../json/free-form.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject, setMember } from "../json/json-value.ts";
 import { lastToken, parsePointer, toPointer } from "../json/pointer.ts";
@@ -42,8 +44,6 @@ export type Replace = (value: Secret, pointer: string) => Secret;
 
 /** Replaces values of a record in place. */
 export type RecordWalk = (record: ConversationInfo, replace: Replace) => void;
-
-type Fields = Record<string, unknown>;
 
 /** Where the walk is. Pointers are only made of the path for values that are replaced, of which most records have few. */
 interface Position {
@@ -218,7 +218,7 @@ class WalkBuilder {
 					return isJsonObject(value) ? this.walkJson(value, at, surroundings) : value;
 				};
 			case "value":
-				return (value, at) => (isValue(value) ? this.walkValue(value, at, surroundings) : value);
+				return (value, at) => (isMessage(value, ValueSchema) ? this.walkValue(value, at, surroundings) : value);
 			case "message":
 				return this.message(plan.message, secret);
 			default:
@@ -284,12 +284,4 @@ function walkStep(walk: Walk, value: unknown, at: Position, step: string | numbe
 	const walked = walk(value, at);
 	at.path.pop();
 	return walked;
-}
-
-function isFields(value: unknown): value is Fields {
-	return typeof value === "object" && value !== null;
-}
-
-function isValue(value: unknown): value is Value {
-	return isFields(value) && value.$typeName === "google.protobuf.Value";
 }
