@@ -2,7 +2,7 @@ import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { comments } from "../../gen/comments.js";
 import { JsonType } from "../../gen/conversations/options/v1/options_pb.js";
 import { type ExactJsonObject, isJsonObject } from "./json/json-value.ts";
-import type { ArmPlan, EnumPlan, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "./plan/plan.ts";
+import type { Bounds, EnumPlan, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "./plan/plan.ts";
 
 /** JSON Schemas (draft 2020-12) by name. The bounds of integers are bigints. */
 export type JsonSchemas = Record<string, ExactJsonObject>;
@@ -202,12 +202,9 @@ function oneOfNames(names: readonly string[]): ExactJsonObject {
 	return only !== undefined && others.length === 0 ? { const: only } : { enum: [...names] };
 }
 
-function lowerBound(plan: {
-	readonly gt: number | undefined;
-	readonly gte: number | undefined;
-}): ExactJsonObject | undefined {
-	if (plan.gt !== undefined) return { exclusiveMinimum: plan.gt };
-	return plan.gte === undefined ? undefined : { minimum: plan.gte };
+function lowerBound({ gt, gte }: Bounds): ExactJsonObject | undefined {
+	if (gt !== undefined) return { exclusiveMinimum: gt };
+	return gte === undefined ? undefined : { minimum: gte };
 }
 
 /** What an open union keeps as it came: a value of a sort that it takes, and that no known arm claims. */
@@ -231,8 +228,7 @@ function claims(plan: UnionPlan): ExactJsonObject[] {
 		properties: { [plan.discriminator]: { enum: tags } },
 		required: [plan.discriminator],
 	};
-	const bare = Object.entries<ArmPlan | undefined>(plan.bare).filter(([, arm]) => arm !== undefined);
-	return [...(tags.length > 0 ? [tagged] : []), ...bare.map(([type]) => ({ type }))];
+	return [...(tags.length > 0 ? [tagged] : []), ...Object.keys(plan.bare).map((type) => ({ type }))];
 }
 
 /** Whether a default is shown. An object is not: generators of Go code write it as it is, which does not compile. */

@@ -18,7 +18,6 @@ import { valueError } from "./validation/violations.ts";
 
 /** The record in both of its forms, and the one schema that judges it. Built once at start. */
 export class RecordFormat {
-	readonly desc: DescMessage;
 	readonly plan: PlainPlan;
 	/**
 	 * Tells the schemas of two releases apart that name different members: a safe integer above 0, derived from the names
@@ -32,7 +31,6 @@ export class RecordFormat {
 
 	/** @param desc the record's descriptor; another release's may have more fields or fewer */
 	constructor(desc: DescMessage = ConversationInfoSchema) {
-		this.desc = desc;
 		const plan = planMessage(desc);
 		if (plan.form !== "object") throw new TypeError("a record is an object");
 		this.plan = plan;

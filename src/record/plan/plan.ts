@@ -23,8 +23,7 @@ import {
 /** How a single value (of a field, a list item or a map value) stands in JSON. */
 export type ValuePlan =
 	| { readonly type: "string"; readonly uuid: boolean }
-	| { readonly type: "integer"; readonly gt: number | undefined; readonly gte: number | undefined }
-	| { readonly type: "number"; readonly gt: number | undefined; readonly gte: number | undefined }
+	| ({ readonly type: "integer" | "number" } & Bounds)
 	| { readonly type: "boolean" }
 	| { readonly type: "enum"; readonly enum: EnumPlan }
 	| { readonly type: "timestamp" }
@@ -33,6 +32,12 @@ export type ValuePlan =
 	/** google.protobuf.Value: JSON of some sorts; without any, all JSON. */
 	| { readonly type: "value"; readonly sorts: readonly JsonType[] }
 	| { readonly type: "message"; readonly message: MessagePlan };
+
+/** Lower bounds of a number. */
+export interface Bounds {
+	readonly gt: number | undefined;
+	readonly gte: number | undefined;
+}
 
 /** JSON names of an enum's values; the zero value, which says nothing, has none. */
 export interface EnumPlan {
@@ -87,6 +92,8 @@ export interface ArmPlan {
 	readonly tag: string | undefined;
 }
 
+type BareArms = Partial<Record<"string" | "number" | "boolean" | "array", ArmPlan>>;
+
 /** A message that is one of several forms. */
 export interface UnionPlan {
 	readonly form: "union";
@@ -97,12 +104,7 @@ export interface UnionPlan {
 	/** Arms that are JSON objects, by discriminator value, other accepted values included. */
 	readonly tagged: ReadonlyMap<string, ArmPlan>;
 	/** Arms by what they are in JSON, where they are not tagged objects. */
-	readonly bare: {
-		readonly string?: ArmPlan;
-		readonly number?: ArmPlan;
-		readonly boolean?: ArmPlan;
-		readonly array?: ArmPlan;
-	};
+	readonly bare: Readonly<BareArms>;
 	/** The arm that keeps what no other arm takes; undefined for a closed union. */
 	readonly unknown: ArmPlan | undefined;
 	/** The sorts of JSON values that the unknown arm takes; empty for any. */
@@ -178,7 +180,7 @@ class Planner {
 		const discriminator = getOption(desc, messageOption).discriminator || "kind";
 		const tagged = new Map<string, ArmPlan>();
 		const arms = new Map<string, ArmPlan>();
-		const bare: { string?: ArmPlan; number?: ArmPlan; boolean?: ArmPlan; array?: ArmPlan } = {};
+		const bare: BareArms = {};
 		const plan: { -readonly [K in keyof UnionPlan]: UnionPlan[K] } = {
 			form: "union",
 			desc,

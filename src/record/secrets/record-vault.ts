@@ -41,7 +41,7 @@ export class RecordVault {
 	/** @param keys 32 bytes each: the first encrypts, all decrypt; with none, secrets are redacted before they are kept */
 	constructor(format: RecordFormat, keys: readonly KeyObject[]) {
 		this.#format = format;
-		this.#encode = deriveBinaryEncoder(format.desc);
+		this.#encode = deriveBinaryEncoder(format.plan.desc);
 		this.#walkSecrets = deriveSecretWalk(format.plan);
 		this.#walkOpenText = deriveOpenTextWalk(format.plan);
 		this.#redactionVersion = redactionVersionOf(format.plan);

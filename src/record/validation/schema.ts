@@ -2,7 +2,7 @@ import { z } from "zod";
 import { type ExactJson, isJsonObject, memberOf } from "../json/json-value.ts";
 import { parseDateTime, parseUuid } from "../json/scalars.ts";
 import { armOf, isOfSort } from "../plan/place.ts";
-import type { FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../plan/plan.ts";
+import type { Bounds, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../plan/plan.ts";
 
 /** Most violations that are listed for one record. Judging goes no further in a list or a map once there are so many. */
 export const MAX_VIOLATIONS = 100;
@@ -252,8 +252,6 @@ class SchemaBuilder {
 		}
 	}
 }
-
-type Bounds = { readonly gt: number | undefined; readonly gte: number | undefined };
 
 function boundedNumber(schema: z.ZodNumber, { gt, gte }: Bounds): z.ZodNumber {
 	const above = gt === undefined ? schema : schema.gt(gt);
