@@ -1,7 +1,7 @@
 import { isAscii, isUtf8 } from "node:buffer";
 import jsonc from "jsonc-parser";
 import { ServiceError } from "../../errors.ts";
-import { locateJsonError } from "./json-syntax.ts";
+import { isBlank, locateJsonError } from "./json-syntax.ts";
 import type { ExactJson, ExactJsonObject } from "./json-value.ts";
 import { setMember } from "./json-value.ts";
 import { type JsonSize, MAX_RECORD_DEPTH, MAX_VALUES, measure } from "./measure.ts";
@@ -189,11 +189,6 @@ const BACKSLASH = 0x5c;
 const CLOSING_BRACKET = 0x5d;
 const OPENING_BRACE = 0x7b;
 const CLOSING_BRACE = 0x7d;
-
-/** White space (RFC 8259, section 2). */
-function isBlank(code: number): boolean {
-	return code === 0x20 || code === 0x0a || code === 0x0d || code === 0x09;
-}
 
 function syntaxError(offset: number, reason: string): ServiceError {
 	const message = "JSON decode error";

@@ -23,125 +23,101 @@ const backslash = 0x5c;
  * @throws {TypeError} when the text is JSON
  */
 export function locateJsonError(text: string): JsonSyntaxError {
-	const error = scan(text);
-	if (error === undefined) {
-		throw new TypeError("The text is well-formed JSON");
+	try {
+		scan(text);
+	} catch (error) {
+		if (!(error instanceof Failure)) throw error;
+		let offset = 0;
+		for (const _ of text.slice(0, error.index)) offset++;
+		return { offset, reason: error.message };
 	}
-	return { offset: countCodePoints(text, error.index), reason: error.reason };
+	throw new TypeError("The text is well-formed JSON");
 }
 
-/** A failure at an index in UTF-16 code units. */
-interface Failure {
+class Failure extends Error {
+	/** In UTF-16 code units. */
 	readonly index: number;
-	readonly reason: string;
+
+	constructor(index: number, reason: string) {
+		super(reason);
+		this.index = index;
+	}
 }
 
-function scan(text: string): Failure | undefined {
+function scan(text: string): void {
 	/** For each open container, outermost first, whether it is an object. */
 	const open = new Uint8Array(text.length);
 	let depth = 0;
-	let next: number | Failure = skipBlanks(text, 0);
+	let index = skipBlanks(text, 0);
 	for (;;) {
-		if (typeof next !== "number") {
-			return next;
-		}
-		let index: number = next;
 		const first = text[index];
 		if (first === "{" || first === "[") {
 			const inObject = first === "{";
 			index = skipBlanks(text, index + 1);
 			if (text[index] !== (inObject ? "}" : "]")) {
 				open[depth++] = inObject ? 1 : 0;
-				next = inObject ? scanName(text, index) : index;
+				if (inObject) index = scanName(text, index);
 				continue;
 			}
 			index++;
-		} else {
-			const end = scanScalar(text, index);
-			if (typeof end !== "number") {
-				return end;
-			}
-			index = end;
-		}
+		} else index = scanScalar(text, index);
 		// A value has ended: so do the containers that close after it, up to a comma.
 		index = skipBlanks(text, index);
 		while (depth > 0 && text[index] === (open[depth - 1] === 1 ? "}" : "]")) {
 			depth--;
 			index = skipBlanks(text, index + 1);
 		}
-		if (depth === 0) {
-			return index === text.length ? undefined : { index, reason: "Extra data" };
-		}
-		next = scanComma(text, index, open[depth - 1] === 1);
+		if (depth > 0) index = scanComma(text, index, open[depth - 1] === 1);
+		else if (index === text.length) return;
+		else throw new Failure(index, "Extra data");
 	}
 }
 
 /** Scans the comma between members or elements, and a member's name; gives the index where the next value begins. */
-function scanComma(text: string, index: number, inObject: boolean): number | Failure {
-	if (text[index] !== ",") {
-		return { index, reason: "Expecting ',' delimiter" };
-	}
+function scanComma(text: string, index: number, inObject: boolean): number {
+	if (text[index] !== ",") throw new Failure(index, "Expecting ',' delimiter");
 	const next = skipBlanks(text, index + 1);
-	if (text[next] === (inObject ? "}" : "]")) {
-		return { index, reason: `Illegal trailing comma before end of ${inObject ? "object" : "array"}` };
-	}
+	if (text[next] === (inObject ? "}" : "]"))
+		throw new Failure(index, `Illegal trailing comma before end of ${inObject ? "object" : "array"}`);
 	return inObject ? scanName(text, next) : next;
 }
 
 /** Scans a member's name and colon; gives the index where its value begins. */
-function scanName(text: string, index: number): number | Failure {
-	if (text[index] !== '"') {
-		return { index, reason: "Expecting property name enclosed in double quotes" };
-	}
-	const end = scanString(text, index);
-	if (typeof end !== "number") {
-		return end;
-	}
-	const colon = skipBlanks(text, end);
-	return text[colon] === ":" ? skipBlanks(text, colon + 1) : { index: colon, reason: "Expecting ':' delimiter" };
+function scanName(text: string, index: number): number {
+	if (text[index] !== '"') throw new Failure(index, "Expecting property name enclosed in double quotes");
+	const colon = skipBlanks(text, scanString(text, index));
+	if (text[colon] !== ":") throw new Failure(colon, "Expecting ':' delimiter");
+	return skipBlanks(text, colon + 1);
 }
 
 /** Scans a string, number or literal; gives the index after it. */
-function scanScalar(text: string, index: number): number | Failure {
-	if (text[index] === '"') {
-		return scanString(text, index);
-	}
+function scanScalar(text: string, index: number): number {
+	if (text[index] === '"') return scanString(text, index);
 	const end = Math.max(skip(literal, text, index), skip(number, text, index));
-	return end > index ? end : { index, reason: "Expecting value" };
+	if (end === index) throw new Failure(index, "Expecting value");
+	return end;
 }
 
 /** Scans a string whose opening quote stands at `start`; gives the index after its closing quote (RFC 8259, section 7). */
-function scanString(text: string, start: number): number | Failure {
+function scanString(text: string, start: number): number {
 	let index = start + 1;
 	for (;;) {
 		// A loop, because a regular expression for all of a string would need a stack that grows with it.
 		let code = text.charCodeAt(index);
-		while (code >= 0x20 && code !== quote && code !== backslash) {
-			code = text.charCodeAt(++index);
-		}
-		if (code === quote) {
-			return index + 1;
-		}
-		if (code < 0x20) {
-			return { index, reason: "Invalid control character at" };
-		}
+		while (code >= 0x20 && code !== quote && code !== backslash) code = text.charCodeAt(++index);
+		if (code === quote) return index + 1;
+		if (code < 0x20) throw new Failure(index, "Invalid control character at");
 		const escaped = text[index + 1];
-		if (escaped === undefined) {
-			return { index: start, reason: "Unterminated string starting at" };
-		}
-		if (escaped !== "u") {
-			if (!'"\\/bfnrt'.includes(escaped)) {
-				return { index, reason: "Invalid \\escape" };
-			}
+		if (escaped === undefined) throw new Failure(start, "Unterminated string starting at");
+		if (escaped === "u") {
+			const end = skip(hexDigits, text, index + 2);
+			// Python wants a character after the digits too, and blames the escape when the text ends there.
+			if (end === index + 2 || end === text.length) throw new Failure(index + 1, "Invalid \\uXXXX escape");
+			index = end;
+		} else {
+			if (!'"\\/bfnrt'.includes(escaped)) throw new Failure(index, "Invalid \\escape");
 			index += 2;
-			continue;
 		}
-		const end = skip(hexDigits, text, index + 2);
-		// Python wants a character after the digits too, and blames the escape when the text ends there.
-		if (end === index + 2 || end === text.length) {
-			return { index: index + 1, reason: "Invalid \\uXXXX escape" };
-		}
-		index = end;
 	}
 }
 
@@ -154,20 +130,11 @@ function skip(pattern: RegExp, text: string, index: number): number {
 /** The index of the first character from `index` on that is no white space (RFC 8259, section 2). */
 function skipBlanks(text: string, index: number): number {
 	let end = index;
-	let code = text.charCodeAt(end);
-	while (code === 0x20 || code === 0x0a || code === 0x0d || code === 0x09) {
-		code = text.charCodeAt(++end);
-	}
+	while (isBlank(text.charCodeAt(end))) end++;
 	return end;
 }
 
-function countCodePoints(text: string, end: number): number {
-	let count = end;
-	for (let index = 1; index < end; index++) {
-		const isPair = (text.charCodeAt(index - 1) & 0xfc00) === 0xd800 && (text.charCodeAt(index) & 0xfc00) === 0xdc00;
-		if (isPair) {
-			count--;
-		}
-	}
-	return count;
+/** Whether a character is white space (RFC 8259, section 2). */
+export function isBlank(code: number): boolean {
+	return code === 0x20 || code === 0x0a || code === 0x0d || code === 0x09;
 }
