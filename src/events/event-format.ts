@@ -50,7 +50,6 @@ export interface ParsedEvents {
 export class EventFormat {
 	readonly #timeZone: string;
 	/** Of a batch: the field `events` of the request by itself. */
-	readonly #plan: PlainPlan;
 	readonly #schema: RecordSchema;
 	readonly #encodeEnvelope: (event: ConversationEvent) => ExactJson;
 	/** The members that all events have. */
@@ -66,7 +65,6 @@ export class EventFormat {
 	constructor(format: RecordFormat, keys: readonly KeyObject[], timeZone: string) {
 		const [batch, event] = planBatch();
 		this.#timeZone = timeZone;
-		this.#plan = batch;
 		this.#schema = new RecordSchema(batch);
 		this.#encodeEnvelope = deriveEncoder(event);
 		this.#envelope = new Set(event.members.keys());
@@ -155,9 +153,9 @@ export class EventFormat {
 	#read(conversationId: string, parsed: ParsedJson, found: readonly Violation[]): ParsedEvents {
 		const receivedAt = BigInt(Date.now()) * 1000n;
 		const clock = { timeZone: this.#timeZone, arrival: receivedAt, maxAhead: MAX_CLOCK_SKEW };
-		const violations = [...found, ...judge(this.#schema, this.#plan, parsed)];
+		const violations = [...found, ...judge(this.#schema, parsed)];
 		const report = (path: Violation["path"], finding: Parameters<typeof violation>[1]): void => {
-			violations.push(violation(path, finding, parsed.json, this.#plan));
+			violations.push(violation(path, finding, parsed.json, this.#schema.plan));
 		};
 		const envelopes = new Map<string, Envelope>();
 		for (const [index, event] of Array.isArray(parsed.json) ? parsed.json.entries() : []) {

@@ -26,6 +26,8 @@ export class RecordFormat {
 	readonly schemaVersion: number;
 	readonly #names: ReadonlySet<string>;
 	readonly #schema: RecordSchema;
+	/** Of some members of a record: any may be missing. */
+	readonly #membersSchema: RecordSchema;
 	readonly #decode: RecordDecoder;
 	readonly #encode: (message: ConversationInfo) => ExactJson;
 
@@ -38,7 +40,9 @@ export class RecordFormat {
 		this.#names = new Set(members.map(({ name }) => name));
 		const text = members.map(({ message, name }) => `${message}.${name}`).sort();
 		this.schemaVersion = hash("sha256", text.join("\n"), "buffer").readUIntBE(0, 6) + 1;
-		this.#schema = new RecordSchema(this.plan);
+		this.#schema = new RecordSchema(plan);
+		const optional = plan.fields.map((field) => ({ ...field, required: false }));
+		this.#membersSchema = new RecordSchema({ ...plan, fields: optional }, this.#schema);
 		this.#decode = deriveDecoder(this.plan);
 		this.#encode = deriveEncoder(this.plan);
 	}
@@ -93,10 +97,8 @@ export class RecordFormat {
 	 * @throws ServiceError as `parse` does
 	 */
 	membersFromJson(json: ExactJsonObject): ConversationInfo {
-		return this.#only(
-			this.#check({ json, size: measureWithinBounds(json), surrogates: true }, true),
-			Object.keys(json),
-		);
+		const parsed = { json, size: measureWithinBounds(json), surrogates: true };
+		return this.#only(this.#check(parsed, this.#membersSchema), Object.keys(json));
 	}
 
 	/** Writes some members of a record in their JSON form, as {@link toJson} writes all. Others may be null. */
@@ -160,7 +162,7 @@ export class RecordFormat {
 	 */
 	fromMembers(members: ExactJsonObject, bigints: boolean): { record: ConversationInfo; others: readonly string[] } {
 		// Nearly always all are valid, which is judged at once.
-		const areValid = this.#schema.isValid(members, true);
+		const areValid = this.#membersSchema.isValid(members);
 		const valid: ExactJsonObject = {};
 		const others: string[] = [];
 		for (const [name, member] of Object.entries(members)) {
@@ -171,10 +173,9 @@ export class RecordFormat {
 		return { record: this.#toMessage(valid, bigints), others };
 	}
 
-	/** @param partial whether members that are required may be missing */
-	#check(parsed: ParsedJson, partial = false): ConversationInfo {
+	#check(parsed: ParsedJson, schema = this.#schema): ConversationInfo {
 		const { json, size } = parsed;
-		const violations = judge(this.#schema, this.plan, parsed, partial);
+		const violations = judge(schema, parsed);
 		if (violations.length > 0) throw invalid(violations, json);
 		const message = this.#toMessage(json, size.large);
 		if (Object.keys(message.unnamedMembers).length > MAX_UNNAMED_MEMBERS) throw invalid([TOO_MANY_UNNAMED], json);

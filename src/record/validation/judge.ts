@@ -1,25 +1,16 @@
 import { ServiceError, type Violation } from "../../errors.ts";
 import type { ParsedJson } from "../json/exact-json.ts";
-import type { MessagePlan } from "../plan/plan.ts";
 import { limitViolations } from "./record-limits.ts";
 import { MAX_VIOLATIONS, type RecordSchema } from "./schema.ts";
 import { violationsOf } from "./violations.ts";
 
-/**
- * What is wrong with a JSON form, by its schema and by the limits of text and nesting: at most {@link MAX_VIOLATIONS}.
- *
- * @param partial whether members that are required may be missing
- */
-export function judge(
-	schema: RecordSchema,
-	plan: MessagePlan,
-	{ json, size, surrogates }: ParsedJson,
-	partial = false,
-): Violation[] {
-	const limits = limitViolations(json, plan, size, surrogates);
-	const issues = schema.judge(json, partial);
+/** What is wrong with a JSON form, by its schema and by the limits of text and nesting: at most {@link MAX_VIOLATIONS}. */
+export function judge(schema: RecordSchema, parsed: ParsedJson): Violation[] {
+	const { json } = parsed;
+	const limits = limitViolations(parsed, schema.plan);
+	const issues = schema.judge(json);
 	if (issues.length === 0 && limits.length === 0) return [];
-	return [...violationsOf(issues, json, plan), ...limits].slice(0, MAX_VIOLATIONS);
+	return [...violationsOf(issues, json, schema.plan), ...limits].slice(0, MAX_VIOLATIONS);
 }
 
 /** Most characters of a path that an error's message repeats. */

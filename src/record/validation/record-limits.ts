@@ -1,6 +1,7 @@
 import type { Violation } from "../../errors.ts";
+import type { ParsedJson } from "../json/exact-json.ts";
 import type { ExactJson } from "../json/json-value.ts";
-import { type JsonSize, MAX_FREE_FORM_DEPTH, measure } from "../json/measure.ts";
+import { MAX_FREE_FORM_DEPTH, measure } from "../json/measure.ts";
 import { type Place, rootPlace, step } from "../plan/place.ts";
 import type { MessagePlan } from "../plan/plan.ts";
 import { MAX_VIOLATIONS } from "./schema.ts";
@@ -12,41 +13,33 @@ type Path = readonly (string | number)[];
  * Finds what the schema does not look for because it concerns text and nesting everywhere in a record: lone
  * surrogates (RFC 8259, section 8.2), numbers without a finite value in free-form JSON, and free-form JSON of more
  * than {@link MAX_FREE_FORM_DEPTH} levels.
- *
- * @param size the record's size, within its bounds
- * @param surrogates whether the record can hold lone surrogates
  */
-export function limitViolations(
-	record: ExactJson,
-	plan: MessagePlan,
-	{ depth, finite }: JsonSize,
-	surrogates: boolean,
-): Violation[] {
-	if (depth <= MAX_FREE_FORM_DEPTH && finite && !surrogates) return [];
+export function limitViolations({ json: record, size, surrogates }: ParsedJson, plan: MessagePlan): Violation[] {
+	if (size.depth <= MAX_FREE_FORM_DEPTH && size.finite && !surrogates) return [];
 	const violations: Violation[] = [];
 	const report = (path: Path, finding: Parameters<typeof violation>[1]): void => {
 		if (violations.length < MAX_VIOLATIONS) violations.push(violation(path, finding, record, plan));
 	};
-	const visit = (json: ExactJson, place: Place, path: Path, outer: Place | undefined): void => {
+	/** @param isInside whether what is around the value is free-form, too */
+	const visit = (json: ExactJson, place: Place, path: Path, isInside: boolean): void => {
 		const freeForm = isFreeForm(place);
 		if (typeof json === "string" && !json.isWellFormed()) report(path, NOT_UNICODE);
 		if (typeof json === "number" && !Number.isFinite(json) && freeForm) report(path, NOT_FINITE);
 		if (typeof json !== "object" || json === null) return;
-		const begins = freeForm && !(outer !== undefined && isFreeForm(outer));
-		if (begins && measure(json).depth > MAX_FREE_FORM_DEPTH) {
+		if (freeForm && !isInside && measure(json).depth > MAX_FREE_FORM_DEPTH) {
 			report(path, valueError(`free-form JSON nested more than ${MAX_FREE_FORM_DEPTH} levels deep`));
 			return;
 		}
 		if (Array.isArray(json)) {
-			for (const [index, item] of json.entries()) visit(item, step(place, json, index), [...path, index], place);
+			for (const [index, item] of json.entries()) visit(item, step(place, json, index), [...path, index], freeForm);
 			return;
 		}
 		for (const [name, member] of Object.entries(json)) {
 			if (!name.isWellFormed()) report([...path, name.toWellFormed()], NOT_UNICODE);
-			visit(member, step(place, json, name), [...path, name], place);
+			visit(member, step(place, json, name), [...path, name], freeForm);
 		}
 	};
-	visit(record, rootPlace(plan), [], undefined);
+	visit(record, rootPlace(plan), [], false);
 	return violations;
 }
 

@@ -18,37 +18,32 @@ const INT64 = z
  * values from the JSON itself, because a record keeps members that no schema names.
  */
 export class RecordSchema {
-	readonly #plan: MessagePlan;
-	readonly #builder = new SchemaBuilder(false);
-	readonly #compiling = new SchemaBuilder(true);
+	readonly plan: MessagePlan;
+	readonly #builder: SchemaBuilder;
+	readonly #compiling: SchemaBuilder;
 
-	constructor(plan: MessagePlan) {
-		this.#plan = plan;
+	/** @param like a schema of a plan that has messages in common with this one: these are compiled once for both */
+	constructor(plan: MessagePlan, like?: RecordSchema) {
+		this.plan = plan;
+		this.#builder = like === undefined ? new SchemaBuilder(false) : like.#builder;
+		this.#compiling = like === undefined ? new SchemaBuilder(true) : like.#compiling;
 	}
 
-	/**
-	 * What is wrong with a record's JSON form: not much more than {@link MAX_VIOLATIONS} issues, none when it is valid.
-	 *
-	 * @param partial whether members that are required may be missing
-	 */
-	judge(json: ExactJson, partial = false): readonly z.core.$ZodIssue[] {
-		return this.isValid(json, partial) ? [] : this.issues(json, partial);
+	/** What is wrong with a record's JSON form: not much more than {@link MAX_VIOLATIONS} issues, none when it is valid. */
+	judge(json: ExactJson): readonly z.core.$ZodIssue[] {
+		return this.isValid(json) ? [] : this.issues(json);
 	}
 
 	/** Whether {@link issues} finds none. By code that zod compiles from the schema, which takes a fifth of the time. */
-	isValid(json: ExactJson, partial = false): boolean {
+	isValid(json: ExactJson): boolean {
 		this.#compiling.reset();
-		return this.#schema(this.#compiling, partial).validate(json);
+		return this.#compiling.message(this.plan).validate(json);
 	}
 
 	/** As {@link judge}, whatever {@link isValid} says. */
-	issues(json: ExactJson, partial = false): readonly z.core.$ZodIssue[] {
+	issues(json: ExactJson): readonly z.core.$ZodIssue[] {
 		this.#builder.reset();
-		return this.#schema(this.#builder, partial).safeParse(json).error?.issues ?? [];
-	}
-
-	#schema(builder: SchemaBuilder, partial: boolean): z.ZodType {
-		return partial ? builder.members(this.#plan) : builder.message(this.#plan);
+		return this.#builder.message(this.plan).safeParse(json).error?.issues ?? [];
 	}
 
 	/** Whether a JSON value is valid for a field. */
@@ -60,7 +55,6 @@ export class RecordSchema {
 
 class SchemaBuilder {
 	readonly #messages = new Map<MessagePlan, z.ZodType>();
-	readonly #members = new Map<MessagePlan, z.ZodType>();
 	readonly #fields = new Map<FieldPlan, z.ZodType>();
 	readonly #unfinished = new Set<MessagePlan>();
 	/** Whether the schemas are compiled, and tell no more than whether a value is valid. */
@@ -119,15 +113,6 @@ class SchemaBuilder {
 		const schema = field.nullable ? value.nullable() : value;
 		this.#fields.set(field, schema);
 		return schema;
-	}
-
-	/** The schema of some members of a message, each of which may be missing. */
-	members(plan: MessagePlan): z.ZodType {
-		const schema = this.#members.get(plan) ?? this.#schema(plan);
-		if (this.#members.has(plan) || !(schema instanceof z.ZodObject)) return schema;
-		const partial = this.#compiles ? z.compile(schema.partial(), { strict: true }) : schema.partial();
-		this.#members.set(plan, partial);
-		return partial;
 	}
 
 	#plain(plan: PlainPlan): z.ZodType {
