@@ -29,11 +29,6 @@ function textOf(content: ExactJson): string | undefined {
 
 /** The first `count` characters (Unicode code points) of a text. */
 export function beginning(text: string, count: number): string {
-	if (text.length <= count) return text;
-	let end = 0;
-	for (const character of text) {
-		if (count-- === 0) break;
-		end += character.length;
-	}
-	return text.slice(0, end);
+	// A code point is one UTF-16 unit or two.
+	return [...text.slice(0, 2 * count)].slice(0, count).join("");
 }

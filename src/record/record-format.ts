@@ -10,7 +10,7 @@ import { fromValue, toValue } from "./json/free-form.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember } from "./json/json-value.ts";
 import { lastToken, parsePointer } from "./json/pointer.ts";
 import { parseUuid } from "./json/scalars.ts";
-import { MAX_UNNAMED_MEMBERS, MemberPlaces, putMember } from "./json/unnamed.ts";
+import { MAX_UNNAMED_MEMBERS, memberPlaces, putMember } from "./json/unnamed.ts";
 import { type MessagePlan, type PlainPlan, planMessage, plansIn } from "./plan/plan.ts";
 import { brokenRules, judge } from "./validation/judge.ts";
 import { MAX_VIOLATIONS, RecordSchema } from "./validation/schema.ts";
@@ -134,11 +134,11 @@ export class RecordFormat {
 		const candidates = Object.entries(message.unnamedMembers).filter(([pointer]) => this.namesNow(pointer));
 		if (candidates.length === 0) return false;
 		const json = this.#encode(message);
-		const places = new MemberPlaces(json, this.plan);
+		const placeOf = memberPlaces(json, this.plan);
 		const unnamed = { ...message.unnamedMembers };
 		let moved = false;
 		for (const [pointer, value] of candidates) {
-			const place = places.find(pointer);
+			const place = placeOf(pointer);
 			const member = fromValue(value);
 			if (place?.field === undefined || !this.#schema.accepts(place.field, member)) continue;
 			putMember(place, member);
@@ -213,10 +213,10 @@ export class RecordFormat {
 
 	/** Puts the members that no field names into the JSON form; returns a violation for each that has no place there. */
 	#putUnnamed(json: ExactJson, message: ConversationInfo): Violation[] {
-		const places = new MemberPlaces(json, this.plan);
+		const placeOf = memberPlaces(json, this.plan);
 		const violations: Violation[] = [];
 		for (const [pointer, value] of Object.entries(message.unnamedMembers)) {
-			const place = places.find(pointer);
+			const place = placeOf(pointer);
 			if (place !== undefined) putMember(place, fromValue(value));
 			else if (violations.length < MAX_VIOLATIONS)
 				violations.push({

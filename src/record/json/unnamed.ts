@@ -16,56 +16,42 @@ export interface MemberPlace {
 }
 
 /**
- * The places of members that were kept by their pointers, in one record. A release that names more members than the one
- * that kept a member may have a field for it.
+ * Finds the places of members that were kept by their pointers, in one record. A release that names more members than the
+ * one that kept a member may have a field for it.
+ *
+ * @returns gives the place that a JSON Pointer (RFC 6901) of a member leads to; undefined when no such member can stand
+ *   there: the pointer does not lead to an object that the schema describes, or the object is closed, or a field of this
+ *   name is set
  */
-export class MemberPlaces {
-	readonly #record: ExactJson;
-	readonly #plan: MessagePlan;
+export function memberPlaces(record: ExactJson, plan: MessagePlan): (pointer: string) => MemberPlace | undefined {
 	/** By pointer. Many members belong to the same object. */
-	readonly #objects = new Map<string, DescribedObject | undefined>();
-
-	constructor(record: ExactJson, plan: MessagePlan) {
-		this.#record = record;
-		this.#plan = plan;
-	}
-
-	/**
-	 * @param pointer JSON Pointer (RFC 6901) of the member
-	 * @returns undefined when no such member can stand there: the pointer does not lead to an object that the schema
-	 *   describes, or the object is closed, or a field of this name is set
-	 */
-	find(pointer: string): MemberPlace | undefined {
-		const [name] = parsePointer(pointer.slice(pointer.lastIndexOf("/"))) ?? [];
+	const objects = new Map<string, DescribedObject | undefined>();
+	return (pointer) => {
+		const parent = pointer.slice(0, pointer.lastIndexOf("/"));
+		const [name] = parsePointer(pointer.slice(parent.length)) ?? [];
 		if (name === undefined) return undefined;
-		const described = this.#object(pointer.slice(0, pointer.lastIndexOf("/")));
+		const described = objects.getOrInsertComputed(parent, () => describedAt(record, plan, parent));
 		if (described === undefined || described.plan.discriminator?.name === name) return undefined;
-		const { json: object, plan } = described;
-		const field = plan.members.get(name);
-		if (field === undefined) return plan.closed ? undefined : { object, name, field };
+		const field = described.plan.members.get(name);
+		const { json: object } = described;
+		if (field === undefined) return described.plan.closed ? undefined : { object, name, field };
 		if (isUnset(object[field.name])) return { object, name, field };
 		return field.name === name ? undefined : { object, name, field: undefined };
-	}
-
-	/** The object that a pointer leads to; undefined when the schema describes none there. */
-	#object(pointer: string): DescribedObject | undefined {
-		const known = this.#objects.get(pointer);
-		if (known !== undefined || this.#objects.has(pointer)) return known;
-		const path = parsePointer(pointer);
-		let described: DescribedObject | undefined;
-		if (path !== undefined) {
-			const { place, json } = locate(this.#record, this.#plan, path);
-			const plan = objectAt(place, json);
-			if (plan !== undefined && isJsonObject(json)) described = { plan, json };
-		}
-		this.#objects.set(pointer, described);
-		return described;
-	}
+	};
 }
 
 interface DescribedObject {
 	readonly plan: PlainPlan;
 	readonly json: ExactJsonObject;
+}
+
+/** The object that a pointer leads to; undefined when the schema describes none there. */
+function describedAt(record: ExactJson, root: MessagePlan, pointer: string): DescribedObject | undefined {
+	const path = parsePointer(pointer);
+	if (path === undefined) return undefined;
+	const { place, json } = locate(record, root, path);
+	const plan = objectAt(place, json);
+	return plan !== undefined && isJsonObject(json) ? { plan, json } : undefined;
 }
 
 /** Puts a member at its place: into its field if there is one. */

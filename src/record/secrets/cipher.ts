@@ -66,11 +66,8 @@ export class Cipher {
 	/** The cipher of a conversation. Keeps the keys that it derives, so it is worth using again for one record. */
 	of(conversationId: string): ConversationCipher {
 		const derived = new Map<string, KeyObject>();
-		const keyOf = ({ id, key }: Key): KeyObject => {
-			const known = derived.get(id) ?? deriveKey(key, `conversation secrets ${conversationId}`);
-			derived.set(id, known);
-			return known;
-		};
+		const keyOf = ({ id, key }: Key): KeyObject =>
+			derived.getOrInsertComputed(id, () => deriveKey(key, `conversation secrets ${conversationId}`));
 		// A pointer begins with a slash, which an id has none of, so this cannot be read in two ways.
 		const associate = (pointer: string, isNumber: boolean): Buffer =>
 			Buffer.from(`${isNumber ? NUMBER : ""}${conversationId}${pointer}`);

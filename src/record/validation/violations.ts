@@ -23,8 +23,8 @@ interface Finding {
  */
 export function violationsOf(issues: readonly z.core.$ZodIssue[], record: ExactJson, plan: MessagePlan): Violation[] {
 	const violations: Violation[] = [];
-	for (const issue of leafIssues(issues, [])) {
-		for (const [path, finding] of findingsOf(issue, record, plan)) {
+	for (const [issue, at] of leafIssues(issues, [])) {
+		for (const [path, finding] of findingsOf(issue, at, record, plan)) {
 			if (violations.length >= MAX_VIOLATIONS) return violations;
 			violations.push(violation(path, finding, record, plan));
 		}
@@ -54,14 +54,14 @@ function expectsPublicScalar({ value, collection, secret }: Place): boolean {
 type Issue = z.core.$ZodIssue;
 
 /**
- * The issues themselves, with paths from the record. A union's issue stands for those of the option that takes values of
+ * The issues themselves, with their paths from the record. A union's issue stands for those of the option that takes values of
  * this type, if there is one; the issue of an element for those inside it.
  */
-function* leafIssues(issues: readonly Issue[], outer: Path): Generator<Issue> {
+function* leafIssues(issues: readonly Issue[], outer: Path): Generator<[Issue, Path]> {
 	for (const issue of issues) {
 		const path = [...outer, ...issue.path.map((step) => (typeof step === "symbol" ? String(step) : step))];
 		const inner = innerIssues(issue);
-		if (inner === undefined) yield { ...issue, path };
+		if (inner === undefined) yield [issue, path];
 		else yield* leafIssues(inner, path);
 	}
 }
@@ -77,8 +77,7 @@ function isWrongType({ code, path }: Issue): boolean {
 }
 
 /** What an issue says, and where. */
-function* findingsOf(issue: Issue, record: ExactJson, plan: MessagePlan): Generator<[Path, Finding]> {
-	const path = issue.path.map((step) => (typeof step === "symbol" ? String(step) : step));
+function* findingsOf(issue: Issue, path: Path, record: ExactJson, plan: MessagePlan): Generator<[Path, Finding]> {
 	const { place, json } = locate(record, plan, path);
 	switch (issue.code) {
 		case "unrecognized_keys":
