@@ -188,6 +188,7 @@ export class EventFormat {
 		hide: (secret: Secret, place: string) => string,
 	): UnencodedEvent {
 		const said = messageText(event);
+		const shown = said && replaceUserinfo(said, () => REDACTED);
 		const pointers = new Set<string>();
 		const text = this.#secrets.replace(event, bigints, (secret, pointer) => {
 			pointers.add(pointer);
@@ -199,7 +200,7 @@ export class EventFormat {
 			kind,
 			source,
 			isLeaf: kind !== STATE_UPDATE,
-			message: said && beginning(withoutUserinfo(said), MAX_MESSAGE),
+			message: shown && beginning(shown, MAX_MESSAGE),
 			text,
 			secrets: this.#encrypts ? [...pointers] : [],
 			redactionVersion: this.#secrets.version,
@@ -303,10 +304,6 @@ function readMembers(text: string, path: Violation["path"], violations: Violatio
 		violations.push(...error.violations.map((violation) => ({ ...violation, path: [...path, ...violation.path] })));
 	}
 	return undefined;
-}
-
-function withoutUserinfo(text: string): string {
-	return replaceUserinfo(text, () => REDACTED);
 }
 
 /** The place of a secret to which its ciphertext is bound. A record's place begins with a slash. */

@@ -3,8 +3,7 @@ import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember
 import { parsePointer, toPointer } from "../record/json/pointer.ts";
 import { pathInJson } from "../record/plan/place.ts";
 import type { RecordFormat } from "../record/record-format.ts";
-import type { Secret } from "../record/secrets/free-form-secrets.ts";
-import { OPEN, SECRET } from "../record/secrets/free-form-secrets.ts";
+import { OPEN, SECRET, type Secret } from "../record/secrets/free-form-secrets.ts";
 import {
 	deriveSecretWalk,
 	type RecordWalk,

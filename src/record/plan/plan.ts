@@ -150,7 +150,7 @@ class Planner {
 		const members = new Map<string, FieldPlan>();
 		const exclusions: { field: FieldPlan; excludes: FieldPlan }[] = [];
 		const plan: PlainPlan = {
-			form: formOf(rules.form),
+			form: FORMS.get(rules.form) ?? "object",
 			desc,
 			fields,
 			members,
@@ -291,16 +291,10 @@ function isSecret(field: DescField): boolean {
 	return field.proto.options?.debugRedact ?? false;
 }
 
-function formOf(form: MessageRules_Form): PlainPlan["form"] {
-	switch (form) {
-		case MessageRules_Form.TUPLE:
-			return "tuple";
-		case MessageRules_Form.BARE:
-			return "bare";
-		default:
-			return "object";
-	}
-}
+const FORMS: ReadonlyMap<MessageRules_Form, PlainPlan["form"]> = new Map([
+	[MessageRules_Form.TUPLE, "tuple"],
+	[MessageRules_Form.BARE, "bare"],
+]);
 
 function fieldNamed(plan: PlainPlan, name: string): FieldPlan {
 	const field = plan.fields.find((candidate) => candidate.desc.name === name);

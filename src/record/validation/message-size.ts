@@ -67,11 +67,7 @@ function countFields(reader: BinaryReader, end: number, fields: MessageFields, d
 const known = new Map<string, MessageFields>();
 
 function fieldsOf(desc: DescMessage): MessageFields {
-	const cached = known.get(desc.typeName);
-	if (cached !== undefined) return cached;
-	const fields = new Map(desc.fields.flatMap((field) => messageField(field)));
-	known.set(desc.typeName, fields);
-	return fields;
+	return known.getOrInsertComputed(desc.typeName, () => new Map(desc.fields.flatMap(messageField)));
 }
 
 function messageField({ number, fieldKind, message }: DescField): [number, () => MessageFields][] {

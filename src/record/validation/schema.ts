@@ -56,7 +56,6 @@ export class RecordSchema {
 class SchemaBuilder {
 	readonly #messages = new Map<MessagePlan, z.ZodType>();
 	readonly #fields = new Map<FieldPlan, z.ZodType>();
-	readonly #unfinished = new Set<MessagePlan>();
 	/** Whether the schemas are compiled, and tell no more than whether a value is valid. */
 	readonly #compiles: boolean;
 	#issuesLeft = MAX_VIOLATIONS;
@@ -73,16 +72,9 @@ class SchemaBuilder {
 	}
 
 	message(plan: MessagePlan): z.ZodType {
-		const known = this.#messages.get(plan);
-		if (known !== undefined) return known;
-		if (this.#compiles) return this.#compiled(plan);
-		// A message that contains itself refers to its own schema, which is finished when a record is judged.
-		if (this.#unfinished.has(plan)) return z.lazy(() => this.message(plan));
-		this.#unfinished.add(plan);
-		const schema = this.#schema(plan);
-		this.#unfinished.delete(plan);
-		this.#messages.set(plan, schema);
-		return schema;
+		// Built when the first value is judged, because a message can contain itself.
+		const build = () => (this.#compiles ? this.#compiled(plan) : z.lazy(() => this.#schema(plan)));
+		return this.#messages.getOrInsertComputed(plan, build);
 	}
 
 	#schema(plan: MessagePlan): z.ZodType {
@@ -91,28 +83,24 @@ class SchemaBuilder {
 
 	/**
 	 * The schema of a message, which is compiled by itself: zod compiles no schema that contains itself, and the engine
-	 * specialises small functions sooner. It is compiled when the first value is judged.
+	 * specialises small functions sooner.
 	 */
 	#compiled(plan: MessagePlan): z.ZodType {
 		let compiled: z.ZodType | undefined;
-		const schema = z.custom((json) => {
+		return z.custom((json) => {
 			compiled ??= z.compile(this.#schema(plan), { strict: true });
 			// zod judges what the compiled code refuses a second time. One refusal is enough, or each level of messages would
 			// double the time.
 			if (!this.#refused) this.#refused = !compiled.validate(json);
 			return !this.#refused;
 		});
-		this.#messages.set(plan, schema);
-		return schema;
 	}
 
 	field(field: FieldPlan): z.ZodType {
-		const known = this.#fields.get(field);
-		if (known !== undefined) return known;
-		const value = this.#collection(field);
-		const schema = field.nullable ? value.nullable() : value;
-		this.#fields.set(field, schema);
-		return schema;
+		return this.#fields.getOrInsertComputed(field, () => {
+			const value = this.#collection(field);
+			return field.nullable ? value.nullable() : value;
+		});
 	}
 
 	#plain(plan: PlainPlan): z.ZodType {
