@@ -10,7 +10,7 @@ import { fromValue, toValue } from "./json/free-form.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember } from "./json/json-value.ts";
 import { lastToken, parsePointer } from "./json/pointer.ts";
 import { parseUuid } from "./json/scalars.ts";
-import { MAX_UNNAMED_MEMBERS, memberPlaces, putMember } from "./json/unnamed.ts";
+import { MAX_UNNAMED_MEMBERS, memberPlaces } from "./json/unnamed.ts";
 import { type MessagePlan, type PlainPlan, planMessage, plansIn } from "./plan/plan.ts";
 import { brokenRules, judge } from "./validation/judge.ts";
 import { MAX_VIOLATIONS, RecordSchema } from "./validation/schema.ts";
@@ -141,7 +141,7 @@ export class RecordFormat {
 			const place = placeOf(pointer);
 			const member = fromValue(value);
 			if (place?.field === undefined || !this.#schema.accepts(place.field, member)) continue;
-			putMember(place, member);
+			setMember(place.object, place.name, member);
 			delete unnamed[pointer];
 			moved = true;
 		}
@@ -217,7 +217,7 @@ export class RecordFormat {
 		const violations: Violation[] = [];
 		for (const [pointer, value] of Object.entries(message.unnamedMembers)) {
 			const place = placeOf(pointer);
-			if (place !== undefined) putMember(place, fromValue(value));
+			if (place !== undefined) setMember(place.object, place.name, fromValue(value));
 			else if (violations.length < MAX_VIOLATIONS)
 				violations.push({
 					path: ["unnamed_members", pointer],

@@ -1,6 +1,6 @@
 import { locate, objectAt } from "../plan/place.ts";
 import type { FieldPlan, MessagePlan, PlainPlan } from "../plan/plan.ts";
-import { type ExactJson, type ExactJsonObject, isJsonObject, setMember } from "./json-value.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject } from "./json-value.ts";
 import { parsePointer } from "./pointer.ts";
 
 /** Most members of a record that no field names. Real records have a few dozen. */
@@ -10,8 +10,9 @@ export const MAX_UNNAMED_MEMBERS = 10_000;
 export interface MemberPlace {
 	/** The object that the member belongs to. */
 	readonly object: ExactJsonObject;
+	/** Of the member there: that of its field if there is one. */
 	readonly name: string;
-	/** The unset field that the name stands for; undefined when the member stays one that no field names. */
+	/** The unset field that the member is for; undefined when the member stays one that no field names. */
 	readonly field: FieldPlan | undefined;
 }
 
@@ -35,7 +36,7 @@ export function memberPlaces(record: ExactJson, plan: MessagePlan): (pointer: st
 		const field = described.plan.members.get(name);
 		const { json: object } = described;
 		if (field === undefined) return described.plan.closed ? undefined : { object, name, field };
-		if (isUnset(object[field.name])) return { object, name, field };
+		if (isUnset(object[field.name])) return { object, name: field.name, field };
 		return field.name === name ? undefined : { object, name, field: undefined };
 	};
 }
@@ -52,11 +53,6 @@ function describedAt(record: ExactJson, root: MessagePlan, pointer: string): Des
 	const { place, json } = locate(record, root, path);
 	const plan = objectAt(place, json);
 	return plan !== undefined && isJsonObject(json) ? { plan, json } : undefined;
-}
-
-/** Puts a member at its place: into its field if there is one. */
-export function putMember({ object, name, field }: MemberPlace, value: ExactJson): void {
-	setMember(object, field?.name ?? name, value);
 }
 
 /** Whether a member of the JSON form says no more than an absent one. An empty list or map is an unset field's. */

@@ -127,13 +127,8 @@ function keyId(key: KeyObject): string {
 	return hash("sha256", key.export(), "buffer").subarray(0, KEY_ID_BYTES).toString("base64url");
 }
 
-interface Ciphertext {
-	readonly id: string;
-	readonly payload: Buffer;
-	readonly isNumber: boolean;
-}
-
-function parse(text: string): Ciphertext | undefined {
+/** The parts of a ciphertext; undefined when the text does not have the form of one. */
+function parse(text: string) {
 	if (!text.startsWith(PREFIX)) return undefined;
 	const isNumber = text.startsWith(NUMBER, PREFIX.length);
 	const [id = "", encoded = "", ...rest] = text.slice(PREFIX.length + (isNumber ? NUMBER.length : 0)).split(":", 3);
