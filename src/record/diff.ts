@@ -47,25 +47,17 @@ class DiffBuilder {
 				else if (a !== b) report(path);
 			};
 		}
-		const same = this.#sameOptional(field);
+		const same = this.#sameField(field);
 		return (a, b, path, report) => {
 			if (!same(a, b)) report(path);
 		};
 	}
 
-	/** Whether two values of a field are equal. */
-	#same(field: DescField): Same {
-		switch (field.fieldKind) {
-			case "list": {
-				const same = this.#sameItem(field.message);
-				return (a, b) =>
-					Array.isArray(a) && Array.isArray(b) && a.length === b.length && a.every((item, i) => same(item, b[i]));
-			}
-			case "map":
-				return sameEntries(this.#sameItem(field.message));
-			default:
-				return this.#sameItem(field.message);
-		}
+	/** Whether two values of a field, which may be unset, are equal. */
+	#sameField(field: DescField): Same {
+		const item = this.#sameItem(field.message);
+		const same = field.fieldKind === "list" ? sameItems(item) : field.fieldKind === "map" ? sameEntries(item) : item;
+		return (a, b) => a === b || same(a, b);
 	}
 
 	#sameItem(desc: DescMessage | undefined): Same {
@@ -76,15 +68,9 @@ class DiffBuilder {
 
 	#sameMessage(desc: DescMessage): Same {
 		return deriveOnce(this.#sames, desc.typeName, () => {
-			const fields = desc.fields.map((field) => ({ get: reader(field), same: this.#sameOptional(field) }));
+			const fields = desc.fields.map((field) => ({ get: reader(field), same: this.#sameField(field) }));
 			return (a, b) => isFields(a) && isFields(b) && fields.every(({ get, same }) => same(get(a), get(b)));
 		});
-	}
-
-	/** As {@link DiffBuilder.#same}, where the field may be unset. */
-	#sameOptional(field: DescField): Same {
-		const same = this.#same(field);
-		return (a, b) => a === b || same(a, b);
 	}
 }
 
@@ -103,6 +89,11 @@ function isWellKnown(desc: DescMessage): boolean {
 	return desc.typeName.startsWith("google.protobuf.");
 }
 
+function sameItems(same: Same): Same {
+	return (a, b) =>
+		Array.isArray(a) && Array.isArray(b) && a.length === b.length && a.every((item, index) => same(item, b[index]));
+}
+
 function sameEntries(same: Same): Same {
 	return (a, b) => {
 		if (!isFields(a) || !isFields(b)) return false;
@@ -116,9 +107,9 @@ function sameEntries(same: Same): Same {
 /** Whether two trees of plain objects, arrays and scalars are equal, whatever the order of members. 0 equals -0. */
 export function sameTree(a: unknown, b: unknown): boolean {
 	if (a === b) return true;
-	if (Array.isArray(a))
-		return Array.isArray(b) && a.length === b.length && a.every((item, index) => sameTree(item, b[index]));
+	if (Array.isArray(a)) return sameElements(a, b);
 	return !Array.isArray(b) && sameMembers(a, b);
 }
 
+const sameElements = sameItems(sameTree);
 const sameMembers = sameEntries(sameTree);

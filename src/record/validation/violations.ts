@@ -200,7 +200,7 @@ function wrongType(json: ExactJson | undefined, { value: expected, collection }:
 				? { type: "bool_parsing", message: "Input should be a valid boolean, unable to interpret input" }
 				: { type: "bool_type", message: "Input should be a valid boolean" };
 		case "enum": {
-			const names = alternatives([...expected.enum.byName.keys()].map((name) => `'${name}'`));
+			const names = alternatives(expected.enum.byName.keys());
 			return { type: "enum", message: `Input should be ${names}`, context: { expected: names } };
 		}
 		case "timestamp":
@@ -240,11 +240,12 @@ function wrongTag({ place: { value }, json }: Location): Finding {
 	const tag = memberOf(json, discriminator);
 	const quoted = typeof tag === "string" && isSmall(tag) ? ` '${tag}'` : "";
 	const problem = tag === undefined ? `${discriminator} is missing` : `unknown ${discriminator}${quoted}`;
-	return valueError(`${problem}; it should be ${alternatives([...tagged.keys()].map((name) => `'${name}'`))}`);
+	return valueError(`${problem}; it should be ${alternatives(tagged.keys())}`);
 }
 
-function alternatives(names: readonly string[]): string {
-	return names.length < 2 ? names.join("") : `${names.slice(0, -1).join(", ")} or ${names.at(-1)}`;
+function alternatives(names: Iterable<string>): string {
+	const quoted = Array.from(names, (name) => `'${name}'`);
+	return quoted.length < 2 ? quoted.join("") : `${quoted.slice(0, -1).join(", ")} or ${quoted.at(-1)}`;
 }
 
 function tooSmall({ minimum, inclusive }: z.core.$ZodIssueTooSmall): Finding {
