@@ -1,12 +1,12 @@
 import { hash } from "node:crypto";
-import { create, type DescMessage, isMessage } from "@bufbuild/protobuf";
+import { create, type DescMessage } from "@bufbuild/protobuf";
 import type { Value } from "@bufbuild/protobuf/wkt";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import type { ServiceError, Violation } from "../errors.ts";
 import { deriveDecoder, type RecordDecoder } from "./json/decode.ts";
 import { deriveEncoder } from "./json/encode.ts";
 import { measureWithinBounds, type ParsedJson, parseExactJson } from "./json/exact-json.ts";
-import { fromValue, toValue } from "./json/free-form.ts";
+import { fromValue } from "./json/free-form.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember } from "./json/json-value.ts";
 import { lastToken, parsePointer } from "./json/pointer.ts";
 import { parseUuid } from "./json/scalars.ts";
@@ -146,10 +146,8 @@ export class RecordFormat {
 			moved = true;
 		}
 		if (!moved) return false;
-		const decoded = this.#decode(json, true, (pointer, member) => {
-			unnamed[pointer] = toValue(member);
-		});
-		Object.assign(message, decoded, { unnamedMembers: unnamed });
+		const decoded = this.#decode(json, true);
+		Object.assign(message, decoded, { unnamedMembers: { ...unnamed, ...decoded.unnamedMembers } });
 		return true;
 	}
 
@@ -170,25 +168,15 @@ export class RecordFormat {
 			if (field !== undefined && (areValid || this.#schema.accepts(field, member))) setMember(valid, name, member);
 			else others.push(name);
 		}
-		return { record: this.#toMessage(valid, bigints), others };
+		return { record: this.#decode(valid, bigints), others };
 	}
 
 	#check(parsed: ParsedJson, schema = this.#schema): ConversationInfo {
 		const { json, size } = parsed;
 		const violations = judge(schema, parsed);
 		if (violations.length > 0) throw invalid(violations, json);
-		const message = this.#toMessage(json, size.large);
+		const message = this.#decode(json, size.large);
 		if (Object.keys(message.unnamedMembers).length > MAX_UNNAMED_MEMBERS) throw invalid([TOO_MANY_UNNAMED], json);
-		return message;
-	}
-
-	#toMessage(json: ExactJson, bigints: boolean): ConversationInfo {
-		const unnamed: Record<string, Value> = {};
-		const message = this.#decode(json, bigints, (pointer, member) => {
-			unnamed[pointer] = toValue(member);
-		});
-		message.unnamedMembers = unnamed;
-		if (!isMessage(message, ConversationInfoSchema)) throw new TypeError("the decoder made no ConversationInfo");
 		return message;
 	}
 

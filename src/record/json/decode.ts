@@ -1,3 +1,6 @@
+import { isMessage } from "@bufbuild/protobuf";
+import type { Value } from "@bufbuild/protobuf/wkt";
+import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { deriveOnce } from "../../protobuf/derive-once.ts";
 import { aliasInUse, armOf } from "../plan/place.ts";
 import type { FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../plan/plan.ts";
@@ -7,18 +10,16 @@ import { toPointer } from "./pointer.ts";
 import { parseDateTime, parseUuid } from "./scalars.ts";
 
 /** A generated message under construction: its type name and its fields by property. */
-export type MessageFields = { readonly $typeName: string; [property: string]: unknown };
-
-/** Takes a member that no field names, with its JSON Pointer (RFC 6901) from the record's root. */
-export type KeepUnnamed = (pointer: string, json: ExactJson) => void;
+type MessageFields = { readonly $typeName: string; [property: string]: unknown };
 
 /** @param bigints whether the JSON can have bigints */
-export type RecordDecoder = (json: ExactJson, bigints: boolean, keep: KeepUnnamed) => MessageFields;
+export type RecordDecoder = (json: ExactJson, bigints: boolean) => ConversationInfo;
 
 /** Where the mapping is in the record. Pointers are only made for the few members that need one. */
 interface Position {
 	readonly path: (string | number)[];
-	readonly keep: KeepUnnamed;
+	/** Members that no field names, by their JSON Pointers (RFC 6901) from the record's root. */
+	readonly unnamed: Record<string, Value>;
 	/** Whether free-form JSON can have bigints, which become doubles there. Otherwise it is taken as it is. */
 	readonly bigints: boolean;
 }
@@ -30,19 +31,18 @@ type DecodeField = (member: ExactJson | undefined, json: ExactJsonObject, at: Po
 
 /**
  * Derives the mapping from a record's JSON form, which the schema has accepted, to its message. Absent members get
- * their defaults, null leaves a field unset, UUIDs become lower-case with dashes.
+ * their defaults, null leaves a field unset, UUIDs become lower-case with dashes. Members that no field names are kept in
+ * `unnamed_members`.
  */
 export function deriveDecoder(plan: MessagePlan): RecordDecoder {
 	const decode = new DecoderBuilder().message(plan);
-	return (json, bigints, keep) => {
-		const message = decode(json, { path: [], keep, bigints });
-		if (!isMessageFields(message)) throw new TypeError(`${plan.desc.typeName} has no message`);
+	return (json, bigints) => {
+		const unnamed: Record<string, Value> = {};
+		const message = decode(json, { path: [], unnamed, bigints });
+		if (!isMessage(message, ConversationInfoSchema)) throw new TypeError("the decoder made no ConversationInfo");
+		message.unnamedMembers = unnamed;
 		return message;
 	};
-}
-
-function isMessageFields(value: unknown): value is MessageFields {
-	return typeof value === "object" && value !== null && "$typeName" in value;
 }
 
 class DecoderBuilder {
@@ -198,7 +198,7 @@ function keepUnnamed(plan: PlainPlan, json: ExactJsonObject, at: Position): void
 		const field = plan.members.get(name);
 		if (field === undefined ? name === plan.discriminator?.name : isInUse(field, json, name)) continue;
 		at.path.push(name);
-		at.keep(toPointer(at.path), json[name] ?? null);
+		at.unnamed[toPointer(at.path)] = toValue(json[name] ?? null);
 		at.path.pop();
 	}
 }
