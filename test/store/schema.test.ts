@@ -1,4 +1,4 @@
-import { chmodSync, readFileSync, statSync } from "node:fs";
+import { chmodSync, copyFileSync, readFileSync, statSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { expect, test } from "vitest";
 import { APPLICATION_ID, createSchema, SCHEMA_VERSION } from "../../src/store/sqlite/schema.ts";
@@ -109,3 +109,33 @@ test.each([
 	expect([statSync(path).mode & 0o777, readFileSync(path)]).toEqual([0o644, before]);
 	expect([...folder.contents().keys()].sort()).toEqual(["conversations.db", "conversations.db.lock"]);
 });
+
+test.each([
+	["a write-ahead log", "-wal", "PRAGMA journal_mode = WAL; CREATE TABLE theirs (a); PRAGMA user_version = 2"],
+	// A small cache makes SQLite write pages, and with them the journal, before the commit.
+	[
+		"a journal",
+		"-journal",
+		`CREATE TABLE theirs (a);
+		INSERT INTO theirs WITH RECURSIVE n (a) AS (VALUES (1) UNION ALL SELECT a + 1 FROM n LIMIT 1000) SELECT hex(zeroblob(500)) FROM n;
+		PRAGMA cache_size = 1; BEGIN; UPDATE theirs SET a = 1;`,
+	],
+])(
+	"of another program that ended without closing its database, file and %s are left as they are",
+	async (_, suffix, sql) => {
+		using folder = new TempFolder();
+		const path = folder.file("conversations.db");
+		{
+			using database = new DatabaseSync(folder.file("open.db"));
+			database.exec(sql);
+			for (const end of ["", suffix]) copyFileSync(folder.file(`open.db${end}`), path + end);
+		}
+		const before = [path, path + suffix].map((file) => readFileSync(file));
+		expect(before[1]?.length).toBeGreaterThan(512);
+		const refused = openSqliteStore(path, { error() {} });
+		await expect(refused).rejects.toMatchObject({ kind: "unavailable", cause: new Error(FOREIGN) });
+		expect([path, path + suffix].map((file) => readFileSync(file))).toEqual(before);
+		using theirs = new DatabaseSync(path);
+		expect(theirs.prepare("SELECT count(*) AS tables FROM sqlite_schema").get()).toEqual({ tables: 1 });
+	},
+);

@@ -1,8 +1,7 @@
 import { chownSync, closeSync, existsSync, fsyncSync, linkSync, openSync, renameSync, rmSync, statSync } from "node:fs";
-import { dirname, resolve } from "node:path";
+import { dirname } from "node:path";
 import { backup, DatabaseSync } from "node:sqlite";
-import { pathToFileURL } from "node:url";
-import { openForReading, openForWriting, prepareFiles, transaction } from "./database.ts";
+import { immutable, openForReading, openForWriting, prepareFiles, transaction } from "./database.ts";
 import { lockDatabase, lockFile } from "./lock.ts";
 import { readRange } from "./log.ts";
 import { createSchema, schemaVersion } from "./schema.ts";
@@ -58,9 +57,8 @@ export async function restoreDatabase(database: string, file: string, onProgress
 	if (existsSync(`${file}-wal`)) throw new Error(`${file} has a write-ahead log, so it is no file that backup made`);
 	const path = prepareFiles(database);
 	using _lock = lockDatabase(path, LOCK_TIMEOUT);
-	// Immutable: SQLite makes no files beside it, so that it may lie where nothing can be written.
-	const url = new URL(`${pathToFileURL(resolve(file)).href}?immutable=1`);
-	using source = new DatabaseSync(url, { readOnly: true, readBigInts: true });
+	// Immutable, so that it may lie where nothing can be written.
+	using source = new DatabaseSync(immutable(file), { readOnly: true, readBigInts: true });
 	const copy = `${path}.restoring`;
 	rmSync(copy, { force: true });
 	try {

@@ -11,6 +11,7 @@ import {
 } from "node:fs";
 import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
+import { pathToFileURL } from "node:url";
 import { integer } from "../values.ts";
 import { lockFile } from "./lock.ts";
 import { schemaVersion } from "./schema.ts";
@@ -40,16 +41,12 @@ const SHARED = { enableForeignKeyConstraints: false, readBigInts: true };
 /**
  * Opens the database for writing; its file is there already.
  *
- * @throws Error when a newer release wrote the database, or when it belongs to another program. Then nothing is changed
+ * @throws Error when a newer release wrote the database, or when it belongs to another program. Then the database and its
+ *   journals are unchanged
  */
 export function openForWriting({ path, lockTimeout, maxBytes }: DatabaseOptions): DatabaseSync {
+	requireOwn(path, lockTimeout);
 	const database = new DatabaseSync(path, { ...SHARED, timeout: lockTimeout });
-	try {
-		schemaVersion(database);
-	} catch (error) {
-		database.close();
-		throw error;
-	}
 	// FULL: a commit is on disk when it returns. A usual record takes more than half of a page of 4 KiB, SQLite's default,
 	// and a third of one of 8 KiB.
 	database.exec(`
@@ -63,6 +60,25 @@ export function openForWriting({ path, lockTimeout, maxBytes }: DatabaseOptions)
 		database.exec(`PRAGMA max_page_count = ${Math.max(1, Math.floor(maxBytes / pageSize))}`);
 	}
 	return database;
+}
+
+/**
+ * A connection that may write would roll back another program's journal, or move its write-ahead log into its file. What
+ * is in a log is part of the database, and a connection that only reads sees it; of files it makes or changes the log's
+ * index (`-shm`), which SQLite makes anew when it is missing. Without a log an immutable database is read, beside which
+ * SQLite makes no files.
+ *
+ * @throws Error when a newer release wrote the database, or when it belongs to another program
+ */
+function requireOwn(path: string, lockTimeout: number): void {
+	const file = existsSync(`${realpathSync(path)}-wal`) ? path : immutable(path);
+	using database = new DatabaseSync(file, { ...SHARED, timeout: lockTimeout, readOnly: true });
+	schemaVersion(database);
+}
+
+/** Address of a database that nobody writes: SQLite makes no files beside it. */
+export function immutable(path: string): URL {
+	return new URL(`${pathToFileURL(path).href}?immutable=1`);
 }
 
 /**
