@@ -37,6 +37,10 @@ const FEW = 64;
 const LONGEST_WAIT = 1_000;
 /** Most bytes of the requests of watches, of the answers with metrics, and of those to who has no key. */
 const SMALL_BYTES = 16 * 2 ** 20;
+/** How long a body may take to arrive however much there is to do, in milliseconds: as long as a refusal asks to wait. */
+const LONGEST_ARRIVAL = 5_000;
+/** Part of the requests, and of the bytes, that requests whose bodies take longer than that leave to others. */
+const LEFT_BY_SLOW = 1 / 2;
 /** Size from which a request counts as a large one, in bytes. */
 const LARGE_FROM = 2 ** 20;
 /** Most bytes of an answer that does not count. */
@@ -50,7 +54,8 @@ const FREE_TO_READ_ON = 1 / 8;
 
 /**
  * Counts the requests under way and their bytes, over all transports. A request that would pass a bound is refused at
- * once. A request counts until it is done and its answer has left the process, or its connection is gone.
+ * once, unless slow uploads hold too much of it: then the newest of these is given up. A request counts until it is done
+ * and its answer has left the process, or its connection is gone, or it is given up.
  */
 export class Admission {
 	readonly #pools: Readonly<Record<Work, Pool>>;
@@ -79,11 +84,13 @@ export class Admission {
 	 * Counts a request from here on.
 	 *
 	 * @param connection is left unread for some time when the request is refused
+	 * @param giveUp ends the request, with what it is refused with, while its body still arrives. It does not count any
+	 *   more then. Not called for a watch, whose work never begins
 	 * @throws ServiceError `unavailable` when as many are under way as may be, or their bytes leave no room, or so
 	 *   many are under way that the last one would be done too late
 	 */
-	enter(work: Work, connection?: Reading): Permit {
-		return this.#pools[work].enter(connection);
+	enter(work: Work, connection?: Reading, giveUp?: GiveUp): Permit {
+		return this.#pools[work].enter(connection, work === "watch" ? undefined : giveUp);
 	}
 
 	/** What is under way. */
@@ -92,6 +99,9 @@ export class Admission {
 		return { requests, bytes };
 	}
 }
+
+/** Ends a request, which is refused with this error. */
+export type GiveUp = (error: ServiceError) => void;
 
 /** The work of a method, by the scope that a key needs for it. */
 export function workOf(scope: Scope | undefined, isStream: boolean): Work {
@@ -113,6 +123,8 @@ class Pool {
 	#working = 0;
 	/** Requests whose work has not begun, with the times at which they came, the first one first. */
 	readonly #arriving = new Map<Permit, number>();
+	/** Those of them that came longer ago than work may take, and that can be given up. */
+	readonly #slow = new Map<Permit, number>();
 	readonly #bounds: WorkBounds;
 	readonly #backOff = new BackOff(() => this.#hasBytes && this.#hasRoom(1 - FREE_TO_READ_ON));
 
@@ -122,14 +134,15 @@ class Pool {
 		this.now = now;
 	}
 
-	enter(connection: Reading | undefined): Permit {
+	enter(connection: Reading | undefined, giveUp: GiveUp | undefined): Permit {
+		while (this.#isFull && this.#giveUpSlow());
 		const refusal = this.#refusal();
 		if (refusal !== undefined) {
 			if (connection !== undefined) this.#backOff.hold(connection);
 			throw refusal;
 		}
 		this.requests += 1;
-		const permit = new Permit(this);
+		const permit = new Permit(this, giveUp);
 		this.#arriving.set(permit, this.now());
 		return permit;
 	}
@@ -138,6 +151,32 @@ class Pool {
 		if (!this.#hasRoom(1)) return new ServiceError("unavailable", "Too many requests are under way; try again later");
 		// Before work is done for a body that would be refused in its middle.
 		return this.#hasBytes ? undefined : tooManyBytes();
+	}
+
+	get #isFull(): boolean {
+		return this.requests >= this.#bounds.requests || !this.#hasBytes;
+	}
+
+	/**
+	 * Gives up a request whose body takes long to arrive, if such requests hold more than their part. It is the newest one:
+	 * so the others can be done, however many come.
+	 *
+	 * @param except is not given up
+	 */
+	#giveUpSlow(except?: Permit): boolean {
+		this.#tellSlow();
+		const now = this.now();
+		let bytes = 0;
+		let newest: Permit | undefined;
+		for (const [permit, since] of this.#slow) {
+			bytes += permit.bytes;
+			if (now - since > LONGEST_ARRIVAL && permit !== except) newest = permit;
+		}
+		const part = 1 - LEFT_BY_SLOW;
+		const isMuch = this.#slow.size > this.#bounds.requests * part || bytes > this.#bounds.bytes * part;
+		if (newest === undefined || !isMuch) return false;
+		newest.giveUp(new ServiceError("unavailable", "The body takes too long to arrive; try again later"));
+		return true;
 	}
 
 	/** Whether one request more stays in this part of the bounds. */
@@ -150,12 +189,18 @@ class Pool {
 	 * not keep others waiting.
 	 */
 	get #busy(): number {
+		this.#tellSlow();
+		return this.#working + this.#arriving.size;
+	}
+
+	/** Tells the requests that arrive slowly from those that have just come. */
+	#tellSlow(): void {
 		const now = this.now();
 		for (const [permit, since] of this.#arriving) {
 			if (now - since <= LONGEST_WAIT) break;
 			this.#arriving.delete(permit);
+			if (permit.mayBeGivenUp) this.#slow.set(permit, since);
 		}
-		return this.#working + this.#arriving.size;
 	}
 
 	get #hasBytes(): boolean {
@@ -163,7 +208,7 @@ class Pool {
 	}
 
 	begin(permit: Permit): void {
-		this.#arriving.delete(permit);
+		this.#arrived(permit);
 		this.#working += 1;
 	}
 
@@ -181,32 +226,49 @@ class Pool {
 		this.#backOff.roomed();
 	}
 
-	/** @param size bytes of the whole request with these */
-	take(bytes: number, size: number): void {
-		const bound = this.#bounds.bytes * (size < LARGE_FROM ? 1 : 1 - LEFT_BY_LARGE);
+	take(permit: Permit, bytes: number): void {
+		const bound = this.#bounds.bytes * (permit.bytes + bytes < LARGE_FROM ? 1 : 1 - LEFT_BY_LARGE);
 		// One that is alone is taken whatever its size: it would be refused again and again.
-		const others = this.bytes - (size - bytes);
-		if (others > 0 && this.bytes + bytes > bound) throw tooManyBytes();
+		const isTooMuch = () => this.bytes > permit.bytes && this.bytes + bytes > bound;
+		while (isTooMuch()) if (!this.#giveUpSlow(permit)) throw tooManyBytes();
 		this.bytes += bytes;
 	}
 
-	leave(permit: Permit, bytes: number): void {
-		this.#arriving.delete(permit);
+	leave(permit: Permit): void {
+		this.#arrived(permit);
 		this.requests -= 1;
-		this.bytes -= bytes;
+		this.bytes -= permit.bytes;
 		this.#backOff.roomed();
+	}
+
+	#arrived(permit: Permit): void {
+		this.#arriving.delete(permit);
+		this.#slow.delete(permit);
 	}
 }
 
 /** The permit of an admitted request. The request counts until all who hold the permit have released it. */
 export class Permit {
+	/** What counts of it. */
+	bytes = 0;
 	readonly #pool: Pool;
-	#bytes = 0;
+	readonly #giveUp: GiveUp | undefined;
 	#holders = 0;
 	#over = false;
 
-	constructor(pool: Pool) {
+	constructor(pool: Pool, giveUp: GiveUp | undefined) {
 		this.#pool = pool;
+		this.#giveUp = giveUp;
+	}
+
+	get mayBeGivenUp(): boolean {
+		return this.#giveUp !== undefined;
+	}
+
+	/** Ends the request, and lets go of it whoever holds it. */
+	giveUp(error: ServiceError): void {
+		this.#leave();
+		this.#giveUp?.(error);
 	}
 
 	/**
@@ -216,8 +278,8 @@ export class Permit {
 	 */
 	take(bytes: number): void {
 		if (this.#over) return;
-		this.#pool.take(bytes, this.#bytes + bytes);
-		this.#bytes += bytes;
+		this.#pool.take(this, bytes);
+		this.bytes += bytes;
 	}
 
 	/**
@@ -253,9 +315,13 @@ export class Permit {
 			if (!holds) return;
 			holds = false;
 			this.#holders -= 1;
-			if (this.#holders > 0 || this.#over) return;
-			this.#over = true;
-			this.#pool.leave(this, this.#bytes);
+			if (this.#holders === 0) this.#leave();
 		};
+	}
+
+	#leave(): void {
+		if (this.#over) return;
+		this.#over = true;
+		this.#pool.leave(this);
 	}
 }

@@ -63,3 +63,71 @@ test("a body that takes long to arrive and an answer that nobody takes leave roo
 	now += 1_001;
 	expect(enter).toThrow(refusal);
 });
+
+test("a body that takes over five seconds is given up for another request, if such bodies hold more than half", () => {
+	let now = 0;
+	const admission = new Admission(1_000_000, { ingest: { requests: 4, bytes: 1_000 } }, () => now);
+	const lost: string[] = [];
+	const enter = (name: string, bytes = 0) => {
+		const permit = admission.enter("ingest", undefined, (error) =>
+			lost.push(`${name}: ${error.kind}: ${error.message}`),
+		);
+		permit.take(bytes);
+		return { permit, leave: permit.hold() };
+	};
+	const lostAs = (name: string) => `${name}: unavailable: The body takes too long to arrive; try again later`;
+	const many = new ServiceError("unavailable", "Too many requests are under way; try again later");
+	const slow = ["a", "b", "c", "d"].map((name) => enter(name));
+	now = 5_000;
+	expect(() => enter("early")).toThrow(many);
+	now = 5_001;
+	const others = ["e", "f"].map((name) => enter(name));
+	expect(lost).toEqual(["d", "c"].map(lostAs));
+	expect(() => enter("g")).toThrow(many);
+	// Their holders let go of them later, which does not count again.
+	for (const { permit, leave } of slow.slice(2)) {
+		permit.take(1_000);
+		leave();
+	}
+	expect(admission.underWay("ingest")).toEqual({ requests: 4, bytes: 0 });
+	// The work on what has arrived may take its time.
+	for (const { permit } of [...slow.slice(0, 2), ...others]) permit.work();
+	now = 100_000;
+	expect(() => enter("h")).toThrow(many);
+	for (const { leave } of others) leave();
+	expect(lost).toHaveLength(2);
+});
+
+test("bytes that bodies hold while they arrive slowly are given to others, beyond half of all", () => {
+	let now = 0;
+	const admission = new Admission(1_000_000, { ingest: { requests: 100, bytes: 1_000 } }, () => now);
+	const lost: string[] = [];
+	const [a] = Object.entries({ a: 200, b: 200, c: 300, d: 200 }).map(([name, bytes]) => {
+		const permit = admission.enter("ingest", undefined, () => lost.push(name));
+		permit.take(bytes);
+		return permit;
+	});
+	expect(() => admission.enter("ingest")).toThrow("too much memory");
+	now = 5_001;
+	const e = admission.enter("ingest");
+	expect(lost).toEqual(["d"]);
+	e.take(400);
+	expect(lost).toEqual(["d", "c"]);
+	// Half of the bytes stays with those that came first.
+	expect(() => e.take(201)).toThrow("too much memory");
+	e.take(200);
+	expect(() => a?.take(1)).toThrow("too much memory");
+	expect(lost).toEqual(["d", "c"]);
+	expect(admission.underWay("ingest")).toEqual({ requests: 3, bytes: 1_000 });
+});
+
+test("a watch, which has no body to wait for, is never given up", () => {
+	let now = 0;
+	const admission = new Admission(1_000_000, { watch: { requests: 1, bytes: 1_000 } }, () => now);
+	const giveUp = (): never => {
+		throw new Error("given up");
+	};
+	admission.enter("watch", undefined, giveUp);
+	now = 100_000;
+	expect(() => admission.enter("watch", undefined, giveUp)).toThrow("Too many requests are under way");
+});

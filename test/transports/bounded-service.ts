@@ -60,9 +60,10 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 		maxBytes: number,
 		bounds: Partial<Record<Work, WorkBounds>> = {},
 		changed: Partial<Limits> = {},
+		now?: () => number,
 	): Promise<BoundedService> {
 		const limits = { ...LIMITS, ...changed };
-		const admission = new Admission(maxBytes, bounds);
+		const admission = new Admission(maxBytes, bounds, now);
 		const log = silentLog();
 		const stopping = new AbortController();
 		const held = Promise.withResolvers<void>();

@@ -106,7 +106,7 @@ export function createConnectListener(options: ConnectOptions, fallback: Observe
 		}
 		const grpcWeb = request.headers["content-type"]?.startsWith("application/grpc-web") === true;
 		const transport = grpcWeb ? "grpc-web" : "connect";
-		const entering = (work: Work): Permit => enter(admission, work, request, response);
+		const entering = (work: Work): Permit => enter(admission, work, request, response, (error) => call.failed(error));
 		const { requestPath } = handler;
 		seen.routed({ transport, route: requestPath, operation: requestPath });
 		const call = beginCall(seen, credentialsOf(request), entering);

@@ -115,6 +115,11 @@ export class BatchingCall extends ServerInterceptingCall {
 		return session === undefined ? undefined : readingOf(session);
 	}
 
+	/** Ends the stream of a call that has its answer: what has arrived of its message is freed. */
+	end(): void {
+		this.#stream?.close(constants.NGHTTP2_NO_ERROR);
+	}
+
 	/**
 	 * Counts the messages that the client sends, and holds the call in the count until its stream has closed.
 	 *

@@ -71,7 +71,11 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 					? gate.admitRpc(path, key)
 					: gate.admitRpc(path, undefined, certificateName(call.getAuthContext().sslPeerCertificate));
 			request.admitted(caller.name);
-			const permit = admission.enter(workOf(gate.scopeOf(path), isStream(path)), batching?.reading);
+			const giveUp = (error: ServiceError): void => {
+				if (!answered && batching?.refusal === undefined) refuse(request, error);
+				batching?.end();
+			};
+			const permit = admission.enter(workOf(gate.scopeOf(path), isStream(path)), batching?.reading, giveUp);
 			calls.set(metadata, { caller, permit, seen: request });
 			leave = permit.hold();
 			batching?.count(permit, (error) => refuse(request, error));

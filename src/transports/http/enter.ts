@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { Http2ServerRequest, Http2ServerResponse } from "node:http2";
+import { constants, type Http2ServerRequest, type Http2ServerResponse } from "node:http2";
 import type { Socket } from "node:net";
-import type { Admission, Permit, Work } from "../admission.ts";
+import type { Admission, GiveUp, Permit, Work } from "../admission.ts";
 import type { Reading } from "../back-off.ts";
 import { readingOf } from "../session-reading.ts";
 import { whenGone } from "./when-gone.ts";
@@ -12,8 +12,10 @@ const ending = new WeakSet<Socket>();
 /**
  * Counts a request until its answer has left or its connection is gone. The connection of one that is refused is left
  * unread for some time. A refused request that waits for the answers to others of its connection of HTTP/1.1 ends the
- * connection: what was sent behind it is not looked at.
+ * connection: what was sent behind it is not looked at. One that is given up while its body arrives is cut off, which
+ * also frees what has arrived.
  *
+ * @param failed is told why a request is given up
  * @throws ServiceError as {@link Admission.enter} does
  */
 export function enter(
@@ -21,10 +23,16 @@ export function enter(
 	work: Work,
 	request: IncomingMessage | Http2ServerRequest,
 	response: ServerResponse | Http2ServerResponse,
+	failed: GiveUp,
 ): Permit {
 	const session = "stream" in request ? request.stream.session : undefined;
 	const reading = session === undefined ? undefined : readingOf(session);
-	const permit = admission.enter(work, "stream" in request ? reading : new RequestReading(request, response));
+	const giveUp: GiveUp = (error) => {
+		failed(error);
+		if ("stream" in request) request.stream.close(constants.NGHTTP2_CANCEL);
+		else request.socket.destroy();
+	};
+	const permit = admission.enter(work, "stream" in request ? reading : new RequestReading(request, response), giveUp);
 	if ("stream" in request) reading?.receives(request.stream);
 	whenGone(request, response, permit.hold());
 	return permit;

@@ -115,7 +115,9 @@ export function createRouter(
 				principal = gate.admit(route.scope, ...credentialsOf(request, route.takesBearer));
 				seen.admitted(principal.name);
 			}
-			const permit = route.isProbe === true ? UNCOUNTED : enter(admission, WORK[route.scope], request, response);
+			const failed = (error: unknown): void => seen.failed(error, { conversationId: params.id });
+			const permit =
+				route.isProbe === true ? UNCOUNTED : enter(admission, WORK[route.scope], request, response, failed);
 			// What is posted has a body, whose arrival is no work.
 			const finished = route.method === "GET" ? permit.work() : permit.hold();
 			try {
