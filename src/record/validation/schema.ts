@@ -180,11 +180,15 @@ class SchemaBuilder {
 			keyPattern === undefined ? z.string() : z.string().regex(keyPattern, `keys must match ${keyPattern.source}`);
 		// A record of zod leaves out the member `__proto__`.
 		const proto = z.unknown().check(({ value: json, issues }) => {
-			const member = isJsonObject(json) ? memberOf(json, "__proto__") : undefined;
-			const error = member === undefined ? undefined : value.safeParse(member).error;
-			if (error === undefined) return;
-			const key = "__proto__";
-			issues.push({ code: "invalid_element", origin: "map", key, input: member, path: [key], issues: error.issues });
+			const name = "__proto__";
+			const member = isJsonObject(json) ? memberOf(json, name) : undefined;
+			if (member === undefined) return;
+			const common = { input: member, path: [name] };
+			const wrong = { key: key.safeParse(name).error, value: value.safeParse(member).error };
+			if (wrong.key !== undefined)
+				issues.push({ ...common, code: "invalid_key", origin: "record", issues: wrong.key.issues });
+			else if (wrong.value !== undefined)
+				issues.push({ ...common, code: "invalid_element", origin: "map", key: name, issues: wrong.value.issues });
 		});
 		return proto.pipe(z.record(this.#bounded(key), value));
 	}

@@ -40,6 +40,8 @@ export function violation(path: Path, finding: Finding, record: ExactJson, plan:
 }
 
 function isSmall(json: ExactJson): json is string | number | bigint | boolean | null {
+	// JSON has no text for the infinity that a number beyond the range of a double is read as.
+	if (typeof json === "number" && !Number.isFinite(json)) return false;
 	return typeof json === "object" ? json === null : String(json).length <= MAX_INPUT_LENGTH;
 }
 

@@ -123,6 +123,8 @@ describe("numbers", () => {
 			"max_iterations finite_number",
 			"news finite_number",
 		]);
+		const violations = violationsOf(() => format.fromJson(json));
+		expect(violations.map((violation) => "input" in violation)).toEqual([false, false, false, false]);
 	});
 
 	test.each([1n, 500n, 2n ** 53n + 1n, 2n ** 63n - 1n])("the integer %d is kept exactly, on every way", (value) => {

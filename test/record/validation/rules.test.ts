@@ -312,6 +312,7 @@ test("a map's entry of the name __proto__ is judged like any other", () => {
 	expect(format.fromJson(record({ blocked_actions: JSON.parse('{"__proto__":"r"}') })).blockedActions).toEqual(
 		JSON.parse('{"__proto__":"r"}'),
 	);
+	expect(refused(record({ tags: JSON.parse('{"__proto__":"r","a":"b"}') }))).toEqual(["tags value_error"]);
 });
 
 describe("messages", () => {
