@@ -67,6 +67,7 @@ export async function listenHttp(
 			if (isEnding(request.socket)) return;
 			// While the listener stops, each answer is the last one of its connection.
 			if (draining) response.setHeader("Connection", "close");
+			request.url = originForm(request.url ?? "");
 			// RFC 9112, section 3.2. Node.js would answer the same and tell nobody.
 			if (request.httpVersion === "1.1" && request.headers.host === undefined)
 				refuse(request, response, 400, "MISSING_HOST");
@@ -125,6 +126,14 @@ export async function listenHttp(
 		},
 		kill: () => connections.kill(),
 	};
+}
+
+/** A request's target without scheme and authority, which a client may send as to a proxy (RFC 9112, section 3.2.2). */
+function originForm(target: string): string {
+	const [authority] = /^https?:\/\/[^/?#]*/i.exec(target) ?? [];
+	if (authority === undefined) return target;
+	const rest = target.slice(authority.length);
+	return rest.startsWith("/") ? rest : `/${rest}`;
 }
 
 /**

@@ -112,6 +112,21 @@ describe("a service", () => {
 		}
 	});
 
+	test.each([
+		[`http://any.example${WEBHOOK}`, "POST", 422],
+		[`HTTPS://any.example:1${WEBHOOK}?a=http://b/`, "POST", 422],
+		[`http://any.example${RPC}`, "POST", 200],
+		["http://any.example/healthz", "GET", 200],
+		["http://any.example?a=/healthz", "GET", 404],
+		["http://any.example", "GET", 404],
+		["ftp://any.example/healthz", "GET", 404],
+	])("takes the target %s of a %s as to a proxy", async (target, method, status) => {
+		using client = await new RawHttp(service).connected();
+		const fields = `Host: x\r\nX-Access-Token: ${KEY}\r\nContent-Type: application/json\r\nContent-Length: 2\r\n`;
+		await client.write(`${method} ${target} HTTP/1.1\r\n${fields}\r\n{}`);
+		expect((await client.response()).status).toBe(status);
+	});
+
 	test("says that it lives and is ready, without a key", async () => {
 		const get = async (path: string) => {
 			const answer = await fetch(service.http + path);
