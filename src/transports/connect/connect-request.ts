@@ -1,4 +1,4 @@
-import { type DescMessage, fromJson, fromJsonString, toBinary } from "@bufbuild/protobuf";
+import { type DescEnum, type DescMessage, fromJson, toBinary } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import {
 	encodeEnvelope,
@@ -118,15 +118,41 @@ function fromJsonBytes(input: DescMessage, bytes: Uint8Array): Uint8Array {
 	try {
 		const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
 		if (hasLoneSurrogate(text)) throw new TypeError("a string has a lone surrogate");
-		const options = { ignoreUnknownFields: true };
 		// JSON.parse rounds integers beyond 2^53, which have 16 digits and more.
-		const message = /\d{16}/.test(text)
-			? fromJson(input, JSON.parse(text, exactInteger), options)
-			: fromJsonString(input, text, options);
-		return toBinary(input, message);
+		const json = JSON.parse(text, /\d{16}/.test(text) ? exactInteger : undefined);
+		requireKnownEnums(input, json);
+		return toBinary(input, fromJson(input, json, { ignoreUnknownFields: true }));
 	} catch (cause) {
 		throw unreadableRequest(input, cause);
 	}
+}
+
+/**
+ * The library takes an unknown name of an enum's value for an unknown field and leaves it out: a filter by it would list
+ * everything.
+ *
+ * @throws TypeError when a field that the message has is an enum, and its value is a name that the enum does not have
+ */
+function requireKnownEnums({ typeName, fields }: DescMessage, json: unknown): void {
+	// Google's own types, such as Value, have a JSON form of their own.
+	if (!isObject(json) || typeName.startsWith("google.protobuf.")) return;
+	for (const field of fields) {
+		if (field.message === undefined && field.enum === undefined) continue;
+		const value = json[field.jsonName] ?? json[field.name];
+		const isCollection = (field.fieldKind === "list" || field.fieldKind === "map") && isObject(value);
+		for (const item of isCollection ? Object.values(value) : [value])
+			if (field.enum !== undefined) requireKnown(field.enum, item);
+			else requireKnownEnums(field.message, item);
+	}
+}
+
+function requireKnown({ typeName, values }: DescEnum, name: unknown): void {
+	if (typeof name === "string" && !values.some((value) => value.name === name))
+		throw new TypeError(`${typeName} has no such value`);
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+	return typeof value === "object" && value !== null;
 }
 
 /**

@@ -1,4 +1,5 @@
-import { create } from "@bufbuild/protobuf";
+import { randomUUID } from "node:crypto";
+import { create, type JsonObject } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { IngestConversationRequestSchema } from "../../../gen/conversations/v1/conversation_ingest_service_pb.js";
@@ -6,7 +7,7 @@ import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { SERVICES } from "../../../src/rpc/services.ts";
 import { badRequest, ingestClient, type Protocol } from "../../support/clients.ts";
-import { record } from "../../support/fixtures.ts";
+import { object, record } from "../../support/fixtures.ts";
 import { RawHttp } from "../../support/raw-http.ts";
 import { KEY, startTestService, type TestService } from "../../support/service.ts";
 
@@ -109,6 +110,45 @@ describe("the HTTP listener", () => {
 		expect(response.ok).toBe(false);
 		expect((await ingestClient(service, "connect", KEY).ingestConversation(request())).success).toBe(true);
 	});
+
+	test.each([
+		["a status", { conversation: { executionStatus: "deleting" } }],
+		["a status, by the field's name in the .proto", { conversation: { execution_status: "deleting" } }],
+		["a value in a union", { conversation: { confirmationPolicy: { confirmRisky: { threshold: "HIGH" } } } }],
+	])("does not take %s for unset in JSON, whose name is not known", async (_, json) => {
+		const unknown = await postJson(ingest, withRequired(json));
+		expect(unknown).toEqual([400, "invalid_argument"]);
+	});
+
+	test("takes a field that is not known, and free-form JSON that looks like another type's", async () => {
+		const agentState = { nullValue: "NO_VALUE", kind: { nullValue: "x" } };
+		const json = withRequired({
+			conversation: { later: "x", agentState, unnamedMembers: { "/a": { nullValue: "x" } } },
+		});
+		expect(await postJson(ingest, json)).toEqual([200, undefined]);
+	});
+
+	test.each([{ filter: { executionStatus: "stuck" } }, { secrets: "plaintext" }])(
+		"does not list everything by %j",
+		async (json) => {
+			const list = "/conversations.v1.ConversationService/ListConversations";
+			expect(await postJson(list, json)).toEqual([400, "invalid_argument"]);
+		},
+	);
+
+	/** The status of a call over Connect in JSON, and the code of its refusal. */
+	async function postJson(path: string, json: unknown): Promise<[status: number, code: unknown]> {
+		const headers = { "X-Access-Token": KEY, "Content-Type": "application/json" };
+		const response = await fetch(`${service.http}${path}`, { method: "POST", headers, body: JSON.stringify(json) });
+		const { code } = object(await response.json());
+		return [response.status, code];
+	}
+
+	function withRequired({ conversation }: { readonly conversation: JsonObject }): JsonObject {
+		const id = randomUUID();
+		const workspace = { localWorkspace: { workingDir: "/" } };
+		return { conversation: { id, workspace, agent: { acpAgent: { acpCommand: ["acp"] } }, ...conversation } };
+	}
 
 	test("does not speak gRPC, which has a listener of its own", async () => {
 		const response = await fetch(`${service.http}${ingest}`, {
