@@ -1,4 +1,4 @@
-import { type Microseconds, parseDateTime, toMicroseconds } from "../record/json/scalars.ts";
+import { FIRST_TIME, type Microseconds, parseDateTime, toMicroseconds } from "../record/json/scalars.ts";
 
 /** How the times of a sender's events are understood. */
 export interface EventClock {
@@ -16,7 +16,8 @@ export interface EventClock {
 /**
  * Reads the time of an event.
  *
- * In the hour that a time zone repeats when summer time ends, a time stands for its first occurrence.
+ * In the hour that a time zone repeats when summer time ends, a time stands for its first occurrence. One that is before
+ * the year 1 in UTC counts as {@link FIRST_TIME}.
  *
  * @returns undefined when `text` is no date-time (ISO 8601, with or without an offset)
  */
@@ -25,6 +26,7 @@ export function eventTime(text: string, { timeZone, arrival, maxAhead }: EventCl
 	if (parsed === undefined) return undefined;
 	const time =
 		timeZone === "UTC" || hasOffset(text) ? toMicroseconds(parsed) : inTimeZone(toMicroseconds(parsed), timeZone);
+	if (time < FIRST_TIME) return FIRST_TIME;
 	return time > arrival + maxAhead ? arrival : time;
 }
 

@@ -24,12 +24,11 @@ test.each([
 	// The hour that comes twice, and the one that never comes.
 	["2026-10-25T02:30:00", "Europe/Berlin", "2026-10-25T00:30:00Z"],
 	["2026-03-29T02:30:00", "Europe/Berlin", "2026-03-29T01:30:00Z"],
-	["0001-01-01T00:00:00", "Asia/Tokyo", "0000-12-31T14:41:01Z"],
+	// A Timestamp of protobuf holds no time before the year 1.
+	["0001-01-01T00:00:00", "Asia/Tokyo", "0001-01-01T00:00:00Z"],
+	["0001-01-01T09:18:59.000001", "Asia/Tokyo", "0001-01-01T00:00:00.000001Z"],
 ])("%s in %s is %s", (text, timeZone, utc) => {
-	const expected = utc.startsWith("0000")
-		? micros("0001-01-01T00:00:00Z") - (9n * 3600n + 18n * 60n + 59n) * 1_000_000n
-		: micros(utc);
-	expect(read(text, timeZone)).toBe(expected);
+	expect(read(text, timeZone)).toBe(micros(utc));
 });
 
 test("a time that is too far ahead counts as the arrival", () => {

@@ -32,6 +32,9 @@ const MAX_MILLIS = Date.UTC(9999, 11, 31, 23, 59, 59, 999);
 /** A date-time in microseconds since the Unix epoch. */
 export type Microseconds = bigint;
 
+/** The first instant that google.protobuf.Timestamp can hold: 0001-01-01T00:00:00Z. */
+export const FIRST_TIME: Microseconds = BigInt(MIN_MILLIS) * 1000n;
+
 /**
  * Reads an ISO 8601 date-time with `T`, optional seconds, fraction and offset. Without an offset it is UTC. Digits
  * beyond the microsecond are cut off. Years 1 to 9999, which is the range of google.protobuf.Timestamp.
