@@ -1,4 +1,4 @@
-import { type DescEnum, type DescMessage, fromJson, toBinary } from "@bufbuild/protobuf";
+import { type DescEnum, type DescMessage, fromJson, fromJsonString, toBinary } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import {
 	encodeEnvelope,
@@ -119,9 +119,13 @@ function fromJsonBytes(input: DescMessage, bytes: Uint8Array): Uint8Array {
 		const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
 		if (hasLoneSurrogate(text)) throw new TypeError("a string has a lone surrogate");
 		// JSON.parse rounds integers beyond 2^53, which have 16 digits and more.
-		const json = JSON.parse(text, /\d{16}/.test(text) ? exactInteger : undefined);
+		const isExact = !/\d{16}/.test(text);
+		const json = JSON.parse(text, isExact ? undefined : exactInteger);
 		requireKnownEnums(input, json);
-		return toBinary(input, fromJson(input, json, { ignoreUnknownFields: true }));
+		requireKnownFilter(input, json);
+		const options = { ignoreUnknownFields: true };
+		// Of the text the library sees also whether a member is given twice.
+		return toBinary(input, isExact ? fromJsonString(input, text, options) : fromJson(input, json, options));
 	} catch (cause) {
 		throw unreadableRequest(input, cause);
 	}
@@ -144,6 +148,16 @@ function requireKnownEnums({ typeName, fields }: DescMessage, json: unknown): vo
 			if (field.enum !== undefined) requireKnown(field.enum, item);
 			else requireKnownEnums(field.message, item);
 	}
+}
+
+/** @throws TypeError when a filter has a member that is not known: as in a message in binary, it would list too much */
+function requireKnownFilter({ fields }: DescMessage, json: unknown): void {
+	const filter = fields.find(({ name }) => name === "filter")?.message;
+	const members = isObject(json) ? json.filter : undefined;
+	if (filter === undefined || !isObject(members)) return;
+	const names = new Set(filter.fields.flatMap(({ jsonName, name }) => [jsonName, name]));
+	if (!Object.keys(members).every((name) => names.has(name)))
+		throw new TypeError(`${filter.typeName} has no such field`);
 }
 
 function requireKnown({ typeName, values }: DescEnum, name: unknown): void {

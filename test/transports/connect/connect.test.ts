@@ -116,8 +116,7 @@ describe("the HTTP listener", () => {
 		["a status, by the field's name in the .proto", { conversation: { execution_status: "deleting" } }],
 		["a value in a union", { conversation: { confirmationPolicy: { confirmRisky: { threshold: "HIGH" } } } }],
 	])("does not take %s for unset in JSON, whose name is not known", async (_, json) => {
-		const unknown = await postJson(ingest, withRequired(json));
-		expect(unknown).toEqual([400, "invalid_argument"]);
+		expect(await postJson(ingest, withRequired(json))).toEqual([400, "invalid_argument"]);
 	});
 
 	test("takes a field that is not known, and free-form JSON that looks like another type's", async () => {
@@ -128,13 +127,14 @@ describe("the HTTP listener", () => {
 		expect(await postJson(ingest, json)).toEqual([200, undefined]);
 	});
 
-	test.each([{ filter: { executionStatus: "stuck" } }, { secrets: "plaintext" }])(
-		"does not list everything by %j",
-		async (json) => {
-			const list = "/conversations.v1.ConversationService/ListConversations";
-			expect(await postJson(list, json)).toEqual([400, "invalid_argument"]);
-		},
-	);
+	test.each([
+		{ filter: { executionStatus: "stuck" } },
+		{ filter: { executionstatus: "CONVERSATION_EXECUTION_STATUS_STUCK" } },
+		{ secrets: "plaintext" },
+	])("does not list everything by %j", async (json) => {
+		const list = "/conversations.v1.ConversationService/ListConversations";
+		expect(await postJson(list, json)).toEqual([400, "invalid_argument"]);
+	});
 
 	/** The status of a call over Connect in JSON, and the code of its refusal. */
 	async function postJson(path: string, json: unknown): Promise<[status: number, code: unknown]> {
