@@ -1,7 +1,7 @@
 import { promisify } from "node:util";
 import { constants, crc32, zstdCompress, zstdCompressSync, zstdDecompressSync } from "node:zlib";
-import { z } from "zod";
 import type { UnreadableRecord } from "./store.ts";
+import { text } from "./values.ts";
 
 /**
  * Records from this size on are compressed with zstd (RFC 8878): that takes less time than to write their bytes twice,
@@ -60,8 +60,6 @@ export function readable<Read>(read: () => Read): Read | UnreadableRecord {
 	}
 }
 
-const pointers = z.array(z.string());
-
 /** The pointers of an event's secrets as a column of texts holds them. */
 export function packSecrets(secrets: readonly string[]): string | null {
 	return secrets.length === 0 ? null : JSON.stringify(secrets);
@@ -69,5 +67,9 @@ export function packSecrets(secrets: readonly string[]): string | null {
 
 /** @throws Error when the column does not hold pointers */
 export function unpackSecrets(column: string | undefined): readonly string[] {
-	return column === undefined ? [] : pointers.parse(JSON.parse(column));
+	if (column === undefined) return [];
+	const pointers: unknown = JSON.parse(column);
+	if (!Array.isArray(pointers)) throw new TypeError("the column holds no list of pointers");
+	// A schema would load zod into each of the store's threads, which need it for nothing else.
+	return pointers.map(text);
 }

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { expect, test } from "vitest";
-import { packRecord, unpackRecord } from "../../src/store/record-column.ts";
+import { packRecord, packSecrets, unpackRecord, unpackSecrets } from "../../src/store/record-column.ts";
 
 const repetitive = Buffer.from("Always use tabs. ".repeat(5_000));
 
@@ -27,4 +27,12 @@ test.each([
 	changed.writeUInt8(changed.readUInt8(7) ^ 1, 7);
 	expect(() => unpackRecord({ ...packed, record: changed })).toThrow("the checksum of the record is wrong");
 	expect(() => unpackRecord({ ...packed, record: packed.record.subarray(0, 9) })).toThrow("checksum");
+});
+
+test.each([[], ["/value/a~1b", ""]])("pointers of secrets are given back as they were: %j", (...pointers: string[]) => {
+	expect(unpackSecrets(packSecrets(pointers) ?? undefined)).toEqual(pointers);
+});
+
+test.each(["{}", "null", '"/a"', "[1]", '["/a", null]'])("a column that holds other JSON is an error: %s", (column) => {
+	expect(() => unpackSecrets(column)).toThrow(TypeError);
 });
