@@ -63,6 +63,8 @@ describe("the rooms of src keep to themselves", () => {
 	test("a store knows the store's interface, times, deltas of records, and the threads that it runs on", () => {
 		const known = [/^threads\//, /^record\/json\/scalars\.ts$/, /^record\/record-delta\.ts$/];
 		expect(strangers("store/", ...known)).toEqual([]);
+		// Each of the store's threads would load it, some 3 MB.
+		expect(imports.filter(({ from, to }) => from.startsWith("store/") && to === "zod")).toEqual([]);
 	});
 
 	test("events knows the record, the store's interface and its rules of order", () => {
