@@ -20,7 +20,7 @@ import { bigint, integer, nullable } from "../values.ts";
 import { findActivity, insertActivity, updateActivity } from "./activities.ts";
 import { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
-import { type KnownConversation, UpdateWriter } from "./update-writer.ts";
+import { findConversation, type KnownConversation, updateConversation, writeUpdate } from "./update-writer.ts";
 
 /** Give the next sequence numbers; called only for what is to be written. */
 export interface Numbering {
@@ -28,90 +28,78 @@ export interface Numbering {
 	events(): bigint;
 }
 
-/** Appends batches of events with the updates that they make, inside transactions that the caller holds. */
-export class EventAppender {
-	readonly #statements: Statements;
-	readonly #writer: UpdateWriter;
-
-	constructor(statements: Statements) {
-		this.#statements = statements;
-		this.#writer = new UpdateWriter(statements);
-	}
-
-	/** Undefined when it does not fit the conversation's live state: see `Store.appendEvents`. */
-	append(batch: NewEvents, next: Numbering): AppendedEvents | undefined {
-		const { conversationId, receivedAt, events, live } = batch;
-		const known = live === undefined ? undefined : this.#writer.find(conversationId);
-		if (live !== undefined && live.expects !== (known?.state.revision ?? 0n)) return undefined;
-		const before = findActivity(this.#statements, conversationId);
-		if (live !== undefined && before !== undefined && this.#isAnyStored(before.id, events)) return undefined;
-		let activity: Activity | undefined = before;
-		const added = new Map<NewEvent, bigint>();
-		if (events.length > 0) {
-			const id = before?.id ?? insertActivity(this.#statements, conversationId);
-			for (const event of events) {
-				const sequence = this.#insert(id, receivedAt, event, next);
-				if (sequence !== undefined) added.set(event, sequence);
-			}
-			activity = addEvents(before, events, (event) => added.has(event));
-			if (activity !== undefined && added.size > 0) updateActivity(this.#statements, id, activity);
+/**
+ * Appends a batch of events with the update that they make, inside a transaction that the caller holds.
+ *
+ * @returns undefined when it does not fit the conversation's live state: see `Store.appendEvents`
+ */
+export function appendEvents(statements: Statements, batch: NewEvents, next: Numbering): AppendedEvents | undefined {
+	const { conversationId, receivedAt, events, live } = batch;
+	const known = live === undefined ? undefined : findConversation(statements, conversationId);
+	if (live !== undefined && live.expects !== (known?.state.revision ?? 0n)) return undefined;
+	const before = findActivity(statements, conversationId);
+	const isStored = (activity: bigint, { eventId }: NewEvent) =>
+		statements.prepare("SELECT 1 FROM events WHERE activity = ? AND event_id = ?").get(activity, eventId) !== undefined;
+	// An event that tells of the record must be new.
+	if (live !== undefined && before !== undefined && events.some((event) => !event.isLeaf && isStored(before.id, event)))
+		return undefined;
+	let activity: Activity | undefined = before;
+	const added = new Map<NewEvent, bigint>();
+	if (events.length > 0) {
+		const id = before?.id ?? insertActivity(statements, conversationId);
+		for (const event of events) {
+			if (isStored(id, event)) continue;
+			const sequence = next.events();
+			const [text, secrets] = [packRecord(event.text), packSecrets(event.secrets)];
+			insertEvent(statements, id, { ...event, sequence, receivedAt, text, secrets });
+			added.set(event, sequence);
 		}
-
-		const updateSequence = live && this.#writeLive(batch, live, known, activity, next.updates);
-		return { stored: added.size, newest: [...added.values()].at(-1) ?? 0n, updateSequence };
+		activity = addEvents(before, events, (event) => added.has(event));
+		if (activity !== undefined && added.size > 0) updateActivity(statements, id, activity);
 	}
 
-	/** Whether an event is stored that tells of the record. */
-	#isAnyStored(activity: bigint, events: readonly NewEvent[]): boolean {
-		return events.some((event) => !event.isLeaf && this.#isStored(activity, event));
-	}
+	const updateSequence = live && writeLive(statements, batch, live, known, activity, next.updates);
+	return { stored: added.size, newest: [...added.values()].at(-1) ?? 0n, updateSequence };
+}
 
-	#isStored(activity: bigint, { eventId }: NewEvent): boolean {
-		const find = this.#statements.prepare("SELECT 1 FROM events WHERE activity = ? AND event_id = ?");
-		return find.get(activity, eventId) !== undefined;
+/** Writes what events tell of the record. Gives the sequence of the version that they make, if they make one. */
+function writeLive(
+	statements: Statements,
+	batch: NewEvents,
+	live: NewLiveState,
+	known: KnownConversation | undefined,
+	activity: Activity | undefined,
+	nextSequence: () => bigint,
+): bigint | undefined {
+	const { version } = live;
+	if (version === undefined) {
+		if (known !== undefined) updateConversation(statements, known, told(known.state, live), undefined);
+		return undefined;
 	}
+	const summary = fromBinary(ConversationSummarySchema, version.summary);
+	const sequence = nextSequence();
+	const of = { batch, live, version, status: summary.executionStatus, before: known?.state, activity, sequence };
+	const form = storedForm(statements, version.record, known?.state, leafOfVersion(of));
+	const { written, after } = nextVersion(of, form);
+	writeUpdate(statements, written, summary, known, after);
+	return sequence;
+}
 
-	/** Writes an event unless it is stored; gives its sequence if it was written. */
-	#insert(activity: bigint, receivedAt: bigint, event: NewEvent, next: Numbering): bigint | undefined {
-		if (this.#isStored(activity, event)) return undefined;
-		const sequence = next.events();
-		const [text, secrets] = [packRecord(event.text), packSecrets(event.secrets)];
-		insertEvent(this.#statements, activity, { ...event, sequence, receivedAt, text, secrets });
-		return sequence;
-	}
-
-	/** Writes what events tell of the record. Gives the sequence of the version that they make, if they make one. */
-	#writeLive(
-		batch: NewEvents,
-		live: NewLiveState,
-		known: KnownConversation | undefined,
-		activity: Activity | undefined,
-		nextSequence: () => bigint,
-	): bigint | undefined {
-		const { version } = live;
-		if (version === undefined) {
-			if (known !== undefined) this.#writer.writeState(known, told(known.state, live));
-			return undefined;
-		}
-		const summary = fromBinary(ConversationSummarySchema, version.summary);
-		const sequence = nextSequence();
-		const of = { batch, live, version, status: summary.executionStatus, before: known?.state, activity, sequence };
-		const { written, after } = nextVersion(of, this.#storedForm(version.record, known?.state, leafOfVersion(of)));
-		this.#writer.write(written, summary, known, after);
-		return sequence;
-	}
-
-	/** The form in which the record of a live version is stored: a delta over the last whole record, or whole. */
-	#storedForm(record: StoredRecord, before: ConversationState | undefined, leaf: string | undefined): StoredForm {
-		if (before === undefined) return firstForm(record, leaf);
-		const { sequence } = before;
-		const records = new RecordReader(this.#statements);
-		const row = this.#statements.prepare("SELECT base_sequence FROM updates WHERE sequence = ?").get(sequence);
-		const base = nullable(bigint, row?.base_sequence) ?? sequence;
-		const delta = deltaOverBase(record, leaf, base === sequence ? undefined : records.readRaw(sequence));
-		const size = this.#statements.prepare("SELECT size FROM updates WHERE sequence = ?").get(base)?.size;
-		return deltaForm(delta, base, integer(size)) ?? wholeForm(combined(records.readRaw(base), delta, mergeRecord));
-	}
+/** The form in which the record of a live version is stored: a delta over the last whole record, or whole. */
+function storedForm(
+	statements: Statements,
+	record: StoredRecord,
+	before: ConversationState | undefined,
+	leaf: string | undefined,
+): StoredForm {
+	if (before === undefined) return firstForm(record, leaf);
+	const { sequence } = before;
+	const records = new RecordReader(statements);
+	const row = statements.prepare("SELECT base_sequence FROM updates WHERE sequence = ?").get(sequence);
+	const base = nullable(bigint, row?.base_sequence) ?? sequence;
+	const delta = deltaOverBase(record, leaf, base === sequence ? undefined : records.readRaw(sequence));
+	const size = statements.prepare("SELECT size FROM updates WHERE sequence = ?").get(base)?.size;
+	return deltaForm(delta, base, integer(size)) ?? wholeForm(combined(records.readRaw(base), delta, mergeRecord));
 }
 
 /**

@@ -18,7 +18,7 @@ import { insertEvent } from "./append-events.ts";
 import type { LogTable } from "./log.ts";
 import { activityOf, boolean, stateOf } from "./rows.ts";
 import type { Statements } from "./statements.ts";
-import { UpdateWriter } from "./update-writer.ts";
+import { insertConversation, insertUpdate } from "./update-writer.ts";
 
 /** How the rows of one kind are read and written. */
 interface TransferRowsOf<Copied> {
@@ -47,7 +47,7 @@ const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[T
 		}),
 		write(statements, { conversationId, state, summary }) {
 			const decoded = fromBinary(ConversationSummarySchema, summary);
-			new UpdateWriter(statements).insertConversation(conversationId, state, decoded);
+			insertConversation(statements, conversationId, state, decoded);
 		},
 	},
 	activities: {
@@ -69,7 +69,7 @@ const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[T
 		write(statements, update) {
 			const find = statements.prepare("SELECT id FROM conversations WHERE conversation_id = ?");
 			const row = find.get(update.conversationId);
-			new UpdateWriter(statements).insertUpdate(bigint(row?.id), update);
+			insertUpdate(statements, bigint(row?.id), update);
 		},
 	},
 	events: {

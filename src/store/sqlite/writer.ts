@@ -5,14 +5,14 @@ import { serve } from "../../threads/serve.ts";
 import { isLate, LATE } from "../late.ts";
 import type { AppendRequest } from "../repetition.ts";
 import type { NewEvents } from "../store.ts";
-import { Appender } from "./append.ts";
-import { EventAppender } from "./append-events.ts";
+import { appendUpdate } from "./append.ts";
+import { appendEvents } from "./append-events.ts";
 import { bytesOfBatch } from "./batch.ts";
 import type { WalLoss, WriterCalls } from "./calls.ts";
 import { openForWriting, transaction, type WriterOptions } from "./database.ts";
 import { numbering, skipSequences } from "./log.ts";
 import { OpenFiles } from "./open-files.ts";
-import { Remover } from "./remove.ts";
+import { removeDeleted, removeEvents, removeUpdates } from "./remove.ts";
 import { isDatabaseFailure } from "./result-codes.ts";
 import { createSchema } from "./schema.ts";
 import { Statements } from "./statements.ts";
@@ -49,7 +49,6 @@ serve<WriterOptions, WriterCalls, "append" | "appendEvents">((options) => {
 	// What SQLite has not used stays in the log otherwise, and would be met again after the next crash.
 	if (walLoss !== undefined) database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
 	const files = new OpenFiles(options.path);
-	const remover = new Remover(database);
 	const appendAll = groupAppender(statements, write);
 	const check = database.prepare("UPDATE store_state SET checks = checks + 1");
 	const keepClock = database.prepare("UPDATE store_state SET clock = ?");
@@ -95,9 +94,9 @@ serve<WriterOptions, WriterCalls, "append" | "appendEvents">((options) => {
 
 	return {
 		methods: {
-			removeUpdates: (sequences) => write(() => remover.updates(sequences)),
-			removeDeleted: (request) => write(() => remover.deleted(request)),
-			removeEvents: (request) => write(() => remover.events(request)),
+			removeUpdates: (sequences) => write(() => removeUpdates(statements, sequences)),
+			removeDeleted: (request) => write(() => removeDeleted(statements, request)),
+			removeEvents: (request) => write(() => removeEvents(statements, request)),
 			check() {
 				verifyFiles();
 				// Only a commit that reaches the disk proves that the next append can be kept.
@@ -136,9 +135,6 @@ function skipLost(statements: Statements, end: WalEnd): WalLoss {
 
 /** Returns a function that appends a group and answers for each request once all are on disk. */
 function groupAppender(statements: Statements, write: Write): (requests: readonly GroupRequest[]) => Outcome[] {
-	const updates = new Appender(statements);
-	const events = new EventAppender(statements);
-
 	function commit(requests: readonly GroupRequest[]): Outcome[] {
 		return write(() => {
 			const next = { updates: numbering(statements, "updates"), events: numbering(statements, "events") };
@@ -146,7 +142,8 @@ function groupAppender(statements: Statements, write: Write): (requests: readonl
 			const now = Date.now();
 			return requests.map((request) => {
 				if (isLate("update" in request ? request.update : request, now)) return { failure: failureOf(LATE) };
-				return { value: "update" in request ? updates.append(request, next.updates) : events.append(request, next) };
+				if ("update" in request) return { value: appendUpdate(statements, request, next.updates) };
+				return { value: appendEvents(statements, request, next) };
 			});
 		});
 	}
