@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import type { StoredConversation, StoredEvent, StoredUpdate } from "./store.ts";
 import {
 	type Contents,
 	type CopyTarget,
@@ -8,6 +9,7 @@ import {
 	type RowKey,
 	requireContents,
 	type TransferDatabase,
+	type TransferRows,
 	type TransferTable,
 	transferTables,
 } from "./transfer.ts";
@@ -15,12 +17,9 @@ import {
 /** Told how many rows of how many are copied, and afterwards how many entries are compared. */
 export type OnCopyProgress = (step: "copied" | "compared", done: number, total: number) => void;
 
-/** Updates, events and conversations as reads give them; the rest decides about later reads and appends. */
-const PARTS = ["updates", "events", "conversations", "states", "activities", "removals"] as const;
-
 /** What a copy holds of one kind, as it was compared with the source. */
 export interface ComparedPart {
-	readonly name: (typeof PARTS)[number];
+	readonly name: string;
 	readonly count: number;
 	/** SHA-256 over what reads give, in hexadecimal digits. It does not depend on the engine. */
 	readonly digest: string;
@@ -45,17 +44,21 @@ export async function copyStore(
 	const { counts } = contents;
 	const rows = transferTables.reduce((sum, table) => sum + counts[table], 0);
 	let done = Object.values((await target.contents()).counts).reduce((sum, count) => sum + count, 0);
-	for (const table of transferTables)
-		await copyTable(table, source, target, (count) => {
-			done += count;
+	for (const table of transferTables) {
+		const start = await target.last(table);
+		const read = (last: TransferRow | undefined) => source.rows(table, last === undefined ? start : keyOf(last));
+		for await (const page of pages(read)) {
+			await target.write(table, page);
+			done += page.length;
 			onProgress("copied", done, rows);
-		});
+		}
+	}
 	await requireUnchanged(source, contents);
 
 	done = 0;
 	const parts: ComparedPart[] = [];
-	for (const name of PARTS) {
-		const part = await compare(name, entriesOf(source, name), entriesOf(target, name), () => {
+	for (const [name, entriesOf] of Object.entries(PARTS)) {
+		const part = await compare(name, entriesOf(source), entriesOf(target), () => {
 			done += 1;
 			onProgress("compared", done, rows + counts.conversations);
 		});
@@ -64,23 +67,6 @@ export async function copyStore(
 	await requireUnchanged(source, contents);
 	await target.finish(contents);
 	return parts;
-}
-
-async function copyTable(
-	table: TransferTable,
-	source: TransferDatabase,
-	target: CopyTarget,
-	onRows: (count: number) => void,
-): Promise<void> {
-	let after = await target.last(table);
-	for (;;) {
-		const rows = await source.rows(table, after);
-		const last = rows.at(-1);
-		if (last === undefined) return;
-		await target.write(table, rows);
-		after = keyOf(last);
-		onRows(rows.length);
-	}
 }
 
 async function requireUnchanged(source: TransferDatabase, contents: Contents): Promise<void> {
@@ -96,6 +82,53 @@ interface Entry {
 	readonly key: RowKey;
 	readonly value: unknown;
 	readonly damaged: boolean;
+}
+
+type TransferRow = TransferRows[TransferTable];
+
+const PAGE = { limit: PAGE_ROWS, maxBytes: PAGE_BYTES };
+/** Few conversations at once, because nothing else bounds the size of a page. */
+const LISTED = 8;
+
+/** Updates, events and conversations as reads give them; the rest decides about later reads and appends. */
+const PARTS: Readonly<Record<string, (database: TransferDatabase) => AsyncGenerator<Entry>>> = {
+	async *updates({ reads }) {
+		const read = (last: StoredUpdate | undefined) =>
+			reads.updates.list({ after: last?.sequence ?? 0n, ...PAGE, withRecords: true });
+		for await (const page of pages(read))
+			for (const value of page) yield { key: keyOf(value), value, damaged: isDamaged(value.record) };
+	},
+	async *events({ reads }) {
+		const read = (last: StoredEvent | undefined) => reads.events.list({ after: last?.sequence ?? 0n, ...PAGE });
+		for await (const page of pages(read))
+			for (const value of page) yield { key: keyOf(value), value, damaged: isDamaged(value.event) };
+	},
+	async *conversations({ reads }) {
+		const read = (last: StoredConversation | undefined) =>
+			reads.listConversations({ conditions: [], before: last?.sequence, limit: LISTED, withRecords: true });
+		for await (const page of pages(read))
+			for (const value of page) yield { key: value.conversationId, value, damaged: isDamaged(value.record) };
+	},
+	states: (database) => rowsOf(database, "conversations"),
+	activities: (database) => rowsOf(database, "activities"),
+	async *removals(database) {
+		yield* rowsOf(database, "prunedUpdates");
+		yield* rowsOf(database, "prunedEvents");
+	},
+};
+
+/** What no read gives by itself, but what decides about later ones. */
+async function* rowsOf(database: TransferDatabase, table: TransferTable): AsyncGenerator<Entry> {
+	const read = (last: TransferRow | undefined) => database.rows(table, last && keyOf(last));
+	for await (const page of pages(read))
+		for (const row of page) yield { key: keyOf(row), value: [table, row], damaged: false };
+}
+
+/** Pages that are not empty, until one is; each is read with the last item of the one before. */
+async function* pages<Item>(
+	read: (last: Item | undefined) => Promise<readonly Item[]>,
+): AsyncGenerator<readonly Item[]> {
+	for (let page = await read(undefined); page.length > 0; page = await read(page.at(-1))) yield page;
 }
 
 async function compare(
@@ -119,80 +152,6 @@ async function compare(
 	if (more.done !== true)
 		throw new Error(`the copy has ${name} that the source lacks, such as ${more.value.key}; drop it and begin anew`);
 	return { name, count, digest: hash.digest("hex"), damaged };
-}
-
-function entriesOf(database: TransferDatabase, name: ComparedPart["name"]): AsyncGenerator<Entry> {
-	switch (name) {
-		case "updates":
-			return updatesOf(database);
-		case "events":
-			return eventsOf(database);
-		case "conversations":
-			return conversationsOf(database);
-		case "states":
-			return rowsOf(database, "conversations");
-		case "activities":
-			return rowsOf(database, "activities");
-		case "removals":
-			return rowsOf(database, "prunedUpdates", "prunedEvents");
-	}
-}
-
-const PAGE = { limit: PAGE_ROWS, maxBytes: PAGE_BYTES };
-
-async function* updatesOf({ reads }: TransferDatabase): AsyncGenerator<Entry> {
-	for (let after = 0n; ; ) {
-		const page = await reads.updates.list({ after, ...PAGE, withRecords: true });
-		if (page.length === 0) return;
-		for (const update of page) {
-			after = update.sequence;
-			yield { key: after, value: update, damaged: isDamaged(update.record) };
-		}
-	}
-}
-
-async function* eventsOf({ reads }: TransferDatabase): AsyncGenerator<Entry> {
-	for (let after = 0n; ; ) {
-		const page = await reads.events.list({ after, ...PAGE });
-		if (page.length === 0) return;
-		for (const event of page) {
-			after = event.sequence;
-			yield { key: after, value: event, damaged: isDamaged(event.event) };
-		}
-	}
-}
-
-/** Few at once, because nothing else bounds the size of a page. */
-const LISTED = 8;
-
-/** The current records, with what events add to them. */
-async function* conversationsOf({ reads }: TransferDatabase): AsyncGenerator<Entry> {
-	let before: bigint | undefined;
-	for (;;) {
-		const page = await reads.listConversations({ conditions: [], before, limit: LISTED, withRecords: true });
-		if (page.length === 0) return;
-		for (const conversation of page)
-			yield { key: conversation.conversationId, value: conversation, damaged: isDamaged(conversation.record) };
-		before = page.at(-1)?.sequence;
-	}
-}
-
-/** What no read gives by itself, but what decides about later ones. */
-async function* rowsOf(
-	database: TransferDatabase,
-	...tables: readonly ("conversations" | "activities" | "prunedUpdates" | "prunedEvents")[]
-): AsyncGenerator<Entry> {
-	for (const table of tables) {
-		let after: RowKey | undefined;
-		for (;;) {
-			const page = await database.rows(table, after);
-			for (const row of page) {
-				after = keyOf(row);
-				yield { key: after, value: [table, row], damaged: false };
-			}
-			if (page.length === 0) break;
-		}
-	}
 }
 
 function isDamaged(of: object | undefined): boolean {
