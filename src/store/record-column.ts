@@ -44,11 +44,22 @@ export function unpackedSizeOf({ record, unpackedSize }: RecordColumn): number {
 	return unpackedSize ?? record.byteLength;
 }
 
-/** @throws Error when the record is not what was stored */
+/**
+ * The bytes of a record, in memory of their own.
+ *
+ * @throws Error when the record is not what was stored
+ */
 export function unpackRecord({ record, unpackedSize, checksum }: RecordColumn): Uint8Array {
 	if (crc32(record) !== checksum) throw new Error("the checksum of the record is wrong");
-	if (unpackedSize === null) return record;
-	return zstdDecompressSync(record, { maxOutputLength: unpackedSize, chunkSize: Math.max(unpackedSize, 64) });
+	if (unpackedSize === null) return ownBytes(record);
+	const chunkSize = Math.max(unpackedSize, 64);
+	return ownBytes(zstdDecompressSync(record, { maxOutputLength: unpackedSize, chunkSize }));
+}
+
+/** Bytes in memory that holds nothing else: a driver gives parts of what it received. */
+export function ownBytes({ buffer, byteOffset, byteLength }: Uint8Array): Uint8Array {
+	const bytes = new Uint8Array(buffer, byteOffset, byteLength);
+	return byteLength === buffer.byteLength ? bytes : bytes.slice();
 }
 
 /** What a function reads of one record or event, or what it fails with. */

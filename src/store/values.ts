@@ -26,6 +26,13 @@ export function blob(value: unknown): Uint8Array {
 	return value;
 }
 
+/** A column of booleans, which are the integers 0 and 1 where the database has none. */
+export function boolean(value: unknown): boolean {
+	if (typeof value === "boolean") return value;
+	if (typeof value !== "bigint") throw unexpected("a boolean", value);
+	return value === 1n;
+}
+
 /** Reads a column that may be null with one of the readers of this file. */
 export function nullable<T>(read: (value: unknown) => T, value: unknown): T | undefined {
 	return value === null ? undefined : read(value);

@@ -1,8 +1,8 @@
 import type { EventCondition } from "../event-condition.ts";
-import { readable, unpackSecrets } from "../record-column.ts";
+import { readable } from "../record-column.ts";
+import { eventColumnsFrom, protectedEventFrom } from "../rows.ts";
 import type { EventQuery, StoredEvent } from "../store.ts";
-import { bigint, bindable, integer, nullable, text } from "../values.ts";
-import { packedBytes } from "./records.ts";
+import { bindable } from "../values.ts";
 import { decoded, isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
@@ -32,20 +32,9 @@ export async function listEvents(session: Session, query: EventQuery): Promise<S
 		`),
 	);
 	return rows.map((row) => ({
-		sequence: bigint(row.sequence),
-		conversationId: text(row.conversation_id),
-		receivedAt: bigint(row.received_at),
-		happenedAt: bigint(row.happened_at),
-		kind: decoded(row.kind),
-		source: decoded(row.source),
+		...eventColumnsFrom(row, decoded),
 		// A damaged event does not fail the query for all.
-		event: readable(() => {
-			return {
-				text: packedBytes(row, "", "text"),
-				secrets: unpackSecrets(nullable(text, row.secrets)),
-				redactionVersion: integer(row.redaction_version),
-			};
-		}),
+		event: readable(() => protectedEventFrom(row)),
 	}));
 }
 

@@ -2,10 +2,10 @@ import type { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
 import type { Activity } from "../activity.ts";
 import type { ConversationState } from "../conversation-state.ts";
 import { readable } from "../record-column.ts";
+import { recordFrom } from "../rows.ts";
 import type { StoredRecord, UnreadableRecord } from "../store.ts";
-import { bigint, integer, nullable, type Row, text } from "../values.ts";
-import { storedRecord } from "./records.ts";
-import { ACTIVITY_COLUMNS, activityOf, boolean, STATE_COLUMNS, stateOf } from "./rows.ts";
+import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts";
+import { ACTIVITY_COLUMNS, activityOf, STATE_COLUMNS, stateOf } from "./rows.ts";
 import type { Query, Session } from "./transaction.ts";
 
 /** What a group of appends knows of a conversation; it keeps it up to date with what it appends. */
@@ -103,7 +103,7 @@ function knownOf(row: Row): KnownConversation {
 			size === undefined || state === undefined
 				? undefined
 				: { sequence: base ?? state.sequence, size, record: undefined },
-		delta: base === undefined ? undefined : storedRecord(row, "current_"),
+		delta: base === undefined ? undefined : recordFrom(row, "current_"),
 		eventKeys: new Set(),
 	};
 }
@@ -121,5 +121,5 @@ export async function readStoredRecords(
 		`,
 		values: [sequences],
 	});
-	return new Map(rows.map((row) => [bigint(row.sequence), readable(() => storedRecord(row, ""))]));
+	return new Map(rows.map((row) => [bigint(row.sequence), readable(() => recordFrom(row))]));
 }

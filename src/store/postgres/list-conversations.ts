@@ -1,15 +1,12 @@
-import { concatBytes } from "../../record/record-delta.ts";
-import { encodeActivity } from "../activity.ts";
 import { asciiLower, type Condition } from "../condition.ts";
-import { withNewestLeaf } from "../conversation-state.ts";
+import { conversationFrom } from "../rows.ts";
 import type { ConversationQuery, StoredConversation } from "../store.ts";
-import { bigint, bindable, blob, text } from "../values.ts";
-import { BASE_JOIN, ownBytes, RECORD_COLUMNS, RecordReader } from "./records.ts";
+import { bindable } from "../values.ts";
+import { BASE_JOIN, RECORD_COLUMNS, RecordReader } from "./records.ts";
 import { ACTIVITY_COLUMNS, activityOf } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Session } from "./transaction.ts";
-import { postedOf } from "./updates.ts";
 
 const COLUMNS = {
 	executionStatus: "status",
@@ -44,16 +41,7 @@ export async function listConversations(session: Session, query: ConversationQue
 		`),
 	);
 	const records = new RecordReader();
-	return rows.map((row) => {
-		const activity = activityOf(row);
-		const summary = blob(row.summary);
-		return {
-			conversationId: text(row.conversation_id),
-			sequence: bigint(row.sequence),
-			summary: activity === undefined ? ownBytes(summary) : concatBytes([summary, encodeActivity(activity)]),
-			record: withRecords ? withNewestLeaf(records.read(row), postedOf(row), activity) : undefined,
-		};
-	});
+	return rows.map((row) => conversationFrom(row, activityOf(row), withRecords ? records.read(row) : undefined));
 }
 
 /** A condition in SQL: a test of conversation `c`, and the join that it needs. */

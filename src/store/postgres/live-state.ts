@@ -1,7 +1,8 @@
+import { liveStateFrom } from "../rows.ts";
 import type { LiveState } from "../store.ts";
-import { bigint, nullable, type Row, text } from "../values.ts";
+import { type Row, text } from "../values.ts";
 import { BASE_JOIN, RECORD_COLUMNS } from "./records.ts";
-import { ACTIVITY_COLUMNS, boolean, decoded, isConversationId } from "./rows.ts";
+import { ACTIVITY_COLUMNS, decoded, isConversationId } from "./rows.ts";
 import { encodeKey } from "./stored-text.ts";
 import type { Session } from "./transaction.ts";
 import { currentUpdateOf, UPDATE_COLUMNS } from "./updates.ts";
@@ -14,10 +15,7 @@ export async function getLiveState(
 ): Promise<LiveState> {
 	const [row, known] = isConversationId(conversationId) ? await read(session, conversationId, eventIds) : [];
 	return {
-		revision: row === undefined ? 0n : bigint(row.revision),
-		told: row && nullable(decoded, row.told),
-		postedAt: row && nullable(bigint, row.posted_at),
-		hasUnappliedEvents: row !== undefined && boolean(row.has_unapplied_events),
+		...liveStateFrom(row, decoded),
 		current: row && currentUpdateOf(row),
 		knownIds: eventIds.filter((id) => known?.has(encodeKey(id))),
 	};

@@ -1,8 +1,7 @@
 import { ServiceError } from "../../errors.ts";
-import { integer, nullable, text } from "../values.ts";
+import { boolean, integer, nullable, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { lockSchema, tryLockTitles } from "./locks.ts";
-import { boolean } from "./rows.ts";
 import { DROP_TITLE_INDEX, MIGRATIONS, TITLE_INDEX } from "./schema.ts";
 import type { Session } from "./transaction.ts";
 

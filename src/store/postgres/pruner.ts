@@ -1,5 +1,5 @@
 import type { PrunePolicy } from "../store.ts";
-import { bigint, bindable, nullable, text } from "../values.ts";
+import { bigint, bindable, boolean, nullable, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { lockConversations, tryLockHistory } from "./locks.ts";
 import type { LogTable } from "./log.ts";
@@ -12,7 +12,6 @@ import {
 	firstReceivedAfter,
 	IS_CURRENT_OR_BASE,
 } from "./prunable.ts";
-import { boolean } from "./rows.ts";
 import type { Query, Session } from "./transaction.ts";
 
 /** Updates and events that one transaction removes, so that it locks few conversations, each for a short time. */

@@ -1,8 +1,8 @@
 import { combined, mergeRecord } from "../../record/record-delta.ts";
-import { readable, unpackRecord } from "../record-column.ts";
-import { packedOf } from "../rows.ts";
+import { readable } from "../record-column.ts";
+import { recordFrom } from "../rows.ts";
 import type { StoredRecord, UnreadableRecord } from "../store.ts";
-import { bigint, integer, nullable, type Row } from "../values.ts";
+import { bigint, nullable, type Row } from "../values.ts";
 
 /**
  * SQL for the record of update `u`, and for that of update `b` over which it is a delta: only in the first row of each
@@ -27,40 +27,11 @@ export class RecordReader {
 	read(row: Row): StoredRecord | UnreadableRecord {
 		return readable(() => {
 			const base = nullable(bigint, row.base_sequence);
-			const record = storedRecord(row, "");
+			const record = recordFrom(row);
 			if (base === undefined) return record;
-			const whole = this.#bases.get(base) ?? readable(() => storedRecord(row, "base_"));
+			const whole = this.#bases.get(base) ?? readable(() => recordFrom(row, "base_"));
 			this.#bases.set(base, whole);
 			return "unreadable" in whole ? whole : combined(whole, record, mergeRecord);
 		});
 	}
-}
-
-/**
- * A record as it is stored, whole or a delta, in memory of its own.
- *
- * @param prefix what the names of the columns begin with
- * @throws Error when the record is not what was stored
- */
-export function storedRecord(row: Row, prefix: "" | "base_" | "current_"): StoredRecord {
-	return {
-		bytes: packedBytes(row, prefix, "record"),
-		redactionVersion: integer(row[`${prefix}redaction_version`]),
-		schemaVersion: integer(row[`${prefix}schema_version`]),
-	};
-}
-
-/**
- * The bytes of a packed column, in memory of their own.
- *
- * @throws Error when they are not what was stored
- */
-export function packedBytes(row: Row, prefix: "" | "base_" | "current_", column: "record" | "text"): Uint8Array {
-	return ownBytes(unpackRecord(packedOf(row, column, prefix)));
-}
-
-/** Bytes in memory that holds nothing else: a driver gives parts of what it received. */
-export function ownBytes({ buffer, byteOffset, byteLength }: Uint8Array): Uint8Array {
-	const bytes = new Uint8Array(buffer, byteOffset, byteLength);
-	return byteLength === buffer.byteLength ? bytes : bytes.slice();
 }

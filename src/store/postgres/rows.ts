@@ -13,12 +13,6 @@ export function isConversationId(id: string): boolean {
 	return UUID.test(id);
 }
 
-/** A column of booleans. */
-export function boolean(value: unknown): boolean {
-	if (typeof value !== "boolean") throw new TypeError(`the database holds ${typeof value} in place of a boolean`);
-	return value;
-}
-
 /** A column of texts in their stored form. */
 export function decoded(value: unknown): string {
 	return decodeText(text(value));
@@ -32,7 +26,7 @@ export const STATE_COLUMNS = `
 
 /** The state of a conversation; undefined when it has no record. */
 export function stateOf(row: Row): ConversationState | undefined {
-	return row.sequence === null ? undefined : stateFrom(row, decoded, boolean);
+	return row.sequence === null ? undefined : stateFrom(row, decoded);
 }
 
 /** SQL for the columns of `a` that {@link activityOf} reads. */

@@ -1,7 +1,7 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { unpackRecord } from "../record-column.ts";
-import { packedOf, prunedFrom, transferUpdateFrom } from "../rows.ts";
+import { packedOf, prunedFrom, transferEventFrom, transferUpdateFrom } from "../rows.ts";
 import {
 	type Contents,
 	countsOf,
@@ -12,10 +12,10 @@ import {
 	type TransferRows,
 	type TransferTable,
 } from "../transfer.ts";
-import { bigint, blob, integer, nullable, type Row, text } from "../values.ts";
+import { bigint, blob, type Row, text } from "../values.ts";
 import type { LogTable } from "./log.ts";
 import { insertCurrents, insertEvents, insertTags, insertUpdates } from "./numbered-sql.ts";
-import { ACTIVITY_COLUMNS, activityOf, boolean, decoded, STATE_COLUMNS, stateOf } from "./rows.ts";
+import { ACTIVITY_COLUMNS, activityOf, decoded, STATE_COLUMNS, stateOf } from "./rows.ts";
 import { encodeKey } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
 import { projectionQuery } from "./written-group.ts";
@@ -79,7 +79,7 @@ const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[T
 		columns: "*",
 		key: "sequence",
 		bytes: "coalesce(unpacked_size, octet_length(record))",
-		read: (row) => transferUpdateFrom(row, boolean),
+		read: transferUpdateFrom,
 		write(rows) {
 			const bytes = new Bytes();
 			const updates = json(rows.map((row) => updateRow(row, bytes)));
@@ -91,18 +91,7 @@ const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[T
 		columns: "*",
 		key: "sequence",
 		bytes: "size",
-		read: (row) => ({
-			conversationId: text(row.conversation_id),
-			sequence: bigint(row.sequence),
-			eventId: eventIdOf(row),
-			receivedAt: bigint(row.received_at),
-			happenedAt: bigint(row.happened_at),
-			kind: decoded(row.kind),
-			source: decoded(row.source),
-			redactionVersion: integer(row.redaction_version),
-			secrets: nullable(text, row.secrets) ?? null,
-			text: packedOf(row, "text"),
-		}),
+		read: (row) => transferEventFrom(row, eventIdOf(row), decoded),
 		write(rows) {
 			const bytes = new Bytes();
 			const events = json(rows.map((row) => eventRow(row.sequence, encodeKey(row.eventId), row, bytes)));

@@ -1,15 +1,13 @@
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
-import { concatBytes } from "../../record/record-delta.ts";
-import type { Posted } from "../activity.ts";
-import { withNewestLeaf } from "../conversation-state.ts";
+import { currentRecordFrom, updateFrom } from "../rows.ts";
 import type { StoredUpdate, UpdateQuery } from "../store.ts";
-import { bigint, bindable, blob, integer, nullable, type Row, text } from "../values.ts";
-import { BASE_JOIN, ownBytes, RECORD_COLUMNS, RecordReader } from "./records.ts";
-import { ACTIVITY_COLUMNS, activityOf, boolean, isConversationId } from "./rows.ts";
+import { bigint, bindable, nullable, type Row } from "../values.ts";
+import { BASE_JOIN, RECORD_COLUMNS, RecordReader } from "./records.ts";
+import { ACTIVITY_COLUMNS, activityOf, isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import type { Session } from "./transaction.ts";
 
-/** SQL for what {@link updateOf} reads of update `u`. */
+/** SQL for what {@link updateFrom} reads of update `u`. */
 export const UPDATE_COLUMNS = `
 	u.conversation_id, u.sequence, u.change, u.current, u.origin, u.previous_sequence, u.received_at, u.summary, u.activity
 `;
@@ -58,7 +56,7 @@ async function getUpdateAsOf(
 	const next = nullable(bigint, row.next_previous);
 	// The base of a delta is kept longer than what was current after it.
 	const isPruned = sequence !== asOf && next !== undefined && next !== sequence;
-	return isPruned ? undefined : updateOf(row, new RecordReader());
+	return isPruned ? undefined : updateFrom(row, new RecordReader().read(row));
 }
 
 /** Updates in order of sequence. */
@@ -84,31 +82,11 @@ export async function listUpdates(session: Session, query: UpdateQuery): Promise
 		`),
 	);
 	const records = withRecords ? new RecordReader() : undefined;
-	return rows.map((row) => updateOf(row, records));
+	return rows.map((row) => updateFrom(row, records?.read(row)));
 }
 
 /** A current update; the row also has the conversation's `status` and `posted_at`, its activity and the record. */
 export function currentUpdateOf(row: Row): StoredUpdate {
-	const { record, ...update } = updateOf(row, new RecordReader());
-	return { ...update, record: record && withNewestLeaf(record, postedOf(row), activityOf(row)) };
-}
-
-/** What decides about the leaf of a current record. The row has the conversation's `status` and `posted_at`. */
-export function postedOf(row: Row): Posted {
-	return { status: integer(row.status), postedAt: nullable(bigint, row.posted_at) };
-}
-
-function updateOf(row: Row, records: RecordReader | undefined): StoredUpdate {
-	const [summary, activity] = [blob(row.summary), nullable(blob, row.activity)];
-	return {
-		conversationId: text(row.conversation_id),
-		sequence: bigint(row.sequence),
-		change: integer(row.change),
-		current: boolean(row.current),
-		origin: integer(row.origin),
-		previousSequence: nullable(bigint, row.previous_sequence),
-		receivedAt: bigint(row.received_at),
-		summary: activity === undefined ? ownBytes(summary) : concatBytes([summary, activity]),
-		record: records?.read(row),
-	};
+	const record = currentRecordFrom(row, activityOf(row), new RecordReader().read(row));
+	return updateFrom(row, record);
 }

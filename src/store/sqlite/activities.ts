@@ -1,6 +1,6 @@
 import type { Activity } from "../activity.ts";
-import { bigint } from "../values.ts";
-import { activityOf } from "./rows.ts";
+import { activityFrom } from "../rows.ts";
+import { bigint, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
 /** An activity with the id of its row. */
@@ -11,7 +11,7 @@ export interface StoredActivity extends Activity {
 /** The activity of a conversation; undefined when no event of it came. */
 export function findActivity(statements: Statements, conversationId: string): StoredActivity | undefined {
 	const row = statements.prepare("SELECT * FROM activities WHERE conversation_id = ?").get(conversationId);
-	return row && { id: bigint(row.id), ...activityOf(row) };
+	return row && { id: bigint(row.id), ...activityFrom(row, text) };
 }
 
 /** Makes the row of a conversation's activity, and gives its id. */

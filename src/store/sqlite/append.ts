@@ -4,10 +4,9 @@ import { microsecondsOf } from "../condition.ts";
 import { nextPosted } from "../conversation-state.ts";
 import { type AppendRequest, isRepetition, mayRepeat, type PossibleRepetition } from "../repetition.ts";
 import type { Appended } from "../store.ts";
-import { integer } from "../values.ts";
+import { boolean, integer } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import { RecordReader } from "./record-reader.ts";
-import { boolean } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 import { findConversation, type KnownConversation, writeUpdate } from "./update-writer.ts";
 

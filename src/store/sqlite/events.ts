@@ -1,8 +1,8 @@
 import type { EventCondition } from "../event-condition.ts";
-import { readable, unpackRecord, unpackSecrets } from "../record-column.ts";
-import { packedOf } from "../rows.ts";
+import { readable } from "../record-column.ts";
+import { eventColumnsFrom, protectedEventFrom } from "../rows.ts";
 import type { EventQuery, ProtectedEvent, StoredEvent, UnreadableRecord } from "../store.ts";
-import { bigint, bindable, integer, nullable, text } from "../values.ts";
+import { bigint, bindable, integer, text } from "../values.ts";
 import type { Sql } from "./condition-sql.ts";
 import type { Statements } from "./statements.ts";
 
@@ -32,16 +32,7 @@ export function listEvents(statements: Statements, query: EventQuery): StoredEve
 	for (const row of rows) {
 		bytes += integer(row.size);
 		if (events.length > 0 && bytes > maxBytes) break;
-		const sequence = bigint(row.sequence);
-		events.push({
-			sequence,
-			conversationId: text(row.conversation_id),
-			receivedAt: bigint(row.received_at),
-			happenedAt: bigint(row.happened_at),
-			kind: text(row.kind),
-			source: text(row.source),
-			event: readEvent(statements, sequence),
-		});
+		events.push({ ...eventColumnsFrom(row, text), event: readEvent(statements, bigint(row.sequence)) });
 	}
 	return events;
 }
@@ -52,11 +43,7 @@ function readEvent(statements: Statements, sequence: bigint): ProtectedEvent | U
 		const row = statements
 			.prepare("SELECT text, unpacked_size, checksum, secrets, redaction_version FROM events WHERE sequence = ?")
 			.get(sequence);
-		return {
-			text: unpackRecord(packedOf(row, "text")),
-			secrets: unpackSecrets(nullable(text, row?.secrets)),
-			redactionVersion: integer(row?.redaction_version),
-		};
+		return protectedEventFrom(row);
 	});
 }
 

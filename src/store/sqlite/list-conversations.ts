@@ -1,13 +1,10 @@
-import { concatBytes } from "../../record/record-delta.ts";
-import { encodeActivity } from "../activity.ts";
-import { withNewestLeaf } from "../conversation-state.ts";
+import { conversationFrom } from "../rows.ts";
 import type { ConversationQuery, StoredConversation } from "../store.ts";
-import { bigint, bindable, blob, integer, text } from "../values.ts";
+import { bigint, bindable, integer, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import { conditionSql, type IndexAccess, type SqlCondition } from "./condition-sql.ts";
 import type { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
-import { postedOf } from "./updates.ts";
 
 /** Most entries of an index that are counted or sorted for a list. */
 const FEW_ENTRIES = 1_000;
@@ -45,16 +42,8 @@ export function listConversations(
 		`)
 		.all(...tests.flatMap(({ parameters }) => parameters), bindable(query.before ?? 2n ** 63n), query.limit);
 	return rows.map((row) => {
-		const conversationId = text(row.conversation_id);
-		const sequence = bigint(row.sequence);
-		const activity = findActivity(statements, conversationId);
-		const summary = blob(row.summary);
-		return {
-			conversationId,
-			sequence,
-			summary: activity === undefined ? summary : concatBytes([summary, encodeActivity(activity)]),
-			record: query.withRecords ? withNewestLeaf(records.read(sequence), postedOf(row), activity) : undefined,
-		};
+		const activity = findActivity(statements, text(row.conversation_id));
+		return conversationFrom(row, activity, query.withRecords ? records.read(bigint(row.sequence)) : undefined);
 	});
 }
 

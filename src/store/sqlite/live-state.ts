@@ -1,8 +1,8 @@
+import { liveStateFrom } from "../rows.ts";
 import type { LiveState } from "../store.ts";
-import { bigint, nullable, text } from "../values.ts";
+import { text } from "../values.ts";
 import type { LiveStateRequest } from "./calls.ts";
 import type { RecordReader } from "./record-reader.ts";
-import { boolean } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 import { getUpdate } from "./updates.ts";
 
@@ -19,10 +19,7 @@ export function getLiveState(
 		SELECT 1 FROM activities a JOIN events e ON e.activity = a.id WHERE a.conversation_id = ? AND e.event_id = ?
 	`);
 	return {
-		revision: row === undefined ? 0n : bigint(row.revision),
-		told: row && nullable(text, row.told),
-		postedAt: row && nullable(bigint, row.posted_at),
-		hasUnappliedEvents: boolean(row?.has_unapplied_events),
+		...liveStateFrom(row, text),
 		current: getUpdate(statements, records, conversationId, undefined),
 		knownIds: eventIds.filter((id) => isKnown.get(conversationId, id) !== undefined),
 	};

@@ -1,9 +1,9 @@
 import { release } from "../../memory.ts";
 import { combined, mergeRecord } from "../../record/record-delta.ts";
-import { readable, unpackRecord } from "../record-column.ts";
-import { packedOf } from "../rows.ts";
+import { readable } from "../record-column.ts";
+import { recordFrom } from "../rows.ts";
 import type { StoredRecord, UnreadableRecord } from "../store.ts";
-import { bigint, integer, nullable } from "../values.ts";
+import { bigint, nullable } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
 /** A record as its row has it. */
@@ -51,11 +51,6 @@ export class RecordReader implements Disposable {
 				FROM updates WHERE sequence = ?
 			`)
 			.get(sequence);
-		return {
-			bytes: unpackRecord(packedOf(row, "record")),
-			redactionVersion: integer(row?.redaction_version),
-			schemaVersion: integer(row?.schema_version),
-			base: nullable(bigint, row?.base_sequence),
-		};
+		return { ...recordFrom(row), base: nullable(bigint, row?.base_sequence) };
 	}
 }

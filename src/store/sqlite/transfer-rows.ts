@@ -1,7 +1,7 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { unpackedSizeOf } from "../record-column.ts";
-import { packedOf, prunedFrom, transferUpdateFrom } from "../rows.ts";
+import { activityFrom, prunedFrom, stateFrom, transferEventFrom, transferUpdateFrom } from "../rows.ts";
 import {
 	type Contents,
 	countsOf,
@@ -12,11 +12,10 @@ import {
 	type TransferRows,
 	type TransferTable,
 } from "../transfer.ts";
-import { bigint, blob, integer, nullable, type Row, text } from "../values.ts";
+import { bigint, blob, type Row, text } from "../values.ts";
 import { insertActivity, updateActivity } from "./activities.ts";
 import { insertEvent } from "./append-events.ts";
 import type { LogTable } from "./log.ts";
-import { activityOf, boolean, stateOf } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 import { insertConversation, insertUpdate } from "./update-writer.ts";
 
@@ -42,7 +41,7 @@ const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[T
 		key: "c.conversation_id",
 		read: (row) => ({
 			conversationId: text(row.conversation_id),
-			state: stateOf(row),
+			state: stateFrom(row, text),
 			summary: blob(row.summary),
 		}),
 		write(statements, { conversationId, state, summary }) {
@@ -54,7 +53,7 @@ const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[T
 		table: "activities",
 		columns: "*",
 		key: "conversation_id",
-		read: (row) => ({ conversationId: text(row.conversation_id), activity: activityOf(row) }),
+		read: (row) => ({ conversationId: text(row.conversation_id), activity: activityFrom(row, text) }),
 		write(statements, { conversationId, activity }) {
 			updateActivity(statements, insertActivity(statements, conversationId), activity);
 		},
@@ -64,7 +63,7 @@ const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[T
 		join: "CROSS JOIN conversations c ON c.id = u.conversation",
 		columns: "c.conversation_id, u.*",
 		key: "u.sequence",
-		read: (row) => transferUpdateFrom(row, boolean),
+		read: transferUpdateFrom,
 		bytesOf: ({ record }) => unpackedSizeOf(record),
 		write(statements, update) {
 			const find = statements.prepare("SELECT id FROM conversations WHERE conversation_id = ?");
@@ -77,18 +76,7 @@ const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[T
 		join: "CROSS JOIN activities a ON a.id = e.activity",
 		columns: "a.conversation_id, e.*",
 		key: "e.sequence",
-		read: (row) => ({
-			conversationId: text(row.conversation_id),
-			sequence: bigint(row.sequence),
-			eventId: text(row.event_id),
-			receivedAt: bigint(row.received_at),
-			happenedAt: bigint(row.happened_at),
-			kind: text(row.kind),
-			source: text(row.source),
-			redactionVersion: integer(row.redaction_version),
-			secrets: nullable(text, row.secrets) ?? null,
-			text: packedOf(row, "text"),
-		}),
+		read: (row) => transferEventFrom(row, text(row.event_id), text),
 		bytesOf: (event) => unpackedSizeOf(event.text),
 		write(statements, event) {
 			const find = statements.prepare("SELECT id FROM activities WHERE conversation_id = ?");

@@ -2,9 +2,9 @@ import type { ConversationSummary } from "../../../gen/conversations/v1/summary_
 import { microsecondsOf } from "../condition.ts";
 import type { ConversationState, WrittenUpdate } from "../conversation-state.ts";
 import { packRecord } from "../record-column.ts";
+import { stateFrom } from "../rows.ts";
 import type { TransferUpdate } from "../transfer.ts";
 import { bigint, nullable, type Row, text } from "../values.ts";
-import { stateOf } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 
 /** A conversation that has a record, with its row. */
@@ -20,7 +20,7 @@ type Columns = Readonly<Record<string, string | bigint | null>>;
 /** A conversation; undefined when it has no record. */
 export function findConversation(statements: Statements, conversationId: string): KnownConversation | undefined {
 	const row = statements.prepare("SELECT * FROM conversations WHERE conversation_id = ?").get(conversationId);
-	return row && { id: bigint(row.id), row, state: stateOf(row) };
+	return row && { id: bigint(row.id), row, state: stateFrom(row, text) };
 }
 
 /**

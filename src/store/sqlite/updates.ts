@@ -1,12 +1,9 @@
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
-import { concatBytes } from "../../record/record-delta.ts";
-import type { Posted } from "../activity.ts";
-import { withNewestLeaf } from "../conversation-state.ts";
+import { currentRecordFrom, updateFrom } from "../rows.ts";
 import type { StoredUpdate, UpdateQuery } from "../store.ts";
-import { bigint, bindable, blob, integer, nullable, type Row, text } from "../values.ts";
+import { bigint, bindable, integer, type Row } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import type { RecordReader } from "./record-reader.ts";
-import { boolean } from "./rows.ts";
 import type { Statements } from "./statements.ts";
 
 const COLUMNS = `
@@ -32,11 +29,8 @@ export function getUpdate(
 		`)
 		.get(conversationId);
 	if (row === undefined) return undefined;
-	const { record, ...update } = updateOf(row, records);
-	return {
-		...update,
-		record: record && withNewestLeaf(record, postedOf(row), findActivity(statements, conversationId)),
-	};
+	const update = updateOf(row, records);
+	return { ...update, record: currentRecordFrom(row, findActivity(statements, conversationId), update.record) };
 }
 
 function getUpdateAsOf(
@@ -82,23 +76,6 @@ export function listUpdates(statements: Statements, records: RecordReader, query
 	return updates;
 }
 
-/** What decides about the leaf of a current record. The row has the conversation's `status` and `posted_at`. */
-export function postedOf(row: Row): Posted {
-	return { status: integer(row.status), postedAt: nullable(bigint, row.posted_at) };
-}
-
 function updateOf(row: Row, records: RecordReader | undefined): StoredUpdate {
-	const sequence = bigint(row.sequence);
-	const [summary, activity] = [blob(row.summary), nullable(blob, row.activity)];
-	return {
-		conversationId: text(row.conversation_id),
-		sequence,
-		change: integer(row.change),
-		current: boolean(row.current),
-		origin: integer(row.origin),
-		previousSequence: nullable(bigint, row.previous_sequence),
-		receivedAt: bigint(row.received_at),
-		summary: activity === undefined ? summary : concatBytes([summary, activity]),
-		record: records?.read(sequence),
-	};
+	return updateFrom(row, records?.read(bigint(row.sequence)));
 }
