@@ -19,6 +19,9 @@ import { bigint, blob, boolean, integer, nullable, type Row, text } from "./valu
  * function of its own.
  */
 
+/** The tables whose rows are numbered by a sequence of their own; a row has `received_at`. */
+export type LogTable = "updates" | "events";
+
 /** Reads a column of texts. */
 type ReadText = (value: unknown) => string;
 

@@ -1,8 +1,9 @@
-import { ServiceError } from "../../errors.ts";
+import type { ServiceError } from "../../errors.ts";
 import type { AnsweredGroup } from "../../threads/protocol.ts";
 import type { CallEnd, ThreadLog, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
 import { isLate, LATE } from "../late.ts";
 import type { Connections } from "./connections.ts";
+import { serviceError } from "./failures.ts";
 import { conversationOf, type GroupAnswer, type GroupRequest } from "./group.ts";
 import { type NewestAppended, newestOf } from "./group-answers.ts";
 import { GroupCommitter } from "./group-committer.ts";
@@ -203,9 +204,4 @@ function bytesOf(request: GroupRequest): number {
 	const { events, live } = request;
 	const record = live?.version?.record.bytes.byteLength ?? 0;
 	return events.reduce((size, { text }) => size + text.byteLength, record);
-}
-
-function serviceError(error: unknown): ServiceError {
-	if (error instanceof ServiceError) return error;
-	return new ServiceError("internal", "the store failed at this request", { cause: error });
 }

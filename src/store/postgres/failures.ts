@@ -10,8 +10,8 @@ export class DatabaseError extends ServiceError {
 	/** SQLSTATE; undefined when the connection broke or the server did not answer in time. */
 	readonly sqlState: string | undefined;
 
-	constructor(meaning: Meaning, cause: Error, sqlState: string | undefined) {
-		super(meaning.kind, meaning.message, { cause });
+	constructor(kind: "unavailable" | "internal", message: string, cause: Error, sqlState: string | undefined) {
+		super(kind, message, { cause });
 		this.sqlState = sqlState;
 	}
 
@@ -32,17 +32,12 @@ export class DatabaseError extends ServiceError {
  */
 export class CommitUnknown extends DatabaseError {
 	constructor(cause: Error) {
-		super({ kind: "unavailable", message: "the database did not say whether it committed" }, cause, undefined);
+		super("unavailable", "the database did not say whether it committed", cause, undefined);
 	}
 }
 
-interface Meaning {
-	readonly kind: "unavailable" | "internal";
-	readonly message: string;
-}
-
 /** The server is a standby, or is set to read only. */
-export const READ_ONLY = "25006";
+const READ_ONLY = "25006";
 
 /** What a failure means to a caller, by the beginning of its SQLSTATE; the first that fits counts. */
 const MEANINGS: readonly (readonly [code: RegExp, message: string])[] = [
@@ -74,15 +69,21 @@ export function databaseError(error: unknown): ServiceError {
 	if (error instanceof ServiceError) return error;
 	if (!(error instanceof pg.DatabaseError) || error.code === undefined) {
 		const cause = error instanceof Error ? error : new Error(String(error));
-		return new DatabaseError({ kind: "unavailable", message: "the database does not answer" }, cause, undefined);
+		return new DatabaseError("unavailable", "the database does not answer", cause, undefined);
 	}
 	const { code, message, constraint } = error;
 	const told = TELLS_VALUES.test(code) ? (constraint === undefined ? "" : `constraint ${constraint} `) : `${message} `;
 	const cause = new Error(`${told}(SQLSTATE ${code})`);
 	const [, meaning] = MEANINGS.find(([pattern]) => pattern.test(code)) ?? [];
 	return meaning === undefined
-		? new DatabaseError({ kind: "internal", message: "the store failed at this request" }, cause, code)
-		: new DatabaseError({ kind: "unavailable", message: meaning }, cause, code);
+		? new DatabaseError("internal", "the store failed at this request", cause, code)
+		: new DatabaseError("unavailable", meaning, cause, code);
+}
+
+/** The error that a caller of the store gets for whatever an operation throws. */
+export function serviceError(error: unknown): ServiceError {
+	if (error instanceof ServiceError) return error;
+	return new ServiceError("internal", "the store failed at this request", { cause: error });
 }
 
 /**

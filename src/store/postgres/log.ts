@@ -1,11 +1,9 @@
+import type { LogTable } from "../rows.ts";
 import type { RangeQuery, SequenceRange } from "../store.ts";
 import { bigint, bindable, nullable } from "../values.ts";
 import { isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import type { Session } from "./transaction.ts";
-
-/** The tables whose rows are numbered by a sequence of their own; a row has `received_at`. */
-export type LogTable = "updates" | "events";
 
 const NEWEST = { updates: "newest_update", events: "newest_event" } as const;
 

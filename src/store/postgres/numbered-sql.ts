@@ -7,23 +7,23 @@ export const PROVISIONAL = 2n ** 62n;
 /** The channel on which processes tell each other of new entries. */
 export const CHANNEL = "conversation_updates";
 
-/** Columns of a row of `json_to_recordset` that has the state of a conversation. */
-const STATE_ROW = `
-	sequence bigint, status bigint, order_time bigint, newest_sequence bigint, newest_updated_at bigint,
-	newest_size bigint, revision bigint, posted_at bigint, has_unapplied_events boolean, told text
-`;
-const STATE_NAMES = [
-	"sequence",
-	"status",
-	"order_time",
-	"newest_sequence",
-	"newest_updated_at",
-	"newest_size",
-	"revision",
-	"posted_at",
-	"has_unapplied_events",
-	"told",
-];
+/** The columns with the state of a conversation, and their types. */
+const STATE = {
+	sequence: "bigint",
+	status: "bigint",
+	order_time: "bigint",
+	newest_sequence: "bigint",
+	newest_updated_at: "bigint",
+	newest_size: "bigint",
+	revision: "bigint",
+	posted_at: "bigint",
+	has_unapplied_events: "boolean",
+	told: "text",
+};
+export const STATE_NAMES = Object.keys(STATE);
+const STATE_ROW = Object.entries(STATE)
+	.map((column) => column.join(" "))
+	.join();
 const FILTER_NAMES = ["agent_kind", "model", "parent_id", "created_at", "updated_at"];
 const PROVISIONAL_NAMES = ["sequence", "newest_sequence", "revision"];
 

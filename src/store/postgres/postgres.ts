@@ -25,6 +25,7 @@ import { Appender } from "./appender.ts";
 import { keepClock, readClock } from "./clock.ts";
 import type { Connections } from "./connections.ts";
 import { listEvents } from "./events.ts";
+import { serviceError } from "./failures.ts";
 import { batchAnswer, updateAnswer } from "./group-answers.ts";
 import { listConversations } from "./list-conversations.ts";
 import { getLiveState, listUnapplied } from "./live-state.ts";
@@ -202,10 +203,7 @@ class PostgresStore implements Store {
 		try {
 			return await running;
 		} catch (error) {
-			const failure =
-				error instanceof ServiceError
-					? error
-					: new ServiceError("internal", "the store failed at this request", { cause: error });
+			const failure = serviceError(error);
 			this.#log.error({ err: failure, operation, count: 1 }, "the store failed");
 			throw failure;
 		}

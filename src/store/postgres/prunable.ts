@@ -1,6 +1,6 @@
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
+import type { LogTable } from "../rows.ts";
 import { bigint, text } from "../values.ts";
-import type { LogTable } from "./log.ts";
 import { Sql } from "./sql.ts";
 import type { Query, Session } from "./transaction.ts";
 

@@ -1,8 +1,8 @@
+import type { LogTable } from "../rows.ts";
 import type { PrunePolicy } from "../store.ts";
 import { bigint, bindable, boolean, nullable, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { lockConversations, tryLockHistory } from "./locks.ts";
-import type { LogTable } from "./log.ts";
 import {
 	type AgeBounds,
 	deletedQuery,

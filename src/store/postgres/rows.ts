@@ -2,6 +2,7 @@ import type { Activity } from "../activity.ts";
 import type { ConversationState } from "../conversation-state.ts";
 import { activityFrom, stateFrom } from "../rows.ts";
 import { type Row, text } from "../values.ts";
+import { STATE_NAMES } from "./numbered-sql.ts";
 import { decodeText } from "./stored-text.ts";
 
 /** Rows of the tables as the rules of the store take them. */
@@ -19,10 +20,7 @@ export function decoded(value: unknown): string {
 }
 
 /** SQL for the columns of `c` that {@link stateOf} reads. */
-export const STATE_COLUMNS = `
-	c.sequence, c.status, c.order_time, c.newest_sequence, c.newest_updated_at, c.newest_size, c.revision, c.posted_at,
-	c.has_unapplied_events, c.told
-`;
+export const STATE_COLUMNS = STATE_NAMES.map((name) => `c.${name}`).join();
 
 /** The state of a conversation; undefined when it has no record. */
 export function stateOf(row: Row): ConversationState | undefined {

@@ -1,5 +1,6 @@
 import type pg from "pg";
 import type { ServiceError } from "../../errors.ts";
+import type { Row } from "../values.ts";
 import { CommitUnknown, commitError, DatabaseError, databaseError } from "./failures.ts";
 import type { Lease } from "./primary.ts";
 
@@ -14,15 +15,12 @@ export interface Query {
 	readonly values?: readonly unknown[];
 }
 
-/** A row by the names of its columns: int8 as bigint, int4 as number, bytea as Buffer, text as string. */
-export type Row = Readonly<Record<string, unknown>>;
-
 /** A connection within a transaction. */
 export interface Session {
 	/**
 	 * Sends queries together, in one round trip.
 	 *
-	 * @returns their rows, in order
+	 * @returns their rows, in order: int8 as bigint, int4 as number, bytea as Buffer, text as string
 	 * @throws {DatabaseError} of the first one that failed; the transaction then can only be rolled back
 	 */
 	query(...queries: readonly Query[]): Promise<Row[][]>;

@@ -1,7 +1,7 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { unpackRecord } from "../record-column.ts";
-import { packedOf, prunedFrom, transferEventFrom, transferUpdateFrom } from "../rows.ts";
+import { type LogTable, packedOf, prunedFrom, transferEventFrom, transferUpdateFrom } from "../rows.ts";
 import {
 	type Contents,
 	countsOf,
@@ -13,7 +13,6 @@ import {
 	type TransferTable,
 } from "../transfer.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
-import type { LogTable } from "./log.ts";
 import { insertCurrents, insertEvents, insertTags, insertUpdates } from "./numbered-sql.ts";
 import { ACTIVITY_COLUMNS, activityOf, decoded, STATE_COLUMNS, stateOf } from "./rows.ts";
 import { encodeKey } from "./stored-text.ts";

@@ -12,7 +12,6 @@ export type OnProgress = (copied: number, total: number) => void;
 
 /** Pages that are copied between two calls of {@link OnProgress}: 8 MiB. */
 const PAGES = 1024;
-const LOCK_TIMEOUT = 2_000;
 
 /**
  * Copies a database, also while a service writes to it, into a new file that only its owner may read. The copy shows one
@@ -24,7 +23,7 @@ const LOCK_TIMEOUT = 2_000;
 export async function backupDatabase(path: string, file: string, onProgress: OnProgress): Promise<bigint> {
 	if (existsSync(file)) throw new Error(`${file} is there already`);
 	if (!existsSync(path)) throw new Error(`there is no database ${path}`);
-	using source = openForReading({ path, lockTimeout: LOCK_TIMEOUT, maxBytes: undefined });
+	using source = openForReading({ path });
 	const copy = `${file}.${process.pid}.partial`;
 	try {
 		const newest = await copyDatabase(source, copy, onProgress);
@@ -56,7 +55,7 @@ export async function restoreDatabase(database: string, file: string, onProgress
 	if (!existsSync(file)) throw new Error(`there is no file ${file}`);
 	if (existsSync(`${file}-wal`)) throw new Error(`${file} has a write-ahead log, so it is no file that backup made`);
 	const path = prepareFiles(database);
-	using _lock = lockDatabase(path, LOCK_TIMEOUT);
+	using _lock = lockDatabase(path);
 	// Immutable, so that it may lie where nothing can be written.
 	using source = new DatabaseSync(immutable(file), { readOnly: true, readBigInts: true });
 	const copy = `${path}.restoring`;
@@ -108,7 +107,7 @@ function statSize(database: DatabaseSync): number {
 function setAside(path: string): string {
 	try {
 		// The last connection that closes moves the write-ahead log into the file.
-		openForWriting({ path, lockTimeout: LOCK_TIMEOUT, maxBytes: undefined }).close();
+		openForWriting({ path }).close();
 	} catch {
 		// A damaged database, which may be why it is replaced, keeps its log beside it.
 	}

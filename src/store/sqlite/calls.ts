@@ -1,4 +1,5 @@
 import type { AppendRequest, PossibleRepetition } from "../repetition.ts";
+import type { LogTable } from "../rows.ts";
 import type {
 	Appended,
 	AppendedEvents,
@@ -13,7 +14,6 @@ import type {
 	StoredUpdate,
 	UpdateQuery,
 } from "../store.ts";
-import type { LogTable } from "./log.ts";
 import type { WalEnd } from "./wal-end.ts";
 
 /** The calls that the writing thread answers. */

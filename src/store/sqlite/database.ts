@@ -13,17 +13,17 @@ import { dirname } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { pathToFileURL } from "node:url";
 import { integer } from "../values.ts";
-import { lockFile } from "./lock.ts";
+import { LOCK_TIMEOUT, lockFile } from "./lock.ts";
 import { schemaVersion } from "./schema.ts";
 import type { WalEnd } from "./wal-end.ts";
 
 /** How to open a database. */
 export interface DatabaseOptions {
 	readonly path: string;
-	/** How long a statement waits for another process's lock, in milliseconds. */
-	readonly lockTimeout: number;
-	/** Largest size that the database file may reach, in bytes; undefined for no bound but the disk's. */
-	readonly maxBytes: number | undefined;
+	/** How long a statement waits for another process's lock, in milliseconds. {@link LOCK_TIMEOUT} when left out. */
+	readonly lockTimeout?: number | undefined;
+	/** Largest size that the database file may reach, in bytes. No bound but the disk's when left out. */
+	readonly maxBytes?: number | undefined;
 }
 
 /** How the writing thread opens a database. */
@@ -44,7 +44,7 @@ const SHARED = { enableForeignKeyConstraints: false, readBigInts: true };
  * @throws Error when a newer release wrote the database, or when it belongs to another program. Then the database and its
  *   journals are unchanged
  */
-export function openForWriting({ path, lockTimeout, maxBytes }: DatabaseOptions): DatabaseSync {
+export function openForWriting({ path, lockTimeout = LOCK_TIMEOUT, maxBytes }: DatabaseOptions): DatabaseSync {
 	requireOwn(path, lockTimeout);
 	const database = new DatabaseSync(path, { ...SHARED, timeout: lockTimeout });
 	// FULL: a commit is on disk when it returns. A usual record takes more than half of a page of 4 KiB, SQLite's default,
@@ -134,7 +134,7 @@ function makeFolder(folder: string): void {
 }
 
 /** Opens an existing database for reading. Reads go on while another connection writes. */
-export function openForReading({ path, lockTimeout }: DatabaseOptions): DatabaseSync {
+export function openForReading({ path, lockTimeout = LOCK_TIMEOUT }: DatabaseOptions): DatabaseSync {
 	const database = new DatabaseSync(path, { ...SHARED, timeout: lockTimeout, readOnly: true });
 	database.exec("PRAGMA cache_size = -32768");
 	return database;

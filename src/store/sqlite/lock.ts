@@ -3,6 +3,9 @@ import { ServiceError } from "../../errors.ts";
 import { failureOf } from "../../threads/failure.ts";
 import { unavailable } from "./result-codes.ts";
 
+/** How long to wait for another process's lock, in milliseconds, when nothing else is said. */
+export const LOCK_TIMEOUT = 2_000;
+
 /** File whose lock says that a process has the database at `path` open for writing. It stays, empty. */
 export function lockFile(path: string): string {
 	return `${path}.lock`;
@@ -15,7 +18,7 @@ export function lockFile(path: string): string {
  * @param timeout how long to wait for the process that has it, in milliseconds
  * @throws ServiceError `unavailable` when another process keeps it
  */
-export function lockDatabase(path: string, timeout: number): Disposable {
+export function lockDatabase(path: string, timeout: number = LOCK_TIMEOUT): Disposable {
 	// Node.js has no file locks of its own; SQLite's end with the process and are free of races.
 	const lock = new DatabaseSync(lockFile(path), { timeout });
 	try {

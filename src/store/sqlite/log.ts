@@ -1,9 +1,7 @@
+import type { LogTable } from "../rows.ts";
 import type { RangeQuery, SequenceRange } from "../store.ts";
 import { bigint, bindable, nullable } from "../values.ts";
 import type { Statements } from "./statements.ts";
-
-/** The tables whose rows are numbered by a sequence of their own; a row has `received_at`. */
-export type LogTable = "updates" | "events";
 
 /** Which sequences a log has, and what was pruned of it. */
 export function readRange(

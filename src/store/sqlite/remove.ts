@@ -1,7 +1,7 @@
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
+import type { LogTable } from "../rows.ts";
 import { bigint, nullable, type Row, text } from "../values.ts";
 import type { RemoveRequest } from "./calls.ts";
-import type { LogTable } from "./log.ts";
 import { IS_BASE } from "./prunable.ts";
 import type { Statements } from "./statements.ts";
 

@@ -1,6 +1,5 @@
 import { ServiceError } from "../../errors.ts";
 import { compact, release } from "../../memory.ts";
-import type { Calls } from "../../threads/protocol.ts";
 import {
 	type ThreadLog,
 	type ThreadObserver,
@@ -28,22 +27,18 @@ import type {
 } from "../store.ts";
 import { bytesOfBatch, compactBatch } from "./batch.ts";
 import type { ReaderCalls, WalLoss, WriterCalls } from "./calls.ts";
-import { prepareFiles, protectFiles, type WriterOptions } from "./database.ts";
+import { type DatabaseOptions, prepareFiles, protectFiles, type WriterOptions } from "./database.ts";
 import { lockDatabase } from "./lock.ts";
 import { Pruner } from "./pruner.ts";
 import { storeError, unavailable } from "./result-codes.ts";
 import { inspectWal, type WalEnd } from "./wal-end.ts";
 
 /** Settings that the database file has no say in. */
-export interface SqliteOptions {
+export interface SqliteOptions extends Omit<DatabaseOptions, "path"> {
 	/** Judges records that may be a repetition. When left out, only records with the same bytes are repetitions. */
 	readonly isSame?: IsSameRecord;
-	/** How long a write waits for another process's lock, in milliseconds. 2000 when left out. */
-	readonly lockTimeout?: number;
 	/** Told when the end of the write-ahead log could not be used, before the store is given. */
 	readonly onWalLoss?: (loss: WalLoss) => void;
-	/** Largest size that the database file may reach, in bytes. No bound but the disk's when left out. */
-	readonly maxBytes?: number;
 	/** Is told of the store's threads. */
 	readonly observer?: ThreadObserver | undefined;
 }
@@ -57,7 +52,7 @@ export interface SqliteOptions {
  *   release; the cause says why.
  */
 export async function openSqliteStore(path: string, log: ThreadLog, options: SqliteOptions = {}): Promise<Store> {
-	const { isSame = async () => false, lockTimeout = 2_000, maxBytes, onWalLoss, observer } = options;
+	const { isSame = async () => false, lockTimeout, maxBytes, onWalLoss, observer } = options;
 	const real = orUnavailable(() => prepareFiles(path));
 	const lock = lockDatabase(real, lockTimeout);
 	let walEnd: WalEnd | undefined;
@@ -116,26 +111,28 @@ class SqliteStore implements Store {
 		isSame: IsSameRecord,
 		lock: Disposable,
 	) {
-		const thread = <Methods extends Calls>(
-			name: string,
-			youngGenerationMb: number,
-			repeatable: boolean,
-			window?: number,
-		) =>
-			new WorkerThread<Methods>({
-				owner: "the store",
-				name,
-				script: new URL(`./${name}`, import.meta.url),
-				data: options,
-				toError: (failure, of) => (of === "call" ? storeError(failure) : unavailable(failure)),
-				log,
-				youngGenerationMb,
-				repeatable,
-				...(window === undefined ? {} : { window }),
-				observer,
-			});
-		this.#writer = thread("writer", 12, false);
-		this.#reader = thread("reader", 24, true, READ_AHEAD);
+		const both: Pick<WorkerThreadOptions, "owner" | "data" | "toError" | "log" | "observer"> = {
+			owner: "the store",
+			data: options,
+			toError: (failure, of) => (of === "call" ? storeError(failure) : unavailable(failure)),
+			log,
+			observer,
+		};
+		this.#writer = new WorkerThread({
+			...both,
+			name: "writer",
+			script: new URL("./writer", import.meta.url),
+			youngGenerationMb: 12,
+			repeatable: false,
+		});
+		this.#reader = new WorkerThread({
+			...both,
+			name: "reader",
+			script: new URL("./reader", import.meta.url),
+			youngGenerationMb: 24,
+			repeatable: true,
+			window: READ_AHEAD,
+		});
 		this.#updates = new Announcer(log);
 		this.#events = new Announcer(log);
 		this.#isSame = isSame;

@@ -1,7 +1,7 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { unpackedSizeOf } from "../record-column.ts";
-import { activityFrom, prunedFrom, stateFrom, transferEventFrom, transferUpdateFrom } from "../rows.ts";
+import { activityFrom, type LogTable, prunedFrom, stateFrom, transferEventFrom, transferUpdateFrom } from "../rows.ts";
 import {
 	type Contents,
 	countsOf,
@@ -15,7 +15,6 @@ import {
 import { bigint, blob, type Row, text } from "../values.ts";
 import { insertActivity, updateActivity } from "./activities.ts";
 import { insertEvent } from "./append-events.ts";
-import type { LogTable } from "./log.ts";
 import type { Statements } from "./statements.ts";
 import { insertConversation, insertUpdate } from "./update-writer.ts";
 

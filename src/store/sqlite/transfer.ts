@@ -25,8 +25,6 @@ import { Statements } from "./statements.ts";
 import { countRows, insertRows, lastKey, transferRows } from "./transfer-rows.ts";
 import { listUpdates } from "./updates.ts";
 
-const LOCK_TIMEOUT = 2_000;
-
 /**
  * Opens a database to be copied. Its lock keeps services away as long as it is open. A store opens and closes it before,
  * which upgrades its tables and makes up for what a crash has left.
@@ -40,9 +38,9 @@ export async function openSqliteSource(path: string, log: ThreadLog): Promise<Tr
 	const onWalLoss = ({ skipped }: { readonly skipped: bigint }) =>
 		log.error({ skipped }, "the end of the write-ahead log is damaged, and what it held is lost");
 	await (await openSqliteStore(path, log, { onWalLoss })).close();
-	const lock = lockDatabase(realpathSync(path), LOCK_TIMEOUT);
+	const lock = lockDatabase(realpathSync(path));
 	try {
-		return new SqliteTransfer(openForReading({ path, lockTimeout: LOCK_TIMEOUT, maxBytes: undefined }), lock);
+		return new SqliteTransfer(openForReading({ path }), lock);
 	} catch (error) {
 		lock[Symbol.dispose]();
 		throw error;
@@ -57,12 +55,12 @@ export async function openSqliteSource(path: string, log: ThreadLog): Promise<Tr
  */
 export async function openSqliteTarget(database: string): Promise<CopyTarget> {
 	const path = prepareFiles(database);
-	const lock = lockDatabase(path, LOCK_TIMEOUT);
+	const lock = lockDatabase(path);
 	try {
 		if (statSync(path).size > 0) throw new Error(`${path} is there already`);
 		const copy = `${path}.copying`;
 		if (!existsSync(copy)) closeSync(openSync(copy, "wx", 0o600));
-		return new SqliteTarget(openForWriting({ path: copy, lockTimeout: LOCK_TIMEOUT, maxBytes: undefined }), lock, {
+		return new SqliteTarget(openForWriting({ path: copy }), lock, {
 			copy,
 			path,
 		});

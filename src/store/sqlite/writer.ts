@@ -49,7 +49,6 @@ serve<WriterOptions, WriterCalls, "append" | "appendEvents">((options) => {
 	// What SQLite has not used stays in the log otherwise, and would be met again after the next crash.
 	if (walLoss !== undefined) database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
 	const files = new OpenFiles(options.path);
-	const appendAll = groupAppender(statements, write);
 	const check = database.prepare("UPDATE store_state SET checks = checks + 1");
 	const keepClock = database.prepare("UPDATE store_state SET clock = ?");
 	let isSaved = false;
@@ -114,7 +113,7 @@ serve<WriterOptions, WriterCalls, "append" | "appendEvents">((options) => {
 			maxBytes: MAX_GROUP_BYTES,
 			bytesOf: (request) => byteStringsOf(request).reduce((size, { byteLength }) => size + byteLength, 0),
 			answer(requests) {
-				const outcomes = appendAll(requests);
+				const outcomes = appendAll(statements, write, requests);
 				for (const bytes of requests.flatMap(byteStringsOf)) release(bytes);
 				return outcomes;
 			},
@@ -133,9 +132,9 @@ function skipLost(statements: Statements, end: WalEnd): WalLoss {
 	return { ...end, skipped };
 }
 
-/** Returns a function that appends a group and answers for each request once all are on disk. */
-function groupAppender(statements: Statements, write: Write): (requests: readonly GroupRequest[]) => Outcome[] {
-	function commit(requests: readonly GroupRequest[]): Outcome[] {
+/** Appends a group. Answers for each request once all are on disk. */
+function appendAll(statements: Statements, write: Write, requests: readonly GroupRequest[]): Outcome[] {
+	try {
 		return write(() => {
 			const next = { updates: numbering(statements, "updates"), events: numbering(statements, "events") };
 			// Here, because the lock of the database may have taken its time.
@@ -146,16 +145,10 @@ function groupAppender(statements: Statements, write: Write): (requests: readonl
 				return { value: appendEvents(statements, request, next) };
 			});
 		});
+	} catch (error) {
+		const failure = failureOf(error);
+		if (requests.length === 1 || isDatabaseFailure(failure)) return requests.map(() => ({ failure }));
+		// One request failed for a reason of its own: the others are stored, each alone.
+		return requests.flatMap((request) => appendAll(statements, write, [request]));
 	}
-
-	return function appendAll(requests): Outcome[] {
-		try {
-			return commit(requests);
-		} catch (error) {
-			const failure = failureOf(error);
-			if (requests.length === 1 || isDatabaseFailure(failure)) return requests.map(() => ({ failure }));
-			// One request failed for a reason of its own: the others are stored, each alone.
-			return requests.flatMap((request) => appendAll([request]));
-		}
-	};
 }
