@@ -1,6 +1,6 @@
 import { ServiceError } from "../errors.ts";
 import type { ConversationState } from "./conversation-state.ts";
-import type { Appended, IsSameRecord, NewUpdate, StoredRecord, UnreadableRecord } from "./store.ts";
+import type { Appended, IsSameRecord, NewEvents, NewUpdate, StoredRecord, UnreadableRecord } from "./store.ts";
 
 /**
  * Whether a posted record repeats the newest posted one of its conversation. Whether two records with different bytes are
@@ -13,6 +13,9 @@ export interface AppendRequest {
 	/** What the answer to a {@link PossibleRepetition} is. */
 	readonly judged: JudgedRepetition | undefined;
 }
+
+/** What an engine appends in groups: updates and batches of events. */
+export type GroupRequest = AppendRequest | NewEvents;
 
 /** The newest update of the conversation may be the same record, in other bytes. Nothing was written. */
 export interface PossibleRepetition {

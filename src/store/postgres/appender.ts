@@ -2,9 +2,10 @@ import type { ServiceError } from "../../errors.ts";
 import type { AnsweredGroup } from "../../threads/protocol.ts";
 import type { CallEnd, ThreadLog, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
 import { isLate, LATE } from "../late.ts";
+import type { GroupRequest } from "../repetition.ts";
 import type { Connections } from "./connections.ts";
 import { serviceError } from "./failures.ts";
-import { conversationOf, type GroupAnswer, type GroupRequest } from "./group.ts";
+import { conversationOf, type GroupAnswer } from "./group.ts";
 import { type NewestAppended, newestOf } from "./group-answers.ts";
 import { GroupCommitter } from "./group-committer.ts";
 
@@ -120,7 +121,7 @@ export class Appender {
 		let isFull = false;
 		for (const waiting of this.#waiting) {
 			const { request } = waiting;
-			if (isLate("update" in request ? request.update : request, now)) {
+			if (isLate(request, now)) {
 				refuse(waiting, LATE);
 				continue;
 			}

@@ -1,8 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
+import type { GroupRequest } from "../repetition.ts";
 import type { Connections } from "./connections.ts";
 import { CommitUnknown } from "./failures.ts";
-import { type GroupAnswer, type GroupRequest, planGroup } from "./group.ts";
+import { type GroupAnswer, planGroup } from "./group.ts";
 import { type First, firstOf, isAcknowledgement, realAnswer } from "./group-answers.ts";
 import { endGroup, touchWriter } from "./writers.ts";
 import { groupQueries } from "./written-group.ts";

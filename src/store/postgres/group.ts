@@ -15,7 +15,13 @@ import {
 	told,
 	wholeForm,
 } from "../conversation-state.ts";
-import { type AppendRequest, isRepetition, mayRepeat, type PossibleRepetition } from "../repetition.ts";
+import {
+	type AppendRequest,
+	type GroupRequest,
+	isRepetition,
+	mayRepeat,
+	type PossibleRepetition,
+} from "../repetition.ts";
 import type { Appended, AppendedEvents, NewEvent, NewEvents, NewLiveState, StoredRecord } from "../store.ts";
 import {
 	type KnownConversation,
@@ -31,8 +37,6 @@ import { encodeKey } from "./stored-text.ts";
 import type { Session } from "./transaction.ts";
 import type { WrittenGroup } from "./written-group.ts";
 
-/** What a group has: appends of updates and of batches of events. */
-export type GroupRequest = AppendRequest | NewEvents;
 /** The answer to a request; its numbers may be provisional. */
 export type GroupAnswer = Appended | PossibleRepetition | AppendedEvents | undefined;
 
@@ -71,23 +75,14 @@ async function readKnown(
 ): Promise<ReadonlyMap<string, KnownConversation>> {
 	const ids = [...new Set(requests.map(conversationOf))];
 	const batches = requests.flatMap((request) => ("update" in request ? [] : [request]));
-	const versions = batches
-		.filter(({ live }) => live?.version !== undefined)
-		.map(({ conversationId }) => conversationId);
+	const versions = batches.flatMap(({ conversationId, live }) => (live?.version === undefined ? [] : [conversationId]));
 	const events = batches.flatMap(({ conversationId, events }) =>
 		events.map(({ eventId }) => ({ conversationId, key: encodeKey(eventId) })),
 	);
 	const [, rows = [], stored = []] = await session.query(
 		lockConversations(ids),
 		knownQuery(ids, versions),
-		...(events.length === 0
-			? []
-			: [
-					knownEventsQuery(
-						events.map(({ conversationId }) => conversationId),
-						events.map(({ key }) => key),
-					),
-				]),
+		...(events.length === 0 ? [] : [knownEventsQuery(events)]),
 	);
 	const known = knownConversations(rows, stored);
 	await readPossiblyRepeated(session, requests, known);
@@ -103,15 +98,9 @@ async function readPossiblyRepeated(
 	const wanted = new Map<bigint, KnownConversation>();
 	for (const request of requests) {
 		const found = known.get(conversationOf(request));
-		const newest = found?.state?.newest;
-		if (
-			!("summary" in request) ||
-			found === undefined ||
-			newest === undefined ||
-			newest.sequence === request.judged?.sequence
-		)
-			continue;
-		if (mayRepeatNewest(found, request)) wanted.set(newest.sequence, found);
+		if (!("summary" in request) || found === undefined || !mayRepeatNewest(found, request)) continue;
+		const sequence = found.state?.newest?.sequence;
+		if (sequence !== undefined && sequence !== request.judged?.sequence) wanted.set(sequence, found);
 	}
 	if (wanted.size === 0) return;
 	const records = await readStoredRecords(session, [...wanted.keys()]);

@@ -63,8 +63,8 @@ export function knownQuery(conversationIds: readonly string[], versions: readonl
 	};
 }
 
-/** The statement that gives which of some events are stored. */
-export function knownEventsQuery(conversationIds: readonly string[], eventKeys: readonly string[]): Query {
+/** The statement that gives which of some events are stored, by their keys: see `encodeKey`. */
+export function knownEventsQuery(events: readonly { readonly conversationId: string; readonly key: string }[]): Query {
 	return {
 		name: "known_events",
 		text: `
@@ -72,7 +72,7 @@ export function knownEventsQuery(conversationIds: readonly string[], eventKeys: 
 			JOIN unnest($1::uuid[], $2::text[]) AS k (conversation_id, event_id)
 				ON e.conversation_id = k.conversation_id AND e.event_id = k.event_id
 		`,
-		values: [conversationIds, eventKeys],
+		values: [events.map(({ conversationId }) => conversationId), events.map(({ key }) => key)],
 	};
 }
 

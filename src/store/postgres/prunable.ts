@@ -49,16 +49,10 @@ export async function firstReceivedAfter(session: Session, log: LogTable, time: 
 	return bigint(row?.first);
 }
 
-/** Conversations whose deletion was received before a time, oldest first. */
-export async function findDeleted(
-	session: Session,
-	bounds: AgeBounds & { readonly limit: number },
-): Promise<readonly string[]> {
-	const [rows = []] = await session.query(deletedQuery(bounds));
-	return rows.map(({ conversation_id }) => text(conversation_id));
-}
-
-/** The statement that gives the id, `sequence` and `base_sequence` of conversations that are to be removed, or of one. */
+/**
+ * The statement that gives the id, `sequence` and `base_sequence` of conversations whose deletion was received before a
+ * time, oldest first, or of one of them.
+ */
 export function deletedQuery(bounds: AgeBounds & { readonly limit: number; readonly conversationId?: string }): Query {
 	const { below, receivedBefore, limit, conversationId } = bounds;
 	const sql = new Sql();

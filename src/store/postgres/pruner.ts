@@ -7,7 +7,6 @@ import {
 	type AgeBounds,
 	deletedQuery,
 	type FindPrunableRequest,
-	findDeleted,
 	findPrunable,
 	firstReceivedAfter,
 	IS_CURRENT_OR_BASE,
@@ -37,10 +36,10 @@ export class Pruner {
 		const below = await this.#connections.read((session) => firstReceivedAfter(session, "updates", receivedBefore));
 		let removed = 0;
 		const bounds = { below, receivedBefore };
-		const deleted = await this.#connections.read((session) => findDeleted(session, { ...bounds, limit }));
-		for (const conversationId of deleted) {
+		const [deleted = []] = await this.#connections.read((session) => session.query(deletedQuery({ ...bounds, limit })));
+		for (const { conversation_id } of deleted) {
 			if (removed >= limit) return removed;
-			removed += await this.#removeDeleted(conversationId, { ...bounds, limit: limit - removed });
+			removed += await this.#removeDeleted(text(conversation_id), { ...bounds, limit: limit - removed });
 		}
 		const start = this.#next;
 		let wrapped = start === undefined;

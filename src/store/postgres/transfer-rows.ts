@@ -53,12 +53,10 @@ const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[T
 			const current = rows.map(({ conversationId: id, state, summary }) => {
 				return { id, state, summary: fromBinary(ConversationSummarySchema, summary) };
 			});
-			const currents = current.map(({ id, state, summary }) => currentRow(id, state, summary));
-			const tags = current.flatMap(({ id, state, summary }) => tagRows(id, state, summary));
 			return [
 				projectionQuery(current),
-				{ text: insertCurrents({ json: "$1", numbered }), values: [json(currents)] },
-				{ text: insertTags({ json: "$1", numbered }), values: [json(tags)] },
+				{ text: insertCurrents({ json: "$1", numbered }), values: [json(current.map(currentRow))] },
+				{ text: insertTags({ json: "$1", numbered }), values: [json(current.flatMap(tagRows))] },
 			];
 		},
 	},

@@ -8,6 +8,7 @@ import type { Query } from "./transaction.ts";
 import {
 	activitiesQuery,
 	Bytes,
+	type CurrentState,
 	currentRow,
 	eventRow,
 	json,
@@ -60,12 +61,6 @@ export async function groupQueries(group: WrittenGroup, writer: GroupWriter): Pr
 	];
 }
 
-export interface CurrentState {
-	readonly id: string;
-	readonly state: ConversationState;
-	readonly summary: ConversationSummary;
-}
-
 /**
  * Removes tags that the new current records lack, and writes titles that changed. It is one statement, because each one
  * costs a group as much as several of its rows.
@@ -90,7 +85,7 @@ export function projectionQuery(current: readonly CurrentState[]): Query {
 			)
 			ON CONFLICT (conversation_id) DO UPDATE SET title = excluded.title
 		`,
-		values: [json(current.map(({ id, summary }) => titleRow(id, summary)))],
+		values: [json(current.map(titleRow))],
 	};
 }
 
@@ -112,13 +107,11 @@ async function numberedQuery(
 		const [text, secrets] = [packed[1][n] ?? missing(), packSecrets(event.secrets)];
 		return eventRow(n + 1, key, { ...event, conversationId, receivedAt, text, secrets }, bytes);
 	});
-	const currents = current.map(({ id, state, summary }) => currentRow(id, state, summary));
 	const states = [...group.states].flatMap(([id, { state, summary }]) =>
 		summary === undefined ? [stateRow(id, state)] : [],
 	);
-	const tags = current.flatMap(({ id, state, summary }) => tagRows(id, state, summary));
 	const notifies = writer.notifies && updates.length + events.length > 0;
-	const rows = [updates, events, currents, states, tags].map(json);
+	const rows = [updates, events, current.map(currentRow), states, current.flatMap(tagRows)].map(json);
 	return {
 		name: "write_group",
 		text: NUMBERED,

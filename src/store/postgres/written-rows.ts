@@ -93,8 +93,15 @@ export function eventRow(
 	};
 }
 
+/** A conversation with another current record: its id, its state and the record's summary. */
+export interface CurrentState {
+	readonly id: string;
+	readonly state: ConversationState;
+	readonly summary: ConversationSummary;
+}
+
 /** A row of `CURRENT_ROW`. */
-export function currentRow(id: string, state: ConversationState, summary: ConversationSummary) {
+export function currentRow({ id, state, summary }: CurrentState) {
 	return {
 		...stateRow(id, state),
 		agent_kind: encodeKey(summary.agentKind),
@@ -106,8 +113,8 @@ export function currentRow(id: string, state: ConversationState, summary: Conver
 }
 
 /** Rows of `TAG_ROW`. */
-export function tagRows(id: string, { sequence }: ConversationState, { tags }: ConversationSummary) {
-	return Object.entries(tags).map(([key, value]) => ({
+export function tagRows({ id, state: { sequence }, summary }: CurrentState) {
+	return Object.entries(summary.tags).map(([key, value]) => ({
 		conversation_id: id,
 		key: encodeKey(key),
 		value: encodeKey(value),
@@ -116,7 +123,7 @@ export function tagRows(id: string, { sequence }: ConversationState, { tags }: C
 }
 
 /** The title of a conversation, and the keys of its tags. */
-export function titleRow(id: string, { title, tags }: ConversationSummary) {
+export function titleRow({ id, summary: { title, tags } }: CurrentState) {
 	return {
 		conversation_id: id,
 		title: title === undefined ? null : encodeText(asciiLower(title)),

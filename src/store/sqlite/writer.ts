@@ -3,8 +3,7 @@ import { failureOf } from "../../threads/failure.ts";
 import type { Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
 import { isLate, LATE } from "../late.ts";
-import type { AppendRequest } from "../repetition.ts";
-import type { NewEvents } from "../store.ts";
+import type { GroupRequest } from "../repetition.ts";
 import { appendUpdate } from "./append.ts";
 import { appendEvents } from "./append-events.ts";
 import { bytesOfBatch } from "./batch.ts";
@@ -19,9 +18,6 @@ import { Statements } from "./statements.ts";
 import type { WalEnd } from "./wal-end.ts";
 
 /** The thread that writes: the appends that wait for it are one transaction. */
-
-/** What a group has: appends of updates and of batches of events. */
-type GroupRequest = AppendRequest | NewEvents;
 
 /**
  * Most bytes of records and events in one transaction of several appends, so that a large one does not hold up small
@@ -140,7 +136,7 @@ function appendAll(statements: Statements, write: Write, requests: readonly Grou
 			// Here, because the lock of the database may have taken its time.
 			const now = Date.now();
 			return requests.map((request) => {
-				if (isLate("update" in request ? request.update : request, now)) return { failure: failureOf(LATE) };
+				if (isLate(request, now)) return { failure: failureOf(LATE) };
 				if ("update" in request) return { value: appendUpdate(statements, request, next.updates) };
 				return { value: appendEvents(statements, request, next) };
 			});
