@@ -2,7 +2,7 @@ import type { ConversationExecutionStatus as Status } from "../../gen/conversati
 import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { combined, deltaWithLeaf, mergeDeltas, withLeaf } from "../record/record-delta.ts";
-import { type Activity, encodeActivity, isOlderThanEvents, leafOver, type Posted } from "./activity.ts";
+import { type Activity, encodeActivity, isOlderThanEvents } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
 import { changeBetween, decide, knownTime, orderTime } from "./ordering.ts";
 import type {
@@ -13,7 +13,6 @@ import type {
 	NewUpdate,
 	StoredRecord,
 	StoredUpdate,
-	UnreadableRecord,
 } from "./store.ts";
 
 /** What the next update of a conversation with a record is judged by. Every engine keeps it. */
@@ -122,11 +121,6 @@ export interface VersionToWrite {
 	readonly sequence: bigint;
 }
 
-/** The leaf that events give a version of the record; undefined when the record's own is the latest. */
-export function leafOfVersion({ status, before, activity }: Omit<VersionToWrite, "sequence">): string | undefined {
-	return leafOver({ status, postedAt: before?.postedAt }, activity);
-}
-
 /** What a version that events make is of a conversation. */
 export function nextVersion(of: VersionToWrite, form: StoredForm): NextUpdate {
 	const { batch, live, version, status, before, activity, sequence } = of;
@@ -156,16 +150,6 @@ export function told(
 	live: NewLiveState,
 ): ConversationState {
 	return { ...before, revision: live.next, told: live.told, hasUnappliedEvents: false };
-}
-
-/** The current record with the leaf that events gave it. */
-export function withNewestLeaf(
-	record: StoredRecord | UnreadableRecord,
-	posted: Posted,
-	activity: Activity | undefined,
-): StoredRecord | UnreadableRecord {
-	const leaf = leafOver(posted, activity);
-	return leaf === undefined || "unreadable" in record ? record : { ...record, bytes: withLeaf(record.bytes, leaf) };
 }
 
 /** A delta that is larger than this part of its base costs more than it saves: the whole record is stored. */

@@ -1,6 +1,6 @@
-import { concatBytes } from "../record/record-delta.ts";
-import { type Activity, encodeActivity } from "./activity.ts";
-import { type ConversationState, withNewestLeaf } from "./conversation-state.ts";
+import { concatBytes, withLeaf } from "../record/record-delta.ts";
+import { type Activity, encodeActivity, leafOver } from "./activity.ts";
+import type { ConversationState } from "./conversation-state.ts";
 import { ownBytes, type RecordColumn, unpackRecord, unpackSecrets } from "./record-column.ts";
 import type {
 	LiveState,
@@ -160,14 +160,15 @@ export function conversationFrom(
 	};
 }
 
-/** A current record with its newest leaf. The row has the conversation's `status` and `posted_at`. */
+/** A current record with the leaf that events gave it. The row has the conversation's `status` and `posted_at`. */
 export function currentRecordFrom(
 	row: Row,
 	activity: Activity | undefined,
 	record: StoredRecord | UnreadableRecord | undefined,
 ): StoredRecord | UnreadableRecord | undefined {
-	const posted = { status: integer(row.status), postedAt: nullable(bigint, row.posted_at) };
-	return record && withNewestLeaf(record, posted, activity);
+	const leaf = leafOver({ status: integer(row.status), postedAt: nullable(bigint, row.posted_at) }, activity);
+	if (leaf === undefined || record === undefined || "unreadable" in record) return record;
+	return { ...record, bytes: withLeaf(record.bytes, leaf) };
 }
 
 /** The summary of a row with the activity's fields, in memory of its own. */

@@ -1,13 +1,12 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { combined, mergeRecord } from "../../record/record-delta.ts";
-import { addEvents } from "../activity.ts";
+import { addEvents, leafOver } from "../activity.ts";
 import { microsecondsOf } from "../condition.ts";
 import {
 	deltaForm,
 	deltaOverBase,
 	firstForm,
-	leafOfVersion,
 	type NextUpdate,
 	nextPosted,
 	nextVersion,
@@ -176,7 +175,11 @@ class Planner {
 		const summary = fromBinary(ConversationSummarySchema, version.summary);
 		const sequence = this.#nextUpdate();
 		const of = { batch, live, version, status: summary.executionStatus, before, activity, sequence };
-		const form = await this.#storedForm(version.record, known, leafOfVersion(of));
+		const form = await this.#storedForm(
+			version.record,
+			known,
+			leafOver({ status: of.status, postedAt: before?.postedAt }, activity),
+		);
 		this.#write(known, nextVersion(of, form), summary);
 		return sequence;
 	}

@@ -1,11 +1,11 @@
 import { liveStateFrom } from "../rows.ts";
 import type { LiveState } from "../store.ts";
-import { type Row, text } from "../values.ts";
-import { BASE_JOIN, RECORD_COLUMNS } from "./records.ts";
+import { text } from "../values.ts";
+import { RECORD_COLUMNS } from "./records.ts";
 import { ACTIVITY_COLUMNS, decoded, isConversationId } from "./rows.ts";
 import { encodeKey } from "./stored-text.ts";
 import type { Session } from "./transaction.ts";
-import { currentUpdateOf, UPDATE_COLUMNS } from "./updates.ts";
+import { currentUpdateOf, FROM_CURRENT, UPDATE_COLUMNS } from "./updates.ts";
 
 /** The state that the next live version is computed from. */
 export async function getLiveState(
@@ -13,24 +13,14 @@ export async function getLiveState(
 	conversationId: string,
 	eventIds: readonly string[],
 ): Promise<LiveState> {
-	const [row, known] = isConversationId(conversationId) ? await read(session, conversationId, eventIds) : [];
-	return {
-		...liveStateFrom(row, decoded),
-		current: row && currentUpdateOf(row),
-		knownIds: eventIds.filter((id) => known?.has(encodeKey(id))),
-	};
-}
-
-async function read(session: Session, conversationId: string, eventIds: readonly string[]) {
-	const [states, events = []] = await session.query(
+	if (!isConversationId(conversationId))
+		return { ...liveStateFrom(undefined, decoded), current: undefined, knownIds: [] };
+	const [[row] = [], events = []] = await session.query(
 		{
 			text: `
 				SELECT ${UPDATE_COLUMNS}, ${RECORD_COLUMNS}, ${ACTIVITY_COLUMNS},
 					c.status, c.revision, c.told, c.posted_at, c.has_unapplied_events
-				FROM conversation_updates.conversations c
-				JOIN conversation_updates.updates u ON u.sequence = c.sequence
-				LEFT JOIN conversation_updates.activities a ON a.conversation_id = c.conversation_id
-				${BASE_JOIN} WHERE c.conversation_id = $1
+				${FROM_CURRENT} WHERE c.conversation_id = $1
 			`,
 			values: [conversationId],
 		},
@@ -39,8 +29,12 @@ async function read(session: Session, conversationId: string, eventIds: readonly
 			values: [conversationId, eventIds.map(encodeKey)],
 		},
 	);
-	const row: Row | undefined = states?.[0];
-	return [row, new Set(events.map(({ event_id }) => text(event_id)))] as const;
+	const known = new Set(events.map(({ event_id }) => text(event_id)));
+	return {
+		...liveStateFrom(row, decoded),
+		current: row && currentUpdateOf(row),
+		knownIds: eventIds.filter((id) => known.has(encodeKey(id))),
+	};
 }
 
 /** Some conversations whose record may lack what stored events tell. */

@@ -12,6 +12,14 @@ export const UPDATE_COLUMNS = `
 	u.conversation_id, u.sequence, u.change, u.current, u.origin, u.previous_sequence, u.received_at, u.summary, u.activity
 `;
 
+/** SQL for conversations `c` with their current update `u`, its base `b` and the activity `a`. */
+export const FROM_CURRENT = `
+	FROM conversation_updates.conversations c
+	JOIN conversation_updates.updates u ON u.sequence = c.sequence
+	LEFT JOIN conversation_updates.activities a ON a.conversation_id = c.conversation_id
+	${BASE_JOIN}
+`;
+
 /** The current record of a conversation with its newest leaf, or the one that was current as of a sequence. */
 export async function getUpdate(
 	session: Session,
@@ -23,10 +31,7 @@ export async function getUpdate(
 	const [[row] = []] = await session.query({
 		text: `
 			SELECT ${UPDATE_COLUMNS}, ${RECORD_COLUMNS}, ${ACTIVITY_COLUMNS}, c.status, c.posted_at
-			FROM conversation_updates.conversations c
-			JOIN conversation_updates.updates u ON u.sequence = c.sequence
-			LEFT JOIN conversation_updates.activities a ON a.conversation_id = c.conversation_id
-			${BASE_JOIN} WHERE c.conversation_id = $1
+			${FROM_CURRENT} WHERE c.conversation_id = $1
 		`,
 		values: [conversationId],
 	});

@@ -1,13 +1,12 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { combined, mergeRecord } from "../../record/record-delta.ts";
-import { type Activity, addEvents } from "../activity.ts";
+import { type Activity, addEvents, leafOver } from "../activity.ts";
 import {
 	type ConversationState,
 	deltaForm,
 	deltaOverBase,
 	firstForm,
-	leafOfVersion,
 	nextVersion,
 	type StoredForm,
 	told,
@@ -79,7 +78,8 @@ function writeLive(
 	const summary = fromBinary(ConversationSummarySchema, version.summary);
 	const sequence = nextSequence();
 	const of = { batch, live, version, status: summary.executionStatus, before: known?.state, activity, sequence };
-	const form = storedForm(statements, version.record, known?.state, leafOfVersion(of));
+	const leaf = leafOver({ status: of.status, postedAt: of.before?.postedAt }, activity);
+	const form = storedForm(statements, version.record, of.before, leaf);
 	const { written, after } = nextVersion(of, form);
 	writeUpdate(statements, written, summary, known, after);
 	return sequence;

@@ -3,7 +3,7 @@ import type { ConversationQuery, StoredConversation } from "../store.ts";
 import { bigint, bindable, integer, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import { conditionSql, type IndexAccess, type SqlCondition } from "./condition-sql.ts";
-import type { RecordReader } from "./record-reader.ts";
+import { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
 
 /** Most entries of an index that are counted or sorted for a list. */
@@ -24,11 +24,7 @@ const EVERYTHING: IndexAccess = {
  * there are. Otherwise it is an index in the order of lists, along which the page is soon full unless what passes all
  * conditions is rare although each of them is common: such a list reads the index to its end.
  */
-export function listConversations(
-	statements: Statements,
-	records: RecordReader,
-	query: ConversationQuery,
-): StoredConversation[] {
+export function listConversations(statements: Statements, query: ConversationQuery): StoredConversation[] {
 	const conditions = conditionSql(query.conditions);
 	const chosen = chooseCondition(statements, conditions);
 	const { from, join, where, sequence } = chosen?.index ?? EVERYTHING;
@@ -41,6 +37,7 @@ export function listConversations(
 			WHERE ${tests.map(({ text: test }) => test).join(" AND ")} AND ${order} < ? ORDER BY ${order} DESC LIMIT ?
 		`)
 		.all(...tests.flatMap(({ parameters }) => parameters), bindable(query.before ?? 2n ** 63n), query.limit);
+	using records = new RecordReader(statements);
 	return rows.map((row) => {
 		const activity = findActivity(statements, text(row.conversation_id));
 		return conversationFrom(row, activity, query.withRecords ? records.read(bigint(row.sequence)) : undefined);

@@ -2,16 +2,11 @@ import { liveStateFrom } from "../rows.ts";
 import type { LiveState } from "../store.ts";
 import { text } from "../values.ts";
 import type { LiveStateRequest } from "./calls.ts";
-import type { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
 import { getUpdate } from "./updates.ts";
 
 /** The state that the next live version is computed from. */
-export function getLiveState(
-	statements: Statements,
-	records: RecordReader,
-	{ conversationId, eventIds }: LiveStateRequest,
-): LiveState {
+export function getLiveState(statements: Statements, { conversationId, eventIds }: LiveStateRequest): LiveState {
 	const row = statements
 		.prepare("SELECT revision, told, posted_at, has_unapplied_events FROM conversations WHERE conversation_id = ?")
 		.get(conversationId);
@@ -20,7 +15,7 @@ export function getLiveState(
 	`);
 	return {
 		...liveStateFrom(row, text),
-		current: getUpdate(statements, records, conversationId, undefined),
+		current: getUpdate(statements, conversationId, undefined),
 		knownIds: eventIds.filter((id) => isKnown.get(conversationId, id) !== undefined),
 	};
 }

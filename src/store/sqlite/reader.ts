@@ -6,7 +6,6 @@ import { listConversations } from "./list-conversations.ts";
 import { getLiveState, listUnapplied } from "./live-state.ts";
 import { firstReceivedAfter, readClock, readRange } from "./log.ts";
 import { findPrunable } from "./prunable.ts";
-import { RecordReader } from "./record-reader.ts";
 import { Statements } from "./statements.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
 
@@ -16,18 +15,17 @@ serve<DatabaseOptions, ReaderCalls>((options) => {
 	const database = openForReading(options);
 	const statements = new Statements(database);
 
-	function read<Result>(work: (records: RecordReader) => Result): Result {
-		using records = new RecordReader(statements);
-		return transaction(database, "BEGIN", () => work(records));
+	function read<Result>(work: () => Result): Result {
+		return transaction(database, "BEGIN", work);
 	}
 
 	return {
 		methods: {
-			get: ({ conversationId, asOf }) => read((records) => getUpdate(statements, records, conversationId, asOf)),
-			listConversations: (query) => read((records) => listConversations(statements, records, query)),
-			listUpdates: (query) => read((records) => listUpdates(statements, records, query)),
+			get: ({ conversationId, asOf }) => read(() => getUpdate(statements, conversationId, asOf)),
+			listConversations: (query) => read(() => listConversations(statements, query)),
+			listUpdates: (query) => read(() => listUpdates(statements, query)),
 			listEvents: (query) => read(() => listEvents(statements, query)),
-			getLiveState: (request) => read((records) => getLiveState(statements, records, request)),
+			getLiveState: (request) => read(() => getLiveState(statements, request)),
 			listUnapplied: (limit) => read(() => listUnapplied(statements, limit)),
 			clock: () => read(() => readClock(statements)),
 			range: ({ log, query }) => read(() => readRange(statements, log, query)),

@@ -18,7 +18,6 @@ import { listEvents } from "./events.ts";
 import { listConversations } from "./list-conversations.ts";
 import { lockDatabase } from "./lock.ts";
 import { readClock, readRange } from "./log.ts";
-import { RecordReader } from "./record-reader.ts";
 import { createSchema, schemaVersion } from "./schema.ts";
 import { openSqliteStore } from "./sqlite.ts";
 import { Statements } from "./statements.ts";
@@ -72,9 +71,9 @@ export async function openSqliteTarget(database: string): Promise<CopyTarget> {
 
 class SqliteTransfer implements TransferDatabase {
 	readonly reads: TransferDatabase["reads"] = {
-		updates: { list: async (query) => this.#read((records) => listUpdates(this.statements, records, query)) },
+		updates: { list: async (query) => listUpdates(this.statements, query) },
 		events: { list: async (query) => listEvents(this.statements, query) },
-		listConversations: async (query) => this.#read((records) => listConversations(this.statements, records, query)),
+		listConversations: async (query) => listConversations(this.statements, query),
 	};
 	protected readonly database: DatabaseSync;
 	protected readonly statements: Statements;
@@ -109,11 +108,6 @@ class SqliteTransfer implements TransferDatabase {
 			events: readRange(this.statements, "events", {}),
 			clock: readClock(this.statements),
 		};
-	}
-
-	#read<Result>(work: (records: RecordReader) => Result): Result {
-		using records = new RecordReader(this.statements);
-		return work(records);
 	}
 }
 

@@ -3,7 +3,7 @@ import { currentRecordFrom, updateFrom } from "../rows.ts";
 import type { StoredUpdate, UpdateQuery } from "../store.ts";
 import { bigint, bindable, integer, type Row } from "../values.ts";
 import { findActivity } from "./activities.ts";
-import type { RecordReader } from "./record-reader.ts";
+import { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
 
 const COLUMNS = `
@@ -17,10 +17,10 @@ const OF_ONE = `conversations c CROSS JOIN updates u INDEXED BY updates_by_conve
 /** The current record of a conversation with its newest leaf, or the one that was current as of a sequence. */
 export function getUpdate(
 	statements: Statements,
-	records: RecordReader,
 	conversationId: string,
 	asOf: bigint | undefined,
 ): StoredUpdate | undefined {
+	using records = new RecordReader(statements);
 	if (asOf !== undefined) return getUpdateAsOf(statements, records, conversationId, bindable(asOf));
 	const row = statements
 		.prepare(`
@@ -55,7 +55,7 @@ function getUpdateAsOf(
 }
 
 /** Updates in order of sequence. */
-export function listUpdates(statements: Statements, records: RecordReader, query: UpdateQuery): StoredUpdate[] {
+export function listUpdates(statements: Statements, query: UpdateQuery): StoredUpdate[] {
 	const { after, conversationId, origin, limit, maxBytes = Number.POSITIVE_INFINITY, withRecords } = query;
 	const ofOrigin = origin === undefined || origin === UpdateOrigin.UNSPECIFIED ? [] : [origin];
 	const rows = statements
@@ -64,6 +64,7 @@ export function listUpdates(statements: Statements, records: RecordReader, query
 			WHERE u.sequence > ? ${ofOrigin.length > 0 ? "AND u.origin = ?" : ""} ORDER BY u.sequence LIMIT ?
 		`)
 		.iterate(...(conversationId === undefined ? [] : [conversationId]), bindable(after), ...ofOrigin, limit);
+	using records = new RecordReader(statements);
 	const updates: StoredUpdate[] = [];
 	let bytes = 0;
 	for (const row of rows) {
