@@ -66,41 +66,56 @@ async function judge(
 	}
 }
 
-/**
- * Whether a record may repeat the newest posted one of its conversation: it has the same time, and the same length
- * unless another schema encoded the newest one. Without a time it says what holds at its arrival, so it repeats nothing
- * once events have changed the record.
- *
- * @param updatedAt the arriving record's, in microseconds since the Unix epoch
- * @param schemaVersionOf gives the schema version of a stored update; undefined when it is gone
- */
-export function mayRepeat(
-	{ newest, sequence }: ConversationState,
-	updatedAt: bigint | undefined,
-	{ bytes, schemaVersion }: StoredRecord,
-	schemaVersionOf: (sequence: bigint) => number | undefined,
-): boolean {
-	if (newest === undefined || newest.updatedAt !== updatedAt) return false;
-	if (updatedAt === undefined && sequence > newest.sequence) return false;
-	if (newest.size === bytes.byteLength) return true;
-	const stored = schemaVersionOf(newest.sequence);
-	return stored !== undefined && stored !== schemaVersion;
+/** The newest posted update of a conversation, as it is stored. */
+export interface StoredPost extends Pick<Appended, "change" | "current"> {
+	readonly schemaVersion: number;
+	readonly read: () => StoredRecord | UnreadableRecord;
 }
 
 /**
- * Whether a record that may repeat the newest posted one does; or the question that is to be judged first.
+ * The newest posted update of a conversation if a record may repeat it: it has the same time, and the same length unless
+ * another schema encoded the newest one. Without a time it says what holds at its arrival, so it repeats nothing once
+ * events have changed the record.
  *
- * @param readNewest reads the record of the newest posted update
+ * @param updatedAt the arriving record's, in microseconds since the Unix epoch
+ * @param find gives the newest posted update; undefined when it is gone. Called only when the times are the same
  */
-export function isRepetition(
+export function possiblyRepeated<Post extends Pick<StoredPost, "schemaVersion">>(
+	{ newest, sequence }: ConversationState,
+	updatedAt: bigint | undefined,
+	{ bytes, schemaVersion }: StoredRecord,
+	find: (sequence: bigint) => Post | undefined,
+): Post | undefined {
+	if (newest === undefined || newest.updatedAt !== updatedAt) return undefined;
+	if (updatedAt === undefined && sequence > newest.sequence) return undefined;
+	const post = find(newest.sequence);
+	return newest.size === bytes.byteLength || post?.schemaVersion !== schemaVersion ? post : undefined;
+}
+
+/**
+ * What an update is answered if it repeats the newest posted one of its conversation, or may; undefined when it does not.
+ *
+ * @param updatedAt the update's, in microseconds since the Unix epoch
+ * @param find as {@link possiblyRepeated} takes it
+ */
+export function repetitionOf(
 	{ update, judged }: AppendRequest,
-	newest: bigint,
-	readNewest: () => StoredRecord | UnreadableRecord,
-): boolean | PossibleRepetition {
-	if (judged?.sequence === newest || judged?.sequence === "any") return judged.same;
-	const stored = readNewest();
-	// A record that cannot be read is stored again.
-	if ("unreadable" in stored) return false;
-	if (Buffer.compare(stored.bytes, update.record.bytes) === 0) return true;
-	return { possiblyRepeats: newest, record: stored.bytes };
+	state: ConversationState,
+	updatedAt: bigint | undefined,
+	find: (sequence: bigint) => StoredPost | undefined,
+): Appended | PossibleRepetition | undefined {
+	const post = possiblyRepeated(state, updatedAt, update.record, find);
+	const { newest, hasUnappliedEvents } = state;
+	if (newest === undefined || post === undefined) return undefined;
+	const { sequence } = newest;
+	if (judged?.sequence === sequence || judged?.sequence === "any") {
+		if (!judged.same) return undefined;
+	} else {
+		const record = post.read();
+		// A record that cannot be read is stored again.
+		if ("unreadable" in record) return undefined;
+		if (Buffer.compare(record.bytes, update.record.bytes) !== 0)
+			return { possiblyRepeats: sequence, record: record.bytes };
+	}
+	return { sequence, repeated: true, change: post.change, current: post.current, hasUnappliedEvents };
 }

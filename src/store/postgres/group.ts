@@ -17,9 +17,9 @@ import {
 import {
 	type AppendRequest,
 	type GroupRequest,
-	isRepetition,
-	mayRepeat,
 	type PossibleRepetition,
+	possiblyRepeated,
+	repetitionOf,
 } from "../repetition.ts";
 import type { Appended, AppendedEvents, NewEvent, NewEvents, NewLiveState, StoredRecord } from "../store.ts";
 import {
@@ -27,6 +27,7 @@ import {
 	knownConversations,
 	knownEventsQuery,
 	knownQuery,
+	type NewestPostedUpdate,
 	readStoredRecords,
 	type WholeRecord,
 } from "./known.ts";
@@ -94,22 +95,18 @@ async function readPossiblyRepeated(
 	requests: readonly (Post | NewEvents)[],
 	known: ReadonlyMap<string, KnownConversation>,
 ): Promise<void> {
-	const wanted = new Map<bigint, KnownConversation>();
+	const wanted = new Map<bigint, NewestPostedUpdate>();
 	for (const request of requests) {
 		const found = known.get(conversationOf(request));
-		if (!("summary" in request) || found === undefined || !mayRepeatNewest(found, request)) continue;
-		const sequence = found.state?.newest?.sequence;
-		if (sequence !== undefined && sequence !== request.judged?.sequence) wanted.set(sequence, found);
+		if (!("summary" in request) || found?.state?.newest === undefined) continue;
+		const { update, summary, judged } = request;
+		const { sequence } = found.state.newest;
+		const post = possiblyRepeated(found.state, microsecondsOf(summary.updatedAt), update.record, () => found.newest);
+		if (post !== undefined && sequence !== judged?.sequence) wanted.set(sequence, post);
 	}
 	if (wanted.size === 0) return;
 	const records = await readStoredRecords(session, [...wanted.keys()]);
-	for (const [sequence, { newest }] of wanted) if (newest !== undefined) newest.record = records.get(sequence);
-}
-
-function mayRepeatNewest(known: KnownConversation, { update, summary }: Post): boolean {
-	const { state, newest } = known;
-	if (state === undefined || newest === undefined) return false;
-	return mayRepeat(state, microsecondsOf(summary.updatedAt), update.record, () => newest.schemaVersion);
+	for (const [sequence, post] of wanted) post.record = records.get(sequence);
 }
 
 /** Decides what each request of a group makes of its conversation, one after the other. */
@@ -126,7 +123,9 @@ class Planner {
 	post(request: Post): Appended | PossibleRepetition {
 		const { update, summary } = request;
 		const known = this.#conversation(update.conversationId);
-		const repetition = repetitionOf(known, request);
+		const { state, newest } = known;
+		const find = () => newest && { ...newest, read: () => newest.record ?? { unreadable: "the record is missing" } };
+		const repetition = state && repetitionOf(request, state, microsecondsOf(summary.updatedAt), find);
 		if (repetition !== undefined) return repetition;
 		const sequence = this.#nextUpdate();
 		const next = nextPosted(update, summary, known.state, known.activity, sequence);
@@ -222,17 +221,4 @@ class Planner {
 		if (known === undefined) throw new Error("the conversation is not one of the group's");
 		return known;
 	}
-}
-
-/** What a request is answered if it repeats the newest posted update, or may; undefined when it does not. */
-function repetitionOf(known: KnownConversation, request: Post): Appended | PossibleRepetition | undefined {
-	const { state, newest } = known;
-	if (state?.newest === undefined || newest === undefined || !mayRepeatNewest(known, request)) return undefined;
-	const { sequence } = state.newest;
-	const missing = { unreadable: "the record is missing" };
-	const repeats = isRepetition(request, sequence, () => newest.record ?? missing);
-	if (repeats === false) return undefined;
-	if (repeats !== true) return repeats;
-	const { change, current } = newest;
-	return { sequence, repeated: true, change, current, hasUnappliedEvents: state.hasUnappliedEvents };
 }

@@ -1,7 +1,7 @@
-import type { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
 import type { Activity } from "../activity.ts";
 import type { ConversationState } from "../conversation-state.ts";
 import { readable } from "../record-column.ts";
+import type { StoredPost } from "../repetition.ts";
 import { recordFrom } from "../rows.ts";
 import type { StoredRecord, UnreadableRecord } from "../store.ts";
 import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts";
@@ -22,10 +22,7 @@ export interface KnownConversation {
 	readonly eventKeys: Set<string>;
 }
 
-export interface NewestPostedUpdate {
-	readonly change: UpdateChange;
-	readonly current: boolean;
-	readonly schemaVersion: number;
+export interface NewestPostedUpdate extends Omit<StoredPost, "read"> {
 	/** Undefined until it is read. */
 	record: StoredRecord | UnreadableRecord | undefined;
 }
