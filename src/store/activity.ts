@@ -2,7 +2,7 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { ConversationExecutionStatus as Status } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { fromMicroseconds } from "../record/json/scalars.ts";
-import type { NewEvent } from "./store.ts";
+import type { NewEvent, NewEvents } from "./store.ts";
 
 /** Something that an event told, and the time by which it is ordered, in microseconds since the Unix epoch. */
 interface Told {
@@ -31,25 +31,45 @@ export interface Posted {
 }
 
 /**
+ * Which events of a batch are to be added: those that are not stored, one for each id.
+ *
+ * @param revision that of the conversation's live state
+ * @returns undefined when nothing of the batch may be written: see `Store.appendEvents`
+ */
+export function eventsToAdd(
+	{ events, live }: NewEvents,
+	revision: bigint,
+	isStored: (event: NewEvent) => boolean,
+): ReadonlySet<NewEvent> | undefined {
+	if (live !== undefined) {
+		if (live.expects !== revision) return undefined;
+		if (events.some((event) => !event.isLeaf && isStored(event))) return undefined;
+	}
+	const added = new Map<string, NewEvent>();
+	for (const event of events) if (!added.has(event.eventId) && !isStored(event)) added.set(event.eventId, event);
+	return new Set(added.values());
+}
+
+/**
  * Adds a batch of events. Of what they tell the latest holds, and at equal times what arrives later.
  *
  * The sender moves the leaf to each event in the order of the batch, whatever its time: so an event counts as a leaf at
  * least as late as those before it, also if these were stored before.
  *
- * @param isNew whether an event is to be added; the others were stored before
+ * @param added what {@link eventsToAdd} gives; the others were stored before
  * @returns undefined when there was no event, and none is added
  */
 export function addEvents(
 	before: Activity | undefined,
 	events: readonly NewEvent[],
-	isNew: (event: NewEvent) => boolean,
+	added: ReadonlySet<NewEvent>,
 ): Activity | undefined {
 	let activity = before;
 	let leafAt: bigint | undefined;
 	for (const event of events) {
 		const { eventId, happenedAt, isLeaf, message } = event;
 		if (isLeaf) leafAt = laterOf(happenedAt, leafAt);
-		if (!isNew(event)) continue;
+		if (!added.has(event)) continue;
 		activity = {
 			eventCount: (activity?.eventCount ?? 0n) + 1n,
 			lastAt: laterOf(happenedAt, activity?.lastAt),

@@ -1,7 +1,7 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { combined, mergeRecord } from "../../record/record-delta.ts";
-import { addEvents, leafOver } from "../activity.ts";
+import { addEvents, eventsToAdd, leafOver } from "../activity.ts";
 import { microsecondsOf } from "../condition.ts";
 import {
 	deltaForm,
@@ -141,19 +141,14 @@ class Planner {
 		const known = this.#conversation(conversationId);
 		const keys = new Map(events.map((event) => [event, encodeKey(event.eventId)]));
 		const isStored = (event: NewEvent) => known.eventKeys.has(keys.get(event) ?? "");
-		if (live !== undefined) {
-			if (live.expects !== (known.state?.revision ?? 0n)) return undefined;
-			if (events.some((event) => !event.isLeaf && isStored(event))) return undefined;
-		}
-		const added = new Set<NewEvent>();
-		for (const event of events) {
-			if (isStored(event)) continue;
+		const added = eventsToAdd(batch, known.state?.revision ?? 0n, isStored);
+		if (added === undefined) return undefined;
+		for (const event of added) {
 			const key = keys.get(event) ?? "";
 			known.eventKeys.add(key);
-			added.add(event);
 			this.written.events.push({ conversationId, receivedAt, event, key });
 		}
-		known.activity = addEvents(known.activity, events, (event) => added.has(event));
+		known.activity = addEvents(known.activity, events, added);
 		if (added.size > 0 && known.activity !== undefined) this.written.activities.set(conversationId, known.activity);
 		const newest = added.size === 0 ? 0n : PROVISIONAL + BigInt(this.written.events.length);
 		const updateSequence = live && (await this.#tell(batch, live, known));

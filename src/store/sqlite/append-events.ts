@@ -1,7 +1,7 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { combined, mergeRecord } from "../../record/record-delta.ts";
-import { type Activity, addEvents, leafOver } from "../activity.ts";
+import { type Activity, addEvents, eventsToAdd, leafOver } from "../activity.ts";
 import {
 	type ConversationState,
 	deltaForm,
@@ -35,30 +35,24 @@ export interface Numbering {
 export function appendEvents(statements: Statements, batch: NewEvents, next: Numbering): AppendedEvents | undefined {
 	const { conversationId, receivedAt, events, live } = batch;
 	const known = live === undefined ? undefined : findConversation(statements, conversationId);
-	if (live !== undefined && live.expects !== (known?.state.revision ?? 0n)) return undefined;
 	const before = findActivity(statements, conversationId);
-	const isStored = (activity: bigint, { eventId }: NewEvent) =>
-		statements.prepare("SELECT 1 FROM events WHERE activity = ? AND event_id = ?").get(activity, eventId) !== undefined;
-	// An event that tells of the record must be new.
-	if (live !== undefined && before !== undefined && events.some((event) => !event.isLeaf && isStored(before.id, event)))
-		return undefined;
-	let activity: Activity | undefined = before;
-	const added = new Map<NewEvent, bigint>();
-	if (events.length > 0) {
+	const find = statements.prepare("SELECT 1 FROM events WHERE activity = ? AND event_id = ?");
+	const isStored = ({ eventId }: NewEvent) => before !== undefined && find.get(before.id, eventId) !== undefined;
+	const added = eventsToAdd(batch, known?.state.revision ?? 0n, isStored);
+	if (added === undefined) return undefined;
+	const activity = addEvents(before, events, added);
+	let newest = 0n;
+	if (activity !== undefined && added.size > 0) {
 		const id = before?.id ?? insertActivity(statements, conversationId);
-		for (const event of events) {
-			if (isStored(id, event)) continue;
-			const sequence = next.events();
+		for (const event of added) {
+			newest = next.events();
 			const [text, secrets] = [packRecord(event.text), packSecrets(event.secrets)];
-			insertEvent(statements, id, { ...event, sequence, receivedAt, text, secrets });
-			added.set(event, sequence);
+			insertEvent(statements, id, { ...event, sequence: newest, receivedAt, text, secrets });
 		}
-		activity = addEvents(before, events, (event) => added.has(event));
-		if (activity !== undefined && added.size > 0) updateActivity(statements, id, activity);
+		updateActivity(statements, id, activity);
 	}
-
 	const updateSequence = live && writeLive(statements, batch, live, known, activity, next.updates);
-	return { stored: added.size, newest: [...added.values()].at(-1) ?? 0n, updateSequence };
+	return { stored: added.size, newest, updateSequence };
 }
 
 /** Writes what events tell of the record. Gives the sequence of the version that they make, if they make one. */
