@@ -3,7 +3,7 @@ import type { RangeQuery, SequenceRange } from "../store.ts";
 import { bigint, bindable, nullable } from "../values.ts";
 import { isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
-import type { Session } from "./transaction.ts";
+import type { Query, Session } from "./transaction.ts";
 
 const NEWEST = { updates: "newest_update", events: "newest_event" } as const;
 
@@ -33,6 +33,17 @@ export async function readRange(
 		prunedThrough: nullable(bigint, row?.through) ?? 0n,
 		lastRemoval: bigint(row?.last_removal),
 	};
+}
+
+/** What `Store.keepClock` has kept. */
+export async function readClock(session: Session): Promise<bigint | undefined> {
+	const [[row] = []] = await session.query({ text: "SELECT clock FROM conversation_updates.retention" });
+	return nullable(bigint, row?.clock ?? null);
+}
+
+/** The statement that keeps the time of retention. Of several processes the last one to keep its time counts. */
+export function keepClock(time: bigint | undefined): Query {
+	return { text: "UPDATE conversation_updates.retention SET clock = $1", values: [time ?? null] };
 }
 
 /** The newest sequences of both logs. */

@@ -22,14 +22,13 @@ import type {
 	UpdateQuery,
 } from "../store.ts";
 import { Appender } from "./appender.ts";
-import { keepClock, readClock } from "./clock.ts";
 import type { Connections } from "./connections.ts";
 import { listEvents } from "./events.ts";
 import { serviceError } from "./failures.ts";
 import { batchAnswer, updateAnswer } from "./group-answers.ts";
 import { listConversations } from "./list-conversations.ts";
 import { getLiveState, listUnapplied } from "./live-state.ts";
-import { readNewest, readRange } from "./log.ts";
+import { keepClock, readClock, readNewest, readRange } from "./log.ts";
 import { migrate } from "./migrate.ts";
 import { CHANNEL } from "./numbered-sql.ts";
 import { Pruner } from "./pruner.ts";
@@ -156,7 +155,10 @@ class PostgresStore implements Store {
 	}
 
 	keepClock(time: bigint): Promise<void> {
-		return this.#run(() => this.#logged("keepClock", keepClock(this.#connections, time)));
+		return this.#run(async () => {
+			const kept = this.#connections.transaction((transaction) => transaction.commit(keepClock(time)));
+			await this.#logged("keepClock", kept);
+		});
 	}
 
 	check(): Promise<void> {

@@ -9,13 +9,12 @@ import {
 	type TransferRows,
 	type TransferTable,
 } from "../transfer.ts";
-import { readClock } from "./clock.ts";
 import { type Connections, openConnections } from "./connections.ts";
 import type { PostgresSettings } from "./dial.ts";
 import { listEvents } from "./events.ts";
 import { listConversations } from "./list-conversations.ts";
 import { type LockedTables, lockTables } from "./locked-tables.ts";
-import { readRange } from "./log.ts";
+import { keepClock, readClock, readRange } from "./log.ts";
 import { migrate, schemaVersion } from "./migrate.ts";
 import type { Session } from "./transaction.ts";
 import { countRows, insertQueries, lastKey, transferRows } from "./transfer-rows.ts";
@@ -156,6 +155,6 @@ async function writeRanges(session: Session, { updates, events, clock }: Content
 			text: "UPDATE conversation_updates.positions SET newest_update = $1, newest_event = $2",
 			values: [updates.newest, events.newest],
 		},
-		{ text: "UPDATE conversation_updates.retention SET clock = $1", values: [clock ?? null] },
+		keepClock(clock),
 	);
 }

@@ -3,34 +3,30 @@ import { activityFrom } from "../rows.ts";
 import { bigint, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
-/** An activity with the id of its row. */
-export interface StoredActivity extends Activity {
-	readonly id: bigint;
-}
-
-/** The activity of a conversation; undefined when no event of it came. */
-export function findActivity(statements: Statements, conversationId: string): StoredActivity | undefined {
+/** The activity of a conversation, with the id of its row; undefined when no event of it came. */
+export function findActivity(
+	statements: Statements,
+	conversationId: string,
+): (Activity & { readonly id: bigint }) | undefined {
 	const row = statements.prepare("SELECT * FROM activities WHERE conversation_id = ?").get(conversationId);
 	return row && { id: bigint(row.id), ...activityFrom(row, text) };
 }
 
-/** Makes the row of a conversation's activity, and gives its id. */
-export function insertActivity(statements: Statements, conversationId: string): bigint {
-	const row = statements
-		.prepare("INSERT INTO activities (conversation_id, event_count, last_at) VALUES (?, 0, 0) RETURNING id")
-		.get(conversationId);
-	return bigint(row?.id);
-}
-
-export function updateActivity(statements: Statements, id: bigint, activity: Activity): void {
+/** Writes the activity of a conversation; gives the id of its row. */
+export function writeActivity(statements: Statements, conversationId: string, activity: Activity): bigint {
 	const { eventCount, lastAt, toldAt, leaf, message } = activity;
-	statements
+	const row = statements
 		.prepare(`
-			UPDATE activities SET
-				event_count = ?, last_at = ?, told_at = ?, leaf_at = ?, leaf = ?, message_at = ?, message = ?
-			WHERE id = ?
+			INSERT INTO activities (conversation_id, event_count, last_at, told_at, leaf_at, leaf, message_at, message)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT (conversation_id) DO UPDATE SET
+				event_count = excluded.event_count, last_at = excluded.last_at, told_at = excluded.told_at,
+				leaf_at = excluded.leaf_at, leaf = excluded.leaf,
+				message_at = excluded.message_at, message = excluded.message
+			RETURNING id
 		`)
-		.run(
+		.get(
+			conversationId,
 			eventCount,
 			lastAt,
 			toldAt ?? null,
@@ -38,6 +34,6 @@ export function updateActivity(statements: Statements, id: bigint, activity: Act
 			leaf?.text ?? null,
 			message?.at ?? null,
 			message?.text ?? null,
-			id,
 		);
+	return bigint(row?.id);
 }

@@ -16,7 +16,7 @@ import { packRecord, packSecrets } from "../record-column.ts";
 import type { AppendedEvents, NewEvent, NewEvents, NewLiveState, StoredRecord } from "../store.ts";
 import type { TransferEvent } from "../transfer.ts";
 import { bigint, integer, nullable } from "../values.ts";
-import { findActivity, insertActivity, updateActivity } from "./activities.ts";
+import { findActivity, writeActivity } from "./activities.ts";
 import { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
 import { findConversation, type KnownConversation, updateConversation, writeUpdate } from "./update-writer.ts";
@@ -43,13 +43,12 @@ export function appendEvents(statements: Statements, batch: NewEvents, next: Num
 	const activity = addEvents(before, events, added);
 	let newest = 0n;
 	if (activity !== undefined && added.size > 0) {
-		const id = before?.id ?? insertActivity(statements, conversationId);
+		const id = writeActivity(statements, conversationId, activity);
 		for (const event of added) {
 			newest = next.events();
 			const [text, secrets] = [packRecord(event.text), packSecrets(event.secrets)];
 			insertEvent(statements, id, { ...event, sequence: newest, receivedAt, text, secrets });
 		}
-		updateActivity(statements, id, activity);
 	}
 	const updateSequence = live && writeLive(statements, batch, live, known, activity, next.updates);
 	return { stored: added.size, newest, updateSequence };

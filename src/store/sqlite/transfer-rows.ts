@@ -13,7 +13,7 @@ import {
 	type TransferTable,
 } from "../transfer.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
-import { insertActivity, updateActivity } from "./activities.ts";
+import { writeActivity } from "./activities.ts";
 import { insertEvent } from "./append-events.ts";
 import type { Statements } from "./statements.ts";
 import { insertConversation, insertUpdate } from "./update-writer.ts";
@@ -53,9 +53,7 @@ const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[T
 		columns: "*",
 		key: "conversation_id",
 		read: (row) => ({ conversationId: text(row.conversation_id), activity: activityFrom(row, text) }),
-		write(statements, { conversationId, activity }) {
-			updateActivity(statements, insertActivity(statements, conversationId), activity);
-		},
+		write: (statements, { conversationId, activity }) => void writeActivity(statements, conversationId, activity),
 	},
 	updates: {
 		table: "updates u",
