@@ -8,23 +8,7 @@ import {
 } from "../../threads/worker-thread.ts";
 import { Announcer } from "../announcer.ts";
 import { appendJudged, type JudgedRepetition } from "../repetition.ts";
-import type {
-	Appended,
-	AppendedEvents,
-	ConversationQuery,
-	EventQuery,
-	IsSameRecord,
-	LiveState,
-	Log,
-	NewEvents,
-	NewUpdate,
-	PrunePolicy,
-	Store,
-	StoredConversation,
-	StoredEvent,
-	StoredUpdate,
-	UpdateQuery,
-} from "../store.ts";
+import type { IsSameRecord, Store } from "../store.ts";
 import { bytesOfBatch, compactBatch } from "./batch.ts";
 import type { ReaderCalls, WalLoss, WriterCalls } from "./calls.ts";
 import { type DatabaseOptions, prepareFiles, protectFiles, type WriterOptions } from "./database.ts";
@@ -62,9 +46,14 @@ export async function openSqliteStore(path: string, log: ThreadLog, options: Sql
 		lock[Symbol.dispose]();
 		throw error;
 	}
-	const store = new SqliteStore({ path, lockTimeout, maxBytes, walEnd }, { log, observer }, isSame, lock);
+	const data: WriterOptions = { path, lockTimeout, maxBytes, walEnd };
+	const [writer, reader] = threadsOf({ data, log, observer });
+	const store = storeOf(writer, reader, lock, log, isSame);
 	try {
-		const loss = await store.open();
+		// The writer creates the tables, so the reader comes second.
+		await writer.start();
+		await reader.start();
+		const loss = await writer.call("walLoss", undefined);
 		orUnavailable(() => protectFiles(real));
 		if (loss !== undefined) onWalLoss?.(loss);
 	} catch (error) {
@@ -86,137 +75,83 @@ function orUnavailable<Result>(work: () => Result): Result {
 /** Most reads that the reader has at a time: it reads faster than the main thread makes answers of large records. */
 const READ_AHEAD = 64;
 
-class SqliteStore implements Store {
-	readonly updates: Log<StoredUpdate, UpdateQuery> = {
-		list: (query) => this.#reader.call("listUpdates", query),
-		range: (query = {}) => this.#reader.call("range", { log: "updates", query }),
-		subscribe: (listener) => this.#updates.subscribe(listener),
+function threadsOf(
+	options: Pick<WorkerThreadOptions, "data" | "log" | "observer">,
+): [WorkerThread<WriterCalls>, WorkerThread<ReaderCalls>] {
+	const both: Omit<WorkerThreadOptions, "name" | "script" | "youngGenerationMb" | "repeatable"> = {
+		...options,
+		owner: "the store",
+		toError: (failure, of) => (of === "call" ? storeError(failure) : unavailable(failure)),
 	};
-	readonly events: Log<StoredEvent, EventQuery> = {
-		list: (query) => this.#reader.call("listEvents", query),
-		range: (query = {}) => this.#reader.call("range", { log: "events", query }),
-		subscribe: (listener) => this.#events.subscribe(listener),
-	};
-	readonly #writer: WorkerThread<WriterCalls>;
-	readonly #reader: WorkerThread<ReaderCalls>;
-	readonly #pruner: Pruner;
-	readonly #isSame: IsSameRecord;
-	readonly #lock: Disposable;
-	readonly #updates: Announcer;
-	readonly #events: Announcer;
+	const writer = { name: "writer", script: new URL("./writer", import.meta.url), youngGenerationMb: 12 };
+	const reader = { name: "reader", script: new URL("./reader", import.meta.url), youngGenerationMb: 24 };
+	return [
+		new WorkerThread({ ...both, ...writer, repeatable: false }),
+		new WorkerThread({ ...both, ...reader, repeatable: true, window: READ_AHEAD }),
+	];
+}
 
-	constructor(
-		options: WriterOptions,
-		{ log, observer }: Pick<WorkerThreadOptions, "log" | "observer">,
-		isSame: IsSameRecord,
-		lock: Disposable,
-	) {
-		const both: Pick<WorkerThreadOptions, "owner" | "data" | "toError" | "log" | "observer"> = {
-			owner: "the store",
-			data: options,
-			toError: (failure, of) => (of === "call" ? storeError(failure) : unavailable(failure)),
-			log,
-			observer,
-		};
-		this.#writer = new WorkerThread({
-			...both,
-			name: "writer",
-			script: new URL("./writer", import.meta.url),
-			youngGenerationMb: 12,
-			repeatable: false,
-		});
-		this.#reader = new WorkerThread({
-			...both,
-			name: "reader",
-			script: new URL("./reader", import.meta.url),
-			youngGenerationMb: 24,
-			repeatable: true,
-			window: READ_AHEAD,
-		});
-		this.#updates = new Announcer(log);
-		this.#events = new Announcer(log);
-		this.#isSame = isSame;
-		this.#lock = lock;
-		this.#pruner = new Pruner(this.#writer, this.#reader);
-	}
+/** The store of two threads that are to be started. It gives the lock back when it is closed. */
+function storeOf(
+	writer: WorkerThread<WriterCalls>,
+	reader: WorkerThread<ReaderCalls>,
+	lock: Disposable,
+	log: ThreadLog,
+	isSame: IsSameRecord,
+): Store {
+	const pruner = new Pruner(writer, reader);
+	const [updates, events] = [new Announcer(log), new Announcer(log)];
 
-	/** Starts the threads. Gives what was lost of the write-ahead log. */
-	async open(): Promise<WalLoss | undefined> {
-		// The writer creates the tables, so the reader comes second.
-		await this.#writer.start();
-		await this.#reader.start();
-		return await this.#writer.call("walLoss", undefined);
-	}
-
-	async append(update: NewUpdate): Promise<Appended> {
-		const { record, summary } = update;
-		const own = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };
-		const attempt = (judged: JudgedRepetition | undefined) => this.#writer.call("append", { update: own, judged });
-		const appended = await appendJudged(attempt, record.bytes, this.#isSame);
-		if (!appended.repeated) this.#updates.announce(appended.sequence);
-		release(own.record.bytes);
-		release(own.summary);
-		return appended;
-	}
-
-	async appendEvents(batch: NewEvents): Promise<AppendedEvents | undefined> {
-		const own = compactBatch(batch);
-		const appended = await this.#writer.call("appendEvents", own);
-		if (appended === undefined) return undefined;
-		for (const bytes of bytesOfBatch(own)) release(bytes);
-		if (appended.stored > 0) this.#events.announce(appended.newest);
-		if (appended.updateSequence !== undefined) this.#updates.announce(appended.updateSequence);
-		return appended;
-	}
-
-	getLiveState(conversationId: string, eventIds: readonly string[]): Promise<LiveState> {
-		return this.#reader.call("getLiveState", { conversationId, eventIds });
-	}
-
-	listUnapplied(limit: number): Promise<readonly string[]> {
-		return this.#reader.call("listUnapplied", limit);
-	}
-
-	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined> {
-		return this.#reader.call("get", { conversationId, asOf });
-	}
-
-	listConversations(query: ConversationQuery): Promise<StoredConversation[]> {
-		return this.#reader.call("listConversations", query);
-	}
-
-	prune(policy: PrunePolicy): Promise<number> {
-		return this.#pruner.step(policy);
-	}
-
-	pruneEvents(receivedBefore: bigint, limit: number): Promise<number> {
-		return this.#pruner.events(receivedBefore, limit);
-	}
-
-	async check(): Promise<void> {
-		await Promise.all([
-			this.#writer.call("check", undefined),
-			this.#reader.call("range", { log: "updates", query: {} }),
-		]);
-	}
-
-	clock(): Promise<bigint | undefined> {
-		return this.#reader.call("clock", undefined);
-	}
-
-	keepClock(time: bigint): Promise<void> {
-		return this.#writer.call("keepClock", time);
-	}
-
-	async close(): Promise<void> {
-		this.#writer.refuse();
+	async function close(): Promise<void> {
+		writer.refuse();
 		// Only alone can the writer empty the write-ahead log.
-		await this.#reader.close();
-		await this.#writer.close();
-		this.#lock[Symbol.dispose]();
+		await reader.close();
+		await writer.close();
+		lock[Symbol.dispose]();
 	}
 
-	async [Symbol.asyncDispose](): Promise<void> {
-		await this.close();
-	}
+	return {
+		updates: {
+			list: (query) => reader.call("listUpdates", query),
+			range: (query = {}) => reader.call("range", { log: "updates", query }),
+			subscribe: (listener) => updates.subscribe(listener),
+		},
+		events: {
+			list: (query) => reader.call("listEvents", query),
+			range: (query = {}) => reader.call("range", { log: "events", query }),
+			subscribe: (listener) => events.subscribe(listener),
+		},
+		async append(update) {
+			const { record, summary } = update;
+			const own = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };
+			const attempt = (judged: JudgedRepetition | undefined) => writer.call("append", { update: own, judged });
+			const appended = await appendJudged(attempt, record.bytes, isSame);
+			if (!appended.repeated) updates.announce(appended.sequence);
+			release(own.record.bytes);
+			release(own.summary);
+			return appended;
+		},
+		async appendEvents(batch) {
+			const own = compactBatch(batch);
+			const appended = await writer.call("appendEvents", own);
+			if (appended === undefined) return undefined;
+			for (const bytes of bytesOfBatch(own)) release(bytes);
+			if (appended.stored > 0) events.announce(appended.newest);
+			if (appended.updateSequence !== undefined) updates.announce(appended.updateSequence);
+			return appended;
+		},
+		getLiveState: (conversationId, eventIds) => reader.call("getLiveState", { conversationId, eventIds }),
+		listUnapplied: (limit) => reader.call("listUnapplied", limit),
+		get: (conversationId, asOf) => reader.call("get", { conversationId, asOf }),
+		listConversations: (query) => reader.call("listConversations", query),
+		prune: (policy) => pruner.step(policy),
+		pruneEvents: (receivedBefore, limit) => pruner.events(receivedBefore, limit),
+		clock: () => reader.call("clock", undefined),
+		keepClock: (time) => writer.call("keepClock", time),
+		async check() {
+			await Promise.all([writer.call("check", undefined), reader.call("range", { log: "updates", query: {} })]);
+		},
+		close,
+		[Symbol.asyncDispose]: close,
+	};
 }
