@@ -5,7 +5,7 @@ import type { Session } from "./transaction.ts";
 export interface LockedTables {
 	/** @throws {DatabaseError} also when the connection broke, so that the tables were written meanwhile perhaps */
 	readonly session: Session;
-	/** Ends the transaction: commits, or rolls back when `commits` is false. */
+	/** Ends the transaction, if that was not done: commits, or rolls back when `commits` is false. */
 	release(commits: boolean): Promise<void>;
 }
 
@@ -21,7 +21,7 @@ const WRITTEN = "conversation_updates.positions, conversation_updates.removals";
 export async function lockTables(connections: Connections, lockTimeout: number): Promise<LockedTables> {
 	const taken = Promise.withResolvers<Session>();
 	const released = Promise.withResolvers<void>();
-	let isTaken = false;
+	let [isTaken, isReleased] = [false, false];
 	const ended = connections.transaction(
 		async (transaction) => {
 			// A transaction that lost its connection runs again, but another one may have written since.
@@ -42,6 +42,8 @@ export async function lockTables(connections: Connections, lockTimeout: number):
 	return {
 		session,
 		async release(commits) {
+			if (isReleased) return;
+			isReleased = true;
 			if (commits) released.resolve();
 			else released.reject(new RolledBack());
 			await ended.catch((error: unknown) => {

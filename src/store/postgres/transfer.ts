@@ -3,11 +3,8 @@ import {
 	type Contents,
 	type CopyTarget,
 	describeContents,
-	type RowKey,
 	requireContents,
 	type TransferDatabase,
-	type TransferRows,
-	type TransferTable,
 } from "../transfer.ts";
 import { type Connections, openConnections } from "./connections.ts";
 import type { PostgresSettings } from "./dial.ts";
@@ -35,7 +32,7 @@ export async function openPostgresSource(settings: PostgresSettings, log: Thread
 			throw new Error(`the database ${settings.database} has no tables of this service`);
 		await migrate(connections);
 		await connections.read(requireFinished);
-		return new PostgresTransfer(connections, await lockTables(connections, settings.lockTimeout));
+		return transferOf(connections, await lockTables(connections, settings.lockTimeout));
 	});
 }
 
@@ -49,7 +46,7 @@ export async function openPostgresTarget(settings: PostgresSettings, log: Thread
 	const connections = await openConnections(settings, log);
 	return await opened(connections, async () => {
 		await migrate(connections);
-		return new PostgresTarget(connections, await lockTables(connections, settings.lockTimeout));
+		return targetOf(connections, await lockTables(connections, settings.lockTimeout));
 	});
 }
 
@@ -62,86 +59,67 @@ async function opened<Opened>(connections: Connections, open: () => Promise<Open
 	}
 }
 
-class PostgresTransfer implements TransferDatabase {
-	readonly reads: TransferDatabase["reads"] = {
-		updates: { list: (query) => this.connections.read((session) => listUpdates(session, query)) },
-		events: { list: (query) => this.connections.read((session) => listEvents(session, query)) },
-		listConversations: (query) => this.connections.read((session) => listConversations(session, query)),
+function transferOf(connections: Connections, locked: LockedTables): TransferDatabase {
+	return {
+		contents: () => contentsOf(locked),
+		rows: (table, after) => connections.read((session) => transferRows(session, table, after)),
+		reads: {
+			updates: { list: (query) => connections.read((session) => listUpdates(session, query)) },
+			events: { list: (query) => connections.read((session) => listEvents(session, query)) },
+			listConversations: (query) => connections.read((session) => listConversations(session, query)),
+		},
+		async [Symbol.asyncDispose]() {
+			await locked.release(false);
+			await connections[Symbol.asyncDispose]();
+		},
 	};
-	protected readonly connections: Connections;
-	protected readonly locked: LockedTables;
-	#isReleased = false;
-
-	constructor(connections: Connections, locked: LockedTables) {
-		this.connections = connections;
-		this.locked = locked;
-	}
-
-	/** In the transaction that keeps others from writing, so that this fails if it was lost. */
-	async contents(): Promise<Contents> {
-		const session = this.locked.session;
-		return {
-			counts: await countRows(session),
-			updates: await readRange(session, "updates", {}),
-			events: await readRange(session, "events", {}),
-			clock: await readClock(session),
-		};
-	}
-
-	rows<Table extends TransferTable>(table: Table, after: RowKey | undefined): Promise<readonly TransferRows[Table][]> {
-		return this.connections.read((session) => transferRows(session, table, after));
-	}
-
-	async [Symbol.asyncDispose](): Promise<void> {
-		await this.release(false);
-		await this.connections[Symbol.asyncDispose]();
-	}
-
-	/** Lets others write. */
-	protected async release(commits: boolean): Promise<void> {
-		if (this.#isReleased) return;
-		this.#isReleased = true;
-		await this.locked.release(commits);
-	}
 }
 
-class PostgresTarget extends PostgresTransfer implements CopyTarget {
-	async begin(source: Contents): Promise<void> {
-		const described = describeContents(source);
-		const { counts, updates, events } = await this.contents();
-		const unfinished = await sourceOfUnfinished(this.locked.session);
-		const isUnnumbered = updates.newest === 0n && events.newest === 0n;
-		const isEmpty = isUnnumbered && Object.values(counts).every((count) => count === 0);
-		if (unfinished === undefined ? !isEmpty : !isUnnumbered)
-			throw new Error("the target holds updates or events already; its schema conversation_updates must be empty");
-		if (unfinished !== undefined && unfinished !== described)
-			throw new Error(
-				"the target holds part of a copy of something else, or the source has changed since: drop its schema conversation_updates to begin anew",
-			);
-		if (unfinished !== undefined) return;
-		// Beside the transaction that keeps others away, which is not committed before the end.
-		await this.connections.transaction(async (transaction) => {
-			const text = "INSERT INTO conversation_updates.unfinished_copy VALUES (1, $1)";
-			await transaction.commit({ text, values: [described] });
-		});
-	}
+function targetOf(connections: Connections, locked: LockedTables): CopyTarget {
+	const { session } = locked;
+	return {
+		...transferOf(connections, locked),
+		async begin(source) {
+			const described = describeContents(source);
+			const { counts, updates, events } = await contentsOf(locked);
+			const unfinished = await sourceOfUnfinished(session);
+			const isUnnumbered = updates.newest === 0n && events.newest === 0n;
+			const isEmpty = isUnnumbered && Object.values(counts).every((count) => count === 0);
+			if (unfinished === undefined ? !isEmpty : !isUnnumbered)
+				throw new Error("the target holds updates or events already; its schema conversation_updates must be empty");
+			if (unfinished !== undefined && unfinished !== described)
+				throw new Error(
+					"the target holds part of a copy of something else, or the source has changed since: drop its schema conversation_updates to begin anew",
+				);
+			if (unfinished !== undefined) return;
+			// Beside the transaction that keeps others away, which is not committed before the end.
+			await connections.transaction(async (transaction) => {
+				const text = "INSERT INTO conversation_updates.unfinished_copy VALUES (1, $1)";
+				await transaction.commit({ text, values: [described] });
+			});
+		},
+		last: (table) => connections.read((session) => lastKey(session, table)),
+		async write(table, rows) {
+			const queries = insertQueries(table, rows);
+			await connections.transaction((transaction) => transaction.commit(...queries));
+		},
+		async finish(source) {
+			await writeRanges(session, source);
+			requireContents(await contentsOf(locked), source);
+			await session.query({ text: "DELETE FROM conversation_updates.unfinished_copy" });
+			await locked.release(true);
+		},
+	};
+}
 
-	last(table: TransferTable): Promise<RowKey | undefined> {
-		return this.connections.read((session) => lastKey(session, table));
-	}
-
-	async write<Table extends TransferTable>(table: Table, rows: readonly TransferRows[Table][]): Promise<void> {
-		const queries = insertQueries(table, rows);
-		await this.connections.transaction((transaction) => transaction.commit(...queries));
-	}
-
-	async finish(source: Contents): Promise<void> {
-		const { session } = this.locked;
-		await writeRanges(session, source);
-		requireContents(await this.contents(), source);
-		await session.query({ text: "DELETE FROM conversation_updates.unfinished_copy" });
-		await this.release(true);
-	}
+/** In the transaction that keeps others from writing, so that this fails if it was lost. */
+async function contentsOf({ session }: LockedTables): Promise<Contents> {
+	return {
+		counts: await countRows(session),
+		updates: await readRange(session, "updates", {}),
+		events: await readRange(session, "events", {}),
+		clock: await readClock(session),
+	};
 }
 
 async function writeRanges(session: Session, { updates, events, clock }: Contents): Promise<void> {

@@ -5,11 +5,8 @@ import {
 	type Contents,
 	type CopyTarget,
 	describeContents,
-	type RowKey,
 	requireContents,
 	type TransferDatabase,
-	type TransferRows,
-	type TransferTable,
 } from "../transfer.ts";
 import { text } from "../values.ts";
 import { putInPlace } from "./backup.ts";
@@ -39,7 +36,7 @@ export async function openSqliteSource(path: string, log: ThreadLog): Promise<Tr
 	await (await openSqliteStore(path, log, { onWalLoss })).close();
 	const lock = lockDatabase(realpathSync(path));
 	try {
-		return new SqliteTransfer(openForReading({ path }), lock);
+		return transferOf(openForReading({ path }), lock);
 	} catch (error) {
 		lock[Symbol.dispose]();
 		throw error;
@@ -59,112 +56,88 @@ export async function openSqliteTarget(database: string): Promise<CopyTarget> {
 		if (statSync(path).size > 0) throw new Error(`${path} is there already`);
 		const copy = `${path}.copying`;
 		if (!existsSync(copy)) closeSync(openSync(copy, "wx", 0o600));
-		return new SqliteTarget(openForWriting({ path: copy }), lock, {
-			copy,
-			path,
-		});
+		return targetOf(openForWriting({ path: copy }), lock, copy, path);
 	} catch (error) {
 		lock[Symbol.dispose]();
 		throw error;
 	}
 }
 
-class SqliteTransfer implements TransferDatabase {
-	readonly reads: TransferDatabase["reads"] = {
-		updates: { list: async (query) => listUpdates(this.statements, query) },
-		events: { list: async (query) => listEvents(this.statements, query) },
-		listConversations: async (query) => listConversations(this.statements, query),
+function transferOf(database: DatabaseSync, lock: Disposable): TransferDatabase {
+	const statements = new Statements(database);
+	return {
+		contents: async () => contentsOf(statements),
+		rows: async (table, after) => transferRows(statements, table, after),
+		reads: {
+			updates: { list: async (query) => listUpdates(statements, query) },
+			events: { list: async (query) => listEvents(statements, query) },
+			listConversations: async (query) => listConversations(statements, query),
+		},
+		async [Symbol.asyncDispose]() {
+			if (database.isOpen) database.close();
+			lock[Symbol.dispose]();
+		},
 	};
-	protected readonly database: DatabaseSync;
-	protected readonly statements: Statements;
-	readonly #lock: Disposable;
-
-	constructor(database: DatabaseSync, lock: Disposable) {
-		this.database = database;
-		this.statements = new Statements(database);
-		this.#lock = lock;
-	}
-
-	async contents(): Promise<Contents> {
-		return this.contentsNow();
-	}
-
-	async rows<Table extends TransferTable>(
-		table: Table,
-		after: RowKey | undefined,
-	): Promise<readonly TransferRows[Table][]> {
-		return transferRows(this.statements, table, after);
-	}
-
-	async [Symbol.asyncDispose](): Promise<void> {
-		if (this.database.isOpen) this.database.close();
-		this.#lock[Symbol.dispose]();
-	}
-
-	protected contentsNow(): Contents {
-		return {
-			counts: countRows(this.statements),
-			updates: readRange(this.statements, "updates", {}),
-			events: readRange(this.statements, "events", {}),
-			clock: readClock(this.statements),
-		};
-	}
 }
 
-class SqliteTarget extends SqliteTransfer implements CopyTarget {
-	readonly #files: { readonly copy: string; readonly path: string };
+/**
+ * @param copy the file that the database is in
+ * @param path what the file becomes
+ */
+function targetOf(database: DatabaseSync, lock: Disposable, copy: string, path: string): CopyTarget {
+	const statements = new Statements(database);
+	return {
+		...transferOf(database, lock),
+		async begin(source) {
+			const described = describeContents(source);
+			transaction(database, "BEGIN IMMEDIATE", () => {
+				if (schemaVersion(database) === 0) {
+					createSchema(database);
+					database.exec("CREATE TABLE unfinished_copy (source TEXT NOT NULL) STRICT");
+					database.prepare("INSERT INTO unfinished_copy VALUES (?)").run(described);
+				}
+				if (sourceOf(statements) !== described)
+					throw new Error(
+						`${copy} is part of a copy of something else, or the source has changed since: remove it to begin anew`,
+					);
+			});
+		},
+		last: async (table) => lastKey(statements, table),
+		async write(table, rows) {
+			transaction(database, "BEGIN IMMEDIATE", () => insertRows(statements, table, rows));
+		},
+		async finish(source) {
+			transaction(database, "BEGIN IMMEDIATE", () => {
+				for (const log of ["updates", "events"] as const) {
+					const { newest, prunedThrough, lastRemoval } = source[log];
+					statements
+						.prepare("UPDATE logs SET pruned_through = ?, last_removal = ?, skipped_through = ? WHERE log = ?")
+						.run(prunedThrough, lastRemoval, newest, log);
+				}
+				statements.prepare("UPDATE store_state SET clock = ?").run(source.clock ?? null);
+				database.exec("DROP TABLE IF EXISTS unfinished_copy");
+				requireContents(contentsOf(statements), source);
+			});
+			database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+			database.close();
+			putInPlace(copy, path);
+		},
+	};
+}
 
-	/** @param files the one that the copy is made in, and the one that it becomes */
-	constructor(database: DatabaseSync, lock: Disposable, files: { readonly copy: string; readonly path: string }) {
-		super(database, lock);
-		this.#files = files;
-	}
+function contentsOf(statements: Statements): Contents {
+	return {
+		counts: countRows(statements),
+		updates: readRange(statements, "updates", {}),
+		events: readRange(statements, "events", {}),
+		clock: readClock(statements),
+	};
+}
 
-	async begin(source: Contents): Promise<void> {
-		const described = describeContents(source);
-		transaction(this.database, "BEGIN IMMEDIATE", () => {
-			if (schemaVersion(this.database) === 0) {
-				createSchema(this.database);
-				this.database.exec("CREATE TABLE unfinished_copy (source TEXT NOT NULL) STRICT");
-				this.database.prepare("INSERT INTO unfinished_copy VALUES (?)").run(described);
-			}
-			if (this.#sourceOfCopy() !== described)
-				throw new Error(
-					`${this.#files.copy} is part of a copy of something else, or the source has changed since: remove it to begin anew`,
-				);
-		});
-	}
-
-	/** What the source of the copy held. */
-	#sourceOfCopy(): string {
-		const isUnfinished = this.database.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'unfinished_copy'").get();
-		// A copy that was broken off between its last transaction and its renaming.
-		if (isUnfinished === undefined) return describeContents(this.contentsNow());
-		return text(this.database.prepare("SELECT source FROM unfinished_copy").get()?.source);
-	}
-
-	async last(table: TransferTable): Promise<RowKey | undefined> {
-		return lastKey(this.statements, table);
-	}
-
-	async write<Table extends TransferTable>(table: Table, rows: readonly TransferRows[Table][]): Promise<void> {
-		transaction(this.database, "BEGIN IMMEDIATE", () => insertRows(this.statements, table, rows));
-	}
-
-	async finish(source: Contents): Promise<void> {
-		transaction(this.database, "BEGIN IMMEDIATE", () => {
-			for (const log of ["updates", "events"] as const) {
-				const { newest, prunedThrough, lastRemoval } = source[log];
-				this.statements
-					.prepare("UPDATE logs SET pruned_through = ?, last_removal = ?, skipped_through = ? WHERE log = ?")
-					.run(prunedThrough, lastRemoval, newest, log);
-			}
-			this.statements.prepare("UPDATE store_state SET clock = ?").run(source.clock ?? null);
-			this.database.exec("DROP TABLE IF EXISTS unfinished_copy");
-			requireContents(this.contentsNow(), source);
-		});
-		this.database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
-		this.database.close();
-		putInPlace(this.#files.copy, this.#files.path);
-	}
+/** What the source of a copy held. */
+function sourceOf(copy: Statements): string {
+	const isUnfinished = copy.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'unfinished_copy'").get();
+	// A copy that was broken off between its last transaction and its renaming.
+	if (isUnfinished === undefined) return describeContents(contentsOf(copy));
+	return text(copy.prepare("SELECT source FROM unfinished_copy").get()?.source);
 }
