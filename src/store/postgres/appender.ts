@@ -6,8 +6,9 @@ import type { GroupRequest } from "../repetition.ts";
 import type { Connections } from "./connections.ts";
 import { serviceError } from "./failures.ts";
 import { conversationOf, type GroupAnswer } from "./group.ts";
-import { type NewestAppended, newestOf } from "./group-answers.ts";
+import { newestOf } from "./group-answers.ts";
 import { GroupCommitter } from "./group-committer.ts";
+import type { Newest } from "./log.ts";
 
 /** Most appends in one group, so that a transaction takes few locks. */
 const MAX_GROUP_REQUESTS = 256;
@@ -39,7 +40,7 @@ interface Waiting {
  */
 export class Appender {
 	readonly #log: ThreadLog;
-	readonly #onAppended: (newest: NewestAppended) => void;
+	readonly #onAppended: (newest: Newest) => void;
 	readonly #observer: ThreadObserver | undefined;
 	/** Those that write no group at the moment. */
 	readonly #free: GroupCommitter[];
@@ -56,7 +57,7 @@ export class Appender {
 	constructor(
 		connections: Connections,
 		log: ThreadLog,
-		onAppended: (newest: NewestAppended) => void,
+		onAppended: (newest: Newest) => void,
 		observer?: ThreadObserver,
 	) {
 		this.#free = Array.from({ length: MAX_GROUPS }, () => new GroupCommitter(connections));

@@ -2,6 +2,7 @@ import type { PossibleRepetition } from "../repetition.ts";
 import type { Appended, AppendedEvents } from "../store.ts";
 import { bigint, type Row } from "../values.ts";
 import type { GroupAnswer } from "./group.ts";
+import type { Newest } from "./log.ts";
 import { PROVISIONAL } from "./numbered-sql.ts";
 
 /** The numbers that those of a group follow. */
@@ -41,14 +42,8 @@ export function isAcknowledgement(answer: GroupAnswer): boolean {
 	return answer !== undefined && !("possiblyRepeats" in answer);
 }
 
-/** The newest sequences that a group added; 0 for a log that it did not add to. */
-export interface NewestAppended {
-	readonly updates: bigint;
-	readonly events: bigint;
-}
-
-/** What a group added, by its answers. */
-export function newestOf(answers: readonly GroupAnswer[]): NewestAppended {
+/** The newest sequences that a group added, by its answers; 0 for a log that it did not add to. */
+export function newestOf(answers: readonly GroupAnswer[]): Newest {
 	let [updates, events] = [0n, 0n];
 	for (const answer of answers) {
 		if (answer === undefined) continue;

@@ -47,7 +47,10 @@ export function keepClock(time: bigint | undefined): Query {
 }
 
 /** The newest sequences of both logs. */
-export async function readNewest(session: Session): Promise<{ readonly updates: bigint; readonly events: bigint }> {
+export type Newest = Readonly<Record<LogTable, bigint>>;
+
+/** Reads the newest sequences of both logs. */
+export async function readNewest(session: Session): Promise<Newest> {
 	const [[row] = []] = await session.query({
 		name: "newest",
 		text: "SELECT newest_update, newest_event FROM conversation_updates.positions",
