@@ -89,85 +89,61 @@ export interface TransactionOptions {
  * @throws {ServiceError} `unavailable` when no host takes writes; its cause says what is wrong with each
  */
 export async function openConnections(settings: PostgresSettings, log: ThreadLog): Promise<Connections> {
-	return new PrimaryConnections(settings, await Primary.find(settings, log), log);
-}
+	const primary = await Primary.find(settings, log);
+	const listener = new Listener(settings.notify ? primary : undefined, log);
+	// Whether a connection is one session of the server: notifications are off for a pooler in transaction mode.
+	const ownsSessions = settings.notify;
+	// Local to the transaction: the sessions of a pooler in transaction mode are shared.
+	const limited = [
+		`SET LOCAL statement_timeout = ${settings.statementTimeout}`,
+		`SET LOCAL lock_timeout = ${settings.lockTimeout}`,
+		`SET LOCAL idle_in_transaction_session_timeout = ${IDLE_IN_TRANSACTION}`,
+		UNCOMPILED,
+	].join("; ");
 
-class PrimaryConnections implements Connections {
-	readonly notifies: boolean;
-	readonly #primary: Primary;
-	readonly #listener: Listener;
-	readonly #settings: string;
-
-	constructor(settings: PostgresSettings, primary: Primary, log: ThreadLog) {
-		this.notifies = settings.notify;
-		this.#primary = primary;
-		this.#listener = new Listener(settings.notify ? primary : undefined, log);
-		// Local to the transaction: the sessions of a pooler in transaction mode are shared.
-		this.#settings = [
-			`SET LOCAL statement_timeout = ${settings.statementTimeout}`,
-			`SET LOCAL lock_timeout = ${settings.lockTimeout}`,
-			`SET LOCAL idle_in_transaction_session_timeout = ${IDLE_IN_TRANSACTION}`,
-			UNCOMPILED,
-		].join("; ");
-	}
-
-	/** Whether a connection is one session of the server: notifications are off for a pooler in transaction mode. */
-	get #ownsSessions(): boolean {
-		return this.notifies;
-	}
-
-	read<T>(work: (session: Session) => Promise<T>): Promise<T> {
-		return twice(async () => {
-			const lease = await this.#primary.lease();
-			const transaction = new ClientTransaction(lease, `${BEGIN} READ ONLY; ${this.#settings}`, this.#ownsSessions);
-			return run(lease, transaction, () => work(transaction));
-		});
-	}
-
-	transaction<T>(work: (transaction: Transaction) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
-		return twice(async () => {
-			const { unlimited = false } = options;
-			const lease = unlimited ? await this.#dial() : await this.#primary.lease();
-			const transaction = new ClientTransaction(
-				lease,
-				unlimited
-					? `${BEGIN}; ${WITH_WARNINGS}; ${withoutLimits("transaction")}`
-					: `${BEGIN}; ${this.#settings}; ${WITH_WARNINGS}; ${BY_INDEX}`,
-				this.#ownsSessions,
-			);
-			return run(lease, transaction, async () => {
-				const result = await work(transaction);
-				await transaction.finish();
-				return result;
-			});
-		});
-	}
-
-	async alone({ text, values = [] }: Query): Promise<void> {
-		const { client, release } = await this.#dial();
-		try {
-			if (this.#ownsSessions) await client.query(withoutLimits("session"));
-			await client.query(text, [...values]);
-		} catch (error) {
-			throw databaseError(error);
-		} finally {
-			release(true);
-		}
-	}
-
-	listen(channel: string, listener: (payload: string | undefined) => void): void {
-		this.#listener.add(channel, listener);
-	}
-
-	async [Symbol.asyncDispose](): Promise<void> {
-		await this.#listener[Symbol.asyncDispose]();
-		await this.#primary[Symbol.asyncDispose]();
-	}
-
-	async #dial(): Promise<Lease> {
-		const client = await this.#primary.dial(UNLIMITED);
+	async function dial(): Promise<Lease> {
+		const client = await primary.dial(UNLIMITED);
 		return lend(client, () => void client.end().catch(() => undefined));
 	}
+
+	return {
+		notifies: settings.notify,
+		read: (work) =>
+			twice(async () => {
+				const lease = await primary.lease();
+				const transaction = new ClientTransaction(lease, `${BEGIN} READ ONLY; ${limited}`, ownsSessions);
+				return run(lease, transaction, () => work(transaction));
+			}),
+		transaction: (work, { unlimited = false } = {}) =>
+			twice(async () => {
+				const lease = unlimited ? await dial() : await primary.lease();
+				const local = unlimited
+					? `${WITH_WARNINGS}; ${withoutLimits("transaction")}`
+					: `${limited}; ${WITH_WARNINGS}; ${BY_INDEX}`;
+				const transaction = new ClientTransaction(lease, `${BEGIN}; ${local}`, ownsSessions);
+				return run(lease, transaction, async () => {
+					const result = await work(transaction);
+					await transaction.finish();
+					return result;
+				});
+			}),
+		async alone({ text, values = [] }) {
+			const { client, release } = await dial();
+			try {
+				if (ownsSessions) await client.query(withoutLimits("session"));
+				await client.query(text, [...values]);
+			} catch (error) {
+				throw databaseError(error);
+			} finally {
+				release(true);
+			}
+		},
+		listen: (channel, listen) => listener.add(channel, listen),
+		async [Symbol.asyncDispose]() {
+			await listener[Symbol.asyncDispose]();
+			await primary[Symbol.asyncDispose]();
+		},
+	};
 }
 
 const BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED";
