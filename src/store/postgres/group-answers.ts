@@ -5,19 +5,17 @@ import type { GroupAnswer } from "./group.ts";
 import type { Newest } from "./log.ts";
 import { PROVISIONAL } from "./numbered-sql.ts";
 
-/** The numbers that those of a group follow. */
-export interface First {
-	readonly update: bigint;
-	readonly event: bigint;
-}
-
 /** The numbers before those of a group, from the row that its last statement or its writer has. */
-export function firstOf(row: Row | undefined): First {
-	return { update: bigint(row?.first_update), event: bigint(row?.first_event) };
+export function firstOf(row: Row | undefined): Newest {
+	return { updates: bigint(row?.first_update), events: bigint(row?.first_event) };
 }
 
-/** An answer with the numbers that were taken. */
-export function realAnswer(answer: GroupAnswer, first: First | undefined): GroupAnswer {
+/**
+ * An answer with the numbers that were taken.
+ *
+ * @param first the numbers that those of the group follow
+ */
+export function realAnswer(answer: GroupAnswer, first: Newest | undefined): GroupAnswer {
 	const real = (number: bigint, before: bigint | undefined) => {
 		if (number <= PROVISIONAL) return number;
 		if (before === undefined) throw new Error("the numbers of a group are missing");
@@ -28,13 +26,13 @@ export function realAnswer(answer: GroupAnswer, first: First | undefined): Group
 		const { newest, updateSequence } = answer;
 		return {
 			...answer,
-			newest: real(newest, first?.event),
-			updateSequence: updateSequence === undefined ? undefined : real(updateSequence, first?.update),
+			newest: real(newest, first?.events),
+			updateSequence: updateSequence === undefined ? undefined : real(updateSequence, first?.updates),
 		};
 	}
 	return "sequence" in answer
-		? { ...answer, sequence: real(answer.sequence, first?.update) }
-		: { ...answer, possiblyRepeats: real(answer.possiblyRepeats, first?.update) };
+		? { ...answer, sequence: real(answer.sequence, first?.updates) }
+		: { ...answer, possiblyRepeats: real(answer.possiblyRepeats, first?.updates) };
 }
 
 /** Whether an answer says that something is stored. */

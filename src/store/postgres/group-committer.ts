@@ -4,7 +4,8 @@ import type { GroupRequest } from "../repetition.ts";
 import type { Connections } from "./connections.ts";
 import { CommitUnknown } from "./failures.ts";
 import { type GroupAnswer, planGroup } from "./group.ts";
-import { type First, firstOf, isAcknowledgement, realAnswer } from "./group-answers.ts";
+import { firstOf, isAcknowledgement, realAnswer } from "./group-answers.ts";
+import type { Newest } from "./log.ts";
 import { endGroup, touchWriter } from "./writers.ts";
 import { groupQueries } from "./written-group.ts";
 
@@ -40,7 +41,7 @@ export class GroupCommitter {
 			// The number between two groups stands for the end of the first one.
 			this.#group += 2n;
 			let answers: readonly GroupAnswer[] = [];
-			let first: First | undefined;
+			let first: Newest | undefined;
 			try {
 				await this.#connections.transaction(async (transaction) => {
 					const planned = await planGroup(transaction, requests);
@@ -76,7 +77,7 @@ export class GroupCommitter {
 	 * @returns undefined when it was not
 	 * @throws `unknown` when the database does not answer in time
 	 */
-	async #find(unknown: CommitUnknown): Promise<First | undefined> {
+	async #find(unknown: CommitUnknown): Promise<Newest | undefined> {
 		const [id, group] = [this.#id, this.#group];
 		for (const until = performance.now() + LONGEST_SEARCH; ; ) {
 			try {

@@ -37,8 +37,7 @@ export class Listener implements AsyncDisposable {
 	/** @param channel an identifier of lower-case letters, digits and `_` */
 	add(channel: string, listener: Listen): void {
 		if (!/^[a-z_][a-z0-9_]*$/.test(channel)) throw new Error(`"${channel}" is not a channel`);
-		const listeners = this.#listeners.get(channel) ?? new Set();
-		this.#listeners.set(channel, listeners.add(listener));
+		this.#listeners.getOrInsertComputed(channel, () => new Set()).add(listener);
 		// A new connection listens to it too.
 		this.#client?.query(`LISTEN ${channel}`).then(
 			() => this.#call(listener, undefined),

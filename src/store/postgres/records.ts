@@ -29,8 +29,7 @@ export class RecordReader {
 			const base = nullable(bigint, row.base_sequence);
 			const record = recordFrom(row);
 			if (base === undefined) return record;
-			const whole = this.#bases.get(base) ?? readable(() => recordFrom(row, "base_"));
-			this.#bases.set(base, whole);
+			const whole = this.#bases.getOrInsertComputed(base, () => readable(() => recordFrom(row, "base_")));
 			return "unreadable" in whole ? whole : combined(whole, record, mergeRecord);
 		});
 	}

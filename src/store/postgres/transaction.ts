@@ -70,7 +70,7 @@ export class ClientTransaction implements Transaction {
 			this.#failure ??= databaseError(failed.reason);
 			throw databaseError(failed.reason);
 		}
-		return settled.map((result) => (isRejected(result) ? [] : rowsOf(result.value)));
+		return settled.map(rowsOf);
 	}
 
 	async commit(...queries: readonly Query[]): Promise<Row[][]> {
@@ -90,7 +90,7 @@ export class ClientTransaction implements Transaction {
 			throw this.#failure ?? databaseError(failed?.reason ?? new Error("the transaction was rolled back"));
 		if (failed !== undefined) throw new CommitUnknown(databaseError(failed.reason));
 		if (warning !== undefined) throw new CommitUnknown(warning);
-		return settled.map((result) => (isRejected(result) ? [] : rowsOf(result.value)));
+		return settled.map(rowsOf);
 	}
 
 	/** Commits, if that was not done. */
@@ -122,8 +122,8 @@ function isRejected(result: PromiseSettledResult<unknown>): result is PromiseRej
 	return result.status === "rejected";
 }
 
-function rowsOf(result: pg.QueryResult<Row> | undefined): Row[] {
-	return result?.rows ?? [];
+function rowsOf(result: PromiseSettledResult<pg.QueryResult<Row> | undefined>): Row[] {
+	return isRejected(result) ? [] : (result.value?.rows ?? []);
 }
 
 /** The error of a statement after which the server can only roll back; undefined when none failed or the connection broke. */
