@@ -12,21 +12,31 @@ export function findActivity(
 	return row && { id: bigint(row.id), ...activityFrom(row, text) };
 }
 
-/** Writes the activity of a conversation; gives the id of its row. */
-export function writeActivity(statements: Statements, conversationId: string, activity: Activity): bigint {
-	const { eventCount, lastAt, toldAt, leaf, message } = activity;
-	const row = statements
+/**
+ * Writes the activity of a conversation; gives the id of its row.
+ *
+ * @param known the id of its row; undefined when it has none
+ */
+export function writeActivity(
+	statements: Statements,
+	conversationId: string,
+	known: bigint | undefined,
+	{ eventCount, lastAt, toldAt, leaf, message }: Activity,
+): bigint {
+	const id =
+		known ??
+		bigint(
+			statements
+				.prepare("INSERT INTO activities (conversation_id, event_count, last_at) VALUES (?, 0, 0) RETURNING id")
+				.get(conversationId)?.id,
+		);
+	statements
 		.prepare(`
-			INSERT INTO activities (conversation_id, event_count, last_at, told_at, leaf_at, leaf, message_at, message)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-			ON CONFLICT (conversation_id) DO UPDATE SET
-				event_count = excluded.event_count, last_at = excluded.last_at, told_at = excluded.told_at,
-				leaf_at = excluded.leaf_at, leaf = excluded.leaf,
-				message_at = excluded.message_at, message = excluded.message
-			RETURNING id
+			UPDATE activities SET
+				event_count = ?, last_at = ?, told_at = ?, leaf_at = ?, leaf = ?, message_at = ?, message = ?
+			WHERE id = ?
 		`)
-		.get(
-			conversationId,
+		.run(
 			eventCount,
 			lastAt,
 			toldAt ?? null,
@@ -34,6 +44,7 @@ export function writeActivity(statements: Statements, conversationId: string, ac
 			leaf?.text ?? null,
 			message?.at ?? null,
 			message?.text ?? null,
+			id,
 		);
-	return bigint(row?.id);
+	return id;
 }

@@ -43,7 +43,7 @@ export function appendEvents(statements: Statements, batch: NewEvents, next: Num
 	const activity = addEvents(before, events, added);
 	let newest = 0n;
 	if (activity !== undefined && added.size > 0) {
-		const id = writeActivity(statements, conversationId, activity);
+		const id = writeActivity(statements, conversationId, before?.id, activity);
 		for (const event of added) {
 			newest = next.events();
 			const [text, secrets] = [packRecord(event.text), packSecrets(event.secrets)];

@@ -53,7 +53,9 @@ const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[T
 		columns: "*",
 		key: "conversation_id",
 		read: (row) => ({ conversationId: text(row.conversation_id), activity: activityFrom(row, text) }),
-		write: (statements, { conversationId, activity }) => void writeActivity(statements, conversationId, activity),
+		write(statements, { conversationId, activity }) {
+			writeActivity(statements, conversationId, undefined, activity);
+		},
 	},
 	updates: {
 		table: "updates u",
