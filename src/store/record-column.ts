@@ -57,9 +57,9 @@ export function unpackRecord({ record, unpackedSize, checksum }: RecordColumn): 
 }
 
 /** Bytes in memory that holds nothing else: a driver gives parts of what it received. */
-export function ownBytes({ buffer, byteOffset, byteLength }: Uint8Array): Uint8Array {
-	const bytes = new Uint8Array(buffer, byteOffset, byteLength);
-	return byteLength === buffer.byteLength ? bytes : bytes.slice();
+export function ownBytes(bytes: Uint8Array): Uint8Array {
+	if (bytes.byteLength < bytes.buffer.byteLength) return new Uint8Array(bytes);
+	return Buffer.isBuffer(bytes) ? new Uint8Array(bytes.buffer) : bytes;
 }
 
 /** What a function reads of one record or event, or what it fails with. */
