@@ -104,6 +104,18 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await keep(a, [event()])).toMatchObject({ newest: 6n });
 		});
 
+		it("keeps the first of the events that have one id in a batch", async () => {
+			const twice = [
+				event({ eventId: "twice", message: "first" }),
+				event(),
+				event({ eventId: "twice", message: "second" }),
+			];
+			const sent = batch(randomUUID(), twice);
+			expect(await appendEvents(store, sent)).toEqual({ stored: 2, newest: 2n, updateSequence: undefined });
+			const kept = twice.slice(0, 2).map((one, n) => storedEvent(sent, one, BigInt(n + 1)));
+			expect(await store.events.list(all)).toEqual(kept);
+		});
+
 		it("keeps batches and updates that travel together, and tells of each log by itself", async () => {
 			const heard: { events: bigint[]; updates: bigint[] } = { events: [], updates: [] };
 			const stops = [

@@ -24,7 +24,7 @@ import { type ErrorKind, ServiceError } from "../../errors.ts";
 import { toConnectError } from "../../rpc/rpc-errors.ts";
 import type { RpcMethod } from "../../rpc/rpc-method.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
-import { type Admission, type Permit, type Work, workOf } from "../admission.ts";
+import { type Admission, type Work, workOf } from "../admission.ts";
 import { sendStatus } from "../http/answer.ts";
 import { enter } from "../http/enter.ts";
 import type { HttpAnswer, ObservedAnswer } from "../http/http-listener.ts";
@@ -32,6 +32,7 @@ import { pathOf } from "../http/observed.ts";
 import { type Credentials, credentialsOf } from "../http/router.ts";
 import { limitAnswer } from "../http/when-gone.ts";
 import { LIMITS, type Limits } from "../limits.ts";
+import type { Permit } from "../permits.ts";
 import { type StreamedRequest, takeMessage } from "./connect-request.ts";
 
 /** Settings of the Connect transport. */

@@ -8,10 +8,10 @@ import {
 	status,
 } from "@grpc/grpc-js";
 import { type ErrorKind, ServiceError } from "../../errors.ts";
-import type { Permit } from "../admission.ts";
 import { DISCARDED_BYTES } from "../http/body.ts";
 import { unpack } from "../http/unpack.ts";
 import { type Limits, limitStream } from "../limits.ts";
+import type { Permit } from "../permits.ts";
 import { readingOf, type SessionReading } from "../session-reading.ts";
 import { MessageCounter, PREFIX_BYTES } from "./grpc-bytes.ts";
 import { grpcStatus } from "./grpc-status.ts";

@@ -3,9 +3,10 @@ import { type Gate, KEY_HEADER } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
 import { type ObservedRequest, REQUEST_ID_HEADER, type Requests } from "../../telemetry/requests.ts";
-import { type Admission, type Permit, workOf } from "../admission.ts";
+import { type Admission, workOf } from "../admission.ts";
 import { certificateName } from "../connections.ts";
 import type { Limits } from "../limits.ts";
+import type { Permit } from "../permits.ts";
 import { BatchingCall } from "./grpc-batch.ts";
 import { grpcStatus } from "./grpc-status.ts";
 

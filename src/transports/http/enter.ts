@@ -1,8 +1,9 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { constants, type Http2ServerRequest, type Http2ServerResponse } from "node:http2";
 import type { Socket } from "node:net";
-import type { Admission, GiveUp, Permit, Work } from "../admission.ts";
+import type { Admission, Work } from "../admission.ts";
 import type { Reading } from "../back-off.ts";
+import type { GiveUp, Permit } from "../permits.ts";
 import { readingOf } from "../session-reading.ts";
 import { whenGone } from "./when-gone.ts";
 
