@@ -150,6 +150,7 @@ export function firstRecord(
 		try {
 			return { record: format.fromJson(json), told: { posted: undefined, events: told }, json: new Map() };
 		} catch (error) {
+			// One that breaks rules is passed over; violationsOf throws any other error.
 			violationsOf(error);
 		}
 	}

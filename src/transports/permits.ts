@@ -18,7 +18,7 @@ const FEW = 64;
 const LONGEST_WAIT = 1_000;
 /** How long a body may take to arrive however much there is to do, in milliseconds: as long as a refusal asks to wait. */
 const LONGEST_ARRIVAL = 5_000;
-/** Part of the requests, and of the bytes, that requests whose bodies take longer than that leave to others. */
+/** Part of the requests, and of the bytes, that requests whose bodies take over LONGEST_WAIT leave to others. */
 const LEFT_BY_SLOW = 1 / 2;
 /** Size from which a request counts as a large one, in bytes. */
 const LARGE_FROM = 2 ** 20;
@@ -53,7 +53,7 @@ export class Pool {
 	}
 
 	enter(connection: Reading | undefined, giveUp: GiveUp | undefined): Permit {
-		while (this.#isFull && this.#giveUpSlow());
+		while (this.#isFull) if (!this.#giveUpSlow()) break;
 		const refusal = this.#refusal();
 		if (refusal !== undefined) {
 			if (connection !== undefined) this.#backOff.hold(connection);

@@ -56,8 +56,8 @@ function expectsPublicScalar({ value, collection, secret }: Place): boolean {
 type Issue = z.core.$ZodIssue;
 
 /**
- * The issues themselves, with their paths from the record. A union's issue stands for those of the option that takes values of
- * this type, if there is one; the issue of an element for those inside it.
+ * The issues themselves, with their paths from the record. A union's issue stands for those of the option that takes
+ * values of this type, if there is one; the issue of an element for those inside it.
  */
 function* leafIssues(issues: readonly Issue[], outer: Path): Generator<[Issue, Path]> {
 	for (const issue of issues) {
