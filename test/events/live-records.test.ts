@@ -39,3 +39,31 @@ test("a record is held from the second time on that it was fetched", () => {
 		third.live?.next,
 	]);
 });
+
+test("a full state that breaks rules makes no record, and an error of another kind is thrown", () => {
+	class FailingFormat extends RecordFormat {
+		override fromJson(): never {
+			throw new RangeError("an error of the program");
+		}
+	}
+	const outcome = (format: RecordFormat) => {
+		const vault = new RecordVault(format, []);
+		const events = new EventFormat(format, [], "UTC");
+		const { id: conversationId = "", ...value } = record({ agent: { kind: "ACPAgent" } });
+		const event = { id: "1", timestamp: "2026-01-01T00:00:00", source: "environment", kind: STATE_UPDATE };
+		const body = Buffer.from(JSON.stringify([{ ...event, key: "full_state", value }]));
+		const { batch } = events.parse(String(conversationId), body);
+		return new LiveRecords(format, vault, events).apply({
+			conversationId: batch.conversationId,
+			present: { told: undefined, postedAt: undefined, record: undefined },
+			updates: batch.events.map((event) => ({ event, happenedAt: event.happenedAt })),
+		});
+	};
+	expect(outcome(new RecordFormat())).toEqual({
+		next: expect.any(BigInt),
+		told: "{}",
+		version: undefined,
+		refused: [],
+	});
+	expect(() => outcome(new FailingFormat())).toThrow(new RangeError("an error of the program"));
+});
