@@ -23,6 +23,7 @@ async function post(text: string): Promise<{ status: number; text: string }> {
 }
 
 const accepted = { status: 200, text: '{"success":true}' };
+const stored = { success: true, repetition: false };
 
 /** The digits of the seed in the text of a record, which JSON.parse would round. */
 function seedIn(text: string): string | undefined {
@@ -81,6 +82,19 @@ describe("member names are kept", () => {
 				const state = name === "\\u0061" ? ['"agent_state":{"a":2}'] : ['"a":1', `${written}:2`];
 				const text = await getText(service, KEY, second.id);
 				expect(state.filter((part) => !text.includes(part))).toEqual([]);
+			}
+	});
+
+	test.each(PROTOCOLS)("over %s", async (protocol) => {
+		const client = ingestClient(service, protocol, KEY);
+		const names = ["\\", '"', "\n", "\u0000", "a\\", 'a"'];
+		for (const before of names)
+			for (const name of names) {
+				const [first, second] = [before, name].map((other) => record({ agent_state: { a: 1, [other]: 2 } }));
+				for (const json of [first, second])
+					expect(await client.ingestConversation({ conversation: recordMessage(json ?? {}) })).toMatchObject(stored);
+				const text = await getText(service, KEY, second?.id);
+				expect(['"a":1', `${JSON.stringify(name)}:2`].filter((part) => !text.includes(part))).toEqual([]);
 			}
 	});
 

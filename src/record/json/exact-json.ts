@@ -47,6 +47,17 @@ export function readExactJson(text: string): ExactJson {
 }
 
 /**
+ * Reads a JSON text as {@link readExactJson} does, and refuses one in which an object has two members of the same name.
+ *
+ * @throws ServiceError `invalid_record` when the text is not JSON
+ * @throws TypeError when an object has two members of the same name
+ */
+export function readUniqueJson(text: string): ExactJson {
+	parseText(text);
+	return parseAgain(text, true);
+}
+
+/**
  * Measures a JSON value.
  *
  * @throws ServiceError `invalid_record` when it has more than {@link MAX_VALUES} elements and members, or more than
@@ -94,8 +105,12 @@ function parseText(text: string): ExactJson {
 	}
 }
 
-/** Parses a text that `JSON.parse` accepts and that is not deep. */
-function parseAgain(text: string): ExactJson {
+/**
+ * Parses a text that `JSON.parse` accepts and that is not deep.
+ *
+ * @throws TypeError when `unique` is set and an object has two members of the same name
+ */
+function parseAgain(text: string, unique = false): ExactJson {
 	const open: (ExactJson[] | ExactJsonObject)[] = [];
 	let root: ExactJson = null;
 	let name = "";
@@ -103,6 +118,7 @@ function parseAgain(text: string): ExactJson {
 		const container = open.at(-1);
 		if (container === undefined) root = value;
 		else if (Array.isArray(container)) container.push(value);
+		else if (unique && Object.hasOwn(container, name)) throw new TypeError("a member is given twice");
 		else setMember(container, name, value);
 	};
 	const begin = (container: ExactJson[] | ExactJsonObject): void => {

@@ -1,4 +1,4 @@
-import { type DescEnum, type DescMessage, fromJson, fromJsonString, toBinary } from "@bufbuild/protobuf";
+import type { DescMessage } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import {
 	encodeEnvelope,
@@ -12,6 +12,7 @@ import { unreadableRequest } from "../../rpc/rpc-method.ts";
 import type { TakeBytes } from "../http/body.ts";
 import { unpack } from "../http/unpack.ts";
 import { isEndless } from "../timeouts.ts";
+import { encodeJsonMessage } from "./json-message.ts";
 
 /** A request whose body is a stream of bytes. */
 export type StreamedRequest = Omit<UniversalServerRequest, "body"> & { body: AsyncIterable<Uint8Array> };
@@ -54,7 +55,7 @@ export function takeMessage(request: StreamedRequest, options: TakeOptions): Str
 	const body = async function* (): AsyncGenerator<Uint8Array, void, undefined> {
 		try {
 			const message = await read(request, options);
-			options.taken(json ? fromJsonBytes(options.input, message) : message);
+			options.taken(json ? binaryOf(options.input, message) : message);
 		} catch (error) {
 			const typed = typedError(error, options);
 			throw typed instanceof ServiceError ? options.failed(typed) : typed;
@@ -113,77 +114,11 @@ function typedError(error: unknown, { input, maxBytes }: TakeOptions): unknown {
 	return error;
 }
 
-/** @throws ServiceError `invalid_argument` for what is not the message in protobuf's JSON form, in UTF-8 */
-function fromJsonBytes(input: DescMessage, bytes: Uint8Array): Uint8Array {
+/** @throws ServiceError `invalid_argument` when the bytes are not the JSON form of the message */
+function binaryOf(input: DescMessage, json: Uint8Array): Uint8Array {
 	try {
-		const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-		if (hasLoneSurrogate(text)) throw new TypeError("a string has a lone surrogate");
-		// JSON.parse rounds integers beyond 2^53, which have 16 digits and more.
-		const isExact = !/\d{16}/.test(text);
-		const json = JSON.parse(text, isExact ? undefined : exactInteger);
-		requireKnownEnums(input, json);
-		requireKnownFilter(input, json);
-		const options = { ignoreUnknownFields: true };
-		// Of the text the library sees also whether a member is given twice.
-		return toBinary(input, isExact ? fromJsonString(input, text, options) : fromJson(input, json, options));
+		return encodeJsonMessage(input, json);
 	} catch (cause) {
 		throw unreadableRequest(input, cause);
 	}
-}
-
-/**
- * The library takes an unknown name of an enum's value for an unknown field and leaves it out: a filter by it would list
- * everything.
- *
- * @throws TypeError when a field that the message has is an enum, and its value is a name that the enum does not have
- */
-function requireKnownEnums({ typeName, fields }: DescMessage, json: unknown): void {
-	// Google's own types, such as Value, have a JSON form of their own.
-	if (!isObject(json) || typeName.startsWith("google.protobuf.")) return;
-	for (const field of fields) {
-		if (field.message === undefined && field.enum === undefined) continue;
-		const value = json[field.jsonName] ?? json[field.name];
-		const isCollection = (field.fieldKind === "list" || field.fieldKind === "map") && isObject(value);
-		for (const item of isCollection ? Object.values(value) : [value])
-			if (field.enum !== undefined) requireKnown(field.enum, item);
-			else requireKnownEnums(field.message, item);
-	}
-}
-
-/** @throws TypeError when a filter has a member that is not known: as in a message in binary, it would list too much */
-function requireKnownFilter({ fields }: DescMessage, json: unknown): void {
-	const filter = fields.find(({ name }) => name === "filter")?.message;
-	const members = isObject(json) ? json.filter : undefined;
-	if (filter === undefined || !isObject(members)) return;
-	const names = new Set(filter.fields.flatMap(({ jsonName, name }) => [jsonName, name]));
-	if (!Object.keys(members).every((name) => names.has(name)))
-		throw new TypeError(`${filter.typeName} has no such field`);
-}
-
-function requireKnown({ typeName, values }: DescEnum, name: unknown): void {
-	if (typeof name === "string" && !values.some((value) => value.name === name))
-		throw new TypeError(`${typeName} has no such value`);
-}
-
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-	return typeof value === "object" && value !== null;
-}
-
-/**
- * A reviver for JSON.parse that gives a bigint for an integer that a double would round. A field of integers takes it; a
- * google.protobuf.Value, whose numbers are doubles, does not.
- */
-function exactInteger(_: string, value: unknown, { source = "" }: { source?: string } = {}): unknown {
-	if (typeof value !== "number" || Number.isSafeInteger(value) || !/^-?\d+$/.test(source)) return value;
-	return Number.isFinite(value) && BigInt(value) === BigInt(source) ? value : BigInt(source);
-}
-
-/** An escape in a JSON text; the first group takes a surrogate that is not half of a pair. */
-const ESCAPE = /\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]|(u[dD][89a-fA-F])|.)/gs;
-
-/** Whether a JSON text has an escape for half a character, which protobuf's strings cannot hold. */
-function hasLoneSurrogate(text: string): boolean {
-	if (!/\\u[dD]/.test(text)) return false;
-	for (const [, lone] of text.matchAll(ESCAPE)) if (lone !== undefined) return true;
-	return false;
 }

@@ -1,0 +1,117 @@
+import {
+	type DescEnum,
+	type DescField,
+	type DescMessage,
+	fromJson,
+	type JsonObject,
+	type JsonValue,
+	ScalarType,
+	toBinary,
+} from "@bufbuild/protobuf";
+import { readExactJson, readUniqueJson } from "../../record/json/exact-json.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject, setMember } from "../../record/json/json-value.ts";
+
+/** Integer types whose values a double does not hold. ProtoJSON also takes them as strings. */
+const INTEGERS_OF_64_BITS: ReadonlySet<ScalarType | undefined> = new Set([
+	ScalarType.INT64,
+	ScalarType.UINT64,
+	ScalarType.SINT64,
+	ScalarType.FIXED64,
+	ScalarType.SFIXED64,
+]);
+
+/**
+ * Encodes a message that a client sent in ProtoJSON (https://protobuf.dev/programming-guides/json/) in binary.
+ *
+ * It is stricter than the library where the library would change what the client meant: it refuses unknown names of enum
+ * values and unknown fields of a filter, which the library leaves out, and numbers that it would round. Other unknown
+ * fields are ignored.
+ *
+ * @param bytes JSON text in UTF-8
+ * @throws Error when the bytes are not JSON, or not the JSON form of the message
+ */
+export function encodeJsonMessage(input: DescMessage, bytes: Uint8Array): Uint8Array {
+	const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+	if (hasLoneSurrogate(text)) throw new TypeError("a string has a lone surrogate");
+	const json = readUniqueJson(text);
+	requireKnownFilter(input, json);
+	return toBinary(input, fromJson(input, messageJson(input, json)));
+}
+
+/** The JSON of a message as the library reads it: the members that are fields, with integers of 64 bits as strings. */
+function messageJson({ typeName, fields }: DescMessage, json: ExactJson): JsonValue {
+	// Google's own types, such as Value, have a JSON form of their own.
+	if (!isJsonObject(json) || typeName.startsWith("google.protobuf.")) return plainJson(json);
+	const members: JsonObject = {};
+	for (const field of fields)
+		for (const name of new Set([field.jsonName, field.name])) {
+			const value = Object.hasOwn(json, name) ? json[name] : undefined;
+			if (value !== undefined) members[name] = fieldJson(field, value);
+		}
+	return members;
+}
+
+function fieldJson(field: DescField, json: ExactJson): JsonValue {
+	if (field.fieldKind === "list" && Array.isArray(json)) return json.map((item) => valueJson(field, item));
+	if (field.fieldKind === "map" && isJsonObject(json)) return mapMembers(json, (value) => valueJson(field, value));
+	return valueJson(field, json);
+}
+
+/** The JSON of a field's value, or of an element of it. */
+function valueJson(field: DescField, json: ExactJson): JsonValue {
+	if (field.message !== undefined) return messageJson(field.message, json);
+	if (field.enum !== undefined) requireKnownName(field.enum, json);
+	return typeof json === "bigint" && INTEGERS_OF_64_BITS.has(field.scalar) ? String(json) : plainJson(json);
+}
+
+/** @throws TypeError when a number is an integer that a double would round, or beyond the range of a double */
+function plainJson(json: ExactJson): JsonValue {
+	if (typeof json === "bigint") return exactDouble(json);
+	if (json === Number.POSITIVE_INFINITY || json === Number.NEGATIVE_INFINITY)
+		throw new TypeError("a number is beyond the range of a double");
+	if (Array.isArray(json)) return json.map(plainJson);
+	return isJsonObject(json) ? mapMembers(json, plainJson) : json;
+}
+
+function mapMembers(json: ExactJsonObject, map: (value: ExactJson) => JsonValue): JsonObject {
+	const members: JsonObject = {};
+	for (const [name, value] of Object.entries(json)) setMember(members, name, map(value));
+	return members;
+}
+
+/** A double that is the integer, or whose shortest decimal form is: so clients write doubles, such as 1e23. */
+function exactDouble(integer: bigint): number {
+	const value = Number(integer);
+	if (BigInt(value) !== integer && readExactJson(String(value)) !== integer)
+		throw new TypeError("a double does not hold the number");
+	return value;
+}
+
+/**
+ * @throws TypeError when the JSON is a name that the enum does not have. The library would leave the field out, and a
+ *   filter by it would list everything
+ */
+function requireKnownName({ typeName, values }: DescEnum, json: ExactJson): void {
+	if (typeof json === "string" && !values.some(({ name }) => name === json))
+		throw new TypeError(`${typeName} has no such value`);
+}
+
+/** @throws TypeError when the filter of a request has an unknown field: without it the filter would list too much */
+function requireKnownFilter({ fields }: DescMessage, json: ExactJson): void {
+	const filter = fields.find(({ name }) => name === "filter")?.message;
+	const members = isJsonObject(json) ? json.filter : undefined;
+	if (filter === undefined || !isJsonObject(members)) return;
+	const names = new Set(filter.fields.flatMap(({ jsonName, name }) => [jsonName, name]));
+	if (!Object.keys(members).every((name) => names.has(name)))
+		throw new TypeError(`${filter.typeName} has no such field`);
+}
+
+/** An escape in a JSON text; the first group matches a surrogate that is not half of a pair. */
+const ESCAPE = /\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]|(u[dD][89a-fA-F])|.)/gs;
+
+/** Whether a JSON text has an escape for half a character, which protobuf's strings cannot hold. */
+function hasLoneSurrogate(text: string): boolean {
+	if (!/\\u[dD]/.test(text)) return false;
+	for (const [, lone] of text.matchAll(ESCAPE)) if (lone !== undefined) return true;
+	return false;
+}

@@ -1,0 +1,139 @@
+import {
+	create,
+	type DescMessage,
+	fromBinary,
+	type JsonValue,
+	type MessageInitShape,
+	type MessageShape,
+	toBinary,
+	toJson,
+} from "@bufbuild/protobuf";
+import { StructSchema, type Value, ValueSchema } from "@bufbuild/protobuf/wkt";
+import fc from "fast-check";
+import { describe, expect, test } from "vitest";
+import { IngestConversationRequestSchema } from "../../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
+import { ListConversationsRequestSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { RecordFormat } from "../../../src/record/record-format.ts";
+import { encodeJsonMessage } from "../../../src/transports/connect/json-message.ts";
+import { corpus } from "../../support/fixtures.ts";
+
+function decoded<Desc extends DescMessage>(schema: Desc, text: string): MessageShape<Desc> {
+	return fromBinary(schema, encodeJsonMessage(schema, Buffer.from(text)));
+}
+
+const record = (text: string): ConversationInfo => decoded(ConversationInfoSchema, text);
+const expected = (init: MessageInitShape<typeof ConversationInfoSchema>) => create(ConversationInfoSchema, init);
+const numberValue = (value: number): Value => create(ValueSchema, { kind: { case: "numberValue", value } });
+
+describe("a message is read from its JSON form", () => {
+	test("for every captured record", () => {
+		const format = new RecordFormat();
+		for (const { name, bytes } of corpus()) {
+			const conversation = format.parse(bytes);
+			const request = create(IngestConversationRequestSchema, { conversation });
+			const text = JSON.stringify(toJson(IngestConversationRequestSchema, request));
+			expect(decoded(IngestConversationRequestSchema, text), name).toEqual(request);
+		}
+	});
+
+	test("with any JSON in a Value, whatever text was read before", () => {
+		const name = fc.oneof(fc.string({ unit: "grapheme" }), fc.constantFrom("__proto__", "constructor", '"', "\\", ""));
+		const number = fc.double({ noNaN: true, noDefaultInfinity: true });
+		const { json } = fc.letrec<{ json: JsonValue }>((tie) => ({
+			json: fc.oneof(
+				{ maxDepth: 4 },
+				fc.oneof(fc.string({ unit: "grapheme" }), number, fc.boolean(), fc.constant(null)),
+				fc.array(tie("json")),
+				fc.array(fc.tuple(name, tie("json"))).map((members) => Object.fromEntries(members)),
+			),
+		}));
+		fc.assert(
+			fc.property(json, (value) => {
+				const text = JSON.stringify(value);
+				expect(JSON.stringify(toJson(ValueSchema, decoded(ValueSchema, text)))).toBe(text);
+			}),
+			{ numRuns: 1000 },
+		);
+	});
+});
+
+describe("member names with escapes", () => {
+	test("are kept, whatever text was read before", () => {
+		decoded(StructSchema, '{"a":1,"\\\\":1}');
+		const { fields } = decoded(StructSchema, '{"a":1,"\\"":2}');
+		expect(fields).toEqual({ a: numberValue(1), '"': numberValue(2) });
+	});
+
+	test("name fields", () => {
+		expect(record('{"\\u0074itle":"x"}')).toEqual(expected({ title: "x" }));
+	});
+});
+
+describe("integers of 64 bits", () => {
+	test.each([
+		["9223372036854775807", 2n ** 63n - 1n],
+		["-9223372036854775808", -(2n ** 63n)],
+		["9007199254740993", 2n ** 53n + 1n],
+		["1e18", 10n ** 18n],
+		['"9007199254740993"', 2n ** 53n + 1n],
+	])("%s is exact", (digits, maxIterations) => {
+		expect(record(`{"maxIterations":${digits}}`)).toEqual(expected({ maxIterations }));
+	});
+
+	test.each(["9223372036854775808", "1e19", "1.5", "true", '"x"'])("%s is refused", (value) => {
+		expect(() => record(`{"maxIterations":${value}}`)).toThrow();
+	});
+});
+
+describe("doubles", () => {
+	test.each([
+		"1e23",
+		"1e+23",
+		"12345678901234567000",
+		"9007199254740992",
+		"1152921504606846976",
+		"-1.7976931348623157e308",
+	])("%s is what a client writes for a double", (text) => {
+		expect(decoded(ValueSchema, text)).toEqual(numberValue(Number(text)));
+	});
+
+	test.each(["9007199254740993", "12345678901234567891", "1e400", "-1e400"])("%s is refused", (text) => {
+		expect(() => decoded(ValueSchema, text)).toThrow();
+	});
+});
+
+describe("what the library would leave out or change is refused", () => {
+	test.each([
+		["a member given twice", '{"title":"a","title":"b"}'],
+		["a member given twice, once with an escape", '{"title":"a","\\u0074itle":"b"}'],
+		["a member given twice beside a long integer", '{"maxIterations":1234567890123456,"title":"a","title":"b"}'],
+		["a member given twice in a Value", '{"agentState":{"a":1,"a":2}}'],
+		["a field by both of its names", '{"maxIterations":"1","max_iterations":"2"}'],
+		["an integer for a string", '{"title":12345678901234567890}'],
+		["half of a surrogate pair", '{"title":"\\ud83d"}'],
+		["an unknown name of an enum value", '{"executionStatus":"RUNNING"}'],
+		["a text that is no JSON", '{"title":"a",}'],
+	])("%s", (_, text) => {
+		expect(() => record(text)).toThrow();
+	});
+
+	test("bytes that are not UTF-8", () => {
+		const bytes = Buffer.concat([Buffer.from('{"title":"'), Buffer.from([0xff]), Buffer.from('"}')]);
+		expect(() => encodeJsonMessage(ConversationInfoSchema, bytes)).toThrow(TypeError);
+	});
+
+	test("an unknown field of a filter, but not of another message", () => {
+		const list = (text: string) => decoded(ListConversationsRequestSchema, text);
+		expect(() => list('{"filter":{"later":1}}')).toThrow(TypeError);
+		expect(list('{"later":12345678901234567891,"filter":{}}')).toEqual(
+			create(ListConversationsRequestSchema, { filter: {} }),
+		);
+	});
+});
+
+test("an empty object is the empty message", () => {
+	expect(encodeJsonMessage(ConversationInfoSchema, Buffer.from(" {} "))).toEqual(
+		toBinary(ConversationInfoSchema, create(ConversationInfoSchema)),
+	);
+});
