@@ -13,14 +13,16 @@ export class Query<Name extends string> {
 	 * @param search the query as it came
 	 * @param names parameters that the request may have
 	 * @param repeatable those of them that it may have several times
-	 * @throws ServiceError for any other parameter, and for repetitions of those that may not be repeated
+	 * @throws ServiceError for any other parameter, for repetitions of those that may not be repeated, and for one that is
+	 *   not percent-encoded UTF-8 (RFC 3986, section 2)
 	 */
 	constructor(search: string, names: readonly Name[], repeatable: readonly Name[] = []) {
+		for (const parameter of search.split("&")) requireEncoded(parameter);
 		const parameters = new URLSearchParams(search);
 		const known = new Set<string>(names);
 		const seen = new Set<string>(repeatable);
 		for (const name of new Set(parameters.keys())) {
-			if (!known.has(name)) throw invalid(`query parameter ${JSON.stringify(shorten(name))}`, "is not known");
+			if (!known.has(name)) throw invalid(quoted(name), "is not known");
 			if (!seen.has(name) && parameters.getAll(name).length > 1) throw invalid(name, "may be given only once");
 		}
 		this.#parameters = parameters;
@@ -64,6 +66,22 @@ export class Query<Name extends string> {
 	}
 }
 
-function shorten(name: string): string {
-	return name.length > SHOWN_NAME ? `${name.slice(0, SHOWN_NAME)}…` : name;
+/** URLSearchParams would put U+FFFD in place of bytes that are not UTF-8, and find nothing. */
+function requireEncoded(parameter: string): void {
+	if (/^[\x21-\x7e]*$/.test(parameter) && isDecodable(parameter)) return;
+	throw invalid(quoted(parameter.split("=", 1)[0] ?? ""), "is not percent-encoded UTF-8");
+}
+
+function isDecodable(text: string): boolean {
+	try {
+		decodeURIComponent(text);
+		return true;
+	} catch {
+		return false;
+	}
+}
+
+function quoted(name: string): string {
+	const shown = name.length > SHOWN_NAME ? `${name.slice(0, SHOWN_NAME)}…` : name;
+	return `query parameter ${JSON.stringify(shown)}`;
 }

@@ -38,6 +38,10 @@ test.each([
 	["other=1", 'query parameter "other" is not known'],
 	["__proto__=1", 'query parameter "__proto__" is not known'],
 	["=1", 'query parameter "" is not known'],
+	["text=%ff", 'query parameter "text" is not percent-encoded UTF-8'],
+	["number=1&text=100%", 'query parameter "text" is not percent-encoded UTF-8'],
+	["text=\u00c3\u00a9", 'query parameter "text" is not percent-encoded UTF-8'],
+	["%ff=1", 'query parameter "%ff" is not percent-encoded UTF-8'],
 	[`${"x".repeat(65)}=1`, `query parameter "${"x".repeat(64)}…" is not known`],
 	["text=1&text=1", "text may be given only once"],
 ])("%s is refused", (search, message) => {
