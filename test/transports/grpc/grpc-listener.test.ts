@@ -41,9 +41,9 @@ function request() {
 }
 
 /** The status with which a call with these bytes ends. */
-function statusFor(path: string, bytes: Uint8Array, key: string | undefined = KEY): Promise<number> {
+function statusFor(path: string, bytes: Uint8Array, ...keys: readonly string[]): Promise<number> {
 	const metadata = new Metadata();
-	if (key !== undefined) metadata.set("x-access-token", key);
+	for (const key of keys.length === 0 ? [KEY] : keys) metadata.add("x-access-token", key);
 	return new Promise((resolve) => {
 		const identity = (buffer: Buffer) => buffer;
 		client.makeUnaryRequest(path, identity, identity, Buffer.from(bytes), metadata, (error) => {
@@ -86,8 +86,8 @@ describe("the gate", () => {
 	const methods = SERVICES.flatMap((desc) => desc.methods.map((rpc) => `/${desc.typeName}/${rpc.name}`));
 
 	test.each(methods)("%s is closed without a right key", async (path) => {
-		for (const key of [undefined, "", "wrong-key"])
-			expect(await statusFor(path, new Uint8Array(), key ?? "")).toBe(status.UNAUTHENTICATED);
+		for (const keys of [[""], ["wrong-key"], [KEY, KEY], [KEY, "wrong-key"]])
+			expect(await statusFor(path, new Uint8Array(), ...keys), `${keys}`).toBe(status.UNAUTHENTICATED);
 	});
 
 	test("wants the method's scope", async () => {
