@@ -136,9 +136,14 @@ export function serverStream<I extends DescMessage, O extends DescMessage>(
 	};
 }
 
-/** The answer, on every transport, to a request that is no message of the method. It quotes nothing of the request. */
-export function unreadableRequest(input: DescMessage, cause?: unknown): ServiceError {
-	return new ServiceError("invalid_argument", `The request cannot be read as a ${input.typeName}`, { cause });
+/**
+ * The answer, on every transport, to a request that is no message of the method. It quotes nothing of the request.
+ *
+ * @param field path of the field whose value is not valid, if it is known
+ */
+export function unreadableRequest(input: DescMessage, cause?: unknown, field?: string): ServiceError {
+	const reason = field === undefined ? "" : `: the value of "${field}" is not valid`;
+	return new ServiceError("invalid_argument", `The request cannot be read as a ${input.typeName}${reason}`, { cause });
 }
 
 function decodeRequest<I extends DescMessage>(input: I, bytes: Uint8Array): MessageShape<I> {

@@ -55,7 +55,7 @@ export function takeMessage(request: StreamedRequest, options: TakeOptions): Str
 	const body = async function* (): AsyncGenerator<Uint8Array, void, undefined> {
 		try {
 			const message = await read(request, options);
-			options.taken(json ? binaryOf(options.input, message) : message);
+			options.taken(json ? encodeJsonMessage(options.input, message) : message);
 		} catch (error) {
 			const typed = typedError(error, options);
 			throw typed instanceof ServiceError ? options.failed(typed) : typed;
@@ -112,13 +112,4 @@ function typedError(error: unknown, { input, maxBytes }: TakeOptions): unknown {
 	if (kind === "invalid_argument" || code === Code.InvalidArgument || code === Code.Internal)
 		return unreadableRequest(input, error);
 	return error;
-}
-
-/** @throws ServiceError `invalid_argument` when the bytes are not the JSON form of the message */
-function binaryOf(input: DescMessage, json: Uint8Array): Uint8Array {
-	try {
-		return encodeJsonMessage(input, json);
-	} catch (cause) {
-		throw unreadableRequest(input, cause);
-	}
 }

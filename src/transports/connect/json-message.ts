@@ -5,11 +5,13 @@ import {
 	fromJson,
 	type JsonObject,
 	type JsonValue,
+	type Message,
 	ScalarType,
 	toBinary,
 } from "@bufbuild/protobuf";
 import { readExactJson, readUniqueJson } from "../../record/json/exact-json.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject, setMember } from "../../record/json/json-value.ts";
+import { unreadableRequest } from "../../rpc/rpc-method.ts";
 
 /** Integer types whose values a double does not hold. ProtoJSON also takes them as strings. */
 const INTEGERS_OF_64_BITS: ReadonlySet<ScalarType | undefined> = new Set([
@@ -20,6 +22,9 @@ const INTEGERS_OF_64_BITS: ReadonlySet<ScalarType | undefined> = new Set([
 	ScalarType.SFIXED64,
 ]);
 
+/** Maximum size in bytes of a request in which the field is searched whose value is not valid: each level is read again. */
+const SEARCHED_BYTES = 2 ** 20;
+
 /**
  * Encodes a message that a client sent in ProtoJSON (https://protobuf.dev/programming-guides/json/) in binary.
  *
@@ -28,14 +33,47 @@ const INTEGERS_OF_64_BITS: ReadonlySet<ScalarType | undefined> = new Set([
  * fields are ignored.
  *
  * @param bytes JSON text in UTF-8
- * @throws Error when the bytes are not JSON, or not the JSON form of the message
+ * @throws ServiceError `invalid_argument` when the bytes are not JSON, or not the JSON form of the message; it names the
+ *   field whose value is not valid
  */
 export function encodeJsonMessage(input: DescMessage, bytes: Uint8Array): Uint8Array {
-	const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-	if (hasLoneSurrogate(text)) throw new TypeError("a string has a lone surrogate");
-	const json = readUniqueJson(text);
+	let json: ExactJson = null;
+	try {
+		const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+		if (hasLoneSurrogate(text)) throw new TypeError("a string has a lone surrogate");
+		json = readUniqueJson(text);
+		return toBinary(input, readMessage(input, json));
+	} catch (cause) {
+		throw unreadableRequest(input, cause, bytes.byteLength > SEARCHED_BYTES ? undefined : invalidField(input, json));
+	}
+}
+
+/** @throws Error when the JSON is not that of the message */
+function readMessage(input: DescMessage, json: ExactJson): Message {
 	requireKnownFilter(input, json);
-	return toBinary(input, fromJson(input, messageJson(input, json)));
+	return fromJson(input, messageJson(input, json));
+}
+
+/** Returns the path of the first field whose value is not valid. Undefined when each value by itself is valid. */
+function invalidField(input: DescMessage, json: ExactJson): string | undefined {
+	if (!isJsonObject(json)) return undefined;
+	for (const { fieldKind, jsonName, name, message } of input.fields)
+		for (const member of [jsonName, name]) {
+			const value = Object.hasOwn(json, member) ? json[member] : undefined;
+			if (value === undefined || isMessage(input, { [member]: value })) continue;
+			const inner = fieldKind === "message" ? invalidField(message, value) : undefined;
+			return inner === undefined ? member : `${member}.${inner}`;
+		}
+	return undefined;
+}
+
+function isMessage(input: DescMessage, json: ExactJson): boolean {
+	try {
+		readMessage(input, json);
+		return true;
+	} catch {
+		return false;
+	}
 }
 
 /** The JSON of a message as the library reads it: the members that are fields, with integers of 64 bits as strings. */

@@ -14,6 +14,7 @@ import { describe, expect, test } from "vitest";
 import { IngestConversationRequestSchema } from "../../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ListConversationsRequestSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { ServiceError } from "../../../src/errors.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { encodeJsonMessage } from "../../../src/transports/connect/json-message.ts";
 import { corpus } from "../../support/fixtures.ts";
@@ -82,7 +83,7 @@ describe("integers of 64 bits", () => {
 	});
 
 	test.each(["9223372036854775808", "1e19", "1.5", "true", '"x"'])("%s is refused", (value) => {
-		expect(() => record(`{"maxIterations":${value}}`)).toThrow();
+		expect(() => record(`{"maxIterations":${value}}`)).toThrow(ServiceError);
 	});
 });
 
@@ -99,8 +100,25 @@ describe("doubles", () => {
 	});
 
 	test.each(["9007199254740993", "12345678901234567891", "1e400", "-1e400"])("%s is refused", (text) => {
-		expect(() => decoded(ValueSchema, text)).toThrow();
+		expect(() => decoded(ValueSchema, text)).toThrow(ServiceError);
 	});
+});
+
+test.each([
+	['{"filter":{"executionStatus":"stuck"}}', ': the value of "filter.executionStatus" is not valid'],
+	['{"filter":{"execution_status":"stuck"}}', ': the value of "filter.execution_status" is not valid'],
+	['{"filter":{"createdFrom":"soon"},"pageSize":1}', ': the value of "filter.createdFrom" is not valid'],
+	['{"filter":{"later":1}}', ': the value of "filter" is not valid'],
+	['{"pageSize":"many"}', ': the value of "pageSize" is not valid'],
+	['{"filter":[]}', ': the value of "filter" is not valid'],
+	['{"pageSize":1,"pageSize":2}', ""],
+	["[]", ""],
+	["{", ""],
+])("the refusal of %s names the field", (text, reason) => {
+	const { typeName } = ListConversationsRequestSchema;
+	expect(() => decoded(ListConversationsRequestSchema, text)).toThrow(
+		new ServiceError("invalid_argument", `The request cannot be read as a ${typeName}${reason}`),
+	);
 });
 
 describe("what the library would leave out or change is refused", () => {
@@ -115,17 +133,17 @@ describe("what the library would leave out or change is refused", () => {
 		["an unknown name of an enum value", '{"executionStatus":"RUNNING"}'],
 		["a text that is no JSON", '{"title":"a",}'],
 	])("%s", (_, text) => {
-		expect(() => record(text)).toThrow();
+		expect(() => record(text)).toThrow(ServiceError);
 	});
 
 	test("bytes that are not UTF-8", () => {
 		const bytes = Buffer.concat([Buffer.from('{"title":"'), Buffer.from([0xff]), Buffer.from('"}')]);
-		expect(() => encodeJsonMessage(ConversationInfoSchema, bytes)).toThrow(TypeError);
+		expect(() => encodeJsonMessage(ConversationInfoSchema, bytes)).toThrow(ServiceError);
 	});
 
 	test("an unknown field of a filter, but not of another message", () => {
 		const list = (text: string) => decoded(ListConversationsRequestSchema, text);
-		expect(() => list('{"filter":{"later":1}}')).toThrow(TypeError);
+		expect(() => list('{"filter":{"later":1}}')).toThrow(ServiceError);
 		expect(list('{"later":12345678901234567891,"filter":{}}')).toEqual(
 			create(ListConversationsRequestSchema, { filter: {} }),
 		);
