@@ -3,7 +3,7 @@ import { activityFrom } from "../rows.ts";
 import { bigint, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
-/** The activity of a conversation, with the id of its row; undefined when no event of it came. */
+/** Finds the activity of a conversation, with its row id; returns undefined when it has none. */
 export function findActivity(
 	statements: Statements,
 	conversationId: string,
@@ -13,9 +13,10 @@ export function findActivity(
 }
 
 /**
- * Writes the activity of a conversation; gives the id of its row.
+ * Writes the activity of a conversation.
  *
- * @param known the id of its row; undefined when it has none
+ * @param known row id of the activity; undefined if it has no row yet
+ * @returns the row id
  */
 export function writeActivity(
 	statements: Statements,

@@ -21,18 +21,19 @@ import { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
 import { findConversation, type KnownConversation, updateConversation, writeUpdate } from "./update-writer.ts";
 
-/** Give the next sequence numbers; called only for what is to be written. */
-export interface Numbering {
+/** Return the next sequence number of each log. They are called only for entries that are written. */
+export interface Counters {
 	updates(): bigint;
 	events(): bigint;
 }
 
 /**
- * Appends a batch of events with the update that they make, inside a transaction that the caller holds.
+ * Appends a batch of events with the update that they make. The caller has begun a transaction.
  *
- * @returns undefined when it does not fit the conversation's live state: see `Store.appendEvents`
+ * @returns undefined, with nothing written, if the batch has a live state, and either the stored revision is not the
+ *   expected one, or an event of the batch that changes the record is stored already
  */
-export function appendEvents(statements: Statements, batch: NewEvents, next: Numbering): AppendedEvents | undefined {
+export function appendEvents(statements: Statements, batch: NewEvents, next: Counters): AppendedEvents | undefined {
 	const { conversationId, receivedAt, events, live } = batch;
 	const known = live === undefined ? undefined : findConversation(statements, conversationId);
 	const before = findActivity(statements, conversationId);
@@ -54,7 +55,11 @@ export function appendEvents(statements: Statements, batch: NewEvents, next: Num
 	return { stored: added.size, newest, updateSequence };
 }
 
-/** Writes what events tell of the record. Gives the sequence of the version that they make, if they make one. */
+/**
+ * Writes the live state that results from events, with the version that they make of the record.
+ *
+ * @returns sequence number of the version; undefined if the record does not change
+ */
 function writeLive(
 	statements: Statements,
 	batch: NewEvents,
@@ -78,7 +83,7 @@ function writeLive(
 	return sequence;
 }
 
-/** The form in which the record of a live version is stored: a delta over the last whole record, or whole. */
+/** Returns the record of a live version as it is stored: as a delta over the last whole record, or whole. */
 function storedForm(
 	statements: Statements,
 	record: StoredRecord,
@@ -96,9 +101,9 @@ function storedForm(
 }
 
 /**
- * Writes an event that is not stored.
+ * Inserts an event.
  *
- * @param activity id of the row of its conversation's activity
+ * @param activity row id of its conversation's activity
  */
 export function insertEvent(
 	statements: Statements,

@@ -11,9 +11,9 @@ import type { Statements } from "./statements.ts";
 import { findConversation, writeUpdate } from "./update-writer.ts";
 
 /**
- * Appends a posted update, inside a transaction that the caller holds.
+ * Appends a posted update. The caller has begun a transaction.
  *
- * @param nextSequence called only when the update is to be written
+ * @param nextSequence called only if the update is written
  */
 export function appendUpdate(
 	statements: Statements,

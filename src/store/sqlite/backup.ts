@@ -7,18 +7,19 @@ import { readRange } from "./log.ts";
 import { createSchema, schemaVersion } from "./schema.ts";
 import { Statements } from "./statements.ts";
 
-/** Told how many of the database's bytes are copied. */
+/** Called with the number of copied bytes and the size of the database in bytes. */
 export type OnProgress = (copied: number, total: number) => void;
 
-/** Pages that are copied between two calls of {@link OnProgress}: 8 MiB. */
-const PAGES = 1024;
+/** Number of pages, 8 MiB together, that are copied between two calls of {@link OnProgress}. */
+const PAGES_PER_STEP = 1024;
 
 /**
- * Copies a database, also while a service writes to it, into a new file that only its owner may read. The copy shows one
- * moment, and has its name only when it is whole and sound. The write-ahead log cannot be emptied meanwhile.
+ * Copies a database into a new file that only its owner may read. A service may write to the database meanwhile: the
+ * copy has the state of one moment. The file gets its name only after the copy is complete and its integrity is
+ * checked. The write-ahead log cannot be emptied meanwhile.
  *
- * @returns sequence of the newest update in the copy
- * @throws Error when the database cannot be read or is damaged, or the file is there already or cannot be written
+ * @returns sequence number of the newest update in the copy
+ * @throws Error when the database cannot be read or is damaged, or the file exists already or cannot be written
  */
 export async function backupDatabase(path: string, file: string, onProgress: OnProgress): Promise<bigint> {
 	if (existsSync(file)) throw new Error(`${file} is there already`);
@@ -27,7 +28,7 @@ export async function backupDatabase(path: string, file: string, onProgress: OnP
 	const copy = `${file}.${process.pid}.partial`;
 	try {
 		const newest = await copyDatabase(source, copy, onProgress);
-		// A link, unlike a rename, replaces nothing.
+		// Unlike a rename, a link never replaces an existing file.
 		linkSync(copy, file);
 		return newest;
 	} finally {
@@ -36,27 +37,27 @@ export async function backupDatabase(path: string, file: string, onProgress: OnP
 	}
 }
 
-/** What a restore has done. */
+/** Result of a restore. */
 export interface Restored {
-	/** Sequence of the newest update. */
+	/** Sequence number of the newest update. */
 	readonly newest: bigint;
-	/** Where the former database is; undefined when there was none. */
+	/** New path of the replaced database; undefined when there was none. */
 	readonly former: string | undefined;
 }
 
 /**
- * Puts the copy of a backup in the place of a database that no service has open. Nothing is changed unless the copy is
- * whole and sound. As root, it makes a file that belongs to the owner of the folder.
+ * Replaces a database that no service has open by a copy of a backup. The former database stays in place until the copy
+ * is complete and its integrity is checked. When root runs this, the new file belongs to the owner of the folder.
  *
  * @throws ServiceError `unavailable` when a service has the database open
- * @throws Error when the file is no backup, or the folder cannot be written
+ * @throws Error when the file is not a backup, or the folder cannot be written
  */
 export async function restoreDatabase(database: string, file: string, onProgress: OnProgress): Promise<Restored> {
 	if (!existsSync(file)) throw new Error(`there is no file ${file}`);
 	if (existsSync(`${file}-wal`)) throw new Error(`${file} has a write-ahead log, so it is no file that backup made`);
 	const path = prepareFiles(database);
 	using _lock = lockDatabase(path);
-	// Immutable, so that it may lie where nothing can be written.
+	// Opened as immutable, so that the backup may be in a read-only folder.
 	using source = new DatabaseSync(immutable(file), { readOnly: true, readBigInts: true });
 	const copy = `${path}.restoring`;
 	rmSync(copy, { force: true });
@@ -70,24 +71,24 @@ export async function restoreDatabase(database: string, file: string, onProgress
 	}
 }
 
-/** Gives the closed file of a copy the name of a database whose lock the caller has, durably. */
+/** Renames the closed file of a copy to the path of a database, durably. The caller has the lock of that database. */
 export function putInPlace(copy: string, path: string): void {
-	// Root may copy what another user's service opens.
+	// Root may create the copy for a service that another user runs.
 	const { uid, gid } = statSync(dirname(path));
 	if (process.getuid?.() === 0) for (const file of [copy, lockFile(path)]) chownSync(file, uid, gid);
 	renameSync(copy, path);
 	syncFolder(path);
 }
 
-/** Copies one state of a database into a new file, checks the copy and gives it the present schema. */
+/** Copies a snapshot of a database into a new file, checks its integrity and upgrades it to the present schema. */
 async function copyDatabase(source: DatabaseSync, target: string, onProgress: OnProgress): Promise<bigint> {
-	// In one transaction that reads, so that commits of others do not make the copy begin anew, again and again.
+	// Without one read transaction around the copy, each commit of another process would restart it.
 	source.exec("BEGIN");
 	if (schemaVersion(source) === 0) throw new Error("the file is not a database of this service");
 	closeSync(openSync(target, "wx", 0o600));
-	const total = statSize(source);
+	const total = databaseBytes(source);
 	await backup(source, target, {
-		rate: PAGES,
+		rate: PAGES_PER_STEP,
 		progress: ({ totalPages, remainingPages }) => onProgress(total * (1 - remainingPages / totalPages), total),
 	});
 	onProgress(total, total);
@@ -98,18 +99,18 @@ async function copyDatabase(source: DatabaseSync, target: string, onProgress: On
 	return readRange(new Statements(copy), "updates", {}).newest;
 }
 
-function statSize(database: DatabaseSync): number {
+function databaseBytes(database: DatabaseSync): number {
 	const row = database.prepare("SELECT page_count * page_size AS bytes FROM pragma_page_count, pragma_page_size").get();
 	return Number(row?.bytes);
 }
 
-/** Renames a database that nobody has open. Answers its new path. */
+/** Renames a database that no process has open. Returns its new path. */
 function setAside(path: string): string {
 	try {
-		// The last connection that closes moves the write-ahead log into the file.
+		// The last connection to close checkpoints the write-ahead log into the database file.
 		openForWriting({ path }).close();
 	} catch {
-		// A damaged database, which may be why it is replaced, keeps its log beside it.
+		// The database may be replaced because it is damaged. It then keeps its log, which is renamed as well.
 	}
 	const former = `${path}.before-${new Date().toISOString().replaceAll(/[-:.]/g, "")}`;
 	rmSync(`${path}-shm`, { force: true });
@@ -118,7 +119,7 @@ function setAside(path: string): string {
 	return former;
 }
 
-/** Makes names in the folder of a file durable. */
+/** Makes changes of names in a file's folder durable. */
 function syncFolder(file: string): void {
 	const folder = openSync(dirname(file), "r");
 	try {

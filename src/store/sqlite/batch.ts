@@ -1,7 +1,7 @@
 import { compact, compactAll } from "../../memory.ts";
 import type { NewEvents } from "../store.ts";
 
-/** A batch whose byte strings have memory that holds nothing else, to cross to another thread. */
+/** Returns a batch with its byte strings in buffers that hold nothing else, because whole buffers cross to a thread. */
 export function compactBatch(batch: NewEvents): NewEvents {
 	const { live } = batch;
 	const texts = compactAll(batch.events.map(({ text }) => text));
@@ -19,7 +19,7 @@ export function compactBatch(batch: NewEvents): NewEvents {
 	};
 }
 
-/** The byte strings of a batch. */
+/** Returns the byte strings of a batch. */
 export function bytesOfBatch({ events, live }: NewEvents): Uint8Array[] {
 	const { version } = live ?? {};
 	return [...events.map(({ text }) => text), ...(version === undefined ? [] : [version.summary, version.record.bytes])];

@@ -16,41 +16,41 @@ import type {
 } from "../store.ts";
 import type { WalEnd } from "./wal-end.ts";
 
-/** The calls that the writing thread answers. */
+/** Calls to the writer thread. */
 export type WriterCalls = {
 	append(request: AppendRequest): Appended | PossibleRepetition;
-	/** Undefined: the conversation's live state is not the expected one. */
+	/** Returns undefined in the case that `Store.appendEvents` describes. */
 	appendEvents(batch: NewEvents): AppendedEvents | undefined;
-	/** Removes history by sequence. Answers how many updates it removed. */
+	/** Removes updates by their sequence numbers. Returns the number of updates that it removed. */
 	removeUpdates(sequences: readonly bigint[]): number;
-	/** Removes conversations whose deletion is old enough. Answers how many updates and events it removed. */
+	/** Removes conversations that were deleted long enough ago. Returns the number of removed updates and events. */
 	removeDeleted(request: RemoveRequest): number;
-	/** Removes events that are old enough. Answers how many it removed. */
+	/** Removes events that are old enough. Returns the number of removed events. */
 	removeEvents(request: RemoveRequest): number;
-	/** Proves that the next append can be stored. */
+	/** Checks that the next append can be stored. */
 	check(argument: undefined): void;
 	keepClock(time: bigint): void;
-	/** What was lost of the write-ahead log when the thread opened the database; undefined for nothing. */
+	/** The end of the write-ahead log that was lost before the thread opened the database; undefined if nothing was. */
 	walLoss(argument: undefined): WalLoss | undefined;
 	close(argument: undefined): void;
 };
 
-/** The end of a write-ahead log that SQLite has not used. */
+/** The end of a write-ahead log that SQLite could not use. */
 export interface WalLoss extends WalEnd {
-	/** How many sequences of each log are not given, because entries that are gone may have had them. */
+	/** Number of sequence numbers that are skipped in each log, because lost entries may have had them. */
 	readonly skipped: bigint;
 }
 
-/** Asks to remove what was received before a time: events, or conversations whose current update was. */
+/** Asks to remove events that were received before a time, or deleted conversations whose current update was. */
 export interface RemoveRequest {
-	/** Only what has a sequence below this one. */
+	/** Only events or current updates with a sequence number below this one. */
 	readonly below: bigint;
 	readonly receivedBefore: bigint;
-	/** Most updates and events to remove. */
+	/** Maximum number of updates and events to remove. A delta that is removed with its base may exceed it by one. */
 	readonly limit: number;
 }
 
-/** The calls that the reading thread answers. */
+/** Calls to the reader thread. */
 export type ReaderCalls = {
 	get(request: { readonly conversationId: string; readonly asOf: bigint | undefined }): StoredUpdate | undefined;
 	listConversations(query: ConversationQuery): StoredConversation[];
@@ -60,7 +60,7 @@ export type ReaderCalls = {
 	listUnapplied(limit: number): readonly string[];
 	clock(argument: undefined): bigint | undefined;
 	range(request: { readonly log: LogTable; readonly query: RangeQuery }): SequenceRange;
-	/** The first sequence that was not received before a time (microseconds since the Unix epoch). */
+	/** Returns a sequence number: entries below it were received before `time`, in microseconds since the Unix epoch. */
 	firstReceivedAfter(request: { readonly log: LogTable; readonly time: bigint }): bigint;
 	findPrunable(request: FindPrunableRequest): Prunable;
 	close(argument: undefined): void;
@@ -71,13 +71,13 @@ export interface LiveStateRequest {
 	readonly eventIds: readonly string[];
 }
 
-/** Asks for history that a policy no longer keeps, conversation by conversation. */
+/** Asks for updates that a retention policy no longer keeps, conversation by conversation. */
 export interface FindPrunableRequest {
-	/** Conversations whose row ids are greater are looked at. */
+	/** Only conversations with a greater row id are searched. */
 	readonly after: bigint;
-	/** Most updates to find. */
+	/** Maximum number of updates to return. */
 	readonly limit: number;
-	/** Updates below this sequence that were received before `receivedBefore` are prunable. */
+	/** Updates below this sequence number that were received before `receivedBefore` are prunable. */
 	readonly below: bigint;
 	readonly receivedBefore: bigint;
 	readonly updatesPerConversation: number | undefined;
@@ -85,6 +85,6 @@ export interface FindPrunableRequest {
 
 export interface Prunable {
 	readonly sequences: readonly bigint[];
-	/** The row id after which to go on; undefined after the last conversation. */
+	/** Row id after which the next search begins; undefined after the last conversation. */
 	readonly next: bigint | undefined;
 }

@@ -2,24 +2,24 @@ import type { SQLInputValue } from "node:sqlite";
 import type { Condition } from "../condition.ts";
 import { bindable } from "../values.ts";
 
-/** A piece of SQL with the values for its placeholders. */
+/** A fragment of SQL with the values of its placeholders. */
 export interface Sql {
 	readonly text: string;
 	readonly parameters: readonly SQLInputValue[];
 }
 
-/** An index that leads to conversations, which are called `c`. */
+/** An index through which a query reads conversations. Their alias is `c`. */
 export interface IndexAccess {
-	/** The table and its index, as FROM names them. */
+	/** Table and index for FROM. */
 	readonly from: string;
-	/** How `c` joins when the table is another one. */
+	/** Join with `c` if the table is another one. */
 	readonly join: string;
 	readonly where: Sql;
-	/** The column by which the index gives its conversations in the order of lists; undefined when it does not. */
+	/** Column by which the index is in list order; undefined if the index has another order. */
 	readonly sequence: string | undefined;
 }
 
-/** A condition in SQL: the test of a row of `c`, and the index that leads to all rows that pass it, if there is one. */
+/** A condition in SQL: a test of a row of `c`, and an index that finds all rows which pass it, if there is one. */
 export interface SqlCondition {
 	readonly test: Sql;
 	readonly index: IndexAccess | undefined;
@@ -34,7 +34,7 @@ const COLUMNS = {
 	updatedAt: { column: "updated_at", index: "conversations_by_updated" },
 } as const;
 
-/** Gives conditions in SQL. Those on one time are one range. */
+/** Translates conditions into SQL. Merges all conditions on the same time into one range. */
 export function conditionSql(conditions: readonly Condition[]): SqlCondition[] {
 	const ranges = new Map<TimeCondition["field"], TimeCondition>();
 	const others = conditions.filter((condition) => {
@@ -85,17 +85,20 @@ function oneConditionSql(condition: Condition): SqlCondition {
 	}
 }
 
-/** SQLite's lower() changes ASCII letters only, as the contract has it. */
+/** SQLite's lower() changes only ASCII letters, which is how {@link Condition} compares titles. */
 function titleTest(contained: string): Sql {
 	return { text: "instr(lower(c.title), lower(?)) > 0", parameters: [contained] };
 }
 
-/** The conversations whose titles have all trigrams of a text; undefined when it has none that a query can hold. */
+/**
+ * Returns access to the conversations with a text in their titles, by trigrams of the text. Undefined for a text of
+ * fewer than three characters or with a NUL, for which there is no full-text query.
+ */
 function titleIndex(contained: string): IndexAccess | undefined {
 	const characters = [...contained];
 	const trigrams = characters.slice(2).map((_, start) => characters.slice(start, start + 3).join(""));
 	if (trigrams.length === 0 || contained.includes("\0")) return undefined;
-	const query = spread([...new Set(trigrams)], MAX_TRIGRAMS).map((trigram) => `"${trigram.replaceAll('"', '""')}"`);
+	const query = sample([...new Set(trigrams)], MAX_TRIGRAMS).map((trigram) => `"${trigram.replaceAll('"', '""')}"`);
 	const test = titleTest(contained);
 	return {
 		from: "titles",
@@ -105,11 +108,11 @@ function titleIndex(contained: string): IndexAccess | undefined {
 	};
 }
 
-/** Trigrams of a text that are looked up; the title itself then decides. */
+/** Maximum number of trigrams that are looked up. The titles that they find are tested for the whole text. */
 const MAX_TRIGRAMS = 3;
 
-/** At most `count` of the items, evenly spread. */
-function spread<Item>(items: readonly Item[], count: number): Item[] {
+/** Returns at most `count` of the items, evenly spaced. */
+function sample<Item>(items: readonly Item[], count: number): Item[] {
 	return items.filter(
 		(_, index) => Math.floor((index * count) / items.length) !== Math.floor(((index - 1) * count) / items.length),
 	);

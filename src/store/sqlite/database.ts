@@ -17,38 +17,38 @@ import { LOCK_TIMEOUT, lockFile } from "./lock.ts";
 import { schemaVersion } from "./schema.ts";
 import type { WalEnd } from "./wal-end.ts";
 
-/** How to open a database. */
+/** Options of a connection to a database. */
 export interface DatabaseOptions {
 	readonly path: string;
-	/** How long a statement waits for another process's lock, in milliseconds. {@link LOCK_TIMEOUT} when left out. */
+	/** Milliseconds that a statement waits for another process's lock. Default: {@link LOCK_TIMEOUT}. */
 	readonly lockTimeout?: number | undefined;
-	/** Largest size that the database file may reach, in bytes. No bound but the disk's when left out. */
+	/** Maximum size of the database file in bytes. When left out, only the disk limits it. */
 	readonly maxBytes?: number | undefined;
 }
 
-/** How the writing thread opens a database. */
+/** Options of the writer thread's connection. */
 export interface WriterOptions extends DatabaseOptions {
 	/**
-	 * What of the write-ahead log was lost before the store was opened. A thread that is started again leaves its sequences
-	 * out once more, which does no harm.
+	 * The end of the write-ahead log that was lost before the store was opened. A restarted writer thread skips as many
+	 * sequence numbers again, which does no harm.
 	 */
 	readonly walEnd: WalEnd | undefined;
 }
 
-// All statements read integers as bigints: some times are beyond 2^53.
-const SHARED = { enableForeignKeyConstraints: false, readBigInts: true };
+// Statements return integers as bigints, because some times exceed 2^53.
+const CONNECTION_OPTIONS = { enableForeignKeyConstraints: false, readBigInts: true };
 
 /**
- * Opens the database for writing; its file is there already.
+ * Opens an existing database file for writing.
  *
- * @throws Error when a newer release wrote the database, or when it belongs to another program. Then the database and its
- *   journals are unchanged
+ * @throws Error when a newer release wrote the database, or when it belongs to another program. Then the database and
+ *   its journals are unchanged
  */
 export function openForWriting({ path, lockTimeout = LOCK_TIMEOUT, maxBytes }: DatabaseOptions): DatabaseSync {
-	requireOwn(path, lockTimeout);
-	const database = new DatabaseSync(path, { ...SHARED, timeout: lockTimeout });
-	// FULL: a commit is on disk when it returns. A usual record takes more than half of a page of 4 KiB, SQLite's default,
-	// and a third of one of 8 KiB.
+	requireOwnDatabase(path, lockTimeout);
+	const database = new DatabaseSync(path, { ...CONNECTION_OPTIONS, timeout: lockTimeout });
+	// With synchronous = FULL a commit is on disk when it returns. A typical record takes more than half of a 4 KiB page,
+	// SQLite's default page size, but only a third of an 8 KiB page.
 	database.exec(`
 		PRAGMA page_size = 8192;
 		PRAGMA journal_mode = WAL;
@@ -63,55 +63,60 @@ export function openForWriting({ path, lockTimeout = LOCK_TIMEOUT, maxBytes }: D
 }
 
 /**
- * A connection that may write would roll back another program's journal, or move its write-ahead log into its file. What
- * is in a log is part of the database, and a connection that only reads sees it; of files it makes or changes the log's
- * index (`-shm`), which SQLite makes anew when it is missing. Without a log an immutable database is read, beside which
- * SQLite makes no files.
+ * Checks over a read-only connection that the database is the service's own. A read-write connection would roll back
+ * another program's rollback journal, or checkpoint its write-ahead log. A write-ahead log is part of the database, and
+ * the read-only connection reads it. SQLite then creates or changes only the log's index (`-shm`), which it recreates
+ * when it is missing. Without a log the database is opened as immutable, so that SQLite creates no files beside it.
  *
  * @throws Error when a newer release wrote the database, or when it belongs to another program
  */
-function requireOwn(path: string, lockTimeout: number): void {
+function requireOwnDatabase(path: string, lockTimeout: number): void {
 	const file = existsSync(`${realpathSync(path)}-wal`) ? path : immutable(path);
-	using database = new DatabaseSync(file, { ...SHARED, timeout: lockTimeout, readOnly: true });
+	using database = new DatabaseSync(file, { ...CONNECTION_OPTIONS, timeout: lockTimeout, readOnly: true });
 	schemaVersion(database);
 }
 
-/** Address of a database that nobody writes: SQLite makes no files beside it. */
+/** Returns the URI of a database that no process writes to. SQLite creates no files beside it. */
 export function immutable(path: string): URL {
 	return new URL(`${pathToFileURL(path).href}?immutable=1`);
 }
 
 /**
- * Creates the folder, the file and the lock file of a database when they are missing. Files that are there stay as they
- * are: they may be another program's.
+ * Creates the folder, the file and the lock file of a database if they do not exist. Existing files are not changed,
+ * because they may belong to another program.
  *
- * @returns the path without symbolic links. SQLite has its other files beside the file that a link leads to
- * @throws Error of node:fs, or when one of them is a folder, a device or a pipe
+ * @returns the path without symbolic links. SQLite puts its other files beside the file that a link points to
+ * @throws Error of node:fs, or when one of the files is a folder, a device or a pipe
  */
 export function prepareFiles(path: string): string {
-	makeFolder(dirname(path));
-	if (!isThere(path)) createFile(path);
-	const real = realpathSync(path);
-	if (!isThere(lockFile(real))) createFile(lockFile(real));
-	for (const file of [`${real}-wal`, `${real}-shm`]) isThere(file);
-	return real;
+	createFolder(dirname(path));
+	if (!fileExists(path)) createFile(path);
+	const realPath = realpathSync(path);
+	if (!fileExists(lockFile(realPath))) createFile(lockFile(realPath));
+	// SQLite creates these. If they exist, they must be usable.
+	for (const file of [`${realPath}-wal`, `${realPath}-shm`]) fileExists(file);
+	return realPath;
 }
 
 /**
- * Lets only their owner read the files of a database that is the service's own.
+ * Sets the permissions of the service's own database files so that only their owner can read and write them.
  *
- * @param path without symbolic links
+ * @param path of the database, without symbolic links
  */
 export function protectFiles(path: string): void {
-	for (const file of [path, lockFile(path), `${path}-wal`, `${path}-shm`]) if (isThere(file)) chmodSync(file, 0o600);
+	for (const file of [path, lockFile(path), `${path}-wal`, `${path}-shm`]) if (fileExists(file)) chmodSync(file, 0o600);
 }
 
-/** @throws Error when something else than a file is there, or a file that may not be read and written */
-function isThere(file: string): boolean {
+/**
+ * Returns whether a file exists.
+ *
+ * @throws Error when the path is not a regular file, or when the process may not read and write it
+ */
+function fileExists(file: string): boolean {
 	const found = statSync(file, { throwIfNoEntry: false });
 	if (found === undefined) return false;
 	if (!found.isFile()) throw new Error(`${file} is not a regular file`);
-	// SQLite would not say why.
+	// SQLite's own error would not give the reason.
 	accessSync(file, constants.R_OK | constants.W_OK);
 	return true;
 }
@@ -120,27 +125,27 @@ function createFile(file: string): void {
 	closeSync(openSync(file, "a", 0o600));
 }
 
-/** Creates a folder and those above it, as far as they are missing. */
-function makeFolder(folder: string): void {
+/** Creates a folder and its parents if they do not exist. */
+function createFolder(folder: string): void {
 	if (existsSync(folder)) return;
-	// Node.js' own recursive form does not end where nothing can be created, such as in /proc.
-	makeFolder(dirname(folder));
+	// With `recursive`, mkdirSync does not return where nothing can be created, such as in /proc.
+	createFolder(dirname(folder));
 	try {
 		mkdirSync(folder, { mode: 0o700 });
 	} catch (error) {
-		// Another start can have made it meanwhile.
+		// Another process may have created it meanwhile.
 		if (!existsSync(folder)) throw error;
 	}
 }
 
-/** Opens an existing database for reading. Reads go on while another connection writes. */
+/** Opens an existing database for reading. A write of another connection does not block it. */
 export function openForReading({ path, lockTimeout = LOCK_TIMEOUT }: DatabaseOptions): DatabaseSync {
-	const database = new DatabaseSync(path, { ...SHARED, timeout: lockTimeout, readOnly: true });
+	const database = new DatabaseSync(path, { ...CONNECTION_OPTIONS, timeout: lockTimeout, readOnly: true });
 	database.exec("PRAGMA cache_size = -32768");
 	return database;
 }
 
-/** Runs `work` in one transaction, which is rolled back when it throws. */
+/** Runs `work` in one transaction. Rolls it back when `work` throws. */
 export function transaction<T>(database: DatabaseSync, begin: "BEGIN" | "BEGIN IMMEDIATE", work: () => T): T {
 	database.exec(begin);
 	try {
@@ -148,7 +153,7 @@ export function transaction<T>(database: DatabaseSync, begin: "BEGIN" | "BEGIN I
 		database.exec("COMMIT");
 		return result;
 	} catch (error) {
-		// Some failures, such as a full disk, end the transaction by themselves.
+		// SQLite itself rolls back after some errors, such as a full disk.
 		if (database.isTransaction) database.exec("ROLLBACK");
 		throw error;
 	}

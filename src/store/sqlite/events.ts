@@ -10,7 +10,7 @@ const OF_ALL = "events e CROSS JOIN activities a ON a.id = e.activity";
 const OF_ONE =
 	"activities a CROSS JOIN events e INDEXED BY events_by_activity ON a.conversation_id = ? AND e.activity = a.id";
 
-/** Events in order of sequence. */
+/** Lists events by sequence number, oldest first. */
 export function listEvents(statements: Statements, query: EventQuery): StoredEvent[] {
 	const { after, conversationId, conditions = [], limit, maxBytes = Number.POSITIVE_INFINITY } = query;
 	const tests = conditions.flatMap(conditionSql);
@@ -37,7 +37,7 @@ export function listEvents(statements: Statements, query: EventQuery): StoredEve
 	return events;
 }
 
-/** Reads what an event says by itself, so that a damaged one does not fail the query for all. */
+/** Reads the text of one event by a query of its own, so that a damaged event does not fail the whole list. */
 function readEvent(statements: Statements, sequence: bigint): ProtectedEvent | UnreadableRecord {
 	return readable(() => {
 		const row = statements

@@ -6,11 +6,11 @@ import { conditionSql, type IndexAccess, type SqlCondition } from "./condition-s
 import { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
 
-/** Most entries of an index that are counted or sorted for a list. */
+/** Maximum number of index entries that a list counts, or reads and sorts if the index is not in list order. */
 const FEW_ENTRIES = 1_000;
 
-/** All conversations, newest current update first. */
-const EVERYTHING: IndexAccess = {
+/** Reads all conversations, newest current update first. */
+const ALL_CONVERSATIONS: IndexAccess = {
 	from: "conversations c INDEXED BY conversations_by_sequence",
 	join: "",
 	where: { text: "true", parameters: [] },
@@ -18,16 +18,16 @@ const EVERYTHING: IndexAccess = {
 };
 
 /**
- * Lists conversations along one index, and tests each row for the other conditions.
+ * Lists conversations: reads one index, and tests each row for the other conditions.
  *
- * It is the index with the fewest entries, if it has few: then the list costs the same however many conversations
- * there are. Otherwise it is an index in the order of lists, along which the page is soon full unless what passes all
- * conditions is rare although each of them is common: such a list reads the index to its end.
+ * It reads the index with the fewest entries if it has fewer than {@link FEW_ENTRIES}; the cost then does not grow with
+ * the number of conversations. Otherwise it reads an index in list order until the page is full. If each condition
+ * matches many conversations but few match all conditions, it reads that index to its end.
  */
 export function listConversations(statements: Statements, query: ConversationQuery): StoredConversation[] {
 	const conditions = conditionSql(query.conditions);
 	const chosen = chooseCondition(statements, conditions);
-	const { from, join, where, sequence } = chosen?.index ?? EVERYTHING;
+	const { from, join, where, sequence } = chosen?.index ?? ALL_CONVERSATIONS;
 	const order = sequence ?? "c.sequence";
 	const tests = [where, ...conditions.filter((condition) => condition !== chosen).map(({ test }) => test)];
 	const rows = statements
@@ -44,7 +44,7 @@ export function listConversations(statements: Statements, query: ConversationQue
 	});
 }
 
-/** The condition along whose index a list is read; undefined for the index of all conversations. */
+/** Returns the condition whose index a list reads; undefined for the index of all conversations. */
 function chooseCondition(statements: Statements, conditions: readonly SqlCondition[]): SqlCondition | undefined {
 	const [first, ...others] = conditions;
 	if (first?.index?.sequence !== undefined && others.length === 0) return first;
@@ -60,9 +60,9 @@ function chooseCondition(statements: Statements, conditions: readonly SqlConditi
 	return fewest ?? conditions.find(({ index }) => index?.sequence !== undefined);
 }
 
-/** The number of entries that an index has for a condition, if they are few. */
+/** Counts the entries of an index that match its condition, up to {@link FEW_ENTRIES}. */
 function countEntries(statements: Statements, { from, join, where }: IndexAccess): number {
-	// The title's test needs the conversation.
+	// The condition on the title also tests a column of the conversation, hence the join.
 	const row = statements
 		.prepare(`SELECT count(*) AS count FROM (SELECT 1 FROM ${from} ${join} WHERE ${where.text} LIMIT ${FEW_ENTRIES})`)
 		.get(...where.parameters);

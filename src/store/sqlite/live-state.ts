@@ -5,7 +5,7 @@ import type { LiveStateRequest } from "./calls.ts";
 import type { Statements } from "./statements.ts";
 import { getUpdate } from "./updates.ts";
 
-/** The state that the next live version is computed from. */
+/** Returns the state from which the next live version is computed. */
 export function getLiveState(statements: Statements, { conversationId, eventIds }: LiveStateRequest): LiveState {
 	const row = statements
 		.prepare("SELECT revision, told, posted_at, has_unapplied_events FROM conversations WHERE conversation_id = ?")
@@ -20,7 +20,7 @@ export function getLiveState(statements: Statements, { conversationId, eventIds 
 	};
 }
 
-/** Some conversations whose record may lack what stored events tell. */
+/** Returns the ids of at most `limit` conversations whose record may lack changes that stored events make. */
 export function listUnapplied(statements: Statements, limit: number): readonly string[] {
 	const rows = statements
 		.prepare(

@@ -3,26 +3,26 @@ import { ServiceError } from "../../errors.ts";
 import { failureOf } from "../../threads/failure.ts";
 import { unavailable } from "./result-codes.ts";
 
-/** How long to wait for another process's lock, in milliseconds, when nothing else is said. */
+/** Default time to wait for another process's lock, in milliseconds. */
 export const LOCK_TIMEOUT = 2_000;
 
-/** File whose lock says that a process has the database at `path` open for writing. It stays, empty. */
+/** Returns the path of the empty file that a process locks while it has the database at `path` open for writing. */
 export function lockFile(path: string): string {
 	return `${path}.lock`;
 }
 
 /**
- * Takes a database for this process, until the lock is disposed of or the process ends in whatever way. The lock is on a
- * file of its own, so that other programs can read the database meanwhile. The file must be there.
+ * Locks a database for this process, until the lock is disposed of or the process ends, also by a crash. The lock is on
+ * the file of {@link lockFile}, which must exist, so that other programs can still read the database.
  *
- * @param timeout how long to wait for the process that has it, in milliseconds
- * @throws ServiceError `unavailable` when another process keeps it
+ * @param timeout milliseconds to wait while another process has the lock
+ * @throws ServiceError `unavailable` when another process keeps the lock
  */
 export function lockDatabase(path: string, timeout: number = LOCK_TIMEOUT): Disposable {
-	// Node.js has no file locks of its own; SQLite's end with the process and are free of races.
+	// Node.js has no file locks. Those of SQLite end with the process and are free of races.
 	const lock = new DatabaseSync(lockFile(path), { timeout });
 	try {
-		// A journal on disk would be another file.
+		// A journal on disk would create another file.
 		lock.exec("PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE");
 	} catch (error) {
 		lock.close();

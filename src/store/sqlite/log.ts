@@ -3,7 +3,7 @@ import type { RangeQuery, SequenceRange } from "../store.ts";
 import { bigint, bindable, nullable } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
-/** Which sequences a log has, and what was pruned of it. */
+/** Returns the newest sequence number of a log, and how far it was pruned. */
 export function readRange(
 	statements: Statements,
 	log: LogTable,
@@ -41,8 +41,8 @@ function prunedThrough(
 	return nullable(bigint, row?.through) ?? 0n;
 }
 
-/** Returns a function that gives the sequences that follow a log's newest one, which is looked up at its first call. */
-export function numbering(statements: Statements, log: LogTable): () => bigint {
+/** Returns a function that returns the next sequence number of a log. Its first call queries the newest one. */
+export function sequenceCounter(statements: Statements, log: LogTable): () => bigint {
 	let sequence: bigint | undefined;
 	return () => {
 		sequence = (sequence ?? readRange(statements, log, {}).newest) + 1n;
@@ -50,15 +50,18 @@ export function numbering(statements: Statements, log: LogTable): () => bigint {
 	};
 }
 
-/** Gives none of the next `count` sequences of a log any more. */
+/** Skips the next `count` sequence numbers of a log, so that no entry ever gets them. */
 export function skipSequences(statements: Statements, log: LogTable, count: bigint): void {
 	const through = readRange(statements, log, {}).newest + count;
 	statements.prepare("UPDATE logs SET skipped_through = ? WHERE log = ?").run(through, log);
 }
 
 /**
- * The first sequence of a log that was not received before a time (microseconds since the Unix epoch). It is found by
- * bisection, without an index on the time, because sequences are given in the order of receipt.
+ * Returns a sequence number such that the entries of a log below it were received before a time, and the others at that
+ * time or later. Finds it by binary search without an index on the time, because sequence numbers are assigned in order
+ * of receipt.
+ *
+ * @param time in microseconds since the Unix epoch
  */
 export function firstReceivedAfter(statements: Statements, log: LogTable, time: bigint): bigint {
 	const at = statements.prepare(`
@@ -76,7 +79,7 @@ export function firstReceivedAfter(statements: Statements, log: LogTable, time: 
 	return low;
 }
 
-/** What `Store.keepClock` has kept. */
+/** Returns the time that `Store.keepClock` stored last; undefined when there is none. */
 export function readClock(statements: Statements): bigint | undefined {
 	return nullable(bigint, statements.prepare("SELECT clock FROM store_state").get()?.clock);
 }

@@ -1,39 +1,39 @@
 import { type BigIntStats, realpathSync, statSync } from "node:fs";
 
-/** SQLite's extended result code for a database file that was moved after it was opened (SQLITE_READONLY_DBMOVED). */
-export const MOVED = 1032;
+/** Extended result code of SQLite for a database file that was moved after it was opened. */
+export const SQLITE_READONLY_DBMOVED = 1032;
 
-/** A file of the database is not at its path, so what is written may be lost with the next start. */
+/** A file of the database is no longer at its path, so the next start may not find what is written. */
 export class MovedError extends Error {
-	readonly errcode = MOVED;
+	readonly errcode = SQLITE_READONLY_DBMOVED;
 }
 
 interface OpenFile {
 	readonly path: string;
-	/** File that was at the path when the database was opened. */
+	/** The file that was at the path when the database was opened. */
 	readonly opened: BigIntStats | undefined;
 }
 
 /**
- * The files of a database that is open in WAL mode. An open file can be written after its name was removed, so a commit
- * alone does not prove that the next start will find it.
+ * The files of a database that is open in WAL mode. An open file can still be written after its name was removed, so a
+ * successful commit does not prove that the next start will find the data.
  */
 export class OpenFiles {
 	readonly #database: OpenFile;
 	readonly #others: readonly OpenFile[];
 
-	/** To be made after the first transaction, which creates the write-ahead log and its index. */
+	/** Call this after the first transaction, which creates the write-ahead log and its index. */
 	constructor(path: string) {
-		// A symbolic link leads to the database file; the others are beside that file.
-		const real = realpathSync(path);
+		// The path may be a symbolic link. The other files are beside the file that it points to.
+		const realPath = realpathSync(path);
 		this.#database = openFile(path);
-		this.#others = [...(real === path ? [] : [real]), `${real}-wal`, `${real}-shm`].map(openFile);
+		this.#others = [...(realPath === path ? [] : [realPath]), `${realPath}-wal`, `${realPath}-shm`].map(openFile);
 	}
 
 	/**
-	 * Costs one call of the operating system for each of the files.
+	 * Checks that all files are at their paths. Makes one system call for each file.
 	 *
-	 * @throws MovedError when one of the files is not at its path; when it is back, no more
+	 * @throws MovedError while one of the files is not at its path
 	 */
 	verify(): void {
 		for (const { path, opened } of [this.#database, ...this.#others]) {
@@ -41,13 +41,13 @@ export class OpenFiles {
 				throw new MovedError(`${path} cannot be reached while the database is open: ${reason}`);
 			});
 			if (found === undefined) throw new MovedError(`${path} was deleted or moved while the database was open`);
-			if (!isSame(found, opened)) throw new MovedError(`${path} was replaced by another file while it was open`);
+			if (!isSameFile(found, opened)) throw new MovedError(`${path} was replaced by another file while it was open`);
 		}
 	}
 
-	/** Whether the database file is at its path, so that a checkpoint saves what the write-ahead log holds. */
+	/** Whether the database file is at its path, so that a checkpoint saves the contents of the write-ahead log. */
 	get isDatabaseInPlace(): boolean {
-		return isSame(statOf(this.#database.path), this.#database.opened);
+		return isSameFile(statOf(this.#database.path), this.#database.opened);
 	}
 }
 
@@ -56,20 +56,20 @@ function openFile(path: string): OpenFile {
 }
 
 /**
- * Undefined for a path that leads to nothing, or that cannot be looked at, such as below a folder that may not be
- * searched. Inodes can be larger than 2^53.
+ * Returns the status of a file; undefined when it does not exist or cannot be reached, for example because a folder of
+ * its path may not be searched. The numbers are bigints, because inode numbers can exceed 2^53.
  *
- * @param unreachable is told why a path cannot be looked at
+ * @param onUnreachable called with the reason when the file cannot be reached
  */
-function statOf(path: string, unreachable: (reason: string) => void = () => undefined): BigIntStats | undefined {
+function statOf(path: string, onUnreachable: (reason: string) => void = () => undefined): BigIntStats | undefined {
 	try {
 		return statSync(path, { bigint: true, throwIfNoEntry: false });
 	} catch (error) {
-		unreachable(error instanceof Error ? error.message : String(error));
+		onUnreachable(error instanceof Error ? error.message : String(error));
 		return undefined;
 	}
 }
 
-function isSame(a: BigIntStats | undefined, b: BigIntStats | undefined): boolean {
+function isSameFile(a: BigIntStats | undefined, b: BigIntStats | undefined): boolean {
 	return a !== undefined && b !== undefined && a.ino === b.ino && a.dev === b.dev;
 }

@@ -2,15 +2,15 @@ import { bigint, bindable, nullable } from "../values.ts";
 import type { FindPrunableRequest, Prunable } from "./calls.ts";
 import type { Statements } from "./statements.ts";
 
-/** Conversations that one call looks at, so that other reads need not wait long. */
+/** Maximum number of conversations that one call searches, so that other reads do not wait long. */
 const MAX_CONVERSATIONS = 1_000;
 
-/** SQL for whether the record of update `u` is the base of another one, which needs it. */
+/** SQL that tests whether the record of update `u` is the base of a delta, which needs it. */
 export const IS_BASE = `EXISTS (SELECT 1 FROM updates d INDEXED BY updates_by_base WHERE d.base_sequence = u.sequence)`;
 
 /**
- * Finds history that is too old or too much, among the conversations that follow a given one. The base of deltas is found
- * when they are gone.
+ * Finds updates that are too old, or exceed the number to keep, in the conversations after a given one. It returns the
+ * base of deltas only after all these deltas have been removed.
  */
 export function findPrunable(statements: Statements, request: FindPrunableRequest): Prunable {
 	const { after, limit, below, receivedBefore, updatesPerConversation } = request;
@@ -35,15 +35,15 @@ export function findPrunable(statements: Statements, request: FindPrunableReques
 	const lastRow = rows.at(-1);
 	return {
 		sequences: rows.map(({ sequence }) => bigint(sequence)),
-		// A full answer may end inside a conversation, which is then looked at again.
+		// A full result may end inside a conversation, which the next call then searches again.
 		next: rows.length === limit && lastRow !== undefined ? bigint(lastRow.id) - 1n : through,
 	};
 }
 
-/** SQL for the newest update of conversation `c` that is one too many beside those that are kept; 0 for none. */
+/** Returns SQL for the newest update of conversation `c` that exceeds the number of updates to keep; 0 for none. */
 function surplus(updatesPerConversation: number | undefined): string {
 	if (updatesPerConversation === undefined) return "0";
-	// The current update always stays, so one less of the others may.
+	// The current update is always kept and counts, so one fewer of the others is kept.
 	return `coalesce((
 		SELECT s.sequence FROM updates s INDEXED BY updates_by_conversation
 		WHERE s.conversation = c.id AND s.sequence <> c.sequence

@@ -2,17 +2,17 @@ import type { WorkerThread } from "../../threads/worker-thread.ts";
 import type { PrunePolicy } from "../store.ts";
 import type { ReaderCalls, WriterCalls } from "./calls.ts";
 
-/** Updates and events that one transaction removes, so that appends need not wait long. */
-const MAX_REMOVED = 100;
+/** Maximum number of updates and events that one transaction removes, so that appends do not wait long. */
+const MAX_REMOVED_AT_ONCE = 100;
 
 /**
- * Removes what a policy no longer keeps. The reading thread looks for it, and the writing thread removes it between its
- * appends, so that a search through many conversations holds up no append.
+ * Removes the history that a retention policy no longer keeps. The reader thread searches for it, and the writer thread
+ * removes it between appends, so that a search through many conversations delays no append.
  */
 export class Pruner {
 	readonly #writer: WorkerThread<WriterCalls>;
 	readonly #reader: WorkerThread<ReaderCalls>;
-	/** Row id of the conversation after which the next step looks. */
+	/** Row id of the conversation after which the next search begins. */
 	#after = 0n;
 
 	constructor(writer: WorkerThread<WriterCalls>, reader: WorkerThread<ReaderCalls>) {
@@ -20,21 +20,23 @@ export class Pruner {
 		this.#reader = reader;
 	}
 
-	/** Removes up to the policy's limit; fewer only when every conversation was looked at. */
-	async step(policy: PrunePolicy): Promise<number> {
+	/**
+	 * Removes up to `policy.limit` updates and events; fewer only if it searched all conversations. Returns the number.
+	 */
+	async prune(policy: PrunePolicy): Promise<number> {
 		const { limit, updatesPerConversation } = policy;
 		const receivedBefore = policy.receivedBefore ?? -(2n ** 62n);
 		const below = await this.#reader.call("firstReceivedAfter", { log: "updates", time: receivedBefore });
-		let removed = await removeRepeatedly(limit, (most) =>
-			this.#writer.call("removeDeleted", { below, receivedBefore, limit: most }),
+		let removed = await removeInBatches(limit, (batchLimit) =>
+			this.#writer.call("removeDeleted", { below, receivedBefore, limit: batchLimit }),
 		);
 		const start = this.#after;
 		let wrapped = start === 0n;
 		while (removed < limit) {
-			const most = Math.min(limit - removed, MAX_REMOVED);
+			const batchLimit = Math.min(limit - removed, MAX_REMOVED_AT_ONCE);
 			const { sequences, next } = await this.#reader.call("findPrunable", {
 				after: this.#after,
-				limit: most,
+				limit: batchLimit,
 				below,
 				receivedBefore,
 				updatesPerConversation,
@@ -47,23 +49,23 @@ export class Pruner {
 		return removed;
 	}
 
-	/** Removes up to `limit` events that were received before a time; fewer only when there are no more. */
-	async events(receivedBefore: bigint, limit: number): Promise<number> {
+	/** Removes up to `limit` events received before a time; fewer only if there are no more. Returns the number. */
+	async pruneEvents(receivedBefore: bigint, limit: number): Promise<number> {
 		const below = await this.#reader.call("firstReceivedAfter", { log: "events", time: receivedBefore });
-		return await removeRepeatedly(limit, (most) =>
-			this.#writer.call("removeEvents", { below, receivedBefore, limit: most }),
+		return await removeInBatches(limit, (batchLimit) =>
+			this.#writer.call("removeEvents", { below, receivedBefore, limit: batchLimit }),
 		);
 	}
 }
 
-/** Calls `remove` with how much it may remove until it removes less, or `limit` is reached; gives the sum. */
-async function removeRepeatedly(limit: number, remove: (most: number) => Promise<number>): Promise<number> {
+/** Calls `remove` in batches until one removes less than its limit, or `limit` is reached. Returns the total number. */
+async function removeInBatches(limit: number, remove: (batchLimit: number) => Promise<number>): Promise<number> {
 	let removed = 0;
 	while (removed < limit) {
-		const most = Math.min(limit - removed, MAX_REMOVED);
-		const gone = await remove(most);
-		removed += gone;
-		if (gone < most) break;
+		const batchLimit = Math.min(limit - removed, MAX_REMOVED_AT_ONCE);
+		const removedNow = await remove(batchLimit);
+		removed += removedNow;
+		if (removedNow < batchLimit) break;
 	}
 	return removed;
 }

@@ -9,7 +9,7 @@ import { findPrunable } from "./prunable.ts";
 import { Statements } from "./statements.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
 
-/** The thread that reads. Each call sees one state of the database. */
+/** Entry point of the reader thread. Each call reads one snapshot of the database. */
 
 serve<DatabaseOptions, ReaderCalls>((options) => {
 	const database = openForReading(options);

@@ -6,15 +6,15 @@ import type { StoredRecord, UnreadableRecord } from "../store.ts";
 import { bigint, nullable } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
-/** A record as its row has it. */
+/** A record as it is stored: whole or a delta. */
 export interface RawRecord extends StoredRecord {
-	/** Sequence of the update over whose record this one is a delta; undefined when it is whole. */
+	/** Sequence number of the update whose record is the base of this delta; undefined when the record is whole. */
 	readonly base: bigint | undefined;
 }
 
 /**
- * Reads the records of one answer, one by one, so that one that is damaged does not fail the query for all. A base of
- * several deltas is read once.
+ * Reads the records of one result one by one, so that a damaged record does not fail the whole query. Successive deltas
+ * over the same base read it once.
  */
 export class RecordReader implements Disposable {
 	readonly #statements: Statements;
@@ -24,7 +24,7 @@ export class RecordReader implements Disposable {
 		this.#statements = statements;
 	}
 
-	/** The whole record of an update, in memory of its own. */
+	/** Returns the whole record of an update, in memory that nothing else uses. */
 	read(sequence: bigint): StoredRecord | UnreadableRecord {
 		return readable(() => {
 			const { base, ...record } = this.readRaw(sequence);
@@ -37,13 +37,13 @@ export class RecordReader implements Disposable {
 		});
 	}
 
-	/** Frees the base that was read last. */
+	/** Frees the memory of the last base. */
 	[Symbol.dispose](): void {
 		if (this.#base !== undefined) release(this.#base.record.bytes);
 		this.#base = undefined;
 	}
 
-	/** @throws Error when the record is not what was stored */
+	/** @throws Error when the record is missing or damaged */
 	readRaw(sequence: bigint): RawRecord {
 		const row = this.#statements
 			.prepare(`

@@ -8,22 +8,22 @@ import type { Statements } from "./statements.ts";
 const DELETING = ConversationExecutionStatus.DELETING;
 
 /**
- * Removes updates and events, inside transactions that the caller holds, and remembers what was pruned of which
- * conversation.
+ * Functions that remove updates and events, and record for each conversation how far it was pruned. The caller has
+ * begun a transaction.
  */
 
 /**
- * Removes updates that are neither a conversation's current one nor the base of another one. Sequences that are gone
- * already are passed over.
+ * Removes updates, except the current update of a conversation and the base of another update. Ignores sequence numbers
+ * that do not exist any more.
  *
- * @returns how many updates were removed
+ * @returns the number of removed updates
  */
 export function removeUpdates(statements: Statements, sequences: readonly bigint[]): number {
 	const find = statements.prepare(`
 		SELECT c.conversation_id, u.sequence FROM updates u JOIN conversations c ON c.id = u.conversation
 		WHERE u.sequence = ? AND c.sequence <> u.sequence AND NOT ${IS_BASE}
 	`);
-	return remove(
+	return removeRows(
 		statements,
 		"updates",
 		sequences.map((sequence) => find.get(sequence)).filter((row) => row !== undefined),
@@ -31,9 +31,9 @@ export function removeUpdates(statements: Statements, sequences: readonly bigint
 }
 
 /**
- * Removes the events with the smallest sequences.
+ * Removes events that were received before a time, oldest first.
  *
- * @returns how many events were removed
+ * @returns the number of removed events
  */
 export function removeEvents(statements: Statements, { below, receivedBefore, limit }: RemoveRequest): number {
 	const rows = statements
@@ -42,22 +42,22 @@ export function removeEvents(statements: Statements, { below, receivedBefore, li
 			WHERE e.sequence < ? AND e.received_at < ? ORDER BY e.sequence LIMIT ?
 		`)
 		.all(below, receivedBefore, limit);
-	const removed = remove(statements, "events", rows);
-	// What is left of a conversation without a record are its events.
-	const forget = statements.prepare(`
+	const removed = removeRows(statements, "events", rows);
+	// The activity of a conversation without a record goes with its last event.
+	const removeActivity = statements.prepare(`
 		DELETE FROM activities AS a WHERE conversation_id = ?
 			AND NOT EXISTS (SELECT 1 FROM events e WHERE e.activity = a.id)
 			AND NOT EXISTS (SELECT 1 FROM conversations c WHERE c.conversation_id = a.conversation_id)
 	`);
-	for (const id of new Set(rows.map(({ conversation_id }) => text(conversation_id)))) forget.run(id);
+	for (const id of new Set(rows.map(({ conversation_id }) => text(conversation_id)))) removeActivity.run(id);
 	return removed;
 }
 
 /**
- * Removes conversations whose deletion is old enough: the history of each and its events, then its current update
- * with the conversation.
+ * Removes deleted conversations whose current update was received before a time. The history and the events of a
+ * conversation are removed first, then its current update with the base, and the conversation itself.
  *
- * @returns how many updates and events were removed
+ * @returns the number of removed updates and events
  */
 export function removeDeleted(statements: Statements, { below, receivedBefore, limit }: RemoveRequest): number {
 	const conversations = statements
@@ -67,7 +67,7 @@ export function removeDeleted(statements: Statements, { below, receivedBefore, l
 			WHERE c.status = ${DELETING} AND c.sequence < ? AND u.received_at < ? ORDER BY c.sequence LIMIT ?
 		`)
 		.all(below, receivedBefore, limit);
-	// The newest first, so that deltas go before their base.
+	// Newest first, so that deltas are removed before their base.
 	const historyOf = statements.prepare(`
 		SELECT sequence FROM updates INDEXED BY updates_by_conversation
 		WHERE conversation = ? AND sequence <> ? AND sequence IS NOT ? ORDER BY sequence DESC LIMIT ?
@@ -80,13 +80,13 @@ export function removeDeleted(statements: Statements, { below, receivedBefore, l
 	for (const row of conversations) {
 		const conversationId = text(row.conversation_id);
 		const [id, current, base] = [bigint(row.id), bigint(row.sequence), nullable(bigint, row.base_sequence)];
-		const ofThis = (rows: readonly Row[]) =>
+		const toLogRows = (rows: readonly Row[]) =>
 			rows.map(({ sequence }) => ({ conversation_id: conversationId, sequence: bigint(sequence) }));
-		removed += remove(statements, "updates", ofThis(historyOf.all(id, current, base ?? null, limit - removed)));
-		removed += remove(statements, "events", ofThis(eventsOf.all(conversationId, limit - removed)));
+		removed += removeRows(statements, "updates", toLogRows(historyOf.all(id, current, base ?? null, limit - removed)));
+		removed += removeRows(statements, "events", toLogRows(eventsOf.all(conversationId, limit - removed)));
 		if (removed >= limit) break;
 		const last = base === undefined ? [current] : [current, base];
-		removed += remove(
+		removed += removeRows(
 			statements,
 			"updates",
 			last.map((sequence) => ({ conversation_id: conversationId, sequence })),
@@ -100,12 +100,17 @@ export function removeDeleted(statements: Statements, { below, receivedBefore, l
 	return removed;
 }
 
-/** Removes rows of a log: each has the `conversation_id` and the `sequence`. */
-function remove(statements: Statements, log: LogTable, rows: readonly Row[]): number {
+/**
+ * Removes rows of a log.
+ *
+ * @param rows each with the columns `conversation_id` and `sequence`
+ * @returns the number of rows
+ */
+function removeRows(statements: Statements, log: LogTable, rows: readonly Row[]): number {
 	if (rows.length === 0) return 0;
 	statements.prepare("UPDATE logs SET last_removal = last_removal + 1 WHERE log = ?").run(log);
 	const through = statements.prepare("UPDATE logs SET pruned_through = max(pruned_through, ?) WHERE log = ?");
-	const prunedOf = statements.prepare(`
+	const markPruned = statements.prepare(`
 		INSERT INTO pruned SELECT log, ?, ?, last_removal FROM logs WHERE log = ?
 		ON CONFLICT DO UPDATE SET through = max(through, excluded.through), removal = excluded.removal
 	`);
@@ -113,7 +118,7 @@ function remove(statements: Statements, log: LogTable, rows: readonly Row[]): nu
 		const sequence = bigint(row.sequence);
 		statements.prepare(`DELETE FROM ${log} WHERE sequence = ?`).run(sequence);
 		through.run(sequence, log);
-		prunedOf.run(text(row.conversation_id), sequence, log);
+		markPruned.run(text(row.conversation_id), sequence, log);
 	}
 	return rows.length;
 }

@@ -1,8 +1,8 @@
 import { ServiceError } from "../../errors.ts";
 import type { Failure } from "../../threads/failure.ts";
-import { MOVED } from "./open-files.ts";
+import { SQLITE_READONLY_DBMOVED } from "./open-files.ts";
 
-/** Result codes of SQLite that concern the database as a whole, with what a client may know of each. */
+/** SQLite result codes that concern the whole database, with the message that a client gets. */
 const DATABASE_FAILURES: ReadonlyMap<number, string> = new Map([
 	[3, "the store's database may not be accessed"],
 	[5, "the store is locked by another process"],
@@ -14,33 +14,33 @@ const DATABASE_FAILURES: ReadonlyMap<number, string> = new Map([
 	[13, "the store is full"],
 	[14, "the store's database cannot be opened"],
 	[26, "the store's database is damaged or is not a database"],
-	[MOVED, "the store's database was moved, deleted or replaced"],
+	[SQLITE_READONLY_DBMOVED, "the store's database was moved, deleted or replaced"],
 ]);
 
-/** Whether the failure lies in the database as a whole, so that other statements meet it too. */
+/** Returns whether a failure concerns the whole database, so that other statements fail as well. */
 export function isDatabaseFailure(failure: Failure): boolean {
-	return meaningOf(failure) !== undefined;
+	return clientMessageOf(failure) !== undefined;
 }
 
-/** What an extended code says, or the primary code that is its lowest byte. */
-function meaningOf({ code }: Failure): string | undefined {
+/** Returns the message for an extended result code, or else for the primary code, which is its lowest byte. */
+function clientMessageOf({ code }: Failure): string | undefined {
 	return code === undefined ? undefined : (DATABASE_FAILURES.get(code) ?? DATABASE_FAILURES.get(code & 0xff));
 }
 
 /**
- * The error that a caller of the store gets: `unavailable` for the database as a whole, `internal` for one request.
- * SQLite's own words are in its cause only.
+ * Returns the error for a caller of the store: `unavailable` when the failure concerns the whole database, otherwise
+ * `internal`. Only its cause has SQLite's own message.
  */
 export function storeError(failure: Failure): ServiceError {
 	const { code, message } = failure;
 	const cause = new Error(code === undefined ? message : `${message} (SQLite result code ${code})`);
-	const meaning = meaningOf(failure);
-	return meaning === undefined
+	const clientMessage = clientMessageOf(failure);
+	return clientMessage === undefined
 		? new ServiceError("internal", "the store failed at this request", { cause })
-		: new ServiceError("unavailable", meaning, { cause });
+		: new ServiceError("unavailable", clientMessage, { cause });
 }
 
-/** The error for a thread of the store that ended, or a database that cannot be opened: always `unavailable`. */
+/** Returns the error for a store thread that ended, or a database that cannot be opened: always `unavailable`. */
 export function unavailable(failure: Failure): ServiceError {
 	const error = storeError(failure);
 	return error.kind === "unavailable"

@@ -1,13 +1,13 @@
 import type { DatabaseSync } from "node:sqlite";
 import { integer } from "../values.ts";
 
-/** Version of the schema, which SQLite keeps as `user_version`. */
+/** Version of the schema, stored as `user_version`. */
 export const SCHEMA_VERSION = 4;
 
-/** Tells that a database is of this service: "CUWS" (https://www.sqlite.org/pragma.html#pragma_application_id). */
+/** Marks a database as this service's: "CUWS" (https://www.sqlite.org/pragma.html#pragma_application_id). */
 export const APPLICATION_ID = 0x43555753;
 
-/** The last schema version whose databases have no application id. They are known by their tables. */
+/** Last schema version without an application id. Databases up to this version are recognized by their tables. */
 const LAST_WITHOUT_ID = 3;
 const TABLES_WITHOUT_ID = [
 	"store_state",
@@ -22,27 +22,28 @@ const TABLES_WITHOUT_ID = [
 ];
 
 /**
- * `updates` holds every update with its record. A column behind `record` would be expensive to read, because long
- * records lie on pages of their own. When `base_sequence` is set, `record` is a delta (record-delta.ts) over the record
- * of that update, which is whole. `size` is that of the whole record, or a little more. `activity` has the activity's
- * fields of the summary when the update was written.
+ * `updates` has every update with its record. A column after `record` would be slow to read, because long records are
+ * on overflow pages. When `base_sequence` is set, `record` is a delta (record-delta.ts) whose base is the whole record
+ * of that update. `size` is the size of the whole record, or slightly more. `activity` has the summary's fields of the
+ * activity as they were when the update was written.
  *
- * `conversations` has a row for each conversation: what the next update is judged by, and what lists filter by, taken
- * from the summary of the current record. Each index of it that serves a filter for equality ends in `sequence`, so that
- * it gives its conversations in the order of lists. `order_time` is what records are ordered by (see ordering.ts). The
- * columns that begin with `newest` are about the newest posted update, and `revision`, `told`, `posted_at` and
- * `has_unapplied_events` are those of `LiveState`.
- * `tags` holds the tags of the current record; `conversations.tags` the same as JSON, to see whether they change.
- * `titles` has the row ids of `conversations`, and which trigrams their titles have.
+ * `conversations` has a row for each conversation with a record: the state against which the next update is judged, and
+ * the columns that lists filter by, taken from the summary of the current record. Each index for an equality filter
+ * ends in `sequence`, so that it returns conversations in list order. Records are ordered by `order_time` (see
+ * ordering.ts). The columns whose names begin with `newest` describe the newest posted update. `revision`, `told`,
+ * `posted_at` and `has_unapplied_events` are those of `LiveState`.
  *
- * `activities` has a row for each conversation of which events came, also when it has no record. `events` has its row
- * ids. Both indexes of `events` begin with them, so that a batch touches few pages however many events there are.
+ * `tags` has the tags of the current record. `conversations.tags` has the same tags as JSON, to detect changes.
+ * `titles` is the trigram index of the titles; its row ids are those of `conversations`.
+ *
+ * `activities` has a row for each conversation with events, also if it has no record. `events` refers to its row ids.
+ * Both indexes of `events` begin with that id, so that a batch touches few pages however many events there are.
  *
  * `store_state.clock` is the time of retention (see `Store.keepClock`).
  *
- * `logs` and `pruned` are about both numbered tables, which `log` names. Sequences up to `skipped_through` are not given:
- * they may have been given to entries that a damaged write-ahead log has lost. `pruned` has a row for each conversation of
- * which entries were pruned, also when the conversation is gone.
+ * The column `log` of `logs` and `pruned` is `updates` or `events`. Sequence numbers up to `skipped_through` are never
+ * assigned: entries that were lost with a damaged write-ahead log may have had them. `pruned` has a row for each
+ * conversation whose entries were pruned, also after the conversation itself was removed.
  */
 const SCHEMA = `
 	CREATE TABLE store_state (
@@ -167,7 +168,9 @@ const SCHEMA = `
 	PRAGMA user_version = ${SCHEMA_VERSION};
 `;
 
-/** For each version before the present one, what makes a later version of it. */
+/**
+ * SQL of the upgrade from each earlier version, by that version; 0 is an empty database. An upgrade may skip versions.
+ */
 const UPGRADES: readonly string[] = [
 	SCHEMA,
 	`
@@ -188,8 +191,7 @@ const UPGRADES: readonly string[] = [
 ];
 
 /**
- * Creates the tables in an empty database, and upgrades those of an earlier version, inside a transaction that the caller
- * holds.
+ * Creates the tables in an empty database, or upgrades those of an earlier version. The caller has begun a transaction.
  *
  * @throws Error when a newer release wrote the database, or when it belongs to another program
  */
@@ -201,7 +203,7 @@ export function createSchema(database: DatabaseSync): void {
 }
 
 /**
- * Version of a database's schema; 0 when it is empty.
+ * Returns the schema version of a database; 0 when the database is empty.
  *
  * @throws Error when a newer release wrote the database, or when it belongs to another program
  */

@@ -17,31 +17,31 @@ import { Pruner } from "./pruner.ts";
 import { storeError, unavailable } from "./result-codes.ts";
 import { inspectWal, type WalEnd } from "./wal-end.ts";
 
-/** Settings that the database file has no say in. */
+/** Options of {@link openSqliteStore}. None of them is stored in the database file. */
 export interface SqliteOptions extends Omit<DatabaseOptions, "path"> {
-	/** Judges records that may be a repetition. When left out, only records with the same bytes are repetitions. */
+	/** Decides whether a record with other bytes repeats a stored one. When left out, no such record does. */
 	readonly isSame?: IsSameRecord;
-	/** Told when the end of the write-ahead log could not be used, before the store is given. */
+	/** Called before the store is returned, if the end of the write-ahead log could not be used. */
 	readonly onWalLoss?: (loss: WalLoss) => void;
-	/** Is told of the store's threads. */
+	/** Observes the store's threads. */
 	readonly observer?: ThreadObserver | undefined;
 }
 
 /**
- * Opens the store in a SQLite database file, and creates file and folder when they are missing. Only their owner may
- * read the database's files. One thread writes and one reads. A second store of the same file is refused, because its
- * updates would not reach the listeners of the first.
+ * Opens the store in a SQLite database file. Creates the file and its folder if they do not exist. Only their owner may
+ * read the database's files. One thread writes and another one reads. A second store cannot open the same file, because
+ * its updates would not reach the listeners of the first.
  *
- * @throws ServiceError `unavailable` when the database cannot be opened, another store has it open, or it is of a newer
- *   release; the cause says why.
+ * @throws ServiceError `unavailable` when the database cannot be opened, another store has it open, or a newer release
+ *   wrote it; the cause says which.
  */
 export async function openSqliteStore(path: string, log: ThreadLog, options: SqliteOptions = {}): Promise<Store> {
 	const { isSame = async () => false, lockTimeout, maxBytes, onWalLoss, observer } = options;
-	const real = orUnavailable(() => prepareFiles(path));
-	const lock = lockDatabase(real, lockTimeout);
+	const realPath = orUnavailable(() => prepareFiles(path));
+	const lock = lockDatabase(realPath, lockTimeout);
 	let walEnd: WalEnd | undefined;
 	try {
-		walEnd = orUnavailable(() => inspectWal(real));
+		walEnd = orUnavailable(() => inspectWal(realPath));
 	} catch (error) {
 		lock[Symbol.dispose]();
 		throw error;
@@ -50,11 +50,11 @@ export async function openSqliteStore(path: string, log: ThreadLog, options: Sql
 	const [writer, reader] = threadsOf({ data, log, observer });
 	const store = storeOf(writer, reader, lock, log, isSame);
 	try {
-		// The writer creates the tables, so the reader comes second.
+		// The writer creates the tables, so it starts before the reader.
 		await writer.start();
 		await reader.start();
 		const loss = await writer.call("walLoss", undefined);
-		orUnavailable(() => protectFiles(real));
+		orUnavailable(() => protectFiles(realPath));
 		if (loss !== undefined) onWalLoss?.(loss);
 	} catch (error) {
 		await store.close();
@@ -63,7 +63,7 @@ export async function openSqliteStore(path: string, log: ThreadLog, options: Sql
 	return store;
 }
 
-/** @throws ServiceError `unavailable` for any error of `work` */
+/** @throws ServiceError `unavailable` when `work` throws any error */
 function orUnavailable<Result>(work: () => Result): Result {
 	try {
 		return work();
@@ -72,13 +72,13 @@ function orUnavailable<Result>(work: () => Result): Result {
 	}
 }
 
-/** Most reads that the reader has at a time: it reads faster than the main thread makes answers of large records. */
-const READ_AHEAD = 64;
+/** Maximum number of calls at the reader. It reads large records faster than the main thread can encode responses. */
+const MAX_READER_CALLS = 64;
 
 function threadsOf(
 	options: Pick<WorkerThreadOptions, "data" | "log" | "observer">,
 ): [WorkerThread<WriterCalls>, WorkerThread<ReaderCalls>] {
-	const both: Omit<WorkerThreadOptions, "name" | "script" | "youngGenerationMb" | "repeatable"> = {
+	const shared: Omit<WorkerThreadOptions, "name" | "script" | "youngGenerationMb" | "repeatable"> = {
 		...options,
 		owner: "the store",
 		toError: (failure, of) => (of === "call" ? storeError(failure) : unavailable(failure)),
@@ -86,12 +86,12 @@ function threadsOf(
 	const writer = { name: "writer", script: new URL("./writer", import.meta.url), youngGenerationMb: 12 };
 	const reader = { name: "reader", script: new URL("./reader", import.meta.url), youngGenerationMb: 24 };
 	return [
-		new WorkerThread({ ...both, ...writer, repeatable: false }),
-		new WorkerThread({ ...both, ...reader, repeatable: true, window: READ_AHEAD }),
+		new WorkerThread({ ...shared, ...writer, repeatable: false }),
+		new WorkerThread({ ...shared, ...reader, repeatable: true, window: MAX_READER_CALLS }),
 	];
 }
 
-/** The store of two threads that are to be started. It gives the lock back when it is closed. */
+/** Returns a store that uses two threads; the caller starts them. Closing the store releases the lock. */
 function storeOf(
 	writer: WorkerThread<WriterCalls>,
 	reader: WorkerThread<ReaderCalls>,
@@ -104,7 +104,7 @@ function storeOf(
 
 	async function close(): Promise<void> {
 		writer.refuse();
-		// Only alone can the writer empty the write-ahead log.
+		// The writer can empty the write-ahead log only after the reader has closed its connection.
 		await reader.close();
 		await writer.close();
 		lock[Symbol.dispose]();
@@ -123,19 +123,19 @@ function storeOf(
 		},
 		async append(update) {
 			const { record, summary } = update;
-			const own = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };
-			const attempt = (judged: JudgedRepetition | undefined) => writer.call("append", { update: own, judged });
+			const compacted = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };
+			const attempt = (judged: JudgedRepetition | undefined) => writer.call("append", { update: compacted, judged });
 			const appended = await appendJudged(attempt, record.bytes, isSame);
 			if (!appended.repeated) updates.announce(appended.sequence);
-			release(own.record.bytes);
-			release(own.summary);
+			release(compacted.record.bytes);
+			release(compacted.summary);
 			return appended;
 		},
 		async appendEvents(batch) {
-			const own = compactBatch(batch);
-			const appended = await writer.call("appendEvents", own);
+			const compacted = compactBatch(batch);
+			const appended = await writer.call("appendEvents", compacted);
 			if (appended === undefined) return undefined;
-			for (const bytes of bytesOfBatch(own)) release(bytes);
+			for (const bytes of bytesOfBatch(compacted)) release(bytes);
 			if (appended.stored > 0) events.announce(appended.newest);
 			if (appended.updateSequence !== undefined) updates.announce(appended.updateSequence);
 			return appended;
@@ -144,8 +144,8 @@ function storeOf(
 		listUnapplied: (limit) => reader.call("listUnapplied", limit),
 		get: (conversationId, asOf) => reader.call("get", { conversationId, asOf }),
 		listConversations: (query) => reader.call("listConversations", query),
-		prune: (policy) => pruner.step(policy),
-		pruneEvents: (receivedBefore, limit) => pruner.events(receivedBefore, limit),
+		prune: (policy) => pruner.prune(policy),
+		pruneEvents: (receivedBefore, limit) => pruner.pruneEvents(receivedBefore, limit),
 		clock: () => reader.call("clock", undefined),
 		keepClock: (time) => writer.call("keepClock", time),
 		async check() {

@@ -1,9 +1,9 @@
 import type { DatabaseSync, StatementSync } from "node:sqlite";
 
-/** Most statements that are kept; lists with many combinations of conditions make many. */
+/** Maximum number of cached statements. Lists need one for each combination of conditions. */
 const MAX_STATEMENTS = 200;
 
-/** Prepared statements by their text, each prepared once. */
+/** Cache of prepared statements by their SQL text. */
 export class Statements {
 	readonly #database: DatabaseSync;
 	readonly #prepared = new Map<string, StatementSync>();

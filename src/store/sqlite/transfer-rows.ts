@@ -18,16 +18,16 @@ import { insertEvent } from "./append-events.ts";
 import type { Statements } from "./statements.ts";
 import { insertConversation, insertUpdate } from "./update-writer.ts";
 
-/** How the rows of one kind are read and written. */
+/** How the rows of one table are read and written. */
 interface TransferRowsOf<Copied> {
-	/** The table that they are in. */
+	/** The table, as FROM names it. */
 	readonly table: string;
-	/** SQL that joins what else a row has. */
+	/** SQL of the join with a table that has further columns of a row. */
 	readonly join?: string;
 	readonly columns: string;
 	readonly key: string;
 	readonly read: (row: Row) => Copied;
-	/** Bytes of a row that count for the size of a page. */
+	/** Returns the bytes of a row that count towards the size of a page. */
 	readonly bytesOf?: (copied: Copied) => number;
 	readonly write: (statements: Statements, copied: Copied) => void;
 }
@@ -98,16 +98,16 @@ function prunedOf(log: LogTable): TransferRowsOf<TransferRows["prunedUpdates"]> 
 	};
 }
 
-/** A page of rows: see `TransferDatabase.rows`. */
+/** Returns a page of rows: see `TransferDatabase.rows`. */
 export function transferRows<Table extends TransferTable>(
 	statements: Statements,
 	table: Table,
 	after: RowKey | undefined,
 ): TransferRows[Table][] {
-	const { table: own, join = "", columns, key, read, bytesOf }: TransferRowsOf<TransferRows[Table]> = tables[table];
+	const { table: from, join = "", columns, key, read, bytesOf }: TransferRowsOf<TransferRows[Table]> = tables[table];
 	const rows = statements
 		.prepare(
-			`SELECT ${columns} FROM ${own} ${join} ${after === undefined ? "" : `WHERE ${key} > ?`} ORDER BY ${key} LIMIT ${PAGE_ROWS}`,
+			`SELECT ${columns} FROM ${from} ${join} ${after === undefined ? "" : `WHERE ${key} > ?`} ORDER BY ${key} LIMIT ${PAGE_ROWS}`,
 		)
 		.iterate(...(after === undefined ? [] : [after]));
 	const page: TransferRows[Table][] = [];
@@ -121,7 +121,7 @@ export function transferRows<Table extends TransferTable>(
 	return page;
 }
 
-/** Writes rows inside a transaction that the caller holds. */
+/** Inserts rows. The caller has begun a transaction. */
 export function insertRows<Table extends TransferTable>(
 	statements: Statements,
 	table: Table,
@@ -135,10 +135,10 @@ export function countRows(statements: Statements): Contents["counts"] {
 	return countsOf(statements.prepare(countsQuery(tables)).get() ?? {});
 }
 
-/** Key of the last row of a table. */
+/** Returns the key of the last row of a table; undefined when the table is empty. */
 export function lastKey(statements: Statements, table: TransferTable): RowKey | undefined {
-	const { table: own, key } = tables[table];
-	const row = statements.prepare(`SELECT ${key} AS key FROM ${own} ORDER BY ${key} DESC LIMIT 1`).get();
+	const { table: from, key } = tables[table];
+	const row = statements.prepare(`SELECT ${key} AS key FROM ${from} ORDER BY ${key} DESC LIMIT 1`).get();
 	if (row === undefined) return undefined;
 	return typeof row.key === "string" ? row.key : bigint(row.key);
 }

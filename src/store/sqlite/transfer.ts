@@ -22,10 +22,10 @@ import { countRows, insertRows, lastKey, transferRows } from "./transfer-rows.ts
 import { listUpdates } from "./updates.ts";
 
 /**
- * Opens a database to be copied. Its lock keeps services away as long as it is open. A store opens and closes it before,
- * which upgrades its tables and makes up for what a crash has left.
+ * Opens a database as the source of a copy. While it is open, its lock keeps services from opening it. The database is
+ * first opened and closed as a store, which upgrades its tables and recovers from a crash.
  *
- * @param log told of what the store is told of
+ * @param log receives the errors of that store
  * @throws Error when there is no such database
  * @throws ServiceError `unavailable` when it cannot be opened, or a service has it open
  */
@@ -44,10 +44,10 @@ export async function openSqliteSource(path: string, log: ThreadLog): Promise<Tr
 }
 
 /**
- * Opens a database that a copy is to be made in. Until it is complete, the copy is in a file of its own beside the path.
+ * Opens a database as the target of a copy. Until the copy is complete, it is in a separate file beside the path.
  *
  * @throws Error when there is a database at the path
- * @throws ServiceError `unavailable` when the files cannot be made, or a service has the database open
+ * @throws ServiceError `unavailable` when the files cannot be created, or a service has the database open
  */
 export async function openSqliteTarget(database: string): Promise<CopyTarget> {
 	const path = prepareFiles(database);
@@ -81,8 +81,8 @@ function transferOf(database: DatabaseSync, lock: Disposable): TransferDatabase 
 }
 
 /**
- * @param copy the file that the database is in
- * @param path what the file becomes
+ * @param copy path of the file that the open database is in
+ * @param path to which the file is renamed when the copy is complete
  */
 function targetOf(database: DatabaseSync, lock: Disposable, copy: string, path: string): CopyTarget {
 	const statements = new Statements(database);
@@ -134,10 +134,10 @@ function contentsOf(statements: Statements): Contents {
 	};
 }
 
-/** What the source of a copy held. */
+/** Returns the contents of the source of a copy, as {@link describeContents} writes them. */
 function sourceOf(copy: Statements): string {
 	const isUnfinished = copy.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'unfinished_copy'").get();
-	// A copy that was broken off between its last transaction and its renaming.
+	// The copy was interrupted after its last transaction, before the file was renamed.
 	if (isUnfinished === undefined) return describeContents(contentsOf(copy));
 	return text(copy.prepare("SELECT source FROM unfinished_copy").get()?.source);
 }

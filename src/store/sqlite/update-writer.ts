@@ -7,28 +7,28 @@ import type { TransferUpdate } from "../transfer.ts";
 import { bigint, nullable, type Row, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
-/** A conversation that has a record, with its row. */
+/** A conversation that has a record. */
 export interface KnownConversation {
 	readonly id: bigint;
 	readonly row: Row;
 	readonly state: ConversationState;
 }
 
-/** Values of columns by their names. */
+/** Values of columns by column name. */
 type Columns = Readonly<Record<string, string | bigint | null>>;
 
-/** A conversation; undefined when it has no record. */
+/** Finds a conversation; returns undefined when it has no record. */
 export function findConversation(statements: Statements, conversationId: string): KnownConversation | undefined {
 	const row = statements.prepare("SELECT * FROM conversations WHERE conversation_id = ?").get(conversationId);
 	return row && { id: bigint(row.id), row, state: stateFrom(row, text) };
 }
 
 /**
- * Writes an update with what lists filter by, inside a transaction that the caller holds.
+ * Writes an update, and the columns that lists filter by. The caller has begun a transaction.
  *
- * @param summary the update's, decoded
- * @param known undefined for a new conversation, whose first update is current
- * @param after the conversation's state with the update
+ * @param summary decoded summary of the update
+ * @param known undefined for a new conversation, whose first update is always current
+ * @param after the conversation's state after the update
  */
 export function writeUpdate(
 	statements: Statements,
@@ -45,7 +45,7 @@ export function writeUpdate(
 	insertUpdate(statements, conversation, { ...update, record: packed });
 }
 
-/** Writes a conversation that has no row; gives the id of its row. */
+/** Inserts a conversation; returns its row id. */
 export function insertConversation(
 	statements: Statements,
 	conversationId: string,
@@ -66,7 +66,7 @@ export function insertConversation(
 	return id;
 }
 
-/** @param conversation id of the row of its conversation */
+/** @param conversation row id of the update's conversation */
 export function insertUpdate(statements: Statements, conversation: bigint, update: TransferUpdate): void {
 	const { record } = update;
 	statements
@@ -92,9 +92,10 @@ export function insertUpdate(statements: Statements, conversation: bigint, updat
 }
 
 /**
- * Writes those columns of a conversation that differ: an index is written for each column that a statement names.
+ * Writes the columns of a conversation that change. A statement names no other column, because SQLite writes the index
+ * of each column that it names.
  *
- * @param summary that of the conversation's new current record; undefined when the record stays
+ * @param summary of the new current record; undefined when the current record stays
  */
 export function updateConversation(
 	statements: Statements,
@@ -166,7 +167,7 @@ function stateColumns(state: ConversationState) {
 	};
 }
 
-/** What lists filter by, beside the status. */
+/** Columns that lists filter by, except the status. */
 function filterColumns(summary: ConversationSummary) {
 	return {
 		agent_kind: summary.agentKind,
@@ -175,7 +176,7 @@ function filterColumns(summary: ConversationSummary) {
 		created_at: microsecondsOf(summary.createdAt) ?? null,
 		updated_at: microsecondsOf(summary.updatedAt) ?? null,
 		title: summary.title ?? null,
-		// Sorted, so that equal tags are equal texts.
+		// Sorted, so that equal tags have equal texts.
 		tags: JSON.stringify(summary.tags, Object.keys(summary.tags).sort()),
 	};
 }

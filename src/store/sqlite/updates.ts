@@ -14,7 +14,7 @@ const OF_ALL = "updates u CROSS JOIN conversations c ON c.id = u.conversation";
 const OF_ONE = `conversations c CROSS JOIN updates u INDEXED BY updates_by_conversation
 	ON c.conversation_id = ? AND u.conversation = c.id`;
 
-/** The current record of a conversation with its newest leaf, or the one that was current as of a sequence. */
+/** Returns the current update of a conversation with the newest leaf, or the update that was current as of `asOf`. */
 export function getUpdate(
 	statements: Statements,
 	conversationId: string,
@@ -49,12 +49,13 @@ function getUpdateAsOf(
 	const next = statements
 		.prepare(`SELECT u.previous_sequence FROM ${OF_ONE} WHERE u.sequence > ? ORDER BY u.sequence LIMIT 1`)
 		.get(conversationId, asOf);
-	// The base of a delta is kept longer than what was current after it.
+	// Pruning keeps the base of a delta longer than the updates that follow it. The found update was current as of `asOf`
+	// only if the next one names it as its predecessor.
 	const isPruned = next !== undefined && next.previous_sequence !== row.sequence;
 	return isPruned ? undefined : updateOf(row, records);
 }
 
-/** Updates in order of sequence. */
+/** Lists updates by sequence number, oldest first. */
 export function listUpdates(statements: Statements, query: UpdateQuery): StoredUpdate[] {
 	const { after, conversationId, origin, limit, maxBytes = Number.POSITIVE_INFINITY, withRecords } = query;
 	const ofOrigin = origin === undefined || origin === UpdateOrigin.UNSPECIFIED ? [] : [origin];

@@ -9,7 +9,7 @@ import { appendEvents } from "./append-events.ts";
 import { bytesOfBatch } from "./batch.ts";
 import type { WalLoss, WriterCalls } from "./calls.ts";
 import { openForWriting, transaction, type WriterOptions } from "./database.ts";
-import { numbering, skipSequences } from "./log.ts";
+import { sequenceCounter, skipSequences } from "./log.ts";
 import { OpenFiles } from "./open-files.ts";
 import { removeDeleted, removeEvents, removeUpdates } from "./remove.ts";
 import { isDatabaseFailure } from "./result-codes.ts";
@@ -17,18 +17,20 @@ import { createSchema } from "./schema.ts";
 import { Statements } from "./statements.ts";
 import type { WalEnd } from "./wal-end.ts";
 
-/** The thread that writes: the appends that wait for it are one transaction. */
+/** Entry point of the writer thread. Appends that wait for it share one transaction. */
 
 /**
- * Most bytes of records and events in one transaction of several appends, so that a large one does not hold up small
- * ones.
+ * Maximum number of bytes of records and events in a transaction of several appends, so that a large append does not
+ * delay small ones.
  */
 const MAX_GROUP_BYTES = 2 ** 20;
 
-/** Least bytes of a row of `updates` or `events` in its page, and less: their columns alone take more. */
-const LEAST_ROW_BYTES = 16;
+/** Lower bound of the bytes that a row of `updates` or `events` takes in a page. Its columns alone take more. */
+const MIN_ROW_BYTES = 16;
 
-/** How long a commit counts as the proof that the next one can succeed, so that an idle service seldom writes. */
+/**
+ * Milliseconds for which a commit proves that the next one can succeed, so that checks of an idle service seldom write.
+ */
 const PROOF_MILLISECONDS = 4_500;
 
 /** Runs `work` in one transaction, which is on disk when it returns. */
@@ -40,16 +42,17 @@ serve<WriterOptions, WriterCalls, "append" | "appendEvents">((options) => {
 	const statements = new Statements(database);
 	const walLoss = transaction(database, "BEGIN IMMEDIATE", () => {
 		createSchema(database);
-		return walEnd && skipLost(statements, walEnd);
+		return walEnd && skipLostSequences(statements, walEnd);
 	});
-	// What SQLite has not used stays in the log otherwise, and would be met again after the next crash.
+	// Otherwise the frames that SQLite ignores stay in the log, and would be found again after the next crash.
 	if (walLoss !== undefined) database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
 	const files = new OpenFiles(options.path);
 	const check = database.prepare("UPDATE store_state SET checks = checks + 1");
 	const keepClock = database.prepare("UPDATE store_state SET clock = ?");
-	let isSaved = false;
-	/** When a commit has succeeded last; undefined after a failure. */
-	let proven: number | undefined;
+	/** Whether the log has been checkpointed since the last commit, because a file was not at its path. */
+	let isLogSaved = false;
+	/** Time of the last successful commit, as `performance.now()` counts; undefined after a failure. */
+	let committedAt: number | undefined;
 
 	function write<Result>(work: () => Result): Result {
 		verifyFiles();
@@ -57,12 +60,12 @@ serve<WriterOptions, WriterCalls, "append" | "appendEvents">((options) => {
 		try {
 			result = transaction(database, "BEGIN IMMEDIATE", work);
 		} catch (error) {
-			proven = undefined;
+			committedAt = undefined;
 			throw error;
 		}
-		proven = performance.now();
-		isSaved = false;
-		// Again, because the next start finds only what is at its path.
+		committedAt = performance.now();
+		isLogSaved = false;
+		// Checked again, because the next start finds only files that are at their paths.
 		verifyFiles();
 		return result;
 	}
@@ -71,18 +74,20 @@ serve<WriterOptions, WriterCalls, "append" | "appendEvents">((options) => {
 		try {
 			files.verify();
 		} catch (error) {
-			proven = undefined;
-			if (!isSaved && files.isDatabaseInPlace) isSaved = trySaveLog();
+			committedAt = undefined;
+			if (!isLogSaved && files.isDatabaseInPlace) isLogSaved = trySaveLog();
 			throw error;
 		}
 	}
 
-	/** Copies the log, which the next start does not find, into the database file, which it finds. */
+	/**
+	 * Checkpoints the log into the database file, as the next start may not find the log. Returns whether it succeeded.
+	 */
 	function trySaveLog(): boolean {
 		try {
 			return database.prepare("PRAGMA wal_checkpoint(FULL)").get()?.busy === 0n;
 		} catch {
-			// Tried again with the next call; what is told is that the files are not in their place.
+			// The next call tries again. The caller gets the error that a file is not at its path.
 			return false;
 		}
 	}
@@ -94,8 +99,8 @@ serve<WriterOptions, WriterCalls, "append" | "appendEvents">((options) => {
 			removeEvents: (request) => write(() => removeEvents(statements, request)),
 			check() {
 				verifyFiles();
-				// Only a commit that reaches the disk proves that the next append can be kept.
-				if (proven === undefined || performance.now() - proven > PROOF_MILLISECONDS) write(() => check.run());
+				// Only a commit that reaches the disk proves that the next append can be stored.
+				if (committedAt === undefined || performance.now() - committedAt > PROOF_MILLISECONDS) write(() => check.run());
 			},
 			keepClock: (time) => void write(() => keepClock.run(time)),
 			walLoss: () => walLoss,
@@ -121,19 +126,19 @@ function byteStringsOf(request: GroupRequest): Uint8Array[] {
 	return "update" in request ? [request.update.record.bytes, request.update.summary] : bytesOfBatch(request);
 }
 
-/** Leaves out the sequences that lost entries may have had. Each of them was in a page of the lost frames. */
-function skipLost(statements: Statements, end: WalEnd): WalLoss {
-	const skipped = BigInt(end.frames) * BigInt(Math.ceil(end.pageSize / LEAST_ROW_BYTES));
+/** Skips as many sequence numbers as entries may have been in the pages of the lost frames. */
+function skipLostSequences(statements: Statements, end: WalEnd): WalLoss {
+	const skipped = BigInt(end.frames) * BigInt(Math.ceil(end.pageSize / MIN_ROW_BYTES));
 	for (const log of ["updates", "events"] as const) skipSequences(statements, log, skipped);
 	return { ...end, skipped };
 }
 
-/** Appends a group. Answers for each request once all are on disk. */
+/** Appends a group in one transaction. Returns the outcomes, in the order of the requests, once it is on disk. */
 function appendAll(statements: Statements, write: Write, requests: readonly GroupRequest[]): Outcome[] {
 	try {
 		return write(() => {
-			const next = { updates: numbering(statements, "updates"), events: numbering(statements, "events") };
-			// Here, because the lock of the database may have taken its time.
+			const next = { updates: sequenceCounter(statements, "updates"), events: sequenceCounter(statements, "events") };
+			// Read inside the transaction, because the wait for the database's lock may have been long.
 			const now = Date.now();
 			return requests.map((request) => {
 				if (isLate(request, now)) return { failure: failureOf(LATE) };
@@ -144,7 +149,7 @@ function appendAll(statements: Statements, write: Write, requests: readonly Grou
 	} catch (error) {
 		const failure = failureOf(error);
 		if (requests.length === 1 || isDatabaseFailure(failure)) return requests.map(() => ({ failure }));
-		// One request failed for a reason of its own: the others are stored, each alone.
+		// The failure concerns one request only. Each is tried alone, so that the others are stored.
 		return requests.flatMap((request) => appendAll(statements, write, [request]));
 	}
 }
