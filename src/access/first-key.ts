@@ -11,14 +11,14 @@ const keyFile = z.strictObject({
 });
 
 /**
- * The key of a service that was started without configured keys. The first start makes it, later ones find it again. A
- * new key is kept only by {@link keep}, so a start that fails before leaves no trace. Only the key's hash is kept, in
- * `<databasePath>.access-key` (mode 0600).
+ * The access key of a service without configured keys. The first start generates it, later starts read it again. Only
+ * {@link keep} stores a new key, so a start that fails before leaves no file. The file `<databasePath>.access-key`
+ * (mode 0600) has only the hash of the key.
  */
 export class FirstKey {
 	readonly entry: KeyEntry;
 	readonly #path: string;
-	/** The key, 32 random bytes in base64url; undefined when an earlier start made it. */
+	/** The key, 32 random bytes in base64url; undefined when an earlier start generated it. */
 	readonly #plain: string | undefined;
 
 	private constructor(path: string, entry: KeyEntry, plain?: string) {
@@ -28,11 +28,11 @@ export class FirstKey {
 	}
 
 	/**
-	 * Finds the key, or makes one that is not kept yet.
+	 * Reads the key, or generates one that is not stored yet.
 	 *
 	 * @param databasePath path of the database file, which need not exist yet
-	 * @throws {Error} when the file cannot be read, or holds no key; a damaged file is never replaced, for that would
-	 *   silently lock out the clients that hold the key
+	 * @throws {Error} when the file cannot be read, or has no valid key. A damaged file is never replaced, because that
+	 *   would silently lock out the clients that have the key
 	 */
 	static async of(databasePath: string): Promise<FirstKey> {
 		const path = `${databasePath}.access-key`;
@@ -43,10 +43,10 @@ export class FirstKey {
 	}
 
 	/**
-	 * Keeps a new key. The caller must show it at once, because it cannot be had again.
+	 * Stores the hash of a new key. The caller must show the key at once, because it cannot be recovered later.
 	 *
-	 * @returns the key, if it is new
-	 * @throws {Error} when the file cannot be written, or another start has kept another key meanwhile
+	 * @returns the key if it is new; otherwise undefined
+	 * @throws {Error} when the file cannot be written, or another start has stored another key meanwhile
 	 */
 	async keep(): Promise<string | undefined> {
 		if (this.#plain === undefined) return undefined;
@@ -77,7 +77,7 @@ async function readEntry(path: string): Promise<KeyEntry | undefined> {
 	return makeEntry(name, scopes, Buffer.from(sha256, "hex"));
 }
 
-/** Writes the file whole or not at all; false when another process was first. */
+/** Writes the file atomically. Returns false when another process has written it before. */
 async function writeEntry(path: string, { name, scopes, hash }: KeyEntry): Promise<boolean> {
 	const temporary = `${path}.${process.pid}.${randomBytes(4).toString("hex")}`;
 	const text = JSON.stringify({ name, scopes: [...scopes], sha256: Buffer.from(hash).toString("hex") });
@@ -85,7 +85,7 @@ async function writeEntry(path: string, { name, scopes, hash }: KeyEntry): Promi
 		await using file = await open(temporary, "wx", 0o600);
 		await file.writeFile(`${text}\n`);
 		await file.sync();
-		// A link, unlike a rename, fails when the name is taken, so only one of two processes shows a key.
+		// Unlike a rename, a link fails when the file exists, so only one of two processes shows a key.
 		await link(temporary, path);
 		return true;
 	} catch (error) {

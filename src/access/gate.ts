@@ -9,15 +9,15 @@ export const KEY_HEADER = "x-access-token";
 
 /** Optional settings of a {@link Gate}. */
 export interface GateOptions {
-	/** Holders of client certificates, by the certificate's name. */
+	/** Holders of client certificates. Their names are the names of the certificates. */
 	readonly certificates?: readonly Principal[];
 	/** Limits the requests of each holder. */
 	readonly rateLimit?: RateLimit | undefined;
 }
 
 /**
- * Decides which requests may reach routes and RPCs, before a body is read. It refuses by default: an RPC whose descriptor
- * names no scope cannot be called by anyone.
+ * Decides which requests may reach routes and RPCs, before the request body is read. It denies by default: nobody can
+ * call an RPC whose descriptor names no scope.
  */
 export class Gate {
 	readonly #keyring: Keyring;
@@ -34,10 +34,10 @@ export class Gate {
 	}
 
 	/**
-	 * Admits a request that needs a scope.
+	 * Admits a request that needs a scope, and counts it for the rate limit.
 	 *
-	 * @param key the access key; it decides, if there is one
-	 * @param certificate name of the certificate with which the client has proved who it is
+	 * @param key the access key. If there is one, the certificate is ignored
+	 * @param certificate name of the client certificate that the TLS connection has verified
 	 * @throws ServiceError `unauthenticated`, `permission_denied` or `rate_limited`
 	 */
 	admit(scope: Scope, key: string | undefined, certificate?: string): Principal {
@@ -47,7 +47,7 @@ export class Gate {
 		return principal;
 	}
 
-	/** The scope that a key needs to call the RPC at a path, `/package.Service/Method`. Undefined when no key can. */
+	/** Returns the scope that the RPC at a path, `/package.Service/Method`, needs; undefined when no key can call it. */
 	scopeOf(path: string): Scope | undefined {
 		return this.#scopes.get(path);
 	}
@@ -66,7 +66,7 @@ export class Gate {
 	}
 }
 
-/** Path of an RPC in the gRPC and Connect protocols. */
+/** Returns the path of an RPC in the gRPC and Connect protocols. */
 export function rpcPath(method: DescMethod): string {
 	return `/${method.parent.typeName}/${method.name}`;
 }

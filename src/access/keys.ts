@@ -3,8 +3,8 @@ import { ServiceError } from "../errors.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 
 /**
- * What a key may be used for: send records, read them with secrets redacted or encrypted, read secrets in plain text,
- * read the metrics of the service.
+ * Permissions of a key: send records, read them with secrets redacted or encrypted, read secrets in plain text, read
+ * the metrics of the service.
  */
 export const scopes = ["ingest", "read", "secrets", "metrics"] as const;
 export type Scope = (typeof scopes)[number];
@@ -12,28 +12,28 @@ export type Scope = (typeof scopes)[number];
 /** Scopes of a key whose entry names none. */
 export const defaultScopes: ReadonlySet<Scope> = new Set<Scope>(["ingest", "read"]);
 
-/** Whom a request comes from. */
+/** The authenticated sender of a request. */
 export interface Principal {
-	/** Name of the key's or certificate's holder; may appear in logs. */
+	/** Name of the holder of the key or certificate; may appear in logs. */
 	readonly name: string;
 	readonly scopes: ReadonlySet<Scope>;
 }
 
-/** A key as the service knows it: never the key itself. */
+/** A key as the service stores it: its hash, never the key itself. */
 export interface KeyEntry extends Principal {
 	/** SHA-256 of the key's UTF-8 bytes, 32 bytes long. */
 	readonly hash: Uint8Array;
 }
 
 /**
- * SHA-256 of a key. A plain digest is enough only because keys are random and long: it keeps a request's cost near a
- * microsecond, where a password hash would cost milliseconds.
+ * Returns the SHA-256 of a key. A plain digest is sufficient only because keys are random and long. It takes about a
+ * microsecond per request, where a password hash would take milliseconds.
  */
 export function hashKey(key: string): Uint8Array {
 	return hash("sha256", key, "buffer");
 }
 
-/** The access keys of the service. Nobody can use a service with an empty keyring. */
+/** The access keys of the service. An empty keyring authenticates nobody. */
 export class Keyring {
 	readonly #hashes: readonly Uint8Array[];
 	readonly #principals: readonly Principal[];
@@ -44,7 +44,7 @@ export class Keyring {
 	}
 
 	/**
-	 * Finds the holder of a presented key. All digests are compared, each in constant time, so that the time taken tells
+	 * Finds the holder of a presented key. Compares all digests, each in constant time, so that the response time reveals
 	 * neither how much of a key was right nor whose key it is.
 	 *
 	 * @param presented the key as it arrived; undefined or empty when the request carried none
@@ -65,7 +65,7 @@ export class Keyring {
 }
 
 /**
- * Makes sure that a principal has a scope.
+ * Checks that a principal has a scope.
  *
  * @throws {ServiceError} `permission_denied`, naming the scope that the key lacks
  */
@@ -78,8 +78,8 @@ export function authorize(principal: Principal, scope: Scope): void {
 }
 
 /**
- * Makes sure that a principal may read records with their secrets in a form. Plain text needs the scope `secrets`, the
- * other forms need nothing beyond the scope `read`.
+ * Checks that a principal may read records with their secrets in a form. Plain text needs the scope `secrets`. The
+ * other forms need only the scope `read`, which the gate has checked.
  *
  * @throws ServiceError `permission_denied`, naming the scope that the key lacks
  */

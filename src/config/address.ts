@@ -1,4 +1,4 @@
-/** Where a listener listens. */
+/** Host and port of a listener. */
 export interface Address {
 	/** Host name, IPv4 address, or IPv6 address without brackets. */
 	readonly host: string;
@@ -6,7 +6,7 @@ export interface Address {
 	readonly port: number;
 }
 
-/** An address as it is written in a URL: `host:port`, an IPv6 host in brackets. */
+/** Formats an address as in a URL: `host:port`, with an IPv6 host in brackets. */
 export function formatAddress({ host, port }: Address): string {
 	return host.includes(":") ? `[${host}]:${port}` : `${host}:${port}`;
 }

@@ -11,50 +11,52 @@ import type { Address } from "./address.ts";
 import { mistypedNames } from "./names.ts";
 import { environment, MASK, variables } from "./variables.ts";
 
-/** The service's configuration, complete and valid. It holds no access key, only hashes. */
+/** The complete and valid configuration of the service. It has only the hashes of access keys. */
 export interface Config {
 	readonly httpAddress: Address;
 	readonly grpcAddress: Address;
 	readonly database: Database;
-	/** How a PostgreSQL database is used, whichever it is. The password is for a URL that has none. */
+	/** Settings for any PostgreSQL database. The password applies to a URL without one. */
 	readonly postgres: Omit<PostgresSettings, keyof PostgresUrl> & Pick<PostgresSettings, "password">;
-	/** Empty when none is configured: the service then makes its own key. */
+	/** Empty when no key is configured. The service then generates a key. */
 	readonly accessKeys: readonly KeyEntry[];
-	/** Most bytes that a request's body or message may have, on every transport. */
+	/** Maximum size of a request body or message in bytes, on every transport. */
 	readonly maxBodyBytes: number;
-	/** Most bytes of the bodies under way, and once more of the answers: at least twice `maxBodyBytes`. */
+	/**
+	 * Maximum bytes of the request bodies in progress, and separately of the responses: at least twice `maxBodyBytes`.
+	 */
 	readonly maxInflightBytes: number;
-	/** Prefix of the webhook's path: empty, or with a leading and no trailing slash. */
+	/** Prefix of the paths `/api/v1/…`: empty, or with a leading and no trailing slash. */
 	readonly basePath: string;
 	readonly logLevel: LogLevel;
 	readonly logFormat: LogFormat;
-	/** 32-byte keys for secrets at rest: the first encrypts, all decrypt. Empty when secrets are stored redacted. */
+	/** 32-byte keys for stored secrets: the first encrypts, all decrypt. Empty when secrets are stored redacted. */
 	readonly encryptionKeys: readonly KeyObject[];
 	/** Time zone of event times without an offset: `UTC` or a name of the IANA time zone database. */
 	readonly eventTimeZone: string;
-	/** Days that history is kept; undefined keeps all. */
+	/** Days for which history is kept; undefined keeps all. */
 	readonly retentionDays: number | undefined;
-	/** Updates that are kept of each conversation; undefined keeps all. */
+	/** Number of updates that are kept of each conversation; undefined keeps all. */
 	readonly retentionUpdatesPerConversation: number | undefined;
-	/** Days that events are kept; undefined keeps all. */
+	/** Days for which events are kept; undefined keeps all. */
 	readonly eventRetentionDays: number | undefined;
-	/** Seconds from the signal to stop until the process has ended. */
+	/** Maximum seconds from the signal to stop until the process has ended. */
 	readonly drainSeconds: number;
-	/** Files for TLS on both listeners; undefined for clear text. */
+	/** Files for TLS on both listeners; undefined without TLS. */
 	readonly tls: TlsFiles | undefined;
-	/** Scopes by the names of client certificates. */
+	/** Names and scopes of client certificates. */
 	readonly clientCertificates: readonly Principal[];
-	/** Origins whose pages may call the HTTP listener; `*` stands for every one. Empty for none. */
+	/** Origins whose pages may call the HTTP listener; `*` allows every origin. Empty allows none. */
 	readonly corsOrigins: readonly string[];
-	/** Requests a second that one key or certificate may make; undefined for any number. */
+	/** Maximum requests a second of one key or certificate; undefined for no limit. */
 	readonly rateLimitPerKey: number | undefined;
-	/** What is sent to receivers of OTLP. */
+	/** Which traces and metrics are exported over OTLP. */
 	readonly otel: OtelSettings;
-	/** All variables as a person may read them; of those of OpenTelemetry the ones that are set. */
+	/** All variables with secrets masked. Of the OpenTelemetry variables, only those that are set. */
 	readonly settings: readonly Setting[];
 }
 
-/** A variable's value in effect. */
+/** The effective value of a variable. */
 export interface Setting {
 	readonly name: string;
 	/** The value with secrets masked; empty for none. */
@@ -66,11 +68,11 @@ export interface Setting {
 export interface TlsFiles {
 	readonly cert: string;
 	readonly key: string;
-	/** Authorities of client certificates. With it, a client without a certificate of theirs cannot connect. */
+	/** Authorities of client certificates. If set, a client without a certificate from one of them cannot connect. */
 	readonly clientCa: string | undefined;
 }
 
-/** What is wrong with the environment: every mistake, on a line each, without the values of secrets. */
+/** The environment is invalid. The message lists every mistake on its own line, without the values of secrets. */
 export class ConfigError extends Error {
 	override readonly name = "ConfigError";
 	readonly mistakes: readonly string[];
@@ -81,8 +83,8 @@ export class ConfigError extends Error {
 	}
 }
 
-/** Variables that mean nothing without others. */
-const NEEDED = {
+/** Variables that need another variable. */
+const REQUIRED_VARIABLES = {
 	TLS_CERT_FILE: "TLS_KEY_FILE",
 	TLS_KEY_FILE: "TLS_CERT_FILE",
 	TLS_CLIENT_CA_FILE: "TLS_CERT_FILE",
@@ -90,25 +92,25 @@ const NEEDED = {
 } as const;
 
 /**
- * Reads the configuration from environment variables; nothing else in the program reads them. Variables that are not
- * the service's are ignored, unless their names are so close to its own that they must be mistyped.
+ * Reads the configuration from environment variables; nothing else in the program reads them. Ignores variables of
+ * other programs, unless a name is so similar to one of the service's that it must be mistyped.
  *
  * @throws {ConfigError} listing every mistake
  */
 export function readConfig(env: Readonly<Record<string, string | undefined>>): Config {
 	const parsed = environment.safeParse(env);
-	const wrong = (parsed.error?.issues ?? []).map(({ path, message }) => {
+	const invalid = (parsed.error?.issues ?? []).map(({ path, message }) => {
 		const name = String(path[0]);
 		return `${name}: ${message} (example: ${name}=${variables.find((known) => known.name === name)?.example})`;
 	});
-	const lacking = Object.entries(NEEDED).flatMap(([name, other]) =>
+	const inconsistent = Object.entries(REQUIRED_VARIABLES).flatMap(([name, other]) =>
 		env[name]?.trim() && !env[other]?.trim() ? [`${name}: needs ${other}`] : [],
 	);
 	const { MAX_BODY_BYTES, MAX_INFLIGHT_BYTES } = parsed.data ?? { MAX_BODY_BYTES: 0, MAX_INFLIGHT_BYTES: 0 };
 	if (MAX_INFLIGHT_BYTES < 2 * MAX_BODY_BYTES)
-		lacking.push("MAX_INFLIGHT_BYTES: must be at least twice MAX_BODY_BYTES");
+		inconsistent.push("MAX_INFLIGHT_BYTES: must be at least twice MAX_BODY_BYTES");
 	const otel = readOtelSettings(env);
-	const mistakes = [...wrong, ...lacking, ...otel.mistakes, ...mistypedNames(Object.keys(env))];
+	const mistakes = [...invalid, ...inconsistent, ...otel.mistakes, ...mistypedNames(Object.keys(env))];
 	if (!parsed.success || otel.settings === undefined || mistakes.length > 0) throw new ConfigError(mistakes);
 	const values = parsed.data;
 	const postgres = postgresOf(values);
@@ -162,13 +164,13 @@ function databaseOf(url: string | PostgresUrl, postgres: Config["postgres"]): Da
 	return { engine: "postgres", ...postgres, ...url, password };
 }
 
-/** Undefined for an empty text. */
+/** Returns a text as a key object; undefined for an empty text. */
 function secretOf(text: string): KeyObject | undefined {
 	return text === "" ? undefined : createSecretKey(Buffer.from(text));
 }
 
 /**
- * The database of a URL in the form of DATABASE_URL.
+ * Parses a URL in the form of DATABASE_URL.
  *
  * @throws {ConfigError} listing every mistake
  */

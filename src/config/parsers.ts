@@ -5,27 +5,27 @@ import { defaultScopes, hashKey, type KeyEntry, type Principal, type Scope, scop
 import { isPostgresUrl, type PostgresUrl, parsePostgresUrl } from "../store/postgres/database-url.ts";
 import type { Address } from "./address.ts";
 
-/** What texts of variables mean: each function gives the value of a text and reports what is wrong with it. */
+/** Parsers of variables. Each function returns the value of a text, and reports each mistake in it. */
 
-/** Reports one thing that is wrong with a variable. */
+/** Reports one mistake in the value of a variable. */
 export type Report = (mistake: string) => void;
 
-/** Gives the value of a text, which is empty only when there is no default, or reports what is wrong with it. */
+/** Returns the value of a text, and reports each mistake in it. The text is empty only if there is no default. */
 export type Parse<T> = (text: string, report: Report) => T;
 
-/** Shortest access key, in characters: 16 random hexadecimal digits are 64 bits. */
+/** Minimum length of an access key, in characters: 16 random hexadecimal digits have 64 bits. */
 export const MIN_KEY_LENGTH = 16;
-/** An hour and a century: less empties the history while it is read, more is a mistake. */
+/** An hour and a century. A smaller value would prune history that is being read; a larger one is a mistake. */
 export const RETENTION_DAYS = { smallest: 1 / 24, largest: 36_525 };
-/** Most updates that may be kept of a conversation. */
+/** Maximum number of updates to keep of a conversation. */
 export const MAX_RETENTION_UPDATES = 1_000_000_000;
 
-/** Undefined when there is no text. */
+/** Makes a parser that returns undefined for an empty text. */
 export function optional<T>(parse: Parse<T>): Parse<T | undefined> {
 	return (text, report) => (text === "" ? undefined : parse(text, report));
 }
 
-/** Host and port, an IPv6 host in brackets. */
+/** Parses `host:port`, with an IPv6 host in brackets. */
 export function parseAddress(text: string, report: Report): Address {
 	const [whole, bracketed, plain = "", digits] = /^(?:\[([^\]]*)\]|([^:[\]]*)):([0-9]+)$/.exec(text) ?? [];
 	if (whole === undefined) {
@@ -39,17 +39,17 @@ export function parseAddress(text: string, report: Report): Address {
 	return { host: bracketed ?? plain, port };
 }
 
-/** A host name (RFC 1123, section 2.1) or IPv4 address; nothing but digits and dots can only be the latter. */
+/** Tests for a host name (RFC 1123, section 2.1) or an IPv4 address. A text of digits and dots must be an address. */
 function isHost(host: string): boolean {
 	const label = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?";
 	return /^[0-9.]*$/.test(host) ? isIPv4(host) : new RegExp(`^${label}(?:\\.${label})*\\.?$`).test(host);
 }
 
-/** Gives the path of an SQLite database, or what a PostgreSQL URL says. */
+/** Parses a database URL. Returns the path of a SQLite database, or the parts of a PostgreSQL URL. */
 export function parseDatabaseUrl(text: string, report: Report): string | PostgresUrl {
 	if (isPostgresUrl(text)) return parsePostgresUrl(text, report) ?? z.NEVER;
 	const scheme = /^[A-Za-z][A-Za-z0-9+.-]*(?=:)/.exec(text)?.[0];
-	// Only the scheme is shown: the rest may hold a password.
+	// The message shows only the scheme, because the rest may contain a password.
 	if (scheme !== "sqlite") {
 		const named = scheme === undefined ? "" : `names the engine "${scheme}"; it `;
 		report(`${named}must be sqlite:<path> or postgres://<user>@<host>/<database>`);
@@ -61,13 +61,16 @@ export function parseDatabaseUrl(text: string, report: Report): string | Postgre
 	return path;
 }
 
-/** True for `on`, false for `off`. */
+/** Parses `on` as true and `off` as false. */
 export function parseSwitch(text: string, report: Report): boolean {
 	if (text !== "on" && text !== "off") report("must be on or off");
 	return text === "on";
 }
 
-/** Comma-separated `name:key` or `name:key:scope+scope`. The messages name entries by number, because a name may be a key at the wrong place. */
+/**
+ * Parses comma-separated entries `name:key` or `name:key:scope+scope`. Messages refer to entries by number, because a
+ * key may be in the place of a name.
+ */
 export function parseAccessKeys(text: string, report: Report): KeyEntry[] {
 	const names = new Map<string, number>();
 	const hashes = new Map<string, number>();
@@ -77,7 +80,7 @@ export function parseAccessKeys(text: string, report: Report): KeyEntry[] {
 		if (!/^[\x21-\x7e]+$/.test(name)) {
 			report(`${entry} must begin with a name of visible ASCII characters`);
 		}
-		// HTTP and gRPC carry only these characters alike in a header.
+		// Only these characters have the same form in an HTTP header and in gRPC metadata.
 		if (!/^[\x21-\x7e]+$/.test(key)) {
 			report(`${entry} must have a key of visible ASCII characters after the name and a colon`);
 		} else if (key.length < MIN_KEY_LENGTH) {
@@ -87,8 +90,8 @@ export function parseAccessKeys(text: string, report: Report): KeyEntry[] {
 			report(`${entry} has more than three parts; a key has no colon`);
 		}
 		const hash = hashKey(key);
-		reportRepetition(names, name, index, (other) => report(`${entry} has the name of entry ${other}`));
-		reportRepetition(hashes, Buffer.from(hash).toString("hex"), index, (other) => {
+		reportDuplicate(names, name, index, (other) => report(`${entry} has the name of entry ${other}`));
+		reportDuplicate(hashes, Buffer.from(hash).toString("hex"), index, (other) => {
 			report(`${entry} has the key of entry ${other}`);
 		});
 		const chosen = scopeList === undefined ? defaultScopes : parseScopes(scopeList);
@@ -99,7 +102,7 @@ export function parseAccessKeys(text: string, report: Report): KeyEntry[] {
 	});
 }
 
-/** Comma-separated `name:scope+scope`. The name may hold colons, as URIs do. */
+/** Parses comma-separated entries `name:scope+scope`. The name may contain colons, as URIs do. */
 export function parseCertificates(text: string, report: Report): Principal[] {
 	const names = new Map<string, number>();
 	return splitList(text).map((item, index) => {
@@ -108,12 +111,12 @@ export function parseCertificates(text: string, report: Report): Principal[] {
 		const chosen = parseScopes(scopeList);
 		if (name === "") report(`${entry} must be the name of a certificate, a colon and scopes`);
 		else if (chosen === undefined) report(`${entry} has a scope that is not one of ${scopes.join(", ")}`);
-		reportRepetition(names, name, index, (other) => report(`${entry} has the name of entry ${other}`));
+		reportDuplicate(names, name, index, (other) => report(`${entry} has the name of entry ${other}`));
 		return Object.freeze({ name, scopes: chosen ?? defaultScopes });
 	});
 }
 
-/** Comma-separated origins as browsers send them (RFC 6454, section 6.2): scheme, host and port, without a path. */
+/** Parses comma-separated origins as browsers send them (RFC 6454, section 6.2): scheme, host and port, no path. */
 export function parseOrigins(text: string, report: Report): string[] {
 	return splitList(text).map((origin, index) => {
 		if (origin !== "*" && (!URL.canParse(origin) || new URL(origin).origin !== origin))
@@ -122,13 +125,14 @@ export function parseOrigins(text: string, report: Report): string[] {
 	});
 }
 
+/** Returns undefined when a name is not a scope. */
 function parseScopes(text: string): ReadonlySet<Scope> | undefined {
 	const chosen = text.split("+").map((name) => scopes.find((scope) => scope === name));
 	const known = chosen.filter((scope) => scope !== undefined);
 	return known.length === chosen.length ? new Set(known) : undefined;
 }
 
-/** A whole number from 1 to `largest`. */
+/** Makes a parser of whole numbers from 1 to `largest`. */
 export function parseInteger(largest: number): Parse<number> {
 	return (text, report) => {
 		const value = Number(text);
@@ -139,7 +143,7 @@ export function parseInteger(largest: number): Parse<number> {
 	};
 }
 
-/** A number of days in {@link RETENTION_DAYS}. */
+/** Parses a number of days in the range {@link RETENTION_DAYS}. */
 export function parseDays(text: string, report: Report): number {
 	const value = Number(text);
 	const { smallest, largest } = RETENTION_DAYS;
@@ -148,14 +152,16 @@ export function parseDays(text: string, report: Report): number {
 	return value;
 }
 
-/** A path of segments (RFC 3986, section 3.3). Clients resolve `.` and `..` away before they send a path. */
+/** Parses a path (RFC 3986, section 3.3). Rejects `.` and `..`, which clients resolve before they send a path. */
 export function parseBasePath(text: string, report: Report): string {
 	if (text !== "" && !/^(?:\/(?!\.{1,2}(?:\/|$))[A-Za-z0-9._~!$&'()*+,;=:@%-]+)+$/.test(text))
 		report("must be a path that begins with a slash and does not end with one");
 	return text;
 }
 
-/** `UTC` or a name of the IANA database. Fixed offsets, which the runtime takes too, are refused: they hide when the clocks change. */
+/**
+ * Parses `UTC` or an IANA time zone name. Rejects fixed offsets, which Node.js also accepts: they ignore clock changes.
+ */
 export function parseTimeZone(text: string, report: Report): string {
 	try {
 		if (/^[A-Za-z]/.test(text)) return new Intl.DateTimeFormat("en", { timeZone: text }).resolvedOptions().timeZone;
@@ -166,7 +172,7 @@ export function parseTimeZone(text: string, report: Report): string {
 	return z.NEVER;
 }
 
-/** One of some words. */
+/** Makes a parser that accepts one of `words`. */
 export function oneOf<T extends string>(words: readonly T[]): Parse<T> {
 	return (text, report) => {
 		const word = words.find((known) => known === text);
@@ -175,11 +181,11 @@ export function oneOf<T extends string>(words: readonly T[]): Parse<T> {
 	};
 }
 
-/** Comma-separated keys of 32 bytes in base64. */
+/** Parses comma-separated keys of 32 bytes in base64. */
 export function parseEncryptionKeys(text: string, report: Report): KeyObject[] {
 	return splitList(text).map((item, index) => {
 		const bytes = Buffer.from(item, "base64");
-		// Decoding skips characters that are not base64. Encoding again shows whether there were any.
+		// Decoding skips characters that are not base64. Encoding the bytes again shows whether there were any.
 		if (bytes.length !== 32 || bytes.toString("base64") !== item) {
 			report(`entry ${index + 1} must be exactly 32 bytes in base64`);
 		}
@@ -187,13 +193,13 @@ export function parseEncryptionKeys(text: string, report: Report): KeyObject[] {
 	});
 }
 
-/** The entries of a comma-separated list, trimmed; none for an empty text. */
+/** Returns the trimmed entries of a comma-separated list; none for an empty text. */
 export function splitList(text: string): string[] {
 	return text === "" ? [] : text.split(",").map((item) => item.trim());
 }
 
-/** Calls `repeated` with the number, from 1, of the earlier entry that has the same value. Empty values are not compared. */
-function reportRepetition(seen: Map<string, number>, value: string, index: number, repeated: (entry: number) => void) {
+/** Calls `report` with the number, from 1, of the first entry with the same value. Ignores empty values. */
+function reportDuplicate(seen: Map<string, number>, value: string, index: number, report: (entry: number) => void) {
 	const first = seen.getOrInsert(value, index);
-	if (first !== index && value !== "") repeated(first + 1);
+	if (first !== index && value !== "") report(first + 1);
 }

@@ -24,17 +24,18 @@ import {
 	splitList,
 } from "./parsers.ts";
 
-/** What stands for a secret. */
+/** Text that is shown in place of a secret. */
 export const MASK = "**********";
-/** What a person is told of a variable. */
+
+/** Description of a variable for the user. */
 export interface VariableText {
 	/** One line of Markdown. */
 	readonly meaning: string;
-	/** The value that counts when the variable is unset, empty or blank; empty for none. */
+	/** Value that applies when the variable is unset, empty or blank; empty if there is none. */
 	readonly default: string;
-	/** A value as it may be written, for the messages about mistakes. */
+	/** Example of a value, for messages about mistakes. */
 	readonly example: string;
-	/** Shows a valid value without its secrets. Left out when it has none. */
+	/** Masks the secrets in a valid value. Left out for a variable without secrets. */
 	readonly mask?: (text: string) => string;
 }
 
@@ -50,7 +51,7 @@ function variable<T>({ parse, ...text }: VariableText & { readonly parse: Parse<
 		.register(texts, text);
 }
 
-/** The variables of the service. Parsing, `config`, `--help` and the check of the README's table derive from it. */
+/** The variables of the service. Parsing, the command `config`, `--help` and the test of the README's table use it. */
 export const environment = z.object({
 	HTTP_ADDRESS: variable({
 		meaning:
@@ -119,7 +120,7 @@ export const environment = z.object({
 		meaning: "most bytes of a request's body or message, after decompression",
 		default: "16777216",
 		example: "16777216",
-		// The body becomes one string, and strings have a greatest length.
+		// The body becomes one string, so the maximum length of a string limits it.
 		parse: parseInteger(constants.MAX_STRING_LENGTH),
 	}),
 	MAX_INFLIGHT_BYTES: variable({
@@ -230,7 +231,7 @@ export const environment = z.object({
 	}),
 });
 
-/** What a person is told of each variable. */
+/** Descriptions of all variables. */
 export const variables: readonly (VariableText & { readonly name: string })[] = Object.entries(
 	environment.shape,
 ).flatMap(([name, schema]) => {
