@@ -51,31 +51,31 @@ export * from "../gen/conversations/v1/update_pb.js";
 export * from "../gen/conversations/v1/workspace_pb.js";
 export type { BadRequest } from "../gen/google/rpc/error_details_pb.js";
 
-/** Where the service is, and how to speak to it. */
+/** Address, access key and protocol of the service. */
 export interface ConversationsClientOptions {
-	/** `http://host:port` of the HTTP listener; of the gRPC listener for the protocol `grpc`. */
+	/** `http://host:port` of the HTTP listener, or of the gRPC listener if the protocol is `grpc`. */
 	readonly baseUrl: string;
 	readonly accessKey: string;
-	/** `connect` when left out: over HTTP/1.1, as `grpc-web` is. */
+	/** Default: `connect`. `connect` and `grpc-web` use HTTP/1.1. */
 	readonly protocol?: "connect" | "grpc-web" | "grpc";
 }
 
-/** How a watch goes on after a break. Times are in milliseconds. */
+/** How a watch ends, and how it reconnects after an interruption. Times are in milliseconds. */
 export interface WatchOptions {
-	/** Ends the watch, which then throws the signal's reason. */
+	/** Ends the watch when it is aborted. The watch then throws the signal's reason. */
 	readonly signal?: AbortSignal;
-	/** Longest wait before the first attempt after a break. It doubles with each attempt that brings nothing. 250. */
+	/** Longest wait before the first retry. It doubles after each attempt that receives no message. Default: 250. */
 	readonly backoff?: number;
-	/** Longest wait before any attempt. 15000. */
+	/** Longest wait before any retry. Default: 15000. */
 	readonly maxBackoff?: number;
-	/** Silence after which a stream is taken to be dead: a few times the service's heartbeat. 60000. */
+	/** Time without a message after which a stream counts as dead: a few heartbeats of the service. Default: 60000. */
 	readonly maxSilence?: number;
 }
 
-/** What to watch: where to start, which updates, and how much of them. */
+/** Which updates to watch, where to start, and which parts of them to return. */
 export type WatchRequest = MessageInitShape<typeof WatchConversationUpdatesRequestSchema>;
 
-/** What to watch of events: where to start, which events, and how their secrets are shown. */
+/** Which events to watch, where to start, and in which form to return their secrets. */
 export type WatchEventsRequest = MessageInitShape<typeof WatchConversationEventsRequestSchema>;
 
 /** Typed clients of the service. */
@@ -85,24 +85,24 @@ export interface ConversationsClient {
 	readonly eventIngest: Client<typeof ConversationEventIngestService>;
 	readonly events: Client<typeof ConversationEventService>;
 	/**
-	 * Follows updates through restarts of the service and breaks of the network: after a break it goes on after the
-	 * sequence number of the last message, so that nothing is missed and nothing given twice. Before the first message it
-	 * starts again where the request says.
+	 * Watches updates across restarts of the service and network failures. After an interruption it resumes after the
+	 * sequence number of the last message, so that it misses no update and returns none twice. If no message has arrived
+	 * yet, it starts again where the request says.
 	 *
-	 * It does not end by itself; leave the loop or fire `signal`.
+	 * The watch does not end by itself: leave the loop or abort `signal`.
 	 *
-	 * @throws ConnectError for what another attempt cannot mend: among others `OutOfRange` when updates have been pruned,
+	 * @throws ConnectError for errors that a retry cannot resolve, such as `OutOfRange` when updates have been pruned,
 	 *   `Unauthenticated`, `PermissionDenied` and `InvalidArgument`
 	 */
 	watch(request?: WatchRequest, options?: WatchOptions): AsyncGenerator<WatchConversationUpdatesResponse, never>;
-	/** Follows events, as {@link watch} follows updates. */
+	/** Watches events, as {@link watch} watches updates. */
 	watchEvents(
 		request?: WatchEventsRequest,
 		options?: WatchOptions,
 	): AsyncGenerator<WatchConversationEventsResponse, never>;
 }
 
-/** Makes clients of the service. Connections are opened when they are needed. */
+/** Creates clients of the service. They open connections when they need them. */
 export function createConversationsClient(options: ConversationsClientOptions): ConversationsClient {
 	const { transport, disconnect } = createTransport(options);
 	const conversations = createClient(ConversationService, transport);
@@ -120,14 +120,14 @@ export function createConversationsClient(options: ConversationsClientOptions): 
 }
 
 /**
- * What was wrong with a request, if `error` says so: each violation names a field by its place in the request
- * (`conversation.workspace.working_dir`), the reason and a description.
+ * Returns the details of an error about an invalid request; undefined when `error` has none. Each violation has the
+ * path of a field in the request (`conversation.workspace.working_dir`), a reason and a description.
  */
 export function badRequestOf(error: unknown): BadRequest | undefined {
 	return error instanceof ConnectError ? error.findDetails(BadRequestSchema)[0] : undefined;
 }
 
-/** A transport, and how to give up its connections when the peer has vanished without a word. */
+/** A transport, and a function that drops its connections when the peer does not respond any more. */
 interface Connection {
 	readonly transport: Transport;
 	readonly disconnect: () => void;
@@ -139,7 +139,7 @@ function createTransport({ baseUrl, accessKey, protocol = "connect" }: Conversat
 		return next(request);
 	};
 	const shared = { baseUrl, interceptors: [authenticate] };
-	// Over HTTP/1.1 a stream has a connection of its own, which ends with it.
+	// Over HTTP/1.1 each stream has its own connection, which ends with the stream.
 	const disconnect = (): void => undefined;
 	switch (protocol) {
 		case "connect":
@@ -156,7 +156,7 @@ function createTransport({ baseUrl, accessKey, protocol = "connect" }: Conversat
 	}
 }
 
-/** The start of a watch that goes on. */
+/** Start of a watch that resumes. */
 interface Resumed {
 	readonly start: { readonly case: "afterSequence"; readonly value: bigint };
 }
@@ -171,7 +171,7 @@ async function* watch<Request extends object, Response extends { readonly sequen
 	for (let attempt = 0; ; attempt++) {
 		signal?.throwIfAborted();
 		const stream = new AbortController();
-		// The peer of a stream that says nothing for too long may have vanished without closing the connection.
+		// If a stream is silent for too long, its peer may have disappeared without closing the connection.
 		const giveUp = () => {
 			stream.abort();
 			disconnect();
@@ -181,7 +181,7 @@ async function* watch<Request extends object, Response extends { readonly sequen
 			for await (const response of call(next, {
 				signal: AbortSignal.any([stream.signal, ...(signal === undefined ? [] : [signal])]),
 			})) {
-				// The time that the caller takes is not the service's.
+				// The time in which the caller handles the response does not count as silence.
 				clearTimeout(silence);
 				attempt = 0;
 				next = { ...request, start: { case: "afterSequence", value: response.sequence } };
@@ -193,20 +193,20 @@ async function* watch<Request extends object, Response extends { readonly sequen
 			if (!stream.signal.aborted && !isTransient(error)) throw error;
 		} finally {
 			clearTimeout(silence);
-			// To leave the loop alone would not end the call.
+			// Leaving the loop does not end the call by itself.
 			stream.abort();
 		}
-		// Half of it at random, so that the clients of a service that restarts do not all come back at once.
+		// Half of the wait is random, so that the clients of a restarted service do not all reconnect at once.
 		const wait = Math.min(backoff * 2 ** attempt, maxBackoff);
 		await sleep(wait * (0.5 + Math.random() / 2), undefined, signal && { signal }).catch(() => undefined);
 	}
 }
 
-/** Whether the service may be reached again later, or the connection broke rather than the service refused. */
+/** Returns whether a retry may succeed: the service was unavailable, or the connection was lost. */
 function isTransient(error: unknown): boolean {
 	const { code, rawMessage, cause } = ConnectError.from(error);
 	if (code === Code.Unavailable || code === Code.Aborted || code === Code.DeadlineExceeded) return true;
-	// A stream that was cut off, as the transports report it: not an answer of the service.
+	// How the transports report a stream that was cut off. The service did not send this error.
 	if (/^(?:protocol error: |http\/2 stream closed)/.test(rawMessage)) return true;
 	return (
 		cause instanceof Error &&

@@ -5,12 +5,12 @@ import { isFields } from "./fields.ts";
 import { Writer } from "./wire-writer.ts";
 
 /**
- * Derives an encoder for messages of a type from its descriptor. It writes the same bytes as `toBinary` of protobuf-es,
- * which a test holds it to, in a third of the time: `toBinary` visits each field by a chain of closures that the engine
- * cannot specialise (docs/benchmarks.md has the figures).
+ * Creates an encoder for a message type from its descriptor. The encoder writes the same bytes as `toBinary` of
+ * protobuf-es, as a test checks, in a third of the time: `toBinary` visits each field through a chain of closures that
+ * the JavaScript engine cannot specialise (figures in docs/benchmarks.md).
  *
- * It knows messages, maps with string keys, strings, doubles, booleans, enums and 32- and 64-bit integers. Unknown fields
- * are not written.
+ * Supports messages, maps with string keys, strings, doubles, booleans, enums, and 32- and 64-bit integers. Does not
+ * write unknown fields.
  *
  * @throws Error when the descriptor has a field of another type
  */
@@ -24,6 +24,7 @@ export function deriveBinaryEncoder(desc: DescMessage): (message: object) => Uin
 	};
 }
 
+/** Writes a message, a field or a value. Writing runs from the last byte to the first: see {@link Writer}. */
 type Write = (writer: Writer, value: unknown) => void;
 
 const VARINT = 0;
@@ -69,7 +70,7 @@ class EncoderBuilder {
 		};
 	}
 
-	/** Writes a value with its tag. */
+	/** Returns a function that writes one value of a field with its tag. */
 	#value(field: DescField, number: number): Write {
 		if (field.message !== undefined) return this.#messageValue(field, field.message, tagOf(number, LENGTH_DELIMITED));
 		if (field.enum !== undefined) return integer(tagOf(number, VARINT));
@@ -98,9 +99,9 @@ class EncoderBuilder {
 	}
 
 	#messageValue(field: DescField, desc: DescMessage, tag: number): Write {
-		// A generated message has a Struct as a plain JSON object, except inside google.protobuf.Value.
-		const plain = desc.typeName === "google.protobuf.Struct" && field.parent.typeName !== ValueSchema.typeName;
-		const write = plain ? writeStruct : this.message(desc);
+		// protobuf-es represents a Struct field as a plain JSON object, except inside google.protobuf.Value.
+		const isPlainObject = desc.typeName === "google.protobuf.Struct" && field.parent.typeName !== ValueSchema.typeName;
+		const write = isPlainObject ? writeStruct : this.message(desc);
 		return (writer, value) => {
 			const end = writer.position;
 			write(writer, value);
@@ -111,8 +112,8 @@ class EncoderBuilder {
 }
 
 /**
- * Compiles the encoder of a message: with the names of its properties in the source, the engine specialises each access.
- * The source holds nothing but names from the descriptor.
+ * Compiles the encoder of a message. The JavaScript engine can specialise each property access, because the source
+ * contains the property's name. All names in the source come from the descriptor.
  */
 function compile(fields: readonly DescField[], contents: readonly Write[]): Write {
 	const lines = fields.map((field, index) => {
@@ -121,8 +122,8 @@ function compile(fields: readonly DescField[], contents: readonly Write[]): Writ
 			const selected = `message.${oneof.localName}`;
 			return `if (${selected}?.case === ${JSON.stringify(localName)}) contents[${index}](writer, ${selected}.value);`;
 		}
-		const write = field.fieldKind === "scalar" ? scalar(field, index) : `contents[${index}](writer, value);`;
-		return `value = message.${localName}; if (${isSet(field)}) { ${write} }`;
+		const write = field.fieldKind === "scalar" ? scalarSource(field, index) : `contents[${index}](writer, value);`;
+		return `value = message.${localName}; if (${isSetSource(field)}) { ${write} }`;
 	});
 	const make = new Function("contents", `return (writer, message) => { let value; ${lines.join("\n")} };`) as (
 		contents: readonly Write[],
@@ -130,8 +131,10 @@ function compile(fields: readonly DescField[], contents: readonly Write[]): Writ
 	return make(contents);
 }
 
-/** Source that tells whether a field is set. With implicit presence its zero value is an unset field, as in protobuf-es. */
-function isSet(field: DescField): string {
+/**
+ * Returns source that tests whether a field is set. With implicit presence a zero value is unset, as in protobuf-es.
+ */
+function isSetSource(field: DescField): string {
 	const implicit =
 		(field.fieldKind === "scalar" || field.fieldKind === "enum") &&
 		field.presence === FeatureSet_FieldPresence.IMPLICIT;
@@ -149,7 +152,8 @@ function isSet(field: DescField): string {
 	}
 }
 
-function scalar(field: DescField & { fieldKind: "scalar" }, index: number): string {
+/** Returns source that writes a scalar field: strings inline, other types by their function in `contents`. */
+function scalarSource(field: DescField & { fieldKind: "scalar" }, index: number): string {
 	if (field.scalar !== ScalarType.STRING) return `contents[${index}](writer, value);`;
 	return `writer.string(value); writer.varint(${tagOf(field.number, LENGTH_DELIMITED)});`;
 }
@@ -170,7 +174,7 @@ const STRUCT_FIELDS = tagOf(1, LENGTH_DELIMITED);
 const ENTRY_KEY = tagOf(1, LENGTH_DELIMITED);
 const ENTRY_VALUE = tagOf(2, LENGTH_DELIMITED);
 
-/** Writes the contents of a google.protobuf.Struct from the JSON object that it stands for. */
+/** Writes a JSON object as the contents of a google.protobuf.Struct. */
 function writeStruct(writer: Writer, json: unknown): void {
 	if (!isFields(json) || Array.isArray(json)) throw new TypeError("a Struct is a JSON object");
 	for (const [name, member] of Object.entries(json).reverse()) {
@@ -184,7 +188,7 @@ function writeStruct(writer: Writer, json: unknown): void {
 	}
 }
 
-/** Writes a google.protobuf.Value, with its length, from the JSON value that it stands for. */
+/** Writes a JSON value as a google.protobuf.Value, preceded by its length. */
 function writeValue(writer: Writer, json: unknown): void {
 	const end = writer.position;
 	if (json === null) {

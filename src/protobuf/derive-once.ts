@@ -1,9 +1,9 @@
 /**
- * Derives a function from a message's plan or descriptor once. A message that contains itself is given a stand-in while
- * its function is being derived, which from then on calls that function.
+ * Derives a function for a message type once, and returns the same function for later calls. If the type contains
+ * itself, the inner call returns a placeholder, which calls the derived function later.
  *
- * @param known what was derived before; the new function is kept there
- * @param derive must not call the functions that it is given for other messages, only keep them
+ * @param known functions that were derived before; the new function is added to it
+ * @param derive must only store the functions that it gets for other types, not call them
  */
 export function deriveOnce<Key, Arguments extends readonly unknown[], Result>(
 	known: Map<Key, (...args: Arguments) => Result>,

@@ -1,15 +1,15 @@
 const INITIAL_BYTES = 64 * 1024;
-/** A buffer that one large message made larger than this is not kept for the next. */
-const KEPT_BYTES = 1024 * 1024;
-/** Longest string whose characters are copied one by one, which is faster than a call out of JavaScript. */
-const SHORT_STRING = 128;
+/** Maximum size of a buffer that is reused for the next message. A large message can make the buffer grow beyond it. */
+const MAX_REUSED_BYTES = 1024 * 1024;
+/** Maximum length of a string whose characters are copied one by one, which is faster than a call into native code. */
+const MAX_COPIED_LENGTH = 128;
 
 /**
- * Writes the protobuf wire format (protobuf encoding, "Message Structure"). It writes from the last byte to the first: the
- * length of a value stands in front of it, and is known once the value is written. The buffer serves all messages.
+ * Writes the protobuf wire format (protobuf encoding, "Message Structure") from the last byte to the first, because the
+ * length precedes a value but is known only after the value is written. All messages share one buffer.
  */
 export class Writer {
-	/** Number of bytes written so far; they stand at the end of the buffer. */
+	/** Number of bytes written so far. They are at the end of the buffer. */
 	position = 0;
 	#buffer = Buffer.allocUnsafeSlow(INITIAL_BYTES);
 
@@ -18,22 +18,23 @@ export class Writer {
 		this.position = 0;
 	}
 
-	/** The bytes written. */
+	/** Returns a copy of the written bytes. */
 	take(): Uint8Array {
-		// Not from Node's pool, so that the bytes have an ArrayBuffer of their own, which can cross to another thread.
+		// Not from the pool of Node.js, so that the bytes have their own ArrayBuffer, which can be transferred to another
+		// thread.
 		const bytes = Buffer.allocUnsafeSlow(this.position);
 		this.#buffer.copy(bytes, 0, this.#buffer.length - this.position);
-		if (this.#buffer.length > KEPT_BYTES) this.#buffer = Buffer.allocUnsafeSlow(INITIAL_BYTES);
+		if (this.#buffer.length > MAX_REUSED_BYTES) this.#buffer = Buffer.allocUnsafeSlow(INITIAL_BYTES);
 		return bytes;
 	}
 
-	/** @param value a tag, a length, or the number of an enum value */
+	/** @param value a tag, a length, a 32-bit integer, a boolean as 0 or 1, or the number of an enum value */
 	varint(value: number): void {
 		if (value < 0 || value > 0x7fff_ffff) {
 			this.bigVarint(BigInt(value));
 			return;
 		}
-		const at = this.#claim(varintSize(value));
+		const at = this.#reserve(varintSize(value));
 		let rest = value;
 		let index = at;
 		while (rest > 0x7f) {
@@ -43,7 +44,7 @@ export class Writer {
 		this.#buffer[index] = rest;
 	}
 
-	/** Writes a 64-bit integer; a negative one in two's complement. */
+	/** Writes a 64-bit integer, in two's complement when it is negative. */
 	bigVarint(value: bigint): void {
 		if (value >= 0n && value <= 0x7fff_ffffn) {
 			this.varint(Number(value));
@@ -56,34 +57,34 @@ export class Writer {
 			rest >>= 7n;
 		}
 		bytes.push(Number(rest));
-		// Claimed first, because that can replace the buffer.
-		const at = this.#claim(bytes.length);
+		// Called before the buffer is read, because it can replace the buffer.
+		const at = this.#reserve(bytes.length);
 		this.#buffer.set(bytes, at);
 	}
 
-	/** Writes a double. */
 	double(value: number): void {
-		const at = this.#claim(8);
+		const at = this.#reserve(8);
 		this.#buffer.writeDoubleLE(value, at);
 	}
 
-	/** Writes a string with its length. */
+	/** Writes a string, preceded by its length. */
 	string(value: string): void {
 		const { length } = value;
 		const end = this.position;
-		if (length > SHORT_STRING || !this.#putAscii(value, this.#claim(length))) {
+		if (length > MAX_COPIED_LENGTH || !this.#putAscii(value, this.#reserve(length))) {
 			this.position = end;
-			const at = this.#claim(Buffer.byteLength(value));
+			const at = this.#reserve(Buffer.byteLength(value));
 			this.#buffer.write(value, at);
 		}
 		this.length(end);
 	}
 
-	/** Puts the length of what was written since `end` in front of it. */
+	/** Writes the length of the bytes written since `position` was `end`. */
 	length(end: number): void {
 		this.varint(this.position - end);
 	}
 
+	/** Writes an ASCII string from index `at` on. Returns false when it meets another character. */
 	#putAscii(value: string, at: number): boolean {
 		const buffer = this.#buffer;
 		for (let index = 0; index < value.length; index++) {
@@ -94,8 +95,8 @@ export class Writer {
 		return true;
 	}
 
-	/** Makes room for some bytes; returns the index of the first. */
-	#claim(bytes: number): number {
+	/** Reserves space for `bytes` bytes; returns the index of the first. */
+	#reserve(bytes: number): number {
 		this.position += bytes;
 		if (this.position > this.#buffer.length) {
 			const written = this.position - bytes;
@@ -107,7 +108,7 @@ export class Writer {
 	}
 }
 
-/** Bytes of a number up to 2^31 - 1 as a varint. */
+/** Returns the number of bytes of a varint up to 2^31 - 1. */
 function varintSize(value: number): number {
 	if (value < 0x80) return 1;
 	if (value < 0x4000) return 2;
