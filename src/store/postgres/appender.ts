@@ -10,22 +10,23 @@ import { newestOf } from "./group-answers.ts";
 import { GroupCommitter } from "./group-committer.ts";
 import type { Newest } from "./log.ts";
 
-/** Most appends in one group, so that a transaction takes few locks. */
+/** Maximum number of appends in one group. It bounds the locks that a transaction takes. */
 const MAX_GROUP_REQUESTS = 256;
-/** Most bytes of records and events in a group of several appends, so that a large one does not hold up small ones. */
+/** Maximum bytes of records and events in a group of several appends, so that a large append does not delay small ones. */
 const MAX_GROUP_BYTES = 2 ** 20;
-/** Groups that are written at a time: see {@link Appender}. */
+/** Maximum number of groups that are written at the same time: see {@link Appender}. */
 const MAX_GROUPS = 2;
-/** How long a group may hold up those that wait before they make up another one, in milliseconds. */
-const PATIENCE = 250;
-/** What an observer knows the appender by: what a store with threads has one of. */
+/** Milliseconds after which waiting requests form a second group, although the first one is still being written. */
+const SECOND_GROUP_DELAY = 250;
+/** Name of the appender in metrics: the same as that of the SQLite engine's writer thread. */
 const OBSERVED_AS = "writer";
 
-interface Waiting {
+interface PendingRequest {
 	readonly id: number;
-	/** When it came, as performance.now() counts. */
-	readonly since: number;
-	readonly ended: CallEnd | undefined;
+	/** Time of arrival, by performance.now(). */
+	readonly arrivedAt: number;
+	/** Reports the end of the request to the observer; undefined without an observer. */
+	readonly reportEnd: CallEnd | undefined;
 	readonly request: GroupRequest;
 	readonly bytes: number;
 	readonly resolve: (answer: GroupAnswer) => void;
@@ -33,34 +34,35 @@ interface Waiting {
 }
 
 /**
- * Appends what waits in groups, each in one transaction. Appends to one conversation keep their order.
+ * Appends updates and batches of events in groups, each in one transaction. Appends to one conversation keep their order.
  *
- * While a group is written, another one begins only if it is full, or if the first one takes long: what a group costs
- * beside its rows is then shared by more of them, and a conversation that another process has locked holds up few others.
+ * While a group is being written, a second one begins only if it is full or if the first one takes long. Larger groups
+ * share the fixed cost of a transaction among more requests. The second group lets other conversations go on when another
+ * process has locked a conversation of the first one.
  */
 export class Appender {
 	readonly #log: ThreadLog;
 	readonly #onAppended: (newest: Newest) => void;
 	readonly #observer: ThreadObserver | undefined;
-	/** Those that write no group at the moment. */
-	readonly #free: GroupCommitter[];
+	/** Committers that write no group at the moment. */
+	readonly #idleCommitters: GroupCommitter[];
 	#lastId = 0;
-	#waiting: Waiting[] = [];
-	readonly #writing = new Set<Waiting>();
+	#waiting: PendingRequest[] = [];
+	readonly #writing = new Set<PendingRequest>();
 	/** Conversations of the groups that are being written. */
 	readonly #busy = new Set<string>();
 	#scheduled = false;
-	/** Whether the group that began last takes long. */
+	/** Whether the group that began last took longer than {@link SECOND_GROUP_DELAY}. */
 	#isSlow = false;
 
-	/** @param onAppended told what each group added */
+	/** @param onAppended called after each group with the newest sequences that it added */
 	constructor(
 		connections: Connections,
 		log: ThreadLog,
 		onAppended: (newest: Newest) => void,
 		observer?: ThreadObserver,
 	) {
-		this.#free = Array.from({ length: MAX_GROUPS }, () => new GroupCommitter(connections));
+		this.#idleCommitters = Array.from({ length: MAX_GROUPS }, () => new GroupCommitter(connections));
 		this.#log = log;
 		this.#onAppended = onAppended;
 		this.#observer = observer;
@@ -69,33 +71,33 @@ export class Appender {
 
 	/** Appends an update or a batch of events. Resolves when it is on disk. */
 	append(request: GroupRequest): Promise<GroupAnswer> {
-		const ended = this.#observer?.called(OBSERVED_AS, "update" in request ? "append" : "appendEvents");
+		const reportEnd = this.#observer?.called(OBSERVED_AS, "update" in request ? "append" : "appendEvents");
 		return new Promise((resolve, reject) => {
 			this.#lastId += 1;
-			const since = performance.now();
-			this.#waiting.push({ id: this.#lastId, since, ended, request, bytes: bytesOf(request), resolve, reject });
+			const arrivedAt = performance.now();
+			this.#waiting.push({ id: this.#lastId, arrivedAt, reportEnd, request, bytes: bytesOf(request), resolve, reject });
 			this.#schedule();
 		});
 	}
 
 	#queue(): ThreadQueue {
 		const pending = [...this.#writing, ...this.#waiting];
-		const oldest = pending.reduce((since, waiting) => Math.min(since, waiting.since), Number.POSITIVE_INFINITY);
+		const oldest = pending.reduce((earliest, { arrivedAt }) => Math.min(earliest, arrivedAt), Number.POSITIVE_INFINITY);
 		return { calls: pending.length, age: pending.length === 0 ? 0 : performance.now() - oldest };
 	}
 
-	/** Starts groups once what comes in this turn of the event loop is there. */
+	/** Starts groups at the end of this turn of the event loop, so that requests which arrive together share a group. */
 	#schedule(): void {
 		if (this.#scheduled) return;
 		this.#scheduled = true;
 		setImmediate(() => {
 			this.#scheduled = false;
 			while (this.#waiting.length > 0 && this.#mayBegin()) {
-				const committer = this.#free.pop();
+				const committer = this.#idleCommitters.pop();
 				if (committer === undefined) return;
 				const group = this.#takeGroup();
 				if (group.length === 0) {
-					this.#free.push(committer);
+					this.#idleCommitters.push(committer);
 					return;
 				}
 				void this.#write(group, committer);
@@ -104,100 +106,100 @@ export class Appender {
 	}
 
 	#mayBegin(): boolean {
-		if (this.#free.length === MAX_GROUPS || this.#isSlow) return true;
-		const bytes = this.#waiting.reduce((size, waiting) => size + waiting.bytes, 0);
+		if (this.#idleCommitters.length === MAX_GROUPS || this.#isSlow) return true;
+		const bytes = this.#waiting.reduce((size, pending) => size + pending.bytes, 0);
 		return this.#waiting.length >= MAX_GROUP_REQUESTS || bytes >= MAX_GROUP_BYTES;
 	}
 
 	/**
-	 * Takes the first requests that wait. Refuses those whose sender no longer waits; leaves those whose conversation is being
-	 * written or has an earlier one left.
+	 * Takes the first waiting requests out of the queue, as a group. Refuses a request whose sender no longer waits. Skips a
+	 * request if its conversation is being written, or if an earlier request of that conversation was skipped.
 	 */
-	#takeGroup(): Waiting[] {
-		const group: Waiting[] = [];
-		const left: Waiting[] = [];
+	#takeGroup(): PendingRequest[] {
+		const group: PendingRequest[] = [];
+		const remaining: PendingRequest[] = [];
 		const blocked = new Set(this.#busy);
 		const now = Date.now();
 		let bytes = 0;
 		let isFull = false;
-		for (const waiting of this.#waiting) {
-			const { request } = waiting;
+		for (const pending of this.#waiting) {
+			const { request } = pending;
 			if (isLate(request, now)) {
-				refuse(waiting, LATE);
+				refuse(pending, LATE);
 				continue;
 			}
 			const conversation = conversationOf(request);
-			isFull ||= group.length === MAX_GROUP_REQUESTS || (group.length > 0 && bytes + waiting.bytes > MAX_GROUP_BYTES);
+			isFull ||= group.length === MAX_GROUP_REQUESTS || (group.length > 0 && bytes + pending.bytes > MAX_GROUP_BYTES);
 			if (isFull || blocked.has(conversation)) {
 				blocked.add(conversation);
-				left.push(waiting);
+				remaining.push(pending);
 			} else {
-				group.push(waiting);
-				bytes += waiting.bytes;
+				group.push(pending);
+				bytes += pending.bytes;
 			}
 		}
-		this.#waiting = left;
+		this.#waiting = remaining;
 		return group;
 	}
 
-	async #write(group: readonly Waiting[], committer: GroupCommitter): Promise<void> {
-		for (const waiting of group) {
-			this.#busy.add(conversationOf(waiting.request));
-			this.#writing.add(waiting);
+	async #write(group: readonly PendingRequest[], committer: GroupCommitter): Promise<void> {
+		for (const pending of group) {
+			this.#busy.add(conversationOf(pending.request));
+			this.#writing.add(pending);
 		}
 		this.#isSlow = false;
-		const slow = setTimeout(() => {
+		const timer = setTimeout(() => {
 			this.#isSlow = true;
 			this.#schedule();
-		}, PATIENCE);
+		}, SECOND_GROUP_DELAY);
 		try {
 			await this.#answer(group, committer);
 		} finally {
-			clearTimeout(slow);
-			for (const waiting of group) {
-				this.#busy.delete(conversationOf(waiting.request));
-				this.#writing.delete(waiting);
+			clearTimeout(timer);
+			for (const pending of group) {
+				this.#busy.delete(conversationOf(pending.request));
+				this.#writing.delete(pending);
 			}
-			this.#free.push(committer);
+			this.#idleCommitters.push(committer);
 			this.#schedule();
 		}
 	}
 
-	/** Writes a group and answers its requests. */
-	async #answer(group: readonly Waiting[], committer: GroupCommitter): Promise<void> {
+	/** Writes a group, and resolves or rejects its requests. */
+	async #answer(group: readonly PendingRequest[], committer: GroupCommitter): Promise<void> {
 		const began = performance.now();
-		const answered = (): AnsweredGroup => {
+		const reportGroup = (): AnsweredGroup => {
 			const startedAt = performance.timeOrigin + began;
-			const told = { ids: group.map(({ id }) => id), startedAt, duration: performance.now() - began };
-			this.#observer?.grouped(OBSERVED_AS, told);
-			return told;
+			const answered = { ids: group.map(({ id }) => id), startedAt, duration: performance.now() - began };
+			this.#observer?.grouped(OBSERVED_AS, answered);
+			return answered;
 		};
 		try {
 			const answers = await committer.commit(group.map(({ request }) => request));
 			this.#onAppended(newestOf(answers));
-			const told = answered();
-			for (const [n, { resolve, ended }] of group.entries()) {
-				ended?.(undefined, told);
+			const answered = reportGroup();
+			for (const [n, { resolve, reportEnd }] of group.entries()) {
+				reportEnd?.(undefined, answered);
 				resolve(answers[n]);
 			}
 		} catch (error) {
 			const failure = serviceError(error);
-			const told = answered();
+			const answered = reportGroup();
 			if (group.length > 1 && failure.kind !== "unavailable") {
-				// A request failed for a reason of its own. It is found by halves, so that it costs few transactions.
+				// One request makes the whole group fail. Halving the group isolates that request in few transactions.
 				const middle = Math.ceil(group.length / 2);
 				await this.#answer(group.slice(0, middle), committer);
 				await this.#answer(group.slice(middle), committer);
 				return;
 			}
 			this.#log.error({ err: failure, operation: "append", count: group.length }, "the store failed");
-			for (const waiting of group) refuse(waiting, failure, told);
+			for (const pending of group) refuse(pending, failure, answered);
 		}
 	}
 }
 
-function refuse({ ended, reject }: Waiting, error: ServiceError, group?: AnsweredGroup): void {
-	ended?.(error, group);
+function refuse({ reportEnd, reject }: PendingRequest, error: ServiceError, group?: AnsweredGroup): void {
+	reportEnd?.(error, group);
 	reject(error);
 }
 

@@ -6,72 +6,74 @@ import { type Lease, lend, Primary } from "./primary.ts";
 import { ClientTransaction, type Query, type Session, type Transaction } from "./transaction.ts";
 
 /**
- * Longest time in milliseconds for which a transaction may wait for the service. Without a limit, what a replica has locked
- * would stay locked for hours after its machine failed.
+ * `idle_in_transaction_session_timeout` of transactions, in milliseconds. Without it, a replica whose machine failed would
+ * hold its locks for hours.
  */
-const IDLE_IN_TRANSACTION = 15_000;
-/** Longest time of a statement without a limit, in milliseconds: 12 days. */
-const UNLIMITED = 2 ** 30;
+const IDLE_IN_TRANSACTION_TIMEOUT = 15_000;
+/** Statement timeout in milliseconds for connections without a limit: 12 days. */
+const NO_TIMEOUT = 2 ** 30;
 
 /**
- * What writes finds its rows by an index. The planner would read a table as a whole that it knows as empty, and the plan of
- * a prepared statement would stay while the table grows, until the server has analysed it.
+ * Makes transactions that write find rows by an index. The planner prefers a sequential scan for a table that it takes for
+ * empty. A prepared statement would keep that plan while the table grows, until the server has analyzed the table.
  */
-const BY_INDEX = [
+const PREFER_INDEXES = [
 	"SET LOCAL enable_seqscan = off",
 	"SET LOCAL enable_hashjoin = off",
 	"SET LOCAL enable_mergejoin = off",
 ].join("; ");
 
 /**
- * The server would compile a statement of high cost each time, for a tenth of a second and more. Before PostgreSQL 18, the
- * one way to read a table that is turned off above counts as a cost of 10^10, as it does for the row of `positions`.
+ * Turns off just-in-time compilation, which the server would apply to each execution of an expensive statement, for a
+ * tenth of a second and more. Before PostgreSQL 18, a disabled scan adds 10^10 to the cost. The row of `positions` is read
+ * by such a scan.
  */
-const UNCOMPILED = "SET LOCAL jit = off";
+const WITHOUT_JIT = "SET LOCAL jit = off";
 
 /**
- * Without the warnings of the server nobody would learn that it stopped waiting for its standby: see `CommitUnknown`. The
- * role may have turned them off.
+ * Makes the server send warnings, which the role may have turned off. Only a warning shows that the server stopped waiting
+ * for its standby: see `CommitUnknown`.
  */
 const WITH_WARNINGS = "SET LOCAL client_min_messages = warning";
 
-/** The limits of time that the role or the server may have set; not each release of PostgreSQL has all. */
-const TIME_LIMITS = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "transaction_timeout"];
+/** Timeout parameters that the role or the server may have set. Not every release of PostgreSQL has all of them. */
+const TIMEOUTS = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout", "transaction_timeout"];
 
-/** The statement that removes them, for the transaction or for the session. */
-function withoutLimits(scope: "transaction" | "session"): string {
-	const names = TIME_LIMITS.map((name) => `'${name}'`).join();
+/** Returns the statement that turns these timeouts off, for the transaction or for the session. */
+function withoutTimeouts(scope: "transaction" | "session"): string {
+	const names = TIMEOUTS.map((name) => `'${name}'`).join();
 	return `SELECT set_config(name, '0', ${scope === "transaction"}) FROM pg_settings WHERE name IN (${names})`;
 }
 
-/** Transactions on the server that takes writes, and notifications from it. */
+/** Transactions on the primary (the server that accepts writes), and notifications from it. */
 export interface Connections extends AsyncDisposable {
 	/** Whether notifications are sent and listened for. */
 	readonly notifies: boolean;
 	/**
-	 * Runs work in a transaction that only reads. Runs it again, once, when the connection broke.
+	 * Runs `work` in a read-only transaction. Retries it as {@link transaction} does.
 	 *
-	 * @throws {DatabaseError} or what work throws
+	 * @throws {DatabaseError} or the error that `work` throws
 	 */
 	read<T>(work: (session: Session) => Promise<T>): Promise<T>;
 	/**
-	 * Runs work in a transaction, and commits if work has not. Runs it again, once, when the connection broke before COMMIT
-	 * was sent, or when it lost against other transactions (SQLSTATE 40001, 40P01).
+	 * Runs `work` in a transaction, and commits unless `work` has done so. Retries once when the connection broke before
+	 * COMMIT was sent, or after a serialization failure or a deadlock (SQLSTATE 40001, 40P01).
 	 *
-	 * @throws {CommitUnknown} when COMMIT was sent and the outcome is unknown
-	 * @throws {DatabaseError} or what work throws, after the transaction was rolled back
+	 * @throws {CommitUnknown} when COMMIT was sent and its outcome is unknown
+	 * @throws {DatabaseError} or the error that `work` throws, after the transaction was rolled back
 	 */
 	transaction<T>(work: (transaction: Transaction) => Promise<T>, options?: TransactionOptions): Promise<T>;
 	/**
-	 * Runs a statement outside of a transaction on a connection beside the pool. It has no limits of time, except for those
-	 * that the role has set when the connection goes through a pooler.
+	 * Runs a statement outside of a transaction, on a connection outside of the pool. The statement has no timeouts, except
+	 * those of the role when the connection goes through a pooler.
 	 *
 	 * @throws {DatabaseError}
 	 */
 	alone(query: Query): Promise<void>;
 	/**
-	 * Tells a listener of each notification of a channel, and with undefined whenever it may have missed some: after each
-	 * connection, and every second, so that what is announced is seen without notifications too.
+	 * Calls a listener with the payload of each notification of a channel. Calls it with undefined when notifications may
+	 * have been missed: after each connection, and every second. So a listener that then looks for changes works without
+	 * notifications too.
 	 *
 	 * @param channel an identifier of lower-case letters, digits and `_`
 	 */
@@ -79,48 +81,52 @@ export interface Connections extends AsyncDisposable {
 }
 
 export interface TransactionOptions {
-	/** Statements and locks have no limit of time, on a connection beside the pool: for migrations. */
+	/**
+	 * Turns off the timeouts of statements and lock waits, and uses a connection outside of the pool: for migrations and
+	 * copies.
+	 */
 	readonly unlimited?: boolean;
 }
 
 /**
  * Connects to a database.
  *
- * @throws {ServiceError} `unavailable` when no host takes writes; its cause says what is wrong with each
+ * @throws {ServiceError} `unavailable` when no host accepts writes; its cause names the failure of each host
  */
 export async function openConnections(settings: PostgresSettings, log: ThreadLog): Promise<Connections> {
 	const primary = await Primary.find(settings, log);
 	const listener = new Listener(settings.notify ? primary : undefined, log);
-	// Whether a connection is one session of the server: notifications are off for a pooler in transaction mode.
-	const ownsSessions = settings.notify;
-	// Local to the transaction: the sessions of a pooler in transaction mode are shared.
+	// Whether each connection keeps one session of the server. Behind a pooler in transaction mode it does not, and
+	// notifications are off.
+	const keepsSession = settings.notify;
+	// SET LOCAL, because clients share the sessions of a pooler in transaction mode.
 	const limited = [
 		`SET LOCAL statement_timeout = ${settings.statementTimeout}`,
 		`SET LOCAL lock_timeout = ${settings.lockTimeout}`,
-		`SET LOCAL idle_in_transaction_session_timeout = ${IDLE_IN_TRANSACTION}`,
-		UNCOMPILED,
+		`SET LOCAL idle_in_transaction_session_timeout = ${IDLE_IN_TRANSACTION_TIMEOUT}`,
+		WITHOUT_JIT,
 	].join("; ");
 
 	async function dial(): Promise<Lease> {
-		const client = await primary.dial(UNLIMITED);
+		const client = await primary.dial(NO_TIMEOUT);
 		return lend(client, () => void client.end().catch(() => undefined));
 	}
 
 	return {
 		notifies: settings.notify,
 		read: (work) =>
-			twice(async () => {
+			withRetry(async () => {
 				const lease = await primary.lease();
-				const transaction = new ClientTransaction(lease, `${BEGIN} READ ONLY; ${limited}`, ownsSessions);
+				const transaction = new ClientTransaction(lease, `${BEGIN} READ ONLY; ${limited}`, keepsSession);
 				return run(lease, transaction, () => work(transaction));
 			}),
 		transaction: (work, { unlimited = false } = {}) =>
-			twice(async () => {
+			withRetry(async () => {
 				const lease = unlimited ? await dial() : await primary.lease();
 				const local = unlimited
-					? `${WITH_WARNINGS}; ${withoutLimits("transaction")}`
-					: `${limited}; ${WITH_WARNINGS}; ${BY_INDEX}`;
-				const transaction = new ClientTransaction(lease, `${BEGIN}; ${local}`, ownsSessions);
+					? `${WITH_WARNINGS}; ${withoutTimeouts("transaction")}`
+					: `${limited}; ${WITH_WARNINGS}; ${PREFER_INDEXES}`;
+				const transaction = new ClientTransaction(lease, `${BEGIN}; ${local}`, keepsSession);
 				return run(lease, transaction, async () => {
 					const result = await work(transaction);
 					await transaction.finish();
@@ -130,7 +136,7 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 		async alone({ text, values = [] }) {
 			const { client, release } = await dial();
 			try {
-				if (ownsSessions) await client.query(withoutLimits("session"));
+				if (keepsSession) await client.query(withoutTimeouts("session"));
 				await client.query(text, [...values]);
 			} catch (error) {
 				throw databaseError(error);
@@ -149,8 +155,8 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 const BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
 /**
- * Runs the work of a transaction. If that left it open, it is rolled back, and then the connection given back; the outcome
- * of the work does not wait for that.
+ * Runs the work of a transaction. Rolls back a transaction that is still open, and then releases the connection. The
+ * result of the work does not wait for the rollback.
  */
 async function run<T>(lease: Lease, transaction: ClientTransaction, work: () => Promise<T>): Promise<T> {
 	let usable = true;
@@ -166,13 +172,13 @@ async function run<T>(lease: Lease, transaction: ClientTransaction, work: () => 
 	}
 }
 
-/** Calls what may be called again once more when it failed at the database in a way that passes. */
-async function twice<T>(call: () => Promise<T>): Promise<T> {
+/** Calls a function, and once more if it failed with a database error that a retry may avoid. */
+async function withRetry<T>(call: () => Promise<T>): Promise<T> {
 	try {
 		return await call();
 	} catch (error) {
-		const again = error instanceof DatabaseError && !(error instanceof CommitUnknown) && error.mayRunAgain;
-		if (!again) throw error;
+		const mayRetry = error instanceof DatabaseError && !(error instanceof CommitUnknown) && error.isRetryable;
+		if (!mayRetry) throw error;
 		return await call();
 	}
 }

@@ -1,39 +1,42 @@
 import { isIPv6 } from "node:net";
 
-/** A server that a database URL names. */
+/** One of the servers in a database URL. */
 export interface PostgresHost {
-	/** Host name, IP address without brackets, or the absolute path of a folder with the server's Unix socket. */
+	/** Host name, IP address without brackets, or absolute path of the directory with the server's Unix socket. */
 	readonly host: string;
 	/** 1 to 65535. */
 	readonly port: number;
 }
 
-/** Levels of protection of a connection, in libpq's terms. */
+/** Values of `sslmode`, as libpq defines them. */
 const sslModes = ["disable", "prefer", "require", "verify-ca", "verify-full"] as const;
 export type SslMode = (typeof sslModes)[number];
 
-/** How connections are encrypted, and which server is believed. */
+/** How connections are encrypted, and how the server is authenticated. */
 export interface PostgresTls {
 	readonly mode: SslMode;
-	/** PEM file of the authorities that the server's certificate may be from; `system` for those that Node.js knows. */
+	/**
+	 * PEM file of the certificate authorities that may have signed the server's certificate; `system` for those that Node.js
+	 * trusts.
+	 */
 	readonly rootCert: string | undefined;
-	/** PEM files of the client's certificate and its key; both or neither. */
+	/** PEM files of the client certificate and its private key; both or neither. */
 	readonly cert: string | undefined;
 	readonly key: string | undefined;
 }
 
-/** What a database URL says. */
+/** The parts of a database URL. */
 export interface PostgresUrl {
-	/** At least one. The service uses the one that takes writes. */
+	/** At least one. The service uses the one that accepts writes. */
 	readonly hosts: readonly PostgresHost[];
 	readonly user: string;
 	/** Undefined when the URL has none. */
 	readonly password: string | undefined;
 	readonly database: string;
 	readonly tls: PostgresTls;
-	/** Longest time in milliseconds for the connection to one server. */
+	/** Timeout of a connection attempt to one server, in milliseconds. */
 	readonly connectTimeout: number;
-	/** Name that the server shows for the connections. */
+	/** `application_name` of the connections, which `pg_stat_activity` shows. */
 	readonly applicationName: string;
 }
 
@@ -42,7 +45,7 @@ const DEFAULT_CONNECT_TIMEOUT_SECONDS = "5";
 const MAX_CONNECT_TIMEOUT_SECONDS = 60;
 const DEFAULT_APPLICATION_NAME = "conversation-update-webhook-service";
 
-/** Parameters of the URL that the service understands, of those that libpq has. */
+/** Supported parameters of the URL, a subset of those of libpq. */
 const parameters = [
 	"application_name",
 	"connect_timeout",
@@ -54,21 +57,21 @@ const parameters = [
 ] as const;
 type Parameter = (typeof parameters)[number];
 
-/** Whether a text is meant as the URL of a PostgreSQL database. */
+/** Returns whether a text has the scheme of a PostgreSQL URL. */
 export function isPostgresUrl(text: string): boolean {
 	return /^postgres(?:ql)?:/.test(text);
 }
 
-/** A valid URL with its password masked. */
+/** Returns a valid URL with its password replaced by `mask`. */
 export function maskPostgresUrl(url: string, mask: string): string {
 	return url.replace(/^(postgres(?:ql)?:\/\/[^:@/?]*:)[^@/?]*@/, (_, before: string) => `${before}${mask}@`);
 }
 
 /**
- * Reads a URL as libpq does: `postgres://user:password@host:port,host:port/database?parameter=value&…`, with percent
- * encoding. It must name user, host and database.
+ * Parses a URL as libpq does: `postgres://user:password@host:port,host:port/database?parameter=value&…`, with percent
+ * encoding. User, host and database are required.
  *
- * @param report is told of each mistake, without any part of the password
+ * @param report called with each mistake; its text contains no part of the password
  * @returns undefined when there was a mistake
  * @see https://www.postgresql.org/docs/18/libpq-connect.html#LIBPQ-CONNSTRING-URIS
  */
@@ -146,7 +149,8 @@ function parseParameters(query: string, decode: Decode, mistake: Mistake): Reado
 	for (const part of query === "" ? [] : query.split("&")) {
 		const [, name = "", value] = /^([^=]*)(?:=(.*))?$/.exec(part) ?? [];
 		const known = parameters.find((parameter) => parameter === name);
-		// A part of a password may stand here: only what looks like a name is shown.
+		// A password that was not percent-encoded may end up here. So the message shows only a text that looks like a parameter
+		// name.
 		const shown = value !== undefined && /^[A-Za-z_]{1,40}$/.test(name) ? ` "${name}"` : "";
 		if (known === undefined) mistake(`has a parameter${shown} that is not one of ${parameters.join(", ")}`);
 		else if (!value) mistake(`has no value for ${known}`);

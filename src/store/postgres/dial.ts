@@ -4,54 +4,54 @@ import { rootCertificates } from "node:tls";
 import pg from "pg";
 import type { PostgresHost, PostgresTls, PostgresUrl } from "./database-url.ts";
 
-/** How the service uses a PostgreSQL database: what its URL says, and the variables beside it. */
+/** Settings of a PostgreSQL database, from its URL and from further environment variables. */
 export interface PostgresSettings extends Omit<PostgresUrl, "password"> {
-	/** Undefined for a server that asks for none. */
+	/** Undefined when none is configured. */
 	readonly password: KeyObject | undefined;
-	/** Most connections in the pool; one or two more listen and search. */
+	/** Maximum number of connections in the pool. One or two more listen for notifications and search for the primary. */
 	readonly connections: number;
-	/** Longest time of a statement in milliseconds. */
+	/** `statement_timeout` in milliseconds. */
 	readonly statementTimeout: number;
-	/** Longest time in milliseconds for which a statement waits for a lock. */
+	/** `lock_timeout` in milliseconds. */
 	readonly lockTimeout: number;
 	/** Whether notifications are sent and listened for. */
 	readonly notify: boolean;
 }
 
-/** How long after the end of a statement's time the server may be silent, in milliseconds. */
-const SILENCE = 5_000;
-/** Time without traffic after which the system asks whether the other side is there, in milliseconds. */
-const KEEP_ALIVE = 10_000;
+/** Milliseconds after the statement timeout until a server that has not responded counts as unreachable. */
+const RESPONSE_MARGIN = 5_000;
+/** Milliseconds without traffic after which the operating system sends TCP keepalive probes. */
+const KEEP_ALIVE_DELAY = 10_000;
 
-/** PostgreSQL's int8 has 64 bits. The other types come as the driver gives them: int4 as number, bytea as Buffer. */
+/** Parses int8 as bigint. Other types keep the driver's parsers: int4 as number, bytea as Buffer. */
 const types = new pg.TypeOverrides();
 types.setTypeParser(pg.types.builtins.INT8, BigInt);
 
-/** What the driver is told to connect to a server. The files of TLS are read each time, so that renewed ones count. */
+/** Returns the driver's options for a connection. Reads the TLS files each time, so that renewed certificates are used. */
 async function clientOptions(settings: PostgresSettings, host: PostgresHost): Promise<pg.ClientConfig> {
 	const { user, password, database, connectTimeout, applicationName, statementTimeout } = settings;
 	return {
 		...host,
 		user,
-		// A function, so that no object that may be shown holds the password.
+		// A function, so that no object that may be logged contains the password.
 		password: () => password?.export().toString() ?? "",
 		database,
 		application_name: applicationName,
 		ssl: await tlsOptions(settings.tls, host.host),
 		connectionTimeoutMillis: connectTimeout,
-		query_timeout: statementTimeout + SILENCE,
+		query_timeout: statementTimeout + RESPONSE_MARGIN,
 		keepAlive: true,
-		keepAliveInitialDelayMillis: KEEP_ALIVE,
+		keepAliveInitialDelayMillis: KEEP_ALIVE_DELAY,
 		pipeline: true,
 		types,
 	};
 }
 
 /**
- * Connects to a server and makes sure that it takes writes.
+ * Connects to a server and checks that it accepts writes.
  *
- * @returns the connection, and the options with which it came about
- * @throws Error of the driver, or when the server is a standby or read-only
+ * @returns the connection, and the options of the attempt that succeeded
+ * @throws Error of the driver or of {@link requireWrites}
  */
 export async function dial(settings: PostgresSettings, host: PostgresHost) {
 	const options = await clientOptions(settings, host);
@@ -64,44 +64,47 @@ export async function dial(settings: PostgresSettings, host: PostgresHost) {
 	}
 }
 
-/** What the driver says when the server has no TLS. */
+/** Message of the driver's error when the server does not support TLS. */
 const NO_TLS = "The server does not support SSL connections";
 
 async function connect(options: pg.ClientConfig): Promise<pg.Client> {
 	const client = new pg.Client(options);
-	// The query that is under way gets the error, and the owner may listen too.
+	// Without a listener, an `error` event would be an uncaught exception. The query in progress fails with the same error,
+	// and the owner of the connection may add a listener of its own.
 	client.on("error", () => undefined);
 	try {
 		await client.connect();
 		await requireWrites(client, options.connectionTimeoutMillis);
 		return client;
 	} catch (error) {
-		// Not awaited: a server that is silent would hold it up.
+		// Not awaited, because a server that does not respond would delay the error.
 		client.end().catch(() => undefined);
 		throw error;
 	}
 }
 
 /**
- * @param limit milliseconds in which the server has to answer; those of any statement when left out
- * @throws Error when the server takes no writes, does not keep what it acknowledges, or does not answer
+ * Checks that a server accepts writes and keeps the commits that it acknowledges.
+ *
+ * @param timeout in milliseconds; that of other statements when omitted
+ * @throws Error when the server is a standby or read-only, has `synchronous_commit` off, or does not respond
  */
-export async function requireWrites(client: pg.ClientBase, limit?: number): Promise<void> {
+export async function requireWrites(client: pg.ClientBase, timeout?: number): Promise<void> {
 	const settings =
 		"current_setting('transaction_read_only') AS read_only, current_setting('synchronous_commit') AS sync";
-	const query = { text: `SELECT ${settings}`, query_timeout: limit };
+	const query = { text: `SELECT ${settings}`, query_timeout: timeout };
 	const { rows } = await client.query<{ read_only: string; sync: string }>(query);
 	if (rows[0]?.read_only !== "off") throw new Error("the server is a standby or read-only");
 	if (rows[0].sync === "off") throw new Error("synchronous_commit is off, so commits could be lost");
 }
 
-/** `require` with authorities verifies them, as libpq does it. */
+/** Returns the driver's TLS options. As in libpq, `require` with `sslrootcert` verifies the certificate authority. */
 async function tlsOptions(tls: PostgresTls, host: string): Promise<Exclude<pg.ClientConfig["ssl"], undefined>> {
 	const { mode, rootCert } = tls;
 	if (mode === "disable" || host.startsWith("/")) return false;
 	const verifies = mode === "verify-ca" || mode === "verify-full" || (mode === "require" && rootCert !== undefined);
 	return {
-		// The name that the certificate is compared with; the driver tells it for names only, not for addresses.
+		// The certificate is verified for this name. The driver itself passes host names only, no IP addresses.
 		host,
 		rejectUnauthorized: verifies,
 		...(mode !== "verify-full" && { checkServerIdentity: () => undefined }),

@@ -8,7 +8,7 @@ import { Sql } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
 import type { Session } from "./transaction.ts";
 
-/** Events in order of sequence. */
+/** Lists events in order of sequence. */
 export async function listEvents(session: Session, query: EventQuery): Promise<StoredEvent[]> {
 	const { after, conversationId, conditions = [], limit, maxBytes } = query;
 	if (conversationId !== undefined && !isConversationId(conversationId)) return [];
@@ -16,7 +16,7 @@ export async function listEvents(session: Session, query: EventQuery): Promise<S
 	const tests = [`sequence > ${sql.value(bindable(after))}`];
 	if (conversationId !== undefined) tests.push(`conversation_id = ${sql.value(conversationId)}`);
 	tests.push(...conditions.flatMap((condition) => conditionSql(condition, sql)));
-	const bytes = maxBytes === undefined ? "true" : `e.total <= ${sql.value(maxBytes)} OR e.number = 1`;
+	const fitsLimit = maxBytes === undefined ? "true" : `e.total <= ${sql.value(maxBytes)} OR e.number = 1`;
 	const [rows = []] = await session.query(
 		sql.query(`
 			SELECT conversation_id, sequence, received_at, happened_at, kind, source, text, unpacked_size, checksum, secrets,
@@ -28,12 +28,12 @@ export async function listEvents(session: Session, query: EventQuery): Promise<S
 					WHERE ${tests.join(" AND ")} ORDER BY sequence LIMIT ${sql.value(limit)}
 				) page
 			) e
-			WHERE ${bytes} ORDER BY sequence
+			WHERE ${fitsLimit} ORDER BY sequence
 		`),
 	);
 	return rows.map((row) => ({
 		...eventColumnsFrom(row, decoded),
-		// A damaged event does not fail the query for all.
+		// A damaged event does not make the whole query fail.
 		event: readable(() => protectedEventFrom(row)),
 	}));
 }

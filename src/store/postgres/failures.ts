@@ -2,7 +2,7 @@ import pg from "pg";
 import { ServiceError } from "../../errors.ts";
 
 /**
- * A failure of the database. The words of PostgreSQL are in the cause only, and there without values of a row.
+ * An error of the database. Only its cause has PostgreSQL's message, and never one with values of a row.
  *
  * @see https://www.postgresql.org/docs/18/errcodes-appendix.html
  */
@@ -15,20 +15,20 @@ export class DatabaseError extends ServiceError {
 		this.sqlState = sqlState;
 	}
 
-	/** Whether the connection is of no more use: it broke, or the server ends it. */
+	/** Whether the connection can no longer be used: it broke, the server ends it, or the server is read-only. */
 	get connectionLost(): boolean {
 		return this.sqlState === undefined || /^(?:08|57P)/.test(this.sqlState) || this.sqlState === READ_ONLY;
 	}
 
-	/** Whether the same transaction may succeed when it runs again at once. */
-	get mayRunAgain(): boolean {
+	/** Whether a retry of the transaction may succeed at once. */
+	get isRetryable(): boolean {
 		return this.connectionLost || this.sqlState === "40001" || this.sqlState === "40P01";
 	}
 }
 
 /**
- * COMMIT was sent, and nothing says whether the server carried it out: the connection broke, or the server gave up
- * waiting for its synchronous standby.
+ * COMMIT was sent and its outcome is unknown: the connection broke, or the server stopped waiting for its synchronous
+ * standby.
  */
 export class CommitUnknown extends DatabaseError {
 	constructor(cause: Error) {
@@ -36,11 +36,11 @@ export class CommitUnknown extends DatabaseError {
 	}
 }
 
-/** The server is a standby, or is set to read only. */
+/** SQLSTATE of a write on a standby, or on a server that is set to read-only. */
 const READ_ONLY = "25006";
 
-/** What a failure means to a caller, by the beginning of its SQLSTATE; the first that fits counts. */
-const MEANINGS: readonly (readonly [code: RegExp, message: string])[] = [
+/** Messages for the caller, by the prefix of the SQLSTATE. The first match applies. */
+const MESSAGES: readonly (readonly [code: RegExp, message: string])[] = [
 	[/^08/, "the database's connection broke"],
 	[/^57P0[1-5]/, "the database is starting or stopping"],
 	[/^53100/, "the database's disk is full"],
@@ -58,12 +58,15 @@ const MEANINGS: readonly (readonly [code: RegExp, message: string])[] = [
 	[/^58/, "the database's disk failed to read or write"],
 ];
 
-/** Classes whose messages may hold values of a row: data exceptions, integrity, limits, internal errors. */
-const TELLS_VALUES = /^(?:2[0-4]|27|44|54|P0|XX)/;
+/**
+ * Classes of SQLSTATE whose messages may contain values of a row: data exceptions, integrity constraint violations,
+ * limits, internal errors.
+ */
+const WITH_VALUES = /^(?:2[0-4]|27|44|54|P0|XX)/;
 
 /**
- * The error for whatever the driver throws. `unavailable` when the database as a whole fails, `internal` when it fails at
- * one request.
+ * Converts an error of the driver: to `unavailable` when the database as a whole fails, to `internal` when one request
+ * fails.
  */
 export function databaseError(error: unknown): ServiceError {
 	if (error instanceof ServiceError) return error;
@@ -72,23 +75,23 @@ export function databaseError(error: unknown): ServiceError {
 		return new DatabaseError("unavailable", "the database does not answer", cause, undefined);
 	}
 	const { code, message, constraint } = error;
-	const told = TELLS_VALUES.test(code) ? (constraint === undefined ? "" : `constraint ${constraint} `) : `${message} `;
-	const cause = new Error(`${told}(SQLSTATE ${code})`);
-	const [, meaning] = MEANINGS.find(([pattern]) => pattern.test(code)) ?? [];
-	return meaning === undefined
+	const detail = WITH_VALUES.test(code) ? (constraint === undefined ? "" : `constraint ${constraint} `) : `${message} `;
+	const cause = new Error(`${detail}(SQLSTATE ${code})`);
+	const [, shown] = MESSAGES.find(([pattern]) => pattern.test(code)) ?? [];
+	return shown === undefined
 		? new DatabaseError("internal", "the store failed at this request", cause, code)
-		: new DatabaseError("unavailable", meaning, cause, code);
+		: new DatabaseError("unavailable", shown, cause, code);
 }
 
-/** The error that a caller of the store gets for whatever an operation throws. */
+/** Converts an error of an operation to the one that a caller of the store gets. */
 export function serviceError(error: unknown): ServiceError {
 	if (error instanceof ServiceError) return error;
 	return new ServiceError("internal", "the store failed at this request", { cause: error });
 }
 
 /**
- * The error of a COMMIT that failed. An ERROR leaves the session alive and means that the transaction was rolled back;
- * what ends the session may come before or after the commit.
+ * Converts the error of a failed COMMIT. An error that leaves the session alive means that the transaction was rolled
+ * back. An error that ends the session may come before or after the commit.
  */
 export function commitError(error: unknown): ServiceError {
 	const failure = databaseError(error);

@@ -7,18 +7,21 @@ import type { Connections } from "./connections.ts";
 import type { Newest } from "./log.ts";
 import { CHANNEL } from "./numbered-sql.ts";
 
-/** Announces what this process appends to a database, and from the first subscription on what others append. */
+/**
+ * Announces the entries that this process appends to a database, and from the first subscription on those of other
+ * processes.
+ */
 export class Follower {
 	readonly #connections: Connections;
 	readonly #log: ThreadLog;
 	readonly #readNewest: () => Promise<Newest>;
 	readonly #announcers: Readonly<Record<LogTable, Announcer>>;
-	#listens = false;
-	#looking = false;
-	/** Whether something was appended since the look that is under way began. */
-	#looksAgain = false;
+	#isListening = false;
+	#isLookingUp = false;
+	/** Whether a notification or a poll came during the look-up in progress. */
+	#mustLookUpAgain = false;
 
-	/** @param readNewest fails when the store is closed */
+	/** @param readNewest rejects when the store is closed */
 	constructor(connections: Connections, log: ThreadLog, readNewest: () => Promise<Newest>) {
 		this.#connections = connections;
 		this.#log = log;
@@ -26,26 +29,27 @@ export class Follower {
 		this.#announcers = { updates: new Announcer(log), events: new Announcer(log) };
 	}
 
-	/** Returns how to stop it. */
+	/** Subscribes a listener to a log. Returns a function that ends the subscription. */
 	subscribe(log: LogTable, listener: LogListener): () => void {
-		if (!this.#listens) {
-			this.#listens = true;
-			this.#connections.listen(CHANNEL, (payload) => this.#hear(payload));
+		if (!this.#isListening) {
+			this.#isListening = true;
+			this.#connections.listen(CHANNEL, (payload) => this.#onNotification(payload));
 		}
 		return this.#announcers[log].subscribe(listener);
 	}
 
-	/** Announces what was committed. */
+	/** Announces the newest sequences after a commit of this process. */
 	announce({ updates, events }: Newest): void {
 		this.#announcers.updates.announce(updates);
 		this.#announcers.events.announce(events);
 	}
 
 	/**
-	 * Hears that a process has appended, with the newest sequences, or that this may have been missed. Whoever may connect to
-	 * the database can notify, so only what is looked up is announced.
+	 * Handles a notification of an append, whose payload has the newest sequences, or undefined if notifications may have
+	 * been missed. Anyone who can connect to the database can send notifications, so this reads the newest sequences from the
+	 * database before it announces them.
 	 */
-	#hear(payload: string | undefined): void {
+	#onNotification(payload: string | undefined): void {
 		const [, updates, events] = /^(\d{1,19}) (\d{1,19})$/.exec(payload ?? "") ?? [];
 		const known = this.#known();
 		const isKnown =
@@ -54,28 +58,29 @@ export class Follower {
 			BigInt(updates) <= known.updates &&
 			BigInt(events) <= known.events;
 		if (isKnown) return;
-		if (this.#looking) this.#looksAgain = true;
+		if (this.#isLookingUp) this.#mustLookUpAgain = true;
 		else void this.#lookUp();
 	}
 
 	async #lookUp(): Promise<void> {
-		this.#looking = true;
+		this.#isLookingUp = true;
 		do {
-			this.#looksAgain = false;
-			// It was announced before the newest sequences are read, and so is committed then.
+			this.#mustLookUpAgain = false;
+			// The known sequences were announced, and so committed, before the query starts. If it finds a smaller newest sequence,
+			// commits have been lost.
 			const known = this.#known();
 			try {
 				const newest = await this.#readNewest();
-				this.#found("updates", newest, known);
-				this.#found("events", newest, known);
+				this.#announceFound("updates", newest, known);
+				this.#announceFound("events", newest, known);
 			} catch {
-				// The next hint or poll looks again; calls say what is wrong with the database.
+				// The next notification or poll looks again. Calls to the store report the failure of the database.
 			}
-		} while (this.#looksAgain);
-		this.#looking = false;
+		} while (this.#mustLookUpAgain);
+		this.#isLookingUp = false;
 	}
 
-	#found(log: LogTable, { [log]: newest }: Newest, { [log]: known }: Newest): void {
+	#announceFound(log: LogTable, { [log]: newest }: Newest, { [log]: known }: Newest): void {
 		if (newest < known) {
 			const message = `the database has lost what came after sequence ${newest}; the newest one was ${known}`;
 			this.#log.error({ err: new ServiceError("data_loss", message) }, "the database has lost commits");

@@ -5,18 +5,20 @@ import type { GroupAnswer } from "./group.ts";
 import type { Newest } from "./log.ts";
 import { PROVISIONAL } from "./numbered-sql.ts";
 
-/** The numbers before those of a group, from the row that its last statement or its writer has. */
-export function firstOf(row: Row | undefined): Newest {
+/**
+ * Returns the newest sequences before a group, from the row that its last statement returned or from its row of `writers`.
+ */
+export function precedingOf(row: Row | undefined): Newest {
 	return { updates: bigint(row?.first_update), events: bigint(row?.first_event) };
 }
 
 /**
- * An answer with the numbers that were taken.
+ * Returns an answer with the final sequences in place of provisional ones.
  *
- * @param first the numbers that those of the group follow
+ * @param preceding the newest sequences before the group
  */
-export function realAnswer(answer: GroupAnswer, first: Newest | undefined): GroupAnswer {
-	const real = (number: bigint, before: bigint | undefined) => {
+export function finalAnswer(answer: GroupAnswer, preceding: Newest | undefined): GroupAnswer {
+	const final = (number: bigint, before: bigint | undefined) => {
 		if (number <= PROVISIONAL) return number;
 		if (before === undefined) throw new Error("the numbers of a group are missing");
 		return before + (number - PROVISIONAL);
@@ -26,21 +28,21 @@ export function realAnswer(answer: GroupAnswer, first: Newest | undefined): Grou
 		const { newest, updateSequence } = answer;
 		return {
 			...answer,
-			newest: real(newest, first?.events),
-			updateSequence: updateSequence === undefined ? undefined : real(updateSequence, first?.updates),
+			newest: final(newest, preceding?.events),
+			updateSequence: updateSequence === undefined ? undefined : final(updateSequence, preceding?.updates),
 		};
 	}
 	return "sequence" in answer
-		? { ...answer, sequence: real(answer.sequence, first?.updates) }
-		: { ...answer, possiblyRepeats: real(answer.possiblyRepeats, first?.updates) };
+		? { ...answer, sequence: final(answer.sequence, preceding?.updates) }
+		: { ...answer, possiblyRepeats: final(answer.possiblyRepeats, preceding?.updates) };
 }
 
-/** Whether an answer says that something is stored. */
+/** Returns whether an answer acknowledges that something is stored. */
 export function isAcknowledgement(answer: GroupAnswer): boolean {
 	return answer !== undefined && !("possiblyRepeats" in answer);
 }
 
-/** The newest sequences that a group added, by its answers; 0 for a log that it did not add to. */
+/** Returns the newest sequences that a group added, from its answers; 0 for a log that it did not add to. */
 export function newestOf(answers: readonly GroupAnswer[]): Newest {
 	let [updates, events] = [0n, 0n];
 	for (const answer of answers) {
@@ -53,13 +55,13 @@ export function newestOf(answers: readonly GroupAnswer[]): Newest {
 	return { updates, events };
 }
 
-/** What an append of an update is answered. */
+/** Narrows the answer to an append of an update. */
 export function updateAnswer(answer: GroupAnswer): Appended | PossibleRepetition {
 	if (answer === undefined || "stored" in answer) throw new Error("an update has another answer than a batch");
 	return answer;
 }
 
-/** What an append of a batch is answered. */
+/** Narrows the answer to an append of a batch. */
 export function batchAnswer(answer: GroupAnswer): AppendedEvents | undefined {
 	if (answer !== undefined && !("stored" in answer)) throw new Error("a batch has another answer than an update");
 	return answer;

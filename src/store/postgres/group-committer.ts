@@ -4,25 +4,26 @@ import type { GroupRequest } from "../repetition.ts";
 import type { Connections } from "./connections.ts";
 import { CommitUnknown } from "./failures.ts";
 import { type GroupAnswer, planGroup } from "./group.ts";
-import { firstOf, isAcknowledgement, realAnswer } from "./group-answers.ts";
+import { finalAnswer, isAcknowledgement, precedingOf } from "./group-answers.ts";
 import type { Newest } from "./log.ts";
 import { endGroup, touchWriter } from "./writers.ts";
 import { groupQueries } from "./written-group.ts";
 
-/** How long the outcome of a commit without an answer is looked for, and the pause between two attempts, in milliseconds. */
-const LONGEST_SEARCH = 15_000;
-const SEARCH_PAUSE = 200;
+/** Maximum time for finding out the outcome of a commit that was not confirmed, in milliseconds. */
+const OUTCOME_TIMEOUT = 15_000;
+/** Milliseconds between two attempts to find out that outcome. */
+const OUTCOME_RETRY_DELAY = 200;
 /**
- * How long after its first attempt a group may be written again, in milliseconds. Later its senders may have given up and
+ * Milliseconds after its first attempt in which a group may be written again. Later, its senders may have given up and
  * sent the same, and then something newer, to another replica; the agent server waits 30 seconds.
  */
-const LONGEST_REPEATING = 20_000;
+const REWRITE_TIMEOUT = 20_000;
 
-/** Commits groups, one at a time, and knows each of them by a row of `writers` that is its own. */
+/** Commits groups, one at a time. A row of `writers` that belongs to the committer identifies its last group. */
 export class GroupCommitter {
 	readonly #connections: Connections;
 	readonly #id = randomUUID();
-	/** Number of the last group. */
+	/** Number of the last group; always even. */
 	#group = 0n;
 
 	constructor(connections: Connections) {
@@ -30,18 +31,19 @@ export class GroupCommitter {
 	}
 
 	/**
-	 * Writes a group in one transaction, and finds out whether it was committed when the answer to that is lost.
+	 * Writes a group in one transaction. If the commit is not confirmed, finds out whether it took place, and writes the
+	 * group again if not.
 	 *
-	 * @throws {CommitUnknown} when that cannot be found out in time, or the group was not committed and is too old to be
-	 *   written again
+	 * @throws {CommitUnknown} when the outcome cannot be found out in time, or the group was not committed and is too old to
+	 *   be written again
 	 * @throws {ServiceError} when the group was rolled back
 	 */
 	async commit(requests: readonly GroupRequest[]): Promise<GroupAnswer[]> {
-		for (const until = performance.now() + LONGEST_REPEATING; ; ) {
-			// The number between two groups stands for the end of the first one.
+		for (const until = performance.now() + REWRITE_TIMEOUT; ; ) {
+			// The odd number between two groups marks the first one as given up: see `endGroup`.
 			this.#group += 2n;
 			let answers: readonly GroupAnswer[] = [];
-			let first: Newest | undefined;
+			let preceding: Newest | undefined;
 			try {
 				await this.#connections.transaction(async (transaction) => {
 					const planned = await planGroup(transaction, requests);
@@ -49,46 +51,47 @@ export class GroupCommitter {
 					const { updates, events, states, activities } = planned.written;
 					const [id, group] = [this.#id, this.#group];
 					if (updates.length + events.length + states.size + activities.size === 0) {
-						// What is repeated may be on this server only: a commit that writes waits for the standby to have it.
+						// A repeated record may not be on the standby yet. A commit that writes waits until the standby has it.
 						if (answers.some(isAcknowledgement)) await transaction.commit(touchWriter(id));
 						return;
 					}
 					const queries = await groupQueries(planned.written, { id, group, notifies: this.#connections.notifies });
 					const rows = await transaction.commit(...queries);
-					first = firstOf(rows.at(-1)?.[0]);
+					preceding = precedingOf(rows.at(-1)?.[0]);
 				});
 			} catch (error) {
 				if (!(error instanceof CommitUnknown)) throw error;
-				first = await this.#find(error);
-				if (first === undefined) {
-					// It was not committed, and will not be.
+				preceding = await this.#findOutcome(error);
+				if (preceding === undefined) {
+					// The group was not committed, and no longer can be.
 					if (performance.now() > until) throw error;
 					continue;
 				}
 			}
-			return answers.map((answer) => realAnswer(answer, first));
+			return answers.map((answer) => finalAnswer(answer, preceding));
 		}
 	}
 
 	/**
-	 * Finds out whether a group was committed whose commit was not answered. To write the writer's row is to wait for the end
-	 * of the transaction that wrote it before. If the group's transaction has not come so far, it never will.
+	 * Finds out whether a group was committed whose commit was not confirmed. Writing the writer's row waits for the end of
+	 * the transaction that wrote the row before. If the group's transaction has not written the row by then, it will fail
+	 * when it does.
 	 *
-	 * @returns undefined when it was not
-	 * @throws `unknown` when the database does not answer in time
+	 * @returns the newest sequences before the group; undefined when it was not committed
+	 * @throws `unknown` when the database does not respond in time
 	 */
-	async #find(unknown: CommitUnknown): Promise<Newest | undefined> {
+	async #findOutcome(unknown: CommitUnknown): Promise<Newest | undefined> {
 		const [id, group] = [this.#id, this.#group];
-		for (const until = performance.now() + LONGEST_SEARCH; ; ) {
+		for (const until = performance.now() + OUTCOME_TIMEOUT; ; ) {
 			try {
 				const [rows] = await this.#connections.transaction((transaction) =>
 					transaction.commit(touchWriter(id), endGroup(id, group)),
 				);
 				const row = rows?.[0];
-				return row?.last_group === group ? firstOf(row) : undefined;
+				return row?.last_group === group ? precedingOf(row) : undefined;
 			} catch {
 				if (performance.now() > until) throw unknown;
-				await delay(SEARCH_PAUSE);
+				await delay(OUTCOME_RETRY_DELAY);
 			}
 		}
 	}

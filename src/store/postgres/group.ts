@@ -37,31 +37,31 @@ import { encodeKey } from "./stored-text.ts";
 import type { Session } from "./transaction.ts";
 import type { WrittenGroup } from "./written-group.ts";
 
-/** The answer to a request; its numbers may be provisional. */
+/** The answer to a request of a group; its sequences may be provisional. Undefined as for `Store.appendEvents`. */
 export type GroupAnswer = Appended | PossibleRepetition | AppendedEvents | undefined;
 
-/** What is to be written of a group, and what its requests are answered when it is on disk. */
+/** The rows that a group writes, and the answers to its requests once these rows are on disk. */
 export interface PlannedGroup {
 	readonly written: WrittenGroup;
 	readonly answers: readonly GroupAnswer[];
 }
 
-/** Locks the conversations of a group, reads what is known of them, and decides what its requests make of them. */
+/** Locks the conversations of a group, reads their state, and decides what each request changes. */
 export async function planGroup(session: Session, requests: readonly GroupRequest[]): Promise<PlannedGroup> {
-	const read = requests.map((request) => ("update" in request ? readPost(request) : request));
-	const planner = new Planner(session, await readKnown(session, read));
+	const decoded = requests.map((request) => ("update" in request ? decodePost(request) : request));
+	const planner = new Planner(session, await readKnown(session, decoded));
 	const answers: GroupAnswer[] = [];
-	for (const request of read)
+	for (const request of decoded)
 		answers.push("summary" in request ? planner.post(request) : await planner.addEvents(request));
 	return { written: planner.written, answers };
 }
 
-/** The append of an update with its summary, decoded. */
+/** An append of an update, with its summary decoded. */
 interface Post extends AppendRequest {
 	readonly summary: ConversationSummary;
 }
 
-function readPost(request: AppendRequest): Post {
+function decodePost(request: AppendRequest): Post {
 	return { ...request, summary: fromBinary(ConversationSummarySchema, request.update.summary) };
 }
 
@@ -89,7 +89,7 @@ async function readKnown(
 	return known;
 }
 
-/** Reads the newest posted records that requests may repeat. */
+/** Reads the newest posted records that the requests may repeat, unless the caller has compared them already. */
 async function readPossiblyRepeated(
 	session: Session,
 	requests: readonly (Post | NewEvents)[],
@@ -109,7 +109,7 @@ async function readPossiblyRepeated(
 	for (const [sequence, post] of wanted) post.record = records.get(sequence);
 }
 
-/** Decides what each request of a group makes of its conversation, one after the other. */
+/** Decides what each request of a group changes, one request after the other. */
 class Planner {
 	readonly written: WrittenGroup = { updates: [], events: [], states: new Map(), activities: new Map() };
 	readonly #session: Session;
@@ -135,7 +135,12 @@ class Planner {
 		return { sequence, repeated: false, change, current, hasUnappliedEvents: next.after.hasUnappliedEvents };
 	}
 
-	/** Undefined when it does not fit the conversation's live state: see `Store.appendEvents`. */
+	/**
+	 * Adds a batch of events.
+	 *
+	 * @returns undefined when nothing may be written: the batch has a live state, and the conversation's revision is not the
+	 *   expected one or an event that changes the record is stored already
+	 */
 	async addEvents(batch: NewEvents): Promise<AppendedEvents | undefined> {
 		const { conversationId, receivedAt, events, live } = batch;
 		const known = this.#conversation(conversationId);
@@ -151,12 +156,16 @@ class Planner {
 		known.activity = addEvents(known.activity, events, added);
 		if (added.size > 0 && known.activity !== undefined) this.written.activities.set(conversationId, known.activity);
 		const newest = added.size === 0 ? 0n : PROVISIONAL + BigInt(this.written.events.length);
-		const updateSequence = live && (await this.#tell(batch, live, known));
+		const updateSequence = live && (await this.#applyLiveState(batch, live, known));
 		return { stored: added.size, newest, updateSequence };
 	}
 
-	/** Adds what events tell of the record. Gives the sequence of the version that they make, if they make one. */
-	async #tell(batch: NewEvents, live: NewLiveState, known: KnownConversation): Promise<bigint | undefined> {
+	/**
+	 * Applies the live state of a batch.
+	 *
+	 * @returns the sequence of the version that it makes; undefined when the record stays the same
+	 */
+	async #applyLiveState(batch: NewEvents, live: NewLiveState, known: KnownConversation): Promise<bigint | undefined> {
 		const { version } = live;
 		const { state: before, activity } = known;
 		if (version === undefined) {
@@ -168,17 +177,17 @@ class Planner {
 		}
 		const summary = fromBinary(ConversationSummarySchema, version.summary);
 		const sequence = this.#nextUpdate();
-		const of = { batch, live, version, status: summary.executionStatus, before, activity, sequence };
+		const next = { batch, live, version, status: summary.executionStatus, before, activity, sequence };
 		const form = await this.#storedForm(
 			version.record,
 			known,
-			leafOver({ status: of.status, postedAt: before?.postedAt }, activity),
+			leafOver({ status: next.status, postedAt: before?.postedAt }, activity),
 		);
-		this.#write(known, nextVersion(of, form), summary);
+		this.#write(known, nextVersion(next, form), summary);
 		return sequence;
 	}
 
-	/** The form in which the record of a live version is stored: a delta over the last whole record, or whole. */
+	/** Returns the form in which the record of a live version is stored: a delta over the last whole record, or whole. */
 	async #storedForm(record: StoredRecord, known: KnownConversation, leaf: string | undefined): Promise<StoredForm> {
 		const { state, base } = known;
 		if (state === undefined) return firstForm(record, leaf);

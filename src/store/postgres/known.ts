@@ -8,17 +8,19 @@ import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts
 import { ACTIVITY_COLUMNS, activityOf, STATE_COLUMNS, stateOf } from "./rows.ts";
 import type { Query, Session } from "./transaction.ts";
 
-/** What a group of appends knows of a conversation; it keeps it up to date with what it appends. */
+/** The state of a conversation while a group of appends is planned: read once, then updated with each append. */
 export interface KnownConversation {
 	state: ConversationState | undefined;
 	activity: Activity | undefined;
-	/** The newest posted update; undefined when there is none, or pruning has removed it. */
+	/** The newest posted update; undefined when there is none, or when pruning has removed it. */
 	newest: NewestPostedUpdate | undefined;
-	/** The whole record that the current one is, or is a delta over; known if the group has a version of the record. */
+	/**
+	 * The whole record: the current one, or the base if the current one is a delta. Known if the group has a live version.
+	 */
 	base: WholeRecord | undefined;
 	/** The current record if it is a delta. */
 	delta: StoredRecord | undefined;
-	/** Keys of those events of the group that are stored: see `encodeKey`. */
+	/** Keys of those events of the group that are stored already: see `encodeKey`. */
 	readonly eventKeys: Set<string>;
 }
 
@@ -30,14 +32,14 @@ export interface NewestPostedUpdate extends Omit<StoredPost, "read"> {
 export interface WholeRecord {
 	readonly sequence: bigint;
 	readonly size: number;
-	/** Undefined when it is to be read. */
+	/** Undefined while only the database has it. */
 	readonly record: StoredRecord | undefined;
 }
 
 /**
- * The statement that gives a row for each conversation, in which columns are null that it does not have.
+ * Returns the query that reads the state of conversations. Its result has one row for each, with null for missing values.
  *
- * @param versions those of the conversations that the group has versions of the record of
+ * @param versions ids of the conversations for which the group has live versions
  */
 export function knownQuery(conversationIds: readonly string[], versions: readonly string[]): Query {
 	return {
@@ -60,7 +62,7 @@ export function knownQuery(conversationIds: readonly string[], versions: readonl
 	};
 }
 
-/** The statement that gives which of some events are stored, by their keys: see `encodeKey`. */
+/** Returns the query that reads which events are stored, by their keys: see `encodeKey`. */
 export function knownEventsQuery(events: readonly { readonly conversationId: string; readonly key: string }[]): Query {
 	return {
 		name: "known_events",
@@ -73,7 +75,7 @@ export function knownEventsQuery(events: readonly { readonly conversationId: str
 	};
 }
 
-/** The conversations of the rows of {@link knownQuery} and {@link knownEventsQuery}, by id. */
+/** Returns the conversations of the rows of {@link knownQuery} and {@link knownEventsQuery}, by id. */
 export function knownConversations(rows: readonly Row[], events: readonly Row[]): Map<string, KnownConversation> {
 	const known = new Map(rows.map((row) => [text(row.conversation_id), knownOf(row)]));
 	for (const row of events) known.get(text(row.conversation_id))?.eventKeys.add(text(row.event_id));
@@ -105,7 +107,7 @@ function knownOf(row: Row): KnownConversation {
 	};
 }
 
-/** Reads records as they are stored, by their sequences. */
+/** Reads records in their stored form, whole or a delta, by sequence. */
 export async function readStoredRecords(
 	session: Session,
 	sequences: readonly bigint[],

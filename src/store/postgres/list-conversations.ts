@@ -18,8 +18,8 @@ const COLUMNS = {
 } as const;
 
 /**
- * Lists conversations, newest current update first. The planner chooses the index: each one for equality gives its
- * conversations in this order, those of times and titles lead to few.
+ * Lists conversations, newest current update first. The planner chooses the index. An index for equality has its
+ * conversations in this order; the indexes of times and titles select few conversations.
  */
 export async function listConversations(session: Session, query: ConversationQuery): Promise<StoredConversation[]> {
 	const { conditions, before, limit, withRecords } = query;
@@ -44,13 +44,13 @@ export async function listConversations(session: Session, query: ConversationQue
 	return rows.map((row) => conversationFrom(row, activityOf(row), withRecords ? records.read(row) : undefined));
 }
 
-/** A condition in SQL: a test of conversation `c`, and the join that it needs. */
+/** A condition in SQL: a test on conversation `c`, and the join that the test needs. */
 interface ConditionSql {
 	readonly join: string;
 	readonly test: string;
 }
 
-/** @param alias of a table that the condition joins */
+/** @param alias name of the table that the condition joins */
 function conditionSql(condition: Condition, alias: string, sql: Sql): ConditionSql {
 	switch (condition.kind) {
 		case "equal": {
@@ -60,7 +60,8 @@ function conditionSql(condition: Condition, alias: string, sql: Sql): ConditionS
 		}
 		case "tag": {
 			const { key, value } = condition;
-			// By the sequence, so that the index of tags gives the order of lists. A second test would mislead the planner.
+			// Joined by the sequence, so that the index of tags has the order of lists. A further join condition would mislead the
+			// planner.
 			const join = `JOIN conversation_updates.tags ${alias} ON ${alias}.sequence = c.sequence`;
 			const ofKey = `${alias}.key = ${sql.value(encodeKey(key))}`;
 			const test = value === undefined ? ofKey : `${ofKey} AND ${alias}.value = ${sql.value(encodeKey(value))}`;

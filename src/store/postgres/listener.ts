@@ -6,16 +6,16 @@ import type { Primary } from "./primary.ts";
 
 type Listen = (payload: string | undefined) => void;
 
-/** Time between two calls of the listeners without a notification, in milliseconds. */
-const POLL = 1_000;
-/** Time between two attempts to connect, in milliseconds. */
-const PAUSE = 250;
-/** Time between two questions whether the server is there and takes writes, in milliseconds. */
-const QUESTION = 5_000;
+/** Milliseconds between two calls of the listeners without a notification. */
+const POLL_INTERVAL = 1_000;
+/** Milliseconds between two attempts to connect. */
+const RECONNECT_DELAY = 250;
+/** Milliseconds between two checks that the server responds and accepts writes. */
+const CHECK_INTERVAL = 5_000;
 
 /**
- * Listens for notifications on a connection of its own, which it renews when it breaks. A notification is a hint:
- * listeners are called every second too.
+ * Listens for notifications on a connection of its own, and reconnects when it breaks. Notifications are only hints:
+ * listeners are also called every second.
  */
 export class Listener implements AsyncDisposable {
 	readonly #primary: Primary | undefined;
@@ -26,11 +26,11 @@ export class Listener implements AsyncDisposable {
 	#client: pg.Client | undefined;
 	#listening: Promise<void> | undefined;
 
-	/** @param primary undefined for a listener that only polls */
+	/** @param primary undefined when notifications are off; the listeners are then called every second only */
 	constructor(primary: Primary | undefined, log: ThreadLog) {
 		this.#primary = primary;
 		this.#log = log;
-		this.#poll = setInterval(() => this.#callAll(), POLL);
+		this.#poll = setInterval(() => this.#callAll(), POLL_INTERVAL);
 		this.#poll.unref();
 	}
 
@@ -38,7 +38,7 @@ export class Listener implements AsyncDisposable {
 	add(channel: string, listener: Listen): void {
 		if (!/^[a-z_][a-z0-9_]*$/.test(channel)) throw new Error(`"${channel}" is not a channel`);
 		this.#listeners.getOrInsertComputed(channel, () => new Set()).add(listener);
-		// A new connection listens to it too.
+		// If there is no connection, or it breaks, the next one listens to this channel too.
 		this.#client?.query(`LISTEN ${channel}`).then(
 			() => this.#call(listener, undefined),
 			() => undefined,
@@ -52,21 +52,24 @@ export class Listener implements AsyncDisposable {
 		await this.#listening;
 	}
 
-	/** Never fails. */
+	/** Keeps a connection open until the listener is closed. Never rejects. */
 	async #listen(primary: Primary): Promise<void> {
 		const { signal } = this.#closing;
 		while (!signal.aborted) {
-			// The search for the server, which the attempt starts, reports what is wrong.
-			const client = await primary.dial(QUESTION).catch(() => undefined);
-			if (client !== undefined) await this.#follow(client).catch(() => undefined);
-			if (!signal.aborted) await delay(PAUSE, undefined, { signal }).catch(() => undefined);
+			// A failed attempt starts a search for the primary, which logs the reasons.
+			const client = await primary.dial(CHECK_INTERVAL).catch(() => undefined);
+			if (client !== undefined) await this.#passOn(client).catch(() => undefined);
+			if (!signal.aborted) await delay(RECONNECT_DELAY, undefined, { signal }).catch(() => undefined);
 		}
 	}
 
-	/** Tells of the notifications of a connection until it breaks, is silent, or the server takes no writes any more. */
-	async #follow(client: pg.Client): Promise<void> {
+	/**
+	 * Passes on the notifications of a connection until it breaks, the server does not respond, or it no longer accepts
+	 * writes.
+	 */
+	async #passOn(client: pg.Client): Promise<void> {
 		const ended = Promise.withResolvers<never>();
-		let question: NodeJS.Timeout | undefined;
+		let check: NodeJS.Timeout | undefined;
 		ended.promise.catch(() => undefined);
 		const { signal } = this.#closing;
 		const stop = () => ended.reject(signal.reason);
@@ -82,11 +85,11 @@ export class Listener implements AsyncDisposable {
 			const channels = [...this.#listeners.keys()].map((channel) => client.query(`LISTEN ${channel}`));
 			await Promise.race([Promise.all(channels), ended.promise]);
 			this.#callAll();
-			question = setInterval(() => requireWrites(client).catch(ended.reject), QUESTION);
-			question.unref();
+			check = setInterval(() => requireWrites(client).catch(ended.reject), CHECK_INTERVAL);
+			check.unref();
 			await ended.promise;
 		} finally {
-			clearInterval(question);
+			clearInterval(check);
 			this.#client = undefined;
 			signal.removeEventListener("abort", stop);
 			client.end().catch(() => undefined);

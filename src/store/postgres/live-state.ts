@@ -7,7 +7,7 @@ import { encodeKey } from "./stored-text.ts";
 import type { Session } from "./transaction.ts";
 import { currentUpdateOf, FROM_CURRENT, UPDATE_COLUMNS } from "./updates.ts";
 
-/** The state that the next live version is computed from. */
+/** Returns the state from which the next live version is computed, and which of some event ids are stored. */
 export async function getLiveState(
 	session: Session,
 	conversationId: string,
@@ -37,7 +37,7 @@ export async function getLiveState(
 	};
 }
 
-/** Some conversations whose record may lack what stored events tell. */
+/** Lists conversations whose current record may lack changes that stored events describe. */
 export async function listUnapplied(session: Session, limit: number): Promise<readonly string[]> {
 	const [rows = []] = await session.query({
 		text: "SELECT conversation_id FROM conversation_updates.conversations WHERE has_unapplied_events LIMIT $1",

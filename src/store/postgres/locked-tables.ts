@@ -1,21 +1,21 @@
 import type { Connections } from "./connections.ts";
 import type { Session } from "./transaction.ts";
 
-/** A transaction that keeps every service from writing, without limits of time. */
+/** A transaction without timeouts that keeps all services from writing. */
 export interface LockedTables {
-	/** @throws {DatabaseError} also when the connection broke, so that the tables were written meanwhile perhaps */
+	/** @throws {DatabaseError} also when the connection broke, after which services may have written */
 	readonly session: Session;
-	/** Ends the transaction, if that was not done: commits, or rolls back when `commits` is false. */
+	/** Ends the transaction unless it has ended: commits it, or rolls it back when `commits` is false. */
 	release(commits: boolean): Promise<void>;
 }
 
-/** Every append and every removal writes one of these tables. */
-const WRITTEN = "conversation_updates.positions, conversation_updates.removals";
+/** Tables of which every append and every removal writes at least one. */
+const WRITTEN_TABLES = "conversation_updates.positions, conversation_updates.removals";
 
 /**
- * Takes the tables that every append and every removal writes, until they are released or the connection ends. Reads go on.
+ * Locks the tables that appends and removals write, until they are released or the connection ends. Reads go on.
  *
- * @param lockTimeout longest time to wait for what is written at the moment, in milliseconds
+ * @param lockTimeout `lock_timeout` in milliseconds, for writes in progress
  * @throws {DatabaseError}
  */
 export async function lockTables(connections: Connections, lockTimeout: number): Promise<LockedTables> {
@@ -24,11 +24,11 @@ export async function lockTables(connections: Connections, lockTimeout: number):
 	let [isTaken, isReleased] = [false, false];
 	const ended = connections.transaction(
 		async (transaction) => {
-			// A transaction that lost its connection runs again, but another one may have written since.
+			// This is a retry after the connection broke. Another transaction may have written in between.
 			if (isTaken) throw new Error("the connection that kept others from writing broke");
 			await transaction.query(
 				{ text: `SET LOCAL lock_timeout = ${lockTimeout}` },
-				{ text: `LOCK TABLE ${WRITTEN} IN SHARE ROW EXCLUSIVE MODE` },
+				{ text: `LOCK TABLE ${WRITTEN_TABLES} IN SHARE ROW EXCLUSIVE MODE` },
 			);
 			isTaken = true;
 			taken.resolve(transaction);

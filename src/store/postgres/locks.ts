@@ -1,11 +1,11 @@
 import type { Query } from "./transaction.ts";
 
 /**
- * Advisory locks, which end with the transaction. Their first number sets them apart from those of other programs; the
- * second one names what is locked.
+ * Advisory locks, which the server releases when the transaction ends. The first key separates them from the locks of
+ * other programs; the second key identifies what is locked.
  *
- * A transaction takes all its locks of conversations at once, in the order of their numbers, before it changes anything,
- * and the row of `positions` or `removals` last: so no two transactions wait for each other.
+ * A transaction takes the locks of all its conversations together, in the order of their keys, before it changes anything.
+ * It locks the row of `positions` or `removals` last. So these transactions cannot deadlock.
  */
 
 const SCHEMA_LOCK = 0x63757731;
@@ -13,18 +13,19 @@ const CONVERSATION_LOCK = 0x63757732;
 const HISTORY_LOCK = 0x63757733;
 const TITLES_LOCK = 0x63757734;
 
-/** Waits for other processes that migrate. */
+/** Waits for other processes that migrate the schema. */
 export const lockSchema: Query = { text: `SELECT pg_advisory_xact_lock(${SCHEMA_LOCK}, 0)` };
 
-/** Takes the lock of who removes history, if it is free; gives `taken`. */
+/** Takes the lock for removing history if it is free. Returns `taken`. */
 export const tryLockHistory: Query = { text: `SELECT pg_try_advisory_xact_lock(${HISTORY_LOCK}, 0) AS taken` };
 
-/** Takes the lock of who makes the index of titles, if it is free; gives `taken`. */
+/** Takes the lock for creating the index of titles if it is free. Returns `taken`. */
 export const tryLockTitles: Query = { text: `SELECT pg_try_advisory_xact_lock(${TITLES_LOCK}, 0) AS taken` };
 
 /**
- * Waits for other transactions that append to some conversations or prune them. Now and then two conversations share a
- * lock. A statement that is to see what those transactions did must be another one.
+ * Returns the query that waits for other transactions that append to some conversations or prune them, and locks these
+ * conversations. Two conversations may have the same lock by chance. Only a later statement sees what the other
+ * transactions changed.
  *
  * @param conversationIds UUIDs
  */
@@ -37,7 +38,7 @@ export function lockConversations(conversationIds: Iterable<string>): Query {
 	};
 }
 
-/** All 128 bits of an id in 32: those of UUIDs of one time may differ in a few places only. */
+/** Folds all 128 bits of an id into 32, because UUIDs of about the same time may differ in few places. */
 function lockKey(id: string): number {
 	const words = id.replaceAll("-", "").match(/.{8}/g) ?? [];
 	return words.reduce((key, word) => key ^ Number.parseInt(word, 16), 0);

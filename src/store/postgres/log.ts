@@ -7,7 +7,7 @@ import type { Query, Session } from "./transaction.ts";
 
 const NEWEST = { updates: "newest_update", events: "newest_event" } as const;
 
-/** Which sequences a log has, and what was pruned of it. */
+/** Returns which sequences a log has, and how far it was pruned. */
 export async function readRange(
 	session: Session,
 	log: LogTable,
@@ -35,13 +35,13 @@ export async function readRange(
 	};
 }
 
-/** What `Store.keepClock` has kept. */
+/** Returns the time that `Store.keepClock` stored last; undefined when it was never called. */
 export async function readClock(session: Session): Promise<bigint | undefined> {
 	const [[row] = []] = await session.query({ text: "SELECT clock FROM conversation_updates.retention" });
 	return nullable(bigint, row?.clock ?? null);
 }
 
-/** The statement that keeps the time of retention. Of several processes the last one to keep its time counts. */
+/** Returns the statement that stores the time of retention. The last write of several processes counts. */
 export function keepClock(time: bigint | undefined): Query {
 	return { text: "UPDATE conversation_updates.retention SET clock = $1", values: [time ?? null] };
 }

@@ -6,12 +6,13 @@ import { DROP_TITLE_INDEX, MIGRATIONS, TITLE_INDEX } from "./schema.ts";
 import type { Session } from "./transaction.ts";
 
 /**
- * Brings the database's schema to this release's version, each version in a transaction of its own. Of several processes
- * that do it at a time one does the work. Rights to create are needed only if there is something to do.
+ * Migrates the database's schema to this release's version, with one transaction for each version. If several processes do
+ * so at the same time, one does the work. The role needs privileges to create objects only if there is something to
+ * migrate.
  *
- * @returns the version before, and the present one
- * @throws ServiceError `unavailable` when a newer release has migrated the database, it does not hold UTF-8, or it cannot
- *   be reached or changed; the cause says why
+ * @returns the version before and the version after
+ * @throws ServiceError `unavailable` when a newer release has migrated the database, its encoding is not UTF8, or it
+ *   cannot be reached or changed; the cause says why
  */
 export async function migrate(connections: Connections): Promise<{ readonly from: number; readonly to: number }> {
 	const from = await connections.read(async (session) => {
@@ -26,7 +27,7 @@ export async function migrate(connections: Connections): Promise<{ readonly from
 }
 
 /**
- * Version of the schema; 0 when there is none.
+ * Returns the version of the schema; 0 when there is no schema.
  *
  * @throws ServiceError `unavailable` when a newer release has migrated the database
  */
@@ -72,18 +73,19 @@ async function migrateTo(connections: Connections, version: number): Promise<voi
 }
 
 /**
- * Makes the index of titles if the extension that it needs is there, the index is not, and the role may. Appends go on
- * meanwhile. Of several processes one does it, and the others do not wait: the index waits for transactions that run.
+ * Creates the index of titles if its extension is installed, a valid index is missing, and the role has the privileges.
+ * Appends go on meanwhile. One process creates the index. The others do not wait for it, because CREATE INDEX CONCURRENTLY
+ * waits for running transactions.
  */
 async function indexTitles(connections: Connections): Promise<void> {
-	if ((await connections.read(extensionWithoutIndex)) === undefined) return;
+	if ((await connections.read(schemaForMissingIndex)) === undefined) return;
 	await connections.transaction(
 		async (guard) => {
 			const [locked] = await guard.query(tryLockTitles);
 			if (!boolean(locked?.[0]?.taken)) return;
-			const schema = await extensionWithoutIndex(guard);
+			const schema = await schemaForMissingIndex(guard);
 			if (schema === undefined) return;
-			// One that was broken off is left, and is of no use.
+			// An interrupted CREATE INDEX CONCURRENTLY leaves an invalid index.
 			await connections.alone({ text: DROP_TITLE_INDEX });
 			await connections.alone({ text: TITLE_INDEX.replace("%s", schema) });
 		},
@@ -91,8 +93,11 @@ async function indexTitles(connections: Connections): Promise<void> {
 	);
 }
 
-/** The schema of the extension pg_trgm if the role may make an index with it that is not there. */
-async function extensionWithoutIndex(session: Session): Promise<string | undefined> {
+/**
+ * Returns the schema of the extension pg_trgm; undefined when the extension is missing, when the index of titles is there
+ * and valid, or when the role must not create it.
+ */
+async function schemaForMissingIndex(session: Session): Promise<string | undefined> {
 	const [[row] = []] = await session.query({
 		text: `
 			SELECT quote_ident(n.nspname) AS schema FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace

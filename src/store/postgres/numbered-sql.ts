@@ -1,13 +1,14 @@
 /**
- * A number above this one is provisional: it stands for the newest number when the group is written, plus the difference.
- * Sequences and revisions are not above it, and provisional ones are greater than all others, as they will be.
+ * Numbers above this one are provisional: their difference to this one is added to the newest number when the group is
+ * written. Real sequences and revisions are not above it. So provisional numbers compare as greater than all real ones, as
+ * the final numbers will.
  */
 export const PROVISIONAL = 2n ** 62n;
 
-/** The channel on which processes tell each other of new entries. */
+/** Channel on which processes notify each other of new entries. */
 export const CHANNEL = "conversation_updates";
 
-/** The columns with the state of a conversation, and their types. */
+/** Columns with the state of a conversation, and their types. */
 const STATE = {
 	sequence: "bigint",
 	status: "bigint",
@@ -27,7 +28,10 @@ const STATE_ROW = Object.entries(STATE)
 const FILTER_NAMES = ["agent_kind", "model", "parent_id", "created_at", "updated_at"];
 const PROVISIONAL_NAMES = ["sequence", "newest_sequence", "revision"];
 
-/** Columns of a row with an update, whose byte strings are at places in one that all rows share. */
+/**
+ * Columns of a row with an update. Members such as `summary_at` and `summary_size` locate its byte strings in one
+ * parameter that all rows share.
+ */
 const UPDATE_ROW = `
 	sequence bigint, conversation_id uuid, change bigint, current boolean, origin bigint, previous_sequence bigint,
 	received_at bigint, base_sequence bigint, size bigint, redaction_version bigint, schema_version bigint,
@@ -39,23 +43,27 @@ const EVENT_ROW = `
 	ordinal bigint, conversation_id uuid, event_id text, received_at bigint, happened_at bigint, kind text, source text,
 	size bigint, redaction_version bigint, unpacked_size bigint, checksum bigint, secrets text, text_at int, text_size int
 `;
-/** Columns of a row with the state of a conversation and what lists filter by. */
+/** Columns of a row with the state of a conversation and the values that lists filter by. */
 const CURRENT_ROW = `
 	conversation_id uuid, ${STATE_ROW}, agent_kind text, model text, parent_id text, created_at bigint, updated_at bigint
 `;
 const TAG_ROW = "conversation_id uuid, key text, value text, sequence bigint";
 
-/** Gives SQL for the value of a column of `r` that has a number. */
+/** Returns the SQL for the value of a column of `r` that holds a sequence or a revision. */
 type Numbered = (column: string) => string;
 
-/** Where the rows of an INSERT are: a parameter with JSON, and what else its SELECT is from. */
+/** Source of the rows of an INSERT: the parameter with their JSON, and further items of the FROM clause. */
 interface Rows {
 	readonly json: string;
 	readonly from?: string;
 	readonly numbered: Numbered;
 }
 
-/** SQL that inserts updates. @param bytes the parameter with the byte strings */
+/**
+ * Returns the SQL that inserts updates.
+ *
+ * @param bytes the parameter with the byte strings
+ */
 export function insertUpdates({ json, from = "", numbered }: Rows, bytes: string): string {
 	return `
 		INSERT INTO conversation_updates.updates (
@@ -71,7 +79,11 @@ export function insertUpdates({ json, from = "", numbered }: Rows, bytes: string
 	`;
 }
 
-/** SQL that inserts events. @param bytes the parameter with the byte strings */
+/**
+ * Returns the SQL that inserts events.
+ *
+ * @param bytes the parameter with the byte strings
+ */
 export function insertEvents({ json, from = "", numbered }: Rows, bytes: string): string {
 	return `
 		INSERT INTO conversation_updates.events (
@@ -85,7 +97,7 @@ export function insertEvents({ json, from = "", numbered }: Rows, bytes: string)
 	`;
 }
 
-/** SQL that inserts conversations, or gives those that are there another current record. */
+/** Returns the SQL that inserts conversations, or replaces the current record of existing ones. */
 export function insertCurrents({ json, from = "", numbered }: Rows): string {
 	const names = [...STATE_NAMES, ...FILTER_NAMES];
 	return `
@@ -96,7 +108,7 @@ export function insertCurrents({ json, from = "", numbered }: Rows): string {
 	`;
 }
 
-/** SQL that inserts tags, or gives those that are there another value. */
+/** Returns the SQL that inserts tags, or replaces the value of existing ones. */
 export function insertTags({ json, from = "", numbered }: Rows): string {
 	return `
 		INSERT INTO conversation_updates.tags (conversation_id, key, value, sequence)
@@ -110,33 +122,34 @@ function stateValues(numbered: Numbered): string[] {
 	return STATE_NAMES.map((name) => (PROVISIONAL_NAMES.includes(name) ? numbered(name) : `r.${name}`));
 }
 
-/** The value of a column whose number may be provisional. */
+/** Returns the SQL for the final value of a column whose number may be provisional. */
 function provisional(column: string): string {
 	return `CASE WHEN r.${column} > ${PROVISIONAL} THEN p.first_update + (r.${column} - ${PROVISIONAL}) ELSE r.${column} END`;
 }
 
-/** The rows of a group, whose numbers follow those that `p` has taken. */
-const ofGroup = (json: string, numbered: Numbered = provisional): Rows => ({ json, from: "p,", numbered });
+/** Rows of a group. Their numbers follow those in `p`, which {@link WRITE_GROUP} has taken. */
+const groupRows = (json: string, numbered: Numbered = provisional): Rows => ({ json, from: "p,", numbered });
 
 /**
- * The statement that takes the numbers and writes all that has them. It locks the row of `positions` until the transaction
- * ends, so it is the last one. For a group that its writer has given up it fails: `last_group` cannot be null.
+ * The statement that takes the sequences of a group and writes all rows that contain them. It locks the row of `positions`
+ * until the transaction ends, so it is the last statement. It fails for a group that its writer has given up, because
+ * `last_group` cannot be null.
  */
-export const NUMBERED = `
+export const WRITE_GROUP = `
 	WITH p AS (
 		UPDATE conversation_updates.positions
 		SET newest_update = newest_update + $1::bigint, newest_event = newest_event + $2::bigint
 		RETURNING newest_update - $1::bigint AS first_update, newest_event - $2::bigint AS first_event,
 			newest_update, newest_event
 	), new_updates AS (
-		${insertUpdates(ofGroup("$4"), "$3")}
+		${insertUpdates(groupRows("$4"), "$3")}
 	), new_events AS (
 		${insertEvents(
-			ofGroup("$5", (column) => `p.first_event + r.${column}`),
+			groupRows("$5", (column) => `p.first_event + r.${column}`),
 			"$3",
 		)}
 	), new_currents AS (
-		${insertCurrents(ofGroup("$6"))}
+		${insertCurrents(groupRows("$6"))}
 	), new_states AS (
 		UPDATE conversation_updates.conversations c
 		SET ${stateValues(provisional)
@@ -145,7 +158,7 @@ export const NUMBERED = `
 		FROM p, json_to_recordset($7::json) AS r (conversation_id uuid, ${STATE_ROW})
 		WHERE c.conversation_id = r.conversation_id
 	), new_tags AS (
-		${insertTags(ofGroup("$8"))}
+		${insertTags(groupRows("$8"))}
 	), writer AS (
 		INSERT INTO conversation_updates.writers (id, last_group, first_update, first_event, written_at)
 		SELECT $9::uuid, $10::bigint, p.first_update, p.first_event, now() FROM p

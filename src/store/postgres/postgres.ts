@@ -17,22 +17,22 @@ import { Pruner } from "./pruner.ts";
 import type { Query, Session } from "./transaction.ts";
 import { requireFinished } from "./unfinished.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
-import { forgetWriters, touchWriter } from "./writers.ts";
+import { deleteIdleWriters, touchWriter } from "./writers.ts";
 
 export interface PostgresOptions {
-	/** Judges records that may be a repetition. When left out, only records with the same bytes are repetitions. */
+	/** Compares records that may be a repetition. When omitted, only records with the same bytes are repetitions. */
 	readonly isSame?: IsSameRecord;
-	/** Is told of the appends, as of those of a thread named `writer`. */
+	/** Observes the appends, under the thread name `writer`. */
 	readonly observer?: ThreadObserver | undefined;
 }
 
 /**
  * Opens the store in a PostgreSQL database, and creates or migrates its tables. Any number of stores, in any number of
- * processes, may have one database.
+ * processes, can share one database.
  *
- * @param connections the store's own: it closes them
- * @throws ServiceError `unavailable` when the database cannot be reached or migrated, is of a newer release, or holds an
- *   unfinished copy; the cause says why
+ * @param connections owned by the store, which closes them
+ * @throws ServiceError `unavailable` when the database cannot be reached or migrated, has the schema of a newer release,
+ *   or holds an unfinished copy; the cause says why
  */
 export async function openPostgresStore(
 	connections: Connections,
@@ -44,7 +44,7 @@ export async function openPostgresStore(
 	try {
 		await migrate(connections);
 		await connections.read(requireFinished);
-		await connections.transaction((transaction) => transaction.commit(forgetWriters));
+		await connections.transaction((transaction) => transaction.commit(deleteIdleWriters));
 	} catch (error) {
 		await store.close();
 		throw error;
@@ -61,13 +61,13 @@ function storeOf(
 	const follower = new Follower(connections, log, () => run(() => connections.read(readNewest)));
 	const appender = new Appender(connections, log, (newest) => follower.announce(newest), observer);
 	const pruner = new Pruner(connections);
-	/** Id of the row that proves that the store can write. */
+	/** Id of the row of `writers` that `check` writes. */
 	const checkId = randomUUID();
-	/** What is under way. */
+	/** Operations in progress. */
 	const operations = new Set<Promise<unknown>>();
 	let closed: Promise<void> | undefined;
 
-	/** Runs what {@link close} waits for. */
+	/** Runs an operation, for which {@link close} waits. */
 	async function run<T>(work: () => Promise<T>): Promise<T> {
 		if (closed !== undefined) throw new ServiceError("unavailable", "the store is closed");
 		const running = work();
@@ -79,7 +79,7 @@ function storeOf(
 		}
 	}
 
-	/** Logs a failure, and gives it as the error that a caller of the store gets. */
+	/** Logs a failure, and throws it as the error that a caller of the store gets. */
 	async function logged<T>(operation: string, running: Promise<T>): Promise<T> {
 		try {
 			return await running;
@@ -94,7 +94,7 @@ function storeOf(
 		return run(() => logged(operation, connections.read(work)));
 	}
 
-	/** Only a commit that the server confirms proves that something is kept. */
+	/** Runs a query and commits. Only a commit that the server confirms proves that the data is stored. */
 	async function write(query: Query): Promise<void> {
 		await connections.transaction((transaction) => transaction.commit(query));
 	}

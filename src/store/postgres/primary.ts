@@ -7,37 +7,40 @@ import { DatabaseError, databaseError } from "./failures.ts";
 import { type Found, search } from "./search.ts";
 import { Slots } from "./slots.ts";
 
-/** Time after which an unused connection is closed, in milliseconds. */
-const IDLE_TIME = 60_000;
-/** Time between two attempts at a server that has no connection left, in milliseconds. */
-const FULL_PAUSE = 100;
+/** Milliseconds after which an unused connection is closed. */
+const IDLE_TIMEOUT = 60_000;
+/** Milliseconds between two attempts to connect to a server that has no connection left. */
+const FULL_RETRY_DELAY = 100;
 
-/** The server that takes writes, and the pool of connections to it. */
+/** The primary, and the pool of connections to it. */
 interface Server {
 	readonly found: Found;
 	readonly pool: pg.Pool;
 }
 
-/** What is known of the server that takes writes. */
+/** State of the search for the primary. */
 type State =
 	| { readonly name: "found"; readonly server: Server }
-	/** Callers wait until a server is found or all hosts have failed. */
+	/** Callers wait for `first`: until a server is found or all hosts have failed. */
 	| { readonly name: "searching"; readonly first: Promise<Server> }
-	/** All hosts have failed. Callers are told at once, while the search goes on. */
+	/** All hosts have failed. Calls fail at once with `error`, while the search goes on. */
 	| { readonly name: "away"; readonly error: ServiceError };
 
-/** A connection, for a while. */
+/** A connection on loan. */
 export interface Lease {
 	readonly client: pg.ClientBase;
-	/** Why the connection broke; undefined as long as it is not known to have. */
+	/** Returns why the connection broke; undefined while it is not known to be broken. */
 	failure(): Error | undefined;
-	/** @param usable false when the connection failed: it is closed, and the server is looked for again */
+	/**
+	 * @param usable false when the connection failed. It is then closed; for one of the pool, the primary is searched for
+	 *   again
+	 */
 	release(usable: boolean): void;
 }
 
 /**
- * Finds the server that takes writes among the hosts of a database, keeps a pool of connections to it, and finds it again
- * when it was lost, after a failover too.
+ * Finds the primary (the server that accepts writes) among the hosts of a database, and keeps a pool of connections to it.
+ * Searches again when it is lost, also after a failover.
  */
 export class Primary implements AsyncDisposable {
 	readonly #settings: PostgresSettings;
@@ -58,7 +61,7 @@ export class Primary implements AsyncDisposable {
 	static async find(settings: PostgresSettings, log: ThreadLog): Promise<Primary> {
 		const primary = new Primary(settings, log);
 		try {
-			await primary.#current();
+			await primary.#server();
 			return primary;
 		} catch (error) {
 			await primary[Symbol.asyncDispose]();
@@ -67,8 +70,8 @@ export class Primary implements AsyncDisposable {
 	}
 
 	/**
-	 * A connection that has no transaction open. Waits for a free one for at most the connect timeout, and for a new one for
-	 * at most twice as long, with the search for a server that was lost.
+	 * Returns a connection of the pool without an open transaction. Waits for a free connection for at most the connect
+	 * timeout. Waits for a new connection for at most twice as long, including the search for a primary that was lost.
 	 *
 	 * @throws {ServiceError} `unavailable`
 	 */
@@ -79,36 +82,36 @@ export class Primary implements AsyncDisposable {
 			({ client, server }) =>
 				lend(client, (usable) => {
 					client.release(!usable);
-					this.#slots.give();
+					this.#slots.release();
 					if (!usable) this.#lose(server);
 				}),
 			(error: unknown) => {
-				this.#slots.give();
+				this.#slots.release();
 				throw error;
 			},
 		);
 		const late = Promise.withResolvers<never>();
 		const timer = setTimeout(() => {
 			late.reject(new ServiceError("unavailable", "the database has not given a connection in time"));
-			// It keeps its slot until it is there.
+			// The connection keeps its slot until it is established.
 			connecting.then(({ release }) => release(true)).catch(() => undefined);
 		}, 2 * connectTimeout);
 		return await Promise.race([connecting, late.promise]).finally(() => clearTimeout(timer));
 	}
 
 	/**
-	 * A connection beside the pool, which the caller ends.
+	 * Opens a connection outside of the pool, which the caller ends.
 	 *
-	 * @param statementTimeout time in milliseconds, at most 2^30, after which a query fails, if the server does not end it
+	 * @param statementTimeout milliseconds, at most 2^30, after which a query fails if the server has not ended it
 	 * @throws {ServiceError} `unavailable`
 	 */
 	async dial(statementTimeout: number): Promise<pg.Client> {
-		const server = await this.#current();
+		const server = await this.#server();
 		try {
 			return (await dial({ ...this.#settings, statementTimeout }, server.found.host)).client;
 		} catch (error) {
 			const failure = databaseError(error);
-			// A server that has no connection left for this one still serves the pool.
+			// A server without a connection left for this one still serves the pool.
 			if (!(failure instanceof DatabaseError) || failure.connectionLost) this.#lose(server);
 			throw failure;
 		}
@@ -117,15 +120,15 @@ export class Primary implements AsyncDisposable {
 	async #connect(): Promise<{ client: pg.PoolClient; server: Server }> {
 		const until = performance.now() + this.#settings.connectTimeout;
 		for (let isLast = false; ; ) {
-			const server = await this.#current();
+			const server = await this.#server();
 			try {
 				return { client: await server.pool.connect(), server };
 			} catch (error) {
 				const failure = databaseError(error);
 				if (isFull(failure) && server.pool.totalCount > 0) {
-					// The connections that are there still serve; one of them may be free soon.
+					// The existing connections still work; one of them may be free soon.
 					if (performance.now() > until) throw failure;
-					await delay(FULL_PAUSE);
+					await delay(FULL_RETRY_DELAY);
 					continue;
 				}
 				this.#lose(server);
@@ -135,21 +138,24 @@ export class Primary implements AsyncDisposable {
 		}
 	}
 
-	async #current(): Promise<Server> {
+	async #server(): Promise<Server> {
 		if (this.#closing.signal.aborted) throw new ServiceError("unavailable", "the store is closed");
 		const state = this.#state;
 		if (state.name === "away") throw state.error;
 		return state.name === "found" ? state.server : state.first;
 	}
 
-	/** Connections that are free end at once, the others when they are released. */
+	/**
+	 * Ends the pool and searches for the primary again. Idle connections are closed at once, the others when they are
+	 * released.
+	 */
 	#lose(server: Server): void {
 		if (this.#state.name !== "found" || this.#state.server !== server) return;
 		server.pool.end().catch(() => undefined);
 		this.#state = this.#search((error) => this.#log.error({ err: error }, "the database is away"));
 	}
 
-	/** @param onAway called once, if all hosts fail */
+	/** @param onAway called once, when all hosts have failed */
 	#search(onAway: (error: ServiceError) => void): State {
 		const first = Promise.withResolvers<Server>();
 		first.promise.catch(() => undefined);
@@ -167,7 +173,7 @@ export class Primary implements AsyncDisposable {
 		return { name: "searching", first: first.promise };
 	}
 
-	/** The caller has released all connections. */
+	/** The caller must have released all connections. */
 	async [Symbol.asyncDispose](): Promise<void> {
 		this.#closing.abort();
 		await this.#searching;
@@ -175,12 +181,12 @@ export class Primary implements AsyncDisposable {
 	}
 }
 
-/** Whether a server has as many connections as it may have: of all, of the database, or of the role. */
+/** Returns whether a connection limit is reached: that of the server, the database, or the role. */
 function isFull(failure: ServiceError): boolean {
 	return failure instanceof DatabaseError && failure.sqlState === "53300";
 }
 
-/** @param release gives the connection back to its owner */
+/** @param release returns the connection to its owner */
 export function lend(client: pg.ClientBase, release: Lease["release"]): Lease {
 	let failure: Error | undefined;
 	const onError = (error: Error) => {
@@ -201,11 +207,11 @@ function makePool(options: pg.ClientConfig, connections: number): pg.Pool {
 	const pool = new pg.Pool({
 		...options,
 		max: connections,
-		idleTimeoutMillis: IDLE_TIME,
-		// An address may lead to another server than before.
+		idleTimeoutMillis: IDLE_TIMEOUT,
+		// The address may lead to another server than before.
 		onConnect: (client) => requireWrites(client, options.connectionTimeoutMillis),
 	});
-	// The pool has dropped the connection.
+	// The pool has removed the broken connection already.
 	pool.on("error", () => undefined);
 	return pool;
 }

@@ -5,18 +5,18 @@ import { Sql } from "./sql.ts";
 import type { Query, Session } from "./transaction.ts";
 
 const DELETING = ConversationExecutionStatus.DELETING;
-/** Conversations that one statement looks at. */
+/** Maximum number of conversations that one statement examines. */
 const MAX_CONVERSATIONS = 1_000;
 
-/** SQL for whether update `e` is the base of another one, which needs it. */
+/** SQL test: update `e` is the base of another one, which needs it. */
 const IS_BASE = "EXISTS (SELECT 1 FROM conversation_updates.updates d WHERE d.base_sequence = e.sequence)";
 
-/** SQL for whether update `e` is its conversation's current one, or the base of another one. */
+/** SQL test: update `e` is the current one of its conversation, or the base of another one. */
 export const IS_CURRENT_OR_BASE = `(
 	EXISTS (SELECT 1 FROM conversation_updates.conversations c WHERE c.sequence = e.sequence) OR ${IS_BASE}
 )`;
 
-/** What was received before a time and has a sequence below one. */
+/** Selects entries with a sequence below `below` that were received before a time. */
 export interface AgeBounds {
 	readonly below: bigint;
 	/** Microseconds since the Unix epoch. */
@@ -24,8 +24,8 @@ export interface AgeBounds {
 }
 
 /**
- * The first sequence of a log that was not received before a time (microseconds since the Unix epoch). It is found by
- * bisection, without an index on the time, because sequences are given in the order of receipt, but for the differences
+ * Returns the first sequence of a log that was not received before a time (microseconds since the Unix epoch). Uses
+ * bisection, which needs no index on the time: sequences are assigned in the order of receipt, apart from differences
  * between the clocks of the service's processes.
  */
 export async function firstReceivedAfter(session: Session, log: LogTable, time: bigint): Promise<bigint> {
@@ -50,8 +50,8 @@ export async function firstReceivedAfter(session: Session, log: LogTable, time: 
 }
 
 /**
- * The statement that gives the id, `sequence` and `base_sequence` of conversations whose deletion was received before a
- * time, oldest first, or of one of them.
+ * Returns the query for the id, `sequence` and `base_sequence` of conversations whose deletion was received before a time,
+ * oldest first. With a `conversationId` it looks at this conversation only.
  */
 export function deletedQuery(bounds: AgeBounds & { readonly limit: number; readonly conversationId?: string }): Query {
 	const { below, receivedBefore, limit, conversationId } = bounds;
@@ -66,50 +66,52 @@ export function deletedQuery(bounds: AgeBounds & { readonly limit: number; reado
 	`);
 }
 
-/** Asks for history that a policy no longer keeps, conversation by conversation. */
+/** Selects history that a policy no longer keeps, conversation by conversation. */
 export interface FindPrunableRequest extends AgeBounds {
-	/** The conversation to begin with; undefined for the first one. */
+	/** Id of the first conversation to examine; undefined for the first of all. */
 	readonly from: string | undefined;
-	/** Most updates to find. */
+	/** Maximum number of updates to find. */
 	readonly limit: number;
 	readonly updatesPerConversation: number | undefined;
 }
 
 export interface Prunable {
 	readonly updates: readonly { readonly conversationId: string; readonly sequence: bigint }[];
-	/** The conversation to go on with; undefined after the last one. */
+	/** Id of the conversation to go on with; undefined after the last one. */
 	readonly next: string | undefined;
 }
 
 /**
- * Finds history that is too old or too much. The base of deltas is found when they are gone. Conversations are looked at
- * one after the other until enough is found. The surplus is found once for each (OFFSET 0). No condition on the sequence
- * alone stands beside that on the time: the planner would look for it in the index of all sequences.
+ * Finds updates that are too old, or more than a conversation may keep. The base of deltas is found only after its deltas
+ * are removed. Examines one conversation after the other until enough updates are found.
+ *
+ * `OFFSET 0` makes the planner compute the surplus once for each conversation. There is no condition on the sequence alone
+ * beside that on the time, because the planner would evaluate it with the index of all sequences.
  */
 export async function findPrunable(session: Session, request: FindPrunableRequest): Promise<Prunable> {
 	const { from, limit, below, receivedBefore, updatesPerConversation } = request;
 	const sql = new Sql();
 	const [belowThis, before] = [sql.value(below), sql.value(receivedBefore)];
-	const since = from === undefined ? "true" : `conversation_id >= ${sql.value(from)}`;
-	const most = sql.value(limit);
+	const fromHere = from === undefined ? "true" : `conversation_id >= ${sql.value(from)}`;
+	const maximum = sql.value(limit);
 	const [rows = []] = await session.query(
 		sql.query(`
 			WITH found AS MATERIALIZED (
 				SELECT c.conversation_id, e.sequence
 				FROM (
 					SELECT conversation_id, sequence FROM conversation_updates.conversations
-					WHERE ${since} ORDER BY conversation_id LIMIT ${MAX_CONVERSATIONS}
+					WHERE ${fromHere} ORDER BY conversation_id LIMIT ${MAX_CONVERSATIONS}
 				) c
 				CROSS JOIN LATERAL (SELECT ${surplus(updatesPerConversation)} AS surplus OFFSET 0) l
 				JOIN conversation_updates.updates e
 					ON e.conversation_id = c.conversation_id AND e.sequence < greatest(${belowThis}::bigint, l.surplus + 1)
 				WHERE (e.sequence <= l.surplus OR e.received_at < ${before}) AND e.sequence <> c.sequence AND NOT ${IS_BASE}
-				ORDER BY c.conversation_id, e.sequence LIMIT ${most}
+				ORDER BY c.conversation_id, e.sequence LIMIT ${maximum}
 			)
 			SELECT conversation_id, sequence FROM found
 			UNION ALL (
 				SELECT conversation_id, NULL FROM conversation_updates.conversations
-				WHERE ${since} AND (SELECT count(*) FROM found) < ${most}
+				WHERE ${fromHere} AND (SELECT count(*) FROM found) < ${maximum}
 				ORDER BY conversation_id LIMIT 1 OFFSET ${MAX_CONVERSATIONS}
 			)
 		`),
@@ -118,15 +120,17 @@ export async function findPrunable(session: Session, request: FindPrunableReques
 		sequence === null ? [] : [{ conversationId: text(conversation_id), sequence: bigint(sequence) }],
 	);
 	const following = rows.find(({ sequence }) => sequence === null);
-	// A full answer may end inside a conversation, which is then looked at again.
+	// A full result may end within a conversation, which is then examined again.
 	const next = updates.length === limit ? updates.at(-1)?.conversationId : following && text(following.conversation_id);
 	return { updates, next };
 }
 
-/** SQL for the newest update of conversation `c` that is one too many beside those that are kept; 0 for none. */
+/**
+ * Returns the SQL for the sequence of the newest update of conversation `c` that exceeds the number to keep; 0 for none.
+ */
 function surplus(updatesPerConversation: number | undefined): string {
 	if (updatesPerConversation === undefined) return "0::bigint";
-	// The current update always stays, so one less of the others may.
+	// The current update always stays, so one fewer of the other updates is kept.
 	return `coalesce((
 		SELECT s.sequence FROM conversation_updates.updates s
 		WHERE s.conversation_id = c.conversation_id AND s.sequence <> c.sequence

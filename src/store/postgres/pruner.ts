@@ -13,13 +13,15 @@ import {
 } from "./prunable.ts";
 import type { Query, Session } from "./transaction.ts";
 
-/** Updates and events that one transaction removes, so that it locks few conversations, each for a short time. */
+/**
+ * Maximum number of updates and events that one transaction removes, so that it locks few conversations for a short time.
+ */
 const MAX_REMOVED = 50;
 
-/** Removes what a policy no longer keeps, in small transactions. Several processes may do it at a time. */
+/** Removes history that a policy no longer keeps, in small transactions. Several processes may do so at the same time. */
 export class Pruner {
 	readonly #connections: Connections;
-	/** Where the next step begins to look; undefined at the first conversation. */
+	/** Id of the conversation at which the next step begins to search; undefined for the first of all. */
 	#next: string | undefined;
 
 	constructor(connections: Connections) {
@@ -27,8 +29,8 @@ export class Pruner {
 	}
 
 	/**
-	 * Removes up to the policy's limit; fewer only when every conversation was looked at, or when another process removes
-	 * history at the moment, which needs to be searched for once only.
+	 * Removes up to `limit` updates and events, and returns their number. Removes fewer when all conversations have been
+	 * examined. It also stops early while another process removes history, because one search is enough.
 	 */
 	async step(policy: PrunePolicy): Promise<number> {
 		const { limit, updatesPerConversation } = policy;
@@ -44,8 +46,8 @@ export class Pruner {
 		const start = this.#next;
 		let wrapped = start === undefined;
 		while (removed < limit) {
-			const most = Math.min(limit - removed, MAX_REMOVED);
-			const request = { ...bounds, from: this.#next, limit: most, updatesPerConversation };
+			const maximum = Math.min(limit - removed, MAX_REMOVED);
+			const request = { ...bounds, from: this.#next, limit: maximum, updatesPerConversation };
 			const found = await this.#removeHistory(request);
 			if (found === undefined) break;
 			const { next } = found;
@@ -57,24 +59,27 @@ export class Pruner {
 		return removed;
 	}
 
-	/** Removes up to `limit` events that were received before a time; fewer only when there are no more. */
+	/**
+	 * Removes up to `limit` events that were received before a time, and returns their number. Removes fewer when there are
+	 * no more.
+	 */
 	async events(receivedBefore: bigint, limit: number): Promise<number> {
 		const time = bindable(receivedBefore);
 		const below = await this.#connections.read((session) => firstReceivedAfter(session, "events", time));
 		let removed = 0;
 		while (removed < limit) {
-			const most = Math.min(limit - removed, MAX_REMOVED);
-			const gone = await this.#removeEvents(below, time, most);
+			const maximum = Math.min(limit - removed, MAX_REMOVED);
+			const gone = await this.#removeEvents(below, time, maximum);
 			removed += gone;
-			if (gone < most) break;
+			if (gone < maximum) break;
 		}
 		return removed;
 	}
 
 	/**
-	 * Removes some updates that are neither a conversation's current one nor the base of another one.
+	 * Removes some updates that are neither the current one of their conversation nor the base of another one.
 	 *
-	 * @returns how many, and the conversation to go on with; undefined when another process does it at the moment
+	 * @returns the number of updates, and the conversation to go on with; undefined while another process removes history
 	 */
 	async #removeHistory(
 		request: FindPrunableRequest,
@@ -111,7 +116,7 @@ export class Pruner {
 			const sequences = rows.map(({ sequence }) => bigint(sequence));
 			const [removed] = await transaction.commit(
 				removeQuery("events", "e.sequence = ANY ($1::bigint[])", [sequences]),
-				// What is left of a conversation without a record are its events.
+				// A conversation without a record consists of its events, so its activity goes with the last event.
 				{
 					text: `
 						DELETE FROM conversation_updates.activities a WHERE a.conversation_id = ANY ($1::uuid[])
@@ -129,7 +134,10 @@ export class Pruner {
 		});
 	}
 
-	/** Removes a deleted conversation: its history and its events, then its current update with the conversation. */
+	/**
+	 * Removes a deleted conversation, up to `limit` rows of it: its history and its events, then its current update with the
+	 * conversation.
+	 */
 	async #removeDeleted(conversationId: string, bounds: AgeBounds & { readonly limit: number }): Promise<number> {
 		const { limit } = bounds;
 		return await this.#connections.transaction(async (transaction) => {
@@ -138,13 +146,13 @@ export class Pruner {
 				deletedQuery({ ...bounds, conversationId, limit: 1 }),
 			);
 			const state = states?.[0];
-			// Another process has removed it, or it was posted anew.
+			// Another process has removed the conversation, or it was posted again.
 			if (state === undefined) return 0;
-			const last = [bigint(state.sequence), nullable(bigint, state.base_sequence) ?? bigint(state.sequence)];
-			let removed = await remove(transaction, removeNewest("updates", conversationId, last, limit));
+			const lastUpdates = [bigint(state.sequence), nullable(bigint, state.base_sequence) ?? bigint(state.sequence)];
+			let removed = await remove(transaction, removeNewest("updates", conversationId, lastUpdates, limit));
 			removed += await remove(transaction, removeNewest("events", conversationId, [], limit - removed));
 			if (removed >= limit) return removed;
-			removed += await remove(transaction, removeQuery("updates", "e.sequence = ANY ($1::bigint[])", [last]));
+			removed += await remove(transaction, removeQuery("updates", "e.sequence = ANY ($1::bigint[])", [lastUpdates]));
 			const tables = ["tags", "titles", "activities", "conversations"];
 			await transaction.commit(
 				...tables.map((table) => ({
@@ -165,7 +173,7 @@ function countOf(rows: readonly { readonly [column: string]: unknown }[] | undef
 	return Number(bigint(rows?.[0]?.count));
 }
 
-/** Removes the newest entries of a conversation, so that deltas go before their base. */
+/** Returns the query that removes the newest entries of a conversation, so that deltas are removed before their base. */
 function removeNewest(log: LogTable, conversationId: string, kept: readonly bigint[], limit: number): Query {
 	const where = `e.sequence IN (
 		SELECT sequence FROM conversation_updates.${log}
@@ -175,8 +183,8 @@ function removeNewest(log: LogTable, conversationId: string, kept: readonly bigi
 }
 
 /**
- * The statement that removes entries `e` of a log, remembers what was pruned of which conversation, and gives their
- * `count`.
+ * Returns the query that removes entries `e` of a log, stores in `pruned` how far each conversation was pruned, and
+ * returns the `count` of the entries.
  */
 function removeQuery(log: LogTable, where: string, values: readonly unknown[]): Query {
 	return {

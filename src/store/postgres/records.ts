@@ -5,8 +5,8 @@ import type { StoredRecord, UnreadableRecord } from "../store.ts";
 import { bigint, nullable, type Row } from "../values.ts";
 
 /**
- * SQL for the record of update `u`, and for that of update `b` over which it is a delta: only in the first row of each
- * base, because a base can be large and have many deltas.
+ * SQL columns for the record of update `u` and, if that is a delta, for the record of its base `b`. Only the first row of
+ * each base has its record, because a base can be large and have many deltas.
  */
 export const RECORD_COLUMNS = `
 	u.base_sequence, u.record, u.unpacked_size, u.checksum, u.redaction_version, u.schema_version,
@@ -15,15 +15,15 @@ export const RECORD_COLUMNS = `
 	b.redaction_version AS base_redaction_version, b.schema_version AS base_schema_version
 `;
 
-/** SQL that joins what {@link RECORD_COLUMNS} needs. */
+/** SQL join that {@link RECORD_COLUMNS} needs. */
 export const BASE_JOIN = "LEFT JOIN conversation_updates.updates b ON b.sequence = u.base_sequence";
 
-/** Reads the records of one answer, whose rows have {@link RECORD_COLUMNS}. */
+/** Reads the records of one query result, whose rows have {@link RECORD_COLUMNS}. */
 export class RecordReader {
-	/** The bases of deltas, by sequence. */
+	/** Bases of deltas, by sequence. */
 	readonly #bases = new Map<bigint, StoredRecord | UnreadableRecord>();
 
-	/** The whole record of an update. One that is damaged does not fail the query for all. */
+	/** Returns the whole record of an update. A damaged record does not make the whole query fail. */
 	read(row: Row): StoredRecord | UnreadableRecord {
 		return readable(() => {
 			const base = nullable(bigint, row.base_sequence);

@@ -5,32 +5,32 @@ import { type Row, text } from "../values.ts";
 import { STATE_NAMES } from "./numbered-sql.ts";
 import { decodeText } from "./stored-text.ts";
 
-/** Rows of the tables as the rules of the store take them. */
+/** Converts rows of the tables to the types that the rules of the store use. */
 
 const UUID = /^[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$/;
 
-/** Whether a text can be the id of a stored conversation. */
+/** Returns whether a text can be the id of a stored conversation. */
 export function isConversationId(id: string): boolean {
 	return UUID.test(id);
 }
 
-/** A column of texts in their stored form. */
+/** Returns the decoded text of a column: see stored-text.ts. */
 export function decoded(value: unknown): string {
 	return decodeText(text(value));
 }
 
-/** SQL for the columns of `c` that {@link stateOf} reads. */
+/** SQL columns of `c` that {@link stateOf} reads. */
 export const STATE_COLUMNS = STATE_NAMES.map((name) => `c.${name}`).join();
 
-/** The state of a conversation; undefined when it has no record. */
+/** Returns the state of a conversation; undefined when it has no record. */
 export function stateOf(row: Row): ConversationState | undefined {
 	return row.sequence === null ? undefined : stateFrom(row, decoded);
 }
 
-/** SQL for the columns of `a` that {@link activityOf} reads. */
+/** SQL columns of `a` that {@link activityOf} reads. */
 export const ACTIVITY_COLUMNS = "a.event_count, a.last_at, a.told_at, a.leaf_at, a.leaf, a.message_at, a.message";
 
-/** The activity of a conversation; undefined when no event of it came. */
+/** Returns the activity of a conversation; undefined when it has had no event. */
 export function activityOf(row: Row): Activity | undefined {
 	return row.event_count === null ? undefined : activityFrom(row, decoded);
 }

@@ -1,24 +1,26 @@
 /**
- * The tables, in a schema of their own, so that they stand beside those of other programs. Every statement names it.
+ * The tables. They have a schema of their own, apart from the tables of other programs, and every statement names it.
  *
- * `positions` has one row with the newest sequence of each log. A transaction that appends takes its numbers from it and
- * so keeps it locked until it has committed: the order of numbers is the order of commits.
+ * `positions` has one row with the newest sequence of each log. A transaction that appends takes its sequences from this
+ * row, which stays locked until the transaction has committed. So the order of sequences is the order of commits.
  *
- * `updates`, `conversations`, `tags`, `activities` and `events` hold what the tables of the same names in the SQLite engine
- * hold. Times are microseconds since the Unix epoch. Records and texts of events are kept as they are (STORAGE EXTERNAL):
- * the service compresses those that are worth it. Other texts are in the form of stored-text.ts, in which they are compared
- * byte by byte. `titles` is apart from `conversations`, so that its index is written only when a title changes; its titles
- * have lower-case ASCII letters.
+ * `updates`, `conversations`, `tags`, `activities` and `events` hold the same as the tables of these names in the SQLite
+ * engine. Times are microseconds since the Unix epoch. Records and texts of events have STORAGE EXTERNAL, so PostgreSQL
+ * does not compress them: the service itself compresses large ones. Other texts are stored in the form of stored-text.ts
+ * and compared byte by byte. Titles have a table of their own, `titles`, so that their index is written only when a title
+ * changes. They have lower-case ASCII letters.
  *
- * The rows of `tags` have the sequence of their conversation's current update.
+ * Each row of `tags` has the sequence of its conversation's current update.
  *
- * `pruned` has a row for each conversation of which entries were pruned, also when the conversation is gone, and
- * `removals` what was pruned of a log. `retention.clock` is the time of retention (see `Store.keepClock`).
+ * `pruned` has a row for each conversation of which entries were pruned, also when the conversation is gone. `removals`
+ * says how far each log was pruned. `retention.clock` is the time of retention (see `Store.keepClock`).
  *
- * `writers` has the last group of each writer of each running service: if it was committed its number, which is even, and
- * the sequences that its numbers follow; if it was given up, the number after it.
+ * `writers` has a row for each group committer of each running service, about its last group. If the group was committed,
+ * `last_group` is its number, which is even, and `first_update` and `first_event` are the newest sequences before it. If
+ * the group was given up, `last_group` is its number plus 1.
  *
- * `unfinished_copy` has a row as long as a copy from another database is not complete: it says what that one holds.
+ * `unfinished_copy` has a row until a copy from another database is complete. The row describes the contents of the
+ * source.
  */
 const TABLES = `
 	CREATE TABLE conversation_updates.positions (
@@ -159,7 +161,7 @@ const TABLES = `
 	);
 `;
 
-/** The statements that make each version of the schema of the one before it; the first makes version 1. */
+/** The SQL of the migration to each schema version; the first one creates version 1. */
 export const MIGRATIONS: readonly string[] = [
 	TABLES,
 	`
@@ -172,10 +174,12 @@ export const MIGRATIONS: readonly string[] = [
 ];
 
 /**
- * Serves the search in titles, if the extension pg_trgm is there; `%s` is the schema that the extension is in.
+ * Creates the index for the search in titles, if the extension pg_trgm is installed; `%s` stands for the schema of the
+ * extension.
  *
- * New titles wait in a list until it has `gin_pending_list_limit` KiB, and every search reads it as a whole: 10 µs for
- * each 8 KiB, so up to 5 ms with the server's default, 4 MiB. A list that is emptied more often costs each new title more.
+ * The pending list of a GIN index collects new titles until it exceeds `gin_pending_list_limit`, in KiB. Every search
+ * reads the whole list: 10 µs for each 8 KiB, so up to 5 ms with the server's default, 4 MiB. With a smaller limit, each
+ * new title costs more.
  */
 export const TITLE_INDEX = `
 	CREATE INDEX CONCURRENTLY titles_by_trigram ON conversation_updates.titles USING gin (title %s.gin_trgm_ops)

@@ -5,23 +5,23 @@ import type { PostgresHost } from "./database-url.ts";
 import { dial, type PostgresSettings } from "./dial.ts";
 import { databaseError } from "./failures.ts";
 
-/** Time between two attempts at one host, in milliseconds. */
-const PAUSE = 250;
+/** Milliseconds between two attempts to connect to one host. */
+const RETRY_DELAY = 250;
 
-/** A server that takes writes. */
+/** The primary that a search has found. */
 export interface Found {
 	readonly host: PostgresHost;
-	/** How the connection to it came about. */
+	/** Options with which the connection to it succeeded. */
 	readonly options: pg.ClientConfig;
 }
 
 /**
- * Asks all hosts of a database, each again and again, until one takes writes. Each has its own rhythm, so that one that is
- * silent does not hold up the search.
+ * Tries all hosts of a database in parallel, each repeatedly, until one accepts writes. A host that does not respond does
+ * not delay the attempts at the others.
  *
  * @param signal ends the search
- * @param onFailed told of `unavailable`, whose cause says what is wrong with each host: when all have failed, and from then
- *   on at each further failure
+ * @param onFailed called with an `unavailable` error, whose cause names the failure of each host: when all hosts have
+ *   failed, and from then on after each further failure
  * @returns undefined when the search was ended
  */
 export async function search(
@@ -32,24 +32,24 @@ export async function search(
 	const ended = new AbortController();
 	const over = AbortSignal.any([signal, ended.signal]);
 	const reasons = new Map<PostgresHost, string>();
-	const seekers = settings.hosts.map((host) =>
-		seek(settings, host, over, (reason) => {
+	const attempts = settings.hosts.map((host) =>
+		tryHost(settings, host, over, (reason) => {
 			reasons.set(host, reason);
-			if (reasons.size === settings.hosts.length) onFailed(awayError(reasons));
+			if (reasons.size === settings.hosts.length) onFailed(allFailed(reasons));
 		}),
 	);
 	const stopped = Promise.withResolvers<undefined>();
 	over.addEventListener("abort", () => stopped.resolve(undefined));
 	if (over.aborted) stopped.resolve(undefined);
 	try {
-		return await Promise.race([...seekers, stopped.promise]);
+		return await Promise.race([...attempts, stopped.promise]);
 	} finally {
 		ended.abort();
 	}
 }
 
-/** Never fails, and settles only when it has found. */
-async function seek(
+/** Tries one host until it accepts writes. Never rejects; stays pending when the search ends before. */
+async function tryHost(
 	settings: PostgresSettings,
 	host: PostgresHost,
 	over: AbortSignal,
@@ -64,12 +64,12 @@ async function seek(
 			const { cause } = databaseError(error);
 			if (!over.aborted) onFailed(cause instanceof Error ? cause.message : "failed");
 		}
-		await delay(PAUSE, undefined, { signal: over }).catch(() => undefined);
+		await delay(RETRY_DELAY, undefined, { signal: over }).catch(() => undefined);
 	}
 	return new Promise(() => undefined);
 }
 
-function awayError(reasons: ReadonlyMap<PostgresHost, string>): ServiceError {
+function allFailed(reasons: ReadonlyMap<PostgresHost, string>): ServiceError {
 	const text = [...reasons].map(([{ host, port }, reason]) => `${host}:${port}: ${reason}`).join("; ");
 	return new ServiceError("unavailable", "no server of the database takes writes", { cause: new Error(text) });
 }

@@ -1,6 +1,6 @@
 import { ServiceError } from "../../errors.ts";
 
-/** Bounds how many connections are in use at once. Who waits gets a slot in the order of arrival. */
+/** Limits how many connections are in use at the same time. Waiting callers get a slot in the order of arrival. */
 export class Slots {
 	#free: number;
 	readonly #waiting = new Set<() => void>();
@@ -11,12 +11,12 @@ export class Slots {
 	}
 
 	/**
-	 * Takes a slot, which {@link give} gives back.
+	 * Takes a slot, which {@link release} returns.
 	 *
-	 * @param longest time to wait, in milliseconds
-	 * @throws {ServiceError} `unavailable` when none became free in that time
+	 * @param timeout maximum time to wait, in milliseconds
+	 * @throws {ServiceError} `unavailable` when no slot became free in that time
 	 */
-	async take(longest: number): Promise<void> {
+	async take(timeout: number): Promise<void> {
 		if (this.#free > 0) {
 			this.#free--;
 			return;
@@ -26,11 +26,11 @@ export class Slots {
 		const timer = setTimeout(() => {
 			this.#waiting.delete(resolve);
 			reject(new ServiceError("unavailable", "the database's connections are all in use"));
-		}, longest);
+		}, timeout);
 		await promise.finally(() => clearTimeout(timer));
 	}
 
-	give(): void {
+	release(): void {
 		const [next] = this.#waiting;
 		if (next === undefined) {
 			this.#free++;

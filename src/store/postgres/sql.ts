@@ -1,16 +1,16 @@
 import type { Query } from "./transaction.ts";
 
-/** Puts a statement together from pieces, and keeps the values of its parameters. */
+/** Builds a statement from pieces, and collects the values of its parameters. */
 export class Sql {
 	readonly #values: unknown[] = [];
 
-	/** Adds a value; gives its placeholder. */
+	/** Adds a value and returns its placeholder. */
 	value(value: unknown): string {
 		this.#values.push(value);
 		return `$${this.#values.length}`;
 	}
 
-	/** The statement whose text has the placeholders. */
+	/** Returns the query of a statement that contains the placeholders. */
 	query(text: string): Query {
 		return { text, values: this.#values };
 	}

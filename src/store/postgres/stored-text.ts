@@ -1,16 +1,17 @@
 import { createHash } from "node:crypto";
 
 /**
- * Texts as the columns hold them. PostgreSQL's texts cannot hold U+0000, which the strings of JSON can: it is written as
- * U+0001 and two marks. So are U+0001 and the marks themselves, so that different texts stay different and a text contains
- * another one exactly if its stored form contains the other's stored form. A lone surrogate becomes U+FFFD, as in UTF-8.
+ * The stored form of texts. A PostgreSQL text cannot contain U+0000, which a JSON string can: it is stored as U+0001 and
+ * two marks. U+0001 and the marks themselves are escaped in the same way. So different texts stay different, and a text
+ * contains another one exactly if its stored form contains the stored form of the other. A lone surrogate becomes U+FFFD,
+ * as in UTF-8.
  */
 
 const ESCAPE = "\u0001";
-/** Their numbers as two bits are the marks of the characters U+0000 to U+0003. */
+/** Marks for the bits 0 and 1. Two of them are the number, from 0 to 3, of an escaped character. */
 const MARKS = ["\u0002", "\u0003"] as const;
 
-/** The stored form of a text. */
+/** Returns the stored form of a text. */
 export function encodeText(text: string): string {
 	// biome-ignore lint/suspicious/noControlCharactersInRegex: these are the characters that are escaped
 	return text.toWellFormed().replace(/[\u0000-\u0003]/g, (character) => {
@@ -19,7 +20,7 @@ export function encodeText(text: string): string {
 	});
 }
 
-/** The text of a stored form. */
+/** Returns the text of a stored form. */
 export function decodeText(stored: string): string {
 	// biome-ignore lint/suspicious/noControlCharactersInRegex: these are the characters that are escaped
 	return stored.replace(/\u0001([\u0002\u0003])([\u0002\u0003])/g, (_, high: string, low: string) =>
@@ -27,12 +28,12 @@ export function decodeText(stored: string): string {
 	);
 }
 
-/** Longest text that an index holds as it is, in UTF-16 code units: an entry of an index has at most 2,704 bytes. */
+/** Maximum length of a text that an index holds whole, in UTF-16 code units. An index entry has at most 2,704 bytes. */
 const MAX_KEY_LENGTH = 256;
 
 /**
- * The stored form of a text that an index finds, and that is not read back: a long one is cut, with its SHA-256 in place
- * of the rest.
+ * Returns the stored form of a text that is searched by an index and never read back. A long text is cut, with the SHA-256
+ * of the whole text in place of the rest.
  */
 export function encodeKey(text: string): string {
 	if (text.length <= MAX_KEY_LENGTH) return encodeText(text);

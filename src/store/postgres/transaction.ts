@@ -7,8 +7,9 @@ import type { Lease } from "./primary.ts";
 /** A statement with the values of its parameters, $1 and so on. */
 export interface Query {
 	/**
-	 * Under which a connection keeps the statement prepared, if it can: at most 63 characters, and one text for each name.
-	 * Its plan does not depend on the values. It gives no `*`, because a migration may add columns.
+	 * Name under which the connection keeps the statement prepared, if it can: at most 63 characters, with one text for each
+	 * name. The plan of the statement must not depend on its values. It must not select `*`, because a migration may add
+	 * columns.
 	 */
 	readonly name?: string;
 	readonly text: string;
@@ -21,7 +22,7 @@ export interface Session {
 	 * Sends queries together, in one round trip.
 	 *
 	 * @returns their rows, in order: int8 as bigint, int4 as number, bytea as Buffer, text as string
-	 * @throws {DatabaseError} of the first one that failed; the transaction then can only be rolled back
+	 * @throws {DatabaseError} of the first query that failed; the transaction can then only be rolled back
 	 */
 	query(...queries: readonly Query[]): Promise<Row[][]>;
 }
@@ -29,31 +30,32 @@ export interface Session {
 /** A transaction that writes. */
 export interface Transaction extends Session {
 	/**
-	 * Sends queries and COMMIT together, so that what they lock is locked for no round trip; the last call in a transaction.
+	 * Sends queries and COMMIT together, so that their locks are not held for a further round trip. It is the last call in a
+	 * transaction.
 	 *
-	 * @returns the rows of the queries once the transaction is committed
-	 * @throws {DatabaseError} when it was rolled back
+	 * @returns the rows of the queries, once the transaction is committed
+	 * @throws {DatabaseError} when the transaction was rolled back
 	 * @throws {CommitUnknown} when the outcome is unknown
 	 */
 	commit(...queries: readonly Query[]): Promise<Row[][]>;
 }
 
-/** Warning of no particular class: what the server says when it stops waiting for its synchronous standby. */
+/** SQLSTATE of a warning without a specific class, such as when the server stops waiting for its synchronous standby. */
 const WARNING = "01000";
 
-/** The transaction of a connection, which begins with its first queries. */
+/** A transaction on one connection. It begins with its first queries. */
 export class ClientTransaction implements Transaction {
 	readonly #lease: Lease;
 	readonly #client: pg.ClientBase;
 	readonly #begin: string;
 	readonly #prepares: boolean;
 	#state: "unbegun" | "open" | "over" = "unbegun";
-	/** Why the transaction can only be rolled back. */
+	/** The failure after which the transaction can only be rolled back. */
 	#failure: ServiceError | undefined;
 
 	/**
 	 * @param begin statements that begin the transaction
-	 * @param prepares whether the session stays the same, so that statements with a name are kept prepared
+	 * @param prepares whether the session stays the same, so that named statements can be kept prepared
 	 */
 	constructor(lease: Lease, begin: string, prepares: boolean) {
 		this.#lease = lease;
@@ -93,12 +95,12 @@ export class ClientTransaction implements Transaction {
 		return settled.map(rowsOf);
 	}
 
-	/** Commits, if that was not done. */
+	/** Commits, unless the transaction has ended or has not begun. */
 	async finish(): Promise<void> {
 		if (this.#state === "open") await this.commit();
 	}
 
-	/** Rolls back, if the transaction is open. Never fails. */
+	/** Rolls back if the transaction is open. Never rejects. */
 	async abandon(): Promise<void> {
 		if (this.#state === "open") await this.#client.query("ROLLBACK").catch(() => undefined);
 		this.#state = "over";
@@ -106,7 +108,7 @@ export class ClientTransaction implements Transaction {
 
 	#send(queries: readonly Query[]) {
 		if (this.#state === "over") throw new Error("the transaction is over");
-		// Nothing is sent over a connection that is known to be broken, so no commit is in doubt.
+		// Sends nothing over a connection that is known to be broken, so that its failure leaves no commit in doubt.
 		const failure = this.#lease.failure();
 		if (failure !== undefined) throw databaseError(failure);
 		const begin = this.#state === "unbegun" ? this.#client.query(this.#begin) : undefined;
@@ -126,7 +128,10 @@ function rowsOf(result: PromiseSettledResult<pg.QueryResult<Row> | undefined>): 
 	return isRejected(result) ? [] : (result.value?.rows ?? []);
 }
 
-/** The error of a statement after which the server can only roll back; undefined when none failed or the connection broke. */
+/**
+ * Returns the error of a failed statement, after which the server can only roll back; undefined when no statement failed
+ * or the connection broke.
+ */
 function rolledBack(reason: unknown): DatabaseError | undefined {
 	if (reason === undefined) return undefined;
 	const error = databaseError(reason);

@@ -22,20 +22,20 @@ import { activitiesQuery, Bytes, currentRow, eventRow, json, tagRows, updateRow 
 
 /** How the rows of one kind are read and written. */
 interface TransferRowsOf<Copied> {
-	/** The table that they are in. */
+	/** The table that contains the rows. */
 	readonly table: string;
-	/** SQL that joins what else a row has. */
+	/** SQL join for the columns of other tables. */
 	readonly join?: string;
 	readonly columns: string;
 	readonly key: string;
-	/** SQL for the bytes of a row that count for the size of a page. */
+	/** SQL for the size of a row in bytes, which counts towards the size of a page. */
 	readonly bytes?: string;
 	readonly read: (row: Row) => Copied;
-	/** The statements that write rows; there is at least one row. */
+	/** Returns the statements that write rows, of which there is at least one. */
 	readonly write: (rows: readonly Copied[]) => Query[];
 }
 
-/** Numbers are as they were. */
+/** Copies sequences and revisions unchanged. */
 const numbered = (column: string) => `r.${column}`;
 
 const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[Table]> } = {
@@ -119,7 +119,7 @@ function prunedOf(log: LogTable): TransferRowsOf<TransferRows["prunedUpdates"]> 
 }
 
 /**
- * The id of an event. A long one is cut in its column, but whole in the event's text.
+ * Returns the id of an event. The column has a long id only cut; the event's text has it whole.
  *
  * @throws Error when the text of an event with a long id is damaged, or has another id
  */
@@ -134,7 +134,7 @@ function eventIdOf(row: Row): string {
 	return whole;
 }
 
-/** A page of rows: see `TransferDatabase.rows`. */
+/** Returns a page of rows: see `TransferDatabase.rows`. */
 export async function transferRows<Table extends TransferTable>(
 	session: Session,
 	table: Table,
@@ -144,20 +144,20 @@ export async function transferRows<Table extends TransferTable>(
 	const page = `
 		SELECT ${columns} FROM ${own} ${join} ${after === undefined ? "" : `WHERE ${key} > $1`} ORDER BY ${key} LIMIT ${PAGE_ROWS}
 	`;
-	const ofBytes = `
+	const limitedPage = `
 		SELECT * FROM (
 			SELECT *, sum(${bytes}) OVER (ORDER BY ${key}) AS page_bytes, row_number() OVER (ORDER BY ${key}) AS number
 			FROM (${page}) page
 		) numbered WHERE page_bytes <= ${PAGE_BYTES} OR number = 1 ORDER BY ${key}
 	`;
 	const [rows = []] = await session.query({
-		text: bytes === undefined ? page : ofBytes,
+		text: bytes === undefined ? page : limitedPage,
 		values: after === undefined ? [] : [after],
 	});
 	return rows.map(read);
 }
 
-/** The statements that write rows; there is at least one row. */
+/** Returns the statements that write rows, of which there is at least one. */
 export function insertQueries<Table extends TransferTable>(
 	table: Table,
 	rows: readonly TransferRows[Table][],
@@ -171,7 +171,7 @@ export async function countRows(session: Session): Promise<Contents["counts"]> {
 	return countsOf(row);
 }
 
-/** Key of the last row of a table. */
+/** Returns the key of the last row of a table; undefined when the table is empty. */
 export async function lastKey(session: Session, table: TransferTable): Promise<RowKey | undefined> {
 	const { table: own, key } = tables[table];
 	const [[row] = []] = await session.query({

@@ -19,15 +19,15 @@ import { requireFinished, sourceOfUnfinished } from "./unfinished.ts";
 import { listUpdates } from "./updates.ts";
 
 /**
- * Opens a database to be copied, and brings its schema to this release's version. What appends to it or removes from it
- * waits as long as it is open, and fails in a service after POSTGRES_LOCK_TIMEOUT.
+ * Opens a database as the source of a copy, and migrates its schema to this release's version. While it is open, appends
+ * and removals wait, and those of a service fail after POSTGRES_LOCK_TIMEOUT.
  *
  * @throws Error when the database has no tables of this service
- * @throws ServiceError `unavailable` when it cannot be opened, or something else keeps it from being locked
+ * @throws ServiceError `unavailable` when it cannot be openOrClose, or another transaction prevents the lock on its tables
  */
 export async function openPostgresSource(settings: PostgresSettings, log: ThreadLog): Promise<TransferDatabase> {
 	const connections = await openConnections(settings, log);
-	return await opened(connections, async () => {
+	return await openOrClose(connections, async () => {
 		if ((await connections.read(schemaVersion)) === 0)
 			throw new Error(`the database ${settings.database} has no tables of this service`);
 		await migrate(connections);
@@ -37,20 +37,20 @@ export async function openPostgresSource(settings: PostgresSettings, log: Thread
 }
 
 /**
- * Opens a database that a copy is to be made in, and creates its tables if they are missing. Until the copy is complete,
- * no service can start with it, and one that runs cannot write.
+ * Opens a database as the target of a copy, and creates its tables if they are missing. Until the copy is complete, no
+ * service can start with it, and a running service cannot write.
  *
- * @throws ServiceError `unavailable` when it cannot be opened, or something else keeps it from being locked
+ * @throws ServiceError `unavailable` when it cannot be openOrClose, or another transaction prevents the lock on its tables
  */
 export async function openPostgresTarget(settings: PostgresSettings, log: ThreadLog): Promise<CopyTarget> {
 	const connections = await openConnections(settings, log);
-	return await opened(connections, async () => {
+	return await openOrClose(connections, async () => {
 		await migrate(connections);
 		return targetOf(connections, await lockTables(connections, settings.lockTimeout));
 	});
 }
 
-async function opened<Opened>(connections: Connections, open: () => Promise<Opened>): Promise<Opened> {
+async function openOrClose<Opened>(connections: Connections, open: () => Promise<Opened>): Promise<Opened> {
 	try {
 		return await open();
 	} catch (error) {
@@ -92,7 +92,7 @@ function targetOf(connections: Connections, locked: LockedTables): CopyTarget {
 					"the target holds part of a copy of something else, or the source has changed since: drop its schema conversation_updates to begin anew",
 				);
 			if (unfinished !== undefined) return;
-			// Beside the transaction that keeps others away, which is not committed before the end.
+			// In a transaction of its own: the one that locks the tables is not committed before the copy is complete.
 			await connections.transaction(async (transaction) => {
 				const text = "INSERT INTO conversation_updates.unfinished_copy VALUES (1, $1)";
 				await transaction.commit({ text, values: [described] });
@@ -112,7 +112,7 @@ function targetOf(connections: Connections, locked: LockedTables): CopyTarget {
 	};
 }
 
-/** In the transaction that keeps others from writing, so that this fails if it was lost. */
+/** Reads the contents in the transaction that locks the tables, so that this fails if the lock was lost. */
 async function contentsOf({ session }: LockedTables): Promise<Contents> {
 	return {
 		counts: await countRows(session),

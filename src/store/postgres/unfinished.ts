@@ -2,7 +2,7 @@ import { ServiceError } from "../../errors.ts";
 import { text } from "../values.ts";
 import type { Session } from "./transaction.ts";
 
-/** What the source of an unfinished copy in the database held; undefined when there is none. */
+/** Returns the description of the source of an unfinished copy; undefined when there is no such copy. */
 export async function sourceOfUnfinished(session: Session): Promise<string | undefined> {
 	const [[row] = []] = await session.query({ text: "SELECT source FROM conversation_updates.unfinished_copy" });
 	return row && text(row.source);

@@ -7,12 +7,12 @@ import { ACTIVITY_COLUMNS, activityOf, isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import type { Session } from "./transaction.ts";
 
-/** SQL for what {@link updateFrom} reads of update `u`. */
+/** SQL columns of update `u` that {@link updateFrom} reads. */
 export const UPDATE_COLUMNS = `
 	u.conversation_id, u.sequence, u.change, u.current, u.origin, u.previous_sequence, u.received_at, u.summary, u.activity
 `;
 
-/** SQL for conversations `c` with their current update `u`, its base `b` and the activity `a`. */
+/** SQL FROM clause: conversations `c` with their current update `u`, its base `b` and the activity `a`. */
 export const FROM_CURRENT = `
 	FROM conversation_updates.conversations c
 	JOIN conversation_updates.updates u ON u.sequence = c.sequence
@@ -20,7 +20,10 @@ export const FROM_CURRENT = `
 	${BASE_JOIN}
 `;
 
-/** The current record of a conversation with its newest leaf, or the one that was current as of a sequence. */
+/**
+ * Returns the current update of a conversation, whose record has the newest leaf, or the update that was current as of a
+ * sequence.
+ */
 export async function getUpdate(
 	session: Session,
 	conversationId: string,
@@ -59,12 +62,12 @@ async function getUpdateAsOf(
 	if (row === undefined) return undefined;
 	const sequence = bigint(row.sequence);
 	const next = nullable(bigint, row.next_previous);
-	// The base of a delta is kept longer than what was current after it.
+	// The base of a delta may have been kept while the update that was current as of the sequence was pruned.
 	const isPruned = sequence !== asOf && next !== undefined && next !== sequence;
 	return isPruned ? undefined : updateFrom(row, new RecordReader().read(row));
 }
 
-/** Updates in order of sequence. */
+/** Lists updates in order of sequence. */
 export async function listUpdates(session: Session, query: UpdateQuery): Promise<StoredUpdate[]> {
 	const { after, conversationId, origin, limit, maxBytes, withRecords } = query;
 	if (conversationId !== undefined && !isConversationId(conversationId)) return [];
@@ -72,7 +75,8 @@ export async function listUpdates(session: Session, query: UpdateQuery): Promise
 	const tests = [`sequence > ${sql.value(bindable(after))}`];
 	if (conversationId !== undefined) tests.push(`conversation_id = ${sql.value(conversationId)}`);
 	if (origin !== undefined && origin !== UpdateOrigin.UNSPECIFIED) tests.push(`origin = ${sql.value(origin)}`);
-	const bytes = withRecords && maxBytes !== undefined ? `u.total <= ${sql.value(maxBytes)} OR u.number = 1` : "true";
+	const fitsLimit =
+		withRecords && maxBytes !== undefined ? `u.total <= ${sql.value(maxBytes)} OR u.number = 1` : "true";
 	const [rows = []] = await session.query(
 		sql.query(`
 			SELECT ${UPDATE_COLUMNS} ${withRecords ? `, ${RECORD_COLUMNS}` : ""}
@@ -83,14 +87,14 @@ export async function listUpdates(session: Session, query: UpdateQuery): Promise
 					WHERE ${tests.join(" AND ")} ORDER BY sequence LIMIT ${sql.value(limit)}
 				) page
 			) u ${withRecords ? BASE_JOIN : ""}
-			WHERE ${bytes} ORDER BY u.sequence
+			WHERE ${fitsLimit} ORDER BY u.sequence
 		`),
 	);
 	const records = withRecords ? new RecordReader() : undefined;
 	return rows.map((row) => updateFrom(row, records?.read(row)));
 }
 
-/** A current update; the row also has the conversation's `status` and `posted_at`, its activity and the record. */
+/** Returns a current update. The row also has the conversation's `status` and `posted_at`, its activity and the record. */
 export function currentUpdateOf(row: Row): StoredUpdate {
 	const record = currentRecordFrom(row, activityOf(row), new RecordReader().read(row));
 	return updateFrom(row, record);

@@ -1,6 +1,6 @@
 import type { Query } from "./transaction.ts";
 
-/** Writes a writer's row without a group, also when there is none; gives the row. */
+/** Returns the query that updates the time in a writer's row, or inserts the row, and returns the row. */
 export function touchWriter(id: string): Query {
 	return {
 		text: `
@@ -12,7 +12,9 @@ export function touchWriter(id: string): Query {
 	};
 }
 
-/** Lets a group be written no more: statements of it that are still on their way to the server will fail there. */
+/**
+ * Returns the query that gives up a group unless it was committed: its statements that reach the server later will fail.
+ */
 export function endGroup(id: string, group: bigint): Query {
 	return {
 		text: `
@@ -22,7 +24,7 @@ export function endGroup(id: string, group: bigint): Query {
 	};
 }
 
-/** Forgets the writers of processes that have ended. */
-export const forgetWriters: Query = {
+/** Deletes the rows of writers that wrote nothing for a day, such as those of processes that have ended. */
+export const deleteIdleWriters: Query = {
 	text: "DELETE FROM conversation_updates.writers WHERE written_at < now() - interval '1 day'",
 };

@@ -3,7 +3,7 @@ import type { Activity } from "../activity.ts";
 import type { ConversationState, WrittenUpdate } from "../conversation-state.ts";
 import { packRecordAsync, packSecrets } from "../record-column.ts";
 import type { NewEvent } from "../store.ts";
-import { NUMBERED } from "./numbered-sql.ts";
+import { WRITE_GROUP } from "./numbered-sql.ts";
 import type { Query } from "./transaction.ts";
 import {
 	activitiesQuery,
@@ -18,12 +18,12 @@ import {
 	updateRow,
 } from "./written-rows.ts";
 
-/** What a group of appends writes, in one transaction. Its sequences are provisional. */
+/** The rows that a group of appends writes, in one transaction. Their sequences are provisional. */
 export interface WrittenGroup {
 	readonly updates: WrittenUpdate[];
 	/** In order of their sequences. */
 	readonly events: WrittenEvent[];
-	/** Changed conversations with their last state, and with the summary of their current record if that changed. */
+	/** Changed conversations with their final state, and with the summary of their current record if it was replaced. */
 	readonly states: Map<
 		string,
 		{ readonly state: ConversationState; readonly summary: ConversationSummary | undefined }
@@ -36,20 +36,22 @@ export interface WrittenEvent {
 	readonly conversationId: string;
 	readonly receivedAt: bigint;
 	readonly event: NewEvent;
-	/** The event's id as the index has it. */
+	/** Id of the event in its indexed form: see `encodeKey`. */
 	readonly key: string;
 }
 
-/** The service's process that writes a group. */
+/** The committer that writes a group. */
 export interface GroupWriter {
 	readonly id: string;
-	/** Number of the group, unlike those of the writer's other groups. */
+	/** Number of the group, unique among the writer's groups. */
 	readonly group: bigint;
-	/** Whether other processes are notified. */
+	/** Whether to notify other processes. */
 	readonly notifies: boolean;
 }
 
-/** The statements that write a group, for one transaction. The last one gives `first_update` and `first_event`. */
+/**
+ * Returns the statements that write a group, for one transaction. The last one returns `first_update` and `first_event`.
+ */
 export async function groupQueries(group: WrittenGroup, writer: GroupWriter): Promise<Query[]> {
 	const current = [...group.states].flatMap(([id, { state, summary }]) =>
 		summary === undefined ? [] : [{ id, state, summary }],
@@ -57,13 +59,13 @@ export async function groupQueries(group: WrittenGroup, writer: GroupWriter): Pr
 	return [
 		...(group.activities.size === 0 ? [] : [activitiesQuery(group.activities)]),
 		...(current.length === 0 ? [] : [projectionQuery(current)]),
-		await numberedQuery(group, current, writer),
+		await writeQuery(group, current, writer),
 	];
 }
 
 /**
- * Removes tags that the new current records lack, and writes titles that changed. It is one statement, because each one
- * costs a group as much as several of its rows.
+ * Returns the query that removes tags that the new current records lack, and writes titles that changed. It is one
+ * statement, because each statement costs a group as much as several of its rows.
  */
 export function projectionQuery(current: readonly CurrentState[]): Query {
 	return {
@@ -89,11 +91,7 @@ export function projectionQuery(current: readonly CurrentState[]): Query {
 	};
 }
 
-async function numberedQuery(
-	group: WrittenGroup,
-	current: readonly CurrentState[],
-	writer: GroupWriter,
-): Promise<Query> {
+async function writeQuery(group: WrittenGroup, current: readonly CurrentState[], writer: GroupWriter): Promise<Query> {
 	const packed = await Promise.all([
 		Promise.all(group.updates.map(({ record }) => packRecordAsync(record.bytes))),
 		Promise.all(group.events.map(({ event }) => packRecordAsync(event.text))),
@@ -114,7 +112,7 @@ async function numberedQuery(
 	const rows = [updates, events, current.map(currentRow), states, current.flatMap(tagRows)].map(json);
 	return {
 		name: "write_group",
-		text: NUMBERED,
+		text: WRITE_GROUP,
 		values: [updates.length, events.length, bytes.all(), ...rows, writer.id, writer.group, notifies],
 	};
 }

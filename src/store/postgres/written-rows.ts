@@ -7,12 +7,14 @@ import type { TransferEvent, TransferUpdate } from "../transfer.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
 
-/** Rows of the tables as statements take them: members of JSON, and places in the byte string of {@link Bytes}. */
+/**
+ * Rows of the tables in the form that statements take: members of JSON, and positions in the byte string of {@link Bytes}.
+ */
 
-/** A text or nothing. */
+/** Returns the stored form of a text; null without a text. */
 const nullableText = (text: string | undefined) => (text === undefined ? null : encodeText(text));
 
-/** The statement that writes activities, by the ids of their conversations. */
+/** Returns the query that writes activities, by the ids of their conversations. */
 export function activitiesQuery(activities: Iterable<readonly [id: string, activity: Activity]>): Query {
 	const rows = [...activities].map(([id, { eventCount, lastAt, toldAt, leaf, message }]) => ({
 		conversation_id: id,
@@ -42,7 +44,7 @@ export function activitiesQuery(activities: Iterable<readonly [id: string, activ
 	};
 }
 
-/** A row of `UPDATE_ROW`. */
+/** Returns a row of `UPDATE_ROW`. */
 export function updateRow({ record, ...update }: TransferUpdate, bytes: Bytes) {
 	return {
 		sequence: update.sequence,
@@ -65,10 +67,10 @@ export function updateRow({ record, ...update }: TransferUpdate, bytes: Bytes) {
 }
 
 /**
- * A row of `EVENT_ROW`.
+ * Returns a row of `EVENT_ROW`.
  *
- * @param ordinal the event's sequence, or how far it is after the newest one
- * @param key the event's id as the index has it
+ * @param ordinal the event's sequence, or its distance from the newest one
+ * @param key id of the event in its indexed form: see `encodeKey`
  */
 export function eventRow(
 	ordinal: number | bigint,
@@ -93,14 +95,14 @@ export function eventRow(
 	};
 }
 
-/** A conversation with another current record: its id, its state and the record's summary. */
+/** A conversation whose current record is replaced: its id, its state and the new record's summary. */
 export interface CurrentState {
 	readonly id: string;
 	readonly state: ConversationState;
 	readonly summary: ConversationSummary;
 }
 
-/** A row of `CURRENT_ROW`. */
+/** Returns a row of `CURRENT_ROW`. */
 export function currentRow({ id, state, summary }: CurrentState) {
 	return {
 		...stateRow(id, state),
@@ -112,7 +114,7 @@ export function currentRow({ id, state, summary }: CurrentState) {
 	};
 }
 
-/** Rows of `TAG_ROW`. */
+/** Returns rows of `TAG_ROW`. */
 export function tagRows({ id, state: { sequence }, summary }: CurrentState) {
 	return Object.entries(summary.tags).map(([key, value]) => ({
 		conversation_id: id,
@@ -122,7 +124,7 @@ export function tagRows({ id, state: { sequence }, summary }: CurrentState) {
 	}));
 }
 
-/** The title of a conversation, and the keys of its tags. */
+/** Returns the title of a conversation and the keys of its tags, as `projectionQuery` takes them. */
 export function titleRow({ id, summary: { title, tags } }: CurrentState) {
 	return {
 		conversation_id: id,
@@ -131,7 +133,7 @@ export function titleRow({ id, summary: { title, tags } }: CurrentState) {
 	};
 }
 
-/** A row of `STATE_ROW`. */
+/** Returns a row of `STATE_ROW`. */
 export function stateRow(id: string, state: ConversationState) {
 	return {
 		conversation_id: id,
@@ -148,12 +150,12 @@ export function stateRow(id: string, state: ConversationState) {
 	};
 }
 
-/** The byte strings of a group, one after the other, which the statement cuts: one parameter instead of many. */
+/** Concatenates the byte strings of a group, so that a statement has one parameter instead of many and cuts it. */
 export class Bytes {
 	readonly #parts: Uint8Array[] = [];
 	#size = 0;
 
-	/** Adds a byte string; gives the members of a row that say where it is. Places begin with 1. */
+	/** Adds a byte string. Returns the members of a row that locate it. Positions begin with 1. */
 	add(name: string, bytes: Uint8Array): Record<string, number> {
 		const place = { [`${name}_at`]: this.#size + 1, [`${name}_size`]: bytes.byteLength };
 		this.#parts.push(bytes);
@@ -166,13 +168,13 @@ export class Bytes {
 	}
 }
 
-/** JSON text of rows, in which integers of any size are strings; members that are undefined are left out. */
+/** Returns rows as JSON text, in which bigints are strings. Members that are undefined are left out. */
 export function json(rows: readonly object[]): string {
-	// A replacer, which is called for each member, takes five times as long.
-	return JSON.stringify(rows.map(withTexts));
+	// A replacer function, which is called for each member, takes five times as long.
+	return JSON.stringify(rows.map(withBigintsAsStrings));
 }
 
-function withTexts(row: object): object {
+function withBigintsAsStrings(row: object): object {
 	const texts: Record<string, unknown> = { ...row };
 	for (const name in texts) if (typeof texts[name] === "bigint") texts[name] = texts[name].toString();
 	return texts;
