@@ -82,7 +82,7 @@ export class Appender {
 
 	#queue(): ThreadQueue {
 		const pending = [...this.#writing, ...this.#waiting];
-		const oldest = pending.reduce((earliest, { arrivedAt }) => Math.min(earliest, arrivedAt), Number.POSITIVE_INFINITY);
+		const oldest = pending.reduce((min, request) => Math.min(min, request.arrivedAt), Number.POSITIVE_INFINITY);
 		return { calls: pending.length, age: pending.length === 0 ? 0 : performance.now() - oldest };
 	}
 

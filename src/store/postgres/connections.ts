@@ -15,7 +15,7 @@ const NO_TIMEOUT = 2 ** 30;
 
 /**
  * Makes transactions that write find rows by an index. The planner prefers a sequential scan for a table that it takes for
- * empty. A prepared statement would keep that plan while the table grows, until the server has analyzed the table.
+ * empty. A prepared statement would keep that plan while the table grows, until the server has analysed the table.
  */
 const PREFER_INDEXES = [
 	"SET LOCAL enable_seqscan = off",
@@ -81,10 +81,7 @@ export interface Connections extends AsyncDisposable {
 }
 
 export interface TransactionOptions {
-	/**
-	 * Turns off the timeouts of statements and lock waits, and uses a connection outside of the pool: for migrations and
-	 * copies.
-	 */
+	/** Turns off timeouts, and uses a connection outside of the pool: for migrations and copies. */
 	readonly unlimited?: boolean;
 }
 

@@ -15,10 +15,7 @@ export type SslMode = (typeof sslModes)[number];
 /** How connections are encrypted, and how the server is authenticated. */
 export interface PostgresTls {
 	readonly mode: SslMode;
-	/**
-	 * PEM file of the certificate authorities that may have signed the server's certificate; `system` for those that Node.js
-	 * trusts.
-	 */
+	/** PEM file of the authorities that may sign the server's certificate; `system` for those that Node.js trusts. */
 	readonly rootCert: string | undefined;
 	/** PEM files of the client certificate and its private key; both or neither. */
 	readonly cert: string | undefined;

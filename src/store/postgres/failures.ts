@@ -64,10 +64,7 @@ const MESSAGES: readonly (readonly [code: RegExp, message: string])[] = [
  */
 const WITH_VALUES = /^(?:2[0-4]|27|44|54|P0|XX)/;
 
-/**
- * Converts an error of the driver: to `unavailable` when the database as a whole fails, to `internal` when one request
- * fails.
- */
+/** Converts an error of the driver: `unavailable` if the database as a whole fails, `internal` if one request fails. */
 export function databaseError(error: unknown): ServiceError {
 	if (error instanceof ServiceError) return error;
 	if (!(error instanceof pg.DatabaseError) || error.code === undefined) {

@@ -7,10 +7,7 @@ import type { Connections } from "./connections.ts";
 import type { Newest } from "./log.ts";
 import { CHANNEL } from "./numbered-sql.ts";
 
-/**
- * Announces the entries that this process appends to a database, and from the first subscription on those of other
- * processes.
- */
+/** Announces entries that this process appends, and from the first subscription on also those of other processes. */
 export class Follower {
 	readonly #connections: Connections;
 	readonly #log: ThreadLog;

@@ -5,9 +5,7 @@ import type { GroupAnswer } from "./group.ts";
 import type { Newest } from "./log.ts";
 import { PROVISIONAL } from "./numbered-sql.ts";
 
-/**
- * Returns the newest sequences before a group, from the row that its last statement returned or from its row of `writers`.
- */
+/** Returns the newest sequences before a group, from the result of its last statement or its row of `writers`. */
 export function precedingOf(row: Row | undefined): Newest {
 	return { updates: bigint(row?.first_update), events: bigint(row?.first_event) };
 }

@@ -14,9 +14,7 @@ export interface KnownConversation {
 	activity: Activity | undefined;
 	/** The newest posted update; undefined when there is none, or when pruning has removed it. */
 	newest: NewestPostedUpdate | undefined;
-	/**
-	 * The whole record: the current one, or the base if the current one is a delta. Known if the group has a live version.
-	 */
+	/** The whole record: the current one or its base. Known if the group has a live version of the record. */
 	base: WholeRecord | undefined;
 	/** The current record if it is a delta. */
 	delta: StoredRecord | undefined;

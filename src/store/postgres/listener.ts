@@ -26,7 +26,7 @@ export class Listener implements AsyncDisposable {
 	#client: pg.Client | undefined;
 	#listening: Promise<void> | undefined;
 
-	/** @param primary undefined when notifications are off; the listeners are then called every second only */
+	/** @param primary undefined when notifications are off: the listeners are then only called every second */
 	constructor(primary: Primary | undefined, log: ThreadLog) {
 		this.#primary = primary;
 		this.#log = log;
@@ -38,7 +38,7 @@ export class Listener implements AsyncDisposable {
 	add(channel: string, listener: Listen): void {
 		if (!/^[a-z_][a-z0-9_]*$/.test(channel)) throw new Error(`"${channel}" is not a channel`);
 		this.#listeners.getOrInsertComputed(channel, () => new Set()).add(listener);
-		// If there is no connection, or it breaks, the next one listens to this channel too.
+		// Each later connection listens to this channel too: see #passOn.
 		this.#client?.query(`LISTEN ${channel}`).then(
 			() => this.#call(listener, undefined),
 			() => undefined,

@@ -1,7 +1,7 @@
 /**
- * Numbers above this one are provisional: their difference to this one is added to the newest number when the group is
- * written. Real sequences and revisions are not above it. So provisional numbers compare as greater than all real ones, as
- * the final numbers will.
+ * Numbers above this one are provisional: the final number is the newest one before the group plus the difference to this
+ * one. Real sequences and revisions are not above it. So provisional sequences compare as greater than all real ones, as
+ * the final sequences will.
  */
 export const PROVISIONAL = 2n ** 62n;
 
@@ -59,11 +59,7 @@ interface Rows {
 	readonly numbered: Numbered;
 }
 
-/**
- * Returns the SQL that inserts updates.
- *
- * @param bytes the parameter with the byte strings
- */
+/** Returns the SQL that inserts updates. `bytes` is the parameter with their byte strings. */
 export function insertUpdates({ json, from = "", numbered }: Rows, bytes: string): string {
 	return `
 		INSERT INTO conversation_updates.updates (
@@ -79,11 +75,7 @@ export function insertUpdates({ json, from = "", numbered }: Rows, bytes: string
 	`;
 }
 
-/**
- * Returns the SQL that inserts events.
- *
- * @param bytes the parameter with the byte strings
- */
+/** Returns the SQL that inserts events. `bytes` is the parameter with their byte strings. */
 export function insertEvents({ json, from = "", numbered }: Rows, bytes: string): string {
 	return `
 		INSERT INTO conversation_updates.events (
@@ -127,7 +119,7 @@ function provisional(column: string): string {
 	return `CASE WHEN r.${column} > ${PROVISIONAL} THEN p.first_update + (r.${column} - ${PROVISIONAL}) ELSE r.${column} END`;
 }
 
-/** Rows of a group. Their numbers follow those in `p`, which {@link WRITE_GROUP} has taken. */
+/** Rows of a group. Their final numbers are computed from the row `p` of {@link WRITE_GROUP}. */
 const groupRows = (json: string, numbered: Numbered = provisional): Rows => ({ json, from: "p,", numbered });
 
 /**

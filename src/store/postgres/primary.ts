@@ -26,13 +26,13 @@ type State =
 	/** All hosts have failed. Calls fail at once with `error`, while the search goes on. */
 	| { readonly name: "away"; readonly error: ServiceError };
 
-/** A connection on loan. */
+/** A borrowed connection. */
 export interface Lease {
 	readonly client: pg.ClientBase;
 	/** Returns why the connection broke; undefined while it is not known to be broken. */
 	failure(): Error | undefined;
 	/**
-	 * @param usable false when the connection failed. It is then closed; for one of the pool, the primary is searched for
+	 * @param usable false when the connection failed: it is closed, and if it was from the pool, the primary is searched for
 	 *   again
 	 */
 	release(usable: boolean): void;

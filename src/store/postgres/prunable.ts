@@ -125,9 +125,7 @@ export async function findPrunable(session: Session, request: FindPrunableReques
 	return { updates, next };
 }
 
-/**
- * Returns the SQL for the sequence of the newest update of conversation `c` that exceeds the number to keep; 0 for none.
- */
+/** Returns the SQL for the newest sequence of conversation `c` that exceeds the number to keep; 0 for none. */
 function surplus(updatesPerConversation: number | undefined): string {
 	if (updatesPerConversation === undefined) return "0::bigint";
 	// The current update always stays, so one fewer of the other updates is kept.

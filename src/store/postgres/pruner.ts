@@ -13,9 +13,7 @@ import {
 } from "./prunable.ts";
 import type { Query, Session } from "./transaction.ts";
 
-/**
- * Maximum number of updates and events that one transaction removes, so that it locks few conversations for a short time.
- */
+/** Maximum number of entries that one transaction removes, so that it locks few conversations for a short time. */
 const MAX_REMOVED = 50;
 
 /** Removes history that a policy no longer keeps, in small transactions. Several processes may do so at the same time. */
@@ -29,8 +27,9 @@ export class Pruner {
 	}
 
 	/**
-	 * Removes up to `limit` updates and events, and returns their number. Removes fewer when all conversations have been
-	 * examined. It also stops early while another process removes history, because one search is enough.
+	 * Removes up to the policy's `limit` of updates and events, and returns their number. Removes fewer when all
+	 * conversations have been examined. It also stops early while another process removes history, because one search is
+	 * enough.
 	 */
 	async step(policy: PrunePolicy): Promise<number> {
 		const { limit, updatesPerConversation } = policy;

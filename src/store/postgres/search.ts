@@ -35,7 +35,7 @@ export async function search(
 	const attempts = settings.hosts.map((host) =>
 		tryHost(settings, host, over, (reason) => {
 			reasons.set(host, reason);
-			if (reasons.size === settings.hosts.length) onFailed(allFailed(reasons));
+			if (reasons.size === settings.hosts.length) onFailed(allFailedError(reasons));
 		}),
 	);
 	const stopped = Promise.withResolvers<undefined>();
@@ -69,7 +69,7 @@ async function tryHost(
 	return new Promise(() => undefined);
 }
 
-function allFailed(reasons: ReadonlyMap<PostgresHost, string>): ServiceError {
+function allFailedError(reasons: ReadonlyMap<PostgresHost, string>): ServiceError {
 	const text = [...reasons].map(([{ host, port }, reason]) => `${host}:${port}: ${reason}`).join("; ");
 	return new ServiceError("unavailable", "no server of the database takes writes", { cause: new Error(text) });
 }

@@ -7,9 +7,9 @@ import type { Lease } from "./primary.ts";
 /** A statement with the values of its parameters, $1 and so on. */
 export interface Query {
 	/**
-	 * Name under which the connection keeps the statement prepared, if it can: at most 63 characters, with one text for each
-	 * name. The plan of the statement must not depend on its values. It must not select `*`, because a migration may add
-	 * columns.
+	 * Name under which the connection keeps the statement prepared, if it can: at most 63 characters. Statements with the
+	 * same name must have the same text. The plan must not depend on the values. The statement must not return `*`, because a
+	 * migration may add columns.
 	 */
 	readonly name?: string;
 	readonly text: string;

@@ -119,7 +119,7 @@ function prunedOf(log: LogTable): TransferRowsOf<TransferRows["prunedUpdates"]> 
 }
 
 /**
- * Returns the id of an event. The column has a long id only cut; the event's text has it whole.
+ * Returns the id of an event. The column has only the beginning of a long id; the event's text has the whole id.
  *
  * @throws Error when the text of an event with a long id is damaged, or has another id
  */

@@ -23,7 +23,7 @@ import { listUpdates } from "./updates.ts";
  * and removals wait, and those of a service fail after POSTGRES_LOCK_TIMEOUT.
  *
  * @throws Error when the database has no tables of this service
- * @throws ServiceError `unavailable` when it cannot be openOrClose, or another transaction prevents the lock on its tables
+ * @throws ServiceError `unavailable` when it cannot be opened, or another transaction prevents the lock on its tables
  */
 export async function openPostgresSource(settings: PostgresSettings, log: ThreadLog): Promise<TransferDatabase> {
 	const connections = await openConnections(settings, log);
@@ -40,7 +40,7 @@ export async function openPostgresSource(settings: PostgresSettings, log: Thread
  * Opens a database as the target of a copy, and creates its tables if they are missing. Until the copy is complete, no
  * service can start with it, and a running service cannot write.
  *
- * @throws ServiceError `unavailable` when it cannot be openOrClose, or another transaction prevents the lock on its tables
+ * @throws ServiceError `unavailable` when it cannot be opened, or another transaction prevents the lock on its tables
  */
 export async function openPostgresTarget(settings: PostgresSettings, log: ThreadLog): Promise<CopyTarget> {
 	const connections = await openConnections(settings, log);

@@ -21,8 +21,8 @@ export const FROM_CURRENT = `
 `;
 
 /**
- * Returns the current update of a conversation, whose record has the newest leaf, or the update that was current as of a
- * sequence.
+ * Returns the current update of a conversation, or the update that was current as of a sequence. The current record has
+ * the conversation's newest leaf.
  */
 export async function getUpdate(
 	session: Session,
@@ -62,7 +62,8 @@ async function getUpdateAsOf(
 	if (row === undefined) return undefined;
 	const sequence = bigint(row.sequence);
 	const next = nullable(bigint, row.next_previous);
-	// The base of a delta may have been kept while the update that was current as of the sequence was pruned.
+	// The update found may be an older one that was kept as a base, while the one that was current as of the sequence was
+	// pruned.
 	const isPruned = sequence !== asOf && next !== undefined && next !== sequence;
 	return isPruned ? undefined : updateFrom(row, new RecordReader().read(row));
 }
@@ -94,7 +95,9 @@ export async function listUpdates(session: Session, query: UpdateQuery): Promise
 	return rows.map((row) => updateFrom(row, records?.read(row)));
 }
 
-/** Returns a current update. The row also has the conversation's `status` and `posted_at`, its activity and the record. */
+/**
+ * Returns a current update. The row must have the conversation's `status` and `posted_at`, its activity and the record.
+ */
 export function currentUpdateOf(row: Row): StoredUpdate {
 	const record = currentRecordFrom(row, activityOf(row), new RecordReader().read(row));
 	return updateFrom(row, record);

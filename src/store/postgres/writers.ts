@@ -1,6 +1,6 @@
 import type { Query } from "./transaction.ts";
 
-/** Returns the query that updates the time in a writer's row, or inserts the row, and returns the row. */
+/** Returns the query that updates the time in a writer's row, or inserts the row without a group, and returns the row. */
 export function touchWriter(id: string): Query {
 	return {
 		text: `
@@ -12,9 +12,7 @@ export function touchWriter(id: string): Query {
 	};
 }
 
-/**
- * Returns the query that gives up a group unless it was committed: its statements that reach the server later will fail.
- */
+/** Returns the query that gives up a group unless it was committed: later statements of the group will fail. */
 export function endGroup(id: string, group: bigint): Query {
 	return {
 		text: `

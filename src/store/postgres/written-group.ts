@@ -23,7 +23,7 @@ export interface WrittenGroup {
 	readonly updates: WrittenUpdate[];
 	/** In order of their sequences. */
 	readonly events: WrittenEvent[];
-	/** Changed conversations with their final state, and with the summary of their current record if it was replaced. */
+	/** Changed conversations with their final state, and with the summary of their current record if it is a new one. */
 	readonly states: Map<
 		string,
 		{ readonly state: ConversationState; readonly summary: ConversationSummary | undefined }
@@ -49,9 +49,7 @@ export interface GroupWriter {
 	readonly notifies: boolean;
 }
 
-/**
- * Returns the statements that write a group, for one transaction. The last one returns `first_update` and `first_event`.
- */
+/** Returns the statements that write a group in one transaction. The last one returns `first_update` and `first_event`. */
 export async function groupQueries(group: WrittenGroup, writer: GroupWriter): Promise<Query[]> {
 	const current = [...group.states].flatMap(([id, { state, summary }]) =>
 		summary === undefined ? [] : [{ id, state, summary }],

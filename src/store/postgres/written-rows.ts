@@ -7,9 +7,7 @@ import type { TransferEvent, TransferUpdate } from "../transfer.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
 
-/**
- * Rows of the tables in the form that statements take: members of JSON, and positions in the byte string of {@link Bytes}.
- */
+/** Rows of the tables as statements take them: members of JSON, and positions in the byte string of {@link Bytes}. */
 
 /** Returns the stored form of a text; null without a text. */
 const nullableText = (text: string | undefined) => (text === undefined ? null : encodeText(text));
@@ -95,7 +93,7 @@ export function eventRow(
 	};
 }
 
-/** A conversation whose current record is replaced: its id, its state and the new record's summary. */
+/** A conversation with a new current record: its id, its state and the summary of that record. */
 export interface CurrentState {
 	readonly id: string;
 	readonly state: ConversationState;
@@ -150,7 +148,7 @@ export function stateRow(id: string, state: ConversationState) {
 	};
 }
 
-/** Concatenates the byte strings of a group, so that a statement has one parameter instead of many and cuts it. */
+/** Concatenates the byte strings of rows into one parameter, from which the statement cuts them out again. */
 export class Bytes {
 	readonly #parts: Uint8Array[] = [];
 	#size = 0;
