@@ -102,7 +102,7 @@ export class Primary implements AsyncDisposable {
 	/**
 	 * Opens a connection outside of the pool, which the caller ends.
 	 *
-	 * @param statementTimeout milliseconds, at most 2^30, after which a query fails if the server has not ended it
+	 * @param statementTimeout milliseconds, at most 2^30; a query without a response 5 seconds later fails
 	 * @throws {ServiceError} `unavailable`
 	 */
 	async dial(statementTimeout: number): Promise<pg.Client> {
