@@ -12,27 +12,31 @@ import { parseDateTime, parseUuid } from "./scalars.ts";
 /** A generated message under construction: its type name and its fields by property. */
 type MessageFields = { readonly $typeName: string; [property: string]: unknown };
 
-/** @param bigints whether the JSON can have bigints */
+/**
+ * Converts a record's JSON form to its message.
+ *
+ * @param bigints whether the JSON can contain bigints
+ */
 export type RecordDecoder = (json: ExactJson, bigints: boolean) => ConversationInfo;
 
-/** Where the mapping is in the record. Pointers are only made for the few members that need one. */
+/** Current position in the record. JSON Pointers are only made for the few members that need one. */
 interface Position {
 	readonly path: (string | number)[];
-	/** Members that no field names, by their JSON Pointers (RFC 6901) from the record's root. */
+	/** Unnamed members found so far, by their JSON Pointers (RFC 6901) from the record's root. */
 	readonly unnamed: Record<string, Value>;
-	/** Whether free-form JSON can have bigints, which become doubles there. Otherwise it is taken as it is. */
+	/** Whether free-form JSON can contain bigints, which become doubles. Otherwise a Struct is not copied. */
 	readonly bigints: boolean;
 }
 
 type Decode = (json: ExactJson, at: Position) => unknown;
 type DecodeObject = (json: ExactJsonObject, at: Position) => MessageFields;
-/** Gives a field's value from the member of its name, which may be absent, in an object. */
+/** Returns a field's value. `member` is the member of the field's own name in the object `json`, if present. */
 type DecodeField = (member: ExactJson | undefined, json: ExactJsonObject, at: Position) => unknown;
 
 /**
- * Derives the mapping from a record's JSON form, which the schema has accepted, to its message. Absent members get
- * their defaults, null leaves a field unset, UUIDs become lower-case with dashes. Members that no field names are kept in
- * `unnamed_members`.
+ * Derives the conversion of a record's JSON form, which the schema must have accepted, to its message. An absent member
+ * gets its default, null leaves a field unset, and a UUID becomes lower-case with dashes. Members that no field names
+ * are kept in `unnamed_members`.
  */
 export function deriveDecoder(plan: MessagePlan): RecordDecoder {
 	const decode = new DecoderBuilder().message(plan);
@@ -76,11 +80,11 @@ class DecoderBuilder {
 		};
 	}
 
-	/** The value of a field, from the member of its name. */
+	/** Returns the decoder of a field. It applies aliases and the default. */
 	#field(field: FieldPlan): DecodeField {
 		const { name, aliases, shape, default: preset } = field;
 		const decode = this.#collection(field);
-		// Where no unnamed member can be below, the path is of no use.
+		// Only a message can contain unnamed members, whose pointers need the path.
 		const needsPath = field.value.type === "message";
 		return (member, json, at) => {
 			let value = member;
@@ -176,16 +180,16 @@ class DecoderBuilder {
 }
 
 /**
- * Compiles the decoder of a JSON object to an object literal, as zod does with its object schemas: with the names in the
- * source, the engine specialises each access to a member or a property. A loop over the fields took 11 µs more for a
- * small record and 40 µs more for a large one.
+ * Compiles the decoder of a JSON object to an object literal, as zod does with its object schemas. With the names in
+ * the source, V8 specialises each access to a member or a property. A loop over the fields took 11 µs more for a small
+ * record and 40 µs more for a large one.
  */
 function compileObject({ desc, fields }: PlainPlan, read: readonly DecodeField[]): DecodeObject {
 	const properties = fields.map(
 		({ property, name }, index) => `${property}: read[${index}](json[${JSON.stringify(name)}], json, at)`,
 	);
 	const literal = `{ ${[`$typeName: ${JSON.stringify(desc.typeName)}`, ...properties].join(", ")} }`;
-	// The source holds nothing but names from the descriptors.
+	// The source contains only names from the descriptors, and nothing that a client sent.
 	const make = new Function("read", `return (json, at) => (${literal});`) as (
 		fields: readonly DecodeField[],
 	) => DecodeObject;
@@ -193,7 +197,7 @@ function compileObject({ desc, fields }: PlainPlan, read: readonly DecodeField[]
 }
 
 function keepUnnamed(plan: PlainPlan, json: ExactJsonObject, at: Position): void {
-	// Not for...in: the engine drops what it keeps for that with each collection of the heap.
+	// Object.keys instead of for...in: V8 drops its cache for for...in at each garbage collection of the whole heap.
 	for (const name of Object.keys(json)) {
 		const field = plan.members.get(name);
 		if (field === undefined ? name === plan.discriminator?.name : isInUse(field, json, name)) continue;
@@ -203,7 +207,7 @@ function keepUnnamed(plan: PlainPlan, json: ExactJsonObject, at: Position): void
 	}
 }
 
-/** Whether a field takes its value from a member. */
+/** Whether a field takes its value from the member `name`. */
 function isInUse(field: FieldPlan, json: ExactJsonObject, name: string): boolean {
 	return field.name === name || ((json[field.name] ?? null) === null && aliasInUse(json, field.aliases) === name);
 }

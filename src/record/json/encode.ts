@@ -10,9 +10,9 @@ import { formatDateTime } from "./scalars.ts";
 type Encode = (value: unknown) => ExactJson;
 
 /**
- * Derives the mapping from a message to its JSON form, the reverse of decode.ts. It also writes values that break a
- * rule (an enum number without a name, a union with no arm), in a form that the schema refuses, so that the schema can
- * judge messages as well.
+ * Derives the conversion of a message to its JSON form, the reverse of decode.ts. A value that breaks a rule (an enum
+ * number without a name, a union with no arm) is written in a form that the schema refuses, so that the schema can also
+ * validate messages.
  */
 export function deriveEncoder(plan: MessagePlan): (message: Fields) => ExactJson {
 	return new EncoderBuilder().message(plan);
@@ -116,18 +116,18 @@ class EncoderBuilder {
 }
 
 /**
- * Compiles the encoder of a JSON object, for the same reason as decode.ts does: a loop over the fields took 6 µs more for
- * a small record and 25 µs more for a large one, and left objects that are slow to read.
+ * Compiles the encoder of a JSON object, for the same reason as decode.ts. A loop over the fields took 6 µs more for a
+ * small record and 25 µs more for a large one, and it built objects that are slow to read.
  */
 function compileObject({ fields }: PlainPlan, write: readonly Encode[]): (message: Fields) => ExactJsonObject {
 	const lines = fields.map(({ name, property, shape, value, nullable, omitNull }, index) => {
 		const member = `json[${JSON.stringify(name)}]`;
-		// An enum's zero value has no JSON name and says no more than an unset field.
+		// An enum's zero value has no JSON name and means the same as an unset field.
 		const isSet = `value !== undefined${value.type === "enum" && shape === "single" ? " && value !== 0" : ""}`;
 		const unset = nullable && !omitNull ? ` else ${member} = null;` : "";
 		return `value = message.${property}; if (${isSet}) ${member} = write[${index}](value);${unset}`;
 	});
-	// The source holds nothing but names from the descriptors.
+	// The source contains only names from the descriptors, and nothing that a client sent.
 	const make = new Function(
 		"write",
 		`return (message) => { const json = {}; let value; ${lines.join("\n")} return json; };`,
@@ -135,14 +135,14 @@ function compileObject({ fields }: PlainPlan, write: readonly Encode[]): (messag
 	return make(write);
 }
 
-/** An integer within 2^53 as a number, any other as the bigint that it is. */
+/** Returns an integer within 2^53 as a number, and a larger one as a bigint. */
 function integer(value: unknown): ExactJson {
 	if (typeof value !== "bigint") return null;
 	const number = Number(value);
 	return Number.isSafeInteger(number) ? number : value;
 }
 
-/** Strings, numbers, booleans and the plain objects that stand for google.protobuf.Struct are JSON already. */
+/** Returns a value that is JSON already: a string, number, boolean, or the plain object of a Struct. */
 function plainJson(value: unknown): ExactJson {
 	return isJsonScalar(value) || isJsonObject(value) ? value : null;
 }

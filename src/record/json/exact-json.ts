@@ -6,24 +6,24 @@ import type { ExactJson, ExactJsonObject } from "./json-value.ts";
 import { setMember } from "./json-value.ts";
 import { type JsonSize, MAX_RECORD_DEPTH, MAX_VALUES, measure } from "./measure.ts";
 
-/** A JSON text that was read. */
+/** Result of parsing a JSON text. */
 export interface ParsedJson {
 	readonly json: ExactJson;
-	/** Whether a string in it can hold a lone surrogate: valid UTF-8 has none, so only an escape can stand for one. */
+	/** Whether a string can contain a lone surrogate. Valid UTF-8 has none, so only an escape can produce one. */
 	readonly surrogates: boolean;
 	readonly size: JsonSize;
 }
 
 /**
- * Reads a JSON text (RFC 8259) in UTF-8 with at most {@link MAX_VALUES} elements and members and
- * {@link MAX_RECORD_DEPTH} levels. A byte-order mark is ignored; the last of several members of one name counts. An
- * integer beyond 2^53 is a bigint in whatever form it is written (`1e17`); a number beyond the range of a double is
- * infinite.
+ * Parses a JSON text (RFC 8259) in UTF-8 with at most {@link MAX_VALUES} elements and members and
+ * {@link MAX_RECORD_DEPTH} levels. A byte-order mark is ignored. Of several members with the same name, the last one
+ * counts. An integer beyond 2^53 becomes a bigint in any notation (`1e17`). A number beyond the range of a double
+ * becomes infinite.
  *
- * `JSON.parse` reads nearly every text. Two sorts of text are read again by jsonc-parser: V8 can alter member names
- * that are written with escapes (nodejs/node#63785), and it rounds integers beyond 2^53.
+ * `JSON.parse` is exact for nearly every text. jsonc-parser parses the text again in two cases: V8 can alter member
+ * names that are written with escapes (nodejs/node#63785), and it rounds integers beyond 2^53.
  *
- * @throws ServiceError `invalid_record` that tells where the text stops being JSON, or which bound it exceeds
+ * @throws ServiceError `invalid_record` that says where the text stops being JSON, or which limit it exceeds
  */
 export function parseExactJson(body: Buffer): ParsedJson {
 	const start = body.length >= 3 && body[0] === 0xef && body[1] === 0xbb && body[2] === 0xbf ? 3 : 0;
@@ -34,16 +34,16 @@ export function parseExactJson(body: Buffer): ParsedJson {
 	const json = parseText(text);
 	const size = measureWithinBounds(json);
 	return {
-		json: size.large || hasEscapedName(text) ? parseAgain(text) : json,
+		json: size.large || hasEscapedName(text) ? parseLossless(text) : json,
 		surrogates: body.includes("\\ud") || body.includes("\\uD"),
 		size,
 	};
 }
 
-/** Reads a JSON text as {@link parseExactJson} does, without its bounds: one that was within them before. */
+/** Parses a JSON text as {@link parseExactJson} does, but without limits: for texts that were checked before. */
 export function readExactJson(text: string): ExactJson {
 	const json = parseText(text);
-	return measure(json).large || hasEscapedName(text) ? parseAgain(text) : json;
+	return measure(json).large || hasEscapedName(text) ? parseLossless(text) : json;
 }
 
 /**
@@ -51,14 +51,15 @@ export function readExactJson(text: string): ExactJson {
  *
  * @throws ServiceError `invalid_record` when the text is not JSON
  * @throws TypeError when an object has two members of the same name
+ * @throws RangeError when the nesting is deeper than the stack
  */
 export function readUniqueJson(text: string): ExactJson {
 	parseText(text);
-	return parseAgain(text, true);
+	return parseLossless(text, true);
 }
 
 /**
- * Measures a JSON value.
+ * Measures a JSON value and checks it against the limits.
  *
  * @throws ServiceError `invalid_record` when it has more than {@link MAX_VALUES} elements and members, or more than
  *   {@link MAX_RECORD_DEPTH} levels
@@ -78,12 +79,12 @@ declare global {
 	}
 }
 
-/** Writes a JSON text, as JSON.stringify does. A bigint is written with all of its digits. */
+/** Returns the JSON text of a value, as JSON.stringify does. A bigint is written with all of its digits. */
 export function stringifyExactJson(value: unknown): string {
 	try {
 		return JSON.stringify(value);
 	} catch (error) {
-		// Thrown at a bigint.
+		// JSON.stringify throws a TypeError for a bigint.
 		if (!(error instanceof TypeError)) throw error;
 		return JSON.stringify(value, (_, member: unknown) =>
 			typeof member === "bigint" ? JSON.rawJSON(String(member)) : member,
@@ -99,18 +100,20 @@ function parseText(text: string): ExactJson {
 	try {
 		return JSON.parse(text);
 	} catch {
-		// The engine's own message quotes the text, which may hold secrets.
+		// V8's own message quotes the text, which may contain secrets.
 		const { offset, reason } = locateJsonError(text);
 		throw syntaxError(offset, reason);
 	}
 }
 
 /**
- * Parses a text that `JSON.parse` accepts and that is not deep.
+ * Parses a text that `JSON.parse` accepted.
  *
- * @throws TypeError when `unique` is set and an object has two members of the same name
+ * @param unique whether to refuse two members of the same name in an object
+ * @throws TypeError when such members are refused and there are some
+ * @throws RangeError when the nesting is deeper than the stack, because jsonc-parser is recursive
  */
-function parseAgain(text: string, unique = false): ExactJson {
+function parseLossless(text: string, unique = false): ExactJson {
 	const open: (ExactJson[] | ExactJsonObject)[] = [];
 	let root: ExactJson = null;
 	let name = "";
@@ -142,7 +145,7 @@ function parseAgain(text: string, unique = false): ExactJson {
 	return root;
 }
 
-/** The bigint that a number's text stands for, if it is an integer beyond 2^53; otherwise the double. */
+/** Returns the bigint that a number's text denotes, if it is an integer beyond 2^53; otherwise the double. */
 function toExact(value: number, text: string): number | bigint {
 	if (Math.abs(value) <= Number.MAX_SAFE_INTEGER || !Number.isFinite(value)) return value;
 	const [, sign, whole = "", fraction = "", exponent = "0"] =
@@ -155,8 +158,8 @@ function toExact(value: number, text: string): number | bigint {
 }
 
 /**
- * Whether a member name in a JSON text is written with an escape. Looks only at the strings that have escapes: a
- * backslash stands in a string, which is a name if a colon follows it.
+ * Whether a member name in a JSON text is written with an escape. Visits only strings with escapes: every backslash is
+ * in a string, and the string is a member name if a colon follows it.
  */
 function hasEscapedName(text: string): boolean {
 	let index = text.indexOf("\\");
@@ -171,9 +174,9 @@ function hasEscapedName(text: string): boolean {
 	return false;
 }
 
-/** Whether a JSON text has more than {@link MAX_VALUES} elements and members. Spares building a large tree of them. */
+/** Whether a JSON text has more than {@link MAX_VALUES} elements and members. Does not build a tree of them. */
 function hasTooManyValues(body: Buffer): boolean {
-	// Each takes two bytes or more.
+	// Each element or member takes at least two bytes.
 	if (body.length <= 2 * MAX_VALUES) return false;
 	let values = 0;
 	let last = 0;
@@ -188,7 +191,7 @@ function hasTooManyValues(body: Buffer): boolean {
 		if (isBlank(byte)) continue;
 		if (byte === COMMA) values++;
 		else if (byte === QUOTE) inString = true;
-		// The first value in a container comes without a comma.
+		// No comma precedes the first value in a container.
 		if ((last === OPENING_BRACKET || last === OPENING_BRACE) && byte !== CLOSING_BRACKET && byte !== CLOSING_BRACE)
 			values++;
 		if (values > MAX_VALUES) return true;

@@ -4,7 +4,7 @@ import { type ExactJson, isJsonObject, setMember } from "./json-value.ts";
 
 /** Free-form JSON: google.protobuf.Value and Struct, whose numbers are doubles. */
 
-/** Wraps a JSON value. An integer beyond 2^53 becomes the nearest double. */
+/** Converts JSON to a google.protobuf.Value. An integer beyond 2^53 becomes the nearest double. */
 export function toValue(json: ExactJson): Value {
 	return { $typeName: "google.protobuf.Value", kind: toKind(json) };
 }
@@ -21,7 +21,7 @@ function toKind(json: ExactJson): Value["kind"] {
 	return { case: "structValue", value: { $typeName: "google.protobuf.Struct", fields } };
 }
 
-/** Unwraps a value; one whose kind is not set is null. */
+/** Converts a google.protobuf.Value to JSON. A value whose kind is not set becomes null. */
 export function fromValue(value: Value): JsonValue {
 	switch (value.kind.case) {
 		case "stringValue":
@@ -40,7 +40,7 @@ export function fromValue(value: Value): JsonValue {
 	}
 }
 
-/** The JSON object of a google.protobuf.Struct. An integer beyond 2^53 becomes the nearest double. */
+/** Returns the JSON object that a Struct field holds. An integer beyond 2^53 becomes the nearest double. */
 export function toStruct(json: ExactJson): JsonObject {
 	const object: JsonObject = {};
 	if (isJsonObject(json)) for (const name of Object.keys(json)) setMember(object, name, toDoubles(json[name] ?? null));

@@ -1,12 +1,12 @@
 /** Where and why a text is not JSON. */
 export interface JsonSyntaxError {
-	/** Offset of the place in Unicode code points, from 0. */
+	/** Offset of the error in Unicode code points, from 0. */
 	readonly offset: number;
-	/** What is wrong there: a fixed phrase that quotes nothing of the text. */
+	/** What is wrong there: a fixed phrase that does not quote the text. */
 	readonly reason: string;
 }
 
-/** RFC 8259, section 6. */
+/** A JSON number (RFC 8259, section 6). */
 const number = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y;
 const literal = /true|false|null/y;
 const hexDigits = /[0-9a-fA-F]{4}/y;
@@ -15,9 +15,9 @@ const backslash = 0x5c;
 
 /**
  * Finds the first place where a text stops being JSON. Reason and offset are those of Python 3.13's json module, which
- * FastAPI reports as `json_invalid`, except that `NaN` and the infinities, which Python lets pass, are errors (RFC 8259
- * does not know them). Takes time in proportion to the text and one byte of memory for each of its characters, however
- * deep it nests.
+ * FastAPI reports as `json_invalid`. Only `NaN` and the infinities differ: Python accepts them, but RFC 8259 does not
+ * allow them, so they are errors here. The time is linear in the length of the text. The memory is one byte for each
+ * UTF-16 code unit, at any nesting depth.
  *
  * @param text a text that JSON.parse refused, without a byte-order mark
  * @throws {TypeError} when the text is JSON
@@ -35,7 +35,7 @@ export function locateJsonError(text: string): JsonSyntaxError {
 }
 
 class Failure extends Error {
-	/** In UTF-16 code units. */
+	/** Offset in UTF-16 code units. */
 	readonly index: number;
 
 	constructor(index: number, reason: string) {
@@ -45,7 +45,7 @@ class Failure extends Error {
 }
 
 function scan(text: string): void {
-	/** For each open container, outermost first, whether it is an object. */
+	/** One byte for each open container, outermost first: 1 for an object, 0 for an array. */
 	const open = new Uint8Array(text.length);
 	let depth = 0;
 	let index = skipBlanks(text, 0);
@@ -61,7 +61,7 @@ function scan(text: string): void {
 			}
 			index++;
 		} else index = scanScalar(text, index);
-		// A value has ended: so do the containers that close after it, up to a comma.
+		// A value has ended. Close all containers that end directly after it.
 		index = skipBlanks(text, index);
 		while (depth > 0 && text[index] === (open[depth - 1] === 1 ? "}" : "]")) {
 			depth--;
@@ -73,7 +73,7 @@ function scan(text: string): void {
 	}
 }
 
-/** Scans the comma between members or elements, and a member's name; gives the index where the next value begins. */
+/** Scans the comma before the next member or element, and the member's name. Returns the index of the next value. */
 function scanComma(text: string, index: number, inObject: boolean): number {
 	if (text[index] !== ",") throw new Failure(index, "Expecting ',' delimiter");
 	const next = skipBlanks(text, index + 1);
@@ -82,7 +82,7 @@ function scanComma(text: string, index: number, inObject: boolean): number {
 	return inObject ? scanName(text, next) : next;
 }
 
-/** Scans a member's name and colon; gives the index where its value begins. */
+/** Scans a member's name and colon. Returns the index where its value begins. */
 function scanName(text: string, index: number): number {
 	if (text[index] !== '"') throw new Failure(index, "Expecting property name enclosed in double quotes");
 	const colon = skipBlanks(text, scanString(text, index));
@@ -90,7 +90,7 @@ function scanName(text: string, index: number): number {
 	return skipBlanks(text, colon + 1);
 }
 
-/** Scans a string, number or literal; gives the index after it. */
+/** Scans a string, number or literal. Returns the index after it. */
 function scanScalar(text: string, index: number): number {
 	if (text[index] === '"') return scanString(text, index);
 	const end = Math.max(skip(literal, text, index), skip(number, text, index));
@@ -98,11 +98,11 @@ function scanScalar(text: string, index: number): number {
 	return end;
 }
 
-/** Scans a string whose opening quote stands at `start`; gives the index after its closing quote (RFC 8259, section 7). */
+/** Scans a string (RFC 8259, section 7) with its opening quote at `start`. Returns the index after the closing one. */
 function scanString(text: string, start: number): number {
 	let index = start + 1;
 	for (;;) {
-		// A loop, because a regular expression for all of a string would need a stack that grows with it.
+		// A loop, because a regular expression for the whole string would need a stack that grows with the string.
 		let code = text.charCodeAt(index);
 		while (code >= 0x20 && code !== quote && code !== backslash) code = text.charCodeAt(++index);
 		if (code === quote) return index + 1;
@@ -111,7 +111,7 @@ function scanString(text: string, start: number): number {
 		if (escaped === undefined) throw new Failure(start, "Unterminated string starting at");
 		if (escaped === "u") {
 			const end = skip(hexDigits, text, index + 2);
-			// Python wants a character after the digits too, and blames the escape when the text ends there.
+			// Python also requires a character after the digits. Without one it reports the escape.
 			if (end === index + 2 || end === text.length) throw new Failure(index + 1, "Invalid \\uXXXX escape");
 			index = end;
 		} else {
@@ -121,13 +121,13 @@ function scanString(text: string, start: number): number {
 	}
 }
 
-/** The index after what a sticky expression matches at `index`; `index` itself when it matches nothing. */
+/** Returns the index after the match of a sticky expression at `index`, or `index` itself when there is no match. */
 function skip(pattern: RegExp, text: string, index: number): number {
 	pattern.lastIndex = index;
 	return pattern.test(text) ? pattern.lastIndex : index;
 }
 
-/** The index of the first character from `index` on that is no white space (RFC 8259, section 2). */
+/** Returns the index of the first character from `index` on that is not white space (RFC 8259, section 2). */
 function skipBlanks(text: string, index: number): number {
 	let end = index;
 	while (isBlank(text.charCodeAt(end))) end++;

@@ -1,4 +1,4 @@
-/** A JSON value. Integers beyond 2^53 are bigints, as a double does not tell one of them from the next. */
+/** A JSON value. Integers beyond 2^53 are bigints, because a double cannot represent each of them. */
 export type ExactJson = string | number | bigint | boolean | null | ExactJson[] | ExactJsonObject;
 export type ExactJsonObject = { [name: string]: ExactJson };
 
@@ -8,7 +8,7 @@ export function isJsonObject(value: unknown): value is ExactJsonObject {
 }
 
 /**
- * Sets a member of an object that serves as a map. Unlike assignment it makes `__proto__` an ordinary member, too.
+ * Sets a member of an object that is used as a map. Unlike an assignment, it makes `__proto__` an ordinary member.
  */
 export function setMember<T>(object: Record<string, T>, name: string, value: T): void {
 	if (name === "__proto__")
@@ -16,7 +16,7 @@ export function setMember<T>(object: Record<string, T>, name: string, value: T):
 	else object[name] = value;
 }
 
-/** The own member of a JSON value that `name` (a member name or an array index) leads to, or undefined. */
+/** Returns the own member of a JSON value that `name` (a member name or an array index) denotes, or undefined. */
 export function memberOf(json: ExactJson | undefined, name: string): ExactJson | undefined {
 	if (Array.isArray(json)) return /^(?:0|[1-9]\d*)$/.test(name) ? json[Number(name)] : undefined;
 	return isJsonObject(json) && Object.hasOwn(json, name) ? json[name] : undefined;

@@ -1,32 +1,32 @@
 import { type ExactJson, isJsonObject } from "./json-value.ts";
 
-/** Most elements and members in the JSON form of a record, free-form JSON included. Real records have a few thousand. */
+/** Maximum number of elements and members in a record, free-form JSON included. Real records have a few thousand. */
 export const MAX_VALUES = 200_000;
 
 /**
- * Most levels of objects and arrays in one free-form value. Protobuf readers stop at 100 nested messages, and a level
- * of JSON is up to three of them, so deeper values could be stored but not read back everywhere.
+ * Maximum number of levels of objects and arrays in one free-form value. Protobuf readers accept 100 nested messages,
+ * and a level of JSON is up to three of them. So deeper values could be stored, but some readers could not read them.
  */
 export const MAX_FREE_FORM_DEPTH = 32;
 
-/** Most levels of objects and arrays in a whole record, for the same reason: unions and lists nest as well. */
+/** Maximum number of levels in a whole record, for the same reason: unions and lists nest as well. */
 export const MAX_RECORD_DEPTH = 48;
 
 /** Sizes of a JSON value. */
 export interface JsonSize {
-	/** Levels of objects and arrays; 0 for a scalar. */
+	/** Number of levels of objects and arrays; 0 for a scalar. */
 	readonly depth: number;
-	/** Elements and members, at all levels. */
+	/** Number of elements and members, at all levels. */
 	readonly values: number;
 	/** Whether all numbers are finite. `JSON.parse` reads 1e400 as infinity, which has no JSON form. */
 	readonly finite: boolean;
-	/** Whether a number is beyond 2^53, where a double does not tell one integer from the next: a double or a bigint. */
+	/** Whether a number, double or bigint, is beyond 2^53, where a double cannot represent each integer. */
 	readonly large: boolean;
 }
 
 /**
  * Measures a JSON value. Not recursive, so that no depth overflows the stack. Stops when {@link MAX_VALUES} or
- * {@link MAX_RECORD_DEPTH} is exceeded; the sizes are those found until then.
+ * {@link MAX_RECORD_DEPTH} is exceeded, and returns the sizes found until then.
  */
 export function measure(json: ExactJson): JsonSize {
 	let depth = 0;

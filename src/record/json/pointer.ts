@@ -2,7 +2,7 @@ import { MAX_RECORD_DEPTH } from "./measure.ts";
 
 /** JSON Pointers (RFC 6901). */
 
-/** The pointer that the member names and array indexes of `path` make. */
+/** Returns the pointer for a path of member names and array indexes. */
 export function toPointer(path: readonly (string | number)[]): string {
 	let pointer = "";
 	for (const token of path) pointer += `/${typeof token === "string" ? escapeToken(token) : token}`;
@@ -15,8 +15,8 @@ function escapeToken(token: string): string {
 }
 
 /**
- * Reference tokens of a pointer, or undefined when `pointer` is not one (RFC 6901, section 3), or leads deeper than a
- * record is.
+ * Returns the reference tokens of a pointer, or undefined when `pointer` is not a JSON Pointer (RFC 6901, section 3) or
+ * has more than {@link MAX_RECORD_DEPTH} tokens.
  */
 export function parsePointer(pointer: string): string[] | undefined {
 	if (pointer === "") return [];
@@ -28,7 +28,7 @@ export function parsePointer(pointer: string): string[] | undefined {
 	return tokens.map((token) => token.replaceAll("~1", "/").replaceAll("~0", "~"));
 }
 
-/** The last reference token of a pointer: the name of the member that it leads to. */
+/** Returns the last reference token of a pointer: the name of the member that it denotes. */
 export function lastToken(pointer: string): string {
 	return pointer
 		.slice(pointer.lastIndexOf("/") + 1)

@@ -4,10 +4,10 @@ const UUID =
 	/^(?:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|[0-9a-f]{32}|\{[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\}|urn:uuid:[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12})$/i;
 
 /**
- * Reads a UUID in the forms that the sender's parser takes: dashed, 32 hex digits, braced, or `urn:uuid:` (lower-case
- * prefix) before the dashed form. Any version; digits in any case.
+ * Parses a UUID in the forms that the sender's parser accepts: dashed, 32 hex digits, braced, or `urn:uuid:`
+ * (lower-case prefix) before the dashed form. Accepts any version, and digits in either case.
  *
- * @returns the UUID in lower case with dashes (RFC 9562), or undefined when `text` is none.
+ * @returns the UUID in lower case with dashes (RFC 9562), or undefined when `text` is not a UUID
  */
 export function parseUuid(text: string): string | undefined {
 	if (text.length < 32 || text.length > 45 || !UUID.test(text)) return undefined;
@@ -32,14 +32,14 @@ const MAX_MILLIS = Date.UTC(9999, 11, 31, 23, 59, 59, 999);
 /** A date-time in microseconds since the Unix epoch. */
 export type Microseconds = bigint;
 
-/** The first instant that google.protobuf.Timestamp can hold: 0001-01-01T00:00:00Z. */
+/** The first instant that google.protobuf.Timestamp can represent: 0001-01-01T00:00:00Z. */
 export const FIRST_TIME: Microseconds = BigInt(MIN_MILLIS) * 1000n;
 
 /**
- * Reads an ISO 8601 date-time with `T`, optional seconds, fraction and offset. Without an offset it is UTC. Digits
- * beyond the microsecond are cut off. Years 1 to 9999, which is the range of google.protobuf.Timestamp.
+ * Parses an ISO 8601 date-time with `T` and optional seconds, fraction and offset. Without an offset it is UTC. Digits
+ * beyond the microsecond are cut off. The years are 1 to 9999, the range of google.protobuf.Timestamp.
  *
- * @returns the instant, or undefined when `text` is no date-time.
+ * @returns the instant, or undefined when `text` is not such a date-time
  */
 export function parseDateTime(text: string): Timestamp | undefined {
 	const match = DATE_TIME.exec(text);
@@ -57,7 +57,7 @@ export function parseDateTime(text: string): Timestamp | undefined {
 	};
 }
 
-/** Milliseconds of the date and time that a text begins with, as of UTC. The places are fixed by {@link DATE_TIME}. */
+/** Returns the date and time in a text that matches {@link DATE_TIME} as milliseconds since the epoch, in UTC. */
 function localMillis(text: string, second: number): number | undefined {
 	const year = digits(text, 0, 4);
 	const month = digits(text, 5, 7);
@@ -66,12 +66,12 @@ function localMillis(text: string, second: number): number | undefined {
 	const minute = digits(text, 14, 16);
 	if (year < 1 || month < 1 || month > 12 || day < 1 || day > daysIn(year, month)) return undefined;
 	if (hour > 23 || minute > 59 || second > 59) return undefined;
-	// Date.UTC takes a year below 100 for one of the last century.
+	// Date.UTC adds 1900 to a year below 100.
 	const date = year < 100 ? new Date(0).setUTCFullYear(year, month - 1, day) : Date.UTC(year, month - 1, day);
 	return date + hour * 3_600_000 + minute * 60_000 + second * 1000;
 }
 
-/** Milliseconds of an offset such as `+02:00` or `-0530`. */
+/** Returns an offset such as `+02:00` or `-0530` in milliseconds; undefined when it is out of range. */
 function offsetMillis(zone: string): number | undefined {
 	const hours = digits(zone, 1, 3);
 	const minutes = digits(zone, zone.length - 2, zone.length);
@@ -79,7 +79,7 @@ function offsetMillis(zone: string): number | undefined {
 	return (zone.startsWith("-") ? -1 : 1) * (hours * 60 + minutes) * 60_000;
 }
 
-/** The number that the decimal digits from `start` to `end` make. */
+/** Returns the number that the decimal digits from `start` to `end`, exclusive, denote. */
 function digits(text: string, start: number, end: number): number {
 	let value = 0;
 	for (let index = start; index < end; index++) value = value * 10 + text.charCodeAt(index) - 48;
@@ -92,8 +92,8 @@ function daysIn(year: number, month: number): number {
 }
 
 /**
- * Writes an instant as ISO 8601 in UTC with `Z`, with six fraction digits or none when the fraction is zero.
- * An instant outside the range of google.protobuf.Timestamp is written as text that {@link parseDateTime} refuses.
+ * Formats an instant as ISO 8601 in UTC with `Z`, with six fraction digits, or none when the microseconds are zero. An
+ * instant outside the range of google.protobuf.Timestamp becomes text that {@link parseDateTime} refuses.
  */
 export function formatDateTime(time: Timestamp): string {
 	if (!isInRange(time)) return `${time.seconds}s ${time.nanos}ns`;
@@ -108,12 +108,12 @@ function isInRange({ seconds, nanos }: Timestamp): boolean {
 	return millis >= MIN_MILLIS && millis <= MAX_MILLIS && nanos >= 0 && nanos <= 999_999_999;
 }
 
-/** Microseconds since the Unix epoch of an instant. */
+/** Converts an instant to microseconds since the Unix epoch, rounded down. */
 export function toMicroseconds(time: Timestamp): Microseconds {
 	return time.seconds * 1_000_000n + BigInt(Math.floor(time.nanos / 1000));
 }
 
-/** The instant that is `micros` microseconds after the Unix epoch. */
+/** Converts microseconds since the Unix epoch to an instant. */
 export function fromMicroseconds(micros: Microseconds): Timestamp {
 	const remainder = ((micros % 1_000_000n) + 1_000_000n) % 1_000_000n;
 	return {

@@ -3,29 +3,29 @@ import type { FieldPlan, MessagePlan, PlainPlan } from "../plan/plan.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject } from "./json-value.ts";
 import { parsePointer } from "./pointer.ts";
 
-/** Most members of a record that no field names. Real records have a few dozen. */
+/** Maximum number of unnamed members in a record. Real records have a few dozen. */
 export const MAX_UNNAMED_MEMBERS = 10_000;
 
-/** The place of a member in a record's JSON form. */
+/** The place of a member of `unnamed_members` in a record's JSON form. */
 export interface MemberPlace {
-	/** The object that the member belongs to. */
+	/** The object that contains the member. */
 	readonly object: ExactJsonObject;
-	/** Of the member there: that of its field if there is one. */
+	/** Name of the member in `object`. When `field` is set, it is the own name of that field. */
 	readonly name: string;
-	/** The unset field that the member is for; undefined when the member stays one that no field names. */
+	/** The unset field to which the member belongs; undefined when the member stays unnamed. */
 	readonly field: FieldPlan | undefined;
 }
 
 /**
- * Finds the places of members that were kept by their pointers, in one record. A release that names more members than the
- * one that kept a member may have a field for it.
+ * Finds the places of unnamed members in one record. This release may have a field for a member that an older release
+ * kept as unnamed.
  *
- * @returns gives the place that a JSON Pointer (RFC 6901) of a member leads to; undefined when no such member can stand
- *   there: the pointer does not lead to an object that the schema describes, or the object is closed, or a field of this
- *   name is set
+ * @returns a function from a member's JSON Pointer (RFC 6901) to its place. It returns undefined when the member cannot
+ *   be there: the schema does not describe the object around it, that object is closed, the name is the
+ *   discriminator's, or a field of this name is set.
  */
 export function memberPlaces(record: ExactJson, plan: MessagePlan): (pointer: string) => MemberPlace | undefined {
-	/** By pointer. Many members belong to the same object. */
+	/** Cache of objects by their pointers, because many members belong to the same object. */
 	const objects = new Map<string, DescribedObject | undefined>();
 	return (pointer) => {
 		const parent = pointer.slice(0, pointer.lastIndexOf("/"));
@@ -46,7 +46,7 @@ interface DescribedObject {
 	readonly json: ExactJsonObject;
 }
 
-/** The object that a pointer leads to; undefined when the schema describes none there. */
+/** Returns the object at a pointer with its plan; undefined when the schema describes no object there. */
 function describedAt(record: ExactJson, root: MessagePlan, pointer: string): DescribedObject | undefined {
 	const path = parsePointer(pointer);
 	if (path === undefined) return undefined;
@@ -55,7 +55,7 @@ function describedAt(record: ExactJson, root: MessagePlan, pointer: string): Des
 	return plan !== undefined && isJsonObject(json) ? { plan, json } : undefined;
 }
 
-/** Whether a member of the JSON form says no more than an absent one. An empty list or map is an unset field's. */
+/** Whether a member of the JSON form stands for an unset field: it is absent, null, or an empty array or object. */
 function isUnset(json: ExactJson | undefined): boolean {
 	if (json === undefined || json === null) return true;
 	return typeof json === "object" && Object.keys(json).length === 0;
