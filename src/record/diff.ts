@@ -5,9 +5,9 @@ import { type Fields, isFields } from "../protobuf/fields.ts";
 /**
  * Finds the fields in which two messages of one type differ.
  *
- * @returns paths of proto field names as in google.protobuf.FieldMask, in the order of the descriptors and none below
- *   another. They lead through messages as deep as both sides have them; a list, a map, a well-known type, or what only
- *   one side has is one path as a whole.
+ * @returns paths of proto field names as in google.protobuf.FieldMask, in the order of the descriptors. No path leads
+ *   below another one. Paths lead into a message that both sides have. A list, a map, a well-known type and a message
+ *   that only one side has are reported as a whole.
  */
 export type Diff = (before: object, after: object) => string[];
 
@@ -15,7 +15,7 @@ type Same = (a: unknown, b: unknown) => boolean;
 type Report = (path: string) => void;
 type Compare = (a: Fields, b: Fields, prefix: string, report: Report) => void;
 
-/** Derives the comparison of messages of a type from its descriptor. */
+/** Derives the comparison of two messages of a type from its descriptor. */
 export function deriveDiff(desc: DescMessage): Diff {
 	const compare = new DiffBuilder().message(desc);
 	return (before, after) => {
@@ -26,12 +26,12 @@ export function deriveDiff(desc: DescMessage): Diff {
 }
 
 class DiffBuilder {
-	readonly #compares = new Map<string, Compare>();
-	readonly #sames = new Map<string, Same>();
+	readonly #comparisons = new Map<string, Compare>();
+	readonly #equalityTests = new Map<string, Same>();
 
-	/** The comparison that reports paths. */
+	/** Returns the comparison that reports the paths of the differing fields. */
 	message(desc: DescMessage): Compare {
-		return deriveOnce(this.#compares, desc.typeName, () => {
+		return deriveOnce(this.#comparisons, desc.typeName, () => {
 			const fields = desc.fields.map((field) => ({ field, get: reader(field), compare: this.#field(field) }));
 			return (a, b, prefix, report) => {
 				for (const { field, get, compare } of fields) compare(get(a), get(b), `${prefix}${field.name}`, report);
@@ -53,7 +53,7 @@ class DiffBuilder {
 		};
 	}
 
-	/** Whether two values of a field, which may be unset, are equal. */
+	/** Returns a function that tests whether two values of a field are equal. Either of them may be unset. */
 	#sameField(field: DescField): Same {
 		const item = this.#sameItem(field.message);
 		const same = field.fieldKind === "list" ? sameItems(item) : field.fieldKind === "map" ? sameEntries(item) : item;
@@ -61,20 +61,20 @@ class DiffBuilder {
 	}
 
 	#sameItem(desc: DescMessage | undefined): Same {
-		// Scalars and enums. The record has no field of bytes.
+		// Scalars and enums. The record has no field of type bytes.
 		if (desc === undefined) return (a, b) => a === b;
 		return isWellKnown(desc) ? sameTree : this.#sameMessage(desc);
 	}
 
 	#sameMessage(desc: DescMessage): Same {
-		return deriveOnce(this.#sames, desc.typeName, () => {
+		return deriveOnce(this.#equalityTests, desc.typeName, () => {
 			const fields = desc.fields.map((field) => ({ get: reader(field), same: this.#sameField(field) }));
 			return (a, b) => isFields(a) && isFields(b) && fields.every(({ get, same }) => same(get(a), get(b)));
 		});
 	}
 }
 
-/** Reads a field of a generated message; an arm that is not selected reads as undefined. */
+/** Returns a function that reads a field of a generated message. An arm that is not set reads as undefined. */
 function reader({ localName, oneof }: DescField): (message: Fields) => unknown {
 	if (oneof === undefined) return (message) => message[localName];
 	const name = oneof.localName;
@@ -84,7 +84,7 @@ function reader({ localName, oneof }: DescField): (message: Fields) => unknown {
 	};
 }
 
-/** Timestamps, free-form JSON and the like are values as a whole, whatever fields their messages have. */
+/** Whether a message has a well-known type, such as Timestamp or Struct. Its values are compared as a whole. */
 function isWellKnown(desc: DescMessage): boolean {
 	return desc.typeName.startsWith("google.protobuf.");
 }
@@ -104,7 +104,7 @@ function sameEntries(same: Same): Same {
 	};
 }
 
-/** Whether two trees of plain objects, arrays and scalars are equal, whatever the order of members. 0 equals -0. */
+/** Whether two trees of plain objects, arrays and scalars are equal in any order of members. 0 equals -0. */
 export function sameTree(a: unknown, b: unknown): boolean {
 	if (a === b) return true;
 	if (Array.isArray(a)) return sameElements(a, b);

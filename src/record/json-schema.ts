@@ -4,22 +4,21 @@ import { JsonType } from "../../gen/conversations/options/v1/options_pb.js";
 import { type ExactJsonObject, isJsonObject } from "./json/json-value.ts";
 import type { Bounds, EnumPlan, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "./plan/plan.ts";
 
-/** JSON Schemas (draft 2020-12) by name. The bounds of integers are bigints. */
+/** JSON Schemas (draft 2020-12) by name. The 64-bit limits of integers are bigints. */
 export type JsonSchemas = Record<string, ExactJsonObject>;
 
 /**
- * Derives JSON Schemas of a record's JSON form from its plan: one for each object, tuple, union and enum, under the
- * name that it has in the .proto files, described by its comment there. A message that is nothing but its only field
- * has none of its own.
+ * Derives the JSON Schemas of a record's JSON form from its plan. Each object, tuple, union and enum has one, with its
+ * name and its comment from the .proto files. A message whose JSON form is that of its only field has none of its own.
  *
- * They say what schema.ts checks, with these differences:
- * - `format` names the usual form of UUIDs (RFC 9562) and date-times (RFC 3339); schema.ts takes further ones.
- * - A member under another accepted name stands in `patternProperties`, so that generated clients have one member for
- *   both. It is judged even when it stands beside its own name, where schema.ts takes it for one that no field names.
- * - Exclusions know members by their own names only.
- * - They cannot speak of nesting depth, lone surrogates and numbers of elements (record-limits.ts).
+ * The schemas express the rules of schema.ts. Note:
+ * - `format` names the usual form of UUIDs (RFC 9562) and date-times (RFC 3339); schema.ts accepts further forms.
+ * - The aliases of a member are in `patternProperties`, so that generated clients have one member for all its names.
+ * - Exclusions apply to members under their own names only, as in schema.ts.
+ * - The limits of nesting depth and of numbers of elements, and the ban on lone surrogates, cannot be expressed
+ *   (record-limits.ts, exact-json.ts).
  *
- * @param referencePrefix what comes before a schema's name in a `$ref`
+ * @param referencePrefix text before a schema's name in a `$ref`
  * @throws Error when two messages have the same name
  */
 export function deriveJsonSchemas(plan: MessagePlan, referencePrefix: string): JsonSchemas {
@@ -44,7 +43,7 @@ class JsonSchemaBuilder {
 		return this.#shape(field, secret || field.secret);
 	}
 
-	/** Refers to the schema of a message or an enum, and describes it on the first occasion. */
+	/** Returns a reference to the schema of a message or an enum. The first call for it adds the schema. */
 	#reference(
 		desc: { readonly name: string; readonly typeName: string },
 		describe: () => ExactJsonObject,
@@ -52,11 +51,11 @@ class JsonSchemaBuilder {
 		const { name, typeName } = desc;
 		const known = this.#described.get(name);
 		if (known === undefined) {
-			// Set before the message is described, because it may contain itself.
+			// Set before the schema is derived, because a message may contain itself.
 			this.#described.set(name, typeName);
-			// Keeps the place in the order of the first mention.
+			// Reserves its position: the schemas are in the order of their first reference.
 			this.schemas[name] = {};
-			this.schemas[name] = described(describe(), comments[typeName]);
+			this.schemas[name] = withDescription(describe(), comments[typeName]);
 		} else if (known !== typeName) throw new Error(`${known} and ${typeName} have the same name`);
 		return { $ref: this.#prefix + name };
 	}
@@ -77,8 +76,8 @@ class JsonSchemaBuilder {
 		const aliased: ExactJsonObject = {};
 		for (const field of plan.fields) {
 			const schema = this.#field(field);
-			properties[field.name] = described(
-				isShown(field.default) ? { ...schema, default: field.default } : schema,
+			properties[field.name] = withDescription(
+				isInSchema(field.default) ? { ...schema, default: field.default } : schema,
 				commentOn(field),
 			);
 			for (const alias of field.aliases) if (plan.members.get(alias) === field) aliased[`^${alias}$`] = schema;
@@ -108,8 +107,9 @@ class JsonSchemaBuilder {
 
 	#union(plan: UnionPlan): ExactJsonObject {
 		const arms = [...plan.arms.values()].filter((arm) => arm !== plan.unknown);
-		const schemas = arms.map((arm) => marked(this.#value(arm.value, arm.secret), arm.secret));
-		if (plan.unknown !== undefined) return { oneOf: [...schemas, marked(unknownKind(plan), plan.unknown.secret)] };
+		const schemas = arms.map((arm) => withWriteOnly(this.#value(arm.value, arm.secret), arm.secret));
+		if (plan.unknown !== undefined)
+			return { oneOf: [...schemas, withWriteOnly(unknownArm(plan), plan.unknown.secret)] };
 		return arms.every((arm) => arm.tag !== undefined)
 			? { oneOf: schemas, discriminator: this.#discriminator(plan) }
 			: { oneOf: schemas };
@@ -123,7 +123,7 @@ class JsonSchemaBuilder {
 	}
 
 	#field(field: FieldPlan): ExactJsonObject {
-		const schema = marked(this.#shape(field, field.secret), field.secret);
+		const schema = withWriteOnly(this.#shape(field, field.secret), field.secret);
 		return field.nullable ? orNull(schema) : schema;
 	}
 
@@ -165,26 +165,26 @@ class JsonSchemaBuilder {
 			case "struct":
 				return { type: "object", additionalProperties: true };
 			case "value":
-				return ofSorts(plan.sorts);
+				return ofTypes(plan.jsonTypes);
 			case "message":
 				return this.message(plan.message, secret);
 		}
 	}
 }
 
-function described(schema: ExactJsonObject, description: string | undefined): ExactJsonObject {
+function withDescription(schema: ExactJsonObject, description: string | undefined): ExactJsonObject {
 	return description === undefined ? schema : { ...schema, description };
 }
 
-/** The comment on a field, and under which other names the member is accepted. */
+/** Returns the comment on a field, with the aliases of its member. */
 function commentOn({ desc, aliases }: FieldPlan): string | undefined {
 	const comment = comments[`${desc.parent.typeName}.${desc.name}`];
 	if (aliases.length === 0) return comment;
 	return `${comment ?? ""} Also accepted as ${aliases.join(", ")}.`.trimStart();
 }
 
-/** A secret is redacted when a record is read, so what is written there does not come back. */
-function marked(schema: ExactJsonObject, secret: boolean): ExactJsonObject {
+/** Marks the schema of a secret as write-only, because a read returns a secret redacted unless asked otherwise. */
+function withWriteOnly(schema: ExactJsonObject, secret: boolean): ExactJsonObject {
 	return secret ? { ...schema, writeOnly: true } : schema;
 }
 
@@ -207,21 +207,21 @@ function lowerBound({ gt, gte }: Bounds): ExactJsonObject | undefined {
 	return gte === undefined ? undefined : { minimum: gte };
 }
 
-/** What an open union keeps as it came: a value of a sort that it takes, and that no known arm claims. */
-function unknownKind(plan: UnionPlan): ExactJsonObject {
-	const claimed = claims(plan);
-	return { ...ofSorts(plan.unknownTypes), ...(claimed.length > 0 ? { not: { anyOf: claimed } } : {}) };
+/** Returns the schema of the arm `unknown`: a value of a type that it accepts, and that no known arm claims. */
+function unknownArm(plan: UnionPlan): ExactJsonObject {
+	const claimed = claimedSchemas(plan);
+	return { ...ofTypes(plan.unknownTypes), ...(claimed.length > 0 ? { not: { anyOf: claimed } } : {}) };
 }
 
-function ofSorts(sorts: readonly JsonType[]): ExactJsonObject {
-	const types = sorts.map((sort) => JsonType[sort].toLowerCase());
+function ofTypes(jsonTypes: readonly JsonType[]): ExactJsonObject {
+	const types = jsonTypes.map((type) => JsonType[type].toLowerCase());
 	const [only, ...others] = types;
 	if (only === undefined) return {};
 	return { type: others.length === 0 ? only : types };
 }
 
-/** What the known arms of an open union claim, well-formed or not: none of it is an unknown kind. */
-function claims(plan: UnionPlan): ExactJsonObject[] {
+/** Returns schemas of the values that the known arms claim, valid or not. The arm `unknown` accepts none of them. */
+function claimedSchemas(plan: UnionPlan): ExactJsonObject[] {
 	const tags = [...plan.tagged.keys()];
 	const tagged: ExactJsonObject = {
 		type: "object",
@@ -231,21 +231,24 @@ function claims(plan: UnionPlan): ExactJsonObject[] {
 	return [...(tags.length > 0 ? [tagged] : []), ...Object.keys(plan.bare).map((type) => ({ type }))];
 }
 
-/** Whether a default is shown. An object is not: generators of Go code write it as it is, which does not compile. */
-function isShown(value: JsonValue | undefined): value is Exclude<JsonValue, JsonObject> {
+/** Whether the schema states a default. It omits an object, which Go generators copy into code that does not compile. */
+function isInSchema(value: JsonValue | undefined): value is Exclude<JsonValue, JsonObject> {
 	return value !== undefined && !isJsonObject(value);
 }
 
-/** Refuses that a field says something while the one that it excludes has another value than its default. */
+/** Returns a rule that refuses an object whose `field` is not null while `excludes` does not have its default value. */
 function exclusion(field: FieldPlan, excludes: FieldPlan): ExactJsonObject {
-	const says: ExactJsonObject = { not: { type: "null" } };
-	const differs: ExactJsonObject = excludes.default === undefined ? {} : { not: { const: excludes.default } };
+	const isNotNull: ExactJsonObject = { not: { type: "null" } };
+	const isNotDefault: ExactJsonObject = excludes.default === undefined ? {} : { not: { const: excludes.default } };
 	return {
-		not: { properties: { [field.name]: says, [excludes.name]: differs }, required: [field.name, excludes.name] },
+		not: {
+			properties: { [field.name]: isNotNull, [excludes.name]: isNotDefault },
+			required: [field.name, excludes.name],
+		},
 	};
 }
 
-/** The schema with null as a further value. One with neither a type nor a reference takes null as it is. */
+/** Returns the schema extended by null. A schema with neither a type nor a reference accepts null already. */
 function orNull(schema: ExactJsonObject): ExactJsonObject {
 	const { $ref, type, ...others } = schema;
 	if ($ref !== undefined) return { anyOf: [{ $ref }, { type: "null" }], ...others };

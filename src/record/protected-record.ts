@@ -1,12 +1,12 @@
-/** By which rules a stored record was written. */
+/** Versions of the rules by which a stored record was written; 0 where different versions were merged. */
 export interface RecordVersions {
-	/** The rules by which its secrets were redacted; 0 when it holds ciphertexts. */
+	/** Fingerprint of the rules by which its secrets were redacted; 0 when it holds ciphertexts. */
 	readonly redactionVersion: number;
-	/** The names of members that its release had: `RecordFormat.schemaVersion`. */
+	/** Fingerprint of the member names of the release that wrote it: `RecordFormat.schemaVersion`. */
 	readonly schemaVersion: number;
 }
 
-/** A record as the store keeps it: encoded, with no secret in plain text. */
+/** A record as the store keeps it: encoded, and without a secret in plain text. */
 export interface ProtectedRecord extends RecordVersions {
 	readonly bytes: Uint8Array;
 }

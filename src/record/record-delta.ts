@@ -3,22 +3,22 @@ import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_
 import type { ProtectedRecord } from "./protected-record.ts";
 
 /**
- * What one version of a record changes in another: a delta names top-level members of the record and gives an encoded
- * `ConversationInfo` with their new values and no others. Unnamed members belong to the top-level member that their
- * pointer begins with.
+ * A delta holds the changes from one version of a record to another. It lists the top-level members that change, and
+ * has an encoded `ConversationInfo` with only their new values. An unnamed member belongs to the top-level member that
+ * its pointer begins with.
  *
- * These functions work on encoded records and deltas without decoding their values. What they return has memory of its
- * own. They throw an Error when the bytes are neither.
+ * These functions work on encoded records and deltas without decoding their values. The bytes that they return do not
+ * share memory with their arguments. They throw an Error for bytes that they cannot read.
  */
 
-/** A delta is encoded as a protobuf message of these two fields: field numbers, and bytes. */
+/** Fields of a delta, which is encoded as a protobuf message: field numbers of the members, and their values. */
 const MEMBER = 1;
 const VALUES = 2;
 
 const { leafEventId: LEAF, unnamedMembers: UNNAMED } = ConversationInfoSchema.field;
 
-/** Names of the record's members, as pointers begin with them, by field number. */
-const NAMES = new Map(ConversationInfoSchema.fields.map(({ number, name }) => [number, name]));
+/** Names of the record's top-level members by field number. A pointer begins with such a name. */
+const MEMBER_NAMES = new Map(ConversationInfoSchema.fields.map(({ number, name }) => [number, name]));
 
 interface Delta {
 	readonly members: ReadonlySet<number>;
@@ -28,8 +28,8 @@ interface Delta {
 /**
  * Encodes a delta.
  *
- * @param members field numbers of the members that it replaces; one without a value in `values` is unset
- * @param values encoded `ConversationInfo` with the new values of these members, and their unnamed members
+ * @param members field numbers of the members that it replaces; one without a value in `values` becomes unset
+ * @param values encoded `ConversationInfo` with the new values of these members, and the unnamed members in them
  */
 export function encodeDelta(members: Iterable<number>, values: Uint8Array): Uint8Array {
 	const writer = new BinaryWriter();
@@ -37,23 +37,24 @@ export function encodeDelta(members: Iterable<number>, values: Uint8Array): Uint
 	return writer.tag(VALUES, WireType.LengthDelimited).bytes(values).finish();
 }
 
-/** The whole record that a delta makes of its base. */
+/** Returns the whole record that results from applying a delta to its base record. */
 export function mergeRecord(base: Uint8Array, delta: Uint8Array): Uint8Array {
 	const { members, values } = decodeDelta(delta);
-	return concatBytes([...without(base, members), values]);
+	return concatBytes([...withoutMembers(base, members), values]);
 }
 
-/** The delta that does what `first` does and then `second`. */
+/** Returns one delta with the effect of applying `first` and then `second`. */
 export function mergeDeltas(first: Uint8Array, second: Uint8Array): Uint8Array {
 	const [before, after] = [decodeDelta(first), decodeDelta(second)];
-	const values = concatBytes([...without(before.values, after.members), after.values]);
+	const values = concatBytes([...withoutMembers(before.values, after.members), after.values]);
 	return encodeDelta(before.members.union(after.members), values);
 }
 
 /**
- * A stored record or delta with a delta after it, as one. Versions that differ become 0: it is read by today's rules.
+ * Merges a stored record or delta with the delta that follows it. A version in which they differ becomes 0, which no
+ * release has, so that the result is read by the rules of the release that reads it.
  *
- * @param merge {@link mergeRecord} or {@link mergeDeltas}
+ * @param merge {@link mergeRecord} when `one` is a record, {@link mergeDeltas} when it is a delta
  */
 export function combined(one: ProtectedRecord, delta: ProtectedRecord, merge: typeof mergeRecord): ProtectedRecord {
 	const { redactionVersion, schemaVersion } = delta;
@@ -64,25 +65,25 @@ export function combined(one: ProtectedRecord, delta: ProtectedRecord, merge: ty
 	};
 }
 
-/** A record with another `leaf_event_id`. It is appended, and of a field that comes twice the last one counts. */
+/** Returns a record with another `leaf_event_id`. It is appended: protobuf readers use the last value of a field. */
 export function withLeaf(record: Uint8Array, eventId: string): Uint8Array {
 	return concatBytes([record, leafField(eventId)]);
 }
 
-/** A delta that also sets `leaf_event_id`. */
+/** Returns a delta that also sets `leaf_event_id`. */
 export function deltaWithLeaf(delta: Uint8Array, eventId: string): Uint8Array {
 	return mergeDeltas(delta, encodeDelta([LEAF.number], leafField(eventId)));
 }
 
-/** The pointer of an entry of `unnamed_members`; undefined when it has none. */
+/** Reads the pointer of an encoded entry of `unnamed_members`; undefined when the entry has none. */
 export function pointerOf(entry: Uint8Array): string | undefined {
 	const reader = new BinaryReader(entry);
-	// An entry of a map: 1 is the key.
+	// Field 1 of a map's entry is the key.
 	const [number] = reader.tag();
 	return number === 1 ? reader.string() : undefined;
 }
 
-/** Byte strings one after the other, in memory that holds nothing else. */
+/** Concatenates byte strings into a new buffer that holds nothing else. */
 export function concatBytes(parts: readonly Uint8Array[]): Uint8Array {
 	const whole = new Uint8Array(parts.reduce((size, { byteLength }) => size + byteLength, 0));
 	let end = 0;
@@ -107,12 +108,12 @@ function decodeDelta(delta: Uint8Array): Delta {
 	return { members, values };
 }
 
-/** The pieces of an encoded record that are left without some members. */
-function without(record: Uint8Array, members: ReadonlySet<number>): Uint8Array[] {
-	const names = new Set([...members].map((number) => NAMES.get(number)));
+/** Returns the parts of an encoded record that remain without some members and the unnamed members in them. */
+function withoutMembers(record: Uint8Array, members: ReadonlySet<number>): Uint8Array[] {
+	const names = new Set([...members].map((number) => MEMBER_NAMES.get(number)));
 	const pieces: Uint8Array[] = [];
 	const reader = new BinaryReader(record);
-	let kept = 0;
+	let keptFrom = 0;
 	while (reader.pos < reader.len) {
 		const start = reader.pos;
 		const [number, wireType] = reader.tag();
@@ -120,10 +121,10 @@ function without(record: Uint8Array, members: ReadonlySet<number>): Uint8Array[]
 		if (number === UNNAMED.number) isReplaced = names.has(pointerOf(reader.bytes())?.split("/", 2)[1]);
 		else reader.skip(wireType, number);
 		if (!isReplaced) continue;
-		pieces.push(record.subarray(kept, start));
-		kept = reader.pos;
+		pieces.push(record.subarray(keptFrom, start));
+		keptFrom = reader.pos;
 	}
-	pieces.push(record.subarray(kept));
+	pieces.push(record.subarray(keptFrom));
 	return pieces;
 }
 

@@ -11,11 +11,10 @@ import {
 } from "../../gen/conversations/v1/summary_pb.js";
 import { deriveBinaryEncoder } from "../protobuf/binary-encoder.ts";
 
-/** Encodes a summary. */
 export const encodeSummary: (summary: ConversationSummary) => Uint8Array =
 	deriveBinaryEncoder(ConversationSummarySchema);
 
-/** The summary of a record. Holds no secret. */
+/** Returns the summary of a record. It holds no secret. */
 export function summarize(record: ConversationInfo): ConversationSummary {
 	const { cost, tokens } = totals(record.stats);
 	return create(ConversationSummarySchema, {
@@ -45,8 +44,8 @@ function agentKind(agent: AnyAgent | undefined): string {
 }
 
 /**
- * The model to show. An ACP server may report an opaque id; its label stands in `available_models`, of which a forced
- * model need not be a member.
+ * Returns the name of the model to show. An ACP server may report an opaque id, whose label is in `available_models`. A
+ * forced model need not be listed there; its id is shown.
  */
 function shownModel(record: ConversationInfo): string {
 	const agent = record.agent?.kind;
@@ -56,7 +55,7 @@ function shownModel(record: ConversationInfo): string {
 	return record.availableModels.find((model) => model.modelId === id)?.name ?? id;
 }
 
-/** Sums over all usages. They stop at the largest value of their type: 2^63 - 1 tokens, the largest finite cost. */
+/** Returns the sums over all usages. They stop at 2^63 - 1 tokens, and at the largest finite double for the cost. */
 function totals(stats: ConversationStats | undefined): { cost: number; tokens: TokenTotals } {
 	const tokens = create(TokenTotalsSchema);
 	let cost = 0;

@@ -130,14 +130,14 @@ function value(plan: ValuePlan, depth: number): fc.Arbitrary<JsonValue> {
 		case "struct":
 			return freeObject;
 		case "value":
-			return plan.sorts.length === 0 ? freeForm : fc.oneof(...plan.sorts.map((sort) => SORTS[sort]));
+			return plan.jsonTypes.length === 0 ? freeForm : fc.oneof(...plan.jsonTypes.map((type) => BY_JSON_TYPE[type]));
 		case "message":
 			return message(plan.message, depth);
 	}
 }
 
-/** JSON values of each sort. */
-const SORTS: Readonly<Record<JsonType, fc.Arbitrary<JsonValue>>> = {
+/** JSON values of each type. */
+const BY_JSON_TYPE: Readonly<Record<JsonType, fc.Arbitrary<JsonValue>>> = {
 	[JsonType.UNSPECIFIED]: freeForm,
 	[JsonType.OBJECT]: freeObject,
 	[JsonType.STRING]: text,

@@ -2,25 +2,25 @@ import { JsonType } from "../../../gen/conversations/options/v1/options_pb.js";
 import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf } from "../json/json-value.ts";
 import type { ArmPlan, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "./plan.ts";
 
-/** What the plan knows of a place in a record's JSON form. */
+/** What the plan says about a place in a record's JSON form. */
 export interface Place {
-	/** How the value at the place stands in JSON; undefined in free-form JSON and below unnamed members. */
+	/** Plan of the value, or of each item of `collection`; undefined in free-form JSON and in unnamed members. */
 	readonly value: ValuePlan | undefined;
-	/** The field whose list or map is at the place, when the place is not one of its items. */
+	/** The field whose whole list or map is at the place; undefined at an item of it and for other values. */
 	readonly collection: FieldPlan | undefined;
-	/** Whether the place is a secret field's or below one. */
+	/** Whether the place is a secret field, or inside a secret field or arm. */
 	readonly secret: boolean;
 }
 
-/** The place of the whole record. */
+/** Returns the place of the whole record. */
 export function rootPlace(plan: MessagePlan): Place {
 	return { value: { type: "message", message: plan }, collection: undefined, secret: false };
 }
 
 /**
- * The place that a member name or an array index leads to.
+ * Returns the place that a member name or an array index leads to.
  *
- * @param json what is at `place`; tells which arm of a union it is
+ * @param json the value at `place`; it determines the arm of a union
  */
 export function step(place: Place, json: ExactJson | undefined, token: string | number): Place {
 	if (place.collection !== undefined) return { ...place, collection: undefined };
@@ -36,13 +36,13 @@ export function step(place: Place, json: ExactJson | undefined, token: string | 
 	return fieldPlace(place, message.members.get(String(token)));
 }
 
-/** A place with the JSON value that is there. */
+/** A place and the JSON value there. */
 export interface Location {
 	readonly place: Place;
 	readonly json: ExactJson | undefined;
 }
 
-/** What is at the end of a path through a record, and what the plan knows of that place. */
+/** Returns the value at the end of a path through a record, and its place. */
 export function locate(record: ExactJson, plan: MessagePlan, path: readonly (string | number)[]): Location {
 	let json: ExactJson | undefined = record;
 	let place = rootPlace(plan);
@@ -54,7 +54,8 @@ export function locate(record: ExactJson, plan: MessagePlan, path: readonly (str
 }
 
 /**
- * The path in a record's JSON form that a path of field names stands for: a field's value may stand under an alias.
+ * Converts a path that names fields by their own JSON names to a path through a record's JSON form, where the value of
+ * a field may be under an alias.
  */
 export function pathInJson(record: ExactJson, plan: MessagePlan, path: readonly string[]): string[] {
 	let json: ExactJson | undefined = record;
@@ -78,10 +79,10 @@ function fieldPlace(place: Place, field: FieldPlan | undefined): Place {
 }
 
 function isFreeForm(value: ValuePlan): boolean {
-	return value.type === "struct" || (value.type === "value" && value.sorts.length === 0);
+	return value.type === "struct" || (value.type === "value" && value.jsonTypes.length === 0);
 }
 
-/** The arm of a union that a JSON value is, or undefined when it is none. */
+/** Returns the arm that the type or the discriminator of a JSON value selects; undefined when there is none. */
 export function armOf(union: UnionPlan, json: unknown): ArmPlan | undefined {
 	const { bare, discriminator, tagged } = union;
 	let arm: ArmPlan | undefined;
@@ -103,18 +104,18 @@ export function armOf(union: UnionPlan, json: unknown): ArmPlan | undefined {
 				if (typeof tag === "string") arm = tagged.get(tag);
 			}
 	}
-	return arm ?? (isOfSort(union.unknownTypes, json) ? union.unknown : undefined);
+	return arm ?? (hasJsonType(union.unknownTypes, json) ? union.unknown : undefined);
 }
 
-/** Whether a JSON value is of one of some sorts; without any, all JSON is. */
-export function isOfSort(sorts: readonly JsonType[], json: unknown): boolean {
-	if (sorts.length === 0) return true;
-	if (isJsonObject(json)) return sorts.includes(JsonType.OBJECT);
-	if (typeof json === "number" || typeof json === "bigint") return sorts.includes(JsonType.NUMBER);
-	return typeof json === "string" && sorts.includes(JsonType.STRING);
+/** Whether a JSON value is of one of the given types. An empty list accepts any value. */
+export function hasJsonType(types: readonly JsonType[], json: unknown): boolean {
+	if (types.length === 0) return true;
+	if (isJsonObject(json)) return types.includes(JsonType.OBJECT);
+	if (typeof json === "number" || typeof json === "bigint") return types.includes(JsonType.NUMBER);
+	return typeof json === "string" && types.includes(JsonType.STRING);
 }
 
-/** The plan of the JSON object at a place; undefined when the schema describes none there. */
+/** Returns the plan of the JSON object at a place; undefined when the schema describes no object there. */
 export function objectAt(place: Place, json: ExactJson | undefined): PlainPlan | undefined {
 	if (place.collection !== undefined || place.value?.type !== "message") return undefined;
 	const { message } = place.value;
@@ -123,7 +124,10 @@ export function objectAt(place: Place, json: ExactJson | undefined): PlainPlan |
 	return arm === undefined ? undefined : objectAt({ ...place, value: arm.value }, json);
 }
 
-/** The alias under which a member stands for a field whose own member is absent or null. */
+/**
+ * Returns the alias that provides the value of a field whose own member is absent or null: the first whose member is
+ * not null, or else the first present one.
+ */
 export function aliasInUse(json: ExactJsonObject, aliases: readonly string[]): string | undefined {
 	const present = aliases.filter((alias) => Object.hasOwn(json, alias));
 	return present.find((alias) => json[alias] !== null) ?? present[0];

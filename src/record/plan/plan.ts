@@ -16,11 +16,12 @@ import {
 } from "../../../gen/conversations/options/v1/options_pb.js";
 
 /**
- * What a record is, read from the protobuf descriptors and their options once: the JSON schema, the mapping between
- * JSON and protobuf, redaction and OpenAPI all walk this plan, so that a new field is one line of proto.
+ * The plan describes the messages of a record. It is read once from the protobuf descriptors and their options.
+ * Validation, the mapping between JSON and protobuf, redaction and OpenAPI all follow it, so that a new field is one
+ * line of proto.
  */
 
-/** How a single value (of a field, a list item or a map value) stands in JSON. */
+/** JSON form of a single value: of a field, a list item or a map value. */
 export type ValuePlan =
 	| { readonly type: "string"; readonly uuid: boolean }
 	| ({ readonly type: "integer" | "number" } & Bounds)
@@ -29,8 +30,8 @@ export type ValuePlan =
 	| { readonly type: "timestamp" }
 	/** google.protobuf.Struct: a free-form JSON object. */
 	| { readonly type: "struct" }
-	/** google.protobuf.Value: JSON of some sorts; without any, all JSON. */
-	| { readonly type: "value"; readonly sorts: readonly JsonType[] }
+	/** google.protobuf.Value: JSON of these types, or any JSON when the list is empty. */
+	| { readonly type: "value"; readonly jsonTypes: readonly JsonType[] }
 	| { readonly type: "message"; readonly message: MessagePlan };
 
 /** Lower bounds of a number. */
@@ -39,7 +40,7 @@ export interface Bounds {
 	readonly gte: number | undefined;
 }
 
-/** JSON names of an enum's values; the zero value, which says nothing, has none. */
+/** JSON names of an enum's values. The zero value has none, because it means that the field is not set. */
 export interface EnumPlan {
 	readonly desc: DescEnum;
 	readonly byName: ReadonlyMap<string, number>;
@@ -48,20 +49,20 @@ export interface EnumPlan {
 
 export interface FieldPlan {
 	readonly desc: DescField;
-	/** Property of the generated message. */
+	/** Name of the property in the generated message. */
 	readonly property: string;
-	/** JSON member. */
+	/** Name of the JSON member. */
 	readonly name: string;
-	/** Other accepted JSON members, in order of preference; they count when the member `name` is absent or null. */
+	/** Other accepted names, in order of preference. They are used when the member `name` is absent or null. */
 	readonly aliases: readonly string[];
 	readonly shape: "single" | "list" | "map";
 	readonly value: ValuePlan;
 	readonly required: boolean;
 	readonly nullable: boolean;
-	/** Whether an unset nullable field is left out of the JSON form. */
+	/** Whether an unset nullable field is left out of the JSON form instead of written as null. */
 	readonly omitNull: boolean;
 	readonly secret: boolean;
-	/** Whether a free-form object is a JSON Schema, whose names do not tell secrets. */
+	/** Whether a free-form object is a JSON Schema. Its names are those of arguments, so they do not indicate secrets. */
 	readonly jsonSchema: boolean;
 	readonly default: JsonValue | undefined;
 	readonly minItems: number;
@@ -74,13 +75,13 @@ export interface PlainPlan {
 	readonly form: "object" | "tuple" | "bare";
 	readonly desc: DescMessage;
 	readonly fields: readonly FieldPlan[];
-	/** Fields by JSON member, aliases included. */
+	/** Fields by name of the JSON member, aliases included. */
 	readonly members: ReadonlyMap<string, FieldPlan>;
 	readonly closed: boolean;
-	/** Whether each string in a member that no field names is a secret. */
+	/** Whether each string in an unnamed member is a secret. */
 	readonly unnamedSecret: boolean;
 	readonly exclusions: readonly { readonly field: FieldPlan; readonly excludes: FieldPlan }[];
-	/** Whether the message is an arm of a union, so that its JSON object carries a discriminator. */
+	/** Member of the JSON object that selects this message in a union; undefined when the message is no arm. */
 	discriminator: { readonly name: string; readonly tags: readonly string[] } | undefined;
 }
 
@@ -88,42 +89,43 @@ export interface ArmPlan {
 	readonly property: string;
 	readonly value: ValuePlan;
 	readonly secret: boolean;
-	/** Discriminator value; undefined for an arm that is not a JSON object. */
+	/** Discriminator value; undefined for an arm that no discriminator selects. */
 	readonly tag: string | undefined;
 }
 
 type BareArms = Partial<Record<"string" | "number" | "boolean" | "array", ArmPlan>>;
 
-/** A message that is one of several forms. */
+/** A message whose fields, the arms, are all in one oneof. Its JSON form is that of the arm which is set. */
 export interface UnionPlan {
 	readonly form: "union";
 	readonly desc: DescMessage;
-	/** Property of the generated message that holds the oneof. */
+	/** Name of the property in the generated message that holds the oneof. */
 	readonly property: string;
 	readonly discriminator: string;
-	/** Arms that are JSON objects, by discriminator value, other accepted values included. */
+	/** Arms that a discriminator selects, by its value. Other accepted values are included. */
 	readonly tagged: ReadonlyMap<string, ArmPlan>;
-	/** Arms by what they are in JSON, where they are not tagged objects. */
+	/** Arms that no discriminator selects, by their type in JSON; without the arm `unknown`. */
 	readonly bare: Readonly<BareArms>;
-	/** The arm that keeps what no other arm takes; undefined for a closed union. */
+	/** The arm that keeps values which no other arm accepts; undefined for a closed union. */
 	readonly unknown: ArmPlan | undefined;
-	/** The sorts of JSON values that the unknown arm takes; empty for any. */
+	/** JSON types that the arm `unknown` accepts; empty for any. */
 	readonly unknownTypes: readonly JsonType[];
+	/** All arms, by property. */
 	readonly arms: ReadonlyMap<string, ArmPlan>;
 }
 
 export type MessagePlan = PlainPlan | UnionPlan;
 
 /**
- * Plans a message and all that it contains.
+ * Returns the plan of a message, with the plans of all messages that it contains.
  *
- * @throws Error when the options of a descriptor contradict each other; that is a mistake in the .proto files.
+ * @throws Error for a mistake in the .proto files: options that contradict each other, or an unsupported type
  */
 export function planMessage(desc: DescMessage): MessagePlan {
 	return new Planner().message(desc);
 }
 
-/** A plan and those of all messages in it, each once. */
+/** Returns a plan and the plans of all messages in it, each once. */
 export function plansIn(root: MessagePlan): ReadonlySet<MessagePlan> {
 	const plans = new Set<MessagePlan>([root]);
 	// A set can grow while it is iterated.
@@ -161,7 +163,7 @@ class Planner {
 		};
 		this.#plans.set(desc.typeName, plan);
 		for (const field of desc.fields) {
-			if (OTHER_MEMBERS.has(field.name)) continue;
+			if (UNNAMED_MEMBER_FIELDS.has(field.name)) continue;
 			const planned = this.#field(field);
 			fields.push(planned);
 			members.set(planned.name, planned);
@@ -264,7 +266,7 @@ class Planner {
 				case "google.protobuf.Struct":
 					return { type: "struct" };
 				case "google.protobuf.Value":
-					return { type: "value", sorts: rules.jsonTypes };
+					return { type: "value", jsonTypes: rules.jsonTypes };
 				default:
 					return { type: "message", message: this.message(field.message) };
 			}
@@ -284,8 +286,8 @@ class Planner {
 	}
 }
 
-/** Fields that keep the members that no other field names. They have no JSON member of their own. */
-const OTHER_MEMBERS: ReadonlySet<string> = new Set(["unnamed_members", "members_json"]);
+/** Names of the fields that hold unnamed members. These fields have no JSON member of their own. */
+const UNNAMED_MEMBER_FIELDS: ReadonlySet<string> = new Set(["unnamed_members", "members_json"]);
 
 function isSecret(field: DescField): boolean {
 	return field.proto.options?.debugRedact ?? false;

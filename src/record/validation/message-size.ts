@@ -5,22 +5,22 @@ import { tooManyValues } from "../json/exact-json.ts";
 import { MAX_VALUES } from "../json/measure.ts";
 
 /**
- * Most fields of an encoded message, at all levels. One element or member of the JSON form is at most 5 of them: an
- * entry of a map, its key and its value, and in free-form JSON the kind of the value.
+ * Maximum number of fields in an encoded message, at all levels. One element or member of the JSON form takes at most 5
+ * fields: those of a map's entry, its key and its value, and in free-form JSON that of the value's kind.
  */
 const MAX_FIELDS = 5 * MAX_VALUES;
-/** Shortest encoding of a field, in bytes. */
+/** Minimum size of an encoded field, in bytes. */
 const MIN_FIELD_BYTES = 2;
-/** Size from which a message can have too many fields, in bytes. */
+/** Minimum size of a message that can have too many fields, in bytes. */
 export const MANY_FIELDS_FROM = MAX_FIELDS * MIN_FIELD_BYTES;
-/** Levels below which fields are not counted: a protobuf reader refuses such messages. */
+/** Nesting depth below which fields are not counted. Protobuf readers refuse deeper messages. */
 const MAX_DEPTH = 100;
 
 /**
  * Decodes a request.
  *
- * @throws ServiceError `invalid_argument` when the bytes are none, `invalid_record` when it has more than
- *   {@link MAX_VALUES} values
+ * @throws ServiceError `invalid_argument` when the bytes are not an encoded request, `invalid_record` when it has more
+ *   than {@link MAX_VALUES} values
  */
 export function decodeRequest<Desc extends DescMessage>(desc: Desc, request: Uint8Array): MessageShape<Desc> {
 	try {
@@ -33,17 +33,17 @@ export function decodeRequest<Desc extends DescMessage>(desc: Desc, request: Uin
 }
 
 /**
- * Whether an encoded message has so many fields that its JSON form has more than {@link MAX_VALUES} values. To be asked
- * before the message is decoded, because each empty message of two bytes takes fifty times as much memory.
+ * Whether an encoded message has so many fields that its JSON form has more than {@link MAX_VALUES} values. Call it
+ * before the message is decoded, because an empty message of two bytes takes fifty times as much memory when decoded.
  *
- * @throws Error when the bytes are no message
+ * @throws Error when the bytes are not an encoded message
  */
 export function hasTooManyFields(bytes: Uint8Array, desc: DescMessage): boolean {
 	if (bytes.byteLength < MANY_FIELDS_FROM) return false;
 	return countFields(new BinaryReader(bytes), bytes.byteLength, fieldsOf(desc), 0) > MAX_FIELDS;
 }
 
-/** Fields of a message, or of the entry of a map, that are messages; by their numbers. */
+/** Message-typed fields of a message or of a map's entry, by number. Each value returns the fields of that type. */
 type MessageFields = ReadonlyMap<number, () => MessageFields>;
 
 function countFields(reader: BinaryReader, end: number, fields: MessageFields, depth: number): number {
@@ -64,15 +64,15 @@ function countFields(reader: BinaryReader, end: number, fields: MessageFields, d
 	return count;
 }
 
-const known = new Map<string, MessageFields>();
+const fieldsByType = new Map<string, MessageFields>();
 
 function fieldsOf(desc: DescMessage): MessageFields {
-	return known.getOrInsertComputed(desc.typeName, () => new Map(desc.fields.flatMap(messageField)));
+	return fieldsByType.getOrInsertComputed(desc.typeName, () => new Map(desc.fields.flatMap(messageField)));
 }
 
 function messageField({ number, fieldKind, message }: DescField): [number, () => MessageFields][] {
 	const value: (() => MessageFields) | undefined = message && (() => fieldsOf(message));
-	// The value of a map's entry is its field 2.
+	// Field 2 of a map's entry is the value.
 	if (fieldKind === "map") return [[number, () => (value === undefined ? NONE : new Map([[2, value]]))]];
 	return value === undefined ? [] : [[number, value]];
 }

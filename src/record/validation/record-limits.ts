@@ -10,9 +10,9 @@ import { NOT_FINITE, valueError, violation } from "./violations.ts";
 type Path = readonly (string | number)[];
 
 /**
- * Finds what the schema does not look for because it concerns text and nesting everywhere in a record: lone
- * surrogates (RFC 8259, section 8.2), numbers without a finite value in free-form JSON, and free-form JSON of more
- * than {@link MAX_FREE_FORM_DEPTH} levels.
+ * Returns the violations of limits that the schema does not check, because they apply everywhere in a record: lone
+ * surrogates (RFC 8259, section 8.2), numbers in free-form JSON that are not finite, and free-form JSON of more than
+ * {@link MAX_FREE_FORM_DEPTH} levels.
  */
 export function limitViolations({ json: record, size, surrogates }: ParsedJson, plan: MessagePlan): Violation[] {
 	if (size.depth <= MAX_FREE_FORM_DEPTH && size.finite && !surrogates) return [];
@@ -20,7 +20,7 @@ export function limitViolations({ json: record, size, surrogates }: ParsedJson, 
 	const report = (path: Path, finding: Parameters<typeof violation>[1]): void => {
 		if (violations.length < MAX_VIOLATIONS) violations.push(violation(path, finding, record, plan));
 	};
-	/** @param isInside whether what is around the value is free-form, too */
+	/** @param isInside whether the value is inside free-form JSON or an unnamed member */
 	const visit = (json: ExactJson, place: Place, path: Path, isInside: boolean): void => {
 		const freeForm = isFreeForm(place);
 		if (typeof json === "string" && !json.isWellFormed()) report(path, NOT_UNICODE);
@@ -43,7 +43,7 @@ export function limitViolations({ json: record, size, surrogates }: ParsedJson, 
 	return violations;
 }
 
-/** Whether a place is in free-form JSON or below a member that no field names. */
+/** Whether a place is in free-form JSON or in an unnamed member. */
 function isFreeForm({ value, collection }: Place): boolean {
 	return value === undefined && collection === undefined;
 }

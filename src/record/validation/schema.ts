@@ -1,46 +1,46 @@
 import { z } from "zod";
 import { type ExactJson, isJsonObject, memberOf } from "../json/json-value.ts";
 import { parseDateTime, parseUuid } from "../json/scalars.ts";
-import { armOf, isOfSort } from "../plan/place.ts";
+import { armOf, hasJsonType } from "../plan/place.ts";
 import type { Bounds, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../plan/plan.ts";
 
-/** Most violations that are listed for one record. Judging goes no further in a list or a map once there are so many. */
+/** Maximum number of violations listed for one record. Issues of further items of lists and maps are dropped. */
 export const MAX_VIOLATIONS = 100;
 
-/** A bigint of 64 bits signed; one of more is not judged further. */
+/** A signed 64-bit integer as a bigint. A bigint outside this range is not checked further. */
 const INT64 = z
 	.bigint()
 	.gte(-(2n ** 63n), { abort: true })
 	.lte(2n ** 63n - 1n, { abort: true });
 
 /**
- * The judge of a record's JSON form: a zod schema, derived from the record's plan. It only judges; decode.ts takes the
- * values from the JSON itself, because a record keeps members that no schema names.
+ * Validates a record's JSON form with a zod schema that is derived from the record's plan. zod's output is not used:
+ * decode.ts takes the values from the JSON itself, because a record keeps members that no schema names.
  */
 export class RecordSchema {
 	readonly plan: MessagePlan;
 	readonly #builder: SchemaBuilder;
-	readonly #compiling: SchemaBuilder;
+	readonly #compilingBuilder: SchemaBuilder;
 
-	/** @param like a schema of a plan that has messages in common with this one: these are compiled once for both */
-	constructor(plan: MessagePlan, like?: RecordSchema) {
+	/** @param related a schema whose plan has messages in common with `plan`; these are built and compiled only once */
+	constructor(plan: MessagePlan, related?: RecordSchema) {
 		this.plan = plan;
-		this.#builder = like === undefined ? new SchemaBuilder(false) : like.#builder;
-		this.#compiling = like === undefined ? new SchemaBuilder(true) : like.#compiling;
+		this.#builder = related === undefined ? new SchemaBuilder(false) : related.#builder;
+		this.#compilingBuilder = related === undefined ? new SchemaBuilder(true) : related.#compilingBuilder;
 	}
 
-	/** What is wrong with a record's JSON form: not much more than {@link MAX_VIOLATIONS} issues, none when it is valid. */
-	judge(json: ExactJson): readonly z.core.$ZodIssue[] {
+	/** Returns the issues of a record's JSON form: none when it is valid, at most a few more than {@link MAX_VIOLATIONS}. */
+	validate(json: ExactJson): readonly z.core.$ZodIssue[] {
 		return this.isValid(json) ? [] : this.issues(json);
 	}
 
-	/** Whether {@link issues} finds none. By code that zod compiles from the schema, which takes a fifth of the time. */
+	/** Whether {@link issues} finds none. Runs code that zod compiles from the schema, in a fifth of the time. */
 	isValid(json: ExactJson): boolean {
-		this.#compiling.reset();
-		return this.#compiling.message(this.plan).validate(json);
+		this.#compilingBuilder.reset();
+		return this.#compilingBuilder.message(this.plan).validate(json);
 	}
 
-	/** As {@link judge}, whatever {@link isValid} says. */
+	/** Returns the same as {@link validate}, without calling {@link isValid} first. */
 	issues(json: ExactJson): readonly z.core.$ZodIssue[] {
 		this.#builder.reset();
 		return this.#builder.message(this.plan).safeParse(json).error?.issues ?? [];
@@ -48,15 +48,15 @@ export class RecordSchema {
 
 	/** Whether a JSON value is valid for a field. */
 	accepts(field: FieldPlan, json: ExactJson): boolean {
-		this.#compiling.reset();
-		return this.#compiling.field(field).safeParse(json).success;
+		this.#compilingBuilder.reset();
+		return this.#compilingBuilder.field(field).safeParse(json).success;
 	}
 }
 
 class SchemaBuilder {
 	readonly #messages = new Map<MessagePlan, z.ZodType>();
 	readonly #fields = new Map<FieldPlan, z.ZodType>();
-	/** Whether the schemas are compiled, and tell no more than whether a value is valid. */
+	/** Whether the schemas are compiled. Compiled schemas only determine whether a value is valid. */
 	readonly #compiles: boolean;
 	#issuesLeft = MAX_VIOLATIONS;
 	#refused = false;
@@ -65,14 +65,14 @@ class SchemaBuilder {
 		this.#compiles = compiles;
 	}
 
-	/** Makes the schemas ready for another value. */
+	/** Prepares the schemas for another value. */
 	reset(): void {
 		this.#issuesLeft = MAX_VIOLATIONS;
 		this.#refused = false;
 	}
 
 	message(plan: MessagePlan): z.ZodType {
-		// Built when the first value is judged, because a message can contain itself.
+		// Built when the first value is validated, because a message can contain itself.
 		const build = () => (this.#compiles ? this.#compiled(plan) : z.lazy(() => this.#schema(plan)));
 		return this.#messages.getOrInsertComputed(plan, build);
 	}
@@ -82,15 +82,15 @@ class SchemaBuilder {
 	}
 
 	/**
-	 * The schema of a message, which is compiled by itself: zod compiles no schema that contains itself, and the engine
-	 * specialises small functions sooner.
+	 * Returns the schema of a message, which is compiled separately: zod cannot compile a schema that contains itself,
+	 * and V8 specialises small functions sooner.
 	 */
 	#compiled(plan: MessagePlan): z.ZodType {
 		let compiled: z.ZodType | undefined;
 		return z.custom((json) => {
 			compiled ??= z.compile(this.#schema(plan), { strict: true });
-			// zod judges what the compiled code refuses a second time. One refusal is enough, or each level of messages would
-			// double the time.
+			// zod validates a second time what the compiled code refuses. So nothing is validated after the first refusal:
+			// otherwise each level of messages would double the time.
 			if (!this.#refused) this.#refused = !compiled.validate(json);
 			return !this.#refused;
 		});
@@ -159,7 +159,7 @@ class SchemaBuilder {
 			case "single":
 				return this.#value(field.value);
 			case "list": {
-				const list = z.array(this.#bounded(this.#value(field.value)));
+				const list = z.array(this.#droppingIssues(this.#value(field.value)));
 				return field.minItems > 0 ? list.min(field.minItems) : list;
 			}
 			case "map":
@@ -169,7 +169,7 @@ class SchemaBuilder {
 
 	#map({ keyPattern, maxValueLength, value: plan }: FieldPlan): z.ZodType {
 		const plainValue = this.#value(plan);
-		const value = this.#bounded(
+		const value = this.#droppingIssues(
 			maxValueLength === 0
 				? plainValue
 				: plainValue.refine((text) => typeof text !== "string" || !isLonger(text, maxValueLength), {
@@ -178,7 +178,7 @@ class SchemaBuilder {
 		);
 		const key =
 			keyPattern === undefined ? z.string() : z.string().regex(keyPattern, `keys must match ${keyPattern.source}`);
-		// A record of zod leaves out the member `__proto__`.
+		// z.record ignores the member `__proto__`.
 		const proto = z.unknown().check(({ value: json, issues }) => {
 			const name = "__proto__";
 			const member = isJsonObject(json) ? memberOf(json, name) : undefined;
@@ -190,11 +190,11 @@ class SchemaBuilder {
 			else if (wrong.value !== undefined)
 				issues.push({ ...common, code: "invalid_element", origin: "map", key: name, issues: wrong.value.issues });
 		});
-		return proto.pipe(z.record(this.#bounded(key), value));
+		return proto.pipe(z.record(this.#droppingIssues(key), value));
 	}
 
-	/** An item that drops its issues when there are enough of them. */
-	#bounded<Item extends z.ZodType>(item: Item): Item {
+	/** Returns the schema of an item that drops its issues once {@link MAX_VIOLATIONS} are found. */
+	#droppingIssues<Item extends z.ZodType>(item: Item): Item {
 		if (this.#compiles) return item;
 		return item.superRefine(
 			(_, { issues }) => {
@@ -220,10 +220,10 @@ class SchemaBuilder {
 			case "timestamp":
 				return z.string().refine((text) => parseDateTime(text) !== undefined);
 			case "struct":
-				// An object schema would copy the object.
+				// z.object would copy the object.
 				return z.custom(isJsonObject);
 			case "value":
-				return plan.sorts.length === 0 ? z.unknown() : z.custom((json) => isOfSort(plan.sorts, json));
+				return plan.jsonTypes.length === 0 ? z.unknown() : z.custom((json) => hasJsonType(plan.jsonTypes, json));
 			case "message":
 				return this.message(plan.message);
 		}
@@ -240,8 +240,8 @@ function boundedBigInt(schema: z.ZodBigInt, { gt, gte }: Bounds): z.ZodBigInt {
 	return gte === undefined ? above : above.gte(BigInt(gte));
 }
 
-/** Whether a text has more than a number of Unicode code points. */
+/** Whether a text has more than `limit` Unicode code points. */
 export function isLonger(text: string, limit: number): boolean {
-	// A code point is one UTF-16 unit or two.
+	// A code point is one or two UTF-16 code units.
 	return text.length > limit && (text.length > 2 * limit || [...text].length > limit);
 }

@@ -5,12 +5,12 @@ import { type Location, locate, type Place, step } from "../plan/place.ts";
 import type { MessagePlan } from "../plan/plan.ts";
 import { MAX_VIOLATIONS } from "./schema.ts";
 
-/** Most characters of an offending value that a violation repeats. */
+/** Maximum length of an offending value that a violation repeats, in UTF-16 code units of its text. */
 const MAX_INPUT_LENGTH = 64;
 
 type Path = readonly (string | number)[];
 
-/** A broken rule in pydantic's vocabulary: type, message and the values that the message speaks of. */
+/** A broken rule in pydantic's vocabulary: type, message and the values that the message mentions. */
 interface Finding {
 	readonly type: string;
 	readonly message: string;
@@ -18,8 +18,8 @@ interface Finding {
 }
 
 /**
- * Puts the issues that the schema found in a record into pydantic's vocabulary, in the order of the schema's fields: at
- * most {@link MAX_VIOLATIONS}.
+ * Converts the issues that zod found in a record to violations in pydantic's vocabulary, in the order of the schema's
+ * fields. Returns at most {@link MAX_VIOLATIONS}.
  */
 export function violationsOf(issues: readonly z.core.$ZodIssue[], record: ExactJson, plan: MessagePlan): Violation[] {
 	const violations: Violation[] = [];
@@ -32,7 +32,7 @@ export function violationsOf(issues: readonly z.core.$ZodIssue[], record: ExactJ
 	return violations;
 }
 
-/** A violation with the offending value where it is small and cannot be a secret. */
+/** Returns a violation, which has the offending value if the value is small and cannot be a secret. */
 export function violation(path: Path, finding: Finding, record: ExactJson, plan: MessagePlan): Violation {
 	const { place, json } = locate(record, plan, path);
 	const shown = json !== undefined && isSmall(json) && (json === null || expectsPublicScalar(place));
@@ -40,14 +40,14 @@ export function violation(path: Path, finding: Finding, record: ExactJson, plan:
 }
 
 function isSmall(json: ExactJson): json is string | number | bigint | boolean | null {
-	// JSON has no text for the infinity that a number beyond the range of a double is read as.
+	// A number beyond the range of a double was parsed as infinity, which JSON cannot express.
 	if (typeof json === "number" && !Number.isFinite(json)) return false;
 	return typeof json === "object" ? json === null : String(json).length <= MAX_INPUT_LENGTH;
 }
 
 /**
- * Whether the schema expects a scalar at a place, and no secret. Text in place of an object or in free-form JSON is
- * not shown: it may be the secret that the object was to hold.
+ * Whether the schema expects a scalar at a place that is not secret. A string in place of an object or in free-form
+ * JSON is not shown, because it may be a secret that belongs into the object.
  */
 function expectsPublicScalar({ value, collection, secret }: Place): boolean {
 	return value !== undefined && value.type !== "message" && collection === undefined && !secret;
@@ -56,8 +56,8 @@ function expectsPublicScalar({ value, collection, secret }: Place): boolean {
 type Issue = z.core.$ZodIssue;
 
 /**
- * The issues themselves, with their paths from the record. A union's issue stands for those of the option that takes
- * values of this type, if there is one; the issue of an element for those inside it.
+ * Yields the innermost issues, with their paths from the record. It replaces the issue of a union by those of the
+ * option that accepts values of this type, if there is one, and the issue of a map's element by those inside it.
  */
 function* leafIssues(issues: readonly Issue[], outer: Path): Generator<[Issue, Path]> {
 	for (const issue of issues) {
@@ -73,12 +73,12 @@ function innerIssues(issue: Issue): readonly Issue[] | undefined {
 	return issue.code === "invalid_union" ? issue.errors.find((errors) => !errors.some(isWrongType)) : undefined;
 }
 
-/** Whether an issue says that an option of a union does not take values of this type. */
+/** Whether an issue says that an option of a union does not accept values of this type. */
 function isWrongType({ code, path }: Issue): boolean {
 	return path.length === 0 && (code === "invalid_type" || code === "custom");
 }
 
-/** What an issue says, and where. */
+/** Yields the findings of an issue, each with its path. */
 function* findingsOf(issue: Issue, path: Path, record: ExactJson, plan: MessagePlan): Generator<[Path, Finding]> {
 	const { place, json } = locate(record, plan, path);
 	switch (issue.code) {
@@ -86,11 +86,11 @@ function* findingsOf(issue: Issue, path: Path, record: ExactJson, plan: MessageP
 			for (const key of issue.keys) yield [[...path, key], EXTRA];
 			break;
 		case "invalid_key":
-			// What is wrong with a key is a fault of the map.
+			// An invalid key is reported at the map.
 			yield [path.slice(0, -1), valueError(issue.issues[0]?.message ?? "a key is not valid")];
 			break;
 		case "invalid_union":
-			// No tag matches: the issue stands at the discriminator.
+			// No tag matches. The issue's path leads to the discriminator, the finding's to the union.
 			if (issue.errors.length === 0) yield [path.slice(0, -1), wrongTag(locate(record, plan, path.slice(0, -1)))];
 			else yield [path, wrongType(json, place)];
 			break;
@@ -98,7 +98,7 @@ function* findingsOf(issue: Issue, path: Path, record: ExactJson, plan: MessageP
 			if (Array.isArray(json))
 				if (isTuple(place)) yield* itemsOfShortTuple(json, Number(issue.minimum), path, place);
 				else yield [path, tooShort(json.length, Number(issue.minimum))];
-			// zod compares the length of whatever has one, also where another issue says that it is no list.
+			// zod checks the length of any value that has one, even if another issue says that it is not a list.
 			else if (typeof json === "number" || typeof json === "bigint") yield [path, tooSmall(issue)];
 			break;
 		case "too_big":
@@ -106,7 +106,7 @@ function* findingsOf(issue: Issue, path: Path, record: ExactJson, plan: MessageP
 			break;
 		case "custom": {
 			const { value } = place;
-			// A text is of the right type: it is a value of a map that is too long, which is a fault of the map.
+			// A string has the right type, so it is a value of a map that is too long. This is reported at the map.
 			if (typeof json === "string" && value?.type === "string" && !value.uuid)
 				yield [path.slice(0, -1), valueError(issue.message)];
 			else yield [path, value?.type === "message" ? valueError(issue.message) : wrongType(json, place)];
@@ -117,7 +117,7 @@ function* findingsOf(issue: Issue, path: Path, record: ExactJson, plan: MessageP
 	}
 }
 
-/** What is wrong with the items of a tuple that has too few: zod does not look at those that are there. */
+/** Yields the findings for a tuple with too few items. zod does not validate the items that are present. */
 function* itemsOfShortTuple(json: ExactJson[], length: number, path: Path, place: Place): Generator<[Path, Finding]> {
 	for (let index = 0; index < length; index++) {
 		const item = step(place, json, index);
@@ -144,7 +144,7 @@ const INTEGER_SIZE: Finding = {
 	message: "Unable to parse input as an integer, exceeded maximum size of 64 bits signed",
 };
 
-/** A text that is no date-time. */
+/** A string that is not a date-time. */
 export const NOT_A_DATE_TIME: Finding = {
 	type: "datetime_from_date_parsing",
 	message: "Input should be a valid datetime, ISO 8601 with T",
@@ -154,7 +154,7 @@ export const NOT_A_DATE_TIME: Finding = {
 /** `JSON.parse` reads numbers beyond the range of a double as infinity. */
 export const NOT_FINITE: Finding = { type: "finite_number", message: "Input should be a finite number" };
 
-/** A text that has fewer characters than `min` or more than `max`. */
+/** Returns the finding for a text that has fewer characters than `min` or more than `max`. */
 export function wrongLength(text: string, min: number, max: number): Finding {
 	const [type, which, name, limit] =
 		text.length < min
@@ -164,12 +164,12 @@ export function wrongLength(text: string, min: number, max: number): Finding {
 	return { type, message, context: { [name]: limit } };
 }
 
-/** A rule that pydantic has no name of its own for. */
+/** Returns the finding for a broken rule that has no type of its own in pydantic. */
 export function valueError(problem: string): Finding {
 	return { type: "value_error", message: `Value error, ${problem}`, context: { error: {} } };
 }
 
-/** What is wrong with a value that is not of the type that its place has. */
+/** Returns the finding for a value that does not have the type that its place requires. */
 function wrongType(json: ExactJson | undefined, { value: expected, collection }: Place): Finding {
 	if (json === undefined) return MISSING;
 	if (collection !== undefined) return collection.shape === "list" ? NOT_A_LIST : NOT_A_MAP;
@@ -210,12 +210,12 @@ function wrongType(json: ExactJson | undefined, { value: expected, collection }:
 		case "message":
 			return wrongMessage(expected.message);
 		default:
-			// Free-form JSON of another type than an object.
+			// Free-form JSON that is not an object although it must be one.
 			return NOT_A_MAP;
 	}
 }
 
-/** Whether a value is an integer of 64 bits signed. */
+/** Whether a value is a signed 64-bit integer. */
 function isInteger(json: ExactJson): boolean {
 	return typeof json === "bigint" ? BigInt.asIntN(64, json) === json : Number.isInteger(json);
 }
@@ -235,7 +235,7 @@ function wrongMessage(plan: MessagePlan): Finding {
 	}
 }
 
-/** A union without a tag or with one that no arm has. The sender's parser calls both a `value_error`. */
+/** Returns the finding for a union whose tag is missing or unknown. The sender's parser calls both `value_error`. */
 function wrongTag({ place: { value }, json }: Location): Finding {
 	if (json === undefined || value?.type !== "message" || value.message.form !== "union") return MISSING;
 	const { discriminator, tagged } = value.message;
@@ -252,7 +252,7 @@ function alternatives(names: Iterable<string>): string {
 
 function tooSmall({ minimum, inclusive }: z.core.$ZodIssueTooSmall): Finding {
 	const bound = Number(minimum);
-	// The only lower bounds that are so low are those of the type.
+	// Only the lower limit of 64-bit integers is this low.
 	if (bound <= Number.MIN_SAFE_INTEGER) return INTEGER_SIZE;
 	return inclusive === true
 		? {
