@@ -16,22 +16,22 @@ import { brokenRules, judge } from "./validation/judge.ts";
 import { MAX_VIOLATIONS, RecordSchema } from "./validation/schema.ts";
 import { valueError } from "./validation/violations.ts";
 
-/** The record in both of its forms, and the one schema that judges it. Built once at start. */
+/** Converts records between JSON and protobuf, and validates both with one schema. Built once at start. */
 export class RecordFormat {
 	readonly plan: PlainPlan;
 	/**
-	 * Tells the schemas of two releases apart that name different members: a safe integer above 0, derived from the names
-	 * of all members.
+	 * Fingerprint of the names of all members: a safe integer above 0. It differs between releases whose schemas name
+	 * different members.
 	 */
 	readonly schemaVersion: number;
 	readonly #names: ReadonlySet<string>;
 	readonly #schema: RecordSchema;
-	/** Of some members of a record: any may be missing. */
+	/** Validates some members of a record: any member may be missing. */
 	readonly #membersSchema: RecordSchema;
 	readonly #decode: RecordDecoder;
 	readonly #encode: (message: ConversationInfo) => ExactJson;
 
-	/** @param desc the record's descriptor; another release's may have more fields or fewer */
+	/** @param desc the record's descriptor; that of another release may have more or fewer fields */
 	constructor(desc: DescMessage = ConversationInfoSchema) {
 		const plan = planMessage(desc);
 		if (plan.form !== "object") throw new TypeError("a record is an object");
@@ -48,17 +48,17 @@ export class RecordFormat {
 	}
 
 	/**
-	 * Reads a record from a JSON text: checks it, fills in the defaults and keeps the members that no field names.
+	 * Parses a record from JSON text: validates it, fills in the defaults and keeps the members that no field names.
 	 *
-	 * @throws ServiceError `invalid_record` when the text is not JSON or exceeds a bound ({@link parseExactJson}), or with
-	 *   what is wrong with the record: at most {@link MAX_VIOLATIONS} violations
+	 * @throws ServiceError `invalid_record` when the text is not JSON or exceeds a limit ({@link parseExactJson}), or
+	 *   when the record breaks rules; it lists at most {@link MAX_VIOLATIONS} violations
 	 */
 	parse(body: Buffer): ConversationInfo {
 		return this.#check(parseExactJson(body));
 	}
 
 	/**
-	 * Reads a record from its JSON form, as {@link parse} does.
+	 * Converts a record from its JSON form, as {@link parse} does.
 	 *
 	 * @throws ServiceError as `parse` does
 	 */
@@ -67,9 +67,9 @@ export class RecordFormat {
 	}
 
 	/**
-	 * Checks a record that arrived as a message by the rules of its JSON form, and fills in the defaults. An unset
-	 * nullable field stays unset, which is JSON null. A member among `unnamed_members` that the schema names is put into
-	 * its field.
+	 * Validates a record that arrived as a message by the rules of its JSON form, and fills in the defaults. An unset
+	 * nullable field stays unset, which means JSON null. A member in `unnamed_members` that the schema names is moved
+	 * into its field.
 	 *
 	 * @throws ServiceError as `parse` does
 	 */
@@ -78,11 +78,11 @@ export class RecordFormat {
 		if (Object.keys(message.unnamedMembers).length > MAX_UNNAMED_MEMBERS) throw invalid([TOO_MANY_UNNAMED], json);
 		const misplaced = this.#putUnnamed(json, message);
 		if (misplaced.length > 0) throw invalid(misplaced, json);
-		// The strings of a message came in UTF-8, which has no lone surrogates.
+		// The strings of a message were encoded in UTF-8, which has no lone surrogates.
 		return this.#check({ json, size: measureWithinBounds(json), surrogates: false });
 	}
 
-	/** Writes a record in its JSON form, with the members that no field names at their places. */
+	/** Converts a record to its JSON form, with the unnamed members at their places. */
 	toJson(message: ConversationInfo): ExactJsonObject {
 		const json = this.#encode(message);
 		this.#putUnnamed(json, message);
@@ -91,26 +91,26 @@ export class RecordFormat {
 	}
 
 	/**
-	 * Reads some members of a record from their JSON form, as {@link fromJson} reads a whole one.
+	 * Converts some top-level members of a record from their JSON form, as {@link fromJson} converts a whole record.
 	 *
-	 * @returns a message in which nothing but these members is set, with what no field names below them
+	 * @returns a message in which only these members are set, with the unnamed members in them
 	 * @throws ServiceError as `parse` does
 	 */
 	membersFromJson(json: ExactJsonObject): ConversationInfo {
 		const parsed = { json, size: measureWithinBounds(json), surrogates: true };
-		return this.#only(this.#check(parsed, this.#membersSchema), Object.keys(json));
+		return this.#pick(this.#check(parsed, this.#membersSchema), Object.keys(json));
 	}
 
-	/** Writes some members of a record in their JSON form, as {@link toJson} writes all. Others may be null. */
+	/** Converts some top-level members to their JSON form, as {@link toJson} converts all. Others may be null in it. */
 	membersToJson(message: ConversationInfo, names: Iterable<string>): ExactJsonObject {
-		return this.toJson(this.#only(message, names));
+		return this.toJson(this.#pick(message, names));
 	}
 
 	/**
-	 * Replaces a member of a record, and what no field names below it.
+	 * Replaces a top-level member of a record, and the unnamed members in it.
 	 *
-	 * @param message is changed
-	 * @param part has the member and no other one; without a value the member becomes unset
+	 * @param message the record, which is changed in place
+	 * @param part a record with only this member; the member becomes unset when it has no value there
 	 */
 	replaceMember(message: ConversationInfo, name: string, part: ConversationInfo): void {
 		Object.assign(message, this.#fields(part, [name]), {
@@ -118,20 +118,20 @@ export class RecordFormat {
 		});
 	}
 
-	/** Whether a member that an older release kept as unnamed may have a field now. */
-	namesNow(pointer: string): boolean {
+	/** Whether this release may have a field for an unnamed member. Compares only the name, not the place. */
+	mayHaveField(pointer: string): boolean {
 		return this.#names.has(lastToken(pointer));
 	}
 
 	/**
-	 * Moves the members of `unnamed_members` that have a field in this release, as the record was written by an older one,
-	 * into their fields. A value that is not valid there stays where it is.
+	 * Moves members of `unnamed_members` into the fields that this release has for them. An older release, which wrote
+	 * the record, did not have these fields. A value that is not valid for its field stays unnamed.
 	 *
-	 * @param message is changed
-	 * @returns whether any was moved
+	 * @param message the record, which is changed in place
+	 * @returns whether any member was moved
 	 */
-	nameUnnamedMembers(message: ConversationInfo): boolean {
-		const candidates = Object.entries(message.unnamedMembers).filter(([pointer]) => this.namesNow(pointer));
+	moveUnnamedToFields(message: ConversationInfo): boolean {
+		const candidates = Object.entries(message.unnamedMembers).filter(([pointer]) => this.mayHaveField(pointer));
 		if (candidates.length === 0) return false;
 		const json = this.#encode(message);
 		const placeOf = memberPlaces(json, this.plan);
@@ -152,14 +152,14 @@ export class RecordFormat {
 	}
 
 	/**
-	 * Reads members of a record by themselves.
+	 * Converts top-level members of a record, each independently of the others.
 	 *
-	 * @param bigints whether the JSON can have bigints
-	 * @returns a record with the members that have a field and are valid there, and defaults in place of the others; and
+	 * @param bigints whether the JSON can contain bigints
+	 * @returns a record with the members that have a field and are valid for it, and defaults in place of the others; and
 	 *   the names of the other members
 	 */
 	fromMembers(members: ExactJsonObject, bigints: boolean): { record: ConversationInfo; others: readonly string[] } {
-		// Nearly always all are valid, which is judged at once.
+		// Nearly always all members are valid, which one validation of them together shows.
 		const areValid = this.#membersSchema.isValid(members);
 		const valid: ExactJsonObject = {};
 		const others: string[] = [];
@@ -180,15 +180,15 @@ export class RecordFormat {
 		return message;
 	}
 
-	/** A record with nothing but some of another one's members. */
-	#only(message: ConversationInfo, names: Iterable<string>): ConversationInfo {
+	/** Returns a record with only some top-level members of another one. */
+	#pick(message: ConversationInfo, names: Iterable<string>): ConversationInfo {
 		const kept = new Set(names);
 		return Object.assign(create(ConversationInfoSchema), this.#fields(message, kept), {
 			unnamedMembers: unnamedIn(message, (name) => kept.has(name)),
 		});
 	}
 
-	/** Some of a record's members, by property of the message. */
+	/** Returns the values of some top-level members, by property of the message. */
 	#fields(message: ConversationInfo, names: Iterable<string>): Readonly<Record<string, unknown>> {
 		const all: Readonly<Record<string, unknown>> = message;
 		const fields: Record<string, unknown> = {};
@@ -199,7 +199,7 @@ export class RecordFormat {
 		return fields;
 	}
 
-	/** Puts the members that no field names into the JSON form; returns a violation for each that has no place there. */
+	/** Puts the unnamed members into the JSON form. Returns a violation for each that has no place there. */
 	#putUnnamed(json: ExactJson, message: ConversationInfo): Violation[] {
 		const placeOf = memberPlaces(json, this.plan);
 		const violations: Violation[] = [];
@@ -217,13 +217,13 @@ export class RecordFormat {
 	}
 }
 
-/** The members of a record that no field names, of those top-level members that are kept. */
+/** Returns the unnamed members of a record that are in one of the top-level members to keep. */
 function unnamedIn({ unnamedMembers }: ConversationInfo, keeps: (name: string) => boolean): Record<string, Value> {
 	const unnamed = Object.entries(unnamedMembers);
 	return Object.fromEntries(unnamed.filter(([pointer]) => keeps(parsePointer(pointer)?.[0] ?? "")));
 }
 
-/** All members that the schema names, by their aliases too. */
+/** Returns all member names of the schema, aliases included, with the names of their messages. */
 function membersIn(root: MessagePlan): { readonly message: string; readonly name: string }[] {
 	return [...plansIn(root)].flatMap((plan) =>
 		plan.form === "object" ? [...plan.members.keys()].map((name) => ({ message: plan.desc.typeName, name })) : [],

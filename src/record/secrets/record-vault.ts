@@ -9,7 +9,7 @@ import { pointerOf } from "../record-delta.ts";
 import type { RecordFormat } from "../record-format.ts";
 import { Cipher, isCiphertext } from "./cipher.ts";
 import {
-	deriveOpenTextWalk,
+	deriveNonSecretWalk,
 	deriveSecretWalk,
 	REDACTED,
 	type RecordWalk,
@@ -19,7 +19,7 @@ import {
 } from "./secret-walk.ts";
 import { hasUserinfo, replaceUserinfo } from "./userinfo.ts";
 
-/** Most secrets in one record. Real records have a few dozen. */
+/** Maximum number of secrets in one record. Real records have a few dozen. */
 export const MAX_SECRETS = 10_000;
 
 /** Redaction version of a record that holds ciphertexts. */
@@ -27,32 +27,32 @@ const ENCRYPTED = 0;
 
 /**
  * Protects the secrets of records at rest by the specification's serialization rule: with a key they are encrypted,
- * without one they are redacted. What arrived redacted or empty stays so.
+ * without one they are redacted. A secret that arrived redacted or empty stays so.
  */
 export class RecordVault {
 	readonly #format: RecordFormat;
 	readonly #walkSecrets: RecordWalk;
-	readonly #walkOpenText: RecordWalk;
+	readonly #walkNonSecrets: RecordWalk;
 	readonly #cipher: Cipher | undefined;
 	readonly #decrypting: Cipher;
 	readonly #redactionVersion: number;
 	readonly #encode: (record: ConversationInfo) => Uint8Array;
 
-	/** @param keys 32 bytes each: the first encrypts, all decrypt; with none, secrets are redacted before they are kept */
+	/** @param keys 32 bytes each: the first one encrypts, all decrypt; without a key, secrets are stored redacted */
 	constructor(format: RecordFormat, keys: readonly KeyObject[]) {
 		this.#format = format;
 		this.#encode = deriveBinaryEncoder(format.plan.desc);
 		this.#walkSecrets = deriveSecretWalk(format.plan);
-		this.#walkOpenText = deriveOpenTextWalk(format.plan);
+		this.#walkNonSecrets = deriveNonSecretWalk(format.plan);
 		this.#redactionVersion = redactionVersionOf(format.plan);
 		this.#decrypting = new Cipher(keys);
 		this.#cipher = keys.length > 0 ? this.#decrypting : undefined;
 	}
 
 	/**
-	 * Encodes a record without its secrets. Changes the record.
+	 * Encrypts or redacts the secrets of a record in place, and encodes it.
 	 *
-	 * @param id the record's, where it has only some of its members
+	 * @param id the conversation's id, for a record with only some of its members
 	 * @throws ServiceError `invalid_record` when it has more than {@link MAX_SECRETS} secrets
 	 */
 	protect(record: ConversationInfo, id = idOf(record)): ProtectedRecord {
@@ -61,7 +61,7 @@ export class RecordVault {
 		const hide: Replace = (secret, pointer) => {
 			count++;
 			if (count > MAX_SECRETS) throw tooManySecrets(idOf(record));
-			// Any secret is encrypted as it came: one that looks like a ciphertext is a secret of its sender like others.
+			// A secret that looks like a ciphertext is encrypted like any other secret of its sender.
 			return cipher === undefined ? REDACTED : cipher.encrypt(secret, pointer);
 		};
 		this.#walkSecrets(record, hide);
@@ -75,43 +75,43 @@ export class RecordVault {
 	}
 
 	/**
-	 * Decodes a protected record. Unnamed members that the schema of this release names are in their fields.
+	 * Decodes a protected record. Unnamed members for which this release has fields are moved into these fields.
 	 *
-	 * @param form what becomes of its secrets. `redacted`: asterisks. `encrypted`: as they are stored, so redacted where
-	 *   they were stored without a key. `plaintext`: decrypted; those that were stored redacted stay so.
-	 * @throws ServiceError `data_loss` when the bytes are no record; for `plaintext` also when what is stored cannot be
-	 *   decrypted: its key is not configured, it was changed, or it comes from another record or place
+	 * @param form how its secrets are returned. `redacted`: as asterisks. `encrypted`: as they are stored, so redacted
+	 *   where they were stored without a key. `plaintext`: decrypted; those that were stored redacted stay so.
+	 * @throws ServiceError `data_loss` when the bytes are not a record; for `plaintext` also when a secret cannot be
+	 *   decrypted: its key is not configured, its ciphertext was changed, or it comes from another record or place
 	 */
 	open(bytes: Uint8Array, form: SecretsForm): ConversationInfo {
 		const record = decode(bytes);
-		const show = this.#showing(record, form);
+		const show = this.#replacementFor(record, form);
 		this.#walkSecrets(record, show);
 		if (mayHaveUserinfo(bytes)) this.#replaceUserinfo(record, show);
-		// A field can be a secret that was none before it was named.
-		if (this.#format.nameUnnamedMembers(record) && form !== "plaintext") this.#walkSecrets(record, show);
+		// A value that was no secret as an unnamed member can be one in its field.
+		if (this.#format.moveUnnamedToFields(record) && form !== "plaintext") this.#walkSecrets(record, show);
 		return record;
 	}
 
 	/**
-	 * The encoded form of what {@link open} gives. The bytes are given as they are stored when nothing in them would be
-	 * changed: no ciphertext is inside, the rules of redaction are the same, and the schema names no unnamed member.
+	 * Returns the encoded result of {@link open}. The stored bytes themselves are returned when `open` would not change
+	 * them: they contain no ciphertext, the rules of redaction are the same, and no unnamed member has a field now.
 	 *
-	 * @param versions what `protect` said of the record
+	 * @param versions the versions that `protect` returned with the record
 	 * @throws ServiceError as `open` does
 	 */
 	openEncoded(bytes: Uint8Array, versions: RecordVersions, form: SecretsForm): Uint8Array {
 		const { redactionVersion, schemaVersion } = versions;
-		const asStored =
+		const isUnchanged =
 			redactionVersion === this.#redactionVersion &&
 			(schemaVersion === this.#format.schemaVersion ||
-				!pointersOf(bytes).some((pointer) => this.#format.namesNow(pointer)));
-		return asStored ? bytes : this.#encode(this.open(bytes, form));
+				!pointersOf(bytes).some((pointer) => this.#format.mayHaveField(pointer)));
+		return isUnchanged ? bytes : this.#encode(this.open(bytes, form));
 	}
 
 	/**
-	 * Whether two protected records are the same: their secrets too, in plain text. The order of map entries and of the
-	 * members of free-form JSON does not count, nor does -0.0 against 0.0. Records that cannot be read or decrypted are
-	 * the same as no other.
+	 * Whether two protected records are equal, with their secrets in plain text. The order of map entries and of the
+	 * members of free-form JSON does not count, and -0.0 equals 0.0. A record that cannot be read or decrypted equals no
+	 * other record.
 	 */
 	isSame(stored: Uint8Array, arriving: Uint8Array): boolean {
 		try {
@@ -122,12 +122,12 @@ export class RecordVault {
 		}
 	}
 
-	#showing(record: ConversationInfo, form: SecretsForm): Replace {
+	#replacementFor(record: ConversationInfo, form: SecretsForm): Replace {
 		switch (form) {
 			case "redacted":
 				return () => REDACTED;
 			case "encrypted":
-				// Nothing else is ever stored; if it is all the same, it is not given away.
+				// Only ciphertexts and redacted secrets are stored. Should there be another value, it is not revealed.
 				return (stored) => (typeof stored === "string" && isCiphertext(stored) ? stored : REDACTED);
 			case "plaintext": {
 				const cipher = this.#decrypting.of(idOf(record));
@@ -137,7 +137,7 @@ export class RecordVault {
 	}
 
 	#replaceUserinfo(record: ConversationInfo, replace: Replace): void {
-		this.#walkOpenText(record, (text, pointer) =>
+		this.#walkNonSecrets(record, (text, pointer) =>
 			replaceUserinfo(String(text), (userinfo) => String(replace(userinfo, pointer))),
 		);
 	}
@@ -151,13 +151,13 @@ function decode(bytes: Uint8Array): ConversationInfo {
 	}
 }
 
-/** Whether a string of a record can have a URL with a user name and a password. Spares nearly every record a walk. */
+/** Whether a string of a record may have a URL with a user name and a password. Saves the walk over most records. */
 function mayHaveUserinfo(bytes: Uint8Array): boolean {
-	// Strings stand in the bytes as they are, and what is looked for is ASCII.
+	// The bytes contain strings unchanged, and the characters that mark userinfo are ASCII.
 	return hasUserinfo(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString("latin1"));
 }
 
-/** The pointers of a record's unnamed members, read without decoding the rest of it. */
+/** Returns the pointers of a record's unnamed members, without decoding the rest of the record. */
 function pointersOf(bytes: Uint8Array): string[] {
 	const pointers: string[] = [];
 	const record = new BinaryReader(bytes);

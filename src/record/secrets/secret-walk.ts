@@ -15,37 +15,37 @@ import {
 	type ValuePlan,
 } from "../plan/plan.ts";
 import {
+	contextOf,
 	FREE_FORM_RULES,
-	hasTellingName,
+	hasSecretName,
 	isSecretValue,
 	OPEN,
 	SCHEMA,
 	SECRET,
 	type Secret,
-	type Surroundings,
-	surroundingsOf,
+	type SecretContext,
 } from "./free-form-secrets.ts";
 import { SECRET_NAME_RULES } from "./secret-names.ts";
-import { surroundingsOfUnnamed } from "./unnamed-secrets.ts";
+import { contextAroundUnnamed } from "./unnamed-secrets.ts";
 
-/** What stands in place of a secret that is not shown. */
+/** Text in place of a secret that is not shown. */
 export const REDACTED = "**********";
 
-/** The forms in which a record can be read, by what its secrets look like (specification, "SecretRegistry"). */
+/** Forms in which a read returns the secrets of a record (specification, "SecretRegistry"). */
 export const secretsForms = ["redacted", "encrypted", "plaintext"] as const;
 export type SecretsForm = (typeof secretsForms)[number];
 
 /**
- * Replaces one value.
+ * Returns the replacement of one value.
  *
  * @param pointer JSON Pointer (RFC 6901) of the value in the record's JSON form
  */
 export type Replace = (value: Secret, pointer: string) => Secret;
 
-/** Replaces values of a record in place. */
+/** Visits values of a record and replaces them in place. */
 export type RecordWalk = (record: ConversationInfo, replace: Replace) => void;
 
-/** Where the walk is. Pointers are only made of the path for values that are replaced, of which most records have few. */
+/** Current position of the walk. Pointers are only made for replaced values, of which most records have few. */
 interface Position {
 	readonly path: (string | number)[];
 	readonly replace: Replace;
@@ -53,46 +53,49 @@ interface Position {
 	readonly isSecret?: ((path: readonly (string | number)[]) => boolean) | undefined;
 }
 
-/** Gives back what stands in place of a value: the value itself, perhaps changed inside, or another one. */
+/** Returns the replacement of a value: the value itself, which may be changed inside, or another value. */
 type Walk = (value: unknown, at: Position) => unknown;
 
 /**
- * Derives the walk over a record's secrets from its plan: the fields that debug_redact marks, and values in free-form
- * JSON and unnamed members as free-form-secrets.ts says. It visits only messages that can hold one. Empty strings and
- * redacted secrets hide nothing and are left as they are.
+ * Derives the walk over a record's secrets from its plan. Secrets are the fields that debug_redact marks, and values in
+ * free-form JSON and unnamed members by the rules of free-form-secrets.ts. The walk visits only messages that can
+ * contain a secret. It skips empty strings and redacted secrets.
  *
- * Messages are changed in place, free-form JSON is replaced: the record may share it with the JSON it was read from.
+ * Messages are changed in place. Free-form JSON is replaced by a copy, because the record may share it with its source.
  */
 export function deriveSecretWalk(plan: MessagePlan): RecordWalk {
 	return deriveWalk(plan, true);
 }
 
-/** Derives the walk over all other strings of a record, which can have secrets in them. Otherwise as the walk over secrets. */
-export function deriveOpenTextWalk(plan: MessagePlan): RecordWalk {
+/**
+ * Derives the walk over all other strings of a record, which may contain secrets such as the userinfo of a URL. Otherwise
+ * it works like {@link deriveSecretWalk}.
+ */
+export function deriveNonSecretWalk(plan: MessagePlan): RecordWalk {
 	return deriveWalk(plan, false);
 }
 
-function deriveWalk(plan: MessagePlan, secrets: boolean): RecordWalk {
-	const builder = new WalkBuilder(secrets);
+function deriveWalk(plan: MessagePlan, visitsSecrets: boolean): RecordWalk {
+	const builder = new WalkBuilder(visitsSecrets);
 	const walk = builder.message(plan, false);
-	const unnamedSurroundings = surroundingsOfUnnamed(plan);
+	const contextAround = contextAroundUnnamed(plan);
 	return (record, replace) => {
 		walk?.(record, { path: [], replace });
 		for (const [pointer, value] of Object.entries(record.unnamedMembers)) {
 			const { kind } = value;
 			const json = kind.case === "structValue" || kind.case === "listValue" ? fromValue(value) : kind.value;
-			const surroundings = surroundingsOf(unnamedSurroundings(pointer), lastToken(pointer), json);
+			const context = contextOf(contextAround(pointer), lastToken(pointer), json);
 			const path = parsePointer(pointer) ?? [pointer];
-			const walked = builder.walkValue(value, { path, replace }, surroundings);
+			const walked = builder.walkValue(value, { path, replace }, context);
 			if (walked !== value) setMember(record.unnamedMembers, pointer, walked);
 		}
 	};
 }
 
 /**
- * A number, a safe integer above 0, that tells the rules by which secrets are found from those of another release: what
- * one release has redacted, another may know more secrets of. It depends on nothing else, so that a new field that is
- * no secret does not change it.
+ * Returns a fingerprint of the rules that find secrets: a safe integer above 0. It shows whether a record was redacted
+ * by other rules, by which it may still contain secrets. It depends only on these rules, so that a new field that is no
+ * secret does not change it.
  */
 export function redactionVersionOf(root: MessagePlan): number {
 	const places: string[] = [];
@@ -111,22 +114,22 @@ export function redactionVersionOf(root: MessagePlan): number {
 }
 
 class WalkBuilder {
-	/** Whether the walk visits secrets, and not all other strings. */
-	readonly #secrets: boolean;
+	/** Whether the walk visits the secrets; otherwise it visits all other strings. */
+	readonly #visitsSecrets: boolean;
 	readonly #walks = {
 		secret: new Map<MessagePlan, Walk | undefined>(),
 		open: new Map<MessagePlan, Walk | undefined>(),
 	};
 
-	constructor(secrets: boolean) {
-		this.#secrets = secrets;
+	constructor(visitsSecrets: boolean) {
+		this.#visitsSecrets = visitsSecrets;
 	}
 
-	/** The walk over a message, or undefined when there is nothing to visit. `secret`: all in it is a secret. */
+	/** Returns the walk over a message; undefined when there is nothing to visit. `secret`: all of it is secret. */
 	message(plan: MessagePlan, secret: boolean): Walk | undefined {
 		const walks = secret ? this.#walks.secret : this.#walks.open;
 		if (walks.has(plan)) return walks.get(plan);
-		// A message that contains itself is taken to hold something to visit until its walk is known.
+		// A message that contains itself is assumed to have something to visit until its walk is known.
 		let known: Walk | undefined;
 		walks.set(plan, (value, at) => (known === undefined ? value : known(value, at)));
 		known = plan.form === "union" ? this.#union(plan, secret) : this.#plain(plan, secret);
@@ -134,19 +137,19 @@ class WalkBuilder {
 		return known;
 	}
 
-	/** @param surroundings those of the value */
-	walkValue(value: Value, at: Position, surroundings: Surroundings): Value {
+	/** @param context of the value */
+	walkValue(value: Value, at: Position, context: SecretContext): Value {
 		const { kind } = value;
 		switch (kind.case) {
 			case "structValue":
 			case "listValue": {
 				const json = fromValue(value);
-				const walked = this.walkJson(json, at, surroundings);
+				const walked = this.walkJson(json, at, context);
 				return walked === json ? value : toValue(walked);
 			}
 			case "stringValue":
 			case "numberValue": {
-				const walked = this.#visit(kind.value, at, surroundings);
+				const walked = this.#visit(kind.value, at, context);
 				return walked === kind.value ? value : toValue(walked);
 			}
 			default:
@@ -207,18 +210,18 @@ class WalkBuilder {
 	}
 
 	#value(plan: ValuePlan, secret: boolean, jsonSchema: boolean): Walk | undefined {
-		const surroundings = secret ? SECRET : jsonSchema ? SCHEMA : OPEN;
+		const context = secret ? SECRET : jsonSchema ? SCHEMA : OPEN;
 		switch (plan.type) {
 			case "string":
-				if (secret !== this.#secrets || plan.uuid) return undefined;
-				return (value, at) => (typeof value === "string" ? this.#visit(value, at, surroundings) : value);
+				if (secret !== this.#visitsSecrets || plan.uuid) return undefined;
+				return (value, at) => (typeof value === "string" ? this.#visit(value, at, context) : value);
 			case "struct":
 				return (value, at) => {
-					if (this.#secrets && !secret && !hasTellingName(value)) return value;
-					return isJsonObject(value) ? this.walkJson(value, at, surroundings) : value;
+					if (this.#visitsSecrets && !secret && !hasSecretName(value)) return value;
+					return isJsonObject(value) ? this.walkJson(value, at, context) : value;
 				};
 			case "value":
-				return (value, at) => (isMessage(value, ValueSchema) ? this.walkValue(value, at, surroundings) : value);
+				return (value, at) => (isMessage(value, ValueSchema) ? this.walkValue(value, at, context) : value);
 			case "message":
 				return this.message(plan.message, secret);
 			default:
@@ -226,17 +229,17 @@ class WalkBuilder {
 		}
 	}
 
-	/** @returns `json` itself when nothing was replaced in it, else a copy */
-	walkJson(json: ExactJson, at: Position, surroundings: Surroundings): ExactJson {
+	/** @returns `json` itself when nothing in it was replaced, otherwise a copy */
+	walkJson(json: ExactJson, at: Position, context: SecretContext): ExactJson {
 		if (json === null || typeof json === "boolean") return json;
-		if (typeof json !== "object") return this.#visit(json, at, surroundings);
+		if (typeof json !== "object") return this.#visit(json, at, context);
 		if (Array.isArray(json)) {
-			const walked = json.map((item, index) => this.walkMember(item, at, index, surroundings));
+			const walked = json.map((item, index) => this.walkMember(item, at, index, context));
 			return walked.some((item, index) => item !== json[index]) ? walked : json;
 		}
 		let copy: ExactJsonObject | undefined;
 		for (const [name, member] of Object.entries(json)) {
-			const walked = this.walkMember(member, at, name, surroundingsOf(surroundings, name, member));
+			const walked = this.walkMember(member, at, name, contextOf(context, name, member));
 			if (walked === member) continue;
 			// Spreading keeps the order of the members and makes `__proto__` an ordinary one.
 			copy ??= { ...json };
@@ -245,38 +248,39 @@ class WalkBuilder {
 		return copy ?? json;
 	}
 
-	/** @param surroundings those of `json` */
-	walkMember(json: ExactJson, at: Position, step: string | number, surroundings: Surroundings): ExactJson {
+	/** @param context of `json` */
+	walkMember(json: ExactJson, at: Position, step: string | number, context: SecretContext): ExactJson {
 		at.path.push(step);
-		const walked = this.walkJson(json, at, at.isSecret?.(at.path) ? SECRET : surroundings);
+		const walked = this.walkJson(json, at, at.isSecret?.(at.path) ? SECRET : context);
 		at.path.pop();
 		return walked;
 	}
 
-	#visit(value: Secret, { path, replace }: Position, surroundings: Surroundings): Secret {
-		if (isSecretValue(surroundings, value) !== this.#secrets || value === "" || value === REDACTED) return value;
-		return typeof value !== "string" && !this.#secrets ? value : replace(value, toPointer(path));
+	#visit(value: Secret, { path, replace }: Position, context: SecretContext): Secret {
+		if (isSecretValue(context, value) !== this.#visitsSecrets || value === "" || value === REDACTED) return value;
+		return typeof value !== "string" && !this.#visitsSecrets ? value : replace(value, toPointer(path));
 	}
 }
 
 const freeForm = new WalkBuilder(true);
 
 /**
- * Replaces the secrets in a member of free-form JSON as the walk over a record's secrets does.
+ * Replaces the secrets in a member of free-form JSON, by the rules of {@link deriveSecretWalk}.
  *
- * @param name of the member; its surroundings are `outer`
- * @param isSecret whether a path from the member's object leads to a secret, whatever its name says
- * @returns `json` itself when nothing was replaced in it, else a copy
+ * @param name name of the member
+ * @param outer context of the object that contains the member
+ * @param isSecret whether a path from that object leads to a secret, whatever the names in free-form JSON say
+ * @returns `json` itself when nothing in it was replaced, otherwise a copy
  */
 export function walkFreeForm(
 	json: ExactJson,
 	name: string,
-	outer: Surroundings,
+	outer: SecretContext,
 	replace: Replace,
 	isSecret?: Position["isSecret"],
 ): ExactJson {
 	const at: Position = { path: [], replace, isSecret };
-	return freeForm.walkMember(json, at, name, surroundingsOf(outer, name, json));
+	return freeForm.walkMember(json, at, name, contextOf(outer, name, json));
 }
 
 function walkStep(walk: Walk, value: unknown, at: Position, step: string | number): unknown {

@@ -1,43 +1,44 @@
 import { parsePointer } from "../json/pointer.ts";
 import type { MessagePlan, ValuePlan } from "../plan/plan.ts";
-import { MCP_SERVERS, OPEN, SECRET, SECRET_STRINGS, SERVERS, type Surroundings } from "./free-form-secrets.ts";
+import { MCP_SERVERS, OPEN, SECRET, SECRET_STRINGS, SERVERS, type SecretContext } from "./free-form-secrets.ts";
 
-/** Bounds what a hostile sender can have remembered. */
-const MAX_KNOWN = 4096;
-const MAX_KNOWN_LENGTH = 256;
+/** Maximum number of cached pointers. It keeps a hostile sender from filling memory. */
+const MAX_CACHED_POINTERS = 4096;
+/** Maximum length of a cached pointer, in UTF-16 code units. */
+const MAX_CACHED_LENGTH = 256;
 
-/** Something that a JSON value may be: a value, or a list or map of values. */
+/** What the plan allows at a place: a value, or a list or map of such values. */
 interface Candidate {
 	readonly value: ValuePlan;
 	readonly collection: boolean;
 }
 
 /**
- * Derives what the fields around an unnamed member say about secrets in it, from its pointer. Of a union all arms
- * count, as the pointer does not tell which one it is.
+ * Returns a function that derives the context of the object around an unnamed member from the member's pointer. All
+ * arms of a union count, because the pointer does not show which arm is set.
  */
-export function surroundingsOfUnnamed(plan: MessagePlan): (pointer: string) => Surroundings {
-	const known = new Map<string, Surroundings>();
+export function contextAroundUnnamed(plan: MessagePlan): (pointer: string) => SecretContext {
+	const cache = new Map<string, SecretContext>();
 	return (pointer) => {
 		const parent = pointer.slice(0, pointer.lastIndexOf("/"));
-		const before = known.get(parent);
+		const before = cache.get(parent);
 		if (before !== undefined) return before;
-		const surroundings = surroundingsIn(plan, parsePointer(parent) ?? []);
-		if (known.size < MAX_KNOWN && parent.length <= MAX_KNOWN_LENGTH) known.set(parent, surroundings);
-		return surroundings;
+		const context = contextAt(plan, parsePointer(parent) ?? []);
+		if (cache.size < MAX_CACHED_POINTERS && parent.length <= MAX_CACHED_LENGTH) cache.set(parent, context);
+		return context;
 	};
 }
 
 /**
- * Derives whether the fields on the way to a place, or at it, say that what stands there is a secret: for values that
- * break the schema. Of a union all arms count.
+ * Returns a predicate of paths: whether the fields at a place, or on the path to it, make the value there a secret. It
+ * is for values that break the schema. All arms of a union count.
  */
 export function placesOfSecrets(plan: MessagePlan): (path: readonly (string | number)[]) => boolean {
 	return (path) => {
 		const tokens = path.map(String);
 		const here = candidatesAt(plan, tokens);
 		const outer = candidatesAt(plan, tokens.slice(0, -1)) ?? [];
-		return here === undefined || here.some(hasSecretArm) || outer.some(isSecretUnnamed);
+		return here === undefined || here.some(hasSecretArm) || outer.some(hasSecretUnnamedMembers);
 	};
 }
 
@@ -46,14 +47,14 @@ function hasSecretArm({ value }: Candidate): boolean {
 	return [...value.message.arms.values()].some(({ secret }) => secret);
 }
 
-function surroundingsIn(plan: MessagePlan, path: readonly string[]): Surroundings {
+function contextAt(plan: MessagePlan, path: readonly string[]): SecretContext {
 	const candidates = candidatesAt(plan, path);
 	if (candidates === undefined) return SECRET;
-	if (candidates.some(isSecretUnnamed)) return SECRET_STRINGS;
+	if (candidates.some(hasSecretUnnamedMembers)) return SECRET_STRINGS;
 	return path.at(-1) === MCP_SERVERS ? SERVERS : OPEN;
 }
 
-/** What may be at the end of a path; undefined when it is a secret. */
+/** Returns what the plan allows at the end of a path; undefined when the value there is a secret. */
 function candidatesAt(plan: MessagePlan, path: readonly string[]): readonly Candidate[] | undefined {
 	let candidates: readonly Candidate[] = [{ value: { type: "message", message: plan }, collection: false }];
 	for (const token of path) {
@@ -67,7 +68,7 @@ function candidatesAt(plan: MessagePlan, path: readonly string[]): readonly Cand
 	return candidates;
 }
 
-/** Gathers what a token leads to; false when that is a secret as a whole. */
+/** Adds to `into` what a token leads to. Returns false when the whole value there is a secret. */
 function stepInto(plan: MessagePlan, token: string, into: Candidate[]): boolean {
 	if (plan.form === "union") {
 		for (const { value, secret } of plan.arms.values()) {
@@ -80,17 +81,19 @@ function stepInto(plan: MessagePlan, token: string, into: Candidate[]): boolean 
 	const field = plan.form === "bare" ? only : plan.members.get(token);
 	if (field === undefined) return true;
 	if (field.secret) return false;
-	// A bare message is its list or map itself.
+	// The JSON form of a bare message is its list or map, so the token already leads to an item.
 	into.push({ value: field.value, collection: plan.form !== "bare" && field.shape !== "single" });
 	return true;
 }
 
-/** Whether unnamed members of what a candidate describes are secrets. */
-function isSecretUnnamed({ value }: Candidate): boolean {
-	return value.type === "message" && hasSecretUnnamed(value.message);
+/** Whether the strings in unnamed members of a candidate are secrets. */
+function hasSecretUnnamedMembers({ value }: Candidate): boolean {
+	return value.type === "message" && keepsSecretUnnamedMembers(value.message);
 }
 
-function hasSecretUnnamed(plan: MessagePlan): boolean {
+function keepsSecretUnnamedMembers(plan: MessagePlan): boolean {
 	if (plan.form !== "union") return plan.unnamedSecret;
-	return [...plan.arms.values()].some(({ value }) => value.type === "message" && hasSecretUnnamed(value.message));
+	return [...plan.arms.values()].some(
+		({ value }) => value.type === "message" && keepsSecretUnnamedMembers(value.message),
+	);
 }

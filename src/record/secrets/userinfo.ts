@@ -1,19 +1,19 @@
 /**
- * The userinfo of URLs (RFC 3986, section 3.2.1): `user:password` in `https://user:password@host/`. It is a secret, in
- * whatever string the URL stands.
+ * The userinfo of URLs (RFC 3986, section 3.2.1): `user:password` in `https://user:password@host/`. It is a secret in
+ * any string that contains the URL.
  */
 
 const COLON = 0x3a;
 const AT = 0x40;
-/** What ends the authority of a URL, or stands in none, beside control characters and blanks. */
+/** Characters that end the authority of a URL or cannot be in it, besides control characters and spaces. */
 const DELIMITERS = new Set([...'/?#"<>\\^`{|}'].map((character) => character.charCodeAt(0)));
 
-/** Whether a text has a URL with a user name and a password. Takes time in proportion to the text. */
+/** Whether a text has a URL with a user name and a password. Takes time linear in the length of the text. */
 export function hasUserinfo(text: string): boolean {
 	return nextUserinfo(text, 0) !== undefined;
 }
 
-/** The text with each user name and password that stands in a URL replaced. */
+/** Returns the text with each user name and password in a URL replaced. */
 export function replaceUserinfo(text: string, replace: (userinfo: string) => string): string {
 	let replaced = "";
 	let copied = 0;
@@ -32,7 +32,7 @@ function nextUserinfo(text: string, from: number): { readonly start: number; rea
 		for (let index = start; index < text.length; index++) {
 			const code = text.charCodeAt(index);
 			if (code <= 0x20 || DELIMITERS.has(code)) break;
-			// The last one counts: passwords are often written with an unescaped @.
+			// The last @ counts, because passwords are often written with an unescaped one.
 			if (code === AT) end = index;
 			else if (code === COLON && colon === -1) colon = index;
 		}
