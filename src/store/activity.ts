@@ -4,36 +4,36 @@ import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import type { NewEvent, NewEvents } from "./store.ts";
 
-/** Something that an event told, and the time by which it is ordered, in microseconds since the Unix epoch. */
-interface Told {
+/** A text from an event, and the time by which it is ordered, in microseconds since the Unix epoch. */
+interface TimedText {
 	readonly text: string;
 	readonly at: bigint;
 }
 
-/** What the events of a conversation add up to, those included that were pruned since. Every engine keeps it. */
+/** Totals over all events of a conversation, including pruned ones. Every engine stores them. */
 export interface Activity {
 	readonly eventCount: bigint;
 	/** When the latest event happened. */
 	readonly lastAt: bigint;
 	/** The latest message. */
-	readonly message: Told | undefined;
-	/** Id of the event that became the leaf last. */
-	readonly leaf: Told | undefined;
-	/** When the latest event happened that tells members of the record. */
+	readonly message: TimedText | undefined;
+	/** Id of the latest event that became the leaf. */
+	readonly leaf: TimedText | undefined;
+	/** When the latest state update happened. */
 	readonly toldAt: bigint | undefined;
 }
 
-/** What a posted record that is current says about what events may still tell. */
-export interface Posted {
+/** The values of a record that decide whether an event overrides it. */
+export interface OverridableRecord {
 	readonly status: Status;
-	/** What {@link import("./store.ts").LiveState.postedAt} is. */
+	/** See {@link import("./store.ts").LiveState.postedAt}. */
 	readonly postedAt: bigint | undefined;
 }
 
 /**
- * Which events of a batch are to be added: those that are not stored, one for each id.
+ * Returns the events of a batch to add: those that are not stored yet, and of several with the same id the first.
  *
- * @param revision that of the conversation's live state
+ * @param revision revision of the conversation's live state
  * @returns undefined when nothing of the batch may be written: see `Store.appendEvents`
  */
 export function eventsToAdd(
@@ -51,13 +51,14 @@ export function eventsToAdd(
 }
 
 /**
- * Adds a batch of events. Of what they tell the latest holds, and at equal times what arrives later.
+ * Adds a batch of events to the totals. The latest message and the latest leaf win; at equal times, the one that
+ * arrives later.
  *
- * The sender moves the leaf to each event in the order of the batch, whatever its time: so an event counts as a leaf at
- * least as late as those before it, also if these were stored before.
+ * The sender moves the leaf to each event in the order of the batch, whatever its time. An event therefore counts as a
+ * leaf no earlier than the events before it in the batch, even if those are already stored.
  *
- * @param added what {@link eventsToAdd} gives; the others were stored before
- * @returns undefined when there was no event, and none is added
+ * @param added the result of {@link eventsToAdd}; the other events of the batch are already stored
+ * @returns undefined when the conversation has no events
  */
 export function addEvents(
 	before: Activity | undefined,
@@ -81,19 +82,19 @@ export function addEvents(
 	return activity;
 }
 
-/** The id of the leaf that events gave a record; undefined when the record's own is the latest. */
-export function leafOver({ status, postedAt }: Posted, activity: Activity | undefined): string | undefined {
+/** Returns the leaf id from events that overrides a record's own; undefined when the record's own is the latest. */
+export function leafOver({ status, postedAt }: OverridableRecord, activity: Activity | undefined): string | undefined {
 	const leaf = activity?.leaf;
-	return leaf !== undefined && isOpenAt(status, postedAt, leaf.at) ? leaf.text : undefined;
+	return leaf !== undefined && isOverriddenAt(status, postedAt, leaf.at) ? leaf.text : undefined;
 }
 
-/** Whether stored events tell of a posted record what is later than it. */
-export function isOlderThanEvents({ status, postedAt }: Posted, activity: Activity | undefined): boolean {
+/** Returns whether a state update is later than a posted record, and so may override members of it. */
+export function isOlderThanEvents({ status, postedAt }: OverridableRecord, activity: Activity | undefined): boolean {
 	const toldAt = activity?.toldAt;
-	return toldAt !== undefined && isOpenAt(status, postedAt, toldAt);
+	return toldAt !== undefined && isOverriddenAt(status, postedAt, toldAt);
 }
 
-/** The activity's fields of an encoded `ConversationSummary`, to be appended to the others. */
+/** Encodes the `ConversationSummary` fields of the activity. The caller appends them to the other encoded fields. */
 export function encodeActivity({ eventCount, lastAt, message }: Activity): Uint8Array {
 	return toBinary(
 		ConversationSummarySchema,
@@ -105,12 +106,12 @@ export function encodeActivity({ eventCount, lastAt, message }: Activity): Uint8
 	);
 }
 
-/** A record that is deleting is the sender's last word. Another one holds until something later is told. */
-function isOpenAt(status: Status, postedAt: bigint | undefined, time: bigint): boolean {
+/** Returns whether an event of this time overrides a record: if it is later, unless the record is `deleting`. */
+function isOverriddenAt(status: Status, postedAt: bigint | undefined, time: bigint): boolean {
 	return status !== Status.DELETING && (postedAt === undefined || time > postedAt);
 }
 
-function latest(before: Told | undefined, text: string, at: bigint): Told {
+function latest(before: TimedText | undefined, text: string, at: bigint): TimedText {
 	return before !== undefined && before.at > at ? before : { text, at };
 }
 

@@ -2,28 +2,28 @@ import type { ThreadLog } from "../threads/worker-thread.ts";
 import type { LogListener } from "./store.ts";
 
 /**
- * Tells listeners of the newest sequence of a log, when it has grown. The answers of one commit arrive together; they hear
- * of them once.
+ * Notifies listeners of the newest sequence of a log when the log has grown. The results of one commit arrive together,
+ * so listeners are notified once for all of them.
  */
 export class Announcer {
 	readonly #log: ThreadLog;
 	readonly #listeners = new Set<LogListener>();
 	#newest = 0n;
-	#announcing = false;
+	#isScheduled = false;
 
-	/** @param log told of listeners that fail */
+	/** @param log receives the errors that listeners throw */
 	constructor(log: ThreadLog) {
 		this.#log = log;
 	}
 
-	/** The newest sequence that was announced; 0 when none was. */
+	/** The newest announced sequence; 0 when none was announced. */
 	get newest(): bigint {
 		return this.#newest;
 	}
 
-	/** Returns how to stop it. */
+	/** @returns a function that ends the subscription */
 	subscribe(listener: LogListener): () => void {
-		// Wrapped, so that each subscription ends by itself even if a listener is given twice.
+		// Wrapped, so that a listener that is subscribed twice has two subscriptions.
 		const own: LogListener = (newest, isLoss) => listener(newest, isLoss);
 		this.#listeners.add(own);
 		return () => this.#listeners.delete(own);
@@ -32,22 +32,22 @@ export class Announcer {
 	announce(sequence: bigint): void {
 		if (sequence <= this.#newest) return;
 		this.#newest = sequence;
-		if (this.#announcing) return;
-		this.#announcing = true;
+		if (this.#isScheduled) return;
+		this.#isScheduled = true;
 		queueMicrotask(() => {
-			this.#announcing = false;
-			this.#tell(false);
+			this.#isScheduled = false;
+			this.#notify(false);
 		});
 	}
 
-	/** Tells that what was announced after a sequence is gone. */
+	/** Notifies the listeners that entries after `newest`, which were announced before, have been lost. */
 	announceLoss(newest: bigint): void {
 		this.#newest = newest;
-		this.#tell(true);
+		this.#notify(true);
 	}
 
-	#tell(isLoss: boolean): void {
-		// A copy: a listener that hears of a loss subscribes anew.
+	#notify(isLoss: boolean): void {
+		// A copy, because a listener subscribes again when it is notified of a loss.
 		for (const listener of [...this.#listeners]) {
 			try {
 				listener(this.#newest, isLoss);

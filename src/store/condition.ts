@@ -2,26 +2,26 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
 import { toMicroseconds } from "../record/json/scalars.ts";
 
-/** A condition on the summary of a conversation's record. Every engine's lists and {@link meets} decide it alike. */
+/** A condition on the summary of a conversation's record. The lists of all engines and {@link meets} agree about it. */
 export type Condition =
 	| {
 			readonly kind: "equal";
 			readonly field: "executionStatus" | "agentKind" | "model" | "parentConversationId";
 			readonly value: string | number;
 	  }
-	/** There is a tag with this key; with this value, unless that is undefined. */
+	/** There is a tag with this key, and with this value unless `value` is undefined. */
 	| { readonly kind: "tag"; readonly key: string; readonly value: string | undefined }
-	/** The time is set, `from` or later, and before `to`, where these are set; microseconds since the Unix epoch. */
+	/** The time is set, `from` or later, and before `to`. Undefined bounds do not apply. Microseconds of Unix time. */
 	| {
 			readonly kind: "time";
 			readonly field: "createdAt" | "updatedAt";
 			readonly from?: bigint;
 			readonly to?: bigint;
 	  }
-	/** The title contains a text, without regard to the case of ASCII letters. */
+	/** The title contains a text. The case of ASCII letters is ignored. */
 	| { readonly kind: "title"; readonly contains: string };
 
-/** Whether a summary meets all conditions. */
+/** Returns whether a summary meets all conditions. */
 export function meets(conditions: readonly Condition[], summary: ConversationSummary): boolean {
 	return conditions.every((condition) => meetsOne(condition, summary));
 }
@@ -44,12 +44,12 @@ function meetsOne(condition: Condition, summary: ConversationSummary): boolean {
 	}
 }
 
-/** Microseconds since the Unix epoch of a time that may be missing. */
+/** Converts a timestamp that may be missing to microseconds since the Unix epoch. */
 export function microsecondsOf(time: Timestamp | undefined): bigint | undefined {
 	return time && toMicroseconds(time);
 }
 
-/** A text with its ASCII letters in lower case. */
+/** Converts the ASCII letters of a text to lower case. */
 export function asciiLower(text: string): string {
 	return text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
 }

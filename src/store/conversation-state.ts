@@ -4,7 +4,7 @@ import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { combined, deltaWithLeaf, mergeDeltas, withLeaf } from "../record/record-delta.ts";
 import { type Activity, encodeActivity, isOlderThanEvents } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
-import { changeBetween, decide, knownTime, orderTime } from "./ordering.ts";
+import { changeBetween, comparableTime, decide, orderTime } from "./ordering.ts";
 import type {
 	LiveState,
 	LiveVersion,
@@ -15,53 +15,53 @@ import type {
 	StoredUpdate,
 } from "./store.ts";
 
-/** What the next update of a conversation with a record is judged by. Every engine keeps it. */
+/** The state of a conversation with a record, from which its next update is derived. Every engine stores it. */
 export interface ConversationState extends Pick<LiveState, "revision" | "told" | "postedAt" | "hasUnappliedEvents"> {
 	/** Sequence of the current update. */
 	readonly sequence: bigint;
 	readonly status: Status;
-	/** What the current record is ordered by: see ordering.ts. */
+	/** The time by which the current record is ordered: see ordering.ts. */
 	readonly orderTime: bigint | undefined;
-	/** The posted update with the largest sequence; undefined when events made the conversation. */
+	/** The posted update with the largest sequence; undefined when no record was posted. */
 	readonly newest: NewestPosted | undefined;
 }
 
 export interface NewestPosted {
 	readonly sequence: bigint;
 	readonly updatedAt: bigint | undefined;
-	/** Bytes of its record. */
+	/** Size of its record in bytes. */
 	readonly size: number;
 }
 
 /** An update as an engine writes it. */
 export interface WrittenUpdate extends Omit<StoredUpdate, "record" | "summary">, StoredForm {
-	/** Encoded summary without the activity's fields. */
+	/** Encoded summary without the fields of the activity. */
 	readonly summary: Uint8Array;
-	/** The activity's fields of the summary; undefined when there are none. */
+	/** Encoded summary fields of the activity; undefined when there are none. */
 	readonly activity: Uint8Array | undefined;
 }
 
 /** The form in which the record of an update is stored. */
 export interface StoredForm {
 	readonly record: StoredRecord;
-	/** Sequence of the update over whose record this one is a delta; undefined for a whole record. */
+	/** Sequence of the update whose record is the base of this delta; undefined for a whole record. */
 	readonly base: bigint | undefined;
-	/** Bytes of the whole record, or a little more. */
+	/** Size of the whole record in bytes: exact for a whole record, an upper bound for a delta. */
 	readonly size: number;
 }
 
-/** An update to be written, and the state of its conversation after it. */
+/** An update to write, and the state of its conversation afterwards. */
 export interface NextUpdate {
 	readonly written: WrittenUpdate;
 	readonly after: ConversationState;
 }
 
 /**
- * What a posted record makes of a conversation.
+ * Derives the update and the next state of a conversation from a posted record.
  *
- * @param summary the update's, decoded
+ * @param summary the decoded summary of the update
  * @param before undefined for a conversation without a record
- * @param sequence the update's
+ * @param sequence sequence of the update
  */
 export function nextPosted(
 	{ conversationId, receivedAt, record, summary: encoded }: NewUpdate,
@@ -73,7 +73,7 @@ export function nextPosted(
 	const updatedAt = microsecondsOf(summary.updatedAt);
 	const time = orderTime(updatedAt, receivedAt);
 	const status = summary.executionStatus;
-	const known = before && { status: before.status, time: knownTime(before.orderTime, receivedAt) };
+	const known = before && { status: before.status, time: comparableTime(before.orderTime, receivedAt) };
 	const { current, change } = decide(known, { status, time });
 	const size = record.bytes.byteLength;
 	const newest = { sequence, updatedAt, size };
@@ -98,7 +98,7 @@ export function nextPosted(
 		sequence,
 		orderTime: time,
 		newest,
-		// Unlike any other, also when the conversation was removed and begins anew.
+		// Unique, even if the conversation was removed and this is the first record of a new one with the same id.
 		revision: sequence,
 		told: undefined,
 		hasUnappliedEvents: isOlderThanEvents(posted, activity),
@@ -106,22 +106,22 @@ export function nextPosted(
 	return { written, after };
 }
 
-/** A version of a record that events make, and what it follows. */
+/** A record version that state updates produced, and the state before it. */
 export interface VersionToWrite {
 	readonly batch: Pick<NewEvents, "conversationId" | "receivedAt">;
 	readonly live: NewLiveState;
 	readonly version: LiveVersion;
-	/** Of the version's summary. */
+	/** Status in the summary of the version. */
 	readonly status: Status;
 	/** Undefined for a conversation without a record. */
 	readonly before: ConversationState | undefined;
-	/** With the batch's events. */
+	/** The activity after the events of the batch. */
 	readonly activity: Activity | undefined;
-	/** The version's. */
+	/** Sequence of the version's update. */
 	readonly sequence: bigint;
 }
 
-/** What a version that events make is of a conversation. */
+/** Derives the update and the next state of a conversation from a version that state updates produced. */
 export function nextVersion(of: VersionToWrite, form: StoredForm): NextUpdate {
 	const { batch, live, version, status, before, activity, sequence } = of;
 	const { change } =
@@ -144,7 +144,7 @@ export function nextVersion(of: VersionToWrite, form: StoredForm): NextUpdate {
 	return { written, after: told({ sequence, status, orderTime, postedAt, newest }, live) };
 }
 
-/** The state after events that tell of the record. */
+/** Returns the state after the state updates of a batch. */
 export function told(
 	before: Omit<ConversationState, "revision" | "told" | "hasUnappliedEvents">,
 	live: NewLiveState,
@@ -152,24 +152,25 @@ export function told(
 	return { ...before, revision: live.next, told: live.told, hasUnappliedEvents: false };
 }
 
-/** A delta that is larger than this part of its base costs more than it saves: the whole record is stored. */
-const LARGEST_DELTA = 1 / 4;
+/** Maximum size of a delta, as a fraction of its base. A larger one saves too little: the whole record is stored. */
+const MAX_DELTA_FRACTION = 1 / 4;
 
-/** The form of the first record of a conversation that events made. */
+/** Returns the stored form of the first record of a conversation when events produced it. */
 export function firstForm(record: StoredRecord, leaf: string | undefined): StoredForm {
 	return wholeForm(leaf === undefined ? record : { ...record, bytes: withLeaf(record.bytes, leaf) });
 }
 
-/** The form of a record that is stored whole. */
+/** Returns the stored form of a whole record. */
 export function wholeForm(record: StoredRecord): StoredForm {
 	return { record, base: undefined, size: record.bytes.byteLength };
 }
 
 /**
- * The delta of a version over the last whole record.
+ * Returns the delta of a version over the last whole record.
  *
  * @param change the delta over the current record
- * @param current the current record if it is a delta itself
+ * @param leaf `leaf_event_id` of the version; undefined when events do not override it
+ * @param current the stored delta of the current record; undefined when the current record is stored whole
  */
 export function deltaOverBase(
 	change: StoredRecord,
@@ -180,8 +181,8 @@ export function deltaOverBase(
 	return current === undefined ? delta : combined(current, delta, mergeDeltas);
 }
 
-/** The form of a delta; undefined when the whole record is to be stored instead. */
+/** Returns the stored form of a delta; undefined when it is too large, and the whole record is to be stored instead. */
 export function deltaForm(delta: StoredRecord, base: bigint, baseSize: number): StoredForm | undefined {
 	const { byteLength } = delta.bytes;
-	return byteLength > baseSize * LARGEST_DELTA ? undefined : { record: delta, base, size: baseSize + byteLength };
+	return byteLength > baseSize * MAX_DELTA_FRACTION ? undefined : { record: delta, base, size: baseSize + byteLength };
 }

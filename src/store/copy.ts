@@ -14,24 +14,24 @@ import {
 	transferTables,
 } from "./transfer.ts";
 
-/** Told how many rows of how many are copied, and afterwards how many entries are compared. */
+/** Receives how many of the rows are copied, and afterwards how many of the entries are compared. */
 export type OnCopyProgress = (step: "copied" | "compared", done: number, total: number) => void;
 
-/** What a copy holds of one kind, as it was compared with the source. */
+/** The entries of one kind, which are equal in the source and the copy. */
 export interface ComparedPart {
 	readonly name: string;
 	readonly count: number;
-	/** SHA-256 over what reads give, in hexadecimal digits. It does not depend on the engine. */
+	/** SHA-256 over the entries, in hexadecimal digits. It does not depend on the engine. */
 	readonly digest: string;
-	/** Records or events that are damaged in the source, and so in the copy. */
+	/** Number of records or events that are damaged in the source, and therefore in the copy. */
 	readonly damaged: number;
 }
 
 /**
- * Copies all that a database holds into an empty one, or goes on with a copy that was broken off. Afterwards every read of
- * the copy gives what the source gives: that is compared before a service can open the copy.
+ * Copies all data of a database into an empty one, or continues a copy that was interrupted. Then compares the two
+ * databases entry by entry. Only afterwards can a service open the copy.
  *
- * @throws Error when the target holds something else, the source was written meanwhile, or the copy differs from it
+ * @throws Error when the target holds other data, the source was written meanwhile, or the copy differs from the source
  * @throws ServiceError when one of the databases fails
  */
 export async function copyStore(
@@ -77,8 +77,9 @@ async function requireUnchanged(source: TransferDatabase, contents: Contents): P
 	}
 }
 
-/** Something that a read gives, with what a person finds it by. */
+/** One entry of a part: what a read returns. */
 interface Entry {
+	/** Names the entry in error messages. */
 	readonly key: RowKey;
 	readonly value: unknown;
 	readonly damaged: boolean;
@@ -87,10 +88,10 @@ interface Entry {
 type TransferRow = TransferRows[TransferTable];
 
 const PAGE = { limit: PAGE_ROWS, maxBytes: PAGE_BYTES };
-/** Few conversations at once, because nothing else bounds the size of a page. */
-const LISTED = 8;
+/** Conversations in a page. Few, because the bytes of such a page have no limit. */
+const PAGE_CONVERSATIONS = 8;
 
-/** Updates, events and conversations as reads give them; the rest decides about later reads and appends. */
+/** Reads the parts to compare: first what reads return, then the rows that only later reads and appends depend on. */
 const PARTS: Readonly<Record<string, (database: TransferDatabase) => AsyncGenerator<Entry>>> = {
 	async *updates({ reads }) {
 		const read = (last: StoredUpdate | undefined) =>
@@ -105,7 +106,7 @@ const PARTS: Readonly<Record<string, (database: TransferDatabase) => AsyncGenera
 	},
 	async *conversations({ reads }) {
 		const read = (last: StoredConversation | undefined) =>
-			reads.listConversations({ conditions: [], before: last?.sequence, limit: LISTED, withRecords: true });
+			reads.listConversations({ conditions: [], before: last?.sequence, limit: PAGE_CONVERSATIONS, withRecords: true });
 		for await (const page of pages(read))
 			for (const value of page) yield { key: value.conversationId, value, damaged: isDamaged(value.record) };
 	},
@@ -117,14 +118,14 @@ const PARTS: Readonly<Record<string, (database: TransferDatabase) => AsyncGenera
 	},
 };
 
-/** What no read gives by itself, but what decides about later ones. */
+/** Reads the rows of a table as entries. */
 async function* rowsOf(database: TransferDatabase, table: TransferTable): AsyncGenerator<Entry> {
 	const read = (last: TransferRow | undefined) => database.rows(table, last && keyOf(last));
 	for await (const page of pages(read))
 		for (const row of page) yield { key: keyOf(row), value: [table, row], damaged: false };
 }
 
-/** Pages that are not empty, until one is; each is read with the last item of the one before. */
+/** Reads pages until an empty one. `read` receives the last item of the page before. */
 async function* pages<Item>(
 	read: (last: Item | undefined) => Promise<readonly Item[]>,
 ): AsyncGenerator<readonly Item[]> {
@@ -158,7 +159,10 @@ function isDamaged(of: object | undefined): boolean {
 	return of !== undefined && "unreadable" in of;
 }
 
-/** The same text for equal values, whatever the order of their members: bytes as their SHA-256, integers in decimal. */
+/**
+ * Returns a text that is the same for equal values, whatever the order of their members. Bytes are written as their
+ * SHA-256, bigints in decimal.
+ */
 function canonical(value: unknown): string {
 	if (value instanceof Uint8Array) return createHash("sha256").update(value).digest("hex");
 	if (typeof value === "bigint") return `${value}`;

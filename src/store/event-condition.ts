@@ -1,11 +1,11 @@
-/** A condition on an event. Every engine's lists and {@link eventMeets} decide it alike. */
+/** A condition on an event. The lists of all engines and {@link eventMeets} agree about it. */
 export type EventCondition =
 	/** The kind or the source is one of the values. */
 	| { readonly kind: "one_of"; readonly field: "kind" | "source"; readonly values: readonly string[] }
-	/** It happened at `from` or later, and before `to`, where these are set; microseconds since the Unix epoch. */
+	/** It happened at `from` or later and before `to`. Undefined bounds do not apply. Microseconds of Unix time. */
 	| { readonly kind: "happened"; readonly from?: bigint; readonly to?: bigint };
 
-/** Whether an event meets all conditions. */
+/** Returns whether an event meets all conditions. */
 export function eventMeets(
 	conditions: readonly EventCondition[],
 	event: { readonly kind: string; readonly source: string; readonly happenedAt: bigint },

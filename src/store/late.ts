@@ -1,11 +1,11 @@
 import { ServiceError } from "../errors.ts";
 import type { GroupRequest } from "./repetition.ts";
 
-/** What is answered to a sender that no longer waits. */
+/** The error for a request whose sender no longer waits. */
 export const LATE = new ServiceError("unavailable", "the sender no longer waits for the answer");
 
 /**
- * Whether the sender of what has not begun to be stored no longer waits.
+ * Returns whether the sender of a request no longer waits. To be called before the request is written.
  *
  * @param now in milliseconds since the Unix epoch
  */

@@ -4,15 +4,15 @@ import type { SqliteOptions } from "./sqlite/sqlite.ts";
 import type { Store } from "./store.ts";
 import type { CopyTarget, TransferDatabase } from "./transfer.ts";
 
-/** Where a store keeps its data. */
+/** The location of a store's data. */
 export type Database =
 	| { readonly engine: "sqlite"; readonly path: string }
 	| ({ readonly engine: "postgres" } & PostgresSettings);
 
 /**
- * Opens the store of the engine that a database is of. Only that engine is loaded.
+ * Opens the store in a database. Loads only the engine of that database.
  *
- * @param options those that the engine has; PostgreSQL has no `onWalLoss`
+ * @param options `onWalLoss` has no effect for PostgreSQL
  * @throws ServiceError `unavailable` when the database cannot be opened; the cause says why
  */
 export async function openStore(
@@ -32,8 +32,8 @@ export async function openStore(
 /**
  * Creates or upgrades the tables of a PostgreSQL database.
  *
- * @returns the version before, 0 for none, and the present one
- * @throws ServiceError `unavailable` when that cannot be done; the cause says why
+ * @returns the schema versions before (0 when there were no tables) and after
+ * @throws ServiceError `unavailable` when the migration fails; the cause says why
  */
 export async function migrateDatabase(
 	settings: PostgresSettings,
@@ -46,7 +46,7 @@ export async function migrateDatabase(
 }
 
 /**
- * Opens a database to be copied.
+ * Opens a database as the source of a copy.
  *
  * @throws Error when it cannot be opened, or it is in use
  */
@@ -60,7 +60,7 @@ export async function openCopySource(database: Database, log: ThreadLog): Promis
 }
 
 /**
- * Opens a database that a copy is to be made in.
+ * Opens a database as the target of a copy.
  *
  * @throws Error when it cannot be opened, or it is in use
  */

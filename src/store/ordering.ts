@@ -2,40 +2,41 @@ import { ConversationExecutionStatus as Status } from "../../gen/conversations/v
 import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
 
 /**
- * How far ahead of the service's clock the `updated_at` of a record may be, in microseconds. One that is further ahead
- * comes from a wrong clock; it counts as the time of receipt.
+ * Microseconds by which the `updated_at` of a record may be ahead of the service's clock. A time further ahead comes
+ * from a wrong clock; the time of receipt replaces it.
  */
 export const MAX_CLOCK_SKEW = 5n * 60n * 1_000_000n;
 
-/** What decides about the order of two records of a conversation. */
+/** The values of a record that decide the order of two records of a conversation. */
 export interface OrderState {
 	readonly status: Status;
-	/** What {@link orderTime} gives. */
+	/** The result of {@link orderTime} or {@link comparableTime}. */
 	readonly time: bigint | undefined;
 }
 
 /**
- * The time by which a record is ordered: its `updated_at`, or the time of receipt when that is too far in the future.
- * Undefined when the record has no `updated_at`. All times are microseconds since the Unix epoch.
+ * Returns the time by which a record is ordered: its `updated_at`, or the time of receipt when `updated_at` is too far
+ * in the future. Undefined when the record has no `updated_at`. All times are microseconds since the Unix epoch.
  */
 export function orderTime(updatedAt: bigint | undefined, receivedAt: bigint): bigint | undefined {
 	return updatedAt !== undefined && updatedAt > receivedAt + MAX_CLOCK_SKEW ? receivedAt : updatedAt;
 }
 
 /**
- * The time of the current record, to be compared with that of a record received at `receivedAt`. Undefined when it is too
- * far in the future: the clock was wrong when it was kept, or is wrong now, and later arrivals would lose against it.
+ * Returns the order time of the current record for the comparison with a record received at `receivedAt`. Undefined
+ * when it is too far in the future: then the clock was wrong when the record was stored, or is wrong now, and later
+ * arrivals would lose against that time.
  */
-export function knownTime(time: bigint | undefined, receivedAt: bigint): bigint | undefined {
+export function comparableTime(time: bigint | undefined, receivedAt: bigint): bigint | undefined {
 	return time !== undefined && time > receivedAt + MAX_CLOCK_SKEW ? undefined : time;
 }
 
 /**
- * Decides whether an arriving record becomes current and what it changes.
+ * Decides whether an arriving record becomes current, and which change it is.
  *
- * Posts can overtake each other, and only `updated_at` orders them: an older record never becomes current. At equal
- * times, and where a time is missing, the later arrival wins. A `deleting` record is replaced by a newer record only, so
- * that a late post does not revive a deleted conversation.
+ * Posts can overtake each other, and only `updated_at` orders them: an older record never becomes current. When times
+ * are equal or missing, the later arrival wins. Only a newer record replaces a `deleting` one, so that a late post does
+ * not revive a deleted conversation.
  */
 export function decide(
 	current: OrderState | undefined,
@@ -53,7 +54,7 @@ export function decide(
 	return { current: becomesCurrent, change };
 }
 
-/** What a record changes whose status was another one before. */
+/** Returns the change that a transition from one status to another is. */
 export function changeBetween(before: Status, after: Status): UpdateChange {
 	if (after === before) return UpdateChange.UPDATED;
 	const resumed = before === Status.PAUSED;

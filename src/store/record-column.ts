@@ -4,33 +4,33 @@ import type { UnreadableRecord } from "./store.ts";
 import { text } from "./values.ts";
 
 /**
- * Records from this size on are compressed with zstd (RFC 8878): that takes less time than to write their bytes twice,
- * to the write-ahead log and to the database.
+ * Size in bytes from which records are compressed with zstd (RFC 8878). For these, compression takes less time than
+ * writing all of their bytes twice, to the write-ahead log and to the database.
  */
-const COMPRESSED_FROM = 16 * 1024;
-/** Size of the buffers that zlib allocates for its output; with the default of 64 KiB most of each would be unused. */
+const MIN_COMPRESSED_BYTES = 16 * 1024;
+/** Size in bytes of the buffers that zlib allocates for its output. Most of the default of 64 KiB would be unused. */
 const CHUNK_BYTES = 2 * 1024;
 const OPTIONS = { params: { [constants.ZSTD_c_compressionLevel]: 1 }, chunkSize: CHUNK_BYTES };
 
-/** A record as a row holds it. */
+/** A record, or the text of an event, as the columns of a row hold it. */
 export interface RecordColumn {
 	readonly record: Uint8Array;
-	/** Bytes of the record before it was compressed; null when it is not compressed. */
+	/** Size in bytes before compression; null when `record` is not compressed. */
 	readonly unpackedSize: number | null;
 	/** CRC-32 of `record`. */
 	readonly checksum: number;
 }
 
-/** Puts a record in the form in which it is stored. */
+/** Converts a record to its stored form, compressed if that makes it smaller. */
 export function packRecord(bytes: Uint8Array): RecordColumn {
-	return columnOf(bytes, bytes.byteLength < COMPRESSED_FROM ? undefined : zstdCompressSync(bytes, OPTIONS));
+	return columnOf(bytes, bytes.byteLength < MIN_COMPRESSED_BYTES ? undefined : zstdCompressSync(bytes, OPTIONS));
 }
 
 const compress = promisify(zstdCompress);
 
-/** Does what {@link packRecord} does, and compresses on a thread of Node.js's own. */
+/** Does the same as {@link packRecord}, but compresses in the thread pool of Node.js. */
 export async function packRecordAsync(bytes: Uint8Array): Promise<RecordColumn> {
-	return columnOf(bytes, bytes.byteLength < COMPRESSED_FROM ? undefined : await compress(bytes, OPTIONS));
+	return columnOf(bytes, bytes.byteLength < MIN_COMPRESSED_BYTES ? undefined : await compress(bytes, OPTIONS));
 }
 
 function columnOf(bytes: Uint8Array, compressed: Uint8Array | undefined): RecordColumn {
@@ -39,15 +39,15 @@ function columnOf(bytes: Uint8Array, compressed: Uint8Array | undefined): Record
 	return { record: compressed, unpackedSize: bytes.byteLength, checksum: crc32(compressed) };
 }
 
-/** Bytes of a record as it is read. */
+/** Returns the size of a record in bytes after decompression. */
 export function unpackedSizeOf({ record, unpackedSize }: RecordColumn): number {
 	return unpackedSize ?? record.byteLength;
 }
 
 /**
- * The bytes of a record, in memory of their own.
+ * Returns the decompressed bytes of a record, in an ArrayBuffer of their own.
  *
- * @throws Error when the record is not what was stored
+ * @throws Error when the checksum is wrong or the bytes cannot be decompressed
  */
 export function unpackRecord({ record, unpackedSize, checksum }: RecordColumn): Uint8Array {
 	if (crc32(record) !== checksum) throw new Error("the checksum of the record is wrong");
@@ -56,13 +56,16 @@ export function unpackRecord({ record, unpackedSize, checksum }: RecordColumn): 
 	return ownBytes(zstdDecompressSync(record, { maxOutputLength: unpackedSize, chunkSize }));
 }
 
-/** Bytes in memory that holds nothing else: a driver gives parts of what it received. */
+/**
+ * Returns the bytes in an ArrayBuffer of their own, as a plain Uint8Array. A database driver may return a view of a
+ * larger receive buffer.
+ */
 export function ownBytes(bytes: Uint8Array): Uint8Array {
 	if (bytes.byteLength < bytes.buffer.byteLength) return new Uint8Array(bytes);
 	return Buffer.isBuffer(bytes) ? new Uint8Array(bytes.buffer) : bytes;
 }
 
-/** What a function reads of one record or event, or what it fails with. */
+/** Returns the result of `read`, which reads one record or event, or the message of the error that it throws. */
 export function readable<Read>(read: () => Read): Read | UnreadableRecord {
 	try {
 		return read();
@@ -71,16 +74,16 @@ export function readable<Read>(read: () => Read): Read | UnreadableRecord {
 	}
 }
 
-/** The pointers of an event's secrets as a column of texts holds them. */
+/** Converts the pointers of an event's secrets to the value of a text column. */
 export function packSecrets(secrets: readonly string[]): string | null {
 	return secrets.length === 0 ? null : JSON.stringify(secrets);
 }
 
-/** @throws Error when the column does not hold pointers */
+/** @throws Error when the column does not hold a list of pointers */
 export function unpackSecrets(column: string | undefined): readonly string[] {
 	if (column === undefined) return [];
 	const pointers: unknown = JSON.parse(column);
 	if (!Array.isArray(pointers)) throw new TypeError("the column holds no list of pointers");
-	// A schema would load zod into each of the store's threads, which need it for nothing else.
+	// Checked by hand: the store's threads would have to load zod for this alone.
 	return pointers.map(text);
 }

@@ -3,41 +3,43 @@ import type { ConversationState } from "./conversation-state.ts";
 import type { Appended, IsSameRecord, NewEvents, NewUpdate, StoredRecord, UnreadableRecord } from "./store.ts";
 
 /**
- * Whether a posted record repeats the newest posted one of its conversation. Whether two records with different bytes are
- * the same is judged outside of the transaction, and told to the next attempt to append.
+ * Detects duplicates: a posted record that repeats the newest posted one of its conversation. Records with different
+ * bytes are compared outside of the transaction. The judgement is passed to the next attempt to append.
  */
 
-/** Asks an engine to append an update. */
+/** A request to an engine to append an update. */
 export interface AppendRequest {
 	readonly update: NewUpdate;
-	/** What the answer to a {@link PossibleRepetition} is. */
+	/** The judgement of the {@link PossibleRepetition} that an earlier attempt returned. */
 	readonly judged: JudgedRepetition | undefined;
 }
 
-/** What an engine appends in groups: updates and batches of events. */
+/** The requests that engines append in groups: updates and batches of events. */
 export type GroupRequest = AppendRequest | NewEvents;
 
-/** The newest update of the conversation may be the same record, in other bytes. Nothing was written. */
+/** Result of an attempt that wrote nothing, because the newest posted record may be the same with different bytes. */
 export interface PossibleRepetition {
+	/** Sequence of the newest posted update. */
 	readonly possiblyRepeats: bigint;
 	readonly record: Uint8Array;
 }
 
-/** Whether an update repeats the one with this sequence; `any`: it counts as no repetition of whatever is the newest. */
+/** Whether an update repeats the one with this sequence. `any`: it repeats none, whichever update is the newest. */
 export type JudgedRepetition =
 	| { readonly sequence: bigint; readonly same: boolean }
 	| { readonly sequence: "any"; readonly same: false };
 
 /**
- * Most judgements of one record. Each is about another newest update, so the conversation has that many posts at a time,
- * and none of them is the newest for certain.
+ * Maximum number of judgements of one record. Another one is needed only when a concurrent post became the newest
+ * update meanwhile. With that many concurrent posts none is certain to be the newest, and the record is stored.
  */
 const MAX_JUDGEMENTS = 3;
 
 /**
- * Appends an update by an engine's `attempt`, with a judgement whenever it may be a repetition.
+ * Appends an update by calls of an engine's `attempt`. Judges the record and tries again whenever it may be a
+ * duplicate.
  *
- * @param arriving the update's record
+ * @param arriving encoded record of the update
  */
 export async function appendJudged(
 	attempt: (judged: JudgedRepetition | undefined) => Promise<Appended | PossibleRepetition>,
@@ -46,9 +48,9 @@ export async function appendJudged(
 ): Promise<Appended> {
 	let judged: JudgedRepetition | undefined;
 	for (let judgements = 0; ; judgements += 1) {
-		const answer = await attempt(judged);
-		if ("sequence" in answer) return answer;
-		judged = judgements < MAX_JUDGEMENTS ? await judge(answer, arriving, isSame) : { sequence: "any", same: false };
+		const result = await attempt(judged);
+		if ("sequence" in result) return result;
+		judged = judgements < MAX_JUDGEMENTS ? await judge(result, arriving, isSame) : { sequence: "any", same: false };
 	}
 }
 
@@ -61,24 +63,24 @@ async function judge(
 		return { sequence: possiblyRepeats, same: await isSame(record, arriving) };
 	} catch (error) {
 		if (error instanceof ServiceError && error.kind === "unavailable") throw error;
-		// A stored record that cannot be compared is no reason to refuse another one.
+		// A stored record that cannot be compared is no reason to reject the arriving one.
 		return { sequence: possiblyRepeats, same: false };
 	}
 }
 
-/** The newest posted update of a conversation, as it is stored. */
+/** The newest posted update of a conversation, as it is stored. `read` reads its record. */
 export interface StoredPost extends Pick<Appended, "change" | "current"> {
 	readonly schemaVersion: number;
 	readonly read: () => StoredRecord | UnreadableRecord;
 }
 
 /**
- * The newest posted update of a conversation if a record may repeat it: it has the same time, and the same length unless
- * another schema encoded the newest one. Without a time it says what holds at its arrival, so it repeats nothing once
- * events have changed the record.
+ * Returns the newest posted update of a conversation if an arriving record may repeat it: both have the same
+ * `updated_at`, and the same length unless different schemas encoded them. A record without `updated_at` describes the
+ * state at its arrival, so it is no duplicate once events have changed the record.
  *
- * @param updatedAt the arriving record's, in microseconds since the Unix epoch
- * @param find gives the newest posted update; undefined when it is gone. Called only when the times are the same
+ * @param updatedAt time of the arriving record, in microseconds since the Unix epoch
+ * @param find returns the newest posted update, or undefined when it is gone. Called only when the times are equal.
  */
 export function possiblyRepeated<Post extends Pick<StoredPost, "schemaVersion">>(
 	{ newest, sequence }: ConversationState,
@@ -93,10 +95,10 @@ export function possiblyRepeated<Post extends Pick<StoredPost, "schemaVersion">>
 }
 
 /**
- * What an update is answered if it repeats the newest posted one of its conversation, or may; undefined when it does not.
+ * Returns the result for an update that is a duplicate, or may be one; undefined when it is none.
  *
- * @param updatedAt the update's, in microseconds since the Unix epoch
- * @param find as {@link possiblyRepeated} takes it
+ * @param updatedAt time of the update's record, in microseconds since the Unix epoch
+ * @param find see {@link possiblyRepeated}
  */
 export function repetitionOf(
 	{ update, judged }: AppendRequest,
@@ -112,7 +114,7 @@ export function repetitionOf(
 		if (!judged.same) return undefined;
 	} else {
 		const record = post.read();
-		// A record that cannot be read is stored again.
+		// When the stored record cannot be read, the arriving one is stored.
 		if ("unreadable" in record) return undefined;
 		if (Buffer.compare(record.bytes, update.record.bytes) !== 0)
 			return { possiblyRepeats: sequence, record: record.bytes };

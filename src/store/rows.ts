@@ -15,21 +15,21 @@ import type { PrunedConversation, TransferEvent, TransferUpdate } from "./transf
 import { bigint, blob, boolean, integer, nullable, type Row, text } from "./values.ts";
 
 /**
- * Rows whose columns have the same names in every engine. Texts that an engine keeps in a form of its own are read by a
- * function of its own.
+ * Reads rows whose columns have the same names in every engine. An engine that encodes texts passes a function that
+ * decodes them.
  */
 
-/** The tables whose rows are numbered by a sequence of their own; a row has `received_at`. */
+/** The tables of the logs. Each has sequence numbers of its own and a column `received_at`. */
 export type LogTable = "updates" | "events";
 
-/** Reads a column of texts. */
+/** Reads a text column, in the engine's encoding. */
 type ReadText = (value: unknown) => string;
 
 /**
- * A packed column.
+ * Reads the columns of a packed record or event text, without decompressing it.
  *
- * @param row undefined is a row that is missing, and fails
- * @param prefix what the names of the columns begin with
+ * @param row undefined for a missing row, which is an error
+ * @param prefix prefix of the column names
  */
 export function packedOf(row: Row | undefined, column: "record" | "text", prefix = ""): RecordColumn {
 	return {
@@ -40,11 +40,11 @@ export function packedOf(row: Row | undefined, column: "record" | "text", prefix
 }
 
 /**
- * A record as it is stored, whole or a delta, in memory of its own.
+ * Reads a stored record, whole or a delta, into an ArrayBuffer of its own.
  *
- * @param row undefined is a row that is missing, and fails
- * @param prefix what the names of the columns begin with
- * @throws Error when the record is not what was stored
+ * @param row undefined for a missing row, which is an error
+ * @param prefix prefix of the column names
+ * @throws Error when the record is missing or damaged
  */
 export function recordFrom(row: Row | undefined, prefix = ""): StoredRecord {
 	return {
@@ -55,10 +55,10 @@ export function recordFrom(row: Row | undefined, prefix = ""): StoredRecord {
 }
 
 /**
- * What an event says, in memory of its own.
+ * Reads the content of an event into an ArrayBuffer of its own.
  *
- * @param row undefined is a row that is missing, and fails
- * @throws Error when the event is not what was stored
+ * @param row undefined for a missing row, which is an error
+ * @throws Error when the event is missing or damaged
  */
 export function protectedEventFrom(row: Row | undefined): ProtectedEvent {
 	return {
@@ -68,22 +68,22 @@ export function protectedEventFrom(row: Row | undefined): ProtectedEvent {
 	};
 }
 
-/** The activity of a conversation. */
+/** Reads the activity of a conversation. */
 export function activityFrom(row: Row, readText: ReadText): Activity {
-	const told = (column: "message" | "leaf") => {
+	const timedText = (column: "message" | "leaf") => {
 		const value = nullable(readText, row[column]);
 		return value === undefined ? undefined : { text: value, at: bigint(row[`${column}_at`]) };
 	};
 	return {
 		eventCount: bigint(row.event_count),
 		lastAt: bigint(row.last_at),
-		message: told("message"),
-		leaf: told("leaf"),
+		message: timedText("message"),
+		leaf: timedText("leaf"),
 		toldAt: nullable(bigint, row.told_at),
 	};
 }
 
-/** What the row of a conversation says of its live state; undefined for a conversation without a record. */
+/** Reads the live state from the row of a conversation; undefined for a conversation without a record. */
 export function liveStateFrom(
 	row: Row | undefined,
 	readText: ReadText,
@@ -97,7 +97,7 @@ export function liveStateFrom(
 	};
 }
 
-/** The state of a conversation with a record. */
+/** Reads the state of a conversation with a record. */
 export function stateFrom(row: Row, readText: ReadText): ConversationState {
 	const sequence = nullable(bigint, row.newest_sequence);
 	return {
@@ -112,7 +112,7 @@ export function stateFrom(row: Row, readText: ReadText): ConversationState {
 	};
 }
 
-/** What every form of an update has. */
+/** Reads the columns that stored and copied updates have in common. */
 function updateColumnsFrom(row: Row): Omit<StoredUpdate, "summary" | "record"> {
 	return {
 		conversationId: text(row.conversation_id),
@@ -125,12 +125,12 @@ function updateColumnsFrom(row: Row): Omit<StoredUpdate, "summary" | "record"> {
 	};
 }
 
-/** An update as reads give it. */
+/** Reads an update as reads return it. */
 export function updateFrom(row: Row, record: StoredUpdate["record"]): StoredUpdate {
 	return { ...updateColumnsFrom(row), summary: summaryOf(row, nullable(blob, row.activity)), record };
 }
 
-/** An update as it is copied. */
+/** Reads an update as it is copied. */
 export function transferUpdateFrom(row: Row): TransferUpdate {
 	return {
 		...updateColumnsFrom(row),
@@ -146,7 +146,7 @@ export function transferUpdateFrom(row: Row): TransferUpdate {
 	};
 }
 
-/** A conversation as lists give it. The row has what {@link currentRecordFrom} needs. */
+/** Reads a conversation as lists return it. The row needs the columns of {@link currentRecordFrom} too. */
 export function conversationFrom(
 	row: Row,
 	activity: Activity | undefined,
@@ -160,7 +160,7 @@ export function conversationFrom(
 	};
 }
 
-/** A current record with the leaf that events gave it. The row has the conversation's `status` and `posted_at`. */
+/** Returns a current record with the leaf from events. The row needs the conversation's `status` and `posted_at`. */
 export function currentRecordFrom(
 	row: Row,
 	activity: Activity | undefined,
@@ -171,13 +171,13 @@ export function currentRecordFrom(
 	return { ...record, bytes: withLeaf(record.bytes, leaf) };
 }
 
-/** The summary of a row with the activity's fields, in memory of its own. */
+/** Reads a summary and adds the fields of the activity, in an ArrayBuffer of its own. */
 function summaryOf(row: Row, activity: Uint8Array | undefined): Uint8Array {
 	const summary = blob(row.summary);
 	return activity === undefined ? ownBytes(summary) : concatBytes([summary, activity]);
 }
 
-/** What every form of an event has. */
+/** Reads the columns that stored and copied events have in common. */
 export function eventColumnsFrom(row: Row, readText: ReadText): Omit<StoredEvent, "event"> {
 	return {
 		sequence: bigint(row.sequence),
@@ -189,7 +189,7 @@ export function eventColumnsFrom(row: Row, readText: ReadText): Omit<StoredEvent
 	};
 }
 
-/** An event as it is copied. */
+/** Reads an event as it is copied. */
 export function transferEventFrom(row: Row, eventId: string, readText: ReadText): TransferEvent {
 	return {
 		...eventColumnsFrom(row, readText),
@@ -200,7 +200,7 @@ export function transferEventFrom(row: Row, eventId: string, readText: ReadText)
 	};
 }
 
-/** What was pruned of a log and a conversation, as it is copied. */
+/** Reads how far a conversation has been pruned in a log, as it is copied. */
 export function prunedFrom(row: Row): PrunedConversation {
 	return {
 		conversationId: text(row.conversation_id),

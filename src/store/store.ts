@@ -1,24 +1,25 @@
 /**
- * The store keeps every accepted update of every conversation, numbered by one sequence, and beside them the current
- * record of each conversation. To the store a record is bytes; what lists filter by comes from its summary. It keeps the
- * events of conversations too, numbered by a sequence of their own.
+ * The interface of the store. A store keeps two logs, each with its own sequence numbers: the updates of all
+ * conversations and the events of all conversations. An update comes from a posted record or from state updates, which
+ * are events that set members of the record. The store also keeps the current record of each conversation. It stores
+ * records as encoded bytes and does not decode their values; lists filter by the summary of a record.
  */
 
 import type { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { Condition } from "./condition.ts";
 import type { EventCondition } from "./event-condition.ts";
 
-/** Bytes of a record, in which no secret stands in plain text, with the versions that say how to read them. */
+/** An encoded record without secrets in plain text, and the versions of the rules that it was encoded by. */
 export interface StoredRecord {
 	readonly bytes: Uint8Array;
-	/** Version of the redaction that the record was stored with; a safe integer. */
+	/** Version of the redaction rules, a safe integer; 0 when it holds ciphertexts, or parts of different versions. */
 	readonly redactionVersion: number;
-	/** Version of the schema that the record was stored with; a safe integer. */
+	/** Version of the schema, a safe integer; 0 when it holds parts of different versions. */
 	readonly schemaVersion: number;
 }
 
-/** An update to be appended. The store takes the memory of its byte strings over. */
-export interface NewUpdate extends Awaited {
+/** An update to append. The store takes ownership of its byte strings: the caller must not use them afterwards. */
+export interface NewUpdate extends SenderDeadline {
 	/** Lower-case UUID with dashes. */
 	readonly conversationId: string;
 	/** Time of receipt in microseconds since the Unix epoch. */
@@ -28,34 +29,34 @@ export interface NewUpdate extends Awaited {
 	readonly summary: Uint8Array;
 }
 
-/** What is stored only while its sender waits. */
-export interface Awaited {
+/** The deadline of a request to append. */
+export interface SenderDeadline {
 	/**
-	 * When the sender stops to wait for the answer, in milliseconds since the Unix epoch. What has not begun to be stored
-	 * until then is refused as `unavailable`. Undefined when that is not known.
+	 * Time at which the sender stops waiting for the response, in milliseconds since the Unix epoch. A request that the
+	 * store has not begun to write by then fails with `unavailable`. Undefined when the time is not known.
 	 */
 	readonly awaitedUntil?: number | undefined;
 }
 
-/** Outcome of an append that is on disk. */
+/** Result of an append whose data is on disk. */
 export interface Appended {
-	/** Sequence number of the update; for a repetition that of the update that it repeats. Starts at 1; gaps are possible. */
+	/** Sequence number of the update. For a duplicate, that of the stored update. Starts at 1; gaps are possible. */
 	readonly sequence: bigint;
-	/** Whether the record was already stored as the newest update of its conversation, so that nothing was written. */
+	/** Whether the record duplicates the newest posted update of its conversation. Nothing was written then. */
 	readonly repeated: boolean;
 	readonly change: UpdateChange;
-	/** Whether the update became the current record; false for one that is older than it. */
+	/** Whether the update became the current one: see `decide` in ordering.ts. */
 	readonly current: boolean;
-	/** Whether stored events may tell of the record what is later than the update: {@link LiveState.hasUnappliedEvents}. */
+	/** {@link LiveState.hasUnappliedEvents} of the conversation after the append. */
 	readonly hasUnappliedEvents: boolean;
 }
 
-/** A stored update. */
+/** A stored update. Times are microseconds since the Unix epoch. */
 export interface StoredUpdate extends Omit<Appended, "repeated" | "hasUnappliedEvents"> {
 	readonly conversationId: string;
 	readonly receivedAt: bigint;
 	readonly origin: UpdateOrigin;
-	/** Sequence of the update that was current before this one; undefined for the first one of a conversation. */
+	/** Sequence of the update that was current before this one; undefined for the first update of a conversation. */
 	readonly previousSequence: bigint | undefined;
 	/** Encoded `ConversationSummary` of the record. */
 	readonly summary: Uint8Array;
@@ -63,29 +64,29 @@ export interface StoredUpdate extends Omit<Appended, "repeated" | "hasUnappliedE
 	readonly record: StoredRecord | UnreadableRecord | undefined;
 }
 
-/** A conversation with its current record, as lists give it. */
+/** A conversation with its current record, as lists return it. */
 export interface StoredConversation {
 	readonly conversationId: string;
 	/** Sequence of the current update. */
 	readonly sequence: bigint;
-	/** Encoded `ConversationSummary` of the record, with the conversation's activity as it is now. */
+	/** Encoded `ConversationSummary` of the record, with the present activity of the conversation. */
 	readonly summary: Uint8Array;
 	/** Undefined when the query did not ask for records. */
 	readonly record: StoredRecord | UnreadableRecord | undefined;
 }
 
-/** A record that cannot be read from the disk, or is not what was written to it. */
+/** Stands for a record or an event that cannot be read from the disk, or differs from what was written. */
 export interface UnreadableRecord {
-	/** What the engine says of it, for the log. */
+	/** The engine's error message, for the log. */
 	readonly unreadable: string;
 }
 
 export interface ConversationQuery {
 	/** Conditions that must all hold. */
 	readonly conditions: readonly Condition[];
-	/** Only conversations whose current sequence is below this one: the continuation of a page. */
+	/** Only conversations whose current update has a sequence below this one: where the next page begins. */
 	readonly before?: bigint | undefined;
-	/** Most conversations to return, from 1 to 1000. Order: newest current update first. */
+	/** Maximum number of conversations to return, from 1 to 1000. Order: newest current update first. */
 	readonly limit: number;
 	readonly withRecords: boolean;
 }
@@ -95,73 +96,77 @@ export interface UpdateQuery {
 	readonly after: bigint;
 	/** Only updates of this conversation. */
 	readonly conversationId?: string | undefined;
-	/** Only updates that come from there; UNSPECIFIED is the same as leaving it out. */
+	/** Only updates of this origin. UNSPECIFIED and undefined stand for every origin. */
 	readonly origin?: UpdateOrigin | undefined;
-	/** Most updates to return, from 1 to 1000. */
+	/** Maximum number of updates to return, from 1 to 1000. */
 	readonly limit: number;
-	/** Stop before the answer's records exceed this many bytes; at least one update is always returned. */
+	/** Maximum number of bytes of the returned records. At least one update is returned, whatever its size. */
 	readonly maxBytes?: number | undefined;
 	readonly withRecords: boolean;
 }
 
 export interface RangeQuery {
-	/** Look at what was pruned of this conversation only. */
+	/** Consider only the pruned entries of this conversation. */
 	readonly conversationId?: string | undefined;
-	/** Look only at what was pruned after the removal with this number. */
+	/** Consider only conversations that lost entries in a removal after the one with this number. */
 	readonly afterRemoval?: bigint | undefined;
 }
 
-/** Which sequences a log has. */
+/** Which sequence numbers a log has used and pruned. */
 export interface SequenceRange {
-	/** Newest sequence that was ever given; 0 when there was none. */
+	/** Largest sequence that was ever assigned or skipped; 0 when there was none. */
 	readonly newest: bigint;
-	/** Greatest sequence of what was pruned, as the query limits it; 0 when nothing was. */
+	/** Largest sequence of the pruned entries that the query considers; 0 when there are none. */
 	readonly prunedThrough: bigint;
 	/** Number of the last removal of pruned entries; 0 when there was none. It grows with each removal. */
 	readonly lastRemoval: bigint;
 }
 
-/** What was appended, in order of its sequence numbers: the updates, or the events. */
+/** The updates, or the events, in order of their sequence numbers. */
 export interface Log<Entry, Query> {
-	/** Entries in order of sequence, oldest first. */
+	/** Returns entries in order of sequence, oldest first. */
 	list(query: Query): Promise<Entry[]>;
 	range(query?: RangeQuery): Promise<SequenceRange>;
-	/** Calls `listener` after each commit that added entries; returns how to stop it. */
+	/**
+	 * Calls `listener` when commits have added entries; several commits can share a call.
+	 *
+	 * @returns a function that ends the subscription
+	 */
 	subscribe(listener: LogListener): () => void;
 }
 
 /**
- * Is told the newest sequence of a log.
+ * Receives the newest sequence of a log.
  *
- * @param isLoss whether entries after it are gone that the log had before, as when a standby took over that lacked the last
- *   commits; their sequences will be given again
+ * @param isLoss whether the log has lost the entries after `newest`, for example in a failover to a standby that lacked
+ *   the last commits. Their sequence numbers will be used again.
  */
 export type LogListener = (newest: bigint, isLoss: boolean) => void;
 
-/** An event as it is kept: JSON text in which no secret stands in plain text. */
+/** An event as it is stored: JSON text without secrets in plain text. */
 export interface ProtectedEvent {
 	/** JSON text of the whole event, in UTF-8. */
 	readonly text: Uint8Array;
-	/** JSON Pointers of the secrets in the text. */
+	/** JSON Pointers (RFC 6901) of the encrypted secrets in the text; empty when secrets are redacted. */
 	readonly secrets: readonly string[];
-	/** Version of the rules by which secrets were found; a safe integer above 0. */
+	/** Version of the rules that found the secrets; a safe integer above 0. */
 	readonly redactionVersion: number;
 }
 
-/** An event to be appended. Times are microseconds since the Unix epoch. */
+/** An event to append. Times are microseconds since the Unix epoch. */
 export interface NewEvent extends ProtectedEvent {
 	/** Id of the event, unique in its conversation. */
 	readonly eventId: string;
 	readonly happenedAt: bigint;
 	readonly kind: string;
 	readonly source: string;
-	/** Whether the event became the conversation's leaf. */
+	/** Whether the event becomes the conversation's leaf; false for a state update, which sets members of the record. */
 	readonly isLeaf: boolean;
-	/** Beginning of what the event says; undefined when it says nothing. */
+	/** Beginning of the event's message text; undefined when it has none. */
 	readonly message: string | undefined;
 }
 
-/** A stored event. */
+/** A stored event. Times are microseconds since the Unix epoch. */
 export interface StoredEvent {
 	/** Starts at 1; gaps are possible. */
 	readonly sequence: bigint;
@@ -174,72 +179,69 @@ export interface StoredEvent {
 }
 
 /**
- * A batch of events to be appended in one transaction. The store takes the memory of its byte strings over once the batch
- * is stored.
+ * A batch of events to append in one transaction. When it is stored, the store takes ownership of its byte strings: the
+ * caller must not use them afterwards.
  */
-export interface NewEvents extends Awaited {
+export interface NewEvents extends SenderDeadline {
 	/** Lower-case UUID with dashes. */
 	readonly conversationId: string;
 	/** Time of receipt in microseconds since the Unix epoch. */
 	readonly receivedAt: bigint;
-	/** In the order of the batch. Those that are stored already, by id, are passed over. */
+	/** In the order of the batch. Events whose id is already stored are skipped. */
 	readonly events: readonly NewEvent[];
-	/** What the events tell of the record; undefined when they tell nothing. */
+	/** Effect of state updates on the record; undefined when there are none to apply. */
 	readonly live: NewLiveState | undefined;
 }
 
-/** What events that tell members of the record made of it. */
+/** Effect of state updates on the live state of a conversation. */
 export interface NewLiveState {
-	/** {@link LiveState.revision} of what it was computed from. */
+	/** {@link LiveState.revision} of the state from which it was computed. */
 	readonly expects: bigint;
-	/** The revision afterwards: from 2^61 to 2^62, and unlike any other that the conversation has had. */
+	/** The revision afterwards: from 2^61 to 2^62, and different from all earlier ones of the conversation. */
 	readonly next: bigint;
-	/** When each member was told: the caller's own JSON text. */
+	/** JSON text with the time of the last state update of each member. The store does not read it. */
 	readonly told: string;
 	/** Undefined when no member of the record changes. */
 	readonly version: LiveVersion | undefined;
 }
 
-/** A version of the record that events made. */
+/** A version of the record that state updates produced. */
 export interface LiveVersion {
 	/** Encoded `ConversationSummary` of the record. */
 	readonly summary: Uint8Array;
-	/**
-	 * The members that differ from the present record, as `RecordDelta` has them, or the whole record when
-	 * {@link LiveState.current} is undefined.
-	 */
+	/** A delta over the current record (see record-delta.ts), or the whole record when there is no current one. */
 	readonly record: StoredRecord;
 }
 
-/** Outcome of appending a batch that is on disk. */
+/** Result of an append of a batch whose data is on disk. */
 export interface AppendedEvents {
 	/** Number of events that were not stored before. */
 	readonly stored: number;
-	/** Sequence of the newest event; 0 when none was added. */
+	/** Sequence of the last event that was added; 0 when none was. */
 	readonly newest: bigint;
-	/** Sequence of the update that {@link NewEvents.live} made; undefined when it made none. */
+	/** Sequence of the update for {@link NewLiveState.version}; undefined when there was no version to write. */
 	readonly updateSequence: bigint | undefined;
 }
 
-/** What the next version of a conversation's record is computed from. */
+/** The state from which the next version of a conversation's record is computed. */
 export interface LiveState {
 	/**
-	 * Changes with each posted record that becomes current, to a number below 2^61 that no conversation had before, and
-	 * with each {@link NewLiveState}; 0 when there was neither.
+	 * Identifies the state. A posted record that becomes current sets it to a number below 2^61 that no conversation had
+	 * before; {@link NewLiveState.next} replaces it. 0 when neither has happened.
 	 */
 	readonly revision: bigint;
-	/** `told` of the last {@link NewLiveState}, unless a posted record became current since. */
+	/** `told` of the last {@link NewLiveState}; undefined when a posted record became current since, or there is none. */
 	readonly told: string | undefined;
 	/**
-	 * Time by which the posted record is ordered that the current record is based on (see ordering.ts), or its arrival
-	 * when it has none; undefined when the current record is based on events alone, or there is none.
+	 * Order time (see ordering.ts) of the posted record that the current record is based on, or its time of receipt when
+	 * it has no order time. Undefined when the current record is based on events alone, or there is no current record.
 	 */
 	readonly postedAt: bigint | undefined;
-	/** Whether a posted record became current that may be older than events that tell of the record. */
+	/** Whether stored state updates that are later than the posted record may still have to be applied to it. */
 	readonly hasUnappliedEvents: boolean;
-	/** The current record with its update; undefined when the conversation has none. */
+	/** The current update with its record; undefined when the conversation has none. */
 	readonly current: StoredUpdate | undefined;
-	/** Those of the event ids that were asked for that are stored. */
+	/** Those of the requested event ids that are already stored. */
 	readonly knownIds: readonly string[];
 }
 
@@ -250,67 +252,73 @@ export interface EventQuery {
 	readonly conversationId?: string | undefined;
 	/** Conditions that must all hold. */
 	readonly conditions?: readonly EventCondition[] | undefined;
-	/** Most events to return, from 1 to 1000. */
+	/** Maximum number of events to return, from 1 to 1000. */
 	readonly limit: number;
-	/** Stop before the texts exceed this many bytes; at least one event is always returned. */
+	/** Maximum number of bytes of the returned texts. At least one event is returned, whatever its size. */
 	readonly maxBytes?: number | undefined;
 }
 
 export interface PrunePolicy {
-	/** Remove history received before this time (microseconds since the Unix epoch). */
+	/** Remove history that was received before this time (microseconds since the Unix epoch). */
 	readonly receivedBefore?: bigint | undefined;
 	/** Keep at most this many updates of each conversation. */
 	readonly updatesPerConversation?: number | undefined;
-	/** Most updates and events to remove in this step. */
+	/** Maximum number of updates and events to remove in this step. */
 	readonly limit: number;
 }
 
 /**
- * Tells whether two stored records are the same record. An engine asks it about a record that may repeat the newest one
- * of its conversation and has other bytes, because map entries have no order and equal secrets are encrypted differently.
+ * Resolves to whether two encoded records are the same. Engines call it for a possible duplicate whose bytes differ
+ * from those of the stored record: map entries have no order, and equal secrets have different ciphertexts.
  */
 export type IsSameRecord = (stored: Uint8Array, arriving: Uint8Array) => Promise<boolean>;
 
 /**
- * A store engine. Failures are {@link import("../errors.ts").ServiceError}s: `unavailable` when the database as a whole
- * cannot be read or written, `internal` when it fails at one record.
+ * A store engine. Its methods fail with a {@link import("../errors.ts").ServiceError}: `unavailable` when the database
+ * as a whole cannot be read or written, `internal` when only this request failed.
  *
- * A record that is given is whole, also where only what changed is stored; a current one has the conversation's newest
- * leaf.
+ * Reads return whole records, also where the database holds a delta. The current record of a conversation has its
+ * newest `leaf_event_id`.
  */
 export interface Store extends AsyncDisposable {
 	readonly updates: Log<StoredUpdate, UpdateQuery>;
 	readonly events: Log<StoredEvent, EventQuery>;
-	/** Appends an update. Resolves when it is on disk. */
+	/** Appends an update, unless it is a duplicate: {@link Appended.repeated}. Resolves when it is on disk. */
 	append(update: NewUpdate): Promise<Appended>;
 	/**
-	 * Appends a batch of events with the update that they make, in one transaction. Resolves when it is on disk.
+	 * Appends a batch of events and the update that they cause, in one transaction. Resolves when both are on disk.
 	 *
-	 * @returns undefined when the batch has a live state and the conversation's is not the expected one any more, or an
-	 *   event of it that tells of the record is stored already: then nothing was written
+	 * @returns undefined when nothing was written, because the batch has a live state and the conversation's revision is
+	 *   not the expected one, or one of the batch's state updates is already stored
 	 */
 	appendEvents(batch: NewEvents): Promise<AppendedEvents | undefined>;
-	/** The state that the next live version is computed from, and which of some event ids are stored. */
+	/** Returns the live state of a conversation, and which of the event ids are already stored. */
 	getLiveState(conversationId: string, eventIds: readonly string[]): Promise<LiveState>;
-	/** Some conversations for which {@link LiveState.hasUnappliedEvents} holds; none when there is none. */
+	/** Returns the ids of at most `limit` conversations for which {@link LiveState.hasUnappliedEvents} is true. */
 	listUnapplied(limit: number): Promise<readonly string[]>;
-	/** The current record of a conversation, or the record that was current as of sequence `asOf`. */
+	/**
+	 * Returns the current update of a conversation, or the one that was current as of sequence `asOf`; undefined when
+	 * there is none, or it has been pruned.
+	 */
 	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined>;
 	listConversations(query: ConversationQuery): Promise<StoredConversation[]>;
 	/**
-	 * Removes history that a policy no longer keeps; returns how many updates and events it removed, fewer also while another
-	 * process does it. Never removes what a current record consists of, except of a conversation that has been `deleting`
-	 * since before `receivedBefore`. Its events go with it.
+	 * Removes history that a policy no longer keeps. The current update of a conversation, and the base if it is a delta,
+	 * are kept, unless the conversation has been `deleting` since before `receivedBefore`. Then all of the conversation
+	 * is removed, including its events.
+	 *
+	 * @returns number of removed updates and events; below the limit only when all conversations were examined, or
+	 *   another process is pruning
 	 */
 	prune(policy: PrunePolicy): Promise<number>;
-	/** Removes at most `limit` events that were received before a time, oldest first; returns how many. */
+	/** Removes at most `limit` events that were received before a time, oldest first. Returns the number removed. */
 	pruneEvents(receivedBefore: bigint, limit: number): Promise<number>;
-	/** The time that {@link keepClock} was given last; undefined when it was never called. */
+	/** Returns the time that {@link keepClock} saved last; undefined when it was never called. */
 	clock(): Promise<bigint | undefined>;
-	/** Keeps the time that retention goes by (microseconds since the Unix epoch). Resolves when it is on disk. */
+	/** Saves the time of retention (microseconds since the Unix epoch). Resolves when it is on disk. */
 	keepClock(time: bigint): Promise<void>;
-	/** Resolves when the store can read and write. */
+	/** Resolves when the store can read and write; rejects otherwise. */
 	check(): Promise<void>;
-	/** Finishes what was accepted, then closes. */
+	/** Completes the requests that were accepted, then closes the store. */
 	close(): Promise<void>;
 }

@@ -5,26 +5,26 @@ import type { NewEvent, SequenceRange, Store, StoredRecord } from "./store.ts";
 import { integer, type Row } from "./values.ts";
 
 /**
- * What an engine keeps, in a form that every engine can read and write. Records and texts of events are in their packed
- * form, which all engines share, so that they are copied byte for byte, damaged ones too. What an engine derives from
- * them, such as the columns that lists filter by, is no part of it.
+ * The rows of a database in a form that every engine can read and write. Records and event texts are in the packed form
+ * that all engines share, so that they are copied byte for byte, even damaged ones. Derived data, such as the columns
+ * that lists filter by, is not included.
  */
 export interface TransferRows {
-	/** Conversations that have a record, by id. */
+	/** Conversations that have a record, ordered by id. */
 	readonly conversations: TransferConversation;
-	/** What the events of conversations add up to, by id. */
+	/** The activities of conversations, ordered by conversation id. */
 	readonly activities: TransferActivity;
-	/** By sequence. Their conversations come before them. */
+	/** Ordered by sequence. To be written after their conversations. */
 	readonly updates: TransferUpdate;
-	/** By sequence. The activities of their conversations come before them. */
+	/** Ordered by sequence. To be written after the activities of their conversations. */
 	readonly events: TransferEvent;
-	/** By conversation. */
+	/** Ordered by conversation id. */
 	readonly prunedUpdates: PrunedConversation;
-	/** By conversation. */
+	/** Ordered by conversation id. */
 	readonly prunedEvents: PrunedConversation;
 }
 
-/** The kinds of rows, in the order in which they can be written. */
+/** The kinds of rows, in the order in which they must be written. */
 export const transferTables = [
 	"conversations",
 	"activities",
@@ -47,7 +47,7 @@ export interface TransferActivity {
 	readonly activity: Activity;
 }
 
-/** An update as it is stored: its record can be a delta. */
+/** An update as it is stored; its record can be a delta. */
 export interface TransferUpdate extends Omit<WrittenUpdate, "record"> {
 	readonly record: RecordColumn & Omit<StoredRecord, "bytes">;
 }
@@ -57,41 +57,43 @@ export interface TransferEvent
 	readonly sequence: bigint;
 	readonly conversationId: string;
 	readonly receivedAt: bigint;
-	/** As `packSecrets` gives them. */
+	/** The result of `packSecrets`. */
 	readonly secrets: string | null;
 	readonly text: RecordColumn;
 }
 
-/** What was pruned of a log and a conversation. */
+/** How far a conversation has been pruned in a log. */
 export interface PrunedConversation {
 	readonly conversationId: string;
+	/** Largest pruned sequence of the conversation. */
 	readonly through: bigint;
+	/** Number of the last removal of its entries. */
 	readonly removal: bigint;
 }
 
-/** Where a row stands in its table: its sequence, or the id of its conversation. */
+/** The key that orders the rows of a table: the sequence, or the id of the conversation. */
 export type RowKey = bigint | string;
 
 export function keyOf(row: { readonly conversationId: string; readonly sequence?: bigint }): RowKey {
 	return row.sequence ?? row.conversationId;
 }
 
-/** What a database holds, in few words. It differs after each append and each removal. */
+/** A short description of what a database holds. Each append and each removal changes it. */
 export interface Contents {
 	readonly counts: Readonly<Record<TransferTable, number>>;
 	readonly updates: SequenceRange;
 	readonly events: SequenceRange;
-	/** The time of retention: see `Store.keepClock`. */
+	/** Time of retention: see `Store.keepClock`. */
 	readonly clock: bigint | undefined;
 }
 
-/** SQL that counts the rows of all tables, in a column for each. */
+/** Returns SQL that counts the rows of all tables, each in a column of its own. */
 export function countsQuery(tables: Readonly<Record<TransferTable, { readonly table: string }>>): string {
 	const counts = transferTables.map((name) => `(SELECT count(*) FROM ${tables[name].table}) AS "${name}"`);
 	return `SELECT ${counts.join()}`;
 }
 
-/** What the row of {@link countsQuery} says. */
+/** Reads the row that {@link countsQuery} returns. */
 export function countsOf(row: Row): Contents["counts"] {
 	return {
 		conversations: integer(row.conversations),
@@ -103,57 +105,57 @@ export function countsOf(row: Row): Contents["counts"] {
 	};
 }
 
-/** Contents as a text that equal contents share. */
+/** Returns contents as JSON text. Equal contents have equal texts. */
 export function describeContents(contents: Contents): string {
 	return JSON.stringify(contents, (_, value: unknown) => (typeof value === "bigint" ? value.toString() : value));
 }
 
-/** @throws Error when what a copy holds is not what it should hold */
+/** @throws Error when a copy does not hold the wanted contents */
 export function requireContents(found: Contents, wanted: Contents): void {
 	if (describeContents(found) !== describeContents(wanted))
 		throw new Error(`the copy holds ${describeContents(found)} in place of ${describeContents(wanted)}`);
 }
 
-/** Most rows that are read and written at once. */
+/** Maximum number of rows that are read and written at once. */
 export const PAGE_ROWS = 1_000;
-/** A page ends before its records exceed this many bytes, if it has more than one. */
+/** Maximum number of bytes of the uncompressed records or texts of a page. A single row may exceed it. */
 export const PAGE_BYTES = 4 * 2 ** 20;
 
-/** A database that is open for copying: no service writes to it as long as it is open. */
+/** A database that is open for copying. No service writes to it while it is open. */
 export interface TransferDatabase extends AsyncDisposable {
-	/** @throws ServiceError `unavailable`, also when the database could have been written since it was opened */
+	/** @throws ServiceError `unavailable`, also when the database may have been written since it was opened */
 	contents(): Promise<Contents>;
 	/**
-	 * Rows of a table in the order of their keys.
+	 * Returns a page of rows of a table in the order of their keys.
 	 *
-	 * @param after key that they follow; undefined for the first ones
-	 * @returns at most {@link PAGE_ROWS} and about {@link PAGE_BYTES}; none when there are no more
+	 * @param after key after which the page begins; undefined for the first page
+	 * @returns at most {@link PAGE_ROWS} rows and about {@link PAGE_BYTES} bytes; none when there are no more
 	 */
 	rows<Table extends TransferTable>(table: Table, after: RowKey | undefined): Promise<readonly TransferRows[Table][]>;
-	/** What the store gives to those who read it. */
+	/** The reads of the store that the comparison of a copy uses. */
 	readonly reads: {
 		readonly updates: Pick<Store["updates"], "list">;
 		readonly events: Pick<Store["events"], "list">;
 	} & Pick<Store, "listConversations">;
 }
 
-/** A database that a copy is made in. No service opens it before the copy is finished. */
+/** The target of a copy. No service can open it before the copy is finished. */
 export interface CopyTarget extends TransferDatabase {
 	/**
-	 * Begins a copy, or goes on with one.
+	 * Begins a copy, or continues one that was interrupted.
 	 *
-	 * @param source what the source holds
-	 * @throws Error when the database holds something else than part of a copy of that
+	 * @param source contents of the source
+	 * @throws Error when the database holds anything but a part of a copy of these contents
 	 */
 	begin(source: Contents): Promise<void>;
-	/** Key of the last row of a table; undefined when it has none. */
+	/** Returns the key of the last row of a table; undefined when it has none. */
 	last(table: TransferTable): Promise<RowKey | undefined>;
-	/** Writes rows that follow the last one, in one transaction. */
+	/** Writes rows after the last one of a table, in one transaction. */
 	write<Table extends TransferTable>(table: Table, rows: readonly TransferRows[Table][]): Promise<void>;
 	/**
-	 * Makes a complete copy the database of a service.
+	 * Turns the complete copy into a database that a service can open.
 	 *
-	 * @throws Error when the copy does not hold what the source holds
+	 * @throws Error when the contents of the copy differ from those of the source
 	 */
 	finish(source: Contents): Promise<void>;
 }

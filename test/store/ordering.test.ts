@@ -4,8 +4,8 @@ import { ConversationExecutionStatus as Status } from "../../gen/conversations/v
 import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
 import {
 	changeBetween,
+	comparableTime,
 	decide,
-	knownTime,
 	MAX_CLOCK_SKEW,
 	type OrderState,
 	orderTime,
@@ -206,9 +206,9 @@ describe("the order of records, with a clock that may be wrong", () => {
 	});
 
 	it("does not go by the current record's time when that is too far ahead of the clock", () => {
-		expect(knownTime(undefined, 7n)).toBe(undefined);
-		expect(knownTime(7n + MAX_CLOCK_SKEW, 7n)).toBe(7n + MAX_CLOCK_SKEW);
-		expect(knownTime(8n + MAX_CLOCK_SKEW, 7n)).toBe(undefined);
+		expect(comparableTime(undefined, 7n)).toBe(undefined);
+		expect(comparableTime(7n + MAX_CLOCK_SKEW, 7n)).toBe(7n + MAX_CLOCK_SKEW);
+		expect(comparableTime(8n + MAX_CLOCK_SKEW, 7n)).toBe(undefined);
 	});
 
 	it("ends with what a plain search for the last record that nothing outranks finds", () => {
