@@ -1,17 +1,17 @@
 /**
- * Frees the memory of bytes that nobody uses any more. The garbage collector would let much of what crosses between
- * threads gather, and then collect the whole heap because of it.
+ * Frees the memory of bytes that are not used any more. Left to the garbage collector, buffers that cross between
+ * threads would accumulate and then cause a collection of the whole heap.
  */
 export function release({ buffer }: Uint8Array): void {
 	if (buffer instanceof ArrayBuffer && !buffer.detached) buffer.transfer(0);
 }
 
-/** The bytes in an ArrayBuffer that holds nothing else, as that is what crosses to another thread. */
+/** Returns the bytes in an ArrayBuffer of their own: a message to another thread includes the whole ArrayBuffer. */
 export function compact(bytes: Uint8Array): Uint8Array {
 	return bytes.byteLength === bytes.buffer.byteLength ? bytes : new Uint8Array(bytes);
 }
 
-/** Byte strings that share an ArrayBuffer which holds nothing else: one is copied to another thread sooner than many. */
+/** Returns byte strings in one ArrayBuffer of their own, which reaches another thread faster than many ArrayBuffers. */
 export function compactAll(parts: readonly Uint8Array[]): readonly Uint8Array[] {
 	const size = parts.reduce((sum, { byteLength }) => sum + byteLength, 0);
 	const shared = parts[0]?.buffer;

@@ -3,14 +3,14 @@ import type { AppliedUpdates, ApplyRequest, ReadBatch } from "../events/live-rec
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import type { NewUpdate, StoredRecord } from "../store/store.ts";
 
-/** What the intake's threads are started with. */
+/** The `workerData` of the intake threads. */
 export interface IntakeData {
 	readonly encryptionKeys: readonly KeyObject[];
 	/** Time zone of the events' times: `UTC` or a name of the IANA time zone database. */
 	readonly eventTimeZone: string;
 }
 
-/** The calls that the intake's threads answer. */
+/** The calls that the intake threads answer. */
 export type IntakeCalls = {
 	fromJson(body: Uint8Array): NewUpdate;
 	fromRequest(request: Uint8Array): NewUpdate;

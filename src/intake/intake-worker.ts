@@ -8,7 +8,7 @@ import { RecordVault } from "../record/secrets/record-vault.ts";
 import { serve } from "../threads/serve.ts";
 import type { IntakeCalls, IntakeData } from "./calls.ts";
 
-/** The thread that reads, checks, protects and compares records and events. */
+/** Worker thread that parses, checks, protects and compares records and events. */
 
 serve<IntakeData, IntakeCalls>(({ encryptionKeys, eventTimeZone }) => {
 	const format = new RecordFormat();
@@ -41,7 +41,7 @@ function bytesOf({ present, updates }: ApplyRequest): Uint8Array[] {
 	return present.record === undefined ? texts : [...texts, present.record.bytes];
 }
 
-/** What `work` gives; the bytes are of no use afterwards. */
+/** Returns the result of `work`, and frees the memory of `bytes` afterwards. */
 function releasing<Result>(bytes: readonly Uint8Array[], work: () => Result): Result {
 	try {
 		return work();

@@ -10,26 +10,26 @@ import type { NewUpdate, StoredRecord } from "../store/store.ts";
 import { type ThreadLog, type ThreadObserver, WorkerThread } from "../threads/worker-thread.ts";
 import type { IntakeCalls, IntakeData } from "./calls.ts";
 
-/** Size from which bodies and records go to the thread for large ones, in bytes. */
+/** Size in bytes from which bodies and records go to the thread for large ones. */
 const LARGE_FROM = 2 ** 20;
-/** Largest heaps of the two threads, in MiB. What needs more ends the thread and is refused as `internal`. */
+/** Maximum old generations of the two threads, in MiB. A call that needs more ends its thread and fails (`internal`). */
 const HEAP_MB = 256;
 const LARGE_HEAP_MB = 1024;
-/** Most calls that a thread has at a time: some milliseconds of work. */
+/** Maximum number of calls that a thread has at a time: some milliseconds of work. */
 const WINDOW = 256;
-/** Most bytes of large records that wait to be opened for reads. */
-const OPENED_BYTES = 64 * 2 ** 20;
+/** Maximum number of bytes of the large records that are being opened for reads. A single record may exceed it. */
+const MAX_OPENING_BYTES = 64 * 2 ** 20;
 
 /**
- * Reads, checks, protects and compares records and events on two threads of their own: one for usual ones, and one for
- * large ones, which is started when it is first needed. So a large body holds up other large ones only, and neither
- * holds up the streams and reads of the main thread.
+ * Parses, checks, protects and compares records and events on two threads: one for usual sizes, and one for large ones,
+ * which is started when it is first needed. A large body therefore delays only other large ones. Neither thread delays
+ * the streams and reads of the main thread.
  */
 export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDisposable {
 	readonly largeFrom = LARGE_FROM;
 	readonly #usual: WorkerThread<IntakeCalls>;
 	readonly #large: WorkerThread<IntakeCalls>;
-	#openedBytes = 0;
+	#openingBytes = 0;
 
 	private constructor(data: IntakeData, log: ThreadLog, observer: ThreadObserver | undefined) {
 		const thread = (name: string, oldGenerationMb: number) =>
@@ -38,7 +38,7 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 				name,
 				script: new URL("./intake-worker", import.meta.url),
 				data,
-				// The message of an unforeseen error of a call may quote a record; that of the thread's start or end does not.
+				// The message of an unexpected error in a call may quote a record. That of a failed thread does not.
 				toError: ({ message }, of) =>
 					of === "call"
 						? new ServiceError("internal", "the record could not be processed")
@@ -54,7 +54,7 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 		this.#large = thread("large-intake", LARGE_HEAP_MB);
 	}
 
-	/** Starts the thread for usual records. Resolves when it takes calls. */
+	/** Starts the thread for records of usual size. Resolves when it accepts calls. */
 	static async start(data: IntakeData, log: ThreadLog, observer?: ThreadObserver): Promise<IntakeThreads> {
 		const threads = new IntakeThreads(data, log, observer);
 		await threads.#usual.start();
@@ -101,7 +101,7 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 		});
 	}
 
-	/** As `RecordVault.isSame`. */
+	/** See `RecordVault.isSame`. */
 	isSame(stored: Uint8Array, arriving: Uint8Array): Promise<boolean> {
 		return this.#threadFor(stored).call("isSame", { stored: compact(stored), arriving: compact(arriving) });
 	}
@@ -114,18 +114,18 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 		return this.#open(record, (own) => this.#large.call("openJson", { record: own, form }));
 	}
 
-	/** Refuses a record when too many wait, because the store gives them faster than they are opened. */
+	/** Opens a record. Fails while too many bytes are being opened, because the store reads records faster than that. */
 	async #open<Form>(record: StoredRecord, open: (record: StoredRecord) => Promise<Form>): Promise<Form> {
 		const { byteLength } = record.bytes;
-		if (this.#openedBytes > 0 && this.#openedBytes + byteLength > OPENED_BYTES) {
+		if (this.#openingBytes > 0 && this.#openingBytes + byteLength > MAX_OPENING_BYTES) {
 			release(record.bytes);
 			throw new ServiceError("unavailable", "Too many large records are being read; try again later");
 		}
-		this.#openedBytes += byteLength;
+		this.#openingBytes += byteLength;
 		try {
 			return await open({ ...record, bytes: compact(record.bytes) });
 		} finally {
-			this.#openedBytes -= byteLength;
+			this.#openingBytes -= byteLength;
 		}
 	}
 
@@ -133,7 +133,7 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 		return byteLength < LARGE_FROM ? this.#usual : this.#large;
 	}
 
-	/** Finishes what was sent, then ends the threads. */
+	/** Completes the calls that were made, then ends the threads. */
 	async [Symbol.asyncDispose](): Promise<void> {
 		await Promise.all([this.#usual.close(), this.#large.close()]);
 	}

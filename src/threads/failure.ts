@@ -1,15 +1,15 @@
 import { ServiceError } from "../errors.ts";
 
-/** An error in the form in which it crosses from a worker thread to the thread that called it. */
+/** An error in the form in which a worker thread sends it to the calling thread. */
 export interface Failure {
 	readonly message: string;
 	/** Set when the worker threw a {@link ServiceError}. */
 	readonly refusal: Pick<ServiceError, "kind" | "violations" | "conversationId"> | undefined;
-	/** Code of the library that failed (SQLite's extended result code); undefined when it gave none. */
+	/** Error code of the library that failed (SQLite's extended result code); undefined when there is none. */
 	readonly code: number | undefined;
 }
 
-/** Describes any thrown value. */
+/** Converts any thrown value to a {@link Failure}. */
 export function failureOf(error: unknown): Failure {
 	if (!(error instanceof Error)) return { message: String(error), refusal: undefined, code: undefined };
 	const { message } = error;
@@ -21,7 +21,7 @@ export function failureOf(error: unknown): Failure {
 	return { message, refusal: undefined, code };
 }
 
-/** The {@link ServiceError} that a worker threw; undefined for any other failure. */
+/** Restores the {@link ServiceError} that a worker threw; undefined for any other failure. */
 export function refusalOf({ message, refusal }: Failure): ServiceError | undefined {
 	return refusal && new ServiceError(refusal.kind, message, refusal);
 }

@@ -3,28 +3,28 @@ import { failureOf } from "./failure.ts";
 import type { AnsweredGroup, Argument, CallMessage, CallName, Calls, Outcome, WorkerMessage } from "./protocol.ts";
 import { largeBuffers } from "./protocol.ts";
 
-/** Longest time for which outcomes are held back to be posted together, in milliseconds. */
-const HOLD_BACK = 0.5;
-/** Calls from which no further messages are taken from the port at a time. */
+/** Milliseconds for which outcomes are collected before they are posted in one message. */
+const POST_INTERVAL = 0.5;
+/** Number of received calls at which the worker stops taking messages from the port and answers the calls. */
 const MAX_CALLS = 256;
 
-/** How a worker answers its calls. */
-export interface Served<Methods, GroupName extends CallName<Methods>> {
+/** The functions by which a worker answers its calls. */
+export interface CallHandlers<Methods, GroupName extends CallName<Methods>> {
 	readonly methods: Omit<Methods, GroupName>;
-	/** Methods whose waiting calls are answered together, such as in one transaction. */
+	/** Methods whose waiting calls are answered together, for example in one transaction. */
 	readonly group?: CallGroup<Methods, GroupName>;
 }
 
 export interface CallGroup<Methods, Name extends CallName<Methods>> {
 	readonly names: readonly Name[];
-	/** Most bytes of one group, unless it is a single call. */
+	/** Maximum number of bytes of a group. A single call may exceed it. */
 	readonly maxBytes: number;
 	bytesOf(argument: Argument<Methods[Name]>): number;
-	/** Answers each call; the outcomes are in the order of the arguments. */
+	/** Answers the calls. The outcomes are in the order of the arguments. */
 	answer(args: readonly Argument<Methods[Name]>[]): Outcome[];
 }
 
-// Declared as methods, because the calling thread vouches for the types of what it sends.
+// Declared as methods, whose parameters are bivariant: the calling thread ensures the types of the arguments.
 interface AnyGroup {
 	readonly names: readonly string[];
 	readonly maxBytes: number;
@@ -34,27 +34,27 @@ interface AnyGroup {
 type AnyMethod = (argument: unknown) => unknown;
 
 /**
- * Runs a worker thread. `start` builds the worker from the thread's `workerData`. The thread then answers calls in their
- * order until it has answered `close`.
+ * Runs a worker thread. Calls `start` with the thread's `workerData`. Then answers calls in their order until it has
+ * answered `close`.
  */
 export function serve<Options, Methods extends Calls, GroupName extends CallName<Methods> = never>(
-	start: (options: Options) => Served<Methods, GroupName>,
+	start: (options: Options) => CallHandlers<Methods, GroupName>,
 ): void {
 	if (parentPort === null) throw new Error("this module runs in a worker thread only");
 	const port = parentPort;
-	// Nobody on this thread keeps what it answered with.
+	// The buffers can be transferred, because this thread does not use its results afterwards.
 	const post = (message: WorkerMessage) =>
 		port.postMessage(message, message.kind === "outcomes" ? largeBuffers(message.outcomes) : []);
 
-	let served: Served<Methods, GroupName>;
+	let handlers: CallHandlers<Methods, GroupName>;
 	try {
-		served = start(workerData);
+		handlers = start(workerData);
 	} catch (error) {
 		post({ kind: "failed", failure: failureOf(error) });
 		return;
 	}
-	const methods = methodsOf(served.methods);
-	const group: AnyGroup | undefined = served.group;
+	const methods = methodsOf(handlers.methods);
+	const group: AnyGroup | undefined = handlers.group;
 
 	port.on("message", (first: readonly CallMessage[]) => {
 		const calls = takeWaiting(first);
@@ -70,7 +70,7 @@ export function serve<Options, Methods extends Calls, GroupName extends CallName
 			const answers = grouped?.outcomes ?? [answer(call)];
 			if (grouped !== undefined) groups.push(grouped.group);
 			outcomes.push(...taken.map(({ id }, index) => ({ id, ...(answers[index] ?? unanswered()) })));
-			if (next < calls.length && performance.now() - since < HOLD_BACK) continue;
+			if (next < calls.length && performance.now() - since < POST_INTERVAL) continue;
 			post({ kind: "outcomes", outcomes, groups });
 			outcomes = [];
 			groups = [];
@@ -101,7 +101,7 @@ export function serve<Options, Methods extends Calls, GroupName extends CallName
 	}
 }
 
-/** The calls from `start` on that are answered together: as many of the group's as it may have, or a single one. */
+/** Returns the calls from `start` on that are answered together: as many as the group may have, or a single call. */
 function takeGroup(calls: readonly CallMessage[], start: number, group: AnyGroup): readonly CallMessage[] {
 	let end = start;
 	let bytes = 0;

@@ -9,87 +9,87 @@ export interface ThreadLog {
 	error(fields: object, message: string): void;
 }
 
-/** Is told of threads and of the calls to them. */
+/** Receives the events of threads and of the calls to them. */
 export interface ThreadObserver {
-	/** There is a thread, started or not. */
+	/** Reports a new thread, which need not have started. */
 	added(name: string, queue: () => ThreadQueue): void;
-	/**
-	 * A call is made. What is given back is called once, when the call has ended: with what it failed with, and with the
-	 * group that it was answered in.
-	 */
+	/** Reports a new call. If it returns a function, that is called once, when the call has ended. */
 	called(thread: string, call: string): CallEnd | undefined;
-	/** Calls were answered together. */
+	/** Reports calls that were answered together. */
 	grouped(thread: string, group: AnsweredGroup): void;
 }
 
+/**
+ * Reports the end of a call.
+ *
+ * @param error undefined when the call succeeded
+ * @param group the group in which the call was answered; undefined when there was none
+ */
 export type CallEnd = (error: unknown, group?: AnsweredGroup) => void;
 
-/** The calls that a thread has not answered. */
+/** The calls that a thread has not answered yet. */
 export interface ThreadQueue {
 	readonly calls: number;
-	/** Milliseconds since the oldest of them was made; 0 without any. */
+	/** Milliseconds since the oldest of them was made; 0 when there are none. */
 	readonly age: number;
 }
 
 export interface WorkerThreadOptions {
-	/** Part of the service that the thread belongs to, as clients and the log call it: `the store`. */
+	/** Component that the thread belongs to, as error messages and the log name it: `the store`. */
 	readonly owner: string;
-	/** What the thread does in it: `writer`. */
+	/** Role of the thread in the component: `writer`. */
 	readonly name: string;
-	/** Module of the worker, without the extension, which is that of this module: `.ts` in src, `.js` in dist. */
+	/** Module of the worker without its extension, which is the same as this module's: `.ts` in src, `.js` in dist. */
 	readonly script: URL;
-	/** What the worker is started with; it is cloned. */
+	/** `workerData` of the worker; it is cloned. */
 	readonly data: unknown;
-	/** Maps a failure that is no {@link ServiceError} of the worker: that of a call, or of the whole thread. */
+	/** Maps a failure of a call or of the whole thread, unless the worker threw a {@link ServiceError}. */
 	readonly toError: (failure: Failure, of: "call" | "thread") => ServiceError;
 	readonly log: ThreadLog;
-	/** Largest young generation of the thread's heap, in MiB. */
+	/** Maximum size of the young generation of the thread's heap, in MiB. */
 	readonly youngGenerationMb: number;
-	/** Largest old generation of the thread's heap, in MiB; V8's default when left out. Beyond it the thread ends. */
+	/** Maximum size of the old generation, in MiB; V8's default when left out. A thread that exceeds it ends. */
 	readonly oldGenerationMb?: number;
-	/**
-	 * Whether calls that were under way when the thread ended are made again, one at a time. Only for calls that change
-	 * nothing.
-	 */
+	/** Whether calls that were under way when the thread ended are retried. Only for calls that change nothing. */
 	readonly repeatable: boolean;
 	/**
-	 * Most calls that the worker has at a time, so that its answers do not gather; the others wait outside of it. As many
-	 * as there are when left out.
+	 * Maximum number of calls that the worker has at a time; unlimited when left out. Further calls wait in this thread,
+	 * so that results do not accumulate.
 	 */
 	readonly window?: number;
 	readonly observer?: ThreadObserver | undefined;
 }
 
-/** Tells whether the caller waits no longer. An AbortSignal does. */
+/** The signal is aborted when the caller no longer waits. An AbortSignal can be passed. */
 type CallerSignal = Pick<AbortSignal, "aborted">;
 
-/** A call that waits for its outcome. */
+/** A call without an outcome yet. */
 interface PendingCall {
 	readonly message: CallMessage;
-	/** Cleared when the call is sent: V8 keeps sent calls in memory for a while, and a signal keeps a whole request. */
+	/** Cleared when the call is sent: V8 keeps sent calls in memory for a while, and a signal keeps its whole request. */
 	signal: CallerSignal | undefined;
-	/** When it was made, as performance.now() counts. */
+	/** When the call was made, by performance.now(). */
 	readonly since: number;
 	readonly ended: CallEnd | undefined;
-	// Declared as a method, so that a caller can await the type of its own answer.
+	// Declared as methods, whose parameters are bivariant, so that each call can have a result type of its own.
 	resolve(value: unknown): void;
 	reject(error: unknown): void;
 }
 
 /**
- * A worker thread and the calls on their way to it. The worker takes all that wait at a time.
+ * A worker thread and the calls to it. The worker receives all waiting calls at once.
  *
- * A thread that ends unasked is started again by the next call. When its calls are repeatable, those that were under way
- * are made again, each alone: the one that ends the thread again fails as `internal`, the others succeed. Calls that are
- * not repeatable fail.
+ * A thread that ends unexpectedly is restarted. If its calls are repeatable, those that were under way are retried one
+ * at a time. A call that is the only one under way when the thread ends fails with `internal`. Calls that are not
+ * repeatable fail, and the next call restarts the thread.
  */
 export class WorkerThread<Methods extends Calls> {
 	readonly #options: WorkerThreadOptions;
 	#worker: Worker | undefined;
 	#starting: Promise<void> | undefined;
-	/** Calls that the worker has not been sent. */
+	/** Calls that have not been sent to the worker. */
 	#waiting: PendingCall[] = [];
-	/** Calls that are made alone, because one of them may have ended the thread. */
+	/** Calls to retry one at a time, because one of them may have ended the thread. */
 	#suspects: PendingCall[] = [];
 	readonly #sent = new Map<number, PendingCall>();
 	#lastId = 0;
@@ -105,7 +105,6 @@ export class WorkerThread<Methods extends Calls> {
 		options.observer?.added(options.name, () => this.queue);
 	}
 
-	/** What has no answer yet. */
 	get queue(): ThreadQueue {
 		const pending = [...this.#sent.values(), ...this.#suspects, ...this.#waiting];
 		const oldest = pending.reduce((since, call) => Math.min(since, call.since), Number.POSITIVE_INFINITY);
@@ -113,11 +112,11 @@ export class WorkerThread<Methods extends Calls> {
 	}
 
 	/**
-	 * Makes a call. The argument may not change until its answer is there.
+	 * Makes a call. The argument must not change before the result arrives.
 	 *
-	 * @param signal a call that has not been sent to the worker when it has fired is not made
-	 * @throws ServiceError what the worker threw, or what `toError` makes of its failure; `unavailable` after `close`
-	 *   and when the signal has fired
+	 * @param signal cancels the call if it fires before the call is sent to the worker
+	 * @throws ServiceError the error that the worker threw or that `toError` returns; `unavailable` after `refuse` or
+	 *   `close`, or when the signal canceled the call
 	 */
 	call<Name extends CallName<Methods>>(
 		name: Name,
@@ -128,18 +127,18 @@ export class WorkerThread<Methods extends Calls> {
 		return this.#enqueue(name, argument, signal);
 	}
 
-	/** Starts the thread. Resolves when it takes calls. */
+	/** Starts the thread. Resolves when it accepts calls. */
 	start(): Promise<void> {
 		this.#starting ??= this.#spawn();
 		return this.#starting;
 	}
 
-	/** Refuses further calls. */
+	/** Rejects further calls. */
 	refuse(): void {
 		this.#refusing = true;
 	}
 
-	/** Refuses further calls, lets the others finish, and ends the thread. A failure at it is logged, not thrown. */
+	/** Rejects further calls, lets the others finish, and ends the thread. A failure is logged, not thrown. */
 	close(): Promise<void> {
 		this.#refusing = true;
 		this.#closing ??=
@@ -161,7 +160,7 @@ export class WorkerThread<Methods extends Calls> {
 		});
 	}
 
-	/** Sends what waits at the end of the event loop's turn, so that calls of one turn travel in one message. */
+	/** Sends the waiting calls at the end of this turn of the event loop, so that calls of one turn share a message. */
 	#schedule(): void {
 		if (this.#scheduled) return;
 		this.#scheduled = true;
@@ -185,19 +184,19 @@ export class WorkerThread<Methods extends Calls> {
 		worker.postMessage(calls.map(({ message }) => message));
 	}
 
-	/** The waiting calls that the worker may have, without those that nobody waits for. */
+	/** Takes waiting calls, as many as the worker may have. Rejects those whose caller no longer waits. */
 	#takeWaiting(): PendingCall[] {
-		const room = (this.#options.window ?? Number.POSITIVE_INFINITY) - this.#sent.size;
+		const free = (this.#options.window ?? Number.POSITIVE_INFINITY) - this.#sent.size;
 		const calls: PendingCall[] = [];
-		let looked = 0;
+		let examined = 0;
 		for (const call of this.#waiting) {
-			if (calls.length >= room) break;
-			looked += 1;
+			if (calls.length >= free) break;
+			examined += 1;
 			if (call.signal?.aborted === true)
 				refuse(call, new ServiceError("unavailable", "the sender no longer waits for the answer"));
 			else calls.push(call);
 		}
-		this.#waiting.splice(0, looked);
+		this.#waiting.splice(0, examined);
 		return calls;
 	}
 
