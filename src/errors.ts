@@ -1,4 +1,4 @@
-/** Kinds of failure that a request can meet. Each transport maps them to its own statuses in one place. */
+/** Kinds of failure of a request. Each transport maps them to its own status codes in one place. */
 export const errorKinds = [
 	"invalid_record",
 	"invalid_argument",
@@ -8,7 +8,7 @@ export const errorKinds = [
 	"method_not_allowed",
 	"out_of_range",
 	"too_large",
-	/** The key's or certificate's holder makes more requests than it may. */
+	/** The holder of the key or certificate exceeds its rate limit. */
 	"rate_limited",
 	"unsupported_media_type",
 	"data_loss",
@@ -19,25 +19,25 @@ export const errorKinds = [
 ] as const;
 export type ErrorKind = (typeof errorKinds)[number];
 
-/** After how many seconds a sender may try again, for kinds of failure that pass. */
+/** Seconds after which a client may retry, for the kinds of failure that are temporary. */
 export const RETRY_AFTER: Readonly<Partial<Record<ErrorKind, number>>> = { unavailable: 5, rate_limited: 1 };
 
-/** A rule of the record that a request breaks, in the vocabulary of pydantic's error types. */
+/** A rule that a request breaks, in the vocabulary of pydantic's error types. */
 export interface Violation {
 	/**
-	 * Members and array indexes that lead from the record, or from the batch of events, to the place; empty for itself. In
-	 * the URL the name of a segment.
+	 * Member names and array indexes that lead from the record, or from the batch of events, to the offending value;
+	 * empty for the whole record or batch. For the part `path`, the name of a URL segment.
 	 */
 	readonly path: readonly (string | number)[];
-	/** Part of the request that the place is in: the body unless it says otherwise, or the path of the URL. */
+	/** Part of the request that holds the offending value. Defaults to `body`. */
 	readonly part?: "body" | "path";
 	/** Name of the broken rule, such as `missing` or `greater_than`. */
 	readonly type: string;
-	/** What is wrong, for a person. Holds no part of a secret. */
+	/** Description of the mistake for a person. Contains no part of a secret. */
 	readonly message: string;
 	/** Values that the message mentions. */
 	readonly context?: Readonly<Record<string, unknown>> | undefined;
-	/** The offending value, only where it is small and cannot be a secret. */
+	/** The offending value; left out unless it is small and cannot be a secret. */
 	readonly input?: string | number | bigint | boolean | null | undefined;
 }
 
@@ -49,17 +49,17 @@ interface Details {
 	readonly cause?: unknown;
 }
 
-/** The one error type of the service. `message` is shown to the client and holds no secret. */
+/** The error type of the service. `message` is shown to the client and contains no secret. */
 export class ServiceError extends Error {
 	override readonly name = "ServiceError";
 	readonly kind: ErrorKind;
-	/** Broken rules, for `invalid_record`. */
+	/** The broken rules, for `invalid_record`. */
 	readonly violations: readonly Violation[];
 	/** Conversation that the request is about, for the log. Undefined when it is not known. */
 	readonly conversationId: string | undefined;
-	/** Field of an RPC's request from which the paths of the violations lead. Undefined when there is no such request. */
+	/** Field of the RPC request at which the paths of the violations begin. Undefined when there is no such field. */
 	readonly field: string | undefined;
-	/** Name of the key or certificate that the gate has refused, for the log. Undefined for one that is not known. */
+	/** Name of the key or certificate that the gate rejected, for the log. Undefined when the gate does not know it. */
 	readonly caller: string | undefined;
 
 	constructor(kind: ErrorKind, message: string, { violations, conversationId, field, caller, cause }: Details = {}) {
@@ -71,25 +71,25 @@ export class ServiceError extends Error {
 		this.caller = caller;
 	}
 
-	/** The same error, and what else is known of it. */
+	/** Returns a copy of the error with additional details. */
 	with(details: Pick<Details, "conversationId" | "field">): ServiceError {
 		const { kind, message, violations, conversationId, field, caller, cause } = this;
 		return new ServiceError(kind, message, { violations, conversationId, field, caller, cause, ...details });
 	}
 }
 
-/** Whether an error says that what is stored cannot be read. */
+/** Returns whether an error means that stored data cannot be read. */
 export function isDataLoss(error: unknown): error is ServiceError {
 	return error instanceof ServiceError && error.kind === "data_loss";
 }
 
-/** The error with the conversation that the request is about, if it is a ServiceError that names none. */
+/** Adds the conversation that the request is about to an error, if it is a ServiceError that names none. */
 export function withConversation(error: unknown, conversationId: string | undefined): unknown {
 	if (!(error instanceof ServiceError) || error.conversationId !== undefined) return error;
 	return error.with({ conversationId });
 }
 
-/** A place in a record's JSON form as text: `.available_models[0].model_id`; empty for the record itself. */
+/** Formats the path of a {@link Violation} as text: `.available_models[0].model_id`; empty for the record itself. */
 export function formatPath(path: readonly (string | number)[]): string {
 	return path
 		.map((token) => {

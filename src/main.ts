@@ -15,14 +15,14 @@ import { LogOutput } from "./telemetry/log-output.ts";
 
 /** A command of the program. */
 interface Command {
-	/** Names of its operands. */
+	/** Names of the operands. */
 	readonly operands: readonly string[];
-	/** Names of its options, each of which has a value and must be given. */
+	/** Names of the options. Each one is required and takes a value. */
 	readonly options?: readonly OptionName[];
 	readonly meaning: string;
-	/** What could not be done when it fails. */
+	/** Message for an error of the command; the error follows as the reason. */
 	readonly failure: string;
-	/** @param values of its operands, and of its options */
+	/** @param values operands, followed by the values of the options */
 	readonly run: (config: Config, values: readonly string[]) => Promise<void> | void;
 }
 
@@ -83,16 +83,16 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 	},
 };
 
-/** @throws Error when the database is another one than an SQLite file */
+/** @throws Error when the database is not a SQLite file */
 function sqlitePath(database: Database): string {
 	if (database.engine === "sqlite") return database.path;
 	throw new Error("backup and restore are for SQLite; PostgreSQL has pg_dump and pg_restore");
 }
 
-/** Exit status for arguments that the program does not take. */
+/** Exit status for invalid arguments. */
 const USAGE_STATUS = 2;
 
-/** Runs the command that the arguments name. */
+/** Runs the command that is named in the arguments. */
 async function main(args: readonly string[]): Promise<void> {
 	const { values, positionals } = parseArgs({ args: [...args], options: OPTIONS, allowPositionals: true });
 	if (values.help === true) return print(help());
@@ -114,7 +114,7 @@ async function main(args: readonly string[]): Promise<void> {
 	}
 }
 
-/** Arguments that the program does not take. */
+/** The error for invalid arguments. */
 class UsageError extends Error {}
 
 async function serve(config: Config): Promise<void> {
@@ -122,13 +122,13 @@ async function serve(config: Config): Promise<void> {
 	const output = new LogOutput(fd, lineFormat(config.logFormat, isTTY));
 	const log = createLogger(config.logLevel, output);
 	const signalled = firstSignal();
-	// Loaded here, so that what fails while modules are loaded is told as any other failure of the start.
+	// Loaded here, so that an error while loading these modules is reported like any other startup failure.
 	const { startService } = await import("./server.ts");
 	const { WEBHOOK_PATH } = await import("./transports/webhook/webhook.ts");
 	const service = await startService(config, log, (key) => showFirstKey(key, config, WEBHOOK_PATH));
 	log.stopping(await signalled);
-	// The last resort, for what does not let itself be stopped. What was acknowledged is on disk.
-	const lastResort = setTimeout(() => {
+	// Exits when the stop hangs. No acknowledged data is lost, because it is on disk.
+	const forcedExit = setTimeout(() => {
 		log.unexpectedError("stop", new Error("The service has not stopped in time"));
 		process.exit(1);
 	}, config.drainSeconds * 1000);
@@ -140,18 +140,18 @@ async function serve(config: Config): Promise<void> {
 			return 1;
 		},
 	);
-	clearTimeout(lastResort);
-	await output.end(LAST_LINES_MILLISECONDS);
+	clearTimeout(forcedExit);
+	await output.end(LOG_FLUSH_MILLISECONDS);
 	process.exit(status);
 }
 
-/** How long a process that has stopped waits for a slow reader of its log. */
-const LAST_LINES_MILLISECONDS = 500;
+/** Maximum time for which a stopped process tries to write its last log lines when the reader is slow. */
+const LOG_FLUSH_MILLISECONDS = 500;
 
-/** How long after the first signal another one is taken for the same: `npm start` passes Ctrl-C on a second time. */
+/** Time after the first signal in which further ones count as the same: `npm start` forwards Ctrl-C a second time. */
 const SAME_SIGNAL_MILLISECONDS = 500;
 
-/** The first signal to stop, also when it comes during the start. A later one ends the process at once. */
+/** Resolves with the first signal to stop, even if it arrives during startup. A later one ends the process at once. */
 function firstSignal(): Promise<NodeJS.Signals> {
 	const { promise, resolve } = Promise.withResolvers<NodeJS.Signals>();
 	let first: number | undefined;
@@ -164,7 +164,7 @@ function firstSignal(): Promise<NodeJS.Signals> {
 	return promise;
 }
 
-/** Shows the key this once: the service keeps only its hash. */
+/** Shows a new access key. It cannot be shown again, because the service stores only its hash. */
 function showFirstKey(key: string, { httpAddress, tls, basePath }: Config, path: string): void {
 	const url = `${tls === undefined ? "http" : "https"}://${formatAddress(httpAddress)}${basePath}${path}`;
 	process.stderr.write(`
@@ -189,12 +189,12 @@ async function migrate({ database }: Config): Promise<void> {
 }
 
 async function copy(config: Config, [from = "", to = ""]: readonly string[]): Promise<void> {
-	const [source, target] = [databaseArgument("from", from, config), databaseArgument("to", to, config)];
+	const [fromDatabase, toDatabase] = [databaseArgument("from", from, config), databaseArgument("to", to, config)];
 	const log = { error: showError };
-	await using kept = await openCopySource(source, log).catch(failedToOpen("source"));
-	await using copied = await openCopyTarget(target, log).catch(failedToOpen("target"));
+	await using source = await openCopySource(fromDatabase, log).catch(failedToOpen("source"));
+	await using target = await openCopyTarget(toDatabase, log).catch(failedToOpen("target"));
 	const steps = { copied: showProgress(entries, "copied"), compared: showProgress(entries, "compared") };
-	const parts = await copyStore(kept, copied, (step, done, total) => steps[step](done, total));
+	const parts = await copyStore(source, target, (step, done, total) => steps[step](done, total));
 	const [shownFrom, shownTo] = [from, to].map((url) => maskPostgresUrl(url, MASK));
 	print(`${shownTo} holds what ${shownFrom} holds. Both give, with SHA-256:`);
 	for (const { name, count, digest, damaged } of parts) {
@@ -203,14 +203,14 @@ async function copy(config: Config, [from = "", to = ""]: readonly string[]): Pr
 	}
 }
 
-/** Gives a function that says which of two databases an error is about. */
+/** Returns an error handler that adds which of the two databases could not be opened. */
 function failedToOpen(which: string): (cause: unknown) => never {
 	return (cause) => {
 		throw new Error(`the ${which} cannot be opened`, { cause });
 	};
 }
 
-/** @throws UsageError when the URL of an option is none */
+/** @throws UsageError when the value of an option is not a valid database URL */
 function databaseArgument(option: OptionName, url: string, config: Config): Database {
 	try {
 		return databaseAt(url, config);
@@ -219,7 +219,7 @@ function databaseArgument(option: OptionName, url: string, config: Config): Data
 	}
 }
 
-/** Tells of a failure that does not end the program. */
+/** Reports a failure that does not end the program. */
 function showError(fields: object, message: string): void {
 	process.stderr.write(`${message}${"err" in fields ? `: ${reasonOf(fields.err)}` : ""}\n`);
 }
@@ -233,7 +233,7 @@ function showConfig({ settings }: Config): void {
 	}
 }
 
-/** A command with its arguments. */
+/** Returns the usage of a command: its name and arguments. */
 function usageOf(name: string, { operands, options = [] }: Command): string {
 	return [name, ...operands, ...options.map((option) => `--${option} URL`)].join(" ");
 }
@@ -264,7 +264,7 @@ Environment variables:
 ${environment.join("\n")}`;
 }
 
-/** Writes a line to standard output. A reader that has enough, such as `head`, ends the program. */
+/** Writes a line to standard output. The program ends when the reader, such as `head`, has closed the pipe. */
 function print(text: string): void {
 	if (process.stdout.listenerCount("error") === 0) process.stdout.on("error", () => process.exit(1));
 	process.stdout.write(`${text}\n`);
@@ -273,14 +273,14 @@ function print(text: string): void {
 const mebibytes = (bytes: number): string => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
 const entries = (count: number): string => `${count} entries`;
 
-/** What went wrong and why, in one line. */
+/** Returns the message of an error and of its causes in one line. */
 function reasonOf(error: unknown): string {
 	if (!(error instanceof Error)) return String(error);
 	const message = error.message.replaceAll(/\s*\n\s*/g, " ");
 	return error.cause === undefined ? message : `${message}: ${reasonOf(error.cause)}`;
 }
 
-/** Whether `parseArgs` refused the arguments. */
+/** Returns whether an error means invalid arguments, which `parseArgs` or a command rejected. */
 function isUsage(error: unknown): boolean {
 	const code = error instanceof Error && "code" in error ? String(error.code) : "";
 	return error instanceof UsageError || code.startsWith("ERR_PARSE_ARGS_");

@@ -1,20 +1,21 @@
-/** Where progress is shown. */
+/** The stream to which progress is written. */
 interface Output {
 	/** Whether it is a terminal. */
 	readonly isTTY?: boolean;
 	write(text: string): unknown;
 }
 
-/** Characters of the bar. */
+/** Width of the bar in characters. */
 const WIDTH = 20;
-/** Moves a terminal's cursor to the line above and clears that (ECMA-48: CUU, EL). */
+/** Moves a terminal's cursor up one line and clears that line (ECMA-48: CUU, EL). */
 const OVER_LAST_LINE = "\u001b[1A\u001b[2K";
 
 /**
- * Shows progress: on a terminal as a bar in one line, in a file or a pipe as a line for each tenth that is done.
+ * Returns a function that shows progress: on a terminal as a bar in one line, in a file or a pipe as a line for each
+ * completed tenth.
  *
- * @param amount words for the total
- * @param verb what is done, as in "are copied"
+ * @param amount formats the total with its unit
+ * @param verb past participle for the sentence "10 % of 40 entries are copied"
  */
 export function showProgress(
 	amount: (total: number) => string,

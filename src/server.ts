@@ -46,37 +46,38 @@ import { readRoutes } from "./transports/reads/reads.ts";
 import { openApiRoute } from "./transports/webhook/openapi.ts";
 import { conversationWebhook, eventWebhook, oauthStateRoute } from "./transports/webhook/webhook.ts";
 
-/** Longest time, in milliseconds, for which a service that stops still accepts connections that are on their way. */
-const LONGEST_GRACE = 1_000;
-/** How often it looks whether anyone is connected, in milliseconds. */
-const SWEEP = 20;
+/** Maximum time, in milliseconds, for which a stopping service accepts connections that are on their way. */
+const MAX_GRACE = 1_000;
+/** Milliseconds between two checks in this time whether a client is still connected. */
+const CONNECTION_CHECK_INTERVAL = 20;
 
 /** A service that accepts requests. */
 export interface RunningService {
 	readonly httpAddress: Address;
 	readonly grpcAddress: Address;
 	/**
-	 * Says that it is not ready, stops accepting, ends streams, lets other requests under way finish and commit, and
-	 * closes the store. Connections that are left when nine tenths of the time are over are cut off.
+	 * Reports that the service is not ready, stops accepting connections, ends streams, lets the other requests under way
+	 * finish and commit, and closes the store. Connections that are still open after nine tenths of the drain time are
+	 * closed.
 	 */
 	stop(): Promise<void>;
 }
 
 /**
- * Builds the service and starts it.
+ * Builds and starts the service.
  *
- * @param showKey shows the access key that the first start of an unconfigured service makes. It is called when nothing
- *   of the start can fail any more, because the key cannot be shown again.
- * @throws Error when a listener or the store cannot be opened; nothing is left open then
+ * @param showKey shows the access key that the first start creates when no keys are configured. It is called when the
+ *   start cannot fail any more, because the key cannot be shown again.
+ * @throws Error when a listener or the store cannot be opened; then everything that was opened is closed
  */
 export async function startService(config: Config, log: Log, showKey: (key: string) => void): Promise<RunningService> {
 	log.starting(Object.fromEntries(config.settings.map(({ name, value }) => [name, value])));
 	await using opened = new AsyncDisposableStack();
 	const { encryptionKeys, eventTimeZone, maxBodyBytes, basePath } = config;
-	const data = { encryptionKeys, eventTimeZone };
+	const intakeData = { encryptionKeys, eventTimeZone };
 	const format = new RecordFormat();
 	const { threads, requests, metrics } = opened.use(await startTelemetry(config.otel, packageJson(), log));
-	const intake = opened.use(await IntakeThreads.start(data, threadLog(log.intakeFailed), threads));
+	const intake = opened.use(await IntakeThreads.start(intakeData, threadLog(log.intakeFailed), threads));
 	const isSame: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
 	const firstKey = await firstKeyOf(config);
 	const { walEndLost: onWalLoss } = log;
@@ -117,7 +118,7 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 		openApiRoute(basePath, format.plan),
 	];
 
-	// Before anyone reads. What cannot be settled is tried again when the conversation's next events or record arrive.
+	// Before the first read. A conversation that cannot be settled is retried when its next events or record arrive.
 	await eventIngest.settleAll().catch((error: unknown) => log.workFailed("settle", error));
 
 	const answer = allowOrigins(config.corsOrigins, createConnectListener(rpc, createRouter(routes, gate, admission)));
@@ -138,8 +139,8 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 		log,
 	});
 
-	const made = await firstKey?.keep();
-	if (made !== undefined) showKey(made);
+	const newKey = await firstKey?.keep();
+	if (newKey !== undefined) showKey(newKey);
 	log.listening("http", formatAddress(http.address));
 	log.listening("grpc", formatAddress(grpc.address));
 
@@ -148,9 +149,9 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 		updatesPerConversation: config.retentionUpdatesPerConversation,
 		eventDays: config.eventRetentionDays,
 	};
-	// Without an age it makes no difference how old something is.
-	const hasAge = retention.days !== undefined || retention.eventDays !== undefined;
-	const clock = new RetentionClock(store, (doubt) => hasAge && log.clockDoubt(doubt));
+	// A wrong clock matters only when retention depends on age.
+	const prunesByAge = retention.days !== undefined || retention.eventDays !== undefined;
+	const clock = new RetentionClock(store, (doubt) => prunesByAge && log.clockDoubt(doubt));
 	const onError = (error: unknown) => log.workFailed("retention", error);
 	const retaining = retain(store, retention, clock, stopping.signal, onError);
 	opened.defer(() => retaining);
@@ -160,18 +161,19 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 		httpAddress: http.address,
 		grpcAddress: grpc.address,
 		stop: async () => {
-			const time = config.drainSeconds * 1000;
-			const until = performance.now() + 0.9 * time;
+			const drainTime = config.drainSeconds * 1000;
+			const until = performance.now() + 0.9 * drainTime;
 			readiness.set("accepting", false);
 			http.drain();
 			grpc.drain();
-			// Nobody has to be waited for if nobody is connected.
-			const grace = performance.now() + Math.min(LONGEST_GRACE, 0.1 * time);
-			while (performance.now() < grace && http.connections() + grpc.connections() > 0) await delay(SWEEP);
-			// Streams and retention do not end by themselves; everything else may finish.
+			// The grace period ends early when no client is connected.
+			const graceEnd = performance.now() + Math.min(MAX_GRACE, 0.1 * drainTime);
+			while (performance.now() < graceEnd && http.connections() + grpc.connections() > 0)
+				await delay(CONNECTION_CHECK_INTERVAL);
+			// Streams and retention do not end by themselves. All other work may finish.
 			stopping.abort();
-			// At the same time, so that neither accepts requests while the other one finishes its own.
-			await Promise.all([http.stop(0.2 * time, until), grpc.stop(0.2 * time, until)]);
+			// At the same time, so that neither listener accepts requests while the other one finishes its own.
+			await Promise.all([http.stop(0.2 * drainTime, until), grpc.stop(0.2 * drainTime, until)]);
 			await running.disposeAsync();
 			log.stopped();
 		},
@@ -179,9 +181,9 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 }
 
 /**
- * The key that an unconfigured service makes; undefined when it needs none.
+ * Returns the access key of a service for which no keys are configured; undefined when it needs none.
  *
- * @throws Error when others with the same database would not know the key
+ * @throws Error when other replicas with the same database would not know the key
  */
 async function firstKeyOf({ database, accessKeys, clientCertificates }: Config): Promise<FirstKey | undefined> {
 	if (accessKeys.length > 0) return undefined;
