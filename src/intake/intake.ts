@@ -12,7 +12,7 @@ import type { IntakeCalls, IntakeData } from "./calls.ts";
 
 /** Size in bytes from which bodies and records go to the thread for large ones. */
 const LARGE_FROM = 2 ** 20;
-/** Maximum old generations of the two threads, in MiB. A call that needs more ends its thread and fails (`internal`). */
+/** Maximum old generations of the two threads, in MiB. A call that needs more ends its thread and fails. */
 const HEAP_MB = 256;
 const LARGE_HEAP_MB = 1024;
 /** Maximum number of calls that a thread has at a time: some milliseconds of work. */

@@ -263,7 +263,7 @@ export interface PrunePolicy {
 	readonly receivedBefore?: bigint | undefined;
 	/** Keep at most this many updates of each conversation. */
 	readonly updatesPerConversation?: number | undefined;
-	/** Maximum number of updates and events to remove in this step. */
+	/** Maximum number of updates and events to remove. The end of a deleted conversation may exceed it by 1. */
 	readonly limit: number;
 }
 
