@@ -9,7 +9,7 @@ const NUMBERS: ReadonlyMap<string, ConversationExecutionStatus> = new Map(
 	ConversationExecutionStatusSchema.values.map((value) => [getOption(value, enum_value).name, value.number]),
 );
 
-/** The execution status with a JSON name such as `idle`; undefined when there is none. */
+/** Returns the execution status with a JSON name such as `idle`; undefined when there is none. */
 export function statusNamed(name: string): ConversationExecutionStatus | undefined {
 	return name === "" ? undefined : NUMBERS.get(name);
 }

@@ -3,7 +3,7 @@ import { Code, ConnectError } from "@connectrpc/connect";
 import { BadRequestSchema } from "../../gen/google/rpc/error_details_pb.js";
 import { type ErrorKind, formatPath, RETRY_AFTER, ServiceError, type Violation } from "../errors.ts";
 
-/** Codes of the RPC protocols; gRPC and Connect give them the same numbers. */
+/** Codes of the RPC protocols. They have the same numbers in gRPC and Connect. */
 const CODES: Readonly<Record<ErrorKind, Code>> = {
 	invalid_record: Code.InvalidArgument,
 	invalid_argument: Code.InvalidArgument,
@@ -20,7 +20,7 @@ const CODES: Readonly<Record<ErrorKind, Code>> = {
 	unavailable: Code.Unavailable,
 };
 
-/** The error as RPC clients see it. An error that is not the service's own tells them only that it happened. */
+/** Returns the error that RPC clients receive. Of an unexpected error they learn only that it happened. */
 export function toConnectError(error: unknown): ConnectError {
 	if (error instanceof ConnectError) return error;
 	if (!(error instanceof ServiceError)) return new ConnectError("internal error", Code.Internal);
@@ -37,14 +37,14 @@ export function toConnectError(error: unknown): ConnectError {
 	return connectError;
 }
 
-/** Most bytes of violations in one answer: they travel in a trailer, and clients take 8 KiB of those by default. */
+/** Maximum bytes of violations in one response. They are sent in trailers, of which clients accept 8 KiB by default. */
 const MAX_DETAIL_BYTES = 4096;
 
-function fieldViolations({ violations, field: from }: ServiceError) {
+function fieldViolations({ violations, field: root }: ServiceError) {
 	const listed = [];
 	let bytes = 0;
 	for (const { path, message, type } of violations) {
-		const field = fieldPath(path, from);
+		const field = fieldPath(path, root);
 		bytes += field.length + message.length + type.length;
 		if (listed.length > 0 && bytes > MAX_DETAIL_BYTES) break;
 		listed.push({ field, description: message, reason: type });
@@ -53,9 +53,9 @@ function fieldViolations({ violations, field: from }: ServiceError) {
 }
 
 /**
- * The place of a violation, from the request: `conversation.available_models[0].model_id`.
+ * Returns the path of a violation from the request, such as `conversation.available_models[0].model_id`.
  *
- * @param field of the request, from which the path leads
+ * @param field field of the request from which `path` leads
  */
 export function fieldPath(path: Violation["path"], field = ""): string {
 	return `${field}${formatPath(path)}`;

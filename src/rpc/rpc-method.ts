@@ -14,39 +14,39 @@ import type { CallSignal } from "../conversations/ingest/call-signal.ts";
 import type { WatchBatch } from "../conversations/watch/watch.ts";
 import { ServiceError, withConversation } from "../errors.ts";
 
-/** A method of a service, as a transport mounts it: it takes an encoded request and says who sent it. */
+/** A method of a service, as transports mount it. It takes an encoded request and its caller. */
 export type RpcMethod = UnaryRpc | StreamRpc;
 
-/** A method that gives one response. */
+/** A method that returns one response. */
 export interface UnaryRpc {
 	readonly kind: "unary";
 	readonly method: DescMethodUnary;
-	/** Gives the response as a message. */
-	readonly answer: Answer<Promise<Message>>;
-	/** Gives the encoded response. */
-	readonly answerEncoded: Answer<Promise<Uint8Array>>;
+	/** Returns the response as a message. */
+	readonly answer: EncodedHandler<Promise<Message>>;
+	/** Returns the encoded response. */
+	readonly answerEncoded: EncodedHandler<Promise<Uint8Array>>;
 }
 
-/** A method that gives a stream of responses. */
+/** A method that returns a stream of responses. */
 export interface StreamRpc {
 	readonly kind: "server_streaming";
 	readonly method: DescMethodServerStreaming;
-	/** Gives the responses in batches that are sent together, until the signal fires. Throws as {@link Answer} does. */
+	/** Returns the responses in batches that are sent together, until the signal fires. Throws as EncodedHandler does. */
 	readonly stream: StreamHandler<Uint8Array, DescMessage>;
 }
 
 /**
- * Answers an encoded request.
+ * Handles an encoded request.
  *
- * @param signal asked before anything is stored
+ * @param signal checked before anything is stored
  * @throws ServiceError `invalid_argument` for bytes that are not a request of the method, and what the handler throws
  */
-type Answer<Outcome> = (request: Uint8Array, caller: Principal, signal: CallSignal) => Outcome;
+type EncodedHandler<Outcome> = (request: Uint8Array, caller: Principal, signal: CallSignal) => Outcome;
 
-/** What a unary method does, without regard to transports. */
+/** Implementation of a unary method, independent of transports. */
 type Handler<Request, Outcome> = (request: Request, caller: Principal) => Outcome;
 
-/** What a streaming method does; the signal fires when nobody waits for responses any longer. */
+/** Implementation of a streaming method. The signal fires when nobody waits for responses any longer. */
 type StreamHandler<Request, Response extends DescMessage> = (
 	request: Request,
 	caller: Principal,
@@ -55,15 +55,15 @@ type StreamHandler<Request, Response extends DescMessage> = (
 
 /** Optional parts of a method's definition. */
 interface MethodOptions<Request> {
-	/** Id of the conversation that a request is about, or an empty text: for the log. */
+	/** Returns the id of the conversation that a request is about, or an empty text. It is for the log. */
 	readonly conversationId?: (request: Request) => string;
 }
 
 /**
  * Defines a unary method.
  *
- * @param options.encoded gives the encoded response, for methods that can do so with less work than by encoding the
- *   message that `handler` gives
+ * @param options.encoded returns the encoded response, for methods that can do so with less work than encoding the
+ *   message that `handler` returns
  */
 export function unary<I extends DescMessage, O extends DescMessage>(
 	method: DescMethodUnary<I, O>,
@@ -71,7 +71,7 @@ export function unary<I extends DescMessage, O extends DescMessage>(
 	options: MethodOptions<MessageShape<I>> & { encoded?: Handler<MessageShape<I>, Promise<Uint8Array>> } = {},
 ): UnaryRpc {
 	const { encoded, conversationId } = options;
-	const decoded = <Outcome>(handle: Handler<MessageShape<I>, Promise<Outcome>>): Answer<Promise<Outcome>> => {
+	const decoding = <Outcome>(handle: Handler<MessageShape<I>, Promise<Outcome>>): EncodedHandler<Promise<Outcome>> => {
 		return async (bytes, caller) => {
 			const request = decodeRequest(method.input, bytes);
 			try {
@@ -86,22 +86,22 @@ export function unary<I extends DescMessage, O extends DescMessage>(
 	return {
 		kind: "unary",
 		method,
-		answer: decoded(answer),
-		answerEncoded: decoded(encoded ?? (async (...call) => toBinary(method.output, await answer(...call)))),
+		answer: decoding(answer),
+		answerEncoded: decoding(encoded ?? (async (...call) => toBinary(method.output, await answer(...call)))),
 	};
 }
 
 /**
- * Defines a unary method that takes its request as the bytes that arrived, because another thread decodes them.
+ * Defines a unary method whose handler takes the encoded request, because another thread decodes it.
  *
- * @param field of the request, in which the handler finds violations
+ * @param field field of the request from which the paths of the violations in the handler's errors lead
  */
 export function unaryUndecoded<I extends DescMessage, O extends DescMessage>(
 	method: DescMethodUnary<I, O>,
 	field: keyof MessageShape<I> & string,
-	handler: Answer<Promise<MessageInitShape<O>>>,
+	handler: EncodedHandler<Promise<MessageInitShape<O>>>,
 ): UnaryRpc {
-	const answer: Answer<Promise<MessageShape<O>>> = async (...call) => {
+	const answer: EncodedHandler<Promise<MessageShape<O>>> = async (...call) => {
 		try {
 			return create(method.output, await handler(...call));
 		} catch (error) {
@@ -137,7 +137,7 @@ export function serverStream<I extends DescMessage, O extends DescMessage>(
 }
 
 /**
- * The answer, on every transport, to a request that is no message of the method. It quotes nothing of the request.
+ * Returns the error for bytes that are no request of the method. It quotes nothing of them. All transports use it.
  *
  * @param field path of the field whose value is not valid, if it is known
  */

@@ -18,7 +18,7 @@ import type { UpdateWatches } from "../conversations/watch/update-watches.ts";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import { type RpcMethod, serverStream, unary, unaryUndecoded } from "./rpc-method.ts";
 import { secretsFormOf, viewOptionsOf } from "./view-options.ts";
-import { watchedOf } from "./watched.ts";
+import { targetOf } from "./watched.ts";
 
 /** All RPC services of the program. */
 export const SERVICES: readonly DescService[] = [
@@ -28,7 +28,7 @@ export const SERVICES: readonly DescService[] = [
 	ConversationEventService,
 ];
 
-/** What the methods work with. */
+/** The objects that the methods use. */
 export interface RpcContext {
 	readonly ingest: Ingest;
 	readonly eventIngest: Pick<EventIngest, "request">;
@@ -65,7 +65,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 			},
 			{
 				encoded: async ({ id, sequence, secrets }, caller) =>
-					encodeFound(await get.getEncoded({ id, sequence, secrets: secretsFormOf(secrets, caller) })),
+					encodeGetResponse(await get.getEncoded({ id, sequence, secrets: secretsFormOf(secrets, caller) })),
 				conversationId: ({ id }) => id,
 			},
 		),
@@ -85,7 +85,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 			reading.watchConversationUpdates,
 			(request, caller, signal) => {
 				const { filter, origin } = request;
-				return watches.watch({ ...watchedOf(request), filter, origin, view: viewOptionsOf(request, caller) }, signal);
+				return watches.watch({ ...targetOf(request), filter, origin, view: viewOptionsOf(request, caller) }, signal);
 			},
 			{ conversationId },
 		),
@@ -101,20 +101,20 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 			readingEvents.watchConversationEvents,
 			(request, caller, signal) => {
 				const { filter, secrets } = request;
-				return eventWatches.watch({ ...watchedOf(request), filter, secrets: secretsFormOf(secrets, caller) }, signal);
+				return eventWatches.watch({ ...targetOf(request), filter, secrets: secretsFormOf(secrets, caller) }, signal);
 			},
 			{ conversationId },
 		),
 	];
 }
 
-/** An encoded GetConversationResponse. The stored record need not be decoded for it. */
-function encodeFound({ conversation, sequence, receivedAt }: FoundConversation<Uint8Array>): Uint8Array {
-	const others = create(GetConversationResponseSchema, { sequence, receivedAt: fromMicroseconds(receivedAt) });
+/** Encodes a GetConversationResponse. The encoded record need not be decoded for that. */
+function encodeGetResponse({ conversation, sequence, receivedAt }: FoundConversation<Uint8Array>): Uint8Array {
+	const otherFields = create(GetConversationResponseSchema, { sequence, receivedAt: fromMicroseconds(receivedAt) });
 	const head = new BinaryWriter()
 		.tag(GetConversationResponseSchema.field.conversation.number, WireType.LengthDelimited)
 		.uint32(conversation.byteLength)
 		.finish();
-	// The fields of a message may stand in any order. One copy: a BinaryWriter would grow and copy several times.
-	return Buffer.concat([head, conversation, toBinary(GetConversationResponseSchema, others)]);
+	// The fields of a message may have any order. This copies once; a BinaryWriter would grow and copy several times.
+	return Buffer.concat([head, conversation, toBinary(GetConversationResponseSchema, otherFields)]);
 }

@@ -4,7 +4,7 @@ import { invalid } from "../conversations/read/filter.ts";
 import type { UpdateViewOptions } from "../conversations/read/update-view.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 
-// Enums of proto3 are open: a newer client can send numbers that are not known here.
+// Enums of proto3 are open: a newer client can send numbers that this release does not know.
 const FORMS: ReadonlyMap<SecretsMode, SecretsForm> = new Map([
 	[SecretsMode.UNSPECIFIED, "redacted"],
 	[SecretsMode.REDACTED, "redacted"],
@@ -18,10 +18,10 @@ const IS_FULL: ReadonlyMap<ConversationView, boolean> = new Map([
 ]);
 
 /**
- * The form in which secrets are shown to a caller.
+ * Returns the form in which secrets are shown to a caller.
  *
- * @throws ServiceError `invalid_argument` for a mode that is not known, or `permission_denied` for plain text without
- *   the scope `secrets`
+ * @throws ServiceError `invalid_argument` for an unknown mode, or `permission_denied` for plain text without the scope
+ *   `secrets`
  */
 export function secretsFormOf(mode: SecretsMode, caller: Principal): SecretsForm {
 	const form = FORMS.get(mode);
@@ -31,9 +31,9 @@ export function secretsFormOf(mode: SecretsMode, caller: Principal): SecretsForm
 }
 
 /**
- * How much of each record is shown to a caller, and how.
+ * Returns how much of each record is shown to a caller, and how.
  *
- * @throws ServiceError as {@link secretsFormOf}, and `invalid_argument` for a view that is not known
+ * @throws ServiceError as {@link secretsFormOf}, and `invalid_argument` for an unknown view
  */
 export function viewOptionsOf(
 	request: { readonly view: ConversationView; readonly secrets: SecretsMode },
@@ -44,7 +44,7 @@ export function viewOptionsOf(
 	return {
 		full,
 		secrets: secretsFormOf(request.secrets, caller),
-		// Whether a secret changed tells whether a guess at it was right.
+		// Whether a secret changed would confirm or refute a guess at its value.
 		secretPaths: caller.scopes.has("secrets"),
 	};
 }

@@ -5,24 +5,23 @@ import {
 import { invalid, uuid } from "../conversations/read/filter.ts";
 import type { WatchStart } from "../conversations/watch/watch.ts";
 
-/** What the requests of all watches have. */
-type WatchRequest = Pick<WatchConversationUpdatesRequest, "start" | "conversationId">;
+/** The fields that the requests of all watches have. */
+type WatchFields = Pick<WatchConversationUpdatesRequest, "start" | "conversationId">;
 
 /**
- * Where a watch starts, and the only conversation that it is about.
+ * Returns where a watch starts, and the only conversation that it covers; undefined for all conversations.
  *
- * @throws ServiceError `invalid_argument` for a negative sequence number, a position that is not known, or an id that is
- *   no UUID
+ * @throws ServiceError `invalid_argument` for a negative sequence number, an unknown position, or an id that is no UUID
  */
-export function watchedOf({ start, conversationId }: WatchRequest) {
+export function targetOf({ start, conversationId }: WatchFields) {
 	return {
 		start: startOf(start),
 		conversationId: conversationId === "" ? undefined : uuid(conversationId, "conversation_id"),
 	};
 }
 
-/** The start of a watch: now when the request says nothing. */
-function startOf(start: WatchRequest["start"]): WatchStart {
+/** Returns the start of a watch: `now` when the request has none. */
+function startOf(start: WatchFields["start"]): WatchStart {
 	if (start.case === "afterSequence") {
 		if (start.value < 0n) throw invalid("after_sequence", "must not be negative");
 		return start.value;

@@ -1,12 +1,12 @@
 import { ServiceError } from "../../errors.ts";
 
-/** Tells whether nobody waits for the answer to a request any longer. An AbortSignal does. */
+/** Signal that nobody waits for the response to a request any longer. An AbortSignal is one. */
 export interface CallSignal extends Pick<AbortSignal, "aborted"> {
-	/** When the sender stops to wait, in milliseconds since the Unix epoch. Undefined when that is not known. */
+	/** When the sender stops waiting, in milliseconds since the Unix epoch. Undefined when unknown. */
 	readonly deadline?: number | undefined;
 }
 
-/** @throws ServiceError `unavailable` when nobody waits for the answer any longer */
+/** @throws ServiceError `unavailable` when nobody waits for the response any longer */
 export function assertAwaited({ aborted }: CallSignal): void {
 	if (aborted) throw new ServiceError("unavailable", "the sender no longer waits for the answer");
 }

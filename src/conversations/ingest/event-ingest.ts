@@ -15,18 +15,18 @@ import type { AppendedEvents, LiveState, NewEvents, NewLiveState, Store, StoredR
 import type { Log } from "../../telemetry/log.ts";
 import { assertAwaited, type CallSignal } from "./call-signal.ts";
 
-/** Turns what arrives into events and makes records of them, on a thread of its own or at once. */
+/** Reads events from request bodies and applies them to records, here or on another thread. */
 export interface EventIntake {
 	/**
-	 * As `EventFormat.parse`, then `LiveRecords.applyToHeld`. The body may be gone afterwards.
+	 * As `EventFormat.parse`, then `LiveRecords.applyToHeld`. The memory of the body may be released.
 	 *
-	 * @param signal the body need not be looked at when it has fired
+	 * @param signal once it has fired, the body need not be read
 	 */
 	eventsFromJson(conversationId: string, body: Buffer, signal: CallSignal): Promise<ReadBatch>;
 	/**
-	 * As `EventFormat.fromRequest`, then `LiveRecords.applyToHeld`. The request may be gone afterwards.
+	 * As `EventFormat.fromRequest`, then `LiveRecords.applyToHeld`. The memory of the request may be released.
 	 *
-	 * @param signal the request need not be looked at when it has fired
+	 * @param signal once it has fired, the request need not be read
 	 */
 	eventsFromRequest(request: Uint8Array, signal: CallSignal): Promise<ReadBatch>;
 	/** As `LiveRecords.apply`. */
@@ -41,28 +41,32 @@ export interface IngestedEvents {
 	readonly updateSequence: bigint | undefined;
 }
 
-/** How often a batch is tried whose conversation changes meanwhile: by posted records, and by what held records gave. */
+/**
+ * Maximum number of attempts to append a batch. An attempt fails when the live state that the batch was computed
+ * from has changed, through a posted record or through state updates that were applied to a held record.
+ */
 const MAX_ATTEMPTS = 10;
-/** Most bytes of stored events that are applied at a time. */
+/** Maximum bytes of stored events that are applied at a time. */
 const PAGE_BYTES = 4 * 2 ** 20;
-/** Conversations that are settled at a time when the service starts. */
-const SETTLED_AT_A_TIME = 100;
+/** Number of conversations that are listed at a time to settle them when the service starts. */
+const SETTLE_PAGE_SIZE = 100;
 
 type EventStore = Pick<Store, "appendEvents" | "getLiveState" | "listUnapplied" | "events">;
 type Updates = ApplyRequest["updates"];
 
-/** What state updates make of a record. */
+/** Combined result of the state updates that have been applied to a record so far. */
 interface Progress extends AppliedUpdates {
+	/** The record before these updates. */
 	readonly present: PresentRecord;
 }
 
-/** Stores batches of events, for every transport that receives them, and keeps the records live that they tell of. */
+/** Stores batches of events for all transports, and applies the state updates among them to the records. */
 export class EventIngest {
 	readonly #store: EventStore;
 	readonly #intake: EventIntake;
 	readonly #log: Pick<Log, "statementsRefused" | "recordUnreadable">;
-	/** The last work on each conversation that is under way. */
-	readonly #turns = new Map<string, Promise<IngestedEvents>>();
+	/** The last task in the queue of each conversation that has tasks. */
+	readonly #lastTasks = new Map<string, Promise<IngestedEvents>>();
 
 	constructor(store: EventStore, intake: EventIntake, log: Pick<Log, "statementsRefused" | "recordUnreadable">) {
 		this.#store = store;
@@ -71,13 +75,13 @@ export class EventIngest {
 	}
 
 	/**
-	 * Stores a batch that arrived as JSON, with the update that it makes of the conversation's record. Resolves when it is
-	 * on disk.
+	 * Stores a batch that arrived as JSON, with the update that it makes to the conversation's record. Resolves when both
+	 * are on disk.
 	 *
-	 * @param conversationId lower-case UUID with dashes
-	 * @param signal nothing is stored if it has fired when the batch is checked
-	 * @throws ServiceError `invalid_record`; `unavailable` or `internal` when it could not be stored, and then nothing of
-	 *   it was; and as {@link assertAwaited}
+	 * @param conversationId UUID in any form
+	 * @param signal nothing is stored if it fires before the batch has been checked
+	 * @throws ServiceError `invalid_argument` when the id is no UUID; `invalid_record`; `unavailable` or `internal` when
+	 *   the batch was not stored at all; and as {@link assertAwaited}
 	 */
 	async json(conversationId: string, body: Buffer, signal: CallSignal): Promise<IngestedEvents> {
 		const read = await this.#intake.eventsFromJson(conversationId, body, signal);
@@ -88,9 +92,9 @@ export class EventIngest {
 	/**
 	 * Stores the batch of an encoded IngestConversationEventsRequest. Resolves when it is on disk.
 	 *
-	 * @param signal nothing is stored if it has fired when the batch is checked, or its deadline is over when the store
-	 *   begins
-	 * @throws ServiceError as `json` does, `invalid_argument` when it is no such message, and as {@link assertAwaited}
+	 * @param signal nothing is stored if it fires before the batch has been checked, or if its deadline passes before the
+	 *   store begins to write
+	 * @throws ServiceError as `json` does, and `invalid_argument` when the bytes are no such message
 	 */
 	async request(request: Uint8Array, signal: CallSignal): Promise<IngestedEvents> {
 		const read = await this.#intake.eventsFromRequest(request, signal);
@@ -99,25 +103,26 @@ export class EventIngest {
 	}
 
 	/**
-	 * Applies to the current record of a conversation what stored events tell that is later, if that is not done yet.
+	 * Applies to the record of a conversation the stored state updates that are later than its posted record, unless that
+	 * has been done.
 	 *
-	 * @throws ServiceError `unavailable` or `internal` when it could not be done; the store remembers that it is to be done
+	 * @throws ServiceError `unavailable` or `internal` when they could not be applied; the store remembers to apply them
 	 */
 	async settle(conversationId: string): Promise<void> {
 		const receivedAt = BigInt(Date.now()) * 1000n;
 		const batch = { conversationId, receivedAt, events: [], live: undefined };
-		await this.#inTurn(conversationId, () => this.#appendLive(batch));
+		await this.#enqueue(conversationId, () => this.#appendLive(batch));
 	}
 
 	/**
-	 * Settles all conversations whose turn had come when the service ended.
+	 * Settles all conversations that were not settled when the service last ended.
 	 *
-	 * @throws ServiceError as {@link settle} does, for the first one that failed, when all others are settled
+	 * @throws ServiceError as {@link settle} does, for the first conversation that failed, after settling all others
 	 */
 	async settleAll(): Promise<void> {
 		const failures = new Map<string, unknown>();
 		for (;;) {
-			const unsettled = await this.#store.listUnapplied(SETTLED_AT_A_TIME + failures.size);
+			const unsettled = await this.#store.listUnapplied(SETTLE_PAGE_SIZE + failures.size);
 			const next = unsettled.filter((conversationId) => !failures.has(conversationId));
 			if (next.length === 0) break;
 			for (const conversationId of next)
@@ -129,15 +134,16 @@ export class EventIngest {
 	}
 
 	async #ingest({ batch, refused }: ReadBatch): Promise<IngestedEvents> {
-		const tells = batch.events.some(({ kind }) => kind === STATE_UPDATE);
-		if (!tells || batch.live !== undefined) {
+		const hasStateUpdates = batch.events.some(({ kind }) => kind === STATE_UPDATE);
+		if (!hasStateUpdates || batch.live !== undefined) {
 			const appended = await this.#store.appendEvents(batch);
-			if (appended !== undefined) return this.#done(batch, appended, refused);
+			if (appended !== undefined) return this.#finish(batch, appended, refused);
 		}
-		return await this.#inTurn(batch.conversationId, () => this.#appendLive(batch));
+		return await this.#enqueue(batch.conversationId, () => this.#appendLive(batch));
 	}
 
-	#done(
+	/** Logs the refused statements and returns the result. */
+	#finish(
 		{ conversationId }: NewEvents,
 		{ stored, updateSequence }: AppendedEvents,
 		refused: readonly RefusedStatement[],
@@ -147,19 +153,19 @@ export class EventIngest {
 		return { stored, updateSequence };
 	}
 
-	/** Does the work when what was to be done before about the same conversation is done. */
-	async #inTurn(conversationId: string, work: () => Promise<IngestedEvents>): Promise<IngestedEvents> {
-		const before = this.#turns.get(conversationId);
-		const turn = before === undefined ? work() : before.then(work, work);
-		this.#turns.set(conversationId, turn);
+	/** Runs a task after all earlier tasks of the same conversation. */
+	async #enqueue(conversationId: string, run: () => Promise<IngestedEvents>): Promise<IngestedEvents> {
+		const before = this.#lastTasks.get(conversationId);
+		const task = before === undefined ? run() : before.then(run, run);
+		this.#lastTasks.set(conversationId, task);
 		try {
-			return await turn;
+			return await task;
 		} finally {
-			if (this.#turns.get(conversationId) === turn) this.#turns.delete(conversationId);
+			if (this.#lastTasks.get(conversationId) === task) this.#lastTasks.delete(conversationId);
 		}
 	}
 
-	/** Appends a batch with what it makes of the record that the store has. */
+	/** Appends a batch with the update that it makes to the record in the store. */
 	async #appendLive(batch: NewEvents): Promise<IngestedEvents> {
 		const { conversationId } = batch;
 		const updates = batch.events.filter(({ kind }) => kind === STATE_UPDATE);
@@ -167,31 +173,31 @@ export class EventIngest {
 		for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
 			const state = await this.#store.getLiveState(conversationId, ids);
 			const known = new Set(state.knownIds);
-			const told = updates
+			const newUpdates = updates
 				.filter(({ eventId }) => !known.has(eventId))
 				.map(({ text, secrets, redactionVersion, happenedAt }) => ({
 					event: { text, secrets, redactionVersion },
 					happenedAt,
 				}));
-			const tellsNothing = told.length === 0 && !state.hasUnappliedEvents;
-			if (tellsNothing && batch.events.length === 0) return { stored: 0, updateSequence: undefined };
-			const { live, refused } = tellsNothing
+			const isUpToDate = newUpdates.length === 0 && !state.hasUnappliedEvents;
+			if (isUpToDate && batch.events.length === 0) return { stored: 0, updateSequence: undefined };
+			const { live, refused } = isUpToDate
 				? { live: undefined, refused: [] }
-				: await this.#make(conversationId, state, told);
+				: await this.#applyToCurrent(conversationId, state, newUpdates);
 			const events = batch.events.filter(({ eventId }) => !known.has(eventId));
 			const appended = await this.#store.appendEvents({ ...batch, events, live });
-			if (appended !== undefined) return this.#done(batch, appended, refused);
+			if (appended !== undefined) return this.#finish(batch, appended, refused);
 		}
 		throw conflicting(conversationId);
 	}
 
 	/**
-	 * What state updates make of the present record. It is given also where nothing changes, so that a record that is
-	 * posted meanwhile makes the store refuse it: the updates have to be applied to that record.
+	 * Applies state updates to the current record. Returns a live state even when nothing changes, so that the store
+	 * refuses it if a record is posted meanwhile: the updates must then be applied to that record.
 	 *
 	 * A record that cannot be read stays as it is until the next one is posted.
 	 */
-	async #make(
+	async #applyToCurrent(
 		conversationId: string,
 		state: LiveState,
 		updates: Updates,
@@ -211,8 +217,8 @@ export class EventIngest {
 	}
 
 	/**
-	 * Applies updates to a record. Stored ones come first where they were not applied to it: when it was posted after
-	 * them, and when the updates make the first record of the conversation.
+	 * Applies updates to a record. Stored updates come first if the record lacks them: when it was posted after them, or
+	 * when the updates make the first record of the conversation.
 	 */
 	async #applyAll(
 		conversationId: string,
@@ -223,7 +229,7 @@ export class EventIngest {
 		let progress: Progress | undefined;
 		const apply = async (applied: Updates): Promise<Progress> => {
 			const present: PresentRecord = progress === undefined ? { told, postedAt, record } : presentAfter(progress);
-			return added(progress, present, await this.#intake.applyEvents({ conversationId, present, updates: applied }));
+			return extend(progress, present, await this.#intake.applyEvents({ conversationId, present, updates: applied }));
 		};
 		if (record === undefined) {
 			const first = await apply(updates);
@@ -235,7 +241,7 @@ export class EventIngest {
 		return await apply(updates);
 	}
 
-	/** The stored state updates of a conversation that happened after a time, in the order of their arrival. */
+	/** Reads the stored state updates of a conversation that happened after a time, in order of arrival. */
 	async *#storedUpdates(conversationId: string, time: bigint | undefined): AsyncGenerator<Updates> {
 		const later: EventCondition[] = time === undefined ? [] : [{ kind: "happened", from: time + 1n }];
 		const conditions: EventCondition[] = [{ kind: "one_of", field: "kind", values: [STATE_UPDATE] }, ...later];
@@ -250,20 +256,20 @@ export class EventIngest {
 	}
 }
 
-/** What was made so far with what was made last, of the record that was present in between. */
-function added(before: Progress | undefined, present: PresentRecord, made: AppliedUpdates): Progress {
-	if (before === undefined) return { ...made, present };
+/** Extends the result so far by that of the last updates, which were applied to `present`. */
+function extend(before: Progress | undefined, present: PresentRecord, result: AppliedUpdates): Progress {
+	if (before === undefined) return { ...result, present };
 	const { record } = before.present;
-	const [first, last] = [before.version, made.version];
+	const [first, last] = [before.version, result.version];
 	const merge = record === undefined ? mergeRecord : mergeDeltas;
 	const version =
 		first === undefined || last === undefined
 			? (last ?? first)
 			: { summary: last.summary, record: combined(first.record, last.record, merge) };
-	return { ...made, version, present: before.present, refused: [...before.refused, ...made.refused] };
+	return { ...result, version, present: before.present, refused: [...before.refused, ...result.refused] };
 }
 
-/** The record that updates made of the one that was present before. */
+/** Returns the record with the updates applied. */
 function presentAfter({ present, told, version }: Progress): PresentRecord {
 	if (version === undefined) return { ...present, told };
 	const { record } = present;

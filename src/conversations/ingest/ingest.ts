@@ -4,12 +4,13 @@ import { assertAwaited, type CallSignal } from "./call-signal.ts";
 import type { EventIngest } from "./event-ingest.ts";
 
 /**
- * Turns what arrives into updates, on a thread of its own or at once. The bytes may be gone afterwards. See UpdateParser.
+ * Reads updates from request bodies as UpdateParser does, here or on another thread. The memory of the bytes may be
+ * released.
  */
 export interface Intake {
-	/** @param signal the body need not be looked at when it has fired */
+	/** @param signal once it has fired, the body need not be read */
 	fromJson(body: Buffer, signal: CallSignal): Promise<NewUpdate>;
-	/** @param signal the request need not be looked at when it has fired */
+	/** @param signal once it has fired, the request need not be read */
 	fromRequest(request: Uint8Array, signal: CallSignal): Promise<NewUpdate>;
 }
 
@@ -19,7 +20,7 @@ export class Ingest {
 	readonly #intake: Intake;
 	readonly #events: Pick<EventIngest, "settle">;
 
-	/** @param events applies to a posted record what events told later */
+	/** @param events applies later stored events to a posted record */
 	constructor(store: Pick<Store, "append">, intake: Intake, events: Pick<EventIngest, "settle">) {
 		this.#store = store;
 		this.#intake = intake;
@@ -27,12 +28,12 @@ export class Ingest {
 	}
 
 	/**
-	 * Stores a record that arrived as JSON. Resolves when it is on disk, and what stored events tell that is later is
-	 * applied to it. The body may be gone afterwards.
+	 * Stores a record that arrived as JSON. Resolves when it is on disk and later stored events have been applied to it.
+	 * The memory of the body may be released.
 	 *
-	 * @param signal nothing is stored if it has fired when the record is checked
-	 * @throws ServiceError `invalid_record`; `unavailable` or `internal` when it could not be stored, and then nothing of
-	 *   it was, or when the events could not be applied, which is done later; and as {@link assertAwaited}
+	 * @param signal nothing is stored if it fires before the record has been checked
+	 * @throws ServiceError `invalid_record`; `unavailable` or `internal` when nothing of the record was stored, or when
+	 *   it was stored but the events could not be applied, which is done later; and as {@link assertAwaited}
 	 */
 	async json(body: Buffer, signal: CallSignal): Promise<Appended> {
 		const update = await this.#intake.fromJson(body, signal);
@@ -41,12 +42,12 @@ export class Ingest {
 	}
 
 	/**
-	 * Stores the record of an encoded IngestConversationRequest. Resolves as `json` does. The request may be gone
-	 * afterwards.
+	 * Stores the record of an encoded IngestConversationRequest. Resolves as `json` does. The memory of the request may
+	 * be released.
 	 *
-	 * @param signal nothing is stored if it has fired when the record is checked, or its deadline is over when the store
-	 *   begins
-	 * @throws ServiceError as `json` does, `invalid_argument` when it is no such message, and as {@link assertAwaited}
+	 * @param signal nothing is stored if it fires before the record has been checked, or if its deadline passes before
+	 *   the store begins to write
+	 * @throws ServiceError as `json` does, and `invalid_argument` when the bytes are no such message
 	 */
 	async request(request: Uint8Array, signal: CallSignal): Promise<Appended> {
 		const update = await this.#intake.fromRequest(request, signal);
@@ -55,7 +56,7 @@ export class Ingest {
 	}
 
 	async #append(update: NewUpdate): Promise<Appended> {
-		// The store takes the memory of the update over.
+		// The update must not be used after `append`, which takes over its memory.
 		const { conversationId } = update;
 		try {
 			const appended = await this.#store.append(update);

@@ -7,7 +7,7 @@ import { encodeSummary, summarize } from "../../record/summary.ts";
 import { decodeRequest } from "../../record/validation/message-size.ts";
 import type { NewUpdate } from "../../store/store.ts";
 
-/** Turns what arrives into updates: it reads the record, checks it, protects its secrets and encodes it. */
+/** Reads updates from request bodies: decodes the record, checks it, protects its secrets and encodes it. */
 export class UpdateParser {
 	readonly #format: RecordFormat;
 	readonly #vault: RecordVault;
@@ -17,14 +17,14 @@ export class UpdateParser {
 		this.#vault = vault;
 	}
 
-	/** @throws ServiceError `invalid_record` when `body` is not JSON, or its record breaks rules */
+	/** @throws ServiceError `invalid_record` when `body` is not JSON or its record breaks rules */
 	fromJson(body: Buffer): NewUpdate {
 		return this.fromRecord(this.#format.parse(body));
 	}
 
 	/**
 	 * @param request an encoded IngestConversationRequest
-	 * @throws ServiceError `invalid_argument` when it is none, `invalid_record` when its record breaks rules
+	 * @throws ServiceError `invalid_argument` when it is no such message, `invalid_record` when its record breaks rules
 	 */
 	fromRequest(request: Uint8Array): NewUpdate {
 		const { conversation } = decodeRequest(IngestConversationRequestSchema, request);
@@ -35,7 +35,7 @@ export class UpdateParser {
 		return this.fromRecord(this.#format.fromMessage(conversation));
 	}
 
-	/** @param record a checked record with its defaults filled in; it is changed */
+	/** @param record a checked record with its defaults filled in; is changed in place */
 	fromRecord(record: ConversationInfo): NewUpdate {
 		const summary = summarize(record);
 		return {

@@ -1,7 +1,7 @@
 import type { EventQuery, Log, Store, StoredEvent, StoredUpdate, UpdateQuery } from "../../store/store.ts";
 import { recordSize } from "./record-opener.ts";
 
-/** What lists and watches ask of every log. Events are always read whole, so `withRecords` means nothing to their log. */
+/** A query that every log supports. The log of events ignores `withRecords`: events are always read whole. */
 export type EntryQuery = Pick<UpdateQuery, "after" | "conversationId" | "limit" | "maxBytes" | "withRecords">;
 
 /** An entry of any log. */
@@ -10,12 +10,12 @@ export interface LogEntry {
 	readonly conversationId: string;
 }
 
-/** A log of the store, as lists and watches read it. `Filter` is what its queries can ask beyond {@link EntryQuery}. */
+/** A log of the store, as lists and watches read it. `Filter` adds the filter of its queries to {@link EntryQuery}. */
 export interface EntryLog<Entry extends LogEntry, Filter extends object = object> {
-	/** What its entries are called at the beginning of a sentence; names its page tokens too. */
+	/** Plural name of its entries, as it begins a sentence. It is also the name of the list in page tokens. */
 	readonly name: "Updates" | "Events";
 	readonly log: Log<Entry, EntryQuery & Filter>;
-	/** Bytes of what an entry holds that has no bound of its own: its record or text. */
+	/** Returns the bytes of the part of an entry that has no limit of its own: its record or text. */
 	readonly sizeOf: (entry: Entry) => number;
 }
 
@@ -25,12 +25,12 @@ export type UpdateFilter = Pick<UpdateQuery, "origin">;
 /** The filter of a list of events. */
 export type EventFilter = Pick<EventQuery, "conditions">;
 
-/** The log of updates. */
+/** Returns the log of updates. */
 export function updateLog({ updates }: Pick<Store, "updates">): EntryLog<StoredUpdate, UpdateFilter> {
 	return { name: "Updates", log: updates, sizeOf: ({ record }) => recordSize(record) };
 }
 
-/** The log of events. */
+/** Returns the log of events. */
 export function eventLog({ events }: Pick<Store, "events">): EntryLog<StoredEvent, EventFilter> {
 	return { name: "Events", log: events, sizeOf: ({ event }) => ("unreadable" in event ? 0 : event.text.byteLength) };
 }

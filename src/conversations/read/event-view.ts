@@ -12,11 +12,11 @@ import { type OnUnreadable, tryRead } from "./record-opener.ts";
 
 /** An event as its JSON text. */
 export interface EventText extends Pick<StoredEvent, "sequence" | "receivedAt" | "happenedAt"> {
-	/** Undefined when what is stored cannot be read. */
+	/** Undefined when the stored event cannot be read. */
 	readonly text: string | undefined;
 }
 
-/** Builds what readers are given of stored events. One that cannot be read is given without its event. */
+/** Builds the views of stored events that readers receive. The view of an unreadable event lacks the event itself. */
 export class EventViews {
 	readonly #format: Pick<EventFormat, "open">;
 	readonly #onUnreadable: OnUnreadable;
@@ -26,14 +26,14 @@ export class EventViews {
 		this.#onUnreadable = onUnreadable;
 	}
 
-	/** The event as JSON text. */
+	/** Returns the event as JSON text. */
 	toText(stored: StoredEvent, secrets: SecretsForm): EventText {
 		const { sequence, receivedAt, happenedAt } = stored;
 		const text = tryRead(stored, this.#onUnreadable, () => this.#open(stored, secrets));
 		return { sequence, receivedAt, happenedAt, text };
 	}
 
-	/** The event as a message. */
+	/** Returns the event as a message. */
 	toEntry(stored: StoredEvent, secrets: SecretsForm): ConversationEventEntry {
 		const { sequence, conversationId, receivedAt, happenedAt } = stored;
 		const event = tryRead(stored, this.#onUnreadable, () => toMessage(this.#open(stored, secrets)));
@@ -47,7 +47,7 @@ export class EventViews {
 		});
 	}
 
-	/** @throws ServiceError `data_loss` when what is stored cannot be read or decrypted */
+	/** @throws ServiceError `data_loss` when the stored event cannot be read or decrypted */
 	#open({ conversationId, event }: StoredEvent, secrets: SecretsForm): string {
 		if (!("unreadable" in event)) return this.#format.open(conversationId, event, secrets);
 		throw new ServiceError("data_loss", "What is stored of the event cannot be read", {

@@ -11,7 +11,7 @@ import { type LogPage, type LogPageRequest, readLogPage } from "./log-page.ts";
 import { MAX_PAGE_BYTES } from "./page.ts";
 import type { PageTokens } from "./page-token.ts";
 
-/** Which events are asked for, and how they are shown. */
+/** Which events are requested, and how they are shown. */
 export interface EventsRequest extends LogPageRequest {
 	readonly filter?: ConversationEventFilter | undefined;
 	readonly secrets: SecretsForm;
@@ -30,7 +30,7 @@ export class ListConversationEvents {
 	}
 
 	/**
-	 * A page of messages, as {@link readLogPage} reads it. A conversation of which nothing is known has no events.
+	 * Returns a page of messages, as {@link readLogPage} reads it. An unknown conversation has no events.
 	 *
 	 * @throws ServiceError as {@link readLogPage} does, and `invalid_argument` that names a field of the filter
 	 */
@@ -39,9 +39,9 @@ export class ListConversationEvents {
 	}
 
 	/**
-	 * A page of JSON texts.
+	 * Returns a page of JSON texts.
 	 *
-	 * @throws ServiceError as {@link list} does; it names a field of the filter without a prefix
+	 * @throws ServiceError as {@link list} does, but it names a field of the filter without a prefix
 	 */
 	async listTexts(request: EventsRequest): Promise<LogPage<EventText>> {
 		return await this.#read(request, "", (stored) => this.#views.toText(stored, request.secrets));

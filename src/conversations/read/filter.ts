@@ -18,19 +18,19 @@ import type { Condition } from "../../store/condition.ts";
 const AGENT_KINDS = AnyAgentSchema.fields.flatMap((field) => field.message?.name ?? []);
 const ORIGINS = new Set<number>(UpdateOriginSchema.values.map(({ number }) => number));
 const STATUSES = new Set<number>(ConversationExecutionStatusSchema.values.map(({ number }) => number));
-/** Seconds of 0001-01-01 and of 10000-01-01, between which a google.protobuf.Timestamp lies. */
+/** Seconds from the Unix epoch to 0001-01-01 and to 10000-01-01, between which a google.protobuf.Timestamp lies. */
 const FIRST_SECOND = -62_135_596_800n;
 const END_SECOND = 253_402_300_800n;
-/** Most tags of one filter: each of them is a condition of its own in the store's statement. */
+/** Maximum number of tags in one filter. Each tag is a condition of its own in the store's SQL statement. */
 const MAX_TAGS = 32;
-/** Most characters (Unicode code points) of a text to look for in titles, as each title may be compared with it. */
+/** Maximum characters (Unicode code points) of a text to find in titles. Each title may be compared with it. */
 const MAX_TITLE_TEXT = 1024;
 
 type Field<Filter> = Exclude<keyof Filter, "$typeName" | "$unknown">;
 
 /**
- * What each field of a filter means: gives the conditions that its value stands for, none for its default. `name` is the
- * field's name in errors. A field that is missing fails the type check.
+ * For each field of a filter, a function that returns the conditions for its value, and none for its default value.
+ * `name` is the name of the field in errors. The type check fails when a field is missing.
  */
 export type FilterFields<Filter, Condition> = {
 	readonly [Name in Field<Filter>]: (value: Filter[Name], name: string) => readonly Condition[];
@@ -51,7 +51,7 @@ const FIELDS: FilterFields<ConversationFilter, Condition> = {
 	parentConversationId: (value, name) =>
 		value === "" ? [] : [{ kind: "equal", field: "parentConversationId", value: uuid(value, name) }],
 	tags(value, name) {
-		// Sorted, because a page token holds for equal conditions in the same order.
+		// Sorted, because a page token is valid for equal conditions in equal order only.
 		const entries = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1));
 		if (entries.length > MAX_TAGS) throw invalid(name, `must be at most ${MAX_TAGS}`);
 		return entries.map(([key, tag]) => ({
@@ -62,13 +62,13 @@ const FIELDS: FilterFields<ConversationFilter, Condition> = {
 	},
 	tagKey: (value, name) => (value === "" ? [] : [{ kind: "tag", key: wellFormed(value, name), value: undefined }]),
 	createdFrom: (value, name) =>
-		value === undefined ? [] : [{ kind: "time", field: "createdAt", from: bound(value, name) }],
+		value === undefined ? [] : [{ kind: "time", field: "createdAt", from: timeBound(value, name) }],
 	createdTo: (value, name) =>
-		value === undefined ? [] : [{ kind: "time", field: "createdAt", to: bound(value, name) }],
+		value === undefined ? [] : [{ kind: "time", field: "createdAt", to: timeBound(value, name) }],
 	updatedFrom: (value, name) =>
-		value === undefined ? [] : [{ kind: "time", field: "updatedAt", from: bound(value, name) }],
+		value === undefined ? [] : [{ kind: "time", field: "updatedAt", from: timeBound(value, name) }],
 	updatedTo: (value, name) =>
-		value === undefined ? [] : [{ kind: "time", field: "updatedAt", to: bound(value, name) }],
+		value === undefined ? [] : [{ kind: "time", field: "updatedAt", to: timeBound(value, name) }],
 	titleContains(value, name) {
 		if (value === "") return [];
 		if ([...value].length > MAX_TITLE_TEXT) throw invalid(name, `must have at most ${MAX_TITLE_TEXT} characters`);
@@ -77,16 +77,16 @@ const FIELDS: FilterFields<ConversationFilter, Condition> = {
 };
 
 /**
- * The conditions of a filter.
+ * Returns the conditions of a filter.
  *
- * @param prefix what stands before a field's name in the message of an error
- * @throws ServiceError `invalid_argument` that names the field, or for fields that only a newer release knows
+ * @param prefix text before the name of a field in error messages
+ * @throws ServiceError `invalid_argument` that names the field, or when the filter has an unknown field
  */
 export function conditionsOf(filter: ConversationFilter | undefined, prefix = "filter."): Condition[] {
 	return conditionsOfFields(ConversationFilterSchema, FIELDS, filter, prefix);
 }
 
-/** The conditions of a filter of any type, as {@link conditionsOf} gives them. */
+/** Returns the conditions of a filter of any type, as {@link conditionsOf} does. */
 export function conditionsOfFields<Filter extends Message, Condition>(
 	{ fields }: GenMessage<Filter>,
 	meanings: FilterFields<Filter, Condition>,
@@ -104,9 +104,9 @@ export function conditionsOfFields<Filter extends Message, Condition>(
 }
 
 /**
- * A UUID from a request, in lower case with dashes.
+ * Parses a UUID in a request. Returns it in lower case with dashes.
  *
- * @param field name of the field, for the error
+ * @param field name of the field in the error
  * @throws ServiceError `invalid_argument` that names the field
  */
 export function uuid(text: string, field: string): string {
@@ -116,9 +116,9 @@ export function uuid(text: string, field: string): string {
 }
 
 /**
- * The origin that updates must have; undefined for any.
+ * Returns the origin that updates must have; undefined for any origin.
  *
- * @throws ServiceError `invalid_argument` for one that is not known
+ * @throws ServiceError `invalid_argument` for an unknown origin
  */
 export function originOf(origin: UpdateOrigin | undefined): UpdateOrigin | undefined {
 	if (origin === undefined || origin === UpdateOrigin.UNSPECIFIED) return undefined;
@@ -126,22 +126,22 @@ export function originOf(origin: UpdateOrigin | undefined): UpdateOrigin | undef
 	return origin;
 }
 
-/** The error about a field of a request. */
-export function invalid(field: string, what: string): ServiceError {
-	return new ServiceError("invalid_argument", `${field} ${what}`);
+/** Returns the error for an invalid field of a request. */
+export function invalid(field: string, problem: string): ServiceError {
+	return new ServiceError("invalid_argument", `${field} ${problem}`);
 }
 
-/** A text that SQLite and JavaScript compare alike: without lone surrogates, which UTF-8 cannot express. */
+/** Asserts that a text has no lone surrogates. UTF-8 cannot encode them, so SQLite would compare it differently. */
 export function wellFormed(text: string, field: string): string {
 	if (!text.isWellFormed()) throw invalid(field, "is not valid Unicode");
 	return text;
 }
 
 /**
- * A bound of a range in microseconds. Records and events are kept to the microsecond, so rounding a finer bound up leaves
- * the same ones on either side of it.
+ * Returns a bound of a range of time in microseconds. The times of records and events are whole microseconds, so
+ * rounding a finer bound up does not change which of them are in the range.
  */
-export function bound({ seconds, nanos }: Timestamp, field: string): bigint {
+export function timeBound({ seconds, nanos }: Timestamp, field: string): bigint {
 	if (seconds < FIRST_SECOND || seconds >= END_SECOND || nanos < 0 || nanos > 999_999_999)
 		throw invalid(field, "is not a valid timestamp");
 	return seconds * 1_000_000n + BigInt(Math.ceil(nanos / 1000));

@@ -8,16 +8,16 @@ import type { Store, StoredRecord } from "../../store/store.ts";
 import { invalid, uuid } from "./filter.ts";
 import { type OnUnreadable, storedRecord } from "./record-opener.ts";
 
-/** Which record is asked for, and how it is shown. */
+/** Which record is requested, and how it is shown. */
 export interface GetRequest {
-	/** UUID in any form that records may have it in. */
+	/** UUID in any form that is valid in a record. */
 	readonly id: string;
-	/** Sequence number as of which the record is asked for; undefined for the current one. */
+	/** Sequence number as of which the record is requested; undefined for the current record. */
 	readonly sequence: bigint | undefined;
 	readonly secrets: SecretsForm;
 }
 
-/** A record with the update that brought it. */
+/** A record with its update. */
 export interface FoundConversation<Form> {
 	readonly conversation: Form;
 	readonly sequence: bigint;
@@ -25,17 +25,17 @@ export interface FoundConversation<Form> {
 	readonly receivedAt: bigint;
 }
 
-/** Opens large records on another thread, so that they do not hold up other requests. */
+/** Opens large records on another thread, so that they do not delay other requests. */
 export interface LargeRecords {
-	/** Size from which records are large, in bytes. */
+	/** Minimum size of a large record, in bytes. */
 	readonly largeFrom: number;
 	/** As `RecordVault.openEncoded`. */
 	openEncoded(record: StoredRecord, form: SecretsForm): Promise<Uint8Array>;
-	/** The JSON text of what `RecordVault.open` gives. */
+	/** Returns the JSON text of the result of `RecordVault.open`. */
 	openJson(record: StoredRecord, form: SecretsForm): Promise<string>;
 }
 
-/** Gives the current record of a conversation, or the one that was current at a sequence number. */
+/** Returns the current record of a conversation, or the one that was current at a sequence number. */
 export class GetConversation {
 	readonly #store: Pick<Store, "get" | "updates">;
 	readonly #format: RecordFormat;
@@ -43,7 +43,7 @@ export class GetConversation {
 	readonly #onUnreadable: OnUnreadable;
 	readonly #large: LargeRecords | undefined;
 
-	/** @param large opens large records; they are opened at once when it is left out */
+	/** @param large opens large records; without it, this thread opens them */
 	constructor(
 		store: Pick<Store, "get" | "updates">,
 		format: RecordFormat,
@@ -59,18 +59,18 @@ export class GetConversation {
 	}
 
 	/**
-	 * The record as a message.
+	 * Returns the record as a message.
 	 *
 	 * @throws ServiceError `invalid_argument` for an id that is no UUID or a sequence below 1, `not_found` when there is
-	 *   no such conversation or was none at that sequence, `out_of_range` when what was current then has been pruned,
-	 *   `unavailable` when the store cannot be read, or `data_loss` when what is stored cannot be read or decrypted
+	 *   no such conversation or was none at that sequence, `out_of_range` when the record at that sequence was pruned,
+	 *   `unavailable` when the store cannot be read, or `data_loss` when the stored record cannot be read or decrypted
 	 */
 	async get(request: GetRequest): Promise<FoundConversation<ConversationInfo>> {
 		return await this.#read(request, ({ bytes }) => this.#vault.open(bytes, request.secrets));
 	}
 
 	/**
-	 * The encoded record.
+	 * Returns the encoded record.
 	 *
 	 * @throws ServiceError as `get` does
 	 */
@@ -84,7 +84,7 @@ export class GetConversation {
 	}
 
 	/**
-	 * The record as JSON text, in the webhook's form.
+	 * Returns the record as JSON text, in the webhook's form.
 	 *
 	 * @throws ServiceError as `get` does
 	 */
@@ -108,7 +108,7 @@ export class GetConversation {
 		const conversationId = uuid(id, "id");
 		if (asOf !== undefined && asOf < 1n) throw invalid("sequence", "must be at least 1");
 		const found = await this.#store.get(conversationId, asOf);
-		if (found === undefined) throw await this.#missing(conversationId, asOf);
+		if (found === undefined) throw await this.#missingError(conversationId, asOf);
 		const { sequence, receivedAt } = found;
 		try {
 			return { conversation: await read(storedRecord(found)), sequence, receivedAt };
@@ -118,12 +118,12 @@ export class GetConversation {
 		}
 	}
 
-	async #missing(conversationId: string, sequence: bigint | undefined): Promise<ServiceError> {
+	async #missingError(conversationId: string, sequence: bigint | undefined): Promise<ServiceError> {
 		if (sequence === undefined) return new ServiceError("not_found", "There is no such conversation");
 		const query = { after: sequence, conversationId, limit: 1, withRecords: false };
 		const [next] = await this.#store.updates.list(query);
 		if (next === undefined) return new ServiceError("not_found", "There is no such conversation");
-		// Nothing came before a conversation's first record, so nothing before it can have been pruned.
+		// `next` is the first update of the conversation, so no earlier one can have been pruned.
 		if (next.previousSequence === undefined)
 			return new ServiceError("not_found", "There was no such conversation at that sequence");
 		return new ServiceError(
@@ -133,7 +133,7 @@ export class GetConversation {
 	}
 }
 
-/** The JSON text of a stored record, in the webhook's form. */
+/** Returns the JSON text of a stored record, in the webhook's form. */
 export function recordJson(
 	format: RecordFormat,
 	vault: RecordVault,

@@ -12,14 +12,14 @@ import type { PageTokens } from "./page-token.ts";
 import { type OnUnreadable, recordSize, storedRecord, tryRead } from "./record-opener.ts";
 import { decodeSummary } from "./stored-summary.ts";
 
-/** Which conversations are asked for, and how they are shown. */
+/** Which conversations are requested, and how they are shown. */
 export interface ListRequest {
-	/** 0 is the default size. */
+	/** 0 means the default size. */
 	readonly pageSize: number;
 	/** Empty for the first page. */
 	readonly pageToken: string;
 	readonly filter?: ConversationFilter | undefined;
-	/** Whether whole records are given beside the summaries. */
+	/** Whether whole records are returned with the summaries. */
 	readonly full: boolean;
 	readonly secrets: SecretsForm;
 }
@@ -30,7 +30,7 @@ export interface ListedConversation {
 	readonly sequence: bigint;
 	readonly summary: ConversationSummary;
 	readonly conversation: ConversationInfo | undefined;
-	/** Whether what is stored cannot be read; then the summary holds nothing but the id. */
+	/** Whether the stored conversation cannot be read. Its summary then holds the id only. */
 	readonly unreadable: boolean;
 }
 
@@ -42,12 +42,12 @@ export interface ConversationPage {
 }
 
 const LIST = "conversations";
-/** Conversations of the first read of whole records; later ones follow from the size that records turned out to have. */
+/** Number of conversations in the first read of whole records. The sizes of these records determine the next number. */
 const FIRST_READ = 8;
-/** Most conversations that the store gives at once. */
+/** Maximum number of conversations that the store returns at once. */
 const MAX_READ = 1000;
 
-/** Lists conversations, the one with the newest current update first. */
+/** Lists conversations, newest current update first. */
 export class ListConversations {
 	readonly #store: Pick<Store, "listConversations">;
 	readonly #vault: RecordVault;
@@ -67,9 +67,9 @@ export class ListConversations {
 	}
 
 	/**
-	 * A page. It ends before its entries exceed {@link MAX_PAGE_BYTES}, but has at least one.
+	 * Returns a page. It ends before its entries exceed {@link MAX_PAGE_BYTES}, but has at least one if there is one.
 	 *
-	 * @param filterPrefix what stands before a field's name in an error about the filter
+	 * @param filterPrefix text before the name of a field in errors about the filter
 	 * @throws ServiceError `invalid_argument` that names the field, or `unavailable` when the store cannot be read
 	 */
 	async list(request: ListRequest, filterPrefix = "filter."): Promise<ConversationPage> {
@@ -96,7 +96,7 @@ export class ListConversations {
 		return { sequence, summary, conversation: undefined, unreadable: true };
 	}
 
-	/** Reads a page in portions, so that no more than needed of large records is in memory. */
+	/** Reads a page in portions, so that no more large records than needed are in memory. */
 	async #read(
 		conditions: readonly Condition[],
 		start: bigint | undefined,
@@ -107,7 +107,7 @@ export class ListConversations {
 		let bytes = 0;
 		let portion = withRecords ? FIRST_READ : MAX_READ;
 		for (;;) {
-			// One more than the page takes tells whether another page follows.
+			// One more than fits on the page, to find out whether another page follows.
 			const limit = Math.min(portion, size + 1 - found.length);
 			const before = found.at(-1)?.sequence ?? start;
 			const read = await this.#store.listConversations({ conditions, before, limit, withRecords });

@@ -1,17 +1,17 @@
 import { setImmediate } from "node:timers/promises";
-import { assertNotPruned, assertReached } from "../watch/pruned.ts";
+import { assertNotBeyondNewest, assertNotPruned } from "../watch/pruned.ts";
 import type { EntryLog, LogEntry } from "./entry-log.ts";
 import { invalid, uuid } from "./filter.ts";
 import { MAX_PAGE_BYTES, pageSize } from "./page.ts";
 import type { PageTokens } from "./page-token.ts";
 
-/** Which page of a log is asked for. */
+/** Which page of a log is requested. */
 export interface LogPageRequest {
-	/** UUID of the only conversation; empty for all. */
+	/** UUID of the only conversation; empty for all conversations. */
 	readonly conversationId: string;
-	/** Only entries after this sequence; 0 for all that are kept. */
+	/** Only entries after this sequence; 0 for all stored entries. */
 	readonly afterSequence: bigint;
-	/** 0 is the default size. */
+	/** 0 means the default size. */
 	readonly pageSize: number;
 	/** Empty for the first page. */
 	readonly pageToken: string;
@@ -19,12 +19,12 @@ export interface LogPageRequest {
 
 /** How the entries of a page are read and shown. */
 export interface LogPageOptions<Entry, Filter, View> {
-	/** Only entries that it selects. Equal filters must have equal members in equal order, for the page token. */
+	/** Only entries that match it. Equal conditions must be in equal order, because page tokens depend on it. */
 	readonly filter: Filter;
-	/** Most bytes to read for the page. */
+	/** Maximum bytes to read for the page. */
 	readonly maxReadBytes: number;
 	readonly toView: (entry: Entry) => View | Promise<View>;
-	/** Bytes that an entry takes in the answer. */
+	/** Returns the bytes of an entry in the response. */
 	readonly sizeOf: (view: View, entry: Entry) => number;
 }
 
@@ -35,15 +35,15 @@ export interface LogPage<View> {
 	readonly nextPageToken: string;
 }
 
-/** Entries that are viewed before other requests have their turn. */
-const VIEWED_AT_ONCE = 8;
+/** Number of views that are made before the event loop runs other work. */
+const VIEWS_AT_ONCE = 8;
 
 /**
- * A page of a log, oldest entry first. It ends before what it gives exceeds {@link MAX_PAGE_BYTES}, but has at least one
- * entry if there is one.
+ * Reads a page of a log, oldest entry first. It ends before its entries exceed {@link MAX_PAGE_BYTES}, but has at least
+ * one entry if there is one.
  *
- * @throws ServiceError `invalid_argument` that names the field, `out_of_range` when entries that the page should have
- *   have been pruned or `afterSequence` is beyond the newest one, or `unavailable` when the store cannot be read
+ * @throws ServiceError `invalid_argument` that names the field, `out_of_range` when entries of the page were pruned or
+ *   `afterSequence` is beyond the newest sequence, or `unavailable` when the store cannot be read
  */
 export async function readLogPage<Entry extends LogEntry, Filter extends object, View>(
 	source: EntryLog<Entry, Filter>,
@@ -58,9 +58,9 @@ export async function readLogPage<Entry extends LogEntry, Filter extends object,
 	if (afterSequence < 0n) throw invalid("after_sequence", "must not be negative");
 	const scope = { conversationId, afterSequence, ...filter };
 	const after = pageToken === "" ? afterSequence : tokens.read(name, scope, pageToken);
-	assertReached(after, (await log.range()).newest);
+	assertNotBeyondNewest(after, (await log.range()).newest);
 	const stored = await log.list({ ...filter, after, conversationId, limit, maxBytes, withRecords: true });
-	// A list from 0 gives what is kept when each of its pages is read.
+	// A list from 0 consists of the entries that are stored when each page is read, so pruning is no error.
 	if (afterSequence > 0n) await assertNotPruned(source, after, { conversationId });
 	const entries: View[] = [];
 	let through: bigint | undefined;
@@ -71,10 +71,10 @@ export async function readLogPage<Entry extends LogEntry, Filter extends object,
 		if (through !== undefined && bytes > MAX_PAGE_BYTES) break;
 		entries.push(view);
 		through = entry.sequence;
-		if (entries.length % VIEWED_AT_ONCE === 0) await setImmediate();
+		if (entries.length % VIEWS_AT_ONCE === 0) await setImmediate();
 	}
 	if (through === undefined) return { entries, nextPageToken: "" };
-	// A page can end for its number of entries or for their size, so only the store can tell.
+	// A page can end because of the number or the size of its entries, so only the store knows whether more follow.
 	const [next] = await log.list({ ...filter, after: through, conversationId, limit: 1, withRecords: false });
 	return { entries, nextPageToken: next === undefined ? "" : tokens.write(name, scope, through) };
 }

@@ -5,17 +5,17 @@ const VERSION = 1;
 const POSITION_END = 9;
 const MAC_BYTES = 16;
 
-/** What a token belongs to: the members of a request that decide which entries a list has, and their order. */
+/** The members of a request that determine the entries of a list and their order. A token is valid for one scope. */
 export type ListScope = Readonly<Record<string, unknown>>;
 
 /**
- * Makes and reads page tokens: a version, a position in a list, and a MAC over both and the list's name and scope, in
- * base64url.
+ * Writes and reads page tokens. A token holds a version, a position in a list, and a MAC over both and over the list's
+ * name and scope, in base64url.
  *
- * The MAC's key is derived from the hashes of the service's access keys, so that tokens outlive a restart and are good
- * on every replica with the same keys, and no state has to be kept for them. When the access keys change, tokens that
- * are under way are refused, and a client starts its list again. Whoever could forge a token would gain nothing: it
- * names a place in a list that the request's own key must open anyway.
+ * The key of the MAC is derived from the hashes of the service's access keys. So tokens stay valid after a restart and
+ * on every replica with the same access keys, and no state is stored for them. When the access keys change, older
+ * tokens are refused, and clients start their lists again. A forged token would be of no use: it names a position in a
+ * list that the access key of the request must permit anyway.
  */
 export class PageTokens {
 	readonly #key: Uint8Array;
@@ -27,7 +27,7 @@ export class PageTokens {
 	}
 
 	/**
-	 * The token for the page that follows a position.
+	 * Returns the token of the page that follows a position.
 	 *
 	 * @param list name of the list
 	 * @param position sequence number, 0 to 2^63 - 1
@@ -40,14 +40,14 @@ export class PageTokens {
 	}
 
 	/**
-	 * The position that a token holds.
+	 * Returns the position that a token holds.
 	 *
 	 * @throws ServiceError `invalid_argument` for a token that was altered, or made for another list or scope
 	 */
 	read(list: string, scope: ListScope, token: string): bigint {
 		const bytes = Buffer.from(token, "base64url");
 		const content = bytes.subarray(0, POSITION_END);
-		// Decoding skips what is no base64url, so only the way back shows that all of it was.
+		// Decoding skips characters that are not base64url, so only encoding the bytes again detects them.
 		const isWhole = bytes.length === POSITION_END + MAC_BYTES && bytes.toString("base64url") === token;
 		if (!isWhole || !timingSafeEqual(this.#mac(list, scope, content), bytes.subarray(POSITION_END)))
 			throw new ServiceError(
@@ -66,7 +66,7 @@ export class PageTokens {
 	}
 }
 
-/** The same for equal scopes, whatever the order of their members; undefined members count as absent. */
+/** Returns equal values for equal scopes, whatever the order of their members. Undefined members count as absent. */
 function canonical(value: unknown): unknown {
 	if (typeof value === "bigint") return `${value}n`;
 	if (typeof value !== "object" || value === null) return value;

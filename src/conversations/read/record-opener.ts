@@ -1,20 +1,20 @@
 import { isDataLoss, ServiceError } from "../../errors.ts";
 import type { StoredRecord, UnreadableRecord } from "../../store/store.ts";
 
-/** A stored record, and the update that brought it. */
+/** A stored record with its update. */
 export interface RecordSource {
 	readonly conversationId: string;
 	readonly sequence: bigint;
 	readonly record: StoredRecord | UnreadableRecord | undefined;
 }
 
-/** Where something is stored: a sequence number of its log. */
+/** Where a record or an event is stored. The sequence number is that of its log. */
 export type StoredAt = Pick<RecordSource, "conversationId" | "sequence">;
 
-/** Told of each stored record or event that could not be read. */
+/** Called with each stored record or event that could not be read. */
 export type OnUnreadable = (stored: StoredAt & { readonly error: ServiceError }) => void;
 
-/** What `read` gives; undefined, after the callback was told, when it throws a ServiceError `data_loss`. */
+/** Returns the result of `read`. If it throws a ServiceError `data_loss`, calls the callback and returns undefined. */
 export function tryRead<Result>(source: StoredAt, onUnreadable: OnUnreadable, read: () => Result): Result | undefined {
 	try {
 		return read();
@@ -35,7 +35,7 @@ export function storedRecord({ conversationId, sequence, record }: RecordSource)
 	});
 }
 
-/** Bytes of a stored record; 0 when it cannot be read or was not asked for. */
+/** Bytes of a stored record; 0 when it cannot be read or was not requested. */
 export function recordSize(record: RecordSource["record"]): number {
 	return record === undefined || "unreadable" in record ? 0 : record.bytes.byteLength;
 }

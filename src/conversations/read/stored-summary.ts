@@ -2,7 +2,7 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { ServiceError } from "../../errors.ts";
 
-/** @throws ServiceError `data_loss` when the bytes are no summary */
+/** @throws ServiceError `data_loss` when the bytes are no encoded summary */
 export function decodeSummary(bytes: Uint8Array): ConversationSummary {
 	try {
 		return fromBinary(ConversationSummarySchema, bytes);

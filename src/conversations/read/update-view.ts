@@ -16,35 +16,35 @@ import { decodeSummary } from "./stored-summary.ts";
 
 /** How much of an update is shown. */
 export interface UpdateViewOptions {
-	/** Whether the whole record is given. */
+	/** Whether the whole record is shown. */
 	readonly full: boolean;
 	/** How secrets are shown in the whole record. */
 	readonly secrets: SecretsForm;
-	/** Whether the changed fields tell of secrets that changed; for callers with the scope `secrets` only. */
+	/** Whether the changed fields include secrets; for callers with the scope `secrets` only. */
 	readonly secretPaths: boolean;
 }
 
-/** Most encoded bytes of the records whose views are cached, and of those that are cached to be compared. */
+/** Maximum encoded bytes of the records whose views are cached, and of the records cached for comparison. */
 const MAX_CACHED_BYTES = 4 * 1024 * 1024;
-/** What a view without its record counts as in the cache. */
+/** Bytes that a view without its record counts as in the cache. */
 const SUMMARY_BYTES = 2048;
 
-/** A record that is larger than a cache takes all of it. */
+/** Returns the size of a cache entry. The cache would refuse an entry that is larger than its maximum size. */
 const cacheSize = (bytes: number): { size: number } => ({ size: Math.min(bytes, MAX_CACHED_BYTES) });
 
 const diff = deriveDiff(ConversationInfoSchema);
 
 /**
- * Builds what readers are given of stored updates. Views are cached for a while, so that many watchers of one update
- * cost one computation; they are shared, and nobody may change them.
+ * Builds the views of stored updates that readers receive. Views are cached for a while, so that many watchers of an
+ * update share one computation. They must not be changed.
  */
 export class UpdateViews {
 	readonly #store: Pick<Store, "get">;
 	readonly #vault: RecordVault;
 	readonly #onUnreadable: OnUnreadable;
 	readonly #views = new LRUCache<string, Promise<ConversationUpdate>>({ maxSize: MAX_CACHED_BYTES });
-	/** Records to compare the next update of their conversation with. */
-	readonly #comparable = new LRUCache<string, ConversationInfo>({ maxSize: MAX_CACHED_BYTES });
+	/** Records for comparison with the next update of their conversation. */
+	readonly #comparableRecords = new LRUCache<string, ConversationInfo>({ maxSize: MAX_CACHED_BYTES });
 
 	constructor(store: Pick<Store, "get">, vault: RecordVault, onUnreadable: OnUnreadable) {
 		this.#store = store;
@@ -53,14 +53,14 @@ export class UpdateViews {
 	}
 
 	/**
-	 * The update as it is shown. One that cannot be read is given as unreadable.
+	 * Returns the view of an update. It is marked as unreadable when the stored update cannot be read.
 	 *
 	 * @param stored an update that was read with its record
-	 * @throws ServiceError `unavailable` when the record before it cannot be asked for
+	 * @throws ServiceError `unavailable` when the store cannot be read for the previous record
 	 */
 	toUpdate(stored: StoredUpdate, options: UpdateViewOptions): Promise<ConversationUpdate> {
 		const { full, secrets, secretPaths } = options;
-		// Without the record it does not matter how its secrets are shown.
+		// A view without the record does not depend on how secrets are shown.
 		const key = `${stored.sequence} ${full ? secrets : "summary"} ${secretPaths}`;
 		const cached = this.#views.get(key);
 		if (cached !== undefined) return cached;
@@ -81,7 +81,7 @@ export class UpdateViews {
 	async #summary(stored: StoredUpdate, secretPaths: boolean): Promise<ConversationUpdate> {
 		const read = tryRead(stored, this.#onUnreadable, () => ({
 			summary: decodeSummary(stored.summary),
-			record: this.#toCompare(stored, secretPaths),
+			record: this.#comparableRecord(stored, secretPaths),
 		}));
 		if (read === undefined) return unreadable(stored);
 		const before = await this.#recordBefore(stored, secretPaths);
@@ -92,34 +92,34 @@ export class UpdateViews {
 		});
 	}
 
-	/** The record that was current before; undefined when there was none, or it was pruned or cannot be read. */
+	/** Returns the record that was current before; undefined when there was none, or it was pruned or is unreadable. */
 	async #recordBefore(
 		{ conversationId, previousSequence }: StoredUpdate,
 		secretPaths: boolean,
 	): Promise<ConversationInfo | undefined> {
 		if (previousSequence === undefined) return undefined;
-		const cached = this.#comparable.get(comparableKey(previousSequence, secretPaths));
+		const cached = this.#comparableRecords.get(comparableKey(previousSequence, secretPaths));
 		if (cached !== undefined) return cached;
 		const found = await this.#store.get(conversationId, previousSequence);
-		// After pruning, what was current as of that sequence can be gone.
+		// The update with that sequence may have been pruned.
 		if (found?.sequence !== previousSequence) return undefined;
-		return tryRead(found, this.#onUnreadable, () => this.#toCompare(found, secretPaths));
+		return tryRead(found, this.#onUnreadable, () => this.#comparableRecord(found, secretPaths));
 	}
 
 	/** @throws ServiceError `data_loss` when the record cannot be read */
-	#toCompare(stored: StoredUpdate, secretPaths: boolean): ConversationInfo {
+	#comparableRecord(stored: StoredUpdate, secretPaths: boolean): ConversationInfo {
 		const key = comparableKey(stored.sequence, secretPaths);
-		const cached = this.#comparable.get(key);
+		const cached = this.#comparableRecords.get(key);
 		if (cached !== undefined) return cached;
 		const { bytes } = storedRecord(stored);
 		const record = secretPaths ? this.#openPlain(bytes) : this.#vault.open(bytes, "redacted");
-		this.#comparable.set(key, record, cacheSize(bytes.byteLength + 1));
+		this.#comparableRecords.set(key, record, cacheSize(bytes.byteLength + 1));
 		return record;
 	}
 
 	/**
-	 * A record with its secrets in plain text, as equal secrets are encrypted differently each time. Where the key is
-	 * missing it stays as it is stored, and its secrets count as changed.
+	 * Opens a record with its secrets in plain text, because equal secrets have different ciphertexts. When one cannot be
+	 * decrypted, all of them stay encrypted, so they can count as changed.
 	 */
 	#openPlain(bytes: Uint8Array): ConversationInfo {
 		try {

@@ -9,9 +9,9 @@ import type { PageTokens } from "./page-token.ts";
 import { recordSize } from "./record-opener.ts";
 import type { UpdateViewOptions, UpdateViews } from "./update-view.ts";
 
-/** Which updates are asked for, and how they are shown. */
+/** Which updates are requested, and how they are shown. */
 export interface UpdatesRequest extends LogPageRequest, UpdateViewOptions {
-	/** Only updates that come from there; UNSPECIFIED is the same as leaving it out. */
+	/** Only updates of this origin. UNSPECIFIED means the same as undefined. */
 	readonly origin?: UpdateOrigin | undefined;
 }
 
@@ -22,7 +22,7 @@ export interface UpdatePage {
 	readonly nextPageToken: string;
 }
 
-/** Bytes of records that are read for a page that shows none: they are compared, so they cost memory and time. */
+/** Maximum bytes of records that are read for a page without records. Comparing them takes memory and time. */
 const MAX_READ_BYTES = 8 * 1024 * 1024;
 
 /** Lists the updates of one conversation or of all, oldest first. */
@@ -38,9 +38,9 @@ export class ListConversationUpdates {
 	}
 
 	/**
-	 * A page, as {@link readLogPage} reads it.
+	 * Returns a page, as {@link readLogPage} reads it.
 	 *
-	 * @throws ServiceError as {@link readLogPage} does, and `invalid_argument` for an origin that is not known
+	 * @throws ServiceError as {@link readLogPage} does, and `invalid_argument` for an unknown origin
 	 */
 	async list(request: UpdatesRequest): Promise<UpdatePage> {
 		const { full } = request;
@@ -54,7 +54,7 @@ export class ListConversationUpdates {
 	}
 }
 
-/** Bytes of what stands beside the record, as far as they have no bound. */
+/** Returns the bytes of the fields beside the record that have no limit of their own. */
 function sizeOf({ summary, changedFields }: ConversationUpdate): number {
 	const texts = [summary?.title ?? "", summary?.model ?? "", ...Object.entries(summary?.tags ?? {}).flat()];
 	return [...texts, ...(changedFields?.paths ?? [])].reduce((sum, text) => sum + Buffer.byteLength(text), 0);

@@ -3,25 +3,25 @@ import type { Log } from "../../telemetry/log.ts";
 
 /** The computer's clocks, in milliseconds. */
 export interface Clocks {
-	/** Since the Unix epoch. Can be set to anything. */
+	/** Since the Unix epoch. An operator can set it to any time. */
 	readonly now: () => number;
-	/** Since some moment. Goes on evenly while the process runs. */
+	/** Since an arbitrary moment. Advances evenly while the process runs. */
 	readonly elapsed: () => number;
 }
 
-/** How many times as fast as time passes the time of retention follows the clock. */
-const SPEED = 2;
-/** How far apart the clock and the time of retention may be before that is told, in microseconds. */
+/** Maximum speed at which the time of retention follows the clock, as a multiple of elapsed time. */
+const MAX_SPEED = 2;
+/** Difference of the clock from the time of retention above which it is reported, in microseconds. */
 const TOLERANCE = 3_600_000_000n;
-/** The start of 2026 in milliseconds since the Unix epoch. A clock that says less was never set. */
+/** The start of 2026 in milliseconds since the Unix epoch. A clock with an earlier time was never set. */
 const EARLIEST = Date.UTC(2026, 0, 1);
-/** How often the time of retention is kept, in milliseconds. */
+/** Minimum milliseconds between two writes of the time of retention to the store. */
 const KEEP_INTERVAL = 30_000;
 
 /**
- * The time by which retention judges how old something is. It follows the clock no faster than twice the time for which
- * the service runs, and the store keeps it from one run to the next. So a clock that jumps ahead removes nothing before
- * the service has run for half of what was to be kept.
+ * The time by which retention determines the age of updates and events. While the service runs, it follows the clock at
+ * no more than twice the speed of elapsed time, and the store keeps it across restarts. So a clock that jumps ahead
+ * removes nothing before the service has run for half of the retention period.
  */
 export class RetentionClock {
 	readonly #store: Pick<Store, "clock" | "keepClock">;
@@ -42,20 +42,20 @@ export class RetentionClock {
 	}
 
 	/**
-	 * Lets the time follow the clock. The first call goes on from what the store has kept, or from the clock when it has
-	 * kept nothing.
+	 * Moves the time of retention towards the clock. The first call continues from the time in the store, or from the
+	 * clock when the store has none.
 	 *
-	 * @returns the time of retention, or the clock's if that is earlier, in microseconds since the Unix epoch
-	 * @throws ServiceError of the store; then the next call tries again
+	 * @returns the earlier of the time of retention and the clock, in microseconds since the Unix epoch
+	 * @throws ServiceError of the store; the next call tries again
 	 */
 	async advance(): Promise<bigint> {
 		const clock = BigInt(Math.trunc(this.#clocks.now())) * 1000n;
-		// Not kept: the time of retention would need decades to catch up.
+		// Not stored, because the time of retention would need decades to catch up.
 		if (this.#last === undefined && this.#clocks.now() < EARLIEST) return clock;
 		const at = this.#clocks.elapsed();
 		const last = this.#last ?? { time: (await this.#store.clock()) ?? clock, at };
-		const most = BigInt(Math.trunc((at - last.at) * 1000 * SPEED));
-		const time = clamp(clock, last.time - most, last.time + most);
+		const maxStep = BigInt(Math.trunc((at - last.at) * 1000 * MAX_SPEED));
+		const time = clamp(clock, last.time - maxStep, last.time + maxStep);
 		this.#last = { time, at };
 		if (at - this.#keptAt >= KEEP_INTERVAL) {
 			await this.#store.keepClock(time);
@@ -69,7 +69,7 @@ export class RetentionClock {
 	}
 }
 
-function clamp(value: bigint, least: bigint, most: bigint): bigint {
-	if (value < least) return least;
-	return value > most ? most : value;
+function clamp(value: bigint, min: bigint, max: bigint): bigint {
+	if (value < min) return min;
+	return value > max ? max : value;
 }

@@ -2,22 +2,22 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Store } from "../../store/store.ts";
 import type { RetentionClock } from "./retention-clock.ts";
 
-/** What is kept of updates and of events; undefined keeps all. */
+/** Which updates and events are kept. An undefined limit keeps all. */
 export interface RetentionPolicy {
 	readonly days: number | undefined;
 	readonly updatesPerConversation: number | undefined;
 	readonly eventDays: number | undefined;
 }
 
-/** How pruning goes about it. */
+/** How fast pruning runs. */
 export interface RetentionPace {
-	/** Updates, or events, that one step removes at most, so that ingest waits for a step and not for all of it. */
+	/** Maximum number of updates, or events, that one step removes, so that ingest waits only for one step. */
 	readonly step: number;
-	/** Least milliseconds between two steps. */
+	/** Minimum milliseconds between two steps. */
 	readonly pause: number;
-	/** The pause between two steps as a multiple of the time that the first one took, so that ingest has the machine. */
+	/** Minimum pause after a step as a multiple of its duration. It leaves the machine to ingest. */
 	readonly rest: number;
-	/** Milliseconds between two rounds. */
+	/** Milliseconds to wait after a step that removed nothing. */
 	readonly interval: number;
 }
 
@@ -25,10 +25,10 @@ const PACE: RetentionPace = { step: 200, pause: 20, rest: 2, interval: 60_000 };
 const MICROSECONDS_PER_DAY = 86_400_000_000;
 
 /**
- * Prunes history and events that the policy no longer keeps, until the signal fires. After a failure it goes on in the
- * next round. The clock is advanced also when the policy keeps all, so that a later policy finds it near the present.
+ * Prunes updates and events that the policy no longer keeps, until the signal fires. It continues after a failure. It
+ * advances the clock even when the policy keeps everything, so that a later policy finds it near the present.
  *
- * @param onError told of each failure
+ * @param onError called with each failure
  */
 export async function retain(
 	store: Pick<Store, "prune" | "pruneEvents">,
@@ -41,10 +41,10 @@ export async function retain(
 	const steps: ((now: bigint) => Promise<number>)[] = [];
 	if (days !== undefined || updatesPerConversation !== undefined)
 		steps.push((now) => {
-			const receivedBefore = days === undefined ? undefined : before(now, days);
+			const receivedBefore = days === undefined ? undefined : daysBefore(now, days);
 			return store.prune({ receivedBefore, updatesPerConversation, limit: pace.step });
 		});
-	if (eventDays !== undefined) steps.push((now) => store.pruneEvents(before(now, eventDays), pace.step));
+	if (eventDays !== undefined) steps.push((now) => store.pruneEvents(daysBefore(now, eventDays), pace.step));
 	while (!signal.aborted) {
 		let removed = 0;
 		const began = performance.now();
@@ -64,11 +64,11 @@ export async function retain(
 	}
 }
 
-function before(now: bigint, days: number): bigint {
+function daysBefore(now: bigint, days: number): bigint {
 	return now - BigInt(Math.round(days * MICROSECONDS_PER_DAY));
 }
 
-/** Waits, or returns at once when the signal fires. */
+/** Waits; returns early when the signal fires. */
 async function wait(milliseconds: number, signal: AbortSignal): Promise<void> {
 	await delay(milliseconds, undefined, { signal, ref: false }).catch(() => undefined);
 }

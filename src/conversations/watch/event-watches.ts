@@ -17,7 +17,7 @@ import { type WatchBatch, Watches, type WatchOptions, type WatchStart } from "./
 
 type Response = typeof WatchConversationEventsResponseSchema;
 
-/** What a watcher of events asks for. */
+/** Request of a watcher of events. */
 export interface EventWatchRequest {
 	readonly start: WatchStart;
 	/** Lower-case UUID with dashes; undefined for all conversations. */
@@ -30,7 +30,7 @@ export interface EventWatchRequest {
 export class EventWatches {
 	readonly #watches: Watches<StoredEvent, Response>;
 	readonly #views: EventViews;
-	/** One message for all watchers of an event with its secrets in one form, so that it is made and encoded once. */
+	/** One message per event and form of its secrets. Watchers share it, so that it is built and encoded once. */
 	readonly #responses: Readonly<Record<SecretsForm, WeakMap<StoredEvent, SharedResponse<Response>>>> = {
 		redacted: new WeakMap(),
 		encrypted: new WeakMap(),
@@ -42,7 +42,7 @@ export class EventWatches {
 		this.#views = views;
 	}
 
-	/** What is in memory of the newest events. */
+	/** The newest events, as far as they are in memory. */
 	get recent(): RecentEntries<StoredEvent> {
 		return this.#watches.recent;
 	}
@@ -50,7 +50,7 @@ export class EventWatches {
 	/**
 	 * Follows events as {@link Watches.watch} does.
 	 *
-	 * @throws ServiceError `invalid_argument` at once that names a field of the filter
+	 * @throws ServiceError `invalid_argument` that names a field of the filter, by the call and not by the iteration
 	 */
 	watch(
 		{ start, conversationId, filter, secrets }: EventWatchRequest,
@@ -59,7 +59,7 @@ export class EventWatches {
 		const conditions = eventConditionsOf(filter);
 		const respond = (stored: StoredEvent) =>
 			eventMeets(conditions, stored) ? this.#responseOf(stored, secrets) : undefined;
-		return this.#watches.watch({ start, conversationId, asked: [conditions, secrets], respond }, signal);
+		return this.#watches.watch({ start, conversationId, variant: [conditions, secrets], respond }, signal);
 	}
 
 	#responseOf(stored: StoredEvent, secrets: SecretsForm): SharedResponse<Response> {

@@ -3,14 +3,15 @@ import type { RangeQuery } from "../../store/store.ts";
 import type { EntryLog, LogEntry } from "../read/entry-log.ts";
 
 /**
- * Makes sure that no entry of a log that a reader has not been given yet has been pruned. To be called after the entries
- * were read, so that pruning in between does not go unnoticed. Of a pruned entry only the conversation is known, so a
- * reader with a filter counts as one that would have been given it.
+ * Asserts that no entry that a reader of a log has still to receive has been pruned. Call it after reading the entries,
+ * so that pruning during the read is noticed. Only the conversation of a pruned entry is known, so the entry counts as
+ * missing even if the reader's filter would have excluded it.
  *
- * @param after sequence through which the reader has been given everything
- * @param query the only conversation that the reader asks for; for a reader from the beginning the last removal before
- *   it began, as it asks for what was stored then
- * @throws ServiceError `out_of_range` that names the oldest sequence number to start after, or `unavailable`
+ * @param after sequence through which the reader has received everything
+ * @param query the only conversation that the reader requests; for a reader from the beginning, the last removal before
+ *   it started, because it requests the entries that were stored then
+ * @throws ServiceError `out_of_range` that names the oldest sequence to start after, or `unavailable` when the store
+ *   cannot be read
  */
 export async function assertNotPruned<Entry extends LogEntry>(
 	{ name, log }: EntryLog<Entry>,
@@ -27,11 +28,11 @@ export async function assertNotPruned<Entry extends LogEntry>(
 }
 
 /**
- * Makes sure that a sequence has been given to an entry.
+ * Asserts that a sequence is not beyond the newest one of a log.
  *
  * @throws ServiceError `out_of_range` that names the newest sequence
  */
-export function assertReached(after: bigint, newest: bigint): void {
+export function assertNotBeyondNewest(after: bigint, newest: bigint): void {
 	if (after <= newest) return;
 	throw new ServiceError(
 		"out_of_range",

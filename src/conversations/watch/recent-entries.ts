@@ -2,63 +2,63 @@ import { setImmediate, setTimeout } from "node:timers/promises";
 import { ServiceError } from "../../errors.ts";
 import type { EntryLog, LogEntry } from "../read/entry-log.ts";
 
-/** Bounds of a list of entries. */
-export interface EntryBounds {
-	/** Most entries that are held. */
+/** Limits of a list of entries. */
+export interface EntryLimits {
+	/** Maximum number of entries. */
 	readonly entries: number;
-	/** Most bytes of records or texts that are held; one may pass it when it is alone. */
+	/** Maximum bytes of records or texts. A single entry may exceed it. */
 	readonly bytes: number;
 }
 
-/** Bounds of one read from the store. */
+/** Limits of one read from the store. */
 const PAGE_ENTRIES = 256;
 const PAGE_BYTES = 1024 * 1024;
-/** Followers that are woken before other work has its turn. */
+/** Number of followers that are woken before the event loop runs other work. */
 const WOKEN_AT_ONCE = 128;
-/** Pause between two rounds of waking, in milliseconds: for each follower, and at most. */
+/** Pause between two rounds of waking, in milliseconds: per follower, and the maximum. */
 const PAUSE_PER_FOLLOWER = 0.1;
 const MAX_PAUSE = 100;
 
 /**
- * The newest entries of a log, read from the store once for everyone who follows them. What a commit adds is read whole
- * and kept in memory within fixed bounds, oldest out first; a follower that comes too late for it reads from the store.
+ * The newest entries of a log, read from the store once for all followers. New entries are kept in memory within fixed
+ * limits, and the oldest ones are dropped first. A follower that needs a dropped entry reads it from the store.
  *
- * Followers are woken in rounds, with a pause between rounds that grows with their number: a thousand of them are
- * woken ten times a second and then take several entries together, because each wake-up costs more than an entry.
+ * Followers are woken in rounds. The pause between rounds grows with the number of followers: a thousand followers are
+ * woken ten times a second and then take several entries together, because a wake-up costs more than an entry.
  */
 export class RecentEntries<Entry extends LogEntry> {
 	readonly #source: EntryLog<Entry>;
-	readonly #bounds: EntryBounds;
+	readonly #limits: EntryLimits;
 	readonly #followers = new Set<Follower>();
-	#run: Run<Entry> | undefined;
+	#tail: Tail<Entry> | undefined;
 	#losses = 0;
 
-	constructor(source: EntryLog<Entry>, bounds: EntryBounds = { entries: 1024, bytes: 8 * 1024 * 1024 }) {
+	constructor(source: EntryLog<Entry>, limits: EntryLimits = { entries: 1024, bytes: 8 * 1024 * 1024 }) {
 		this.#source = source;
-		this.#bounds = bounds;
+		this.#limits = limits;
 	}
 
 	/** Sequence of the newest entry that is known to be stored. */
 	get newest(): bigint {
-		return this.#run?.newest ?? 0n;
+		return this.#tail?.newest ?? 0n;
 	}
 
 	/** Sequence through which the store has been read. */
 	get end(): bigint {
-		return this.#run?.end ?? 0n;
+		return this.#tail?.end ?? 0n;
 	}
 
-	/** How often the store has lost entries: a sequence may stand for another entry after each time. */
+	/** How many times the store has lost entries. After each loss, a sequence may belong to another entry. */
 	get losses(): number {
 		return this.#losses;
 	}
 
-	/** What is held, and for how many. */
+	/** Number and size of the entries in memory, and number of followers. */
 	get held(): { readonly entries: number; readonly bytes: number; readonly followers: number } {
-		return { entries: this.#run?.entries.length ?? 0, bytes: this.#run?.bytes ?? 0, followers: this.#followers.size };
+		return { entries: this.#tail?.entries.length ?? 0, bytes: this.#tail?.bytes ?? 0, followers: this.#followers.size };
 	}
 
-	/** By how many sequence numbers the slowest follower is behind the newest entry. */
+	/** Sequence numbers by which the slowest follower is behind the newest entry. */
 	get lag(): bigint {
 		let lag = 0n;
 		for (const { through } of this.#followers)
@@ -67,19 +67,19 @@ export class RecentEntries<Entry extends LogEntry> {
 	}
 
 	/**
-	 * Begins to follow. The store is read only while someone follows.
+	 * Adds a follower. The store is read only while there are followers.
 	 *
 	 * @throws ServiceError `unavailable` when the store cannot be read
 	 */
 	async follow(): Promise<Follower> {
 		const follower = new Follower((gone) => this.#leave(gone));
 		this.#followers.add(follower);
-		this.#run ??= this.#start();
-		const run = this.#run;
+		this.#tail ??= this.#start();
+		const tail = this.#tail;
 		try {
-			await run.started;
-			// After a failure nothing reads on by itself.
-			if (!run.reading) void this.#read(run);
+			await tail.started;
+			// Reading stops after a failure. A new follower starts it again.
+			if (!tail.reading) void this.#read(tail);
 			return follower;
 		} catch (error) {
 			follower.leave();
@@ -87,20 +87,20 @@ export class RecentEntries<Entry extends LogEntry> {
 		}
 	}
 
-	/** Whether every entry after a sequence, through {@link end}, is held. */
+	/** Whether every entry after a sequence, through {@link end}, is in memory. */
 	covers(after: bigint): boolean {
-		return this.#run !== undefined && after >= this.#run.start;
+		return this.#tail !== undefined && after >= this.#tail.start;
 	}
 
-	/** The held entries after a sequence, in order: at least one if there is one, within bounds otherwise. */
-	after(sequence: bigint, bounds: EntryBounds): readonly Entry[] {
-		const held = this.#run?.entries ?? [];
+	/** Returns the entries in memory after a sequence, in order and within limits, but at least one if there is one. */
+	after(sequence: bigint, limits: EntryLimits): readonly Entry[] {
+		const held = this.#tail?.entries ?? [];
 		const first = held.findLastIndex((entry) => entry.sequence <= sequence) + 1;
 		const entries: Entry[] = [];
 		let bytes = 0;
-		for (const entry of held.slice(first, first + bounds.entries)) {
+		for (const entry of held.slice(first, first + limits.entries)) {
 			bytes += this.#source.sizeOf(entry);
-			if (entries.length > 0 && bytes > bounds.bytes) break;
+			if (entries.length > 0 && bytes > limits.bytes) break;
 			entries.push(entry);
 		}
 		return entries;
@@ -109,13 +109,13 @@ export class RecentEntries<Entry extends LogEntry> {
 	#leave(follower: Follower): void {
 		this.#followers.delete(follower);
 		if (this.#followers.size > 0) return;
-		this.#run?.unsubscribe();
-		this.#run = undefined;
+		this.#tail?.unsubscribe();
+		this.#tail = undefined;
 	}
 
-	#start(): Run<Entry> {
+	#start(): Tail<Entry> {
 		const { log } = this.#source;
-		const run: Run<Entry> = {
+		const tail: Tail<Entry> = {
 			entries: [],
 			bytes: 0,
 			start: 0n,
@@ -124,32 +124,32 @@ export class RecentEntries<Entry extends LogEntry> {
 			lastRemoval: 0n,
 			reading: true,
 			unsubscribe: log.subscribe((newest, isLoss) => {
-				if (newest > run.newest) run.newest = newest;
-				if (isLoss) this.#startAnew(newest);
-				else if (!run.reading) void this.#read(run);
+				if (newest > tail.newest) tail.newest = newest;
+				if (isLoss) this.#restart(newest);
+				else if (!tail.reading) void this.#read(tail);
 			}),
 			started: Promise.resolve(),
 		};
-		run.started = log.range().then(({ newest, lastRemoval }) => {
-			run.lastRemoval = lastRemoval;
-			run.start = newest;
-			run.end = newest;
-			if (newest > run.newest) run.newest = newest;
-			void this.#read(run);
+		tail.started = log.range().then(({ newest, lastRemoval }) => {
+			tail.lastRemoval = lastRemoval;
+			tail.start = newest;
+			tail.end = newest;
+			if (newest > tail.newest) tail.newest = newest;
+			void this.#read(tail);
 		});
-		// Everyone who follows awaits it; when all have left already, nobody does.
-		run.started.catch(() => undefined);
-		return run;
+		// Followers await `started`. If all of them have left, its rejection would be unhandled.
+		tail.started.catch(() => undefined);
+		return tail;
 	}
 
-	/** Forgets what is held. Followers that have entries which are gone are told, the others go on. */
-	#startAnew(newest: bigint): void {
-		this.#run?.unsubscribe();
+	/** Drops the entries in memory. Followers that received entries which the store has lost fail; the others go on. */
+	#restart(newest: bigint): void {
+		this.#tail?.unsubscribe();
 		this.#losses += 1;
-		const run = this.#start();
-		this.#run = run;
+		const tail = this.#start();
+		this.#tail = tail;
 		for (const follower of this.#followers) follower.lost(newest);
-		run.started.then(
+		tail.started.then(
 			() => this.#wakeAll(),
 			(error: unknown) => this.#failAll(error),
 		);
@@ -159,12 +159,12 @@ export class RecentEntries<Entry extends LogEntry> {
 		for (const follower of this.#followers) follower.fail(error);
 	}
 
-	/** Reads on to the newest update. What fails is told to the followers; the next commit starts anew. */
-	async #read(run: Run<Entry>): Promise<void> {
-		run.reading = true;
+	/** Reads up to the newest entry. Reports a failure to the followers; the next commit or follower starts it again. */
+	async #read(tail: Tail<Entry>): Promise<void> {
+		tail.reading = true;
 		try {
-			while (this.#run === run && run.end < run.newest) {
-				await this.#readPage(run);
+			while (this.#tail === tail && tail.end < tail.newest) {
+				await this.#readPage(tail);
 				await this.#wakeAll();
 				const pause = Math.min(this.#followers.size * PAUSE_PER_FOLLOWER, MAX_PAUSE);
 				if (pause >= 1) await setTimeout(pause);
@@ -172,42 +172,42 @@ export class RecentEntries<Entry extends LogEntry> {
 		} catch (error) {
 			this.#failAll(error);
 		} finally {
-			run.reading = false;
+			tail.reading = false;
 		}
 	}
 
-	async #readPage(run: Run<Entry>): Promise<void> {
-		const { end, newest } = run;
+	async #readPage(tail: Tail<Entry>): Promise<void> {
+		const { end, newest } = tail;
 		const { log, sizeOf } = this.#source;
 		const query = { after: end, limit: PAGE_ENTRIES, maxBytes: PAGE_BYTES, withRecords: true };
 		const page = await log.list(query);
-		// Asked for after the page, so that nothing can have been pruned from it unnoticed.
-		const { prunedThrough, lastRemoval } = await log.range({ afterRemoval: run.lastRemoval });
-		run.lastRemoval = lastRemoval;
+		// Queried after the page, so that pruning before or during the read of the page is noticed.
+		const { prunedThrough, lastRemoval } = await log.range({ afterRemoval: tail.lastRemoval });
+		tail.lastRemoval = lastRemoval;
 		for (const entry of page) {
-			run.entries.push(entry);
-			run.bytes += sizeOf(entry);
+			tail.entries.push(entry);
+			tail.bytes += sizeOf(entry);
 		}
-		// An empty page: all that was announced has been pruned already.
-		run.end = page.at(-1)?.sequence ?? newest;
-		// What was pruned meanwhile may be missing: who needs it has to hear of it from the store.
-		const missing = prunedThrough > end ? prunedThrough : run.start;
+		// An empty page means that all announced entries have been pruned.
+		tail.end = page.at(-1)?.sequence ?? newest;
+		// Pruned entries may be missing. Followers that need them read from the store, which reports the pruning.
+		const missing = prunedThrough > end ? prunedThrough : tail.start;
 		let dropped = 0;
-		for (const [index, entry] of run.entries.entries()) {
-			const held = run.entries.length - index;
-			const excess = held > this.#bounds.entries || (run.bytes > this.#bounds.bytes && held > 1);
+		for (const [index, entry] of tail.entries.entries()) {
+			const held = tail.entries.length - index;
+			const excess = held > this.#limits.entries || (tail.bytes > this.#limits.bytes && held > 1);
 			if (!excess && entry.sequence > missing) break;
-			run.bytes -= sizeOf(entry);
-			run.start = entry.sequence;
+			tail.bytes -= sizeOf(entry);
+			tail.start = entry.sequence;
 			dropped += 1;
 		}
-		run.entries.splice(0, dropped);
-		if (missing > run.start) run.start = missing;
+		tail.entries.splice(0, dropped);
+		if (missing > tail.start) tail.start = missing;
 	}
 
 	async #wakeAll(): Promise<void> {
 		let woken = 0;
-		// A copy: followers come and leave meanwhile.
+		// A copy, because followers come and leave during the loop.
 		for (const follower of [...this.#followers]) {
 			follower.wake();
 			woken += 1;
@@ -217,10 +217,10 @@ export class RecentEntries<Entry extends LogEntry> {
 }
 
 /**
- * What is in memory while there are followers. All stored entries after `start`, through `end`, are in `entries`;
- * `newest` was announced; `lastRemoval` is the last removal of pruned entries that was taken into account.
+ * The end of the log, in memory while there are followers. `entries` holds all stored entries after `start`, through
+ * `end`. `newest` is the newest known sequence, `lastRemoval` the last removal of pruned entries that was considered.
  */
-interface Run<Entry> {
+interface Tail<Entry> {
 	entries: Entry[];
 	bytes: number;
 	start: bigint;
@@ -232,31 +232,31 @@ interface Run<Entry> {
 	started: Promise<void>;
 }
 
-/** One who follows the newest entries. */
+/** A reader that follows the newest entries. */
 export class Follower {
 	readonly #leave: (follower: Follower) => void;
 	#through: bigint | undefined;
 	#woken = false;
 	#error: unknown;
-	/** Sequence after which entries are gone. */
-	#newestLeft: bigint | undefined;
+	/** Sequence after which the store has lost entries, until {@link check} reports the loss. */
+	#lostAfter: bigint | undefined;
 	#resolve: (() => void) | undefined;
 
 	constructor(leave: (follower: Follower) => void) {
 		this.#leave = leave;
 	}
 
-	/** Sequence through which it has everything; undefined until that is known. */
+	/** Sequence through which the follower has received everything; undefined until it is known. */
 	get through(): bigint | undefined {
 		return this.#through;
 	}
 
-	/** It has everything through a sequence. */
+	/** Records that the follower has received everything through a sequence. */
 	reached(sequence: bigint): void {
 		this.#through = sequence;
 	}
 
-	/** Waits for the next wake-up, or for one since the last wait. Only one wait at a time. */
+	/** Waits for a wake-up; returns at once after one since the last wait. There must be only one wait at a time. */
 	async wait(): Promise<void> {
 		if (!this.#woken)
 			await new Promise<void>((resolve) => {
@@ -266,14 +266,15 @@ export class Follower {
 	}
 
 	/**
-	 * @param through sequence through which it was given everything
-	 * @throws what kept the tail from reading, when that happened since the last call; ServiceError `out_of_range` when
-	 *   entries that it was given are gone
+	 * Throws the failure that was reported since the last call, if any.
+	 *
+	 * @param through sequence through which the follower has received everything
+	 * @throws the error that stopped the reading; ServiceError `out_of_range` when the store has lost received entries
 	 */
 	check(through: bigint): void {
-		const [error, newest] = [this.#error, this.#newestLeft];
+		const [error, newest] = [this.#error, this.#lostAfter];
 		this.#error = undefined;
-		this.#newestLeft = undefined;
+		this.#lostAfter = undefined;
 		if (newest !== undefined && newest < through)
 			throw new ServiceError(
 				"out_of_range",
@@ -289,9 +290,9 @@ export class Follower {
 		this.#resolve = undefined;
 	}
 
-	/** The entries after a sequence are gone. */
+	/** Reports that the store has lost the entries after `newest`. */
 	lost(newest: bigint): void {
-		if (this.#newestLeft === undefined || newest < this.#newestLeft) this.#newestLeft = newest;
+		if (this.#lostAfter === undefined || newest < this.#lostAfter) this.#lostAfter = newest;
 		this.wake();
 	}
 
@@ -300,7 +301,7 @@ export class Follower {
 		this.wake();
 	}
 
-	/** Ends it. Leaving twice is harmless. */
+	/** Stops following. A second call is harmless. */
 	leave(): void {
 		this.wake();
 		this.#leave(this);

@@ -1,12 +1,12 @@
 import { type DescMessage, type MessageShape, toBinary } from "@bufbuild/protobuf";
 
-/** A message that many watchers are given. It is encoded once for all of them, when the first one needs it. */
+/** A message for many watchers. It is encoded once for all of them, when its bytes are first needed. */
 export class SharedResponse<Response extends DescMessage> {
 	readonly message: MessageShape<Response>;
 	readonly #schema: Response;
 	#bytes: Uint8Array | undefined;
 
-	/** @param message nobody may change it afterwards */
+	/** @param message must not be changed afterwards */
 	constructor(schema: Response, message: MessageShape<Response>) {
 		this.#schema = schema;
 		this.message = message;

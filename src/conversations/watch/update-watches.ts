@@ -18,14 +18,14 @@ import { type WatchBatch, Watches, type WatchOptions, type WatchStart } from "./
 
 type Response = typeof WatchConversationUpdatesResponseSchema;
 
-/** What a watcher of updates asks for. */
+/** Request of a watcher of updates. */
 export interface UpdateWatchRequest {
 	readonly start: WatchStart;
 	/** Lower-case UUID with dashes; undefined for all conversations. */
 	readonly conversationId: string | undefined;
 	/** Conditions on each update's own record. */
 	readonly filter: ConversationFilter | undefined;
-	/** Only updates that come from there; UNSPECIFIED is the same as leaving it out. */
+	/** Only updates of this origin. UNSPECIFIED means the same as undefined. */
 	readonly origin?: UpdateOrigin | undefined;
 	readonly view: UpdateViewOptions;
 }
@@ -34,7 +34,7 @@ export interface UpdateWatchRequest {
 export class UpdateWatches {
 	readonly #watches: Watches<StoredUpdate, Response>;
 	readonly #views: UpdateViews;
-	/** One message for all watchers of one view of an update, so that a transport need encode it only once. */
+	/** One message per view of an update. Watchers share it, so that it is encoded once. */
 	readonly #responses = new WeakMap<ConversationUpdate, SharedResponse<Response>>();
 
 	constructor(store: Pick<Store, "updates">, views: UpdateViews, options: WatchOptions) {
@@ -42,7 +42,7 @@ export class UpdateWatches {
 		this.#views = views;
 	}
 
-	/** What is in memory of the newest updates. */
+	/** The newest updates, as far as they are in memory. */
 	get recent(): RecentEntries<StoredUpdate> {
 		return this.#watches.recent;
 	}
@@ -50,21 +50,21 @@ export class UpdateWatches {
 	/**
 	 * Follows updates as {@link Watches.watch} does.
 	 *
-	 * @throws ServiceError `invalid_argument` at once that names a field of the request
+	 * @throws ServiceError `invalid_argument` that names a field of the request, by the call and not by the iteration
 	 */
 	watch(
-		{ start, conversationId, filter, origin: asked, view }: UpdateWatchRequest,
+		{ start, conversationId, filter, origin: requestedOrigin, view }: UpdateWatchRequest,
 		signal: AbortSignal,
 	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
 		const conditions = conditionsOf(filter);
-		const origin = originOf(asked);
+		const origin = originOf(requestedOrigin);
 		const respond = async (stored: StoredUpdate) => {
 			if (origin !== undefined && stored.origin !== origin) return undefined;
 			const update = await this.#views.toUpdate(stored, view);
-			// What cannot be read may meet the conditions.
+			// An unreadable update is sent, because it may meet the conditions.
 			return update.summary === undefined || meets(conditions, update.summary) ? this.#responseOf(update) : undefined;
 		};
-		return this.#watches.watch({ start, conversationId, asked: [conditions, origin, view], respond }, signal);
+		return this.#watches.watch({ start, conversationId, variant: [conditions, origin, view], respond }, signal);
 	}
 
 	#responseOf(update: ConversationUpdate): SharedResponse<Response> {

@@ -4,64 +4,66 @@ import { LRUCache } from "lru-cache";
 import { ServiceError } from "../../errors.ts";
 import type { SequenceRange } from "../../store/store.ts";
 import type { EntryLog, LogEntry } from "../read/entry-log.ts";
-import { assertNotPruned, assertReached } from "./pruned.ts";
-import { type EntryBounds, type Follower, RecentEntries } from "./recent-entries.ts";
+import { assertNotBeyondNewest, assertNotPruned } from "./pruned.ts";
+import { type EntryLimits, type Follower, RecentEntries } from "./recent-entries.ts";
 import type { SharedResponse } from "./shared-response.ts";
 
-/** A sequence number to start after, the oldest entry that is kept, or what comes from now on. */
+/** Where a watch starts: after a sequence number, at the oldest stored entry, or with the next new one. */
 export type WatchStart = bigint | "beginning" | "now";
 
-/** What one watcher asks for. */
-export interface Watched<Entry extends LogEntry, Response extends DescMessage> {
+/** Request of one watcher. */
+export interface WatchRequest<Entry extends LogEntry, Response extends DescMessage> {
 	readonly start: WatchStart;
 	/** Lower-case UUID with dashes; undefined for all conversations. */
 	readonly conversationId: string | undefined;
-	/** What else decides about the watcher's messages: watchers with equal ones share them. */
-	readonly asked: readonly unknown[];
-	/** What the watcher is given of an entry of its conversations; undefined when it does not ask for it. */
+	/** All else that determines the messages. Watchers of the same conversation with an equal variant share them. */
+	readonly variant: readonly unknown[];
+	/** Returns the message for an entry of the requested conversations; undefined when the request excludes it. */
 	readonly respond: (entry: Entry) => MaybePromise<SharedResponse<Response> | undefined>;
 }
 
 type MaybePromise<Value> = Value | Promise<Value>;
 
-/** Messages for one watcher, in order. They may be shared with other watchers: nobody may change them. */
+/** Messages for one watcher, in order. They must not be changed, because other watchers may share them. */
 export type WatchBatch<Response extends DescMessage> = readonly SharedResponse<Response>[];
 
 /** Settings of the watches of a service. */
 export interface WatchOptions {
-	/** After how much silence a heartbeat is sent, in milliseconds. 15000 when left out. */
+	/** Milliseconds without a message after which a heartbeat is sent. Default: 15000. */
 	readonly heartbeat?: number;
-	/** Ends all watches when it fires. */
+	/** Fires when the service stops. A watch that ends after that fails with `unavailable`. */
 	readonly stopping: AbortSignal;
-	/** Bounds of what is kept in memory of the newest entries. */
-	readonly recent?: EntryBounds;
+	/** Limits of the newest entries in memory. */
+	readonly recent?: EntryLimits;
 }
 
-/** Makes the heartbeat for a watcher that has everything through `sequence`; `latest` is the newest sequence. */
+/** Makes the heartbeat of a watcher that has received everything through `sequence`; `latest` is the newest one. */
 export type ToHeartbeat<Response extends DescMessage> = (sequence: bigint, latest: bigint) => SharedResponse<Response>;
 
-/** Bounds of one batch: all that a watcher that does not read on keeps in memory, unless one record is larger. */
-const BATCH: EntryBounds = { entries: 256, bytes: 256 * 1024 };
-/** Batches of the newest entries that are kept for other watchers to share. */
-const SHARED_BATCHES = 64;
-/** Watchers that read history from the store at the same time; the others wait for their turn. */
-const READERS = 4;
-/** Milliseconds for which entries are made ready before other work has its turn. */
-const LONGEST_RUN = 5;
+/** Limits of one batch. A watcher that stops reading keeps no more in memory, unless one record is larger. */
+const BATCH: EntryLimits = { entries: 256, bytes: 256 * 1024 };
+/** Maximum number of batches of the newest entries that are kept for other watchers to share. */
+const MAX_SHARED_BATCHES = 64;
+/** Maximum number of concurrent reads of history from the store. Further reads wait. */
+const MAX_CONCURRENT_READS = 4;
+/** Milliseconds of preparing entries after which the event loop runs other work. */
+const MAX_RUN = 5;
 
-/** A watcher, and the text that is equal for those that are given the same messages. */
-type Keyed<Entry extends LogEntry, Response extends DescMessage> = Watched<Entry, Response> & { readonly key: string };
+/** A request with a key that is equal for watchers that receive the same messages. */
+interface KeyedRequest<Entry extends LogEntry, Response extends DescMessage> extends WatchRequest<Entry, Response> {
+	readonly key: string;
+}
 
+/** Responses for the next entries. There may be none, because a request can exclude entries. */
 interface Scanned<Response extends DescMessage> {
 	readonly responses: WatchBatch<Response>;
-	/** Sequence through which the watcher now has everything. */
+	/** Sequence through which the watcher has received everything once it has these responses. */
 	readonly through: bigint;
 }
 
 /**
- * Lets many watchers follow a log of the store. A watcher is given entries at the pace at which it takes them, and holds
- * no more than one batch meanwhile: the newest ones come from the {@link RecentEntries} that all share, older ones from
- * the store.
+ * Lets many watchers follow a log of the store. Each watcher receives entries at its own pace and holds at most one
+ * batch. The newest entries come from the {@link RecentEntries} that all watchers share, older ones from the store.
  */
 export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 	readonly recent: RecentEntries<Entry>;
@@ -69,9 +71,9 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 	readonly #toHeartbeat: ToHeartbeat<Response>;
 	readonly #heartbeat: number;
 	readonly #stopping: AbortSignal;
-	readonly #shared = new LRUCache<string, Promise<WatchBatch<Response>>>({ max: SHARED_BATCHES });
+	readonly #shared = new LRUCache<string, Promise<WatchBatch<Response>>>({ max: MAX_SHARED_BATCHES });
 	readonly #reads = new Map<string, Promise<Scanned<Response>>>();
-	readonly #turns = new Turns(READERS);
+	readonly #readLimit = new ConcurrencyLimit(MAX_CONCURRENT_READS);
 	#lastHeartbeat: { sequence: bigint; latest: bigint; response: SharedResponse<Response> } | undefined;
 
 	constructor(source: EntryLog<Entry>, toHeartbeat: ToHeartbeat<Response>, options: WatchOptions) {
@@ -83,32 +85,32 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 	}
 
 	/**
-	 * Follows entries until `signal` fires, which ends the iteration and frees all that belongs to it.
+	 * Follows entries until `signal` fires, which ends the iteration and frees its resources.
 	 *
-	 * @throws ServiceError `out_of_range` when entries that it should give have been pruned or the start is beyond the
-	 *   newest sequence, `unavailable` when the store cannot be read or the service stops
+	 * @throws ServiceError `out_of_range` when requested entries have been pruned, received entries have been lost, or the
+	 *   start is beyond the newest sequence; `unavailable` when the store cannot be read or the service stops
 	 */
 	async *watch(
-		watched: Watched<Entry, Response>,
+		request: WatchRequest<Entry, Response>,
 		signal: AbortSignal,
 	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
 		const follower = await this.recent.follow();
 		let due = false;
-		const silence = setTimeout(() => {
+		const heartbeatTimer = setTimeout(() => {
 			due = true;
 			follower.wake();
 		}, this.#heartbeat);
 		const release = (): void => {
-			clearTimeout(silence);
+			clearTimeout(heartbeatTimer);
 			follower.leave();
 		};
-		// Not only at the end: a transport that waits for a client that has gone may never ask for it.
+		// On abort too: a transport may never resume the iteration when its client has disconnected.
 		signal.addEventListener("abort", release, { once: true });
 		try {
-			for await (const batch of this.#follow({ ...watched, key: keyOf(watched) }, follower, signal, () => due)) {
+			for await (const batch of this.#follow({ ...request, key: keyOf(request) }, follower, signal, () => due)) {
 				yield batch;
 				due = false;
-				if (!signal.aborted) silence.refresh();
+				if (!signal.aborted) heartbeatTimer.refresh();
 			}
 		} finally {
 			signal.removeEventListener("abort", release);
@@ -118,15 +120,15 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 	}
 
 	async *#follow(
-		watched: Keyed<Entry, Response>,
+		request: KeyedRequest<Entry, Response>,
 		follower: Follower,
 		signal: AbortSignal,
 		isDue: () => boolean,
 	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
 		const range = await this.#source.log.range();
-		let cursor = startOf(watched.start, range);
+		let cursor = startOf(request.start, range);
 		follower.reached(cursor);
-		// A watch from the beginning asks for what is stored now. What was pruned before does not concern it.
+		// A watch from the beginning covers the entries that are stored now, so earlier pruning is no error.
 		let afterRemoval = cursor === 0n ? range.lastRemoval : undefined;
 		let caughtUp = false;
 		while (!signal.aborted) {
@@ -134,13 +136,13 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 			const isRecent = this.recent.covers(cursor);
 			if (isRecent) afterRemoval = undefined;
 			const scanned = isRecent
-				? await this.#fromRecent(watched, cursor)
-				: await this.#fromStore(watched, cursor, afterRemoval);
+				? await this.#fromRecent(request, cursor)
+				: await this.#fromStore(request, cursor, afterRemoval);
 			if (signal.aborted) return;
 			const advanced = scanned.through > cursor;
 			cursor = scanned.through;
 			if (scanned.responses.length > 0) yield scanned.responses;
-			// The watcher has asked for more, so it has taken these.
+			// The watcher has resumed the iteration, so it has received these responses.
 			follower.reached(cursor);
 			const isNewest = cursor >= this.recent.newest;
 			if (isDue() || (isNewest && !caughtUp)) {
@@ -150,31 +152,31 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 		}
 	}
 
-	/** The next entries out of memory; no more than those that are there. */
-	async #fromRecent(watched: Keyed<Entry, Response>, cursor: bigint): Promise<Scanned<Response>> {
+	/** Returns the responses for the next entries in memory. */
+	async #fromRecent(request: KeyedRequest<Entry, Response>, cursor: bigint): Promise<Scanned<Response>> {
 		const entries = this.recent.after(cursor, BATCH);
 		const through = entries.at(-1)?.sequence ?? maxOf(cursor, this.recent.end);
 		if (entries.length === 0) return { responses: [], through };
-		const key = `${this.recent.losses} ${cursor} ${through} ${watched.key}`;
+		const key = `${this.recent.losses} ${cursor} ${through} ${request.key}`;
 		let responses = this.#shared.get(key);
 		if (responses === undefined) {
-			responses = this.#select(watched, entries);
+			responses = this.#select(request, entries);
 			this.#shared.set(key, responses);
 			responses.catch(() => this.#shared.delete(key));
 		}
 		return { responses: await responses, through };
 	}
 
-	/** The next entries out of the store. Watchers that stand at the same place, as after a restart, read together. */
+	/** Returns the responses for the next entries in the store. Equal requests at one position share a read. */
 	#fromStore(
-		watched: Keyed<Entry, Response>,
+		request: KeyedRequest<Entry, Response>,
 		cursor: bigint,
 		afterRemoval: bigint | undefined,
 	): Promise<Scanned<Response>> {
-		const key = `${cursor} ${afterRemoval} ${watched.key}`;
+		const key = `${cursor} ${afterRemoval} ${request.key}`;
 		return this.#reads.getOrInsertComputed(key, () =>
-			this.#turns
-				.run(() => this.#readPage(watched, cursor, afterRemoval))
+			this.#readLimit
+				.run(() => this.#readPage(request, cursor, afterRemoval))
 				.finally(() => {
 					this.#reads.delete(key);
 				}),
@@ -182,21 +184,21 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 	}
 
 	async #readPage(
-		watched: Watched<Entry, Response>,
+		request: WatchRequest<Entry, Response>,
 		cursor: bigint,
 		afterRemoval: bigint | undefined,
 	): Promise<Scanned<Response>> {
-		const { conversationId } = watched;
+		const { conversationId } = request;
 		const { end } = this.recent;
 		const query = { after: cursor, conversationId, limit: BATCH.entries, maxBytes: BATCH.bytes, withRecords: true };
 		const entries = await this.#source.log.list(query);
 		await assertNotPruned(this.#source, cursor, { conversationId, afterRemoval });
 		const through = entries.at(-1)?.sequence ?? maxOf(cursor, end);
-		return { responses: await this.#select(watched, entries), through };
+		return { responses: await this.#select(request, entries), through };
 	}
 
 	async #select(
-		{ conversationId, respond }: Watched<Entry, Response>,
+		{ conversationId, respond }: WatchRequest<Entry, Response>,
 		entries: readonly Entry[],
 	): Promise<WatchBatch<Response>> {
 		const responses: SharedResponse<Response>[] = [];
@@ -205,14 +207,14 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 			if (conversationId !== undefined && entry.conversationId !== conversationId) continue;
 			const response = await respond(entry);
 			if (response !== undefined) responses.push(response);
-			if (performance.now() - since < LONGEST_RUN) continue;
+			if (performance.now() - since < MAX_RUN) continue;
 			await setImmediate();
 			since = performance.now();
 		}
 		return responses;
 	}
 
-	/** Equal heartbeats one after the other are one message, because all watchers that are up to date get the same. */
+	/** Returns the heartbeat at a sequence. Successive equal ones are one message, which up-to-date watchers share. */
 	#heartbeatAt(sequence: bigint): SharedResponse<Response> {
 		const latest = maxOf(sequence, this.recent.newest);
 		const last = this.#lastHeartbeat;
@@ -225,9 +227,9 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 
 function keyOf<Entry extends LogEntry, Response extends DescMessage>({
 	conversationId,
-	asked,
-}: Watched<Entry, Response>): string {
-	return JSON.stringify([conversationId, asked], (_, value: unknown) =>
+	variant,
+}: WatchRequest<Entry, Response>): string {
+	return JSON.stringify([conversationId, variant], (_, value: unknown) =>
 		typeof value === "bigint" ? String(value) : value,
 	);
 }
@@ -236,7 +238,7 @@ function keyOf<Entry extends LogEntry, Response extends DescMessage>({
 function startOf(start: WatchStart, { newest }: SequenceRange): bigint {
 	if (start === "now") return newest;
 	if (start === "beginning") return 0n;
-	assertReached(start, newest);
+	assertNotBeyondNewest(start, newest);
 	return start;
 }
 
@@ -244,8 +246,8 @@ function maxOf(a: bigint, b: bigint): bigint {
 	return a > b ? a : b;
 }
 
-/** Lets a number of tasks run at the same time, the others in the order in which they came. */
-class Turns {
+/** Limits the number of tasks that run at the same time. Further tasks run in the order of their arrival. */
+class ConcurrencyLimit {
 	#free: number;
 	readonly #waiting: (() => void)[] = [];
 
