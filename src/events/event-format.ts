@@ -34,33 +34,33 @@ import { eventTime } from "./event-time.ts";
 import { beginning, messageText } from "./message-text.ts";
 import { STATE_UPDATE } from "./statements.ts";
 
-/** Most characters of an event's id. */
+/** Maximum number of characters of an event's id. */
 export const MAX_EVENT_ID = 256;
-/** Most characters that are kept of what an event says. */
+/** Maximum number of characters that are stored of the text that an event says. */
 const MAX_MESSAGE = 200;
 
-/** A batch that arrived. */
+/** A batch that was parsed and checked. */
 export interface ParsedEvents {
 	readonly batch: NewEvents;
-	/** What the texts of the batch's events say. */
+	/** The events of the batch as JSON with protected secrets, in the same order. */
 	readonly json: readonly ExactJsonObject[];
 }
 
-/** Events in their forms: what arrives, what is stored and what is given. Built once at start. */
+/** Converts events between the forms that arrive, are stored and are returned. Built once at start. */
 export class EventFormat {
 	readonly #timeZone: string;
-	/** Of a batch: the field `events` of the request by itself. */
+	/** Schema of a batch: the field `events` of the request by itself. */
 	readonly #schema: RecordSchema;
 	readonly #encodeEnvelope: (event: ConversationEvent) => ExactJson;
-	/** The members that all events have. */
+	/** Names of the members that all events have. */
 	readonly #envelope: ReadonlySet<string>;
 	readonly #secrets: EventSecrets;
 	readonly #cipher: Cipher;
 	readonly #encrypts: boolean;
 
 	/**
-	 * @param keys 32 bytes each: the first encrypts, all decrypt; with none, secrets are redacted before they are kept
-	 * @param timeZone of times without an offset: `UTC` or a name of the IANA time zone database
+	 * @param keys 32 bytes each: the first encrypts, all decrypt; without keys, secrets are redacted at ingest
+	 * @param timeZone time zone of times without an offset: `UTC` or a name of the IANA time zone database
 	 */
 	constructor(format: RecordFormat, keys: readonly KeyObject[], timeZone: string) {
 		const [batch, event] = planBatch();
@@ -74,26 +74,26 @@ export class EventFormat {
 	}
 
 	/**
-	 * Reads a batch of events from a JSON array: checks it and protects its secrets. Of events with the same id the first
-	 * counts. Members keep their order, except that names which are array indexes come first.
+	 * Parses a batch of events from a JSON array, checks it and protects its secrets. Of events with the same id, only
+	 * the first is used. Members keep their order, except that names that are array indexes come first.
 	 *
-	 * @param conversationId in any form of UUID
-	 * @throws ServiceError `invalid_argument` when the id is none; `invalid_record` when the text is not JSON, exceeds a
-	 *   bound of records ({@link parseExactJson}, {@link MAX_SECRETS}), or with what is wrong with the events: at most
+	 * @param conversationId UUID in any form
+	 * @throws ServiceError `invalid_argument` when the id is no UUID; `invalid_record` when the text is not JSON, exceeds
+	 *   a limit of records ({@link parseExactJson}, {@link MAX_SECRETS}), or has invalid events: with at most
 	 *   {@link MAX_VIOLATIONS} violations, whose paths begin with the index of the event
 	 */
 	parse(conversationId: string, body: Buffer): ParsedEvents {
-		return about(uuidOf(conversationId), (id) => this.#read(id, parseExactJson(body), []));
+		return forConversation(uuidOf(conversationId), (id) => this.#read(id, parseExactJson(body), []));
 	}
 
 	/**
-	 * Reads the events of an encoded IngestConversationEventsRequest, as {@link parse} does.
+	 * Parses the events of an encoded IngestConversationEventsRequest, as {@link parse} does.
 	 *
-	 * @throws ServiceError as `parse` does, and `invalid_argument` when it is no such message
+	 * @throws ServiceError as `parse` does, and `invalid_argument` when the bytes are no such message
 	 */
 	fromRequest(request: Uint8Array): ParsedEvents {
 		const { conversationId, events } = decodeRequest(IngestConversationEventsRequestSchema, request);
-		return about(uuidOf(conversationId), (id) => {
+		return forConversation(uuidOf(conversationId), (id) => {
 			const violations: Violation[] = [];
 			let values = 0;
 			let surrogates = false;
@@ -117,17 +117,17 @@ export class EventFormat {
 	}
 
 	/**
-	 * The JSON text of a stored event.
+	 * Returns the JSON text of a stored event.
 	 *
-	 * @param form what becomes of its secrets, as for records: see `RecordVault.open`
-	 * @throws ServiceError `data_loss` when what is stored is no event; for `plaintext` also when a secret cannot be
+	 * @param form how its secrets are shown, as for records: see `RecordVault.open`
+	 * @throws ServiceError `data_loss` when the stored text is no event; for `plaintext` also when a secret cannot be
 	 *   decrypted
 	 */
 	open(conversationId: string, { text, secrets, redactionVersion }: ProtectedEvent, form: SecretsForm): string {
 		const stored = Buffer.from(text.buffer, text.byteOffset, text.byteLength).toString();
-		// Who may see secrets in plain text may see those that an older release did not know.
-		const isFoundByThese = redactionVersion === this.#secrets.version || form === "plaintext";
-		if (isFoundByThese && (secrets.length === 0 || form === "encrypted")) return stored;
+		// A caller who may see plain text may also see the secrets that an older release did not recognize.
+		const needsNoSearch = redactionVersion === this.#secrets.version || form === "plaintext";
+		if (needsNoSearch && (secrets.length === 0 || form === "encrypted")) return stored;
 		const event = readStored(conversationId, stored);
 		const cipher = this.#cipher.of(conversationId);
 		for (const pointer of secrets) {
@@ -135,21 +135,25 @@ export class EventFormat {
 				if (form === "encrypted") return ciphertext;
 				return form === "redacted" ? REDACTED : cipher.decrypt(ciphertext, placeOf(event, pointer));
 			};
-			const isFound = replaceAt(event, parsePointer(pointer) ?? [], (value) => {
+			const isReplaced = replaceAt(event, parsePointer(pointer) ?? [], (value) => {
 				const ciphertext = String(value);
 				return hasUserinfo(ciphertext)
 					? replaceUserinfo(ciphertext, (userinfo) => String(show(userinfo)))
 					: show(ciphertext);
 			});
-			if (!isFound) throw unreadable(conversationId);
+			if (!isReplaced) throw unreadable(conversationId);
 		}
-		if (isFoundByThese) return stringifyExactJson(event);
+		if (needsNoSearch) return stringifyExactJson(event);
 		return this.#secrets.replace(event, true, (secret) =>
 			form === "encrypted" && isCiphertext(String(secret)) ? secret : REDACTED,
 		);
 	}
 
-	/** @param found what is known to be wrong */
+	/**
+	 * Checks a parsed batch and protects its secrets.
+	 *
+	 * @param found violations that were found before
+	 */
 	#read(conversationId: string, parsed: ParsedJson, found: readonly Violation[]): ParsedEvents {
 		const receivedAt = BigInt(Date.now()) * 1000n;
 		const clock = { timeZone: this.#timeZone, arrival: receivedAt, maxAhead: MAX_CLOCK_SKEW };
@@ -177,11 +181,11 @@ export class EventFormat {
 			return cipher === undefined ? REDACTED : cipher.encrypt(secret, place);
 		};
 		const read = [...envelopes.values()];
-		const events = encoded(read.map((envelope) => this.#protect(envelope, parsed.size.large, hide)));
+		const events = encodeTexts(read.map((envelope) => this.#protect(envelope, parsed.size.large, hide)));
 		return { batch: { conversationId, receivedAt, events, live: undefined }, json: read.map(({ event }) => event) };
 	}
 
-	/** @param hide gives what stands in place of a secret, for {@link placeOf} it */
+	/** @param hide returns the text that replaces a secret; it takes the secret's place as {@link placeOf} returns it */
 	#protect(
 		{ event, id, source, kind, happenedAt }: Envelope,
 		bigints: boolean,
@@ -207,14 +211,17 @@ export class EventFormat {
 		};
 	}
 
-	/** Whether a member belongs into a field of the message and not into `members_json`. A null `parent_id` does not. */
+	/**
+	 * Whether a member belongs in a field of the message instead of `members_json`. A null `parent_id` does not, unless
+	 * its field is set too.
+	 */
 	#hasField(name: string, member: ExactJson | undefined, envelope: ExactJsonObject): boolean {
 		if (name === "parent_id" && member === null) return Object.hasOwn(envelope, name);
 		return this.#envelope.has(name);
 	}
 }
 
-/** What all events have, and the event. */
+/** An event, and the members that all events have. */
 interface Envelope {
 	readonly event: ExactJsonObject;
 	readonly id: string;
@@ -226,9 +233,9 @@ interface Envelope {
 /** An event whose text is not encoded. */
 type UnencodedEvent = Omit<NewEvent, "text"> & { readonly text: string };
 
-/** The events of a batch with their texts in UTF-8, in memory that they share and that the calls of threads can copy. */
-function encoded(events: readonly UnencodedEvent[]): NewEvent[] {
-	// Not from Node's pool, which holds other bytes.
+/** Encodes the texts of events in UTF-8, in memory that they share and that calls to threads can copy. */
+function encodeTexts(events: readonly UnencodedEvent[]): NewEvent[] {
+	// Not in Node.js's buffer pool, which holds other bytes too.
 	const bytes = UTF8.encode(events.map(({ text }) => text).join(""));
 	let end = 0;
 	return events.map((event) => {
@@ -241,9 +248,9 @@ function encoded(events: readonly UnencodedEvent[]): NewEvent[] {
 const UTF8 = new TextEncoder();
 
 /**
- * An event's JSON text as a message.
+ * Converts an event's JSON text to a message.
  *
- * @param text what {@link EventFormat.open} gives
+ * @param text as {@link EventFormat.open} returns it
  */
 export function toMessage(text: string): ConversationEvent {
 	const event = create(ConversationEventSchema);
@@ -258,7 +265,7 @@ export function toMessage(text: string): ConversationEvent {
 	return event;
 }
 
-/** Fields of an event's message by the names of its members. */
+/** Properties of an event's message, by the names of the JSON members. */
 const PROPERTIES = new Map<string, "id" | "timestamp" | "source" | "kind" | "parentId">([
 	["id", "id"],
 	["timestamp", "timestamp"],
@@ -267,7 +274,7 @@ const PROPERTIES = new Map<string, "id" | "timestamp" | "source" | "kind" | "par
 	["parent_id", "parentId"],
 ]);
 
-/** The plans of a batch and of an event in it. */
+/** Returns the plans of a batch and of an event in it. */
 function planBatch(): [batch: PlainPlan, event: PlainPlan] {
 	const request = planMessage(IngestConversationEventsRequestSchema);
 	const events = request.form === "object" ? request.members.get("events") : undefined;
@@ -283,8 +290,8 @@ function uuidOf(text: string): string {
 	return id;
 }
 
-/** What `read` gives; its errors tell which conversation they are about. */
-function about<Result>(conversationId: string, read: (conversationId: string) => Result): Result {
+/** Returns the result of `read`. Adds the id of the conversation to its errors. */
+function forConversation<Result>(conversationId: string, read: (conversationId: string) => Result): Result {
 	try {
 		return read(conversationId);
 	} catch (error) {
@@ -292,7 +299,7 @@ function about<Result>(conversationId: string, read: (conversationId: string) =>
 	}
 }
 
-/** Reads the other members of an event; undefined when they cannot be read, which is reported at `path`. */
+/** Parses the other members of an event; undefined when there are none, or they are invalid. Then adds violations. */
 function readMembers(text: string, path: Violation["path"], violations: Violation[]) {
 	if (text === "") return undefined;
 	try {
@@ -306,7 +313,7 @@ function readMembers(text: string, path: Violation["path"], violations: Violatio
 	return undefined;
 }
 
-/** The place of a secret to which its ciphertext is bound. A record's place begins with a slash. */
+/** Returns the place of a secret, to which its ciphertext is bound. Places in a record begin with a slash instead. */
 function placeOf(event: ExactJsonObject, pointer: string): string {
 	return `#${toPointer([String(event.id)])}${pointer}`;
 }

@@ -16,18 +16,18 @@ import { hasUserinfo, replaceUserinfo } from "../record/secrets/userinfo.ts";
 import { FULL_STATE, STATE_UPDATE } from "./statements.ts";
 
 /**
- * Finds the secrets in events. What a state update tells of the record has the record's secrets; all else is free-form
- * JSON. The members of the envelope hold none.
+ * Finds the secrets in events. In the members of the record that a state update reports, it finds the same secrets as
+ * in a record. All other members are free-form JSON, except that those of the envelope hold no secrets.
  */
 export class EventSecrets {
-	/** Of the rules by which secrets are found; a safe integer above 0. */
+	/** Version of the rules by which secrets are found; a safe integer above 0. */
 	readonly version: number;
 	readonly #format: RecordFormat;
 	readonly #envelope: ReadonlySet<string>;
 	readonly #walkRecord: RecordWalk;
 	readonly #isSecretPath: ReturnType<typeof placesOfSecrets>;
 
-	/** @param envelope the members that all events have */
+	/** @param envelope names of the members that all events have */
 	constructor(format: RecordFormat, envelope: ReadonlySet<string>) {
 		this.#format = format;
 		this.#envelope = envelope;
@@ -39,16 +39,16 @@ export class EventSecrets {
 	/**
 	 * Replaces the secrets of an event in place, and the user names and passwords in URLs.
 	 *
-	 * @param bigints whether the event can have bigints
-	 * @param replace is given the JSON Pointer in the event; a string of several URLs is given part by part
+	 * @param bigints whether the event may contain bigints
+	 * @param replace receives the JSON Pointer within the event; is called for each URL in a string
 	 * @returns the event's JSON text
 	 */
 	replace(event: ExactJsonObject, bigints: boolean, replace: Replace): string {
 		const key = event.kind === STATE_UPDATE ? memberOf(event, "key") : undefined;
-		const isTelling = typeof key === "string";
+		const isReport = typeof key === "string";
 		this.#walk(event, (name, member) => {
-			if (isTelling && name === "key") return member;
-			if (isTelling && name === "value") return this.#walkTold(key, member, bigints, replace);
+			if (isReport && name === "key") return member;
+			if (isReport && name === "value") return this.#walkReported(key, member, bigints, replace);
 			return walkFreeForm(member, name, OPEN, replace);
 		});
 		const text = stringifyExactJson(event);
@@ -68,20 +68,20 @@ export class EventSecrets {
 		}
 	}
 
-	/** @returns the value that a state update tells, which may be another one */
-	#walkTold(key: string, value: ExactJson, bigints: boolean, replace: Replace): ExactJson {
+	/** @returns the reported value with its secrets replaced: the same object, or another value */
+	#walkReported(key: string, value: ExactJson, bigints: boolean, replace: Replace): ExactJson {
 		if (key === FULL_STATE && isJsonObject(value)) {
-			this.#replaceTold(value, bigints, (secret, pointer) => replace(secret, `/value${pointer}`));
+			this.#replaceInMembers(value, bigints, (secret, pointer) => replace(secret, `/value${pointer}`));
 			return value;
 		}
 		const { length } = toPointer([key]);
 		const members: ExactJsonObject = { [key]: value };
-		this.#replaceTold(members, bigints, (secret, pointer) => replace(secret, `/value${pointer.slice(length)}`));
+		this.#replaceInMembers(members, bigints, (secret, pointer) => replace(secret, `/value${pointer.slice(length)}`));
 		return members[key] ?? null;
 	}
 
 	/** Replaces the secrets in members of a record in place. */
-	#replaceTold(members: ExactJsonObject, bigints: boolean, replace: Replace): void {
+	#replaceInMembers(members: ExactJsonObject, bigints: boolean, replace: Replace): void {
 		const { record, others } = this.#format.fromMembers(members, bigints);
 		const pointers: string[] = [];
 		this.#walkRecord(record, (secret, pointer) => {
@@ -101,9 +101,9 @@ export class EventSecrets {
 }
 
 /**
- * Replaces the string or number at a place in a JSON object.
+ * Replaces the string or number at a path in a JSON object.
  *
- * @returns whether there is one
+ * @returns whether there is a string or number
  */
 export function replaceAt(json: ExactJsonObject, path: readonly string[], by: (value: Secret) => Secret): boolean {
 	const name = path.at(-1);

@@ -6,23 +6,23 @@ import type { ExactJson, ExactJsonObject } from "../record/json/json-value.ts";
 import type { Microseconds } from "../record/json/scalars.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import { firstStatements, type StateUpdate, statementsOf } from "./statements.ts";
-import { valueToldOver } from "./told-value.ts";
+import { valueAfter } from "./told-value.ts";
 
 /**
- * When the present value of each member of a record was told, by the sender's clock. It decides what a later arrival
- * may change: of all that was told about a member, the latest holds, in whatever order it arrives.
+ * When the present value of each member of a record was reported, by the sender's clock. It decides what a later
+ * arrival may change: of all reports about a member the latest one holds, in whatever order they arrive.
  */
 export interface ToldTimes {
 	/**
-	 * `updated_at` of the posted record that is the base of the present one, or its arrival when it has none. Undefined
-	 * when there is only what events told.
+	 * `updated_at` of the posted record that the present one is based on, or its arrival when it has none. Undefined when
+	 * the present record is based on events alone.
 	 */
 	readonly posted: Microseconds | undefined;
-	/** Members that events told later than that. */
+	/** Times of the members that events reported later than `posted`. */
 	readonly events: Readonly<Record<string, Microseconds>>;
 }
 
-/** A member of a record that was told, but breaks rules. */
+/** A reported member that is not applied, because it breaks rules of the record. */
 export interface RefusedStatement {
 	readonly member: string;
 	readonly violations: readonly Violation[];
@@ -31,33 +31,32 @@ export interface RefusedStatement {
 /** A record in plain text. */
 export interface LiveRecord {
 	readonly told: ToldTimes;
-	/** Changed in place by state updates. */
+	/** {@link applyUpdates} changes it in place. */
 	readonly record: ConversationInfo;
-	/** The JSON form of those members that were asked for. */
+	/** JSON form of the members that were needed so far. */
 	readonly json: Map<string, ExactJson | undefined>;
 }
 
-/** What state updates do to a record. */
+/** How state updates change a record. */
 export interface LiveChange {
-	/** The members that change. Empty: there is no new version. */
+	/** The members that change. When there are none, there is no new version. */
 	readonly changed: readonly string[];
-	/** A record with nothing but the new values of these members. */
+	/** A record that holds only the new values of these members. */
 	readonly values: ConversationInfo;
-	/** To be kept even when no member changes, so that what arrives late cannot undo what was told. */
+	/** To be stored even when no member changes, so that a late arrival cannot undo what was reported. */
 	readonly told: ToldTimes;
 	/** To be logged. */
 	readonly refused: readonly RefusedStatement[];
 }
 
 /**
- * Changes the present record to what state updates say. Of the statements about a member those that meet the rules and
- * are later than what holds are applied, the latest last; at equal times the one that comes later. A statement about a
+ * Applies state updates to the present record. A statement about a member is applied if it meets the rules and is later
+ * than the present value. Statements are applied in order of time, and of arrival at equal times. A statement about a
  * member that the schema does not name is not applied.
  *
- * Nothing is applied to a record that is `deleting`: that status is final, and the record that brought it was the
- * sender's last word.
+ * Nothing is applied to a record that is `deleting`: that status is final, and its record is the sender's last report.
  *
- * @param updates were not applied to this record before; in the order of their arrival
+ * @param updates updates that were not applied to this record before, in order of arrival
  */
 export function applyUpdates(
 	format: RecordFormat,
@@ -78,11 +77,11 @@ export function applyUpdates(
 	const later = statements.filter(({ member, time }) => format.plan.members.has(member) && isLater(told, member, time));
 	for (const [member, candidates] of Map.groupBy(later, ({ member }) => member)) {
 		const before = json.get(member);
-		// One after the other, because the latest may leave unsaid what an earlier one says.
+		// One after the other, because a later statement may omit values that an earlier one reports.
 		let value = before;
 		let part: ConversationInfo | undefined;
 		for (const statement of earliestFirst(candidates)) {
-			const next = valueToldOver(statement, format.plan, value);
+			const next = valueAfter(statement, format.plan, value);
 			if (next === undefined) continue;
 			if (next !== value) {
 				try {
@@ -91,7 +90,7 @@ export function applyUpdates(
 					refused.push({ member, violations: violationsOf(error) });
 					continue;
 				}
-				// With its defaults filled in.
+				// Read back with the schema's defaults filled in.
 				value = format.toJson(part)[member];
 			}
 			times[member] = statement.time;
@@ -104,15 +103,15 @@ export function applyUpdates(
 	return { changed, values, told: { posted: told.posted, events: { ...told.events, ...times } }, refused };
 }
 
-/** The rules that a refused record breaks; any other error is thrown. */
+/** Returns the rules that a refused record breaks. Throws any other error again. */
 export function violationsOf(error: unknown): readonly Violation[] {
 	if (error instanceof ServiceError && error.kind === "invalid_record") return error.violations;
 	throw error;
 }
 
 /**
- * Whether something told about a member at `time` holds against what was told before. A posted record wins at equal
- * times, for it was written after its `updated_at`; of two events the one that arrives later wins.
+ * Whether a statement about a member at `time` replaces the present value. At equal times a posted record wins over an
+ * event, because it was written after its `updated_at`; of two events the later arrival wins.
  */
 function isLater({ posted, events }: ToldTimes, member: string, time: Microseconds): boolean {
 	const last = Object.hasOwn(events, member) ? events[member] : undefined;
@@ -120,16 +119,16 @@ function isLater({ posted, events }: ToldTimes, member: string, time: Microsecon
 	return posted === undefined || time > posted;
 }
 
-/** The earliest first; among equal times the one that came first. */
-function earliestFirst<Told extends { readonly time: Microseconds }>(told: readonly Told[]): Told[] {
-	return told.toSorted((a, b) => (a.time === b.time ? 0 : a.time < b.time ? -1 : 1));
+/** Sorts by time, earliest first. Items with equal times keep their order. */
+function earliestFirst<Item extends { readonly time: Microseconds }>(items: readonly Item[]): Item[] {
+	return items.toSorted((a, b) => (a.time === b.time ? 0 : a.time < b.time ? -1 : 1));
 }
 
 /**
- * The first record of a conversation of which none was posted yet: the latest full state that is a whole valid record
- * by itself. All state updates of the conversation are then applied to it with {@link applyUpdates}.
+ * Makes the first record of a conversation without a posted one from the latest full state that is a valid record by
+ * itself. All state updates of the conversation are then to be applied to it with {@link applyUpdates}.
  *
- * @returns undefined when there is no such full state: then the conversation has no record yet
+ * @returns undefined when there is no such full state; the conversation then has no record yet
  */
 export function firstRecord(
 	conversationId: string,
@@ -141,7 +140,7 @@ export function firstRecord(
 		const told: Record<string, Microseconds> = {};
 		for (const statement of firstStatements(update)) {
 			const { member, time } = statement;
-			const value = format.plan.members.has(member) ? valueToldOver(statement, format.plan, undefined) : undefined;
+			const value = format.plan.members.has(member) ? valueAfter(statement, format.plan, undefined) : undefined;
 			if (value === undefined) continue;
 			json[member] = value;
 			told[member] = time;
@@ -150,7 +149,7 @@ export function firstRecord(
 		try {
 			return { record: format.fromJson(json), told: { posted: undefined, events: told }, json: new Map() };
 		} catch (error) {
-			// One that breaks rules is passed over; violationsOf throws any other error.
+			// A full state that breaks rules is skipped. violationsOf throws any other error.
 			violationsOf(error);
 		}
 	}

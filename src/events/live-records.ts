@@ -21,53 +21,53 @@ import {
 } from "./live-record.ts";
 import { STATE_UPDATE, type StateUpdate } from "./statements.ts";
 
-/** What state updates are applied to. Times are microseconds since the Unix epoch. */
+/** The record to which state updates are applied. Times are microseconds since the Unix epoch. */
 export interface PresentRecord {
-	/** As `LiveState.told` has it. */
+	/** As `LiveState.told`. */
 	readonly told: string | undefined;
-	/** As `LiveState.postedAt` has it. */
+	/** As `LiveState.postedAt`. */
 	readonly postedAt: bigint | undefined;
 	/** The whole current record; undefined when there is none. */
 	readonly record: StoredRecord | undefined;
 }
 
-/** State updates of one conversation that were not applied before, in the order of their arrival. */
+/** State updates of one conversation that were not applied before, in order of arrival. */
 export interface ApplyRequest {
 	readonly conversationId: string;
 	readonly present: PresentRecord;
 	readonly updates: readonly { readonly event: ProtectedEvent; readonly happenedAt: bigint }[];
 }
 
-/** What state updates make of a record. */
+/** Result of applying state updates to a record. */
 export interface AppliedUpdates extends Pick<NewLiveState, "next" | "told" | "version"> {
-	/** What was told and not applied, because it breaks the record's rules. */
+	/** Statements that were not applied, because they break rules of the record. */
 	readonly refused: readonly RefusedStatement[];
 }
 
-/** A batch that was read. */
+/** A batch of events that was parsed and, if possible, applied to a held record. */
 export interface ReadBatch {
-	/** With what it makes of the record, where that was held; the store tells whether it still holds. */
+	/** Has a live state if it was applied to a held record. The store checks whether that record is still current. */
 	readonly batch: NewEvents;
 	/** As {@link AppliedUpdates.refused}. */
 	readonly refused: readonly RefusedStatement[];
 }
 
-/** Most bytes of encoded records that are held for the next state updates of their conversations. */
+/** Maximum bytes of encoded records that are held for the next state updates of their conversations. */
 const MAX_HELD_BYTES = 8 * 2 ** 20;
 
-/** A record with its last state updates applied. */
+/** A record to which the last state updates have been applied. */
 interface HeldRecord extends LiveRecord {
-	/** Revision of the conversation's live state, if the store takes what was made of it. */
+	/** Revision of the conversation's live state, if the store accepts the result of these updates. */
 	readonly revision: bigint;
-	/** Bytes of the encoded record, at most. */
+	/** Upper bound of the size of the encoded record, in bytes. */
 	readonly size: number;
 }
 
 /**
- * Makes the next version of a conversation's record from what its events tell.
+ * Makes the next version of a conversation's record from its state updates.
  *
- * The records of the conversations that had state updates last are held, so that the next ones need not fetch and read
- * them again. A held record may be out of date: the store compares its revision, which no other state has.
+ * The records of the conversations with the most recent state updates are held in memory, so that they need not be
+ * fetched and decoded again. A held record may be out of date: the store compares its revision, which is unique.
  */
 export class LiveRecords {
 	readonly #format: RecordFormat;
@@ -75,10 +75,10 @@ export class LiveRecords {
 	readonly #events: EventFormat;
 	readonly #held = new LRUCache<string, HeldRecord>({ maxSize: MAX_HELD_BYTES });
 	/**
-	 * Conversations whose record was fetched, by the size of it: a record is held from the second time on. Were it held
-	 * from the first, those that come once would fill the heap and drive out those that come again.
+	 * Conversations whose record was fetched, weighted by its size. A record is held from the second time on: otherwise
+	 * conversations that have state updates once would fill the heap and evict those that have more.
 	 */
-	readonly #recent = new LRUCache<string, true>({ maxSize: MAX_HELD_BYTES });
+	readonly #fetched = new LRUCache<string, true>({ maxSize: MAX_HELD_BYTES });
 
 	constructor(format: RecordFormat, vault: RecordVault, events: EventFormat) {
 		this.#format = format;
@@ -86,7 +86,7 @@ export class LiveRecords {
 		this.#events = events;
 	}
 
-	/** Applies the state updates of a batch to the record that is held for its conversation, if there is one. */
+	/** Applies the state updates of a batch to the held record of its conversation, if there is one. */
 	applyToHeld({ batch, json }: ParsedEvents): ReadBatch {
 		const { conversationId, events } = batch;
 		const held = this.#held.get(conversationId);
@@ -97,14 +97,14 @@ export class LiveRecords {
 			return members === undefined ? [] : [{ members, time: event.happenedAt }];
 		});
 		if (updates.length === 0) return { batch, refused: [] };
-		const { refused, ...live } = this.#advance(conversationId, held, updates);
+		const { refused, ...live } = this.#applyTo(conversationId, held, updates);
 		return { batch: { ...batch, live: { expects: held.revision, ...live } }, refused };
 	}
 
 	/**
-	 * Applies state updates to the present record, or makes the first one of them.
+	 * Applies state updates to the present record, or makes the first record from them.
 	 *
-	 * @throws ServiceError `data_loss` when the present record, or an event, cannot be read or decrypted
+	 * @throws ServiceError `data_loss` when the present record or an event cannot be read or decrypted
 	 */
 	apply({ conversationId, present, updates }: ApplyRequest): AppliedUpdates {
 		const opened = updates.map(({ event, happenedAt }) => ({
@@ -116,9 +116,9 @@ export class LiveRecords {
 			const told = { posted: present.postedAt, events: parseTold(present.told) };
 			const record = this.#vault.open(base, "plaintext");
 			const size = base.byteLength;
-			const holds = this.#recent.has(conversationId);
-			this.#recent.set(conversationId, true, { size });
-			return this.#advance(conversationId, { told, record, json: new Map(), size }, opened, holds);
+			const mayHold = this.#fetched.has(conversationId);
+			this.#fetched.set(conversationId, true, { size });
+			return this.#applyTo(conversationId, { told, record, json: new Map(), size }, opened, mayHold);
 		}
 		const first = firstRecord(conversationId, opened, this.#format);
 		if (first === undefined) return { next: newRevision(), told: formatTold({}), version: undefined, refused: [] };
@@ -128,20 +128,20 @@ export class LiveRecords {
 		return { next: newRevision(), told: formatTold(told.events), version, refused };
 	}
 
-	/** Applies state updates to a record, and holds it for the next ones if it may. */
-	#advance(
+	/** Applies state updates to a record, and holds it for the next ones if `mayHold` is set and it is small enough. */
+	#applyTo(
 		conversationId: string,
 		held: Omit<HeldRecord, "revision">,
 		updates: readonly StateUpdate[],
-		holds = true,
+		mayHold = true,
 	): AppliedUpdates {
-		// Until all is done: it is changed in place.
+		// Not held during the changes, which are made in place.
 		this.#held.delete(conversationId);
 		const { told, record, json, size } = held;
 		const { changed, values, refused, ...change } = applyUpdates(this.#format, held, updates);
 		const next = newRevision();
 		const hold = (size: number): void => {
-			if (!holds || size >= MANY_FIELDS_FROM) return;
+			if (!mayHold || size >= MANY_FIELDS_FROM) return;
 			this.#held.set(conversationId, { revision: next, told: change.told, record, json, size }, { size });
 		};
 		const applied = { next, told: formatTold(change.told.events), version: undefined, refused };
@@ -150,7 +150,7 @@ export class LiveRecords {
 			return applied;
 		}
 		try {
-			// A copy, because what is protected is changed, and the held record has the same members in plain text.
+			// A copy, because `protect` changes its argument, and the held record shares the members in plain text.
 			const partial = this.#vault.protect(clone(ConversationInfoSchema, values), conversationId);
 			const bytes = encodeDelta(
 				changed.map((member) => this.#fieldNumber(member)),
@@ -161,7 +161,7 @@ export class LiveRecords {
 			hold(newSize);
 			return { ...applied, version: { summary: encodeSummary(summarize(record)), record: { ...partial, bytes } } };
 		} catch (error) {
-			// Each member was within the bounds of a record, all of them together are not.
+			// Each member is within the limits of a record, but all of them together are not.
 			const violations = violationsOf(error);
 			const broken = changed.map((member) => ({ member, violations }));
 			return { ...applied, told: formatTold(told.events), refused: [...refused, ...broken] };
@@ -172,7 +172,7 @@ export class LiveRecords {
 		return hasTooManyFields(this.#vault.protect(record, conversationId).bytes, ConversationInfoSchema);
 	}
 
-	/** The members of an event, with its secrets in plain text. */
+	/** Returns the members of an event, with its secrets in plain text. */
 	#open(conversationId: string, event: ProtectedEvent): ExactJsonObject {
 		const json = readExactJson(this.#events.open(conversationId, event, "plaintext"));
 		return isJsonObject(json) ? json : {};
@@ -185,7 +185,7 @@ export class LiveRecords {
 	}
 }
 
-/** Microseconds are written as text, because a JSON number does not hold all of them. */
+/** Encodes the times as JSON. Microseconds are strings, because a JSON number cannot hold all of them exactly. */
 function formatTold(events: ToldTimes["events"]): string {
 	return JSON.stringify(Object.fromEntries(Object.entries(events).map(([member, time]) => [member, String(time)])));
 }
@@ -195,10 +195,10 @@ function parseTold(told = "{}"): ToldTimes["events"] {
 	return Object.fromEntries(Object.entries(times).map(([member, time]) => [member, BigInt(time)]));
 }
 
-/** Where the revisions of this thread begin: those of any other one are far away, whenever it runs. */
+/** Last revision of this thread. It starts at random from 2^61 to 2^62, far from those of other threads and runs. */
 let lastRevision = 2n ** 61n + (randomBytes(8).readBigUInt64BE() >> 3n);
 
-/** A revision that no other state has. The store gives posted records small ones. */
+/** Returns a revision that no other live state has. The revisions of posted records are smaller, below 2^61. */
 export function newRevision(): bigint {
 	lastRevision += 1n;
 	return lastRevision;

@@ -1,7 +1,7 @@
 import { type ExactJson, memberOf } from "../record/json/json-value.ts";
 
 /**
- * The text that a user or the agent says in an event: that of a message, or the message with which the agent finishes.
+ * Returns the text that the user or the agent says in an event: that of a message, or of the agent's finish action.
  *
  * @returns undefined when the event says nothing
  */
@@ -27,8 +27,8 @@ function textOf(content: ExactJson): string | undefined {
 	return typeof text === "string" ? text : undefined;
 }
 
-/** The first `count` characters (Unicode code points) of a text. */
+/** Returns the first `count` characters (Unicode code points) of a text. */
 export function beginning(text: string, count: number): string {
-	// A code point is one UTF-16 unit or two.
+	// A code point consists of one or two UTF-16 code units.
 	return [...text.slice(0, 2 * count)].slice(0, count).join("");
 }

@@ -5,31 +5,31 @@ import type { Microseconds } from "../record/json/scalars.ts";
 export interface StateUpdate {
 	/** The members of the event. */
 	readonly members: ExactJsonObject;
-	/** When it happened, as `eventTime` understands it. */
+	/** When it happened, as `eventTime` returns it. */
 	readonly time: Microseconds;
 }
 
-/** A member of the record and the value that an event says it has. */
+/** A member of the record and the value that an event reports for it. */
 export interface Statement {
 	readonly member: string;
 	readonly value: ExactJson;
-	/** When it was so, by the sender's clock. */
+	/** When the member had the value, by the sender's clock. */
 	readonly time: Microseconds;
-	/** Whether members that are null are left out of objects in the value. */
-	readonly leavesOutNulls: boolean;
+	/** Whether objects in the value omit members that are null. */
+	readonly omitsNulls: boolean;
 }
 
-/** Kind of the events that tell members of the record. */
+/** Kind of the events that report members of the record. */
 export const STATE_UPDATE = "ConversationStateUpdateEvent";
 
 /** Key of a state update whose value holds all members of the sender's state, by name. */
 export const FULL_STATE = "full_state";
 
 /**
- * Members that the sender leaves out of a full state when they are null. It leaves out null members inside of others
- * too; there the schema's default is null.
+ * Members that the sender omits from a full state when they are null. Inside other members it omits null members too,
+ * but there the schema's default is null.
  */
-const LEFT_OUT_WHEN_NULL = [
+const OMITTED_WHEN_NULL = [
 	"persistence_dir",
 	"security_analyzer",
 	"last_user_message_id",
@@ -37,55 +37,55 @@ const LEFT_OUT_WHEN_NULL = [
 	"hook_config",
 ] as const;
 
-/** Members that no event tells of a record: what identifies a conversation, and what orders its posted records. */
-const NEVER_TOLD: ReadonlySet<string> = new Set(["id", "created_at", "updated_at"]);
+/** Members that are not taken from events: they identify a conversation, or order its posted records. */
+const IGNORED_MEMBERS: ReadonlySet<string> = new Set(["id", "created_at", "updated_at"]);
 
 /**
- * Member that the store takes from the events that are no state updates, because the sender moves it with each of them
- * and tells of it in full states only.
+ * Member that the store takes from the events that are no state updates. The sender changes it with each of these
+ * events and reports it in full states only.
  */
 const LEAF = "leaf_event_id";
 
 /**
- * What state updates say about the record, in their order. One tells the member that its `key` names; a full state
- * tells many. The state of an ACP agent tells the three members too that the sender lifts from it.
+ * Returns the statements of state updates about the record, in their order. A state update reports the member that its
+ * `key` names; a full state reports many. The state of an ACP agent also reports the members of {@link copiedMembers}.
  */
 export function statementsOf(updates: readonly StateUpdate[]): Statement[] {
 	return updates.flatMap(({ members: { key, value }, time }) => {
 		if (typeof key !== "string" || value === undefined) return [];
-		const leavesOutNulls = key === FULL_STATE;
-		const told = leavesOutNulls ? fullState(value) : { [key]: value };
-		return Object.entries({ ...lifted(told.agent_state), ...told })
-			.filter(([member]) => !NEVER_TOLD.has(member) && member !== LEAF)
-			.map(([member, value]) => ({ member, value, time, leavesOutNulls }));
+		const omitsNulls = key === FULL_STATE;
+		const reported = omitsNulls ? fullState(value) : { [key]: value };
+		return Object.entries({ ...copiedMembers(reported.agent_state), ...reported })
+			.filter(([member]) => !IGNORED_MEMBERS.has(member) && member !== LEAF)
+			.map(([member, value]) => ({ member, value, time, omitsNulls }));
 	});
 }
 
-/** What a full state says about a record that is not there yet; empty for another state update. */
+/** Returns the statements of a full state about a record that does not exist yet; none for another state update. */
 export function firstStatements({ members: { key, value }, time }: StateUpdate): Statement[] {
 	if (key !== FULL_STATE || value === undefined) return [];
 	return Object.entries(fullState(value))
-		.filter(([member]) => !NEVER_TOLD.has(member))
-		.map(([member, value]) => ({ member, value, time, leavesOutNulls: true }));
+		.filter(([member]) => !IGNORED_MEMBERS.has(member))
+		.map(([member, value]) => ({ member, value, time, omitsNulls: true }));
 }
 
-/** The members of a full state, with the ones that are left out because they are null. */
+/** Returns the members of a full state, including those that are omitted because they are null. */
 function fullState(value: ExactJson): ExactJsonObject {
 	if (!isJsonObject(value)) return {};
-	return { ...Object.fromEntries(LEFT_OUT_WHEN_NULL.map((member) => [member, null])), ...value };
+	return { ...Object.fromEntries(OMITTED_WHEN_NULL.map((member) => [member, null])), ...value };
 }
 
 /**
- * The members of the record that the sender lifts from the state of an ACP agent. Absent ones are not told: before its
- * session starts the agent knows no model, and the record shows the one that was asked for.
+ * Returns the three members of the record that the sender copies from the state of an ACP agent. Absent ones are not
+ * reported: before its session starts, the agent knows no model, and the record shows the requested one.
  */
-function lifted(agentState: ExactJson | undefined): ExactJsonObject {
-	const told: ExactJsonObject = {};
-	if (!isJsonObject(agentState)) return told;
+function copiedMembers(agentState: ExactJson | undefined): ExactJsonObject {
+	const reported: ExactJsonObject = {};
+	if (!isJsonObject(agentState)) return reported;
 	const { acp_current_model_id: model, acp_available_models: models } = agentState;
 	const { acp_supports_runtime_model_switch: switchable } = agentState;
-	if (typeof model === "string" && model !== "") told.current_model_id = model;
-	if (Array.isArray(models) && models.length > 0) told.available_models = models;
-	if (typeof switchable === "boolean") told.supports_runtime_model_switch = switchable;
-	return told;
+	if (typeof model === "string" && model !== "") reported.current_model_id = model;
+	if (Array.isArray(models) && models.length > 0) reported.available_models = models;
+	if (typeof switchable === "boolean") reported.supports_runtime_model_switch = switchable;
+	return reported;
 }

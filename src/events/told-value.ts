@@ -5,105 +5,105 @@ import type { MessagePlan } from "../record/plan/plan.ts";
 import { REDACTED } from "../record/secrets/secret-walk.ts";
 import type { Statement } from "./statements.ts";
 
-/** Lists of the record's metrics that a state update of `stats` leaves out. A full state has them. */
+/** Lists of the record's metrics that a state update of `stats` omits. A full state contains them. */
 const PER_CALL_LISTS = ["costs", "response_latencies", "token_usages"] as const;
 
 /**
- * The value that a member of the record gets when an event tells it, by the names that the schema prefers.
+ * Returns the value of a member of the record after an event has reported it, with the names that the schema prefers.
  *
- * An event says less than a posted record: it shows placeholders for secrets, which a posted record leaves out or has
- * as null, and shortened metrics. What it does not say stays as it is: a placeholder stands for the present value. One
- * without a present value is left out, and so is an object of which nothing else remains and which is not there now. In
- * an array the items keep their places.
+ * An event holds less than a posted record. It has placeholders for secrets, which a posted record omits or has as
+ * null, and shortened metrics. A placeholder stands for the present value, and omitted lists of the metrics do not
+ * change. A placeholder without a present value is omitted. So is an object of which nothing else remains and which is
+ * not there now. Array items keep their positions.
  *
- * @param plan the record's
- * @param present the member's value now; undefined when it has none
- * @returns `present` itself when nothing else is told; undefined when nothing but placeholders is
+ * @param plan plan of the record
+ * @param present the present value of the member; undefined when it has none
+ * @returns `present` itself when the event reports no other value; undefined when it reports nothing but placeholders
  */
-export function valueToldOver(
-	{ member, value, leavesOutNulls }: Statement,
+export function valueAfter(
+	{ member, value, omitsNulls }: Statement,
 	plan: MessagePlan,
 	present: ExactJson | undefined,
 ): ExactJson | undefined {
-	const told = member === "stats" ? withPerCallLists(value, present) : value;
-	// Of a full state nearly all members are told as they are.
-	if (present !== undefined && sameTree(told, present)) return present;
-	return merge(told, present, leavesOutNulls, step(rootPlace(plan), {}, member));
+	const reported = member === "stats" ? withPerCallLists(value, present) : value;
+	// Nearly all members of a full state are unchanged.
+	if (present !== undefined && sameTree(reported, present)) return present;
+	return merge(reported, present, omitsNulls, step(rootPlace(plan), {}, member));
 }
 
 function merge(
-	told: ExactJson,
+	reported: ExactJson,
 	present: ExactJson | undefined,
-	leavesOutNulls: boolean,
+	omitsNulls: boolean,
 	place: Place | undefined,
 ): ExactJson | undefined {
-	if (told === REDACTED) return present;
-	if (Array.isArray(told)) {
+	if (reported === REDACTED) return present;
+	if (Array.isArray(reported)) {
 		const items = Array.isArray(present) ? present : undefined;
-		let isSame = items?.length === told.length;
-		const merged = told.map((item, index) => {
-			const value = merge(item, items?.[index], leavesOutNulls, inside(place, told, index));
+		let isSame = items?.length === reported.length;
+		const merged = reported.map((item, index) => {
+			const value = merge(item, items?.[index], omitsNulls, placeInside(place, reported, index));
 			isSame &&= value === items?.[index];
 			return value ?? (isJsonObject(item) ? {} : item);
 		});
 		return isSame ? present : merged;
 	}
-	return isJsonObject(told) ? mergeObject(told, present, leavesOutNulls, place) : told;
+	return isJsonObject(reported) ? mergeObject(reported, present, omitsNulls, place) : reported;
 }
 
 function mergeObject(
-	told: ExactJsonObject,
+	reported: ExactJsonObject,
 	present: ExactJson | undefined,
-	leavesOutNulls: boolean,
+	omitsNulls: boolean,
 	place: Place | undefined,
 ): ExactJson | undefined {
-	const before = isJsonObject(present) && isOfOneArm(place, told, present) ? present : undefined;
-	const fields = place && objectAt(place, told)?.members;
+	const before = isJsonObject(present) && isSameArm(place, reported, present) ? present : undefined;
+	const fields = place && objectAt(place, reported)?.members;
 	const merged: ExactJsonObject = {};
 	let isSame = before !== undefined;
-	const names = Object.keys(told);
+	const names = Object.keys(reported);
 	for (const name of names) {
 		const preferred = fields?.get(name)?.name ?? name;
-		const member = Object.hasOwn(told, preferred) ? name : preferred;
+		const member = Object.hasOwn(reported, preferred) ? name : preferred;
 		const last = memberOf(before, member);
-		const value = merge(told[name] ?? null, last, leavesOutNulls, inside(place, told, name));
+		const value = merge(reported[name] ?? null, last, omitsNulls, placeInside(place, reported, name));
 		isSame &&= value === last;
 		if (value !== undefined) setMember(merged, member, value);
 	}
 	if (before === undefined) return names.length > 0 && Object.keys(merged).length === 0 ? present : merged;
 	for (const name of Object.keys(before)) {
 		if (Object.hasOwn(merged, name)) continue;
-		if (leavesOutNulls && before[name] === null) setMember(merged, name, null);
+		if (omitsNulls && before[name] === null) setMember(merged, name, null);
 		else isSame = false;
 	}
 	return isSame ? present : merged;
 }
 
-/** Whether two values of a union are of the same arm. What is present in another arm is not what is left unsaid. */
-function isOfOneArm(place: Place | undefined, told: ExactJsonObject, present: ExactJsonObject): boolean {
+/** Whether two values of a union are of the same arm. A placeholder does not stand for a value of another arm. */
+function isSameArm(place: Place | undefined, reported: ExactJsonObject, present: ExactJsonObject): boolean {
 	const message = place?.collection === undefined && place?.value?.type === "message" ? place.value.message : undefined;
-	if (message?.form !== "union" || memberOf(told, message.discriminator) === REDACTED) return true;
-	return armOf(message, told) === armOf(message, present);
+	if (message?.form !== "union" || memberOf(reported, message.discriminator) === REDACTED) return true;
+	return armOf(message, reported) === armOf(message, present);
 }
 
 /**
- * The place of a member or an element; undefined where no names are preferred: below what the schema describes, and in
- * what is neither object nor array.
+ * Returns the place of a member or an element; undefined where the schema prefers no names: below the places that it
+ * describes, and in a value that is neither object nor array.
  */
-function inside(
+function placeInside(
 	place: Place | undefined,
 	json: ExactJsonObject | ExactJson[],
 	token: string | number,
 ): Place | undefined {
 	if (place === undefined || (place.value === undefined && place.collection === undefined)) return undefined;
-	const told = Array.isArray(json) ? json[Number(token)] : json[token];
-	return typeof told === "object" && told !== null ? step(place, json, token) : undefined;
+	const reported = Array.isArray(json) ? json[Number(token)] : json[token];
+	return typeof reported === "object" && reported !== null ? step(place, json, token) : undefined;
 }
 
-/** Adds to each usage's metrics the lists that they leave out, as they stand now. */
-function withPerCallLists(told: ExactJson, present: ExactJson | undefined): ExactJson {
-	const usages = memberOf(told, "usage_to_metrics");
-	if (!isJsonObject(told) || !isJsonObject(usages)) return told;
+/** Adds the present lists to the metrics of each usage that omit them. */
+function withPerCallLists(reported: ExactJson, present: ExactJson | undefined): ExactJson {
+	const usages = memberOf(reported, "usage_to_metrics");
+	if (!isJsonObject(reported) || !isJsonObject(usages)) return reported;
 	const now = memberOf(present, "usage_to_metrics");
 	const completed: ExactJsonObject = {};
 	for (const [usage, metrics] of Object.entries(usages)) {
@@ -115,5 +115,5 @@ function withPerCallLists(told: ExactJson, present: ExactJson | undefined): Exac
 		}
 		setMember(completed, usage, isJsonObject(metrics) ? { ...lists, ...metrics } : metrics);
 	}
-	return { ...told, usage_to_metrics: completed };
+	return { ...reported, usage_to_metrics: completed };
 }

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { valueToldOver } from "../../src/events/told-value.ts";
+import { valueAfter } from "../../src/events/told-value.ts";
 import { type ExactJson, type ExactJsonObject, setMember } from "../../src/record/json/json-value.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { REDACTED } from "../../src/record/secrets/secret-walk.ts";
@@ -12,8 +12,8 @@ const members = corpus().flatMap(({ name, json }) =>
 	Object.entries(format.toJson(format.fromJson(json))).map(([member, value]) => ({ name, member, value })),
 );
 
-function told(member: string, value: ExactJson, present: ExactJson | undefined, leavesOutNulls = false) {
-	return valueToldOver({ member, value, time: 0n, leavesOutNulls }, format.plan, present);
+function told(member: string, value: ExactJson, present: ExactJson | undefined, omitsNulls = false) {
+	return valueAfter({ member, value, time: 0n, omitsNulls }, format.plan, present);
 }
 
 test("what is told as it is leaves the present value in place", () => {
