@@ -1,24 +1,27 @@
 import type { Transport } from "./log-fields.ts";
 
-/** What a request asks for. */
+/** The route or RPC that a request calls. */
 export interface RequestTarget {
 	readonly transport: Transport;
-	/** As the log names it: method and path of a route, or the path of an RPC. A client may have made it up. */
+	/** Name for the log: method and path of a route, or path of an RPC. A client can choose any text here. */
 	readonly operation: string;
-	/** Method of an HTTP request that is no RPC. A client may have made it up. */
+	/** HTTP method of a request that is not an RPC. A client can choose any text here. */
 	readonly method?: string | undefined;
-	/** Path of a route with its open segments, or of an RPC; undefined when there is no such route or RPC. */
+	/**
+	 * Path of the route with its parameters as placeholders, or path of the RPC. Undefined if no such route or RPC
+	 * exists.
+	 */
 	readonly route?: string | undefined;
 }
 
-/** A request that is over. All texts are out of small sets. */
+/** A completed request. `failure` has few possible values, so that it can become a metric label. */
 export interface EndedRequest {
 	readonly target: RequestTarget;
-	/** Status of the answer; undefined for RPCs, and when there was no answer. */
+	/** HTTP status of the response. Undefined for RPCs, and when no response was sent. */
 	readonly status: number | undefined;
-	/** Kind of the {@link ServiceError}, `unexpected`, or `canceled` by the client; undefined for success. */
+	/** Kind of the {@link ServiceError}, `unexpected`, or `canceled` if the client canceled. Undefined for success. */
 	readonly failure: string | undefined;
 	readonly seconds: number;
-	/** Bytes of the body or message after decompression; undefined when it was not read as a whole. */
+	/** Bytes of the body or message after decompression. Undefined when it was not read completely. */
 	readonly bytes: number | undefined;
 }

@@ -1,16 +1,18 @@
 import { type ExportResult, ExportResultCode } from "@opentelemetry/core";
 import type { Log } from "./log.ts";
 
-/** An exporter of OpenTelemetry, of metrics or spans. */
+/** An OpenTelemetry exporter, of metrics or spans. */
 interface Exporter<Items> {
 	export(items: Items, done: (result: ExportResult) => void): void;
 }
 
 /**
- * The same exporter, which logs that its receiver cannot be reached, once until it can again. The SDK itself tells it
- * nobody but its own log.
+ * Makes an exporter write to the service's log when an export fails. Consecutive failures are logged once. The SDK
+ * reports them only to its own log.
+ *
+ * @returns the same exporter
  */
-export function reportingTo<Items, Kind extends Exporter<Items>>(
+export function logExportFailures<Items, Kind extends Exporter<Items>>(
 	exporter: Kind & Exporter<Items>,
 	signal: "metrics" | "traces",
 	log: Pick<Log, "exportFailed">,

@@ -2,44 +2,50 @@ import { formatPath, ServiceError, type Violation } from "../errors.ts";
 
 export type Transport = "http" | "connect" | "grpc-web" | "grpc";
 
-/** A request, as the log names it. */
+/** A request as the log describes it. */
 export interface RequestInfo {
 	readonly transport: Transport;
 	/** Method and path of a route, such as `POST /api/v1/webhooks/conversations`, or the path of an RPC. */
 	readonly operation: string;
-	/** Id that the caller gave the request, or the service. */
+	/** Request id, chosen by the caller or by the service. */
 	readonly requestId?: string | undefined;
-	/** Trace that the request belongs to. Undefined when no traces are made. */
+	/** Id of the trace that the request belongs to. Undefined when tracing is off. */
 	readonly traceId?: string | undefined;
-	/** Name of the access key. Undefined when the request had no right one. */
+	/** Name of the access key. Undefined when the request had no valid key. */
 	readonly caller?: string | undefined;
-	/** Conversation that the request names. What an error names comes first. */
+	/** Conversation that the request names. The conversation of a {@link ServiceError} takes precedence. */
 	readonly conversationId?: string | undefined;
 }
 
-/** Most places of broken rules in a line. */
+/** Maximum number of paths of violations in a line. */
 const MAX_PLACES = 10;
-/** Most characters of a place, and of an operation: a client can make both as long as it likes. */
+/**
+ * Maximum number of characters of a path, an operation or a detail. A client controls the length of some of these
+ * texts.
+ */
 const MAX_TEXT = 160;
 
-/** What requests for the same thing by the same caller have in common, and which one it is. */
+/**
+ * Returns the fields of a log line about a request: those that all requests for the same operation by the same caller
+ * share, and those that identify this one.
+ */
 export function requestFields(request: RequestInfo, error: unknown) {
 	const { transport, operation, requestId, traceId, conversationId } = request;
-	const told = error instanceof ServiceError ? error : undefined;
-	const id = told?.conversationId ?? conversationId;
-	const caller = request.caller ?? told?.caller;
+	const serviceError = error instanceof ServiceError ? error : undefined;
+	const id = serviceError?.conversationId ?? conversationId;
+	const caller = request.caller ?? serviceError?.caller;
 	return {
-		who: { transport, operation: shorten(operation), caller },
-		which: {
+		common: { transport, operation: shorten(operation), caller },
+		specific: {
 			requestId,
 			traceId,
-			// What a client gave in place of a UUID may be anything.
+			// The client may have sent anything in place of a UUID.
 			conversationId: id !== undefined && /^[0-9a-fA-F-]{32,36}$/.test(id) ? id : undefined,
 		},
 	};
 }
 
-/** How often each rule was broken, and the first places. A place holds names of members and no values. */
+/** Returns how often each rule was broken, and the first paths. A path holds names of members and no values. */
 export function brokenRules(violations: readonly Violation[], root: string) {
 	const reasons: Record<string, number> = {};
 	for (const { type } of violations) reasons[type] = (reasons[type] ?? 0) + 1;
@@ -47,7 +53,10 @@ export function brokenRules(violations: readonly Violation[], root: string) {
 	return { reasons, locs };
 }
 
-/** Why a request was refused that breaks no rule of a record: what its sender is told. Holds no value out of a body. */
+/**
+ * Returns the message of a refusal that has no violations, which is also sent to the client. It quotes nothing from a
+ * request body.
+ */
 export function refusalDetails({ violations, message }: ServiceError): string[] {
 	return violations.length === 0 ? [shorten(message)] : [];
 }
@@ -65,8 +74,8 @@ interface ErrorDescription {
 }
 
 /**
- * Describes an error. The message goes in only for the store's errors, which name files. Those of JSON.parse and of
- * decoders quote the text that they refuse, which may be a secret.
+ * Describes an error. Messages are included for some errors only, such as those of the store, which name files.
+ * Messages of JSON.parse and of decoders quote their input, which may be a secret.
  */
 export function describe(error: unknown, withMessage: boolean, depth = 0): ErrorDescription {
 	if (!(error instanceof Error)) {
@@ -81,7 +90,7 @@ export function describe(error: unknown, withMessage: boolean, depth = 0): Error
 	return description;
 }
 
-/** Places in the source that an error passed, innermost first, without the message that a stack text begins with. */
+/** Returns the stack frames of an error, innermost first. It leaves out the message with which a stack text begins. */
 function frames(error: Error): string[] {
 	const stack = error.stack ?? "";
 	const start = stack.indexOf(error.message);
@@ -89,8 +98,8 @@ function frames(error: Error): string[] {
 	return rest.split("\n").flatMap((line) => /^ {4}at (.*:\d+:\d+\)?)$/.exec(line)?.[1] ?? []);
 }
 
-/** An error in one line: its types and messages, or without those the place where it was made. */
-export function shortly(error: unknown, withMessage: boolean): string {
+/** Returns an error in one line: its name and message and the message of its cause, or its name and innermost frame. */
+export function describeBriefly(error: unknown, withMessage: boolean): string {
 	if (!(error instanceof Error)) return typeof error;
 	if (!withMessage) return [error.name, frames(error)[0]].filter(Boolean).join(" at ");
 	const own = `${error.name}: ${error.message}`;

@@ -1,14 +1,14 @@
 import { inspect, styleText } from "node:util";
 import type { LineFormat } from "./log-output.ts";
 
-/** Forms of the log: `auto` is `pretty` on a terminal and `json` elsewhere. */
+/** Formats of the log. `auto` means `pretty` on a terminal and `json` elsewhere. */
 export const logFormats = ["auto", "json", "pretty"] as const;
 export type LogFormat = (typeof logFormats)[number];
 
-/** Columns that a pretty line should have at most. */
+/** Preferred maximum width of a pretty line, in columns. */
 const COLUMNS = 120;
 
-/** Gives what makes a JSON line of the log have a form. */
+/** Returns the function that converts a JSON line of the log to a format. */
 export function lineFormat(format: LogFormat, isTerminal: boolean): LineFormat {
 	return format === "pretty" || (format === "auto" && isTerminal) ? prettyLine : (line) => line;
 }
@@ -16,8 +16,9 @@ export function lineFormat(format: LogFormat, isTerminal: boolean): LineFormat {
 const STYLES = { debug: "gray", info: "green", warn: "yellow", error: "red" } as const;
 
 /**
- * A JSON line for a person: time (UTC), level, message and event, then the other fields. Control characters in values are
- * escaped. It has colors where standard output shows them and the environment does not forbid it (`NO_COLOR`).
+ * Formats a JSON line for a person: time (UTC), level, message and event, then the other fields. Control characters in
+ * values are escaped. The line is colored if standard output supports colors and the environment allows them
+ * (`NO_COLOR`).
  */
 function prettyLine(line: string): string {
 	const parsed: Record<string, unknown> = JSON.parse(line);

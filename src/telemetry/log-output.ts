@@ -1,47 +1,47 @@
 import { writeSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 
-/** Most bytes of lines that wait until they can be written. */
+/** Maximum number of bytes of lines that wait to be written. */
 const MAX_WAITING_BYTES = 1024 * 1024;
-/** Milliseconds after a failed write until the next try. */
+/** Milliseconds between a failed write and the next attempt. */
 const RETRY_INTERVAL = 100;
-/** Milliseconds between two tries at the end of the process. */
-const LAST_INTERVAL = 10;
+/** Milliseconds between two attempts at the end of the process. */
+const FINAL_RETRY_INTERVAL = 10;
 
-/** Makes of a JSON line what is written in its place. Both end with a line feed. */
+/** Converts a JSON line to the line that is written. Both end with a line feed. */
 export type LineFormat = (line: string) => string;
 
 /**
- * Writes lines to a file descriptor, each at once, so that a process that ends abruptly has written them.
+ * Writes lines to a file descriptor. Each line is written at once, so that an abrupt end of the process loses none.
  *
- * A disk that is full, a pipe that nobody reads, and any other failure of a write hold up nobody: up to 1 MiB of lines
- * wait and are written when that is possible again, and later ones are dropped and counted. A line is never written in
- * part and then left.
+ * A failed write, for example because the disk is full or nobody reads the pipe, never blocks the caller. Up to 1 MiB
+ * of lines wait and are written as soon as that is possible. Further lines are dropped and counted. A line that was
+ * written in part is always completed first.
  */
 export class LogOutput {
 	readonly #fd: number;
 	readonly #format: LineFormat;
 	#waiting: Buffer[] = [];
 	#waitingBytes = 0;
-	/** Lines that were dropped and not reported. */
+	/** Number of dropped lines that have not been reported yet. */
 	#dropped = 0;
-	#droppedBefore = 0;
+	#droppedReported = 0;
 	#retry: NodeJS.Timeout | undefined;
 	#report: (lines: number) => void = () => undefined;
 
 	/**
-	 * @param fd a descriptor whose writes return at once. A full pipe or socket must give EAGAIN: Node.js sees to that for
-	 *   standard output when `process.stdout` is first used
+	 * @param fd a descriptor whose writes return at once. A full pipe or socket must fail with EAGAIN. For standard
+	 *   output, Node.js ensures this when `process.stdout` is first used
 	 */
 	constructor(fd: number, format: LineFormat) {
 		this.#fd = fd;
 		this.#format = format;
 	}
 
-	/** Writes a line, or keeps it until it can be written, or drops it. Never throws and never waits. */
+	/** Writes a line, keeps it until it can be written, or drops it. Never throws and never waits. */
 	write(line: string): void {
 		const bytes = Buffer.from(this.#format(line));
-		// After the first dropped line all are, so that the report stands where the lines are missing.
+		// After the first dropped line all lines are dropped, so that the report takes the place of the missing lines.
 		if (this.#dropped > 0 || this.#waitingBytes + bytes.length > MAX_WAITING_BYTES) {
 			this.#dropped += 1;
 		} else {
@@ -51,21 +51,21 @@ export class LogOutput {
 		if (this.#retry === undefined) this.#flush();
 	}
 
-	/** Lines that were dropped, since the start. */
+	/** Number of lines that were dropped since the start. */
 	get dropped(): number {
-		return this.#droppedBefore + this.#dropped;
+		return this.#droppedReported + this.#dropped;
 	}
 
-	/** Sets what is called with the number of dropped lines, each time when lines can be written again after that. */
+	/** Sets the listener that is called with the number of dropped lines as soon as lines can be written again. */
 	onDropped(report: (lines: number) => void): void {
 		this.#report = report;
 	}
 
-	/** Resolves when no line waits, or when the time is over, in milliseconds. */
-	async end(milliseconds: number): Promise<void> {
-		const until = performance.now() + milliseconds;
+	/** Resolves when no line waits, or after `timeout` milliseconds. */
+	async end(timeout: number): Promise<void> {
+		const until = performance.now() + timeout;
 		while (this.#waitingBytes > 0 && performance.now() < until) {
-			await delay(LAST_INTERVAL);
+			await delay(FINAL_RETRY_INTERVAL);
 			this.#flush();
 		}
 	}
@@ -83,7 +83,7 @@ export class LogOutput {
 		this.#waitingBytes = rest.length;
 		if (rest.length > 0 || this.#dropped === 0) return;
 		const dropped = this.#dropped;
-		this.#droppedBefore += dropped;
+		this.#droppedReported += dropped;
 		this.#dropped = 0;
 		this.#report(dropped);
 	}

@@ -1,36 +1,43 @@
 import { type DestinationStream, pino } from "pino";
 import { ServiceError, type Violation } from "../errors.ts";
-import { brokenRules, describe, type RequestInfo, refusalDetails, requestFields, shortly } from "./log-fields.ts";
+import {
+	brokenRules,
+	describe,
+	describeBriefly,
+	type RequestInfo,
+	refusalDetails,
+	requestFields,
+} from "./log-fields.ts";
 import { type Occurrence, type RepeatOptions, Repeats } from "./repeats.ts";
 
-/** Levels from the most to the least talkative; `silent` writes nothing. */
+/** Levels, from the most to the least verbose. `silent` writes nothing. */
 export const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
 export type LogLevel = (typeof logLevels)[number];
 
-/** A connection of a client that broke the rules of its protocol, or took too long. */
+/** A client's connection that was ended because the client violated the protocol or was too slow. */
 export interface FailedConnection {
 	readonly listener: "http" | "grpc";
-	/** Address and port of the client, such as `192.0.2.7:51234`. Undefined when they are not known any longer. */
+	/** Address and port of the client, such as `192.0.2.7:51234`. Undefined when they are no longer known. */
 	readonly peer: string | undefined;
-	/** Code of the failure, such as `HPE_INVALID_METHOD`. */
+	/** Error code, such as `HPE_INVALID_METHOD`. */
 	readonly code: string;
-	/** What is wrong, in words of the protocol's library that quote nothing of what was sent. */
+	/** Description of the error by the protocol's library. It quotes nothing that the client sent. */
 	readonly reason?: string | undefined;
 }
 
-/** An update or an event that cannot be read, by the sequence number of its log. */
+/** An update or an event that cannot be read, with its sequence number in its log. */
 export interface UnreadableEntry {
 	readonly conversationId: string;
 	readonly sequence: bigint;
 	readonly error: Error;
 }
 
-/** What a start could not use of the store's write-ahead log. */
+/** Frames at the end of the store's write-ahead log that could not be used at the start. */
 export interface LogLoss {
 	readonly frames: number;
-	/** Whether it was committed for certain. */
+	/** Whether the frames certainly held committed data. */
 	readonly wasCommitted: boolean;
-	/** How many sequences are left out. */
+	/** Number of sequence numbers that are left out. */
 	readonly skipped: bigint;
 }
 
@@ -40,7 +47,7 @@ export interface ClockDifference {
 	readonly retentionTime: bigint;
 }
 
-/** Every event that there is, with its level and its message. `docs/operations.md` has a row for each. */
+/** All events of the log with their levels and messages. `docs/operations.md` has a row for each. */
 export const logEvents = {
 	starting: ["info", "The service starts"],
 	listening: ["info", "Listening"],
@@ -80,17 +87,17 @@ export const logEvents = {
 type LogEvent = keyof typeof logEvents;
 type Fields = Readonly<Record<string, unknown>>;
 
-/** Where lines go. */
+/** Where log lines are written. */
 export interface LogDestination extends DestinationStream {
-	/** Sets what is called with a number of lines that could not be written, when others can be written again. */
+	/** Sets the listener that is called with the number of dropped lines as soon as lines can be written again. */
 	onDropped?(report: (lines: number) => void): void;
-	/** Lines that could not be written, since the start. */
+	/** Number of lines that were dropped since the start. */
 	readonly dropped?: number;
 }
 
 /**
- * Makes the service's log: one JSON object a line, with `level` as a word and `time` in ISO 8601. Of events that are
- * repeated for the same cause the first one is told in full; {@link Repeats} sums up the others.
+ * Creates the service's log: one JSON object per line, with `level` as a word and `time` in ISO 8601. When an event
+ * repeats for the same cause, the first one is logged in full and {@link Repeats} sums up the others.
  */
 export function createLogger(level: LogLevel, destination: LogDestination, repeatOptions: RepeatOptions = {}) {
 	const logger = pino(
@@ -109,30 +116,34 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 		if (repeats.isFirst(occurrence)) emit(event, fields);
 	};
 	const failed = (event: LogEvent, sum: LogEvent, error: unknown): void =>
-		emitOnce(event, { error: describe(error, true) }, { sum, cause: { error: shortly(error, true) }, group: {} });
+		emitOnce(
+			event,
+			{ error: describe(error, true) },
+			{ sum, cause: { error: describeBriefly(error, true) }, group: {} },
+		);
 	const unexpected = (where: string, error: unknown): void =>
 		emit("unexpected_error", { where, error: describe(error, false) });
 	const unreadable = (event: LogEvent, sum: LogEvent, { conversationId, sequence, error }: UnreadableEntry): void => {
 		const samples = { conversationIds: [conversationId], sequences: [String(sequence)] };
-		const occurrence = { sum, cause: { error: shortly(error, true) }, group: {}, samples };
+		const occurrence = { sum, cause: { error: describeBriefly(error, true) }, group: {}, samples };
 		emitOnce(event, { conversationId, sequence: String(sequence), error: describe(error, true) }, occurrence);
 	};
 	destination.onDropped?.((lines) => emit("log_lines_dropped", { lines }));
 	return {
-		/** Lines that could not be written, since the start. */
+		/** Number of lines that were dropped since the start. */
 		get droppedLines() {
 			return destination.dropped ?? 0;
 		},
-		/** The service starts, with its configuration, secrets masked. */
+		/** The service starts. Secrets in the configuration are masked. */
 		starting: (configuration: Readonly<Record<string, string>>) => emit("starting", { configuration }),
 		/** A listener accepts requests at an address such as `127.0.0.1:8080`. */
 		listening: (listener: "http" | "grpc", address: string) => emit("listening", { listener, address }),
-		/** A listener accepts connections from other machines in clear text. */
+		/** A listener accepts unencrypted connections from other machines. */
 		cleartext: (listener: "http" | "grpc", host: string) => emit("cleartext", { listener, host }),
-		/** A listener has as many connections as it takes, and closes further ones. */
+		/** A listener has reached its maximum number of connections and closes further ones. */
 		connectionsFull: (listener: "http" | "grpc", connections: number) =>
 			emit("connections_full", { listener, connections }),
-		/** A client's connection was ended because of what it did: in TLS, in HTTP or in HTTP/2. */
+		/** A client's connection was ended because of an error in TLS, HTTP or HTTP/2. */
 		connectionFailed: ({ listener, peer, code, reason }: FailedConnection) => {
 			const cause = { listener, code, reason };
 			const occurrence = {
@@ -143,83 +154,82 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 			} as const;
 			emitOnce("connection_failed", { ...cause, peer }, occurrence);
 		},
-		/** A listener has taken over changed files of TLS. */
+		/** A listener uses changed TLS files from now on. */
 		certificatesTaken: (listener: "http" | "grpc") => emit("certificates_taken", { listener }),
-		/** Files of TLS cannot be read or do not fit together. The error names files and quotes nothing of them. */
+		/** TLS files cannot be read or do not match. The error names the files and quotes nothing from them. */
 		certificatesRefused: (listener: "http" | "grpc", error: unknown) =>
 			emit("certificates_refused", { listener, error: describe(error, true) }),
 		/** The service begins to stop, because of a signal such as `SIGTERM`. */
 		stopping: (signal: string) => emit("stopping", { signal }),
-		/** Everything accepted is on disk and the service is gone. Writes what {@link sumUp} does before. */
+		/** All accepted data is on disk and the service has stopped. Calls {@link sumUp} first. */
 		stopped: () => {
 			repeats.sumUp();
 			emit("stopped");
 		},
-		/** Writes the sums of repeated events that are not due yet. */
+		/** Writes the pending sums of repeated events at once. */
 		sumUp: () => repeats.sumUp(),
 		/** The database could not be read or written. */
 		storeFailed: (error: unknown) => failed("store_failed", "store_failures", error),
 		/** The end of the write-ahead log could not be used at the start. */
 		walEndLost: ({ frames, wasCommitted, skipped }: LogLoss) =>
 			emit(wasCommitted ? "wal_end_lost" : "wal_end_unused", { frames, skippedSequences: String(skipped) }),
-		/** The clock is far from the time of retention from now on. Or it is near again: undefined. */
+		/** The clock now differs greatly from the time of retention, or, if undefined, no longer does. */
 		clockDoubt: (difference: ClockDifference | undefined) => {
 			if (difference === undefined) return emit("clock_trusted");
 			const { clock, retentionTime } = difference;
 			emit("clock_doubted", { clock: isoTime(clock), retentionTime: isoTime(retentionTime) });
 		},
-		/** A thread of the intake ended or did not start, or failed at a record. The error quotes no record. */
+		/** An intake thread ended, did not start, or failed to process a record. The error quotes no record. */
 		intakeFailed: (error: unknown) => failed("intake_failed", "intake_failures", error),
-		/** What is stored of an update cannot be read. */
+		/** A stored update cannot be read. */
 		recordUnreadable: (record: UnreadableEntry) => unreadable("record_unreadable", "records_unreadable", record),
-		/** What is stored of an event cannot be read. */
+		/** A stored event cannot be read. */
 		eventUnreadable: (event: UnreadableEntry) => unreadable("event_unreadable", "events_unreadable", event),
-		/** What events tell of a conversation's record breaks its rules, and was not applied. */
+		/** Events would change a conversation's record so that it breaks the rules. The change was not applied. */
 		statementsRefused: (conversationId: string, violations: readonly Violation[]) => {
 			const { reasons, locs } = brokenRules(violations, "record");
 			const samples = { conversationIds: [conversationId], locs };
 			const occurrence = { sum: "more_statements_refused", cause: {}, group: {}, counts: reasons, samples } as const;
 			emitOnce("statements_refused", { conversationId, reasons, locs }, occurrence);
 		},
-		/** The store's check fails from now on: the error. Or it succeeds again: undefined. */
+		/** The store's health check has begun to fail with an error, or, if undefined, succeeds again. */
 		storeHealth: (error: unknown) => {
 			if (error === undefined) emit("store_healthy");
 			else emit("store_unhealthy", { error: describe(error, true) });
 		},
 		/**
-		 * A request failed. Every transport reports each failed request here, once. For a refusal the line tells the kind, how
-		 * often each rule was broken, and where. For an error that is not a {@link ServiceError} it tells the place in the
-		 * program.
+		 * A request failed. Each transport calls this exactly once for each failed request. The line for a refusal has its
+		 * kind, how often each rule was broken, and where. The line for any other error has its stack frames.
 		 */
 		requestFailed: (request: RequestInfo, error: unknown) => {
-			const { who, which } = requestFields(request, error);
-			const ids = which.conversationId === undefined ? [] : [which.conversationId];
+			const { common, specific } = requestFields(request, error);
+			const ids = specific.conversationId === undefined ? [] : [specific.conversationId];
 			const { transport } = request;
 			if (error instanceof ServiceError && !isOwnFailure(error)) {
 				const { kind, violations } = error;
 				const { reasons: counts, locs } = brokenRules(violations, "body");
 				const details = refusalDetails(error);
 				const why = violations.length === 0 ? { detail: details[0] } : { reasons: counts, locs };
-				const cause = { ...who, kind };
+				const cause = { ...common, kind };
 				const samples = { conversationIds: ids, locs, details };
 				const occurrence = { sum: "requests_refused", cause, group: { transport, kind }, counts, samples } as const;
-				emitOnce("request_refused", { ...who, ...which, kind, ...why }, occurrence);
+				emitOnce("request_refused", { ...common, ...specific, kind, ...why }, occurrence);
 				return;
 			}
-			const told = error instanceof ServiceError ? { ...who, kind: error.kind } : who;
+			const withKind = error instanceof ServiceError ? { ...common, kind: error.kind } : common;
 			const thrown = error instanceof ServiceError ? error.cause : error;
-			const cause = { ...told, error: thrown === undefined ? undefined : shortly(thrown, false) };
+			const cause = { ...withKind, error: thrown === undefined ? undefined : describeBriefly(thrown, false) };
 			const samples = { conversationIds: ids };
 			const occurrence = { sum: "requests_failed", cause, group: { transport }, samples } as const;
 			const described = thrown === undefined ? undefined : describe(thrown, false);
-			emitOnce("request_failed", { ...told, ...which, error: described }, occurrence);
+			emitOnce("request_failed", { ...withKind, ...specific, error: described }, occurrence);
 		},
 		/** Metrics or traces cannot be sent to their receiver. */
 		exportFailed: (signal: "metrics" | "traces", error: unknown) =>
 			emit("export_failed", { signal, error: describe(error, true) }),
 		/**
-		 * Work outside of requests failed that is done again later. Nothing is written when the store cannot be used
-		 * (`unavailable`): the store tells that itself, by {@link Log.storeFailed}. Anything else is unexpected.
+		 * Background work failed and will be retried. Logs an unexpected error, except for `unavailable`: the store logs
+		 * that itself, by {@link Log.storeFailed}.
 		 */
 		workFailed: (where: string, error: unknown) => {
 			if (!(error instanceof ServiceError && error.kind === "unavailable")) unexpected(where, error);
@@ -230,17 +240,17 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 }
 
 /**
- * The events of the service. There is no way to log anything else: an event takes names, numbers and errors, and no
- * request body, header or key is ever written. So no filter has to find secrets afterwards.
+ * The events that the service can log; it cannot log anything else. An event takes names, numbers and errors, and never
+ * a request body, header or key. So no filter for secrets is needed.
  */
 export type Log = ReturnType<typeof createLogger>;
 
-/** Whether the service is to blame for a refusal. */
+/** Returns whether the service, and not the client, caused a failure. */
 function isOwnFailure({ kind }: ServiceError): boolean {
 	return kind === "internal" || kind === "data_loss";
 }
 
-/** A time in ISO 8601, from microseconds since the Unix epoch. */
+/** Formats microseconds since the Unix epoch in ISO 8601. */
 function isoTime(microseconds: bigint): string {
 	return new Date(Number(microseconds / 1000n)).toISOString();
 }

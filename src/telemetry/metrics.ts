@@ -10,27 +10,27 @@ import type { AnsweredGroup } from "../threads/protocol.ts";
 import type { EndedRequest } from "./ended-request.ts";
 import { attributesOf, isRpc } from "./request-attributes.ts";
 
-/** What a metric is: its name and unit in OpenTelemetry's words, and one sentence about it. */
+/** Name, unit and description of a metric, as OpenTelemetry defines them. */
 export interface MetricText {
 	readonly name: string;
 	readonly unit: string;
 	readonly description: string;
 }
 
-/** A value of a metric that is read when metrics are collected. */
+/** A value that is read when metrics are collected. */
 export interface Sample {
 	readonly value: number;
 	readonly labels?: Attributes;
 }
 
-/** Bounds of durations, in seconds. Most requests and commits take from one to twenty milliseconds. */
+/** Bucket boundaries of durations, in seconds. Most requests and commits take from one to twenty milliseconds. */
 const SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
-/** Bounds of sizes, in bytes. */
+/** Bucket boundaries of sizes, in bytes. */
 const BYTES = [1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304, 16_777_216];
-/** Bounds of the number of appends in a commit. */
+/** Bucket boundaries of the number of appends in a commit. */
 const APPENDS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
-/** The metrics of the service, for Prometheus to scrape and for readers that send them elsewhere. */
+/** The service's metrics. Prometheus scrapes them, and other readers can send them elsewhere. */
 export class Metrics implements AsyncDisposable {
 	readonly #provider: MeterProvider;
 	readonly #scraped = new ScrapedReader();
@@ -43,7 +43,7 @@ export class Metrics implements AsyncDisposable {
 	readonly #commits: Histogram;
 	readonly #commitSize: Histogram;
 
-	/** @param senders send metrics elsewhere */
+	/** @param senders readers that send metrics elsewhere */
 	constructor(resource: Resource, senders: readonly IMetricReader[]) {
 		this.#provider = new MeterProvider({ resource, readers: [this.#scraped, ...senders] });
 		this.#meter = this.#provider.getMeter("conversations");
@@ -91,29 +91,29 @@ export class Metrics implements AsyncDisposable {
 		});
 	}
 
-	/** Counts a request. */
+	/** Records a completed request. */
 	ended(request: EndedRequest): void {
 		const attributes = attributesOf(request);
 		const { target, seconds, bytes } = request;
 		const rpc = isRpc(target);
 		(rpc ? this.#rpc : this.#http).record(seconds, attributes);
 		const { transport, route } = target;
-		// Nothing is read of a request without a route.
+		// The body of a request without a route is never read.
 		if (bytes !== undefined && route !== undefined) this.#size.record(bytes, { transport, route });
 	}
 
-	/** A request broke a rule of this type. */
+	/** Counts a violation of the rule of this type. */
 	violated(type: string): void {
 		this.#violations.add(1, { type });
 	}
 
-	/** Appends were committed together, or failed together. */
+	/** Records a group of appends that were committed together or failed together. */
 	committed({ duration, ids }: AnsweredGroup): void {
 		this.#commits.record(duration / 1000);
 		this.#commitSize.record(ids.length);
 	}
 
-	/** Adds a value that goes up and down, read when metrics are collected. */
+	/** Adds a metric whose value can go up and down. `read` is called at each collection. */
 	gauge(text: MetricText, read: () => Promise<readonly Sample[]> | readonly Sample[]): void {
 		const { name, ...options } = text;
 		this.#meter.createObservableGauge(name, options).addCallback(async (result) => {
@@ -121,7 +121,7 @@ export class Metrics implements AsyncDisposable {
 		});
 	}
 
-	/** Adds a value that only grows, read when metrics are collected. */
+	/** Adds a metric whose value only grows. `read` is called at each collection. */
 	counter(text: MetricText, read: () => readonly Sample[]): void {
 		const { name, ...options } = text;
 		this.#meter.createObservableCounter(name, options).addCallback((result) => {
@@ -129,7 +129,7 @@ export class Metrics implements AsyncDisposable {
 		});
 	}
 
-	/** All metrics in the text format of Prometheus, 0.0.4. */
+	/** Returns all metrics in Prometheus's text format 0.0.4. */
 	async scrape(): Promise<string> {
 		const { resourceMetrics } = await this.#scraped.collect();
 		return this.#serializer.serialize(withUnits(resourceMetrics));
@@ -140,18 +140,18 @@ export class Metrics implements AsyncDisposable {
 	}
 }
 
-/** Gives metrics to who asks for them. */
+/** Collects metrics on demand. */
 class ScrapedReader extends MetricReader {
 	protected override async onForceFlush(): Promise<void> {}
 	protected override async onShutdown(): Promise<void> {}
 }
 
-/** What OpenTelemetry's units are called at the end of a metric's name in Prometheus. */
+/** Suffixes of metric names in Prometheus, by OpenTelemetry unit. */
 const UNITS: Readonly<Record<string, string>> = { s: "seconds", By: "bytes", "1": "ratio" };
 
 /**
- * Puts units into the names, as the specification of OpenTelemetry has it for Prometheus ("Prometheus and OpenMetrics
- * Compatibility") and its collector does. The serializer of the library leaves them out.
+ * Appends units to metric names, as OpenTelemetry's specification ("Prometheus and OpenMetrics Compatibility") and its
+ * collector do. The library's serializer does not.
  */
 function withUnits(metrics: ResourceMetrics): ResourceMetrics {
 	const scopeMetrics = metrics.scopeMetrics.map((scoped) => ({
@@ -160,7 +160,7 @@ function withUnits(metrics: ResourceMetrics): ResourceMetrics {
 			const { name, unit } = metric.descriptor;
 			const suffix = UNITS[unit];
 			const full = suffix === undefined ? name : `${name}.${suffix}`;
-			// The line about the unit belongs to another format, OpenMetrics.
+			// An empty unit suppresses the UNIT line, which belongs to another format, OpenMetrics.
 			return { ...metric, descriptor: { ...metric.descriptor, name: full, unit: "" } };
 		}),
 	}));

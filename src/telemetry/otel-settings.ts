@@ -1,21 +1,21 @@
 import { z } from "zod";
 
-/** What of the variables of OpenTelemetry decides here. The exporters read the others by themselves. */
+/** Settings from OpenTelemetry's environment variables that the service itself uses. The exporters read the others. */
 export interface OtelSettings {
 	/** Whether traces are sent to an OTLP receiver. */
 	readonly traces: boolean;
 	/** Whether metrics are sent to an OTLP receiver. */
 	readonly metrics: boolean;
-	/** Milliseconds between two times that metrics are sent. */
+	/** Milliseconds between two exports of metrics. */
 	readonly metricInterval: number;
 	readonly sampler: SamplerSetting;
 }
 
 /** Which traces are recorded. */
 export interface SamplerSetting {
-	/** Whether a request that belongs to a trace of its caller is recorded just if that is. */
+	/** Whether a request with a parent span is recorded if and only if the parent is. */
 	readonly parentBased: boolean;
-	/** Share of the other traces that is recorded, from 0 to 1. */
+	/** Share of the other traces that are recorded, from 0 to 1. */
 	readonly share: number;
 }
 
@@ -54,16 +54,16 @@ const variables = z.object({
 	OTEL_TRACES_SAMPLER_ARG: z.coerce.number().min(0).max(1).default(1),
 });
 
-/** Names of what the exporters and the resource read by themselves. */
+/** Names of the variables that only the exporters and the resource read. */
 const READ_BY_LIBRARY =
 	/^OTEL_(?:SERVICE_NAME|RESOURCE_ATTRIBUTES|EXPORTER_OTLP_(?:(?:TRACES|METRICS)_)?(?:HEADERS|TIMEOUT|COMPRESSION|CERTIFICATE|CLIENT_CERTIFICATE|CLIENT_KEY))$/;
 
-/** Whether a variable has a meaning here. */
+/** Returns whether the service or one of its libraries reads a variable. */
 function isKnown(name: string): boolean {
 	return Object.hasOwn(variables.shape, name) || READ_BY_LIBRARY.test(name);
 }
 
-/** The variables that are set, by name, each as a person may read it: without keys and passwords. */
+/** Returns the variables that are set, sorted by name, with keys and passwords masked. */
 export function shownOtelVariables(
 	env: Readonly<Record<string, string | undefined>>,
 	mask: string,
@@ -80,8 +80,11 @@ function shown(name: string, text: string, mask: string): string {
 	return username + password + search === "" ? text : `${origin}${pathname} (and ${mask})`;
 }
 
-/** What a mistake says of what the variable takes. The values of endpoints may hold a password: none is repeated. */
-const TAKES: Readonly<Record<string, string>> = {
+/**
+ * End of an error message, by the last word of the variable's name. It never quotes the value: that of an endpoint may
+ * hold a password.
+ */
+const ACCEPTED: Readonly<Record<string, string>> = {
 	EXPORTER: "takes otlp or none",
 	PROTOCOL: "takes http/protobuf only",
 	ENDPOINT: "takes a URL that begins with http:// or https://",
@@ -91,9 +94,9 @@ const TAKES: Readonly<Record<string, string>> = {
 };
 
 /**
- * Reads the variables of OpenTelemetry. Nothing is sent unless an endpoint is set. A blank variable counts as unset.
+ * Reads OpenTelemetry's variables. Nothing is exported unless an endpoint is set. A blank variable counts as unset.
  *
- * @returns the settings, undefined when there are mistakes; and the mistakes, a line each
+ * @returns the settings, or undefined and a line for each mistake
  */
 export function readOtelSettings(env: Readonly<Record<string, string | undefined>>): {
 	readonly settings: OtelSettings | undefined;
@@ -105,7 +108,7 @@ export function readOtelSettings(env: Readonly<Record<string, string | undefined
 		const names = new Set((error?.issues ?? []).map(({ path }) => String(path[0])));
 		return {
 			settings: undefined,
-			mistakes: [...names].map((name) => `${name}: ${TAKES[name.split("_").at(-1) ?? ""]}`),
+			mistakes: [...names].map((name) => `${name}: ${ACCEPTED[name.split("_").at(-1) ?? ""]}`),
 		};
 	}
 	const enabled = !data.OTEL_SDK_DISABLED;

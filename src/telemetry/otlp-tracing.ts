@@ -26,47 +26,47 @@ import { ServiceError } from "../errors.ts";
 import type { AnsweredGroup } from "../threads/protocol.ts";
 import type { CallEnd } from "../threads/worker-thread.ts";
 import type { EndedRequest } from "./ended-request.ts";
-import { reportingTo } from "./exports.ts";
+import { logExportFailures } from "./exports.ts";
 import type { Log } from "./log.ts";
 import type { SamplerSetting } from "./otel-settings.ts";
 import { attributesOf, isRpc, spanNameOf } from "./request-attributes.ts";
 
 const propagator = new W3CTraceContextPropagator();
-/** Headers of a trace (W3C Trace Context). */
+/** Trace headers (W3C Trace Context). */
 const HEADERS = ["traceparent", "tracestate"] as const;
 
-/** Gives the value of a header of a request by its name in lower case. */
+/** Returns the value of a request header by its lower-case name. */
 export type HeaderOf = (name: string) => string | undefined;
 
 /** The span of a request. */
 export interface RequestSpan {
-	/** Trace that the request belongs to, in hexadecimal. */
+	/** Trace id, in hexadecimal. */
 	readonly traceId: string;
-	/** Does work whose calls to threads become children of the span. */
+	/** Runs `work`. The calls to threads that it makes become children of the span. */
 	run<Result>(work: () => Result): Result;
 	end(request: EndedRequest): void;
 }
 
 /** A request under way. */
 interface Running {
-	/** The context of its span. */
+	/** The OpenTelemetry context with the request's span. */
 	readonly context: Context;
 	ended: boolean;
 }
 
 /**
- * Sends the spans of requests, of their calls to threads, and of commits to an OTLP receiver. This module is loaded only
- * when traces are wanted.
+ * Sends spans to an OTLP receiver: of requests, of their calls to threads, and of commits. This module is loaded only
+ * when tracing is on.
  */
 export class OtlpTracing implements AsyncDisposable {
 	readonly #provider: TracerProvider;
 	readonly #tracer: Tracer;
-	/** The request for which code runs. */
+	/** The request on whose behalf the current code runs. */
 	readonly #current = new AsyncLocalStorage<Running>();
 
 	constructor(resource: Resource, sampler: SamplerSetting, log: Pick<Log, "exportFailed">) {
-		// The exporter reads its own variables: endpoint, headers, compression, time and certificates.
-		const exporter = reportingTo(new OTLPTraceExporter(), "traces", log);
+		// The exporter reads its own variables: endpoint, headers, compression, timeout and certificates.
+		const exporter = logExportFailures(new OTLPTraceExporter(), "traces", log);
 		this.#provider = new TracerProvider({
 			resource,
 			sampler: samplerOf(sampler),
@@ -75,7 +75,7 @@ export class OtlpTracing implements AsyncDisposable {
 		this.#tracer = this.#provider.getTracer("conversations");
 	}
 
-	/** Begins the span of a request, as a child of the span that its `traceparent` header names. */
+	/** Starts the span of a request, as a child of the span in its `traceparent` header. */
 	begin(headerOf: HeaderOf): RequestSpan {
 		const carrier = Object.fromEntries(HEADERS.map((name) => [name, headerOf(name)]));
 		const parent = propagator.extract(ROOT_CONTEXT, carrier, defaultTextMapGetter);
@@ -91,10 +91,10 @@ export class OtlpTracing implements AsyncDisposable {
 		};
 	}
 
-	/** A call to a thread begins, by the request that runs. Undefined when nothing is recorded. */
+	/** Starts the span of a call to a thread, under the current request. Returns undefined when nothing is recorded. */
 	called(thread: string, call: string): CallEnd | undefined {
 		const running = this.#current.getStore();
-		// What a request has set off, such as reading on for watchers, may go on after it.
+		// Work that a request has started, such as reading on for watchers, may outlive the request.
 		if (running === undefined || running.ended) return undefined;
 		const { context } = running;
 		const span = this.#tracer.startSpan(`${thread} ${call}`, { kind: SpanKind.INTERNAL }, context);
@@ -106,7 +106,7 @@ export class OtlpTracing implements AsyncDisposable {
 		};
 	}
 
-	/** The commit that a call waited for; each of the requests that shared it has a span of it. */
+	/** Adds a span for the commit that a call waited for. Every request that shared the commit gets its own. */
 	#commit(context: Context, { startedAt, duration, ids }: AnsweredGroup): void {
 		const attributes = { "conversations.commit.size": ids.length };
 		this.#tracer.startSpan("commit", { startTime: startedAt, attributes }, context).end(startedAt + duration);
@@ -121,13 +121,13 @@ function endRequest(span: Span, request: EndedRequest): void {
 	const { target, status, failure } = request;
 	span.updateName(spanNameOf(target));
 	span.setAttributes(attributesOf(request));
-	// A refusal is the client's mistake: of HTTP only 5xx are errors of the server's span.
+	// A refusal is the client's mistake. In HTTP, only 5xx statuses make the server's span an error.
 	const isFault = FAULTS.has(failure ?? "") || (!isRpc(target) && (status ?? 0) >= 500);
 	if (isFault) fail(span, failure ?? String(status));
 	span.end();
 }
 
-/** Failures that are the service's. */
+/** Kinds of failure for which the service is responsible. */
 const FAULTS: ReadonlySet<string> = new Set(["internal", "data_loss", "unavailable", "unexpected"]);
 
 function fail(span: Span, kind: string): void {

@@ -2,10 +2,10 @@ import { monitorEventLoopDelay, performance } from "node:perf_hooks";
 import { getHeapSpaceStatistics } from "node:v8";
 import type { Metrics } from "./metrics.ts";
 
-/** Milliseconds between two measurements of the event loop's delay. */
+/** Milliseconds between two samples of the event loop's delay. */
 const RESOLUTION = 20;
 
-/** Adds metrics of the process and of its main thread, under the names that OpenTelemetry has for them. */
+/** Adds metrics of the process and its main thread, under OpenTelemetry's names where it defines them. */
 export function addProcessFigures(metrics: Metrics): Disposable {
 	metrics.counter(
 		{ name: "process.cpu.time", unit: "s", description: "Processor time of all threads of the process" },
@@ -34,9 +34,9 @@ export function addProcessFigures(metrics: Metrics): Disposable {
 
 	const delay = monitorEventLoopDelay({ resolution: RESOLUTION });
 	delay.enable();
-	// What is measured is the time between two measurements.
+	// A sample is the time since the previous one, so that the interval has to be subtracted.
 	const seconds = (nanoseconds: number): number => Math.max(0, nanoseconds / 1e9 - RESOLUTION / 1000);
-	// Each of the three is read with every collection, and the last one begins a new time.
+	// Every collection reads all three metrics. The last one resets the histogram.
 	const text = (name: string, what: string) => ({
 		name: `nodejs.eventloop.delay.${name}`,
 		unit: "s",

@@ -1,17 +1,17 @@
-/** What a service needs to be ready for requests. */
+/** A condition for the service to be ready for requests. */
 export type ReadinessCheck = "store" | "accepting";
 
-/** Whether the service is ready: the store takes writes, and the service is not about to stop. Ready at first. */
+/** Whether the service is ready: the store accepts writes, and the service is not stopping. Initially ready. */
 export class Readiness {
 	readonly #failing = new Map<ReadinessCheck, Date>();
 	readonly #onChange: (ready: boolean) => void;
 
-	/** @param onChange called with each change of the whole */
+	/** @param onChange called whenever the overall readiness changes */
 	constructor(onChange: (ready: boolean) => void) {
 		this.#onChange = onChange;
 	}
 
-	/** Tells the outcome of a check. */
+	/** Records the result of a check. */
 	set(check: ReadinessCheck, succeeds: boolean): void {
 		const before = this.ready;
 		if (succeeds) this.#failing.delete(check);
@@ -23,7 +23,7 @@ export class Readiness {
 		return this.#failing.size === 0;
 	}
 
-	/** The checks that fail, and since when, in ISO 8601. */
+	/** The failing checks, each with the time since when it has failed, in ISO 8601. */
 	get failing(): { check: ReadinessCheck; since: string }[] {
 		return [...this.#failing].map(([check, since]) => ({ check, since: since.toISOString() }));
 	}

@@ -1,28 +1,30 @@
 /** Milliseconds after which repetitions are summed up. */
 const WINDOW = 10_000;
-/** Most causes that are told apart at a time. */
+/** Maximum number of causes that are counted separately at a time. */
 const MAX_CAUSES = 100;
-/** Most different values of a sample in a sum. */
+/** Maximum number of different values of a sample in a sum. */
 const MAX_SAMPLES = 10;
 
 /** Something that happened and may happen again for the same cause. */
 export interface Occurrence<Event extends string> {
 	/** Event under which repetitions are summed up. */
 	readonly sum: Event;
-	/** What makes it the same cause, together with the names of the counts. Clients may choose parts of it. */
+	/** Identifies the cause, together with the names in `counts`. Clients may choose parts of it. */
 	readonly cause: Readonly<Record<string, string | undefined>>;
-	/** What is left of the cause when too many are known. It must have few values, which no client chooses. */
+	/**
+	 * Coarser cause, for use when there are too many causes. It must have few values, and clients must not choose them.
+	 */
 	readonly group: Readonly<Record<string, string | undefined>>;
-	/** Numbers that are added up, such as how often each rule was broken. */
+	/** Numbers to add up, such as how often each rule was broken. */
 	readonly counts?: Readonly<Record<string, number>>;
-	/** Values that differ from one occurrence to the next. A sum has the first 10 different ones of each name. */
+	/** Values that differ between occurrences. A sum keeps the first 10 different ones of each name. */
 	readonly samples?: Readonly<Record<string, readonly string[]>>;
 }
 
-/** How often something happened after the last line about it. */
+/** Number of occurrences since the last line about a cause. */
 export interface Sum<Event extends string> {
 	readonly event: Event;
-	/** The cause, or the group of many causes. */
+	/** The cause, or the group of several causes. */
 	readonly cause: Occurrence<Event>["cause"];
 	readonly count: number;
 	/** Time of the last line about it. */
@@ -33,16 +35,16 @@ export interface Sum<Event extends string> {
 
 /** Settings of {@link Repeats}. */
 export interface RepeatOptions {
-	/** Milliseconds from the first occurrence of a cause to the sum of its repetitions; 0 makes every occurrence a first. */
+	/** Milliseconds between the first occurrence of a cause and the sum of its repetitions. 0 turns sums off. */
 	readonly window?: number;
-	/** Most causes that are told apart at a time. Repetitions of others are counted by their groups. */
+	/** Maximum number of causes that are counted separately at a time. Others are counted by group. */
 	readonly maxCauses?: number;
 }
 
 /**
- * Tells the first occurrence of a cause from its repetitions, which it counts. While a cause goes on, its sum is due once
- * in a window. A cause that did not occur for a whole window is forgotten, and the next one is a first one again. Memory
- * and sums are bounded by the number of causes and groups.
+ * Detects the first occurrence of a cause and counts the repetitions. While a cause goes on, its sum is written once in
+ * a window. A cause that did not occur for a whole window is forgotten, so that its next occurrence is a first one
+ * again. The number of causes and groups bounds both memory and lines.
  */
 export class Repeats<Event extends string> {
 	readonly #write: (sum: Sum<Event>) => void;
@@ -52,20 +54,20 @@ export class Repeats<Event extends string> {
 	readonly #groups = new Map<string, Tally<Event>>();
 	#timer: NodeJS.Timeout | undefined;
 
-	/** @param write is given the sums that are due */
+	/** @param write receives the sums that are due */
 	constructor(write: (sum: Sum<Event>) => void, { window = WINDOW, maxCauses = MAX_CAUSES }: RepeatOptions = {}) {
 		this.#write = write;
 		this.#window = window;
 		this.#maxCauses = maxCauses;
 	}
 
-	/** Whether an occurrence is the first one of its cause, to be told in full. Otherwise it is counted. */
+	/** Returns whether an occurrence is the first one of its cause, which is to be logged in full. Counts all others. */
 	isFirst(occurrence: Occurrence<Event>): boolean {
 		if (this.#window === 0) return true;
 		const { sum, cause, group, counts = {} } = occurrence;
 		const key = JSON.stringify([sum, cause, Object.keys(counts).sort()]);
 		const known = this.#causes.get(key);
-		this.#timer ??= setTimeout(() => this.#turn(), this.#window).unref();
+		this.#timer ??= setTimeout(() => this.#endWindow(), this.#window).unref();
 		if (known === undefined && this.#causes.size < this.#maxCauses) {
 			this.#causes.set(key, new Tally(sum, cause));
 			return true;
@@ -76,7 +78,7 @@ export class Repeats<Event extends string> {
 		return false;
 	}
 
-	/** Gives all sums, also those that are not due yet. */
+	/** Writes all sums, including those that are not due yet. */
 	sumUp(): void {
 		for (const tally of [...this.#causes.values(), ...this.#groups.values()]) {
 			const sum = tally.take();
@@ -84,16 +86,17 @@ export class Repeats<Event extends string> {
 		}
 	}
 
-	#turn(): void {
+	#endWindow(): void {
 		this.#timer = undefined;
 		for (const tallies of [this.#causes, this.#groups])
 			for (const [key, tally] of tallies) if (tally.count === 0) tallies.delete(key);
 		this.sumUp();
-		if (this.#causes.size + this.#groups.size > 0) this.#timer = setTimeout(() => this.#turn(), this.#window).unref();
+		if (this.#causes.size + this.#groups.size > 0)
+			this.#timer = setTimeout(() => this.#endWindow(), this.#window).unref();
 	}
 }
 
-/** What was counted of one cause or group. */
+/** Counts of one cause or group. */
 class Tally<Event extends string> {
 	count = 0;
 	readonly #event: Event;
@@ -118,7 +121,7 @@ class Tally<Event extends string> {
 		}
 	}
 
-	/** The sum since the last one, and a fresh start; undefined when there is nothing to tell. */
+	/** Returns the sum since the last call and resets it. Undefined when nothing was counted. */
 	take(): Sum<Event> | undefined {
 		if (this.count === 0) return undefined;
 		const sum = {

@@ -9,23 +9,23 @@ import {
 } from "@opentelemetry/semantic-conventions";
 import type { EndedRequest, RequestTarget } from "./ended-request.ts";
 
-/** What stands for every method that is not known, in HTTP and RPC (OpenTelemetry, semantic conventions). */
+/** Value for an unknown method in HTTP and RPC (OpenTelemetry semantic conventions). */
 const OTHER = "_OTHER";
 
-/** Methods of HTTP that may become a label; a client can send any other word (RFC 9110, section 9; RFC 5789). */
+/** HTTP methods that may become a label (RFC 9110, section 9; RFC 5789). A client can send any other word. */
 const METHODS: ReadonlySet<string> = new Set("CONNECT DELETE GET HEAD OPTIONS PATCH POST PUT TRACE".split(" "));
 
 const SYSTEMS = { connect: "connectrpc", "grpc-web": "grpc_web", grpc: "grpc" } as const;
 
-/** Whether the request came by RPC. */
+/** Returns whether the request is an RPC. */
 export function isRpc({ transport }: RequestTarget): boolean {
 	return transport !== "http";
 }
 
-/** Labels of a request: all out of small sets, whatever the client sent. */
+/** Returns the labels of a request. Each has few possible values, whatever the client sent. */
 export function attributesOf({ target, status, failure }: EndedRequest): Attributes {
 	const { transport, method = "", route } = target;
-	// An answer such as that of a probe may say that something is wrong without a failure of the request.
+	// A response, such as that of a probe, may report an error although the request itself did not fail.
 	const error = failure ?? (status !== undefined && status >= 500 ? String(status) : undefined);
 	return {
 		...(transport === "http"
@@ -42,7 +42,7 @@ export function attributesOf({ target, status, failure }: EndedRequest): Attribu
 	};
 }
 
-/** Name of a request's span. */
+/** Returns the name of a request's span. */
 export function spanNameOf({ transport, method = "", route }: RequestTarget): string {
 	if (transport !== "http") return route === undefined ? OTHER : route.replace(/^\//, "");
 	const known = METHODS.has(method) ? method : "HTTP";

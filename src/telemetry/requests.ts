@@ -5,21 +5,21 @@ import type { Log } from "./log.ts";
 import type { Metrics } from "./metrics.ts";
 import type { HeaderOf, OtlpTracing, RequestSpan } from "./otlp-tracing.ts";
 
-/** Header, or entry of gRPC metadata, that carries the id of a request and of its answer. */
+/** Header, or gRPC metadata entry, that carries the request id in requests and responses. */
 export const REQUEST_ID_HEADER = "x-request-id";
 
-/** An id that a caller may give: short, and harmless in a line of the log. */
-const GIVEN_ID = /^[\w.:+=-]{1,64}$/;
+/** A request id that is accepted from a caller: short and harmless in a log line. */
+const ACCEPTED_ID = /^[\w.:+=-]{1,64}$/;
 
-/** What each request is told to. */
+/** Receivers of what is observed of each request. */
 export interface RequestSinks {
 	readonly log: Pick<Log, "requestFailed">;
 	readonly metrics: Pick<Metrics, "ended" | "violated">;
-	/** Undefined when no traces are made. */
+	/** Undefined when tracing is off. */
 	readonly tracing?: Pick<OtlpTracing, "begin"> | undefined;
 }
 
-/** The one place where every request of every transport begins and ends. */
+/** Observes every request of every transport, from its begin to its end. */
 export class Requests {
 	readonly #sinks: RequestSinks;
 	readonly #open = { http: 0, grpc: 0 };
@@ -28,12 +28,12 @@ export class Requests {
 		this.#sinks = sinks;
 	}
 
-	/** Requests under way, by listener. */
+	/** Number of requests under way, by listener. */
 	get open(): Readonly<Record<"http" | "grpc", number>> {
 		return this.#open;
 	}
 
-	/** A request has arrived, as far as its header. Its end has to be told. */
+	/** Begins a request whose header has arrived. The caller must call {@link ObservedRequest.end}. */
 	begin(listener: "http" | "grpc", target: RequestTarget, headerOf: HeaderOf): ObservedRequest {
 		this.#open[listener] += 1;
 		return new ObservedRequest(this.#sinks, target, headerOf, () => {
@@ -44,7 +44,7 @@ export class Requests {
 
 /** One request from its header to its end. */
 export class ObservedRequest {
-	/** Id out of the caller's header, or a new one. Goes into the answer and the log. */
+	/** Id from the caller's header, or a new one. It appears in the response and in the log. */
 	readonly id: string;
 	readonly #sinks: RequestSinks;
 	readonly #span: RequestSpan | undefined;
@@ -58,38 +58,38 @@ export class ObservedRequest {
 
 	constructor(sinks: RequestSinks, target: RequestTarget, headerOf: HeaderOf, onEnd: () => void) {
 		const given = headerOf(REQUEST_ID_HEADER);
-		this.id = given !== undefined && GIVEN_ID.test(given) ? given : randomUUID();
+		this.id = given !== undefined && ACCEPTED_ID.test(given) ? given : randomUUID();
 		this.#sinks = sinks;
 		this.#target = target;
 		this.#span = sinks.tracing?.begin(headerOf);
 		this.#onEnd = onEnd;
 	}
 
-	/** It is known what the request asks for. */
+	/** Records the route or RPC that the request calls, once it is known. */
 	routed(target: Partial<RequestTarget>): void {
 		this.#target = { ...this.#target, ...target };
 	}
 
-	/** The gate has admitted the holder of a key or certificate. */
+	/** Records that the gate admitted the holder of a key or certificate. */
 	admitted(caller: string): void {
 		this.#caller = caller;
 	}
 
-	/** The body or message was read: its bytes after decompression. */
+	/** Records that the body or message was read, with its bytes after decompression. */
 	received(bytes: number): void {
 		this.#bytes = bytes;
 	}
 
-	/** Does work whose calls to threads belong to the request's trace. Not for streams, which last. */
+	/** Runs `work`, whose calls to threads belong to the request's trace. Not for streams, which last too long. */
 	run<Result>(work: () => Result): Result {
 		return this.#span === undefined ? work() : this.#span.run(work);
 	}
 
 	/**
-	 * The request failed for this reason, which goes to the log. Not for one whose client has gone.
+	 * Records that the request failed, and logs the error. Not to be called when the client has gone.
 	 *
-	 * @param options.conversationId conversation that the request names. What the error names comes first
-	 * @param options.silent whether the log is spared
+	 * @param options.conversationId conversation that the request names. The error's own conversation takes precedence
+	 * @param options.silent whether to leave the log out
 	 */
 	failed(error: unknown, options: { conversationId?: string | undefined; silent?: boolean } = {}): void {
 		const { log, metrics } = this.#sinks;
@@ -106,10 +106,10 @@ export class ObservedRequest {
 	}
 
 	/**
-	 * The request is over. Only the first call counts.
+	 * Ends the request. Only the first call has an effect.
 	 *
-	 * @param answered whether the client was sent a whole answer
-	 * @param status of an answer of HTTP
+	 * @param answered whether a whole response was sent to the client
+	 * @param status HTTP status of the response
 	 */
 	end(answered: boolean, status?: number): void {
 		if (this.#ended) return;

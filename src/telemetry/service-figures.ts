@@ -9,7 +9,7 @@ import type { Requests } from "./requests.ts";
 /** The watchers of a log. */
 export interface WatchedLog {
 	readonly held: { readonly followers: number };
-	/** By how many sequence numbers the slowest of them is behind the newest entry. */
+	/** Sequence numbers by which the slowest watcher is behind the newest entry. */
 	readonly lag: bigint;
 }
 
@@ -20,17 +20,17 @@ export interface AdmittedWork {
 	readonly bytes: number;
 }
 
-/** What metrics are read from when they are collected. */
+/** Sources of the metrics, read at each collection. */
 export interface ServiceFigures {
 	readonly requests: Requests;
-	/** Connections that are open, by listener. */
+	/** Open connections, by listener. */
 	readonly connections: Readonly<Record<"http" | "grpc", () => number>>;
 	readonly readiness: Readiness;
 	readonly store: Pick<Store, "updates" | "events">;
 	readonly watched: Readonly<Record<"updates" | "events", WatchedLog>>;
-	/** Path of the database file; undefined when the database is no file here. */
+	/** Path of the database file. Undefined when the database is not a local file. */
 	readonly databasePath: string | undefined;
-	/** Admitted requests whose answers have not left, by what they are for, and the bytes of their bodies and answers. */
+	/** Admitted requests whose responses have not been sent, by kind, and the bytes of their bodies and responses. */
 	readonly admitted: () => readonly AdmittedWork[];
 	readonly log: Pick<Log, "droppedLines">;
 }
@@ -38,7 +38,7 @@ export interface ServiceFigures {
 const LISTENERS = ["http", "grpc"] as const;
 const LOGS = ["updates", "events"] as const;
 
-/** Adds metrics of what the service is doing, of its store and of its watchers. */
+/** Adds metrics of the service, its store and its watchers. */
 export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): void {
 	const { requests, connections, readiness, watched, log } = figures;
 	metrics.gauge({ name: "conversations.ready", unit: "", description: "1 when /readyz answers 200, else 0" }, () => [
@@ -89,13 +89,13 @@ function addWorkFigures(metrics: Metrics, { admitted }: ServiceFigures): void {
 function addStoreFigures(metrics: Metrics, { store }: ServiceFigures): void {
 	const newest = { updates: 0n, events: 0n };
 	const known = LOGS.map(async (log) => {
-		const reach = (sequence: bigint, isLoss = false): void => {
+		const advance = (sequence: bigint, isLoss = false): void => {
 			if (isLoss || sequence > newest[log]) newest[log] = sequence;
 		};
-		store[log].subscribe(reach);
-		reach((await store[log].range()).newest);
+		store[log].subscribe(advance);
+		advance((await store[log].range()).newest);
 	});
-	// A store that cannot be read has no newest entry yet; its own check tells of that.
+	// A store that cannot be read has no newest entry yet. Its health check reports that.
 	const settled = Promise.allSettled(known);
 	metrics.gauge(
 		{
@@ -110,7 +110,7 @@ function addStoreFigures(metrics: Metrics, { store }: ServiceFigures): void {
 	);
 }
 
-/** The files of a database, and the disk that they are on. */
+/** Adds metrics of the database files and the disk that holds them. */
 function addFileFigures(metrics: Metrics, databasePath: string): void {
 	metrics.gauge(
 		{ name: "conversations.database.size", unit: "By", description: "Size of a file of the database" },
@@ -132,7 +132,7 @@ function addFileFigures(metrics: Metrics, databasePath: string): void {
 	);
 }
 
-/** The size of a file, nothing if it is not there. */
+/** Returns the size of a file, or nothing if the file does not exist. */
 async function sizeOf(path: string, file: string): Promise<Sample[]> {
 	const found = await stat(path).catch(() => undefined);
 	return found === undefined ? [] : [{ value: found.size, labels: { file } }];

@@ -6,20 +6,20 @@ export interface StoreHealthOptions {
 	/** Called when the store's check begins to fail, and when it succeeds again. */
 	readonly onChange: (healthy: boolean) => void;
 	readonly log: Pick<Log, "storeHealth">;
-	/** Milliseconds between two checks. 1000 when left out. */
+	/** Milliseconds between two checks. Default: 1000. */
 	readonly interval?: number;
-	/** Milliseconds after which a check that has not ended counts as failed. 10,000 when left out. */
-	readonly longest?: number;
+	/** Milliseconds after which an unfinished check counts as failed. Default: 10,000. */
+	readonly timeout?: number;
 }
 
 /**
- * Checks a store again and again until it is disposed of. A store counts as healthy at first. One check is made at a
- * time: while one does not end, no other can tell anything else.
+ * Checks a store periodically until disposed of. The store counts as healthy at first. Only one check runs at a time:
+ * the next one waits until it has finished.
  */
 export function followStoreHealth(store: Pick<Store, "check">, options: StoreHealthOptions): Disposable {
-	const { onChange, log, interval = 1_000, longest = 10_000 } = options;
+	const { onChange, log, interval = 1_000, timeout = 10_000 } = options;
 	let healthy = true;
-	/** When the check began that is under way, as performance.now() counts. */
+	/** Start of the check under way, as returned by performance.now(). */
 	let since: number | undefined;
 	const change = (error: unknown): void => {
 		const now = error === undefined;
@@ -30,8 +30,8 @@ export function followStoreHealth(store: Pick<Store, "check">, options: StoreHea
 	};
 	const timer = setInterval(() => {
 		if (since !== undefined) {
-			// A check that is still under way says nothing yet.
-			if (performance.now() - since > longest) change(new Error(`The check has not ended in ${longest} ms`));
+			// A check that is under way has no result yet.
+			if (performance.now() - since > timeout) change(new Error(`The check has not ended in ${timeout} ms`));
 			return;
 		}
 		since = performance.now();

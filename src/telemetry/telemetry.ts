@@ -3,7 +3,7 @@ import { defaultResource, detectResources, envDetector, resourceFromAttributes }
 import { type IMetricReader, PeriodicExportingMetricReader } from "@opentelemetry/sdk-metrics";
 import { ATTR_SERVICE_NAME, ATTR_SERVICE_VERSION } from "@opentelemetry/semantic-conventions";
 import type { ThreadObserver, ThreadQueue } from "../threads/worker-thread.ts";
-import { reportingTo } from "./exports.ts";
+import { logExportFailures } from "./exports.ts";
 import type { Log } from "./log.ts";
 import { Metrics } from "./metrics.ts";
 import type { OtelSettings } from "./otel-settings.ts";
@@ -11,8 +11,8 @@ import type { OtlpTracing } from "./otlp-tracing.ts";
 import { addProcessFigures } from "./process-figures.ts";
 import { Requests } from "./requests.ts";
 
-/** Longest time, in milliseconds, for which a stop waits until the last metrics and spans are sent. */
-const LONGEST_FLUSH = 2_000;
+/** Maximum time, in milliseconds, for which a stop waits until the last metrics and spans are sent. */
+const FLUSH_TIMEOUT = 2_000;
 
 /** Name and version of the program, for receivers of metrics and spans. */
 export interface ProgramName {
@@ -20,24 +20,24 @@ export interface ProgramName {
 	readonly version: string;
 }
 
-/** Everything by which the service is watched from outside, but its log. Disposing sends what is left, in a bounded time. */
+/** Metrics and traces of the service, without its log. Disposing sends pending data, within a limited time. */
 export interface Telemetry extends AsyncDisposable {
 	readonly metrics: Metrics;
 	readonly requests: Requests;
-	/** Is told of all threads. */
+	/** Observes all threads. */
 	readonly threads: ThreadObserver;
 }
 
-/** Begins. What sends metrics and traces is loaded only when it is wanted. */
+/** Starts telemetry. The modules that send metrics and traces are loaded only if needed. */
 export async function startTelemetry(settings: OtelSettings, program: ProgramName, log: Log): Promise<Telemetry> {
-	// OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES come first.
+	// OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
 	const resource = defaultResource()
 		.merge(resourceFromAttributes({ [ATTR_SERVICE_NAME]: program.name, [ATTR_SERVICE_VERSION]: program.version }))
 		.merge(detectResources({ detectors: [envDetector] }));
 	const senders: IMetricReader[] = [];
 	if (settings.metrics) {
 		const { OTLPMetricExporter } = await import("@opentelemetry/exporter-metrics-otlp-proto");
-		const exporter = reportingTo(new OTLPMetricExporter(), "metrics", log);
+		const exporter = logExportFailures(new OTLPMetricExporter(), "metrics", log);
 		const exportIntervalMillis = settings.metricInterval;
 		const exportTimeoutMillis = Math.min(exportIntervalMillis, 30_000);
 		senders.push(new PeriodicExportingMetricReader({ exporter, exportIntervalMillis, exportTimeoutMillis }));
@@ -56,15 +56,15 @@ export async function startTelemetry(settings: OtelSettings, program: ProgramNam
 		threads,
 		[Symbol.asyncDispose]: async () => {
 			processFigures[Symbol.dispose]();
-			// A receiver that is away is no reason not to stop, and the log knows of it.
+			// An unreachable receiver must not prevent the stop. The log reports it.
 			const sent = Promise.allSettled([tracing?.[Symbol.asyncDispose](), metrics[Symbol.asyncDispose]()]);
-			await Promise.race([sent, delay(LONGEST_FLUSH, undefined, { ref: false })]);
+			await Promise.race([sent, delay(FLUSH_TIMEOUT, undefined, { ref: false })]);
 		},
 	};
 }
 
 /** The thread whose groups are transactions. */
-const COMMITTING = "writer";
+const COMMITTING_THREAD = "writer";
 
 function observeThreads(metrics: Metrics, tracing: OtlpTracing | undefined): ThreadObserver {
 	const queues = new Map<string, () => ThreadQueue>();
@@ -82,7 +82,7 @@ function observeThreads(metrics: Metrics, tracing: OtlpTracing | undefined): Thr
 		added: (name, queue) => queues.set(name, queue),
 		called: (thread, call) => tracing?.called(thread, call),
 		grouped: (thread, group) => {
-			if (thread === COMMITTING) metrics.committed(group);
+			if (thread === COMMITTING_THREAD) metrics.committed(group);
 		},
 	};
 }

@@ -69,7 +69,7 @@ test("/readyz answers 503 while a check of the store does not end, and 200 when 
 		onChange: (healthy) => readiness.set("store", healthy),
 		log: { storeHealth: (error) => logged.push(error) },
 		interval: 1,
-		longest: 50,
+		timeout: 50,
 	});
 	const answer = createRouter(probeRoutes(readiness), new Gate(new Keyring([]), []), new Admission(1_000));
 	const address = { host: "127.0.0.1", port: 0 };
