@@ -1,12 +1,12 @@
 import type { Figure } from "./figures.ts";
 import type { Settings } from "./settings.ts";
 
-/** A benchmark: prints its progress by `report` and gives its figures. */
+/** A benchmark. It reports progress through `report` and returns its figures. */
 export interface Benchmark {
 	readonly name: string;
-	/** What is measured against what. */
+	/** What is measured and what it is compared with. */
 	readonly about: string;
-	/** Whether it can measure another checkout's service in place of its yardstick. */
+	/** Whether it can compare with the service of another checkout instead of its yardstick. */
 	readonly comparable?: boolean;
 	run(settings: Settings, report: (line: string) => void): Promise<Figure[]>;
 }

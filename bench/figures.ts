@@ -1,4 +1,4 @@
-/** What a figure has to reach. */
+/** The value that a figure should reach. */
 export interface Target {
 	readonly at: "least" | "most";
 	readonly value: number;
@@ -6,26 +6,26 @@ export interface Target {
 
 /** A measured figure. */
 export interface Figure {
-	/** Name of the benchmark, with what was varied. */
+	/** Name of the benchmark and of the variant. */
 	readonly name: string;
 	readonly value: number;
-	/** Empty for a ratio. */
+	/** Unit of the value; empty for a ratio. */
 	readonly unit: string;
-	/** Least and greatest of the measurements of which `value` is the median. */
+	/** Minimum and maximum of the measurements of which `value` is the median. */
 	readonly spread?: readonly [number, number] | undefined;
 	/** Undefined for a figure that is only printed. */
 	readonly target?: Target | undefined;
-	/** What else there is to know: rates, processor time. */
+	/** Additional information, such as rates and processor time. */
 	readonly note: string;
 }
 
-/** Whether a figure reaches its target; undefined when it has none. */
+/** Returns whether a figure reaches its target, or undefined if it has none. */
 export function reached({ value, target }: Figure): boolean | undefined {
 	if (target === undefined) return undefined;
 	return target.at === "least" ? value >= target.value : value <= target.value;
 }
 
-/** The middle of some values; the mean of the two middle ones of an even number. */
+/** Returns the median, which is the mean of the two middle values if their number is even. */
 export function median(values: readonly number[]): number {
 	const sorted = values.toSorted((a, b) => a - b);
 	const middle = sorted.length >> 1;
@@ -33,18 +33,18 @@ export function median(values: readonly number[]): number {
 	return sorted.length % 2 === 1 ? upper : (upper + (sorted[middle - 1] ?? Number.NaN)) / 2;
 }
 
-/** The value below which a share of some values lies, by the nearest rank. */
+/** Returns the quantile for a share from 0 to 1, by the nearest-rank method. */
 export function quantile(values: readonly number[], share: number): number {
 	const sorted = values.toSorted((a, b) => a - b);
 	return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] ?? Number.NaN;
 }
 
-/** A ratio as the median of the ratios of pairs. */
+/** Makes a figure of the median of the ratios of pairs. */
 export function ratioFigure(name: string, ratios: readonly number[], target: Target | undefined, note: string): Figure {
 	return { name, value: median(ratios), unit: "", spread: [Math.min(...ratios), Math.max(...ratios)], target, note };
 }
 
-/** The figures as a table for a person to read. */
+/** Formats the figures as a table for people. */
 export function formatTable(figures: readonly Figure[]): string {
 	const rows = figures.map((figure) => {
 		const { name, value, unit, spread, target, note } = figure;
@@ -65,7 +65,7 @@ export function formatTable(figures: readonly Figure[]): string {
 		.join("\n");
 }
 
-/** A number with as many digits as a measurement deserves. */
+/** Formats a number with no more digits than a measurement justifies. */
 export function round(value: number): string {
 	return Math.abs(value) >= 100 ? value.toFixed(0) : String(Number(value.toPrecision(3)));
 }

@@ -37,7 +37,7 @@ const BENCHMARKS: readonly Benchmark[] = [
 	postgresList,
 ];
 
-/** Runs the chosen benchmarks one after the other. A missed target is no failure; a request that fails is. */
+/** Runs the selected benchmarks one after the other. A failed request makes the run fail; a missed target does not. */
 async function main(settings: Settings): Promise<void> {
 	const unknown = settings.names.filter((chosen) => !BENCHMARKS.some(({ name }) => name.startsWith(chosen)));
 	if (unknown.length > 0) throw new Error(`there is no benchmark ${unknown.join(", ")}`);
@@ -63,12 +63,12 @@ async function main(settings: Settings): Promise<void> {
 	process.stdout.write(`${settings.json ? JSON.stringify(results, null, "\t") : formatTable(figures)}\n`);
 }
 
-/** Progress goes beside the figures, not among them. */
+/** Writes progress to standard error, because the figures go to standard output. */
 function report(line: string): void {
 	process.stderr.write(`${line}\n`);
 }
 
-// Leaving by process.exit takes the services and databases along.
+// process.exit runs the exit listeners, which end the services. A guard process ends each database server.
 for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
 
 const usage = `${USAGE}\nBenchmarks:\n${BENCHMARKS.map(({ name, about }) => `  ${name.padEnd(15)}  ${about}`).join("\n")}\n`;

@@ -7,43 +7,43 @@ import type { Settings } from "./settings.ts";
 
 /** A server under load. */
 export interface Side {
-	/** How the progress lines call it. */
+	/** Name in the progress lines. */
 	readonly name: string;
 	readonly pid: number;
 	readonly port: number;
 	readonly template: RequestTemplate;
-	/** gRPC: path of the method and access key. */
+	/** For gRPC: path of the method and access key. */
 	readonly path?: string;
 	readonly key?: string;
-	/** Conversations that the updates are of, in turn. {@link CONVERSATIONS} when left out. */
+	/** Number of conversations to which the updates belong in turn. Default: {@link CONVERSATIONS}. */
 	readonly conversations?: number;
-	/** Number of the first of them; 0 when left out. */
+	/** Number of the first of these conversations. Default: 0. */
 	readonly firstConversation?: number;
 }
 
 /** One measurement of a server. */
 export interface Measurement {
-	/** Requests answered per second. */
+	/** Successful responses per second. */
 	readonly rate: number;
 	/** Processor time of the server per request, in milliseconds. */
 	readonly cost: number;
-	/** Share of one core that the load client used. */
+	/** Processor time of the load client, as a share of one core. */
 	readonly client: number;
-	/** Median and 99th percentile of the time that a request took, in milliseconds. */
+	/** Median and 99th percentile of the request latency, in milliseconds. */
 	readonly latency: readonly [number, number];
 }
 
-/** Conversations that the updates of a load belong to. */
+/** Default number of conversations to which the updates of a load belong. */
 export const CONVERSATIONS = 1_000;
 
-/** What is put under load for a while, again and again. */
+/** Something that can be put under load repeatedly, for a limited time each. */
 export interface Loaded {
-	/** How the progress lines call it. */
+	/** Name in the progress lines. */
 	readonly name: string;
 	load(limits: Pick<Settings, "concurrency" | "milliseconds">): Promise<Measurement>;
 }
 
-/** A server that remembers how many requests it was sent, so that every one is a new update. */
+/** A server under load. It counts the requests sent, so that each one is a new update. */
 export class Target implements Loaded {
 	readonly #client: Child<unknown>;
 	readonly #side: Side;
@@ -59,7 +59,7 @@ export class Target implements Loaded {
 		return this.#side.name;
 	}
 
-	/** Requests that it was sent so far, with those that the first number stands for. */
+	/** Number of the next request: those sent so far, and those that `first` skipped. */
 	get sent(): number {
 		return this.#next;
 	}
@@ -91,14 +91,14 @@ export class Target implements Loaded {
 	}
 }
 
-/** Measurements that are not counted: that long the engine goes on compiling what it found to be hot. */
+/** Number of measurements that are not counted. V8 still compiles hot functions during them. */
 const WARM_UP = 4;
 
 /**
- * Measures two servers in turn, after a warm-up of each, and reports each pair.
+ * Measures two servers alternately, after warming up both, and reports each pair.
  *
- * @param settled resolves when the subject has done what its load has left it to do, which would else burden the next
- *   measurement
+ * @param settled resolves when the subject has finished the work that its load has left, which would otherwise slow
+ *   down the next measurement
  */
 export async function measurePairs(
 	settings: Settings,

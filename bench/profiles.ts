@@ -3,24 +3,24 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 
-/** How many functions of a thread are shown, and the least that a thread must have worked to be shown, in seconds. */
-const SHOWN = 25;
-const LEAST_BUSY = 0.5;
+/** Maximum number of functions shown per thread, and minimum processor time, in seconds, of a thread that is shown. */
+const MAX_FUNCTIONS = 25;
+const MIN_BUSY_SECONDS = 0.5;
 const SOURCE = fileURLToPath(new URL("../dist/", import.meta.url));
 
 const callFrame = z.object({ functionName: z.string(), url: z.string(), lineNumber: z.int() });
 const profile = z.object({
 	nodes: z.array(z.object({ id: z.int(), callFrame, children: z.array(z.int()).default([]) })),
 	samples: z.array(z.int()),
-	/** Microseconds. */
+	/** In microseconds. */
 	timeDeltas: z.array(z.number()),
 });
 
 type Frame = z.output<typeof callFrame>;
 
 /**
- * Shows where each profiled thread spent its time: once by the function that ran, once by the service's own function
- * on whose behalf it ran.
+ * Shows where each profiled thread spent its time: first by the function that ran, then by the function of the service
+ * that called it, directly or indirectly.
  */
 export async function showProfiles(folder: string): Promise<string> {
 	const names = (await readdir(folder)).filter((name) => name.endsWith(".cpuprofile")).sort();
@@ -29,24 +29,24 @@ export async function showProfiles(folder: string): Promise<string> {
 		const { nodes, samples, timeDeltas } = profile.parse(JSON.parse(await readFile(join(folder, name), "utf8")));
 		const frames = new Map(nodes.map((node) => [node.id, node.callFrame]));
 		const parents = new Map(nodes.flatMap(({ id, children }) => children.map((child) => [child, id] as const)));
-		const [running, behalf] = [new Map<string, number>(), new Map<string, number>()];
+		const [byFunction, byOwner] = [new Map<string, number>(), new Map<string, number>()];
 		let busy = 0;
 		for (const [index, id] of samples.entries()) {
 			const time = (timeDeltas[index] ?? 0) / 1e6;
 			const frame = frames.get(id);
 			if (frame === undefined || frame.functionName === "(idle)") continue;
 			busy += time;
-			add(running, labelOf(frame), time);
-			add(behalf, labelOf(ownerOf(id, frames, parents) ?? { ...frame, url: "" }), time);
+			add(byFunction, labelOf(frame), time);
+			add(byOwner, labelOf(ownerOf(id, frames, parents) ?? { ...frame, url: "" }), time);
 		}
-		if (busy < LEAST_BUSY) continue;
-		texts.push(`${name}: ${busy.toFixed(1)} s of work`, "by function", ...top(running, busy));
-		texts.push("by function of the service, with what it calls outside of it", ...top(behalf, busy));
+		if (busy < MIN_BUSY_SECONDS) continue;
+		texts.push(`${name}: ${busy.toFixed(1)} s of work`, "by function", ...top(byFunction, busy));
+		texts.push("by function of the service, with what it calls outside of it", ...top(byOwner, busy));
 	}
 	return texts.join("\n");
 }
 
-/** The innermost function of the service on the stack. */
+/** Returns the innermost function on the stack that belongs to the service. */
 function ownerOf(id: number, frames: Map<number, Frame>, parents: Map<number, number>): Frame | undefined {
 	for (let at: number | undefined = id; at !== undefined; at = parents.get(at)) {
 		const frame = frames.get(at);
@@ -60,7 +60,7 @@ function add(times: Map<string, number>, label: string, time: number): void {
 }
 
 function top(times: Map<string, number>, busy: number): string[] {
-	const sorted = [...times].sort(([, a], [, b]) => b - a).slice(0, SHOWN);
+	const sorted = [...times].sort(([, a], [, b]) => b - a).slice(0, MAX_FUNCTIONS);
 	return sorted.map(([label, time]) => `  ${((100 * time) / busy).toFixed(1).padStart(5)} %  ${label}`);
 }
 

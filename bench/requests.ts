@@ -9,41 +9,41 @@ import { WEBHOOK } from "../test/support/clients.ts";
 import { recordMessage } from "../test/support/record-message.ts";
 import { idDigits, microsecondOf, type Variation } from "./load/plan.ts";
 
-/** The two bodies of the corpus on which everything is measured: about 5 KB and about 278 KB. */
+/** The two bodies of the corpus that the benchmarks use: about 5 KB and about 278 KB. */
 export type BodyName = "small" | "large";
-/** Beside them one with a native agent. */
+/** Files of the bodies, and of a third one with a native agent. */
 const BODIES = {
 	small: "acp-full--update-after-run",
 	large: "agent-context-big--start",
 	native: "native-minimal--start",
 } as const;
 
-/** A request of which a load client makes many. */
+/** A request from which a load client makes many variants. */
 export interface RequestTemplate {
 	readonly request: Uint8Array<ArrayBuffer>;
-	/** Where its copies differ; undefined when all are the same. */
+	/** Offsets at which the variants differ. Undefined when all are the same. */
 	readonly places?: Pick<Variation, "idOffset" | "time" | "counterOffsets"> | undefined;
 }
 
-/** The text of a body. */
+/** Reads the text of a body. */
 async function readBody(name: keyof typeof BODIES): Promise<string> {
 	return await readFile(new URL(`../test/fixtures/corpus/${BODIES[name]}.json`, import.meta.url), "utf8");
 }
 
-/** A body, as far as the benchmarks look into it. */
+/** The members of a body that the benchmarks use. */
 const body = z.looseObject({ id: z.string(), agent: z.looseObject({}) });
 
-/** The JSON of a body. */
+/** Reads a body and parses it. */
 export async function bodyJson(name: keyof typeof BODIES): Promise<z.output<typeof body>> {
 	return body.parse(JSON.parse(await readBody(name)));
 }
 
-/** Id of a conversation by its number, as the load clients number them. */
+/** Returns the id of a conversation by the number that the load clients use. */
 export async function conversationId(name: BodyName, conversation: number): Promise<string> {
 	return idDigits(conversation) + (await bodyJson(name)).id.slice(8);
 }
 
-/** The record of a body, as the first update of the first conversation. */
+/** Reads the record of a body, as the first update of conversation 0. */
 async function readRecord(name: BodyName): Promise<ConversationInfo> {
 	const record = recordMessage(JSON.parse(await readBody(name)));
 	record.id = await conversationId(name, 0);
@@ -52,7 +52,7 @@ async function readRecord(name: BodyName): Promise<ConversationInfo> {
 	return record;
 }
 
-/** A post of a body in JSON. */
+/** Returns the HTTP request that posts a JSON body. */
 export function webhookText(body: string, key: string, path = WEBHOOK): string {
 	const head = [
 		`POST ${path} HTTP/1.1`,
@@ -65,7 +65,7 @@ export function webhookText(body: string, key: string, path = WEBHOOK): string {
 	return head.join("\r\n") + body;
 }
 
-/** A body posted to the webhook. */
+/** Returns the request that posts a body to the webhook. */
 export async function webhookRequest(name: BodyName, key: string): Promise<RequestTemplate> {
 	const body = await readBody(name);
 	const id = onlyMatch(body, /"id":"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f-]+)"/g);
@@ -78,13 +78,15 @@ export async function webhookRequest(name: BodyName, key: string): Promise<Reque
 }
 
 /**
- * The batches of events that are measured. `usual`: five as a real agent server sent them together, among them state
- * updates that change nothing. `plain`: five without state updates. `full-state`: one full state of the large body's
- * record, of which one member differs from request to request.
+ * The batches of events that are measured.
+ *
+ * - `usual`: five events that a real agent server sent together, among them state updates that change nothing.
+ * - `plain`: five events, none of them a state update.
+ * - `full-state`: one full state of the large body's record. One member differs from request to request.
  */
 export type BatchName = "usual" | "plain" | "full-state";
 
-/** A captured event, as far as the benchmarks look into it. */
+/** The members of a captured event that the benchmarks use. */
 const capturedEvent = z.looseObject({ id: z.string(), kind: z.string() });
 
 const STATE_UPDATE = "ConversationStateUpdateEvent";
@@ -112,13 +114,13 @@ async function batchEvents(name: BatchName): Promise<object[]> {
 	];
 }
 
-/** Ids of which the first eight digits are the update's number. */
+/** Ids whose first eight digits are replaced by the number of the update. */
 const MESSAGE = "00000000-1111-4111-8111-111111111111";
 const eventId = (index: number) => `00000000-2222-4222-8222-22222222222${index}`;
-/** Later than all records of the load, so that state updates count. */
+/** Later than all records of the load, so that state updates apply. */
 const HAPPENED = "2027-01-31T12:00:00.000000";
 
-/** A batch of events posted to the webhook for events, of the conversations that {@link webhookRequest} posts. */
+/** Returns the request that posts a batch of events, for the same conversations as {@link webhookRequest}. */
 export async function eventsRequest(name: BatchName, key: string): Promise<RequestTemplate> {
 	const events = await batchEvents(name);
 	const body = JSON.stringify(events.map((event, index) => ({ ...event, id: eventId(index), timestamp: HAPPENED })));
@@ -131,25 +133,25 @@ export async function eventsRequest(name: BatchName, key: string): Promise<Reque
 	return { request, places: { idOffset: request.indexOf(id), counterOffsets } };
 }
 
-/** A body as the message of `IngestConversation`. */
+/** Returns the `IngestConversation` request of a body. */
 export async function ingestRequest(name: BodyName): Promise<RequestTemplate> {
 	const conversation = await readRecord(name);
 	const request = grpcFrame(IngestConversationRequestSchema, create(IngestConversationRequestSchema, { conversation }));
 	const idOffset = onlyPlace(request, Buffer.from(conversation.id ?? ""));
 	const encodedTime = toBinary(TimestampSchema, conversation.updatedAt ?? create(TimestampSchema));
-	// The nanoseconds are the message's last field, and take four bytes.
+	// The nanoseconds are the last field of the message and take four bytes.
 	const offset = onlyPlace(request, encodedTime) + encodedTime.length - 4;
 	return { request, places: { idOffset, time: { offset, form: "varint" } } };
 }
 
-/** `GetConversation` of each of the conversations that the ingest's requests are of. */
+/** Returns the `GetConversation` request for the conversations of {@link ingestRequest}. */
 export async function getRequest(name: BodyName): Promise<RequestTemplate> {
 	const id = await conversationId(name, 0);
 	const request = grpcFrame(GetConversationRequestSchema, create(GetConversationRequestSchema, { id }));
 	return { request, places: { idOffset: onlyPlace(request, Buffer.from(id)) } };
 }
 
-/** A message as gRPC sends it: an uncompressed, length-prefixed message of its protocol over HTTP/2. */
+/** Encodes a message as an uncompressed Length-Prefixed-Message (gRPC over HTTP/2). */
 export function grpcFrame<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): Buffer<ArrayBuffer> {
 	const bytes = toBinary(schema, message);
 	const frame = Buffer.alloc(5 + bytes.length);

@@ -2,22 +2,22 @@ import { tmpdir } from "node:os";
 import { resolve } from "node:path";
 import { parseArgs } from "node:util";
 
-/** How the benchmarks run. */
+/** Settings of a run. */
 export interface Settings {
-	/** What the names of the benchmarks to run begin with; empty for all. */
+	/** Prefixes of the names of the benchmarks to run; empty for all. */
 	readonly names: readonly string[];
-	/** Pairs of measurements of which a ratio is the median. */
+	/** Number of pairs of measurements for each ratio. */
 	readonly rounds: number;
-	/** Length of one measurement. */
+	/** Duration of one measurement. */
 	readonly milliseconds: number;
-	/** Requests under way at a time. */
+	/** Maximum number of requests under way at a time. */
 	readonly concurrency: number;
-	/** Where to write processor profiles of the service. */
+	/** Folder for processor profiles of the service. */
 	readonly profile: string | undefined;
-	/** Where databases are made. */
+	/** Folder in which databases are created. */
 	readonly folder: string;
 	readonly json: boolean;
-	/** Checkout of the project whose service is measured in place of the yardsticks. */
+	/** Checkout of the project whose service is measured instead of the yardsticks. */
 	readonly against: string | undefined;
 }
 

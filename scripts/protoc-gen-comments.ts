@@ -1,5 +1,5 @@
-// A plugin of buf (proto/buf.gen.yaml) that writes the comments of the record's and the services' .proto files into
-// gen/comments.js. The descriptors in the other generated files have none.
+// A buf plugin (proto/buf.gen.yaml) that writes the comments of the record's and the services' .proto files into
+// gen/comments.js. The descriptors in the other generated files do not include comments.
 import type { AnyDesc, DescFile } from "@bufbuild/protobuf";
 import { nestedTypes } from "@bufbuild/protobuf/reflect";
 import { createEcmaScriptPlugin, getComments, runNodeJs, type Schema } from "@bufbuild/protoplugin";
@@ -38,7 +38,7 @@ function commentsOf({ files }: Schema): Record<string, string> {
 	);
 }
 
-/** Messages, enums and what is in them, with the name that each has in gen/comments.js. */
+/** Returns messages, enums and their members, each with its key in gen/comments.js. */
 function describable(file: DescFile): [string, Exclude<AnyDesc, DescFile>][] {
 	return [...nestedTypes(file)].flatMap((desc) => {
 		const own: [string, Exclude<AnyDesc, DescFile>] = [desc.kind === "extension" ? "" : desc.typeName, desc];
@@ -50,7 +50,7 @@ function describable(file: DescFile): [string, Exclude<AnyDesc, DescFile>][] {
 	});
 }
 
-/** The text of a comment: the lines of a paragraph in one. */
+/** Joins the lines of each paragraph of a comment. */
 function paragraphs(comment: string): string {
 	const joined = comment.split(/\n\s*\n/).map((paragraph) => paragraph.replace(/\s+/g, " ").trim());
 	return joined.filter((paragraph) => paragraph !== "").join("\n\n");

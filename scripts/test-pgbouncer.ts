@@ -1,6 +1,6 @@
 /**
- * Tests connections through PgBouncer in transaction mode, with the real program: `npm run test:pgbouncer`, or with the
- * path of the program as an argument. Needs PgBouncer (Debian: `apt-get install pgbouncer`), which npm does not have.
+ * Tests the real program through PgBouncer in transaction mode: `npm run test:pgbouncer`. PgBouncer must be installed
+ * (Debian: `apt-get install pgbouncer`), because npm does not have it. The path of its program can be an argument.
  */
 import { deepEqual, equal } from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
@@ -18,12 +18,12 @@ import { freePort, identity, PostgresServer } from "../test/store/postgres/serve
 import { Random } from "../test/support/random.ts";
 import { TempFolder } from "../test/support/temp.ts";
 
-/** Connections of PgBouncer to the server; the clients have more. */
+/** Maximum number of PgBouncer's connections to the server. The clients have more. */
 const SERVER_CONNECTIONS = 3;
 const WRITERS = 12;
 const ENTRIES = 100;
 const REPLICAS = 2;
-/** Posts to the programs that are acknowledged before PgBouncer is killed, and after it. */
+/** Number of acknowledged posts before PgBouncer is killed, and after it. */
 const POSTS = 200;
 
 using folder = new TempFolder();
@@ -54,7 +54,7 @@ for (const file of [users, settings]) {
 	chmodSync(file, 0o600);
 }
 
-/** Starts PgBouncer and waits until it takes connections. */
+/** Starts PgBouncer and waits until it accepts connections. */
 async function startBouncer(): Promise<ChildProcess> {
 	const bouncer = spawn(process.argv[2] ?? "pgbouncer", [settings], {
 		...identity,
@@ -107,7 +107,7 @@ async function fails(connections: Connections, text: string, sqlState: string): 
 	equal(error instanceof DatabaseError ? error.sqlState : error, sqlState);
 }
 
-/** The limits of a transaction hold in it, and not in the sessions that clients share. */
+/** Checks that the limits of a transaction apply to it, and not to the sessions that clients share. */
 async function limits(connections: Connections): Promise<void> {
 	const text = "SELECT current_setting('statement_timeout') AS statement, current_setting('lock_timeout') AS lock";
 	deepEqual(await connections.read((session) => session.query({ text })), [[{ statement: "10s", lock: "5s" }]]);
@@ -115,7 +115,7 @@ async function limits(connections: Connections): Promise<void> {
 	deepEqual(unlimited, [[{ statement: "0", lock: "0" }]]);
 }
 
-/** Writers append in turn; what is acknowledged is there once, what is unknown at most once. */
+/** Writers append concurrently. An acknowledged entry must be stored once, one with an unknown outcome at most once. */
 async function write(connections: Connections, first: number, disturb: () => Promise<void>) {
 	let failures = 0;
 	const unknown = new Set<string>();
@@ -156,7 +156,9 @@ async function polls(connections: Connections): Promise<void> {
 	equal(await promise, undefined);
 }
 
-/** Programs take posts, and go on by themselves after PgBouncer was killed; all that they acknowledged is there once. */
+/**
+ * Posts to services that must recover by themselves after PgBouncer is killed, with all acknowledged posts stored once.
+ */
 async function programs(url: string): Promise<void> {
 	await using stack = new AsyncDisposableStack();
 	const report = new Report();

@@ -14,13 +14,13 @@ import { DiskFolder, Service } from "../processes/service.ts";
 import { type BatchName, conversationId, eventsRequest, grpcFrame } from "../requests.ts";
 import { fillEvents, listening, noteOf, webhookSide } from "./parts.ts";
 
-/** Large batches under way at a time: enough to keep every processor busy. */
+/** Maximum number of large batches under way. It keeps every processor busy. */
 const LARGE_CONCURRENCY = 32;
-/** Events that are stored before what is measured, and how many a batch has. */
+/** Number of events stored before the measurement, and number of events in a batch. */
 const STORED = 1_000_000;
 const BATCH = 5;
 const PAGE = 50;
-/** A page is quick, and few at a time show what one costs. */
+/** A page is quick. A low concurrency shows its cost. */
 const PAGE_CONCURRENCY = 4;
 
 async function batchSide(name: BatchName, service: Service): Promise<Side> {
@@ -29,8 +29,8 @@ async function batchSide(name: BatchName, service: Service): Promise<Side> {
 }
 
 /**
- * Batches of five events, durable, against a server that only reads the body and parses it, and against one that also
- * writes them and checks nothing.
+ * Durable ingest of batches of five events, compared with a server that only reads and parses the body, and with one
+ * that also writes the events but checks nothing.
  */
 export function events(name: "usual" | "plain", least: number): Benchmark {
 	return {
@@ -60,9 +60,10 @@ export function events(name: "usual" | "plain", least: number): Benchmark {
 }
 
 /**
- * What a full state that changes one member of the large record costs, against the same record posted.
+ * Cost of a full state that changes one member of the large record, compared with posting that record.
  *
- * @param conversations that the batches are of in turn: the records of few are held by the service, those of many are not
+ * @param conversations number of conversations to which the batches belong in turn. The service caches the records of
+ *   few conversations, but not of many
  */
 export function fullState(conversations: number, target: number | undefined): Benchmark {
 	const name = `events-full-state-${conversations}`;
@@ -88,7 +89,7 @@ export function fullState(conversations: number, target: number | undefined): Be
 	};
 }
 
-/** What a batch and a page of events cost when many are stored. */
+/** Cost of a batch and of a page of events when many events are stored. */
 export const eventGrowth: Benchmark = {
 	name: "events-growth",
 	about: `time per batch, and per page of ${PAGE} events of one conversation, with ${STORED} events stored, against few`,

@@ -13,7 +13,7 @@ import { DiskFolder, Service } from "../processes/service.ts";
 import { type BodyName, conversationId, getRequest } from "../requests.ts";
 import { fillHistory, listening, noteOf, readerOf } from "./parts.ts";
 
-/** Reading records, against a server that answers the same bytes without looking for them. */
+/** Cost of reading a record, compared with a server that returns a message of the same size without a lookup. */
 export function get(body: BodyName): Benchmark {
 	const name = `get-${body}`;
 	return {

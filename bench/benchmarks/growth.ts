@@ -6,10 +6,10 @@ import { Child } from "../processes/child.ts";
 import { DiskFolder, Service } from "../processes/service.ts";
 import { fillHistory, noteOf, webhookSide } from "./parts.ts";
 
-/** Updates that are stored before the measurement. */
+/** Number of updates stored before the measurement. */
 const STORED = 200_000;
 
-/** What an ingest costs when much is stored already. */
+/** Cost of an ingest when many updates are stored. */
 export const growth: Benchmark = {
 	name: "growth",
 	about: `time per webhook ingest of the small body with ${STORED} updates stored, against an empty store`,

@@ -15,32 +15,32 @@ import { grpcSide, listening, noteOf, webhookSide } from "./parts.ts";
 interface IngestPlan {
 	readonly name: string;
 	readonly body: BodyName;
-	/** Most requests under way at a time. */
+	/** Maximum number of requests under way at a time. */
 	readonly concurrency: number;
-	/** Least share of the yardstick's rate; undefined for a figure that is only printed. */
+	/** Minimum share of the yardstick's rate. Undefined for a figure that is only printed. */
 	readonly target: number | undefined;
 }
 
-/** Large bodies under way at a time: enough to keep every processor busy. */
+/** Maximum number of large bodies under way. It keeps every processor busy. */
 const LARGE_CONCURRENCY = 32;
-/** Connections of a few senders, which is the usual case: each waits for its answer before it posts again. */
-const FEW = 8;
+/** Number of connections for the usual case of few senders. Each waits for the response before it posts again. */
+const FEW_CONNECTIONS = 8;
 
-/** Webhook ingest, durable, against a server that only reads the body and parses it. */
+/** Durable ingest by webhook, compared with a server that only reads and parses the body. */
 export function webhook(body: BodyName, target: number): Benchmark {
 	return webhookOf({ name: `webhook-${body}`, body, concurrency: concurrencyOf(body), target });
 }
 
-/** The same over few connections, where it is the wait of a single request that counts. */
+/** The same over few connections, where the latency of a single request matters. */
 export const webhookFew: Benchmark = webhookOf({
 	name: "webhook-few",
 	body: "small",
-	concurrency: FEW,
+	concurrency: FEW_CONNECTIONS,
 	target: undefined,
 });
 
 function webhookOf(plan: IngestPlan): Benchmark {
-	const connections = plan.concurrency === FEW ? ` over ${FEW} connections` : "";
+	const connections = plan.concurrency === FEW_CONNECTIONS ? ` over ${FEW_CONNECTIONS} connections` : "";
 	return {
 		name: plan.name,
 		about: `webhook ingest${connections}, durable, against a node:http server that reads the body and runs JSON.parse`,
@@ -56,7 +56,7 @@ function webhookOf(plan: IngestPlan): Benchmark {
 	};
 }
 
-/** gRPC ingest, durable, against a server that only decodes the message. */
+/** Durable ingest over gRPC, compared with a server that only decodes the message. */
 export function grpc(body: BodyName, target: number): Benchmark {
 	const plan = { name: `grpc-${body}`, body, concurrency: concurrencyOf(body), target };
 	return {
@@ -79,7 +79,7 @@ function concurrencyOf(body: BodyName): number {
 	return body === "large" ? LARGE_CONCURRENCY : Number.POSITIVE_INFINITY;
 }
 
-/** Measures against a reference: gives it as a server under load to the function that it is called with. */
+/** Starts a reference server for the subject and passes its load to `measure`. */
 type WithReference = (subject: Side, measure: (reference: Side) => Promise<Figure[]>) => Promise<Figure[]>;
 
 async function measureIngest(
@@ -101,14 +101,14 @@ async function measureIngest(
 		const goal: Goal | undefined =
 			plan.target === undefined || against !== undefined ? undefined : { at: "least", value: plan.target };
 		const figures = [ratioFigure(plan.name, ratios, goal, noteOf(pairs))];
-		if (plan.concurrency === FEW) figures.push(...latencyFigures(plan.name, pairs));
-		// Profiling takes memory of its own.
+		if (plan.concurrency === FEW_CONNECTIONS) figures.push(...latencyFigures(plan.name, pairs));
+		// Profiling needs additional memory.
 		const most = plan.body === "large" && profile === undefined ? 400 : undefined;
 		figures.push(await memoryFigure(plan.name, service.pid, most));
 		return figures;
 	};
 	if (against === undefined) return await withYardstick(subject, measure);
-	// What `npm start` does there before the start; a service that is not prepared takes more memory.
+	// The prestart script of `npm start`. Without its preparation a service takes more memory.
 	await promisify(execFile)("npm", ["run", "prestart", "--if-present"], { cwd: against });
 	await using otherFolder = await DiskFolder.create(settings.folder);
 	await using other = await Service.start({ database: otherFolder.database, root: against });
@@ -116,7 +116,7 @@ async function measureIngest(
 	return [...figures, await memoryFigure(`${plan.name}, other checkout`, other.pid, undefined)];
 }
 
-/** How long a request takes, of the service and, in the note, of what it is measured against. */
+/** Returns figures of the service's latency. The latency of the reference is in the note. */
 function latencyFigures(name: string, pairs: readonly (readonly [Measurement, Measurement])[]): Figure[] {
 	return (["median", "99th percentile"] as const).map((which, index) => {
 		const of = (side: 0 | 1) => pairs.map((pair) => pair[side].latency[index] ?? Number.NaN);

@@ -20,10 +20,10 @@ import { fillVariety, noteOf, type Report, readerOf } from "./parts.ts";
 
 const FEW = 1_000;
 const MANY = 100_000;
-/** Conversations that each filter for the rare ones finds, in both stores. */
+/** Number of conversations that each filter for the rare ones finds, in both stores. */
 const RARE_COUNT = 100;
 const PAGE = 50;
-/** A page is quick, and few at a time show what one costs. */
+/** A page is quick. A low concurrency shows its cost. */
 const CONCURRENCY = 4;
 const HOUR = 3600n;
 
@@ -33,7 +33,7 @@ const [CREATED, UPDATED] = [BigInt(RARE.created), BigInt(RARE.updated)];
 const RARE_STATUS = ConversationExecutionStatus.PAUSED;
 const COMMON_STATUS = ConversationExecutionStatus.IDLE;
 
-/** One filter each, which finds the rare conversations and no others. */
+/** Filters that find exactly the rare conversations. */
 const RARE_FILTERS: Readonly<Record<string, Filter>> = {
 	"agent kind": { agentKind: "Agent" },
 	model: { model: RARE.model },
@@ -44,7 +44,7 @@ const RARE_FILTERS: Readonly<Record<string, Filter>> = {
 	updated: { updatedFrom: { seconds: UPDATED }, updatedTo: { seconds: UPDATED + HOUR } },
 	title: { titleContains: RARE.title },
 };
-/** One filter each, which finds most conversations. */
+/** Filters that find most conversations. */
 const COMMON_FILTERS: Readonly<Record<string, Filter>> = {
 	"agent kind": { agentKind: "ACPAgent" },
 	"tag key": { tagKey: "team" },
@@ -52,7 +52,7 @@ const COMMON_FILTERS: Readonly<Record<string, Filter>> = {
 	updated: { updatedFrom: { seconds: UPDATED } },
 	title: { titleContains: "dependencies" },
 };
-/** Combinations that nothing promises to be quick. */
+/** Combinations of filters, for which there is no target. */
 const COMBINATIONS: Readonly<Record<string, Filter>> = {
 	"model and tag, rare": { ...RARE_FILTERS.model, ...RARE_FILTERS["tag and value"] },
 	"parent, title and created, rare": { ...RARE_FILTERS.parent, ...RARE_FILTERS.title, ...RARE_FILTERS.created },
@@ -64,9 +64,9 @@ const COMBINATIONS: Readonly<Record<string, Filter>> = {
 interface Measured {
 	readonly name: string;
 	readonly filter: Filter;
-	/** Conversations on the first page. */
+	/** Number of conversations on the first page. */
 	readonly found: number;
-	/** Whether there is a target; otherwise the cost is only printed. */
+	/** Whether there is a target. Otherwise the cost is only printed. */
 	readonly bounded: boolean;
 }
 
@@ -105,7 +105,7 @@ function measured(): Measured[] {
 
 const ABOUT = `time per page of ${PAGE} summaries with ${MANY} conversations stored, against ${FEW}, for each filter`;
 
-/** What a page costs when there are many conversations. */
+/** Cost of a page when many conversations are stored. */
 export const list: Benchmark = {
 	name: "list",
 	about: ABOUT,
@@ -119,7 +119,7 @@ export const list: Benchmark = {
 	},
 };
 
-/** The same with PostgreSQL, whose planner knows what the tables hold, as autovacuum sees to. */
+/** The same with PostgreSQL. Its planner gets statistics, which autovacuum collects in production. */
 export const postgresList: Benchmark = {
 	name: "postgres-list",
 	about: `with PostgreSQL, ${ABOUT}`,
@@ -137,7 +137,7 @@ export const postgresList: Benchmark = {
 	},
 };
 
-/** Two databases, of which the second one has many conversations, and by how much a page of it may take longer. */
+/** Two databases, with few and with many conversations, and the maximum ratio of the times that a page takes. */
 interface Compared {
 	readonly name: string;
 	readonly few: string;

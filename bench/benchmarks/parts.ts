@@ -11,35 +11,39 @@ import { type BodyName, eventsRequest, ingestRequest, webhookRequest } from "../
 /** Prints a line of progress. */
 export type Report = (line: string) => void;
 
-/** How long filling a database may take, in milliseconds. */
-const FILL_PATIENCE = 240_000;
+/** Maximum time for filling a database, in milliseconds. */
+const FILL_TIMEOUT = 240_000;
 
-/** What a yardstick server announces. */
+/** Announcement of a yardstick server. */
 export const listening = z.object({ port: z.int() });
 
-/** Requests under way at a time while a database is filled. */
-const FILLING = 256;
+/** Maximum number of requests under way while a database is filled. */
+const FILL_CONCURRENCY = 256;
 
-/** Fills a database with the first updates of a load, in turn of `CONVERSATIONS` conversations. */
+/** Fills a database with the first updates of a load, for `CONVERSATIONS` conversations in turn. */
 export async function fillHistory(database: string, body: BodyName, updates: number, report: Report): Promise<void> {
 	await filled(database, `${updates} updates`, report, async (service) => {
 		await using client = await Child.start("load/http.ts", z.unknown());
 		const target = new Target(client, await webhookSide(body, service));
-		await target.load({ concurrency: Math.min(FILLING, updates), milliseconds: FILL_PATIENCE, requests: updates });
+		await target.load({
+			concurrency: Math.min(FILL_CONCURRENCY, updates),
+			milliseconds: FILL_TIMEOUT,
+			requests: updates,
+		});
 	});
 }
 
-/** Fills a database with the first batches of five plain events of a load. */
+/** Fills a database with the first batches of a load of five plain events each. */
 export async function fillEvents(database: string, batches: number, report: Report): Promise<void> {
 	await filled(database, `${batches} batches of events`, report, async (service) => {
 		await using client = await Child.start("load/http.ts", z.unknown());
 		const template = await eventsRequest("plain", service.key);
 		const target = new Target(client, { name: "service", pid: service.pid, port: service.httpPort, template });
-		await target.load({ concurrency: FILLING, milliseconds: FILL_PATIENCE, requests: batches });
+		await target.load({ concurrency: FILL_CONCURRENCY, milliseconds: FILL_TIMEOUT, requests: batches });
 	});
 }
 
-/** Fills a database with conversations of which `rare` have what `RARE` says. */
+/** Fills a database with conversations, of which `rare` have the properties of `RARE`. */
 export async function fillVariety(
 	database: string,
 	conversations: number,
@@ -64,25 +68,25 @@ async function filled(
 	report(`  stored ${what} in ${round((performance.now() - start) / 1000)} s`);
 }
 
-/** Webhook ingest of a body by a service. */
+/** Returns the load of posting a body to a service's webhook. */
 export async function webhookSide(body: BodyName, service: Service): Promise<Side> {
 	const template = await webhookRequest(body, service.key);
 	return { name: "service", pid: service.pid, port: service.httpPort, template };
 }
 
-/** gRPC ingest of a body by a service. */
+/** Returns the load of ingesting a body over gRPC. */
 export async function grpcSide(body: BodyName, service: Service): Promise<Side> {
 	const path = rpcPath(ConversationIngestService.method.ingestConversation);
 	const template = await ingestRequest(body);
 	return { name: "service", pid: service.pid, port: service.grpcPort, template, path, key: service.key };
 }
 
-/** A client of a service's reads, to see that what is measured is what is meant. */
+/** Returns a client for reading from a service, to check that the benchmark measures the intended operation. */
 export function readerOf({ httpPort, grpcPort, key }: Service) {
 	return readClient({ http: `http://127.0.0.1:${httpPort}`, grpc: `127.0.0.1:${grpcPort}` }, "connect", key);
 }
 
-/** Medians of both servers' rates and costs. */
+/** Returns the medians of both servers' rates and costs as text. */
 export function noteOf(pairs: readonly (readonly [Measurement, Measurement])[]): string {
 	const of = (index: 0 | 1) => {
 		const rate = median(pairs.map((pair) => pair[index].rate));

@@ -9,16 +9,16 @@ import { processorSeconds } from "../processes/usage.ts";
 import { type InsertPlan, insertResult } from "../yardsticks/insert-plan.ts";
 import { fillHistory, noteOf, type Report, webhookSide } from "./parts.ts";
 
-/** Conversations of each replica's load, so that no two replicas write the same one. */
+/** Number of conversations in each replica's load. No two replicas write to the same conversation. */
 const CONVERSATIONS = 1_000;
-/** Connections that take numbers from the counter at a time. */
-const COUNTING = 8;
+/** Number of connections that take numbers from the counter concurrently. */
+const COUNTER_CONNECTIONS = 8;
 /** Latency of a commit on a network disk or with a synchronous standby, in seconds. */
 const COMMIT_LATENCY = 0.005;
 
 /**
- * Makes each commit that takes numbers last longer, at its end and with all its locks held, as a wait for a synchronous
- * standby does.
+ * Delays each commit that takes sequence numbers. The delay comes at its end, while all locks are held, like the wait
+ * for a synchronous standby.
  */
 const DELAY_COMMITS = `
 	CREATE FUNCTION public.delay_commit() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -30,7 +30,7 @@ const DELAY_COMMITS = `
 		DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.delay_commit();
 `;
 
-/** Durable ingest with PostgreSQL, against the driver alone and against the SQLite engine. */
+/** Durable ingest with PostgreSQL, compared with the driver alone and with the SQLite engine. */
 export const postgresIngest: Benchmark = {
 	name: "postgres-ingest",
 	about: "webhook ingest into PostgreSQL, durable, against the driver that inserts the same rows, and against SQLite",
@@ -59,7 +59,7 @@ export const postgresIngest: Benchmark = {
 	},
 };
 
-/** Two replicas against one. */
+/** Two replicas compared with one. */
 export const postgresReplicas: Benchmark = {
 	name: "postgres-replicas",
 	about: "webhook ingest of two replicas with one PostgreSQL, durable, against one",
@@ -80,7 +80,7 @@ export const postgresReplicas: Benchmark = {
 	},
 };
 
-/** How often a second the one counter row can be taken. */
+/** Rate of commits that lock the only counter row. */
 export const postgresCounter: Benchmark = {
 	name: "postgres-counter",
 	about: `commits a second that take numbers from the one counter row, also with ${COMMIT_LATENCY * 1000} ms for a commit`,
@@ -90,7 +90,7 @@ export const postgresCounter: Benchmark = {
 		const figures: Figure[] = [];
 		for (const delayed of [false, true]) {
 			if (delayed) await sqlOn(url, DELAY_COMMITS);
-			for (const connections of [1, COUNTING]) {
+			for (const connections of [1, COUNTER_CONNECTIONS]) {
 				const rates: number[] = [];
 				for (let i = 0; i < settings.rounds; i++) rates.push(await commitRate(url, connections, settings.milliseconds));
 				const name = `postgres-counter: ${connections} at a time${delayed ? `, ${COMMIT_LATENCY * 1000} ms for a commit` : ""}`;
@@ -103,21 +103,21 @@ export const postgresCounter: Benchmark = {
 	},
 };
 
-/** A database with one update of each conversation of a load. */
+/** Creates a database with one update of each conversation of a load. */
 async function filledDatabase(server: DatabaseServer, report: Report): Promise<string> {
 	const url = await server.create();
 	await fillHistory(url, "small", CONVERSATIONS, report);
 	return url;
 }
 
-/** The load of a replica, of conversations that no other replica's load has. */
+/** Returns the load of a replica, whose conversations no other replica's load uses. */
 async function replica(service: Service, client: Child<unknown>, number: number): Promise<Target> {
 	const firstConversation = number * CONVERSATIONS;
 	const side = { ...(await webhookSide("small", service)), conversations: CONVERSATIONS, firstConversation };
 	return new Target(client, side, number === 0 ? CONVERSATIONS : 0);
 }
 
-/** Two replicas of the service, of which both are under load, or the first alone. */
+/** Two replicas of the service. Either both or only the first one are put under load. */
 class Replicas implements AsyncDisposable {
 	readonly one: Loaded;
 	readonly both: Loaded;
@@ -150,7 +150,7 @@ class Replicas implements AsyncDisposable {
 	}
 }
 
-/** What two replicas do together. */
+/** Combines simultaneous measurements of two replicas. */
 function sum([one, other]: readonly [Measurement, Measurement]): Measurement {
 	const rate = one.rate + other.rate;
 	return {
@@ -161,7 +161,7 @@ function sum([one, other]: readonly [Measurement, Measurement]): Measurement {
 	};
 }
 
-/** The driver alone, in groups of one size. */
+/** The driver alone, with groups of a fixed size. */
 function inserting(driver: Child<unknown>, url: string, group: number): Loaded {
 	return {
 		name: "driver",
@@ -175,7 +175,7 @@ function inserting(driver: Child<unknown>, url: string, group: number): Loaded {
 	};
 }
 
-/** Updates in a group on the average, of those that were written while something ran. */
+/** Returns the average number of updates in the groups that were written while `run` ran. */
 async function groupSize(url: string, run: () => Promise<unknown>): Promise<number> {
 	const counts = async () => {
 		const [row] = await sqlOn(
@@ -191,7 +191,7 @@ async function groupSize(url: string, run: () => Promise<unknown>): Promise<numb
 	return (after.updates - before.updates) / (after.groups - before.groups);
 }
 
-/** Transactions a second that take a number and commit, each in one round trip. */
+/** Returns the rate per second of transactions that take a number and commit, each in one round trip. */
 async function commitRate(url: string, connections: number, milliseconds: number): Promise<number> {
 	const clients = await Promise.all(Array.from({ length: connections }, () => connect(url)));
 	const take = "UPDATE conversation_updates.positions SET newest_update = newest_update + 1";

@@ -8,11 +8,11 @@ import { Service } from "../processes/service.ts";
 import type { Settings } from "../settings.ts";
 import { fillHistory, webhookSide } from "./parts.ts";
 
-/** Updates that are stored before the measurement, and those of each conversation that retention keeps. */
+/** Number of updates stored before the measurement, and number of updates per conversation that retention keeps. */
 const STORED = 40_000;
 const KEPT = 5;
 
-/** What retention costs the ingest while it removes what has piled up. */
+/** Cost of retention for the ingest while it removes a backlog. */
 export const postgresRetention: Benchmark = {
 	name: "postgres-retention",
 	about: `webhook ingest into PostgreSQL while retention removes ${STORED} updates, against ingest without retention`,
@@ -37,7 +37,7 @@ export const postgresRetention: Benchmark = {
 	},
 };
 
-/** Ingest by a service that has just started, for as long as two measurements. */
+/** Measures the ingest of a service that has just started, for the time of two measurements. */
 async function ingest(settings: Settings, database: string, environment: Readonly<Record<string, string>>) {
 	await using client = await Child.start("load/http.ts", z.unknown());
 	await using service = await Service.start({ database, environment });

@@ -20,19 +20,19 @@ const FOLLOWERS = 1_000;
 const RATE = 200;
 const FAN_OUT_MILLISECONDS = 20_000;
 const LIVE_WATCHERS = 100;
-/** How long watchers may take to receive what they wait for, in milliseconds. */
-const PATIENCE = 60_000;
+/** Maximum time, in milliseconds, for the watchers to receive the expected updates. */
+const RECEIVE_TIMEOUT = 60_000;
 
 type WatchInit = MessageInitShape<typeof WatchConversationUpdatesRequestSchema>;
 const BEGINNING = { case: "afterSequence", value: 0n } as const;
 
-/** How soon many watchers have an update. */
+/** Delay until many watchers have received an update. */
 export const fanOut: Benchmark = {
 	name: "fan-out",
 	about: `delay from an update's arrival to its receipt by each of ${FOLLOWERS} watchers at ${RATE} updates a second`,
 	async run(settings, report) {
 		await using folder = await DiskFolder.create(settings.folder);
-		// What is stored already tells each watcher's readiness: it is the first that it receives.
+		// Each watcher first receives this stored update, which shows that it is ready.
 		await fillHistory(folder.database, "small", 1, report);
 		await using service = await Service.start({ database: folder.database, profile: settings.profile });
 		await using watchers = await startWatchers(service, FOLLOWERS, [{ start: BEGINNING }]);
@@ -62,7 +62,7 @@ export const fanOut: Benchmark = {
 	},
 };
 
-/** What watchers cost those who send updates. */
+/** Cost of watchers for the senders of updates. */
 export function watched(what: "all" | "one"): Benchmark {
 	const name = `watched-${what}`;
 	const followed = what === "all" ? "all conversations" : "one conversation each";
@@ -128,10 +128,10 @@ async function startWatchers(service: Service, watchers: number, inits: readonly
 /**
  * Waits until every watcher has received a number of updates.
  *
- * @throws Error when a stream ended, updates came out of order or are too long in coming
+ * @throws Error when a stream ended, updates came out of order, or the time is over
  */
 async function received(watchers: Child<unknown>, updates: number) {
-	const deadline = Date.now() + PATIENCE;
+	const deadline = Date.now() + RECEIVE_TIMEOUT;
 	while (true) {
 		const progress = await watchers.ask({ kind: "progress" } satisfies WatchPlan, watchProgress);
 		const { ended, reason, disordered, least } = progress;

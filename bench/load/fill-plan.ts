@@ -1,18 +1,18 @@
 import { z } from "zod";
 
-/** How to fill a database with conversations that differ in what lists filter by. */
+/** How to fill a database with conversations that differ in the properties that lists can filter by. */
 export const fillPlan = z.object({
 	/** Port of a service's HTTP listener, and its access key. */
 	port: z.int(),
 	key: z.string(),
-	/** One update of each. */
+	/** Number of conversations; each gets one update. */
 	conversations: z.int(),
-	/** How many of them have what `RARE` says. */
+	/** Number of conversations with the properties of `RARE`. */
 	rare: z.int(),
 });
 export type FillPlan = z.output<typeof fillPlan>;
 
-/** What only the rare conversations of a variety have; their agents are native ones. */
+/** Properties that only the rare conversations have. These also have native agents. */
 export const RARE = {
 	status: "paused",
 	model: "rare-model",
@@ -20,7 +20,7 @@ export const RARE = {
 	parentId: "6a0f9d5e-3c1b-4f7a-9a55-0c9f3a7b2d11",
 	tagKey: "rare",
 	tagValue: "yes",
-	/** Seconds since the Unix epoch, within the hour that follows. */
+	/** Seconds since the Unix epoch. The times lie within the hour that follows. */
 	created: 1_700_000_000,
 	updated: 1_700_100_000,
 } as const;

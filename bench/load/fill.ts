@@ -4,7 +4,9 @@ import { fillPlan, RARE } from "./fill-plan.ts";
 import { HttpLanes } from "./http-lanes.ts";
 import { idDigits } from "./plan.ts";
 
-/** Posts conversations of which some, spread evenly, differ from all others in each property that lists filter by. */
+/**
+ * Posts conversations. A few of them, evenly spread, differ from all others in every property that lists can filter by.
+ */
 
 const CONNECTIONS = 64;
 const TITLES = ["Fix the login form", "Update dependencies", "Add a test for dates", "Explain this error"];

@@ -1,28 +1,28 @@
 import { connect, type Socket } from "node:net";
 
 /**
- * The little of HTTP/2 (RFC 9113) that following many streams takes. It costs a fraction of what a whole client does,
- * so that it is the server that is measured.
+ * The part of HTTP/2 (RFC 9113) that is needed to follow many streams. It costs a fraction of a complete client, so
+ * that the measurement is of the server.
  */
 
 const PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const TYPE = { data: 0, headers: 1, resetStream: 3, settings: 4, ping: 6, goAway: 7, windowUpdate: 8 } as const;
 const FLAG = { endStream: 0x1, ack: 0x1, endHeaders: 0x4 } as const;
 const FRAME_HEAD = 9;
-const LARGEST_WINDOW = 2 ** 31 - 1;
-/** What a window has when a connection begins. */
-const FIRST_WINDOW = 65_535;
-/** Bytes received after which the sender is given their room again. */
+const MAX_WINDOW = 2 ** 31 - 1;
+/** Initial size of a flow-control window. */
+const INITIAL_WINDOW = 65_535;
+/** Number of received bytes after which a WINDOW_UPDATE returns them to the sender. */
 const REPLENISH = 2 ** 29;
 
-/** What happens on a stream. */
+/** Listener for a stream. */
 export interface StreamHandler {
 	/** The bytes are valid during the call only. */
 	data(bytes: Buffer): void;
 	end(reason: string): void;
 }
 
-/** A connection over which a client makes calls whose answers it never keeps waiting. */
+/** A client's connection. Its windows are so large that flow control never blocks the server. */
 export class Connection {
 	readonly #socket: Socket;
 	readonly #streams = new Map<number, { readonly handler: StreamHandler; received: number }>();
@@ -36,13 +36,13 @@ export class Connection {
 		socket.on("error", (error) => this.#end(String(error)));
 		socket.on("close", () => this.#end("the server closed the connection"));
 		const settings = Buffer.alloc(12);
-		// No dynamic table (HEADER_TABLE_SIZE), and streams may always send (INITIAL_WINDOW_SIZE).
+		// No dynamic table (HEADER_TABLE_SIZE), and the largest window for streams (INITIAL_WINDOW_SIZE).
 		settings.writeUInt16BE(0x1, 0);
 		settings.writeUInt16BE(0x4, 6);
-		settings.writeUInt32BE(LARGEST_WINDOW, 8);
+		settings.writeUInt32BE(MAX_WINDOW, 8);
 		socket.write(PREFACE);
 		this.#send(TYPE.settings, 0, 0, settings);
-		this.#widen(0, LARGEST_WINDOW - FIRST_WINDOW);
+		this.#widen(0, MAX_WINDOW - INITIAL_WINDOW);
 	}
 
 	static open(port: number): Promise<Connection> {
@@ -84,7 +84,7 @@ export class Connection {
 			const end = at + FRAME_HEAD + length;
 			if (end > bytes.length) break;
 			const [type = 0, flags = 0] = bytes.subarray(at + 3, at + 5);
-			const stream = bytes.readUInt32BE(at + 5) & LARGEST_WINDOW;
+			const stream = bytes.readUInt32BE(at + 5) & MAX_WINDOW;
 			this.#frame(type, flags, stream, bytes.subarray(at + FRAME_HEAD, end));
 			at = end;
 		}
@@ -152,7 +152,9 @@ export class Connection {
 	}
 }
 
-/** A field with literal name and value, in no table (RFC 7541, section 6.2.2); both are shorter than 127 bytes. */
+/**
+ * Encodes a literal field without indexing (RFC 7541, section 6.2.2). Name and value must be shorter than 127 bytes.
+ */
 function field(name: string, value: string): Buffer {
 	if (name.length > 126 || value.length > 126) throw new RangeError("too long for a length of one byte");
 	return Buffer.concat([

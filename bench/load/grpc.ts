@@ -6,7 +6,7 @@ import { type Lane, run } from "./run.ts";
 /** gRPC load client: unary calls on a few HTTP/2 connections. */
 
 const SESSIONS = 4;
-/** Large enough that no answer waits for the client to make room. */
+/** Large enough that flow control delays no response. */
 const WINDOW_BYTES = 64 * 2 ** 20;
 
 serve(loadPlan, async (plan) => {

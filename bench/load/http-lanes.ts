@@ -3,7 +3,7 @@ import type { Lane } from "./run.ts";
 
 const HEAD_END = Buffer.from("\r\n\r\n");
 
-/** HTTP/1.1 connections that are kept alive, each with one request under way. */
+/** Persistent HTTP/1.1 connections, each with at most one request under way. */
 export class HttpLanes {
 	readonly lanes: readonly Lane[];
 	readonly #sockets: readonly Socket[];

@@ -1,43 +1,43 @@
 import { z } from "zod";
 
 /**
- * How the copies of a request are made to differ. Request number n is of conversation
- * `firstConversation + n % conversations` and, where it holds a time, its update number `n / conversations`; both are
- * written over bytes of the request, which keeps its length.
+ * How the variants of a request differ. Request number n belongs to conversation `firstConversation + n %
+ * conversations`. If it holds a time, it is that conversation's update number `n / conversations`. Both numbers
+ * overwrite bytes of the request, so that its length stays the same.
  */
 const variation = z.object({
-	/** Where the first eight hexadecimal digits of the conversation's id stand. */
+	/** Offset of the first eight hexadecimal digits of the conversation's id. */
 	idOffset: z.int(),
 	time: z
 		.object({
-			/** Where the fraction of `updated_at` stands. */
+			/** Offset of the fraction of `updated_at`. */
 			offset: z.int(),
-			/** Six decimal digits of microseconds, or a protobuf varint of four bytes with nanoseconds. */
+			/** `digits`: microseconds in six decimal digits. `varint`: nanoseconds in a protobuf varint of four bytes. */
 			form: z.enum(["digits", "varint"]),
 		})
 		.optional(),
-	/** Where the update's number stands in eight hexadecimal digits, as part of ids that no two requests share. */
+	/** Offsets at which the update's number is written in eight hexadecimal digits, to make ids unique. */
 	counterOffsets: z.array(z.int()).optional(),
 	conversations: z.int(),
 	firstConversation: z.int(),
-	/** The number of the first request. */
+	/** Number of the first request. */
 	first: z.int(),
 });
 
-/** What a load client is to do. */
+/** What a load client has to send. */
 export const loadPlan = z.object({
 	port: z.int(),
-	/** A whole HTTP/1.1 request, or a gRPC message with its five bytes of prefix. */
+	/** A complete HTTP/1.1 request, or a gRPC message with its five-byte prefix. */
 	request: z.instanceof(Uint8Array),
-	/** How requests differ; without it all are the same. */
+	/** How requests differ. Without it all are the same. */
 	variation: variation.optional(),
-	/** Most requests under way at a time. */
+	/** Maximum number of requests under way at a time. */
 	concurrency: z.int(),
-	/** How long to send, in milliseconds. */
+	/** Duration, in milliseconds. */
 	milliseconds: z.number(),
-	/** How many requests to send in all that time; without it as many as it takes. */
+	/** Maximum number of requests. Without it only the duration limits them. */
 	requests: z.int().optional(),
-	/** Requests a second; without it the next one is sent as soon as one is answered. */
+	/** Requests per second. Without it the next request is sent as soon as one is answered. */
 	rate: z.number().optional(),
 	/** gRPC: path of the method. */
 	path: z.string().optional(),
@@ -46,16 +46,19 @@ export const loadPlan = z.object({
 });
 
 export const loadResult = z.object({
-	/** Requests that were answered with success while the time ran. */
+	/** Requests that were answered with success within the duration. */
 	answered: z.int(),
-	/** How long it ran, in seconds. */
+	/** Duration, in seconds. */
 	seconds: z.number(),
-	/** From the sending of a request to its whole answer, in milliseconds: the median, and the 99th percentile; 0 when none was answered. */
+	/**
+	 * Time from sending a request to its complete response, in milliseconds: median and 99th percentile. 0 without any
+	 * successful response.
+	 */
 	latency: z.tuple([z.number(), z.number()]),
 	failed: z.int(),
-	/** What was wrong with the first request that failed. */
+	/** Description of the first failure. */
 	failure: z.string().optional(),
-	/** Number of the next request that was not yet sent. */
+	/** Number of the next request to send. */
 	next: z.int(),
 	/** Processor time of the client, in seconds. */
 	clientSeconds: z.number(),
@@ -65,28 +68,30 @@ export type Variation = z.output<typeof variation>;
 export type LoadPlan = z.output<typeof loadPlan>;
 export type LoadResult = z.output<typeof loadResult>;
 
-/** Least nanoseconds of the varint form: all from here to 268,435,455 take four bytes. */
+/** Bounds of microseconds within a second: their nanoseconds take exactly four bytes as a varint. */
 const FIRST_MICROSECOND = 2_100;
 const LAST_MICROSECOND = 268_435;
 
-/** Time of an update within its second, in microseconds. */
+/** Returns the time of an update within its second, in microseconds. */
 export function microsecondOf(update: number): number {
 	const microsecond = FIRST_MICROSECOND + update;
 	if (microsecond > LAST_MICROSECOND) throw new RangeError("too many updates of one conversation");
 	return microsecond;
 }
 
-/** First eight hexadecimal digits of a conversation's id: as scattered as those of random ids, and all different. */
+/**
+ * Returns the first eight hexadecimal digits of a conversation's id: unique, and scattered like those of random ids.
+ */
 export function idDigits(conversation: number): string {
 	return (Math.imul(conversation, 0x9e37_79b1) >>> 0).toString(16).padStart(8, "0");
 }
 
-/** The number of an update of a conversation in eight hexadecimal digits. */
+/** Returns the number of a conversation's update in eight hexadecimal digits. */
 export function counterDigits(update: number): string {
 	return update.toString(16).padStart(8, "0");
 }
 
-/** Writes request number `n` over a request. */
+/** Overwrites the variable parts of a request for request number `n`. */
 export function vary(request: Buffer, variation: Variation, n: number): void {
 	const { idOffset, time, counterOffsets, conversations, firstConversation } = variation;
 	request.write(idDigits(firstConversation + (n % conversations)), idOffset, "latin1");

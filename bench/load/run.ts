@@ -1,10 +1,12 @@
 import { quantile } from "../figures.ts";
 import { type LoadPlan, type LoadResult, vary } from "./plan.ts";
 
-/** One request at a time: sends the bytes, which stay as they are until it is answered, and resolves with what is wrong. */
+/**
+ * Sends one request at a time. Its bytes must not change until the promise resolves: with the failure, or undefined.
+ */
 export type Lane = (request: Buffer) => Promise<string | undefined>;
 
-/** Sends requests over lanes, each of which carries one at a time, for as long as the plan says. */
+/** Sends requests over lanes, each with one request under way at a time, for the duration of the plan. */
 export async function run(plan: LoadPlan, lanes: readonly Lane[]): Promise<LoadResult> {
 	let next = plan.variation?.first ?? 0;
 	const last = next + (plan.requests ?? Number.POSITIVE_INFINITY);
@@ -32,7 +34,7 @@ export async function run(plan: LoadPlan, lanes: readonly Lane[]): Promise<LoadR
 	if (plan.rate === undefined) {
 		await Promise.all(
 			copies.map(async ({ lane, request }) => {
-				// A server that refuses once refuses forever.
+				// After a first failure the server would probably refuse all further requests too.
 				while (performance.now() < end && next < last && failed === 0) await send(lane, request);
 			}),
 		);
@@ -50,7 +52,7 @@ interface Copy {
 	readonly request: Buffer;
 }
 
-/** Sends at a steady rate. What is due while all lanes are taken is sent as soon as one is free. */
+/** Sends at a constant rate. A request that is due while all lanes are busy is sent as soon as one is free. */
 async function paced(
 	copies: readonly Copy[],
 	send: (lane: Lane, request: Buffer) => Promise<void>,

@@ -1,6 +1,6 @@
 import { z } from "zod";
 
-/** What a process of watchers is asked: to start them, then how far they have come, as often as wanted. */
+/** Requests to a watcher process: `start` once, then `progress` as often as wanted. */
 export const watchPlan = z.discriminatedUnion("kind", [
 	z.object({
 		kind: z.literal("start"),
@@ -8,25 +8,27 @@ export const watchPlan = z.discriminatedUnion("kind", [
 		path: z.string(),
 		key: z.string(),
 		watchers: z.int(),
-		/** The request of each watcher in turn, as gRPC messages with their prefix; over again when there are fewer. */
+		/**
+		 * Request of each watcher in turn, as a gRPC message with its prefix. They are reused if there are more watchers.
+		 */
 		requests: z.array(z.instanceof(Uint8Array)).min(1),
 	}),
 	z.object({ kind: z.literal("progress") }),
-	/** Forgets the delays that were measured so far. */
+	/** Discards the delays that were measured so far. */
 	z.object({ kind: z.literal("reset") }),
 ]);
 
 export const watchProgress = z.object({
-	/** Updates that the watcher that is behind all others has received. */
+	/** Number of updates that the slowest watcher has received. */
 	least: z.int(),
-	/** Updates that all watchers have received together. */
+	/** Number of updates that all watchers have received together. */
 	total: z.int(),
-	/** Updates that did not come after the one before. */
+	/** Number of updates whose sequence number was not greater than the previous one. */
 	disordered: z.int(),
-	/** Streams that ended, and why the first of them did. */
+	/** Number of streams that ended, and the reason of the first one. */
 	ended: z.int(),
 	reason: z.string().optional(),
-	/** From the arrival of an update at the service to its receipt by a watcher, in milliseconds; of a sample. */
+	/** Sample of the delays from an update's arrival at the service to its receipt by a watcher, in milliseconds. */
 	delays: z.array(z.number()),
 	/** Processor time of the client since its start, in seconds. */
 	clientSeconds: z.number(),

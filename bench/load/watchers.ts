@@ -5,15 +5,15 @@ import { Connection, type StreamHandler } from "./frames.ts";
 import { type WatchPlan, type WatchProgress, watchPlan } from "./watch-plan.ts";
 
 /**
- * Many watchers in one process. Each message is counted and its sequence number is looked at; of every fiftieth the
- * time is read as well.
+ * Many watchers in one process. It counts each message and checks its sequence number. From every fiftieth it also
+ * reads the time of receipt.
  */
 
 const WATCHERS_PER_CONNECTION = 50;
-const SAMPLE = 50;
-const MOST_DELAYS = 500_000;
+const SAMPLE_INTERVAL = 50;
+const MAX_DELAYS = 500_000;
 const PREFIX = 5;
-/** First bytes of fields of WatchConversationUpdatesResponse: sequence as a varint, update as a message. */
+/** Tags of the first fields of WatchConversationUpdatesResponse: the sequence, a varint, and the update, a message. */
 const SEQUENCE_TAG = 0x08;
 const UPDATE_TAG = 0x12;
 
@@ -38,7 +38,7 @@ class Watcher implements StreamHandler {
 			this.#message(bytes, at + PREFIX, end);
 			at = end;
 		}
-		// A copy: what was received is only lent.
+		// A copy, because the received bytes are valid during this call only.
 		this.#rest = Buffer.from(bytes.subarray(at));
 	}
 
@@ -59,7 +59,7 @@ class Watcher implements StreamHandler {
 		this.received += 1;
 		if (sequence <= this.#sequence) this.disordered += 1;
 		this.#sequence = sequence;
-		if (this.received % SAMPLE === 0 && this.#delays.length < MOST_DELAYS)
+		if (this.received % SAMPLE_INTERVAL === 0 && this.#delays.length < MAX_DELAYS)
 			this.#delays.push(delayOf(bytes.subarray(start, end)));
 	}
 }

@@ -2,12 +2,12 @@ import { type ChildProcess, fork } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
 
-/** How long a process of the benchmarks may take to start or to answer, in milliseconds. */
-const PATIENCE = 300_000;
+/** Maximum time, in milliseconds, that a child process may take to start or to respond. */
+const RESPONSE_TIMEOUT = 300_000;
 
 const message = z.union([z.object({ value: z.unknown() }), z.object({ failure: z.string() })]);
 
-/** A process of the benchmarks: it announces that it is ready, then answers one request at a time. */
+/** A child process of the benchmarks. It announces that it is ready and then answers one request at a time. */
 export class Child<Ready> implements AsyncDisposable {
 	readonly ready: Ready;
 	readonly #process: ChildProcess;
@@ -18,9 +18,9 @@ export class Child<Ready> implements AsyncDisposable {
 	}
 
 	/**
-	 * Starts a module of `bench/` in a process of its own.
+	 * Starts a module of `bench/` in its own process.
 	 *
-	 * @param module its path below `bench/`
+	 * @param module its path relative to `bench/`
 	 * @param args its arguments
 	 * @throws Error when it fails or ends before it is ready
 	 */
@@ -42,7 +42,7 @@ export class Child<Ready> implements AsyncDisposable {
 		return this.#process.pid ?? 0;
 	}
 
-	/** @throws Error when the process fails or ends before it answers */
+	/** @throws Error when the process fails or ends before it responds */
 	async ask<Schema extends z.ZodType>(request: unknown, answer: Schema): Promise<z.output<Schema>> {
 		const reply = nextMessage(this.#process);
 		this.#process.send({ request });
@@ -73,7 +73,7 @@ function nextMessage(process: ChildProcess): Promise<unknown> {
 			settle(() => reject(new Error(`a process of the benchmark ended (${signal ?? `exit code ${code}`})`)));
 		const overdue = setTimeout(
 			() => settle(() => reject(new Error("a process of the benchmark does not answer"))),
-			PATIENCE,
+			RESPONSE_TIMEOUT,
 		);
 		process.on("message", onMessage);
 		process.on("exit", onExit);

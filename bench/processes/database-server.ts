@@ -4,12 +4,12 @@ import { urlOf } from "../../test/store/postgres/databases.ts";
 import { PostgresServer } from "../../test/store/postgres/server.ts";
 import { DiskFolder } from "./service.ts";
 
-/** Rows of a statement by the names of their columns. */
+/** Rows of a query, as objects with a member for each column. */
 export type Rows = readonly Readonly<Record<string, unknown>>[];
 
 /**
- * A PostgreSQL server on this machine's disk, with the defaults that make a commit durable. Its memory and its log of
- * changes are larger than by default, as every server's that is in use.
+ * A PostgreSQL server on this machine's disk. The defaults that make commits durable are unchanged. Shared buffers and
+ * write-ahead log are larger than by default, as on a server in production.
  */
 export class DatabaseServer implements AsyncDisposable {
 	readonly #server: PostgresServer;
@@ -21,7 +21,7 @@ export class DatabaseServer implements AsyncDisposable {
 		this.#folder = folder;
 	}
 
-	/** @param parent where its folder is made, on a disk */
+	/** @param parent folder on a disk, in which the server's folder is created */
 	static async start(parent: string): Promise<DatabaseServer> {
 		const folder = await DiskFolder.create(parent);
 		const server = await PostgresServer.create(join(folder.path, "server"));
@@ -31,9 +31,9 @@ export class DatabaseServer implements AsyncDisposable {
 	}
 
 	/**
-	 * Makes a database; gives its URL.
+	 * Creates a database and returns its URL.
 	 *
-	 * @param template URL of a database to copy, to which nobody is connected; without it the new one is empty
+	 * @param template URL of a database to copy, which must have no connections. Without it the new database is empty
 	 */
 	async create(template?: string): Promise<string> {
 		this.#made += 1;
@@ -49,7 +49,7 @@ export class DatabaseServer implements AsyncDisposable {
 	}
 }
 
-/** Runs statements in a database; gives the rows of the last one. Integers of eight bytes are texts. */
+/** Runs statements in a database and returns the rows of the last one. Eight-byte integers are strings. */
 export async function sqlOn(url: string, ...texts: readonly string[]): Promise<Rows> {
 	const client = await connect(url);
 	try {
@@ -61,7 +61,7 @@ export async function sqlOn(url: string, ...texts: readonly string[]): Promise<R
 	}
 }
 
-/** Connects the driver with nothing around it. What is sent before an answer comes travels together. */
+/** Connects the driver alone, without a pool, in pipeline mode. */
 export async function connect(url: string): Promise<pg.Client> {
 	const client = new pg.Client({ connectionString: url, pipeline: true });
 	await client.connect();

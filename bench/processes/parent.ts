@@ -2,7 +2,7 @@ import { z } from "zod";
 
 const message = z.object({ request: z.unknown() });
 
-/** Tells the parent process that this one is ready. */
+/** Tells the parent process that this process is ready. */
 export function announce(ready: unknown): void {
 	process.send?.({ value: ready });
 }
@@ -19,7 +19,7 @@ export function serve<Schema extends z.ZodType>(
 				process.send?.({ failure: error instanceof Error ? (error.stack ?? error.message) : String(error) }),
 		);
 	});
-	// Without the parent there is nobody to work for.
+	// Without its parent the process has nothing to do.
 	process.on("disconnect", () => process.exit(0));
 	announce({});
 }

@@ -7,23 +7,23 @@ import { join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
 import { ROOT, startCommand } from "../../test/support/start-command.ts";
 
-/** Type of a file system in memory (statfs(2)). */
+/** Type of an in-memory file system (statfs(2)). */
 const TMPFS_MAGIC = 0x0102_1994;
-const START_PATIENCE = 20_000;
-const STOP_PATIENCE = 30_000;
+const START_TIMEOUT = 20_000;
+const STOP_TIMEOUT = 30_000;
 
 export interface ServiceOptions {
-	/** `DATABASE_URL`; a database of SQLite is created when it is missing. */
+	/** `DATABASE_URL`. A missing SQLite database is created. */
 	readonly database: string;
-	/** Where to write processor profiles when the service ends. */
+	/** Folder in which processor profiles are written when the service ends. */
 	readonly profile?: string | undefined;
-	/** Checkout of the project whose service it is; this one when left out. */
+	/** Checkout whose service is started. Default: this one. */
 	readonly root?: string | undefined;
 	/** Further environment variables. */
 	readonly environment?: Readonly<Record<string, string>>;
 }
 
-/** The service in a process of its own, as `npm start` runs it, on free ports of the loopback interface. */
+/** The service in its own process, as `npm start` runs it, on free ports of the loopback interface. */
 export class Service implements AsyncDisposable {
 	readonly httpPort: number;
 	readonly grpcPort: number;
@@ -61,7 +61,7 @@ export class Service implements AsyncDisposable {
 		process.on("exit", kill);
 		child.on("exit", () => process.off("exit", kill));
 		const service = new Service(child, httpPort, grpcPort, key);
-		const deadline = Date.now() + START_PATIENCE;
+		const deadline = Date.now() + START_TIMEOUT;
 		while (!((await accepts(httpPort)) && (await accepts(grpcPort)))) {
 			if (service.#ended || Date.now() > deadline) {
 				child.kill("SIGKILL");
@@ -81,18 +81,18 @@ export class Service implements AsyncDisposable {
 		return this.#process.exitCode !== null || this.#process.signalCode !== null;
 	}
 
-	/** Stops it as an operator does, which also writes the profiles. */
+	/** Stops the service with SIGTERM, so that it also writes the profiles. */
 	async [Symbol.asyncDispose](): Promise<void> {
 		if (this.#ended) return;
 		const exit = new Promise((resolve) => this.#process.once("exit", resolve));
 		this.#process.kill("SIGTERM");
-		const overdue = setTimeout(() => this.#process.kill("SIGKILL"), STOP_PATIENCE);
+		const overdue = setTimeout(() => this.#process.kill("SIGKILL"), STOP_TIMEOUT);
 		await exit;
 		clearTimeout(overdue);
 	}
 }
 
-/** A folder on a disk that is removed with all that is in it when it is disposed of. */
+/** A folder on a disk, which is removed with its content when it is disposed of. */
 export class DiskFolder implements AsyncDisposable {
 	readonly path: string;
 	readonly #remove = (): void => rmSync(this.path, { recursive: true, force: true });
@@ -102,7 +102,7 @@ export class DiskFolder implements AsyncDisposable {
 		process.on("exit", this.#remove);
 	}
 
-	/** @throws Error when `parent` is in memory, where a commit costs nothing */
+	/** @throws Error when `parent` is in memory, where a commit costs almost nothing */
 	static async create(parent: string): Promise<DiskFolder> {
 		await mkdir(parent, { recursive: true });
 		if ((await statfs(parent)).type === TMPFS_MAGIC)
@@ -110,7 +110,7 @@ export class DiskFolder implements AsyncDisposable {
 		return new DiskFolder(await mkdtemp(join(parent, "conversations-bench-")));
 	}
 
-	/** `DATABASE_URL` of the SQLite database in it. */
+	/** `DATABASE_URL` of the SQLite database in this folder. */
 	get database(): string {
 		return `sqlite:${join(this.path, "conversations.db")}`;
 	}

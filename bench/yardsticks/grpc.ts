@@ -5,8 +5,8 @@ import { IngestConversationRequestSchema } from "../../gen/conversations/v1/conv
 import { announce } from "../processes/parent.ts";
 
 /**
- * The least that a grpc-js server can do: `Decode` decodes the ingest's request and answers a few bytes, `Answer`
- * leaves its request as it is and answers the bytes that the parent has sent here.
+ * Lower bound of the cost of a grpc-js server. `Decode` decodes the ingest request and returns a few bytes. `Answer`
+ * ignores its request and returns the bytes that the parent process has sent.
  */
 
 const FEW_BYTES = Buffer.from([0x08, 0x01]);

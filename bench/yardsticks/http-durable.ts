@@ -3,9 +3,9 @@ import { isMainThread, type MessagePort, parentPort, Worker, workerData } from "
 import { serveJson } from "./json-server.ts";
 
 /**
- * The least that a durable webhook for events can do: a server that reads a batch, parses it and answers when a thread
- * has its events on disk, each once by conversation and id. It checks nothing and knows no access key. The database is
- * the process's first argument.
+ * Lower bound of the cost of a durable webhook for events. The server reads and parses a batch, and responds when a
+ * thread has written its events to disk, without duplicates by conversation and id. It checks neither events nor access
+ * keys. The first argument of the process is the path of the database.
  */
 
 interface Batch {
@@ -44,7 +44,7 @@ function listen(path: string): void {
 		last += 1;
 		answers.set(last, succeed);
 		waiting.push({ number: last, conversation: url.slice(url.lastIndexOf("/") + 1), events });
-		// What arrives in one turn of the event loop travels in one message.
+		// Batches that arrive in one event loop turn travel in one message.
 		if (waiting.length === 1) setImmediate(send);
 	});
 }

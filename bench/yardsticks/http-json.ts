@@ -1,5 +1,5 @@
 import { serveJson } from "./json-server.ts";
 
-/** The least that a webhook in JSON can do: a server that reads the body and parses it. */
+/** Lower bound of the cost of a JSON webhook: a server that only reads and parses the body. */
 
 serveJson((_json, _request, succeed) => succeed());

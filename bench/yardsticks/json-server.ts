@@ -5,10 +5,10 @@ const SUCCESS = JSON.stringify({ success: true });
 const HEADERS = { "Content-Type": "application/json", "Content-Length": Buffer.byteLength(SUCCESS) };
 
 /**
- * Serves what every yardstick over HTTP does: it reads each body and runs JSON.parse. Announces the port, and ends with
- * the parent process.
+ * Starts the HTTP server that the yardsticks share. It reads each body and runs JSON.parse. It announces its port and
+ * ends with the parent process.
  *
- * @param handle is given what the body says, and a function that answers with success
+ * @param handle receives the parsed body, the request, and a function that responds with success
  */
 export function serveJson(handle: (json: unknown, request: IncomingMessage, succeed: () => void) => void): void {
 	const server = createServer((request, response) => {

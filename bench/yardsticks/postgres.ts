@@ -6,16 +6,16 @@ import { serve } from "../processes/parent.ts";
 import { type InsertResult, insertPlan } from "./insert-plan.ts";
 
 /**
- * The least that durable ingest with PostgreSQL can do: the driver writes the rows of the newest updates of a database
- * again, as further updates, in groups over one connection. A group is one round trip, and one transaction.
+ * Lower bound of the cost of durable ingest with PostgreSQL: the driver copies the rows of a database's current updates
+ * as new updates, in groups over one connection. A group is one transaction in one round trip.
  */
 
-/** A table of which rows are written, and how. */
+/** A table whose rows are copied. */
 interface Table {
 	readonly name: string;
-	/** Columns that name a row; undefined when every row is new. */
+	/** Columns of the primary key. Undefined when every row is new. */
 	readonly key: readonly string[] | undefined;
-	/** Columns that get the sequence of the new update. */
+	/** Columns that are set to the sequence of the new update. */
 	readonly numbered: readonly string[];
 }
 
@@ -25,7 +25,7 @@ const TABLES: readonly Table[] = [
 	{ name: "tags", key: ["conversation_id", "key"], numbered: ["sequence"] },
 ];
 
-/** The current update of a conversation: its rows, by table. */
+/** The rows of a conversation's current update, by table. */
 type Update = ReadonlyMap<Table, Rows>;
 
 interface Source {
@@ -87,7 +87,7 @@ function groupQueries(from: Source, size: number): { text: string; values: unkno
 	});
 }
 
-/** One INSERT of several rows, each value a parameter of its own. */
+/** Returns an INSERT of several rows with a parameter for each value. */
 function insertQuery({ name, key }: Table, rows: Rows): { text: string; values: unknown[] } {
 	const columns = Object.keys(rows[0] ?? {});
 	const tuples = rows.map((_, n) => `(${columns.map((__, m) => `$${n * columns.length + m + 1}`).join()})`);

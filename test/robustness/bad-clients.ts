@@ -9,24 +9,24 @@ import type { Run } from "./run.ts";
 import { quiet, Subject } from "./subject.ts";
 
 const MiB = 2 ** 20;
-/** Bound of a body, so that endless ones end soon. */
+/** Maximum size of a body, small so that endless bodies are soon refused. */
 const MAX_BODY_BYTES = 100_000;
-/** Most memory that the service may have meanwhile, in bytes. */
-const MEMORY = 600 * MiB;
-/** Connections that say nothing, for each listener. */
-const SILENT = 1_000;
-/** Uploads that end in the middle, at a time. */
-const ABORTED = 300;
+/** Maximum resident memory of the service, in bytes. */
+const MAX_MEMORY = 600 * MiB;
+/** Number of connections per listener on which the client sends nothing. */
+const SILENT_CONNECTIONS = 1_000;
+/** Number of concurrent uploads that end in the middle. */
+const ABORTED_UPLOADS = 300;
 
-/** One way to misbehave: does it, and gives the answer. */
+/** A way to misbehave. `act` does it and returns the outcome. */
 interface BadClient {
 	readonly name: string;
-	/** Answers that are right; without any, all but a failure of the service. */
-	readonly right: readonly string[];
+	/** Correct outcomes. If empty, any outcome is correct that is not a failure of the service. */
+	readonly correct: readonly string[];
 	readonly act: (service: Endpoints) => Promise<string>;
 }
 
-/** Clients that speak no protocol, flood the service, or leave in the middle. */
+/** Clients that violate protocols, flood the service, or leave in the middle. */
 export const badClients: Run = {
 	name: "bad-clients",
 	about: "malformed HTTP, garbage, floods of frames and headers, aborted uploads, thousands of silent connections",
@@ -36,28 +36,29 @@ export const badClients: Run = {
 	async run(count, _random, report) {
 		await using subject = await Subject.start(report, { MAX_BODY_BYTES: String(MAX_BODY_BYTES) });
 		const load = async (part: number): Promise<void> => {
-			// They take as long as the service waits for them; the short form does that once.
-			const silent = part === 0 || count >= badClients.long ? silence(subject.service, report) : undefined;
+			// Takes as long as the service tolerates openSilentConnections, so that the short form does it only once.
+			const silent =
+				part === 0 || count >= badClients.long ? openSilentConnections(subject.service, report) : undefined;
 			for (let round = 0; round < count / 2; round++)
 				for (const client of CLIENTS) await misbehave(subject.service, client, report);
 			await silent;
 		};
-		await subject.amongOrdinary(() => subject.untilSteady(load, quiet(count, badClients), MEMORY));
+		await subject.amongOrdinary(() => subject.untilSteady(load, quiet(count, badClients), MAX_MEMORY));
 		await subject.expectSound();
 	},
 };
 
-async function misbehave(service: Endpoints, { name, right, act }: BadClient, report: Report): Promise<void> {
+async function misbehave(service: Endpoints, { name, correct, act }: BadClient, report: Report): Promise<void> {
 	const answer = await unlessSilent(act(service));
 	report.answer(name, answer);
-	if (right.length > 0) report.expect(right.includes(answer), `${name} was answered with ${answer}`);
+	if (correct.length > 0) report.expect(correct.includes(answer), `${name} was answered with ${answer}`);
 }
 
-/** Opens connections on both listeners that say nothing, and waits until the service has closed them all. */
-async function silence(service: Endpoints, report: Report): Promise<void> {
+/** Opens connections on both listeners without sending anything, and waits until the service has closed them all. */
+async function openSilentConnections(service: Endpoints, report: Report): Promise<void> {
 	const addresses = [service.grpc, httpAddress(service)];
 	const closed = addresses.flatMap((address) =>
-		Array.from({ length: SILENT }, () => {
+		Array.from({ length: SILENT_CONNECTIONS }, () => {
 			const socket = openSocket(address).resume();
 			return new Promise<string>((resolve) => socket.on("close", () => resolve("closed")));
 		}),
@@ -65,7 +66,7 @@ async function silence(service: Endpoints, report: Report): Promise<void> {
 	for (const answer of closed) report.answer("silent connections", await unlessSilent(answer, 60_000));
 }
 
-const HTTP_BYTES: readonly (readonly [name: string, bytes: string | Buffer, right: readonly string[]])[] = [
+const HTTP_BYTES: readonly (readonly [name: string, bytes: string | Buffer, correct: readonly string[]])[] = [
 	["no HTTP", "\u0000\u0001garbage\r\n\r\n", ["400"]],
 	["a TLS handshake in clear text", Buffer.from("16030100050100000100", "hex"), ["400"]],
 	["a flood of header fields", `GET / HTTP/1.1\r\nHost: x\r\n${"a: b\r\n".repeat(50_000)}\r\n`, ["431"]],
@@ -82,9 +83,9 @@ const HTTP_BYTES: readonly (readonly [name: string, bytes: string | Buffer, righ
 
 const overHttp: readonly BadClient[] = [
 	...HTTP_BYTES.map(
-		([name, bytes, right]): BadClient => ({
+		([name, bytes, correct]): BadClient => ({
 			name,
-			right,
+			correct,
 			act: async (service) => {
 				const answer = await answerTo(httpAddress(service), bytes);
 				return /^HTTP\/1\.1 (\d+) /.exec(answer)?.[1] ?? "closed";
@@ -93,27 +94,27 @@ const overHttp: readonly BadClient[] = [
 	),
 	{
 		name: "the beginning of a preface, and an end",
-		right: ["closed"],
+		correct: ["closed"],
 		act: async (service) => ((await answerTo(httpAddress(service), "PR", true)) === "" ? "closed" : "answered"),
 	},
 	{
 		name: "an endless body in chunks",
-		right: ["closed"],
+		correct: ["closed"],
 		act: async (service) => {
 			using client = await new RawHttp(service).connected();
 			await client.head({ "X-Access-Token": KEY, "Transfer-Encoding": "chunked" }, WEBHOOK);
 			const chunk = "x".repeat(50_000);
-			// The service reads at most 1 MiB more than it takes; what is in the sockets comes on top.
+			// The service reads at most 1 MiB more than it accepts. The socket buffers take some more.
 			for (let sent = 0; sent < 64 * MiB && client.open; sent += chunk.length) await client.chunk(chunk);
 			await client.closed();
 			return "closed";
 		},
 	},
 	{
-		name: `${ABORTED} uploads that end in the middle`,
-		right: ["left"],
+		name: `${ABORTED_UPLOADS} uploads that end in the middle`,
+		correct: ["left"],
 		act: async (service) => {
-			const uploads = Array.from({ length: ABORTED }, async () => {
+			const uploads = Array.from({ length: ABORTED_UPLOADS }, async () => {
 				const client = await new RawHttp(service).connected();
 				await client.head({ "X-Access-Token": KEY, "Content-Length": "90000" }, WEBHOOK);
 				await client.write("x".repeat(50_000));
@@ -127,8 +128,8 @@ const overHttp: readonly BadClient[] = [
 
 const END_STREAM = 0x1;
 const END_HEADERS = 0x4;
-/** How long a write may wait for a server that does not read, in milliseconds. */
-const STALL = 200;
+/** Maximum wait, in milliseconds, for a write to a server that does not read. */
+const MAX_WRITE_WAIT = 200;
 
 function overHttp2(listener: "http" | "grpc"): readonly BadClient[] {
 	const call = headerBlock({
@@ -139,7 +140,7 @@ function overHttp2(listener: "http" | "grpc"): readonly BadClient[] {
 		"content-type": listener === "grpc" ? "application/grpc" : "application/proto",
 	});
 	const addressOf = (service: Endpoints) => (listener === "grpc" ? service.grpc : httpAddress(service));
-	/** Sends until the server has had enough. */
+	/** Sends until the server closes the connection. */
 	const flood =
 		(bytes: (round: number) => Buffer, rounds: number) =>
 		async (service: Endpoints): Promise<string> => {
@@ -148,14 +149,14 @@ function overHttp2(listener: "http" | "grpc"): readonly BadClient[] {
 			await client.closed();
 			return "closed";
 		};
-	/** The same without reading what comes back. */
+	/** The same without reading the server's frames. */
 	const unreadFlood = (one: Buffer) => async (service: Endpoints) => {
 		using client = await RawHttp2.connect(addressOf(service));
 		client.pause();
 		const many = Buffer.concat(Array.from({ length: 10_000 }, () => one));
-		// The server stops reading, or closes; a write that waits for it is not waited for.
+		// The server stops reading or closes the connection, so that a write may never finish.
 		for (let round = 0; round < 300 && client.open; round++)
-			await Promise.race([client.write(many), delay(STALL, undefined, { ref: false })]);
+			await Promise.race([client.write(many), delay(MAX_WRITE_WAIT, undefined, { ref: false })]);
 		return client.open ? "open" : "closed";
 	};
 	const resets = (round: number) =>
@@ -195,8 +196,8 @@ function overHttp2(listener: "http" | "grpc"): readonly BadClient[] {
 		],
 	];
 	return [
-		...clients.map(([name, act]): BadClient => ({ name: `${name}, ${listener} listener`, right: ["closed"], act })),
-		{ name: `a header with many fields, ${listener} listener`, right: ["refused"], act: manyFields },
+		...clients.map(([name, act]): BadClient => ({ name: `${name}, ${listener} listener`, correct: ["closed"], act })),
+		{ name: `a header with many fields, ${listener} listener`, correct: ["refused"], act: manyFields },
 	];
 }
 
@@ -205,7 +206,7 @@ const onGrpc: readonly BadClient[] = [
 	["bytes of zero to the gRPC listener", Buffer.alloc(1_000)] as const,
 ].map(([name, bytes]) => ({
 	name,
-	right: ["closed"],
+	correct: ["closed"],
 	act: async (service) => {
 		await answerTo(service.grpc, bytes);
 		return "closed";

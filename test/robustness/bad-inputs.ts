@@ -13,18 +13,18 @@ import type { Run } from "./run.ts";
 import { digits, type Stored } from "./stored.ts";
 import { quiet, Subject } from "./subject.ts";
 
-/** Inputs that are generated at a time, and sent at a time. */
+/** Number of inputs that are generated together, and number that are sent concurrently. */
 const BATCH = 400;
-const AT_ONCE = 16;
-/** Most memory that the service may have meanwhile, in bytes. */
-const MEMORY = 1024 ** 3;
+const CONCURRENCY = 16;
+/** Maximum resident memory of the service, in bytes. */
+const MAX_MEMORY = 1024 ** 3;
 
 const { plan } = new RecordFormat();
 
-/** Ids of what was acknowledged. */
+/** Ids of acknowledged conversations and events. */
 type Acknowledged = Readonly<Record<Stored["what"], Set<string>>>;
 
-/** Generated records, valid and spoiled, and changed bytes of real bodies, messages, frames and connections. */
+/** Generated records, valid and invalid, and mutated bytes of real bodies, messages, frames and connections. */
 export const badInputs: Run = {
 	name: "bad-inputs",
 	about: "generated records and queries, and changed bytes of real bodies, gRPC frames and connections",
@@ -32,7 +32,7 @@ export const badInputs: Run = {
 	long: 100_000,
 	short: 2_000,
 	async run(count, random, report) {
-		// With a key secrets are kept, so that records can be read back as they were sent.
+		// With a key, secrets are stored, so that records can be read back as they were sent.
 		const env = { ENCRYPTION_KEY: randomBytes(32).toString("base64") };
 		await using subject = await Subject.start(report, env);
 		const kinds = inputKinds(plan);
@@ -44,7 +44,7 @@ export const badInputs: Run = {
 				await sendAll(subject.service, kind, share, random, report, acknowledged);
 			}
 		};
-		await subject.amongOrdinary(() => subject.untilSteady(load, quiet(count, badInputs), MEMORY));
+		await subject.amongOrdinary(() => subject.untilSteady(load, quiet(count, badInputs), MAX_MEMORY));
 		await expectStored(subject.service, acknowledged, report);
 		await subject.expectSound();
 	},
@@ -72,11 +72,11 @@ async function sendAll(
 				if (answer === "200" || answer === "OK") await keepAcknowledged(service, kind, input, acknowledged, report);
 			}
 		};
-		await Promise.all(Array.from({ length: AT_ONCE }, lane));
+		await Promise.all(Array.from({ length: CONCURRENCY }, lane));
 	}
 }
 
-/** Keeps what was acknowledged; a valid record must be read back whole. */
+/** Records the ids of an acknowledged input. A valid record must be readable without any difference. */
 async function keepAcknowledged(
 	service: Endpoints,
 	kind: InputKind,
@@ -97,7 +97,7 @@ async function keepAcknowledged(
 	if (!same) report.breaks(`an acknowledged record is read as ${read}: ${shown(input)}`);
 }
 
-/** Tells what was acknowledged and is not stored. */
+/** Reports acknowledged conversations and events that are not stored. */
 async function expectStored(service: Endpoints, acknowledged: Acknowledged, report: Report): Promise<void> {
 	report.figure(`acknowledged: ${acknowledged.conversation.size} conversations, ${acknowledged.event.size} events`);
 	const client = readClient(service, "gRPC", KEY);
@@ -114,7 +114,7 @@ async function expectStored(service: Endpoints, acknowledged: Acknowledged, repo
 		if (!events.has(id)) report.breaks(`the event ${id} was acknowledged and is not stored`);
 }
 
-/** An input as it can be sent again: as text where it is text, else in base64. */
+/** Returns an input in a form from which it can be sent again: as text if it is UTF-8, otherwise in base64. */
 function shown(input: Buffer): string {
 	const text = input.toString();
 	return Buffer.from(text).equals(input) ? text : `base64 ${input.toString("base64")}`;

@@ -8,14 +8,14 @@ import { ReplicaLoad } from "./replica-load.ts";
 import type { Run } from "./run.ts";
 
 const REPLICAS = 2;
-/** Posts that are acknowledged before each failover, and after it. */
+/** Number of acknowledged posts before each failover, and after it. */
 const POSTS = 60;
-/** Longest time without any primary, in milliseconds. */
-const LONGEST_AWAY = 1500;
-/** How long the posts may take, in milliseconds. */
-const PATIENCE = 90_000;
+/** Maximum time without any primary, in milliseconds. */
+const MAX_DOWNTIME = 1500;
+/** Maximum time for these posts, in milliseconds. */
+const POSTS_TIMEOUT = 90_000;
 
-/** The primary is killed under load, and its synchronous standby promoted. */
+/** Kills the primary under load and promotes its synchronous standby. */
 export const failover: Run = {
 	name: "failover",
 	about: "programs whose primary PostgreSQL is killed and whose standby takes over; all acknowledged is compared",
@@ -29,20 +29,20 @@ export const failover: Run = {
 		await primary.start();
 		await primary.stop();
 		let standby = stack.use(await startWithStandby(primary, folder.file("server 1")));
-		// The two hosts of the URL. Each stands for a machine that gets a new server when the old one has died.
+		// The two hosts of the URL. Each represents a machine that gets a new server after the old one was killed.
 		const machines = [primary, standby];
-		const ways: TcpProxy[] = [];
-		for (const n of machines.keys()) ways.push(stack.use(await TcpProxy.start(() => machines[n]?.port ?? 1)));
-		const hosts = ways.map(({ port }) => `127.0.0.1:${port}`).join(",");
+		const proxies: TcpProxy[] = [];
+		for (const n of machines.keys()) proxies.push(stack.use(await TcpProxy.start(() => machines[n]?.port ?? 1)));
+		const hosts = proxies.map(({ port }) => `127.0.0.1:${port}`).join(",");
 		const env = { DATABASE_URL: primary.url().replace(`127.0.0.1:${primary.port}`, hosts) };
 		const replicas: Replica[] = [];
 		for (let n = 0; n < REPLICAS; n++) replicas.push(stack.use(await Replica.start(env, primary.password, report)));
 		const load = stack.use(new ReplicaLoad(replicas, random.of("load"), report));
 		const morePosts = async (): Promise<void> => {
 			const enough = load.acknowledged + POSTS;
-			const until = performance.now() + PATIENCE;
+			const until = performance.now() + POSTS_TIMEOUT;
 			while (load.acknowledged < enough && performance.now() < until) await delay(20);
-			report.expect(load.acknowledged >= enough, `not even ${POSTS} posts were acknowledged in ${PATIENCE} ms`);
+			report.expect(load.acknowledged >= enough, `not even ${POSTS} posts were acknowledged in ${POSTS_TIMEOUT} ms`);
 		};
 		for (let n = 0; n < count; n++) {
 			if (n > 0) {
@@ -52,7 +52,7 @@ export const failover: Run = {
 			}
 			await morePosts();
 			await primary.kill();
-			await delay(random.integer(0, LONGEST_AWAY));
+			await delay(random.integer(0, MAX_DOWNTIME));
 			await standby.sql("SELECT pg_promote()");
 			primary = standby;
 			await morePosts();

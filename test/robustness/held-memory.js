@@ -2,19 +2,19 @@ import { createServer } from "node:net";
 import { getHeapStatistics } from "node:v8";
 import { BroadcastChannel, isMainThread, threadId } from "node:worker_threads";
 
-// A part of the program under test: with --import and --expose-gc, node loads it into each thread before the program's
-// own modules. To each connection with the socket that HELD_MEMORY_SOCKET names, one at a time, it writes how many bytes
-// the threads hold together after each has collected its garbage. It is JavaScript, because node would load a compiler
-// into each thread for TypeScript.
+// Runs inside the program under test. With --import and --expose-gc, node loads this module into each thread before the
+// program's own modules. The socket that HELD_MEMORY_SOCKET names accepts one connection at a time. To each it writes
+// the number of bytes that all threads hold together after a garbage collection. The module is JavaScript, because for
+// TypeScript node would load a compiler into each thread.
 
 /**
- * What a worker thread tells the main thread when it is asked; with 0 it tells at its start that it is there.
+ * Message from a worker thread to the main thread. It answers a question. At its start a thread sends one with 0 bytes.
  *
- * @typedef {{ readonly thread: number, readonly bytes: number }} Told
+ * @typedef {{ readonly thread: number, readonly bytes: number }} Answer
  */
 
-/** Collects the garbage of this thread; gives the bytes that are left, on its heap and outside for what is on it. */
-function held() {
+/** Collects this thread's garbage and returns the remaining bytes: the heap, and external memory of objects on it. */
+function collectAndMeasure() {
 	globalThis.gc?.({ type: "major", execution: "sync", flavor: "last-resort" });
 	const { used_heap_size, external_memory } = getHeapStatistics();
 	return used_heap_size + external_memory;
@@ -27,49 +27,49 @@ answers.unref();
 
 if (isMainThread) {
 	/**
-	 * What the worker threads hold; undefined until they have answered the last question.
+	 * Bytes that each worker thread holds. Undefined until the thread has answered the last question.
 	 *
 	 * @type {Map<number, number | undefined>}
 	 */
 	const workers = new Map();
 	/** @type {((bytes: number) => void) | undefined} */
-	let tell;
-	const tellIfAllAnswered = () => {
+	let respond;
+	const respondIfAllAnswered = () => {
 		let sum = 0;
 		for (const bytes of workers.values()) {
 			if (bytes === undefined) return;
 			sum += bytes;
 		}
-		tell?.(sum + held());
-		tell = undefined;
+		respond?.(sum + collectAndMeasure());
+		respond = undefined;
 	};
 	answers.onmessage = ({ data }) => {
-		/** @type {Told} */
+		/** @type {Answer} */
 		const { thread, bytes } = data;
 		workers.set(thread, bytes);
-		tellIfAllAnswered();
+		respondIfAllAnswered();
 	};
 	process.on("worker", (worker) => {
 		const thread = worker.threadId;
 		worker.once("exit", () => {
 			workers.delete(thread);
-			tellIfAllAnswered();
+			respondIfAllAnswered();
 		});
 	});
 	const server = createServer((socket) => {
 		for (const thread of workers.keys()) workers.set(thread, undefined);
-		tell = (bytes) => socket.end(String(bytes));
+		respond = (bytes) => socket.end(String(bytes));
 		questions.postMessage(undefined);
-		tellIfAllAnswered();
+		respondIfAllAnswered();
 	});
 	server.listen(process.env.HELD_MEMORY_SOCKET).unref();
 } else {
 	/** @param {number} bytes */
 	const answer = (bytes) => {
-		/** @type {Told} */
-		const told = { thread: threadId, bytes };
-		answers.postMessage(told);
+		/** @type {Answer} */
+		const message = { thread: threadId, bytes };
+		answers.postMessage(message);
 	};
-	questions.onmessage = () => answer(held());
+	questions.onmessage = () => answer(collectAndMeasure());
 	answer(0);
 }

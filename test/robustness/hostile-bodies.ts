@@ -12,30 +12,30 @@ import { quiet, Subject } from "./subject.ts";
 
 /** Default of MAX_BODY_BYTES. */
 const LIMIT = 16 * 1024 * 1024;
-/** Bytes that are left for one more member of a record. */
-const ROOM = LIMIT - 1000;
-/** Most memory that the service may take for one of these bodies beside ordinary ones, in bytes. */
-const MEMORY = 1024 ** 3;
-/** How long an answer to one of these bodies may take, in milliseconds. */
-const PATIENCE = 60_000;
-/** What is wrong is told to a person, who does not read thousands of lines. */
-const LONGEST_ANSWER = 1_000_000;
+/** Number of bytes available for one additional member of a record. */
+const MEMBER_BYTES = LIMIT - 1000;
+/** Maximum resident memory of the service while it handles these bodies and ordinary ones, in bytes. */
+const MAX_MEMORY = 1024 ** 3;
+/** Maximum time for a response to one of these bodies, in milliseconds. */
+const RESPONSE_TIMEOUT = 60_000;
+/** Maximum size of a response, in bytes. A person who reads about mistakes does not read thousands of lines. */
+const MAX_RESPONSE_BYTES = 1_000_000;
 
 /** One body. */
 interface Hostile {
 	readonly name: string;
-	/** Answers that are right for it. */
-	readonly right: readonly string[];
+	/** Correct outcomes. */
+	readonly correct: readonly string[];
 	readonly send: (service: Endpoints) => Promise<Answer>;
 }
 
-/** What was answered, and how many bytes that took. */
+/** The status or code of a response, and its size. */
 interface Answer {
 	readonly answer: string;
 	readonly length: number;
 }
 
-/** Bodies as large as they may be: one after the other, while ordinary clients go on. */
+/** Bodies of the maximum size, one after the other, while ordinary clients continue. */
 export const hostileBodies: Run = {
 	name: "hostile-bodies",
 	about:
@@ -50,27 +50,27 @@ export const hostileBodies: Run = {
 				for (const hostile of BODIES) await send(subject.service, hostile, report);
 		};
 		await subject.amongOrdinary(async () => {
-			await subject.untilSteady(load, quiet(count, hostileBodies), MEMORY);
+			await subject.untilSteady(load, quiet(count, hostileBodies), MAX_MEMORY);
 			await readLarge(subject.service, report);
 		});
 		await subject.expectSound();
 	},
 };
 
-async function send(service: Endpoints, { name, right, send }: Hostile, report: Report): Promise<void> {
+async function send(service: Endpoints, { name, correct, send }: Hostile, report: Report): Promise<void> {
 	const sent = send(service);
 	const answer = await unlessSilent(
 		sent.then((given) => given.answer),
-		PATIENCE,
+		RESPONSE_TIMEOUT,
 	);
 	report.answer(name, answer);
-	report.expect(right.includes(answer), `${name} was answered with ${answer}`);
+	report.expect(correct.includes(answer), `${name} was answered with ${answer}`);
 	if (answer === "silence") return;
 	const { length } = await sent;
-	report.expect(length < LONGEST_ANSWER, `${name} was answered with ${length} bytes`);
+	report.expect(length < MAX_RESPONSE_BYTES, `${name} was answered with ${length} bytes`);
 }
 
-/** A stored record that is as large as it may be can be read several times at once. */
+/** Checks that several requests can read a stored record of the maximum size at the same time. */
 async function readLarge(service: Endpoints, report: Report): Promise<void> {
 	const members = Array.from({ length: 5000 }, (_, index) => [`m${index}`, "x".repeat(2500)]);
 	const json = record({ agent_state: Object.fromEntries(members) });
@@ -82,15 +82,15 @@ async function readLarge(service: Endpoints, report: Report): Promise<void> {
 	}
 }
 
-/** A record with one more member, or another value of one that it has: the last one counts. */
+/** Returns a record with an additional member. If the name occurs twice, its last value counts. */
 function withMember(name: string, value: string): string {
 	return `${JSON.stringify(record()).slice(0, -1)},"${name}":${value}}`;
 }
 
-/** As many items as there is room for, with commas between them. */
+/** Returns as many items as fit into a body, separated by commas. */
 function items(item: (index: number) => string): string {
 	const parts: string[] = [];
-	for (let [length, index] = [0, 0]; length < ROOM - 100; index++) {
+	for (let [length, index] = [0, 0]; length < MEMBER_BYTES - 100; index++) {
 		const part = item(index);
 		parts.push(part);
 		length += part.length + 1;
@@ -98,7 +98,7 @@ function items(item: (index: number) => string): string {
 	return parts.join(",");
 }
 
-/** Bodies in JSON with the statuses that are right for them. */
+/** JSON bodies with their correct statuses. */
 const JSON_BODIES: readonly (readonly [name: string, statuses: readonly string[], body: () => string])[] = [
 	["millions of numbers where strings belong", ["422"], () => withMember("invoked_skills", `[${items(() => "1")}]`)],
 	["millions of strings", ["422"], () => withMember("invoked_skills", `[${items(() => '"a"')}]`)],
@@ -120,24 +120,28 @@ const JSON_BODIES: readonly (readonly [name: string, statuses: readonly string[]
 		["422"],
 		() => withMember("security_analyzer", `{"kind":"EnsembleSecurityAnalyzer","analyzers":[${items(() => "{}")}]}`),
 	],
-	["a deep nest", ["422"], () => withMember("agent_state", `{"a":${"[".repeat(ROOM / 2)}${"]".repeat(ROOM / 2)}}`)],
-	["a deep nest without an end", ["422"], () => withMember("agent_state", "[".repeat(ROOM))],
-	["a number of millions of digits", ["422"], () => withMember("max_iterations", `1${"0".repeat(ROOM - 1)}`)],
+	[
+		"a deep nest",
+		["422"],
+		() => withMember("agent_state", `{"a":${"[".repeat(MEMBER_BYTES / 2)}${"]".repeat(MEMBER_BYTES / 2)}}`),
+	],
+	["a deep nest without an end", ["422"], () => withMember("agent_state", "[".repeat(MEMBER_BYTES))],
+	["a number of millions of digits", ["422"], () => withMember("max_iterations", `1${"0".repeat(MEMBER_BYTES - 1)}`)],
 	[
 		"a million names with escapes",
 		["422"],
 		() => withMember("agent_state", `{${items((index) => `"\\u0061${index}":9007199254740993`)}}`),
 	],
-	// Of members of one name the last one counts.
+	// The last of several members with the same name counts.
 	["millions of members of one name", ["200", "422"], () => withMember("agent_state", `{${items(() => '"a":1')}}`)],
-	["one string", ["200"], () => withMember("title", `"${"x".repeat(ROOM)}"`)],
-	["one string of escapes", ["200"], () => withMember("title", `"${"\\n".repeat(ROOM / 2)}"`)],
+	["one string", ["200"], () => withMember("title", `"${"x".repeat(MEMBER_BYTES)}"`)],
+	["one string of escapes", ["200"], () => withMember("title", `"${"\\n".repeat(MEMBER_BYTES / 2)}"`)],
 	["more than the limit, packed", ["413"], () => " ".repeat(20 * LIMIT)],
 ];
 
-/** Messages with the codes that are right for them: each part is field 1 of the request, the record. */
+/** Messages with their correct codes. Field 1 of the request is the record. */
 const MESSAGES: readonly (readonly [name: string, codes: readonly string[], message: () => Buffer])[] = [
-	// Field 9, invoked_skills among others, and field 29, available_models, each of them empty.
+	// Fields 9 (such as invoked_skills) and 29 (available_models), each with an empty value.
 	["millions of strings over gRPC", ["InvalidArgument"], () => inField1(repeated([0x4a, 0x00]))],
 	["millions of empty models over gRPC", ["InvalidArgument"], () => inField1(repeated([0xea, 0x01, 0x00]))],
 	["millions of unknown fields over gRPC", ["InvalidArgument"], () => inField1(repeated([0xf8, 0x7f, 0x01]))],
@@ -145,24 +149,24 @@ const MESSAGES: readonly (readonly [name: string, codes: readonly string[], mess
 	["a deep nest of groups over gRPC", ["InvalidArgument"], () => inField1(repeated([0xfb, 0x7f]))],
 ];
 
-/** As many copies of some bytes as there is room for. */
+/** Returns as many copies of some bytes as fit into a message. */
 function repeated(bytes: readonly number[]): Buffer {
 	return Buffer.alloc(Math.floor((LIMIT - 100) / bytes.length) * bytes.length).fill(Buffer.from(bytes));
 }
 
-/** Bytes as field 1 of a message. */
+/** Returns bytes as field 1 of a message. */
 function inField1(bytes: Uint8Array): Buffer {
 	return Buffer.concat([headOfField1(bytes.length), bytes]);
 }
 
-/** Tag and length of field 1. */
+/** Returns tag and length of field 1. */
 function headOfField1(size: number): Buffer {
 	const length: number[] = [];
 	for (let rest = size; rest > 0; rest = Math.floor(rest / 128)) length.push((rest % 128) + (rest > 127 ? 128 : 0));
 	return Buffer.from([0x0a, ...(size === 0 ? [0] : length)]);
 }
 
-/** Field 1 in field 1, over and over. */
+/** Returns field 1 nested in field 1, many times. */
 function nested(depth: number): Buffer {
 	const heads: Buffer[] = [];
 	let size = 0;
@@ -176,9 +180,9 @@ function nested(depth: number): Buffer {
 
 const BODIES: readonly Hostile[] = [
 	...JSON_BODIES.map(
-		([name, right, body]): Hostile => ({
+		([name, correct, body]): Hostile => ({
 			name,
-			right,
+			correct,
 			send: async (service) => {
 				const packed = gzipSync(body(), { level: 1 });
 				const response = await postWebhook(service, KEY, packed, { "Content-Encoding": "gzip" });
@@ -187,9 +191,9 @@ const BODIES: readonly Hostile[] = [
 		}),
 	),
 	...MESSAGES.map(
-		([name, right, message]): Hostile => ({
+		([name, correct, message]): Hostile => ({
 			name,
-			right,
+			correct,
 			send: async (service) => {
 				const ingest = ConversationIngestService.method.ingestConversation;
 				const { code, message: text } = await callRaw(service, "gRPC", ingest, message(), KEY);

@@ -31,21 +31,21 @@ import { mutated, spoiled } from "./mutations.ts";
 import { byQuery, byWebhook, grpc, http, http1Connection, http2Connection, rpc, type Sender } from "./senders.ts";
 import { jsonEvents, jsonRecord, messageEvents, messageRecord, type Stored } from "./stored.ts";
 
-/** Larger bodies take long to send, and have no other rules. */
-const LARGEST_BODY = 20_000;
+/** Maximum size of the bodies used, in bytes. Larger ones take long to send, and the same rules apply to them. */
+const MAX_BODY_BYTES = 20_000;
 const END_STREAM = 0x1;
 const END_HEADERS = 0x4;
 
-/** One kind of inputs. */
+/** A kind of input. */
 export interface InputKind {
 	readonly name: string;
-	/** How many there are of it, beside those of the others. */
+	/** Number of inputs of this kind in proportion to the other kinds. */
 	readonly weight: number;
 	readonly inputs: fc.Arbitrary<Buffer>;
 	readonly sender: (service: Endpoints) => Sender;
-	/** Whether all of them must be accepted. */
+	/** Whether all inputs must be accepted. */
 	readonly valid?: true;
-	/** What must be stored once an input is accepted. */
+	/** Returns what must be stored when an input is accepted. */
 	readonly stored?: (input: Buffer) => readonly Stored[];
 }
 
@@ -53,11 +53,11 @@ const ingest = ConversationIngestService.method.ingestConversation;
 const ingestEvents = ConversationEventIngestService.method.ingestConversationEvents;
 const EVENTS_OF = "7c9e6679-7425-40de-944b-e07fc1f90ae8";
 
-/** All kinds of inputs. */
+/** Returns all kinds of input. */
 export function inputKinds(plan: MessagePlan): readonly InputKind[] {
-	const bodies = corpus().filter(({ bytes }) => bytes.length <= LARGEST_BODY);
+	const bodies = corpus().filter(({ bytes }) => bytes.length <= MAX_BODY_BYTES);
 	const record = fc.constantFrom(...bodies);
-	// Of conversations of their own, so that what is stored can be told apart.
+	// Each input has its own conversation, so that the stored ones can be told apart.
 	const id = fc.noBias(fc.uuid());
 	const bodyBytes = fc
 		.tuple(record, id)
@@ -65,7 +65,7 @@ export function inputKinds(plan: MessagePlan): readonly InputKind[] {
 	const messageBytes = fc
 		.tuple(record, id)
 		.map(([{ json }, own]) => toBinary(IngestConversationRequestSchema, ingestRequest({ ...json, id: own })));
-	const batches = capturedBatches().filter(({ text }) => text.length <= LARGEST_BODY);
+	const batches = capturedBatches().filter(({ text }) => text.length <= MAX_BODY_BYTES);
 	const batch = fc.constantFrom(...batches);
 	const batchMessage = batch.map(({ text }) => eventsRequest(EVENTS_OF, eventsIn(text)));
 	const json = fc.tuple(jsonOf(plan), id).map(([given, own]) => ({ ...object(given), id: own }));
@@ -165,7 +165,7 @@ export function inputKinds(plan: MessagePlan): readonly InputKind[] {
 	];
 }
 
-/** The bytes of the request with a record that breaks rules; undefined when protobuf's types leave no room for it. */
+/** Returns the request with an invalid record. Undefined when protobuf's types cannot express the record. */
 function expressed(plan: MessagePlan, json: JsonValue): Buffer | undefined {
 	try {
 		const conversation = messageOf(plan, json);
@@ -177,12 +177,12 @@ function expressed(plan: MessagePlan, json: JsonValue): Buffer | undefined {
 	}
 }
 
-/** A request to the webhook on a connection of its own. */
+/** Returns a request to the webhook, to be sent on its own connection. */
 function http1Request(body: Buffer): Buffer {
 	return postBytes(WEBHOOK, { "X-Access-Token": KEY }, body);
 }
 
-/** A connection with one gRPC call. */
+/** Returns the bytes of a connection with one gRPC call. */
 function http2Request(message: Uint8Array): Buffer {
 	const header = headerBlock({
 		":method": "POST",
@@ -201,7 +201,7 @@ function http2Request(message: Uint8Array): Buffer {
 	]);
 }
 
-/** Requests of reads, of which the bytes are changed. */
+/** Read requests whose bytes are mutated. */
 const READS = [
 	read(ConversationService.method.getConversation, { id: EVENTS_OF, sequence: 1n, secrets: 1 }),
 	read(ConversationService.method.listConversations, {
@@ -225,7 +225,7 @@ function read<Desc extends DescMessage>(
 	return { method, bytes: toBinary(method.input, create(method.input, request)) };
 }
 
-/** Parameters of the reads over HTTP. */
+/** Query parameters of the reads over HTTP. */
 const PARAMETERS = [
 	...[
 		"execution_status",

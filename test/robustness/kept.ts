@@ -5,16 +5,16 @@ import { allEvents } from "../support/event-clients.ts";
 import { KEY } from "../support/service.ts";
 import type { Report } from "./report.ts";
 
-/** A conversation, and what of it was acknowledged, in order. */
+/** A conversation with its acknowledged records and events, in order. */
 export interface Conversation {
 	readonly id: string;
-	/** Titles of the posted records, each with the number that the answer told. */
+	/** Titles of the posted records, each with the sequence in its response. */
 	readonly records: { readonly title: string; readonly sequence: bigint | undefined }[];
 	/** Ids of the events. */
 	readonly events: string[];
 }
 
-/** What a replica has. */
+/** Content of a replica. */
 export interface Kept {
 	readonly updates: readonly {
 		readonly sequence: bigint;
@@ -29,7 +29,7 @@ export interface Kept {
 	}[];
 }
 
-/** Lists all that a replica has. */
+/** Lists the content of a replica. */
 export async function keptBy(replica: Endpoints): Promise<Kept> {
 	const client = readClient(replica, "gRPC", KEY);
 	const updates: Kept["updates"][number][] = [];
@@ -47,7 +47,10 @@ export async function keptBy(replica: Endpoints): Promise<Kept> {
 	};
 }
 
-/** Tells what was acknowledged and is not kept, or not once, or not in order; and what nobody posted. */
+/**
+ * Reports acknowledged records and events that are missing, duplicated or out of order, and conversations that nobody
+ * posted.
+ */
 export function expectEachOnce(
 	{ updates, events }: Kept,
 	conversations: readonly Conversation[],

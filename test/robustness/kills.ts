@@ -17,20 +17,20 @@ import { batchOf, eventsByWebhook, filler, POSTED_AT, Refused, recordByWebhook }
 import type { Report } from "./report.ts";
 import type { Run } from "./run.ts";
 
-/** Clients that post records, and conversations whose events are posted, of each transport. */
+/** Number of clients per transport that post records, and that post events of one conversation. */
 const RECORD_CLIENTS = 4;
 const EVENT_CLIENTS = 2;
-/** Acknowledged records of a life of the service of which a repetition is sent in the next one. */
+/** Number of records acknowledged before a kill that are posted again after the restart. */
 const REPEATED = 10;
-/** How long the posts before a kill may take, in milliseconds. */
-const PATIENCE = 60_000;
+/** Maximum time for the posts before a kill, in milliseconds. */
+const POSTS_TIMEOUT = 60_000;
 
 const { plan } = new RecordFormat();
 
-/** A record that the service has acknowledged. */
+/** An acknowledged record. */
 interface Acknowledged {
 	readonly json: JsonObject;
-	/** Undefined until an answer has told it: the webhook's does not. */
+	/** Undefined until a response has returned it. The webhook's response does not. */
 	sequence: bigint | undefined;
 }
 
@@ -39,20 +39,20 @@ interface EventConversation {
 	readonly id: string;
 	readonly send: SendEvents;
 	readonly acknowledged: JsonObject[];
-	/** What was not answered. */
+	/** The batch without a response. */
 	open: readonly JsonObject[];
 }
 
 type SendRecord = (service: Endpoints, json: JsonObject) => Promise<bigint | undefined>;
 type SendEvents = (service: Endpoints, id: string, batch: readonly JsonObject[]) => Promise<void>;
 
-/** One life of the service: what was acknowledged in it. */
+/** What was acknowledged between a start and a kill of the service. */
 interface Life {
 	readonly records: Acknowledged[];
 	readonly conversations: EventConversation[];
 }
 
-/** The service is killed again and again while clients post records and events over both transports. */
+/** Kills the service repeatedly while clients post records and events over both transports. */
 export const kills: Run = {
 	name: "kills",
 	about: "SIGKILL while records and events are posted over HTTP and gRPC; all that was acknowledged is compared",
@@ -72,9 +72,9 @@ export const kills: Run = {
 			lives.push(life);
 			const clients = startClients(service, life, random.integer(1, 1000), report);
 			const enough = random.integer(1, 80);
-			const until = performance.now() + PATIENCE;
+			const until = performance.now() + POSTS_TIMEOUT;
 			while (answered(life) < enough && !service.ended && performance.now() < until) await setImmediate();
-			report.expect(answered(life) >= enough, `only ${answered(life)} posts were answered in ${PATIENCE} ms`);
+			report.expect(answered(life) >= enough, `only ${answered(life)} posts were answered in ${POSTS_TIMEOUT} ms`);
 			for (let turn = random.integer(0, 50); turn > 0; turn--) await setImmediate();
 			mostMemory = Math.max(mostMemory, service.residentBytes);
 			service.signal("SIGKILL");
@@ -107,7 +107,7 @@ function answered(life: Life): number {
 	return life.records.length + events(life) / 2;
 }
 
-/** Starts clients, each of which goes on until it is not answered. */
+/** Starts clients. Each continues until a post fails. */
 function startClients(service: Endpoints, life: Life, size: number, report: Report): Promise<void>[] {
 	const grpc = ingestClient(service, "gRPC", KEY);
 	const recordByGrpc: SendRecord = async (_, json) => (await grpc.ingestConversation(ingestRequest(json))).sequence;
@@ -117,7 +117,7 @@ function startClients(service: Endpoints, life: Life, size: number, report: Repo
 				await once(count);
 				report.answer(kind, "success");
 			} catch (error) {
-				// Whoever was not answered knows nothing.
+				// Without a response the client cannot know whether the record is stored.
 				report.answer(kind, error instanceof Refused ? error.message : "closed");
 				return;
 			}
@@ -156,7 +156,7 @@ function startClients(service: Endpoints, life: Life, size: number, report: Repo
 	];
 }
 
-/** Compares all that was acknowledged with what is kept, and sends again what was not answered. */
+/** Compares everything acknowledged with what is stored, and posts the unanswered batches again. */
 async function expectKept(service: Endpoints, life: Life, report: Report): Promise<void> {
 	const grpc = ingestClient(service, "gRPC", KEY);
 	for (const update of life.records.slice(-REPEATED)) {
@@ -174,7 +174,7 @@ async function expectKept(service: Endpoints, life: Life, report: Report): Promi
 	for (const conversation of life.conversations) await expectEvents(service, conversation, report);
 }
 
-/** The record of a conversation as it is read; undefined when it cannot be. */
+/** Returns the stored record of a conversation. Undefined when it cannot be read. */
 async function read(service: Endpoints, id: JsonObject[string] | undefined): Promise<JsonObject | undefined> {
 	try {
 		return object(JSON.parse(await getText(service, KEY, id)));
@@ -199,7 +199,7 @@ async function expectEvents(service: Endpoints, conversation: EventConversation,
 	);
 }
 
-/** No posted record is kept twice, and each has the sequence that its answer told. */
+/** Checks that no posted record is stored twice, and that each has the sequence in its response. */
 async function expectEachOnce(service: Endpoints, lives: readonly Life[], report: Report): Promise<void> {
 	const client = readClient(service, "gRPC", KEY);
 	const kept = new Map<string, bigint>();

@@ -5,8 +5,8 @@ import { Report } from "./report.ts";
 import type { Run } from "./run.ts";
 import { RUNS } from "./runs.ts";
 
-/** How long a run may take, in milliseconds. */
-const LONGEST = 30 * 60_000;
+/** Maximum duration of a run, in milliseconds. */
+const MAX_DURATION = 30 * 60_000;
 
 const USAGE = `Usage: npm run test:robustness -- [options] [name...]
 
@@ -19,7 +19,7 @@ Runs:
 ${RUNS.map(({ name, about, counted, long, short }) => `  ${name.padEnd(16)} ${about}\n${" ".repeat(19)}${long} ${counted}, or ${short}`).join("\n")}
 `;
 
-/** Puts the program through the chosen runs, one after the other. */
+/** Executes the selected runs, one after the other. */
 async function main(chosen: readonly Run[], countOf: (run: Run) => number): Promise<void> {
 	process.stdout.write(`seed ${SEED}\n`);
 	seedProperties();
@@ -31,35 +31,35 @@ async function main(chosen: readonly Run[], countOf: (run: Run) => number): Prom
 		const report = new Report((line) => process.stderr.write(`  ${line}\n`));
 		const interrupted = (): never => {
 			report.breaks("the run was interrupted");
-			tell(report, start);
-			// This takes the services along.
+			printReport(report, start);
+			// Also ends the services, by their exit listeners.
 			process.exit(1);
 		};
 		process.once("SIGINT", interrupted).once("SIGTERM", interrupted);
 		const given = run.run(count, Random.ofSeed().of(run.name), report).catch((error) => {
 			report.breaks(`the run itself failed: ${error instanceof Error ? error.stack : String(error)}`);
 		});
-		const ended = await Promise.race([given.then(() => true), delay(LONGEST, false, { ref: false })]);
-		report.expect(ended, `the run did not end in ${LONGEST / 60_000} minutes`);
-		tell(report, start);
+		const ended = await Promise.race([given.then(() => true), delay(MAX_DURATION, false, { ref: false })]);
+		report.expect(ended, `the run did not end in ${MAX_DURATION / 60_000} minutes`);
+		printReport(report, start);
 		process.off("SIGINT", interrupted).off("SIGTERM", interrupted);
 		broken += report.broken.length;
-		// What it left under way would disturb the next one.
+		// Work that the run has left would disturb the next run.
 		if (!ended) break;
 	}
 	process.stdout.write(`\n${broken === 0 ? "no law was broken" : `laws were broken; seed ${SEED}`}\n`);
-	// Takes along what a run has left under way.
+	// Also ends work that a run has left.
 	process.exit(broken > 0 ? 1 : 0);
 }
 
-/** Prints what a run has counted and measured, and how long it took. */
-function tell(report: Report, start: number): void {
+/** Prints a run's counts, figures, violations and duration. */
+function printReport(report: Report, start: number): void {
 	for (const line of report.lines()) process.stdout.write(`  ${line}\n`);
-	for (const law of report.broken) process.stdout.write(`  BROKEN: ${law}\n`);
+	for (const violation of report.broken) process.stdout.write(`  BROKEN: ${violation}\n`);
 	process.stdout.write(`  ${Math.round((performance.now() - start) / 1000)} s\n`);
 }
 
-/** @throws Error when the arguments are not right */
+/** @throws Error when the arguments are not valid */
 function readArguments(args: readonly string[]) {
 	const { values, positionals } = parseArgs({
 		args: [...args],

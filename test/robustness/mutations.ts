@@ -3,7 +3,7 @@ import fc from "fast-check";
 import { isJsonObject } from "../../src/record/json/json-value.ts";
 import { freeForm } from "../support/arbitrary.ts";
 
-/** Bytes that break careless readers: of JSON, UTF-8, protobuf, HTTP and HPACK. */
+/** Bytes that break careless parsers of JSON, UTF-8, protobuf, HTTP and HPACK. */
 const NASTY = [
 	...["", "\u0000", '"', "\\", "\\u", "\\ud800", "{", "[[[[[[[[", "]", "}", ",", ":", "null", "NaN", "1e999", "-0"],
 	...["123456789012345678901234567890", "0.1e-400", "//", "/*", '"__proto__":', "\r\n", "\r\n\r\n", ": ", "%00", "\t"],
@@ -16,10 +16,10 @@ const NASTY = [
 		),
 	);
 
-/** A change of bytes at a place, which is given as a fraction of their length. */
+/** Changes bytes. The position is a fraction of their length. */
 type Edit = (bytes: Buffer) => Buffer;
 
-// Doubles by themselves, and integers with the usual bias, are next to zero most of the time.
+// fc.double and biased integers are close to zero most of the time.
 const place = fc.noBias(fc.nat({ max: 2 ** 31 - 1 })).map((number) => number / 2 ** 31);
 const length = fc.oneof(fc.integer({ min: 1, max: 8 }), fc.integer({ min: 1, max: 2_000 }));
 
@@ -79,14 +79,14 @@ function part(bytes: Buffer, from: number, count: number): Buffer {
 	return bytes.subarray(index, index + count);
 }
 
-/** Bytes with a change anywhere or up to four: flipped bits, cuts, parts that are removed, added or repeated. */
+/** Applies up to four changes at random positions: flipped bits, cuts, and removed, added or repeated parts. */
 export function mutated(source: fc.Arbitrary<Uint8Array>): fc.Arbitrary<Buffer> {
 	return fc
 		.tuple(source, fc.oneof({ weight: 2, arbitrary: edit.map((only) => [only]) }, fc.array(edit, { maxLength: 4 })))
 		.map(([bytes, edits]) => edits.reduce((changed: Buffer, change) => change(changed), Buffer.from(bytes)));
 }
 
-/** JSON with one to three values anywhere that are replaced by something else, left out, or given another name. */
+/** Replaces or removes one to three values at random positions. */
 export function spoiled(source: fc.Arbitrary<JsonValue>): fc.Arbitrary<JsonValue> {
 	const change = fc.tuple(
 		place,
@@ -97,7 +97,7 @@ export function spoiled(source: fc.Arbitrary<JsonValue>): fc.Arbitrary<JsonValue
 		.map(([json, changes]) => changes.reduce((changed, [at, value]) => replaced(changed, at, value), json));
 }
 
-/** JSON in which one value is replaced, or with undefined left out. */
+/** Replaces one value, or removes it if `value` is undefined. */
 function replaced(json: JsonValue, at: number, value: JsonValue | undefined): JsonValue {
 	const target = Math.floor(at * countValues(json));
 	let index = 0;

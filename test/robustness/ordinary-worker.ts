@@ -11,12 +11,12 @@ import { getText, ingestClient, postWebhook, readClient } from "../support/clien
 import { record } from "../support/fixtures.ts";
 import { ingestRequest } from "../support/record-message.ts";
 
-/** Milliseconds that a client rests between two requests. */
-const REST = 20;
-/** How long a client waits for an answer, in milliseconds: as long as the real sender. */
-const PATIENCE = 30_000;
-/** Problems that are told. */
-const MOST_TOLD = 10;
+/** Milliseconds between two requests of a client. */
+const PAUSE = 20;
+/** Maximum time for a response, in milliseconds: that of the real sender. */
+const TIMEOUT = 30_000;
+/** Maximum number of problems that are reported. */
+const MAX_PROBLEMS = 10;
 
 const given = z.object({ http: z.string(), grpc: z.string(), key: z.string(), work: z.enum(["all", "reads"]) });
 const { key, work, ...service } = given.parse(workerData);
@@ -28,23 +28,23 @@ let slowest = { what: "none", milliseconds: 0 };
 let count = 0;
 let over = false;
 
-/** Makes one request, and keeps how long it took and what went wrong. */
+/** Makes one request and records its duration and its failure. */
 async function timed(what: string, request: () => Promise<unknown>): Promise<void> {
 	const start = performance.now();
 	try {
-		await Promise.race([request(), tooLate()]);
+		await Promise.race([request(), timeout()]);
 	} catch (error) {
-		if (problems.length < MOST_TOLD) problems.push(`${what} failed: ${String(error)}`);
+		if (problems.length < MAX_PROBLEMS) problems.push(`${what} failed: ${String(error)}`);
 	}
 	count += 1;
 	const milliseconds = Math.round(performance.now() - start);
 	if (milliseconds > slowest.milliseconds) slowest = { what, milliseconds };
 }
 
-/** Fails after a time that nobody waits for an answer. */
-async function tooLate(): Promise<never> {
-	await delay(PATIENCE, undefined, { ref: false });
-	throw new Error(`no answer in ${PATIENCE} ms`);
+/** Rejects after the timeout. */
+async function timeout(): Promise<never> {
+	await delay(TIMEOUT, undefined, { ref: false });
+	throw new Error(`no answer in ${TIMEOUT} ms`);
 }
 
 async function expectOk(response: Promise<Response>): Promise<void> {
@@ -55,7 +55,7 @@ async function expectOk(response: Promise<Response>): Promise<void> {
 	if (status !== 200) throw new Error(`status ${status}`);
 }
 
-/** Asks for the health on a connection of its own, as probes do. */
+/** Requests the health over a new connection, as probes do. */
 async function probe(): Promise<void> {
 	const request = get(`${service.http}/healthz`, { agent: false });
 	const [response] = await once(request, "response");
@@ -69,7 +69,7 @@ const ingest = ingestClient(service, "gRPC", key);
 const read = readClient(service, "gRPC", key);
 const health = createClient(Health, createGrpcTransport({ baseUrl: `http://${service.grpc}` }));
 const post = () => postWebhook(service, key, JSON.stringify({ ...json, title: randomUUID() }));
-await Promise.race([expectOk(post()), tooLate()]);
+await Promise.race([expectOk(post()), timeout()]);
 
 const reads: readonly (readonly [what: string, request: () => Promise<unknown>])[] = [
 	["GET of a record", () => getText(service, key, json.id)],
@@ -85,7 +85,7 @@ const writes: typeof reads = [
 const clients = (work === "all" ? [...writes, ...reads] : reads).map(async ([what, request]) => {
 	for (let first = true; first || !over; first = false) {
 		await timed(what, request);
-		await delay(REST);
+		await delay(PAUSE);
 	}
 });
 parent.postMessage("started");

@@ -3,20 +3,20 @@ import { Worker } from "node:worker_threads";
 import { z } from "zod";
 import type { Endpoints } from "../support/clients.ts";
 
-/** What ordinary clients do: post and read records and ask for the health, or without posting. */
+/** What ordinary clients do. `all`: post records, read them and check the health. `reads`: the same without posting. */
 export type OrdinaryWork = "all" | "reads";
 
-/** What ordinary clients have seen. */
+/** What ordinary clients have observed. */
 const outcome = z.object({
 	count: z.number(),
 	slowest: z.object({ what: z.string(), milliseconds: z.number() }),
 	problems: z.array(z.string()),
 });
 
-/** Clients that do what anyone does. They have a thread of their own, so that what makes trouble does not delay them. */
+/** Clients with ordinary requests. They have their own thread, so that the load of a test does not delay them. */
 export class OrdinaryClients {
 	readonly #worker: Worker;
-	/** What the worker fails with; `once` would let an error pass that comes between two waits. */
+	/** Rejects with the worker's error. `once` would miss an error that comes between two waits. */
 	readonly #failed: Promise<never>;
 
 	private constructor(worker: Worker) {
@@ -25,7 +25,7 @@ export class OrdinaryClients {
 		this.#failed.catch(() => undefined);
 	}
 
-	/** Starts them, and waits until they have begun. */
+	/** Starts the clients and waits until they have begun. */
 	static async start({ http, grpc }: Endpoints, key: string, work: OrdinaryWork): Promise<OrdinaryClients> {
 		const worker = new Worker(new URL("./ordinary-worker.ts", import.meta.url), {
 			workerData: { http, grpc, key, work },
@@ -35,11 +35,11 @@ export class OrdinaryClients {
 		return clients;
 	}
 
-	/** Stops them, and tells what they have seen. */
+	/** Stops the clients and returns what they have observed. */
 	async stop(): Promise<z.output<typeof outcome>> {
-		const told = once(this.#worker, "message");
+		const answered = once(this.#worker, "message");
 		this.#worker.postMessage("stop");
-		const [message] = await Promise.race([told, this.#failed]);
+		const [message] = await Promise.race([answered, this.#failed]);
 		await this.#worker.terminate();
 		return outcome.parse(message);
 	}

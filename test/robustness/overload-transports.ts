@@ -18,18 +18,18 @@ import { KEY } from "../support/service.ts";
 /** A way to send records of one size. */
 export interface Transport {
 	readonly name: string;
-	/** What a success is answered with. */
+	/** Status or code of a success. */
 	readonly success: string;
-	/** Makes a request with a record of its own. */
+	/** Returns a new request, whose record has its own id. */
 	readonly request: () => Uint8Array;
-	/** @param most most requests at a time */
+	/** @param most maximum number of concurrent requests */
 	readonly lanes: (most: number) => Lanes;
 }
 
 /** Lines of a large record's free-form JSON, of 100 bytes each. */
 const LARGE_LINES = 2_000;
-/** Requests at a time on a connection of HTTP/2: fewer than either listener allows. */
-const ON_A_CONNECTION = 75;
+/** Concurrent requests on an HTTP/2 connection: fewer than either listener allows. */
+const STREAMS_PER_CONNECTION = 75;
 
 const ID = randomUUID();
 const SMALL = record({ id: ID, title: "x".repeat(1_800) });
@@ -38,19 +38,19 @@ const LARGE = record({
 	agent_state: { lines: Array.from({ length: LARGE_LINES }, (_, line) => ({ line, text: "x".repeat(70) })) },
 });
 
-/** Each transport, with records of 2 KB. */
+/** Every transport, with records of 2 KB. */
 export const WITH_SMALL_RECORDS: readonly ((service: Endpoints) => Transport)[] = [
 	(service) => http1("HTTP/1.1, 2 KB", service, {}, ownRecords(jsonOf(SMALL))),
 	(service) => http2("HTTP/2, 2 KB", service, {}, ownRecords(jsonOf(SMALL))),
 	(service) => grpc("gRPC, 2 KB", service, {}, ownRecords(framed(messageOf(SMALL)))),
 ];
 
-/** Each transport, with records of 200 KB. They are sent packed, which costs the sender little. */
+/** Every transport, with records of 200 KB. They are sent compressed, in a way that costs the sender little. */
 export const WITH_LARGE_RECORDS: readonly ((service: Endpoints) => Transport)[] = [
-	(service) => http1("HTTP/1.1, 200 KB", service, { "content-encoding": "gzip" }, packedRecords(jsonOf(LARGE))),
-	(service) => http2("HTTP/2, 200 KB", service, { "content-encoding": "gzip" }, packedRecords(jsonOf(LARGE))),
+	(service) => http1("HTTP/1.1, 200 KB", service, { "content-encoding": "gzip" }, compressedRecords(jsonOf(LARGE))),
+	(service) => http2("HTTP/2, 200 KB", service, { "content-encoding": "gzip" }, compressedRecords(jsonOf(LARGE))),
 	(service) => {
-		const message = packedRecords(messageOf(LARGE));
+		const message = compressedRecords(messageOf(LARGE));
 		return grpc("gRPC, 200 KB", service, { "grpc-encoding": "gzip" }, () => framed(message(), 1));
 	},
 ];
@@ -72,7 +72,7 @@ function http2(name: string, service: Endpoints, fields: Fields, request: () => 
 		name,
 		success: "200",
 		request,
-		lanes: (most) => new Http2Lanes(httpAddress(service), { headers, answerOf, ...places(most) }),
+		lanes: (most) => new Http2Lanes(httpAddress(service), { headers, answerOf, ...connectionsFor(most) }),
 	};
 }
 
@@ -87,13 +87,13 @@ function grpc(name: string, service: Endpoints, fields: Fields, request: () => U
 		name,
 		success: "OK",
 		request,
-		lanes: (most) => new Http2Lanes(service.grpc, { headers, answerOf, ...places(most) }),
+		lanes: (most) => new Http2Lanes(service.grpc, { headers, answerOf, ...connectionsFor(most) }),
 	};
 }
 
-/** Connections with at least so many places. */
-function places(most: number) {
-	const connections = Math.ceil(most / ON_A_CONNECTION);
+/** Returns a number of connections with at least `most` lanes. */
+function connectionsFor(most: number) {
+	const connections = Math.ceil(most / STREAMS_PER_CONNECTION);
 	return { connections, each: Math.ceil(most / connections) };
 }
 
@@ -105,7 +105,7 @@ function messageOf(json: typeof SMALL): Buffer {
 	return Buffer.from(toBinary(IngestConversationRequestSchema, ingestRequest(json)));
 }
 
-/** Makes copies of a record, each with an id of its own. */
+/** Returns a function that copies a record and gives each copy its own id. */
 function ownRecords(bytes: Buffer): () => Buffer {
 	const place = bytes.indexOf(ID);
 	return () => {
@@ -116,17 +116,17 @@ function ownRecords(bytes: Buffer): () => Buffer {
 }
 
 /**
- * Makes packed copies of a record, each with an id of its own. What comes after the id is packed once: gzip data may be a
- * sequence of members (RFC 1952, section 2.2).
+ * Returns a function that makes compressed copies of a record, each with its own id. The part after the id is
+ * compressed only once: gzip data may be a sequence of members (RFC 1952, section 2.2).
  */
-function packedRecords(bytes: Buffer): () => Buffer {
+function compressedRecords(bytes: Buffer): () => Buffer {
 	const end = bytes.indexOf(ID) + ID.length;
 	const start = ownRecords(bytes.subarray(0, end));
 	const rest = gzipSync(bytes.subarray(end));
 	return () => Buffer.concat([gzipMember(start()), rest]);
 }
 
-/** A member of gzip with one block that is not compressed (RFC 1951, section 3.2.4), of less than 64 KiB. */
+/** Returns a gzip member with one uncompressed block (RFC 1951, section 3.2.4), which must be smaller than 64 KiB. */
 function gzipMember(bytes: Buffer): Buffer {
 	const head = Buffer.from([0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255, 1, 0, 0, 0, 0]);
 	head.writeUInt16LE(bytes.length, 11);

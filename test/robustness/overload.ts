@@ -7,27 +7,30 @@ import type { Run } from "./run.ts";
 import { quiet, Subject } from "./subject.ts";
 
 const MiB = 2 ** 20;
-/** Most memory that the service may have: the limit in deploy/kubernetes.yaml. */
-const MEMORY = 3 * 1024 * MiB;
-/** Requests under way while the best rate is measured: fewer than the service takes at least. */
-const SANE = 48;
-/** How many times the best rate is offered. */
-const TIMES = 5;
-/** Least share of the best rate that must be successes at five times the best rate. */
-const SHARE = 0.8;
-/** The same with clients that send again at once although they are told to wait: each refusal takes work. */
-const HAMMERED_SHARE = 0.6;
-/** Seconds of load from which the rate and the memory are judged. */
-const JUDGED = 10;
-/** Requests at a time; when all are waiting, no more can be offered. Fewer where nothing is judged, but some are refused. */
-const AT_A_TIME = 3_000;
-const AT_A_TIME_UNJUDGED = 600;
-/** Seconds of a load that are not measured: connections open, and what is taken at first has to wait until it is done. */
+/** Maximum resident memory of the service, in bytes: the limit in deploy/kubernetes.yaml. */
+const MAX_MEMORY = 3 * 1024 * MiB;
+/** Concurrent requests while the best rate is measured: fewer than the service always admits. */
+const NORMAL_CONCURRENCY = 48;
+/** Offered rate, as a multiple of the best rate. */
+const OVERLOAD_FACTOR = 5;
+/** Minimum share of the best rate that must succeed at this offered rate. */
+const MIN_SHARE = 0.8;
+/** Minimum share with clients that ignore the request to wait and send again at once. Each refusal costs time. */
+const MIN_SHARE_WITHOUT_PAUSE = 0.6;
+/** Minimum duration of a load, in seconds, from which its rate and memory are judged. */
+const MIN_JUDGED_SECONDS = 10;
+/**
+ * Maximum number of concurrent requests. When all are waiting, no more can be offered. Without judging fewer are enough
+ * to get some refused.
+ */
+const MAX_CONCURRENT = 3_000;
+const MAX_CONCURRENT_UNJUDGED = 600;
+/** Seconds of a load that are not measured, in which connections open and the first admitted requests queue up. */
 const SETTLING = 3;
-/** Milliseconds between two looks at how many requests are due. */
+/** Milliseconds between two checks for requests that are due. */
 const TICK = 5;
 
-/** Records are offered at five times the rate at which the service can take them. */
+/** Offers records at five times the rate that the service can process. */
 export const overload: Run = {
 	name: "overload",
 	about: "five times the best rate of records; successes must stay at 0.8 of it, and reads and the health must answer",
@@ -35,12 +38,12 @@ export const overload: Run = {
 	long: 10,
 	short: 1,
 	async run(count, _random, report) {
-		// In a few seconds rates and memory say little.
-		const judged = count >= JUDGED;
+		// In a few seconds rates and memory are not meaningful.
+		const judged = count >= MIN_JUDGED_SECONDS;
 		for (const transportOf of judged ? [...WITH_SMALL_RECORDS, ...WITH_LARGE_RECORDS] : WITH_SMALL_RECORDS) {
-			// A service of its own, which has nothing left to do of another load.
+			// A new service, without work left over from another load.
 			await using subject = await Subject.start(report);
-			const most = judged ? AT_A_TIME : AT_A_TIME_UNJUDGED;
+			const most = judged ? MAX_CONCURRENT : MAX_CONCURRENT_UNJUDGED;
 			const load = { transport: transportOf(subject.service), service: subject.service, report, judged, most };
 			await subject.amongOrdinary(() => overloaded(load, subject, count), "reads");
 			await subject.expectSound();
@@ -48,32 +51,32 @@ export const overload: Run = {
 	},
 };
 
-/** Successes of a load. */
+/** Rate of successes. */
 interface Rate {
-	/** A second. */
+	/** Per second. */
 	readonly successes: number;
-	/** In each second of processor time that the service had or could have had. */
+	/** Per second of processor time that the service used or could have used. */
 	readonly perProcessor: number;
 }
 
-/** What a load is made on. */
+/** A load and its service. */
 interface Load {
 	readonly transport: Transport;
 	readonly service: ServiceProcess;
 	readonly report: Report;
-	/** Whether the laws about the rate and the memory hold for it. */
+	/** Whether the requirements for rate and memory apply. */
 	readonly judged: boolean;
-	/** Most requests at a time. */
+	/** Maximum number of concurrent requests. */
 	readonly most: number;
 }
 
 async function overloaded(load: Load, subject: Subject, seconds: number): Promise<void> {
 	const { transport, report, judged, most } = load;
 	const { name } = transport;
-	// The engine compiles, and caches fill.
-	await atOnce(load, SANE, seconds / 2);
-	const best = await atOnce(load, SANE, seconds);
-	report.figure(`${name}: best rate ${Math.round(best.successes)} records a second, ${SANE} at a time`);
+	// Warm-up: V8 compiles and caches fill.
+	await atOnce(load, NORMAL_CONCURRENCY, seconds / 2);
+	const best = await atOnce(load, NORMAL_CONCURRENCY, seconds);
+	report.figure(`${name}: best rate ${Math.round(best.successes)} records a second, ${NORMAL_CONCURRENCY} at a time`);
 	const judge = (what: string, rate: Rate, least: number): void => {
 		const plain = (rate.successes / best.successes).toFixed(2);
 		const share = (rate.perProcessor / best.perProcessor).toFixed(2);
@@ -87,22 +90,22 @@ async function overloaded(load: Load, subject: Subject, seconds: number): Promis
 		);
 	};
 	const both = async (): Promise<void> => {
-		const offered = await offer(load, best.successes * TIMES, seconds);
-		judge(`${(offered.offered / best.successes).toFixed(1)} times that offered`, offered, SHARE);
-		judge(`${most} at a time`, await atOnce(load, most, seconds), HAMMERED_SHARE);
+		const offered = await offer(load, best.successes * OVERLOAD_FACTOR, seconds);
+		judge(`${(offered.offered / best.successes).toFixed(1)} times that offered`, offered, MIN_SHARE);
+		judge(`${most} at a time`, await atOnce(load, most, seconds), MIN_SHARE_WITHOUT_PAUSE);
 	};
-	if (judged) await subject.untilSteady(both, quiet(seconds, overload), MEMORY);
+	if (judged) await subject.untilSteady(both, quiet(seconds, overload), MAX_MEMORY);
 	else await both();
 }
 
-/** Counts the successes of a load, when it has settled. */
+/** Counts the successes of a load once it has settled. */
 class Meter {
 	readonly #service: ServiceProcess;
 	readonly #settled: Promise<void>;
 	#begun: { at: number; used: number; idle: number } | undefined;
 	#successes = 0;
 
-	/** @param settling seconds from here on that are not measured */
+	/** @param settling seconds from now that are not measured */
 	constructor(service: ServiceProcess, settling: number) {
 		this.#service = service;
 		this.#settled = delay(settling * 1000).then(() => {
@@ -114,7 +117,7 @@ class Meter {
 		if (this.#begun !== undefined) this.#successes += 1;
 	}
 
-	/** Measures for some seconds more. */
+	/** Measures for the given number of seconds after settling. */
 	async rate(seconds: number): Promise<Rate> {
 		await this.#settled;
 		await delay(seconds * 1000);
@@ -122,18 +125,18 @@ class Meter {
 		this.#begun = undefined;
 		const elapsed = (performance.now() - at) / 1000;
 		const own = this.#service.processorSeconds - used;
-		// Where it cannot be told what the service has used, all time counts.
+		// Where the service's processor time is unknown, all time counts.
 		const left = own === 0 ? elapsed : own + idleSeconds() - idle;
 		return { successes: this.#successes / elapsed, perProcessor: this.#successes / left };
 	}
 }
 
-/** Seconds in which the machine's processors had nothing to do. */
+/** Returns the idle time of all processors of the machine, in seconds. */
 function idleSeconds(): number {
 	return cpus().reduce((sum, { times }) => sum + times.idle / 1000, 0);
 }
 
-/** Makes as many requests at a time as given, each after the answer to another one, whatever that says. */
+/** Keeps `most` requests under way. Each response, whatever it is, is followed by the next request. */
 async function atOnce(load: Load, most: number, seconds: number): Promise<Rate> {
 	const { transport, service, report } = load;
 	const { lanes: open, request, success, name } = transport;
@@ -144,12 +147,12 @@ async function atOnce(load: Load, most: number, seconds: number): Promise<Rate> 
 		while (!over) {
 			const answer = await lanes.send(request());
 			if (answer === undefined) throw new Error("there are too few lanes");
-			report.answer(`records over ${name}`, answer, { refusable: most > SANE });
+			report.answer(`records over ${name}`, answer, { refusable: most > NORMAL_CONCURRENCY });
 			if (answer === success) meter.success();
 		}
 	};
 	const all = Promise.all(Array.from({ length: most }, lane));
-	// A lane that fails ends all.
+	// The failure of one lane ends the load.
 	const failed = new Promise<never>((_, reject) => all.catch(reject));
 	const rate = await Promise.race([meter.rate(seconds), failed]);
 	over = true;
@@ -158,7 +161,7 @@ async function atOnce(load: Load, most: number, seconds: number): Promise<Rate> 
 	return rate;
 }
 
-/** Offers requests at a rate, whatever the answers are; gives what was offered and successes, a second. */
+/** Offers requests at a rate, regardless of the responses. Returns the rates of offered requests and of successes. */
 async function offer(load: Load, rate: number, seconds: number): Promise<Rate & { readonly offered: number }> {
 	const { transport, service, report, most } = load;
 	const { name, success, request } = transport;

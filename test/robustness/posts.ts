@@ -4,11 +4,11 @@ import { type Endpoints, postWebhook } from "../support/clients.ts";
 import { postEvents } from "../support/event-clients.ts";
 import { KEY } from "../support/service.ts";
 
-/** When records are told to be updated that events follow. */
+/** `updated_at` of the records whose events are posted. The events are later. */
 export const POSTED_AT = "2026-11-22T08:00:00.000000Z";
 const START = Date.parse(POSTED_AT);
 
-/** An answer of HTTP other than success; the message is its status. */
+/** An HTTP response other than success. The message is its status. */
 export class Refused extends Error {
 	override readonly name = "Refused";
 }
@@ -28,12 +28,12 @@ async function expectSuccess(response: Response): Promise<void> {
 	if (response.status !== 200) throw new Refused(String(response.status));
 }
 
-/** A text of up to 5,000 characters, or of 100,000 for each tenth number. */
+/** Returns a text of up to 5,000 characters, or of 100,000 for every tenth number. */
 export function filler(number: number): string {
 	return "x".repeat(number % 10 === 9 ? 100_000 : (number * 977) % 5000);
 }
 
-/** A batch of a conversation: what an agent did, and the member of the record that it changed. */
+/** Returns a batch of two events: an agent's action, and a state update of one member of the record. */
 export function batchOf(number: number, size: number): JsonObject[] {
 	const timestamp = (part: number) => new Date(START + number * 1000 + part).toISOString().slice(0, -1);
 	return [

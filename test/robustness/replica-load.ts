@@ -17,24 +17,24 @@ import { batchOf, eventsByWebhook, filler, POSTED_AT, Refused, recordByWebhook }
 import type { Replica } from "./replica.ts";
 import { type Report, unlessSilent } from "./report.ts";
 
-/** Posts to one conversation before a writer begins another one. */
+/** Number of posts to one conversation before a writer begins another one. */
 const POSTS = 30;
-/** Longest pause of a writer between two posts, and before it tries again, in milliseconds. */
-const PAUSE = 60;
-const RETRY = 100;
-/** How long a writer tries to post one thing, and watchers may take to catch up, in milliseconds. */
-const PATIENCE = 90_000;
+/** Maximum pause of a writer between two posts, and pause before a retry, in milliseconds. */
+const MAX_PAUSE = 60;
+const RETRY_INTERVAL = 100;
+/** Maximum time for a post with its retries, and for watchers to catch up, in milliseconds. */
+const TIMEOUT = 90_000;
 
-/** Sends something once. Gives the number of the update, where the answer tells it. */
+/** Sends a post once. Returns the sequence of the update if the response has it. */
 type Send = (to: Target) => Promise<bigint | undefined>;
 
-/** A replica, and the client that all writers have of it. */
+/** A replica with the client that all writers share. */
 interface Target {
 	readonly replica: Replica;
 	readonly grpc: GrpcClient;
 }
 
-/** One who watches all updates or all events from the beginning, and resumes where it was after a break. */
+/** Watches all updates or events from the beginning, and resumes after an interruption. */
 interface Watcher {
 	readonly name: string;
 	readonly log: "updates" | "events";
@@ -43,8 +43,8 @@ interface Watcher {
 }
 
 /**
- * Writers and watchers on each of several replicas of one database. A writer whose post is not acknowledged sends it again,
- * to the next replica, until it is: so everything must be kept exactly once.
+ * Writers and watchers on several replicas of one database. A writer sends an unacknowledged post again, to the next
+ * replica, until it is acknowledged. So everything must be stored exactly once.
  */
 export class ReplicaLoad implements AsyncDisposable {
 	readonly #targets: readonly Target[];
@@ -70,16 +70,19 @@ export class ReplicaLoad implements AsyncDisposable {
 			this.#writeEvents(`events over HTTP`, n, random.of(`events HTTP ${n}`), eventsOverHttp),
 			this.#writeEvents(`events over gRPC`, n, random.of(`events gRPC ${n}`), eventsOverGrpc),
 		]);
-		// A writer that gives up breaks a law, and leaves the others at work.
+		// A writer that gives up is a violation. The other writers continue.
 		this.#writers = writers.map((writer) => writer.catch((error) => report.breaks(String(error))));
 	}
 
-	/** Posts that were acknowledged so far. */
+	/** Number of acknowledged posts so far. */
 	get acknowledged(): number {
 		return this.#acknowledged;
 	}
 
-	/** Lets the writers end, and compares what was acknowledged with what each replica has and each watcher saw. */
+	/**
+	 * Stops the writers, then compares the acknowledged posts with the content of each replica and with what each watcher
+	 * received.
+	 */
 	async expectKept(): Promise<void> {
 		this.#stopping = true;
 		await Promise.all(this.#writers);
@@ -93,7 +96,7 @@ export class ReplicaLoad implements AsyncDisposable {
 			updates: first.updates.map(({ sequence }) => sequence),
 			events: first.events.map(({ sequence }) => sequence),
 		};
-		const until = performance.now() + PATIENCE;
+		const until = performance.now() + TIMEOUT;
 		const late = () => this.#watchers.filter(({ log, seen }) => seen.length < numbers[log].length);
 		while (late().length > 0 && performance.now() < until) await delay(50);
 		for (const { name, log, seen } of this.#watchers) {
@@ -115,14 +118,14 @@ export class ReplicaLoad implements AsyncDisposable {
 		for (const { grpc } of this.#targets) grpc[Symbol.dispose]();
 	}
 
-	/** What a replica has; asks again while its way to the database recovers from the last trouble. */
+	/** Returns the content of a replica. Retries while its connections to the database recover. */
 	async #keptBy(replica: Replica): Promise<Kept> {
-		for (const until = performance.now() + PATIENCE; ; ) {
+		for (const until = performance.now() + TIMEOUT; ; ) {
 			try {
 				return await keptBy(replica);
 			} catch (error) {
 				if (ConnectError.from(error).code !== Code.Unavailable || performance.now() > until) throw error;
-				await delay(RETRY);
+				await delay(RETRY_INTERVAL);
 			}
 		}
 	}
@@ -147,7 +150,7 @@ export class ReplicaLoad implements AsyncDisposable {
 				});
 				const sequence = await this.#untilAcknowledged(kind, home, send(json));
 				conversation.records.push({ title, sequence });
-				await delay(random.integer(0, PAUSE));
+				await delay(random.integer(0, MAX_PAUSE));
 			}
 		}
 	}
@@ -169,14 +172,14 @@ export class ReplicaLoad implements AsyncDisposable {
 				const batch = batchOf(n, random.integer(0, 1000));
 				await this.#untilAcknowledged(kind, home, send(id, batch));
 				conversation.events.push(...batch.map((event) => String(event.id)));
-				await delay(random.integer(0, PAUSE));
+				await delay(random.integer(0, MAX_PAUSE));
 			}
 		}
 	}
 
-	/** Sends something, to one replica after the other, until it is acknowledged. */
+	/** Sends a post to one replica after the other until it is acknowledged. */
 	async #untilAcknowledged(kind: string, home: number, send: Send): Promise<bigint | undefined> {
-		const until = performance.now() + PATIENCE;
+		const until = performance.now() + TIMEOUT;
 		for (let attempt = 0; performance.now() < until; attempt++) {
 			const target = this.#targets[(home + attempt) % this.#targets.length];
 			if (target === undefined) break;
@@ -191,9 +194,9 @@ export class ReplicaLoad implements AsyncDisposable {
 				this.#acknowledged += 1;
 				return sequence;
 			}
-			await delay(RETRY);
+			await delay(RETRY_INTERVAL);
 		}
-		throw new Error(`${kind} were not acknowledged in ${PATIENCE} ms`);
+		throw new Error(`${kind} were not acknowledged in ${TIMEOUT} ms`);
 	}
 
 	#watch(replica: Replica, name: string, log: Watcher["log"], protocol: "connect" | "grpc-web" | "grpc"): Watcher {
@@ -241,7 +244,7 @@ const eventsOverGrpc = (id: string, batch: readonly JsonObject[]): Send => {
 	};
 };
 
-/** What a report counts for a post that was not acknowledged. */
+/** Returns the name under which a report counts a failed post. */
 function failureOf(error: unknown): string {
 	if (error instanceof Refused) return error.message;
 	return error instanceof GrpcFailure ? (Code[error.code] ?? String(error.code)) : "closed";

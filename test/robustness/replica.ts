@@ -4,19 +4,22 @@ import type { Endpoints } from "../support/clients.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
 import type { Report } from "./report.ts";
 
-/** Longest life of a process, in milliseconds. */
+/** Maximum lifetime of a process, in milliseconds. */
 const LIFETIME = 3_600_000;
-/** Pause before a process that could not start is started again, in milliseconds. */
-const PAUSE = 200;
-/** Lines of the log that tell of a failure that has nothing to do with a database that is away. */
+/** Pause before another attempt to start a process, in milliseconds. */
+const RETRY_INTERVAL = 200;
+/** Log lines that show a failure other than that the database is unavailable. */
 const FAILURES = /"event":"(?:request_failed|unexpected_error|intake_failed)"|"kind":"(?:internal|data_loss)"/;
 
-/** The real program, which is started again whenever it has ended. Its addresses stay the same. */
+/**
+ * The real program, which can be ended and started again. Its addresses stay the same, because they are those of
+ * proxies.
+ */
 export class Replica implements Endpoints, AsyncDisposable {
 	readonly http: string;
 	readonly grpc: string;
 	readonly #env: Readonly<Record<string, string>>;
-	/** What neither the log nor standard error may tell. */
+	/** Text that neither the log nor standard error may contain. */
 	readonly #secret: string;
 	readonly #report: Report;
 	readonly #fronts: readonly TcpProxy[];
@@ -47,12 +50,12 @@ export class Replica implements Endpoints, AsyncDisposable {
 		return replica;
 	}
 
-	/** Where the program itself listens, which changes with each start; undefined while it does not run. */
+	/** Addresses of the running process, which change with each start. Undefined while it does not run. */
 	get address(): Endpoints | undefined {
 		return this.#service;
 	}
 
-	/** Starts the program, again and again until its database is there. */
+	/** Starts the program. Retries until its database is available. */
 	async again(): Promise<void> {
 		while (this.#service === undefined && !this.#disposed) {
 			try {
@@ -61,13 +64,13 @@ export class Replica implements Endpoints, AsyncDisposable {
 				const message = error instanceof Error ? error.message : String(error);
 				this.#report.expect(!message.includes(this.#secret), "a failed start tells the password");
 				this.#report.answer("start", "the database is away");
-				await delay(PAUSE);
+				await delay(RETRY_INTERVAL);
 			}
 		}
 		this.#report.answer("start", "success");
 	}
 
-	/** Ends the program with a signal; SIGTERM must stop it in order. */
+	/** Ends the program with a signal. After SIGTERM its exit code must be 0. */
 	async end(signal: "SIGKILL" | "SIGTERM"): Promise<void> {
 		const service = this.#service;
 		if (service === undefined) return;
@@ -93,7 +96,9 @@ export class Replica implements Endpoints, AsyncDisposable {
 	}
 }
 
-/** Port of a listener; without one port 1, where nobody listens, so that connections are refused. */
+/**
+ * Returns the port of a listener. Without one it returns port 1, on which nothing listens, so that connections fail.
+ */
 function portOf(url: string | undefined): number {
 	return url === undefined ? 1 : Number(new URL(url).port);
 }

@@ -74,7 +74,7 @@ describe("ordinary clients", () => {
 		const service = await startTestService();
 		const clients = await OrdinaryClients.start(service, KEY, "reads");
 		await service[Symbol.asyncDispose]();
-		// One that accepts connections and closes them.
+		// A server that accepts connections and closes them.
 		const { port } = new URL(service.http);
 		const server = createServer((socket) => socket.destroy()).listen(Number(port), "127.0.0.1");
 		await once(server, "listening");

@@ -1,17 +1,17 @@
-/** Broken laws that are told in full. */
-const MOST_TOLD = 20;
-/** Characters of one of them, which may have a whole input in it. */
-const LONGEST_TOLD = 8_000;
-/** Answers that say that the service has failed. */
+/** Maximum number of violations that are kept. */
+const MAX_VIOLATIONS = 20;
+/** Maximum number of characters of a violation, which may quote an input. */
+const MAX_VIOLATION_LENGTH = 8_000;
+/** Outcomes that show a failure of the service. */
 const FAULTS: ReadonlySet<string> = new Set([
 	...["Unknown", "Internal", "DataLoss"],
-	// Whatever a client did, it is answered or cut off.
+	// Every client must get a response or be disconnected.
 	"silence",
 ]);
-/** Answers that ask to try again: right where the service is given more than it can do, and nowhere else. */
-const UNAVAILABLE: ReadonlySet<string> = new Set(["503", "Unavailable"]);
+/** Outcomes that ask the client to retry. They are correct only when the service is overloaded. */
+const RETRY_LATER: ReadonlySet<string> = new Set(["503", "Unavailable"]);
 
-/** What a run has counted and measured, and which laws the service broke. */
+/** Counts, figures and violated requirements of a run. */
 export class Report {
 	readonly #answers = new Map<string, Map<string, number>>();
 	readonly #figures: string[] = [];
@@ -19,18 +19,18 @@ export class Report {
 	#brokenCount = 0;
 	readonly #progress: (line: string) => void;
 
-	/** @param progress is given each line as it arises */
+	/** @param progress is called with each line as soon as there is one */
 	constructor(progress: (line: string) => void = () => undefined) {
 		this.#progress = progress;
 	}
 
 	/**
-	 * Counts an answer: the status of HTTP, the name of an RPC's code or "OK", "closed" for a connection that was cut off,
-	 * "silence" when nothing came. One that says that the service has failed breaks a law.
+	 * Counts an outcome: the HTTP status, the name of an RPC's code or "OK", "closed" when the connection was closed, or
+	 * "silence" without a response in time. A failure of the service is a violation.
 	 *
 	 * @param kind what was sent
-	 * @param options.refusable whether the service may ask to try again
-	 * @param options.sent tells how to send it again
+	 * @param options.refusable whether the service may ask the client to retry
+	 * @param options.sent returns a description from which the input can be sent again
 	 */
 	answer(
 		kind: string,
@@ -40,36 +40,36 @@ export class Report {
 		const counts = this.#answers.get(kind) ?? new Map<string, number>();
 		counts.set(answer, (counts.get(answer) ?? 0) + 1);
 		this.#answers.set(kind, counts);
-		const isFault = UNAVAILABLE.has(answer) ? options.refusable !== true : FAULTS.has(answer) || /^5\d\d$/.test(answer);
+		const isFault = RETRY_LATER.has(answer) ? options.refusable !== true : FAULTS.has(answer) || /^5\d\d$/.test(answer);
 		if (isFault) this.breaks(`${kind} was answered with ${answer}${options.sent ? `: ${options.sent()}` : ""}`);
 	}
 
-	/** Keeps a figure. */
+	/** Records a figure. */
 	figure(line: string): void {
 		this.#figures.push(line);
 		this.#progress(line);
 	}
 
-	/** Tells that the service did what it must not. */
-	breaks(law: string): void {
+	/** Records that the service violated a requirement. */
+	breaks(violation: string): void {
 		this.#brokenCount += 1;
-		if (this.#broken.length >= MOST_TOLD) return;
-		this.#broken.push(law.slice(0, LONGEST_TOLD));
-		this.#progress(`BROKEN: ${law.slice(0, LONGEST_TOLD)}`);
+		if (this.#broken.length >= MAX_VIOLATIONS) return;
+		this.#broken.push(violation.slice(0, MAX_VIOLATION_LENGTH));
+		this.#progress(`BROKEN: ${violation.slice(0, MAX_VIOLATION_LENGTH)}`);
 	}
 
-	/** Tells of a broken law unless a condition holds. */
-	expect(holds: boolean, law: string): void {
-		if (!holds) this.breaks(law);
+	/** Records a violation unless the condition holds. */
+	expect(holds: boolean, violation: string): void {
+		if (!holds) this.breaks(violation);
 	}
 
-	/** The laws that were broken, the first ones in full. */
+	/** The first violations, and the number of further ones. */
 	get broken(): readonly string[] {
 		const others = this.#brokenCount - this.#broken.length;
 		return others === 0 ? this.#broken : [...this.#broken, `and ${others} more`];
 	}
 
-	/** How often each kind was answered with what, and the figures. */
+	/** Returns the count of each outcome for each kind, and the figures. */
 	lines(): string[] {
 		const counts = [...this.#answers].map(([kind, answers]) => {
 			const sorted = [...answers].sort(([a], [b]) => a.localeCompare(b));
@@ -79,11 +79,11 @@ export class Report {
 	}
 }
 
-/** What a promise gives, or "silence" when that takes longer than anyone waits. */
-export async function unlessSilent(answer: Promise<string>, patience = 30_000): Promise<string> {
+/** Returns the result of a promise, or "silence" after a timeout in milliseconds. */
+export async function unlessSilent(answer: Promise<string>, timeout = 30_000): Promise<string> {
 	let timer: NodeJS.Timeout | undefined;
 	const silence = new Promise<string>((resolve) => {
-		timer = setTimeout(() => resolve("silence"), patience);
+		timer = setTimeout(() => resolve("silence"), timeout);
 	});
 	return await Promise.race([answer, silence]).finally(() => clearTimeout(timer));
 }

@@ -1,15 +1,15 @@
 import type { Random } from "../support/random.ts";
 import type { Report } from "./report.ts";
 
-/** One kind of trouble that the real program is put through. */
+/** A kind of disturbance to which the real program is exposed. */
 export interface Run {
 	readonly name: string;
 	readonly about: string;
-	/** What `count` counts. */
+	/** Unit of `count`. */
 	readonly counted: string;
-	/** How many in the long form, and in the short one that the tests run. */
+	/** Count of the long form, and of the short form that the tests use. */
 	readonly long: number;
 	readonly short: number;
-	/** Puts the program through it. What it must not do and did is told to the report. */
+	/** Executes the run. Violations of the program are recorded in the report. */
 	run(count: number, random: Random, report: Report): Promise<void>;
 }

@@ -9,7 +9,7 @@ import { sharedDatabase } from "./shared-database.ts";
 import { silentWatchers } from "./silent-watchers.ts";
 import { slowClients } from "./slow-clients.ts";
 
-/** All runs, in the order in which they are made. */
+/** All runs, in the order of their execution. */
 export const RUNS: readonly Run[] = [
 	kills,
 	sharedDatabase,

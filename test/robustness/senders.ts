@@ -8,12 +8,12 @@ import { callOver, callRaw, codeName, type RawForm } from "../support/raw-rpc.ts
 import { answerTo, openSocket } from "../support/raw-socket.ts";
 import { KEY } from "../support/service.ts";
 
-/** How long an answer to a changed connection of HTTP/2 is waited for, in milliseconds. */
-const LISTENING = 300;
+/** Maximum wait for the response on a mutated HTTP/2 connection, in milliseconds. */
+const RESPONSE_TIMEOUT = 300;
 
 const ingest = ConversationIngestService.method.ingestConversation;
 
-/** Sends inputs, and gives the answers as a report counts them. */
+/** Sends inputs and returns the outcomes that a report counts. */
 export interface Sender extends Disposable {
 	send(input: Buffer): Promise<string>;
 }
@@ -23,7 +23,7 @@ export function byWebhook(service: Endpoints): Sender {
 	return http((input) => postWebhook(service, KEY, input));
 }
 
-/** Sends inputs in requests of their own; the answer is the status. */
+/** Sends each input in its own request. The outcome is the status. */
 export function http(request: (input: Buffer) => Promise<Response>): Sender {
 	return {
 		send: async (input) => {
@@ -43,7 +43,7 @@ export function rpc(service: Endpoints, form: Exclude<RawForm, "gRPC">): Sender 
 	};
 }
 
-/** Sends the bytes of a connection and ends this side; the answer is the first status, or "closed". */
+/** Sends the bytes of a connection and ends the client's side. The outcome is the first status, or "closed". */
 export function http1Connection(address: string): Sender {
 	return {
 		send: async (input) => /^HTTP\/1\.1 (\d+)/.exec(await answerTo(address, input, true))?.[1] ?? "closed",
@@ -52,8 +52,9 @@ export function http1Connection(address: string): Sender {
 }
 
 /**
- * Sends the bytes of a connection. The answer is "answered" when a header came, "reset" when the stream or connection was
- * ended by a frame, and else "closed". A server that has nothing to say waits for more, and is told that no more comes.
+ * Sends the bytes of a connection. The outcome is "answered" after a HEADERS frame, "reset" after a RST_STREAM or
+ * GOAWAY frame, and otherwise "closed". A server without anything to send waits for more bytes, so the client ends its
+ * side.
  */
 export function http2Connection(address: string): Sender {
 	return {
@@ -62,14 +63,14 @@ export function http2Connection(address: string): Sender {
 			let received = Buffer.alloc(0);
 			const came = (type: number) => framesOf(received, type).length > 0;
 			const closed = new Promise<void>((resolve) => socket.once("close", () => resolve()));
-			const told = new Promise<void>((resolve) => {
+			const framed = new Promise<void>((resolve) => {
 				socket.on("data", (bytes: Buffer) => {
 					received = Buffer.concat([received, bytes]);
 					if (came(FRAME.headers) || came(FRAME.rstStream) || came(FRAME.goaway)) resolve();
 				});
 			});
 			socket.write(input);
-			await Promise.race([closed, told, delay(LISTENING, undefined, { ref: false })]);
+			await Promise.race([closed, framed, delay(RESPONSE_TIMEOUT, undefined, { ref: false })]);
 			socket.end();
 			await closed;
 			if (came(FRAME.headers)) return "answered";
@@ -79,7 +80,7 @@ export function http2Connection(address: string): Sender {
 	};
 }
 
-/** Makes a gRPC call for each input; the answer is the name of the code, or "closed". */
+/** Makes a gRPC call for each input. The outcome is the name of the code, or "closed". */
 export function grpc(
 	{ grpc: address }: Endpoints,
 	methodOf: (input: Buffer) => DescMethod,
@@ -95,7 +96,7 @@ export function grpc(
 	};
 }
 
-/** Sends inputs as paths and queries below the list of conversations. */
+/** Requests inputs as paths and queries below the list of conversations. */
 export function byQuery(service: Endpoints): Sender {
 	return http((input) => fetch(`${service.http}/api/v1/conversations${input}`, { headers: { "X-Access-Token": KEY } }));
 }

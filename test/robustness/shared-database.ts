@@ -9,11 +9,11 @@ import type { Report } from "./report.ts";
 import type { Run } from "./run.ts";
 
 const REPLICAS = 3;
-/** Bounds of the pause between two troubles, and how long the program or the database is away, in milliseconds. */
-const PAUSE = [200, 2500] as const;
-const LONGEST_AWAY = 1500;
+/** Range of the pause between two failures, and maximum downtime of the program or database, in milliseconds. */
+const PAUSE_RANGE = [200, 2500] as const;
+const MAX_DOWNTIME = 1500;
 
-/** What can go wrong. Those that are there twice come twice as often. */
+/** Kinds of failure. A kind that is listed twice occurs twice as often. */
 const KINDS = [
 	"kill the program",
 	"kill the program",
@@ -28,23 +28,23 @@ const KINDS = [
 	"silence connections",
 ] as const;
 
-/** One trouble of the plan. Times are in milliseconds. */
+/** A planned failure. Times are in milliseconds. */
 interface Trouble {
 	readonly kind: (typeof KINDS)[number];
 	readonly pause: number;
 	readonly replica: number;
 	readonly away: number;
-	/** Of a hundred sessions, how many are ended. */
+	/** Percentage of the sessions to end. */
 	readonly share: number;
 }
 
-/** A replica, and its way to the database. */
+/** A replica, and the proxy between it and the database. */
 interface Member {
 	readonly replica: Replica;
-	readonly way: TcpProxy;
+	readonly proxy: TcpProxy;
 }
 
-/** Three replicas of the program on one PostgreSQL, while programs, database and connections fail. */
+/** Three replicas of the program with one PostgreSQL, while programs, database and connections fail. */
 export const sharedDatabase: Run = {
 	name: "shared-database",
 	about:
@@ -59,11 +59,11 @@ export const sharedDatabase: Run = {
 		await server.start();
 		const members: Member[] = [];
 		for (let n = 0; n < REPLICAS; n++) {
-			const way = stack.use(await TcpProxy.start(() => server.port));
-			const url = server.url().replace(`:${server.port}/`, `:${way.port}/`);
-			// Connections that fall silent are noticed after the limit of a statement.
+			const proxy = stack.use(await TcpProxy.start(() => server.port));
+			const url = server.url().replace(`:${server.port}/`, `:${proxy.port}/`);
+			// The statement timeout limits the time until a silent connection is noticed.
 			const env = { DATABASE_URL: url, POSTGRES_STATEMENT_TIMEOUT: "3", POSTGRES_LOCK_TIMEOUT: "2" };
-			members.push({ replica: stack.use(await Replica.start(env, server.password, report)), way });
+			members.push({ replica: stack.use(await Replica.start(env, server.password, report)), proxy });
 		}
 		const load = stack.use(
 			new ReplicaLoad(
@@ -89,15 +89,15 @@ export const sharedDatabase: Run = {
 	},
 };
 
-/** Troubles that take about a given time, in milliseconds. */
+/** Returns failures for about the given time, in milliseconds. */
 function planOf(random: Random, duration: number): Trouble[] {
 	const plan: Trouble[] = [];
 	for (let passed = 0; passed < duration; ) {
 		const trouble = {
 			kind: random.pick(KINDS) ?? KINDS[0],
-			pause: random.integer(...PAUSE),
+			pause: random.integer(...PAUSE_RANGE),
 			replica: random.integer(0, REPLICAS),
-			away: random.integer(0, LONGEST_AWAY),
+			away: random.integer(0, MAX_DOWNTIME),
 			share: random.integer(10, 101),
 		};
 		passed += trouble.pause + (trouble.kind.endsWith("the database") ? trouble.away : 0);
@@ -106,10 +106,10 @@ function planOf(random: Random, duration: number): Trouble[] {
 	return plan;
 }
 
-/** Makes a trouble. What ends by itself is left to `restarts`. */
+/** Causes a failure. Adds the restart of a program to `restarts` instead of waiting for it. */
 async function make(
 	{ kind, away, share }: Trouble,
-	{ replica, way }: Member,
+	{ replica, proxy }: Member,
 	server: PostgresServer,
 	restarts: Promise<void>[],
 	report: Report,
@@ -141,15 +141,15 @@ async function make(
 			return;
 		case "cut connections":
 		case "reset connections":
-			way.cut(kind === "reset connections");
+			proxy.cut(kind === "reset connections");
 			return;
 		case "silence connections":
-			way.fallSilent();
+			proxy.fallSilent();
 			return;
 	}
 }
 
-/** Transactions of the engine take their locks in one order, so they never wait for each other in a circle. */
+/** All transactions of the engine take their locks in the same order, so that no deadlock is possible. */
 function expectNoDeadlock(server: PostgresServer, report: Report): void {
 	report.expect(!server.log.includes("deadlock detected"), "transactions waited for each other in a circle");
 }

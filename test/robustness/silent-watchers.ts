@@ -18,16 +18,16 @@ import type { Report } from "./report.ts";
 import type { Run } from "./run.ts";
 import { quiet, Subject } from "./subject.ts";
 
-/** Most memory that the service may have meanwhile, in bytes. */
-const MEMORY = 1024 ** 3;
-/** Updates for each watcher that does not read, and their size in bytes: far more than sockets hold. */
+/** Maximum resident memory of the service, in bytes. */
+const MAX_MEMORY = 1024 ** 3;
+/** Number of updates per silent watcher, and their size in bytes. Together they are far larger than socket buffers. */
 const UPDATES = 5;
 const UPDATE_BYTES = 20_000;
 const WRITERS = 4;
-/** How long the watcher that reads may take to catch up, in milliseconds. */
-const CATCH_UP = 60_000;
+/** Maximum time for the reading watcher to catch up, in milliseconds. */
+const CATCH_UP_TIMEOUT = 60_000;
 
-/** Watchers that do not read, among writers and one who does. */
+/** Watchers that do not read, together with writers and one watcher that reads. */
 export const silentWatchers: Run = {
 	name: "silent-watchers",
 	about: "watchers of whole records, over all protocols, that read nothing; one beside them must get every update",
@@ -52,17 +52,17 @@ export const silentWatchers: Run = {
 			for (let index = 0; index < count; index++)
 				report.answer("watchers that read nothing", index < watchers.open ? "open" : "closed");
 		};
-		await subject.amongOrdinary(() => subject.untilSteady(load, quiet(count, silentWatchers), MEMORY));
+		await subject.amongOrdinary(() => subject.untilSteady(load, quiet(count, silentWatchers), MAX_MEMORY));
 		await subject.expectSound();
 	},
 };
 
-/** A watcher that reads. */
+/** The watcher that reads. */
 class Reader {
 	readonly #seen: bigint[] = [];
 	readonly #end = new AbortController();
 	readonly #reading: Promise<void>;
-	/** Where the watch stands; undefined before it has begun. */
+	/** Last received sequence. Undefined before the watch has begun. */
 	#cursor: bigint | undefined;
 	#failure: unknown;
 
@@ -79,9 +79,9 @@ class Reader {
 		}
 	}
 
-	/** Waits until the watch has begun and has come to a sequence. */
+	/** Waits until the watch has begun and has reached a sequence. */
 	async reaches(sequence: bigint, report: Report): Promise<void> {
-		const until = performance.now() + CATCH_UP;
+		const until = performance.now() + CATCH_UP_TIMEOUT;
 		while (this.#cursor === undefined || this.#cursor < sequence) {
 			if (this.#failure !== undefined) return report.breaks(`the watcher that reads failed: ${String(this.#failure)}`);
 			if (performance.now() > until) return report.breaks(`the watcher that reads stands at ${this.#cursor}`);
@@ -89,7 +89,7 @@ class Reader {
 		}
 	}
 
-	/** Ends the watch; gives the sequences of the updates in the order in which they came. */
+	/** Ends the watch. Returns the sequences of the updates in the order of their arrival. */
 	async stop(): Promise<readonly bigint[]> {
 		this.#end.abort();
 		await this.#reading;
@@ -97,7 +97,7 @@ class Reader {
 	}
 }
 
-/** Posts records, a few at a time; gives their sequences in order. */
+/** Posts records, a few concurrently. Returns their sequences in ascending order. */
 async function write(service: Endpoints, count: number): Promise<bigint[]> {
 	const client = ingestClient(service, "gRPC", KEY);
 	const sequences: bigint[] = [];
@@ -113,7 +113,7 @@ async function write(service: Endpoints, count: number): Promise<bigint[]> {
 	return sequences.sort((a, b) => Number(a - b));
 }
 
-/** Watchers that read nothing, a connection each, over every protocol in turn. */
+/** Watchers that do not read, each with its own connection, over all protocols in turn. */
 class SilentWatchers {
 	readonly #connections: readonly (Disposable & { readonly open: boolean })[];
 
@@ -122,13 +122,13 @@ class SilentWatchers {
 	}
 
 	static async open(service: Endpoints, count: number): Promise<SilentWatchers> {
-		const ways = [overGrpc, overConnect, overGrpcWithoutRoom, overGrpcWeb];
-		const opened = Array.from({ length: count }, (_, index) => ways[index % ways.length]?.(service));
+		const transports = [overGrpc, overConnect, overGrpcWithoutWindow, overGrpcWeb];
+		const opened = Array.from({ length: count }, (_, index) => transports[index % transports.length]?.(service));
 		const connections = await Promise.all(opened);
 		return new SilentWatchers(connections.filter((connection) => connection !== undefined));
 	}
 
-	/** How many the server has not closed. */
+	/** Number of connections that the server has not closed. */
 	get open(): number {
 		return this.#connections.filter(({ open }) => open).length;
 	}
@@ -159,15 +159,15 @@ async function callOver(service: Endpoints): Promise<RawHttp2> {
 	return client;
 }
 
-/** Reads nothing from its socket. */
+/** Does not read from its socket. */
 async function overGrpc(service: Endpoints): Promise<RawHttp2> {
 	const client = await callOver(service);
 	client.pause();
 	return client;
 }
 
-/** Reads what comes, and never says that it has room for more than the first 64 KiB. */
-const overGrpcWithoutRoom = callOver;
+/** Reads from its socket, but never sends a WINDOW_UPDATE after the first 64 KiB. */
+const overGrpcWithoutWindow = callOver;
 
 const overConnect = (service: Endpoints) => overHttp(service, "application/connect+proto");
 const overGrpcWeb = (service: Endpoints) => overHttp(service, "application/grpc-web+proto");

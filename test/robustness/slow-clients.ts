@@ -11,29 +11,32 @@ import { type Report, unlessSilent } from "./report.ts";
 import type { Run } from "./run.ts";
 import { quiet, Subject } from "./subject.ts";
 
-/** Most memory that the service may have meanwhile, in bytes: large answers fill its bounds (docs/operations.md, Memory). */
-const MEMORY = 2 * 1024 ** 3;
-/** The service gives a request 120 s, and an idle connection 65 s; then it is closed (docs/operations.md). */
-const LIMIT = 150_000;
-/** When an idle connection has been closed, in milliseconds. */
-const IDLE = 70_000;
-/** How long a client stays that leaves by itself, in milliseconds. */
-const STAY = 2_500;
-/** Parts in which a slow client sends a body, and the time between two of them, in milliseconds. */
+/** Maximum resident memory of the service, in bytes. Large responses fill its limits (docs/operations.md, Memory). */
+const MAX_MEMORY = 2 * 1024 ** 3;
+/**
+ * Milliseconds until the service must have closed every slow connection. It closes a request after 120 s and an idle
+ * connection after 65 s (docs/operations.md).
+ */
+const CLOSE_TIMEOUT = 150_000;
+/** Milliseconds after which an idle connection must have been closed. */
+const IDLE_TIMEOUT = 70_000;
+/** Milliseconds after which a client leaves in the short form. */
+const SHORT_STAY = 2_500;
+/** Number of parts in which a slow client sends a body, and milliseconds between two parts. */
 const PARTS = 20;
 const PAUSE = 100;
 
-/** A slow client: acts until the signal fires, and gives its answer. */
+/** A slow client. `act` continues until the signal is aborted and returns the outcome. */
 interface SlowClient {
 	readonly name: string;
-	/** How many there are, compared with the others. */
+	/** Number of these clients in proportion to the others. */
 	readonly share: number;
-	/** Right answers when it stays as long as it is let. */
-	readonly right: readonly string[];
+	/** Correct outcomes when the client stays as long as the service permits. */
+	readonly correct: readonly string[];
 	readonly act: (service: Endpoints, over: AbortSignal) => Promise<string>;
 }
 
-/** Clients that send or take next to nothing. */
+/** Clients that send or read very slowly. */
 export const slowClients: Run = {
 	name: "slow-clients",
 	about: "clients that write a few bytes at a time, stop in the middle, or take no answer, until they are closed",
@@ -47,26 +50,26 @@ export const slowClients: Run = {
 		const stored = await postWebhook(subject.service, KEY, JSON.stringify(record({ id: large, title: filler })));
 		report.expect(stored.status === 200, `the large record is answered with ${stored.status}`);
 		const clients = slowKinds(large).flatMap((client) => Array.from({ length: client.share }, () => client));
-		// In the short form those that the service would close leave by themselves.
+		// In the short form clients leave before the service would close their connections.
 		const stays = count >= slowClients.long;
 		const load = async (): Promise<void> => {
 			const all = Array.from({ length: count }, (_, index) => clients[index % clients.length] ?? clients[0]);
 			await Promise.all(all.map((client) => client && slowly(subject.service, client, random, stays, report)));
 		};
-		await subject.amongOrdinary(() => subject.untilSteady(load, quiet(count, slowClients), MEMORY));
+		await subject.amongOrdinary(() => subject.untilSteady(load, quiet(count, slowClients), MAX_MEMORY));
 		await subject.expectSound();
 	},
 };
 
 async function slowly(service: Endpoints, client: SlowClient, random: Random, stays: boolean, report: Report) {
 	await delay(random.integer(0, 1_000));
-	const over = stays ? new AbortController().signal : AbortSignal.timeout(STAY);
-	const answer = await unlessSilent(client.act(service, over), LIMIT);
-	report.answer(client.name, answer, { refusable: client.right.includes(answer) });
-	report.expect(client.right.includes(answer) || (answer === "left" && !stays), `${client.name}: ${answer}`);
+	const over = stays ? new AbortController().signal : AbortSignal.timeout(SHORT_STAY);
+	const answer = await unlessSilent(client.act(service, over), CLOSE_TIMEOUT);
+	report.answer(client.name, answer, { refusable: client.correct.includes(answer) });
+	report.expect(client.correct.includes(answer) || (answer === "left" && !stays), `${client.name}: ${answer}`);
 }
 
-/** Waits until something is so, or the client leaves. */
+/** Waits until a condition holds or the client leaves. */
 async function until(over: AbortSignal, holds: () => boolean): Promise<boolean> {
 	while (!holds()) {
 		if (over.aborted) return false;
@@ -75,7 +78,7 @@ async function until(over: AbortSignal, holds: () => boolean): Promise<boolean> 
 	return true;
 }
 
-/** The status of the next answer, "closed" without one, or "left". */
+/** Returns the status of the next response, "closed" without one, or "left". */
 async function statusOf(client: RawHttp, over: AbortSignal): Promise<string> {
 	const left = new Promise<string>((resolve) => over.addEventListener("abort", () => resolve("left"), { once: true }));
 	const answered = client.response().then(
@@ -86,8 +89,8 @@ async function statusOf(client: RawHttp, over: AbortSignal): Promise<string> {
 }
 
 /**
- * All kinds. Those that send a body are few enough for the bound of ingest (512 requests at a time), so that there is room
- * for ordinary clients beside a thousand.
+ * Returns all kinds. The ones that send a body stay below the limit of ingest (512 concurrent requests), so that the
+ * service also admits ordinary clients beside a thousand slow ones.
  */
 function slowKinds(large: string): readonly SlowClient[] {
 	const post = async (service: Endpoints, fields: Readonly<Record<string, string>>): Promise<RawHttp> => {
@@ -99,7 +102,7 @@ function slowKinds(large: string): readonly SlowClient[] {
 		{
 			name: "a body in small parts",
 			share: 1,
-			right: ["200"],
+			correct: ["200"],
 			act: async (service) => {
 				const body = JSON.stringify(record());
 				using client = await post(service, { "Content-Length": String(body.length) });
@@ -114,7 +117,7 @@ function slowKinds(large: string): readonly SlowClient[] {
 		{
 			name: "a body that stops in the middle",
 			share: 1,
-			right: ["408", "closed"],
+			correct: ["408", "closed"],
 			act: async (service, over) => {
 				using client = await post(service, { "Content-Length": "1000" });
 				await client.write("{");
@@ -124,7 +127,7 @@ function slowKinds(large: string): readonly SlowClient[] {
 		{
 			name: "an endless body of small chunks",
 			share: 1,
-			right: ["408", "closed"],
+			correct: ["408", "closed"],
 			act: async (service, over) => {
 				using client = await post(service, { "Transfer-Encoding": "chunked" });
 				while (client.open && !over.aborted) {
@@ -137,7 +140,7 @@ function slowKinds(large: string): readonly SlowClient[] {
 		{
 			name: "a header that never ends",
 			share: 3,
-			right: ["408", "closed"],
+			correct: ["408", "closed"],
 			act: async (service, over) => {
 				using client = await new RawHttp(service).connected();
 				await client.write(`POST ${WEBHOOK} HTTP/1.1\r\nHost: x\r\n`);
@@ -147,7 +150,7 @@ function slowKinds(large: string): readonly SlowClient[] {
 		{
 			name: "answers that are not read",
 			share: 2,
-			right: ["closed"],
+			correct: ["closed"],
 			act: async (service, over) => {
 				const socket = openSocket(httpAddress(service)).pause();
 				let closed = false;
@@ -156,10 +159,10 @@ function slowKinds(large: string): readonly SlowClient[] {
 				});
 				const request = `GET /api/v1/conversations/${large} HTTP/1.1\r\nHost: x\r\nX-Access-Token: ${KEY}\r\n\r\n`;
 				socket.write(request.repeat(4));
-				// A paused socket does not see that it was closed until something is written to it. Before the service may have
-				// closed it, that would be a sign of life.
+				// A paused socket notices that it was closed only when something is written to it. Before the service may have
+				// closed it, a write would count as activity.
 				const began = performance.now();
-				const looks = setInterval(() => performance.now() - began > IDLE && socket.write("GET"), 5_000);
+				const looks = setInterval(() => performance.now() - began > IDLE_TIMEOUT && socket.write("GET"), 5_000);
 				const isClosed = await until(over, () => closed);
 				clearInterval(looks);
 				socket.destroy();
@@ -169,8 +172,8 @@ function slowKinds(large: string): readonly SlowClient[] {
 		{
 			name: "an answer in small parts",
 			share: 1,
-			// Answers that nobody reads leave no room for other large ones.
-			right: ["200", "503"],
+			// The service may have no memory left for other large responses, because of the unread ones.
+			correct: ["200", "503"],
 			act: async (service) => {
 				const socket = openSocket(httpAddress(service));
 				let received = 0;
@@ -191,7 +194,7 @@ function slowKinds(large: string): readonly SlowClient[] {
 			(listener): SlowClient => ({
 				name: `a gRPC message that stops in the middle, ${listener} listener`,
 				share: 1,
-				right: ["closed"],
+				correct: ["closed"],
 				act: async (service, over) => {
 					using client = await RawHttp2.connect(listener === "grpc" ? service.grpc : httpAddress(service));
 					const header = headerBlock({

@@ -3,33 +3,33 @@ import { IngestConversationEventsRequestSchema } from "../../gen/conversations/v
 import { IngestConversationRequestSchema } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { object } from "../support/fixtures.ts";
 
-/** Something that was accepted: a conversation, by the digits of its id, or an event. */
+/** An accepted conversation, identified by the digits of its id, or an accepted event. */
 export interface Stored {
 	readonly what: "conversation" | "event";
 	readonly id: string;
 }
 
-// The byte order mark may stand before JSON.
+// JSON may begin with a byte order mark.
 const parsed = (input: Buffer) => JSON.parse(new TextDecoder().decode(input));
 
-/** The conversation of an accepted record in JSON. */
+/** Returns the conversation of an accepted record in JSON. */
 export function jsonRecord(input: Buffer): Stored[] {
 	return [{ what: "conversation", id: digits(String(parsed(input).id)) }];
 }
 
-/** The conversation of an accepted request of IngestConversation. */
+/** Returns the conversation of an accepted IngestConversation request. */
 export function messageRecord(input: Buffer): Stored[] {
 	const { conversation } = fromBinary(IngestConversationRequestSchema, input);
 	return [{ what: "conversation", id: digits(conversation?.id ?? "") }];
 }
 
-/** The events of an accepted batch in JSON. */
+/** Returns the events of an accepted batch in JSON. */
 export function jsonEvents(input: Buffer): Stored[] {
 	const events: unknown[] = parsed(input);
 	return events.map((event) => ({ what: "event", id: String(object(event).id) }));
 }
 
-/** The events of an accepted request of IngestConversationEvents. */
+/** Returns the events of an accepted IngestConversationEvents request. */
 export function messageEvents(input: Buffer): Stored[] {
 	return fromBinary(IngestConversationEventsRequestSchema, input).events.map(({ id }) => ({
 		what: "event",
@@ -37,7 +37,7 @@ export function messageEvents(input: Buffer): Stored[] {
 	}));
 }
 
-/** The digits of a UUID in any form. */
+/** Returns the hexadecimal digits of a UUID in any form. */
 export function digits(id: string): string {
 	return id
 		.toLowerCase()

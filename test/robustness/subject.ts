@@ -13,40 +13,40 @@ import type { Report } from "./report.ts";
 import type { Run } from "./run.ts";
 
 const MiB = 2 ** 20;
-/** Milliseconds between two looks at the memory. */
-const SAMPLING = 100;
-/** Most times that a load is made until one leaves no more behind than the one before. */
-const LOADS = 6;
-/** How much more a load may leave by chance in what the threads hold after a collection of garbage, in bytes. */
+/** Milliseconds between two samples of the memory. */
+const SAMPLE_INTERVAL = 100;
+/** Maximum number of loads. They end as soon as one leaves no more memory behind than the one before. */
+const MAX_LOADS = 6;
+/** Random variation of the bytes that the threads hold after a garbage collection. */
 const HELD_ALLOWANCE = 4 * MiB;
-/** The same in resident memory, which has free parts that the allocators keep as well. */
+/** Random variation of resident memory, in bytes. It includes free memory that the allocators keep. */
 const RESIDENT_ALLOWANCE = 64 * MiB;
-/** What makes the program tell how much memory it holds. */
-const HELD_MEMORY = ["--expose-gc", "--import", fileURLToPath(new URL("./held-memory.js", import.meta.url))];
-/** Name of the socket at which it tells that. */
-const SOCKET = "held-memory";
-/** How long anyone but the troublemaker may wait for an answer, in milliseconds: a third of what the real sender gives. */
-const PATIENCE = 10_000;
-/** Longest life of the program, in milliseconds. */
+/** Arguments for node that let the program report the memory that it holds. */
+const HELD_MEMORY_ARGUMENTS = ["--expose-gc", "--import", fileURLToPath(new URL("./held-memory.js", import.meta.url))];
+/** File name of the socket for these reports. */
+const SOCKET_NAME = "held-memory";
+/** Maximum time for an ordinary client's response, in milliseconds: a third of the real sender's timeout. */
+const RESPONSE_TIMEOUT = 10_000;
+/** Maximum lifetime of the program, in milliseconds. */
 const LIFETIME = 3_600_000;
-/** Lines of the log that tell of a failure of the service. */
+/** Log lines that show a failure of the service. */
 const FAILURES =
 	/"event":"(?:request_failed|unexpected_error|store_failed|store_unhealthy|intake_failed)"|"kind":"(?:internal|data_loss)"/;
 
-/** Memory that the service has after a load, in bytes. */
+/** Memory of the service after a load, in bytes. */
 interface Left {
-	/** What its threads hold after a collection of garbage. */
+	/** Bytes that its threads hold after a garbage collection. */
 	readonly held: number;
-	/** What is resident then. */
+	/** Resident memory after that. */
 	readonly resident: number;
 }
 
-/** How long the service is left alone after a load, before its memory is measured, in milliseconds. */
+/** Returns the idle time after a load, in milliseconds, before the memory is measured. */
 export function quiet(count: number, { long }: Pick<Run, "long">): number {
 	return count >= long ? 10_000 : 500;
 }
 
-/** The real program in a process of its own, whose memory is watched. */
+/** The real program in its own process. Its memory is sampled. */
 export class Subject implements AsyncDisposable {
 	readonly service: ServiceProcess;
 	readonly #report: Report;
@@ -58,16 +58,16 @@ export class Subject implements AsyncDisposable {
 		this.service = service;
 		this.#folder = folder;
 		this.#report = report;
-		this.#sampling = setInterval(() => this.sample(), SAMPLING);
+		this.#sampling = setInterval(() => this.sample(), SAMPLE_INTERVAL);
 	}
 
-	/** Starts the program on a database of its own. */
+	/** Starts the program on a new database. */
 	static async start(report: Report, env: Readonly<Record<string, string>> = {}): Promise<Subject> {
 		const folder = new TempFolder();
 		try {
 			const database = folder.file("conversations.db");
-			const variables = { ...env, HELD_MEMORY_SOCKET: folder.file(SOCKET) };
-			const command = [...HELD_MEMORY, ...START_ARGUMENTS];
+			const variables = { ...env, HELD_MEMORY_SOCKET: folder.file(SOCKET_NAME) };
+			const command = [...HELD_MEMORY_ARGUMENTS, ...START_ARGUMENTS];
 			const service = await ServiceProcess.start(database, variables, command, undefined, LIFETIME);
 			return new Subject(service, folder, report);
 		} catch (error) {
@@ -76,7 +76,7 @@ export class Subject implements AsyncDisposable {
 		}
 	}
 
-	/** Most memory that the program was seen to have since the last call, in bytes. */
+	/** Returns the maximum resident memory seen since the last call, in bytes. */
 	takePeak(): number {
 		this.sample();
 		const peak = this.#peak;
@@ -84,15 +84,15 @@ export class Subject implements AsyncDisposable {
 		return peak;
 	}
 
-	/** Looks at the memory. */
+	/** Samples the resident memory. */
 	sample(): void {
 		this.#peak = Math.max(this.#peak, this.service.residentBytes);
 	}
 
 	/**
-	 * Runs a load while ordinary clients go on, all of whose requests must be answered with success in time.
+	 * Runs a load while ordinary clients make requests. Each of these requests must succeed in time.
 	 *
-	 * @param work what they do
+	 * @param work what the ordinary clients do
 	 */
 	async amongOrdinary<Result>(load: () => Promise<Result>, work: OrdinaryWork = "all"): Promise<Result> {
 		const ordinary = await OrdinaryClients.start(this.service, KEY, work);
@@ -105,23 +105,25 @@ export class Subject implements AsyncDisposable {
 			`${count} ordinary requests meanwhile, the slowest ${slowest.milliseconds} ms (${slowest.what})`,
 		);
 		for (const problem of problems) this.#report.breaks(`an ordinary client: ${problem}`);
-		this.#report.expect(slowest.milliseconds <= PATIENCE, `an ordinary client waited ${slowest.milliseconds} ms`);
+		this.#report.expect(
+			slowest.milliseconds <= RESPONSE_TIMEOUT,
+			`an ordinary client waited ${slowest.milliseconds} ms`,
+		);
 		return result;
 	}
 
 	/**
-	 * Runs a load again and again, until one leaves no more memory behind than the one before, apart from what chance adds.
-	 * In the first loads code is compiled and caches fill up to their bounds; of a leak every load leaves more behind, and
-	 * that breaks a law.
+	 * Repeats a load until it leaves no more memory behind than the one before, apart from random variation. The first
+	 * loads compile code and fill caches. With a leak every load leaves more memory behind, which is a violation.
 	 *
-	 * @param quiet milliseconds in which the service is left alone after each load
-	 * @param most memory that the service may have meanwhile, in bytes
+	 * @param quiet milliseconds without load before each measurement
+	 * @param most maximum resident memory during the loads, in bytes
 	 */
 	async untilSteady(load: (round: number) => Promise<void>, quiet: number, most: number): Promise<void> {
 		const before = this.service.residentBytes;
 		this.takePeak();
 		const after: Left[] = [];
-		while (!isSteady(after) && after.length < LOADS) {
+		while (!isSteady(after) && after.length < MAX_LOADS) {
 			await load(after.length);
 			await delay(quiet);
 			const held = await this.#held();
@@ -136,25 +138,25 @@ export class Subject implements AsyncDisposable {
 		this.#report.expect(peak <= most, `the service took ${inMiB([peak])} of ${inMiB([most])} that it may take`);
 	}
 
-	/** What all threads of the service hold after a collection of garbage, in bytes. */
+	/** Returns the bytes that all threads of the service hold after a garbage collection. */
 	async #held(): Promise<number> {
-		const bytes = Number(await text(connect(this.#folder.file(SOCKET))).catch(() => 0));
+		const bytes = Number(await text(connect(this.#folder.file(SOCKET_NAME))).catch(() => 0));
 		this.#report.expect(bytes > 0, "the service does not tell what memory it holds");
 		return bytes;
 	}
 
-	/** Tells the report if the service has failed in any way that its own process and log show. */
+	/** Reports failures of the service that its process and its log show. */
 	async expectSound(): Promise<void> {
 		if (this.service.ended) {
 			this.#report.breaks(`the service has ended: ${this.service.output.stderr.slice(-2000)}`);
 			return;
 		}
 		const post = async () => (await postWebhook(this.service, KEY, JSON.stringify(record()))).status;
-		const until = performance.now() + PATIENCE;
+		const until = performance.now() + RESPONSE_TIMEOUT;
 		let status = await post();
-		// It may still be at what clients of an overload have left behind.
+		// The service may still be busy with the rest of an overload.
 		while (status === 503 && performance.now() < until) {
-			await delay(SAMPLING);
+			await delay(SAMPLE_INTERVAL);
 			status = await post();
 		}
 		this.#report.expect(status === 200, `an ordinary record is answered with ${status} afterwards`);
@@ -170,14 +172,14 @@ export class Subject implements AsyncDisposable {
 	}
 }
 
-/** Whether the last load left no more behind than the one before it. */
+/** Returns whether the last load left no more memory behind than the one before. */
 function isSteady(after: readonly Left[]): boolean {
 	const [former, last] = after.slice(-2);
 	if (former === undefined || last === undefined) return false;
 	return last.held <= former.held + HELD_ALLOWANCE && last.resident <= former.resident + RESIDENT_ALLOWANCE;
 }
 
-/** `223, 224 MiB` */
+/** Formats bytes: `223, 224 MiB`. */
 function inMiB(bytes: readonly number[]): string {
 	return `${bytes.map((count) => Math.round(count / MiB)).join(", ")} MiB`;
 }

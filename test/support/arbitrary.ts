@@ -4,7 +4,9 @@ import { JsonType } from "../../gen/conversations/options/v1/options_pb.js";
 import { isJsonObject } from "../../src/record/json/json-value.ts";
 import type { FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../../src/record/plan/plan.ts";
 
-/** Names that break careless code: prototypes, pointer syntax, nothing, other alphabets, and secrets by their name. */
+/**
+ * Names that break careless code: prototype members, JSON Pointer syntax, the empty name, other scripts, secret names.
+ */
 const NAMES = [
 	"__proto__",
 	"constructor",
@@ -18,7 +20,7 @@ const NAMES = [
 	"🗝",
 	"api_token",
 ] as const;
-/** Messages below this level are as small as their rules allow, so that records end. */
+/** Messages below this depth are as small as their rules allow, so that generation terminates. */
 const DEPTH = 7;
 
 const text = fc.oneof(
@@ -28,7 +30,7 @@ const text = fc.oneof(
 const name = fc.oneof(fc.constantFrom(...NAMES), text);
 const number = fc.oneof(fc.double({ noNaN: true, noDefaultInfinity: true }), fc.integer(), fc.constantFrom(1e-9, 1e22));
 
-/** Any JSON of a few levels. */
+/** Any JSON value of a few levels. */
 export const freeForm: fc.Arbitrary<JsonValue> = fc.letrec<{ json: JsonValue; object: JsonObject }>((tie) => ({
 	json: fc.oneof(
 		{ depthSize: "small", maxDepth: 3 },
@@ -44,7 +46,7 @@ export const freeForm: fc.Arbitrary<JsonValue> = fc.letrec<{ json: JsonValue; ob
 
 const freeObject = fc.array(fc.tuple(name, freeForm), { maxLength: 3 }).map((members) => Object.fromEntries(members));
 
-/** Records in every form that their plan accepts, with members at random places that no field names. */
+/** Generates records in every form that their plan accepts, with unnamed members at random places. */
 export function jsonOf(plan: MessagePlan): fc.Arbitrary<JsonValue> {
 	return message(plan, 0);
 }
@@ -159,13 +161,13 @@ function union(plan: UnionPlan, depth: number): fc.Arbitrary<JsonValue> {
 	return fc.oneof(...tagged, ...bare, ...unknown);
 }
 
-/** Whether a message of an arm cannot be made without another message of a union. */
+/** Returns whether a message of an arm must contain another union. */
 function recurs(plan: ValuePlan): boolean {
 	if (plan.type !== "message" || plan.message.form === "union") return plan.type === "message";
 	return plan.message.fields.some((member) => member.required && recurs(member.value));
 }
 
-/** Whether no arm but the one for anything else takes a value, which that one takes. */
+/** Returns whether only the arm for unknown values accepts a value. */
 function takenBy(plan: UnionPlan, json: JsonValue): boolean {
 	const { unknownTypes } = plan;
 	if (isJsonObject(json))

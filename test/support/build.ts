@@ -3,8 +3,8 @@ import { promisify } from "node:util";
 import type { TestProject } from "vitest/node";
 
 /**
- * Builds dist/ once for all tests, so that those which start the service or pack a package have the present sources.
- * There may be none yet, so nothing is imported that reads it.
+ * Builds dist/ once for all tests, so that tests that start the service or pack a package use the current sources. This
+ * module must not import anything that reads dist/, which may not exist yet.
  */
 export async function setup({ config }: TestProject): Promise<void> {
 	await promisify(execFile)("npm", ["run", "build"], { cwd: config.root });

@@ -1,6 +1,9 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 
-/** Places of secrets that no descriptor marks alone, by name, each as members of a record that holds a secret there. */
+/**
+ * Secrets that no descriptor option alone marks. The key names the place; the function returns members of a record with
+ * the secret there.
+ */
 export const SECRET_MEMBERS: Readonly<Record<string, (secret: string) => JsonObject>> = {
 	"MCP auth of an unknown strategy": (secret) => mcp({ auth: { strategy: "custom", deep: [{ any: secret }] } }),
 	"unnamed member of MCP auth": (secret) => mcp({ auth: { strategy: "bearer", value: "v", any: secret } }),

@@ -9,7 +9,7 @@ const LOCAL = [
 	{ type: DNS, value: "localhost" },
 	{ type: IP, ip: "127.0.0.1" },
 ];
-/** Common name and alternative names of each certificate by the name of its files. */
+/** Common name and alternative names of each certificate, by the base name of its files. */
 const CERTIFICATES = {
 	server: ["server", LOCAL],
 	renewed: ["renewed", LOCAL],
@@ -19,8 +19,8 @@ const CERTIFICATES = {
 } as const;
 
 /**
- * A folder with certificates for a test, valid for a day: `NAME.crt` and `NAME.key` in PEM, `ca.crt` of their authority,
- * and `foreign.crt` that another authority has given to the name of `agent.crt`.
+ * A folder with certificates for a test, valid for a day: `NAME.crt` and `NAME.key` in PEM, `ca.crt` of their
+ * certificate authority, and `foreign.crt`, which another authority has issued for the subject of `agent.crt`.
  */
 export class Certificates implements Disposable {
 	readonly #folder = new TempFolder();
@@ -34,12 +34,12 @@ export class Certificates implements Disposable {
 		this.#write("foreign", new Authority("other authority").issue(agent, names));
 	}
 
-	/** Path of a file. */
+	/** Returns the path of a file. */
 	path(name: string): string {
 		return this.#folder.file(name);
 	}
 
-	/** What is in a file. */
+	/** Returns the content of a file. */
 	pem(name: string): Buffer {
 		return readFileSync(this.path(name));
 	}
@@ -62,7 +62,7 @@ interface Issued {
 
 type Name = readonly { readonly shortName: "CN"; readonly value: string }[];
 
-/** An authority that has certified itself. */
+/** A certificate authority with a self-signed certificate. */
 class Authority {
 	readonly certificate: string;
 	readonly #name: Name;

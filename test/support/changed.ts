@@ -12,7 +12,7 @@ const values = fc.oneof(
 	fc.jsonValue({ maxDepth: 2 }).map((value): JsonValue => JSON.parse(JSON.stringify(value))),
 );
 
-/** Records with one value replaced by another, valid or not, or taken away. */
+/** Generates records in which one value is removed or replaced by another value, valid or not. */
 export function changed(records: fc.Arbitrary<JsonValue>): fc.Arbitrary<JsonValue> {
 	return fc.tuple(records, fc.nat(), values).map(([record, place, value]) => {
 		const copy = structuredClone(record);
@@ -22,7 +22,7 @@ export function changed(records: fc.Arbitrary<JsonValue>): fc.Arbitrary<JsonValu
 	});
 }
 
-/** For each member and item inside a value, what replaces it, or takes a member away. */
+/** Returns a function for each member and item inside a value, which replaces it or removes a member. */
 function placesIn(json: JsonValue): ((value: JsonValue | undefined) => void)[] {
 	if (Array.isArray(json))
 		return json.flatMap((item, index) => [

@@ -6,7 +6,7 @@ import type { Endpoints } from "./clients.ts";
 import { testEnvironment } from "./service.ts";
 import { ROOT, START_ARGUMENTS, START_ENVIRONMENT } from "./start-command.ts";
 
-/** Services that run. They do not outlive this process, if it leaves by process.exit. */
+/** Running services. An exit listener ends them, for the case that a test process leaves by process.exit. */
 const running = new Set<ChildProcessByStdio<null, Readable, Readable>>();
 process.on("exit", () => {
 	for (const child of running) child.kill("SIGKILL");
@@ -15,15 +15,15 @@ process.on("exit", () => {
 /** A line of the service's log. */
 export type LogLine = Readonly<Record<string, unknown>>;
 
-/** How long a process of a test may live, in milliseconds. */
+/** Default maximum lifetime of a process of a test, in milliseconds. */
 const LIFETIME = 120_000;
-/** Where node keeps what it has compiled (vitest.config.ts), so that the program starts sooner. */
+/** Node.js's compile cache (vitest.config.ts), with which the program starts faster. */
 const { NODE_COMPILE_CACHE } = process.env;
 const COMPILED = NODE_COMPILE_CACHE === undefined ? {} : { NODE_COMPILE_CACHE };
-/** The unit of the times in `/proc/<pid>/stat`: 1/100 s on every Linux that Node runs on (proc(5), `_SC_CLK_TCK`). */
+/** The unit of times in `/proc/<pid>/stat`: 1/100 s on every Linux that Node.js supports (proc(5), `_SC_CLK_TCK`). */
 const TICKS_PER_SECOND = 100;
 
-/** The service as a process of its own, as `npm start` runs it. */
+/** The service in its own process, as `npm start` runs it. */
 export class ServiceProcess implements Endpoints, AsyncDisposable {
 	http = "";
 	grpc = "";
@@ -43,7 +43,7 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 			cwd: ROOT,
 			env: { ...START_ENVIRONMENT, ...COMPILED, ...env },
 			stdio: ["ignore", "pipe", "pipe"],
-			// A test that is given up does not leave its service behind.
+			// An aborted test must not leave its service behind.
 			timeout: lifetime,
 			killSignal: "SIGKILL",
 		});
@@ -66,9 +66,9 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 	/**
 	 * Starts the service on a database file and waits until both listeners accept requests.
 	 *
-	 * @param env variables in place of the defaults for tests
-	 * @param command what node is given in place of what `npm start` gives it
-	 * @param program what is given the command in place of node
+	 * @param env variables that override the defaults for tests
+	 * @param command arguments for node, instead of those of `npm start`
+	 * @param program program that gets the arguments, instead of node
 	 * @param lifetime milliseconds after which the process is killed
 	 */
 	static async start(
@@ -84,30 +84,32 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 		return service;
 	}
 
-	/** Runs the program to its end: another command than `serve`, or an environment in which it cannot start. */
+	/**
+	 * Runs the program until it ends: with another command than `serve`, or in an environment in which it cannot start.
+	 */
 	static async run(env: Readonly<Record<string, string>>, ...args: readonly string[]) {
 		return await ServiceProcess.runCommand(env, [...START_ARGUMENTS, ...args]);
 	}
 
-	/** Runs a command to its end, as `start` is given it. */
+	/** Runs a command until it ends. The parameters are those of `start`. */
 	static async runCommand(env: Readonly<Record<string, string>>, command: readonly string[], program?: string) {
 		const child = new ServiceProcess(env, command, program);
 		const { code } = await child.#exited;
 		return { code, stdout: child.#stdout, stderr: child.#stderr };
 	}
 
-	/** Id of the process. */
+	/** Process id. */
 	get pid(): number {
 		if (this.#child.pid === undefined) throw new Error("the process has not started");
 		return this.#child.pid;
 	}
 
-	/** All that the process has written. */
+	/** Everything that the process has written. */
 	get output(): { readonly stdout: string; readonly stderr: string } {
 		return { stdout: this.#stdout, stderr: this.#stderr };
 	}
 
-	/** The first line of the log that fits; waits for it. */
+	/** Returns the first log line that matches, and waits for it if necessary. */
 	async logged(fits: (line: LogLine) => boolean): Promise<LogLine> {
 		for (;;) {
 			const complete = this.#stdout.split("\n").slice(0, -1);
@@ -123,18 +125,18 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 		return this.#ended;
 	}
 
-	/** Memory that the process has at the moment, in bytes (proc(5), VmRSS). Linux only; 0 elsewhere. */
+	/** Current resident memory of the process, in bytes (proc(5), VmRSS). Linux only; 0 elsewhere. */
 	get residentBytes(): number {
 		if (process.platform !== "linux" || this.#ended) return 0;
 		const status = readFileSync(`/proc/${this.#child.pid}/status`, "utf8");
 		return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * 1024;
 	}
 
-	/** Processor time that the process has used in all its threads, in seconds (proc(5), stat). Linux only; 0 elsewhere. */
+	/** Processor time that all threads of the process have used, in seconds (proc(5), stat). Linux only; 0 elsewhere. */
 	get processorSeconds(): number {
 		if (process.platform !== "linux" || this.#ended) return 0;
 		const stat = readFileSync(`/proc/${this.#child.pid}/stat`, "utf8");
-		// The command's name in parentheses may hold spaces; the fields after it are numbered from 3.
+		// The command's name in parentheses may contain spaces. The next field is number 3.
 		const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
 		return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
 	}
@@ -144,7 +146,7 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 		this.#child.kill(signal);
 	}
 
-	/** How the process ended; waits for its end. */
+	/** Waits until the process ends and returns its exit code or signal. */
 	exit(): Promise<{ code: number | null; signal: NodeJS.Signals | null }> {
 		return this.#exited;
 	}

@@ -25,7 +25,7 @@ import { ConversationIngestService } from "../../gen/conversations/v1/conversati
 import { ConversationService } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type BadRequest, BadRequestSchema } from "../../gen/google/rpc/error_details_pb.js";
 
-/** Where a service listens. */
+/** Addresses of a service. */
 export interface Endpoints {
 	/** `http://host:port` of the HTTP listener. */
 	readonly http: string;
@@ -39,7 +39,7 @@ export const WEBHOOK = "/api/v1/webhooks/conversations";
 /** Path of the event webhook without a base path and the conversation's id. */
 export const EVENT_WEBHOOK = "/api/v1/webhooks/events";
 
-/** Posts a body to the webhook, or to another path. A field of null leaves that usual field out. */
+/** Posts a body to the webhook or another path. `fields` overrides the default headers; null removes one. */
 export function postWebhook(
 	service: Endpoints,
 	key: string,
@@ -52,7 +52,7 @@ export function postWebhook(
 		if (value === null) headers.delete(name);
 		else headers.set(name, value);
 	}
-	// A string body would bring a content type of its own.
+	// For a string, fetch would add its own content type.
 	const bytes = Buffer.from(body);
 	return fetch(`${service.http}${path}`, { method: "POST", headers, body: bytes });
 }
@@ -63,7 +63,7 @@ export class GrpcClient {
 	readonly #metadata = new Metadata();
 
 	constructor(service: Endpoints, key: string | undefined) {
-		// By default clients of one address share their connections.
+		// By default, clients of the same address share their connections.
 		this.#client = new Client(service.grpc, credentials.createInsecure(), { "grpc.use_local_subchannel_pool": 1 });
 		if (key !== undefined) this.#metadata.set("x-access-token", key);
 	}
@@ -71,7 +71,7 @@ export class GrpcClient {
 	/**
 	 * Calls a unary method.
 	 *
-	 * @throws GrpcFailure with the status that the server gave
+	 * @throws GrpcFailure with the status that the server sent
 	 */
 	call<I extends DescMessage, O extends DescMessage>(
 		method: DescMethodUnary<I, O>,
@@ -93,7 +93,7 @@ export class GrpcClient {
 		});
 	}
 
-	/** Calls a method that answers with a stream, over a connection that is this client's alone. */
+	/** Calls a server-streaming method over this client's own connection. */
 	stream<I extends DescMessage, O extends DescMessage>(
 		method: DescMethodServerStreaming<I, O>,
 		request: MessageShape<I>,
@@ -112,11 +112,11 @@ export class GrpcClient {
 	}
 }
 
-/** A status that is not OK. */
+/** A status other than OK. */
 export class GrpcFailure extends Error {
 	override readonly name = "GrpcFailure";
 	readonly code: number;
-	/** The `google.rpc.BadRequest` detail, where there is one. */
+	/** The `google.rpc.BadRequest` detail, if there is one. */
 	readonly badRequest: BadRequest | undefined;
 
 	constructor(error: GrpcError) {
@@ -135,33 +135,33 @@ function badRequestOf(code: number, details: Buffer): BadRequest | undefined {
 	return findTrailerError(trailer)?.findDetails(BadRequestSchema)[0];
 }
 
-/** The `google.rpc.BadRequest` detail of an error from a Connect client. */
+/** Returns the `google.rpc.BadRequest` detail of a Connect client's error. */
 export function badRequest(error: ConnectError): BadRequest | undefined {
 	return error.findDetails(BadRequestSchema)[0];
 }
 
-/** Protocols that clients of this kind speak. */
+/** Protocols of the Connect clients. */
 export type Protocol = "connect" | "connect over JSON" | "gRPC-Web" | "gRPC";
 
 /** All protocols. */
 export const PROTOCOLS: readonly Protocol[] = ["connect", "connect over JSON", "gRPC-Web", "gRPC"];
 
-/** A client of the ingest service by one of the protocols. */
+/** Returns a client of the ingest service. */
 export function ingestClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
 	return clientOf(ConversationIngestService, service, protocol, key);
 }
 
-/** A client of the service that reads, by one of the protocols. */
+/** Returns a client of the service that reads conversations. */
 export function readClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
 	return clientOf(ConversationService, service, protocol, key);
 }
 
-/** A client of the service that takes events, by one of the protocols. */
+/** Returns a client of the service that ingests events. */
 export function eventIngestClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
 	return clientOf(ConversationEventIngestService, service, protocol, key);
 }
 
-/** A client of the service that reads events, by one of the protocols. */
+/** Returns a client of the service that reads events. */
 export function eventClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
 	return clientOf(ConversationEventService, service, protocol, key);
 }
@@ -180,12 +180,12 @@ function clientOf<Desc extends DescService>(
 	return createClient(desc, transport(protocol, { baseUrl, interceptors: [authenticate] }));
 }
 
-/** Path of an RPC (gRPC over HTTP/2, "Requests"). */
+/** Returns the path of an RPC (gRPC over HTTP/2, "Requests"). */
 export function rpcPath(method: DescMethod): string {
 	return `/${method.parent.typeName}/${method.name}`;
 }
 
-/** The text that `GET /api/v1/conversations/{id}` answers with; `search` stands behind the question mark. */
+/** Returns the response text of `GET /api/v1/conversations/{id}`. `search` is the query without the question mark. */
 export async function getText(
 	service: Endpoints,
 	key: string,

@@ -2,7 +2,7 @@ import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { isJsonObject } from "../../src/record/json/json-value.ts";
 import type { MessagePlan, PlainPlan, ValuePlan } from "../../src/record/plan/plan.ts";
 
-/** The JSON form with the simplest value for each required member that it lacks, at every level. */
+/** Returns the JSON form with the simplest value for each missing required member, at every level. */
 export function completed(plan: MessagePlan, json: JsonValue): JsonValue {
 	if (plan.form !== "union") return plan.form === "object" ? completedObject(plan, json) : inFields(plan, json);
 	if (Array.isArray(json)) return plan.bare.array === undefined ? json : inValue(plan.bare.array.value, json);

@@ -1,7 +1,7 @@
 import type { Reporter, TestModule } from "vitest/node";
 
 /**
- * Ends the output of a run with the line `N passed, N failed`, which .ci/run reads. What fails outside of a test, such as
+ * Ends the output of a run with the line `N passed, N failed`, which .ci/run reads. An error outside of a test, such as
  * a file that cannot be loaded, counts as one failure.
  */
 export class CountReporter implements Reporter {

@@ -5,11 +5,11 @@ import { z } from "zod";
 const columns = z.array(z.object({ name: z.string() }));
 const stored = z.object({ record: z.instanceof(Uint8Array) });
 
-/** Gives the bytes to keep in place of those that are there. */
+/** Returns the bytes that replace the stored ones. */
 type Change = (bytes: Buffer) => Uint8Array;
 
 /**
- * Damages what the database of a stopped service holds of one update's record.
+ * Damages the stored record of an update in the database of a stopped service.
  *
  * @throws Error when there is no such update
  */
@@ -19,8 +19,8 @@ export function damageStoredRecord(database: string, sequence: bigint, damage: C
 }
 
 /**
- * Changes the record of one update in the database of a stopped service into one that a release with another schema has
- * written.
+ * Rewrites the stored record of an update in the database of a stopped service, as if a release with another schema had
+ * written it.
  *
  * @throws Error when there is no such update
  */

@@ -3,11 +3,11 @@ import { TempFolder } from "./temp.ts";
 
 /** Databases of one engine for the tests of a file. */
 export interface EngineDatabases extends AsyncDisposable {
-	/** Makes an empty database; gives the variables of a service that uses it. */
+	/** Creates an empty database and returns the environment variables of a service that uses it. */
 	create(): Promise<{ readonly DATABASE_URL: string }>;
 }
 
-/** The engines of the store, for tests that a service must pass with each. */
+/** The store's engines, for tests that a service must pass with each of them. */
 export const ENGINES: readonly { readonly engine: string; readonly open: () => Promise<EngineDatabases> }[] = [
 	{ engine: "SQLite", open: async () => new SqliteFiles() },
 	{ engine: "PostgreSQL", open: async () => new PostgresDatabases(await Databases.start()) },

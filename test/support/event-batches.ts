@@ -5,7 +5,7 @@ import { readExactJson, stringifyExactJson } from "../../src/record/json/exact-j
 import type { ExactJson } from "../../src/record/json/json-value.ts";
 import { capturedBatches, capturedSequences } from "./fixtures.ts";
 
-/** The texts of all captured batches of events, by themselves and in sequences of posts, by name. */
+/** Returns the names and texts of all captured batches of events: single ones and those in sequences of posts. */
 export function batchTexts(): [name: string, text: string][] {
 	const sequences = capturedSequences().flatMap(({ name, posts }) =>
 		posts
@@ -15,14 +15,14 @@ export function batchTexts(): [name: string, text: string][] {
 	return [...capturedBatches().map(({ name, text }): [string, string] => [name, text]), ...sequences];
 }
 
-/** The events of a batch. */
+/** Returns the events of a batch. */
 export function eventsIn(text: string): ExactJson[] {
 	const events = readExactJson(text);
 	if (!Array.isArray(events)) throw new TypeError("a batch is an array");
 	return events;
 }
 
-/** Events as an encoded IngestConversationEventsRequest. */
+/** Returns events as an encoded IngestConversationEventsRequest. */
 export function eventsRequest(conversationId: string, events: readonly ExactJson[]): Uint8Array {
 	const messages = events.map((event) => toMessage(stringifyExactJson(event)));
 	const request = create(IngestConversationEventsRequestSchema, { conversationId, events: messages });

@@ -14,12 +14,12 @@ import { type ConversationEvent, ConversationEventSchema } from "../../gen/conve
 import type { Endpoints } from "./clients.ts";
 import { object } from "./fixtures.ts";
 
-/** Path of the webhook for events without a base path, for one conversation. */
+/** Returns the path of the event webhook of a conversation, without a base path. */
 export function eventsPath(conversationId: string): string {
 	return `/api/v1/webhooks/events/${conversationId}`;
 }
 
-/** Posts a batch to the webhook for events. */
+/** Posts a batch to the event webhook. */
 export function postEvents(
 	service: Endpoints,
 	key: string,
@@ -30,12 +30,12 @@ export function postEvents(
 	return fetch(`${service.http}${eventsPath(conversationId)}`, { method: "POST", headers, body: Buffer.from(body) });
 }
 
-/** A client over gRPC of the service that takes events. */
+/** Returns a gRPC client of the service that ingests events. */
 export function eventIngestClient(service: Endpoints, key: string) {
 	return createClient(ConversationEventIngestService, grpc(service, key));
 }
 
-/** A client over gRPC of the service that gives events. */
+/** Returns a gRPC client of the service that reads events. */
 export function eventReadClient(service: Endpoints, key: string) {
 	return createClient(ConversationEventService, grpc(service, key));
 }
@@ -52,10 +52,10 @@ function grpc(service: Endpoints, key: string) {
 	});
 }
 
-/** Members of an event that have fields of the message. */
+/** Members of an event that have their own fields in the message. */
 const ENVELOPE = ["id", "timestamp", "source", "kind"] as const;
 
-/** An event as the message that says the same. */
+/** Converts an event to its message. */
 export function eventMessage(json: JsonObject): ConversationEvent {
 	const { id, timestamp, source, kind, parent_id, ...others } = json;
 	const parentId = typeof parent_id === "string" ? { parentId: parent_id } : {};
@@ -70,7 +70,7 @@ export function eventMessage(json: JsonObject): ConversationEvent {
 	});
 }
 
-/** The event that a message says. */
+/** Converts a message to its event. */
 export function eventJson(message: ConversationEvent | undefined): JsonObject {
 	const json: JsonObject = {};
 	for (const name of ENVELOPE) json[name] = message?.[name] ?? null;
@@ -78,12 +78,12 @@ export function eventJson(message: ConversationEvent | undefined): JsonObject {
 	return { ...json, ...object(JSON.parse(message?.membersJson || "{}")) };
 }
 
-/** A request that ingests a batch. */
+/** Returns the request that ingests a batch. */
 export function ingestEventsRequest(conversationId: string, batch: readonly JsonObject[]) {
 	return create(IngestConversationEventsRequestSchema, { conversationId, events: batch.map(eventMessage) });
 }
 
-/** All events that a service has, or those that a request asks for. */
+/** Lists all events of a service that match a request, by default all events. */
 export async function allEvents(
 	service: Endpoints,
 	key: string,
@@ -100,7 +100,7 @@ export async function allEvents(
 	return events;
 }
 
-/** A page of a conversation's events as `GET /api/v1/conversations/{id}/events` gives it. */
+/** Returns a page of a conversation's events, read with `GET /api/v1/conversations/{id}/events`. */
 export async function getEvents(service: Endpoints, key: string, id: string, search = ""): Promise<JsonObject> {
 	const url = `${service.http}/api/v1/conversations/${id}/events?${search}`;
 	const response = await fetch(url, { headers: { "X-Access-Token": key } });

@@ -3,9 +3,9 @@ import { isJsonObject } from "../../src/record/json/json-value.ts";
 import type { FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../../src/record/plan/plan.ts";
 
 /**
- * What an accepted JSON form must come back as: the same, with defaults in place of absent members, UUIDs in lower case
- * with dashes, date-times in UTC, and members under their own names. It is written from the rules of the field options,
- * apart from the code that it judges.
+ * Returns the form in which an accepted record must be read back: with defaults for absent members, UUIDs in lower case
+ * with dashes, date-times in UTC, and no aliases. It is written from the rules of the field options, independently of
+ * the code under test.
  */
 export function filled(plan: MessagePlan, json: JsonValue): JsonValue {
 	return plan.form === "union" ? filledUnion(plan, json) : filledPlain(plan, json);
@@ -27,13 +27,13 @@ function filledPlain(plan: PlainPlan, json: JsonValue): JsonValue {
 	return Object.fromEntries(members);
 }
 
-/** What an absent member stands for; undefined when it stays absent. */
+/** Returns the value of an absent member. Undefined if it stays absent. */
 function absent(field: FieldPlan): JsonValue | undefined {
 	if (field.default !== undefined) return field.default;
 	return field.shape !== "single" || field.nullable ? nothing(field) : undefined;
 }
 
-/** What says nothing: for lists and maps, which protobuf keeps no null of, an empty one. */
+/** Returns the empty value: null, or an empty list or map, because protobuf cannot store null for these. */
 function nothing(field: FieldPlan): JsonValue {
 	return { single: null, list: [], map: {} }[field.shape];
 }

@@ -4,36 +4,36 @@ import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { stringifyExactJson } from "../../src/record/json/exact-json.ts";
 import { type ExactJson, isJsonObject } from "../../src/record/json/json-value.ts";
 
-/** A body as a real agent server sent it, or as its own models write it. */
+/** A body that a real agent server sent, or that its own models wrote. */
 export interface CorpusBody {
 	readonly name: string;
-	/** The bytes as they came over the wire. */
+	/** The bytes as received. */
 	readonly bytes: Buffer;
 	readonly json: JsonObject;
 }
 
-/** A body with the answer that it deserves. */
+/** A body and the response that it must get. */
 export interface Case {
 	readonly name: string;
-	/** JSON body, its numbers as far as a double holds them; absent when the body is not JSON. */
+	/** JSON body, with its numbers as doubles. Absent when the body is not JSON. */
 	readonly body?: JsonValue;
-	/** Text to send where the body is not JSON. */
+	/** Text to send when the body is not JSON. */
 	readonly raw?: string;
-	/** The text to send, either way. */
+	/** The text to send in either case. */
 	readonly text: string;
-	/** Header fields in place of the usual ones; null leaves one out. */
+	/** Headers that override the defaults; null removes one. */
 	readonly headers?: Readonly<Record<string, string | null>>;
-	/** Right answers: HTTP statuses. */
+	/** Correct HTTP statuses. */
 	readonly status: readonly number[];
-	/** Places that must be among the violations. */
+	/** Locations that must be among the violations. */
 	readonly loc?: readonly (readonly (string | number)[])[];
-	/** For each of `loc` the types that count as right. */
+	/** Correct types for each of `loc`. */
 	readonly types?: readonly (readonly string[])[];
 }
 
 const folder = new URL("../fixtures/", import.meta.url);
 
-/** All real bodies, in order of their names. */
+/** Returns all real bodies, sorted by name. */
 export function corpus(): CorpusBody[] {
 	const corpusFolder = new URL("corpus/", folder);
 	return readdirSync(corpusFolder)
@@ -44,7 +44,7 @@ export function corpus(): CorpusBody[] {
 		});
 }
 
-/** One real body by name. */
+/** Returns a real body by name. */
 export function corpusBody(name: string): CorpusBody {
 	const bytes = readFileSync(new URL(`corpus/${name}.json`, folder));
 	return { name, bytes, json: object(JSON.parse(bytes.toString())) };
@@ -57,14 +57,14 @@ export interface CapturedPost {
 	readonly body: string;
 }
 
-/** All posts of a real agent server about one conversation, in the order in which they arrived. */
+/** All posts of a real agent server about one conversation, in order of arrival. */
 export interface CapturedSequence {
 	readonly name: string;
 	readonly conversationId: string;
 	readonly posts: readonly CapturedPost[];
 }
 
-/** All captured sequences of posts, in order of their names. */
+/** Returns all captured sequences of posts, sorted by name. */
 export function capturedSequences(): CapturedSequence[] {
 	const sequenceFolder = new URL("sequences/", folder);
 	return readdirSync(sequenceFolder)
@@ -79,7 +79,7 @@ export function capturedSequences(): CapturedSequence[] {
 
 function capturedPost(line: string): CapturedPost {
 	const { webhook }: { webhook: CapturedPost["webhook"] } = JSON.parse(line);
-	// The body is the last member. Parsing would lose digits of its numbers.
+	// The body is the last member. Parsing it would lose digits of its numbers.
 	return { webhook, body: line.slice(line.indexOf('"body":') + '"body":'.length, -1) };
 }
 
@@ -90,7 +90,7 @@ export interface CapturedBatch {
 	readonly events: readonly JsonObject[];
 }
 
-/** All captured batches of events, in order of their names. */
+/** Returns all captured batches of events, sorted by name. */
 export function capturedBatches(): CapturedBatch[] {
 	const eventFolder = new URL("events/", folder);
 	return readdirSync(eventFolder)
@@ -102,7 +102,7 @@ export function capturedBatches(): CapturedBatch[] {
 		});
 }
 
-/** The bodies with their right answers. */
+/** Returns the bodies with their correct responses. */
 export function cases(): Case[] {
 	const lines = readFileSync(new URL("cases.jsonl", folder), "utf8").trim().split("\n");
 	return lines.map((line) => {
@@ -111,7 +111,9 @@ export function cases(): Case[] {
 	});
 }
 
-/** The text of the body in the line of a case. Integers of many digits, which a double does not hold, stay as they are. */
+/**
+ * Returns the text of the body in a case's line. Integers of 16 digits and more, which a double may not hold, are kept.
+ */
 function exactBody(line: string): string {
 	const marked = line.replaceAll(/"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*/g, (token) =>
 		/^-?\d{16,}$/.test(token) ? `"exactly ${token}"` : token,
@@ -119,7 +121,7 @@ function exactBody(line: string): string {
 	return JSON.stringify(JSON.parse(marked).body).replaceAll(/"exactly (-?\d+)"/g, "$1");
 }
 
-/** A record with the required members and `members` over them. */
+/** Returns a record with the required members, overridden by `members`. */
 export function record(members: JsonObject = {}): JsonObject {
 	return {
 		id: randomUUID(),
@@ -129,7 +131,11 @@ export function record(members: JsonObject = {}): JsonObject {
 	};
 }
 
-/** The JSON value as the object that it is. */
+/**
+ * Returns a JSON value as an object.
+ *
+ * @throws TypeError when it is something else
+ */
 export function object(json: unknown): JsonObject {
 	if (!isObject(json)) throw new TypeError("not a JSON object");
 	return json;
@@ -139,7 +145,7 @@ function isObject(json: unknown): json is JsonObject {
 	return isJsonObject(json);
 }
 
-/** The JSON text of a value with the members of every object in order, so that equal values have equal texts. */
+/** Returns the JSON text of a value with sorted members, so that equal values have equal texts. */
 export function canonical(json: ExactJson | undefined): string {
 	if (Array.isArray(json)) return `[${json.map(canonical).join(",")}]`;
 	if (!isJsonObject(json)) return stringifyExactJson(json ?? null);

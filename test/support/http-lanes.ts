@@ -3,7 +3,7 @@ import { openSocket } from "./raw-socket.ts";
 
 const HEAD_END = Buffer.from("\r\n\r\n");
 
-/** A connection of HTTP/1.1 that is kept alive, with one request under way at a time. */
+/** A persistent HTTP/1.1 connection with one request under way at a time. */
 class HttpLane {
 	readonly #socket: Socket;
 	#settle: ((answer: string) => void) | undefined;
@@ -19,7 +19,7 @@ class HttpLane {
 		return !this.#socket.destroyed;
 	}
 
-	/** Sends a request; the answer is its status, or "closed". */
+	/** Sends a request and returns the response's status, or "closed". */
 	send(request: Uint8Array): Promise<string> {
 		if (!this.open) return Promise.resolve("closed");
 		return new Promise((resolve) => {
@@ -40,7 +40,7 @@ class HttpLane {
 		const length = Number(/\r\ncontent-length: *(\d+)/i.exec(head)?.[1] ?? 0);
 		if (this.#received.length < headEnd + HEAD_END.length + length) return;
 		this.#received = Buffer.alloc(0);
-		// The server is about to close it.
+		// The server is about to close the connection.
 		if (/\r\nconnection: *close/i.test(head)) this.#socket.destroy();
 		this.#finish(head.slice("HTTP/1.1 ".length, "HTTP/1.1 200".length));
 	}
@@ -51,13 +51,14 @@ class HttpLane {
 	}
 }
 
-/** Ways to send requests, each of which bears one at a time. */
+/** Sends requests over several lanes, each with one request under way at a time. */
 export interface Lanes {
-	/** Requests that have no answer yet. */
+	/** Number of requests without a response. */
 	readonly waiting: number;
 	/**
-	 * Sends a request. The answer is its status or the name of its code, "closed" when the server closes the connection, or
-	 * "left" when {@link close} comes first. Undefined when all lanes wait for an answer.
+	 * Sends a request. It resolves with the response's status or the name of its code, with "closed" when the server
+	 * closes the connection, or with "left" when {@link close} is called first. Returns undefined when all lanes are
+	 * busy.
 	 */
 	send(request: Uint8Array): Promise<string> | undefined;
 	/** Closes all connections. */
@@ -65,8 +66,8 @@ export interface Lanes {
 }
 
 /**
- * Connections of HTTP/1.1, as many as the requests under way need. They cost a fraction of what a whole client does, so
- * that it is the server that a load is too much for.
+ * HTTP/1.1 connections, as many as the requests under way need. They cost a fraction of a complete client, so that a
+ * load overloads the server and not the client.
  */
 export class HttpLanes implements Lanes {
 	readonly #address: string;
@@ -76,7 +77,7 @@ export class HttpLanes implements Lanes {
 
 	/**
 	 * @param address `host:port`
-	 * @param most most connections
+	 * @param most maximum number of connections
 	 */
 	constructor(address: string, most: number) {
 		this.#address = address;
@@ -101,7 +102,7 @@ export class HttpLanes implements Lanes {
 		return answer;
 	}
 
-	/** The connection that was used least recently, as if each were that of another client. */
+	/** Returns the least recently used connection, so that each looks like another client's. */
 	#lane(): HttpLane | undefined {
 		for (let lane = this.#idle.shift(); lane !== undefined; lane = this.#idle.shift()) {
 			if (lane.open) return lane;

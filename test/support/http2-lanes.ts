@@ -1,13 +1,13 @@
 import { type ClientHttp2Session, connect, type OutgoingHttpHeaders } from "node:http2";
 import type { Lanes } from "./http-lanes.ts";
 
-/** Connections over which requests are made, as a server lets a client have only so many on each. */
+/** Default number of connections: a server limits the streams of each one. */
 const SESSIONS = 4;
 
-/** Fields of an answer by name: those of its header and its trailers. */
+/** Fields of a response's header and trailers, by name. */
 export type AnswerFields = ReadonlyMap<string, unknown>;
 
-/** A few connections of HTTP/2 in turn, which are opened again when the server has closed them. */
+/** A few HTTP/2 connections that are used in turn. One that the server has closed is opened again. */
 export class Sessions {
 	readonly #address: string;
 	readonly #sessions: (ClientHttp2Session | undefined)[] = [];
@@ -23,13 +23,13 @@ export class Sessions {
 		this.#count = count;
 	}
 
-	/** The connection for the next call. */
+	/** Returns the connection for the next call. */
 	next(): ClientHttp2Session {
 		this.#given += 1;
 		return this.at(this.#given % this.#count);
 	}
 
-	/** The connection with a number from 0. */
+	/** Returns the connection with a number, counted from 0. */
 	at(index: number): ClientHttp2Session {
 		const present = this.#sessions[index];
 		if (present !== undefined && !present.closed && !present.destroyed) return present;
@@ -46,21 +46,21 @@ export class Sessions {
 
 /** Settings of {@link Http2Lanes}. */
 export interface Http2LaneOptions {
-	/** Header of each request. */
+	/** Headers of each request. */
 	readonly headers: OutgoingHttpHeaders;
-	/** Gives the answer that fields tell; undefined when they tell none. */
+	/** Returns the response's status or code. Undefined when the fields have none. */
 	readonly answerOf: (fields: AnswerFields) => string | undefined;
 	/** Number of connections. */
 	readonly connections: number;
-	/** Most requests at a time on each of them. */
+	/** Maximum number of concurrent requests on each connection. */
 	readonly each: number;
 }
 
-/** Requests over connections of HTTP/2, each of which bears many. The place that was used least recently is next. */
+/** Concurrent requests over several HTTP/2 connections. The least recently used lane is next. */
 export class Http2Lanes implements Lanes {
 	readonly #sessions: Sessions;
 	readonly #options: Http2LaneOptions;
-	/** Numbers of the connections on which a request may be made, each as often as it may. */
+	/** Numbers of the connections with free lanes, once for each lane. */
 	readonly #free: number[] = [];
 	#closed = false;
 	#waiting = 0;
@@ -96,7 +96,7 @@ export class Http2Lanes implements Lanes {
 	}
 }
 
-/** Makes a request and gives the fields of its answer, none when the stream ends without one. */
+/** Makes a request and returns the fields of its response. They are empty when the stream ends without a response. */
 export async function answerTo(
 	session: ClientHttp2Session,
 	headers: OutgoingHttpHeaders,

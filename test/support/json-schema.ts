@@ -7,23 +7,23 @@ import type { ExactJsonObject } from "../../src/record/json/json-value.ts";
 import type { RecordFormat } from "../../src/record/record-format.ts";
 
 /**
- * Compiles a JSON Schema (draft 2020-12) with the keywords that OpenAPI adds. Formats are asserted, misspelt keywords
- * refused.
+ * Compiles a JSON Schema (draft 2020-12) with OpenAPI's additional keywords. Formats are checked, and unknown keywords
+ * are errors.
  */
 export function compileSchema(schema: ExactJsonObject): ValidateFunction {
 	const ajv = new Ajv2020({
 		strict: true,
-		// Both want the keywords of one object repeated in the schemas that are combined with it.
+		// Both would require that combined schemas repeat the keywords of the object.
 		strictTypes: false,
 		strictRequired: false,
 		keywords: ["discriminator", "components", "x-enum-descriptions"],
 	});
 	formats.default(ajv);
-	// Its keywords take no bigints.
+	// Ajv's keywords accept no bigints.
 	return ajv.compile(JSON.parse(stringifyExactJson(schema)));
 }
 
-/** Whether the service accepts the JSON form of a record. */
+/** Returns whether the service accepts the JSON form of a record. */
 export function accepts(format: RecordFormat, json: JsonValue): boolean {
 	try {
 		format.parse(Buffer.from(JSON.stringify(json)));

@@ -1,11 +1,11 @@
 import { BaseSequencer, type TestSpecification } from "vitest/node";
 
-/** Folders whose files take longest, by how long: those that start the program again and again, and open databases. */
+/** Folders with the slowest files, slowest first. These start the program repeatedly and open databases. */
 const LONGEST = ["/test/robustness/", "/test/e2e/", "/test/store/"];
 
 /**
- * Starts the files that take longest first, so that no long file runs alone at the end. Vitest knows how long a file
- * takes only where it has run before, which it never has in a clean checkout; then it goes by the size of files.
+ * Starts the slowest files first, so that no slow file runs alone at the end. Vitest knows the duration of a file only
+ * from an earlier run. In a clean checkout there is none, and Vitest sorts by file size.
  */
 export class LongestFirst extends BaseSequencer {
 	override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {

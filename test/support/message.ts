@@ -7,21 +7,21 @@ import { toPointer } from "../../src/record/json/pointer.ts";
 import { parseDateTime } from "../../src/record/json/scalars.ts";
 import type { FieldPlan, MessagePlan, PlainPlan, ValuePlan } from "../../src/record/plan/plan.ts";
 
-/** What no message can say, such as text in place of a number. */
+/** Thrown for JSON that no message can express, such as text in place of a number. */
 export class Inexpressible extends Error {
 	override readonly name = "Inexpressible";
 }
 
-/** Number of an enum value that nobody has named. */
+/** Number that no enum value has. */
 const UNKNOWN_ENUM_NUMBER = 9999;
 
 type Path = readonly (string | number)[];
 
 /**
- * The message that says the same as a JSON form, broken rules and all: what is missing stays unset, values out of
- * bounds stay as they are, an unknown kind is an empty union. Unlike the service's own decoder it judges nothing.
+ * Converts a JSON form to a message without checking rules: missing members stay unset, values out of bounds stay as
+ * they are, and an unknown kind becomes an empty union. The service's own decoder would refuse these.
  *
- * @throws Inexpressible when protobuf's types leave no room for it
+ * @throws Inexpressible when protobuf's types cannot express the JSON
  */
 export function messageOf(plan: MessagePlan, json: JsonValue): ConversationInfo {
 	const unnamed: Record<string, unknown> = {};

@@ -4,7 +4,7 @@ import { buffer } from "node:stream/consumers";
 import { gunzipSync } from "node:zlib";
 import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
 
-/** A span as it came, ids in hexadecimal. */
+/** A received span, with ids in hexadecimal. */
 export interface ReceivedSpan {
 	readonly traceId: string;
 	readonly spanId: string;
@@ -18,24 +18,24 @@ export interface ReceivedSpan {
 	readonly attributes: Readonly<Record<string, string | number>>;
 	/** `STATUS_CODE_ERROR` is 2. */
 	readonly status: number;
-	/** Attributes of the program that sent it. */
+	/** Resource attributes of the sender. */
 	readonly resource: Readonly<Record<string, string | number>>;
 }
 
-/** One field of a message: its bytes, or its number. */
+/** A field of a message: its bytes or its number. */
 type Field = Uint8Array | bigint;
 type Fields = ReadonlyMap<number, readonly Field[]>;
 
-/** A server that takes what OTLP exporters send over HTTP (OTLP specification 1.x, protobuf encoding). */
+/** A server that receives data of OTLP exporters over HTTP (OTLP specification 1.x, protobuf encoding). */
 export class OtlpReceiver implements AsyncDisposable {
 	readonly spans: ReceivedSpan[] = [];
-	/** Names of the metrics that came. */
+	/** Names of the received metrics. */
 	readonly metrics = new Set<string>();
 	/** Headers of the requests. */
 	readonly headers: IncomingHttpHeaders[] = [];
-	/** All that came, unpacked. */
+	/** Decompressed bodies of the accepted requests. */
 	readonly bodies: Buffer[] = [];
-	/** Status to answer with. */
+	/** Status of the responses. */
 	status = 200;
 	readonly #server: Server;
 

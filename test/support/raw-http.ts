@@ -2,21 +2,21 @@ import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import type { Endpoints } from "./clients.ts";
 
-/** An HTTP response as it came over the wire. */
+/** An HTTP response as received. */
 export interface RawResponse {
 	readonly status: number;
 	readonly headers: Headers;
 	readonly body: string;
 }
 
-/** The head of a POST of JSON, with other fields beside or in place of the usual ones; one of undefined is left out. */
+/** Returns the head of a POST of JSON. `fields` overrides the default headers; undefined removes one. */
 export function postHead(path: string, fields: Readonly<Record<string, string | undefined>>): string {
 	const given = Object.entries({ Host: "test", "Content-Type": "application/json", ...fields });
 	const lines = given.map(([name, value]) => (value === undefined ? "" : `${name}: ${value}\r\n`));
 	return `POST ${path} HTTP/1.1\r\n${lines.join("")}\r\n`;
 }
 
-/** A request with its body, as it stands on the wire. */
+/** Returns the bytes of a POST request with its body. */
 export function postBytes(
 	path: string,
 	fields: Readonly<Record<string, string>>,
@@ -25,7 +25,7 @@ export function postBytes(
 	return Buffer.concat([Buffer.from(postHead(path, { ...fields, "Content-Length": String(body.length) })), body]);
 }
 
-/** A connection on which a test writes HTTP/1 itself, well-formed or not. */
+/** A connection on which a test writes HTTP/1 bytes itself, well-formed or not. */
 export class RawHttp {
 	readonly #socket: Socket;
 	#received = "";
@@ -41,32 +41,32 @@ export class RawHttp {
 		this.#socket.on("close", () => {
 			this.#closed = true;
 		});
-		// A connection that the server cuts off may end in a reset.
+		// A connection that the server closes may end with a reset.
 		this.#socket.on("error", () => undefined);
 	}
 
-	/** Waits until the connection stands. */
+	/** Waits until the connection is established. */
 	async connected(): Promise<this> {
 		if (this.#socket.connecting) await once(this.#socket, "connect");
 		return this;
 	}
 
-	/** Writes bytes; resolves when they have left, or the connection is gone. */
+	/** Writes bytes. Resolves when they have been sent or the connection is closed. */
 	write(data: string | Uint8Array): Promise<void> {
 		return new Promise((resolve) => this.#socket.write(data, () => resolve()));
 	}
 
-	/** Writes the head of a request to the webhook. A field of undefined is left out. */
+	/** Writes the head of a request to a path. An undefined field removes a default header. */
 	head(fields: Readonly<Record<string, string | undefined>>, path: string): Promise<void> {
 		return this.write(postHead(path, fields));
 	}
 
-	/** Writes one chunk of a body with `Transfer-Encoding: chunked`; an empty one ends the body. */
+	/** Writes a chunk of a body with `Transfer-Encoding: chunked`. An empty chunk ends the body. */
 	chunk(data: string): Promise<void> {
 		return this.write(`${Buffer.byteLength(data).toString(16)}\r\n${data}\r\n`);
 	}
 
-	/** The next response. A body in chunks is given as it stands on the wire. */
+	/** Returns the next response. A chunked body is not decoded. */
 	async response(): Promise<RawResponse> {
 		for (;;) {
 			const [head = ""] = this.#received.split("\r\n\r\n", 1);
@@ -84,7 +84,7 @@ export class RawHttp {
 		}
 	}
 
-	/** Bytes of a response's body (RFC 9112, section 6.3); undefined when they are not all there yet. */
+	/** Returns the length of a response's body in bytes (RFC 9112, section 6.3). Undefined while it is incomplete. */
 	#bodyLength({ status, headers }: Omit<RawResponse, "body">, rest: string): number | undefined {
 		if (status < 200) return 0;
 		if (headers.get("Transfer-Encoding") === "chunked") {
@@ -96,12 +96,12 @@ export class RawHttp {
 		return rest.length >= Number(length) ? Number(length) : undefined;
 	}
 
-	/** Ends this side of the connection. */
+	/** Ends the client's side of the connection. */
 	end(): void {
 		this.#socket.end();
 	}
 
-	/** Reads nothing from now on. */
+	/** Stops reading. */
 	pause(): void {
 		this.#socket.pause();
 	}
@@ -113,7 +113,7 @@ export class RawHttp {
 
 	/** Waits until the server has closed the connection. */
 	async closed(): Promise<void> {
-		// A reset is an error first.
+		// Not events.once: it would fail with the error that precedes the close after a reset.
 		if (!this.#closed) await new Promise((resolve) => this.#socket.once("close", resolve));
 	}
 

@@ -1,13 +1,13 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 
-/** The preface of a client's connection (RFC 9113, section 3.4). */
+/** Connection preface of a client (RFC 9113, section 3.4). */
 export const PREFACE = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/** Types of frames (RFC 9113, section 6). */
+/** Frame types (RFC 9113, section 6). */
 export const FRAME = { data: 0, headers: 1, rstStream: 3, settings: 4, ping: 6, goaway: 7, continuation: 9 } as const;
 
-/** A frame, well-formed or not. */
+/** Returns the bytes of a frame, well-formed or not. */
 export function frame(type: number, flags: number, stream: number, payload: Uint8Array = Buffer.alloc(0)): Buffer {
 	const head = Buffer.alloc(9);
 	head.writeUIntBE(payload.length, 0, 3);
@@ -17,7 +17,7 @@ export function frame(type: number, flags: number, stream: number, payload: Uint
 	return Buffer.concat([head, payload]);
 }
 
-/** The payloads of the frames of a type that begin in these bytes. */
+/** Returns the payloads of all frames of a type. The last frame may be incomplete. */
 export function framesOf(bytes: Buffer, type: number): Buffer[] {
 	const found: Buffer[] = [];
 	for (let at = 0; at + 9 <= bytes.length; ) {
@@ -28,13 +28,16 @@ export function framesOf(bytes: Buffer, type: number): Buffer[] {
 	return found;
 }
 
-/** A header block of literals that are not indexed (RFC 7541, section 6.2.2). Names and values have fewer than 127 bytes. */
+/**
+ * Encodes a header block of literals without indexing (RFC 7541, section 6.2.2). Names and values must be shorter than
+ * 127 bytes.
+ */
 export function headerBlock(fields: Readonly<Record<string, string>>): Buffer {
 	const text = (value: string) => Buffer.concat([Buffer.from([value.length]), Buffer.from(value, "latin1")]);
 	return Buffer.concat(Object.entries(fields).flatMap(([name, value]) => [Buffer.from([0]), text(name), text(value)]));
 }
 
-/** A connection on which a test writes frames of HTTP/2 itself. */
+/** A connection on which a test writes HTTP/2 frames itself. */
 export class RawHttp2 {
 	readonly #socket: Socket;
 	readonly #closed: Promise<unknown>;
@@ -49,7 +52,7 @@ export class RawHttp2 {
 		socket.on("error", () => undefined);
 	}
 
-	/** Connects to `host:port` and begins. */
+	/** Connects to `host:port` and sends the preface. */
 	static async connect(address: string): Promise<RawHttp2> {
 		const { hostname, port } = new URL(`http://${address}`);
 		const socket = connect({ host: hostname, port: Number(port), noDelay: true });
@@ -59,7 +62,7 @@ export class RawHttp2 {
 		return client;
 	}
 
-	/** Writes bytes; resolves when they have left, or the connection is gone. */
+	/** Writes bytes. Resolves when they have been sent or the connection is closed. */
 	write(bytes: Uint8Array): Promise<void> {
 		return new Promise((resolve) => {
 			if (this.#socket.destroyed) resolve();
@@ -72,12 +75,12 @@ export class RawHttp2 {
 		return !this.#socket.destroyed;
 	}
 
-	/** Reads nothing from now on. */
+	/** Stops reading. */
 	pause(): void {
 		this.#socket.pause();
 	}
 
-	/** Frames that came, by type. */
+	/** Returns the payloads of the received frames of a type. */
 	frames(type: number): Buffer[] {
 		return framesOf(this.#received, type);
 	}

@@ -6,23 +6,23 @@ import type { Endpoints } from "./clients.ts";
 import { rpcPath } from "./clients.ts";
 import { answerTo } from "./http2-lanes.ts";
 
-/** Forms in which a test writes a unary request itself, well-formed or not. */
+/** Protocols over which a test writes a unary request itself, well-formed or not. */
 export const RAW_FORMS = ["Connect JSON", "Connect", "gRPC-Web", "gRPC"] as const;
 export type RawForm = (typeof RAW_FORMS)[number];
 
-/** What a unary call was answered with. */
+/** Response of a unary call. */
 export interface RawAnswer {
 	/** Undefined for success. */
 	readonly code: Code | undefined;
 	readonly message: string;
 }
 
-/** The name of an RPC's code; undefined is success. */
+/** Returns the name of an RPC's code. Undefined means success. */
 export function codeName(code: Code | undefined): string {
 	return code === undefined ? "OK" : (Code[code] ?? String(code));
 }
 
-/** Sends the bytes of a request message, or for Connect JSON its text. */
+/** Sends the bytes of a request message, or its text for Connect JSON. */
 export async function callRaw(
 	service: Endpoints,
 	form: RawForm,
@@ -44,7 +44,7 @@ export async function callRaw(
 	});
 	const text = await response.text();
 	if (form !== "gRPC-Web") return connectAnswer(response.status, text);
-	// The trailers stand in the body, or with an error alone among the headers.
+	// The trailers are in the body, or among the headers in a response without messages.
 	const trailers = new Map(response.headers);
 	for (const [, name = "", value = ""] of text.matchAll(/(grpc-[a-z-]+): ?([^\r\n]*)/gi))
 		trailers.set(name.toLowerCase(), value);
@@ -52,9 +52,9 @@ export async function callRaw(
 }
 
 /**
- * A message with the prefix that gRPC gives it: whether it is compressed, and its length.
+ * Returns a message with gRPC's prefix: the compressed flag and the length.
  *
- * @param compressed 1 if the message is compressed, in the way that `grpc-encoding` names
+ * @param compressed 1 if the message is compressed with the algorithm in `grpc-encoding`
  */
 export function framed(message: Uint8Array, compressed: 0 | 1 = 0): Buffer<ArrayBuffer> {
 	const prefix = Buffer.alloc(5);
@@ -89,9 +89,9 @@ async function callGrpc({ grpc }: Endpoints, method: DescMethod, bytes: Buffer, 
 }
 
 /**
- * Makes a gRPC call over a connection that stands, with a body that need not be a message in its frame.
+ * Makes a gRPC call over an existing connection. The body need not be a framed message.
  *
- * @param fields header fields beside the usual ones
+ * @param fields header fields in addition to the default ones
  * @returns undefined when the stream ends without a status
  */
 export async function callOver(

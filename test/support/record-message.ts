@@ -9,17 +9,17 @@ import { object } from "./fixtures.ts";
 
 const format = new RecordFormat();
 
-/** The message of a valid record in JSON, with its defaults filled in. */
+/** Converts a valid record in JSON to its message, with defaults filled in. */
 export function recordMessage(json: JsonObject): ConversationInfo {
 	return format.fromJson(json);
 }
 
-/** The JSON form of a record. */
+/** Converts a record to its JSON form. */
 export function recordJson(record: ConversationInfo): JsonObject {
 	return object(format.toJson(record));
 }
 
-/** The request that ingests a valid record in JSON over gRPC. */
+/** Returns the request that ingests a valid JSON record over gRPC. */
 export function ingestRequest(json: JsonObject): IngestConversationRequest {
 	return create(IngestConversationRequestSchema, { conversation: recordMessage(json) });
 }

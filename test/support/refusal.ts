@@ -1,6 +1,10 @@
 import { ServiceError, type Violation } from "../../src/errors.ts";
 
-/** The violations for which something refuses a record. */
+/**
+ * Returns the violations for which an action refuses a record.
+ *
+ * @throws Error when the record is accepted
+ */
 export function violationsOf(action: () => unknown): readonly Violation[] {
 	try {
 		action();
@@ -11,7 +15,7 @@ export function violationsOf(action: () => unknown): readonly Violation[] {
 	throw new Error("the record was accepted");
 }
 
-/** The places and types of violations: `agent.llm.model string_type`. */
+/** Returns the paths and types of violations: `agent.llm.model string_type`. */
 export function summaryOf(violations: readonly Violation[]): string[] {
 	return violations.map(({ path, type }) => `${path.join(".")} ${type}`.trimStart());
 }

@@ -1,7 +1,7 @@
 import { Requests } from "../../src/telemetry/requests.ts";
 import { silentLog } from "./silent-log.ts";
 
-/** What listeners tell of requests, for tests that look at none of it. */
+/** Returns the observer that listeners need, for tests that ignore what it records. */
 export function unseenRequests(): Requests {
 	return new Requests({ log: silentLog(), metrics: { ended() {}, violated() {} } });
 }

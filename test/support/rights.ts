@@ -4,25 +4,25 @@ import { ServiceProcess } from "./child.ts";
 import { ROOT, START_ARGUMENTS } from "./start-command.ts";
 import { TempFolder } from "./temp.ts";
 
-/** Root, whom permissions do not bind, starts services as the user with the fewest rights. */
+/** Unprivileged user as whom root starts services, because permissions do not apply to root. */
 const NOBODY = process.getuid?.() === 0 ? 65_534 : undefined;
 
-/** Becomes that user, and the program of the arguments. */
+/** Switches to that user and replaces the process with node, run with the given arguments. */
 const AS_NOBODY = `
 	process.setgroups([]);
 	process.setgid(${NOBODY});
 	process.setuid(${NOBODY});
 	process.execve(process.execPath, [process.execPath, ...process.argv.slice(1)], process.env);`;
 
-/** What node is given to start a service that permissions bind. */
+/** Arguments for node that start a service to which permissions apply. */
 const COMMAND = NOBODY === undefined ? START_ARGUMENTS : ["-e", AS_NOBODY, "--", ...START_ARGUMENTS];
 
-/** Whether a service can be started that permissions bind: another user than root may not be able to read the checkout. */
+/** Returns whether such a service can be started. Another user than root may not be able to read the checkout. */
 export function permissionsBind(): boolean {
 	return spawnSync(process.execPath, [...COMMAND, "--version"], { cwd: ROOT, stdio: "ignore" }).status === 0;
 }
 
-/** A folder for the database of a service that permissions bind. */
+/** A folder for the database of a service to which permissions apply. */
 export class OwnFolder extends TempFolder {
 	readonly database = this.file("conversations.db");
 

@@ -7,7 +7,7 @@ export interface ScrapedSample {
 	readonly value: number;
 }
 
-/** What Prometheus would read. */
+/** The result of a scrape by Prometheus. */
 export interface Scraped {
 	readonly text: string;
 	/** Types of the metrics, by name. */
@@ -15,7 +15,7 @@ export interface Scraped {
 	readonly samples: readonly ScrapedSample[];
 }
 
-/** Reads the metrics of a service with a key that may do so. */
+/** Reads the metrics of a service. The key must permit it. */
 export async function scrape(service: Endpoints, key: string): Promise<Scraped> {
 	const response = await fetch(`${service.http}/metrics`, { headers: { "X-Access-Token": key } });
 	const text = await response.text();
@@ -23,7 +23,11 @@ export async function scrape(service: Endpoints, key: string): Promise<Scraped> 
 	return parseMetrics(text);
 }
 
-/** Parses the text format of Prometheus, 0.0.4, as far as the service uses it. A line that is nothing of it throws. */
+/**
+ * Parses the part of Prometheus's text format 0.0.4 that the service uses.
+ *
+ * @throws Error at a line that does not belong to it
+ */
 export function parseMetrics(text: string): Scraped {
 	const types = new Map<string, string>();
 	const samples: ScrapedSample[] = [];
@@ -40,13 +44,13 @@ export function parseMetrics(text: string): Scraped {
 	return { text, types, samples };
 }
 
-/** The metric that a sample belongs to: a histogram has several samples. */
+/** Returns the metric of a sample. The samples of a histogram have suffixes in their names. */
 export function familyOf({ types }: Scraped, { name }: ScrapedSample): string {
 	const base = name.replace(/_(?:bucket|sum|count)$/, "");
 	return types.get(base) === "histogram" ? base : name;
 }
 
-/** How often each set of labels was counted by a histogram or counter: `a="1",b="2"` to its count. */
+/** Returns the values of a histogram's or counter's samples by their labels, such as `a=1 b=2`. */
 export function countsOf({ samples }: Scraped, name: string): Readonly<Record<string, number>> {
 	return Object.fromEntries(
 		samples

@@ -5,17 +5,17 @@ import { createLogger } from "../../src/telemetry/log.ts";
 import type { Endpoints } from "./clients.ts";
 import { TempFolder } from "./temp.ts";
 
-/** The access key that test services are started with. */
+/** The access key of test services. */
 export const KEY = "test-key-with-every-scope";
 
-/** A service in the test's own process, on free ports, with a database in a folder of its own. */
+/** A service in the test's own process, on free ports, with a database in its own folder. */
 export interface TestService extends Endpoints, AsyncDisposable {
 	readonly folder: TempFolder;
 	/** Path of the database file. */
 	readonly database: string;
-	/** All that the service has logged. */
+	/** Returns everything that the service has logged. */
 	readonly log: () => string;
-	/** Stops the service; its folder stays until it is disposed of. */
+	/** Stops the service. Its folder is removed only when the service is disposed of. */
 	stop(): Promise<void>;
 	/** Stops the service and starts another one on the same database. */
 	restart(env?: Readonly<Record<string, string>>): Promise<TestService>;
@@ -24,7 +24,7 @@ export interface TestService extends Endpoints, AsyncDisposable {
 /**
  * Starts a service.
  *
- * @param env variables in place of the defaults for tests
+ * @param env variables that override the defaults for tests
  */
 export async function startTestService(env: Readonly<Record<string, string>> = {}): Promise<TestService> {
 	return await startIn(new TempFolder(), env);
@@ -65,7 +65,7 @@ async function startIn(folder: TempFolder, env: Readonly<Record<string, string>>
 	};
 }
 
-/** Variables of a service that listens on free ports. */
+/** Returns the environment variables of a service on free ports. */
 export function testEnvironment(database: string): Record<string, string> {
 	return {
 		HTTP_ADDRESS: "127.0.0.1:0",

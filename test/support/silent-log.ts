@@ -1,6 +1,6 @@
 import { createLogger, type Log } from "../../src/telemetry/log.ts";
 
-/** A log that writes nothing. */
+/** Returns a log that writes nothing. */
 export function silentLog(): Log {
 	return createLogger("silent", { write: () => undefined });
 }

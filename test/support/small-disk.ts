@@ -5,12 +5,12 @@ import { ServiceProcess } from "./child.ts";
 import { START_ARGUMENTS } from "./start-command.ts";
 import { TempFolder } from "./temp.ts";
 
-/** Search path of the system's tools, which services of tests are started without. */
+/** Search path of the system's tools. Services of tests are started without one. */
 const PATH = "/usr/bin:/bin:/usr/sbin:/sbin";
 /** Root needs no user namespace for a mount namespace. */
 const UNSHARE = process.getuid?.() === 0 ? ["-m"] : ["-rm"];
 
-/** Starts a service whose database and log may grow to 2 MiB each. Writes beyond that fail with EFBIG. */
+/** Starts a service whose files may grow to 2 MiB each. Writes beyond that fail with EFBIG. */
 export async function startWithFileLimit(database: string): Promise<ServiceProcess> {
 	const script = 'ulimit -f 4096; exec "$0" "$@"';
 	return await ServiceProcess.start(
@@ -21,21 +21,21 @@ export async function startWithFileLimit(database: string): Promise<ServiceProce
 	);
 }
 
-/** Whether this user may mount a file system in a namespace of its own. Containers often forbid it. */
+/** Returns whether this user may mount a file system in a new namespace. Containers often forbid it. */
 export function canMount(): boolean {
 	using folder = new TempFolder();
 	const command = ["mount", "-t", "tmpfs", "tmpfs", folder.path];
 	return spawnSync("unshare", [...UNSHARE, ...command], { stdio: "ignore", env: { PATH } }).status === 0;
 }
 
-/** Runs a service whose database lies in a folder that is mounted read-only, to its end. */
+/** Runs a service until it ends, with its database in a folder that is mounted read-only. */
 export async function runReadOnly(folder: string, env: Readonly<Record<string, string>>) {
 	const script = 'mount --bind "$1" "$1" && mount -o remount,ro,bind "$1" && shift && exec "$@"';
 	const command = ["sh", "-c", script, "sh", folder, process.execPath, ...START_ARGUMENTS];
 	return await ServiceProcess.runCommand({ PATH, ...env }, [...UNSHARE, ...command], "unshare");
 }
 
-/** A service whose database lies on a file system of its own, which has little room. */
+/** A service whose database is on its own small file system. */
 export class SmallDisk implements AsyncDisposable {
 	readonly service: ServiceProcess;
 	readonly #folder: TempFolder;
@@ -45,7 +45,7 @@ export class SmallDisk implements AsyncDisposable {
 		this.service = service;
 	}
 
-	/** @param size of the file system, such as `8m` */
+	/** @param size size of the file system, such as `8m` */
 	static async start(size: string): Promise<SmallDisk> {
 		const folder = new TempFolder();
 		const script = `mount -t tmpfs -o size=${size} tmpfs "$1" && shift && exec "$@"`;
@@ -54,18 +54,18 @@ export class SmallDisk implements AsyncDisposable {
 		return new SmallDisk(folder, await ServiceProcess.start(database, { PATH }, [...UNSHARE, ...command], "unshare"));
 	}
 
-	/** Leaves no room on the file system. */
+	/** Fills the file system. */
 	fill(): void {
 		const { bavail, bsize } = statfsSync(this.#root);
 		writeFileSync(join(this.#root, "filler"), Buffer.alloc(bavail * bsize));
 	}
 
-	/** Gives back what `fill` took. */
+	/** Frees the space that `fill` took. */
 	free(): void {
 		rmSync(join(this.#root, "filler"));
 	}
 
-	/** The folder, as only the service sees it (proc(5), root). */
+	/** The folder in the service's mount namespace (proc(5), root). */
 	get #root(): string {
 		return `/proc/${this.service.pid}/root${this.#folder.path}`;
 	}

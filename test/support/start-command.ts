@@ -7,19 +7,19 @@ const packageJson = z.object({ scripts: z.object({ start: z.string() }) });
 /** Folder of the project, in which npm runs its scripts. */
 export const ROOT = join(import.meta.dirname, "..", "..");
 
-/** How `npm start` runs a program. */
+/** How `npm start` runs the program. */
 export interface StartCommand {
-	/** What its first line adds to the environment. */
+	/** Variables that the program's first line adds to the environment. */
 	readonly environment: Readonly<Record<string, string>>;
-	/** What node is given: V8 options and the program. */
+	/** Arguments for node: V8 options and the program. */
 	readonly args: readonly string[];
 }
 
-/** How `npm start` runs a built checkout of the project. */
+/** Returns how `npm start` runs a built checkout of the project. */
 export function startCommand(root: string): StartCommand {
 	const { scripts } = packageJson.parse(JSON.parse(readFileSync(join(root, "package.json"), "utf8")));
 	const [command = "", ...args] = scripts.start.replace(/^exec /, "").split(" ");
-	// Earlier states of the project name node and its options in the script, later ones in the program's first line.
+	// Older checkouts have node and its options in the script, newer ones in the first line of the program.
 	if (command === "node") return { environment: {}, args };
 	const firstLine = readFileSync(join(root, command), "utf8").split("\n", 1)[0] ?? "";
 	const words = firstLine.replace(/^#!\S+ -S /, "").split(" ");

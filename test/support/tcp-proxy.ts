@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net";
 
-/** A proxy that stands for the network: it can break connections, and fall silent without breaking them. */
+/** A proxy that simulates network failures: it can break connections, or stop forwarding without closing them. */
 export class TcpProxy implements AsyncDisposable {
 	readonly port: number;
 	readonly #server: Server;
@@ -12,7 +12,7 @@ export class TcpProxy implements AsyncDisposable {
 		this.port = port;
 	}
 
-	/** @param target gives the port to forward a new connection to */
+	/** @param target returns the port to which a new connection is forwarded */
 	static async start(target: () => number): Promise<TcpProxy> {
 		const server = createServer();
 		server.listen(0, "127.0.0.1");
@@ -22,7 +22,7 @@ export class TcpProxy implements AsyncDisposable {
 		return proxy;
 	}
 
-	/** Connections through the proxy. */
+	/** Number of connections through the proxy. */
 	get open(): number {
 		return this.#pairs.size;
 	}
@@ -36,7 +36,7 @@ export class TcpProxy implements AsyncDisposable {
 			}
 	}
 
-	/** Forwards nothing more over the connections that there are, and tells neither side. */
+	/** Stops forwarding on all existing connections without closing them. */
 	fallSilent(): void {
 		for (const [near, far] of this.#pairs) {
 			near.unpipe();
@@ -57,7 +57,7 @@ export class TcpProxy implements AsyncDisposable {
 		near.pipe(far);
 		far.pipe(near);
 		for (const socket of pair) {
-			// What breaks one side breaks the other.
+			// When one side closes, the other side is closed too.
 			socket.on("error", () => undefined);
 			socket.on("close", () => {
 				this.#pairs.delete(pair);

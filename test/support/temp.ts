@@ -2,16 +2,16 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-/** A folder that is removed with all that is in it when it is disposed of. */
+/** A folder that is removed with its content when it is disposed of. */
 export class TempFolder {
 	readonly path = mkdtempSync(join(tmpdir(), "conversations-"));
 
-	/** Path of a file in the folder. */
+	/** Returns the path of a file in the folder. */
 	file(name: string): string {
 		return join(this.path, name);
 	}
 
-	/** The bytes of each file in the folder, by name. */
+	/** Returns the bytes of each file in the folder, by name. */
 	contents(): Map<string, Buffer> {
 		return new Map(readdirSync(this.path).map((name) => [name, readFileSync(join(this.path, name))]));
 	}

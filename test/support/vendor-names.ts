@@ -1,7 +1,7 @@
 import type { JsonObject } from "@bufbuild/protobuf";
 import { object } from "./fixtures.ts";
 
-/** Names of the real sender, and the specification's for the same. */
+/** Names that the real sender uses, with the specification's names. */
 const VENDOR_NAMES: Readonly<Record<string, string>> = {
 	openrouter_site_url: "gateway_site_url",
 	openrouter_app_name: "gateway_app_name",
@@ -10,7 +10,7 @@ const VENDOR_NAMES: Readonly<Record<string, string>> = {
 	ToolShieldLLMSecurityAnalyzer: "GuardrailLLMSecurityAnalyzer",
 };
 
-/** The record that a real sender's body says, with the specification's names. */
+/** Parses a real sender's body and replaces its names by the specification's. */
 export function neutral(body: string): JsonObject {
 	const renamed = Object.entries(VENDOR_NAMES).reduce(
 		(text, [theirs, ours]) => text.replaceAll(`"${theirs}"`, `"${ours}"`),

@@ -6,15 +6,17 @@ import type {
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type Endpoints, readClient } from "./clients.ts";
 
-/** How soon a watch that has ended is let go, for polls: sooner than by its next heartbeat, after 15 s. */
+/**
+ * For polls: a watch that has ended must be released within this time, sooner than by its next heartbeat after 15 s.
+ */
 export const LET_GO = { timeout: 10_000 } as const;
 
 export type WatchRequest = MessageInitShape<typeof WatchConversationUpdatesRequestSchema>;
 
-/** Where a watch of everything that is kept starts. */
+/** Start of a watch of all stored updates. */
 export const BEGINNING = { case: "afterSequence", value: 0n } as const;
 
-/** Opens a watch over gRPC. It ends when the signal fires, or with the test's process. */
+/** Opens a watch over gRPC. It ends when the signal is aborted, or with the test's process. */
 export function watch(
 	service: Endpoints,
 	key: string,
@@ -24,7 +26,7 @@ export function watch(
 	return readClient(service, "gRPC", key).watchConversationUpdates(request, signal && { signal });
 }
 
-/** The updates that a watch gives until it has caught up with the store. */
+/** Returns the updates that a watch delivers until it has caught up with the store. */
 export async function updatesUntilCaughtUp(
 	service: Endpoints,
 	key: string,
