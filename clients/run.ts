@@ -1,4 +1,4 @@
-// `npm run clients`: starts the service and runs each language's program against it, where the toolchain is installed.
+// `npm run clients`: starts the service and runs the program of each language whose toolchain is installed.
 import { spawn, spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -9,7 +9,7 @@ const ROOT = join(import.meta.dirname, "..");
 const KEY = "key-of-the-client-programs";
 const PATH = `${join(ROOT, "node_modules", ".bin")}${delimiter}${process.env.PATH ?? ""}`;
 
-/** The folder of each language, and the tools that its `run` script needs. */
+/** Folders of the languages, with the tools that their `run` scripts need. */
 const CLIENTS: Readonly<Record<string, readonly string[]>> = {
 	go: ["go"],
 	java: ["java", "mvn"],
@@ -18,8 +18,8 @@ const CLIENTS: Readonly<Record<string, readonly string[]>> = {
 	typescript: ["npm"],
 };
 
-/** Where the service listens, by listener. */
-async function addresses(log: NodeJS.ReadableStream): Promise<Readonly<Record<string, string>>> {
+/** Reads the addresses of the service from its log. Returns them by listener. */
+async function readAddresses(log: NodeJS.ReadableStream): Promise<Readonly<Record<string, string>>> {
 	const found: Record<string, string> = {};
 	for await (const line of createInterface(log)) {
 		const { event, listener, address } = JSON.parse(line);
@@ -50,13 +50,13 @@ process.once("exit", () => {
 });
 for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
 
-const { http = "", grpc = "" } = await addresses(service.stdout);
+const { http = "", grpc = "" } = await readAddresses(service.stdout);
 service.stdout.resume();
 const env = { ...process.env, PATH, HTTP_URL: `http://${http}`, GRPC_ADDRESS: grpc, ACCESS_KEY: KEY };
-const chosen = process.argv.slice(2);
+const selected = process.argv.slice(2);
 const outcomes: string[] = [];
 for (const [client, tools] of Object.entries(CLIENTS)) {
-	if (chosen.length > 0 && !chosen.includes(client)) continue;
+	if (selected.length > 0 && !selected.includes(client)) continue;
 	const missing = tools.filter((tool) => !isInstalled(tool));
 	if (missing.length > 0) {
 		outcomes.push(`skipped  ${client}: there is no ${missing.join(" and no ")}`);

@@ -1,4 +1,4 @@
-// Ingests, reads, lists and watches over gRPC. GRPC_ADDRESS and ACCESS_KEY say where and by which key.
+// Ingests, reads, lists and watches over gRPC. GRPC_ADDRESS is the address of the service, ACCESS_KEY an access key.
 package main
 
 import (
@@ -64,7 +64,7 @@ func main() {
 	fmt.Println("refused:", refusal)
 }
 
-// send sends the conversation with a title, and gives the sequence number of the update.
+// send ingests the conversation with a title. It returns the sequence number of the update.
 func send(ctx context.Context, client conversationsv1.ConversationIngestServiceClient, id, title string) int64 {
 	workingDir := "/workspace"
 	response, err := client.IngestConversation(ctx, &conversationsv1.IngestConversationRequest{
@@ -83,7 +83,7 @@ func send(ctx context.Context, client conversationsv1.ConversationIngestServiceC
 	return response.GetSequence()
 }
 
-// nextAfter gives the conversation's first update after a sequence number, also when the stream breaks meanwhile.
+// nextAfter returns the conversation's first update after a sequence number. It reconnects when the stream breaks.
 func nextAfter(ctx context.Context, client conversationsv1.ConversationServiceClient, id string, sequence int64) *conversationsv1.ConversationUpdate {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -108,7 +108,7 @@ func nextAfter(ctx context.Context, client conversationsv1.ConversationServiceCl
 	}
 }
 
-// violations gives what a BadRequest among the details of an error says.
+// violations returns the field violations of the BadRequest in the details of an error.
 func violations(err error) (found []string) {
 	for _, detail := range status.Convert(err).Details() {
 		if badRequest, ok := detail.(*errdetails.BadRequest); ok {

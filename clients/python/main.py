@@ -1,4 +1,4 @@
-"""Ingests, reads, lists and watches over gRPC. GRPC_ADDRESS and ACCESS_KEY say where and by which key."""
+"""Ingests, reads, lists and watches over gRPC. GRPC_ADDRESS is the address of the service, ACCESS_KEY an access key."""
 
 import os
 import time
@@ -26,7 +26,7 @@ conversation_id = str(uuid.uuid4())
 
 
 def send(title: str) -> int:
-    """Sends the conversation with a title, and gives the sequence number of the update."""
+    """Ingests the conversation with a title. Returns the sequence number of the update."""
     record = conversation_pb2.ConversationInfo(
         id=conversation_id,
         title=title,
@@ -38,7 +38,7 @@ def send(title: str) -> int:
 
 
 def next_after(sequence: int) -> service.ConversationUpdate:
-    """Gives the conversation's first update after a sequence number, also when the stream breaks meanwhile."""
+    """Returns the conversation's first update after a sequence number. Reconnects when the stream breaks."""
     while True:
         request = service.WatchConversationUpdatesRequest(after_sequence=sequence, conversation_id=conversation_id)
         stream = conversations.WatchConversationUpdates(request, metadata=KEY)
@@ -56,7 +56,7 @@ def next_after(sequence: int) -> service.ConversationUpdate:
 
 
 def violations(error: grpc.RpcError) -> list[str]:
-    """What a BadRequest among the details of an error says."""
+    """Returns the field violations of the BadRequest in the details of an error."""
     found = []
     for detail in rpc_status.from_call(error).details:
         bad_request = BadRequest()

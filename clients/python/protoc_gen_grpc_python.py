@@ -1,4 +1,4 @@
-"""The plugin protoc-gen-grpc_python, which grpcio-tools has only inside of its protoc."""
+"""The protoc plugin protoc-gen-grpc_python, which grpcio-tools contains only as a part of its protoc."""
 
 import sys
 import tempfile

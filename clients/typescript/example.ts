@@ -1,4 +1,5 @@
-// Ingests, reads, lists and watches with the packaged client. HTTP_URL and ACCESS_KEY say where and by which key.
+// Ingests, reads, lists and watches with the packaged client. HTTP_URL is the URL of the service, ACCESS_KEY an access
+// key.
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { badRequestOf, type ConversationUpdate, createConversationsClient } from "conversation-update-webhook-client";
@@ -8,7 +9,7 @@ const { ingest, conversations, watch } = createConversationsClient({ baseUrl: HT
 
 const id = randomUUID();
 
-/** Sends the conversation with a title, and gives the sequence number of the update. */
+/** Ingests the conversation with a title. Returns the sequence number of the update. */
 async function send(title: string): Promise<bigint> {
 	const response = await ingest.ingestConversation({
 		conversation: {
@@ -21,7 +22,7 @@ async function send(title: string): Promise<bigint> {
 	return response.sequence;
 }
 
-/** The first update of the conversation after a sequence number. `watch` goes on by itself after a break. */
+/** Returns the conversation's first update after a sequence number. `watch` reconnects when its stream breaks. */
 async function nextAfter(sequence: bigint): Promise<ConversationUpdate> {
 	const request = { start: { case: "afterSequence", value: sequence }, conversationId: id } as const;
 	for await (const { event } of watch(request)) if (event.case === "update") return event.value;

@@ -21,7 +21,7 @@ const NAMES = [
 	"api_token",
 ] as const;
 /** Messages below this depth are as small as their rules allow, so that generation terminates. */
-const DEPTH = 7;
+const MAX_DEPTH = 7;
 
 const text = fc.oneof(
 	fc.string({ unit: "binary", maxLength: 12 }),
@@ -62,7 +62,7 @@ function plain(plan: PlainPlan, depth: number): fc.Arbitrary<JsonValue> {
 	const members = plan.fields.map((member) => {
 		const given = fc.tuple(fc.constantFrom(member.name, ...member.aliases), nullable(member, depth));
 		if (member.required) return given.map((entry) => [entry]);
-		if (depth >= DEPTH) return fc.constant([]);
+		if (depth >= MAX_DEPTH) return fc.constant([]);
 		return fc.oneof({ weight: 3, arbitrary: fc.constant([]) }, { weight: 2, arbitrary: given.map((entry) => [entry]) });
 	});
 	const taken = (candidate: string) => plan.members.has(candidate) || candidate === plan.discriminator?.name;
@@ -99,7 +99,7 @@ function field(member: FieldPlan, depth: number): fc.Arbitrary<JsonValue> {
 		case "list":
 			return fc.array(item, {
 				minLength: member.minItems,
-				maxLength: Math.max(member.minItems, depth >= DEPTH ? 0 : 2),
+				maxLength: Math.max(member.minItems, depth >= MAX_DEPTH ? 0 : 2),
 			});
 		case "map": {
 			const key = member.keyPattern === undefined ? name : fc.stringMatching(member.keyPattern);
@@ -148,7 +148,7 @@ const BY_JSON_TYPE: Readonly<Record<JsonType, fc.Arbitrary<JsonValue>>> = {
 
 function union(plan: UnionPlan, depth: number): fc.Arbitrary<JsonValue> {
 	const tagged = [...plan.tagged]
-		.filter(([, arm]) => depth < DEPTH || !recurs(arm.value))
+		.filter(([, arm]) => depth < MAX_DEPTH || !mustContainUnion(arm.value))
 		.map(([tag, arm]) =>
 			fc
 				.constant(undefined)
@@ -157,27 +157,27 @@ function union(plan: UnionPlan, depth: number): fc.Arbitrary<JsonValue> {
 		);
 	const bare = Object.values(plan.bare).map((arm) => value(arm.value, depth + 1));
 	const anything = fc.oneof(freeForm, freeObject);
-	const unknown = plan.unknown === undefined ? [] : [anything.filter((json) => takenBy(plan, json))];
+	const unknown = plan.unknown === undefined ? [] : [anything.filter((json) => isAcceptedAsUnknown(plan, json))];
 	return fc.oneof(...tagged, ...bare, ...unknown);
 }
 
 /** Returns whether a message of an arm must contain another union. */
-function recurs(plan: ValuePlan): boolean {
+function mustContainUnion(plan: ValuePlan): boolean {
 	if (plan.type !== "message" || plan.message.form === "union") return plan.type === "message";
-	return plan.message.fields.some((member) => member.required && recurs(member.value));
+	return plan.message.fields.some((member) => member.required && mustContainUnion(member.value));
 }
 
 /** Returns whether only the arm for unknown values accepts a value. */
-function takenBy(plan: UnionPlan, json: JsonValue): boolean {
+function isAcceptedAsUnknown(plan: UnionPlan, json: JsonValue): boolean {
 	const { unknownTypes } = plan;
 	if (isJsonObject(json))
-		return !plan.tagged.has(String(json[plan.discriminator])) && takes(unknownTypes, JsonType.OBJECT);
+		return !plan.tagged.has(String(json[plan.discriminator])) && acceptsType(unknownTypes, JsonType.OBJECT);
 	if (Array.isArray(json)) return plan.bare.array === undefined && unknownTypes.length === 0;
 	if (Object.keys(plan.bare).includes(typeof json)) return false;
-	return typeof json === "string" ? takes(unknownTypes, JsonType.STRING) : unknownTypes.length === 0;
+	return typeof json === "string" ? acceptsType(unknownTypes, JsonType.STRING) : unknownTypes.length === 0;
 }
 
-function takes(types: readonly JsonType[], type: JsonType): boolean {
+function acceptsType(types: readonly JsonType[], type: JsonType): boolean {
 	return types.length === 0 || types.includes(type);
 }
 

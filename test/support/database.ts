@@ -33,9 +33,9 @@ export function rewriteStoredRecord(database: string, sequence: bigint, rewrite:
 		if (names.includes(name)) file.prepare(`UPDATE updates SET ${name} = ? WHERE sequence = ?`).run(value, sequence);
 }
 
-function change(file: DatabaseSync, sequence: bigint, with_: Change): Uint8Array {
+function change(file: DatabaseSync, sequence: bigint, transform: Change): Uint8Array {
 	const row = file.prepare("SELECT record FROM updates WHERE sequence = ?").get(sequence);
-	const record = with_(Buffer.from(stored.parse(row).record));
+	const record = transform(Buffer.from(stored.parse(row).record));
 	file.prepare("UPDATE updates SET record = ? WHERE sequence = ?").run(record, sequence);
 	return record;
 }

@@ -19,22 +19,22 @@ function filledPlain(plan: PlainPlan, json: JsonValue): JsonValue {
 	const members = new Map(Object.entries(json));
 	for (const field of plan.fields) {
 		const name = [field.name, ...field.aliases].find((candidate) => Object.hasOwn(json, candidate));
-		const given = name === undefined ? absent(field) : json[name];
+		const given = name === undefined ? absentValue(field) : json[name];
 		if (name !== undefined) members.delete(name);
 		if (given === null && field.omitNull) continue;
-		if (given !== undefined) members.set(field.name, given === null ? nothing(field) : filledField(field, given));
+		if (given !== undefined) members.set(field.name, given === null ? emptyValue(field) : filledField(field, given));
 	}
 	return Object.fromEntries(members);
 }
 
 /** Returns the value of an absent member. Undefined if it stays absent. */
-function absent(field: FieldPlan): JsonValue | undefined {
+function absentValue(field: FieldPlan): JsonValue | undefined {
 	if (field.default !== undefined) return field.default;
-	return field.shape !== "single" || field.nullable ? nothing(field) : undefined;
+	return field.shape !== "single" || field.nullable ? emptyValue(field) : undefined;
 }
 
 /** Returns the empty value: null, or an empty list or map, because protobuf cannot store null for these. */
-function nothing(field: FieldPlan): JsonValue {
+function emptyValue(field: FieldPlan): JsonValue {
 	return { single: null, list: [], map: {} }[field.shape];
 }
 

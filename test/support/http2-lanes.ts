@@ -2,7 +2,7 @@ import { type ClientHttp2Session, connect, type OutgoingHttpHeaders } from "node
 import type { Lanes } from "./http-lanes.ts";
 
 /** Default number of connections: a server limits the streams of each one. */
-const SESSIONS = 4;
+const DEFAULT_SESSIONS = 4;
 
 /** Fields of a response's header and trailers, by name. */
 export type AnswerFields = ReadonlyMap<string, unknown>;
@@ -12,21 +12,21 @@ export class Sessions {
 	readonly #address: string;
 	readonly #sessions: (ClientHttp2Session | undefined)[] = [];
 	readonly #count: number;
-	#given = 0;
+	#calls = 0;
 
 	/**
 	 * @param address `host:port`
 	 * @param count number of connections
 	 */
-	constructor(address: string, count = SESSIONS) {
+	constructor(address: string, count = DEFAULT_SESSIONS) {
 		this.#address = address;
 		this.#count = count;
 	}
 
 	/** Returns the connection for the next call. */
 	next(): ClientHttp2Session {
-		this.#given += 1;
-		return this.at(this.#given % this.#count);
+		this.#calls += 1;
+		return this.at(this.#calls % this.#count);
 	}
 
 	/** Returns the connection with a number, counted from 0. */

@@ -1,7 +1,7 @@
 import { BaseSequencer, type TestSpecification } from "vitest/node";
 
 /** Folders with the slowest files, slowest first. These start the program repeatedly and open databases. */
-const LONGEST = ["/test/robustness/", "/test/e2e/", "/test/store/"];
+const SLOWEST_FOLDERS = ["/test/robustness/", "/test/e2e/", "/test/store/"];
 
 /**
  * Starts the slowest files first, so that no slow file runs alone at the end. Vitest knows the duration of a file only
@@ -15,6 +15,6 @@ export class LongestFirst extends BaseSequencer {
 }
 
 function rank({ moduleId }: TestSpecification): number {
-	const index = LONGEST.findIndex((folder) => moduleId.includes(folder));
-	return index === -1 ? LONGEST.length : index;
+	const index = SLOWEST_FOLDERS.findIndex((folder) => moduleId.includes(folder));
+	return index === -1 ? SLOWEST_FOLDERS.length : index;
 }

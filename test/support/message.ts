@@ -74,13 +74,13 @@ function objectFields(plan: PlainPlan, json: JsonValue, path: Path, keep: Keep, 
 		if (field === undefined) {
 			if (plan.closed) throw new Inexpressible();
 			keep([...path, name], value);
-		} else if (value === null && field.nullable) message[field.property] = nothing(field);
+		} else if (value === null && field.nullable) message[field.property] = emptyValue(field);
 		else message[field.property] = fieldOf(field, value, [...path, field.name], keep);
 	}
 	return message;
 }
 
-function nothing(field: FieldPlan): unknown {
+function emptyValue(field: FieldPlan): unknown {
 	return { single: undefined, list: [], map: {} }[field.shape];
 }
 

@@ -1,4 +1,4 @@
-//! Ingests, reads, lists and watches over gRPC. GRPC_ADDRESS and ACCESS_KEY say where and by which key.
+//! Ingests, reads, lists and watches over gRPC. GRPC_ADDRESS is the address of the service, ACCESS_KEY an access key.
 
 use std::{env, time::Duration};
 
@@ -77,7 +77,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Sends the conversation with a title, and gives the sequence number of the update.
+/// Ingests the conversation with a title. Returns the sequence number of the update.
 async fn send(
     client: &mut ConversationIngestServiceClient<Authenticated>,
     id: &str,
@@ -96,7 +96,7 @@ async fn send(
     Ok(client.ingest_conversation(request).await?.into_inner().sequence)
 }
 
-/// Gives the conversation's first update after a sequence number, also when the stream breaks meanwhile.
+/// Returns the conversation's first update after a sequence number. Reconnects when the stream breaks.
 async fn next_after(
     client: &mut ConversationServiceClient<Authenticated>,
     id: &str,
@@ -111,7 +111,7 @@ async fn next_after(
     }
 }
 
-/// Follows one stream to its first update; keeps how far it has come.
+/// Follows one stream until its first update. Writes the last received sequence number to `sequence`.
 async fn follow(
     client: &mut ConversationServiceClient<Authenticated>,
     id: &str,
@@ -132,7 +132,7 @@ async fn follow(
     Ok(None)
 }
 
-/// What a BadRequest among the details of a status says.
+/// Returns the field violations of the BadRequest in the details of a status.
 fn violations(status: &Status) -> Vec<String> {
     let found = status.get_details_bad_request().map(|bad_request| bad_request.field_violations).unwrap_or_default();
     found.into_iter().map(|violation| format!("{} is {}", violation.field, violation.reason)).collect()

@@ -21,7 +21,7 @@ import io.grpc.stub.MetadataUtils;
 import java.util.UUID;
 import java.util.stream.Collectors;
 
-/** Ingests, reads, lists and watches over gRPC. GRPC_ADDRESS and ACCESS_KEY say where and by which key. */
+/** Ingests, reads, lists and watches over gRPC. GRPC_ADDRESS is the address of the service, ACCESS_KEY an access key. */
 public final class Example {
   private static final String ID = UUID.randomUUID().toString();
 
@@ -68,7 +68,7 @@ public final class Example {
     System.out.println("refused: " + refusal);
   }
 
-  /** Sends the conversation with a title, and gives the sequence number of the update. */
+  /** Ingests the conversation with a title. Returns the sequence number of the update. */
   private long send(String title) {
     var workspace = LocalWorkspace.newBuilder().setWorkingDir("/workspace");
     var agent = ACPAgent.newBuilder().addAcpCommand("acp");
@@ -81,7 +81,7 @@ public final class Example {
     return ingest.ingestConversation(request(conversation.build())).getSequence();
   }
 
-  /** Gives the conversation's first update after a sequence number, also when the stream breaks meanwhile. */
+  /** Returns the conversation's first update after a sequence number. Reconnects when the stream breaks. */
   private ConversationUpdate nextAfter(long sequence) throws Exception {
     try (var context = Context.current().withCancellation()) {
       return context.call(
@@ -110,7 +110,7 @@ public final class Example {
     }
   }
 
-  /** What a BadRequest among the details of the refusal of a record says. */
+  /** Returns the field violations with which the service refuses a record, from the BadRequest in the error details. */
   private String refusalOf(ConversationInfo conversation) throws Exception {
     try {
       ingest.ingestConversation(request(conversation));
