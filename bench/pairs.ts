@@ -5,7 +5,7 @@ import { processorSeconds } from "./processes/usage.ts";
 import type { RequestTemplate } from "./requests.ts";
 import type { Settings } from "./settings.ts";
 
-/** A server under load. */
+/** Address and request of a server under load. */
 export interface Side {
 	/** Name in the progress lines. */
 	readonly name: string;
@@ -43,7 +43,7 @@ export interface Loaded {
 	load(limits: Pick<Settings, "concurrency" | "milliseconds">): Promise<Measurement>;
 }
 
-/** A server under load. It counts the requests sent, so that each one is a new update. */
+/** Puts a server under load. It numbers the requests, so that each one is a new update. */
 export class Target implements Loaded {
 	readonly #client: Child<unknown>;
 	readonly #side: Side;
@@ -59,7 +59,7 @@ export class Target implements Loaded {
 		return this.#side.name;
 	}
 
-	/** Number of the next request: those sent so far, and those that `first` skipped. */
+	/** Number of requests so far, including those that `first` skips. */
 	get sent(): number {
 		return this.#next;
 	}

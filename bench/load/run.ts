@@ -2,7 +2,8 @@ import { quantile } from "../figures.ts";
 import { type LoadPlan, type LoadResult, vary } from "./plan.ts";
 
 /**
- * Sends one request at a time. Its bytes must not change until the promise resolves: with the failure, or undefined.
+ * Sends one request at a time, whose bytes must not change meanwhile. Resolves with a description of the failure, or
+ * with undefined for success.
  */
 export type Lane = (request: Buffer) => Promise<string | undefined>;
 

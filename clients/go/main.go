@@ -1,4 +1,4 @@
-// Ingests, reads, lists and watches over gRPC. GRPC_ADDRESS is the address of the service, ACCESS_KEY an access key.
+// Ingests, reads, lists and watches over gRPC. GRPC_ADDRESS is the service's address, ACCESS_KEY an access key.
 package main
 
 import (

@@ -8,7 +8,8 @@ import { BroadcastChannel, isMainThread, threadId } from "node:worker_threads";
 // TypeScript node would load a compiler into each thread.
 
 /**
- * Message from a worker thread to the main thread. It answers a question. At its start a thread sends one with 0 bytes.
+ * Message from a worker thread to the main thread: the answer to a question, or at the thread's start a message with 0
+ * bytes.
  *
  * @typedef {{ readonly thread: number, readonly bytes: number }} Answer
  */

@@ -18,7 +18,7 @@ const MEMBER_BYTES = LIMIT - 1000;
 const MAX_MEMORY = 1024 ** 3;
 /** Maximum time for a response to one of these bodies, in milliseconds. */
 const RESPONSE_TIMEOUT = 60_000;
-/** Maximum size of a response, in bytes. A person who reads about mistakes does not read thousands of lines. */
+/** Maximum size of a response, in bytes. Its violations are for people, who do not read thousands of lines. */
 const MAX_RESPONSE_BYTES = 1_000_000;
 
 /** One body. */

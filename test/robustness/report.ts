@@ -79,7 +79,7 @@ export class Report {
 	}
 }
 
-/** Returns the result of a promise, or "silence" after a timeout in milliseconds. */
+/** Returns the result of a promise, or "silence" after the timeout, in milliseconds. */
 export async function unlessSilent(answer: Promise<string>, timeout = 30_000): Promise<string> {
 	let timer: NodeJS.Timeout | undefined;
 	const silence = new Promise<string>((resolve) => {

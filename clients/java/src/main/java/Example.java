@@ -21,7 +21,7 @@ import io.grpc.stub.MetadataUtils;
 import java.util.UUID;
 import java.util.stream.Collectors;
 
-/** Ingests, reads, lists and watches over gRPC. GRPC_ADDRESS is the address of the service, ACCESS_KEY an access key. */
+/** Ingests, reads, lists and watches over gRPC. GRPC_ADDRESS is the service's address, ACCESS_KEY an access key. */
 public final class Example {
   private static final String ID = UUID.randomUUID().toString();
 
