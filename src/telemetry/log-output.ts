@@ -12,7 +12,8 @@ const FINAL_RETRY_INTERVAL = 10;
 export type LineFormat = (line: string) => string;
 
 /**
- * Writes lines to a file descriptor. Each line is written at once, so that an abrupt end of the process loses none.
+ * Writes lines to a file descriptor. Each line is written at once if that is possible, so that it is not lost when the
+ * process ends abruptly.
  *
  * A failed write, for example because the disk is full or nobody reads the pipe, never blocks the caller. Up to 1 MiB
  * of lines wait and are written as soon as that is possible. Further lines are dropped and counted. A line that was

@@ -19,7 +19,7 @@ export interface RequestSinks {
 	readonly tracing?: Pick<OtlpTracing, "begin"> | undefined;
 }
 
-/** Observes every request of every transport, from its begin to its end. */
+/** Observes every request of every transport, from its beginning to its end. */
 export class Requests {
 	readonly #sinks: RequestSinks;
 	readonly #open = { http: 0, grpc: 0 };
@@ -89,7 +89,7 @@ export class ObservedRequest {
 	 * Records that the request failed, and logs the error. Not to be called when the client has gone.
 	 *
 	 * @param options.conversationId conversation that the request names. The error's own conversation takes precedence
-	 * @param options.silent whether to leave the log out
+	 * @param options.silent whether the failure stays out of the log
 	 */
 	failed(error: unknown, options: { conversationId?: string | undefined; silent?: boolean } = {}): void {
 		const { log, metrics } = this.#sinks;
