@@ -36,7 +36,7 @@ export const badClients: Run = {
 	async run(count, _random, report) {
 		await using subject = await Subject.start(report, { MAX_BODY_BYTES: String(MAX_BODY_BYTES) });
 		const load = async (part: number): Promise<void> => {
-			// Takes as long as the service tolerates openSilentConnections, so that the short form does it only once.
+			// Takes as long as the service tolerates silence, so that the short form does it only once.
 			const silent =
 				part === 0 || count >= badClients.long ? openSilentConnections(subject.service, report) : undefined;
 			for (let round = 0; round < count / 2; round++)
