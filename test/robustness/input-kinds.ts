@@ -5,6 +5,7 @@ import {
 	type JsonValue,
 	type MessageInitShape,
 	toBinary,
+	toJson,
 } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
@@ -29,7 +30,7 @@ import { ingestRequest } from "../support/record-message.ts";
 import { KEY } from "../support/service.ts";
 import { mutated, spoiled } from "./mutations.ts";
 import { byQuery, byWebhook, grpc, http, http1Connection, http2Connection, rpc, type Sender } from "./senders.ts";
-import { jsonEvents, jsonRecord, messageEvents, messageRecord, type Stored } from "./stored.ts";
+import { jsonEvents, jsonRecord, jsonRequestRecord, messageEvents, messageRecord, type Stored } from "./stored.ts";
 
 /** Maximum size of the bodies used, in bytes. Larger ones take long to send, and the same rules apply to them. */
 const MAX_BODY_BYTES = 20_000;
@@ -62,14 +63,13 @@ export function inputKinds(plan: MessagePlan): readonly InputKind[] {
 	const bodyBytes = fc
 		.tuple(record, id)
 		.map(([{ bytes, json }, own]) => Buffer.from(bytes.toString().replace(String(json.id), own)));
-	const messageBytes = fc
-		.tuple(record, id)
-		.map(([{ json }, own]) => toBinary(IngestConversationRequestSchema, ingestRequest({ ...json, id: own })));
+	const text = (value: JsonValue) => Buffer.from(JSON.stringify(value));
+	const requests = fc.tuple(record, id).map(([{ json }, own]) => ingestRequest({ ...json, id: own }));
+	const messageBytes = requests.map((request) => toBinary(IngestConversationRequestSchema, request));
 	const batches = capturedBatches().filter(({ text }) => text.length <= MAX_BODY_BYTES);
 	const batch = fc.constantFrom(...batches);
 	const batchMessage = batch.map(({ text }) => eventsRequest(EVENTS_OF, eventsIn(text)));
 	const json = fc.tuple(jsonOf(plan), id).map(([given, own]) => ({ ...object(given), id: own }));
-	const text = (value: JsonValue) => Buffer.from(JSON.stringify(value));
 	return [
 		{ name: "valid records", weight: 10, inputs: json.map(text), sender: byWebhook, valid: true, stored: jsonRecord },
 		{ name: "spoiled records", weight: 20, inputs: spoiled(json).map(text), sender: byWebhook, stored: jsonRecord },
@@ -127,8 +127,9 @@ export function inputKinds(plan: MessagePlan): readonly InputKind[] {
 		{
 			name: "changed messages over Connect JSON",
 			weight: 2,
-			inputs: mutated(bodyBytes.map((bytes) => Buffer.from(`{"conversation":${bytes}}`))),
+			inputs: mutated(requests.map((request) => text(toJson(IngestConversationRequestSchema, request)))),
 			sender: (service) => rpc(service, "Connect JSON"),
+			stored: jsonRequestRecord,
 		},
 		{
 			name: "changed requests of reads over gRPC",
