@@ -5,11 +5,11 @@ import { describe, expect, test } from "vitest";
 const SRC = join(import.meta.dirname, "..", "src");
 
 interface Import {
-	/** The importing file, from src. */
+	/** Path of the importing file, relative to src. */
 	readonly from: string;
-	/** What it imports: a path from src, or a package. */
+	/** The imported file as a path relative to src, or the name of a package. */
 	readonly to: string;
-	/** Whether only types are imported, which are gone when the program runs. */
+	/** Whether only types are imported, so that nothing is loaded at run time. */
 	readonly typeOnly: boolean;
 }
 
@@ -18,7 +18,7 @@ const texts = new Map(files.map((file) => [file, readFileSync(join(SRC, file), "
 const imports = [...texts].flatMap(([file, text]) => importsOf(file, text));
 
 function importsOf(file: string, text: string): Import[] {
-	// Static imports and re-exports, and every other place that names a module of ours: import(), new URL().
+	// Matches static imports and re-exports, and other strings that name a source file: import(), new URL().
 	const named = text.matchAll(
 		/^(?:import|export)\b(?<type> type\b)?[^;]*?\bfrom "(?<path>[^"]+)"|"(?<other>\.{1,2}\/[^"]+\.ts)"/gm,
 	);
@@ -29,8 +29,13 @@ function importsOf(file: string, text: string): Import[] {
 	});
 }
 
-/** Imports out of a folder that are neither of its own, packages, generated code, errors and memory, nor `allowed`. */
-function strangers(folder: string, ...allowed: readonly RegExp[]): string[] {
+/**
+ * Lists the imports of a module that are not allowed. Its own files, packages, generated code, errors.ts and memory.ts are
+ * always allowed.
+ *
+ * @param allowed matches the paths that the module may import in addition
+ */
+function forbiddenImports(folder: string, ...allowed: readonly RegExp[]): string[] {
 	return imports
 		.filter(({ from }) => from.startsWith(folder))
 		.filter(({ to }) => to.endsWith(".ts") && !to.startsWith(folder))
@@ -39,58 +44,58 @@ function strangers(folder: string, ...allowed: readonly RegExp[]): string[] {
 		.map(({ from, to }) => `${from} imports ${to}`);
 }
 
-describe("the rooms of src keep to themselves", () => {
-	test("the scan sees the imports", () => {
+describe("the modules of src import only what they may", () => {
+	test("the scan finds the imports", () => {
 		expect(imports).toContainEqual({ from: "main.ts", to: "server.ts", typeOnly: false });
 		expect(imports).toContainEqual({ from: "record/validation/record-limits.ts", to: "errors.ts", typeOnly: true });
 		expect(imports.length).toBeGreaterThan(200);
 	});
 
-	test("record knows what a record is, and nothing of what is done with it", () => {
-		expect(strangers("record/", /^protobuf\//)).toEqual([]);
+	test("record imports only protobuf", () => {
+		expect(forbiddenImports("record/", /^protobuf\//)).toEqual([]);
 	});
 
-	test("protobuf encodes messages of any type, and knows none of them", () => {
-		expect(strangers("protobuf/")).toEqual([]);
+	test("protobuf imports no other module and no generated message", () => {
+		expect(forbiddenImports("protobuf/")).toEqual([]);
 		expect(imports.filter(({ from, to }) => from.startsWith("protobuf/") && to.includes("gen/"))).toEqual([]);
 	});
 
-	test("conversations knows the record, the events, the store's interface and who asks", () => {
+	test("conversations imports only record, events, the store's interface, access and the log", () => {
 		const known = [/^record\//, /^events\//, /^store\/[^/]+$/, /^access\//, /^telemetry\/log\.ts$/];
-		expect(strangers("conversations/", ...known)).toEqual([]);
+		expect(forbiddenImports("conversations/", ...known)).toEqual([]);
 	});
 
-	test("a store knows the store's interface, times, deltas of records, and the threads that it runs on", () => {
+	test("store imports only threads, and the times and deltas of records", () => {
 		const known = [/^threads\//, /^record\/json\/scalars\.ts$/, /^record\/record-delta\.ts$/];
-		expect(strangers("store/", ...known)).toEqual([]);
-		// Each of the store's threads would load it, some 3 MB.
+		expect(forbiddenImports("store/", ...known)).toEqual([]);
+		// Each of the store's threads would load zod, which takes some 3 MB.
 		expect(imports.filter(({ from, to }) => from.startsWith("store/") && to === "zod")).toEqual([]);
 	});
 
-	test("events knows the record, the store's interface and its rules of order", () => {
-		expect(strangers("events/", /^record\//, /^store\/[^/]+$/)).toEqual([]);
+	test("events imports only record, the store's interface and its rules of order", () => {
+		expect(forbiddenImports("events/", /^record\//, /^store\/[^/]+$/)).toEqual([]);
 	});
 
-	test("threads carry requests for anyone, and know none of them", () => {
-		expect(strangers("threads/")).toEqual([]);
+	test("threads imports no other module", () => {
+		expect(forbiddenImports("threads/")).toEqual([]);
 	});
 
-	test("the intake makes updates on a thread, and knows neither a transport nor a store engine", () => {
+	test("intake imports neither a transport nor a store engine", () => {
 		const known = [/^threads\//, /^record\//, /^events\//, /^conversations\//, /^store\/[^/]+$/];
-		expect(strangers("intake/", ...known)).toEqual([]);
+		expect(forbiddenImports("intake/", ...known)).toEqual([]);
 	});
 
-	test("access knows what a record may show, and nobody else", () => {
-		expect(strangers("access/", /^record\//)).toEqual([]);
+	test("access imports only record", () => {
+		expect(forbiddenImports("access/", /^record\//)).toEqual([]);
 	});
 
-	test("the RPCs know no transport and no store engine", () => {
+	test("rpc imports neither a transport nor a store engine", () => {
 		expect(imports.filter(({ from, to }) => from.startsWith("rpc/") && /^(transports|store\/\w+)\//.test(to))).toEqual(
 			[],
 		);
 	});
 
-	test("transports do not import each other; they share http and the form of a listener", () => {
+	test("transports import no other transport except http", () => {
 		const transport = (path: string) => /^transports\/([^/.]+)\//.exec(path)?.[1];
 		const foreign = imports.filter(({ from, to }) => {
 			const [own, other] = [transport(from), transport(to)];
@@ -105,39 +110,39 @@ describe("the rooms of src keep to themselves", () => {
 		expect(drivers).not.toEqual([]);
 	});
 
-	test("telemetry knows the store's interface and what threads tell, and is alone in knowing OpenTelemetry", () => {
-		expect(strangers("telemetry/", /^store\/[^/]+$/, /^threads\//)).toEqual([]);
+	test("telemetry imports only the store's interface and threads, and no other module imports OpenTelemetry", () => {
+		expect(forbiddenImports("telemetry/", /^store\/[^/]+$/, /^threads\//)).toEqual([]);
 		const known = imports.filter(({ to }) => to.startsWith("@opentelemetry/"));
 		expect(known.filter(({ from }) => !from.startsWith("telemetry/"))).toEqual([]);
 		expect(known.filter(({ to }) => to.includes("exporter-trace")).map(({ from }) => from)).toEqual([
 			"telemetry/otlp-tracing.ts",
 		]);
-		// It is loaded only when traces are wanted.
+		// The exporter is loaded only if traces are exported.
 		const loaders = imports.filter(({ to, typeOnly }) => to === "telemetry/otlp-tracing.ts" && !typeOnly);
 		expect(loaders.map(({ from }) => from)).toEqual(["telemetry/telemetry.ts"]);
 		expect(texts.get("telemetry/telemetry.ts")).toContain('await import("./otlp-tracing.ts")');
 	});
 
-	test("no file imports itself through others, not even for types", () => {
+	test("there are no import cycles, not even of types", () => {
 		const left = new Set(files);
-		// A file can go when all that it imports has gone. Those that stay import each other.
-		for (let gone = true; gone; ) {
-			gone = false;
+		// Removes a file when all files that it imports have been removed. The remaining files are on a cycle or import one.
+		for (let removed = true; removed; ) {
+			removed = false;
 			for (const file of left) {
 				if (imports.some(({ from, to }) => from === file && left.has(to))) continue;
 				left.delete(file);
-				gone = true;
+				removed = true;
 			}
 		}
 		expect([...left]).toEqual([]);
 	});
 
-	test("only the process entry and the composition root know everything", () => {
+	test("only main.ts imports server.ts, and no file imports main.ts", () => {
 		const roots = imports.filter(({ to }) => to === "server.ts" || to === "main.ts");
 		expect(new Set(roots.map(({ from }) => from))).toEqual(new Set(["main.ts"]));
 	});
 
-	test("the environment is read once, by main for config", () => {
+	test("the environment is read only once, in main.ts for config", () => {
 		const readers = [...texts].filter(([, text]) => /\bprocess\.env\b|\benv\b.*from "node:process"/.test(text));
 		expect(readers.map(([file]) => file)).toEqual(["main.ts"]);
 		expect(texts.get("main.ts")?.match(/process\.env/g)).toHaveLength(1);
