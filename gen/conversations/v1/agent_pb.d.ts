@@ -82,38 +82,38 @@ export declare type Agent = Message<"conversations.v1.Agent"> & {
   mcpConfig: { [key: string]: MCPServer };
 
   /**
-   * Regular expression that the names of all tools, those of MCP servers too, must match to be kept.
-   * Unset (JSON null): all are kept.
+   * Regular expression for the names of tools, including those of MCP servers. Only tools whose names match
+   * are available. Unset (JSON null): all tools are available.
    *
    * @generated from field: optional string filter_tools_regex = 4;
    */
   filterToolsRegex?: string | undefined;
 
   /**
-   * Names of the built-in tools that it gets in any case. Usual senders assume the two for finishing and
-   * for thinking.
+   * Names of the built-in tools that the agent always gets. Usual senders assume the tools for
+   * finishing and for thinking.
    *
    * @generated from field: conversations.v1.StringList include_default_tools = 5;
    */
   includeDefaultTools?: StringList | undefined;
 
   /**
-   * What the agent is told besides the conversation. Unset (JSON null): nothing.
+   * Context that the agent gets in addition to the conversation. Unset (JSON null): none.
    *
    * @generated from field: conversations.v1.AgentContext agent_context = 6;
    */
   agentContext?: AgentContext | undefined;
 
   /**
-   * The system prompt itself, taken word for word in place of the built-in one. Unset (JSON null): the
-   * template is used. Both at once, with a template other than the default, are refused.
+   * Text of the system prompt, used unchanged instead of the built-in one. Unset (JSON null): the template
+   * is used. A text together with a template other than the default is refused.
    *
    * @generated from field: optional string system_prompt = 7;
    */
   systemPrompt?: string | undefined;
 
   /**
-   * File of the system prompt's template: an absolute path, or one relative to the agent's prompts.
+   * Template file of the system prompt: an absolute path, or a path relative to the agent's prompts.
    * Default: "system_prompt.j2".
    *
    * @generated from field: optional string system_prompt_filename = 8;
@@ -121,8 +121,9 @@ export declare type Agent = Message<"conversations.v1.Agent"> & {
   systemPromptFilename?: string | undefined;
 
   /**
-   * Security policy of the agent. The default, "security_policy.j2", stands for the built-in one and
-   * names no file; the empty string for none; anything else for a file that is inserted unrendered.
+   * Security policy of the agent. The default, "security_policy.j2", means the built-in policy and is not
+   * the name of a file. The empty string means no policy. Any other value is a file that is inserted
+   * unrendered.
    *
    * @generated from field: optional string security_policy_filename = 9;
    */
@@ -136,22 +137,22 @@ export declare type Agent = Message<"conversations.v1.Agent"> & {
   systemPromptKwargs?: JsonObject | undefined;
 
   /**
-   * What shortens the history. Unset (JSON null): nothing does.
+   * Condenser that shortens the history. Unset (JSON null): none.
    *
    * @generated from field: conversations.v1.Condenser condenser = 11;
    */
   condenser?: Condenser | undefined;
 
   /**
-   * What rates the work. Unset (JSON null): nothing does.
+   * Critic that rates the agent's work. Unset (JSON null): none.
    *
    * @generated from field: conversations.v1.Critic critic = 12;
    */
   critic?: Critic | undefined;
 
   /**
-   * Most tool calls of a single step that run side by side, one or more. Above 1 they may race for what
-   * they share. Default: 1.
+   * Maximum number of tool calls of a single step that run in parallel, one or more. Above 1, tool calls may
+   * race for shared resources. Default: 1.
    *
    * @generated from field: optional int64 tool_concurrency_limit = 13;
    */
@@ -172,22 +173,22 @@ export declare type Agent = Message<"conversations.v1.Agent"> & {
 export declare const AgentSchema: GenMessage<Agent>;
 
 /**
- * An agent that is a program of its own. The agent server starts it, relays each turn to it by JSON-RPC
- * over stdio and shows what comes back; model, tools and execution are the program's affair.
+ * An agent that is a separate program. The agent server starts it, relays each turn to it by JSON-RPC over
+ * stdio and shows the output. The program itself is responsible for model, tools and execution.
  *
  * @generated from message conversations.v1.ACPAgent
  */
 export declare type ACPAgent = Message<"conversations.v1.ACPAgent"> & {
   /**
-   * Command that starts the program. The webhook's JSON form must have the member. A message cannot tell
-   * an absent list from an empty one, which is valid, so over gRPC an empty list is taken.
+   * Command that starts the program. The member is required in the webhook's JSON form. A message cannot
+   * distinguish an absent list from an empty one, which is valid, so over gRPC an empty list is accepted.
    *
    * @generated from field: repeated string acp_command = 1;
    */
   acpCommand: string[];
 
   /**
-   * Of no use to the ACP server, which has its own model; senders fill in a stand-in.
+   * Not used by the ACP server, which has its own model. Senders fill in a placeholder.
    *
    * @generated from field: conversations.v1.LLM llm = 2;
    */
@@ -208,37 +209,37 @@ export declare type ACPAgent = Message<"conversations.v1.ACPAgent"> & {
   mcpConfig: { [key: string]: MCPServer };
 
   /**
-   * Regular expression that the names of all tools, those of MCP servers too, must match to be kept.
-   * Unset (JSON null): all are kept.
+   * Regular expression for the names of tools, including those of MCP servers. Only tools whose names match
+   * are available. Unset (JSON null): all tools are available.
    *
    * @generated from field: optional string filter_tools_regex = 5;
    */
   filterToolsRegex?: string | undefined;
 
   /**
-   * Names of the built-in tools that it gets in any case. Usual senders assume none.
+   * Names of the built-in tools that the agent always gets. Usual senders assume none.
    *
    * @generated from field: repeated string include_default_tools = 6;
    */
   includeDefaultTools: string[];
 
   /**
-   * What the agent is told besides the conversation. Unset (JSON null): nothing.
+   * Context that the agent gets in addition to the conversation. Unset (JSON null): none.
    *
    * @generated from field: conversations.v1.AgentContext agent_context = 7;
    */
   agentContext?: AgentContext | undefined;
 
   /**
-   * The system prompt itself, taken word for word in place of the built-in one. Unset (JSON null): the
-   * template is used. Both at once, with a template other than the default, are refused.
+   * Text of the system prompt, used unchanged instead of the built-in one. Unset (JSON null): the template
+   * is used. A text together with a template other than the default is refused.
    *
    * @generated from field: optional string system_prompt = 8;
    */
   systemPrompt?: string | undefined;
 
   /**
-   * File of the system prompt's template: an absolute path, or one relative to the agent's prompts.
+   * Template file of the system prompt: an absolute path, or a path relative to the agent's prompts.
    * Default: "system_prompt.j2".
    *
    * @generated from field: optional string system_prompt_filename = 9;
@@ -246,8 +247,9 @@ export declare type ACPAgent = Message<"conversations.v1.ACPAgent"> & {
   systemPromptFilename?: string | undefined;
 
   /**
-   * Security policy of the agent. The default, "security_policy.j2", stands for the built-in one and
-   * names no file; the empty string for none; anything else for a file that is inserted unrendered.
+   * Security policy of the agent. The default, "security_policy.j2", means the built-in policy and is not
+   * the name of a file. The empty string means no policy. Any other value is a file that is inserted
+   * unrendered.
    *
    * @generated from field: optional string security_policy_filename = 10;
    */
@@ -261,44 +263,44 @@ export declare type ACPAgent = Message<"conversations.v1.ACPAgent"> & {
   systemPromptKwargs?: JsonObject | undefined;
 
   /**
-   * What shortens the history. Unset (JSON null): nothing does.
+   * Condenser that shortens the history. Unset (JSON null): none.
    *
    * @generated from field: conversations.v1.Condenser condenser = 12;
    */
   condenser?: Condenser | undefined;
 
   /**
-   * What rates the work. Unset (JSON null): nothing does.
+   * Critic that rates the agent's work. Unset (JSON null): none.
    *
    * @generated from field: conversations.v1.Critic critic = 13;
    */
   critic?: Critic | undefined;
 
   /**
-   * Most tool calls of a single step that run side by side, one or more. Above 1 they may race for what
-   * they share. Default: 1.
+   * Maximum number of tool calls of a single step that run in parallel, one or more. Above 1, tool calls may
+   * race for shared resources. Default: 1.
    *
    * @generated from field: optional int64 tool_concurrency_limit = 14;
    */
   toolConcurrencyLimit?: bigint | undefined;
 
   /**
-   * Provider that the program belongs to, such as "provider_a" or "custom"; any string. For information
-   * only: acp_command decides what is started. Unset (JSON null): the agent was set up by hand.
+   * Provider of the program, such as "provider_a" or "custom"; any string. For information only:
+   * acp_command decides which program is started. Unset (JSON null): the agent was set up by hand.
    *
    * @generated from field: optional string acp_server = 15;
    */
   acpServer?: string | undefined;
 
   /**
-   * More arguments for the command.
+   * Further arguments for the command.
    *
    * @generated from field: repeated string acp_args = 16;
    */
   acpArgs: string[];
 
   /**
-   * Mode that a new session is put into. Unset (JSON null): the one that suits the provider, such as
+   * Mode of a new session. Unset (JSON null): the mode that suits the provider, such as
    * "bypassPermissions" for provider_a and "agent-full-access" for provider_b.
    *
    * @generated from field: optional string acp_session_mode = 17;
@@ -306,38 +308,38 @@ export declare type ACPAgent = Message<"conversations.v1.ACPAgent"> & {
   acpSessionMode?: string | undefined;
 
   /**
-   * Seconds of silence after which a prompt is given up. Any sign of life from the program starts the
-   * count anew. Default: 1800.
+   * Timeout of a prompt: seconds without any output of the program. Any output restarts the timeout.
+   * Default: 1800.
    *
    * @generated from field: optional double acp_prompt_timeout = 18;
    */
   acpPromptTimeout?: number | undefined;
 
   /**
-   * Seconds after which the start is given up, from launching the program to having a session. Nothing
-   * extends it. Default: 90.
+   * Timeout of the start in seconds, from the launch of the program until a session exists. Nothing extends
+   * it. Default: 90.
    *
    * @generated from field: optional double acp_startup_timeout = 19;
    */
   acpStartupTimeout?: number | undefined;
 
   /**
-   * Model that the program is told to use. Unset (JSON null): its own choice.
+   * Model that the program is configured to use. Unset (JSON null): the program chooses.
    *
    * @generated from field: optional string acp_model = 20;
    */
   acpModel?: string | undefined;
 
   /**
-   * Session to take up again, in preference to the one in the conversation's agent_state; if the program
-   * cannot load it, a new one begins. A secret.
+   * Session to resume. It takes precedence over the session in the conversation's agent_state. If the
+   * program cannot load the session, a new one begins. A secret.
    *
    * @generated from field: optional string acp_resume_session_id = 21;
    */
   acpResumeSessionId?: string | undefined;
 
   /**
-   * Credential files to write before the program starts. Absent: those of the providers that the sender
+   * Credential files to write before the program starts. Absent: the files of the providers that the sender
    * supports.
    *
    * @generated from field: conversations.v1.ACPFileSecretSpecList acp_file_secrets = 22;
@@ -345,9 +347,9 @@ export declare type ACPAgent = Message<"conversations.v1.ACPAgent"> & {
   acpFileSecrets?: ACPFileSecretSpecList | undefined;
 
   /**
-   * Whether a program of a known provider keeps its data in a directory of the conversation
-   * (acp/<provider> in persistence_dir) and not in the home directory. Needed where conversations share
-   * a sandbox. Default: false.
+   * Whether a program of a known provider stores its data in a directory of the conversation
+   * (acp/<provider> in persistence_dir) instead of the home directory. Needed if conversations share a
+   * sandbox. Default: false.
    *
    * @generated from field: optional bool acp_isolate_data_dir = 23;
    */
@@ -361,7 +363,7 @@ export declare type ACPAgent = Message<"conversations.v1.ACPAgent"> & {
 export declare const ACPAgentSchema: GenMessage<ACPAgent>;
 
 /**
- * A list of credential files that is there even when it is empty. JSON: an array.
+ * A list of credential files that can be present and empty. JSON: an array.
  *
  * @generated from message conversations.v1.ACPFileSecretSpecList
  */
@@ -381,8 +383,8 @@ export declare type ACPFileSecretSpecList = Message<"conversations.v1.ACPFileSec
 export declare const ACPFileSecretSpecListSchema: GenMessage<ACPFileSecretSpecList>;
 
 /**
- * A secret that an ACP program reads from a file. The file is written unless it exists, and an
- * environment variable points to it.
+ * A secret that an ACP program reads from a file. The file is written unless it exists. An environment
+ * variable contains its path.
  *
  * @generated from message conversations.v1.ACPFileSecretSpec
  */
@@ -402,21 +404,21 @@ export declare type ACPFileSecretSpec = Message<"conversations.v1.ACPFileSecretS
   filename?: string | undefined;
 
   /**
-   * The environment variable.
+   * Name of the environment variable.
    *
    * @generated from field: optional string env_var = 3;
    */
   envVar?: string | undefined;
 
   /**
-   * Directory of the file, relative to the program's data.
+   * Directory of the file, relative to the program's data directory.
    *
    * @generated from field: optional string subdir = 4;
    */
   subdir?: string | undefined;
 
   /**
-   * What the variable holds: the path of the file ("file", which usual senders assume) or of its
+   * Value of the environment variable: the path of the file ("file", which usual senders assume) or of its
    * directory ("dir").
    *
    * @generated from field: optional string env_points_to = 5;
@@ -424,7 +426,7 @@ export declare type ACPFileSecretSpec = Message<"conversations.v1.ACPFileSecretS
   envPointsTo?: string | undefined;
 
   /**
-   * Environment variables whose absence deserves a warning.
+   * Environment variables that cause a warning if they are not set.
    *
    * @generated from field: repeated string warn_if_unset = 6;
    */

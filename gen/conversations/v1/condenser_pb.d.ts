@@ -13,14 +13,13 @@ import type { LLM } from "./llm_pb.js";
 export declare const file_conversations_v1_condenser: GenFile;
 
 /**
- * Shortens the history that the agent's model is shown. An object of a kind that is not known here
- * is kept as it came.
+ * Shortens the history that the agent's model is shown. An object of an unknown kind is stored unchanged.
  *
  * @generated from message conversations.v1.Condenser
  */
 export declare type Condenser = Message<"conversations.v1.Condenser"> & {
   /**
-   * The way it shortens.
+   * The method of shortening.
    *
    * @generated from oneof conversations.v1.Condenser.kind
    */
@@ -50,7 +49,7 @@ export declare type Condenser = Message<"conversations.v1.Condenser"> & {
     case: "pipelineCondenser";
   } | {
     /**
-     * In a way that is not known here.
+     * By an unknown method.
      *
      * @generated from field: google.protobuf.Value unknown = 4;
      */
@@ -86,36 +85,35 @@ export declare type LLMSummarizingCondenser = Message<"conversations.v1.LLMSumma
   maxSize?: bigint | undefined;
 
   /**
-   * Number of tokens beyond which the history is shortened. Unset (JSON null): tokens do not matter.
+   * Number of tokens beyond which the history is shortened. Unset (JSON null): no limit.
    *
    * @generated from field: optional int64 max_tokens = 3;
    */
   maxTokens?: bigint | undefined;
 
   /**
-   * How many events at the beginning always stay. Usual senders assume 2.
+   * Number of events at the beginning that are always kept. Usual senders assume 2.
    *
    * @generated from field: optional int64 keep_first = 4;
    */
   keepFirst?: bigint | undefined;
 
   /**
-   * Least part of the history, from 0 to 1, that shortening must save. Usual senders assume 0.1.
+   * Minimum share of the history, from 0 to 1, that shortening must remove. Usual senders assume 0.1.
    *
    * @generated from field: optional double minimum_progress = 5;
    */
   minimumProgress?: number | undefined;
 
   /**
-   * How often a reset of the whole context is tried again. Usual senders assume 5.
+   * Maximum number of retries of a reset of the whole context. Usual senders assume 5.
    *
    * @generated from field: optional int64 hard_context_reset_max_retries = 6;
    */
   hardContextResetMaxRetries?: bigint | undefined;
 
   /**
-   * Factor, from 0 to 1, by which the context shrinks with each of those tries. Usual senders assume
-   * 0.8.
+   * Factor, from 0 to 1, by which the context shrinks with each of these retries. Usual senders assume 0.8.
    *
    * @generated from field: optional double hard_context_reset_context_scaling = 7;
    */
@@ -143,7 +141,7 @@ export declare type NoOpCondenser = Message<"conversations.v1.NoOpCondenser"> & 
 export declare const NoOpCondenserSchema: GenMessage<NoOpCondenser>;
 
 /**
- * Hands the history through several condensers.
+ * Applies several condensers to the history, one after the other.
  *
  * @generated from message conversations.v1.PipelineCondenser
  */

@@ -18,14 +18,14 @@ export declare const file_conversations_v1_conversation_event_ingest_service: Ge
  */
 export declare type IngestConversationEventsRequest = Message<"conversations.v1.IngestConversationEventsRequest"> & {
   /**
-   * Id of the conversation, in any form of UUID.
+   * Id of the conversation, in any form of a UUID.
    *
    * @generated from field: string conversation_id = 1;
    */
   conversationId: string;
 
   /**
-   * The events, in the order in which the sender made them.
+   * The events, in the order in which the sender created them.
    *
    * @generated from field: repeated conversations.v1.ConversationEvent events = 2;
    */
@@ -45,21 +45,21 @@ export declare const IngestConversationEventsRequestSchema: GenMessage<IngestCon
  */
 export declare type IngestConversationEventsResponse = Message<"conversations.v1.IngestConversationEventsResponse"> & {
   /**
-   * Always true; a failure is an error.
+   * Always true; a failure is returned as an error.
    *
    * @generated from field: bool success = 1;
    */
   success: boolean;
 
   /**
-   * Number of events that were not kept before.
+   * Number of events of the batch that were not stored before.
    *
    * @generated from field: int32 stored = 2;
    */
   stored: number;
 
   /**
-   * Sequence number of the update that the events made of the conversation's record. 0: they made none.
+   * Sequence number of the update that the events made of the conversation's record. 0: they made no update.
    *
    * @generated from field: int64 update_sequence = 3;
    */
@@ -73,25 +73,25 @@ export declare type IngestConversationEventsResponse = Message<"conversations.v1
 export declare const IngestConversationEventsResponseSchema: GenMessage<IngestConversationEventsResponse>;
 
 /**
- * Receives the events of conversations. It does what the HTTP webhook does, for senders that speak gRPC.
+ * Receives the events of conversations. It is the equivalent of the HTTP webhook for senders that use gRPC.
  *
  * @generated from service conversations.v1.ConversationEventIngestService
  */
 export declare const ConversationEventIngestService: GenService<{
   /**
-   * Checks a batch of events and keeps it. The answer is given when all of the batch is on disk.
+   * Validates a batch of events and stores it. The response is sent when the whole batch is on disk.
    *
-   * An event that is kept already, by conversation and id, is passed over. Events of kind
-   * ConversationStateUpdateEvent tell members of the conversation's record. What they tell is applied to
-   * the current record, unless something later was told about the member, and makes at most one update.
-   * Events are kept whether or not there is a record.
+   * An event whose conversation and id are already stored is skipped. Events of kind
+   * ConversationStateUpdateEvent set members of the conversation's record. Each value is applied to the
+   * current record, unless a later value of the member is known. A batch makes at most one update. Events
+   * are stored whether or not there is a record.
    *
-   * INVALID_ARGUMENT: an event breaks rules, and nothing of the batch was kept. A google.rpc.BadRequest
+   * INVALID_ARGUMENT: an event breaks rules, and nothing of the batch was stored. A google.rpc.BadRequest
    * detail names each place by the index of the event and the member.
    * UNAUTHENTICATED: the access key is missing or unknown. PERMISSION_DENIED: it lacks scope ingest.
-   * RESOURCE_EXHAUSTED: the request is larger than the server takes.
-   * INTERNAL: the server failed at this batch. Nothing was kept; trying again does not help.
-   * UNAVAILABLE: the batch could not be stored. Nothing was kept; try again.
+   * RESOURCE_EXHAUSTED: the request is larger than the server accepts.
+   * INTERNAL: the server failed to process this batch. Nothing was stored; a retry fails again.
+   * UNAVAILABLE: the batch could not be stored. Nothing was stored; retry.
    *
    * @generated from rpc conversations.v1.ConversationEventIngestService.IngestConversationEvents
    */

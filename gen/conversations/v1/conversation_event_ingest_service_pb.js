@@ -27,7 +27,7 @@ export const IngestConversationEventsResponseSchema = /*@__PURE__*/
   messageDesc(file_conversations_v1_conversation_event_ingest_service, 1);
 
 /**
- * Receives the events of conversations. It does what the HTTP webhook does, for senders that speak gRPC.
+ * Receives the events of conversations. It is the equivalent of the HTTP webhook for senders that use gRPC.
  *
  * @generated from service conversations.v1.ConversationEventIngestService
  */

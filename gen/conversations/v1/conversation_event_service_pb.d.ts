@@ -14,20 +14,20 @@ import type { ConversationEvent } from "./event_pb.js";
 export declare const file_conversations_v1_conversation_event_service: GenFile;
 
 /**
- * Conditions on an event. All that are set must hold.
+ * Conditions on an event. All conditions that are set must hold.
  *
  * @generated from message conversations.v1.ConversationEventFilter
  */
 export declare type ConversationEventFilter = Message<"conversations.v1.ConversationEventFilter"> & {
   /**
-   * Kinds, of which the event must have one; at most 32. Empty: any.
+   * Kinds of events; the event must have one of them. At most 32. Empty: any kind.
    *
    * @generated from field: repeated string kinds = 1;
    */
   kinds: string[];
 
   /**
-   * Sources, of which the event must have one; at most 32. Empty: any.
+   * Sources of events; the event must have one of them. At most 32. Empty: any source.
    *
    * @generated from field: repeated string sources = 2;
    */
@@ -61,7 +61,7 @@ export declare const ConversationEventFilterSchema: GenMessage<ConversationEvent
  */
 export declare type ListConversationEventsRequest = Message<"conversations.v1.ListConversationEventsRequest"> & {
   /**
-   * Conversation whose events are asked for. Empty: those of all.
+   * Conversation whose events are listed. Empty: all conversations.
    *
    * @generated from field: string conversation_id = 1;
    */
@@ -75,21 +75,21 @@ export declare type ListConversationEventsRequest = Message<"conversations.v1.Li
   filter?: ConversationEventFilter | undefined;
 
   /**
-   * Only events after this sequence number. 0: from the oldest that is kept.
+   * Only events after this sequence number. 0: from the oldest stored event.
    *
    * @generated from field: int64 after_sequence = 3;
    */
   afterSequence: bigint;
 
   /**
-   * Most events of a page. 0: 50. More than 1000: 1000.
+   * Maximum number of events in a page. 0: 50. More than 1000: 1000.
    *
    * @generated from field: int32 page_size = 4;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before, with the same conversation_id, filter and after_sequence. Empty:
+   * next_page_token of the previous page, with the same conversation_id, filter and after_sequence. Empty:
    * the first page.
    *
    * @generated from field: string page_token = 5;
@@ -97,7 +97,7 @@ export declare type ListConversationEventsRequest = Message<"conversations.v1.Li
   pageToken: string;
 
   /**
-   * How secrets are shown.
+   * Form in which secrets are returned.
    *
    * @generated from field: conversations.v1.SecretsMode secrets = 6;
    */
@@ -124,7 +124,7 @@ export declare type ListConversationEventsResponse = Message<"conversations.v1.L
   events: ConversationEventEntry[];
 
   /**
-   * Token for the next page. Empty: this was the last.
+   * Token for the next page. Empty: this was the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -138,13 +138,14 @@ export declare type ListConversationEventsResponse = Message<"conversations.v1.L
 export declare const ListConversationEventsResponseSchema: GenMessage<ListConversationEventsResponse>;
 
 /**
- * One event as it was kept.
+ * One stored event.
  *
  * @generated from message conversations.v1.ConversationEventEntry
  */
 export declare type ConversationEventEntry = Message<"conversations.v1.ConversationEventEntry"> & {
   /**
-   * Sequence number over the events of all conversations, from 1 upwards. Updates have numbers of their own.
+   * Sequence number over the events of all conversations, from 1 upwards. Updates have sequence numbers of
+   * their own.
    *
    * @generated from field: int64 sequence = 1;
    */
@@ -165,8 +166,8 @@ export declare type ConversationEventEntry = Message<"conversations.v1.Conversat
   receivedAt?: Timestamp | undefined;
 
   /**
-   * When the event happened: its timestamp as an instant. A timestamp that is more than 5 minutes ahead of
-   * the server's clock counts as the time of receipt.
+   * When the event happened: its timestamp as a point in time. If the timestamp is more than 5 minutes
+   * ahead of the server's clock, this is the time of receipt.
    *
    * @generated from field: google.protobuf.Timestamp happened_at = 4;
    */
@@ -180,7 +181,7 @@ export declare type ConversationEventEntry = Message<"conversations.v1.Conversat
   event?: ConversationEvent | undefined;
 
   /**
-   * Whether what is stored of the event cannot be read, as after a fault of the disk. Then event is unset.
+   * Whether the stored event cannot be read, such as after a disk fault. Then event is unset.
    *
    * @generated from field: bool unreadable = 6;
    */
@@ -200,13 +201,13 @@ export declare const ConversationEventEntrySchema: GenMessage<ConversationEventE
  */
 export declare type WatchConversationEventsRequest = Message<"conversations.v1.WatchConversationEventsRequest"> & {
   /**
-   * Where to start. Unset: now.
+   * Position at which the stream starts. Unset: now.
    *
    * @generated from oneof conversations.v1.WatchConversationEventsRequest.start
    */
   start: {
     /**
-     * After this sequence number: the last one that the client was given. 0 is the beginning.
+     * After this sequence number, the last one that the client received. 0: from the beginning.
      *
      * @generated from field: int64 after_sequence = 1;
      */
@@ -214,7 +215,7 @@ export declare type WatchConversationEventsRequest = Message<"conversations.v1.W
     case: "afterSequence";
   } | {
     /**
-     * At a place.
+     * At a named position.
      *
      * @generated from field: conversations.v1.WatchPosition position = 2;
      */
@@ -223,7 +224,7 @@ export declare type WatchConversationEventsRequest = Message<"conversations.v1.W
   } | { case: undefined; value?: undefined };
 
   /**
-   * Only events of this conversation. Empty: of all.
+   * Only events of this conversation. Empty: of all conversations.
    *
    * @generated from field: string conversation_id = 3;
    */
@@ -237,7 +238,7 @@ export declare type WatchConversationEventsRequest = Message<"conversations.v1.W
   filter?: ConversationEventFilter | undefined;
 
   /**
-   * How secrets are shown.
+   * Form in which secrets are returned.
    *
    * @generated from field: conversations.v1.SecretsMode secrets = 5;
    */
@@ -251,21 +252,21 @@ export declare type WatchConversationEventsRequest = Message<"conversations.v1.W
 export declare const WatchConversationEventsRequestSchema: GenMessage<WatchConversationEventsRequest>;
 
 /**
- * Message of the stream of WatchConversationEvents.
+ * One message of the stream of WatchConversationEvents.
  *
  * @generated from message conversations.v1.WatchConversationEventsResponse
  */
 export declare type WatchConversationEventsResponse = Message<"conversations.v1.WatchConversationEventsResponse"> & {
   /**
-   * Sequence number up to which the client has been given everything it asked for. To go on after a
-   * break, start after this one.
+   * Sequence number up to which the client has received all entries that it asked for. To resume after an
+   * interruption, start after this number.
    *
    * @generated from field: int64 sequence = 1;
    */
   sequence: bigint;
 
   /**
-   * What happened.
+   * Content of the message.
    *
    * @generated from oneof conversations.v1.WatchConversationEventsResponse.content
    */
@@ -279,7 +280,7 @@ export declare type WatchConversationEventsResponse = Message<"conversations.v1.
     case: "event";
   } | {
     /**
-     * Nothing for this client, for a while.
+     * A heartbeat: there is no entry for this client at the moment.
      *
      * @generated from field: conversations.v1.Heartbeat heartbeat = 3;
      */
@@ -295,21 +296,22 @@ export declare type WatchConversationEventsResponse = Message<"conversations.v1.
 export declare const WatchConversationEventsResponseSchema: GenMessage<WatchConversationEventsResponse>;
 
 /**
- * Reads the events that were received, and follows them.
+ * Reads and watches the events that were received.
  *
- * Every method may answer UNAUTHENTICATED (the access key is missing or unknown), PERMISSION_DENIED (it
- * lacks the scope read, or the scope secrets for secrets in plain text) and UNAVAILABLE (the store
- * cannot be read; try again).
+ * Every method may fail with UNAUTHENTICATED (the access key is missing or unknown), PERMISSION_DENIED (it
+ * lacks the scope read, or the scope secrets for secrets in plain text) and UNAVAILABLE (the store cannot
+ * be read; retry).
  *
  * @generated from service conversations.v1.ConversationEventService
  */
 export declare const ConversationEventService: GenService<{
   /**
-   * Lists the events of one conversation or of all, by sequence number, oldest first.
+   * Lists the events of one conversation or of all conversations, by sequence number, oldest first.
    *
-   * INVALID_ARGUMENT: page_token was changed, or was given for another request.
-   * OUT_OF_RANGE: events that the page should have were pruned; the message names the oldest sequence
-   * number to start after. Or after_sequence is beyond the newest sequence number, which the message names.
+   * INVALID_ARGUMENT: page_token was changed, or was returned for another request.
+   * OUT_OF_RANGE: events that belong to the page were pruned; the error message names the oldest sequence
+   * number to start after. Or after_sequence is beyond the newest sequence number, which the error message
+   * names.
    *
    * @generated from rpc conversations.v1.ConversationEventService.ListConversationEvents
    */
@@ -319,16 +321,16 @@ export declare const ConversationEventService: GenService<{
     output: typeof ListConversationEventsResponseSchema;
   },
   /**
-   * Follows events as they are kept. The stream does not end by itself.
+   * Streams events as they are stored. The stream does not end by itself.
    *
-   * A client that starts again after the last sequence number it was given misses nothing and is given
-   * nothing twice. Heartbeats tell how far the stream has come when no event is due. A slow client holds
-   * up nobody: the server reads on for it from the store.
+   * A client that starts again after the last sequence number that it received misses no event and receives
+   * none twice. When there is no event to send, heartbeats report how far the stream has progressed. A slow
+   * client does not delay others: the server reads later events for it from the store.
    *
-   * OUT_OF_RANGE: events that the stream should give were pruned, before it started or, for a stream from
-   * the beginning, since then; the message names the oldest sequence number to start after. Of a pruned
-   * event only the conversation is known, so a filter makes no difference to this. Or after_sequence is
-   * beyond the newest sequence number, which the message names.
+   * OUT_OF_RANGE: events that belong to the stream were pruned, before it started or, for a stream from the
+   * beginning, since then; the error message names the oldest sequence number to start after. Filters make
+   * no difference to this, because only the conversation of a pruned event is known. Or after_sequence is
+   * beyond the newest sequence number, which the error message names.
    * UNAVAILABLE: the server stops; start again after the last sequence number.
    *
    * @generated from rpc conversations.v1.ConversationEventService.WatchConversationEvents

@@ -57,11 +57,11 @@ export const WatchConversationEventsResponseSchema = /*@__PURE__*/
   messageDesc(file_conversations_v1_conversation_event_service, 5);
 
 /**
- * Reads the events that were received, and follows them.
+ * Reads and watches the events that were received.
  *
- * Every method may answer UNAUTHENTICATED (the access key is missing or unknown), PERMISSION_DENIED (it
- * lacks the scope read, or the scope secrets for secrets in plain text) and UNAVAILABLE (the store
- * cannot be read; try again).
+ * Every method may fail with UNAUTHENTICATED (the access key is missing or unknown), PERMISSION_DENIED (it
+ * lacks the scope read, or the scope secrets for secrets in plain text) and UNAVAILABLE (the store cannot
+ * be read; retry).
  *
  * @generated from service conversations.v1.ConversationEventService
  */

@@ -39,22 +39,23 @@ export declare const IngestConversationRequestSchema: GenMessage<IngestConversat
  */
 export declare type IngestConversationResponse = Message<"conversations.v1.IngestConversationResponse"> & {
   /**
-   * Always true; a failure is an error.
+   * Always true; a failure is returned as an error.
    *
    * @generated from field: bool success = 1;
    */
   success: boolean;
 
   /**
-   * Sequence number of the update, from 1 upwards over all conversations; for a repetition that of the
-   * update that it repeats.
+   * Sequence number of the update, from 1 upwards over all conversations; for a duplicate the sequence
+   * number of the update that it duplicates.
    *
    * @generated from field: int64 sequence = 2;
    */
   sequence: bigint;
 
   /**
-   * Whether the record is the newest update of its conversation already, so that nothing was added.
+   * Whether the record is a duplicate of the newest posted update of its conversation, so that nothing was
+   * stored.
    *
    * @generated from field: bool repetition = 3;
    */
@@ -82,26 +83,26 @@ export declare type IngestConversationResponse = Message<"conversations.v1.Inges
 export declare const IngestConversationResponseSchema: GenMessage<IngestConversationResponse>;
 
 /**
- * Receives conversation records. It does what the HTTP webhook does, for senders that speak gRPC.
+ * Receives conversation records. It is the equivalent of the HTTP webhook for senders that use gRPC.
  *
  * @generated from service conversations.v1.ConversationIngestService
  */
 export declare const ConversationIngestService: GenService<{
   /**
-   * Checks a record and keeps it. The answer is given when the record is on disk.
+   * Validates a record and stores it. The response is sent when the record is on disk.
    *
-   * A record that repeats the newest update of its conversation is answered with success, and no second
-   * update is kept. A record that is older than the current one by updated_at is kept in the history and
-   * does not become current. At equal times, or where a time is missing, the later arrival wins; but only
-   * a newer record takes the place of one with status deleting. An updated_at that is more than 5 minutes
-   * ahead of the server's clock counts as the time of receipt.
+   * A duplicate of the newest posted update of its conversation succeeds, and no second update is stored. A
+   * record that is older than the current record by updated_at is stored in the history and does not become
+   * current. At equal times, or if a time is missing, the later arrival becomes current; but only a newer
+   * record replaces a record with the status deleting. An updated_at that is more than 5 minutes ahead of
+   * the server's clock counts as the time of receipt.
    *
    * INVALID_ARGUMENT: the record breaks rules. A google.rpc.BadRequest detail names each field by its
    * place in the record's JSON form, with the kind of rule as the reason.
    * UNAUTHENTICATED: the access key is missing or unknown. PERMISSION_DENIED: it lacks scope ingest.
-   * RESOURCE_EXHAUSTED: the request is larger than the server takes.
-   * INTERNAL: the server failed at this record. Nothing was kept; trying again does not help.
-   * UNAVAILABLE: the record could not be stored. Nothing was kept; try again.
+   * RESOURCE_EXHAUSTED: the request is larger than the server accepts.
+   * INTERNAL: the server failed to process this record. Nothing was stored; a retry fails again.
+   * UNAVAILABLE: the record could not be stored. Nothing was stored; retry.
    *
    * @generated from rpc conversations.v1.ConversationIngestService.IngestConversation
    */

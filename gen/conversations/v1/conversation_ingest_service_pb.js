@@ -28,7 +28,7 @@ export const IngestConversationResponseSchema = /*@__PURE__*/
   messageDesc(file_conversations_v1_conversation_ingest_service, 1);
 
 /**
- * Receives conversation records. It does what the HTTP webhook does, for senders that speak gRPC.
+ * Receives conversation records. It is the equivalent of the HTTP webhook for senders that use gRPC.
  *
  * @generated from service conversations.v1.ConversationIngestService
  */

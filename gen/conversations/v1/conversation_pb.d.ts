@@ -19,7 +19,7 @@ import type { ClientToolSpec } from "./tools_pb.js";
 export declare const file_conversations_v1_conversation: GenFile;
 
 /**
- * All there is to know about a conversation, as an agent server reports it.
+ * The whole state of a conversation, as an agent server reports it.
  *
  * @generated from message conversations.v1.ConversationInfo
  */
@@ -32,14 +32,14 @@ export declare type ConversationInfo = Message<"conversations.v1.ConversationInf
   id?: string | undefined;
 
   /**
-   * Where the agent's commands run and its files are.
+   * Workspace in which the agent's commands run and its files are stored.
    *
    * @generated from field: conversations.v1.Workspace workspace = 2;
    */
   workspace?: Workspace | undefined;
 
   /**
-   * Directory in which the sender keeps state and events. Unset (JSON null): it does not keep them.
+   * Directory in which the sender stores state and events. Unset (JSON null): the sender does not store them.
    * Default: "workspace/conversations".
    *
    * @generated from field: optional string persistence_dir = 3;
@@ -47,86 +47,86 @@ export declare type ConversationInfo = Message<"conversations.v1.ConversationInf
   persistenceDir?: string | undefined;
 
   /**
-   * Most iterations of the agent in one run; more than 0. Default: 500.
+   * Maximum number of iterations of the agent in one run; more than 0. Default: 500.
    *
    * @generated from field: optional int64 max_iterations = 4;
    */
   maxIterations?: bigint | undefined;
 
   /**
-   * Whether an agent that goes round in circles is noticed. Default: true.
+   * Whether the sender detects that the agent repeats itself without progress. Default: true.
    *
    * @generated from field: optional bool stuck_detection = 5;
    */
   stuckDetection?: boolean | undefined;
 
   /**
-   * What the conversation is doing. Default: idle.
+   * Status of execution. Default: idle.
    *
    * @generated from field: optional conversations.v1.ConversationExecutionStatus execution_status = 6;
    */
   executionStatus?: ConversationExecutionStatus | undefined;
 
   /**
-   * Which actions wait for the user. Default: none.
+   * Policy that decides which actions wait for the user's confirmation. Default: none.
    *
    * @generated from field: conversations.v1.ConfirmationPolicy confirmation_policy = 7;
    */
   confirmationPolicy?: ConfirmationPolicy | undefined;
 
   /**
-   * What judges the risk of actions. Unset (JSON null): nothing does.
+   * Analyzer that assesses the risk of actions. Unset (JSON null): none.
    *
    * @generated from field: conversations.v1.SecurityAnalyzer security_analyzer = 8;
    */
   securityAnalyzer?: SecurityAnalyzer | undefined;
 
   /**
-   * Names of the knowledge skills that have come up.
+   * Names of the knowledge skills that were activated.
    *
    * @generated from field: repeated string activated_knowledge_skills = 9;
    */
   activatedKnowledgeSkills: string[];
 
   /**
-   * Names of the skills that were called explicitly, by the tool invoke_skill.
+   * Names of the skills that were invoked explicitly, with the tool invoke_skill.
    *
    * @generated from field: repeated string invoked_skills = 10;
    */
   invokedSkills: string[];
 
   /**
-   * Actions that a PreToolUse hook stopped: the reason by action id.
+   * Actions that a PreToolUse hook blocked: the reason by action id.
    *
    * @generated from field: map<string, string> blocked_actions = 11;
    */
   blockedActions: { [key: string]: string };
 
   /**
-   * Messages that a UserPromptSubmit hook stopped: the reason by message id.
+   * Messages that a UserPromptSubmit hook blocked: the reason by message id.
    *
    * @generated from field: map<string, string> blocked_messages = 12;
    */
   blockedMessages: { [key: string]: string };
 
   /**
-   * Event id of the user's latest message, looked up in blocked_messages. Unset (JSON null): there is
-   * nothing to look up, as in conversations older than this member.
+   * Event id of the user's latest message, for a look-up in blocked_messages. Unset (JSON null): there is
+   * none, such as in conversations older than this member.
    *
    * @generated from field: optional string last_user_message_id = 13;
    */
   lastUserMessageId?: string | undefined;
 
   /**
-   * Event that the next one will follow; the tip of the branch that the agent works on. Unset (JSON
-   * null): no events yet, or an old conversation, which goes on from its last event.
+   * Id of the event that the next event will follow: the tip of the branch that the agent works on. Unset
+   * (JSON null): no events yet, or an old conversation, which continues from its last event.
    *
    * @generated from field: optional string leaf_event_id = 14;
    */
   leafEventId?: string | undefined;
 
   /**
-   * What the models have used up.
+   * Usage of models: tokens and costs.
    *
    * @generated from field: conversations.v1.ConversationStats stats = 15;
    */
@@ -140,14 +140,14 @@ export declare type ConversationInfo = Message<"conversations.v1.ConversationInf
   secretRegistry?: SecretRegistry | undefined;
 
   /**
-   * What the agent remembers from one iteration to the next; its form is the agent's affair.
+   * State that the agent keeps from one iteration to the next. The agent defines its form.
    *
    * @generated from field: google.protobuf.Struct agent_state = 17;
    */
   agentState?: JsonObject | undefined;
 
   /**
-   * What runs at fixed points of the conversation. Unset (JSON null): nothing, or not known yet.
+   * Hooks that run at fixed points of the conversation. Unset (JSON null): none, or not known yet.
    *
    * @generated from field: conversations.v1.HookConfig hook_config = 18;
    */
@@ -161,49 +161,51 @@ export declare type ConversationInfo = Message<"conversations.v1.ConversationInf
   title?: string | undefined;
 
   /**
-   * Usage as of now. Unset (JSON null): see stats.
+   * Usage at this moment. Unset (JSON null): see stats.
    *
    * @generated from field: conversations.v1.MetricsSnapshot metrics = 20;
    */
   metrics?: MetricsSnapshot | undefined;
 
   /**
-   * When the conversation came into being.
+   * When the conversation was created.
    *
    * @generated from field: google.protobuf.Timestamp created_at = 21;
    */
   createdAt?: Timestamp | undefined;
 
   /**
-   * When it last changed.
+   * When the conversation last changed.
    *
    * @generated from field: google.protobuf.Timestamp updated_at = 22;
    */
   updatedAt?: Timestamp | undefined;
 
   /**
-   * Conversation that this one branched off from. Unset (JSON null): it is no fork.
+   * Id of the conversation of which this conversation is a fork. Unset (JSON null): it is not a fork.
    *
    * @generated from field: optional string forked_from_conversation_id = 23;
    */
   forkedFromConversationId?: string | undefined;
 
   /**
-   * Event at which it branched off. Unset (JSON null): it is no fork, or it took over everything.
+   * Id of the event at which the fork branched off. Unset (JSON null): this is not a fork, or the fork took
+   * over all events.
    *
    * @generated from field: optional string forked_from_event_id = 24;
    */
   forkedFromEventId?: string | undefined;
 
   /**
-   * Conversation that this one serves. Unset (JSON null): it stands on its own.
+   * Id of the conversation that owns this conversation. Unset (JSON null): it is a top-level conversation.
    *
    * @generated from field: optional string parent_conversation_id = 25;
    */
   parentConversationId?: string | undefined;
 
   /**
-   * Conversations that serve this one, from the agent server's catalog. Webhook posts leave it empty.
+   * Ids of the conversations that this conversation owns, from the agent server's catalog. Empty in webhook
+   * posts.
    *
    * @generated from field: repeated string sub_conversation_ids = 26;
    */
@@ -218,7 +220,7 @@ export declare type ConversationInfo = Message<"conversations.v1.ConversationInf
   tags: { [key: string]: string };
 
   /**
-   * Model that an ACP agent really uses, possibly an alias. Unset (JSON null): not known, or a native
+   * Model that an ACP agent actually uses, possibly an alias. Unset (JSON null): not known, or a native
    * agent, whose model is agent.llm.model.
    *
    * @generated from field: optional string current_model_id = 28;
@@ -226,23 +228,23 @@ export declare type ConversationInfo = Message<"conversations.v1.ConversationInf
   currentModelId?: string | undefined;
 
   /**
-   * Models that the ACP server offers, as it lists them. Empty if it lists none, and for native agents.
-   * current_model_id need not be among them.
+   * Models that the ACP server lists. Empty if it lists none, and for native agents. current_model_id need
+   * not be one of them.
    *
    * @generated from field: repeated conversations.v1.ACPModelInfo available_models = 29;
    */
   availableModels: ACPModelInfo[];
 
   /**
-   * Whether the model can be tried to be changed while the conversation goes on. True only once a
-   * session with a provider known to support it has begun. Default: false.
+   * Whether the model can be switched during the conversation. True only after a session has begun with a
+   * provider that is known to support this; the switch can still fail. Default: false.
    *
    * @generated from field: optional bool supports_runtime_model_switch = 30;
    */
   supportsRuntimeModelSwitch?: boolean | undefined;
 
   /**
-   * Profile that the conversation was launched from. Unset (JSON null): launched without one.
+   * Profile from which the conversation was launched. Unset (JSON null): launched without a profile.
    *
    * @generated from field: conversations.v1.LaunchedAgentProfile launched_agent_profile = 31;
    */
@@ -256,8 +258,8 @@ export declare type ConversationInfo = Message<"conversations.v1.ConversationInf
   agent?: AnyAgent | undefined;
 
   /**
-   * Tools that clients registered. A client that joins later needs them before it can read the events
-   * about these tools.
+   * Tools that clients registered. A client that joins later needs them to read the events about these
+   * tools.
    *
    * @generated from field: repeated conversations.v1.ClientToolSpec client_tools = 33;
    */
@@ -265,7 +267,7 @@ export declare type ConversationInfo = Message<"conversations.v1.ConversationInf
 
   /**
    * Members of the JSON form that no field names, by JSON Pointer (RFC 6901) from the record's root.
-   * They are given back at the same place in the JSON form.
+   * They are returned at the same place in the JSON form.
    *
    * @generated from field: map<string, google.protobuf.Value> unnamed_members = 100;
    */
@@ -285,7 +287,7 @@ export declare const ConversationInfoSchema: GenMessage<ConversationInfo>;
  */
 export declare type ACPModelInfo = Message<"conversations.v1.ACPModelInfo"> & {
   /**
-   * The server's id for the model, concrete or an alias; switching to the model takes it.
+   * The server's id of the model, concrete or an alias. It is used to switch to the model.
    *
    * @generated from field: optional string model_id = 1;
    */
@@ -299,7 +301,7 @@ export declare type ACPModelInfo = Message<"conversations.v1.ACPModelInfo"> & {
   name?: string | undefined;
 
   /**
-   * What the model is good for.
+   * What the model is suited for.
    *
    * @generated from field: optional string description = 3;
    */
@@ -313,7 +315,7 @@ export declare type ACPModelInfo = Message<"conversations.v1.ACPModelInfo"> & {
 export declare const ACPModelInfoSchema: GenMessage<ACPModelInfo>;
 
 /**
- * Profile that a conversation was launched from.
+ * Profile from which a conversation was launched.
  *
  * @generated from message conversations.v1.LaunchedAgentProfile
  */
@@ -326,7 +328,7 @@ export declare type LaunchedAgentProfile = Message<"conversations.v1.LaunchedAge
   agentProfileId?: string | undefined;
 
   /**
-   * Revision of the profile at that time, zero or more.
+   * Revision of the profile at the time of the launch, zero or more.
    *
    * @generated from field: optional int64 revision = 2;
    */
@@ -340,7 +342,7 @@ export declare type LaunchedAgentProfile = Message<"conversations.v1.LaunchedAge
 export declare const LaunchedAgentProfileSchema: GenMessage<LaunchedAgentProfile>;
 
 /**
- * What a conversation is doing.
+ * The state of execution of a conversation.
  *
  * @generated from enum conversations.v1.ConversationExecutionStatus
  */
@@ -353,35 +355,35 @@ export enum ConversationExecutionStatus {
   UNSPECIFIED = 0,
 
   /**
-   * Ready, and nothing runs. JSON: idle.
+   * The agent is ready and not running. JSON: idle.
    *
    * @generated from enum value: CONVERSATION_EXECUTION_STATUS_IDLE = 1;
    */
   IDLE = 1,
 
   /**
-   * The agent is at work. JSON: running.
+   * The agent is running. JSON: running.
    *
    * @generated from enum value: CONVERSATION_EXECUTION_STATUS_RUNNING = 2;
    */
   RUNNING = 2,
 
   /**
-   * Halted until it is resumed. JSON: paused.
+   * The conversation is paused until it is resumed. JSON: paused.
    *
    * @generated from enum value: CONVERSATION_EXECUTION_STATUS_PAUSED = 3;
    */
   PAUSED = 3,
 
   /**
-   * An action waits until the user agrees to it. JSON: waiting_for_confirmation.
+   * An action waits for the confirmation of the user. JSON: waiting_for_confirmation.
    *
    * @generated from enum value: CONVERSATION_EXECUTION_STATUS_WAITING_FOR_CONFIRMATION = 4;
    */
   WAITING_FOR_CONFIRMATION = 4,
 
   /**
-   * The agent considers its task done. JSON: finished.
+   * The agent considers its task completed. JSON: finished.
    *
    * @generated from enum value: CONVERSATION_EXECUTION_STATUS_FINISHED = 5;
    */
@@ -395,14 +397,14 @@ export enum ConversationExecutionStatus {
   ERROR = 6,
 
   /**
-   * The agent was found going round in circles. JSON: stuck.
+   * The agent was detected to repeat itself without progress. JSON: stuck.
    *
    * @generated from enum value: CONVERSATION_EXECUTION_STATUS_STUCK = 7;
    */
   STUCK = 7,
 
   /**
-   * About to be deleted; no other status follows. JSON: deleting.
+   * The conversation is about to be deleted. No other status follows. JSON: deleting.
    *
    * @generated from enum value: CONVERSATION_EXECUTION_STATUS_DELETING = 8;
    */

@@ -47,7 +47,7 @@ export const ConversationExecutionStatusSchema = /*@__PURE__*/
   enumDesc(file_conversations_v1_conversation, 0);
 
 /**
- * What a conversation is doing.
+ * The state of execution of a conversation.
  *
  * @generated from enum conversations.v1.ConversationExecutionStatus
  */

@@ -15,7 +15,7 @@ import type { UpdateChange, UpdateOrigin } from "./update_pb.js";
 export declare const file_conversations_v1_conversation_service: GenFile;
 
 /**
- * Conditions on a conversation's current record. All that are set must hold.
+ * Conditions on the current record of a conversation. All conditions that are set must hold.
  *
  * @generated from message conversations.v1.ConversationFilter
  */
@@ -35,28 +35,28 @@ export declare type ConversationFilter = Message<"conversations.v1.ConversationF
   agentKind: string;
 
   /**
-   * Model as the summary shows it.
+   * Model, as in the summary.
    *
    * @generated from field: string model = 3;
    */
   model: string;
 
   /**
-   * Conversation that owns the one to find.
+   * Id of the conversation that owns the conversations to find.
    *
    * @generated from field: string parent_conversation_id = 4;
    */
   parentConversationId: string;
 
   /**
-   * Tags that must all be there with these values; at most 32.
+   * Tags that the conversation must have with these values; at most 32.
    *
    * @generated from field: map<string, string> tags = 5;
    */
   tags: { [key: string]: string };
 
   /**
-   * Key of a tag that must be there, with whatever value.
+   * Key of a tag that the conversation must have, with any value.
    *
    * @generated from field: string tag_key = 6;
    */
@@ -91,8 +91,8 @@ export declare type ConversationFilter = Message<"conversations.v1.ConversationF
   updatedTo?: Timestamp | undefined;
 
   /**
-   * Text that the title contains, without regard to the case of ASCII letters; at most 1024 characters
-   * (Unicode code points).
+   * Text that the title contains, ignoring the case of ASCII letters; at most 1024 characters (Unicode
+   * code points).
    *
    * @generated from field: string title_contains = 11;
    */
@@ -112,21 +112,21 @@ export declare const ConversationFilterSchema: GenMessage<ConversationFilter>;
  */
 export declare type GetConversationRequest = Message<"conversations.v1.GetConversationRequest"> & {
   /**
-   * Id of the conversation, in any form of UUID that the record may have it in.
+   * Id of the conversation, in any form of a UUID that is accepted in a record.
    *
    * @generated from field: string id = 1;
    */
   id: string;
 
   /**
-   * Sequence number as of which the record is asked for. Unset: the current record.
+   * Sequence number: returns the record that was current then. Unset: the current record.
    *
    * @generated from field: optional int64 sequence = 2;
    */
   sequence?: bigint | undefined;
 
   /**
-   * How secrets are shown.
+   * Form in which secrets are returned.
    *
    * @generated from field: conversations.v1.SecretsMode secrets = 3;
    */
@@ -153,7 +153,7 @@ export declare type GetConversationResponse = Message<"conversations.v1.GetConve
   conversation?: ConversationInfo | undefined;
 
   /**
-   * Sequence number of the update that brought the record.
+   * Sequence number of the update that contains the record.
    *
    * @generated from field: int64 sequence = 2;
    */
@@ -180,35 +180,35 @@ export declare const GetConversationResponseSchema: GenMessage<GetConversationRe
  */
 export declare type ListConversationsRequest = Message<"conversations.v1.ListConversationsRequest"> & {
   /**
-   * Most conversations of a page. 0: 50. More than 1000: 1000.
+   * Maximum number of conversations in a page. 0: 50. More than 1000: 1000.
    *
    * @generated from field: int32 page_size = 1;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before, with the same filter. Empty: the first page.
+   * next_page_token of the previous page, with the same filter. Empty: the first page.
    *
    * @generated from field: string page_token = 2;
    */
   pageToken: string;
 
   /**
-   * Which conversations. Unset: all.
+   * Selects conversations. Unset: all.
    *
    * @generated from field: conversations.v1.ConversationFilter filter = 3;
    */
   filter?: ConversationFilter | undefined;
 
   /**
-   * How much of each record.
+   * Part of each record that is returned.
    *
    * @generated from field: conversations.v1.ConversationView view = 4;
    */
   view: ConversationView;
 
   /**
-   * How secrets are shown in whole records.
+   * Form in which secrets in whole records are returned.
    *
    * @generated from field: conversations.v1.SecretsMode secrets = 5;
    */
@@ -235,7 +235,7 @@ export declare type ListConversationsResponse = Message<"conversations.v1.ListCo
   conversations: ConversationEntry[];
 
   /**
-   * Token for the next page. Empty: this was the last.
+   * Token for the next page. Empty: this was the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -269,15 +269,15 @@ export declare type ConversationEntry = Message<"conversations.v1.ConversationEn
   summary?: ConversationSummary | undefined;
 
   /**
-   * The whole record, in the full view.
+   * The whole record; set in the full view only.
    *
    * @generated from field: conversations.v1.ConversationInfo conversation = 3;
    */
   conversation?: ConversationInfo | undefined;
 
   /**
-   * Whether what is stored cannot be read, as after a fault of the disk. Then sequence and summary.id
-   * are all that is given.
+   * Whether the stored data cannot be read, such as after a disk fault. Then only sequence and summary.id
+   * are set.
    *
    * @generated from field: bool unreadable = 4;
    */
@@ -297,28 +297,28 @@ export declare const ConversationEntrySchema: GenMessage<ConversationEntry>;
  */
 export declare type ListConversationUpdatesRequest = Message<"conversations.v1.ListConversationUpdatesRequest"> & {
   /**
-   * Conversation whose updates are asked for. Empty: those of all.
+   * Conversation whose updates are listed. Empty: all conversations.
    *
    * @generated from field: string conversation_id = 1;
    */
   conversationId: string;
 
   /**
-   * Only updates after this sequence number. 0: from the oldest that is kept.
+   * Only updates after this sequence number. 0: from the oldest stored update.
    *
    * @generated from field: int64 after_sequence = 2;
    */
   afterSequence: bigint;
 
   /**
-   * Most updates of a page. 0: 50. More than 1000: 1000.
+   * Maximum number of updates in a page. 0: 50. More than 1000: 1000.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * next_page_token of the page before, with the same conversation_id and after_sequence. Empty: the
+   * next_page_token of the previous page, with the same conversation_id and after_sequence. Empty: the
    * first page.
    *
    * @generated from field: string page_token = 4;
@@ -326,21 +326,21 @@ export declare type ListConversationUpdatesRequest = Message<"conversations.v1.L
   pageToken: string;
 
   /**
-   * How much of each record.
+   * Part of each record that is returned.
    *
    * @generated from field: conversations.v1.ConversationView view = 5;
    */
   view: ConversationView;
 
   /**
-   * How secrets are shown in whole records.
+   * Form in which secrets in whole records are returned.
    *
    * @generated from field: conversations.v1.SecretsMode secrets = 6;
    */
   secrets: SecretsMode;
 
   /**
-   * Only updates that come from there. Unspecified: all.
+   * Only updates of this origin. Unspecified: all.
    *
    * @generated from field: conversations.v1.UpdateOrigin origin = 7;
    */
@@ -367,7 +367,7 @@ export declare type ListConversationUpdatesResponse = Message<"conversations.v1.
   updates: ConversationUpdate[];
 
   /**
-   * Token for the next page. Empty: this was the last.
+   * Token for the next page. Empty: this was the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -381,7 +381,7 @@ export declare type ListConversationUpdatesResponse = Message<"conversations.v1.
 export declare const ListConversationUpdatesResponseSchema: GenMessage<ListConversationUpdatesResponse>;
 
 /**
- * One update as it was kept.
+ * One stored update.
  *
  * @generated from message conversations.v1.ConversationUpdate
  */
@@ -401,7 +401,7 @@ export declare type ConversationUpdate = Message<"conversations.v1.ConversationU
   conversationId: string;
 
   /**
-   * What changed.
+   * Kind of change.
    *
    * @generated from field: conversations.v1.UpdateChange change = 3;
    */
@@ -415,45 +415,45 @@ export declare type ConversationUpdate = Message<"conversations.v1.ConversationU
   current: boolean;
 
   /**
-   * When it arrived.
+   * When the update arrived.
    *
    * @generated from field: google.protobuf.Timestamp received_at = 5;
    */
   receivedAt?: Timestamp | undefined;
 
   /**
-   * Paths of the record's fields that differ from the record that was current before. Unset when there
-   * was none, or when it has been pruned or cannot be read. Paths of secrets are given only to keys with
-   * the scope secrets.
+   * Paths of the record's fields that differ from the record that was current before. Unset if there was
+   * no record before, or if it has been pruned or cannot be read. Paths of secrets are returned only for
+   * keys with the scope secrets.
    *
    * @generated from field: google.protobuf.FieldMask changed_fields = 6;
    */
   changedFields?: FieldMask | undefined;
 
   /**
-   * The summary of its record.
+   * The summary of the update's record.
    *
    * @generated from field: conversations.v1.ConversationSummary summary = 7;
    */
   summary?: ConversationSummary | undefined;
 
   /**
-   * Its whole record, in the full view.
+   * The whole record of the update; set in the full view only.
    *
    * @generated from field: conversations.v1.ConversationInfo conversation = 8;
    */
   conversation?: ConversationInfo | undefined;
 
   /**
-   * Whether what is stored of the update cannot be read, as after a fault of the disk. Then sequence,
-   * conversation_id, change, current, origin and received_at are all that is given.
+   * Whether the stored update cannot be read, such as after a disk fault. Then only sequence,
+   * conversation_id, change, current, origin and received_at are set.
    *
    * @generated from field: bool unreadable = 9;
    */
   unreadable: boolean;
 
   /**
-   * Where it comes from.
+   * Where the update comes from.
    *
    * @generated from field: conversations.v1.UpdateOrigin origin = 10;
    */
@@ -473,13 +473,13 @@ export declare const ConversationUpdateSchema: GenMessage<ConversationUpdate>;
  */
 export declare type WatchConversationUpdatesRequest = Message<"conversations.v1.WatchConversationUpdatesRequest"> & {
   /**
-   * Where to start. Unset: now.
+   * Position at which the stream starts. Unset: now.
    *
    * @generated from oneof conversations.v1.WatchConversationUpdatesRequest.start
    */
   start: {
     /**
-     * After this sequence number: the last one that the client was given. 0 is the beginning.
+     * After this sequence number, the last one that the client received. 0: from the beginning.
      *
      * @generated from field: int64 after_sequence = 1;
      */
@@ -487,7 +487,7 @@ export declare type WatchConversationUpdatesRequest = Message<"conversations.v1.
     case: "afterSequence";
   } | {
     /**
-     * At a place.
+     * At a named position.
      *
      * @generated from field: conversations.v1.WatchPosition position = 2;
      */
@@ -496,35 +496,35 @@ export declare type WatchConversationUpdatesRequest = Message<"conversations.v1.
   } | { case: undefined; value?: undefined };
 
   /**
-   * Only updates of this conversation. Empty: of all.
+   * Only updates of this conversation. Empty: of all conversations.
    *
    * @generated from field: string conversation_id = 3;
    */
   conversationId: string;
 
   /**
-   * Only updates whose own record meets these conditions. Unset: all.
+   * Only updates whose own record meets these conditions. Unset: all updates.
    *
    * @generated from field: conversations.v1.ConversationFilter filter = 4;
    */
   filter?: ConversationFilter | undefined;
 
   /**
-   * How much of each record.
+   * Part of each record that is returned.
    *
    * @generated from field: conversations.v1.ConversationView view = 5;
    */
   view: ConversationView;
 
   /**
-   * How secrets are shown in whole records.
+   * Form in which secrets in whole records are returned.
    *
    * @generated from field: conversations.v1.SecretsMode secrets = 6;
    */
   secrets: SecretsMode;
 
   /**
-   * Only updates that come from there. Unspecified: all.
+   * Only updates of this origin. Unspecified: all.
    *
    * @generated from field: conversations.v1.UpdateOrigin origin = 7;
    */
@@ -538,21 +538,21 @@ export declare type WatchConversationUpdatesRequest = Message<"conversations.v1.
 export declare const WatchConversationUpdatesRequestSchema: GenMessage<WatchConversationUpdatesRequest>;
 
 /**
- * Message of the stream of WatchConversationUpdates.
+ * One message of the stream of WatchConversationUpdates.
  *
  * @generated from message conversations.v1.WatchConversationUpdatesResponse
  */
 export declare type WatchConversationUpdatesResponse = Message<"conversations.v1.WatchConversationUpdatesResponse"> & {
   /**
-   * Sequence number up to which the client has been given everything it asked for. To go on after a
-   * break, start after this one.
+   * Sequence number up to which the client has received all entries that it asked for. To resume after an
+   * interruption, start after this number.
    *
    * @generated from field: int64 sequence = 1;
    */
   sequence: bigint;
 
   /**
-   * What happened.
+   * Content of the message.
    *
    * @generated from oneof conversations.v1.WatchConversationUpdatesResponse.event
    */
@@ -566,7 +566,7 @@ export declare type WatchConversationUpdatesResponse = Message<"conversations.v1
     case: "update";
   } | {
     /**
-     * Nothing for this client, for a while.
+     * A heartbeat: there is no entry for this client at the moment.
      *
      * @generated from field: conversations.v1.Heartbeat heartbeat = 3;
      */
@@ -582,13 +582,13 @@ export declare type WatchConversationUpdatesResponse = Message<"conversations.v1
 export declare const WatchConversationUpdatesResponseSchema: GenMessage<WatchConversationUpdatesResponse>;
 
 /**
- * Tells a client that its stream is alive.
+ * Shows a client that its stream is alive.
  *
  * @generated from message conversations.v1.Heartbeat
  */
 export declare type Heartbeat = Message<"conversations.v1.Heartbeat"> & {
   /**
-   * Newest sequence number in the store. The client is up to date when it equals the message's own.
+   * Newest sequence number in the store. The client is up to date if it equals the message's sequence.
    *
    * @generated from field: int64 latest_sequence = 1;
    */
@@ -602,13 +602,13 @@ export declare type Heartbeat = Message<"conversations.v1.Heartbeat"> & {
 export declare const HeartbeatSchema: GenMessage<Heartbeat>;
 
 /**
- * How secrets are shown.
+ * Form in which secrets are returned.
  *
  * @generated from enum conversations.v1.SecretsMode
  */
 export enum SecretsMode {
   /**
-   * As SECRETS_MODE_REDACTED.
+   * The same as SECRETS_MODE_REDACTED.
    *
    * @generated from enum value: SECRETS_MODE_UNSPECIFIED = 0;
    */
@@ -629,7 +629,8 @@ export enum SecretsMode {
   ENCRYPTED = 2,
 
   /**
-   * In plain text. Needs an access key with the scope secrets. A secret that was stored redacted stays so.
+   * In plain text. Needs an access key with the scope secrets. A secret that was stored redacted stays
+   * redacted.
    *
    * @generated from enum value: SECRETS_MODE_PLAINTEXT = 3;
    */
@@ -642,13 +643,13 @@ export enum SecretsMode {
 export declare const SecretsModeSchema: GenEnum<SecretsMode>;
 
 /**
- * How much of a record is given.
+ * Part of a record that is returned.
  *
  * @generated from enum conversations.v1.ConversationView
  */
 export enum ConversationView {
   /**
-   * As CONVERSATION_VIEW_SUMMARY.
+   * The same as CONVERSATION_VIEW_SUMMARY.
    *
    * @generated from enum value: CONVERSATION_VIEW_UNSPECIFIED = 0;
    */
@@ -675,27 +676,27 @@ export enum ConversationView {
 export declare const ConversationViewSchema: GenEnum<ConversationView>;
 
 /**
- * A place in the sequence of updates that a watch can start at.
+ * A position in the sequence of entries at which a watch can start.
  *
  * @generated from enum conversations.v1.WatchPosition
  */
 export enum WatchPosition {
   /**
-   * As WATCH_POSITION_NOW.
+   * The same as WATCH_POSITION_NOW.
    *
    * @generated from enum value: WATCH_POSITION_UNSPECIFIED = 0;
    */
   UNSPECIFIED = 0,
 
   /**
-   * After the newest update: only those that arrive from now on.
+   * After the newest entry: only entries that arrive from now on.
    *
    * @generated from enum value: WATCH_POSITION_NOW = 1;
    */
   NOW = 1,
 
   /**
-   * At the oldest update that is still there.
+   * At the oldest entry that is still stored.
    *
    * @generated from enum value: WATCH_POSITION_BEGINNING = 2;
    */
@@ -708,21 +709,21 @@ export enum WatchPosition {
 export declare const WatchPositionSchema: GenEnum<WatchPosition>;
 
 /**
- * Reads the conversations that were received, and follows them.
+ * Reads and watches the conversations that were received.
  *
- * Every method may answer UNAUTHENTICATED (the access key is missing or unknown), PERMISSION_DENIED (it
- * lacks the scope read, or the scope secrets for secrets in plain text) and UNAVAILABLE (the store
- * cannot be read; try again).
+ * Every method may fail with UNAUTHENTICATED (the access key is missing or unknown), PERMISSION_DENIED (it
+ * lacks the scope read, or the scope secrets for secrets in plain text) and UNAVAILABLE (the store cannot
+ * be read; retry).
  *
  * @generated from service conversations.v1.ConversationService
  */
 export declare const ConversationService: GenService<{
   /**
-   * Gives the current record of a conversation, or the record that was current at a sequence number.
+   * Returns the current record of a conversation, or the record that was current at a sequence number.
    *
-   * NOT_FOUND: there is no such conversation, or there was none at that sequence number.
-   * DATA_LOSS: what is stored of the record cannot be read.
-   * OUT_OF_RANGE: what was current at that sequence number has been pruned.
+   * NOT_FOUND: the conversation does not exist, or did not exist at that sequence number.
+   * DATA_LOSS: the stored record cannot be read.
+   * OUT_OF_RANGE: the record that was current at that sequence number has been pruned.
    *
    * @generated from rpc conversations.v1.ConversationService.GetConversation
    */
@@ -734,7 +735,7 @@ export declare const ConversationService: GenService<{
   /**
    * Lists conversations, the one with the newest update first.
    *
-   * INVALID_ARGUMENT: page_token was changed, or was given for another filter.
+   * INVALID_ARGUMENT: page_token was changed, or was returned for another filter.
    *
    * @generated from rpc conversations.v1.ConversationService.ListConversations
    */
@@ -744,11 +745,12 @@ export declare const ConversationService: GenService<{
     output: typeof ListConversationsResponseSchema;
   },
   /**
-   * Lists the updates of one conversation or of all, by sequence number, oldest first.
+   * Lists the updates of one conversation or of all conversations, by sequence number, oldest first.
    *
-   * INVALID_ARGUMENT: page_token was changed, or was given for another request.
-   * OUT_OF_RANGE: updates that the page should have were pruned; the message names the oldest sequence
-   * number to start after. Or after_sequence is beyond the newest sequence number, which the message names.
+   * INVALID_ARGUMENT: page_token was changed, or was returned for another request.
+   * OUT_OF_RANGE: updates that belong to the page were pruned; the error message names the oldest sequence
+   * number to start after. Or after_sequence is beyond the newest sequence number, which the error message
+   * names.
    *
    * @generated from rpc conversations.v1.ConversationService.ListConversationUpdates
    */
@@ -758,16 +760,16 @@ export declare const ConversationService: GenService<{
     output: typeof ListConversationUpdatesResponseSchema;
   },
   /**
-   * Follows updates as they are kept. The stream does not end by itself.
+   * Streams updates as they are stored. The stream does not end by itself.
    *
-   * A client that starts again after the last sequence number it was given misses nothing and is given
-   * nothing twice. Heartbeats tell how far the stream has come when no update is due. A slow client
-   * holds up nobody: the server reads on for it from the store.
+   * A client that starts again after the last sequence number that it received misses no update and
+   * receives none twice. When there is no update to send, heartbeats report how far the stream has
+   * progressed. A slow client does not delay others: the server reads later updates for it from the store.
    *
-   * OUT_OF_RANGE: updates that the stream should give were pruned, before it started or, for a stream
-   * from the beginning, since then; the message names the oldest sequence number to start after. Of a
-   * pruned update only the conversation is known, so a filter makes no difference to this. Or
-   * after_sequence is beyond the newest sequence number, which the message names.
+   * OUT_OF_RANGE: updates that belong to the stream were pruned, before it started or, for a stream from
+   * the beginning, since then; the error message names the oldest sequence number to start after. Filters
+   * make no difference to this, because only the conversation of a pruned update is known. Or
+   * after_sequence is beyond the newest sequence number, which the error message names.
    * UNAVAILABLE: the server stops; start again after the last sequence number.
    *
    * @generated from rpc conversations.v1.ConversationService.WatchConversationUpdates

@@ -106,7 +106,7 @@ export const SecretsModeSchema = /*@__PURE__*/
   enumDesc(file_conversations_v1_conversation_service, 0);
 
 /**
- * How secrets are shown.
+ * Form in which secrets are returned.
  *
  * @generated from enum conversations.v1.SecretsMode
  */
@@ -120,7 +120,7 @@ export const ConversationViewSchema = /*@__PURE__*/
   enumDesc(file_conversations_v1_conversation_service, 1);
 
 /**
- * How much of a record is given.
+ * Part of a record that is returned.
  *
  * @generated from enum conversations.v1.ConversationView
  */
@@ -134,7 +134,7 @@ export const WatchPositionSchema = /*@__PURE__*/
   enumDesc(file_conversations_v1_conversation_service, 2);
 
 /**
- * A place in the sequence of updates that a watch can start at.
+ * A position in the sequence of entries at which a watch can start.
  *
  * @generated from enum conversations.v1.WatchPosition
  */
@@ -142,11 +142,11 @@ export const WatchPosition = /*@__PURE__*/
   tsEnum(WatchPositionSchema);
 
 /**
- * Reads the conversations that were received, and follows them.
+ * Reads and watches the conversations that were received.
  *
- * Every method may answer UNAUTHENTICATED (the access key is missing or unknown), PERMISSION_DENIED (it
- * lacks the scope read, or the scope secrets for secrets in plain text) and UNAVAILABLE (the store
- * cannot be read; try again).
+ * Every method may fail with UNAUTHENTICATED (the access key is missing or unknown), PERMISSION_DENIED (it
+ * lacks the scope read, or the scope secrets for secrets in plain text) and UNAVAILABLE (the store cannot
+ * be read; retry).
  *
  * @generated from service conversations.v1.ConversationService
  */

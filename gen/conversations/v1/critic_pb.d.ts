@@ -12,20 +12,20 @@ import type { Value } from "@bufbuild/protobuf/wkt";
 export declare const file_conversations_v1_critic: GenFile;
 
 /**
- * Rates the agent's work while it goes on. Experimental at the sender, so its kinds may change; one
- * that is not known here is kept as it came.
+ * Rates the agent's work in progress. Experimental in the sender, so its kinds may change. An object of an
+ * unknown kind is stored unchanged.
  *
  * @generated from message conversations.v1.Critic
  */
 export declare type Critic = Message<"conversations.v1.Critic"> & {
   /**
-   * The way it rates.
+   * The method of rating.
    *
    * @generated from oneof conversations.v1.Critic.kind
    */
   kind: {
     /**
-     * By whether the agent says that it has finished.
+     * By whether the agent reports that it has finished.
      *
      * @generated from field: conversations.v1.AgentFinishedCritic agent_finished_critic = 1;
      */
@@ -33,7 +33,7 @@ export declare type Critic = Message<"conversations.v1.Critic"> & {
     case: "agentFinishedCritic";
   } | {
     /**
-     * Always well.
+     * Always positive.
      *
      * @generated from field: conversations.v1.PassCritic pass_critic = 2;
      */
@@ -57,7 +57,7 @@ export declare type Critic = Message<"conversations.v1.Critic"> & {
     case: "apiBasedCritic";
   } | {
     /**
-     * In a way that is not known here.
+     * By an unknown method.
      *
      * @generated from field: google.protobuf.Value unknown = 5;
      */
@@ -73,21 +73,21 @@ export declare type Critic = Message<"conversations.v1.Critic"> & {
 export declare const CriticSchema: GenMessage<Critic>;
 
 /**
- * Approves once the agent has finished.
+ * Approves when the agent has finished.
  *
  * @generated from message conversations.v1.AgentFinishedCritic
  */
 export declare type AgentFinishedCritic = Message<"conversations.v1.AgentFinishedCritic"> & {
   /**
-   * What is rated: "finish_and_message", which usual senders assume, or "all_actions", which can slow
-   * the agent down.
+   * Actions that are rated: "finish_and_message", which usual senders assume, or "all_actions", which can
+   * slow down the agent.
    *
    * @generated from field: optional string mode = 1;
    */
   mode?: string | undefined;
 
   /**
-   * Whether and how the agent has to try again. Unset (JSON null): it does not.
+   * Whether and how the agent has to retry. Unset (JSON null): it does not retry.
    *
    * @generated from field: conversations.v1.IterativeRefinementConfig iterative_refinement = 2;
    */
@@ -101,21 +101,21 @@ export declare type AgentFinishedCritic = Message<"conversations.v1.AgentFinishe
 export declare const AgentFinishedCriticSchema: GenMessage<AgentFinishedCritic>;
 
 /**
- * Approves of everything.
+ * Always approves.
  *
  * @generated from message conversations.v1.PassCritic
  */
 export declare type PassCritic = Message<"conversations.v1.PassCritic"> & {
   /**
-   * What is rated: "finish_and_message", which usual senders assume, or "all_actions", which can slow
-   * the agent down.
+   * Actions that are rated: "finish_and_message", which usual senders assume, or "all_actions", which can
+   * slow down the agent.
    *
    * @generated from field: optional string mode = 1;
    */
   mode?: string | undefined;
 
   /**
-   * Whether and how the agent has to try again. Unset (JSON null): it does not.
+   * Whether and how the agent has to retry. Unset (JSON null): it does not retry.
    *
    * @generated from field: conversations.v1.IterativeRefinementConfig iterative_refinement = 2;
    */
@@ -129,21 +129,21 @@ export declare type PassCritic = Message<"conversations.v1.PassCritic"> & {
 export declare const PassCriticSchema: GenMessage<PassCritic>;
 
 /**
- * Approves unless the agent leaves no change behind.
+ * Approves if the agent made a change.
  *
  * @generated from message conversations.v1.EmptyPatchCritic
  */
 export declare type EmptyPatchCritic = Message<"conversations.v1.EmptyPatchCritic"> & {
   /**
-   * What is rated: "finish_and_message", which usual senders assume, or "all_actions", which can slow
-   * the agent down.
+   * Actions that are rated: "finish_and_message", which usual senders assume, or "all_actions", which can
+   * slow down the agent.
    *
    * @generated from field: optional string mode = 1;
    */
   mode?: string | undefined;
 
   /**
-   * Whether and how the agent has to try again. Unset (JSON null): it does not.
+   * Whether and how the agent has to retry. Unset (JSON null): it does not retry.
    *
    * @generated from field: conversations.v1.IterativeRefinementConfig iterative_refinement = 2;
    */
@@ -157,13 +157,13 @@ export declare type EmptyPatchCritic = Message<"conversations.v1.EmptyPatchCriti
 export declare const EmptyPatchCriticSchema: GenMessage<EmptyPatchCritic>;
 
 /**
- * Has a rating model behind an API classify the work.
+ * Classifies the work with a rating model behind an API.
  *
  * @generated from message conversations.v1.APIBasedCritic
  */
 export declare type APIBasedCritic = Message<"conversations.v1.APIBasedCritic"> & {
   /**
-   * Address of the API.
+   * URL of the API.
    *
    * @generated from field: optional string server_url = 1;
    */
@@ -198,7 +198,7 @@ export declare type APIBasedCritic = Message<"conversations.v1.APIBasedCritic"> 
   passToolsDefinitions?: boolean | undefined;
 
   /**
-   * Seconds to wait for a rating. Usual senders assume 300.
+   * Timeout of a rating in seconds. Usual senders assume 300.
    *
    * @generated from field: optional double timeout_seconds = 6;
    */
@@ -212,57 +212,57 @@ export declare type APIBasedCritic = Message<"conversations.v1.APIBasedCritic"> 
   hasSuccessLabel?: boolean | undefined;
 
   /**
-   * Labels about the user's mood.
+   * Labels for the user's sentiment.
    *
    * @generated from field: repeated string sentiment_labels = 8;
    */
   sentimentLabels: string[];
 
   /**
-   * Labels about mistakes of the agent.
+   * Labels for mistakes of the agent.
    *
    * @generated from field: repeated string agent_issue_labels = 9;
    */
   agentIssueLabels: string[];
 
   /**
-   * Labels about trouble with the infrastructure.
+   * Labels for problems of the infrastructure.
    *
    * @generated from field: repeated string infra_labels = 10;
    */
   infraLabels: string[];
 
   /**
-   * Labels about what the user does next.
+   * Labels for the user's next action.
    *
    * @generated from field: repeated string user_followup_labels = 11;
    */
   userFollowupLabels: string[];
 
   /**
-   * Label for each mood, by the name of the mood.
+   * Label for each sentiment, by the name of the sentiment.
    *
    * @generated from field: map<string, string> sentiment_map = 12;
    */
   sentimentMap: { [key: string]: string };
 
   /**
-   * What is rated: "finish_and_message", which usual senders assume, or "all_actions", which can slow
-   * the agent down.
+   * Actions that are rated: "finish_and_message", which usual senders assume, or "all_actions", which can
+   * slow down the agent.
    *
    * @generated from field: optional string mode = 13;
    */
   mode?: string | undefined;
 
   /**
-   * Whether and how the agent has to try again. Unset (JSON null): it does not.
+   * Whether and how the agent has to retry. Unset (JSON null): it does not retry.
    *
    * @generated from field: conversations.v1.IterativeRefinementConfig iterative_refinement = 14;
    */
   iterativeRefinement?: IterativeRefinementConfig | undefined;
 
   /**
-   * Probability, from 0 to 1, from which a mistake counts as one. Usual senders assume 0.75.
+   * Minimum probability, from 0 to 1, at which a mistake counts. Usual senders assume 0.75.
    *
    * @generated from field: optional double issue_threshold = 15;
    */
@@ -276,20 +276,20 @@ export declare type APIBasedCritic = Message<"conversations.v1.APIBasedCritic"> 
 export declare const APIBasedCriticSchema: GenMessage<APIBasedCritic>;
 
 /**
- * How long an agent has to go on improving its work.
+ * How long an agent has to continue to improve its work.
  *
  * @generated from message conversations.v1.IterativeRefinementConfig
  */
 export declare type IterativeRefinementConfig = Message<"conversations.v1.IterativeRefinementConfig"> & {
   /**
-   * Rating, from 0 to 1, that is good enough. Usual senders assume 0.6.
+   * Minimum rating, from 0 to 1, that counts as success. Usual senders assume 0.6.
    *
    * @generated from field: optional double success_threshold = 1;
    */
   successThreshold?: number | undefined;
 
   /**
-   * Rounds after which it ends anyway. Usual senders assume 3.
+   * Maximum number of rounds. Usual senders assume 3.
    *
    * @generated from field: optional int64 max_iterations = 2;
    */

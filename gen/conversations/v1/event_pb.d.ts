@@ -12,8 +12,8 @@ export declare const file_conversations_v1_event: GenFile;
 
 /**
  * Something that happened in a conversation, as the agent server reports it: a message, an action, an
- * observation, a change of state. What it consists of depends on its kind, and kinds come and go with
- * the version of the agent server. So only what all events have in common has fields here.
+ * observation, a change of state. The members of an event depend on its kind, and the kinds depend on the
+ * version of the agent server. So only the members that all events have in common are fields here.
  *
  * @generated from message conversations.v1.ConversationEvent
  */
@@ -26,7 +26,7 @@ export declare type ConversationEvent = Message<"conversations.v1.ConversationEv
   id?: string | undefined;
 
   /**
-   * When it happened, as the agent server writes it: ISO 8601. Without an offset it is in the time zone
+   * When the event happened, as the agent server writes it: ISO 8601. Without an offset it is in the time zone
    * that the service is configured with.
    *
    * @generated from field: optional string timestamp = 2;
@@ -34,7 +34,7 @@ export declare type ConversationEvent = Message<"conversations.v1.ConversationEv
   timestamp?: string | undefined;
 
   /**
-   * Who caused it, such as agent, user, environment or hook.
+   * Who caused the event, such as agent, user, environment or hook.
    *
    * @generated from field: optional string source = 3;
    */
@@ -48,16 +48,16 @@ export declare type ConversationEvent = Message<"conversations.v1.ConversationEv
   kind?: string | undefined;
 
   /**
-   * Event that this one follows in the tree of the conversation. Unset: none, or not told.
+   * Id of the event that this event follows in the tree of the conversation. Unset: none, or not reported.
    *
    * @generated from field: optional string parent_id = 5;
    */
   parentId?: string | undefined;
 
   /**
-   * JSON text of an object with all other members, in the order in which they came. Empty is the same as
-   * {}. It nests at most 32 levels. parent_id is among them when it is null, so that the event comes back
-   * as it was sent; the other members above never are.
+   * JSON text of an object with all other members, in the order in which they were sent. Empty is the same
+   * as {}. The text has at most 32 nested levels. It contains parent_id if that is null, so that the event
+   * is returned as it was sent; it never contains the other members above.
    *
    * @generated from field: string members_json = 6;
    */

@@ -13,8 +13,9 @@ import type { Value } from "@bufbuild/protobuf/wkt";
 export declare const file_conversations_v1_llm: GenFile;
 
 /**
- * Which model is called, where, and how. Numbers have no bounds and words no closed set here: both
- * depend on the sender's version. Where a comment says "usually", usual senders assume that value.
+ * Configuration of a model: its name, provider and parameters. The service does not limit the numbers and
+ * words, because they depend on the version of the sender. "Usually" in a comment means that usual senders
+ * assume this value.
  *
  * @generated from message conversations.v1.LLM
  */
@@ -34,21 +35,21 @@ export declare type LLM = Message<"conversations.v1.LLM"> & {
   apiKey?: string | undefined;
 
   /**
-   * How the provider is paid and reached: "api_key" (usually) or "subscription".
+   * How the provider authenticates and bills calls: "api_key" (usually) or "subscription".
    *
    * @generated from field: optional string auth_type = 3;
    */
   authType?: string | undefined;
 
   /**
-   * Vendor of the subscription, where there is one.
+   * Vendor of the subscription, if there is one.
    *
    * @generated from field: optional string subscription_vendor = 4;
    */
   subscriptionVendor?: string | undefined;
 
   /**
-   * Address to call instead of the provider's own.
+   * URL to call instead of the provider's own.
    *
    * @generated from field: optional string base_url = 5;
    */
@@ -111,120 +112,120 @@ export declare type LLM = Message<"conversations.v1.LLM"> & {
   awsSessionName?: string | undefined;
 
   /**
-   * Address of the Bedrock runtime, if not the region's own.
+   * URL of the Bedrock runtime, if it is not that of the region.
    *
    * @generated from field: optional string aws_bedrock_runtime_endpoint = 14;
    */
   awsBedrockRuntimeEndpoint?: string | undefined;
 
   /**
-   * Site that calls through a gateway are attributed to.
+   * Site to which calls through a gateway are attributed.
    *
    * @generated from field: optional string gateway_site_url = 15;
    */
   gatewaySiteUrl?: string | undefined;
 
   /**
-   * Application that calls through a gateway are attributed to.
+   * Application to which calls through a gateway are attributed.
    *
    * @generated from field: optional string gateway_app_name = 16;
    */
   gatewayAppName?: string | undefined;
 
   /**
-   * How often a failed call is tried again; usually 5.
+   * Maximum number of retries of a failed call; usually 5.
    *
    * @generated from field: optional int64 num_retries = 17;
    */
   numRetries?: bigint | undefined;
 
   /**
-   * Factor by which the wait between tries grows; usually 8.
+   * Factor by which the delay between attempts grows; usually 8.
    *
    * @generated from field: optional double retry_multiplier = 18;
    */
   retryMultiplier?: number | undefined;
 
   /**
-   * Shortest wait between tries, in seconds; usually 8.
+   * Minimum delay between attempts in seconds; usually 8.
    *
    * @generated from field: optional int64 retry_min_wait = 19;
    */
   retryMinWait?: bigint | undefined;
 
   /**
-   * Longest wait between tries, in seconds; usually 64.
+   * Maximum delay between attempts in seconds; usually 64.
    *
    * @generated from field: optional int64 retry_max_wait = 20;
    */
   retryMaxWait?: bigint | undefined;
 
   /**
-   * Seconds that a call may take; usually 300. Unset (JSON null): no limit.
+   * Timeout of a call in seconds; usually 300. Unset (JSON null): no timeout.
    *
    * @generated from field: optional int64 timeout = 21;
    */
   timeout?: bigint | undefined;
 
   /**
-   * Characters of a message beyond which it is shortened; usually 30000.
+   * Number of characters beyond which a message is shortened; usually 30000.
    *
    * @generated from field: optional int64 max_message_chars = 22;
    */
   maxMessageChars?: bigint | undefined;
 
   /**
-   * Sampling temperature. Unset (JSON null): left to the provider.
+   * Sampling temperature. Unset (JSON null): the provider's default.
    *
    * @generated from field: optional double temperature = 23;
    */
   temperature?: number | undefined;
 
   /**
-   * Probability mass for nucleus sampling. Unset (JSON null): left to the provider.
+   * Probability mass for nucleus sampling. Unset (JSON null): the provider's default.
    *
    * @generated from field: optional double top_p = 24;
    */
   topP?: number | undefined;
 
   /**
-   * How many candidates each token is sampled from. Senders write fractions too. Unset (JSON null):
-   * left to the provider.
+   * Number of candidates from which each token is sampled. Senders write fractions, too. Unset (JSON null):
+   * the provider's default.
    *
    * @generated from field: optional double top_k = 25;
    */
   topK?: number | undefined;
 
   /**
-   * Most tokens of a prompt. Unset (JSON null): what is known about the model.
+   * Maximum number of tokens of a prompt. Unset (JSON null): the known limit of the model.
    *
    * @generated from field: optional int64 max_input_tokens = 26;
    */
   maxInputTokens?: bigint | undefined;
 
   /**
-   * Most tokens of an answer. Unset (JSON null): what is known about the model.
+   * Maximum number of tokens of a response. Unset (JSON null): the known limit of the model.
    *
    * @generated from field: optional int64 max_output_tokens = 27;
    */
   maxOutputTokens?: bigint | undefined;
 
   /**
-   * Name under which the model's properties are looked up. Unset (JSON null): its own.
+   * Name under which the model's properties are looked up. Unset (JSON null): the name of the model.
    *
    * @generated from field: optional string model_canonical_name = 28;
    */
   modelCanonicalName?: string | undefined;
 
   /**
-   * Flavour of the provider's API: "auto" (usually), "chat" or "responses".
+   * Variant of the provider's API: "auto" (usually), "chat" or "responses".
    *
    * @generated from field: optional string api_mode = 29;
    */
   apiMode?: string | undefined;
 
   /**
-   * Corrections to what is known about the model's abilities, by ability.
+   * Corrections to the known capabilities of the model, by capability.
    *
    * @generated from field: map<string, conversations.v1.CapabilityOverride> capability_overrides = 30;
    */
@@ -238,77 +239,77 @@ export declare type LLM = Message<"conversations.v1.LLM"> & {
   extraHeaders?: StringMap | undefined;
 
   /**
-   * Price of a prompt token. Unset (JSON null): what is known about the model.
+   * Price of a prompt token. Unset (JSON null): the known price of the model.
    *
    * @generated from field: optional double input_cost_per_token = 32;
    */
   inputCostPerToken?: number | undefined;
 
   /**
-   * Price of a token written by the model. Unset (JSON null): what is known about the model.
+   * Price of a token that the model generates. Unset (JSON null): the known price of the model.
    *
    * @generated from field: optional double output_cost_per_token = 33;
    */
   outputCostPerToken?: number | undefined;
 
   /**
-   * Address of an Ollama server.
+   * URL of an Ollama server.
    *
    * @generated from field: optional string ollama_base_url = 34;
    */
   ollamaBaseUrl?: string | undefined;
 
   /**
-   * Whether answers are streamed; usually not.
+   * Whether responses are streamed; usually false.
    *
    * @generated from field: optional bool stream = 35;
    */
   stream?: boolean | undefined;
 
   /**
-   * Whether parameters that the model does not support are left out; usually so.
+   * Whether parameters that the model does not support are left out; usually true.
    *
    * @generated from field: optional bool drop_params = 36;
    */
   dropParams?: boolean | undefined;
 
   /**
-   * Whether parameters may be changed to suit the model. Newer senders no longer have it.
+   * Whether parameters may be changed to suit the model. Newer senders no longer have this member.
    *
    * @generated from field: optional bool modify_params = 37;
    */
   modifyParams?: boolean | undefined;
 
   /**
-   * Whether images are kept from the model. Unset (JSON null): decided by the model's abilities.
+   * Whether images are withheld from the model. Unset (JSON null): depends on the model's capabilities.
    *
    * @generated from field: optional bool disable_vision = 38;
    */
   disableVision?: boolean | undefined;
 
   /**
-   * Whether stop words are not used; usually false.
+   * Whether the use of stop words is disabled; usually false.
    *
    * @generated from field: optional bool disable_stop_word = 39;
    */
   disableStopWord?: boolean | undefined;
 
   /**
-   * Whether the provider's prompt cache is used; usually so.
+   * Whether the provider's prompt cache is used; usually true.
    *
    * @generated from field: optional bool caching_prompt = 40;
    */
   cachingPrompt?: boolean | undefined;
 
   /**
-   * Whether calls and answers are written to files; usually not.
+   * Whether calls and responses are written to files; usually false.
    *
    * @generated from field: optional bool log_completions = 41;
    */
   logCompletions?: boolean | undefined;
 
   /**
-   * Directory of those files.
+   * Directory of the files with calls and responses.
    *
    * @generated from field: optional string log_completions_folder = 42;
    */
@@ -322,66 +323,65 @@ export declare type LLM = Message<"conversations.v1.LLM"> & {
   customTokenizer?: string | undefined;
 
   /**
-   * Whether the provider's own tool calling is used; usually so.
+   * Whether the provider's own tool calling is used; usually true.
    *
    * @generated from field: optional bool native_tool_calling = 44;
    */
   nativeToolCalling?: boolean | undefined;
 
   /**
-   * Whether message content is always sent as plain text. Unset (JSON null): decided by the model.
+   * Whether message content is always sent as plain text. Unset (JSON null): depends on the model.
    *
    * @generated from field: optional bool force_string_serializer = 45;
    */
   forceStringSerializer?: boolean | undefined;
 
   /**
-   * Whether images are sent inside the message and not by address. Unset (JSON null): decided by the
-   * model.
+   * Whether images are sent inside the message instead of by URL. Unset (JSON null): depends on the model.
    *
    * @generated from field: optional bool inline_image_urls = 46;
    */
   inlineImageUrls?: boolean | undefined;
 
   /**
-   * How hard the model should think, such as "low" or "high" (usually). Any word is accepted. Unset
-   * (JSON null): left to the provider.
+   * Effort of the model's reasoning, such as "low" or "high" (usually). Any word is accepted. Unset (JSON
+   * null): the provider's default.
    *
    * @generated from field: optional string reasoning_effort = 47;
    */
   reasoningEffort?: string | undefined;
 
   /**
-   * Whether the provider is asked for its reasoning in encrypted form; usually so.
+   * Whether the provider is asked for its reasoning in encrypted form; usually true.
    *
    * @generated from field: optional bool enable_encrypted_reasoning = 48;
    */
   enableEncryptedReasoning?: boolean | undefined;
 
   /**
-   * How long the provider keeps the prompt cache, usually "24h". Unset (JSON null): its own rule.
+   * How long the provider keeps the prompt cache; usually "24h". Unset (JSON null): the provider's default.
    *
    * @generated from field: optional string prompt_cache_retention = 49;
    */
   promptCacheRetention?: string | undefined;
 
   /**
-   * Tokens that extended thinking may take; usually 200000. Unset (JSON null): no extended thinking
-   * budget is sent.
+   * Maximum number of tokens for extended thinking; usually 200000. Unset (JSON null): no budget for extended
+   * thinking is sent.
    *
    * @generated from field: optional int64 extended_thinking_budget = 50;
    */
   extendedThinkingBudget?: bigint | undefined;
 
   /**
-   * Seed for repeatable answers. Unset (JSON null): none.
+   * Seed for reproducible responses. Unset (JSON null): none.
    *
    * @generated from field: optional int64 seed = 51;
    */
   seed?: bigint | undefined;
 
   /**
-   * What the model is used for; key of ConversationStats.usage_to_metrics. Usually "default".
+   * Purpose for which the model is used; key of ConversationStats.usage_to_metrics. Usually "default".
    *
    * @generated from field: optional string usage_id = 52;
    */
@@ -395,8 +395,7 @@ export declare type LLM = Message<"conversations.v1.LLM"> & {
   proxylibExtraBody?: JsonObject | undefined;
 
   /**
-   * What to do when the model fails. Unset (JSON null): no fallback. Usual senders leave it out of
-   * what they post.
+   * Fallback if the model fails. Unset (JSON null): none. Usual senders leave this member out of their posts.
    *
    * @generated from field: conversations.v1.FallbackStrategy fallback_strategy = 54;
    */
@@ -410,19 +409,19 @@ export declare type LLM = Message<"conversations.v1.LLM"> & {
 export declare const LLMSchema: GenMessage<LLM>;
 
 /**
- * A correction to one ability of a model. JSON: any value; usually a boolean or a string.
+ * A correction to one capability of a model. JSON: any value; usually a boolean or a string.
  *
  * @generated from message conversations.v1.CapabilityOverride
  */
 export declare type CapabilityOverride = Message<"conversations.v1.CapabilityOverride"> & {
   /**
-   * The form in which the correction is written.
+   * The form of the correction.
    *
    * @generated from oneof conversations.v1.CapabilityOverride.kind
    */
   kind: {
     /**
-     * Whether the model has the ability.
+     * Whether the model has the capability.
      *
      * @generated from field: bool flag = 1;
      */
@@ -430,7 +429,7 @@ export declare type CapabilityOverride = Message<"conversations.v1.CapabilityOve
     case: "flag";
   } | {
     /**
-     * A value that says more than yes or no.
+     * A value other than yes or no.
      *
      * @generated from field: string text = 2;
      */
@@ -438,7 +437,7 @@ export declare type CapabilityOverride = Message<"conversations.v1.CapabilityOve
     case: "text";
   } | {
     /**
-     * Any other value, JSON null too.
+     * Any other value, including JSON null.
      *
      * @generated from field: google.protobuf.Value other = 3;
      */
@@ -454,7 +453,7 @@ export declare type CapabilityOverride = Message<"conversations.v1.CapabilityOve
 export declare const CapabilityOverrideSchema: GenMessage<CapabilityOverride>;
 
 /**
- * Models that step in for one that fails.
+ * Models that replace a model that fails.
  *
  * @generated from message conversations.v1.FallbackStrategy
  */
@@ -467,7 +466,7 @@ export declare type FallbackStrategy = Message<"conversations.v1.FallbackStrateg
   fallbackLlms: string[];
 
   /**
-   * Directory that holds the profiles. Unset (JSON null): the sender's own.
+   * Directory that contains the profiles. Unset (JSON null): the sender's own directory.
    *
    * @generated from field: optional string profile_store_dir = 2;
    */

@@ -13,14 +13,14 @@ import type { Message } from "@bufbuild/protobuf";
 export declare const file_conversations_v1_secrets: GenFile;
 
 /**
- * The secrets known to a conversation. When a shell command mentions one, the agent server hands it to
- * the command as an environment variable and masks it in the output.
+ * The secrets of a conversation. When a shell command contains the name of a secret, the agent server passes
+ * the secret to the command as an environment variable and masks it in the output.
  *
  * @generated from message conversations.v1.SecretRegistry
  */
 export declare type SecretRegistry = Message<"conversations.v1.SecretRegistry"> & {
   /**
-   * Where each secret comes from, by its name.
+   * Source of each secret, by the name of the secret.
    *
    * @generated from field: map<string, conversations.v1.SecretSource> secret_sources = 1;
    */
@@ -34,13 +34,13 @@ export declare type SecretRegistry = Message<"conversations.v1.SecretRegistry"> 
 export declare const SecretRegistrySchema: GenMessage<SecretRegistry>;
 
 /**
- * Where the value of a secret comes from.
+ * Source of the value of a secret.
  *
  * @generated from message conversations.v1.SecretSource
  */
 export declare type SecretSource = Message<"conversations.v1.SecretSource"> & {
   /**
-   * The sort of source.
+   * The kind of source.
    *
    * @generated from oneof conversations.v1.SecretSource.kind
    */
@@ -54,7 +54,7 @@ export declare type SecretSource = Message<"conversations.v1.SecretSource"> & {
     case: "lookupSecret";
   } | {
     /**
-     * The value stands here.
+     * The value is part of the record.
      *
      * @generated from field: conversations.v1.StaticSecret static_secret = 2;
      */
@@ -83,14 +83,14 @@ export declare type LookupSecret = Message<"conversations.v1.LookupSecret"> & {
   description?: string | undefined;
 
   /**
-   * Address that answers with the value. May be relative to the agent server.
+   * URL that returns the value. May be relative to the agent server.
    *
    * @generated from field: optional string url = 2;
    */
   url?: string | undefined;
 
   /**
-   * Request headers that the address wants. All values are treated as secret.
+   * Headers of the request. All values are treated as secret.
    *
    * @generated from field: map<string, string> headers = 3;
    */
@@ -117,7 +117,7 @@ export declare type StaticSecret = Message<"conversations.v1.StaticSecret"> & {
   description?: string | undefined;
 
   /**
-   * The value. Unset (JSON null): not known here, as after redaction.
+   * The value. Unset (JSON null): not known, such as after redaction.
    *
    * @generated from field: optional string value = 2;
    */

@@ -13,8 +13,8 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 export declare const file_conversations_v1_summary: GenFile;
 
 /**
- * What a person wants to know of a conversation at a glance. Derived from its record and its
- * events; holds no secret.
+ * The most important facts about a conversation. Derived from its record and its events; contains no
+ * secret.
  *
  * @generated from message conversations.v1.ConversationSummary
  */
@@ -48,37 +48,36 @@ export declare type ConversationSummary = Message<"conversations.v1.Conversation
   agentKind: string;
 
   /**
-   * Model to show. For an ACP agent the name that available_models gives to current_model_id, else
-   * that id itself, else acp_model; for a native agent its LLM's model. Empty when none is known.
+   * Model to show. For an ACP agent the name of current_model_id in available_models, else that id itself,
+   * else acp_model; for a native agent the model of its LLM. Empty if no model is known.
    *
    * @generated from field: string model = 5;
    */
   model: string;
 
   /**
-   * Cost of all usages together, in the currency of the record's own costs. At most the largest finite
-   * double.
+   * Total cost of all usages, in the currency of the costs in the record. At most the largest finite double.
    *
    * @generated from field: double accumulated_cost = 6;
    */
   accumulatedCost: number;
 
   /**
-   * Tokens of all usages together.
+   * Total tokens of all usages.
    *
    * @generated from field: conversations.v1.TokenTotals tokens = 7;
    */
   tokens?: TokenTotals | undefined;
 
   /**
-   * When the conversation was created, by its record.
+   * When the conversation was created, according to its record.
    *
    * @generated from field: google.protobuf.Timestamp created_at = 8;
    */
   createdAt?: Timestamp | undefined;
 
   /**
-   * When the conversation was last updated, by its record.
+   * When the conversation was last updated, according to its record.
    *
    * @generated from field: google.protobuf.Timestamp updated_at = 9;
    */
@@ -99,22 +98,22 @@ export declare type ConversationSummary = Message<"conversations.v1.Conversation
   tags: { [key: string]: string };
 
   /**
-   * Number of the conversation's events that were received, those that have been pruned since included.
+   * Number of events of the conversation that were received, including those that have been pruned since.
    *
    * @generated from field: int64 event_count = 12;
    */
   eventCount: bigint;
 
   /**
-   * When the newest of these events happened. Unset when there was none.
+   * When the newest of these events happened. Unset if there was no event.
    *
    * @generated from field: google.protobuf.Timestamp last_activity_at = 13;
    */
   lastActivityAt?: Timestamp | undefined;
 
   /**
-   * First 200 characters (Unicode code points) of what a user or the agent last said in an event. Unset
-   * when nothing was said.
+   * First 200 characters (Unicode code points) of the last message of a user or the agent in an event.
+   * Unset if there was no message.
    *
    * @generated from field: optional string last_message = 14;
    */
@@ -128,7 +127,7 @@ export declare type ConversationSummary = Message<"conversations.v1.Conversation
 export declare const ConversationSummarySchema: GenMessage<ConversationSummary>;
 
 /**
- * Numbers of tokens, each from 0 to 2^63 - 1: a larger sum is given as 2^63 - 1.
+ * Numbers of tokens, each from 0 to 2^63 - 1. A larger sum is returned as 2^63 - 1.
  *
  * @generated from message conversations.v1.TokenTotals
  */
@@ -141,7 +140,7 @@ export declare type TokenTotals = Message<"conversations.v1.TokenTotals"> & {
   promptTokens: bigint;
 
   /**
-   * Tokens that models answered.
+   * Tokens in the responses of models.
    *
    * @generated from field: int64 completion_tokens = 2;
    */

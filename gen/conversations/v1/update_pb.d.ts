@@ -10,7 +10,7 @@ import type { GenEnum, GenFile } from "@bufbuild/protobuf/codegenv2";
 export declare const file_conversations_v1_update: GenFile;
 
 /**
- * What an update did to its conversation, judged against the record that was current before it.
+ * The kind of change that an update made, compared with the record that was current before it.
  *
  * @generated from enum conversations.v1.UpdateChange
  */
@@ -51,14 +51,14 @@ export enum UpdateChange {
   DELETED = 4,
 
   /**
-   * Anything else, among it a record that is older than the current one.
+   * Any other change. Also a record that is older than the current record.
    *
    * @generated from enum value: UPDATE_CHANGE_UPDATED = 5;
    */
   UPDATED = 5,
 
   /**
-   * The status became running, and was not paused before.
+   * The status became running and was not paused before.
    *
    * @generated from enum value: UPDATE_CHANGE_RUNNING = 6;
    */
@@ -105,7 +105,7 @@ export declare const UpdateChangeSchema: GenEnum<UpdateChange>;
  */
 export enum UpdateOrigin {
   /**
-   * Not known. In a request: any.
+   * Not known. In a request: any origin.
    *
    * @generated from enum value: UPDATE_ORIGIN_UNSPECIFIED = 0;
    */
@@ -119,7 +119,7 @@ export enum UpdateOrigin {
   POSTED = 1,
 
   /**
-   * Events that told members of the record, applied to the record that was current before.
+   * Events that set members of the record, applied to the record that was current before.
    *
    * @generated from enum value: UPDATE_ORIGIN_EVENTS = 2;
    */

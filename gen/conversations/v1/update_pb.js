@@ -17,7 +17,7 @@ export const UpdateChangeSchema = /*@__PURE__*/
   enumDesc(file_conversations_v1_update, 0);
 
 /**
- * What an update did to its conversation, judged against the record that was current before it.
+ * The kind of change that an update made, compared with the record that was current before it.
  *
  * @generated from enum conversations.v1.UpdateChange
  */

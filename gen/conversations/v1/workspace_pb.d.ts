@@ -11,20 +11,20 @@ import type { Message } from "@bufbuild/protobuf";
 export declare const file_conversations_v1_workspace: GenFile;
 
 /**
- * The place whose files the agent works on and where its commands run. Says nothing about the
- * current directory of the agent server's own process.
+ * The file system on which the agent works and its commands run. It is independent of the current directory
+ * of the agent server's own process.
  *
  * @generated from message conversations.v1.Workspace
  */
 export declare type Workspace = Message<"conversations.v1.Workspace"> & {
   /**
-   * Which sort of workspace it is.
+   * The kind of workspace.
    *
    * @generated from oneof conversations.v1.Workspace.kind
    */
   kind: {
     /**
-     * A directory of the machine that the agent server runs on.
+     * A directory on the machine of the agent server.
      *
      * @generated from field: conversations.v1.LocalWorkspace local_workspace = 1;
      */
@@ -32,7 +32,7 @@ export declare type Workspace = Message<"conversations.v1.Workspace"> & {
     case: "localWorkspace";
   } | {
     /**
-     * A directory of a machine reached over the network.
+     * A directory on a machine that is reached over the network.
      *
      * @generated from field: conversations.v1.RemoteWorkspace remote_workspace = 2;
      */
@@ -48,13 +48,13 @@ export declare type Workspace = Message<"conversations.v1.Workspace"> & {
 export declare const WorkspaceSchema: GenMessage<Workspace>;
 
 /**
- * A workspace on the file system of the host itself, without a sandbox around it.
+ * A workspace on the file system of the host itself, without a sandbox.
  *
  * @generated from message conversations.v1.LocalWorkspace
  */
 export declare type LocalWorkspace = Message<"conversations.v1.LocalWorkspace"> & {
   /**
-   * Directory that commands and tools start from.
+   * Working directory of commands and tools.
    *
    * @generated from field: optional string working_dir = 1;
    */
@@ -74,7 +74,7 @@ export declare const LocalWorkspaceSchema: GenMessage<LocalWorkspace>;
  */
 export declare type RemoteWorkspace = Message<"conversations.v1.RemoteWorkspace"> & {
   /**
-   * Directory on that host that commands and tools start from.
+   * Working directory of commands and tools on that host.
    *
    * @generated from field: optional string working_dir = 1;
    */
@@ -88,21 +88,21 @@ export declare type RemoteWorkspace = Message<"conversations.v1.RemoteWorkspace"
   host?: string | undefined;
 
   /**
-   * Key that the host asks for. Unset (JSON null): the host is called without one.
+   * Key that the host requires. Unset (JSON null): the host is called without a key.
    *
    * @generated from field: optional string api_key = 3;
    */
   apiKey?: string | undefined;
 
   /**
-   * Seconds to wait for an answer of the host. Default: 600.
+   * Timeout of a response of the host in seconds. Default: 600.
    *
    * @generated from field: optional double read_timeout = 4;
    */
   readTimeout?: number | undefined;
 
   /**
-   * Most connections open to the host at a time. Unset (JSON null): as many as it takes.
+   * Maximum number of open connections to the host. Unset (JSON null): no limit.
    *
    * @generated from field: optional int64 max_connections = 5;
    */

@@ -1,6 +1,6 @@
-// Options that state, on each field of the record, what its webhook JSON form looks like and which
-// rules it meets. Everything that handles a record (JSON schema, mapping, rules, redaction, OpenAPI)
-// is derived from these options and the descriptors alone.
+// Options that define, for each field of the record, its form in the webhook's JSON and its rules. All code
+// that processes a record (JSON schema, mapping, rules, redaction, OpenAPI) is derived from these options
+// and the descriptors alone.
 //
 // A secret is marked with the standard option debug_redact.
 
@@ -18,7 +18,7 @@ import type { EnumValueOptions, FieldOptions, MessageOptions, MethodOptions } fr
 export declare const file_conversations_options_v1_options: GenFile;
 
 /**
- * JSON form and bounds of a field. A rule that is not set does not apply.
+ * JSON form and limits of a field. A rule that is not set does not apply.
  *
  * @generated from message conversations.options.v1.FieldRules
  */
@@ -31,8 +31,8 @@ export declare type FieldRules = Message<"conversations.options.v1.FieldRules"> 
   name: string;
 
   /**
-   * Other names under which the member is accepted, in order of preference. They count when the member
-   * named above is absent or null. Never written.
+   * Other names under which the member is accepted, in order of preference. They count if the member with
+   * the name above is absent or null. They are never written.
    *
    * @generated from field: repeated string aliases = 2;
    */
@@ -53,8 +53,8 @@ export declare type FieldRules = Message<"conversations.options.v1.FieldRules"> 
   nullable: boolean;
 
   /**
-   * JSON text of the value that an absent member stands for. An unset field is filled with it on
-   * ingest, except that over gRPC an unset nullable field stays unset, which is null.
+   * JSON text of the default value of an absent member. On ingest an unset field is set to this value,
+   * except that over gRPC an unset nullable field stays unset, which means null.
    *
    * @generated from field: string default_json = 5;
    */
@@ -75,29 +75,29 @@ export declare type FieldRules = Message<"conversations.options.v1.FieldRules"> 
   gte?: number | undefined;
 
   /**
-   * Whether each string is a UUID. Any form that RFC 9562 software commonly writes is accepted
-   * (dashed, 32 hex digits, braced, urn:uuid:) and kept as lower-case hex digits with dashes.
+   * Whether each string is a UUID. Any form that RFC 9562 software commonly writes is accepted (dashed, 32
+   * hex digits, braced, urn:uuid:) and stored as lower-case hex digits with dashes.
    *
    * @generated from field: bool uuid = 8;
    */
   uuid: boolean;
 
   /**
-   * Least number of items of an array.
+   * Minimum number of items of an array.
    *
    * @generated from field: uint32 min_items = 9;
    */
   minItems: number;
 
   /**
-   * Regular expression (ECMA-262) that each key of a map matches.
+   * Regular expression (ECMA-262) that each key of a map must match.
    *
    * @generated from field: string key_pattern = 10;
    */
   keyPattern: string;
 
   /**
-   * Most Unicode code points of each value of a map of strings.
+   * Maximum number of Unicode code points in each value of a map of strings.
    *
    * @generated from field: uint32 max_value_length = 11;
    */
@@ -112,31 +112,31 @@ export declare type FieldRules = Message<"conversations.options.v1.FieldRules"> 
   tag: string;
 
   /**
-   * Whether the member is left out of the JSON form when a nullable field is unset, instead of
-   * written as null.
+   * Whether an unset nullable field is left out of the JSON form instead of written as null.
    *
    * @generated from field: bool omit_null = 13;
    */
   omitNull: boolean;
 
   /**
-   * For a free-form object: whether it is a JSON Schema (draft 2020-12). The names in one describe
-   * arguments, so a name that elsewhere says that the string under it is a secret does not say so here.
+   * For a free-form object: whether it is a JSON Schema (draft 2020-12). Names of properties in a schema
+   * describe arguments, so a name that elsewhere marks the string under it as a secret does not do so here.
    *
    * @generated from field: bool json_schema = 14;
    */
   jsonSchema: boolean;
 
   /**
-   * For an arm of a union: other values of the discriminator that select it. Never written.
+   * For an arm of a union: other values of the discriminator that select it. They are never
+   * written.
    *
    * @generated from field: repeated string tag_aliases = 15;
    */
   tagAliases: string[];
 
   /**
-   * For the arm of a union that keeps what no other arm takes, and for a field of any JSON: the sorts of
-   * JSON values that it takes. Default: any JSON.
+   * For the arm of a union that stores the values that no other arm accepts, and for a field of any JSON:
+   * the types of JSON values that are accepted. Default: any JSON.
    *
    * @generated from field: repeated conversations.options.v1.JsonType json_types = 16;
    */
@@ -164,7 +164,7 @@ export declare type MessageRules = Message<"conversations.options.v1.MessageRule
   form: MessageRules_Form;
 
   /**
-   * Whether members that the message does not name are refused instead of kept.
+   * Whether members that the message does not name are refused instead of stored.
    *
    * @generated from field: bool closed = 2;
    */
@@ -200,7 +200,7 @@ export declare type MessageRules = Message<"conversations.options.v1.MessageRule
 export declare const MessageRulesSchema: GenMessage<MessageRules>;
 
 /**
- * How a message that is not a union stands in JSON.
+ * JSON form of a message that is not a union.
  *
  * @generated from enum conversations.options.v1.MessageRules.Form
  */
@@ -233,7 +233,7 @@ export enum MessageRules_Form {
 export declare const MessageRules_FormSchema: GenEnum<MessageRules_Form>;
 
 /**
- * Two fields of one message that cannot both say something.
+ * Two fields of one message that exclude each other.
  *
  * @generated from message conversations.options.v1.Exclusion
  */
@@ -266,7 +266,7 @@ export declare const ExclusionSchema: GenMessage<Exclusion>;
  */
 export declare type EnumValueRules = Message<"conversations.options.v1.EnumValueRules"> & {
   /**
-   * JSON string that stands for the value.
+   * JSON string that represents the value.
    *
    * @generated from field: string name = 1;
    */
@@ -280,7 +280,7 @@ export declare type EnumValueRules = Message<"conversations.options.v1.EnumValue
 export declare const EnumValueRulesSchema: GenMessage<EnumValueRules>;
 
 /**
- * A sort of JSON value.
+ * A type of JSON value.
  *
  * @generated from enum conversations.options.v1.JsonType
  */
@@ -320,7 +320,7 @@ export enum JsonType {
 export declare const JsonTypeSchema: GenEnum<JsonType>;
 
 /**
- * The field's JSON form and bounds.
+ * The field's JSON form and limits.
  *
  * @generated from extension: conversations.options.v1.FieldRules field = 73184;
  */
@@ -341,7 +341,7 @@ export declare const message: GenExtension<MessageOptions, MessageRules>;
 export declare const enum_value: GenExtension<EnumValueOptions, EnumValueRules>;
 
 /**
- * Scope that an access key needs to call the method. A method without one cannot be called.
+ * Scope that an access key needs to call the method. A method without a scope cannot be called.
  *
  * @generated from extension: string scope = 73184;
  */

@@ -1,6 +1,6 @@
-// Options that state, on each field of the record, what its webhook JSON form looks like and which
-// rules it meets. Everything that handles a record (JSON schema, mapping, rules, redaction, OpenAPI)
-// is derived from these options and the descriptors alone.
+// Options that define, for each field of the record, its form in the webhook's JSON and its rules. All code
+// that processes a record (JSON schema, mapping, rules, redaction, OpenAPI) is derived from these options
+// and the descriptors alone.
 //
 // A secret is marked with the standard option debug_redact.
 
@@ -38,7 +38,7 @@ export const MessageRules_FormSchema = /*@__PURE__*/
   enumDesc(file_conversations_options_v1_options, 1, 0);
 
 /**
- * How a message that is not a union stands in JSON.
+ * JSON form of a message that is not a union.
  *
  * @generated from enum conversations.options.v1.MessageRules.Form
  */
@@ -66,7 +66,7 @@ export const JsonTypeSchema = /*@__PURE__*/
   enumDesc(file_conversations_options_v1_options, 0);
 
 /**
- * A sort of JSON value.
+ * A type of JSON value.
  *
  * @generated from enum conversations.options.v1.JsonType
  */
@@ -74,7 +74,7 @@ export const JsonType = /*@__PURE__*/
   tsEnum(JsonTypeSchema);
 
 /**
- * The field's JSON form and bounds.
+ * The field's JSON form and limits.
  *
  * @generated from extension: conversations.options.v1.FieldRules field = 73184;
  */
@@ -98,7 +98,7 @@ export const enum_value = /*@__PURE__*/
   extDesc(file_conversations_options_v1_options, 2);
 
 /**
- * Scope that an access key needs to call the method. A method without one cannot be called.
+ * Scope that an access key needs to call the method. A method without a scope cannot be called.
  *
  * @generated from extension: string scope = 73184;
  */
