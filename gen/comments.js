@@ -429,7 +429,7 @@ export const comments = {
 	"conversations.v1.RemoteWorkspace": "A workspace on another host.",
 	"conversations.v1.RemoteWorkspace.working_dir": "Working directory of commands and tools on that host.",
 	"conversations.v1.RemoteWorkspace.host": "URL of the host.",
-	"conversations.v1.RemoteWorkspace.api_key": "Key that the host requires. Unset (JSON null): the host is called without a key.",
+	"conversations.v1.RemoteWorkspace.api_key": "Key that the host asks for. Unset (JSON null): the host is called without one.",
 	"conversations.v1.RemoteWorkspace.read_timeout": "Timeout of a response of the host in seconds. Default: 600.",
 	"conversations.v1.RemoteWorkspace.max_connections": "Maximum number of open connections to the host. Unset (JSON null): no limit.",
 	"conversations.v1.ConversationInfo": "The whole state of a conversation, as an agent server reports it.",

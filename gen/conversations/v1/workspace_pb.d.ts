@@ -88,7 +88,7 @@ export declare type RemoteWorkspace = Message<"conversations.v1.RemoteWorkspace"
   host?: string | undefined;
 
   /**
-   * Key that the host requires. Unset (JSON null): the host is called without a key.
+   * Key that the host asks for. Unset (JSON null): the host is called without one.
    *
    * @generated from field: optional string api_key = 3;
    */
