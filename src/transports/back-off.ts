@@ -1,52 +1,54 @@
-/** A connection that may be left unread. Both calls may come at any time, also when the connection is gone. */
-export interface Reading {
+/** A connection whose reading can be paused. Both methods may be called at any time, also after it has closed. */
+export interface PausableConnection {
 	pause(): void;
 	resume(): void;
 }
 
-/** How long a connection is left unread at most, in milliseconds: as long as a refusal asks to wait. */
-const LONGEST_PAUSE = 5_000;
+/** Milliseconds after which a connection is resumed even without room. Equal to the Retry-After of a refusal. */
+const MAX_PAUSE = 5_000;
 
 /**
- * Leaves connections unread on which a request was refused, so that refusals do not take the processor time of what was
- * admitted: a client that sends on at once, although it is told to wait, waits for its turn. A connection is read on
- * when there is room, the one that has waited longest first, or after five seconds.
+ * Pauses the reading of connections on which a request was refused. A client that retries at once, against the
+ * Retry-After of the refusal, then has to wait, and its refusals do not take processor time from admitted requests.
+ * When there is room, connections are resumed in the order in which they were paused; without room, after five seconds.
  */
 export class BackOff {
 	readonly #hasRoom: () => boolean;
-	/** Those that wait, the first one first, with what ends their longest pause. */
-	readonly #waiting = new Map<Reading, NodeJS.Timeout>();
+	/** Paused connections in the order of their pauses, each with the timer that resumes it. */
+	readonly #paused = new Map<PausableConnection, NodeJS.Timeout>();
 	#scheduled = false;
 
-	/** @param hasRoom whether what a connection may send until it is paused again would be admitted */
+	/**
+	 * @param hasRoom whether the requests would be admitted that a resumed connection may send before it is paused again
+	 */
 	constructor(hasRoom: () => boolean) {
 		this.#hasRoom = hasRoom;
 	}
 
-	/** Leaves a connection unread for some time. */
-	hold(connection: Reading): void {
-		if (this.#waiting.has(connection)) return;
-		this.#waiting.set(connection, setTimeout(() => this.#readOn(connection), LONGEST_PAUSE).unref());
+	/** Pauses a connection until there is room, or for five seconds. */
+	pause(connection: PausableConnection): void {
+		if (this.#paused.has(connection)) return;
+		this.#paused.set(connection, setTimeout(() => this.#resume(connection), MAX_PAUSE).unref());
 		connection.pause();
 	}
 
-	/** Something has been done, so there may be room. */
-	roomed(): void {
-		if (this.#scheduled || this.#waiting.size === 0 || !this.#hasRoom()) return;
+	/** Resumes paused connections as long as there is room. To be called when a request has made room. */
+	resumeIfRoom(): void {
+		if (this.#scheduled || this.#paused.size === 0 || !this.#hasRoom()) return;
 		this.#scheduled = true;
-		// One in each turn of the event loop: what the one before has sent is counted by then.
+		// One connection in each turn of the event loop, so that its requests are counted before the next one is resumed.
 		setImmediate(() => {
 			this.#scheduled = false;
 			if (!this.#hasRoom()) return;
-			const [first] = this.#waiting.keys();
-			if (first !== undefined) this.#readOn(first);
-			this.roomed();
+			const [first] = this.#paused.keys();
+			if (first !== undefined) this.#resume(first);
+			this.resumeIfRoom();
 		});
 	}
 
-	#readOn(connection: Reading): void {
-		clearTimeout(this.#waiting.get(connection));
-		this.#waiting.delete(connection);
+	#resume(connection: PausableConnection): void {
+		clearTimeout(this.#paused.get(connection));
+		this.#paused.delete(connection);
 		connection.resume();
 	}
 }

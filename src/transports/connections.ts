@@ -8,7 +8,7 @@ import type { TlsFiles } from "../config/config.ts";
 import type { Log } from "../telemetry/log.ts";
 import { LIMITS, type Limits } from "./limits.ts";
 
-/** The events of a listener that go to the log. */
+/** Log events of a listener. */
 export type ListenerLog = Pick<
 	Log,
 	"cleartext" | "connectionsFull" | "connectionFailed" | "certificatesTaken" | "certificatesRefused"
@@ -18,40 +18,40 @@ export type ListenerLog = Pick<
 export interface ConnectionOptions {
 	readonly listener: "http" | "grpc";
 	readonly address: Address;
-	/** Undefined for clear text. */
+	/** Undefined for cleartext. */
 	readonly tls: TlsFiles | undefined;
-	/** Protocols that TLS offers (ALPN), the best one first. */
+	/** Protocols that TLS offers (ALPN), the preferred one first. */
 	readonly protocols: readonly string[];
-	/** Takes a connection, which TLS has let through. */
+	/** Serves a connection. With TLS it is called after the handshake. */
 	readonly serve: (socket: Socket) => void;
 	readonly log: ListenerLog;
 	readonly limits?: Limits;
-	/** Milliseconds between two looks at the files of TLS. */
+	/** Milliseconds between two reads of the TLS files. */
 	readonly tlsInterval?: number;
 }
 
-/** Milliseconds between two looks at the connections that are left while the listener stops. */
-const SWEEP = 50;
+/** Milliseconds between two checks of the remaining connections while the listener stops. */
+const SWEEP_INTERVAL = 50;
 /**
- * Sockets that listen at the address. libuv accepts one connection of each in a turn of the event loop
- * (https://github.com/libuv/libuv/pull/3696), and a turn can take 20 ms when there is much to do. With one socket, a
- * probe of the health waited for 10 seconds behind 3,000 clients that connected at once; with 64 for 2 to 6. Other
- * systems than Linux do not share connections out between sockets.
+ * Number of sockets that listen on the address. libuv accepts one connection of each socket in a turn of the event loop
+ * (https://github.com/libuv/libuv/pull/3696), and a turn can take 20 ms under load. With one socket, a health probe
+ * waited for 10 seconds behind 3,000 clients that connected at once; with 64 sockets it waited for 2 to 6 seconds.
+ * Systems other than Linux do not distribute connections over the sockets.
  */
-const SOCKETS = process.platform === "linux" ? 64 : 1;
+const LISTENING_SOCKETS = process.platform === "linux" ? 64 : 1;
 /**
- * Most connections that wait on such a socket to be accepted. Linux takes its `net.core.somaxconn` if that is less.
- * Those that find no room are not refused: their clients send the first bytes again, ever more seldom.
+ * Maximum number of connections that wait on each listening socket to be accepted. Linux lowers it to
+ * `net.core.somaxconn`. Connections beyond it are not refused: their clients retransmit at growing intervals.
  */
 const BACKLOG = 4_096;
 
-/** When the bytes of a connection were last counted as more than before. */
+/** Last progress of a connection: its bytes in both directions, and when that number was first seen. */
 interface Progress {
 	bytes: number;
 	at: number;
 }
 
-/** Accepts connections, in clear text or with TLS, and knows all that are open. */
+/** Accepts connections, in cleartext or with TLS, and keeps track of the open ones. */
 export class Connections {
 	readonly address: Address;
 	readonly #servers: readonly Server[];
@@ -63,50 +63,55 @@ export class Connections {
 		this.address = address;
 	}
 
-	/** @throws Error when the address cannot be listened on, or the files of TLS cannot be used */
+	/**
+	 * Starts to accept connections.
+	 *
+	 * @throws Error when the address cannot be listened on, or the TLS files cannot be used
+	 */
 	static async listen(options: ConnectionOptions): Promise<Connections> {
 		const { address, tls, log, listener, limits = LIMITS } = options;
 		const open = new Set<Socket>();
-		const server = tls === undefined ? createServer(SOCKET) : await createSecureServer(tls, options);
-		const failed = (peer: string | undefined, { code, message }: NodeJS.ErrnoException): void => {
-			if (!isMistake(code)) return;
-			// These messages come from fixed lists. Others may quote what was sent.
+		const server = tls === undefined ? createServer(SOCKET_OPTIONS) : await createSecureServer(tls, options);
+		const logFailure = (peer: string | undefined, { code, message }: NodeJS.ErrnoException): void => {
+			if (!isClientFault(code)) return;
+			// These messages come from fixed lists. Other messages may quote the client's bytes.
 			const reason = /^HPE_|^ERR_HTTP2_ERROR$/.test(code) ? message : undefined;
 			log.connectionFailed({ listener, peer, code, reason });
 		};
-		let full = false;
+		/** Whether the log already has the event that the listener is full. */
+		let isFullLogged = false;
 		const accept = (socket: Socket): void => {
 			if (open.size < limits.connections) {
 				server.emit("connection", socket);
 				return;
 			}
-			if (!full) log.connectionsFull(listener, limits.connections);
-			full = true;
+			if (!isFullLogged) log.connectionsFull(listener, limits.connections);
+			isFullLogged = true;
 			socket.destroy();
 		};
 		server.on("connection", (socket) => {
 			open.add(socket);
-			// Half of the bound, so that a client that comes and goes at the bound is no event each time.
-			if (open.size * 2 < limits.connections) full = false;
-			const silent = setTimeout(() => {
+			// Half of the limit, so that connections which come and go at the limit do not log an event each time.
+			if (open.size * 2 < limits.connections) isFullLogged = false;
+			const silenceTimeout = setTimeout(() => {
 				if (socket.bytesRead < SHORTEST_REQUEST) socket.destroy();
 			}, limits.headerTime);
 			const peer = peerOf(socket);
-			socket.on("error", (error) => failed(peer, error));
+			socket.on("error", (error) => logFailure(peer, error));
 			socket.on("close", () => {
-				clearTimeout(silent);
+				clearTimeout(silenceTimeout);
 				open.delete(socket);
 			});
 		});
 		server.on("secureConnection", (socket: TLSSocket) => {
 			const peer = peerOf(socket);
-			socket.on("error", (error) => failed(peer, error));
+			socket.on("error", (error) => logFailure(peer, error));
 		});
 		server.on("tlsClientError", (error: Error, socket: TLSSocket) => {
-			// A code such as CERT_HAS_EXPIRED, though it is declared as an Error.
-			const untrusted: unknown = socket.authorizationError;
-			if (typeof untrusted === "string") log.connectionFailed({ listener, peer: peerOf(socket), code: untrusted });
-			else failed(peerOf(socket), error);
+			// At run time a code such as CERT_HAS_EXPIRED, although the type says Error.
+			const rejection: unknown = socket.authorizationError;
+			if (typeof rejection === "string") log.connectionFailed({ listener, peer: peerOf(socket), code: rejection });
+			else logFailure(peerOf(socket), error);
 		});
 		server.on(tls === undefined ? "connection" : "secureConnection", options.serve);
 		const sockets = await listenAt(address, accept);
@@ -114,22 +119,22 @@ export class Connections {
 		return new Connections([...sockets, server], open, { host: address.host, port: portOf(sockets) });
 	}
 
-	/** Connections that are open. */
+	/** Number of open connections. */
 	get count(): number {
 		return this.#open.size;
 	}
 
-	/** Accepts no further connection, and closes those on which nothing was ever sent. */
+	/** Stops accepting connections, and closes those on which the client has sent nothing yet. */
 	refuse(): void {
 		this.#close();
 		for (const socket of this.#open) if (socket.bytesRead === 0) socket.destroy();
 	}
 
 	/**
-	 * Resolves when no connection is left. Those that do not end by themselves are cut off.
+	 * Waits until no connection is left, and cuts off those that do not end by themselves.
 	 *
-	 * @param stall milliseconds after which a connection is cut off on which nothing moves in either direction
-	 * @param until when all are cut off, as performance.now() counts
+	 * @param stall milliseconds after which a connection is cut off on which no bytes move in either direction
+	 * @param until time at which all connections are cut off, in milliseconds of `performance.now()`
 	 */
 	async ended(stall: number, until: number): Promise<void> {
 		const seen = new WeakMap<Socket, Progress>();
@@ -141,11 +146,11 @@ export class Connections {
 				if (last?.bytes !== bytes) seen.set(socket, { bytes, at: now });
 				if (now > until || (last?.bytes === bytes && now - last.at > stall)) socket.destroy();
 			}
-			await delay(SWEEP);
+			await delay(SWEEP_INTERVAL);
 		}
 	}
 
-	/** Accepts no further connection, and cuts off all that there are. */
+	/** Stops accepting connections, and cuts off all open ones. */
 	kill(): void {
 		this.#close();
 		for (const socket of this.#open) socket.destroy();
@@ -157,22 +162,22 @@ export class Connections {
 }
 
 /**
- * Listens at an address with {@link SOCKETS} sockets.
+ * Listens on an address with {@link LISTENING_SOCKETS} sockets.
  *
- * @returns servers that give connections to `accept`
- * @throws Error when the address cannot be listened on, also when this process or another one listens there
+ * @returns servers that pass connections to `accept`
+ * @throws Error when the address cannot be listened on, also when this or another process listens there already
  */
 async function listenAt(address: Address, accept: (socket: Socket) => void): Promise<Server[]> {
-	if (SOCKETS === 1) return [await listenOn(address, false, accept)];
+	if (LISTENING_SOCKETS === 1) return [await listenOn(address, false, accept)];
 	if (address.port !== 0) {
-		// Sockets that share a port do not fail when others share it already. One that does not share it does.
-		const alone = await listenOn(address, false, (socket) => socket.destroy());
-		await once(alone.close(), "close");
+		// Sockets with reusePort do not fail when other such sockets use the port already. One without reusePort does.
+		const probe = await listenOn(address, false, (socket) => socket.destroy());
+		await once(probe.close(), "close");
 	}
 	const servers = [await listenOn(address, true, accept)];
 	try {
 		const port = portOf(servers);
-		while (servers.length < SOCKETS) servers.push(await listenOn({ ...address, port }, true, accept));
+		while (servers.length < LISTENING_SOCKETS) servers.push(await listenOn({ ...address, port }, true, accept));
 		return servers;
 	} catch (error) {
 		for (const server of servers) server.close();
@@ -180,9 +185,9 @@ async function listenAt(address: Address, accept: (socket: Socket) => void): Pro
 	}
 }
 
-/** @param reusePort whether the port is shared with other sockets of this user that share it */
+/** @param reusePort whether the socket shares the port with other sockets of the same user that set this option too */
 async function listenOn({ host, port }: Address, reusePort: boolean, accept: (socket: Socket) => void) {
-	const server = createServer(SOCKET, accept).listen({ host, port, reusePort, backlog: BACKLOG });
+	const server = createServer(SOCKET_OPTIONS, accept).listen({ host, port, reusePort, backlog: BACKLOG });
 	await once(server, "listening");
 	return server;
 }
@@ -193,27 +198,27 @@ function portOf([server]: readonly Server[]): number {
 }
 
 /**
- * Whether a connection ended because of what its client did: its bytes were wrong, or did not come in time. The errors of
- * the system only tell that a client has gone.
+ * Whether the code of an error says that a connection failed because of its client: the bytes were wrong, or did not
+ * arrive in time. Errors of the operating system, in contrast, only say that a client has gone.
  */
-function isMistake(code: string | undefined): code is string {
+function isClientFault(code: string | undefined): code is string {
 	return code !== undefined && /^(?:HPE|ERR)_/.test(code);
 }
 
-/** Address and port that a connection comes from. Undefined when it is closed. */
+/** Returns the address and port of the client of a connection. Undefined when the connection is closed. */
 export function peerOf({ remoteAddress, remotePort }: Socket): string | undefined {
 	if (remoteAddress === undefined || remotePort === undefined) return undefined;
 	return formatAddress({ host: remoteAddress, port: remotePort });
 }
 
-const SOCKET: ServerOpts = {
+const SOCKET_OPTIONS: ServerOpts = {
 	noDelay: true,
-	// Finds peers that have vanished.
+	// Detects peers that have vanished.
 	keepAlive: true,
 	keepAliveInitialDelay: 60_000,
 };
 
-/** Bytes of `GET / HTTP/1.0` with its two ends of line; the preface of HTTP/2 is longer. */
+/** Length in bytes of `GET / HTTP/1.0` with its two line ends. The preface of HTTP/2 is longer. */
 const SHORTEST_REQUEST = 18;
 
 async function createSecureServer(files: TlsFiles, options: ConnectionOptions) {
@@ -223,7 +228,7 @@ async function createSecureServer(files: TlsFiles, options: ConnectionOptions) {
 	};
 	let context = await readFiles(files).catch(unusable);
 	const server = createTlsServer({
-		...SOCKET,
+		...SOCKET_OPTIONS,
 		ALPNProtocols: [...protocols],
 		handshakeTimeout: limits.headerTime,
 		requestCert: files.clientCa !== undefined,
@@ -234,15 +239,15 @@ async function createSecureServer(files: TlsFiles, options: ConnectionOptions) {
 	} catch (error) {
 		unusable(error);
 	}
-	/** Why the files could not be used when they were looked at last. */
+	/** Why the files could not be used at the last read. Undefined if they could. The log has this reason already. */
 	let reported: string | undefined;
-	const follow = setInterval(async () => {
+	const reload = setInterval(async () => {
 		try {
-			const now = await readFiles(files);
-			const isSame = JSON.stringify(now) === JSON.stringify(context);
-			context = now;
+			const current = await readFiles(files);
+			const isSame = JSON.stringify(current) === JSON.stringify(context);
+			context = current;
 			if (!isSame) {
-				server.setSecureContext(now);
+				server.setSecureContext(current);
 				log.certificatesTaken(listener);
 			}
 			reported = undefined;
@@ -252,8 +257,8 @@ async function createSecureServer(files: TlsFiles, options: ConnectionOptions) {
 			reported = reason;
 		}
 	}, tlsInterval);
-	follow.unref();
-	return server.on("close", () => clearInterval(follow));
+	reload.unref();
+	return server.on("close", () => clearInterval(reload));
 }
 
 async function readFiles({ cert, key, clientCa }: TlsFiles): Promise<SecureContextOptions> {
@@ -266,15 +271,15 @@ async function readFiles({ cert, key, clientCa }: TlsFiles): Promise<SecureConte
 }
 
 /**
- * Name of the certificate with which a client has proved who it is: the common name of its subject, or else its first
- * alternative name (RFC 5280, section 4.2.1.6). Undefined without such a certificate.
+ * Returns the name of a client's certificate: the common name of its subject, or else its first subject alternative
+ * name (RFC 5280, section 4.2.1.6). Undefined without a certificate.
  */
 export function certificateName(certificate: PeerCertificate | undefined): string | undefined {
 	const [commonName] = [certificate?.subject?.CN].flat();
 	return commonName ?? certificate?.subjectaltname?.split(", ", 1)[0]?.replace(/^[A-Za-z ]+:/, "");
 }
 
-/** The certificate of the client at the other end of a connection, if an authority has signed it that is trusted. */
+/** Returns the client's certificate of a connection, if a trusted authority has signed it. */
 export function certificateOf(socket: Socket): PeerCertificate | undefined {
 	return socket instanceof TLSSocket && socket.authorized ? socket.getPeerCertificate() : undefined;
 }

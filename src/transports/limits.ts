@@ -1,24 +1,24 @@
 import { constants, type Http2Stream } from "node:http2";
 
-/** What a listener bears with its clients. Times are in milliseconds. */
+/** Limits that a listener sets for its clients. Times are in milliseconds. */
 export interface Limits {
-	/** Most connections at a time; further ones are closed at once. */
+	/** Maximum number of open connections. Further ones are closed at once. */
 	readonly connections: number;
-	/** Until a client must have sent its first bytes, or finished the handshake of TLS, or sent the header of a request. */
+	/** Time within which a client must send its first bytes, finish the TLS handshake, or send the header of a request. */
 	readonly headerTime: number;
-	/** Until a request must have arrived as a whole. */
+	/** Time within which a request must arrive as a whole. */
 	readonly requestTime: number;
-	/** Until a client must have taken an answer, or a message of a gRPC stream, as a whole. */
+	/** Time within which a client must take a whole response, or a whole message of a gRPC stream. */
 	readonly answerTime: number;
-	/** How long anything may stay open with nothing moving on it. Streams of updates have heartbeats. */
+	/** Time for which a connection or a stream may be idle. Heartbeats keep watches from being idle. */
 	readonly idleTime: number;
-	/** Bytes of the header of a request on the HTTP listener. The gRPC listener has those of Node.js, 64 KiB. */
+	/** Maximum bytes of a request header on the HTTP listener. The gRPC listener has the default of Node.js, 64 KiB. */
 	readonly headerBytes: number;
-	/** Requests at a time on one connection of HTTP/2: of the HTTP listener, and of the gRPC listener. */
+	/** Maximum number of concurrent requests on one HTTP/2 connection of the HTTP listener, and of the gRPC listener. */
 	readonly httpStreams: number;
 	readonly grpcStreams: number;
-	/** Calls at a time that need no key: clients that follow the health have one each. */
-	readonly openCalls: number;
+	/** Maximum number of concurrent gRPC calls that need no key. A client that watches the health has one such call. */
+	readonly keylessCalls: number;
 }
 
 export const LIMITS: Limits = {
@@ -30,19 +30,19 @@ export const LIMITS: Limits = {
 	headerBytes: 16 * 1024,
 	httpStreams: 100,
 	grpcStreams: 1_000,
-	openCalls: 1_000,
+	keylessCalls: 1_000,
 };
 
 /**
- * Ends a stream of HTTP/2 whose client sends its request, or takes its answer, too slowly.
+ * Ends an HTTP/2 stream whose client sends its request, or takes the response, too slowly.
  *
- * @param mayRest whether nothing has to move on it once the request is there
+ * @param mayIdle whether the stream may be idle; then only the time in which the request arrives is limited
  */
-export function limitStream(stream: Http2Stream, { idleTime, requestTime }: Limits, mayRest = false): void {
+export function limitStream(stream: Http2Stream, { idleTime, requestTime }: Limits, mayIdle = false): void {
 	const end = (): void => stream.close(constants.NGHTTP2_CANCEL);
-	if (!mayRest) stream.setTimeout(idleTime, end);
+	if (!mayIdle) stream.setTimeout(idleTime, end);
 	if (stream.endAfterHeaders) return;
-	const late = setTimeout(end, requestTime);
-	const clear = (): void => clearTimeout(late);
+	const timeout = setTimeout(end, requestTime);
+	const clear = (): void => clearTimeout(timeout);
 	stream.once("end", clear).once("close", clear);
 }

@@ -1,231 +1,255 @@
 import { ServiceError } from "../errors.ts";
-import { BackOff, type Reading } from "./back-off.ts";
+import { BackOff, type PausableConnection } from "./back-off.ts";
 
-/** Bounds of one kind of work. */
-export interface WorkBounds {
-	/** Most requests under way at a time. */
+/** Limits of one kind of work. */
+export interface WorkLimits {
+	/** Maximum number of requests under way. */
 	readonly requests: number;
-	/** Most bytes at a time, of the bodies and the answers of these requests. */
+	/** Maximum number of bytes that the bodies and the responses of these requests hold together. */
 	readonly bytes: number;
 }
 
-/** Ends a request, which is refused with this error. */
-export type GiveUp = (error: ServiceError) => void;
+/** Ends a request that was evicted to make room for others. The error says why. */
+export type OnEvicted = (error: ServiceError) => void;
 
-/** Requests that are taken however long others have waited; they keep every thread busy. */
-const FEW = 64;
-/** How long the work on a request may take, with its wait, before fewer are taken, in milliseconds. */
-const LONGEST_WAIT = 1_000;
-/** How long a body may take to arrive however much there is to do, in milliseconds: as long as a refusal asks to wait. */
-const LONGEST_ARRIVAL = 5_000;
-/** Part of the requests, and of the bytes, that requests whose bodies take over LONGEST_WAIT leave to others. */
-const LEFT_BY_SLOW = 1 / 2;
-/** Size from which a request counts as a large one, in bytes. */
-const LARGE_FROM = 2 ** 20;
-/** Most bytes of an answer that does not count. */
-const SMALL_ANSWER = 4096;
-/** Part of the bytes that large requests leave to others. */
-const LEFT_BY_LARGE = 1 / 4;
-/** Part of the bytes that is left to requests that have begun: what a packed body unpacks to is not known before. */
-const LEFT_TO_BEGUN = 1 / 8;
-/** Part of the requests that must be free before a connection is read on after a refusal: it may send many at once. */
-const FREE_TO_READ_ON = 1 / 8;
+/** Lowest value of the busy limit. This number of requests keeps every thread busy. */
+const MIN_BUSY_LIMIT = 64;
+/** Milliseconds after which the work on a request, with its wait in queues, or the arrival of a body counts as slow. */
+const SLOW_AFTER = 1_000;
+/** Milliseconds after which a request can be evicted whose body still arrives. Equal to the Retry-After of a refusal. */
+const ARRIVAL_GRACE = 5_000;
+/** Fraction of the requests, and of the bytes, that slow requests leave to others. With less left, some are evicted. */
+const KEPT_FROM_SLOW = 1 / 2;
+/** Size in bytes from which a request counts as large. */
+const LARGE_REQUEST = 2 ** 20;
+/** Maximum size in bytes of a response that does not count. */
+const MAX_UNCOUNTED_RESPONSE = 4096;
+/** Fraction of the bytes that large requests leave to others. */
+const KEPT_FROM_LARGE = 1 / 4;
+/** Fraction of the bytes that new requests leave to admitted ones: the decompressed size of a body is not known early. */
+const KEPT_FOR_ADMITTED = 1 / 8;
+/** Fraction of the requests that must be free before a paused connection is resumed: it may send many at once. */
+const FREE_TO_RESUME = 1 / 8;
 
-/** The requests of one kind of work that are under way, and their bytes. Admission says when one counts. */
+/**
+ * The requests of one kind of work that are under way, and their bytes. `Admission` says until when a request counts.
+ *
+ * An admitted request is arriving until its work begins, which is when its body is complete. Requests whose work is
+ * under way are busy, and so are those that have been arriving for up to {@link SLOW_AFTER}. The number of busy requests
+ * has a limit of its own, which adapts to the time that the work takes.
+ */
 export class Pool {
 	requests = 0;
 	bytes = 0;
 	readonly now: () => number;
-	/** Most busy requests, as long as they take. */
-	#most: number;
+	/** Maximum number of busy requests, from {@link MIN_BUSY_LIMIT} to the maximum number of requests under way. */
+	#busyLimit: number;
+	/** Number of requests whose work is under way. */
 	#working = 0;
-	/** Requests whose work has not begun, with the times at which they came, the first one first. */
+	/** Requests that have been arriving for up to {@link SLOW_AFTER}, with their times of admission, oldest first. */
 	readonly #arriving = new Map<Permit, number>();
-	/** Those of them that came longer ago than work may take, and that can be given up. */
+	/** Evictable requests that have been arriving for longer, with their times of admission, oldest first. */
 	readonly #slow = new Map<Permit, number>();
-	readonly #bounds: WorkBounds;
-	readonly #backOff = new BackOff(() => this.#hasBytes && this.#hasRoom(1 - FREE_TO_READ_ON));
+	readonly #limits: WorkLimits;
+	readonly #backOff = new BackOff(() => this.#hasFreeBytes && this.#hasRoom(1 - FREE_TO_RESUME));
 
-	constructor(bounds: WorkBounds, now: () => number) {
-		this.#bounds = bounds;
-		this.#most = bounds.requests;
+	constructor(limits: WorkLimits, now: () => number) {
+		this.#limits = limits;
+		this.#busyLimit = limits.requests;
 		this.now = now;
 	}
 
-	enter(connection: Reading | undefined, giveUp: GiveUp | undefined): Permit {
-		while (this.#isFull) if (!this.#giveUpSlow()) break;
+	/** Admits or refuses a request, as `Admission.enter` says. Without `onEvicted` the request cannot be evicted. */
+	enter(connection: PausableConnection | undefined, onEvicted: OnEvicted | undefined): Permit {
+		while (this.#isFull) if (!this.#evictSlow()) break;
 		const refusal = this.#refusal();
 		if (refusal !== undefined) {
-			if (connection !== undefined) this.#backOff.hold(connection);
+			if (connection !== undefined) this.#backOff.pause(connection);
 			throw refusal;
 		}
 		this.requests += 1;
-		const permit = new Permit(this, giveUp);
+		const permit = new Permit(this, onEvicted);
 		this.#arriving.set(permit, this.now());
 		return permit;
 	}
 
+	/** Returns the error with which a new request has to be refused. Undefined if it can be admitted. */
 	#refusal(): ServiceError | undefined {
 		if (!this.#hasRoom(1)) return new ServiceError("unavailable", "Too many requests are under way; try again later");
-		// Before work is done for a body that would be refused in its middle.
-		return this.#hasBytes ? undefined : tooManyBytes();
+		// Now, before any work is done for a body that would probably be refused in its middle.
+		return this.#hasFreeBytes ? undefined : tooManyBytes();
 	}
 
+	/** Whether the limits of {@link WorkLimits} leave no room for a new request. The busy limit is not among them. */
 	get #isFull(): boolean {
-		return this.requests >= this.#bounds.requests || !this.#hasBytes;
+		return this.requests >= this.#limits.requests || !this.#hasFreeBytes;
 	}
 
 	/**
-	 * Gives up a request whose body takes long to arrive, if such requests hold more than their part. It is the newest one:
-	 * so the others can be done, however many come.
+	 * Evicts one request that has been arriving for longer than {@link ARRIVAL_GRACE}, if slow requests hold more than
+	 * their share of the requests or of the bytes. The newest such request is evicted, so that older ones can finish
+	 * however many new requests come.
 	 *
-	 * @param except is not given up
+	 * @param except a request that is not evicted
+	 * @returns whether a request was evicted
 	 */
-	#giveUpSlow(except?: Permit): boolean {
-		this.#tellSlow();
+	#evictSlow(except?: Permit): boolean {
+		this.#separateSlow();
 		const now = this.now();
 		let bytes = 0;
 		let newest: Permit | undefined;
 		for (const [permit, since] of this.#slow) {
 			bytes += permit.bytes;
-			if (now - since > LONGEST_ARRIVAL && permit !== except) newest = permit;
+			if (now - since > ARRIVAL_GRACE && permit !== except) newest = permit;
 		}
-		const part = 1 - LEFT_BY_SLOW;
-		const isMuch = this.#slow.size > this.#bounds.requests * part || bytes > this.#bounds.bytes * part;
-		if (newest === undefined || !isMuch) return false;
-		newest.giveUp(new ServiceError("unavailable", "The body takes too long to arrive; try again later"));
+		const share = 1 - KEPT_FROM_SLOW;
+		const isOverShare = this.#slow.size > this.#limits.requests * share || bytes > this.#limits.bytes * share;
+		if (newest === undefined || !isOverShare) return false;
+		newest.evict(new ServiceError("unavailable", "The body takes too long to arrive; try again later"));
 		return true;
 	}
 
-	/** Whether one request more stays in this part of the bounds. */
-	#hasRoom(part: number): boolean {
-		return this.requests < this.#bounds.requests * part && this.#busy < this.#most * part;
+	/** Whether one request more stays within this fraction of the limits on requests. */
+	#hasRoom(fraction: number): boolean {
+		return this.requests < this.#limits.requests * fraction && this.#busy < this.#busyLimit * fraction;
 	}
 
 	/**
-	 * Requests that are worked on, or will be soon. One whose body takes long to arrive, or whose answer nobody takes, does
-	 * not keep others waiting.
+	 * Number of busy requests: those that are worked on, or will be soon. A request whose body arrives slowly, or whose
+	 * response the client does not read, is not busy, because it does not make others wait.
 	 */
 	get #busy(): number {
-		this.#tellSlow();
+		this.#separateSlow();
 		return this.#working + this.#arriving.size;
 	}
 
-	/** Tells the requests that arrive slowly from those that have just come. */
-	#tellSlow(): void {
+	/** Takes the requests that arrive slowly out of `#arriving`. Those that can be evicted go to `#slow`. */
+	#separateSlow(): void {
 		const now = this.now();
 		for (const [permit, since] of this.#arriving) {
-			if (now - since <= LONGEST_WAIT) break;
+			if (now - since <= SLOW_AFTER) break;
 			this.#arriving.delete(permit);
-			if (permit.mayBeGivenUp) this.#slow.set(permit, since);
+			if (permit.isEvictable) this.#slow.set(permit, since);
 		}
 	}
 
-	get #hasBytes(): boolean {
-		return this.bytes <= this.#bounds.bytes * (1 - LEFT_TO_BEGUN);
+	/** Whether the bytes leave room for a new request. */
+	get #hasFreeBytes(): boolean {
+		return this.bytes <= this.#limits.bytes * (1 - KEPT_FOR_ADMITTED);
 	}
 
-	begin(permit: Permit): void {
-		this.#arrived(permit);
+	/** Counts a request as one whose work is under way. */
+	startWork(permit: Permit): void {
+		this.#endArrival(permit);
 		this.#working += 1;
 	}
 
 	/**
-	 * Work on a request is done. One request fewer is taken if that was long, else one more: so half of them wait no longer
-	 * than they may, and a single one that takes long is no reason to refuse others.
+	 * Ends the work on a request and adapts the busy limit: slow work lowers it by one, other work raises it by one. So
+	 * the limit falls as long as most requests are slow, and a single slow one is no reason to refuse others.
 	 *
-	 * @param time of the work, with its wait, in milliseconds
+	 * @param time milliseconds since the work began, with its wait in queues
 	 */
-	done(time: number): void {
-		const { requests } = this.#bounds;
-		const most = this.#most + (time > LONGEST_WAIT ? -1 : 1);
-		this.#most = Math.min(Math.max(most, FEW), requests);
+	finishWork(time: number): void {
+		const { requests } = this.#limits;
+		const busyLimit = this.#busyLimit + (time > SLOW_AFTER ? -1 : 1);
+		this.#busyLimit = Math.min(Math.max(busyLimit, MIN_BUSY_LIMIT), requests);
 		this.#working -= 1;
-		this.#backOff.roomed();
+		this.#backOff.resumeIfRoom();
 	}
 
-	take(permit: Permit, bytes: number): void {
-		const bound = this.#bounds.bytes * (permit.bytes + bytes < LARGE_FROM ? 1 : 1 - LEFT_BY_LARGE);
-		// One that is alone is taken whatever its size: it would be refused again and again.
-		const isTooMuch = () => this.bytes > permit.bytes && this.bytes + bytes > bound;
-		while (isTooMuch()) if (!this.#giveUpSlow(permit)) throw tooManyBytes();
+	/** Counts bytes of a request, as {@link Permit.reserve} says. Evicts slow requests where that makes room for them. */
+	reserve(permit: Permit, bytes: number): void {
+		const limit = this.#limits.bytes * (permit.bytes + bytes < LARGE_REQUEST ? 1 : 1 - KEPT_FROM_LARGE);
+		// A request may pass the limit while no other one holds bytes. Otherwise each of its retries would be refused.
+		const isOverLimit = () => this.bytes > permit.bytes && this.bytes + bytes > limit;
+		while (isOverLimit()) if (!this.#evictSlow(permit)) throw tooManyBytes();
 		this.bytes += bytes;
 	}
 
+	/** Ends the counting of a request and of its bytes. */
 	leave(permit: Permit): void {
-		this.#arrived(permit);
+		this.#endArrival(permit);
 		this.requests -= 1;
 		this.bytes -= permit.bytes;
-		this.#backOff.roomed();
+		this.#backOff.resumeIfRoom();
 	}
 
-	#arrived(permit: Permit): void {
+	#endArrival(permit: Permit): void {
 		this.#arriving.delete(permit);
 		this.#slow.delete(permit);
 	}
 }
 
-/** The permit of an admitted request. The request counts until all who hold the permit have released it. */
+/** The permit of an admitted request. The request counts until all holders of the permit have released it. */
 export class Permit {
-	/** What counts of it. */
+	/** Bytes that count for the request. */
 	bytes = 0;
 	readonly #pool: Pool;
-	readonly #giveUp: GiveUp | undefined;
+	readonly #onEvicted: OnEvicted | undefined;
 	#holders = 0;
+	/** Whether the request has stopped counting. */
 	#over = false;
 
-	constructor(pool: Pool, giveUp: GiveUp | undefined) {
+	constructor(pool: Pool, onEvicted: OnEvicted | undefined) {
 		this.#pool = pool;
-		this.#giveUp = giveUp;
+		this.#onEvicted = onEvicted;
 	}
 
-	get mayBeGivenUp(): boolean {
-		return this.#giveUp !== undefined;
+	/** Whether the request can be evicted while it is arriving. */
+	get isEvictable(): boolean {
+		return this.#onEvicted !== undefined;
 	}
 
-	/** Ends the request, and lets go of it whoever holds it. */
-	giveUp(error: ServiceError): void {
+	/** Ends the request. It stops counting at once, even while the permit is held. */
+	evict(error: ServiceError): void {
 		this.#leave();
-		this.#giveUp?.(error);
+		this.#onEvicted?.(error);
 	}
 
 	/**
-	 * Counts bytes of the request's body until the request is over. Bytes of a request that is over do not count.
+	 * Counts bytes of the request's body until the request is over. Has no effect when it is over already.
 	 *
-	 * @throws ServiceError `unavailable` when they would pass the bound; then they do not count
+	 * @throws ServiceError `unavailable` when the bytes would pass the limit; they do not count then
 	 */
-	take(bytes: number): void {
+	reserve(bytes: number): void {
 		if (this.#over) return;
-		this.#pool.take(this, bytes);
+		this.#pool.reserve(this, bytes);
 		this.bytes += bytes;
 	}
 
 	/**
-	 * Counts the answer, as {@link take} does. A small one does not count: the number of requests bounds those, and what
-	 * was stored is not to be answered with a refusal.
+	 * Counts the bytes of the response, as {@link reserve} does. A response of up to {@link MAX_UNCOUNTED_RESPONSE} bytes
+	 * does not count: the number of requests limits such responses, and a post that was stored must not be refused.
 	 *
-	 * @throws ServiceError `unavailable` when it would pass the bound
+	 * @throws ServiceError `unavailable` when the response would pass the limit
 	 */
-	answer(bytes: number): void {
-		if (bytes > SMALL_ANSWER) this.take(bytes);
+	reserveResponse(bytes: number): void {
+		if (bytes > MAX_UNCOUNTED_RESPONSE) this.reserve(bytes);
 	}
 
 	/**
-	 * Holds the request, as {@link hold} does, for the work that begins when its body is there. To be called once, and so is
-	 * what it gives.
+	 * Begins the work on the request, whose body has arrived, and holds the permit as {@link hold} does. To be called
+	 * once.
+	 *
+	 * @returns a function that ends the work and releases the permit; to be called once
 	 */
-	work(): () => void {
+	startWork(): () => void {
 		const release = this.hold();
 		const pool = this.#pool;
 		const start = pool.now();
-		pool.begin(this);
+		pool.startWork(this);
 		return () => {
-			pool.done(pool.now() - start);
+			pool.finishWork(pool.now() - start);
 			release();
 		};
 	}
 
-	/** Holds the request until the function that is returned is called. Calling it twice is harmless. */
+	/**
+	 * Holds the permit, so that the request counts.
+	 *
+	 * @returns a function that releases the permit; further calls of it have no effect
+	 */
 	hold(): () => void {
 		this.#holders += 1;
 		let holds = true;

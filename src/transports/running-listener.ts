@@ -2,19 +2,19 @@ import type { Address } from "../config/address.ts";
 
 /** A listener that accepts requests. */
 export interface RunningListener {
-	/** Where it listens, with the port that the system chose when 0 was asked for. */
+	/** Address that it listens on. Contains the port that the system chose if port 0 was requested. */
 	readonly address: Address;
-	/** How many connections are open. */
+	/** Returns the number of open connections. */
 	connections(): number;
-	/** Goes on accepting, and tells clients with each answer to go elsewhere. */
+	/** Asks HTTP/1.1 clients, with each response, to use another connection. Further connections are still accepted. */
 	drain(): void;
 	/**
-	 * Stops accepting, and resolves when the requests under way have their answers and no connection is left.
+	 * Stops accepting connections. Resolves when the requests under way have their responses and no connection is left.
 	 *
-	 * @param stall milliseconds after which a connection is cut off on which nothing moves
-	 * @param until when all connections are cut off, as performance.now() counts
+	 * @param stall milliseconds after which an idle connection is cut off
+	 * @param until time at which all connections are cut off, in milliseconds of `performance.now()`
 	 */
 	stop(stall: number, until: number): Promise<void>;
-	/** Closes all connections at once. */
+	/** Stops accepting connections, and closes all open ones at once. */
 	kill(): void;
 }

@@ -1,19 +1,20 @@
 import type { Http2Session, Http2Stream } from "node:http2";
-import type { Reading } from "./back-off.ts";
+import type { PausableConnection } from "./back-off.ts";
 
 const readings = new WeakMap<Http2Session, SessionReading>();
 
-/** How a connection of HTTP/2 is read. */
+/** Returns the {@link SessionReading} of an HTTP/2 session. Each session has one. */
 export function readingOf(session: Http2Session): SessionReading {
 	return readings.getOrInsertComputed(session, () => new SessionReading(session));
 }
 
 /**
- * The reading of a connection of HTTP/2. While bodies of admitted requests arrive on it, it is read on: their requests
- * take up room until they are done.
+ * Pauses and resumes the reading of an HTTP/2 connection. While bodies of admitted requests arrive on the connection, a
+ * pause does not take effect: these requests take up room until they are done.
  */
-export class SessionReading implements Reading {
+export class SessionReading implements PausableConnection {
 	readonly #session: Http2Session;
+	/** Number of bodies that are arriving. */
 	#receiving = 0;
 	#isPaused = false;
 
@@ -21,18 +22,18 @@ export class SessionReading implements Reading {
 		this.#session = session;
 	}
 
-	/** A request was admitted whose body arrives on this stream. */
+	/** Keeps the connection from being paused until the body of an admitted request has arrived on a stream. */
 	receives(stream: Http2Stream): void {
 		if (stream.endAfterHeaders || stream.destroyed) return;
 		this.#receiving += 1;
-		let isOver = false;
-		const over = (): void => {
-			if (isOver) return;
-			isOver = true;
+		let hasEnded = false;
+		const end = (): void => {
+			if (hasEnded) return;
+			hasEnded = true;
 			this.#receiving -= 1;
 			if (this.#isPaused && this.#receiving === 0) this.#switch("readStop");
 		};
-		stream.once("end", over).once("close", over);
+		stream.once("end", end).once("close", end);
 	}
 
 	pause(): void {
@@ -46,24 +47,24 @@ export class SessionReading implements Reading {
 	}
 
 	/**
-	 * Node.js reads the socket of a session by its handle, and offers no way to stop that. Where the handle cannot be
-	 * found, the connection is read on.
+	 * Stops or starts to read the socket. Node.js reads the socket of a session through its handle, and has no public
+	 * method to stop that. If the handle is not found, the connection is never paused.
 	 */
 	#switch(method: "readStop" | "readStart"): void {
 		if (this.#session.destroyed) return;
 		const handle: unknown = Reflect.get(this.#session.socket, "_handle");
-		if (!isReader(handle)) return;
+		if (!isReadableHandle(handle)) return;
 		handle[method]();
 	}
 }
 
-/** The part of a handle of Node.js that reads. */
-interface Reader {
+/** Methods of a Node.js socket handle that control reading. */
+interface ReadableHandle {
 	readStop(): unknown;
 	readStart(): unknown;
 }
 
-function isReader(value: unknown): value is Reader {
+function isReadableHandle(value: unknown): value is ReadableHandle {
 	return (
 		typeof value === "object" &&
 		value !== null &&

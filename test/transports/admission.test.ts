@@ -11,7 +11,7 @@ test("one request fewer is taken for each that took more than a second, and one 
 	const taken = (times: number, milliseconds: number): number => {
 		for (const leave of held.splice(0)) leave();
 		for (let count = 0; count < times; count++) {
-			const done = admission.enter("ingest").work();
+			const done = admission.enter("ingest").startWork();
 			now += milliseconds;
 			done();
 		}
@@ -39,7 +39,7 @@ test("a body that takes long to arrive and an answer that nobody takes leave roo
 	const refusal = new ServiceError("unavailable", "Too many requests are under way; try again later");
 	const enter = () => admission.enter("ingest");
 	const work = (milliseconds: number): void => {
-		const done = enter().work();
+		const done = enter().startWork();
 		now += milliseconds;
 		done();
 	};
@@ -47,11 +47,11 @@ test("a body that takes long to arrive and an answer that nobody takes leave roo
 	for (let count = 0; count < 100; count++) {
 		const permit = enter();
 		permit.hold();
-		permit.work()();
+		permit.startWork()();
 	}
 	for (let count = 0; count < 512; count++) work(1_001);
 	// 64 that are worked on, or have just come.
-	for (let count = 0; count < 60; count++) enter().work();
+	for (let count = 0; count < 60; count++) enter().startWork();
 	for (let count = 0; count < 4; count++) enter().hold();
 	expect(enter).toThrow(refusal);
 	expect(admission.underWay("ingest").requests).toBe(364);
@@ -72,7 +72,7 @@ test("a body that takes over five seconds is given up for another request, if su
 		const permit = admission.enter("ingest", undefined, (error) =>
 			lost.push(`${name}: ${error.kind}: ${error.message}`),
 		);
-		permit.take(bytes);
+		permit.reserve(bytes);
 		return { permit, leave: permit.hold() };
 	};
 	const lostAs = (name: string) => `${name}: unavailable: The body takes too long to arrive; try again later`;
@@ -86,12 +86,12 @@ test("a body that takes over five seconds is given up for another request, if su
 	expect(() => enter("g")).toThrow(many);
 	// Their holders let go of them later, which does not count again.
 	for (const { permit, leave } of slow.slice(2)) {
-		permit.take(1_000);
+		permit.reserve(1_000);
 		leave();
 	}
 	expect(admission.underWay("ingest")).toEqual({ requests: 4, bytes: 0 });
 	// The work on what has arrived may take its time.
-	for (const { permit } of [...slow.slice(0, 2), ...others]) permit.work();
+	for (const { permit } of [...slow.slice(0, 2), ...others]) permit.startWork();
 	now = 100_000;
 	expect(() => enter("h")).toThrow(many);
 	for (const { leave } of others) leave();
@@ -104,19 +104,19 @@ test("bytes that bodies hold while they arrive slowly are given to others, beyon
 	const lost: string[] = [];
 	const [a] = Object.entries({ a: 200, b: 200, c: 300, d: 200 }).map(([name, bytes]) => {
 		const permit = admission.enter("ingest", undefined, () => lost.push(name));
-		permit.take(bytes);
+		permit.reserve(bytes);
 		return permit;
 	});
 	expect(() => admission.enter("ingest")).toThrow("too much memory");
 	now = 5_001;
 	const e = admission.enter("ingest");
 	expect(lost).toEqual(["d"]);
-	e.take(400);
+	e.reserve(400);
 	expect(lost).toEqual(["d", "c"]);
 	// Half of the bytes stays with those that came first.
-	expect(() => e.take(201)).toThrow("too much memory");
-	e.take(200);
-	expect(() => a?.take(1)).toThrow("too much memory");
+	expect(() => e.reserve(201)).toThrow("too much memory");
+	e.reserve(200);
+	expect(() => a?.reserve(1)).toThrow("too much memory");
 	expect(lost).toEqual(["d", "c"]);
 	expect(admission.underWay("ingest")).toEqual({ requests: 3, bytes: 1_000 });
 });

@@ -30,19 +30,19 @@ test("connections are read on one by one while there is room, the one that was h
 			room -= 1;
 		},
 	}));
-	for (const connection of [...taking, ...taking]) backOff.hold(connection);
+	for (const connection of [...taking, ...taking]) backOff.pause(connection);
 	const paused = ["pause a", "pause b", "pause c", "pause d"];
 	expect(calls).toEqual(paused);
-	backOff.roomed();
+	backOff.resumeIfRoom();
 	vi.advanceTimersByTime(1);
 	expect(calls).toEqual(paused);
 	room = 2;
-	backOff.roomed();
-	backOff.roomed();
+	backOff.resumeIfRoom();
+	backOff.resumeIfRoom();
 	vi.advanceTimersByTime(1);
 	expect(calls).toEqual([...paused, "resume a", "resume b"]);
 	room = 1;
-	backOff.roomed();
+	backOff.resumeIfRoom();
 	// Taken by others before it is its turn.
 	room = 0;
 	vi.advanceTimersByTime(1);
@@ -52,12 +52,12 @@ test("connections are read on one by one while there is room, the one that was h
 test("a connection is read on after five seconds without room, and may be held again", () => {
 	const backOff = new BackOff(() => false);
 	const { calls, made } = connections("a");
-	for (const connection of [...made, ...made]) backOff.hold(connection);
+	for (const connection of [...made, ...made]) backOff.pause(connection);
 	vi.advanceTimersByTime(4_999);
 	expect(calls).toEqual(["pause a"]);
 	vi.advanceTimersByTime(1);
 	expect(calls).toEqual(["pause a", "resume a"]);
-	for (const connection of made) backOff.hold(connection);
+	for (const connection of made) backOff.pause(connection);
 	vi.advanceTimersByTime(60_000);
 	expect(calls).toEqual(["pause a", "resume a", "pause a", "resume a"]);
 });

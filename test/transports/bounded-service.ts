@@ -15,7 +15,7 @@ import { listenHttp } from "../../src/transports/http/http-listener.ts";
 import { observed } from "../../src/transports/http/observed.ts";
 import { createRouter, type Route } from "../../src/transports/http/router.ts";
 import { LIMITS, type Limits } from "../../src/transports/limits.ts";
-import type { WorkBounds } from "../../src/transports/permits.ts";
+import type { WorkLimits } from "../../src/transports/permits.ts";
 import { type Endpoints, WEBHOOK } from "../support/clients.ts";
 import { unseenRequests } from "../support/requests.ts";
 import { KEY } from "../support/service.ts";
@@ -59,7 +59,7 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 
 	static async start(
 		maxBytes: number,
-		bounds: Partial<Record<Work, WorkBounds>> = {},
+		bounds: Partial<Record<Work, WorkLimits>> = {},
 		changed: Partial<Limits> = {},
 		now?: () => number,
 	): Promise<BoundedService> {
@@ -91,7 +91,7 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 				path: WEBHOOK,
 				scope: "ingest",
 				handle: async ({ request, permit, signal }) => {
-					await take(await readBody(request, MAX_BODY, (bytes) => permit.take(bytes)));
+					await take(await readBody(request, MAX_BODY, (bytes) => permit.reserve(bytes)));
 					ends.push(signal.aborted ? "gone" : "there");
 					return "{}";
 				},

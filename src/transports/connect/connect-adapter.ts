@@ -30,7 +30,7 @@ import { enter } from "../http/enter.ts";
 import type { HttpAnswer, ObservedAnswer } from "../http/http-listener.ts";
 import { pathOf } from "../http/observed.ts";
 import { type Credentials, credentialsOf } from "../http/router.ts";
-import { limitAnswer } from "../http/when-gone.ts";
+import { limitResponseTime } from "../http/when-gone.ts";
 import { LIMITS, type Limits } from "../limits.ts";
 import type { Permit } from "../permits.ts";
 import { type StreamedRequest, takeMessage } from "./connect-request.ts";
@@ -41,28 +41,28 @@ export interface ConnectOptions {
 	readonly gate: Gate;
 	/** Counts the calls under way. */
 	readonly admission: Pick<Admission, "enter">;
-	/** Most bytes of a request message, after decompression. */
+	/** Maximum number of bytes of a request message, after decompression. */
 	readonly maxBodyBytes: number;
-	/** Ends streams when it fires. */
+	/** Ends all streams when it is aborted. */
 	readonly stopping: AbortSignal;
 	readonly limits?: Pick<Limits, "answerTime">;
 }
 
-/** A call under way: what its method needs, as it becomes known. */
+/** A call under way. The undefined members are set as the call proceeds. */
 interface Call {
-	/** Access key, and name of the client's certificate. */
+	/** Access key, or name of the client's certificate. */
 	readonly credentials: Credentials;
 	caller: Principal | undefined;
-	/** Counts the call from the gate on. */
+	/** Permit of the call. Undefined until the gate has let the call in. */
 	permit: Permit | undefined;
-	/** Counts the call until its answer has left or its connection is gone. */
+	/** Admits the call, which counts from then on until its response has left or its connection is gone. */
 	readonly enter: (work: Work) => Permit;
-	/** Why the call is refused, although it has its answer. */
+	/** Error with which the call is refused after its method has returned, because the response has no room. */
 	refusal: unknown;
 	/** The encoded request. */
 	message: Uint8Array | undefined;
 	readonly seen: ObservedRequest;
-	/** Tells of an error and gives it as clients see it. */
+	/** Reports an error to `seen`, and returns it in the form that clients see. */
 	readonly failed: (error: unknown) => ConnectError;
 	/** Whether {@link failed} was called. */
 	reported: boolean;
@@ -71,17 +71,17 @@ interface Call {
 const CALL = createContextKey<Call | undefined>(undefined, { description: "call" });
 
 /**
- * Serves methods over the Connect and gRPC-Web protocols.
+ * Returns a handler that serves methods over the Connect and gRPC-Web protocols.
  *
- * @param fallback answers requests whose path is not that of a method
+ * @param fallback handles requests whose path is not that of a method
  */
 export function createConnectListener(options: ConnectOptions, fallback: ObservedAnswer): ObservedAnswer {
 	const { methods, gate, admission, maxBodyBytes, stopping, limits = LIMITS } = options;
 	const router = createConnectRouter({
-		// gRPC has a listener of its own; over HTTP/1.1 it lacks its trailers.
+		// gRPC has a listener of its own, and over HTTP/1.1 it would lack its trailers.
 		grpc: false,
 		acceptCompression: [compressionGzip],
-		// Answers are small or bounded by the page; compressing them costs more time than it saves.
+		// Responses are small or limited by the page size, so compression costs more time than it saves.
 		compressMinBytes: 0xffffffff,
 		shutdownSignal: stopping,
 		requestGate: (context) => {
@@ -107,18 +107,18 @@ export function createConnectListener(options: ConnectOptions, fallback: Observe
 		}
 		const grpcWeb = request.headers["content-type"]?.startsWith("application/grpc-web") === true;
 		const transport = grpcWeb ? "grpc-web" : "connect";
-		const entering = (work: Work): Permit => enter(admission, work, request, response, (error) => call.failed(error));
+		const enterCall = (work: Work): Permit => enter(admission, work, request, response, (error) => call.failed(error));
 		const { requestPath } = handler;
 		seen.routed({ transport, route: requestPath, operation: requestPath });
-		const call = beginCall(seen, credentialsOf(request), entering);
-		const limited = (): void => limitAnswer(request, response, limits);
+		const call = beginCall(seen, credentialsOf(request), enterCall);
+		const limitTime = (): void => limitResponseTime(request, response, limits);
 		try {
 			const values = createContextValues().set(CALL, call);
 			const universal = universalRequestFromNodeRequest(request, response, undefined, values);
 			assertByteStreamRequest(universal);
-			answer(handler, universal, call, maxBodyBytes, response, limited);
+			answer(handler, universal, call, maxBodyBytes, response, limitTime);
 		} catch (cause) {
-			// The library builds a URL from the Host header and throws when it cannot.
+			// The library builds a URL from the Host header, and throws if the header is malformed.
 			call.failed(new ServiceError("invalid_argument", "The Host header is malformed", { cause }));
 			sendStatus(response, 400);
 		}
@@ -150,64 +150,66 @@ function answer(
 	call: Call,
 	maxBytes: number,
 	response: Parameters<HttpAnswer>[1],
-	limited: () => void,
+	limitTime: () => void,
 ): void {
-	const taking = takeMessage(request, {
+	const emptied = takeMessage(request, {
 		input: handler.method.input,
 		maxBytes,
-		take: (bytes) => call.permit?.take(bytes),
+		take: (bytes) => call.permit?.reserve(bytes),
 		taken: (message) => {
 			call.message = message;
 			call.seen.received(message.length);
 		},
 		failed: call.failed,
 	});
-	handler(taking)
-		.then((answered) => (handler.method.methodKind === "unary" ? counted(answered, call.permit) : answered))
+	handler(emptied)
+		.then((answered) => (handler.method.methodKind === "unary" ? countResponse(answered, call.permit) : answered))
 		.catch((error: unknown) => {
 			if (!(error instanceof ServiceError)) throw error;
-			// The library answers it in the form of the protocol.
+			// Runs the handler again. Its gate throws the error, which the library sends in the form of the protocol.
 			call.refusal = error;
 			return handler({ ...request, body: createAsyncIterable([]) });
 		})
 		.then((answered) => {
-			// What the library itself refuses, by the header of a request.
+			// The library itself refuses some requests because of their header.
 			if (answered.status >= 400 && !call.reported) call.failed(headerRefusal(answered.status));
-			if (handler.method.methodKind === "unary") limited();
+			if (handler.method.methodKind === "unary") limitTime();
 			return universalResponseToNodeResponse(answered, response);
 		})
 		.catch((error: unknown) => {
-			// A client that has gone is no failure.
-			if (!tellsThatClientHasGone(error)) call.failed(error);
+			// A client that has gone is not a failure.
+			if (!isClientGone(error)) call.failed(error);
 			response.destroy();
 		});
 }
 
 /**
- * Whether an answer could not be written because its client has gone. The library has a code for most of that, but not
- * for an answer that waits in the socket when the connection ends (libuv, ECANCELED and EPIPE).
+ * Whether an error says that a response could not be written because its client has gone. The library uses `Aborted`
+ * for most such errors, but not for a response that waits in the socket when the connection ends (libuv's ECANCELED,
+ * EPIPE).
  */
-function tellsThatClientHasGone(error: unknown): boolean {
+function isClientGone(error: unknown): boolean {
 	const { code, cause } = ConnectError.from(error);
 	if (code === Code.Aborted) return true;
 	return cause instanceof Error && "code" in cause && (cause.code === "ECANCELED" || cause.code === "EPIPE");
 }
 
 /**
- * The answer to a unary call, counted.
+ * Returns the response to a unary call after its bytes have been counted.
  *
- * @throws ServiceError as {@link Permit.answer} does
+ * @throws ServiceError as {@link Permit.reserveResponse} does
  */
-async function counted(
+async function countResponse(
 	answered: UniversalServerResponse,
 	permit: Permit | undefined,
 ): Promise<UniversalServerResponse> {
 	const chunks: Uint8Array[] = [];
 	for await (const chunk of answered.body ?? []) chunks.push(chunk);
-	permit?.answer(chunks.reduce((bytes, { byteLength }) => bytes + byteLength, 0));
+	permit?.reserveResponse(chunks.reduce((bytes, { byteLength }) => bytes + byteLength, 0));
 	return { ...answered, body: createAsyncIterable(chunks) };
 }
 
+/** Returns the error to report for a request that the library has refused because of its header. */
 function headerRefusal(status: number): ServiceError {
 	const kinds: Readonly<Record<number, ErrorKind>> = { 405: "method_not_allowed", 415: "unsupported_media_type" };
 	return new ServiceError(kinds[status] ?? "invalid_argument", "The header of the request cannot be served");
@@ -217,14 +219,14 @@ function mount(router: ConnectRouter, rpc: RpcMethod): void {
 	if (rpc.kind === "unary") {
 		router.rpc(rpc.method, async (_, context) => {
 			const call = callOf(context);
-			const finished = call.permit?.work();
+			const finishWork = call.permit?.startWork();
 			try {
 				return await call.seen.run(() => rpc.answer(...argumentsOf(call), context.signal));
 			} catch (error) {
-				// Nobody waits for a call that is over.
+				// A call that is over did not fail: nobody waits for its response.
 				throw context.signal.aborted ? toConnectError(context.signal.reason) : call.failed(error);
 			} finally {
-				finished?.();
+				finishWork?.();
 			}
 		});
 		return;
@@ -235,7 +237,7 @@ function mount(router: ConnectRouter, rpc: RpcMethod): void {
 			for await (const batch of rpc.stream(...argumentsOf(call), context.signal))
 				for (const { message } of batch) yield message;
 		} catch (error) {
-			// A stream that was ended from outside is no refusal.
+			// A stream that its client cancelled, or that the service stopped, did not fail.
 			throw context.signal.aborted ? toConnectError(error) : call.failed(error);
 		}
 	});
@@ -247,7 +249,7 @@ function callOf({ values }: HandlerContext): Call {
 	return call;
 }
 
-/** The request and its caller. The library calls a method only after the gate, and after it has read the body. */
+/** Returns the request and its caller. The library calls a method only after the gate and after it has read the body. */
 function argumentsOf({ message, caller }: Call): [Uint8Array, Principal] {
 	if (message === undefined || caller === undefined)
 		throw new TypeError("a method was called before its request was read");

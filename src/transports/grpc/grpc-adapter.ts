@@ -11,17 +11,17 @@ import type { CallSignal } from "../../conversations/ingest/call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
 import { MessageBatch } from "./grpc-batch.ts";
-import type { AdmittedBy, AdmittedCall } from "./grpc-gate.ts";
+import type { AdmittedCall, FindAdmitted } from "./grpc-gate.ts";
 import { grpcStatus } from "./grpc-status.ts";
 
-/** What the methods of a server have in common. */
+/** Values that all methods of a server share. */
 export interface GrpcCalls {
-	readonly admittedBy: AdmittedBy;
-	/** Ends streams when it fires. */
+	readonly findAdmitted: FindAdmitted;
+	/** Ends all streams when it is aborted. */
 	readonly stopping: AbortSignal;
 }
 
-/** Mounts methods on a grpc-js server. Requests and responses cross grpc-js as bytes. */
+/** Mounts methods on a grpc-js server. Requests and responses pass through grpc-js as encoded bytes. */
 export function mountOnGrpc(server: Server, methods: readonly RpcMethod[], calls: GrpcCalls): void {
 	for (const rpc of methods) {
 		const name = rpc.method.localName;
@@ -46,32 +46,32 @@ function asBuffer(bytes: Uint8Array): Buffer {
 	return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
-function unaryHandler({ answerEncoded }: UnaryRpc, { admittedBy }: GrpcCalls) {
+function unaryHandler({ answerEncoded }: UnaryRpc, { findAdmitted }: GrpcCalls) {
 	return (call: ServerUnaryCall<Uint8Array, Uint8Array>, callback: sendUnaryData<Uint8Array>): void => {
 		const signal = new GrpcCallSignal(call);
 		const answer = async () => {
-			const { caller, permit, seen } = admitted(admittedBy, call.metadata);
-			const finished = permit.work();
+			const { caller, permit, seen } = admittedCall(findAdmitted, call.metadata);
+			const finishWork = permit.startWork();
 			try {
 				const response = await seen.run(() => answerEncoded(call.request, caller, signal));
-				permit.answer(response.byteLength);
+				permit.reserveResponse(response.byteLength);
 				return response;
 			} finally {
-				finished();
+				finishWork();
 			}
 		};
 		answer().then(
 			(response) => callback(null, response),
 			(error: unknown) => {
-				// Nobody waits for a call that is over.
-				if (!call.cancelled) admittedBy(call.metadata)?.seen.failed(error);
+				// A cancelled call did not fail: nobody waits for its response.
+				if (!call.cancelled) findAdmitted(call.metadata)?.seen.failed(error);
 				callback(grpcStatus(error));
 			},
 		);
 	};
 }
 
-/** Fires when a call is cancelled or its deadline is over. An AbortController for each call costs more than to ask. */
+/** Aborted when a call is cancelled or its deadline has passed. Costs less than an AbortController for each call. */
 class GrpcCallSignal implements CallSignal {
 	readonly #call: Pick<ServerUnaryCall<unknown, unknown>, "cancelled" | "getDeadline">;
 
@@ -91,7 +91,7 @@ class GrpcCallSignal implements CallSignal {
 
 type StreamCall = ServerWritableStream<Uint8Array, Uint8Array | MessageBatch>;
 
-function streamHandler({ stream }: StreamRpc, { admittedBy, stopping }: GrpcCalls) {
+function streamHandler({ stream }: StreamRpc, { findAdmitted, stopping }: GrpcCalls) {
 	return (call: StreamCall): void => {
 		const cancelled = new AbortController();
 		const stop = (): void => cancelled.abort();
@@ -99,16 +99,20 @@ function streamHandler({ stream }: StreamRpc, { admittedBy, stopping }: GrpcCall
 		stopping.addEventListener("abort", stop);
 		if (stopping.aborted) stop();
 		const send = async (): Promise<void> => {
-			for await (const batch of stream(call.request, admitted(admittedBy, call.metadata).caller, cancelled.signal))
+			for await (const batch of stream(
+				call.request,
+				admittedCall(findAdmitted, call.metadata).caller,
+				cancelled.signal,
+			))
 				await write(call, new MessageBatch(batch.map(({ bytes }) => bytes)), cancelled.signal);
 		};
 		send()
 			.then(
 				() => call.end(),
 				(error: unknown) => {
-					// A stream that was ended from outside is no refusal.
-					if (!cancelled.signal.aborted) admittedBy(call.metadata)?.seen.failed(error);
-					// grpc-js sends the status of an error that the stream emits.
+					// A stream that its client cancelled, or that the service stopped, did not fail.
+					if (!cancelled.signal.aborted) findAdmitted(call.metadata)?.seen.failed(error);
+					// grpc-js sends the status that an error event of the stream carries.
 					if (!call.cancelled) call.emit("error", grpcStatus(error));
 				},
 			)
@@ -116,7 +120,7 @@ function streamHandler({ stream }: StreamRpc, { admittedBy, stopping }: GrpcCall
 	};
 }
 
-/** Resolves when the client has taken the batch, or when the call is over. Never more than one write is under way. */
+/** Writes a batch, and waits until the client has taken it or the call is over. A call has one write at a time. */
 async function write(call: StreamCall, batch: MessageBatch, signal: AbortSignal): Promise<void> {
 	if (signal.aborted) return;
 	await new Promise<void>((resolve) => {
@@ -124,15 +128,16 @@ async function write(call: StreamCall, batch: MessageBatch, signal: AbortSignal)
 			signal.removeEventListener("abort", done);
 			resolve();
 		};
-		// A write to a client that has gone is never done.
+		// The callback of a write to a client that has gone is never called.
 		signal.addEventListener("abort", done);
 		call.write(batch, done);
 	});
 }
 
-function admitted(admittedBy: AdmittedBy, metadata: Metadata): AdmittedCall {
-	const call = admittedBy(metadata);
-	// No call reaches a method without the gate.
+/** Returns the call that the gate has let in with this metadata. */
+function admittedCall(findAdmitted: FindAdmitted, metadata: Metadata): AdmittedCall {
+	const call = findAdmitted(metadata);
+	// Cannot happen, because calls reach a method only through the gate.
 	if (call === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
 	return call;
 }

@@ -16,7 +16,7 @@ import { readingOf, type SessionReading } from "../session-reading.ts";
 import { MessageCounter, PREFIX_BYTES } from "./grpc-bytes.ts";
 import { grpcStatus } from "./grpc-status.ts";
 
-/** Encoded messages that a stream sends with one write. */
+/** Encoded messages that a stream sends in one write. */
 export class MessageBatch {
 	readonly messages: readonly Uint8Array[];
 
@@ -25,13 +25,12 @@ export class MessageBatch {
 	}
 }
 
-/** From this size on, in bytes, a message is a chunk of its own: that costs less than a copy. */
+/** Size in bytes from which a message becomes a chunk of its own, because that costs less than a copy. */
 const OWN_CHUNK = 16 * 1024;
 
 /**
- * Length-prefixed messages (gRPC over HTTP/2, "Requests": compressed-flag, length, message), not compressed.
- *
- * @returns what to send, in few chunks
+ * Returns the bytes of uncompressed length-prefixed messages (gRPC over HTTP/2, "Requests": compressed-flag, length,
+ * message), in few chunks.
  */
 export function lengthPrefixed(messages: readonly Uint8Array[]): Uint8Array[] {
 	const chunks: Uint8Array[] = [];
@@ -55,20 +54,20 @@ export function lengthPrefixed(messages: readonly Uint8Array[]): Uint8Array[] {
 }
 
 /**
- * Lets handlers write a {@link MessageBatch} in place of an encoded message. It must be the first interceptor of the
- * server, the one next to the HTTP/2 stream.
+ * Returns an interceptor that lets handlers write a {@link MessageBatch} in place of an encoded message. It must be the
+ * first interceptor of the server, the one next to the HTTP/2 stream.
  *
- * grpc-js sends one message at a time and waits until it is written before it takes the next. A batch goes to the
- * HTTP/2 stream with one write instead, which is most of the work when many streams send many messages. grpc-js does
- * not offer the stream. Where it cannot be found, the messages are sent one by one.
+ * grpc-js sends one message at a time, and waits until it is written before it takes the next one. A batch goes to the
+ * HTTP/2 stream in one write instead, because writes are most of the work when many streams send many messages. grpc-js
+ * has no public access to the stream. If the stream is not found, the messages are sent one by one.
  *
- * @param maxBytes most bytes of a request message
+ * @param maxBytes maximum number of bytes of a request message
  */
 export function batchInterceptor(limits: Limits, maxBytes: number): ServerInterceptor {
 	return ({ path }, call) => new BatchingCall(call, path, limits, maxBytes);
 }
 
-/** Kinds of the failures with which grpc-js itself ends calls. */
+/** Error kinds for the status codes with which grpc-js itself refuses calls. */
 const REFUSALS: Readonly<Record<number, ErrorKind>> = {
 	[status.RESOURCE_EXHAUSTED]: "too_large",
 	[status.UNIMPLEMENTED]: "unsupported_media_type",
@@ -77,18 +76,21 @@ const REFUSALS: Readonly<Record<number, ErrorKind>> = {
 	[status.UNAVAILABLE]: "unavailable",
 };
 
-/** A call next to its HTTP/2 stream. Where the stream cannot be found, what the call tells of it is undefined. */
+/** A call with access to its HTTP/2 stream. If the stream is not found, `refusal` and `reading` are undefined. */
 export class BatchingCall extends ServerInterceptingCall {
 	readonly #maxBytes: number;
 	readonly #answerTime: number;
 	readonly #next: ServerInterceptingCallInterface;
 	readonly #stream: ServerHttp2Stream | undefined;
+	/** Whether a batch was written, so that the response headers were sent. */
 	#started = false;
+	/** Whether the service has sent a status. */
 	#answered = false;
 	#sending = false;
+	/** Whether grpc-js wanted to read the next request message while a response message was being sent. */
 	#readLater = false;
-	/** Ends the call when the client does not take a message in time. There is one message at a time. */
-	#late: NodeJS.Timeout | undefined;
+	/** Timer that ends the call if the client does not take the current message within `answerTime`. */
+	#sendTimeout: NodeJS.Timeout | undefined;
 
 	constructor(next: ServerInterceptingCallInterface, path: string, limits: Limits, maxBytes: number) {
 		super(next);
@@ -96,12 +98,12 @@ export class BatchingCall extends ServerInterceptingCall {
 		this.#maxBytes = maxBytes;
 		this.#answerTime = limits.answerTime;
 		this.#stream = "stream" in next && isHttp2Stream(next.stream) ? next.stream : undefined;
-		// A watch of the health rests until the health changes.
+		// A health watch is idle until the health changes.
 		if (this.#stream !== undefined) limitStream(this.#stream, limits, path.startsWith("/grpc.health."));
-		this.#stream?.once("close", () => clearTimeout(this.#late));
+		this.#stream?.once("close", () => clearTimeout(this.#sendTimeout));
 	}
 
-	/** Why grpc-js itself has refused a call that is over, such as for a message that is too large; else undefined. */
+	/** Why grpc-js itself has refused a call that is over, such as a message that is too large. Otherwise undefined. */
 	get refusal(): ServiceError | undefined {
 		if (this.#answered) return undefined;
 		const { sentHeaders, sentTrailers } = this.#stream ?? {};
@@ -109,31 +111,31 @@ export class BatchingCall extends ServerInterceptingCall {
 		return kind && new ServiceError(kind, "grpc-js has refused the call");
 	}
 
-	/** How the connection of the call is read. */
+	/** Pauses and resumes the reading of the connection of the call. */
 	get reading(): SessionReading | undefined {
 		const session = this.#stream?.session;
 		return session === undefined ? undefined : readingOf(session);
 	}
 
-	/** Ends the stream of a call that has its answer: what has arrived of its message is freed. */
+	/** Ends the stream of a call whose status was sent, and so frees the part of the request that has arrived. */
 	end(): void {
 		this.#stream?.close(constants.NGHTTP2_NO_ERROR);
 	}
 
 	/**
-	 * Counts the messages that the client sends, and holds the call in the count until its stream has closed.
+	 * Counts the bytes of the messages that the client sends, and holds the permit until the stream has closed.
 	 *
-	 * @param refuse ends the call with an error that counting has thrown
+	 * @param refuse ends the call with the error that the permit has thrown
 	 */
 	count(permit: Permit, refuse: (error: unknown) => void): void {
 		const stream = this.#stream;
-		// Where there is no stream, or it has closed already, the call counts until its end.
+		// Without an open stream, only the gate holds the permit, until the end of the call.
 		if (stream === undefined || stream.closed) return;
-		const take = (bytes: number): void => permit.take(bytes);
+		const take = (bytes: number): void => permit.reserve(bytes);
 		stream.once("close", permit.hold());
 		this.reading?.receives(stream);
 		const counter = new MessageCounter(this.#maxBytes, take);
-		// Before grpc-js, which keeps what arrives. Of a call that is over it keeps nothing.
+		// Prepended, so that bytes are counted before grpc-js keeps them. It keeps none of a call that is over.
 		let discarded = 0;
 		stream.prependListener("data", (chunk: Buffer) => {
 			try {
@@ -144,11 +146,11 @@ export class BatchingCall extends ServerInterceptingCall {
 			}
 			if (discarded > DISCARDED_BYTES) stream.close(constants.NGHTTP2_NO_ERROR);
 		});
-		this.#unpackCounted(take);
+		this.#countDecompressed(take);
 	}
 
-	/** grpc-js unpacks a message to its largest size before anybody can count it. */
-	#unpackCounted(take: (bytes: number) => void): void {
+	/** Replaces the decompression of grpc-js, which decompresses a whole message before its bytes can be counted. */
+	#countDecompressed(take: (bytes: number) => void): void {
 		const next = this.#next;
 		if (!("decompressMessage" in next) || typeof next.decompressMessage !== "function") return;
 		const { decompressMessage } = next;
@@ -162,26 +164,26 @@ export class BatchingCall extends ServerInterceptingCall {
 		};
 	}
 
-	override sendStatus(given: Parameters<ServerInterceptingCallInterface["sendStatus"]>[0]): void {
+	override sendStatus(statusObject: Parameters<ServerInterceptingCallInterface["sendStatus"]>[0]): void {
 		this.#answered = true;
-		super.sendStatus(given);
+		super.sendStatus(statusObject);
 	}
 
-	/** Takes no further request of a stream until the client has taken the answer to the one before. */
+	/** Reads the next request message of a stream only when the client has taken the response to the one before. */
 	override startRead(): void {
 		if (this.#sending) this.#readLater = true;
 		else super.startRead();
 	}
 
 	override sendMessage(message: unknown, callback: () => void): void {
-		const taken = (): void => {
-			clearTimeout(this.#late);
+		const onTaken = (): void => {
+			clearTimeout(this.#sendTimeout);
 			callback();
 		};
-		this.#late = setTimeout(() => this.#stream?.close(constants.NGHTTP2_CANCEL), this.#answerTime);
-		if (!(message instanceof MessageBatch)) this.#send(message, taken);
-		else if (this.#stream === undefined) this.#sendSingly(message.messages, taken);
-		else this.#write(this.#stream, lengthPrefixed(message.messages), taken);
+		this.#sendTimeout = setTimeout(() => this.#stream?.close(constants.NGHTTP2_CANCEL), this.#answerTime);
+		if (!(message instanceof MessageBatch)) this.#send(message, onTaken);
+		else if (this.#stream === undefined) this.#sendSingly(message.messages, onTaken);
+		else this.#write(this.#stream, lengthPrefixed(message.messages), onTaken);
 	}
 
 	#send(message: unknown, callback: () => void): void {
@@ -197,7 +199,7 @@ export class BatchingCall extends ServerInterceptingCall {
 	#write(stream: ServerHttp2Stream, chunks: readonly Uint8Array[], callback: () => void): void {
 		if (!this.#started) this.#next.sendMetadata(new Metadata());
 		this.#started = true;
-		// A call whose stream has ended is cancelled, and its handler learns it from that.
+		// The callback is not needed: a call whose stream has ended is cancelled, and its handler stops because of that.
 		if (!stream.writable) return;
 		stream.cork();
 		for (const [index, chunk] of chunks.entries())

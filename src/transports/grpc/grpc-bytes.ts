@@ -1,23 +1,25 @@
 import type { TakeBytes } from "../http/body.ts";
 
-/** Bytes before each message: a flag that tells whether it is compressed, and its length (gRPC over HTTP/2). */
+/** Number of bytes before each message: a flag for compression, and the length of the message (gRPC over HTTP/2). */
 export const PREFIX_BYTES = 5;
 
-/** Counts messages in the bytes of a call, each as a whole when its length has arrived. */
+/** Finds the messages in the bytes of a call, and calls `take` with the size of each when its length has arrived. */
 export class MessageCounter {
 	readonly #maxBytes: number;
 	readonly #take: TakeBytes;
 	readonly #prefix = Buffer.alloc(PREFIX_BYTES);
+	/** Bytes of the prefix that have arrived. */
 	#inPrefix = 0;
+	/** Bytes of the message that have not arrived yet. */
 	#left = 0;
 
-	/** @param maxBytes length from which messages are refused by grpc-js; they are not counted */
+	/** @param maxBytes maximum length of a message. Longer ones are not counted, because grpc-js refuses them */
 	constructor(maxBytes: number, take: TakeBytes) {
 		this.#maxBytes = maxBytes;
 		this.#take = take;
 	}
 
-	/** @throws what `take` throws */
+	/** @throws the error that `take` throws */
 	add(chunk: Buffer): void {
 		for (let at = 0; at < chunk.length; ) {
 			if (this.#left > 0) {

@@ -10,8 +10,8 @@ import type { Permit } from "../permits.ts";
 import { BatchingCall } from "./grpc-batch.ts";
 import { grpcStatus } from "./grpc-status.ts";
 
-/** Probes know no key, and the schema is public: these services tell nothing of conversations. */
-export const OPEN = /^\/grpc\.(?:health\.v1\.Health|reflection\.v1(?:alpha)?\.ServerReflection)\//;
+/** Matches the methods that need no key: probes have none, and the schema is public. They reveal no conversation. */
+export const KEYLESS = /^\/grpc\.(?:health\.v1\.Health|reflection\.v1(?:alpha)?\.ServerReflection)\//;
 
 /** A call that the gate has let in. */
 export interface AdmittedCall {
@@ -20,49 +20,49 @@ export interface AdmittedCall {
 	readonly seen: ObservedRequest;
 }
 
-/** Gives the call that the gate has let in with its metadata. */
-export type AdmittedBy = (metadata: Metadata) => AdmittedCall | undefined;
+/** Returns the call that the gate has let in with this metadata. Undefined for a call without a key. */
+export type FindAdmitted = (metadata: Metadata) => AdmittedCall | undefined;
 
-/** What the gate of the listener decides by. */
+/** Settings of {@link gateInterceptor}. */
 export interface GateInterceptorOptions {
 	readonly gate: Gate;
 	/** Counts the calls under way. */
 	readonly admission: Pick<Admission, "enter">;
-	/** Whether the method at a path gives a stream. */
+	/** Whether the method at a path returns a stream. */
 	readonly isStream: (path: string) => boolean;
-	/** Is told of the begin and the end of each call. */
+	/** Observes each call from its beginning to its end. */
 	readonly requests: Requests;
 	readonly limits: Limits;
 }
 
 /**
- * The gate as an interceptor of grpc-js: it decides when a call's metadata arrives, before any message is read. It also
- * tells of the begin and the end of each call, and gives its id with the answer.
+ * Returns the gate as an interceptor of grpc-js. It decides when the metadata of a call arrives, before any message is
+ * read. It also observes each call from its beginning to its end, and sends the request id with the response.
  */
 export function gateInterceptor(options: GateInterceptorOptions): {
 	interceptor: ServerInterceptor;
-	admittedBy: AdmittedBy;
+	findAdmitted: FindAdmitted;
 } {
 	const { gate, admission, isStream, requests, limits } = options;
-	// grpc-js has no place on a call for values that a server adds.
+	// A map, because grpc-js has no place on a call where a server can keep values.
 	const calls = new WeakMap<Metadata, AdmittedCall>();
-	let openCalls = 0;
+	let keylessCalls = 0;
 	const interceptor: ServerInterceptor = ({ path }, call) => {
-		const isOpen = OPEN.test(path);
+		const isKeyless = KEYLESS.test(path);
 		const batching = call instanceof BatchingCall ? call : undefined;
 		let seen: ObservedRequest | undefined;
 		let answered = false;
-		/** Lets go of what counts the call. */
+		/** Ends the counting of the call. */
 		let leave: (() => void) | undefined;
-		/** Whether the id was sent. */
-		let named = false;
+		/** Whether the request id was sent with the response headers. */
+		let idSent = false;
 		const admit = (metadata: Metadata, request: ObservedRequest): void => {
-			if (isOpen) {
-				if (openCalls >= limits.openCalls)
+			if (isKeyless) {
+				if (keylessCalls >= limits.keylessCalls)
 					throw new ServiceError("unavailable", "Too many calls without a key are under way");
-				openCalls += 1;
+				keylessCalls += 1;
 				leave = () => {
-					openCalls -= 1;
+					keylessCalls -= 1;
 				};
 				return;
 			}
@@ -72,11 +72,11 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 					? gate.admitRpc(path, key)
 					: gate.admitRpc(path, undefined, certificateName(call.getAuthContext().sslPeerCertificate));
 			request.admitted(caller.name);
-			const giveUp = (error: ServiceError): void => {
+			const onEvicted = (error: ServiceError): void => {
 				if (!answered && batching?.refusal === undefined) refuse(request, error);
 				batching?.end();
 			};
-			const permit = admission.enter(workOf(gate.scopeOf(path), isStream(path)), batching?.reading, giveUp);
+			const permit = admission.enter(workOf(gate.scopeOf(path), isStream(path)), batching?.reading, onEvicted);
 			calls.set(metadata, { caller, permit, seen: request });
 			leave = permit.hold();
 			batching?.count(permit, (error) => refuse(request, error));
@@ -107,7 +107,7 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 						if (message instanceof Uint8Array) seen?.received(message.length);
 						pass(message);
 					},
-					// At the end of every call.
+					// grpc-js calls this at the end of every call.
 					onCancel: () => {
 						leave?.();
 						const refusal = batching?.refusal;
@@ -117,18 +117,18 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 				}),
 			sendMetadata: (metadata, pass) => {
 				if (seen !== undefined) metadata.set(REQUEST_ID_HEADER, seen.id);
-				named = true;
+				idSent = true;
 				pass(metadata);
 			},
 			sendStatus: (status, pass) => {
 				answered = true;
-				if (named || seen === undefined) return pass(status);
-				// An answer of a status alone.
+				if (idSent || seen === undefined) return pass(status);
+				// A response without headers before the status ("Trailers-Only" in gRPC over HTTP/2).
 				const metadata = status.metadata ?? new Metadata();
 				metadata.set(REQUEST_ID_HEADER, seen.id);
 				pass({ ...status, metadata });
 			},
 		});
 	};
-	return { interceptor, admittedBy: (metadata) => calls.get(metadata) };
+	return { interceptor, findAdmitted: (metadata) => calls.get(metadata) };
 }

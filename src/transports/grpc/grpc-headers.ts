@@ -3,15 +3,16 @@ import { ServiceError } from "../../errors.ts";
 import type { Requests } from "../../telemetry/requests.ts";
 import { isEndless } from "../timeouts.ts";
 
-/** Published by Node.js when the header of a request has arrived, before grpc-js sees it. */
+/** Channel on which Node.js publishes that the header of an HTTP/2 request has arrived, before grpc-js sees it. */
 const CREATED = "http2.server.stream.created";
 
 /**
- * Handles what grpc-js decides by the header of a call before any interceptor: takes away a deadline that is too far
- * away for its timers, and tells of a call of an unknown method.
+ * Handles two cases that grpc-js decides by the header of a call before any interceptor runs. It removes a timeout that
+ * is too long for the timers of grpc-js, and it reports calls of unknown methods to `requests`.
  *
- * @param port of the listener, because the channel tells of all servers in the process
+ * @param port port of the listener, because the channel reports the requests of all servers in the process
  * @param isKnown whether there is a method at a path
+ * @returns a disposable that ends this handling
  */
 export function watchHeaders(port: number, isKnown: (path: string) => boolean, requests: Requests): Disposable {
 	const created = (message: unknown): void => {

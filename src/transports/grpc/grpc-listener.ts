@@ -16,7 +16,7 @@ import { LIMITS } from "../limits.ts";
 import type { RunningListener } from "../running-listener.ts";
 import { mountOnGrpc } from "./grpc-adapter.ts";
 import { batchInterceptor } from "./grpc-batch.ts";
-import { gateInterceptor, OPEN } from "./grpc-gate.ts";
+import { gateInterceptor, KEYLESS } from "./grpc-gate.ts";
 import { watchHeaders } from "./grpc-headers.ts";
 
 /** Settings of the gRPC transport. */
@@ -26,16 +26,16 @@ export interface GrpcOptions extends Omit<ConnectionOptions, "listener" | "proto
 	readonly methods: readonly RpcMethod[];
 	readonly gate: Gate;
 	readonly admission: Pick<Admission, "enter">;
-	/** Most bytes of a request message. */
+	/** Maximum number of bytes of a request message. */
 	readonly maxBodyBytes: number;
-	/** Ends streams when it fires. */
+	/** Ends all streams when it is aborted. */
 	readonly stopping: AbortSignal;
 	readonly requests: Requests;
 }
 
 /** A gRPC listener. */
 export interface GrpcListener extends RunningListener {
-	/** Sets what the health service answers for each service and for the whole. */
+	/** Sets the status that the health service reports for each service and for the server as a whole. */
 	setServing(serving: boolean): void;
 }
 
@@ -48,20 +48,20 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 	const { services, methods, gate, admission, maxBodyBytes, stopping, requests, limits = LIMITS } = options;
 	const kinds = new Map(methods.map(({ kind, method }) => [rpcPath(method), kind]));
 	const isStream = (path: string): boolean => kinds.get(path) === "server_streaming";
-	const { interceptor, admittedBy } = gateInterceptor({ gate, admission, isStream, requests, limits });
-	// grpc-js would write to standard error in a form of its own. Failures reach the callers as errors.
+	const { interceptor, findAdmitted } = gateInterceptor({ gate, admission, isStream, requests, limits });
+	// Without this, grpc-js writes to standard error in its own format. Failures reach the callers as errors anyway.
 	setLogVerbosity(logVerbosity.NONE);
 	const server = new Server({
 		"grpc.max_receive_message_length": maxBodyBytes,
-		// Counts calls for a service that is not offered.
+		// channelz counts calls for a service that is not offered here.
 		"grpc.enable_channelz": 0,
-		// Detects clients that vanished, so that their streams end.
+		// Detects clients that have vanished, so that their streams end.
 		"grpc.keepalive_time_ms": 60_000,
 		"grpc.max_connection_idle_ms": 300_000,
 		"grpc.max_concurrent_streams": limits.grpcStreams,
 		interceptors: [batchInterceptor(limits, maxBodyBytes), interceptor],
 	});
-	mountOnGrpc(server, methods, { admittedBy, stopping });
+	mountOnGrpc(server, methods, { findAdmitted, stopping });
 	const health = new HealthImplementation();
 	const setServing = (serving: boolean): void => {
 		const status = serving ? "SERVING" : "NOT_SERVING";
@@ -72,7 +72,7 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 	const described = [...services.map(({ file }) => file), file_google_rpc_error_details, file_grpc_health_v1_health];
 	new ReflectionService(packageDefinition(described)).addToServer(server);
 
-	// The sockets are the service's own, because grpc-js neither limits their number nor ends those that are silent.
+	// The service accepts the sockets itself, because grpc-js neither limits their number nor closes silent ones.
 	const injector = server.createConnectionInjector(ServerCredentials.createInsecure());
 	const connections = await Connections.listen({
 		...options,
@@ -81,26 +81,26 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 		serve: (socket) => injector.injectConnection(socket),
 	});
 	const { address } = connections;
-	const headers = watchHeaders(address.port, (path) => kinds.has(path) || OPEN.test(path), requests);
+	const headerWatch = watchHeaders(address.port, (path) => kinds.has(path) || KEYLESS.test(path), requests);
 	return {
 		address,
 		setServing,
 		connections: () => connections.count,
-		// A connection is told to go elsewhere when the listener stops.
+		// Nothing to do: each connection gets a GOAWAY when the listener stops.
 		drain: () => undefined,
 		stop: async (stall, until) => {
 			connections.refuse();
 			await Promise.all([promisify(server.tryShutdown.bind(server))(), connections.ended(stall, until)]);
-			headers[Symbol.dispose]();
+			headerWatch[Symbol.dispose]();
 		},
 		kill: () => {
 			connections.kill();
-			headers[Symbol.dispose]();
+			headerWatch[Symbol.dispose]();
 		},
 	};
 }
 
-/** Files and all that they import, in the form in which the reflection service takes them. */
+/** Returns files with all their imports in the form that the reflection service takes. */
 function packageDefinition(roots: readonly DescFile[]) {
 	const files = new Set<DescFile>();
 	const add = (file: DescFile): void => {
@@ -109,7 +109,7 @@ function packageDefinition(roots: readonly DescFile[]) {
 	};
 	for (const root of roots) add(root);
 	const fileDescriptorProtos = [...files].map((file) => Buffer.from(toBinary(FileDescriptorProtoSchema, file.proto)));
-	// The reflection service takes proto-loader's form of .proto files, and reads only the descriptors in it.
+	// The reflection service takes a package definition of proto-loader, and reads only the file descriptors in it.
 	const format: EnumTypeDefinition["format"] = "Protocol Buffer 3 EnumDescriptorProto";
 	return { services: { format, type: {}, fileDescriptorProtos } };
 }

@@ -2,7 +2,7 @@ import { setTrailerStatus } from "@connectrpc/connect/protocol-grpc";
 import { Metadata } from "@grpc/grpc-js";
 import { toConnectError } from "../../rpc/rpc-errors.ts";
 
-/** An error as grpc-js sends it: code, message, and the details in `grpc-status-details-bin`. */
+/** Returns an error in the form that grpc-js sends: code, message, and the details in `grpc-status-details-bin`. */
 export function grpcStatus(failure: unknown) {
 	const error = toConnectError(failure);
 	const trailer = setTrailerStatus(new Headers(), error);

@@ -19,8 +19,9 @@ const STATUSES: Readonly<Record<ErrorKind, number>> = {
 };
 
 /**
- * Answers a request with an error in the specification's form: `HTTPValidationError` for a record that breaks rules,
- * else a JSON object whose `detail` is a sentence. An error that is not the service's own is a 500 that says nothing.
+ * Sends an error in the form of the specification: `HTTPValidationError` for a record that breaks rules, otherwise a
+ * JSON object whose `detail` is a sentence. An error other than a `ServiceError` becomes a 500 that reveals nothing
+ * about it.
  */
 export function sendError(response: HttpResponse, error: unknown): void {
 	if (!(error instanceof ServiceError)) {
@@ -34,7 +35,7 @@ export function sendError(response: HttpResponse, error: unknown): void {
 	sendJsonText(response, STATUSES[error.kind], stringifyExactJson({ detail }));
 }
 
-/** The specification's `ValidationError`. */
+/** Returns the `ValidationError` of the specification for a violation. */
 function validationError({ path, part = "body", type, message, context, input }: Violation) {
 	return {
 		type,
@@ -45,12 +46,12 @@ function validationError({ path, part = "body", type, message, context, input }:
 	};
 }
 
-/** Answers with a JSON text. */
+/** Sends a response whose body is a JSON text. */
 export function sendJsonText(response: HttpResponse, status: number, text: string): void {
 	sendText(response, status, text, "application/json");
 }
 
-/** Answers with a text of a media type. */
+/** Sends a response whose body is a text of a media type. */
 export function sendText(response: HttpResponse, status: number, text: string, type: string): void {
 	response.writeHead(status, {
 		"Content-Type": type,
@@ -59,7 +60,7 @@ export function sendText(response: HttpResponse, status: number, text: string, t
 	response.end(text);
 }
 
-/** Answers without a body. */
+/** Sends a response without a body. */
 export function sendStatus(response: HttpResponse, status: number): void {
 	response.writeHead(status);
 	response.end("");

@@ -4,7 +4,7 @@ import { REQUEST_ID_HEADER } from "../../telemetry/requests.ts";
 import { sendStatus } from "./answer.ts";
 import type { ObservedAnswer } from "./http-listener.ts";
 
-/** How long a browser may keep the answer to an OPTIONS request, in seconds: as long as they do at most. */
+/** Seconds for which a browser may cache the response to a preflight request. Chromium caches it for no longer. */
 const MAX_AGE = 7_200;
 
 const ALLOWED_METHODS = [...cors.allowedMethods, "HEAD"].join(", ");
@@ -12,10 +12,11 @@ const ALLOWED_HEADERS = [...cors.allowedHeaders, KEY_HEADER, REQUEST_ID_HEADER, 
 const EXPOSED_HEADERS = [...cors.exposedHeaders, "Retry-After", REQUEST_ID_HEADER].join(", ");
 
 /**
- * Lets pages of other origins call what `answer` answers (Fetch Standard, section 3.2, "CORS protocol"), and answers
- * their OPTIONS requests. Requests of other origins are answered as ever, and their browser keeps the answer to itself.
+ * Wraps a handler so that web pages of the given origins can call it (Fetch Standard, section 3.2, "CORS protocol"),
+ * and answers their preflight requests. Requests from other origins are answered as usual, but the browser hides the
+ * response from the page.
  *
- * @param origins `*` stands for every one
+ * @param origins allowed origins; `*` allows every origin
  */
 export function allowOrigins(origins: readonly string[], answer: ObservedAnswer): ObservedAnswer {
 	if (origins.length === 0) return answer;

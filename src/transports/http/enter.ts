@@ -2,21 +2,21 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { constants, type Http2ServerRequest, type Http2ServerResponse } from "node:http2";
 import type { Socket } from "node:net";
 import type { Admission, Work } from "../admission.ts";
-import type { Reading } from "../back-off.ts";
-import type { GiveUp, Permit } from "../permits.ts";
+import type { PausableConnection } from "../back-off.ts";
+import type { OnEvicted, Permit } from "../permits.ts";
 import { readingOf } from "../session-reading.ts";
 import { whenGone } from "./when-gone.ts";
 
-/** Connections that end with a refusal. */
+/** HTTP/1.1 connections that are closed after the refusal of one of their requests. */
 const ending = new WeakSet<Socket>();
 
 /**
- * Counts a request until its answer has left or its connection is gone. The connection of one that is refused is left
- * unread for some time. A refused request that waits for the answers to others of its connection of HTTP/1.1 ends the
- * connection: what was sent behind it is not looked at. One that is given up while its body arrives is cut off, which
- * also frees what has arrived.
+ * Counts a request until its response has left or its connection is gone. When the request is refused, the reading of
+ * its connection is paused for some time. If a refused HTTP/1.1 request waits behind other responses of its connection,
+ * the connection is closed after the refusal, and requests that were sent behind it are ignored. A request that is
+ * evicted while its body arrives is cut off, which also frees the part of the body that has arrived.
  *
- * @param failed is told why a request is given up
+ * @param reportEviction called with the reason when the request is evicted
  * @throws ServiceError as {@link Admission.enter} does
  */
 export function enter(
@@ -24,28 +24,28 @@ export function enter(
 	work: Work,
 	request: IncomingMessage | Http2ServerRequest,
 	response: ServerResponse | Http2ServerResponse,
-	failed: GiveUp,
+	reportEviction: OnEvicted,
 ): Permit {
 	const session = "stream" in request ? request.stream.session : undefined;
 	const reading = session === undefined ? undefined : readingOf(session);
-	const giveUp: GiveUp = (error) => {
-		failed(error);
+	const onEvicted: OnEvicted = (error) => {
+		reportEviction(error);
 		if ("stream" in request) request.stream.close(constants.NGHTTP2_CANCEL);
 		else request.socket.destroy();
 	};
-	const permit = admission.enter(work, "stream" in request ? reading : new RequestReading(request, response), giveUp);
+	const permit = admission.enter(work, "stream" in request ? reading : new Http1Reading(request, response), onEvicted);
 	if ("stream" in request) reading?.receives(request.stream);
 	whenGone(request, response, permit.hold());
 	return permit;
 }
 
-/** Whether a connection ends with a refusal, so that no further request on it is to be answered. */
+/** Whether a connection is closed after a refusal, so that further requests on it are ignored. */
 export function isEnding(socket: Socket): boolean {
 	return ending.has(socket);
 }
 
-/** The reading of a connection of HTTP/1.1 after one of its requests. */
-class RequestReading implements Reading {
+/** Pauses and resumes the reading of an HTTP/1.1 connection after one of its requests. */
+class Http1Reading implements PausableConnection {
 	readonly #request: IncomingMessage;
 	readonly #response: ServerResponse | Http2ServerResponse;
 	#isPaused = false;
@@ -57,7 +57,7 @@ class RequestReading implements Reading {
 
 	pause(): void {
 		const { socket } = this.#request;
-		// Node.js gives a response its connection when the one before has left.
+		// Node.js assigns the socket to a response when the response before it has left.
 		if (this.#response.socket === null) {
 			ending.add(socket);
 			this.#response.setHeader("Connection", "close");
@@ -68,7 +68,7 @@ class RequestReading implements Reading {
 		const pause = (): void => {
 			if (this.#isPaused) socket.pause();
 		};
-		// The rest of the body is still to be read.
+		// The rest of the request body has to be read first.
 		this.#response.once("close", () => (this.#request.complete ? pause() : this.#request.once("end", pause)));
 	}
 

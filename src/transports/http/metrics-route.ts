@@ -1,8 +1,8 @@
 import type { Route } from "./router.ts";
 
 /**
- * Gives metrics to Prometheus, which needs a key with the scope `metrics`. The path does not depend on the base path, as
- * those of the probes.
+ * Returns the route that Prometheus scrapes with a key of the scope `metrics`. Its path does not depend on the base
+ * path, like those of the probes.
  */
 export function metricsRoute(scrape: () => Promise<string>): Route {
 	return {

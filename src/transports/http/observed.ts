@@ -1,7 +1,7 @@
 import { REQUEST_ID_HEADER, type Requests } from "../../telemetry/requests.ts";
 import type { HttpAnswer, ObservedAnswer } from "./http-listener.ts";
 
-/** Begins and ends the observation of each request, and gives its id with the answer. */
+/** Wraps a handler: observes each request from its beginning to its end, and sends its id with the response. */
 export function observed(requests: Requests, answer: ObservedAnswer): HttpAnswer {
 	return (request, response) => {
 		const { method = "", url = "" } = request;
@@ -11,13 +11,13 @@ export function observed(requests: Requests, answer: ObservedAnswer): HttpAnswer
 			return typeof value === "string" ? value : undefined;
 		});
 		response.setHeader(REQUEST_ID_HEADER, seen.id);
-		// An answer that was begun and not ended was cut off, by either side.
+		// A response that was not ended was cut off by the client or by the service.
 		response.on("close", () => seen.end(response.writableEnded, response.statusCode));
 		answer(request, response, seen);
 	};
 }
 
-/** The path of a URL of a request: only the first question mark ends it (RFC 3986, section 3.4). */
+/** Returns the path of a request URL. It ends at the first question mark (RFC 3986, section 3.4). */
 export function pathOf(url: string): string {
 	const end = url.indexOf("?");
 	return end === -1 ? url : url.slice(0, end);

@@ -1,7 +1,7 @@
 import type { Readiness } from "../../telemetry/readiness.ts";
 import type { Route } from "./router.ts";
 
-/** Routes for probes, without a key: `/healthz` tells that the process lives, `/readyz` whether it takes requests. */
+/** Returns the routes of probes, which need no key: `/healthz` for liveness, `/readyz` for readiness. */
 export function probeRoutes(readiness: Readiness): Route[] {
 	return [
 		{

@@ -12,18 +12,18 @@ import { type BodyRequest, discardBody } from "./body.ts";
 import { enter } from "./enter.ts";
 import type { ObservedAnswer } from "./http-listener.ts";
 import { pathOf } from "./observed.ts";
-import { ClientSignal, limitAnswer } from "./when-gone.ts";
+import { ClientSignal, limitResponseTime } from "./when-gone.ts";
 
-/** A request that the gate has admitted. */
+/** A request that the gate has let in, as the handler of a route gets it. */
 export interface RouteRequest {
 	readonly request: BodyRequest;
-	/** Counts the bytes of the request's body, and measures its work. */
-	readonly permit: Pick<Permit, "take" | "work">;
-	/** Tells whether the client has gone. */
+	/** Counts the bytes of the request body, and measures the time of the work. */
+	readonly permit: Pick<Permit, "reserve" | "startWork">;
+	/** Aborted when the client has gone. */
 	readonly signal: Pick<AbortSignal, "aborted">;
-	/** Percent-decoded segments of the path that the route leaves open, by name. */
+	/** Percent-decoded path segments for the `{name}` segments of the route, by name. */
 	readonly params: Readonly<Record<string, string>>;
-	/** Query of the URL, undecoded and without the question mark. */
+	/** Query of the URL, not decoded, without the question mark. */
 	readonly search: string;
 	/** Undefined only on a public route. */
 	readonly principal: Principal | undefined;
@@ -32,25 +32,25 @@ export interface RouteRequest {
 
 export interface Route {
 	readonly method: "GET" | "POST";
-	/** Path; a segment `{name}` takes any one segment. The id of a conversation is named `id`. */
+	/** Path of the route. A segment `{name}` matches any one segment. The id of a conversation is named `id`. */
 	readonly path: string;
-	/** Scope that a key needs, or `public` for a route that answers everyone. */
+	/** Scope that a key needs, or `public` for a route without a key. */
 	readonly scope: Scope | "public";
-	/** Set for a small answer that is given however much there is to do. */
+	/** Set for a small response that is sent however many requests are under way: such requests do not count. */
 	readonly isProbe?: true;
 	/** Set when the key may also be a bearer token, for clients that cannot send other headers (RFC 6750, section 2.1). */
 	readonly takesBearer?: true;
-	/** Set when refusals are logged only the first time for each key, because its holder will call again and again. */
+	/** Set when only the first failure for each key is logged, because the holder of the key calls again and again. */
 	readonly logsOncePerKey?: true;
-	/** Gives the JSON text to answer with, or another answer. What it throws becomes the answer. */
-	readonly handle: (request: RouteRequest) => Promise<string | TextAnswer>;
+	/** Returns the body of the response, as JSON text or with its own status and type. An error that it throws is sent. */
+	readonly handle: (request: RouteRequest) => Promise<string | TextResponse>;
 }
 
-/** An answer with a status of its own. */
-export interface TextAnswer {
+/** A response with a status and a media type of its own. */
+export interface TextResponse {
 	readonly status: number;
 	readonly text: string;
-	/** Media type of the text. */
+	/** Media type. */
 	readonly type: string;
 }
 
@@ -62,23 +62,25 @@ const WORK: Readonly<Record<Route["scope"], Work>> = {
 	public: "document",
 };
 /** The permit of a probe, which does not count. */
-const UNCOUNTED: Pick<Permit, "take" | "answer" | "hold" | "work"> = {
-	take: () => undefined,
-	answer: () => undefined,
+const UNCOUNTED: Pick<Permit, "reserve" | "reserveResponse" | "hold" | "startWork"> = {
+	reserve: () => undefined,
+	reserveResponse: () => undefined,
 	hold: () => () => undefined,
-	work: () => () => undefined,
+	startWork: () => () => undefined,
 };
 
+/** A route that fits a path. */
 interface Match {
 	readonly route: Route;
 	readonly params: Readonly<Record<string, string>>;
 }
 
 /**
- * Answers HTTP requests by the first route that fits. The gate decides before the body is read. An unknown path is a
- * 404, a known path with another method a 405 with `Allow` (RFC 9110, section 15.5.6).
+ * Returns a handler that answers HTTP requests by the first route that fits. The gate decides before the body is read.
+ * A request for an unknown path gets a 404. A known path with another method gets a 405 with `Allow` (RFC 9110, section
+ * 15.5.6).
  *
- * @param admission counts the requests under way, and may refuse one before its body is read
+ * @param admission counts the requests under way, and can refuse a request before its body is read
  */
 export function createRouter(
 	routes: readonly Route[],
@@ -87,7 +89,7 @@ export function createRouter(
 	limits: Pick<Limits, "answerTime"> = LIMITS,
 ): ObservedAnswer {
 	const find = routeFinder(routes);
-	/** Paths of routes, each with the name of a key of which the log has a refusal. */
+	/** Paths of routes, each with the name of a key for which a failure was logged. */
 	const logged = new Set<string>();
 	const isLogged = (route: Route | undefined, caller: string | undefined): boolean => {
 		if (route?.logsOncePerKey === undefined || caller === undefined) return false;
@@ -119,24 +121,24 @@ export function createRouter(
 			const failed = (error: unknown): void => seen.failed(error, { conversationId: params.id });
 			const permit =
 				route.isProbe === true ? UNCOUNTED : enter(admission, WORK[route.scope], request, response, failed);
-			// What is posted has a body, whose arrival is no work.
-			const finished = route.method === "GET" ? permit.work() : permit.hold();
+			// The handler of a POST starts the work when the body has arrived.
+			const release = route.method === "GET" ? permit.startWork() : permit.hold();
 			try {
 				const search = url.slice(path.length + 1);
-				const given = { request, params, search, principal, permit, signal, seen };
-				const answered = await seen.run(() => route.handle(given));
-				const text = typeof answered === "string" ? answered : answered.text;
-				permit.answer(Buffer.byteLength(text));
-				if (typeof answered === "string") sendJsonText(response, 200, text);
-				else sendText(response, answered.status, text, answered.type);
-				limitAnswer(request, response, limits);
+				const routeRequest = { request, params, search, principal, permit, signal, seen };
+				const result = await seen.run(() => route.handle(routeRequest));
+				const text = typeof result === "string" ? result : result.text;
+				permit.reserveResponse(Buffer.byteLength(text));
+				if (typeof result === "string") sendJsonText(response, 200, text);
+				else sendText(response, result.status, text, result.type);
+				limitResponseTime(request, response, limits);
 			} finally {
-				finished();
+				release();
 			}
 		};
 
 		answer().catch((error: unknown) => {
-			// The client has gone: there is nobody to answer.
+			// The client has gone, so nobody waits for a response.
 			if (signal.aborted || (error instanceof Error && error.name === "AbortError")) return;
 			const silent = isLogged(match?.route, principal?.name);
 			seen.failed(error, { conversationId: match?.params.id, silent });
@@ -147,9 +149,10 @@ export function createRouter(
 	};
 }
 
-/** What a request proves its sender with: the access key, or else the name of the client's certificate. */
+/** Credentials of a request: its access key, or else the name of the client's certificate. */
 export type Credentials = readonly [key: string | undefined, certificate: string | undefined];
 
+/** @param takesBearer whether the key may also be a bearer token */
 export function credentialsOf(
 	request: { headers: BodyRequest["headers"]; socket: Socket },
 	takesBearer = false,
@@ -161,6 +164,7 @@ export function credentialsOf(
 		: [undefined, certificateName(certificateOf(request.socket))];
 }
 
+/** Returns a function that finds the routes for a path. Routes without `{name}` segments take precedence. */
 function routeFinder(routes: readonly Route[]): (path: string) => Match[] {
 	const fixed = new Map<string, Match[]>();
 	const open: { segments: readonly string[]; route: Route }[] = [];

@@ -7,24 +7,24 @@ type Request = IncomingMessage | Http2ServerRequest;
 type Response = ServerResponse | Http2ServerResponse;
 
 /**
- * Calls `gone`, perhaps twice, when the answer to a request has left the process or the connection is gone; at once
- * when that is so already.
+ * Calls `onGone` when the response to a request has left the process, or its connection is gone; at once if that is the
+ * case already. `onGone` may be called twice.
  */
-export function whenGone(request: Request, response: Response, gone: () => void): void {
-	if (isGone(request, response)) gone();
-	else if ("stream" in request) request.stream.once("close", gone);
-	else response.once("close", gone);
+export function whenGone(request: Request, response: Response, onGone: () => void): void {
+	if (isGone(request, response)) onGone();
+	else if ("stream" in request) request.stream.once("close", onGone);
+	else response.once("close", onGone);
 }
 
-/** Whether the answer to a request has left the process, or the connection is gone. */
+/** Whether the response to a request has left the process, or its connection is gone. */
 function isGone(request: Request, response: Response): boolean {
 	if ("stream" in request) return request.stream.destroyed;
-	// Of a request whose body was not read to its end, Node.js may have taken the connection.
+	// Node.js may have detached the socket from a request whose body was not read to its end.
 	const socket: Socket | null = request.socket;
 	return response.closed || socket?.destroyed === true;
 }
 
-/** Fires when nobody waits for the answer to a request any longer. */
+/** Signal for handlers: aborted when nobody waits for the response to a request any longer. */
 export class ClientSignal implements Pick<AbortSignal, "aborted"> {
 	readonly #request: Request;
 	readonly #response: Response;
@@ -39,11 +39,15 @@ export class ClientSignal implements Pick<AbortSignal, "aborted"> {
 	}
 }
 
-/** Ends a request whose answer has been given, if the client does not take it in time. */
-export function limitAnswer(request: Request, response: Response, { answerTime }: Pick<Limits, "answerTime">): void {
-	const late = setTimeout(() => {
+/** Ends a request whose response has been written, unless the client takes the response within `answerTime`. */
+export function limitResponseTime(
+	request: Request,
+	response: Response,
+	{ answerTime }: Pick<Limits, "answerTime">,
+): void {
+	const timeout = setTimeout(() => {
 		if ("stream" in request) request.stream.close(constants.NGHTTP2_CANCEL);
 		else response.destroy();
 	}, answerTime);
-	whenGone(request, response, () => clearTimeout(late));
+	whenGone(request, response, () => clearTimeout(timeout));
 }

@@ -27,7 +27,7 @@ import { type SecretsForm, secretsForms } from "../../record/secrets/secret-walk
 import type { Route } from "../http/router.ts";
 import { Query } from "./query.ts";
 
-/** Path of the conversations under the configured base path. */
+/** Path of the list of conversations under the configured base path. */
 export const CONVERSATIONS_PATH = "/api/v1/conversations";
 
 const GET_PARAMETERS = ["sequence", "secrets"] as const;
@@ -55,14 +55,17 @@ const EVENT_PARAMETERS = [
 	"happened_to",
 	"secrets",
 ] as const;
-/** Larger than any page, so larger page sizes mean the same. */
+/** Replaces larger page sizes. It is larger than any page, so the result is the same. */
 const LARGE_PAGE = 1_000_000n;
 
 const encodeSummary: (summary: ConversationSummary) => ExactJson = deriveEncoder(
 	planMessage(ConversationSummarySchema),
 );
 
-/** The reads in JSON, with the records in the webhook's own form. Errors are JSON objects whose `detail` is a sentence. */
+/**
+ * Returns the routes of the JSON reads. Records have the form of the webhook. Errors are JSON objects whose `detail` is a
+ * sentence.
+ */
 export function readRoutes(
 	basePath: string,
 	format: RecordFormat,
@@ -115,7 +118,7 @@ export function readRoutes(
 					filter: eventFilterOf(parameters),
 					secrets: secretsOf(parameters, principal),
 				});
-				// The events are texts already: nothing is parsed to be written again.
+				// The events are JSON texts already, so none is parsed and written again.
 				return `{"events":[${page.entries.map(eventJson).join(",")}],"next_page_token":"${page.nextPageToken}"}`;
 			},
 		},
@@ -123,9 +126,9 @@ export function readRoutes(
 }
 
 function pageOf(parameters: Query<"page_size" | "page_token">): { pageSize: number; pageToken: string } {
-	const asked = parameters.number("page_size") ?? 0n;
+	const requested = parameters.number("page_size") ?? 0n;
 	return {
-		pageSize: Number(asked < LARGE_PAGE ? asked : LARGE_PAGE),
+		pageSize: Number(requested < LARGE_PAGE ? requested : LARGE_PAGE),
 		pageToken: parameters.text("page_token"),
 	};
 }
@@ -137,7 +140,7 @@ function secretsOf(parameters: Query<"secrets">, principal: Principal | undefine
 	return form;
 }
 
-/** The filter in the form that the RPCs take, so that the same rules hold for both. */
+/** Returns the filter in the form of the RPCs, so that the same rules apply to both. */
 function filterOf(parameters: Query<(typeof FILTER_PARAMETERS)[number]>): ConversationFilter {
 	const statusText = parameters.text("execution_status");
 	const executionStatus = statusText === "" ? ConversationExecutionStatus.UNSPECIFIED : statusNamed(statusText);
@@ -166,7 +169,7 @@ function eventFilterOf(parameters: Query<(typeof EVENT_PARAMETERS)[number]>): Co
 	});
 }
 
-/** Tags from `key:value`; the value may hold further colons. */
+/** Returns the tags of texts `key:value`. The value may contain further colons. */
 function tagsOf(texts: readonly string[]): Record<string, string> {
 	const tags: Record<string, string> = {};
 	for (const text of texts) {
@@ -188,7 +191,7 @@ function entryJson({ sequence, summary, conversation, unreadable }: ListedConver
 	};
 }
 
-/** An event as it was sent, with what the service knows of it. */
+/** Returns the JSON text of a list entry: the event as it was sent, its sequence number and its times. */
 function eventJson({ sequence, receivedAt, happenedAt, text }: EventText): string {
 	const [received, happened] = [receivedAt, happenedAt].map((time) => formatDateTime(fromMicroseconds(time)));
 	const event = text === undefined ? '"unreadable":true' : `"event":${text}`;

@@ -1,6 +1,6 @@
 import type { ExactJson, ExactJsonObject } from "../../record/json/json-value.ts";
 
-/** Bodies of a real sender, without members that say nothing special: test/transports/webhook/openapi.test.ts. */
+/** Bodies of a real sender, without members of no interest. Checked by test/transports/webhook/openapi.test.ts. */
 
 const ACP_AGENT: ExactJsonObject = {
 	kind: "ACPAgent",
@@ -11,7 +11,7 @@ const ACP_AGENT: ExactJsonObject = {
 	acp_prompt_timeout: 60,
 };
 
-/** A conversation that has started, and has not run yet. */
+/** A conversation that has started but has not run yet. */
 export const STARTED: ExactJsonObject = {
 	id: "048c31eb-670a-4b4a-ad4b-afd97508c3e8",
 	workspace: { kind: "LocalWorkspace", working_dir: "/workspace/project/acp-full" },
@@ -34,7 +34,7 @@ export const FINISHED: ExactJsonObject = {
 	stats: { usage_to_metrics: { "acp-managed": { model_name: "fake-small-1", accumulated_cost: 0.0421 } } },
 };
 
-/** The list of conversations when it holds the finished one alone. */
+/** A page of conversations with the finished one only. */
 export const LISTED: ExactJsonObject = {
 	conversations: [
 		{
@@ -63,7 +63,7 @@ export const LISTED: ExactJsonObject = {
 	next_page_token: "",
 };
 
-/** The answer to a record without `workspace` and with `max_iterations: 0`. */
+/** The response to a record without `workspace` and with `max_iterations: 0`. */
 export const REFUSED: ExactJsonObject = {
 	detail: [
 		{ type: "missing", loc: ["body", "workspace"], msg: "Field required" },
@@ -77,7 +77,7 @@ export const REFUSED: ExactJsonObject = {
 	],
 };
 
-/** The end of a run: what the agent said, and that it has finished. The ids are made up. */
+/** Events at the end of a run: the last message of the agent, and the status `finished`. The ids are made up. */
 export const EVENTS: ExactJson[] = [
 	{
 		id: "5f0c1f0e-52a5-4b3c-9f5e-0d6a3c1b7e21",
@@ -101,7 +101,7 @@ export const EVENTS: ExactJson[] = [
 	},
 ];
 
-/** The list of these events. */
+/** A page with these events. */
 export const LISTED_EVENTS: ExactJsonObject = {
 	events: EVENTS.map((event, index) => ({
 		sequence: index + 1,
@@ -112,7 +112,7 @@ export const LISTED_EVENTS: ExactJsonObject = {
 	next_page_token: "",
 };
 
-/** The answer to these events when the second one has no `kind`. */
+/** The response to these events if the second one has no `kind`. */
 export const EVENTS_REFUSED: ExactJsonObject = {
 	detail: [{ type: "missing", loc: ["body", 1, "kind"], msg: "Field required" }],
 };

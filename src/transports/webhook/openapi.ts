@@ -24,14 +24,14 @@ import type { Route } from "../http/router.ts";
 import { EVENTS, EVENTS_REFUSED, FINISHED, LISTED, LISTED_EVENTS, REFUSED, STARTED } from "./examples.ts";
 import { EVENT_WEBHOOK_PATH, WEBHOOK_PATH } from "./webhook.ts";
 
-/** Path of the JSON reads. Transports do not import each other; a test calls what the document names. */
+/** Path of the JSON reads. A copy, because transports do not import each other. A test calls the documented paths. */
 const CONVERSATIONS_PATH = "/api/v1/conversations";
 
 const COMPONENTS = "#/components/schemas/";
 
 /**
- * Answers everyone with the OpenAPI document of the webhooks and of the JSON reads. The document is made once. Its own
- * path does not depend on the base path, so that it is found without knowing that.
+ * Returns the public route of the OpenAPI document, which describes the webhooks and the JSON reads. The document is
+ * made once. Its path does not depend on the base path, so that clients find it without knowing the base path.
  *
  * @param basePath prefix of the paths: empty, or with a leading and no trailing slash
  * @param plan plan of the record that the conversation webhook takes
@@ -46,7 +46,7 @@ export function openApiRoute(basePath: string, plan: MessagePlan): Route {
 	};
 }
 
-/** The interface over HTTP as an OpenAPI 3.1.0 document (specification, "Endpoints", "Errors" and "Versioning"). */
+/** Returns the HTTP interface as an OpenAPI 3.1.0 document (specification, "Endpoints", "Errors" and "Versioning"). */
 function openApiDocument(basePath: string, plan: MessagePlan): ExactJsonObject {
 	return {
 		openapi: "3.1.0",
@@ -111,7 +111,7 @@ function eventWebhook(): ExactJsonObject {
 	};
 }
 
-/** What both webhooks have in common. */
+/** Returns the part of an operation that both webhooks have in common. */
 function webhook(texts: {
 	readonly body: string;
 	readonly content: ExactJsonObject;
@@ -204,10 +204,10 @@ function listEvents(): ExactJsonObject {
 	};
 }
 
-/** The schemas of the page of events and of events. */
+/** Returns the schemas of a page of events and of its entries. */
 function eventSchemas(): JsonSchemas {
 	const schemas = deriveJsonSchemas(planMessage(ListConversationEventsResponseSchema), COMPONENTS);
-	// The path says of which conversation the events are.
+	// The route omits the conversation id from each entry, because the path has it.
 	const { properties } = schemas.ConversationEventEntry ?? {};
 	if (isJsonObject(properties)) delete properties.conversation_id;
 	return schemas;
@@ -217,12 +217,12 @@ function pathParameter(field: DescField): ExactJsonObject {
 	return { ...parameter(field), in: "path", required: true };
 }
 
-/** The query parameter for a field of a read's request. */
+/** Returns the query parameter for a field of the request of a read. */
 function parameter(field: DescField): ExactJsonObject {
 	const description = comments[`${field.parent.typeName}.${field.name}`] ?? "";
 	if (field.fieldKind !== "map" && field.fieldKind !== "list")
 		return { name: field.name, in: "query", description, schema: parameterSchema(field) };
-	// Given one by one, so the name is in the singular: transports/reads.
+	// The parameter is repeated for each value, so transports/reads names it in the singular.
 	const isMap = field.fieldKind === "map";
 	return {
 		name: field.name.replace(/s$/, ""),
@@ -232,7 +232,7 @@ function parameter(field: DescField): ExactJsonObject {
 	};
 }
 
-/** @throws Error for a sort of field that no query parameter stands for */
+/** @throws Error for a type of field that no query parameter can have */
 function parameterSchema(field: DescField): ExactJsonObject {
 	if (field.fieldKind === "enum") return enumSchema(field.enum);
 	if (field.fieldKind === "message" && field.message === TimestampSchema)
@@ -244,7 +244,7 @@ function parameterSchema(field: DescField): ExactJsonObject {
 	return { type: "string" };
 }
 
-/** Words for the values of a request's own enum; an enum of the record has a schema of its own. */
+/** Returns the schema of an enum. An enum of requests becomes a list of words; an enum of the record is referenced. */
 function enumSchema(desc: DescEnum): ExactJsonObject {
 	if (desc !== SecretsModeSchema && desc !== ConversationViewSchema) return { $ref: COMPONENTS + desc.name };
 	const words = desc.values.filter(({ number }) => number !== 0).map(({ localName }) => localName.toLowerCase());
@@ -255,7 +255,7 @@ function failure(description: string, headers?: ExactJsonObject): ExactJsonObjec
 	return { description, ...(headers === undefined ? {} : { headers }), content: jsonOf("Failure") };
 }
 
-/** @param list whether the JSON is an array of what the schema describes */
+/** @param list whether the JSON is an array of items that the schema describes */
 function jsonOf(name: string, examples?: ExactJsonObject, list = false): ExactJsonObject {
 	const schema = { $ref: COMPONENTS + name };
 	return {
@@ -266,7 +266,7 @@ function jsonOf(name: string, examples?: ExactJsonObject, list = false): ExactJs
 	};
 }
 
-/** Refusals that every operation has. */
+/** Error responses that every operation has. */
 const REFUSALS: ExactJsonObject = {
 	401: failure("The access key is missing or not known.", {
 		"WWW-Authenticate": { description: "The scheme that the key belongs to.", schema: { type: "string" } },
@@ -278,7 +278,7 @@ const REFUSALS: ExactJsonObject = {
 	}),
 };
 
-/** What the webhook answers with, as transports/http/answer.ts writes it. */
+/** Schemas of the responses of the webhooks, as transports/http/answer.ts writes them. */
 const ANSWERS: ExactJsonObject = {
 	Success: {
 		type: "object",

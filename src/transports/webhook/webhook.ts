@@ -6,23 +6,23 @@ import { readBody } from "../http/body.ts";
 import { isJson } from "../http/media-type.ts";
 import type { Route, RouteRequest } from "../http/router.ts";
 
-/** What an agent server is given as the base of its addresses, under the configured base path. */
+/** Path, under the configured base path, of the base URL that an agent server is configured with. */
 const BASE_URL = "/api/v1/webhooks";
 /** Path of the conversation webhook under the configured base path (specification, "Conversation update callback"). */
 export const WEBHOOK_PATH = `${BASE_URL}/conversations`;
-/** Path of the event webhook under the configured base path, before the conversation's id. */
+/** Path of the event webhook under the configured base path. The conversation id follows. */
 export const EVENT_WEBHOOK_PATH = `${BASE_URL}/events`;
 
 const SUCCESS = JSON.stringify({ success: true });
 
-/** The agent server's callback: takes a record as JSON and answers success when it is on disk. */
+/** Returns the route of the conversation webhook. It takes a record as JSON and reports success when it is on disk. */
 export function conversationWebhook(basePath: string, maxBodyBytes: number, ingest: Ingest): Route {
 	return webhookRoute(`${basePath}${WEBHOOK_PATH}`, maxBodyBytes, async (body, _, signal) => {
 		await ingest.json(body, signal);
 	});
 }
 
-/** The agent server's other callback: takes a batch of a conversation's events and answers success when all are on disk. */
+/** Returns the route of the event webhook. It takes a batch of events and reports success when all are on disk. */
 export function eventWebhook(basePath: string, maxBodyBytes: number, ingest: Pick<EventIngest, "json">): Route {
 	return webhookRoute(`${basePath}${EVENT_WEBHOOK_PATH}/{id}`, maxBodyBytes, async (body, { id = "" }, signal) => {
 		await ingest.json(conversationIdOf(id), body, signal);
@@ -30,8 +30,8 @@ export function eventWebhook(basePath: string, maxBodyBytes: number, ingest: Pic
 }
 
 /**
- * Where the agent server posts the OAuth tokens of its MCP servers. They are none of this service's business: they are
- * refused unread.
+ * Returns the route to which the agent server posts the OAuth tokens of its MCP servers. This service has no use for
+ * them, so it refuses such a request without reading its body.
  */
 export function oauthStateRoute(basePath: string): Route {
 	return {
@@ -45,7 +45,11 @@ export function oauthStateRoute(basePath: string): Route {
 	};
 }
 
-/** @throws ServiceError `invalid_record` that names the segment as FastAPI names a path parameter */
+/**
+ * Returns the conversation id that a path segment contains.
+ *
+ * @throws ServiceError `invalid_record` for a segment that is not a UUID, located as FastAPI locates a path parameter
+ */
 function conversationIdOf(segment: string): string {
 	const id = parseUuid(segment);
 	if (id !== undefined) return id;
@@ -63,10 +67,10 @@ function conversationIdOf(segment: string): string {
 }
 
 /**
- * A route to which an agent server posts JSON. It answers success when `take` is done.
+ * Returns a route to which an agent server posts JSON. It reports success when `take` has resolved.
  *
- * @param maxBodyBytes most bytes of a body, after decompression
- * @param take takes a body, which need not be JSON
+ * @param maxBodyBytes maximum number of bytes of a body, after decompression
+ * @param take processes a body, which need not be valid JSON
  */
 function webhookRoute(
 	path: string,
@@ -80,13 +84,13 @@ function webhookRoute(
 		handle: async ({ request, params, permit, signal, seen }) => {
 			if (!isJson(request.headers["content-type"]))
 				throw new ServiceError("unsupported_media_type", "The body must be JSON (Content-Type: application/json)");
-			const body = await readBody(request, maxBodyBytes, (bytes) => permit.take(bytes));
+			const body = await readBody(request, maxBodyBytes, (bytes) => permit.reserve(bytes));
 			seen.received(body.length);
-			const done = permit.work();
+			const finishWork = permit.startWork();
 			try {
 				await take(body, params, signal);
 			} finally {
-				done();
+				finishWork();
 			}
 			return SUCCESS;
 		},

@@ -123,7 +123,7 @@ describe("the limits of a listener", () => {
 	}
 
 	test("bound the calls that need no key, and count those that have ended no longer", async () => {
-		using listener = await listening({ openCalls: 3 });
+		using listener = await listening({ keylessCalls: 3 });
 		const { session } = listener;
 		const watch = async () => {
 			const stream = begin(session, WATCH_HEALTH);
