@@ -279,7 +279,7 @@ export function certificateName(certificate: PeerCertificate | undefined): strin
 	return commonName ?? certificate?.subjectaltname?.split(", ", 1)[0]?.replace(/^[A-Za-z ]+:/, "");
 }
 
-/** Returns the client's certificate of a connection, if a trusted authority has signed it. */
+/** Returns the certificate of the client of a connection, if a trusted authority has signed it. */
 export function certificateOf(socket: Socket): PeerCertificate | undefined {
 	return socket instanceof TLSSocket && socket.authorized ? socket.getPeerCertificate() : undefined;
 }

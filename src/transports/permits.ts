@@ -16,7 +16,7 @@ export type OnEvicted = (error: ServiceError) => void;
 const MIN_BUSY_LIMIT = 64;
 /** Milliseconds after which the work on a request, with its wait in queues, or the arrival of a body counts as slow. */
 const SLOW_AFTER = 1_000;
-/** Milliseconds after which a request can be evicted whose body still arrives. Equal to the Retry-After of a refusal. */
+/** Milliseconds after which a request with an incomplete body can be evicted. Equal to the Retry-After of a refusal. */
 const ARRIVAL_GRACE = 5_000;
 /** Fraction of the requests, and of the bytes, that slow requests leave to others. With less left, some are evicted. */
 const KEPT_FROM_SLOW = 1 / 2;
@@ -26,7 +26,7 @@ const LARGE_REQUEST = 2 ** 20;
 const MAX_UNCOUNTED_RESPONSE = 4096;
 /** Fraction of the bytes that large requests leave to others. */
 const KEPT_FROM_LARGE = 1 / 4;
-/** Fraction of the bytes that new requests leave to admitted ones: the decompressed size of a body is not known early. */
+/** Fraction of the bytes that is kept for admitted requests, whose size is not known before they are decompressed. */
 const KEPT_FOR_ADMITTED = 1 / 8;
 /** Fraction of the requests that must be free before a paused connection is resumed: it may send many at once. */
 const FREE_TO_RESUME = 1 / 8;
@@ -35,8 +35,8 @@ const FREE_TO_RESUME = 1 / 8;
  * The requests of one kind of work that are under way, and their bytes. `Admission` says until when a request counts.
  *
  * An admitted request is arriving until its work begins, which is when its body is complete. Requests whose work is
- * under way are busy, and so are those that have been arriving for up to {@link SLOW_AFTER}. The number of busy requests
- * has a limit of its own, which adapts to the time that the work takes.
+ * under way are busy, and so are those that have been arriving for up to {@link SLOW_AFTER}. The number of busy
+ * requests has a limit of its own, which adapts to the time that the work takes.
  */
 export class Pool {
 	requests = 0;
@@ -109,7 +109,7 @@ export class Pool {
 		return true;
 	}
 
-	/** Whether one request more stays within this fraction of the limits on requests. */
+	/** Whether one request more stays within a fraction of the limits on requests and on busy requests. */
 	#hasRoom(fraction: number): boolean {
 		return this.requests < this.#limits.requests * fraction && this.#busy < this.#busyLimit * fraction;
 	}

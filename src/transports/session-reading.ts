@@ -23,7 +23,7 @@ export class SessionReading implements PausableConnection {
 	}
 
 	/** Keeps the connection from being paused until the body of an admitted request has arrived on a stream. */
-	receives(stream: Http2Stream): void {
+	keepReading(stream: Http2Stream): void {
 		if (stream.endAfterHeaders || stream.destroyed) return;
 		this.#receiving += 1;
 		let hasEnded = false;

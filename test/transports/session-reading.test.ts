@@ -24,7 +24,7 @@ test("a connection of HTTP/2 is read on while a body arrives on it, and then lef
 		if (stream.session === undefined) throw new Error("the connection is gone");
 		const reading = readingOf(stream.session);
 		expect(readingOf(stream.session)).toBe(reading);
-		reading.receives(stream);
+		reading.keepReading(stream);
 		reading.pause();
 		const body = text(stream);
 		// Nothing but the server's own reading brings the rest.

@@ -249,7 +249,9 @@ function callOf({ values }: HandlerContext): Call {
 	return call;
 }
 
-/** Returns the request and its caller. The library calls a method only after the gate and after it has read the body. */
+/**
+ * Returns the request and its caller. The library calls a method only after the gate and after it has read the body.
+ */
 function argumentsOf({ message, caller }: Call): [Uint8Array, Principal] {
 	if (message === undefined || caller === undefined)
 		throw new TypeError("a method was called before its request was read");

@@ -82,7 +82,7 @@ export class BatchingCall extends ServerInterceptingCall {
 	readonly #answerTime: number;
 	readonly #next: ServerInterceptingCallInterface;
 	readonly #stream: ServerHttp2Stream | undefined;
-	/** Whether a batch was written, so that the response headers were sent. */
+	/** Whether a batch was written, and the response headers before it. */
 	#started = false;
 	/** Whether the service has sent a status. */
 	#answered = false;
@@ -131,10 +131,10 @@ export class BatchingCall extends ServerInterceptingCall {
 		const stream = this.#stream;
 		// Without an open stream, only the gate holds the permit, until the end of the call.
 		if (stream === undefined || stream.closed) return;
-		const take = (bytes: number): void => permit.reserve(bytes);
+		const reserve = (bytes: number): void => permit.reserve(bytes);
 		stream.once("close", permit.hold());
-		this.reading?.receives(stream);
-		const counter = new MessageCounter(this.#maxBytes, take);
+		this.reading?.keepReading(stream);
+		const counter = new MessageCounter(this.#maxBytes, reserve);
 		// Prepended, so that bytes are counted before grpc-js keeps them. It keeps none of a call that is over.
 		let discarded = 0;
 		stream.prependListener("data", (chunk: Buffer) => {
@@ -146,18 +146,18 @@ export class BatchingCall extends ServerInterceptingCall {
 			}
 			if (discarded > DISCARDED_BYTES) stream.close(constants.NGHTTP2_NO_ERROR);
 		});
-		this.#countDecompressed(take);
+		this.#countDecompressed(reserve);
 	}
 
 	/** Replaces the decompression of grpc-js, which decompresses a whole message before its bytes can be counted. */
-	#countDecompressed(take: (bytes: number) => void): void {
+	#countDecompressed(reserve: (bytes: number) => void): void {
 		const next = this.#next;
 		if (!("decompressMessage" in next) || typeof next.decompressMessage !== "function") return;
 		const { decompressMessage } = next;
 		next.decompressMessage = async (message: Buffer, encoding: unknown): Promise<unknown> => {
 			if (encoding !== "gzip" && encoding !== "deflate") return await decompressMessage.call(next, message, encoding);
 			try {
-				return await unpack(message.subarray(PREFIX_BYTES), encoding, this.#maxBytes, take);
+				return await unpack(message.subarray(PREFIX_BYTES), encoding, this.#maxBytes, reserve);
 			} catch (error) {
 				throw grpcStatus(error);
 			}

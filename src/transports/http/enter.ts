@@ -34,7 +34,7 @@ export function enter(
 		else request.socket.destroy();
 	};
 	const permit = admission.enter(work, "stream" in request ? reading : new Http1Reading(request, response), onEvicted);
-	if ("stream" in request) reading?.receives(request.stream);
+	if ("stream" in request) reading?.keepReading(request.stream);
 	whenGone(request, response, permit.hold());
 	return permit;
 }

@@ -63,8 +63,8 @@ const encodeSummary: (summary: ConversationSummary) => ExactJson = deriveEncoder
 );
 
 /**
- * Returns the routes of the JSON reads. Records have the form of the webhook. Errors are JSON objects whose `detail` is a
- * sentence.
+ * Returns the routes of the JSON reads. Records have the form of the webhook. Errors are JSON objects whose `detail` is
+ * a sentence.
  */
 export function readRoutes(
 	basePath: string,
