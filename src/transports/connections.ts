@@ -125,7 +125,7 @@ export class Connections {
 	}
 
 	/** Stops accepting connections, and closes those on which the client has sent nothing yet. */
-	refuse(): void {
+	stopAccepting(): void {
 		this.#close();
 		for (const socket of this.#open) if (socket.bytesRead === 0) socket.destroy();
 	}
@@ -136,7 +136,7 @@ export class Connections {
 	 * @param stall milliseconds after which a connection is cut off on which no bytes move in either direction
 	 * @param until time at which all connections are cut off, in milliseconds of `performance.now()`
 	 */
-	async ended(stall: number, until: number): Promise<void> {
+	async waitForEnd(stall: number, until: number): Promise<void> {
 		const seen = new WeakMap<Socket, Progress>();
 		while (this.#open.size > 0) {
 			const now = performance.now();

@@ -27,7 +27,7 @@ import type { ObservedRequest } from "../../telemetry/requests.ts";
 import { type Admission, type Work, workOf } from "../admission.ts";
 import { sendStatus } from "../http/answer.ts";
 import { enter } from "../http/enter.ts";
-import type { HttpAnswer, ObservedAnswer } from "../http/http-listener.ts";
+import type { HttpHandler, ObservedHandler } from "../http/http-listener.ts";
 import { pathOf } from "../http/observed.ts";
 import { type Credentials, credentialsOf } from "../http/router.ts";
 import { limitResponseTime } from "../http/when-gone.ts";
@@ -75,7 +75,7 @@ const CALL = createContextKey<Call | undefined>(undefined, { description: "call"
  *
  * @param fallback handles requests whose path is not that of a method
  */
-export function createConnectListener(options: ConnectOptions, fallback: ObservedAnswer): ObservedAnswer {
+export function createConnectListener(options: ConnectOptions, fallback: ObservedHandler): ObservedHandler {
 	const { methods, gate, admission, maxBodyBytes, stopping, limits = LIMITS } = options;
 	const router = createConnectRouter({
 		// gRPC has a listener of its own, and over HTTP/1.1 it would lack its trailers.
@@ -149,14 +149,14 @@ function answer(
 	request: StreamedRequest,
 	call: Call,
 	maxBytes: number,
-	response: Parameters<HttpAnswer>[1],
+	response: Parameters<HttpHandler>[1],
 	limitTime: () => void,
 ): void {
 	const emptied = takeMessage(request, {
 		input: handler.method.input,
 		maxBytes,
-		take: (bytes) => call.permit?.reserve(bytes),
-		taken: (message) => {
+		reserve: (bytes) => call.permit?.reserve(bytes),
+		onMessage: (message) => {
 			call.message = message;
 			call.seen.received(message.length);
 		},

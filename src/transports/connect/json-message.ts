@@ -13,7 +13,7 @@ import { readExactJson, readUniqueJson } from "../../record/json/exact-json.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject, setMember } from "../../record/json/json-value.ts";
 import { unreadableRequest } from "../../rpc/rpc-method.ts";
 
-/** Integer types whose values a double does not hold. ProtoJSON also takes them as strings. */
+/** Integer types with values that a double cannot hold. ProtoJSON also accepts their values as strings. */
 const INTEGERS_OF_64_BITS: ReadonlySet<ScalarType | undefined> = new Set([
 	ScalarType.INT64,
 	ScalarType.UINT64,
@@ -22,19 +22,19 @@ const INTEGERS_OF_64_BITS: ReadonlySet<ScalarType | undefined> = new Set([
 	ScalarType.SFIXED64,
 ]);
 
-/** Maximum size in bytes of a request in which the field is searched whose value is not valid: each level is read again. */
-const SEARCHED_BYTES = 2 ** 20;
+/** Maximum size in bytes of a request in which the invalid field is searched. The search reads each level again. */
+const MAX_SEARCHED_BYTES = 2 ** 20;
 
 /**
- * Encodes a message that a client sent in ProtoJSON (https://protobuf.dev/programming-guides/json/) in binary.
+ * Returns the binary form of a message that a client sent in ProtoJSON (https://protobuf.dev/programming-guides/json/).
  *
- * It is stricter than the library where the library would change what the client meant: it refuses unknown names of enum
- * values and unknown fields of a filter, which the library leaves out, and numbers that it would round. Other unknown
- * fields are ignored.
+ * This function is stricter than the library where the library would change what the client meant. It refuses unknown
+ * names of enum values and unknown fields of a filter, which the library leaves out, and numbers that it would round.
+ * Other unknown fields are ignored.
  *
  * @param bytes JSON text in UTF-8
- * @throws ServiceError `invalid_argument` when the bytes are not JSON, or not the JSON form of the message; it names the
- *   field whose value is not valid
+ * @throws ServiceError `invalid_argument` when the bytes are not JSON, or not the JSON form of the message; it names
+ *   the field whose value is not valid
  */
 export function encodeJsonMessage(input: DescMessage, bytes: Uint8Array): Uint8Array {
 	let json: ExactJson = null;
@@ -44,11 +44,15 @@ export function encodeJsonMessage(input: DescMessage, bytes: Uint8Array): Uint8A
 		json = readUniqueJson(text);
 		return toBinary(input, readMessage(input, json));
 	} catch (cause) {
-		throw unreadableRequest(input, cause, bytes.byteLength > SEARCHED_BYTES ? undefined : invalidField(input, json));
+		throw unreadableRequest(
+			input,
+			cause,
+			bytes.byteLength > MAX_SEARCHED_BYTES ? undefined : invalidField(input, json),
+		);
 	}
 }
 
-/** @throws Error when the JSON is not that of the message */
+/** @throws Error when the JSON is not the JSON form of the message */
 function readMessage(input: DescMessage, json: ExactJson): Message {
 	requireKnownFilter(input, json);
 	return fromJson(input, messageJson(input, json));
@@ -67,6 +71,7 @@ function invalidField(input: DescMessage, json: ExactJson): string | undefined {
 	return undefined;
 }
 
+/** Whether a JSON value is the JSON form of a message. */
 function isMessage(input: DescMessage, json: ExactJson): boolean {
 	try {
 		readMessage(input, json);
@@ -76,9 +81,9 @@ function isMessage(input: DescMessage, json: ExactJson): boolean {
 	}
 }
 
-/** The JSON of a message as the library reads it: the members that are fields, with integers of 64 bits as strings. */
+/** Returns the JSON of a message for the library: only members that are fields, and 64-bit integers as strings. */
 function messageJson({ typeName, fields }: DescMessage, json: ExactJson): JsonValue {
-	// Google's own types, such as Value, have a JSON form of their own.
+	// The well-known types of protobuf, such as Value, have a JSON form of their own.
 	if (!isJsonObject(json) || typeName.startsWith("google.protobuf.")) return plainJson(json);
 	const members: JsonObject = {};
 	for (const field of fields)
@@ -95,14 +100,18 @@ function fieldJson(field: DescField, json: ExactJson): JsonValue {
 	return valueJson(field, json);
 }
 
-/** The JSON of a field's value, or of an element of it. */
+/** Returns the JSON of a field's value, or of an element of a list or map, for the library. */
 function valueJson(field: DescField, json: ExactJson): JsonValue {
 	if (field.message !== undefined) return messageJson(field.message, json);
 	if (field.enum !== undefined) requireKnownName(field.enum, json);
 	return typeof json === "bigint" && INTEGERS_OF_64_BITS.has(field.scalar) ? String(json) : plainJson(json);
 }
 
-/** @throws TypeError when a number is an integer that a double would round, or beyond the range of a double */
+/**
+ * Returns JSON whose numbers are doubles.
+ *
+ * @throws TypeError when a number is an integer that a double would round, or beyond the range of a double
+ */
 function plainJson(json: ExactJson): JsonValue {
 	if (typeof json === "bigint") return exactDouble(json);
 	if (json === Number.POSITIVE_INFINITY || json === Number.NEGATIVE_INFINITY)
@@ -117,7 +126,12 @@ function mapMembers(json: ExactJsonObject, map: (value: ExactJson) => JsonValue)
 	return members;
 }
 
-/** A double that is the integer, or whose shortest decimal form is: so clients write doubles, such as 1e23. */
+/**
+ * Returns the double that equals an integer, or whose shortest decimal form does, because clients write doubles in that
+ * form (1e23).
+ *
+ * @throws TypeError when there is no such double
+ */
 function exactDouble(integer: bigint): number {
 	const value = Number(integer);
 	if (BigInt(value) !== integer && readExactJson(String(value)) !== integer)
@@ -144,10 +158,10 @@ function requireKnownFilter({ fields }: DescMessage, json: ExactJson): void {
 		throw new TypeError(`${filter.typeName} has no such field`);
 }
 
-/** An escape in a JSON text; the first group matches a surrogate that is not half of a pair. */
+/** An escape in a JSON text. The first group matches a surrogate that is not half of a pair. */
 const ESCAPE = /\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]|(u[dD][89a-fA-F])|.)/gs;
 
-/** Whether a JSON text has an escape for half a character, which protobuf's strings cannot hold. */
+/** Whether a JSON text has an escape for a lone surrogate, which protobuf strings cannot hold. */
 function hasLoneSurrogate(text: string): boolean {
 	if (!/\\u[dD]/.test(text)) return false;
 	for (const [, lone] of text.matchAll(ESCAPE)) if (lone !== undefined) return true;

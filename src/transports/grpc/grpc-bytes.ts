@@ -1,12 +1,12 @@
-import type { TakeBytes } from "../http/body.ts";
+import type { ReserveBytes } from "../http/body.ts";
 
 /** Number of bytes before each message: a flag for compression, and the length of the message (gRPC over HTTP/2). */
 export const PREFIX_BYTES = 5;
 
-/** Finds the messages in the bytes of a call, and calls `take` with the size of each when its length has arrived. */
+/** Finds the messages in the bytes of a call, and calls `reserve` with the size of each when its length has arrived. */
 export class MessageCounter {
 	readonly #maxBytes: number;
-	readonly #take: TakeBytes;
+	readonly #reserve: ReserveBytes;
 	readonly #prefix = Buffer.alloc(PREFIX_BYTES);
 	/** Bytes of the prefix that have arrived. */
 	#inPrefix = 0;
@@ -14,12 +14,12 @@ export class MessageCounter {
 	#left = 0;
 
 	/** @param maxBytes maximum length of a message. Longer ones are not counted, because grpc-js refuses them */
-	constructor(maxBytes: number, take: TakeBytes) {
+	constructor(maxBytes: number, reserve: ReserveBytes) {
 		this.#maxBytes = maxBytes;
-		this.#take = take;
+		this.#reserve = reserve;
 	}
 
-	/** @throws the error that `take` throws */
+	/** @throws the error that `reserve` throws */
 	add(chunk: Buffer): void {
 		for (let at = 0; at < chunk.length; ) {
 			if (this.#left > 0) {
@@ -34,7 +34,7 @@ export class MessageCounter {
 			if (this.#inPrefix < PREFIX_BYTES) return;
 			this.#inPrefix = 0;
 			this.#left = this.#prefix.readUInt32BE(1);
-			if (this.#left <= this.#maxBytes) this.#take(this.#left);
+			if (this.#left <= this.#maxBytes) this.#reserve(this.#left);
 		}
 	}
 }

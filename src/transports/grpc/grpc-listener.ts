@@ -89,8 +89,8 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 		// Nothing to do: each connection gets a GOAWAY when the listener stops.
 		drain: () => undefined,
 		stop: async (stall, until) => {
-			connections.refuse();
-			await Promise.all([promisify(server.tryShutdown.bind(server))(), connections.ended(stall, until)]);
+			connections.stopAccepting();
+			await Promise.all([promisify(server.tryShutdown.bind(server))(), connections.waitForEnd(stall, until)]);
 			headerWatch[Symbol.dispose]();
 		},
 		kill: () => {

@@ -5,45 +5,44 @@ import { createGunzip } from "node:zlib";
 import { ServiceError } from "../../errors.ts";
 import { release } from "../../memory.ts";
 
-/** What reading a body needs of a request, of HTTP/1.1 or HTTP/2. */
+/** The part of an HTTP/1.1 or HTTP/2 request that reading its body needs. */
 export interface BodyRequest extends Readable {
 	readonly headers: IncomingHttpHeaders;
 }
 
-/** Most bytes of a refused body that are read and discarded. A longer body gets its connection closed. */
+/** Maximum number of bytes of a refused body that are read and discarded, as {@link discardBody} says. */
 export const DISCARDED_BYTES = 1024 * 1024;
 
 /**
- * Reads the body of a request and undoes its content coding: `gzip` and `x-gzip` (RFC 9110, section 8.4.1) or
- * none.
+ * Reads the body of a request and decodes its content coding: `gzip` and `x-gzip` (RFC 9110, section 8.4.1) or none.
  *
- * A body with a Content-Length over the limit is refused before any of it is read, any other one as soon as it passes
- * the limit. For gzip the limit applies to what comes out, which is decoded as it arrives, so a small body that unpacks
- * to a huge one costs no more memory than the limit; what goes in may exceed it only by the little that packing adds to
- * data that it cannot shrink.
+ * A body whose Content-Length exceeds the limit is refused before any of it is read, any other body as soon as it
+ * exceeds the limit. For gzip the limit applies to the decompressed bytes. They are decompressed as they arrive, so a
+ * small body that decompresses to a huge one takes no more memory than the limit. The compressed bytes may exceed the
+ * limit only by the little that gzip adds to data that it cannot compress.
  *
- * After a refusal the rest of the body is discarded as {@link discardBody} does, so the caller can answer at once.
+ * After a refusal the rest of the body is discarded as {@link discardBody} does, so the caller can respond at once.
  *
- * @param maxBytes most bytes that the decoded body may have
- * @param take is told of the decoded body's bytes: of all before any is read where the header gives their number, else
- *   as they arrive. What it throws refuses the body
+ * @param maxBytes maximum number of bytes of the decoded body
+ * @param reserve reserves memory for the decoded body: for all of it before any byte is read if the header says its
+ *   size, otherwise as the bytes arrive. It throws to refuse the body
  * @returns the decoded body; empty when the request has none
  * @throws {ServiceError} `too_large`, `unsupported_media_type` for another content coding, `invalid_argument` for
- *   damaged gzip data, or what `take` throws
- * @throws {DOMException} named `AbortError` when the client goes away first: there is nobody to answer, and nothing to
- *   log
+ *   damaged gzip data, or the error that `reserve` throws
+ * @throws {DOMException} named `AbortError` when the client goes away first: nobody waits for a response then, and
+ *   there is nothing to log
  */
-export async function readBody(request: BodyRequest, maxBytes: number, take: TakeBytes): Promise<Buffer> {
+export async function readBody(request: BodyRequest, maxBytes: number, reserve: ReserveBytes): Promise<Buffer> {
 	try {
 		const gzip = isGzip(request.headers["content-encoding"]);
 		const maxReceived = gzip ? maxGzipBytes(maxBytes) : maxBytes;
 		const declared = request.headers["content-length"];
 		if (declared !== undefined && Number(declared) > maxReceived) throw tooLarge(maxBytes);
 		if (request.destroyed) throw aborted();
-		if (gzip) return await readGzip(request, new Collector(maxBytes, take), maxReceived);
-		if (declared === undefined) return await readPlain(request, new Collector(maxBytes, take));
+		if (gzip) return await readGzip(request, new Collector(maxBytes, reserve), maxReceived);
+		if (declared === undefined) return await readPlain(request, new Collector(maxBytes, reserve));
 		// Reserved as a whole, so that a body that has begun is not refused in its middle.
-		take(Number(declared));
+		reserve(Number(declared));
 		return await readPlain(request, new Collector(maxBytes, ignore));
 	} catch (error) {
 		discardBody(request);
@@ -52,8 +51,9 @@ export async function readBody(request: BodyRequest, maxBytes: number, take: Tak
 }
 
 /**
- * Discards the rest of a request's body, so that its connection can carry the next request. A connection that sends
- * more than 1 MiB of it is closed instead. The server's `requestTimeout` ends the request of a client that stalls.
+ * Discards the rest of a request's body, so that its connection can carry the next request. A request of which more
+ * than 1 MiB has to be discarded is destroyed: over HTTP/1.1 its connection is closed, over HTTP/2 its body is not read
+ * any further. The limit `requestTime` ends the request of a client that stalls.
  */
 export function discardBody(request: BodyRequest): void {
 	let discarded = 0;
@@ -65,11 +65,11 @@ export function discardBody(request: BodyRequest): void {
 	request.resume();
 }
 
-/** Reads by events instead of iteration, which costs less: most bodies are one chunk, which is given without a copy. */
+/** Reads by events, which costs less than iteration: most bodies are one chunk, which is returned without a copy. */
 function readPlain(request: BodyRequest, body: Collector): Promise<Buffer> {
 	return new Promise((resolve, reject) => {
 		const onAbort = () => {
-			// A request also closes after it has ended, and an error takes time to make.
+			// A request also closes after it has ended. Then no error is made, because that takes time.
 			if (!request.readableEnded) reject(aborted());
 		};
 		request.on("data", (chunk: Buffer) => {
@@ -79,14 +79,14 @@ function readPlain(request: BodyRequest, body: Collector): Promise<Buffer> {
 				reject(error);
 			}
 		});
-		request.on("end", () => resolve(body.take()));
+		request.on("end", () => resolve(body.finish()));
 		request.on("error", onAbort);
 		request.on("close", onAbort);
 	});
 }
 
 async function readGzip(request: BodyRequest, body: Collector, maxReceived: number): Promise<Buffer> {
-	const packed = async function* (): AsyncGenerator<Buffer, void, undefined> {
+	const compressed = async function* (): AsyncGenerator<Buffer, void, undefined> {
 		let received = 0;
 		// The request stays readable after a refusal, so that it can be answered.
 		for await (const chunk of request.iterator({ destroyOnReturn: false })) {
@@ -96,49 +96,49 @@ async function readGzip(request: BodyRequest, body: Collector, maxReceived: numb
 		}
 	};
 	let complete = false;
-	const collect = async (unpacked: AsyncIterable<Buffer>): Promise<void> => {
-		for await (const chunk of unpacked) body.add(chunk);
+	const collect = async (decompressed: AsyncIterable<Buffer>): Promise<void> => {
+		for await (const chunk of decompressed) body.add(chunk);
 		complete = true;
 	};
 	try {
-		await pipeline(packed, createGunzip(), collect);
+		await pipeline(compressed, createGunzip(), collect);
 	} catch (error) {
-		// The decoder ends at the first of the zeros that may pad gzip data, before the request has ended.
+		// Zeros may pad gzip data. The decoder ends at the first zero, before the request has ended, which is no error.
 		if (complete) discardBody(request);
 		else if (error instanceof ServiceError) throw error;
 		else if (request.destroyed && !request.readableEnded) throw aborted();
 		else throw new ServiceError("invalid_argument", "The gzip data is damaged", { cause: error });
 	}
-	return body.take();
+	return body.finish();
 }
 
-/** Is told of bytes before they are kept. What it throws refuses them. */
-export type TakeBytes = (bytes: number) => void;
+/** Reserves memory for bytes before they are kept. It throws to refuse them. */
+export type ReserveBytes = (bytes: number) => void;
 
 /** Collects the chunks of a body up to a limit. */
 export class Collector {
 	readonly maxBytes: number;
-	readonly #take: TakeBytes;
+	readonly #reserve: ReserveBytes;
 	#chunks: Buffer[] = [];
 	#size = 0;
 	#refused = false;
 
-	constructor(maxBytes: number, take: TakeBytes) {
+	constructor(maxBytes: number, reserve: ReserveBytes) {
 		this.maxBytes = maxBytes;
-		this.#take = take;
+		this.#reserve = reserve;
 	}
 
 	/**
 	 * Adds a chunk. After a refusal nothing is kept.
 	 *
-	 * @throws ServiceError `too_large` when the body passes the limit, or what `take` throws
+	 * @throws ServiceError `too_large` when the body exceeds the limit, or the error that `reserve` throws
 	 */
 	add(chunk: Buffer): void {
 		if (this.#refused) return;
 		this.#size += chunk.length;
 		try {
 			if (this.#size > this.maxBytes) throw tooLarge(this.maxBytes);
-			this.#take(chunk.length);
+			this.#reserve(chunk.length);
 		} catch (error) {
 			this.#refused = true;
 			this.#chunks = [];
@@ -147,18 +147,22 @@ export class Collector {
 		this.#chunks.push(chunk);
 	}
 
-	/** All that was added. A single chunk is given without a copy. To be called once. */
-	take(): Buffer {
+	/** Returns all bytes that were added. A single chunk is returned without a copy. To be called once. */
+	finish(): Buffer {
 		const [first, ...others] = this.#chunks;
 		if (first !== undefined && others.length === 0) return first;
 		const whole = Buffer.concat(this.#chunks, this.#size);
-		// The chunks of large bodies would keep the garbage collector busy most of the time.
+		// Released at once, because the chunks of large bodies keep the garbage collector busy most of the time.
 		for (const chunk of this.#chunks) if (chunk.byteLength === chunk.buffer.byteLength) release(chunk);
 		return whole;
 	}
 }
 
-/** Whether a Content-Encoding field says gzip rather than nothing; codings have no case (RFC 9110, section 8.4.1). */
+/**
+ * Whether a Content-Encoding field names gzip. Names are case-insensitive (RFC 9110, section 8.4.1).
+ *
+ * @throws ServiceError `unsupported_media_type` for a coding other than gzip and none
+ */
 function isGzip(contentEncoding: string | undefined): boolean {
 	const coding = contentEncoding?.trim().toLowerCase() ?? "";
 	if (coding === "" || coding === "identity") return false;
@@ -167,9 +171,10 @@ function isGzip(contentEncoding: string | undefined): boolean {
 }
 
 /**
- * Most bytes of gzip data that can be worth reading. Deflate stores what it cannot shrink in blocks with 5 bytes of
- * overhead (RFC 1951, section 3.2.4), 16 KiB long as zlib writes them; a sixteenth allows for far shorter ones. Without
- * this bound a stream of empty blocks, from which nothing comes out, would never end.
+ * Returns the maximum number of bytes of gzip data that are worth reading. Deflate stores data that it cannot compress
+ * in blocks with 5 bytes of overhead (RFC 1951, section 3.2.4). The blocks of zlib are 16 KiB long; one sixteenth
+ * allows for far shorter ones. Without this limit a stream of empty blocks, which decompress to nothing, would never
+ * end.
  */
 function maxGzipBytes(maxBytes: number): number {
 	return maxBytes + Math.ceil(maxBytes / 16) + 1024;

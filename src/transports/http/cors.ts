@@ -2,7 +2,7 @@ import { cors } from "@connectrpc/connect";
 import { KEY_HEADER } from "../../access/gate.ts";
 import { REQUEST_ID_HEADER } from "../../telemetry/requests.ts";
 import { sendStatus } from "./answer.ts";
-import type { ObservedAnswer } from "./http-listener.ts";
+import type { ObservedHandler } from "./http-listener.ts";
 
 /** Seconds for which a browser may cache the response to a preflight request. Chromium caches it for no longer. */
 const MAX_AGE = 7_200;
@@ -18,8 +18,8 @@ const EXPOSED_HEADERS = [...cors.exposedHeaders, "Retry-After", REQUEST_ID_HEADE
  *
  * @param origins allowed origins; `*` allows every origin
  */
-export function allowOrigins(origins: readonly string[], answer: ObservedAnswer): ObservedAnswer {
-	if (origins.length === 0) return answer;
+export function allowOrigins(origins: readonly string[], handler: ObservedHandler): ObservedHandler {
+	if (origins.length === 0) return handler;
 	const all = origins.includes("*");
 	return (request, response, seen) => {
 		const { origin } = request.headers;
@@ -35,6 +35,6 @@ export function allowOrigins(origins: readonly string[], answer: ObservedAnswer)
 				return;
 			}
 		}
-		answer(request, response, seen);
+		handler(request, response, seen);
 	};
 }

@@ -17,7 +17,7 @@ import { LIMITS, limitStream } from "../limits.ts";
 import type { RunningListener } from "../running-listener.ts";
 import { isEnding } from "./enter.ts";
 
-/** What the parts of an answer need of a response. */
+/** The part of an HTTP/1.1 or HTTP/2 response that sending it needs. */
 export interface HttpResponse {
 	readonly headersSent: boolean;
 	setHeader(name: string, value: string): unknown;
@@ -26,27 +26,27 @@ export interface HttpResponse {
 	destroy(): unknown;
 }
 
-/** Answers a request of HTTP/1.1 or HTTP/2. */
-export type HttpAnswer = (
+/** Handles a request of HTTP/1.1 or HTTP/2. */
+export type HttpHandler = (
 	request: IncomingMessage | Http2ServerRequest,
 	response: ServerResponse | Http2ServerResponse,
 ) => void;
 
-/** Answers a request and tells what becomes of it. Its end is told by who listens. */
-export type ObservedAnswer = (...call: [...Parameters<HttpAnswer>, observed: ObservedRequest]) => void;
+/** Handles a request and reports what becomes of it to `observed`. The caller reports the end of the request. */
+export type ObservedHandler = (...call: [...Parameters<HttpHandler>, observed: ObservedRequest]) => void;
 
-/** How often connections that have become idle are closed while the listener stops, in milliseconds. */
-const IDLE_SWEEP = 50;
+/** Milliseconds between two closings of idle connections while the listener stops. */
+const IDLE_SWEEP_INTERVAL = 50;
 
 /**
- * Listens for HTTP/1.1 and HTTP/2. TLS lets the client choose by ALPN; in clear text the first bytes tell (RFC 9113,
+ * Listens for HTTP/1.1 and HTTP/2. With TLS the client chooses by ALPN. In cleartext the first bytes decide (RFC 9113,
  * section 3.3).
  *
  * @throws Error when the address cannot be listened on
  */
 export async function listenHttp(
 	options: Omit<ConnectionOptions, "listener" | "protocols" | "serve">,
-	answer: HttpAnswer,
+	handler: HttpHandler,
 ): Promise<RunningListener> {
 	const { limits = LIMITS } = options;
 	let draining = false;
@@ -65,27 +65,27 @@ export async function listenHttp(
 		},
 		(request, response) => {
 			if (isEnding(request.socket)) return;
-			// While the listener stops, each answer is the last one of its connection.
+			// While the listener drains, each response is the last one of its connection.
 			if (draining) response.setHeader("Connection", "close");
 			request.url = originForm(request.url ?? "");
-			// RFC 9112, section 3.2. Node.js would answer the same and tell nobody.
+			// RFC 9112, section 3.2. Node.js would send the same response, but nothing would be logged.
 			if (request.httpVersion === "1.1" && request.headers.host === undefined)
 				refuse(request, response, 400, "MISSING_HOST");
-			else answer(request, response);
+			else handler(request, response);
 		},
 	);
 	http1.on("checkExpectation", (request: IncomingMessage, response: ServerResponse) =>
 		refuse(request, response, 417, "UNKNOWN_EXPECTATION"),
 	);
 	http1.setTimeout(limits.idleTime);
-	// The server gets its connections by hand. With this event it begins to watch the time of their requests.
+	// The server does not listen itself, because connections are handed to it. This event starts its request timeouts.
 	http1.emit("listening");
 
 	const sessions = new Set<ServerHttp2Session>();
 	const settings = { maxConcurrentStreams: limits.httpStreams, maxHeaderListSize: limits.headerBytes };
 	const http2 = createHttp2Server({ settings }, (request, response) => {
 		limitStream(request.stream, limits);
-		answer(request, response);
+		handler(request, response);
 	});
 	http2.setTimeout(limits.idleTime);
 	http2.on("session", (session) => {
@@ -99,11 +99,11 @@ export async function listenHttp(
 		protocols: ["h2", "http/1.1"],
 		serve: (socket) => {
 			const serveBy = (isHttp2: boolean): void => {
-				// A client of HTTP/1.1 may end its side before it has read the answer.
+				// An HTTP/1.1 client may end its side of the connection before it has read the response.
 				socket.allowHalfOpen = !isHttp2;
 				(isHttp2 ? http2 : http1).emit("connection", socket);
 			};
-			if (options.tls === undefined) lookAhead(socket, serveBy);
+			if (options.tls === undefined) detectHttp2(socket, serveBy);
 			else serveBy("alpnProtocol" in socket && socket.alpnProtocol === "h2");
 		},
 	});
@@ -115,12 +115,12 @@ export async function listenHttp(
 		},
 		stop: async (stall, until) => {
 			draining = true;
-			connections.refuse();
+			connections.stopAccepting();
 			for (const session of sessions) session.close();
 			http1.closeIdleConnections();
-			// A stream that began before leaves its connection open and idle when it ends.
-			const sweep = setInterval(() => http1.closeIdleConnections(), IDLE_SWEEP);
-			await connections.ended(stall, until);
+			// A response that began before leaves its connection open and idle when it ends.
+			const sweep = setInterval(() => http1.closeIdleConnections(), IDLE_SWEEP_INTERVAL);
+			await connections.waitForEnd(stall, until);
 			clearInterval(sweep);
 			http1.close();
 		},
@@ -128,7 +128,7 @@ export async function listenHttp(
 	};
 }
 
-/** A request's target without scheme and authority, which a client may send as to a proxy (RFC 9112, section 3.2.2). */
+/** Returns a request target without the scheme and authority that clients send to proxies (RFC 9112, section 3.2.2). */
 function originForm(target: string): string {
 	const [authority] = /^https?:\/\/[^/?#]*/i.exec(target) ?? [];
 	if (authority === undefined) return target;
@@ -137,23 +137,24 @@ function originForm(target: string): string {
 }
 
 /**
- * Tells whether a connection begins as one of HTTP/2, and leaves it unread. One that ends before that is closed.
+ * Finds out from its first bytes whether a connection is one of HTTP/2, and puts these bytes back. A connection that
+ * ends before is closed.
  *
- * Bytes go back once only: after the end, each time would make the connection readable again, without a turn of the event
- * loop in between.
+ * The bytes are put back only once, when the answer is known. On a connection that has ended, each time would make it
+ * readable again, without a turn of the event loop in between.
  */
-function lookAhead(socket: Socket, then: (isHttp2: boolean) => void): void {
-	let begin = Buffer.alloc(0);
-	const look = (): void => {
+function detectHttp2(socket: Socket, onDetected: (isHttp2: boolean) => void): void {
+	let received = Buffer.alloc(0);
+	const onReadable = (): void => {
 		const bytes: Buffer | null = socket.read();
 		if (bytes === null) return;
-		begin = Buffer.concat([begin, bytes]);
-		// No method of HTTP/1.1 but the one that is kept for this begins so.
-		const start = begin.toString("latin1", 0, 3);
+		received = Buffer.concat([received, bytes]);
+		// No other HTTP method begins with PRI, which is reserved for the preface of HTTP/2 (RFC 9113, section 3.4).
+		const start = received.toString("latin1", 0, 3);
 		if (start.length < 3 && "PRI".startsWith(start)) return;
-		socket.removeListener("readable", look);
-		socket.unshift(begin);
-		then(start === "PRI");
+		socket.removeListener("readable", onReadable);
+		socket.unshift(received);
+		onDetected(start === "PRI");
 	};
-	socket.on("readable", look);
+	socket.on("readable", onReadable);
 }

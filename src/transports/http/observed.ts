@@ -1,8 +1,8 @@
 import { REQUEST_ID_HEADER, type Requests } from "../../telemetry/requests.ts";
-import type { HttpAnswer, ObservedAnswer } from "./http-listener.ts";
+import type { HttpHandler, ObservedHandler } from "./http-listener.ts";
 
 /** Wraps a handler: observes each request from its beginning to its end, and sends its id with the response. */
-export function observed(requests: Requests, answer: ObservedAnswer): HttpAnswer {
+export function observed(requests: Requests, handler: ObservedHandler): HttpHandler {
 	return (request, response) => {
 		const { method = "", url = "" } = request;
 		const target = { transport: "http", method, operation: `${method} ${pathOf(url)}` } as const;
@@ -13,7 +13,7 @@ export function observed(requests: Requests, answer: ObservedAnswer): HttpAnswer
 		response.setHeader(REQUEST_ID_HEADER, seen.id);
 		// A response that was not ended was cut off by the client or by the service.
 		response.on("close", () => seen.end(response.writableEnded, response.statusCode));
-		answer(request, response, seen);
+		handler(request, response, seen);
 	};
 }
 

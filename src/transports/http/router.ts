@@ -10,7 +10,7 @@ import type { Permit } from "../permits.ts";
 import { sendError, sendJsonText, sendText } from "./answer.ts";
 import { type BodyRequest, discardBody } from "./body.ts";
 import { enter } from "./enter.ts";
-import type { ObservedAnswer } from "./http-listener.ts";
+import type { ObservedHandler } from "./http-listener.ts";
 import { pathOf } from "./observed.ts";
 import { ClientSignal, limitResponseTime } from "./when-gone.ts";
 
@@ -87,7 +87,7 @@ export function createRouter(
 	gate: Gate,
 	admission: Pick<Admission, "enter">,
 	limits: Pick<Limits, "answerTime"> = LIMITS,
-): ObservedAnswer {
+): ObservedHandler {
 	const find = routeFinder(routes);
 	/** Paths of routes, each with the name of a key for which a failure was logged. */
 	const logged = new Set<string>();

@@ -1,21 +1,21 @@
 import { createGunzip, createInflate } from "node:zlib";
 import { ServiceError } from "../../errors.ts";
-import { Collector, type TakeBytes } from "./body.ts";
+import { Collector, type ReserveBytes } from "./body.ts";
 
 /**
  * Decompresses a message.
  *
  * @param maxBytes maximum number of bytes after decompression
- * @param take called with the number of decompressed bytes before they are kept. It throws to refuse the message
- * @throws ServiceError `too_large`, `invalid_argument` for damaged data, or the error that `take` throws
+ * @param reserve reserves memory for decompressed bytes before they are kept. It throws to refuse the message
+ * @throws ServiceError `too_large`, `invalid_argument` for damaged data, or the error that `reserve` throws
  */
 export async function unpack(
 	compressed: Uint8Array,
 	coding: "gzip" | "deflate",
 	maxBytes: number,
-	take: TakeBytes,
+	reserve: ReserveBytes,
 ): Promise<Buffer> {
-	const collector = new Collector(maxBytes, take);
+	const collector = new Collector(maxBytes, reserve);
 	const decoder = coding === "gzip" ? createGunzip() : createInflate();
 	decoder.end(compressed);
 	try {
@@ -24,5 +24,5 @@ export async function unpack(
 		if (error instanceof ServiceError) throw error;
 		throw new ServiceError("invalid_argument", "The compressed message is damaged", { cause: error });
 	}
-	return collector.take();
+	return collector.finish();
 }

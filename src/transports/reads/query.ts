@@ -2,43 +2,43 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { invalid } from "../../conversations/read/filter.ts";
 import { parseDateTime } from "../../record/json/scalars.ts";
 
-/** Most characters of a parameter's name that an error repeats. */
-const SHOWN_NAME = 64;
+/** Maximum number of characters of a parameter's name that an error repeats. */
+const MAX_SHOWN_NAME = 64;
 
-/** The query parameters of a request. Every error is a ServiceError `invalid_argument` that names the parameter. */
+/** The query parameters of a request. Its errors are ServiceErrors `invalid_argument` that name the parameter. */
 export class Query<Name extends string> {
 	readonly #parameters: URLSearchParams;
 
 	/**
-	 * @param search the query as it came
-	 * @param names parameters that the request may have
-	 * @param repeatable those of them that it may have several times
-	 * @throws ServiceError for any other parameter, for repetitions of those that may not be repeated, and for one that is
-	 *   not percent-encoded UTF-8 (RFC 3986, section 2)
+	 * @param search query as it was received, without the question mark
+	 * @param names names of the parameters that the request may have
+	 * @param repeatable names of those parameters that may occur several times
+	 * @throws ServiceError for an unknown parameter, for one that occurs several times although it may not, and for one
+	 *   that is not percent-encoded UTF-8 (RFC 3986, section 2)
 	 */
 	constructor(search: string, names: readonly Name[], repeatable: readonly Name[] = []) {
 		for (const parameter of search.split("&")) requireEncoded(parameter);
 		const parameters = new URLSearchParams(search);
 		const known = new Set<string>(names);
-		const seen = new Set<string>(repeatable);
+		const mayRepeat = new Set<string>(repeatable);
 		for (const name of new Set(parameters.keys())) {
 			if (!known.has(name)) throw invalid(quoted(name), "is not known");
-			if (!seen.has(name) && parameters.getAll(name).length > 1) throw invalid(name, "may be given only once");
+			if (!mayRepeat.has(name) && parameters.getAll(name).length > 1) throw invalid(name, "may be given only once");
 		}
 		this.#parameters = parameters;
 	}
 
-	/** A text; empty when the parameter is absent. */
+	/** Returns a text; empty when the parameter is absent. */
 	text(name: Name): string {
 		return this.#parameters.get(name) ?? "";
 	}
 
-	/** The values of a parameter that may be repeated. */
+	/** Returns all values of a repeatable parameter. */
 	texts(name: Name): string[] {
 		return this.#parameters.getAll(name);
 	}
 
-	/** One of some words; the first of them when the parameter is absent. */
+	/** Returns one of several words; the first word when the parameter is absent. */
 	word<Word extends string>(name: Name, words: readonly [Word, ...Word[]]): Word {
 		const text = this.#parameters.get(name);
 		const word = text === null ? words[0] : words.find((candidate) => candidate === text);
@@ -46,7 +46,7 @@ export class Query<Name extends string> {
 		return word;
 	}
 
-	/** A whole number from 0 to 2^63 - 1; undefined when the parameter is absent. */
+	/** Returns a whole number from 0 to 2^63 - 1; undefined when the parameter is absent. */
 	number(name: Name): bigint | undefined {
 		const text = this.#parameters.get(name);
 		if (text === null) return undefined;
@@ -55,7 +55,7 @@ export class Query<Name extends string> {
 		return value;
 	}
 
-	/** An instant; undefined when the parameter is absent. */
+	/** Returns a point in time; undefined when the parameter is absent. */
 	dateTime(name: Name): Timestamp | undefined {
 		const text = this.#parameters.get(name);
 		if (text === null) return undefined;
@@ -66,7 +66,12 @@ export class Query<Name extends string> {
 	}
 }
 
-/** URLSearchParams would put U+FFFD in place of bytes that are not UTF-8, and find nothing. */
+/**
+ * Checks that a parameter is percent-encoded UTF-8. URLSearchParams would replace other bytes by U+FFFD, and a filter
+ * with them would find nothing.
+ *
+ * @throws ServiceError `invalid_argument` when it is not
+ */
 function requireEncoded(parameter: string): void {
 	if (/^[\x21-\x7e]*$/.test(parameter) && isDecodable(parameter)) return;
 	throw invalid(quoted(parameter.split("=", 1)[0] ?? ""), "is not percent-encoded UTF-8");
@@ -82,6 +87,6 @@ function isDecodable(text: string): boolean {
 }
 
 function quoted(name: string): string {
-	const shown = name.length > SHOWN_NAME ? `${name.slice(0, SHOWN_NAME)}…` : name;
+	const shown = name.length > MAX_SHOWN_NAME ? `${name.slice(0, MAX_SHOWN_NAME)}…` : name;
 	return `query parameter ${JSON.stringify(shown)}`;
 }
