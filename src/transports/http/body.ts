@@ -1,4 +1,5 @@
 import type { IncomingHttpHeaders } from "node:http";
+import { constants, type Http2Stream } from "node:http2";
 import type { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { createGunzip } from "node:zlib";
@@ -8,6 +9,8 @@ import { release } from "../../memory.ts";
 /** The part of an HTTP/1.1 or HTTP/2 request that reading its body needs. */
 export interface BodyRequest extends Readable {
 	readonly headers: IncomingHttpHeaders;
+	/** The stream of an HTTP/2 request. */
+	readonly stream?: Pick<Http2Stream, "close">;
 }
 
 /** Maximum number of bytes of a refused body that are read and discarded, as {@link discardBody} says. */
@@ -51,16 +54,18 @@ export async function readBody(request: BodyRequest, maxBytes: number, reserve: 
 }
 
 /**
- * Discards the rest of a request's body, so that its connection can carry the next request. A request of which more
- * than 1 MiB has to be discarded is destroyed: over HTTP/1.1 its connection is closed, over HTTP/2 its body is not read
- * any further. The limit `requestTime` ends the request of a client that stalls.
+ * Discards the rest of a request's body, so that its connection can carry the next request. If more than 1 MiB would
+ * have to be discarded, the client is made to stop: over HTTP/1.1 its connection is closed, over HTTP/2 its stream is
+ * closed without an error (RFC 9113, section 8.1). The limit `requestTime` ends the request of a client that stalls.
  */
 export function discardBody(request: BodyRequest): void {
 	let discarded = 0;
 	request.on("error", ignore);
 	request.on("data", (chunk: Buffer) => {
 		discarded += chunk.length;
-		if (discarded > DISCARDED_BYTES) request.destroy();
+		if (discarded <= DISCARDED_BYTES) return;
+		if (request.stream === undefined) request.destroy();
+		else request.stream.close(constants.NGHTTP2_NO_ERROR);
 	});
 	request.resume();
 }

@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import { connect as connectHttp2 } from "node:http2";
+import { connect as connectHttp2, constants } from "node:http2";
 import { setImmediate } from "node:timers/promises";
 import { createClient } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
@@ -52,6 +52,18 @@ describe("a service", () => {
 		expect([status, JSON.parse(String(text)).title]).toEqual([200, title]);
 		expect(await ask("HEAD", path)).toEqual([200, ""]);
 		expect(await ask("GET", "/nothing")).toEqual([404, '{"detail":"Not Found"}']);
+		session.destroy();
+	});
+
+	test("closes the stream of a large refused upload over HTTP/2 without an error, after its response", async () => {
+		const session = connectHttp2(service.http);
+		const refused = session.request({ ":method": "POST", ":path": WEBHOOK, "x-access-token": "wrong-key" });
+		refused.end(Buffer.alloc(5 * 2 ** 20)).resume();
+		const [[headers]] = await Promise.all([once(refused, "response"), once(refused, "close")]);
+		expect([headers[":status"], refused.rstCode]).toEqual([401, constants.NGHTTP2_NO_ERROR]);
+		const next = session.request({ ":path": "/healthz" });
+		const [found] = await once(next.resume(), "response");
+		expect(found[":status"]).toBe(200);
 		session.destroy();
 	});
 
