@@ -2,11 +2,11 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { compactAll } from "../src/memory.ts";
 
-test("byte strings share memory that holds nothing else, and stay as they are when they do", () => {
+test("compactAll moves byte strings into one buffer without other data, unless they are in one already", () => {
 	const bytes = fc.uint8Array({ maxLength: 8 });
 	fc.assert(
 		fc.property(fc.array(bytes, { minLength: 1, maxLength: 5 }), bytes, (parts, before) => {
-			// Parts of a larger piece of memory, as Node's pool is one.
+			// Views of a larger buffer, such as the Buffer pool of Node.js.
 			const pool = Buffer.concat([before, ...parts, before]);
 			let end = before.byteLength;
 			const views = parts.map(({ byteLength }) => {

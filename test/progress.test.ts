@@ -9,7 +9,7 @@ function shown(isTTY: boolean, steps: readonly number[]): string {
 	return text;
 }
 
-test("progress is a line for each tenth where no person sees it at once", () => {
+test("progress is a line for each completed tenth when the output is not a terminal", () => {
 	expect(shown(false, [1, 99, 100, 250, 299, 1_000])).toBe(
 		["0", "10", "20", "100"].map((percent) => `${percent} % of 1000 entries are copied\n`).join(""),
 	);

@@ -11,7 +11,7 @@ import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import { record } from "../support/fixtures.ts";
 import { TempFolder } from "../support/temp.ts";
 
-/** The signal of a sender that waits. */
+/** Signal of a sender that still waits. */
 const WAITING = { aborted: false };
 
 const encryptionKeys = [createSecretKey(Buffer.alloc(32, 7))];
@@ -28,7 +28,7 @@ afterEach(() => intake[Symbol.asyncDispose]());
 
 const body = (members: JsonObject) => Buffer.from(JSON.stringify(record(members)));
 
-test("a record is read whatever its size, and the same in every thread", async () => {
+test("records of every size are parsed and opened alike, in either thread", async () => {
 	const vault = new RecordVault(new RecordFormat(), encryptionKeys);
 	for (const size of [10, 2 ** 21]) {
 		const title = "x".repeat(size);
@@ -43,9 +43,9 @@ test("a record is read whatever its size, and the same in every thread", async (
 	expect(lines).toEqual([]);
 });
 
-test("large records that wait to be read are bounded in bytes, and taken again afterwards", async () => {
+test("large records are refused while too many bytes are being opened, and accepted again afterwards", async () => {
 	const size = 16 * 2 ** 20;
-	// What is no record fails in the thread, after it was taken.
+	// These bytes are no record: if accepted, they fail in the thread.
 	const stored = () => ({ bytes: new Uint8Array(size), redactionVersion: 1, schemaVersion: 1 });
 	const kinds = async (count: number): Promise<unknown[]> => {
 		const outcomes = await Promise.allSettled(
@@ -53,13 +53,13 @@ test("large records that wait to be read are bounded in bytes, and taken again a
 		);
 		return outcomes.map((outcome) => outcome.status === "rejected" && outcome.reason.kind);
 	};
-	const [taken] = await kinds(1);
-	expect(taken).not.toBe("unavailable");
-	expect(await kinds(6)).toEqual([taken, taken, taken, taken, "unavailable", "unavailable"]);
-	expect(await kinds(4)).toEqual([taken, taken, taken, taken]);
+	const [accepted] = await kinds(1);
+	expect(accepted).not.toBe("unavailable");
+	expect(await kinds(6)).toEqual([accepted, accepted, accepted, accepted, "unavailable", "unavailable"]);
+	expect(await kinds(4)).toEqual([accepted, accepted, accepted, accepted]);
 });
 
-test("events are read and applied whatever their size, and the same in every thread", async () => {
+test("events of every size are parsed and applied alike, in either thread", async () => {
 	const vault = new RecordVault(new RecordFormat(), encryptionKeys);
 	for (const size of [10, 2 ** 21]) {
 		const { conversationId, record } = await intake.fromJson(body({ agent_state: { token: "secret" } }), WAITING);
@@ -79,7 +79,7 @@ test("events are read and applied whatever their size, and the same in every thr
 	expect(lines).toEqual([]);
 });
 
-test("a refusal crosses with its violations, from either thread", async () => {
+test("an invalid record is refused with its violations, from either thread", async () => {
 	for (const title of [1, "x".repeat(2 ** 21)]) {
 		const refused = intake.fromJson(body({ title, max_iterations: -1, id: "no uuid" }), WAITING);
 		await expect(refused).rejects.toMatchObject({
@@ -90,7 +90,7 @@ test("a refusal crosses with its violations, from either thread", async () => {
 	expect(lines).toEqual([]);
 });
 
-test("an encrypted record that comes again, with its tags in another order, is a repetition", async () => {
+test("an encrypted record that is posted again with its tags in another order is a duplicate", async () => {
 	using folder = new TempFolder();
 	const isSame = (stored: Uint8Array, arriving: Uint8Array) => intake.isSame(stored, arriving);
 	await using store = await openSqliteStore(folder.file("conversations.db"), log, { isSame });

@@ -1,13 +1,13 @@
-/** The calls that the worker of the tests answers. */
+/** The calls that the worker thread of the tests answers. */
 export type EchoCalls = {
 	echo(value: unknown): unknown;
-	/** Grouped: answers the bytes of the group. */
+	/** Grouped: returns the number of bytes of all calls in the group. */
 	sum(bytes: Uint8Array): number;
-	/** Keeps the thread busy for some milliseconds. */
+	/** Blocks the thread for a number of milliseconds. */
 	pause(milliseconds: number): void;
 	fail(argument: undefined): void;
 	exit(code: number): void;
-	/** Takes memory until none is left. */
+	/** Allocates memory until the heap is exhausted. */
 	exhaust(argument: undefined): void;
 	close(argument: undefined): void;
 };

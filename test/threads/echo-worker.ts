@@ -1,7 +1,7 @@
 import { serve } from "../../src/threads/serve.ts";
 import type { EchoCalls } from "./echo-calls.ts";
 
-/** A worker that gives back what it is sent, fails, or ends. */
+/** A worker thread that echoes arguments, fails, or ends. */
 
 serve<{ unusable: boolean }, EchoCalls, "sum">(({ unusable }) => {
 	if (unusable) throw new Error("no start");

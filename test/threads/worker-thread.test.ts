@@ -23,23 +23,23 @@ function started(options: Partial<WorkerThreadOptions> = {}) {
 
 const unavailable = { name: "ServiceError", kind: "unavailable", message: "it failed" };
 
-test("each call has its own answer", async () => {
+test("each of many concurrent calls gets its own result", async () => {
 	const { thread } = started();
 	const values = Array.from({ length: 700 }, (_, n) => ({ n, big: 2n ** 60n, bytes: new Uint8Array([n]) }));
 	expect(await Promise.all(values.map((value) => thread.call("echo", value)))).toEqual(values);
 });
 
-test("a worker has no more calls at a time than its window", async () => {
+test("a worker has at most as many calls at a time as its window", async () => {
 	const { thread } = started({ window: 2 });
 	await thread.start();
 	const paused = thread.call("pause", 100);
 	const sums = await Promise.all([1, 1, 1, 1, 1].map((size) => thread.call("sum", new Uint8Array(size))));
 	await paused;
-	// With all of them at a time it would be one group.
+	// Without the limit, all five calls would be one group of 5 bytes.
 	expect(Math.max(...sums)).toBeLessThan(3);
 });
 
-test("a call that nobody waits for any longer is not made", async () => {
+test("a waiting call is not made when its signal is aborted", async () => {
 	const { thread } = started({ window: 1 });
 	await thread.start();
 	const gone = new AbortController();
@@ -56,7 +56,7 @@ test("a call that nobody waits for any longer is not made", async () => {
 	]);
 });
 
-test("calls of a group are answered together within the group's bytes, a larger one alone", async () => {
+test("grouped calls are answered together up to the group's byte limit, a larger call alone", async () => {
 	const { thread } = started();
 	await thread.start();
 	const paused = thread.call("pause", 100);
@@ -66,7 +66,7 @@ test("calls of a group are answered together within the group's bytes, a larger 
 	expect(sums).toEqual([8, 8, 4, 30, 1]);
 });
 
-test("a failed call fails alone, and is logged", async () => {
+test("a failing call is logged and does not affect others", async () => {
 	const { thread, lines } = started();
 	const failure = { kind: "internal", cause: new Error("out of luck") };
 	const outcomes = await Promise.allSettled([thread.call("fail", undefined), thread.call("echo", 1)]);
@@ -77,7 +77,7 @@ test("a failed call fails alone, and is logged", async () => {
 	expect(lines).toMatchObject([[{ err: failure, operation: "fail", count: 1 }, "the store failed"]]);
 });
 
-test("a thread that ends fails what was under way if that cannot be repeated, and starts again", async () => {
+test("when a thread ends, calls that are not repeatable fail, and the next call restarts it", async () => {
 	const { thread, lines } = started({ repeatable: false });
 	expect(await thread.call("echo", "before")).toBe("before");
 	const outcomes = await Promise.allSettled([thread.call("exit", 3), thread.call("echo", "behind it")]);
@@ -89,7 +89,7 @@ test("a thread that ends fails what was under way if that cannot be repeated, an
 	expect(await thread.call("echo", "after")).toBe("after");
 });
 
-test("a call that ends the thread fails as internal, and those beside it succeed", async () => {
+test("a call that ends the thread fails with `internal`, and the calls beside it succeed", async () => {
 	const { thread, lines } = started();
 	const outcomes = await Promise.allSettled([
 		...[1, 2, 3].map((n) => thread.call("echo", n)),
@@ -102,7 +102,7 @@ test("a call that ends the thread fails as internal, and those beside it succeed
 	expect(lines).toHaveLength(2);
 });
 
-test("a call that takes all memory of the thread fails as internal", async () => {
+test("a call that exhausts the thread's memory fails with `internal`", async () => {
 	const { thread } = started({ oldGenerationMb: 16 });
 	const outcomes = await Promise.allSettled([thread.call("exhaust", undefined), thread.call("echo", 1)]);
 	expect(outcomes).toMatchObject([
@@ -111,7 +111,7 @@ test("a call that takes all memory of the thread fails as internal", async () =>
 	]);
 });
 
-test("calls after the end are refused, those before it are answered", async () => {
+test("calls after close are refused, earlier ones are completed", async () => {
 	const { thread } = started();
 	const last = thread.call("echo", "last");
 	await thread.close();
@@ -122,7 +122,7 @@ test("calls after the end are refused, those before it are answered", async () =
 	});
 });
 
-test("a thread that cannot start fails the calls", async () => {
+test("calls fail when the thread cannot start", async () => {
 	const { thread } = started({ data: { unusable: true } });
 	await expect(thread.start()).rejects.toMatchObject({ ...unavailable, cause: new Error("no start") });
 	await expect(thread.call("echo", 1)).rejects.toMatchObject(unavailable);
@@ -130,23 +130,23 @@ test("a thread that cannot start fails the calls", async () => {
 	await expect(missing.thread.call("echo", 1)).rejects.toMatchObject(unavailable);
 });
 
-test("an observer is told of the calls, of their ends, and of the groups that they were answered in", async () => {
-	const told: unknown[] = [];
+test("an observer is notified of calls, of their ends, and of the groups in which they were answered", async () => {
+	const reports: unknown[] = [];
 	let queue = () => ({ calls: -1, age: -1 });
 	const { thread } = started({
 		observer: {
 			added: (name, figures) => {
-				told.push(["added", name]);
+				reports.push(["added", name]);
 				queue = figures;
 			},
 			called: (name, call) => {
-				told.push(["called", name, call]);
+				reports.push(["called", name, call]);
 				return (error, group) => {
-					told.push(["ended", call, error instanceof ServiceError ? error.kind : error, group?.ids]);
+					reports.push(["ended", call, error instanceof ServiceError ? error.kind : error, group?.ids]);
 				};
 			},
 			grouped: (name, { ids, startedAt, duration }) => {
-				told.push(["grouped", name, ids]);
+				reports.push(["grouped", name, ids]);
 				expect(Math.abs(Date.now() - startedAt)).toBeLessThan(60_000);
 				expect(duration).toBeGreaterThanOrEqual(0);
 			},
@@ -160,7 +160,7 @@ test("an observer is told of the calls, of their ends, and of the groups that th
 	await expect(thread.call("fail", undefined)).rejects.toThrow();
 	await expect(thread.call("exit", 3)).rejects.toThrow();
 	expect(queue()).toEqual({ calls: 0, age: 0 });
-	expect(told).toEqual([
+	expect(reports).toEqual([
 		["added", "test"],
 		["called", "test", "pause"],
 		["called", "test", "sum"],
@@ -176,15 +176,15 @@ test("an observer is told of the calls, of their ends, and of the groups that th
 	]);
 });
 
-test("an observer is told of the end of a call that was not made, because nobody waits for it", async () => {
-	const told: unknown[] = [];
+test("an observer is notified of the end of a call that was not made because its signal was aborted", async () => {
+	const reports: unknown[] = [];
 	const { thread } = started({
 		observer: {
 			added: () => undefined,
-			called: () => (error) => told.push(error instanceof ServiceError ? error.kind : error),
+			called: () => (error) => reports.push(error instanceof ServiceError ? error.kind : error),
 			grouped: () => undefined,
 		},
 	});
 	await expect(thread.call("echo", 1, AbortSignal.abort())).rejects.toThrow();
-	expect(told).toEqual(["unavailable"]);
+	expect(reports).toEqual(["unavailable"]);
 });
