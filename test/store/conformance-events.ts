@@ -20,17 +20,17 @@ import {
 	batch,
 	event,
 	live,
+	liveOf,
 	record,
 	stateUpdate,
 	storedEvent,
-	whole,
 	withActivity,
 } from "./event-samples.ts";
 import { append, bytes, conditions, type Sample, sample, second, start, stored } from "./samples.ts";
 
 const at = (n: number) => start + BigInt(n) * second;
 
-/** Tests of events, and of the versions that they make of records. */
+/** Tests of events, and of the record versions that state updates produce. */
 export function eventConformance(current: () => Store, reopen: () => Promise<Store>): void {
 	let store: Store;
 	beforeEach(() => {
@@ -38,7 +38,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 	});
 
 	const all = { after: 0n, limit: 1_000 };
-	const untold: Omit<LiveState, "revision"> = {
+	const emptyState: Omit<LiveState, "revision"> = {
 		told: undefined,
 		postedAt: undefined,
 		hasUnappliedEvents: false,
@@ -46,14 +46,14 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 		knownIds: [],
 	};
 
-	/** Appends a batch that the store takes. */
-	async function keep(...args: Parameters<typeof batch>): Promise<AppendedEvents> {
+	/** Appends a batch. Throws if the store writes nothing of it. */
+	async function appendBatch(...args: Parameters<typeof batch>): Promise<AppendedEvents> {
 		const appended = await appendEvents(store, batch(...args));
 		if (appended === undefined) throw new Error("the store refused the batch");
 		return appended;
 	}
 
-	/** Appends a posted record of a conversation with a title, updated and received at so many seconds. */
+	/** Appends a posted record with a title. It was updated and received a number of seconds after `start`. */
 	async function post(conversationId: string, title: string, seconds: number, more: Partial<Sample["columns"]> = {}) {
 		const update = sample({
 			conversationId,
@@ -76,7 +76,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 		store.updates.list({ ...all, conversationId, withRecords: true }).then(titles);
 
 	describe("appendEvents", () => {
-		it("numbers the events of all conversations upwards from 1, each once by conversation and id", async () => {
+		it("numbers the events of all conversations from 1 upwards, and stores an id once per conversation", async () => {
 			const [a, b] = [randomUUID(), randomUUID()];
 			const events = [event({ secrets: ["/value/a~1b", ""] }), stateUpdate(), event({ message: "said" })];
 			const more = event({ text: Buffer.from("x".repeat(100_000)) });
@@ -101,10 +101,10 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await store.listConversations({ conditions: [], limit: 10, withRecords: false })).toEqual([]);
 			store = await reopen();
 			expect(await store.events.list(all)).toEqual(expected);
-			expect(await keep(a, [event()])).toMatchObject({ newest: 6n });
+			expect(await appendBatch(a, [event()])).toMatchObject({ newest: 6n });
 		});
 
-		it("keeps the first of the events that have one id in a batch", async () => {
+		it("stores the first of several events with the same id in a batch", async () => {
 			const twice = [
 				event({ eventId: "twice", message: "first" }),
 				event(),
@@ -116,7 +116,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await store.events.list(all)).toEqual(kept);
 		});
 
-		it("keeps batches and updates that travel together, and tells of each log by itself", async () => {
+		it("stores batches and updates that arrive together, and notifies listeners of each log separately", async () => {
 			const heard: { events: bigint[]; updates: bigint[] } = { events: [], updates: [] };
 			const stops = [
 				store.events.subscribe((newest) => heard.events.push(newest)),
@@ -124,7 +124,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			];
 			const ids = Array.from({ length: 100 }, () => randomUUID());
 			const outcomes = await Promise.all(
-				ids.flatMap((id) => [append(store, sample({ conversationId: id })), keep(id, [event(), event()])]),
+				ids.flatMap((id) => [append(store, sample({ conversationId: id })), appendBatch(id, [event(), event()])]),
 			);
 			expect(outcomes.filter((outcome) => "stored" in outcome && outcome.stored === 2)).toHaveLength(100);
 			await expect.poll(() => [heard.events.at(-1), heard.updates.at(-1)]).toEqual([200n, 100n]);
@@ -132,16 +132,16 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(events.map(({ sequence }) => sequence)).toEqual(Array.from({ length: 200 }, (_, n) => BigInt(n + 1)));
 			for (let n = 0; n < 200; n += 2) expect(events[n]?.conversationId).toBe(events[n + 1]?.conversationId);
 			const { length } = heard.updates;
-			await keep(ids[0] ?? "", [event()]);
+			await appendBatch(ids[0] ?? "", [event()]);
 			await expect.poll(() => heard.events.at(-1)).toBe(201n);
 			expect(heard.updates).toHaveLength(length);
 			for (const stop of stops) stop();
 		});
 
-		it("writes nothing of a batch that was computed from another state", async () => {
+		it("writes nothing of a batch that expects another revision of the live state", async () => {
 			const a = randomUUID();
 			expect(await appendEvents(store, batch(a, [stateUpdate()], { live: live(1n, "stale") }))).toBeUndefined();
-			expect(await store.getLiveState(a, [])).toEqual({ revision: 0n, ...untold });
+			expect(await store.getLiveState(a, [])).toEqual({ revision: 0n, ...emptyState });
 			await post(a, "posted", 1);
 			await post(a, "posted again", 2);
 			for (const expects of [0n, 1n, 3n])
@@ -157,7 +157,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 	});
 
 	describe("a list of events", () => {
-		it("agrees with a plain search for any conditions, page by page", async () => {
+		it("has the same events as a linear search, for any conditions and page size", async () => {
 			const kinds = ["MessageEvent", "ActionEvent", "a 'quoted' kind", ""];
 			const values = fc.uniqueArray(fc.constantFrom(...kinds, "user", "agent"), { maxLength: 3 });
 			const time = fc.integer({ min: -1, max: 41 }).map((n) => at(n));
@@ -171,7 +171,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			const ids = [randomUUID(), randomUUID()];
 			for (let n = 0; n < 40; n++) {
 				const of = { kind: kinds[n % 4] ?? "", source: n % 3 === 0 ? "user" : "agent", happenedAt: at((n * 7) % 40) };
-				await keep(ids[n % 2] ?? "", [event(of)]);
+				await appendBatch(ids[n % 2] ?? "", [event(of)]);
 			}
 			const everything = await store.events.list(all);
 			const query = fc.tuple(
@@ -196,8 +196,9 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			);
 		});
 
-		it("stops before its texts exceed the bytes asked for, but gives one at least", async () => {
-			for (const size of [30, 30, 40_000, 30]) await keep(randomUUID(), [event({ text: Buffer.alloc(size, "x") })]);
+		it("stops before the texts exceed `maxBytes`, but has at least one event", async () => {
+			for (const size of [30, 30, 40_000, 30])
+				await appendBatch(randomUUID(), [event({ text: Buffer.alloc(size, "x") })]);
 			const count = async (after: bigint, maxBytes: number) =>
 				(await store.events.list({ ...all, after, maxBytes })).length;
 			expect(await count(0n, 60)).toBe(2);
@@ -209,15 +210,15 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 	});
 
 	describe("live versions", () => {
-		it("are whole wherever they are read, with what else the record has", async () => {
+		it("are returned by every read as whole records, with the other fields of the posted record", async () => {
 			const a = randomUUID();
 			const { update, appended } = await post(a, "posted", 1, { status: "idle" });
 			const told = stateUpdate({ happenedAt: at(5) });
 			const running = live(1n, "first", { status: "running" });
-			const one = await keep(a, [told], { live: running, receivedAt: at(6) });
+			const one = await appendBatch(a, [told], { live: running, receivedAt: at(6) });
 			expect(one).toEqual({ stored: 1, newest: 1n, updateSequence: 2n });
 			const finished = live(2n, "second", { status: "finished" }, { schemaVersion: 4 });
-			const two = await keep(a, [stateUpdate({ happenedAt: at(7) })], { live: finished, receivedAt: at(8) });
+			const two = await appendBatch(a, [stateUpdate({ happenedAt: at(7) })], { live: finished, receivedAt: at(8) });
 			const encoded = (title: string) =>
 				bytes(Buffer.concat([recordWithoutTitle(update.record.bytes), record({ title })]));
 			const version = (n: number, title: string, change: UpdateChange, summary: Uint8Array, versions: object) => ({
@@ -270,35 +271,42 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await of(UpdateOrigin.UNSPECIFIED)).toEqual([1n, 2n, 3n]);
 		});
 
-		it("stay whole when they change much, over several whole records", async () => {
+		it("are returned whole also when large changes make the store keep some of them without a base", async () => {
 			const a = randomUUID();
 			await post(a, "posted", 1);
 			const said = Array.from({ length: 12 }, (_, n) => `${n} ${"y".repeat((n % 3) * 200)}`);
-			for (const [n, title] of said.entries()) await keep(a, [], { live: live(BigInt(n + 1), title) });
+			for (const [n, title] of said.entries()) await appendBatch(a, [], { live: live(BigInt(n + 1), title) });
 			expect(await history(a)).toEqual(["posted posted", ...said.map((title) => `${title} posted`)]);
 			const { update } = await post(a, "posted again", 2);
-			await keep(a, [], { live: live(14n, "after it") });
+			await appendBatch(a, [], { live: live(14n, "after it") });
 			expect(decoded((await store.get(a))?.record)).toBe("after it posted");
 			expect(decoded((await store.get(a, 14n))?.record)).toBe("posted again posted");
 			expect(await append(store, update)).toMatchObject({ sequence: 14n, repeated: true, current: true });
 		});
 
-		it("can be none: then only what was told is kept", async () => {
+		it("are not written when no member changes; the live state is saved only if there is a record", async () => {
 			const a = randomUUID();
 			await post(a, "posted", 1);
 			const told = { expects: 1n, next: 2n, told: "told", version: undefined };
-			expect(await keep(a, [stateUpdate()], { live: told })).toMatchObject({ stored: 1, updateSequence: undefined });
+			expect(await appendBatch(a, [stateUpdate()], { live: told })).toMatchObject({
+				stored: 1,
+				updateSequence: undefined,
+			});
 			expect(await store.getLiveState(a, [])).toMatchObject({ revision: 2n, told: "told", current: { sequence: 1n } });
 			const b = randomUUID();
-			expect(await keep(b, [stateUpdate()], { live: { ...told, expects: 0n, next: 1n } })).toMatchObject({ stored: 1 });
-			expect(await store.getLiveState(b, [])).toEqual({ revision: 0n, ...untold });
+			expect(await appendBatch(b, [stateUpdate()], { live: { ...told, expects: 0n, next: 1n } })).toMatchObject({
+				stored: 1,
+			});
+			expect(await store.getLiveState(b, [])).toEqual({ revision: 0n, ...emptyState });
 		});
 
-		it("can be the first record, which a posted one replaces", async () => {
+		it("can be the first record of a conversation, which a posted record then replaces", async () => {
 			const a = randomUUID();
 			const first = record({ id: a, title: "told", tags: { padding: "x".repeat(400) } });
 			const events = [stateUpdate({ happenedAt: at(9) }), event({ eventId: "leaf", happenedAt: at(3) })];
-			const { updateSequence } = await keep(a, events, { live: whole(0n, first, { status: "running" }) });
+			const { updateSequence } = await appendBatch(a, events, {
+				live: liveOf(0n, first, { status: "running" }),
+			});
 			expect(updateSequence).toBe(1n);
 			const found = await store.getLiveState(a, []);
 			expect(found).toMatchObject({
@@ -315,20 +323,21 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await history(a)).toEqual(["told leaf", "posted posted"]);
 		});
 
-		it("of a record without a time are what a repeated post replaces", async () => {
+		it("of a record without `updated_at` are replaced when the same record is posted again", async () => {
 			const a = randomUUID();
 			const { update, appended } = await post(a, "posted", 1, { updatedAt: undefined });
 			expect(await append(store, update)).toEqual({ ...appended, repeated: true });
-			await keep(a, [], { live: live(1n, "told") });
+			await appendBatch(a, [], { live: live(1n, "told") });
 			expect(await append(store, update)).toMatchObject({ sequence: 3n, repeated: false, current: true });
 			expect(await history(a)).toEqual(["posted posted", "told posted", "posted posted"]);
 		});
 	});
 
 	describe("a posted record", () => {
-		it("has unapplied events when those that tell of it are later, until a live state is appended", async () => {
+		it("has unapplied events when stored state updates are later, until a live state is appended", async () => {
 			const [a, b, c, d] = [randomUUID(), randomUUID(), randomUUID(), randomUUID()];
-			for (const id of [a, b, c, d]) await keep(id, [stateUpdate({ happenedAt: at(5) }), event({ happenedAt: at(9) })]);
+			for (const id of [a, b, c, d])
+				await appendBatch(id, [stateUpdate({ happenedAt: at(5) }), event({ happenedAt: at(9) })]);
 			const outcomes = [
 				await post(a, "older", 4),
 				await post(b, "as old", 5),
@@ -344,19 +353,19 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			store = await reopen();
 			expect(new Set(await store.listUnapplied(10))).toEqual(new Set([a, d]));
 			expect(await store.listUnapplied(1)).toHaveLength(1);
-			await keep(a, [], { live: { expects: 1n, next: 2n, told: "told", version: undefined } });
+			await appendBatch(a, [], { live: { expects: 1n, next: 2n, told: "told", version: undefined } });
 			expect(await store.listUnapplied(10)).toEqual([d]);
 			expect((await post(d, "newer", 6)).appended).toMatchObject({ current: true, hasUnappliedEvents: false });
 			expect(await store.listUnapplied(10)).toEqual([]);
 			expect((await post(a, "still older", 4)).appended).toMatchObject({ current: true, hasUnappliedEvents: true });
-			await keep(b, [stateUpdate({ happenedAt: at(7) })]);
+			await appendBatch(b, [stateUpdate({ happenedAt: at(7) })]);
 			expect((await store.getLiveState(b, [])).hasUnappliedEvents).toBe(false);
 		});
 
-		it("without a time counts from its arrival", async () => {
+		it("without `updated_at` is compared with state updates by its time of receipt", async () => {
 			const a = randomUUID();
 			const of = (receivedAt: bigint) => sample({ conversationId: a, receivedAt, record: record({ id: a }) });
-			await keep(a, [stateUpdate({ happenedAt: at(5) })]);
+			await appendBatch(a, [stateUpdate({ happenedAt: at(5) })]);
 			expect(await append(store, of(at(4)))).toMatchObject({ hasUnappliedEvents: true });
 			expect(await store.getLiveState(a, [])).toMatchObject({ postedAt: at(4), hasUnappliedEvents: true });
 			expect(await append(store, sample({ ...of(at(5)), record: record({ id: a, title: "x" }) }))).toMatchObject({
@@ -375,27 +384,27 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 		};
 		const leafAt = (eventId: string, n: number): NewEvent => event({ eventId, happenedAt: at(n) });
 
-		it("of the current record follows the latest event, and history has what was stored", async () => {
+		it("of the current record follows later events; updates in the history keep their stored leaf", async () => {
 			const a = randomUUID();
 			await post(a, "posted", 5);
 			expect(await leafOf(a)).toBe("posted");
-			await keep(a, [leafAt("early", 4), leafAt("same", 5)]);
+			await appendBatch(a, [leafAt("early", 4), leafAt("same", 5)]);
 			expect(await leafOf(a)).toBe("posted");
-			await keep(a, [leafAt("later", 8), leafAt("stamped-earlier", 6)]);
+			await appendBatch(a, [leafAt("later", 8), leafAt("stamped-earlier", 6)]);
 			expect(await leafOf(a)).toBe("stamped-earlier");
-			await keep(a, [leafAt("late", 7), stateUpdate({ happenedAt: at(20) })]);
+			await appendBatch(a, [leafAt("late", 7), stateUpdate({ happenedAt: at(20) })]);
 			expect(await leafOf(a)).toBe("stamped-earlier");
-			await keep(a, [leafAt("later", 8), leafAt("grown-batch", 6)]);
+			await appendBatch(a, [leafAt("later", 8), leafAt("grown-batch", 6)]);
 			expect(await leafOf(a)).toBe("grown-batch");
 			expect(await history(a)).toEqual(["posted posted"]);
-			await keep(a, [leafAt("newest", 9)], { live: live(1n, "told") });
-			await keep(a, [leafAt("last", 10)]);
+			await appendBatch(a, [leafAt("newest", 9)], { live: live(1n, "told") });
+			await appendBatch(a, [leafAt("last", 10)]);
 			expect(await leafOf(a)).toBe("last");
 			expect(await history(a)).toEqual(["posted posted", "told newest"]);
 			expect(decoded((await store.get(a, 2n))?.record)).toBe("told newest");
 			await post(a, "again", 10);
 			expect(await leafOf(a)).toBe("posted");
-			await keep(a, [leafAt("after", 11)]);
+			await appendBatch(a, [leafAt("after", 11)]);
 			expect(await leafOf(a)).toBe("after");
 			store = await reopen();
 			expect(await leafOf(a)).toBe("after");
@@ -410,20 +419,20 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			return page.map(({ summary }) => summary);
 		};
 
-		it("is that of now in lists and that of then in updates, also with batches that come late", async () => {
+		it("is the present one in lists and that of the time of writing in updates, also with late batches", async () => {
 			const a = randomUUID();
-			await keep(a, [event({ happenedAt: at(8), message: "hello" }), event({ happenedAt: at(9) })]);
+			await appendBatch(a, [event({ happenedAt: at(8), message: "hello" }), event({ happenedAt: at(9) })]);
 			const { update } = await post(a, "posted", 1);
 			expect(await listed()).toEqual([withActivity(update.summary, 2n, at(9), "hello")]);
-			await keep(a, [event({ happenedAt: at(7), message: "late" })]);
+			await appendBatch(a, [event({ happenedAt: at(7), message: "late" })]);
 			expect(await listed()).toEqual([withActivity(update.summary, 3n, at(9), "hello")]);
-			await keep(a, [event({ happenedAt: at(8), message: "same time" }), stateUpdate({ happenedAt: at(10) })]);
+			await appendBatch(a, [event({ happenedAt: at(8), message: "same time" }), stateUpdate({ happenedAt: at(10) })]);
 			expect(await listed()).toEqual([withActivity(update.summary, 5n, at(10), "same time")]);
 			const updates = await store.updates.list({ ...all, withRecords: false });
 			expect(updates.map(({ summary }) => summary)).toEqual([withActivity(update.summary, 2n, at(9), "hello")]);
 		});
 
-		it("is the same however the events arrive", async () => {
+		it("counts each event once and follows the latest by time, in whatever batches they arrive", async () => {
 			const said = fc.record({ happenedAt: fc.integer({ max: 9 }).map(at), said: fc.boolean() });
 			const arrivals = fc.array(fc.array(fc.nat(7), { maxLength: 4 }), { maxLength: 6 });
 			await fc.assert(
@@ -436,7 +445,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 					const seen = new Map<string, NewEvent>();
 					for (const indexes of batches) {
 						const some = [...new Set(indexes)].flatMap((n) => events[n] ?? []);
-						await keep(a, some);
+						await appendBatch(a, some);
 						for (const one of some) if (!seen.has(one.eventId)) seen.set(one.eventId, one);
 					}
 					const arrived = [...seen.values()];
@@ -459,16 +468,16 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 		const kept = async () => (await store.updates.list({ ...all, withRecords: false })).map((one) => one.sequence);
 		const keptEvents = async () => (await store.events.list(all)).map(({ sequence }) => sequence);
 
-		/** A conversation with a posted record and live versions, all but the last ones received early. */
+		/** Appends a posted record, and then live versions that were received 1,000 seconds apart. */
 		async function versions(count: number): Promise<{ id: string; posted: Appended }> {
 			const id = randomUUID();
 			const { appended: posted } = await post(id, "posted", 1);
 			for (let n = 1; n <= count; n++)
-				await keep(id, [], { live: live(BigInt(n), `v${n}`), receivedAt: at(1_000 * n) });
+				await appendBatch(id, [], { live: live(BigInt(n), `v${n}`), receivedAt: at(1_000 * n) });
 			return { id, posted };
 		}
 
-		it("keeps the whole record that deltas need, and no other history", async () => {
+		it("keeps the base record of kept deltas, and no other old history", async () => {
 			const { id } = await versions(4);
 			expect(await store.prune(olderThan(2_500))).toBe(2);
 			expect(await store.prune(olderThan(2_500))).toBe(0);
@@ -485,9 +494,9 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await history(id)).toEqual(["posted again posted"]);
 		});
 
-		it("removes the oldest events, a step at a time, and remembers of which conversation", async () => {
+		it("removes the oldest events in steps, and records how far each conversation was pruned", async () => {
 			const [a, b] = [randomUUID(), randomUUID()];
-			for (let n = 0; n < 6; n++) await keep(n < 4 ? a : b, [event()], { receivedAt: at(n) });
+			for (let n = 0; n < 6; n++) await appendBatch(n < 4 ? a : b, [event()], { receivedAt: at(n) });
 			expect(await store.pruneEvents(at(5), 2)).toBe(2);
 			expect(await store.pruneEvents(at(5), 300)).toBe(3);
 			expect(await store.pruneEvents(at(5), 300)).toBe(0);
@@ -504,12 +513,12 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await store.updates.range()).toEqual({ newest: 0n, prunedThrough: 0n, lastRemoval: 0n });
 			expect(await store.pruneEvents(at(9), 300)).toBe(1);
 			store = await reopen();
-			expect(await keep(a, [event()])).toMatchObject({ newest: 7n });
+			expect(await appendBatch(a, [event()])).toMatchObject({ newest: 7n });
 		});
 
-		it("counts the events of a record that were pruned, and forgets a conversation that has none left", async () => {
+		it("counts pruned events in the activity only if the conversation had a record when they were pruned", async () => {
 			const [a, b] = [randomUUID(), randomUUID()];
-			for (const id of [a, b]) await keep(id, [event({ happenedAt: at(3) })]);
+			for (const id of [a, b]) await appendBatch(id, [event({ happenedAt: at(3) })]);
 			const { update } = await post(a, "posted", 1);
 			expect(await store.pruneEvents(at(1), 10)).toBe(2);
 			const { update: later } = await post(b, "posted", 1);
@@ -520,14 +529,14 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			]);
 		});
 
-		it("takes the events of a deleted conversation along, in steps", async () => {
+		it("removes a deleted conversation with its events, in steps of at most the limit", async () => {
 			const { id } = await versions(2);
 			const other = randomUUID();
-			await keep(
+			await appendBatch(
 				id,
 				Array.from({ length: 7 }, () => event({ message: "said" })),
 			);
-			await keep(other, [event()]);
+			await appendBatch(other, [event()]);
 			await post(id, "gone", 2_000, { status: "deleting" });
 			const removed: number[] = [];
 			do removed.push(await store.prune(olderThan(2_001, 4)));
@@ -535,17 +544,17 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(removed).toEqual([4, 4, 3]);
 			expect([await kept(), await keptEvents()]).toEqual([[], [8n]]);
 			expect(await store.events.range({ conversationId: id })).toMatchObject({ newest: 8n, prunedThrough: 7n });
-			expect(await store.getLiveState(id, [])).toEqual({ revision: 0n, ...untold });
+			expect(await store.getLiveState(id, [])).toEqual({ revision: 0n, ...emptyState });
 			const { update: again } = await post(id, "new", 1);
 			const page = await store.listConversations({ conditions: [], limit: 10, withRecords: false });
 			expect(page.map(({ summary }) => summary)).toEqual([bytes(again.summary)]);
-			// What was computed from the first record of the id that is gone does not fit the first one of the new.
+			// A live state computed from the removed conversation does not fit the new one with the same id.
 			expect(await appendEvents(store, batch(id, [], { live: live(1n, "stale") }))).toBeUndefined();
 		});
 
-		it("removes a conversation whose deletion events told", async () => {
+		it("removes a conversation whose deletion came from a state update", async () => {
 			const { id } = await versions(2);
-			await keep(id, [], { live: live(3n, "gone", { status: "deleting" }), receivedAt: at(3_000) });
+			await appendBatch(id, [], { live: live(3n, "gone", { status: "deleting" }), receivedAt: at(3_000) });
 			expect(await store.prune(olderThan(3_001, 2))).toBe(2);
 			expect(await store.prune(olderThan(3_001, 2))).toBe(2);
 			expect(await store.prune(olderThan(3_001, 2))).toBe(0);
@@ -554,7 +563,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 	});
 }
 
-/** An encoded record without its title. */
+/** Returns an encoded record without its title. */
 function recordWithoutTitle(encoded: Uint8Array): Uint8Array {
 	const { title: _, ...rest } = fromBinary(ConversationInfoSchema, encoded);
 	return record(rest);

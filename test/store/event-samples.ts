@@ -10,7 +10,7 @@ type Members = MessageInitShape<typeof ConversationInfoSchema>;
 
 let made = 0;
 
-/** An event that differs from every other one: a leaf that says nothing. */
+/** Returns an event that differs from all others: by default a leaf without a message. */
 export function event(of: Partial<NewEvent> = {}): NewEvent {
 	made += 1;
 	const { eventId = `event-${made}` } = of;
@@ -28,17 +28,17 @@ export function event(of: Partial<NewEvent> = {}): NewEvent {
 	};
 }
 
-/** An event that tells of the record. */
+/** Returns a state update, which is an event that sets members of the record. */
 export function stateUpdate(of: Partial<NewEvent> = {}): NewEvent {
 	return event({ kind: "ConversationStateUpdateEvent", source: "environment", isLeaf: false, ...of });
 }
 
-/** A batch of events. */
+/** Returns a batch of events, by default without a live state. */
 export function batch(conversationId: string, events: readonly NewEvent[], of: Partial<NewEvents> = {}): NewEvents {
 	return { conversationId, receivedAt: start, events, live: undefined, ...of };
 }
 
-/** Appends a copy of a batch, because the store takes its memory over. */
+/** Appends a copy of a batch, because the store takes ownership of its byte strings. */
 export function appendEvents(store: Store, { events, live, ...rest }: NewEvents): Promise<AppendedEvents | undefined> {
 	const version = live?.version;
 	return store.appendEvents({
@@ -54,35 +54,35 @@ export function appendEvents(store: Store, { events, live, ...rest }: NewEvents)
 	});
 }
 
-/** What the store should give back for an event of a batch. */
+/** Returns an event of a batch as the store should return it. */
 export function storedEvent({ conversationId, receivedAt }: NewEvents, one: NewEvent, sequence: bigint): StoredEvent {
 	const { text, secrets, redactionVersion, happenedAt, kind, source } = one;
 	const event = { text: bytes(text), secrets, redactionVersion };
 	return { sequence, conversationId, receivedAt, happenedAt, kind, source, event };
 }
 
-/** A record, encoded. */
+/** Returns an encoded record. */
 export function record(members: Members): Uint8Array {
 	return toBinary(ConversationInfoSchema, create(ConversationInfoSchema, members));
 }
 
-/** A delta that sets the title. */
-export function titled(title: string): Uint8Array {
+/** Returns an encoded delta that sets the title. */
+export function titleDelta(title: string): Uint8Array {
 	return encodeDelta([ConversationInfoSchema.field.title.number], record({ title }));
 }
 
-/** What events made of a record: a delta that sets its title, with columns for the summary. */
+/** Returns a live state whose version is a delta that sets the title. `columns` are values of the summary. */
 export function live(
 	expects: bigint,
 	title: string,
 	columns: Partial<Columns> = {},
 	versions: { readonly redactionVersion?: number; readonly schemaVersion?: number } = {},
 ): NewLiveState {
-	return whole(expects, titled(title), { title, ...columns }, versions);
+	return liveOf(expects, titleDelta(title), { title, ...columns }, versions);
 }
 
-/** What events made of a record, from its encoded delta, or the first record that they made. */
-export function whole(
+/** Returns a live state whose version is an encoded delta, or the first record of a conversation. */
+export function liveOf(
 	expects: bigint,
 	encoded: Uint8Array,
 	columns: Partial<Columns> = {},
@@ -98,7 +98,7 @@ export function whole(
 	};
 }
 
-/** A summary with the fields that an activity adds to it. */
+/** Returns an encoded summary with the fields of an activity appended. */
 export function withActivity(summary: Uint8Array, count: bigint, lastAt: bigint, lastMessage?: string): Uint8Array {
 	const activity = create(ConversationSummarySchema, {
 		eventCount: count,

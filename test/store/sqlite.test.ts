@@ -8,7 +8,7 @@ import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/sqli
 import type { IsSameRecord, Store } from "../../src/store/store.ts";
 import type { ThreadLog } from "../../src/threads/worker-thread.ts";
 import { storeConformance } from "./conformance.ts";
-import { appendEvents, batch, event, record, stateUpdate, storedEvent, titled, whole } from "./event-samples.ts";
+import { appendEvents, batch, event, liveOf, record, stateUpdate, storedEvent, titleDelta } from "./event-samples.ts";
 import { append, bytes, listed, pages, type Sample, sample, stored } from "./samples.ts";
 
 let folder: string;
@@ -23,7 +23,7 @@ function newPath(): string {
 	return join(folder, `${files}`, "deep", "conversations.db");
 }
 
-/** What is on disk when the process that has a database open is killed. */
+/** Copies an open database as it would be on disk if its process were killed. Returns the copy's path. */
 async function crashedCopy(path: string): Promise<string> {
 	const crashed = `${path}.crashed`;
 	await copyFile(path, crashed);
@@ -31,7 +31,7 @@ async function crashedCopy(path: string): Promise<string> {
 	return crashed;
 }
 
-/** A log that keeps what it is told. */
+/** Returns a log that records its lines. */
 function recorded(): { log: ThreadLog; lines: unknown[] } {
 	const lines: unknown[] = [];
 	return { log: { error: (fields, message) => lines.push([fields, message]) }, lines };
@@ -57,7 +57,7 @@ describe("SQLite store", () => {
 		},
 	});
 
-	it("leaves the database and an empty lock file, without a write-ahead log, when it is closed", async () => {
+	it("leaves only the database and an empty lock file when it is closed", async () => {
 		const path = newPath();
 		const store = await open(path);
 		await append(store, sample());
@@ -66,7 +66,7 @@ describe("SQLite store", () => {
 		expect((await stat(`${path}.lock`)).size).toBe(0);
 	});
 
-	it("holds every acknowledged update when the process ends without closing", async () => {
+	it("has every acknowledged update after the process ended without closing it", async () => {
 		const path = newPath();
 		const store = await open(path);
 		const update = sample();
@@ -80,7 +80,7 @@ describe("SQLite store", () => {
 		await store.close();
 	});
 
-	it("keeps the write-ahead log short while it is appended to without a pause", async () => {
+	it("keeps the write-ahead log below 64 MiB during continuous appends", async () => {
 		const path = newPath();
 		const store = await open(path);
 		const records = Array.from({ length: 8 }, () => randomBytes(2 ** 20));
@@ -94,7 +94,7 @@ describe("SQLite store", () => {
 		await store.close();
 	}, 60_000);
 
-	it("fails while another process holds the lock, says so, and works again afterwards", async () => {
+	it("fails with the reason while another connection holds the lock, and works again afterwards", async () => {
 		const path = newPath();
 		const { log, lines } = recorded();
 		const store = await openSqliteStore(path, log, { lockTimeout: 20 });
@@ -123,7 +123,7 @@ describe("SQLite store", () => {
 		await store.close();
 	});
 
-	it("fails when it is full, keeps what it acknowledged, and works again when there is room", async () => {
+	it("fails when it is full, keeps the acknowledged updates, and works again after pruning", async () => {
 		const store = await open(newPath(), { maxBytes: 2 ** 20 });
 		const { conversationId } = sample();
 		const appended: bigint[] = [];
@@ -145,7 +145,7 @@ describe("SQLite store", () => {
 		await store.close();
 	});
 
-	it("does not open below a file, in place of a folder, or a file that is no database", async () => {
+	it("does not open when its path is below a file, is a folder, or is a file that is no database", async () => {
 		const file = join(folder, "plain");
 		await writeFile(
 			file,
@@ -165,7 +165,7 @@ describe("SQLite store", () => {
 		});
 	});
 
-	it("keeps a failing listener from the others and from the append", async () => {
+	it("completes the append and calls the other listeners when one listener throws", async () => {
 		const { log, lines } = recorded();
 		const store = await openSqliteStore(newPath(), log);
 		const failure = new Error("listener");
@@ -180,13 +180,13 @@ describe("SQLite store", () => {
 		await store.close();
 	});
 
-	it("holds every acknowledged batch with its version when the process ends without closing", async () => {
+	it("has every acknowledged batch with its version after the process ended without closing it", async () => {
 		const path = newPath();
 		const store = await open(path);
 		const { conversationId } = sample();
 		await append(store, sample());
 		await append(store, sample({ conversationId, record: record({ id: conversationId, title: "posted" }) }));
-		const told = batch(conversationId, [stateUpdate()], { live: whole(2n, titled("told")) });
+		const told = batch(conversationId, [stateUpdate()], { live: liveOf(2n, titleDelta("told")) });
 		expect(await appendEvents(store, told)).toEqual({ stored: 1, newest: 1n, updateSequence: 3n });
 		const read = async (from: Store) => [
 			await from.events.list({ after: 0n, limit: 10 }),
@@ -202,7 +202,7 @@ describe("SQLite store", () => {
 		await store.close();
 	});
 
-	it("is refused while another store has the database, and opens when that is closed", async () => {
+	it("does not open while another store has the database, and opens after that one is closed", async () => {
 		const path = newPath();
 		const store = await open(path);
 		await expect(open(path, { lockTimeout: 20 })).rejects.toMatchObject({
@@ -218,7 +218,7 @@ describe("SQLite store", () => {
 		await again.close();
 	});
 
-	it("lets only the owner read its files, in an existing folder and for existing files too", async () => {
+	it("makes its files readable for the owner only, also existing ones and in an existing folder", async () => {
 		const path = newPath();
 		const modes = () =>
 			Promise.all(
@@ -236,7 +236,7 @@ describe("SQLite store", () => {
 		await again.close();
 	});
 
-	it("refuses text, and leaves the file as it is", async () => {
+	it("refuses a text file, and leaves it unchanged", async () => {
 		const path = newPath();
 		await mkdir(dirname(path), { recursive: true });
 		await writeFile(path, "root:x:0:0::/root:/bin/sh\n".repeat(400), { mode: 0o644 });
@@ -246,7 +246,7 @@ describe("SQLite store", () => {
 	});
 
 	describe("with damaged records", () => {
-		/** Stores three records and damages the second one by `damage`. */
+		/** Stores three records, damages the second one with `damage`, and opens the store again. */
 		async function damaged(damage: (path: string, update: Sample) => Promise<void> | void, record: Buffer) {
 			const path = newPath();
 			const first = await open(path);
@@ -278,12 +278,12 @@ describe("SQLite store", () => {
 			["bytes changed in the file, short record", inFile(20), randomBytes(200)],
 			["an empty record", withSql("UPDATE updates SET record = x'' WHERE sequence = 2"), text],
 			[
-				"a cut compressed record",
+				"a truncated compressed record",
 				withSql("UPDATE updates SET record = substr(record, 1, 20) WHERE sequence = 2"),
 				text,
 			],
-			["a wrong length", withSql("UPDATE updates SET unpacked_size = 100 WHERE sequence = 2"), text],
-		])("gives one as unreadable, and the others: %s", async (_, damage, record) => {
+			["a wrong unpacked size", withSql("UPDATE updates SET unpacked_size = 100 WHERE sequence = 2"), text],
+		])("returns the damaged one as unreadable, and the others whole: %s", async (_, damage, record) => {
 			const { store, updates, outcomes } = await damaged(damage, record);
 			const unreadable = { unreadable: expect.any(String) };
 			const expected = updates.map((update, n) => {
@@ -292,15 +292,15 @@ describe("SQLite store", () => {
 				return { update, outcome };
 			});
 			const records = (all: readonly { record: unknown }[]) => all.map(({ record: one }) => one);
-			const whole = expected.map(({ update }, n) =>
+			const expectedRecords = expected.map(({ update }, n) =>
 				n === 1 ? unreadable : { ...update.record, bytes: bytes(update.record.bytes) },
 			);
-			expect(records(await store.updates.list({ after: 0n, limit: 10, withRecords: true }))).toEqual(whole);
-			expect(records((await pages(store, {}, 10, true)).flat())).toEqual(whole.toReversed());
+			expect(records(await store.updates.list({ after: 0n, limit: 10, withRecords: true }))).toEqual(expectedRecords);
+			expect(records((await pages(store, {}, 10, true)).flat())).toEqual(expectedRecords.toReversed());
 			const [, second] = updates;
 			if (second === undefined) throw new Error("there are three updates");
 			expect((await store.get(second.conversationId))?.record).toEqual(unreadable);
-			// A record that cannot be compared is stored again.
+			// A damaged record cannot be compared, so the same record is stored again.
 			expect(await append(store, second)).toMatchObject({ sequence: 4n, repeated: false });
 			expect((await store.get(second.conversationId))?.record).toEqual({
 				...second.record,
@@ -309,13 +309,13 @@ describe("SQLite store", () => {
 			await store.close();
 		});
 
-		it("gives the deltas over an unreadable record as unreadable, and the others", async () => {
+		it("returns the deltas over a damaged record as unreadable, and accepts later events and records", async () => {
 			const path = newPath();
 			const first = await open(path);
 			const { conversationId } = sample();
 			const encoded = record({ id: conversationId, tags: { padding: "x".repeat(400) } });
 			await append(first, sample({ conversationId, record: encoded }));
-			await appendEvents(first, batch(conversationId, [], { live: whole(1n, titled("told")) }));
+			await appendEvents(first, batch(conversationId, [], { live: liveOf(1n, titleDelta("told")) }));
 			await first.close();
 			withSql("UPDATE updates SET checksum = 0 WHERE sequence = 1")(path);
 			const store = await open(path);
@@ -336,7 +336,7 @@ describe("SQLite store", () => {
 		it.each([
 			"UPDATE events SET text = x'00' WHERE sequence = 2",
 			"UPDATE events SET secrets = '{}' WHERE sequence = 2",
-		])("gives an event as unreadable, and the others: %s", async (damage) => {
+		])("returns a damaged event as unreadable, and the others whole: %s", async (damage) => {
 			const path = newPath();
 			const first = await open(path);
 			const made = batch(sample().conversationId, [event(), event(), event()]);

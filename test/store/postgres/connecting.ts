@@ -3,14 +3,14 @@ import { readConfig } from "../../../src/config/config.ts";
 import { type Connections, openConnections } from "../../../src/store/postgres/connections.ts";
 import type { PostgresSettings } from "../../../src/store/postgres/dial.ts";
 
-/** Settings as the environment gives them, with limits that suit a test. */
+/** Returns the settings that the service derives from a URL, with changes for a test. */
 export function settingsOf(url: string, changes: Partial<PostgresSettings> = {}): PostgresSettings {
 	const { database } = readConfig({ DATABASE_URL: url });
 	if (database.engine !== "postgres") throw new Error(`${url} is no URL of PostgreSQL`);
 	return { ...database, ...changes };
 }
 
-/** Connections that end with the test, and what they log. */
+/** Opens connections that are closed when the test ends. Returns them and the messages that they log. */
 export async function connected(url: string, changes: Partial<PostgresSettings> = {}) {
 	const lines: string[] = [];
 	const log = { error: (_: object, message: string) => void lines.push(message) };
@@ -19,7 +19,7 @@ export async function connected(url: string, changes: Partial<PostgresSettings> 
 	return { connections, lines };
 }
 
-/** What a call fails with, and of that what a test compares. */
+/** Returns the members of a call's error that tests compare, or its result if it succeeds. */
 export async function failureOf(call: Promise<unknown>): Promise<unknown> {
 	try {
 		return await call;

@@ -30,7 +30,7 @@ beforeEach(async () => {
 
 const insert = (id: bigint) => ({ text: "INSERT INTO entries VALUES ($1, $2)", values: [id, Buffer.from([1, 2])] });
 const stored = async () => (await server.sql("SELECT id FROM entries ORDER BY id")).map(({ id }) => id);
-/** Runs the statements that the superuser gives, and undoes them at the end of the test. */
+/** Changes a setting by a statement of the superuser, and resets it at the end of the test. */
 async function setting(set: string, reset: string) {
 	onTestFinished(async () => {
 		await server.sql(reset);
@@ -39,7 +39,7 @@ async function setting(set: string, reset: string) {
 	await server.sql(set);
 	await server.sql("SELECT pg_reload_conf()");
 }
-/** The processes that run the statements of these tests, in the state that a condition of SQL describes. */
+/** Returns the server processes of these tests' connections that meet an SQL condition. */
 const processes = async (condition: string) =>
 	(
 		await server.sql(
@@ -47,7 +47,7 @@ const processes = async (condition: string) =>
 		)
 	).map(({ pid }) => Number(pid));
 
-/** The port of a server that listens. */
+/** Returns the port of a listening server. */
 function portOf(listening: Server): number {
 	const address = listening.address();
 	if (typeof address !== "object" || address === null) throw new Error("the server does not listen");
@@ -55,7 +55,7 @@ function portOf(listening: Server): number {
 }
 
 describe("transactions", () => {
-	test("give rows in order, with 64-bit numbers and bytes", async () => {
+	test("return rows in the order of the queries, with int8 as bigint and bytea as Buffer", async () => {
 		const { connections } = await connected(server.url());
 		const rows = await connections.transaction(async (transaction) => {
 			await transaction.query(insert(2n ** 62n), insert(1n));
@@ -75,7 +75,7 @@ describe("transactions", () => {
 		expect(await stored()).toEqual(["1", String(2n ** 62n)]);
 	});
 
-	test("commit when the work is done, and roll back when it fails", async () => {
+	test("commit when the work succeeds, and roll back when it fails", async () => {
 		const { connections } = await connected(server.url());
 		expect(await connections.transaction(async (transaction) => (await transaction.query(insert(1n))).length)).toBe(1);
 		const failed = connections.transaction(async (transaction) => {
@@ -87,14 +87,14 @@ describe("transactions", () => {
 		expect(await stored()).toEqual(["1"]);
 	});
 
-	test("also go over a Unix socket", async () => {
+	test("also work over a Unix socket", async () => {
 		const url = server.url().replace("@127.0.0.1:", `@${encodeURIComponent(folder.file("server"))}:`);
 		const { connections } = await connected(url);
 		const text = "SELECT inet_server_addr() AS address";
 		expect(await connections.read((session) => session.query({ text }))).toEqual([[{ address: null }]]);
 	});
 
-	test("that a statement breaks are rolled back as a whole; the error shows no value", async () => {
+	test("are rolled back as a whole when a statement fails, with an error that shows no values", async () => {
 		const { connections } = await connected(server.url());
 		await server.sql("INSERT INTO entries VALUES (3)");
 		const failure = {
@@ -114,7 +114,7 @@ describe("transactions", () => {
 	test.each([
 		[true, ["numbers"]],
 		[false, []],
-	])("keep a statement with a name prepared if the session is their own: %s", async (notify, names) => {
+	])("keep a named statement prepared if each connection keeps its session: %s", async (notify, names) => {
 		const { connections } = await connected(server.url(), { notify, connections: 1 });
 		const numbers = (values: number[]) =>
 			connections.read((session) =>
@@ -130,12 +130,12 @@ describe("transactions", () => {
 		expect(await numbers([4])).toEqual([[{ number: 4 }]]);
 	});
 
-	test("of a pooler that shares its sessions fail with the setting that it needs", async () => {
+	test("fail behind a pooler that shares sessions, with an error that names the required setting", async () => {
 		const { connections } = await connected(server.url(), { connections: 1 });
 		const query = { name: "one", text: "SELECT $1::int4 AS one", values: [1] };
 		const read = () => connections.read((session) => session.query(query));
 		await read();
-		// The next one of its transactions gets a session that has not prepared it.
+		// As if the pooler's next transaction got a session in which the statement is not prepared.
 		await connections.read((session) => session.query({ text: "DEALLOCATE ALL" }));
 		expect(await failureOf(read())).toMatchObject({
 			kind: "unavailable",
@@ -143,7 +143,7 @@ describe("transactions", () => {
 		});
 	});
 
-	test("for reads write nothing", async () => {
+	test("for reads cannot write", async () => {
 		const { connections } = await connected(server.url());
 		expect(await connections.read((session) => session.query({ text: "SELECT 1 AS one" }))).toEqual([[{ one: 1 }]]);
 		await expect(connections.read((session) => session.query(insert(1n)))).rejects.toMatchObject({
@@ -153,7 +153,7 @@ describe("transactions", () => {
 		expect(await stored()).toEqual([]);
 	});
 
-	test("have limits for statements and locks, unless they are unlimited", async () => {
+	test("have statement and lock timeouts, unless they are unlimited", async () => {
 		const limits = { statementTimeout: 200, lockTimeout: 100 };
 		const { connections } = await connected(server.url(), limits);
 		const run = (text: string) => (transaction: Transaction) => transaction.query({ text });
@@ -176,7 +176,7 @@ describe("transactions", () => {
 		expect(await unlimited).toMatchObject([[{ text: "done" }]]);
 	});
 
-	test("that lost against others run again, once", async () => {
+	test("are retried once after a serialization failure", async () => {
 		const { connections } = await connected(server.url());
 		const fail = { text: "DO $$ BEGIN RAISE EXCEPTION 'lost' USING ERRCODE = '40001'; END $$" };
 		const attempts: number[] = [];
@@ -190,7 +190,7 @@ describe("transactions", () => {
 		expect(await stored()).toEqual(["2"]);
 	});
 
-	test("run again when the connection breaks before the commit", async () => {
+	test("are retried when the connection breaks before the commit", async () => {
 		const { connections } = await connected(server.url());
 		let attempts = 0;
 		await connections.transaction(async (transaction) => {
@@ -203,7 +203,7 @@ describe("transactions", () => {
 		expect([attempts, await stored()]).toEqual([2, ["2", "10"]]);
 	});
 
-	test("share a bounded number of connections; who waits too long is told", async () => {
+	test("share a limited number of connections, and fail when none is free in time", async () => {
 		const { connections } = await connected(server.url(), { connections: 2, connectTimeout: 300 });
 		const gate = Promise.withResolvers<void>();
 		const holders = [1, 2].map(() =>
@@ -232,7 +232,7 @@ describe("a commit whose outcome is unknown", () => {
 		message: "the database did not say whether it committed",
 	};
 
-	test("because the connection breaks", async () => {
+	test("is reported when the connection breaks during COMMIT", async () => {
 		await using proxy = await TcpProxy.start(() => server.port);
 		const { connections } = await connected(server.url().replace(`:${server.port}/`, `:${proxy.port}/`));
 		await server.sql(`
@@ -254,7 +254,7 @@ describe("a commit whose outcome is unknown", () => {
 		await expect.poll(stored, { timeout: 30_000 }).toEqual(["1"]);
 	});
 
-	test("because the server stops waiting for its synchronous standby", async () => {
+	test("is reported when the server stops waiting for its synchronous standby", async () => {
 		const { connections } = await connected(server.url());
 		await setting(
 			"ALTER SYSTEM SET synchronous_standby_names = 'none'",
@@ -276,23 +276,23 @@ test.each([
 	["57P01", "administrator command", "CommitUnknown"],
 	["23505", "duplicate key", "DatabaseError"],
 	["40001", "serialization failure", "DatabaseError"],
-])("a COMMIT that fails with %s, %s, is a %s", (code, message, type) => {
+])("a COMMIT that fails with %s, %s, results in a %s", (code, message, type) => {
 	const error = new pg.DatabaseError(message, 0, "error");
 	error.code = code;
 	expect(commitError(error).constructor.name).toBe(type);
 });
 
-describe("a database that is away", () => {
+describe("an unavailable database", () => {
 	const away = { type: "ServiceError", kind: "unavailable", message: "no server of the database takes writes" };
 
-	test("is told at once, logged once, and used again by itself", async () => {
+	test("is reported at once, logged once per outage, and used again when it is back", async () => {
 		const { connections, lines } = await connected(server.url());
 		const one = () => connections.read(async (session) => (await session.query({ text: "SELECT 1 AS one" }))[0]);
 		expect(await one()).toEqual([{ one: 1 }]);
 		for (const mode of ["fast", "immediate"] as const) {
 			await server.stop(mode);
 			const cause = `127.0.0.1:${server.port}: connect ECONNREFUSED 127.0.0.1:${server.port}`;
-			// What is told at first may be how a server refuses that is about to stop.
+			// The first errors may be those of a server that is about to stop.
 			await expect.poll(() => failureOf(one()), { timeout: 30_000 }).toEqual({ ...away, cause });
 			const failures = await Promise.all(Array.from({ length: 50 }, () => failureOf(one())));
 			for (const failure of failures) expect(failure).toEqual({ ...away, cause });
@@ -302,7 +302,7 @@ describe("a database that is away", () => {
 		expect(lines).toEqual(["the database is away", "the database is away"]);
 	});
 
-	test("at one host alone, which is silent, holds up nothing", { timeout: 30_000 }, async () => {
+	test("at one silent host does not delay connections to the next host", { timeout: 30_000 }, async () => {
 		const sockets: Socket[] = [];
 		const silent = createServer((socket) => sockets.push(socket)).listen(0, "127.0.0.1");
 		await once(silent, "listening");
@@ -316,7 +316,7 @@ describe("a database that is away", () => {
 		expect(await stored()).toEqual(["1"]);
 	});
 
-	test("and slow at each step of a connection is waited for in all no longer than for two connections", async () => {
+	test("that is slow at each step of connecting fails its callers after twice the connect timeout", async () => {
 		const connectTimeout = 1000;
 		const slow = createServer((socket) => {
 			socket.on("error", () => undefined);
@@ -343,7 +343,7 @@ describe("a database that is away", () => {
 		await expect.poll(() => failureOf(one()), { timeout: 30_000 }).toEqual([{ one: 1 }]);
 	});
 
-	test("cannot be connected to", async () => {
+	test("is reported with the cause: a wrong password, an unknown database, or synchronous_commit off", async () => {
 		const { port } = server;
 		const url = server.url();
 		const cause = (to: string) => failureOf(connected(to));
@@ -362,7 +362,7 @@ describe("a database that is away", () => {
 		});
 	});
 
-	test("because it only reads", async () => {
+	test("is reported while it is read-only, and used again afterwards", async () => {
 		const { connections } = await connected(server.url());
 		const write = (id: bigint) => connections.transaction((transaction) => transaction.commit(insert(id)));
 		await write(1n);
@@ -380,7 +380,7 @@ describe("a database that is away", () => {
 		expect((await stored()).filter((id) => id !== "2")).toEqual(["1", "3"]);
 	});
 
-	test("because it is silent", async () => {
+	test("that falls silent is abandoned, and the work is retried over a new connection", async () => {
 		await using proxy = await TcpProxy.start(() => server.port);
 		const url = server.url().replace(`:${server.port}/`, `:${proxy.port}/`);
 		const { connections } = await connected(url, { statementTimeout: 200 });
@@ -391,17 +391,17 @@ describe("a database that is away", () => {
 				return attempts === 1 ? transaction.commit(insert(id)) : transaction.query(insert(id));
 			});
 		await write(1n);
-		// The connection is given back by then.
+		// The connection has been returned to the pool by then.
 		await setImmediate();
 		proxy.fallSilent();
-		// It is given up, and the work done again over another one.
+		// The silent connection is closed, and the work is retried over a new one.
 		await write(2n);
 		expect([attempts, await stored()]).toEqual([3, ["1", "2"]]);
 	});
 });
 
 describe("listeners", () => {
-	test("get each notification, and learn that they may have missed some when the connection was renewed", async () => {
+	test("receive the notifications of their channels, also after the connection was renewed", async () => {
 		const { connections } = await connected(server.url());
 		const heard: (string | undefined)[] = [];
 		connections.listen("updates", (payload) => heard.push(payload));
@@ -420,7 +420,7 @@ describe("listeners", () => {
 		await expect.poll(() => heard, { timeout: 30_000 }).toContain("event 3");
 		const [pid] = await processes(listening);
 		await server.sql("SELECT pg_terminate_backend($1, 10000)", [pid]);
-		// What is sent before it listens again is missed.
+		// A notification that is sent before it listens again is missed, so the test repeats it.
 		const again = async () => {
 			await notify("updates", "4");
 			return heard;
@@ -429,7 +429,7 @@ describe("listeners", () => {
 		expect([...new Set(heard.filter((payload) => payload !== undefined))]).toEqual(["1", "event 3", "4"]);
 	});
 
-	test("are called without notifications too", async () => {
+	test("are called periodically when notifications are off", async () => {
 		const { connections } = await connected(server.url(), { notify: false });
 		const heard: (string | undefined)[] = [];
 		connections.listen("updates", (payload) => heard.push(payload));

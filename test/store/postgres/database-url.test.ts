@@ -17,7 +17,7 @@ const usual = {
 	applicationName: "conversation-update-webhook-service",
 };
 
-describe("a URL of PostgreSQL", () => {
+describe("a PostgreSQL URL", () => {
 	test.each([
 		["postgres://u@db/d", usual],
 		["postgresql://u@db:/d", usual],
@@ -39,7 +39,7 @@ describe("a URL of PostgreSQL", () => {
 				applicationName: "a&b",
 			},
 		],
-	])("%s", (url, value) => {
+	])("%s is parsed", (url, value) => {
 		expect(parse(url)).toEqual({ value, mistakes: [] });
 	});
 
@@ -81,11 +81,11 @@ describe("a URL of PostgreSQL", () => {
 			"postgres://u@db/d?target_session_attrs=any",
 			["has a target_session_attrs that is not read-write or primary; the service writes"],
 		],
-	])("%s is not understood", (url, mistakes) => {
+	])("%s is refused with its mistakes", (url, mistakes) => {
 		expect(parse(url)).toEqual({ value: undefined, mistakes });
 	});
 
-	test("carries any user, password, database and application name; the masked form has no password", () => {
+	test("can contain any user, password, database and application name; its masked form has no password", () => {
 		const text = fc.string({ minLength: 1, unit: "grapheme" });
 		fc.assert(
 			fc.property(text, text, text, text, (user, password, database, applicationName) => {

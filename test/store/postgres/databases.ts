@@ -9,7 +9,7 @@ import { PostgresServer } from "./server.ts";
 
 const silent: ThreadLog = { error: () => undefined };
 
-/** A PostgreSQL server for the tests of a file, in which each test has databases of its own. */
+/** A PostgreSQL server for the tests of a file. Each test creates its own databases. */
 export class Databases implements AsyncDisposable {
 	readonly server: PostgresServer;
 	readonly #folder: TempFolder;
@@ -27,7 +27,7 @@ export class Databases implements AsyncDisposable {
 		return new Databases(server, folder);
 	}
 
-	/** Makes an empty database; gives its URL. */
+	/** Creates an empty database. Returns its URL. */
 	async create(): Promise<string> {
 		this.#made += 1;
 		const name = `store_${this.#made}`;
@@ -41,7 +41,7 @@ export class Databases implements AsyncDisposable {
 	}
 }
 
-/** The URL of another database of the same server, or of the same database with parameters. */
+/** Returns the URL of another database of the same server. */
 export function urlOf(url: string, database: string): string {
 	const other = new URL(url);
 	other.pathname = `/${database}`;
@@ -64,7 +64,7 @@ export async function openStore(
 	return await openPostgresStore(await connect(url, env), log, rest);
 }
 
-/** Runs one statement in a database as the superuser. */
+/** Runs SQL in a database as the user of the URL. Returns the rows of a single statement. */
 export async function sqlOn(url: string, text: string): Promise<readonly Readonly<Record<string, unknown>>[]> {
 	const client = new pg.Client({ connectionString: url, ssl: false });
 	await client.connect();

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 import { ServiceError } from "../../../src/errors.ts";
 import type { Store } from "../../../src/store/store.ts";
 import type { ThreadObserver } from "../../../src/threads/worker-thread.ts";
-import { appendEvents, batch, event, record, stateUpdate, storedEvent, titled, whole } from "../event-samples.ts";
+import { appendEvents, batch, event, liveOf, record, stateUpdate, storedEvent, titleDelta } from "../event-samples.ts";
 import { append, bytes, type Columns, type Filter, pages, sample, stored } from "../samples.ts";
 import { Databases, openStore, sqlOn } from "./databases.ts";
 
@@ -13,7 +13,7 @@ beforeAll(async () => {
 });
 afterAll(() => databases[Symbol.asyncDispose]());
 
-/** A store in a database of its own, which is closed when the test ends. */
+/** Opens a store in a new database, and closes it when the test ends. */
 async function opened(): Promise<{ store: Store; url: string; sql: (text: string) => ReturnType<typeof sqlOn> }> {
 	const url = await databases.create();
 	const store = await openStore(url);
@@ -26,8 +26,8 @@ const long = "very long, ".repeat(1_000);
 
 test.each([
 	["U+0000 and the characters of its stored form", odd],
-	["what no index can hold", long],
-])("texts with %s are kept, and found by", async (_, text) => {
+	["more bytes than an index entry can hold", long],
+])("texts with %s are stored, and filters find them", async (_, text) => {
 	const { store } = await opened();
 	const columns: Partial<Columns> = {
 		agentKind: text,
@@ -72,21 +72,21 @@ test.each([
 	]);
 });
 
-test("an observer is told of the appends as of calls to the thread writer, of their groups and of what waits", async () => {
-	const told: unknown[] = [];
+test("an observer is notified of appends as calls to a thread `writer`, of their groups and of the queue", async () => {
+	const reports: unknown[] = [];
 	let queue = () => ({ calls: -1, age: -1 });
 	const observer: ThreadObserver = {
 		added: (name, figures) => {
-			told.push(["added", name]);
+			reports.push(["added", name]);
 			queue = figures;
 		},
 		called: (name, call) => {
-			told.push(["called", name, call]);
+			reports.push(["called", name, call]);
 			return (error, group) =>
-				told.push(["ended", call, error instanceof ServiceError ? error.kind : error, group?.ids]);
+				reports.push(["ended", call, error instanceof ServiceError ? error.kind : error, group?.ids]);
 		},
 		grouped: (name, { ids, startedAt, duration }) => {
-			told.push(["grouped", name, ids]);
+			reports.push(["grouped", name, ids]);
 			expect(Math.abs(Date.now() - startedAt)).toBeLessThan(60_000);
 			expect(duration).toBeGreaterThan(0);
 		},
@@ -101,7 +101,7 @@ test("an observer is told of the appends as of calls to the thread writer, of th
 	await appendEvents(store, batch(last.conversationId, [event()]));
 	await expect(store.append({ ...last, awaitedUntil: 0 })).rejects.toThrow();
 	expect(queue()).toEqual({ calls: 0, age: 0 });
-	expect(told).toEqual([
+	expect(reports).toEqual([
 		["added", "writer"],
 		["called", "writer", "append"],
 		["called", "writer", "append"],
@@ -118,7 +118,7 @@ test("an observer is told of the appends as of calls to the thread writer, of th
 	]);
 });
 
-test("an update that cannot be written costs its group few transactions", async () => {
+test("a group is repeatedly halved around an update that cannot be written", async () => {
 	const sizes: number[] = [];
 	const observer: ThreadObserver = {
 		added: () => undefined,
@@ -137,12 +137,12 @@ test("an update that cannot be written costs its group few transactions", async 
 	);
 });
 
-test("a damaged record is unreadable, as are the deltas over it, and the others are given", async () => {
+test("a damaged record and the deltas over it are returned as unreadable, the others whole", async () => {
 	const { store, sql } = await opened();
 	const { conversationId } = sample();
 	const encoded = record({ id: conversationId, tags: { padding: "x".repeat(400) } });
 	await append(store, sample({ conversationId, record: encoded }));
-	await appendEvents(store, batch(conversationId, [], { live: whole(1n, titled("told")) }));
+	await appendEvents(store, batch(conversationId, [], { live: liveOf(1n, titleDelta("told")) }));
 	const large = sample({ record: Buffer.from("Always use tabs. ".repeat(5_000)) });
 	await append(store, large);
 	await sql("UPDATE conversation_updates.updates SET checksum = 0 WHERE sequence = 1");
@@ -152,14 +152,14 @@ test("a damaged record is unreadable, as are the deltas over it, and the others 
 	expect(updates.map((update) => update.record)).toEqual([unreadable, unreadable, readable]);
 	expect((await pages(store, {}, 10, true)).flat().map((one) => one.record)).toEqual([readable, unreadable]);
 	expect((await store.getLiveState(conversationId, [])).current?.record).toEqual(unreadable);
-	// A record that cannot be compared is stored again.
+	// A damaged record cannot be compared, so the same record is stored again.
 	const posted = sample({ conversationId, record: encoded });
 	expect(await append(store, posted)).toMatchObject({ sequence: 4n, repeated: false });
 	expect((await store.get(conversationId))?.record).toEqual({ ...posted.record, bytes: bytes(encoded) });
 });
 
 test.each(["text = '\\x00'", "secrets = '{}'"])(
-	"a damaged event is unreadable, and the others are given: %s",
+	"a damaged event is returned as unreadable, the others whole: %s",
 	async (damage) => {
 		const { store, sql } = await opened();
 		const made = batch(randomUUID(), [event(), stateUpdate(), event()]);

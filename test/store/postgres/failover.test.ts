@@ -9,12 +9,12 @@ import { startWithStandby } from "./pair.ts";
 import { PostgresServer } from "./server.ts";
 
 const WRITERS = 4;
-/** How many entries are acknowledged before the primary is killed, and how many more are waited for afterwards. */
+/** Number of entries that are acknowledged before the primary is killed, and again after the promotion. */
 const ENTRIES = 150;
 /** Time between two attempts of a writer, in milliseconds. */
-const RETRY = 20;
+const RETRY_DELAY = 20;
 
-/** A primary that waits for its synchronous standby at each commit, with a log whose numbers are taken from one row. */
+/** Starts a primary that waits for its synchronous standby at each commit, with a log table and a table of entries. */
 async function pair() {
 	const folder = new TempFolder();
 	const primary = await PostgresServer.create(folder.file("primary"));
@@ -32,7 +32,7 @@ async function pair() {
 	return { primary, standby };
 }
 
-/** Appends an entry, again and again until it is acknowledged. */
+/** Appends an entry, and retries until it is acknowledged. */
 async function append(connections: Connections, writer: number, number: number): Promise<void> {
 	const values = [writer, number];
 	for (;;) {
@@ -50,14 +50,14 @@ async function append(connections: Connections, writer: number, number: number):
 			return;
 		} catch (error) {
 			if (!(error instanceof ServiceError) || error.kind !== "unavailable") throw error;
-			if (error instanceof CommitUnknown && (await isThere(connections, values))) return;
-			await delay(RETRY);
+			if (error instanceof CommitUnknown && (await tookPlace(connections, values))) return;
+			await delay(RETRY_DELAY);
 		}
 	}
 }
 
-/** Finds out whether a commit of unknown outcome took place: who has the lock of the log's row knows that it is over. */
-async function isThere(connections: Connections, values: readonly number[]): Promise<boolean> {
+/** Returns whether a commit of unknown outcome took place. It has ended once this transaction locks the log's row. */
+async function tookPlace(connections: Connections, values: readonly number[]): Promise<boolean> {
 	for (;;) {
 		try {
 			const rows = await connections.transaction(async (transaction) => {
@@ -67,12 +67,12 @@ async function isThere(connections: Connections, values: readonly number[]): Pro
 			return (rows[0] ?? []).length > 0;
 		} catch (error) {
 			if (!(error instanceof ServiceError) || error.kind !== "unavailable") throw error;
-			await delay(RETRY);
+			await delay(RETRY_DELAY);
 		}
 	}
 }
 
-/** Follows the log by its numbers, told by notifications and the poll. */
+/** Follows the log by its sequence numbers: reads at each notification, and at each poll of the listener. */
 function follow(connections: Connections) {
 	const seen: unknown[] = [];
 	let hints = 0;
@@ -86,13 +86,13 @@ function follow(connections: Connections) {
 	};
 	connections.listen("entries", (payload) => {
 		if (payload !== undefined) hints++;
-		// The next poll reads what a failed read has not.
+		// If a read fails, the next poll reads the same entries.
 		reading = reading.then(read).catch(() => undefined);
 	});
 	return { seen, hints: () => hints };
 }
 
-test("a killed primary and its promoted standby: nothing acknowledged is lost or doubled, all go on by themselves", async () => {
+test("after a failover no acknowledged entry is lost or duplicated, and writers and followers continue", async () => {
 	const { primary, standby } = await pair();
 	const hosts = `127.0.0.1:${primary.port},127.0.0.1:${standby.port}`;
 	const url = primary.url("?target_session_attrs=read-write").replace(`127.0.0.1:${primary.port}`, hosts);

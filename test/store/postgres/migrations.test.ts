@@ -18,7 +18,7 @@ const refusal = (reason: string) => ({
 	cause: new Error(reason),
 });
 
-test("replicas that start together migrate once", async () => {
+test("replicas that start together migrate the database once", async () => {
 	const url = await databases.create();
 	const connections = await Promise.all(Array.from({ length: 4 }, () => connect(url)));
 	onTestFinished(async () => {
@@ -34,7 +34,7 @@ test("replicas that start together migrate once", async () => {
 	});
 });
 
-test("a database that a newer release has migrated is refused and left as it is", async () => {
+test("a database that a newer release has migrated is refused", async () => {
 	const url = await databases.create();
 	await (await openStore(url)).close();
 	const newer = MIGRATIONS.length + 1;
@@ -46,7 +46,7 @@ test("a database that a newer release has migrated is refused and left as it is"
 	);
 });
 
-test("a database of version 1 is upgraded and keeps what it has", async () => {
+test("a database of schema version 1 is upgraded and keeps its data", async () => {
 	const url = await databases.create();
 	await sqlOn(url, "CREATE EXTENSION pg_trgm");
 	const update = sample();
@@ -70,14 +70,14 @@ test("a database of version 1 is upgraded and keeps what it has", async () => {
 	expect(await append(store, sample())).toMatchObject({ sequence: 2n });
 });
 
-test("a database of another encoding is refused", async () => {
+test("a database whose encoding is not UTF8 is refused", async () => {
 	await databases.server.sql("CREATE DATABASE old ENCODING 'LATIN1' TEMPLATE template0");
 	await expect(openStore(urlOf(databases.server.url(), "old"))).rejects.toMatchObject(
 		refusal("the database's encoding is LATIN1, and must be UTF8"),
 	);
 });
 
-test("a role that may not create tables is enough once they are there", async () => {
+test("a role without the right to create tables suffices once the tables exist", async () => {
 	const url = await databases.create();
 	await databases.server.sql("CREATE ROLE service LOGIN PASSWORD 'only-for-this-test'");
 	const own = new URL(url);
@@ -96,7 +96,7 @@ test("a role that may not create tables is enough once they are there", async ()
 	expect(await store.prune({ updatesPerConversation: 1, limit: 10 })).toBe(0);
 });
 
-test("appends go on while the index of titles is made, and one that was broken off is made anew", async () => {
+test("appends continue while the title index is built, and an interrupted build is repeated", async () => {
 	const url = await databases.create();
 	const store = await openStore(url);
 	onTestFinished(() => store.close());
@@ -113,7 +113,7 @@ test("appends go on while the index of titles is made, and one that was broken o
 		async (other) => await other.close(),
 		({ message }: Error) => message,
 	);
-	// It waits for the transaction.
+	// The build of the index waits for the open transaction.
 	await expect.poll(state, { timeout: 30_000 }).toEqual([{ indisvalid: false }]);
 	expect(await append(store, sample({ columns: { title: "third" } }))).toMatchObject({ sequence: 2n });
 	const busy = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%CONCURRENTLY%' AND pid <> pg_backend_pid()";
@@ -125,7 +125,7 @@ test("appends go on while the index of titles is made, and one that was broken o
 	expect(await state()).toEqual([{ indisvalid: true }]);
 });
 
-test("titles have an index once the extension pg_trgm is there, wherever it is", async () => {
+test("titles have an index once the extension pg_trgm exists, in whatever schema", async () => {
 	const url = await databases.create();
 	const first = await openStore(url);
 	const update = sample({ columns: { title: "Fix the LOGIN page of 50% a_b \\ c" } });

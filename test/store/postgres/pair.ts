@@ -1,14 +1,14 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { PostgresServer } from "./server.ts";
 
-/** How long the standby may take to follow, in milliseconds. */
-const PATIENCE = 60_000;
+/** Maximum time until the standby replicates synchronously, in milliseconds. */
+const STANDBY_TIMEOUT = 60_000;
 
 /**
- * Starts a server, which must have run and been stopped, and a synchronous standby of it in a new folder. The server waits for its
- * standby at each commit.
+ * Starts a server and a synchronous standby of it in a new folder. The server must have been started and stopped
+ * before. It waits for its standby at each commit.
  *
- * @returns the standby, once it follows
+ * @returns the standby, once it replicates synchronously
  */
 export async function startWithStandby(primary: PostgresServer, folder: string): Promise<PostgresServer> {
 	const standby = await primary.standby(folder, "standby");
@@ -16,7 +16,7 @@ export async function startWithStandby(primary: PostgresServer, folder: string):
 		primary.configure({ synchronous_standby_names: "standby" });
 		await primary.start();
 		await standby.start();
-		for (const until = performance.now() + PATIENCE; ; await delay(50)) {
+		for (const until = performance.now() + STANDBY_TIMEOUT; ; await delay(50)) {
 			const [row] = await primary.sql("SELECT state, sync_state FROM pg_stat_replication");
 			if (row?.state === "streaming" && row.sync_state === "sync") return standby;
 			if (performance.now() > until) throw new Error(`the standby does not follow: ${standby.log}`);

@@ -12,7 +12,7 @@ beforeAll(async () => {
 });
 afterAll(() => databases[Symbol.asyncDispose]());
 
-/** A store in a database of its own, a session beside it, and how many sessions wait for something. */
+/** Opens a store in a new database, and a further session. `waiting` returns the processes that wait for an event. */
 async function opened() {
 	const url = await databases.create();
 	const store = await openStore(url);
@@ -21,7 +21,7 @@ async function opened() {
 	await session.connect();
 	onTestFinished(() => session.end());
 	const waiting = async (event: string) => {
-		// Within a transaction, the server shows the sessions that it showed first.
+		// Otherwise the server would show the same sessions throughout a transaction.
 		await session.query("SELECT pg_stat_clear_snapshot()");
 		const { rows } = await session.query<{ pid: number }>(
 			"SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND $1 IN (wait_event_type, wait_event)",
@@ -32,7 +32,7 @@ async function opened() {
 	return { url, store, session, waiting };
 }
 
-test("a conversation that begins anew while its deletion is pruned stays", async () => {
+test("a conversation that is posted again while its deletion is pruned is kept", async () => {
 	const { store, session, waiting } = await opened();
 	const { conversationId } = sample();
 	const at = (seconds: bigint, status: string) =>
@@ -48,7 +48,7 @@ test("a conversation that begins anew while its deletion is pruned stays", async
 	const revived = at(10n, "running");
 	const appending = append(store, revived);
 	await expect.poll(() => waiting("Lock"), { timeout: 30_000 }).toHaveLength(1);
-	// It has found the conversation, and waits behind the post.
+	// The pruner has found the conversation, and waits for its lock after the post.
 	const pruning = store.prune({ receivedBefore: start + second, limit: 100 });
 	await expect.poll(() => waiting("Lock"), { timeout: 30_000 }).toHaveLength(2);
 	await session.query("COMMIT");
@@ -57,7 +57,7 @@ test("a conversation that begins anew while its deletion is pruned stays", async
 	expect(await store.get(conversationId)).toMatchObject({ sequence, receivedAt: revived.receivedAt });
 });
 
-test("a group that waits for a conversation holds up the others for a moment only", async () => {
+test("a group that waits for a conversation's lock does not block the next group", async () => {
 	const { store, session, waiting } = await opened();
 	const [held, other] = [sample(), sample()];
 	const lock = lockConversations([held.conversationId]);
@@ -71,7 +71,7 @@ test("a group that waits for a conversation holds up the others for a moment onl
 	expect((await appending).sequence).toBe(2n);
 });
 
-test("history is removed by one process at a time", async () => {
+test("history is pruned by one process at a time", async () => {
 	const { store, session } = await opened();
 	const { conversationId } = sample();
 	for (let n = 0n; n < 5n; n++) await append(store, sample({ conversationId, receivedAt: start + n * second }));
@@ -83,25 +83,25 @@ test("history is removed by one process at a time", async () => {
 	expect(await prune()).toBe(3);
 });
 
-test("a repetition is not acknowledged before the standby has what it repeats", async () => {
+test("a duplicate is not acknowledged before the standby has the original", async () => {
 	const { url, store, session, waiting } = await opened();
 	const replica = await openStore(url);
 	onTestFinished(() => replica.close());
 	const { server } = databases;
-	const standby = async (names: string) => {
+	const setStandbyNames = async (names: string) => {
 		await server.sql(`ALTER SYSTEM SET synchronous_standby_names = '${names}'`);
 		await server.sql("SELECT pg_reload_conf()");
 		await expect
 			.poll(async () => (await session.query("SHOW synchronous_standby_names")).rows, { timeout: 30_000 })
 			.toEqual([{ synchronous_standby_names: names }]);
 	};
-	onTestFinished(() => standby(""));
+	onTestFinished(() => setStandbyNames(""));
 	const update = sample();
 	const events = batch(randomUUID(), [event()]);
-	await standby("away");
+	await setStandbyNames("away");
 	const first = Promise.allSettled([append(store, update), appendEvents(store, events)]);
 	await expect.poll(() => waiting("SyncRep"), { timeout: 30_000 }).toHaveLength(1);
-	// It ends the wait: the commit is on this server only, and can be seen.
+	// This ends the wait: the commit is on this server only, and is visible.
 	for (const pid of await waiting("SyncRep")) await session.query("SELECT pg_cancel_backend($1)", [pid]);
 	const list = async () => (await replica.updates.list({ after: 0n, limit: 10, withRecords: false })).length;
 	await expect.poll(list, { timeout: 30_000 }).toBe(1);
@@ -110,10 +110,10 @@ test("a repetition is not acknowledged before the standby has what it repeats", 
 		append(replica, update).then(({ repeated }) => acknowledged.push({ repeated })),
 		appendEvents(replica, events).then((answer) => acknowledged.push({ stored: answer?.stored })),
 	];
-	// The first attempt's search for its outcome, and the repetitions.
+	// The search for the outcome of the first attempt, and the group of the duplicates.
 	await expect.poll(() => waiting("SyncRep"), { timeout: 30_000 }).toHaveLength(2);
 	expect(acknowledged).toEqual([]);
-	await standby("");
+	await setStandbyNames("");
 	await Promise.all([first, ...repeated]);
 	expect(acknowledged).toEqual(expect.arrayContaining([{ repeated: true }, { stored: 0 }]));
 });

@@ -18,7 +18,7 @@ beforeAll(async () => {
 });
 afterAll(() => databases[Symbol.asyncDispose]());
 
-/** Stores of one database, as several replicas have them. */
+/** Opens several stores of one new database, as replicas do. */
 async function replicas(count: number, env: Readonly<Record<string, string>> = {}) {
 	const url = await databases.create();
 	const stores: Store[] = [];
@@ -29,7 +29,7 @@ async function replicas(count: number, env: Readonly<Record<string, string>> = {
 	return { url, stores };
 }
 
-/** Makes every commit of a transaction that appended updates wait, some longer and some shorter, before it is done. */
+/** Delays each commit of an append by a number of seconds, which is an SQL expression. */
 async function delayCommits(url: string, seconds: string): Promise<void> {
 	await sqlOn(
 		url,
@@ -43,7 +43,7 @@ async function delayCommits(url: string, seconds: string): Promise<void> {
 	);
 }
 
-test("who follows the sequence misses nothing, however late commits are", async () => {
+test("a reader that follows the sequence misses no update when commits are delayed", async () => {
 	const { url, stores } = await replicas(3);
 	await delayCommits(url, "random() * 0.03");
 	const follower = stores[2];
@@ -61,7 +61,7 @@ test("who follows the sequence misses nothing, however late commits are", async 
 		for (let n = 0; n < 15; n++) await Promise.all(Array.from({ length: 4 }, () => append(store, sample())));
 	};
 	const following = follow();
-	// Several loops on each store, so that their groups meet.
+	// Several loops on each store, so that groups of both stores are committed at the same time.
 	await Promise.all(stores.slice(0, 2).flatMap((store) => [write(store), write(store)]));
 	writing = false;
 	await following;
@@ -70,7 +70,7 @@ test("who follows the sequence misses nothing, however late commits are", async 
 	expect(seen).toEqual(all.map(({ sequence }) => sequence));
 });
 
-test("updates of one conversation on two replicas at once leave what the rules of order say", async () => {
+test("concurrent updates of one conversation on two replicas follow the rules of order", async () => {
 	const { stores } = await replicas(2);
 	const ids = Array.from({ length: 4 }, () => randomUUID());
 	const updates = Array.from({ length: 120 }, (_, n) =>
@@ -110,7 +110,7 @@ test("updates of one conversation on two replicas at once leave what the rules o
 	expect(page.map(({ conversationId }) => conversationId).toSorted()).toEqual(ids.toSorted());
 });
 
-test("a repetition that reaches several replicas at once is one update", async () => {
+test("duplicates that reach several replicas at once are stored once", async () => {
 	const { stores } = await replicas(3);
 	for (let round = 0; round < 10; round++) {
 		const update = sample({ columns: { updatedAt: start } });
@@ -123,7 +123,7 @@ test("a repetition that reaches several replicas at once is one update", async (
 	}
 });
 
-test.each(["on", "off"])("each replica hears of what the others append, with notifications %s", async (notify) => {
+test.each(["on", "off"])("each replica is notified of the others' appends, POSTGRES_NOTIFY=%s", async (notify) => {
 	const { url, stores } = await replicas(2, { POSTGRES_NOTIFY: notify });
 	const [one, other] = stores;
 	if (one === undefined || other === undefined) throw new Error("there are two stores");
@@ -134,14 +134,14 @@ test.each(["on", "off"])("each replica hears of what the others append, with not
 	const outcome = await append(one, update);
 	await expect.poll(() => heard, { timeout: 30_000 }).toEqual({ updates: [1n], events: [] });
 	expect(await other.get(update.conversationId)).toEqual(stored(update, outcome));
-	// Anyone who may connect can send this.
+	// Any role that may connect can send this, so its numbers must not be trusted.
 	await sqlOn(url, "SELECT pg_notify('conversation_updates', '9000000000000000000 9000000000000000000')");
 	await appendEvents(one, batch(update.conversationId, [event(), event()]));
 	await append(other, sample());
 	await expect.poll(() => heard, { timeout: 30_000 }).toEqual({ updates: [1n, 2n], events: [2n] });
 });
 
-/** Sets a database back, as a standby is that takes over without the last commits. */
+/** Removes the last updates of a database, as if a standby without the last commits had taken over. */
 async function loseUpdatesAfter(url: string, sequence: bigint): Promise<void> {
 	const lost = `(SELECT conversation_id FROM conversation_updates.updates WHERE sequence > ${sequence})`;
 	await sqlOn(
@@ -154,7 +154,7 @@ async function loseUpdatesAfter(url: string, sequence: bigint): Promise<void> {
 	);
 }
 
-test("watchers of what a failover has lost are told, the others go on, and nobody gets the lost again", async () => {
+test("after a failover, watchers that got lost updates fail, and the others continue without them", async () => {
 	const lines: string[] = [];
 	const url = await databases.create();
 	const log = { error: ({ err }: { err?: unknown }) => lines.push(String(err)) };
@@ -178,11 +178,11 @@ test("watchers of what a failover has lost are told, the others go on, and nobod
 	expect(lines).toEqual(["ServiceError: the database has lost what came after sequence 3; the newest one was 5"]);
 });
 
-/** How a COMMIT goes whose answer is lost. */
+/** Outcome of a COMMIT whose response is lost. */
 type Loss = "committed" | "late" | "too late" | "rolled back";
 
-/** Connections that lose the answers to some commits. */
-function losing(connections: Connections, next: () => Loss | undefined): Connections {
+/** Wraps connections so that the responses to some commits are lost. */
+function withLostResponses(connections: Connections, next: () => Loss | undefined): Connections {
 	return {
 		notifies: connections.notifies,
 		read: (work) => connections.read(work),
@@ -195,9 +195,9 @@ function losing(connections: Connections, next: () => Loss | undefined): Connect
 							const loss = next();
 							if (loss === undefined) return await transaction.commit(...queries);
 							if (loss === "committed") await transaction.commit(...queries);
-							// Its commit goes on while its outcome is looked for.
+							// The commit continues while its outcome is searched for.
 							if (loss === "late") transaction.commit(...queries).catch(() => undefined);
-							// It has written nothing when its outcome is looked for.
+							// Nothing is written yet when the outcome is searched for.
 							if (loss === "too late")
 								transaction.commit({ text: "SELECT pg_sleep(0.5)" }, ...queries).catch(() => undefined);
 							throw new CommitUnknown(new Error("the answer is lost"));
@@ -212,18 +212,18 @@ function losing(connections: Connections, next: () => Loss | undefined): Connect
 }
 
 test.each<Loss>(["committed", "late", "too late", "rolled back"])(
-	"a commit without an answer is found out: %s",
+	"appends take effect exactly once when the response to their COMMIT is lost: %s",
 	async (loss) => {
 		const url = await databases.create();
 		await (await openStore(url)).close();
 		await delayCommits(url, "0.1");
 		const losses: Loss[] = [];
 		const store = await openPostgresStore(
-			losing(await connect(url), () => losses.shift()),
+			withLostResponses(await connect(url), () => losses.shift()),
 			{ error: () => undefined },
 		);
 		onTestFinished(() => store.close());
-		// The first group of a writer, and a later one.
+		// Loses the response to the writer's first group, and to a later one.
 		losses.push(loss);
 		expect(await append(store, sample())).toMatchObject({ sequence: 1n, repeated: false });
 		losses.push(...(loss === "rolled back" ? [loss, loss] : [loss]));
@@ -255,7 +255,7 @@ test.each<Loss>(["committed", "late", "too late", "rolled back"])(
 	},
 );
 
-test("a group whose senders may have given up is not written again", async () => {
+test("a group is not written again when its senders may have given up", async () => {
 	const url = await databases.create();
 	vi.useFakeTimers({ toFake: ["performance"] });
 	onTestFinished(() => void vi.useRealTimers());
@@ -265,14 +265,14 @@ test("a group whose senders may have given up is not written again", async () =>
 		if (loss !== undefined) vi.advanceTimersByTime(20_001);
 		return loss;
 	};
-	const store = await openPostgresStore(losing(await connect(url), next), { error: () => undefined });
+	const store = await openPostgresStore(withLostResponses(await connect(url), next), { error: () => undefined });
 	onTestFinished(() => store.close());
 	losses.push("rolled back");
 	await expect(append(store, sample())).rejects.toMatchObject({ kind: "unavailable" });
 	expect(await append(store, sample())).toMatchObject({ sequence: 1n });
 });
 
-test.each(["fast", "immediate"] as const)("appends go on after the server stopped: %s", async (mode) => {
+test.each(["fast", "immediate"] as const)("appends continue without loss after a server stop: %s", async (mode) => {
 	const { stores } = await replicas(2);
 	const acknowledged = new Map<bigint, string>();
 	const failures: unknown[] = [];
@@ -292,7 +292,7 @@ test.each(["fast", "immediate"] as const)("appends go on after the server stoppe
 	const writers = stores.flatMap((store) => [write(store), write(store)]);
 	await expect.poll(() => acknowledged.size, { timeout: 30_000 }).toBeGreaterThan(50);
 	await databases.server.stop(mode);
-	// Appends whose commit is in doubt wait; others fail.
+	// Appends whose commit has an unknown outcome wait; others fail.
 	for (const store of stores) await expect(store.check()).rejects.toMatchObject({ kind: "unavailable" });
 	const { size } = acknowledged;
 	await databases.server.start();

