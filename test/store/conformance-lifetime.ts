@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, it } from "vitest";
 import type { Appended, Store } from "../../src/store/store.ts";
 import { append, sample, stored } from "./samples.ts";
 
-/** Tests of listeners, of closing and of what is there afterwards. */
+/** Tests of listeners, of closing, and of the data after reopening. */
 export function lifetimeConformance(current: () => Store, reopen: () => Promise<Store>): void {
 	describe("subscribe", () => {
 		let store: Store;
@@ -11,7 +11,7 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 			store = current();
 		});
 
-		it("tells the newest sequence after commits that added updates", async () => {
+		it("calls listeners with the newest sequence after commits that added updates", async () => {
 			const heard: bigint[] = [];
 			const others: bigint[] = [];
 			const stop = store.updates.subscribe((newest) => heard.push(newest));
@@ -31,7 +31,7 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 			stopOther();
 		});
 
-		it("has the update ready to read when it tells of it", async () => {
+		it("calls listeners when the update can already be read", async () => {
 			const found = new Promise((resolve, reject) => {
 				store.updates.subscribe((newest) =>
 					store.updates.list({ after: newest - 1n, limit: 1, withRecords: true }).then(resolve, reject),
@@ -43,19 +43,19 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 		});
 	});
 
-	describe("lifetime", () => {
+	describe("the store", () => {
 		let store: Store;
 		beforeEach(() => {
 			store = current();
 		});
 
-		it("has an empty range at first", async () => {
+		it("has an empty range and no updates when it is new", async () => {
 			expect(await store.updates.range()).toEqual({ newest: 0n, prunedThrough: 0n, lastRemoval: 0n });
 			expect(await store.updates.list({ after: 0n, limit: 10, withRecords: true })).toEqual([]);
 			await store.check();
 		});
 
-		it("keeps the time of retention, also when it goes back", async () => {
+		it("saves the time of retention, also an earlier one than before", async () => {
 			expect(await store.clock()).toBeUndefined();
 			await store.keepClock(1_790_000_000_000_000n);
 			await store.keepClock(1_780_000_000_000_000n);
@@ -63,7 +63,7 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 			expect(await (await reopen()).clock()).toBe(1_780_000_000_000_000n);
 		});
 
-		it("holds everything after it was closed and opened again", async () => {
+		it("returns the same data after it was closed and reopened, and continues the sequence", async () => {
 			const updates = Array.from({ length: 20 }, () => sample({ columns: { title: "kept" } }));
 			const outcomes: Appended[] = [];
 			for (const update of updates) outcomes.push(await append(store, update));
@@ -75,7 +75,7 @@ export function lifetimeConformance(current: () => Store, reopen: () => Promise<
 			expect(next.sequence).toBeGreaterThan(outcomes.at(-1)?.sequence ?? 0n);
 		});
 
-		it("finishes what was accepted when it closes, then refuses", async () => {
+		it("completes accepted requests when it closes, and refuses later ones", async () => {
 			const accepted = Array.from({ length: 600 }, () => append(store, sample()));
 			await accepted[0];
 			const list = store.listConversations({ conditions: [], limit: 1_000, withRecords: false });

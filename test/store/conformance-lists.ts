@@ -77,7 +77,7 @@ export function listConformance(current: () => Store): void {
 			return page.map(({ conversationId }) => conversationId);
 		};
 
-		it("gives the conversation that was updated last first, each once, by its current record", async () => {
+		it("returns each conversation once, last updated first, and filters by its current record", async () => {
 			const [a, b] = [randomUUID(), randomUUID()];
 			const old = sample({ conversationId: a, columns: { status: "idle", tags: { team: "a" }, title: "old title" } });
 			const other = sample({ conversationId: b });
@@ -105,7 +105,7 @@ export function listConformance(current: () => Store): void {
 			expect(await list({ titleContains: "NEW T" })).toEqual([a]);
 		});
 
-		it("does not move a conversation for a record that did not become current", async () => {
+		it("does not move a conversation when a record arrives that does not become current", async () => {
 			const [a, b] = [randomUUID(), randomUUID()];
 			await append(store, sample({ conversationId: a, columns: { updatedAt: start, tags: { team: "a" } } }));
 			await append(store, sample({ conversationId: b }));
@@ -114,7 +114,7 @@ export function listConformance(current: () => Store): void {
 			expect(await list({ tags: { team: "a" } })).toEqual([a]);
 		});
 
-		it("gives what it would have given right after its newest update, also while updates are appended", async () => {
+		it("returns a consistent snapshot while updates are appended", async () => {
 			const ids = Array.from({ length: 700 }, () => randomUUID());
 			const appended: Promise<{ id: string; sequence: bigint }>[] = [];
 			const found: Promise<StoredConversation[]>[] = [];
@@ -135,7 +135,7 @@ export function listConformance(current: () => Store): void {
 			}
 		}, 60_000);
 
-		it("moves a conversation with unchanged tags and title", async () => {
+		it("moves an updated conversation to the front also when its tags and title are unchanged", async () => {
 			const [a, b] = [randomUUID(), randomUUID()];
 			const columns = { tags: { team: "a", rare: "x" }, title: "one title" };
 			for (const conversationId of [a, b, a]) await append(store, sample({ conversationId, columns }));
@@ -144,7 +144,7 @@ export function listConformance(current: () => Store): void {
 			expect(await list({ titleContains: "one title" })).toEqual([a, b]);
 		});
 
-		it("includes the start of a range of times and excludes its end", async () => {
+		it("includes the start of a time range and excludes its end", async () => {
 			const ids: string[] = [];
 			for (const n of [0n, 1n, 2n]) {
 				const update = sample({ columns: { createdAt: start + n, updatedAt: start - n } });
@@ -160,7 +160,7 @@ export function listConformance(current: () => Store): void {
 			expect(await list({ createdFrom: start + 2n, createdTo: start })).toEqual([]);
 		});
 
-		it("finds in a large store what one filter or several select, page by page", async () => {
+		it("returns the conversations of a large store that meet all filters, page by page", async () => {
 			const count = 3_000;
 			const updates = Array.from({ length: count }, (_, n) =>
 				sample({
@@ -200,7 +200,7 @@ export function listConformance(current: () => Store): void {
 			}
 		}, 60_000);
 
-		it("finds titles by what is rare, or common but for its combination, also after titles changed", async () => {
+		it("finds titles by rare words and by rare combinations of common words, also after titles changed", async () => {
 			const retitled = (conversationId: string, title: string) => sample({ conversationId, columns: { title } });
 			const updates = [
 				retitled(randomUUID(), "one banana green"),
@@ -232,14 +232,14 @@ export function listConformance(current: () => Store): void {
 			await check();
 		}, 60_000);
 
-		it("agrees with a plain search for any filter, and its pages make up the whole list", async () => {
+		it("returns the same conversations as a linear search, for any filter and page size", async () => {
 			const arbitrary = fc.tuple(
 				fc.array(fc.tuple(fc.nat(9), columns), { minLength: 1, maxLength: 25 }),
 				fc.array(fc.tuple(filter, fc.integer({ min: 1, max: 7 })), { minLength: 1, maxLength: 8 }),
 			);
 			await fc.assert(
 				fc.asyncProperty(arbitrary, async ([records, queries]) => {
-					// Every run shares the store, so each marks its own conversations by a model of its own.
+					// All runs share the store, so each run marks its conversations with its own model.
 					const run = randomUUID();
 					const ids = Array.from({ length: 10 }, () => randomUUID());
 					const updates = records.map(([id, of]) =>
@@ -259,7 +259,7 @@ export function listConformance(current: () => Store): void {
 	});
 }
 
-/** The list that a filter should give, when these are all updates. */
+/** Returns the expected list for a filter, by a linear search through all updates. */
 function selected(updates: readonly Sample[], outcomes: readonly Appended[], by: Filter, withRecords = false) {
 	const current = new Map<string, { update: Sample; outcome: Appended }>();
 	const paired = updates.flatMap((update, n) => {

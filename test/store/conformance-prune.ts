@@ -4,7 +4,7 @@ import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
 import type { PrunePolicy, Store } from "../../src/store/store.ts";
 import { append, type Columns, conditions, type Filter, sample, second, start } from "./samples.ts";
 
-/** Tests of retention. */
+/** Tests of pruning. */
 export function pruneConformance(current: () => Store, reopen: () => Promise<Store>): void {
 	describe("prune", () => {
 		let store: Store;
@@ -12,8 +12,8 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			store = current();
 		});
 
-		/** Appends an update that was received so many seconds after the start. */
-		async function keep(conversationId: string, received: number, columns: Partial<Columns> = {}) {
+		/** Appends an update that was received a number of seconds after `start`. Returns its sequence. */
+		async function appendAt(conversationId: string, received: number, columns: Partial<Columns> = {}) {
 			const receivedAt = start + BigInt(received) * second;
 			return (await append(store, sample({ conversationId, receivedAt, columns }))).sequence;
 		}
@@ -30,10 +30,10 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 
 		it("removes old history and keeps each current record", async () => {
 			const [a, b] = [randomUUID(), randomUUID()];
-			const a1 = await keep(a, 1);
-			const b1 = await keep(b, 2);
-			const a2 = await keep(a, 3);
-			const a3 = await keep(a, 4);
+			const a1 = await appendAt(a, 1);
+			const b1 = await appendAt(b, 2);
+			const a2 = await appendAt(a, 3);
+			const a3 = await appendAt(a, 4);
 			expect(await store.prune(olderThan(4))).toBe(2);
 			expect(await kept()).toEqual([b1, a3]);
 			expect(await store.updates.range()).toEqual({ newest: a3, prunedThrough: a2, lastRemoval: 1n });
@@ -42,12 +42,12 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await store.prune(olderThan(4))).toBe(0);
 		});
 
-		it("keeps the newest updates of each conversation, the current one among them", async () => {
+		it("keeps at most `updatesPerConversation` updates: the newest ones, and always the current one", async () => {
 			const [a, b] = [randomUUID(), randomUUID()];
-			const now = await keep(a, 1, { updatedAt: start + 100n });
+			const now = await appendAt(a, 1, { updatedAt: start + 100n });
 			const late: bigint[] = [];
-			for (let n = 0; n < 4; n += 1) late.push(await keep(a, 2 + n, { updatedAt: start }));
-			const other = [await keep(b, 9), await keep(b, 10)];
+			for (let n = 0; n < 4; n += 1) late.push(await appendAt(a, 2 + n, { updatedAt: start }));
+			const other = [await appendAt(b, 9), await appendAt(b, 10)];
 			expect(await store.prune({ updatesPerConversation: 3, limit: 100 })).toBe(2);
 			expect(await kept()).toEqual([now, ...late.slice(2), ...other]);
 			expect(await store.prune({ updatesPerConversation: 1, limit: 100 })).toBe(3);
@@ -55,21 +55,21 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await store.prune({ updatesPerConversation: 1, limit: 100 })).toBe(0);
 		});
 
-		it("does nothing without a bound", async () => {
+		it("removes nothing when the policy limits neither age nor number", async () => {
 			const a = randomUUID();
-			const sequences = [await keep(a, 1), await keep(a, 2)];
+			const sequences = [await appendAt(a, 1), await appendAt(a, 2)];
 			expect(await store.prune({ limit: 100 })).toBe(0);
 			expect(await kept()).toEqual(sequences);
 			expect(await store.updates.range()).toEqual({ newest: sequences[1], prunedThrough: 0n, lastRemoval: 0n });
 		});
 
-		it("removes a conversation whole once its deletion is old enough", async () => {
+		it("removes a deleted conversation completely once its deletion is old enough", async () => {
 			const [gone, recent, alive] = [randomUUID(), randomUUID(), randomUUID()];
-			await keep(gone, 1, { tags: { team: "a" }, title: "gone title", updatedAt: start });
-			await keep(gone, 2, { status: "deleting", updatedAt: start + 1n, tags: { team: "a" }, title: "gone title" });
-			const last = await keep(gone, 3, { updatedAt: start });
-			const r = await keep(recent, 4, { status: "deleting", tags: { team: "a" }, title: "recent title" });
-			const s = await keep(alive, 5);
+			await appendAt(gone, 1, { tags: { team: "a" }, title: "gone title", updatedAt: start });
+			await appendAt(gone, 2, { status: "deleting", updatedAt: start + 1n, tags: { team: "a" }, title: "gone title" });
+			const last = await appendAt(gone, 3, { updatedAt: start });
+			const r = await appendAt(recent, 4, { status: "deleting", tags: { team: "a" }, title: "recent title" });
+			const s = await appendAt(alive, 5);
 			expect(await store.prune(olderThan(4))).toBe(3);
 			expect(await kept()).toEqual([r, s]);
 			expect(await store.get(gone)).toBeUndefined();
@@ -89,11 +89,11 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			});
 		});
 
-		it("works in steps of at most the limit and answers fewer only when it is done", async () => {
+		it("removes at most `limit` updates in a step, and fewer only when nothing else is left to remove", async () => {
 			const ids = Array.from({ length: 5 }, () => randomUUID());
-			for (let n = 0; n < 30; n += 1) await keep(ids[n % 5] ?? "", n);
+			for (let n = 0; n < 30; n += 1) await appendAt(ids[n % 5] ?? "", n);
 			const deleted = randomUUID();
-			for (let n = 0; n < 4; n += 1) await keep(deleted, 40 + n, { status: "deleting" });
+			for (let n = 0; n < 4; n += 1) await appendAt(deleted, 40 + n, { status: "deleting" });
 			const removed: number[] = [];
 			do {
 				removed.push(await store.prune({ receivedBefore: start + 90n * second, limit: 4 }));
@@ -103,7 +103,7 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await kept()).toHaveLength(5);
 		});
 
-		it("removes more at once than it removes in one transaction", async () => {
+		it("removes more updates in one call than in one transaction", async () => {
 			const a = randomUUID();
 			const updates = Array.from({ length: 700 }, () => sample({ conversationId: a, receivedAt: start }));
 			const outcomes = await Promise.all(updates.map((update) => append(store, update)));
@@ -111,15 +111,15 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await kept()).toEqual(outcomes.slice(-50).map(({ sequence }) => sequence));
 		});
 
-		it("remembers what was pruned of which conversation, and by which removal", async () => {
+		it("records how far each conversation was pruned, and by which removal", async () => {
 			const [a, b, gone] = [randomUUID(), randomUUID(), randomUUID()];
 			const of = (conversationId?: string, afterRemoval?: bigint) =>
 				store.updates.range({ conversationId, afterRemoval }).then(({ prunedThrough }) => prunedThrough);
-			const a1 = await keep(a, 1);
-			const b1 = await keep(b, 2);
-			await keep(a, 5);
-			await keep(b, 6);
-			const last = await keep(gone, 7, { status: "deleting" });
+			const a1 = await appendAt(a, 1);
+			const b1 = await appendAt(b, 2);
+			await appendAt(a, 5);
+			await appendAt(b, 6);
+			const last = await appendAt(gone, 7, { status: "deleting" });
 			expect(await store.prune(olderThan(2))).toBe(1);
 			const { lastRemoval } = await store.updates.range();
 			expect([await of(), await of(a), await of(b), await of(gone)]).toEqual([a1, a1, 0n, 0n]);
@@ -133,19 +133,19 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			]);
 		});
 
-		it("never gives a pruned sequence out again", async () => {
+		it("never assigns a pruned sequence again", async () => {
 			const a = randomUUID();
-			await keep(a, 1, { updatedAt: start + 1n });
-			const newest = await keep(a, 2, { updatedAt: start });
+			await appendAt(a, 1, { updatedAt: start + 1n });
+			const newest = await appendAt(a, 2, { updatedAt: start });
 			expect(await store.prune({ updatesPerConversation: 1, limit: 100 })).toBe(1);
 			store = await reopen();
 			expect(await store.updates.range()).toEqual({ newest, prunedThrough: newest, lastRemoval: 1n });
-			const next = await keep(a, 3);
+			const next = await appendAt(a, 3);
 			expect(next).toBeGreaterThan(newest);
 			expect(await store.updates.range()).toEqual({ newest: next, prunedThrough: newest, lastRemoval: 1n });
 		});
 
-		it("runs beside appends", async () => {
+		it("removes the right updates while others are appended", async () => {
 			const a = randomUUID();
 			const appends = Promise.all(Array.from({ length: 600 }, () => append(store, sample({ conversationId: a }))));
 			let removed = 0;

@@ -9,15 +9,15 @@ import { listConformance } from "./conformance-lists.ts";
 import { pruneConformance } from "./conformance-prune.ts";
 import { append, conditions, type Sample, sample, second, start, stored } from "./samples.ts";
 
-/** How the suite gets at an engine. */
+/** Opens stores of the engine under test. */
 export interface StoreHarness {
-	/** Opens a store that holds nothing. */
+	/** Opens an empty store. */
 	open(isSame: IsSameRecord): Promise<Store>;
-	/** Closes the store and opens what it left behind. */
+	/** Closes the store and opens its database again. */
 	reopen(store: Store): Promise<Store>;
 }
 
-/** What every engine must do, as tests. */
+/** Tests of the contract that every engine must fulfil. */
 export function storeConformance(harness: StoreHarness): void {
 	let store: Store;
 	let isSame: IsSameRecord;
@@ -32,7 +32,7 @@ export function storeConformance(harness: StoreHarness): void {
 		return outcome;
 	}
 
-	/** Appends updates of one conversation that follow each other. */
+	/** Appends updates one after the other. */
 	async function appendAll(updates: readonly Sample[]): Promise<Appended[]> {
 		const all: Appended[] = [];
 		for (const update of updates) all.push(await append(store, update));
@@ -40,7 +40,7 @@ export function storeConformance(harness: StoreHarness): void {
 	}
 
 	describe("append", () => {
-		it("numbers updates upwards from 1 and says what each changed", async () => {
+		it("numbers updates from 1 upwards, and reports the change of each", async () => {
 			const conversationId = randomUUID();
 			const statuses = ["running", "running", "paused", "idle", "deleting"];
 			const updates = statuses.map((status, n) =>
@@ -68,7 +68,7 @@ export function storeConformance(harness: StoreHarness): void {
 			);
 		});
 
-		it("loses no update because another one of the same group cannot be written", async () => {
+		it("stores the other updates of a group when one of them cannot be written", async () => {
 			const [first, bad, last] = [sample(), sample({ redactionVersion: 0.5 }), sample()];
 			const outcomes = await Promise.allSettled([first, bad, last].map((update) => append(store, update)));
 			expect(outcomes).toMatchObject([
@@ -83,7 +83,7 @@ export function storeConformance(harness: StoreHarness): void {
 			expect(kept.map(({ conversationId }) => conversationId)).toEqual([first.conversationId, last.conversationId]);
 		});
 
-		it("recognises a repetition of the newest update, and writes nothing", async () => {
+		it("recognises a duplicate of the newest update, and writes nothing", async () => {
 			const conversationId = randomUUID();
 			const first = sample({ conversationId, columns: { updatedAt: start } });
 			const late = sample({ conversationId, columns: { updatedAt: start - 1n } });
@@ -96,7 +96,7 @@ export function storeConformance(harness: StoreHarness): void {
 			);
 		});
 
-		it("appends a record again that another one came after", async () => {
+		it("appends a record again when another one was stored in between", async () => {
 			const conversationId = randomUUID();
 			const running = sample({ conversationId, columns: { status: "running" } });
 			const paused = sample({ conversationId, columns: { status: "paused" } });
@@ -109,7 +109,7 @@ export function storeConformance(harness: StoreHarness): void {
 			expect(await store.get(conversationId)).toEqual(stored(running, outcomeOf(outcomes[2]), outcomes[1]));
 		});
 
-		it("recognises a repetition that travels beside the first", async () => {
+		it("recognises duplicates that arrive together with the first post", async () => {
 			const update = sample();
 			const outcomes = await Promise.all([append(store, update), append(store, update), append(store, update)]);
 			const sequence = outcomes[0]?.sequence;
@@ -120,7 +120,7 @@ export function storeConformance(harness: StoreHarness): void {
 			]);
 		});
 
-		it("tells equal records of two conversations apart, and records that differ in length or time", async () => {
+		it("appends records that differ in conversation, length, time or content: they are no duplicates", async () => {
 			const update = sample({ record: Buffer.from("equal"), columns: { updatedAt: start } });
 			const others = [
 				sample({ record: Buffer.from("equal"), columns: { updatedAt: start } }),
@@ -132,7 +132,7 @@ export function storeConformance(harness: StoreHarness): void {
 			expect(outcomes.map(({ repeated }) => repeated)).toEqual([false, false, false, false, false]);
 		});
 
-		it("asks whether records of one time and length are the same, and judges by the newest one then", async () => {
+		it("compares records of equal time and length by `isSame`, again if a newer record arrives meanwhile", async () => {
 			const conversationId = randomUUID();
 			const text = (record: string) => sample({ conversationId, record: Buffer.from(record) });
 			const asked: string[] = [];
@@ -162,7 +162,7 @@ export function storeConformance(harness: StoreHarness): void {
 			await expect(append(store, text("aBD"))).rejects.toMatchObject({ kind: "unavailable" });
 		});
 
-		it("asks about a record of another schema whatever its length", async () => {
+		it("compares records of different schema versions by `isSame`, whatever their lengths", async () => {
 			const conversationId = randomUUID();
 			isSame = async () => true;
 			const first = await append(store, sample({ conversationId, record: Buffer.from("older"), schemaVersion: 1 }));
@@ -177,7 +177,7 @@ export function storeConformance(harness: StoreHarness): void {
 			expect(await append(store, later)).toMatchObject({ repeated: false });
 		});
 
-		it("keeps a record that is older than the current one in the history only", async () => {
+		it("adds a record that is older than the current one to the history only", async () => {
 			const conversationId = randomUUID();
 			const newer = sample({ conversationId, columns: { updatedAt: start + second } });
 			const older = sample({ conversationId, columns: { updatedAt: start, status: "running" } });
@@ -196,7 +196,7 @@ export function storeConformance(harness: StoreHarness): void {
 			]);
 		});
 
-		it("does not revive a deleted conversation by a late post", async () => {
+		it("does not revive a deleted conversation when a late post arrives", async () => {
 			const conversationId = randomUUID();
 			const gone = sample({ conversationId, columns: { status: "deleting", updatedAt: start } });
 			const late = sample({ conversationId, columns: { status: "idle", updatedAt: start } });
@@ -212,7 +212,7 @@ export function storeConformance(harness: StoreHarness): void {
 			expect(await store.get(conversationId)).toEqual(stored(gone, first));
 		});
 
-		it("is not frozen by a time that is far ahead of the clock, not even a deletion", async () => {
+		it("lets later records replace one whose time is far in the future, even a deletion", async () => {
 			const year9999 = 253_402_300_799_999_999n;
 			const conversationId = randomUUID();
 			const post = (status: string, updatedAt: bigint, minute: number) =>
@@ -239,10 +239,10 @@ export function storeConformance(harness: StoreHarness): void {
 			]);
 		});
 
-		it("lets later arrivals become current when the clock jumps ahead and back, and behind and back", async () => {
+		it("lets later arrivals become current when the clock jumps forwards or backwards and returns", async () => {
 			const year = 365n * 86_400n * second;
 			const { conversationId } = sample();
-			// On one machine the senders' times jump as the service's do.
+			// Senders on the same machine share its clock, so their times jump too.
 			for (const [clock, updatedAt] of [
 				[0n, 0n],
 				[10n * year, 10n * year],
@@ -259,7 +259,7 @@ export function storeConformance(harness: StoreHarness): void {
 			expect(await append(store, late)).toMatchObject({ sequence: 7n, current: false });
 		});
 
-		it("keeps records of any size and columns of any text", async () => {
+		it("stores records of any size and summaries with any text", async () => {
 			const large = sample({ record: Buffer.alloc(16 * 2 ** 20, "x") });
 			const empty = sample({ record: Buffer.alloc(0) });
 			const odd = sample({
@@ -286,7 +286,7 @@ export function storeConformance(harness: StoreHarness): void {
 			expect(page.map(({ conversationId }) => conversationId)).toEqual([odd.conversationId]);
 		});
 
-		it("refuses what its sender no longer waits for, and stores nothing of it", async () => {
+		it("refuses updates and events whose sender no longer waits, and stores nothing of them", async () => {
 			const late = { awaitedUntil: Date.now() - 1 };
 			const { columns: _, ...update } = sample();
 			const events = { conversationId: randomUUID(), receivedAt: start, events: [], live: undefined };
@@ -304,7 +304,7 @@ export function storeConformance(harness: StoreHarness): void {
 			expect((await store.updates.range()).newest).toBe(1n);
 		});
 
-		it("takes many at once", async () => {
+		it("stores 1,000 updates that arrive at once", async () => {
 			const updates = Array.from({ length: 1_000 }, (_, n) => sample({ columns: { title: `title ${n}` } }));
 			const outcomes = await Promise.all(updates.map((update) => append(store, update)));
 			expect(new Set(outcomes.map(({ sequence }) => sequence)).size).toBe(updates.length);
@@ -317,7 +317,7 @@ export function storeConformance(harness: StoreHarness): void {
 	});
 
 	describe("get", () => {
-		it("gives the current record, or the one that was current as of a sequence", async () => {
+		it("returns the current record, or the one that was current as of a sequence", async () => {
 			const conversationId = randomUUID();
 			const updates = [2n, 1n, 3n].map((n) => sample({ conversationId, columns: { updatedAt: start + n } }));
 			const [first, late, last] = await appendAll(updates);
@@ -331,14 +331,14 @@ export function storeConformance(harness: StoreHarness): void {
 			expect(await store.get(conversationId, first.sequence - 1n)).toBeUndefined();
 		});
 
-		it("gives nothing for an unknown conversation or what cannot be an id", async () => {
+		it("returns undefined for an unknown conversation or an invalid id", async () => {
 			expect(await store.get(randomUUID())).toBeUndefined();
 			expect(await store.get("x")).toBeUndefined();
 		});
 	});
 
-	describe("listUpdates", () => {
-		it("gives the history of all or of one in order of sequence", async () => {
+	describe("updates.list", () => {
+		it("returns the updates of all conversations or of one, in order of sequence", async () => {
 			const ids = [randomUUID(), randomUUID()];
 			const updates = Array.from({ length: 6 }, (_, n) => sample({ conversationId: ids[n % 2] ?? "" }));
 			const outcomes = await appendAll(updates);
@@ -363,7 +363,7 @@ export function storeConformance(harness: StoreHarness): void {
 			expect(await store.updates.list({ after: 0n, conversationId: "x", limit: 10, withRecords: true })).toEqual([]);
 		});
 
-		it("stops before its records exceed the bytes asked for, but gives one at least", async () => {
+		it("stops before the records exceed `maxBytes`, but returns at least one update", async () => {
 			const updates = [30, 30, 30, 200].map((size) => sample({ record: Buffer.alloc(size) }));
 			const outcomes = await appendAll(updates);
 			const count = async (after: bigint, maxBytes: number, withRecords = true) =>

@@ -24,7 +24,7 @@ beforeAll(async () => {
 });
 afterAll(() => databases[Symbol.asyncDispose]());
 
-/** The URL of a database that is not there yet, or is empty. */
+/** Returns the URL of a new database: empty in PostgreSQL, not created yet in SQLite. */
 async function newUrl(engine: Engine): Promise<string> {
 	if (engine === "postgres") return await databases.create();
 	const folder = new TempFolder();
@@ -46,8 +46,8 @@ async function copy(from: string, to: string, change: (target: CopyTarget) => Co
 
 const UNFINISHED = "a copy into the database is not finished: run it again, or drop the schema conversation_updates";
 
-/** A target that fails after so many pages, or before the end. */
-function breakingOff(target: CopyTarget, { writes, finishes }: { writes: number; finishes: boolean }): CopyTarget {
+/** Returns a target that fails after a number of writes, and at the end unless `finishes` is true. */
+function interrupted(target: CopyTarget, { writes, finishes }: { writes: number; finishes: boolean }): CopyTarget {
 	let left = writes;
 	return {
 		reads: target.reads,
@@ -68,15 +68,15 @@ function breakingOff(target: CopyTarget, { writes, finishes }: { writes: number;
 	};
 }
 
-/** Ids of conversations: with records, with records and events, with events only, deleted, pruned. */
+/** Ids of conversations, named by their contents. The one that is `deleted` is pruned as a whole. */
 const ids = Array.from({ length: 8 }, (_, n) => `${n.toString(16).repeat(8)}-0000-4000-8000-00000000000${n}`);
 const [posted = "", told = "", eventsOnly = "", deleted = "", unapplied = "", ...others] = ids;
-/** Longer than what an index of PostgreSQL holds, in UTF-16 code units. */
+/** An id with more UTF-16 code units than the PostgreSQL engine keeps whole in an index. */
 const LONG_ID = "\u{1F600}".repeat(200);
 const large = (of: string) => Buffer.from(`${of} `.repeat(9_000));
 const at = (seconds: number) => start + BigInt(seconds) * second;
 
-/** Keeps some of everything that a store can hold. */
+/** Stores data of every kind, and prunes part of it. */
 async function fill(store: Store): Promise<void> {
 	const random = Random.ofTest();
 	const titles = ["Fix the LOGIN page", "a\u0000b", "", undefined, "50% _ \\"];
@@ -101,7 +101,7 @@ async function fill(store: Store): Promise<void> {
 				},
 			}),
 		);
-	// Versions that events make: deltas over a whole record, leaves, messages.
+	// Live versions, stored as deltas over a whole record, and events with leaves and messages.
 	await append(
 		store,
 		sample({
@@ -133,7 +133,7 @@ async function fill(store: Store): Promise<void> {
 	};
 	await append(store, sample({ conversationId: unapplied, receivedAt: at(800), columns }));
 
-	// What is removed again: a conversation as a whole, updates, events.
+	// Prunes a whole conversation, then updates, then events.
 	expect(await store.prune({ receivedBefore: at(2), limit: 1_000 })).toBeGreaterThan(2);
 	expect(await store.prune({ updatesPerConversation: 4, limit: 3 })).toBe(3);
 	expect(await store.pruneEvents(start + 1n, 2)).toBe(2);
@@ -153,7 +153,7 @@ const filters: readonly Filter[] = [
 	{ updatedFrom: at(30) },
 ];
 
-/** All that a store gives to those who read it. */
+/** Returns the results of all reads of a store. */
 async function everything(store: Store) {
 	const updates = await store.updates.list({ after: 0n, limit: 1_000, withRecords: true });
 	const events = await store.events.list({ after: 0n, limit: 1_000 });
@@ -188,7 +188,7 @@ async function filled(engine: Engine): Promise<string> {
 }
 
 describe.each(ENGINES.flatMap((from) => ENGINES.map((to) => ({ from, to }))))("from $from to $to", ({ from, to }) => {
-	test("every read gives the same, and appends go on as they would have", async () => {
+	test("a copy returns the same as its source for every read and for later appends", async () => {
 		const [source, target] = [await filled(from), await newUrl(to)];
 		const before = await everythingAt(source);
 		const parts = await copy(source, target);
@@ -205,7 +205,7 @@ describe.each(ENGINES.flatMap((from) => ENGINES.map((to) => ({ from, to }))))("f
 			["removals", expect.any(Number), 0],
 		]);
 
-		// The copy's digests do not depend on the engine that it is in.
+		// The digests do not depend on the engine of the copy.
 		const again = await newUrl("sqlite");
 		expect(await copy(target, again)).toEqual(parts);
 
@@ -232,20 +232,20 @@ describe.each(ENGINES.flatMap((from) => ENGINES.map((to) => ({ from, to }))))("f
 		expect(outcomes[0]?.[2]).toMatchObject({ stored: 1 });
 	});
 
-	test("a copy that is broken off after any transaction goes on where it was", async () => {
+	test("an interrupted copy continues where it was, after any transaction", async () => {
 		const [source, target] = [await filled(from), await newUrl(to)];
 		const before = await everythingAt(source);
 		let times = 0;
-		const breaksOff = (whole: CopyTarget) => breakingOff(whole, { writes: 1, finishes: false });
+		const interrupt = (whole: CopyTarget) => interrupted(whole, { writes: 1, finishes: false });
 		// Each attempt writes the rows of one table; the last one finds nothing to write.
 		for (; times < 7; times++) {
-			await expect(copy(source, target, breaksOff)).rejects.toThrow("broken off");
+			await expect(copy(source, target, interrupt)).rejects.toThrow("broken off");
 			if (to === "postgres") await expect(open(target)).rejects.toMatchObject({ cause: { message: UNFINISHED } });
 			else expect(existsSync(`${pathOf(target)}.copying`)).toBe(true);
 		}
 		let written = 0;
 		await copy(source, target, (whole) => ({
-			...breakingOff(whole, { writes: 0, finishes: true }),
+			...interrupted(whole, { writes: 0, finishes: true }),
 			async write() {
 				written += 1;
 			},
@@ -255,7 +255,7 @@ describe.each(ENGINES.flatMap((from) => ENGINES.map((to) => ({ from, to }))))("f
 	});
 });
 
-test.each(ENGINES)("a target in %s that holds something is refused and left as it is", async (engine) => {
+test.each(ENGINES)("a target in %s that holds data is refused and left unchanged", async (engine) => {
 	const [source, target] = [await filled("sqlite"), await newUrl(engine)];
 	{
 		await using store = await open(target);
@@ -266,10 +266,10 @@ test.each(ENGINES)("a target in %s that holds something is refused and left as i
 	expect(await everythingAt(target)).toEqual(before);
 });
 
-test.each(ENGINES)("part of a copy of something else in %s is refused", async (engine) => {
+test.each(ENGINES)("an unfinished copy in %s is refused when the source has changed since", async (engine) => {
 	const [source, target] = [await filled("sqlite"), await newUrl(engine)];
-	const breaksOff = (whole: CopyTarget) => breakingOff(whole, { writes: 100, finishes: false });
-	await expect(copy(source, target, breaksOff)).rejects.toThrow("broken off");
+	const interrupt = (whole: CopyTarget) => interrupted(whole, { writes: 100, finishes: false });
+	await expect(copy(source, target, interrupt)).rejects.toThrow("broken off");
 	{
 		await using store = await open(source);
 		await append(store, sample());
@@ -277,7 +277,7 @@ test.each(ENGINES)("part of a copy of something else in %s is refused", async (e
 	await expect(copy(source, target)).rejects.toThrow("part of a copy of something else");
 });
 
-/** Sequence of an update, in a SQLite database, whose record stands for itself. Which ones were pruned is random. */
+/** Returns the sequence of an update whose record is no delta and no base of one. It varies with the random data. */
 function wholeUpdate(url: string): bigint {
 	using file = new DatabaseSync(pathOf(url), { readOnly: true, readBigInts: true });
 	const row = file
@@ -289,9 +289,9 @@ function wholeUpdate(url: string): bigint {
 	return bigint(row?.sequence);
 }
 
-test.each(ENGINES)("what was changed in a copy in %s is noticed before a service can open it", async (engine) => {
+test.each(ENGINES)("a row changed in an unfinished copy in %s is found before it can be opened", async (engine) => {
 	const [source, target] = [await filled("sqlite"), await newUrl(engine)];
-	await expect(copy(source, target, (whole) => breakingOff(whole, { writes: 100, finishes: false }))).rejects.toThrow(
+	await expect(copy(source, target, (whole) => interrupted(whole, { writes: 100, finishes: false }))).rejects.toThrow(
 		"broken off",
 	);
 	const sequence = wholeUpdate(source);
@@ -308,7 +308,7 @@ test.each(ENGINES)("what was changed in a copy in %s is noticed before a service
 });
 
 test.each(ENGINES)(
-	"a record that is damaged in the source is as damaged in a copy in %s, and counted",
+	"a record that is damaged in the source is equally damaged in a copy in %s, and counted",
 	async (engine) => {
 		const [source, target] = [await filled("sqlite"), await newUrl(engine)];
 		damageStoredRecord(pathOf(source), wholeUpdate(source), (bytes) => Buffer.concat([bytes, Buffer.from("x")]));
@@ -319,20 +319,20 @@ test.each(ENGINES)(
 	},
 );
 
-test.each(ENGINES)("nobody writes to a source in %s while it is copied", async (engine) => {
+test.each(ENGINES)("a source in %s cannot be written while it is copied", async (engine) => {
 	const source = await filled(engine);
 	await using service = engine === "postgres" ? await openStore(databaseOf(source), silent, {}) : undefined;
-	await using kept = await openSource(source);
-	const contents = await kept.contents();
+	await using copySource = await openSource(source);
+	const contents = await copySource.contents();
 	if (service === undefined) await expect(open(source)).rejects.toMatchObject({ kind: "unavailable" });
 	else await expect(append(service, sample())).rejects.toMatchObject({ kind: "unavailable" });
-	expect(await kept.contents()).toEqual(contents);
+	expect(await copySource.contents()).toEqual(contents);
 });
 
-test("a source whose lock was lost is not copied to the end", async () => {
+test("a copy fails when the lock on its source is lost", async () => {
 	const [source, target] = [await filled("postgres"), await newUrl("sqlite")];
 	const cut = (whole: CopyTarget): CopyTarget => ({
-		...breakingOff(whole, { writes: 100, finishes: true }),
+		...interrupted(whole, { writes: 100, finishes: true }),
 		async begin(contents) {
 			await whole.begin(contents);
 			await sqlOn(
@@ -346,7 +346,7 @@ test("a source whose lock was lost is not copied to the end", async () => {
 	});
 });
 
-test("a database without tables of the service is no source", async () => {
+test("a missing database, or one without the tables of the service, is refused as source", async () => {
 	const target = await newUrl("sqlite");
 	const [sqlite, postgres] = [await newUrl("sqlite"), await newUrl("postgres")];
 	await expect(copy(sqlite, target)).rejects.toThrow(`there is no database ${pathOf(sqlite)}`);

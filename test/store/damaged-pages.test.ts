@@ -29,7 +29,7 @@ beforeAll(async () => {
 });
 afterAll(() => folder[Symbol.dispose]());
 
-/** Opens a copy of the database in which pages were overwritten; page 1 is the first one. */
+/** Opens a copy of the database with overwritten pages. Page numbers start at 1. */
 async function openDamaged(pages: readonly number[], fill: (page: Buffer) => void) {
 	const path = folder.file("damaged.db");
 	for (const end of ["", "-wal", "-shm", ".lock"]) rmSync(`${path}${end}`, { force: true });
@@ -44,7 +44,7 @@ async function openDamaged(pages: readonly number[], fill: (page: Buffer) => voi
 
 const pageCount = () => readFileSync(whole).length / PAGE;
 
-/** What a call gives, or the kind with which it is refused. Anything but a ServiceError is thrown. */
+/** Returns a call's result, or the kind of its ServiceError. Throws any other error. */
 async function outcome<T>(call: Promise<T>): Promise<{ value: T } | { refused: string }> {
 	try {
 		return { value: await call };
@@ -54,7 +54,7 @@ async function outcome<T>(call: Promise<T>): Promise<{ value: T } | { refused: s
 	}
 }
 
-/** How many of the records can be read. One that is given is the one that was stored. */
+/** Returns how many records can be read, and expects each of these to be the one that was stored. */
 async function readable(store: Store): Promise<number> {
 	let count = 0;
 	for (const { conversationId, record } of updates) {
@@ -68,7 +68,7 @@ async function readable(store: Store): Promise<number> {
 	return count;
 }
 
-/** The page in which some bytes begin. */
+/** Returns the number of the page in which some bytes begin. */
 function pageOf(content: Uint8Array): number {
 	const place = readFileSync(whole).indexOf(content);
 	if (place === -1) throw new Error("the bytes are not in the file");
@@ -76,14 +76,14 @@ function pageOf(content: Uint8Array): number {
 }
 
 describe("a database with damaged pages", () => {
-	test("gives the records of the other pages, refuses those of the page, and says why", async () => {
+	test("returns the records of the other pages, refuses those of the damaged page, and logs the reason", async () => {
 		const damaged = updates[15];
 		if (damaged === undefined) throw new Error("there are 60 updates");
 		const page = pageOf(damaged.record.bytes.subarray(0, 64));
 		const { store, lines } = await openDamaged([page], (content) => content.fill(0xff));
 		expect(await outcome(store.get(damaged.conversationId))).toEqual({ refused: "unavailable" });
 		const count = await readable(store);
-		// A page has some five of these records.
+		// A page holds about five of these records.
 		expect(count).toBeGreaterThanOrEqual(50);
 		expect(count).toBeLessThan(60);
 		expect(lines[0]).toMatchObject({
@@ -91,7 +91,7 @@ describe("a database with damaged pages", () => {
 				err: { message: "the store's database is damaged", cause: { message: expect.stringMatching(/malformed/) } },
 			},
 		});
-		// What does not touch the page is stored and read.
+		// Updates that do not touch the page are stored and read.
 		const later = sample({ record: randomBytes(100) });
 		expect(await append(store, later)).toMatchObject({ sequence: 61n, repeated: false });
 		expect((await store.get(later.conversationId))?.record).toEqual({
@@ -101,7 +101,7 @@ describe("a database with damaged pages", () => {
 		await store.close();
 	});
 
-	test("gives no wrong record and ends no thread, whichever pages are overwritten", async () => {
+	test("returns no wrong record and ends no thread, whichever pages are overwritten", async () => {
 		const page = fc.integer({ min: 2, max: pageCount() });
 		const fills = fc.constantFrom<(content: Buffer) => void>(
 			(content) => content.fill(0),

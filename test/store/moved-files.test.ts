@@ -52,13 +52,13 @@ async function expectRefused(cause: string, repetition: Sample): Promise<void> {
 		{ err: error, operation: "append", count: 1 },
 		{ err: error, operation: "check", count: 1 },
 	]);
-	// What was acknowledged can be read on.
+	// Acknowledged updates can still be read.
 	expect(await sequences(store)).toEqual([1n]);
 }
 
 describe("a store whose files are not in their place", () => {
 	test.each(["conversations.db", "conversations.db-wal", "conversations.db-shm"])(
-		"acknowledges nothing without %s, and works again when it is back",
+		"acknowledges nothing while %s is missing, and works again when it is back",
 		async (name) => {
 			const file = folder.file(join("data", name));
 			const update = sample();
@@ -72,7 +72,7 @@ describe("a store whose files are not in their place", () => {
 		},
 	);
 
-	test("acknowledges nothing while its folder has another name", async () => {
+	test("acknowledges nothing while its folder is renamed", async () => {
 		const update = sample();
 		await append(store, update);
 		renameSync(folder.file("data"), folder.file("away"));
@@ -81,7 +81,7 @@ describe("a store whose files are not in their place", () => {
 		expect(await append(store, sample())).toMatchObject({ sequence: 2n });
 	});
 
-	test.each(["", "-wal", "-shm"])("acknowledges nothing while another file is in the place of …%s", async (end) => {
+	test.each(["", "-wal", "-shm"])("acknowledges nothing while another file replaces <path>%s", async (end) => {
 		const file = `${path}${end}`;
 		const update = sample();
 		await append(store, update);
@@ -94,7 +94,7 @@ describe("a store whose files are not in their place", () => {
 		expect(await append(store, sample())).toMatchObject({ sequence: 2n });
 	});
 
-	test.each(["-wal", "-shm"])("has all that it acknowledged in the database file when …%s is deleted", async (end) => {
+	test.each(["-wal", "-shm"])("has all acknowledged updates in <path> when <path>%s is deleted", async (end) => {
 		for (let n = 0; n < 5; n++) await append(store, sample());
 		rmSync(`${path}${end}`);
 		await expect(store.check()).rejects.toMatchObject(REFUSED);
@@ -104,7 +104,7 @@ describe("a store whose files are not in their place", () => {
 		expect(await sequences(again)).toEqual([1n, 2n, 3n, 4n, 5n]);
 	});
 
-	test("keeps each update that it acknowledges while the file is moved away and back under load", async () => {
+	test("loses no acknowledged update while the database file is moved away and back under load", async () => {
 		const away = folder.file(join("data", "away.db"));
 		const acknowledged: bigint[] = [];
 		let refused = 0;
@@ -124,7 +124,7 @@ describe("a store whose files are not in their place", () => {
 			const before = refused;
 			await expect.poll(() => refused).toBeGreaterThan(before + 8);
 			const known = [...acknowledged];
-			// What a start would find if the files were put together again at this moment.
+			// The files as a start would find them if the database file were moved back now.
 			const copy = folder.file(`copy-${move}.db`);
 			copyFileSync(away, copy);
 			copyFileSync(`${path}-wal`, `${copy}-wal`);
@@ -148,7 +148,7 @@ describe("a store whose path is a symbolic link", () => {
 		store = await openSqliteStore(link, { error: (fields) => lines.push(fields) });
 	});
 
-	test("works, as long as the file and the link are in their place", async () => {
+	test("refuses appends while one of its files or the link is moved, and works otherwise", async () => {
 		const update = sample();
 		expect(await append(store, update)).toMatchObject({ sequence: 2n });
 		for (const file of [link, path, `${path}-wal`, `${path}-shm`]) {
@@ -159,14 +159,14 @@ describe("a store whose path is a symbolic link", () => {
 		}
 	});
 
-	test("notices when the link leads to another file, though the file is in its place", async () => {
+	test("refuses appends when the link leads to another file, although its own file is in its place", async () => {
 		rmSync(link);
 		symlinkSync(folder.file("other.db"), link);
 		writeFileSync(folder.file("other.db"), "");
 		await expect(append(store, sample())).rejects.toMatchObject(REFUSED);
 	});
 
-	test("is refused while another store has the file open by its own name", async () => {
+	test("keeps another store from opening the file by its own name", async () => {
 		const refused = { kind: "unavailable", message: "the store is locked by another process" };
 		await expect(openSqliteStore(path, { error() {} }, { lockTimeout: 50 })).rejects.toMatchObject(refused);
 	});

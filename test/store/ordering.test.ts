@@ -16,7 +16,7 @@ const status = fc.constantFrom(...statuses);
 const time = fc.option(fc.bigInt({ min: -5n, max: 5n }), { nil: undefined });
 const state: fc.Arbitrary<OrderState> = fc.record({ status, time });
 
-/** The record that is current after all of these arrived in their order. */
+/** Returns the record that is current after all records have arrived in this order. */
 function settle<State extends OrderState>(arriving: readonly State[]): State | undefined {
 	let current: State | undefined;
 	for (const next of arriving) if (decide(current, next).current) current = next;
@@ -113,11 +113,11 @@ describe("decide", () => {
 			{ status: Status.DELETING, time: 3n },
 			{ current: true, change: UpdateChange.UPDATED },
 		],
-	] as const)("from %o, %o is %o", (current, arriving, expected) => {
+	] as const)("after %o, the arrival of %o results in %o", (current, arriving, expected) => {
 		expect(decide(current, arriving)).toEqual(expected);
 	});
 
-	it("names what a change of the status means", () => {
+	it("derives the change from the old and the new status", () => {
 		const changes = [
 			[Status.RUNNING, UpdateChange.RUNNING, UpdateChange.RESUMED],
 			[Status.IDLE, UpdateChange.UPDATED, UpdateChange.RESUMED],
@@ -135,7 +135,7 @@ describe("decide", () => {
 			]);
 	});
 
-	it("ends with the newest record, in whatever order distinct times arrive", () => {
+	it("makes the newest record current in the end, in whatever order distinct times arrive", () => {
 		const distinct = fc
 			.uniqueArray(fc.bigInt({ min: 0n, max: 1_000n }), { minLength: 1, maxLength: 12 })
 			.chain((times) => fc.tuple(...times.map((time) => fc.record({ status: status, time: fc.constant(time) }))));
@@ -157,7 +157,7 @@ describe("decide", () => {
 		);
 	});
 
-	it("gives up a deletion only for a record that is certainly newer", () => {
+	it("replaces a deletion only by a record that is certainly newer", () => {
 		fc.assert(
 			fc.property(time, state, (time, arriving) => {
 				const newer = time !== undefined && arriving.time !== undefined && arriving.time > time;
@@ -166,7 +166,7 @@ describe("decide", () => {
 		);
 	});
 
-	it("lets the later arrival win where times are equal or cannot be compared", () => {
+	it("lets the later arrival win when times are equal or missing", () => {
 		fc.assert(
 			fc.property(state, state, (current, arriving) => {
 				fc.pre(current.status !== Status.DELETING);
@@ -177,9 +177,9 @@ describe("decide", () => {
 	});
 });
 
-describe("the order of records, with a clock that may be wrong", () => {
+describe("the order of records when a clock may be wrong", () => {
 	const minute = 60_000_000n;
-	/** Records that arrive a minute after each other, each with the update time that it claims. */
+	/** Records that arrive one minute apart. `claimed` is `updatedAt` in minutes after the receipt. */
 	const records = fc
 		.array(
 			fc.record({
@@ -198,23 +198,23 @@ describe("the order of records, with a clock that may be wrong", () => {
 			}),
 		);
 
-	it("takes a time that is too far ahead for the time of receipt", () => {
+	it("uses the time of receipt in place of an `updated_at` that is too far in the future", () => {
 		expect(orderTime(undefined, 7n)).toBe(undefined);
 		expect(orderTime(-5n, 7n)).toBe(-5n);
 		expect(orderTime(7n + MAX_CLOCK_SKEW, 7n)).toBe(7n + MAX_CLOCK_SKEW);
 		expect(orderTime(8n + MAX_CLOCK_SKEW, 7n)).toBe(7n);
 	});
 
-	it("does not go by the current record's time when that is too far ahead of the clock", () => {
+	it("ignores the current record's time when it is too far ahead of the clock", () => {
 		expect(comparableTime(undefined, 7n)).toBe(undefined);
 		expect(comparableTime(7n + MAX_CLOCK_SKEW, 7n)).toBe(7n + MAX_CLOCK_SKEW);
 		expect(comparableTime(8n + MAX_CLOCK_SKEW, 7n)).toBe(undefined);
 	});
 
-	it("ends with what a plain search for the last record that nothing outranks finds", () => {
+	it("ends with the same record as a simple model of the rules", () => {
 		fc.assert(
 			fc.property(records, (arriving) => {
-				// The model: a record takes the place of those before it, back to one that keeps its own.
+				// The model: a record replaces the current one if it beats it.
 				const beats = (a: (typeof arriving)[number], b: (typeof arriving)[number]) => {
 					if (a.time === undefined || b.time === undefined) return b.status !== Status.DELETING;
 					return b.status === Status.DELETING ? a.time > b.time : a.time >= b.time;
@@ -225,7 +225,7 @@ describe("the order of records, with a clock that may be wrong", () => {
 		);
 	});
 
-	it("is never frozen: the next record with a right clock becomes current", () => {
+	it("lets the next record become current once the clocks are right", () => {
 		fc.assert(
 			fc.property(records, status, (arriving, its) => {
 				const receivedAt = BigInt(arriving.length) * minute + MAX_CLOCK_SKEW;

@@ -12,7 +12,7 @@ import type { Appended, NewUpdate, Store, StoredConversation, StoredUpdate } fro
 export const start = 1_790_000_000_000_000n;
 export const second = 1_000_000n;
 
-/** What lists filter by, in the words of the tests: the status as its JSON name, times in microseconds. */
+/** Values that lists filter by, in the form of the tests: the status as its JSON name, times in microseconds. */
 export interface Columns {
 	readonly status: string;
 	readonly agentKind: string;
@@ -24,7 +24,7 @@ export interface Columns {
 	readonly tags: Readonly<Record<string, string>>;
 }
 
-/** A filter in the words of the tests. */
+/** A filter of lists, in the form of the tests. */
 export interface Filter {
 	readonly status?: string | undefined;
 	readonly agentKind?: string | undefined;
@@ -39,14 +39,14 @@ export interface Filter {
 	readonly titleContains?: string | undefined;
 }
 
-/** An update, with what its summary was made of. */
+/** An update, and the values that its summary was made from. */
 export interface Sample extends NewUpdate {
 	readonly columns: Columns;
 }
 
 let made = 0;
 
-/** An update that differs from every other one. */
+/** Returns an update that differs from all others. */
 export function sample(
 	update: {
 		readonly conversationId?: string;
@@ -80,7 +80,7 @@ export function sample(
 	};
 }
 
-/** The summary of a record that has these columns. */
+/** Returns the summary of a record that has these values. */
 export function summaryOf(columns: Columns, id = ""): ConversationSummary {
 	const { status, title, parentId, createdAt, updatedAt, ...rest } = columns;
 	return create(ConversationSummarySchema, {
@@ -94,7 +94,7 @@ export function summaryOf(columns: Columns, id = ""): ConversationSummary {
 	});
 }
 
-/** A filter as the store takes it. */
+/** Converts a filter to the conditions that the store takes. */
 export function conditions(filter: Filter): Condition[] {
 	const { status, agentKind, model, parentId, tags, tagKey, createdFrom, createdTo, updatedFrom, updatedTo } = filter;
 	const equal = (field: Extract<Condition, { kind: "equal" }>["field"], value: string | number | undefined) =>
@@ -121,12 +121,12 @@ export function conditions(filter: Filter): Condition[] {
 	];
 }
 
-/** Appends a copy of an update, because the store takes its memory over. */
+/** Appends a copy of an update, because the store takes ownership of its byte strings. */
 export async function append(store: Store, { columns: _, record, summary, ...rest }: Sample): Promise<Appended> {
 	return await store.append({ ...rest, record: { ...record, bytes: bytes(record.bytes) }, summary: bytes(summary) });
 }
 
-/** What the store should give back for an update that it appended. */
+/** Returns an appended update as the store should return it. */
 export function stored(update: Sample, appended: Appended, previous?: Appended): StoredUpdate {
 	const { sequence, change, current } = appended;
 	return {
@@ -142,12 +142,12 @@ export function stored(update: Sample, appended: Appended, previous?: Appended):
 	};
 }
 
-/** The same bytes as a plain array, since a Buffer is not equal to one. */
+/** Returns the same bytes as a plain Uint8Array, because `toEqual` does not take a Buffer for equal to one. */
 export function bytes(value: Uint8Array): Uint8Array {
 	return new Uint8Array(value);
 }
 
-/** What the list should give back for a conversation whose current update this is. */
+/** Returns the expected list entry of a conversation with this current update. */
 export function listed(update: Sample, { sequence }: Appended, withRecords = false): StoredConversation {
 	return {
 		conversationId: update.conversationId,
@@ -157,7 +157,7 @@ export function listed(update: Sample, { sequence }: Appended, withRecords = fal
 	};
 }
 
-/** Every page of a list, one after the other. */
+/** Reads all pages of a list, one after the other. */
 export async function pages(
 	store: Store,
 	filter: Filter,
@@ -174,7 +174,7 @@ export async function pages(
 	}
 }
 
-/** Whether a record meets a filter, told in the plainest way. */
+/** Returns whether a record meets a filter: a simple model of the engines' conditions. */
 export function matches(columns: Columns, filter: Filter): boolean {
 	const within = (time: bigint | undefined, from: bigint | undefined, to: bigint | undefined) =>
 		(from === undefined && to === undefined) ||

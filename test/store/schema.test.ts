@@ -6,7 +6,7 @@ import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import { TempFolder } from "../support/temp.ts";
 import { append, sample } from "./samples.ts";
 
-test("an empty file is given the tables, once", () => {
+test("an empty database gets the tables once, although the schema is created twice", () => {
 	const database = new DatabaseSync(":memory:");
 	createSchema(database);
 	createSchema(database);
@@ -28,7 +28,7 @@ test("an empty file is given the tables, once", () => {
 	database.close();
 });
 
-test("a database of version 1 is upgraded and keeps what it has", async () => {
+test("a database of schema version 1 is upgraded and keeps its data", async () => {
 	using folder = new TempFolder();
 	const path = folder.file("conversations.db");
 	const update = sample();
@@ -60,12 +60,12 @@ test("a database of version 1 is upgraded and keeps what it has", async () => {
 	expect(identityOf(database)).toEqual([APPLICATION_ID, SCHEMA_VERSION]);
 });
 
-/** By what a database is known. */
+/** Returns the application id and the schema version of a database. */
 function identityOf(database: DatabaseSync): unknown[] {
 	return ["application_id", "user_version"].map((name) => database.prepare(`PRAGMA ${name}`).get()?.[name]);
 }
 
-/** The columns of the tables, and the indexes. */
+/** Returns the columns of all tables, and all indexes. */
 function shapeOf(database: DatabaseSync) {
 	const columns = database.prepare(`
 		SELECT t.name AS "table", c.name AS "column", c.type, c."notnull" FROM sqlite_schema t, pragma_table_info(t.name) c
@@ -85,17 +85,17 @@ test.each([
 	],
 	["another program", "CREATE TABLE theirs (a)", FOREIGN],
 	["another program with a write-ahead log", "PRAGMA journal_mode = WAL; CREATE TABLE theirs (a)", FOREIGN],
-	["another program with a version of ours", "CREATE TABLE updates (a); PRAGMA user_version = 3", FOREIGN],
+	["another program with an old version of ours", "CREATE TABLE updates (a); PRAGMA user_version = 3", FOREIGN],
 	["another program without tables", "PRAGMA user_version = 1", FOREIGN],
-	["another program with our present version", `PRAGMA user_version = ${SCHEMA_VERSION}`, FOREIGN],
+	["another program with our current version", `PRAGMA user_version = ${SCHEMA_VERSION}`, FOREIGN],
 	["another program with an application id", "PRAGMA application_id = 252006675", FOREIGN],
 	[
-		"another program with an application id and a version of ours",
+		"another program with an application id and our current version",
 		`PRAGMA application_id = 252006675; PRAGMA user_version = ${SCHEMA_VERSION}`,
 		FOREIGN,
 	],
-	["another program with a greater version", "PRAGMA user_version = 1000", FOREIGN],
-])("a database of %s is refused and left as it is", async (_, sql, message) => {
+	["another program with a version above ours", "PRAGMA user_version = 1000", FOREIGN],
+])("a database of %s is refused and left unchanged", async (_, sql, message) => {
 	using folder = new TempFolder();
 	const path = folder.file("conversations.db");
 	{
@@ -121,7 +121,7 @@ test.each([
 		PRAGMA cache_size = 1; BEGIN; UPDATE theirs SET a = 1;`,
 	],
 ])(
-	"of another program that ended without closing its database, file and %s are left as they are",
+	"a database that another program left with %s is refused, and both of its files are left unchanged",
 	async (_, suffix, sql) => {
 		using folder = new TempFolder();
 		const path = folder.file("conversations.db");

@@ -8,14 +8,14 @@ import { inspectWal } from "../../src/store/sqlite/wal-end.ts";
 import { TempFolder } from "../support/temp.ts";
 import { append, sample } from "./samples.ts";
 
-/** Bytes of a frame: header and page. */
+/** Size of a frame in bytes: header and page. */
 const FRAME = 24 + 8192;
 const UPDATES = 6;
-/** Sequences that are left out for each lost frame. */
-const SKIPPED = 512n;
+/** Number of sequences that are skipped for each lost frame. */
+const SKIPPED_PER_FRAME = 512n;
 
 let folder: TempFolder;
-/** A database, and its files as they were after each append. */
+/** Paths of copies of a database's files, made after each append. */
 let states: string[];
 
 beforeAll(async () => {
@@ -37,7 +37,7 @@ function copyFiles(from: string, to: string, ends: readonly string[] = ["", "-wa
 	for (const end of ends) copyFileSync(`${from}${end}`, `${to}${end}`);
 }
 
-/** What a process left that was killed after an append, from 0; by default the last one. */
+/** Returns the path of a database as left by a process that was killed after an append. Appends count from 0. */
 function crashed(after = UPDATES - 1): string {
 	const path = folder.file("crashed.db");
 	for (const end of ["", "-wal", "-shm", ".lock"]) rmSync(`${path}${end}`, { force: true });
@@ -45,7 +45,7 @@ function crashed(after = UPDATES - 1): string {
 	return path;
 }
 
-/** The number of frames in a log. */
+/** Returns the number of frames in a log. */
 function framesOf(path: string): number {
 	return (readFileSync(`${path}-wal`).length - 32) / FRAME;
 }
@@ -57,8 +57,8 @@ function damage(file: string, place: number): void {
 	writeFileSync(file, bytes);
 }
 
-/** Opens the store; gives what it says of its log, which updates it has, and the sequence of the next one. */
-async function start(path: string) {
+/** Opens the store. Returns the reported losses, the stored sequences, and that of an update appended next. */
+async function openAndAppend(path: string) {
 	const losses: WalLoss[] = [];
 	await using store = await openSqliteStore(path, { error() {} }, { onWalLoss: (loss) => losses.push(loss) });
 	const kept = await store.updates.list({ after: 0n, limit: 100, withRecords: false });
@@ -70,65 +70,65 @@ async function start(path: string) {
 
 const upTo = (count: number) => Array.from({ length: count }, (_, n) => BigInt(n + 1));
 
-describe("the end of the write-ahead log at a start after a crash", () => {
-	test("is not spoken of when the log is whole", async () => {
-		expect(await start(crashed())).toEqual({ losses: [], kept: upTo(UPDATES), next: BigInt(UPDATES + 1) });
+describe("a loss at the end of a crashed database's write-ahead log", () => {
+	test("is not reported when the log is whole", async () => {
+		expect(await openAndAppend(crashed())).toEqual({ losses: [], kept: upTo(UPDATES), next: BigInt(UPDATES + 1) });
 	});
 
-	test("is told as lost when the last commit is damaged; no sequence is given again, and it is told once", async () => {
+	test("is reported once when the last commit is damaged; no sequence is assigned again", async () => {
 		const path = crashed();
 		const frames = framesOf(path) - framesOf(states[UPDATES - 2] ?? "");
 		damage(`${path}-wal`, 32 + (framesOf(path) - 1) * FRAME + 100);
-		const skipped = BigInt(frames) * SKIPPED;
+		const skipped = BigInt(frames) * SKIPPED_PER_FRAME;
 		const loss = { frames, pageSize: 8192, wasCommitted: true, skipped };
-		expect(await start(path)).toEqual({ losses: [loss], kept: upTo(UPDATES - 1), next: 5n + skipped + 1n });
-		expect((await start(path)).losses).toEqual([]);
+		expect(await openAndAppend(path)).toEqual({ losses: [loss], kept: upTo(UPDATES - 1), next: 5n + skipped + 1n });
+		expect((await openAndAppend(path)).losses).toEqual([]);
 	});
 
-	test("is told of a database whose path is a symbolic link", async () => {
+	test("is reported for a database whose path is a symbolic link", async () => {
 		const path = crashed();
 		damage(`${path}-wal`, 32 + (framesOf(path) - 1) * FRAME + 100);
 		const link = folder.file("link.db");
 		symlinkSync(path, link);
-		expect(await start(link)).toMatchObject({ losses: [{ wasCommitted: true }], kept: upTo(UPDATES - 1) });
+		expect(await openAndAppend(link)).toMatchObject({ losses: [{ wasCommitted: true }], kept: upTo(UPDATES - 1) });
 	});
 
-	test("is told as lost or cut off without the index, which does not outlive the machine", async () => {
+	test("is reported as uncertain without the log's index, which a crash of the machine may destroy", async () => {
 		const path = crashed();
 		const frames = framesOf(path) - framesOf(states[UPDATES - 2] ?? "");
 		damage(`${path}-wal`, 32 + (framesOf(path) - 1) * FRAME + 100);
 		rmSync(`${path}-shm`);
-		expect(await start(path)).toMatchObject({
+		expect(await openAndAppend(path)).toMatchObject({
 			losses: [{ frames, wasCommitted: false }],
 			kept: upTo(UPDATES - 1),
 		});
 	});
 
-	test("is told as lost without the index when commits follow the damage", async () => {
+	test("is reported as certain without the index when commits follow the damage", async () => {
 		const path = crashed();
 		const whole = framesOf(states[1] ?? "");
 		damage(`${path}-wal`, 32 + whole * FRAME + 2000);
 		rmSync(`${path}-shm`);
 		const frames = framesOf(path) - whole;
-		expect(await start(path)).toMatchObject({ losses: [{ frames, wasCommitted: true }], kept: upTo(2) });
+		expect(await openAndAppend(path)).toMatchObject({ losses: [{ frames, wasCommitted: true }], kept: upTo(2) });
 	});
 
-	test("is not spoken of when a write was cut off that the index does not know", async () => {
+	test("is not reported when the index shows that the damaged write was not committed", async () => {
 		const path = crashed();
 		copyFileSync(`${states[UPDATES - 2]}-shm`, `${path}-shm`);
 		damage(`${path}-wal`, 32 + (framesOf(path) - 1) * FRAME + 100);
-		expect(await start(path)).toEqual({ losses: [], kept: upTo(UPDATES - 1), next: BigInt(UPDATES) });
+		expect(await openAndAppend(path)).toEqual({ losses: [], kept: upTo(UPDATES - 1), next: BigInt(UPDATES) });
 	});
 
-	test("is told when the log is cut, at a frame or within one", async () => {
+	test("is reported when the log is truncated, between frames or within one", async () => {
 		for (const bytes of [FRAME, 5000]) {
 			const path = crashed();
 			truncateSync(`${path}-wal`, 32 + framesOf(path) * FRAME - bytes);
-			expect(await start(path)).toMatchObject({ losses: [{ wasCommitted: true }], kept: upTo(UPDATES - 1) });
+			expect(await openAndAppend(path)).toMatchObject({ losses: [{ wasCommitted: true }], kept: upTo(UPDATES - 1) });
 		}
 	});
 
-	test("is told when the header is damaged, with the index and without", async () => {
+	test("is reported when the header is damaged, as certain only with the index", async () => {
 		for (const index of [true, false]) {
 			const path = crashed();
 			const frames = framesOf(path);
@@ -138,7 +138,7 @@ describe("the end of the write-ahead log at a start after a crash", () => {
 		}
 	});
 
-	test("is told when the log is gone, if the index is there", () => {
+	test("is reported as uncertain when the log is missing, if the index exists", () => {
 		const path = crashed();
 		const frames = framesOf(path);
 		rmSync(`${path}-wal`);
@@ -147,7 +147,7 @@ describe("the end of the write-ahead log at a start after a crash", () => {
 		expect(inspectWal(path)).toBeUndefined();
 	});
 
-	test("is not spoken of when frames of an earlier round follow those of the present one", async () => {
+	test("is not reported when frames from before a restart of the log follow the current ones", async () => {
 		const path = folder.file("rounds.db");
 		const store = await openSqliteStore(path, { error() {} });
 		for (let n = 0; n < 3; n++) await append(store, sample({ record: randomBytes(2 ** 22) }));
@@ -157,17 +157,17 @@ describe("the end of the write-ahead log at a start after a crash", () => {
 		const copy = folder.file("rounds-crashed.db");
 		expect(framesOf(copy)).toBeGreaterThan(1000);
 		expect(inspectWal(copy)).toBeUndefined();
-		expect(await start(copy)).toEqual({ losses: [], kept: upTo(4), next: 5n });
+		expect(await openAndAppend(copy)).toEqual({ losses: [], kept: upTo(4), next: 5n });
 	});
 
-	test("is told whichever byte of the log is changed, unless nothing is lost", async () => {
+	test("is reported whichever byte of the log is changed, unless no update is lost", async () => {
 		const size = readFileSync(`${states[UPDATES - 1]}-wal`).length;
 		await fc.assert(
 			fc.asyncProperty(fc.integer({ min: 0, max: size - 1 }), async (place) => {
 				const path = crashed();
 				damage(`${path}-wal`, place);
 				const loss = inspectWal(path);
-				const opened = await start(path);
+				const opened = await openAndAppend(path);
 				expect(opened.next).toBeGreaterThan(BigInt(UPDATES));
 				expect(opened.losses.length).toBe(opened.kept.length < UPDATES ? 1 : 0);
 				expect(loss?.wasCommitted).toBe(opened.kept.length < UPDATES ? true : undefined);

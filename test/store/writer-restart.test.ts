@@ -5,7 +5,7 @@ import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
 import { TempFolder } from "../support/temp.ts";
 import { append, sample } from "./samples.ts";
 
-/** Reads a database, and prints whether the index of its write-ahead log was made anew because nobody seemed to have it. */
+/** Reads a database. Prints whether SQLite rebuilt the index of its log, as it does if no other process has it open. */
 const OTHER_PROGRAM = `
 	const { readFileSync } = require("node:fs");
 	const { DatabaseSync } = require("node:sqlite");
@@ -16,7 +16,7 @@ const OTHER_PROGRAM = `
 	process.stdout.write(String(index() !== before));
 `;
 
-test("a writer that is started again keeps the locks by which other programs know that the database is open", async () => {
+test("a restarted writer keeps the locks that show other programs that the database is open", async () => {
 	using folder = new TempFolder();
 	const path = folder.file("conversations.db");
 	const workers: Worker[] = [];
