@@ -34,7 +34,7 @@ let protocol: Protocol;
 beforeEach(async () => {
 	folder = new TempFolder();
 	protocol = "connect";
-	// Where nothing listens the proxy's connections fail, as the client's own would.
+	// While the service is stopped, nothing listens on the proxy's target, so connections fail as without the proxy.
 	proxy = await TcpProxy.start(() => {
 		const address = protocol === "grpc" ? service?.grpcAddress : service?.httpAddress;
 		return address?.port ?? 1;
@@ -62,7 +62,7 @@ function client(accessKey = KEY): ConversationsClient {
 	return createConversationsClient({ baseUrl: `http://127.0.0.1:${proxy.port}`, accessKey, protocol });
 }
 
-/** Sends records past the proxy, whose connections are broken meanwhile. */
+/** Sends records directly to the service, because the tests break the proxy's connections. */
 async function ingest(count: number): Promise<void> {
 	if (service === undefined) throw new Error("there is no service");
 	const baseUrl = `http://127.0.0.1:${service.httpAddress.port}`;
@@ -74,7 +74,7 @@ async function ingest(count: number): Promise<void> {
 	}
 }
 
-/** Sequences of the updates that a watch has given so far; it goes on in the background until the signal fires. */
+/** Starts a watch that runs in the background until `signal` aborts. Returns the sequences received so far, and its end. */
 function collect(
 	signal: AbortSignal,
 	options: WatchOptions = SOON,
@@ -98,10 +98,10 @@ async function refusal(watch: AsyncIterable<unknown>): Promise<Code> {
 	throw new Error("nothing was refused");
 }
 
-test.each(PROTOCOLS)("over %s a watch goes on through restarts, and loses and doubles nothing", async (chosen) => {
+test.each(PROTOCOLS)("over %s a watch loses and repeats nothing across restarts of the service", async (chosen) => {
 	protocol = chosen;
 	const done = new AbortController();
-	// Before the service is there at all.
+	// The watch starts before the service does.
 	const watch = collect(done.signal);
 	for (let round = 1; round <= 3; round++) {
 		await start();
@@ -117,16 +117,16 @@ test.each(PROTOCOLS)("over %s a watch goes on through restarts, and loses and do
 	expect(await watch.end).toBe(reason);
 });
 
-test.each(PROTOCOLS)("over %s a watch goes on when connections break or fall silent", async (chosen) => {
+test.each(PROTOCOLS)("over %s a watch loses and repeats nothing when connections break or stall", async (chosen) => {
 	protocol = chosen;
 	await start();
 	const done = new AbortController();
 	const watch = collect(done.signal, { ...SOON, maxSilence: 150 });
-	const breaks = [() => proxy.cut(true), () => proxy.cut(false), () => proxy.fallSilent()];
-	for (const [index, broken] of breaks.entries()) {
+	const interruptions = [() => proxy.cut(true), () => proxy.cut(false), () => proxy.fallSilent()];
+	for (const [index, interrupt] of interruptions.entries()) {
 		await ingest(5);
 		await expect.poll(() => watch.sequences.length).toBe(index * 5 + 5);
-		broken();
+		interrupt();
 	}
 	await ingest(5);
 	await expect.poll(() => watch.sequences.length).toBe(20);
@@ -135,16 +135,16 @@ test.each(PROTOCOLS)("over %s a watch goes on when connections break or fall sil
 	await watch.end;
 });
 
-test("a watch of events goes on through a restart, and loses and doubles nothing", async () => {
+test("a watch of events loses and repeats nothing across restarts of the service", async () => {
 	await start();
 	const done = new AbortController();
-	const given: [bigint, string | undefined][] = [];
+	const received: [bigint, string | undefined][] = [];
 	const watch = async () => {
 		for await (const { sequence, content } of client().watchEvents(FROM_THE_BEGINNING, {
 			...SOON,
 			signal: done.signal,
 		}))
-			if (content.case === "event") given.push([sequence, content.value.event?.id]);
+			if (content.case === "event") received.push([sequence, content.value.event?.id]);
 	};
 	const end = watch().catch((error: unknown) => error);
 	for (const id of ["a", "b"]) {
@@ -152,33 +152,33 @@ test("a watch of events goes on through a restart, and loses and doubles nothing
 		const { eventIngest } = client();
 		const answer = await eventIngest.ingestConversationEvents({ conversationId: ID, events: [event] });
 		expect(answer).toMatchObject({ success: true, stored: 1, updateSequence: 0n });
-		await expect.poll(() => given.at(-1)?.[1]).toBe(id);
+		await expect.poll(() => received.at(-1)?.[1]).toBe(id);
 		await stop();
 		await start();
 	}
-	expect(given).toEqual([
+	expect(received).toEqual([
 		[1n, "a"],
 		[2n, "b"],
 	]);
 	done.abort();
 	await end;
 	const { events } = await client().events.listConversationEvents({ conversationId: ID });
-	expect(events.map(({ sequence, event }) => [sequence, event?.id])).toEqual(given);
+	expect(events.map(({ sequence, event }) => [sequence, event?.id])).toEqual(received);
 });
 
-test("what another attempt cannot mend is thrown", async () => {
+test("a watch throws an error that a retry cannot resolve", async () => {
 	await using pruned = await WatchService.start();
 	for (let index = 0; index < 3; index++) await pruned.reading.keep({ id: ID, title: `${index}` });
 	await pruned.reading.pruneTo(1);
-	const at = (accessKey: string) => createConversationsClient({ baseUrl: pruned.http, accessKey });
+	const withKey = (accessKey: string) => createConversationsClient({ baseUrl: pruned.http, accessKey });
 	const afterFirst = { start: { case: "afterSequence", value: 1n } } as const;
-	expect(await refusal(at(READ_KEY).watch(afterFirst, SOON))).toBe(Code.OutOfRange);
-	expect(await refusal(at(READ_KEY).watch({ conversationId: "x" }, SOON))).toBe(Code.InvalidArgument);
-	expect(await refusal(at(READ_KEY).watch({ secrets: 3 }, SOON))).toBe(Code.PermissionDenied);
-	expect(await refusal(at("another key").watch({}, SOON))).toBe(Code.Unauthenticated);
+	expect(await refusal(withKey(READ_KEY).watch(afterFirst, SOON))).toBe(Code.OutOfRange);
+	expect(await refusal(withKey(READ_KEY).watch({ conversationId: "x" }, SOON))).toBe(Code.InvalidArgument);
+	expect(await refusal(withKey(READ_KEY).watch({ secrets: 3 }, SOON))).toBe(Code.PermissionDenied);
+	expect(await refusal(withKey("another key").watch({}, SOON))).toBe(Code.Unauthenticated);
 });
 
-test.each(PROTOCOLS)("over %s to leave the loop ends the call", async (chosen) => {
+test.each(PROTOCOLS)("over %s leaving the loop ends the call on the server", async (chosen) => {
 	await using watched = await WatchService.start();
 	const followers = () => watched.watches.recent.held.followers;
 	const baseUrl = chosen === "grpc" ? `http://${watched.grpc}` : watched.http;
@@ -191,7 +191,7 @@ test.each(PROTOCOLS)("over %s to leave the loop ends the call", async (chosen) =
 	await expect.poll(followers, LET_GO).toBe(0);
 });
 
-test("the typed clients read what was sent", async () => {
+test("the typed clients read the record that was sent", async () => {
 	await start();
 	const { ingest, conversations } = client();
 	const conversation = format.fromJson(record({ id: ID, title: "hello" }));
@@ -201,7 +201,7 @@ test("the typed clients read what was sent", async () => {
 	expect(list.conversations.map((entry) => entry.conversation)).toEqual([conversation]);
 });
 
-test("the client needs no code of the service", () => {
+test("the client imports no code of the service", () => {
 	const source = readFileSync(new URL("../src/client.ts", import.meta.url), "utf8");
 	const modules = [...source.matchAll(/from "([^"]+)"/g)].map(([, name]) => name ?? "");
 	expect(modules.length).toBeGreaterThan(5);

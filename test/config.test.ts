@@ -64,12 +64,13 @@ const defaults = {
 	settings,
 };
 
-/** Access keys of the shortest length. */
+/** Access keys of the minimum length. */
 const [key1, key2, key3] = ["0123456789abcde1", "0123456789abcde2", "0123456789abcde3"];
-const first = randomBytes(32).toString("base64");
-const second = randomBytes(32).toString("base64");
+/** Valid encryption keys. */
+const encryptionKey1 = randomBytes(32).toString("base64");
+const encryptionKey2 = randomBytes(32).toString("base64");
 
-/** The lines that report what is wrong with an environment. */
+/** Returns the mistakes that readConfig reports for an environment, a line each; none if it is valid. */
 function mistakes(env: Record<string, string>): readonly string[] {
 	try {
 		readConfig(env);
@@ -82,10 +83,10 @@ function mistakes(env: Record<string, string>): readonly string[] {
 	}
 }
 
-const bytes = (key: KeyObject) => key.export().toString("base64");
+const toBase64 = (key: KeyObject) => key.export().toString("base64");
 
 describe("readConfig", () => {
-	test("gives the defaults for an environment that says nothing", () => {
+	test("returns the defaults if the variables are absent or blank", () => {
 		expect(readConfig({})).toEqual(defaults);
 		const blank = ["HTTP_ADDRESS", "DATABASE_URL", "ACCESS_KEYS", "BASE_PATH", "ENCRYPTION_KEY", "RETENTION_DAYS"];
 		expect(readConfig(Object.fromEntries(blank.map((name) => [name, " "])))).toEqual(defaults);
@@ -108,7 +109,7 @@ describe("readConfig", () => {
 			BASE_PATH: "/bridge/v2",
 			LOG_LEVEL: "silent",
 			LOG_FORMAT: "pretty",
-			ENCRYPTION_KEY: `${first},${second}`,
+			ENCRYPTION_KEY: `${encryptionKey1},${encryptionKey2}`,
 			EVENT_TIME_ZONE: "europe/berlin",
 			RETENTION_DAYS: "0.5",
 			RETENTION_UPDATES_PER_CONVERSATION: "100",
@@ -156,7 +157,7 @@ describe("readConfig", () => {
 			otel: defaults.otel,
 			settings: Object.entries(masked).map(([name, value]) => ({ name, value, source: "environment" })),
 		});
-		expect(encryptionKeys.map(bytes)).toEqual([first, second]);
+		expect(encryptionKeys.map(toBase64)).toEqual([encryptionKey1, encryptionKey2]);
 		expect(database).toEqual({
 			engine: "postgres",
 			hosts: [
@@ -187,14 +188,14 @@ describe("readConfig", () => {
 		expect(password("postgres://u@db/d")).toBe(undefined);
 	});
 
-	test("is frozen", () => {
+	test("freezes the configuration and its parts", () => {
 		const config = readConfig({ ACCESS_KEYS: `a:${key1}` });
 		for (const part of [config, config.httpAddress, config.database, config.accessKeys, config.accessKeys[0]]) {
 			expect(Object.isFrozen(part)).toBe(true);
 		}
 	});
 
-	test("lists every mistake at once, each with an example", () => {
+	test("reports all mistakes in one error", () => {
 		const env = {
 			HTTP_ADDRESS: "8080",
 			GRPC_ADDRESS: "bad_host:65536",
@@ -254,9 +255,9 @@ describe("readConfig", () => {
 	});
 });
 
-describe("addresses", () => {
+describe("HTTP_ADDRESS", () => {
 	test.each(["0.0.0.0:80", "localhost:1", "a-b.example.org.:65535", "[::]:0", "[fe80::1]:8080"])(
-		"%s is one",
+		"%s is accepted",
 		(text) => {
 			expect(formatAddress(readConfig({ HTTP_ADDRESS: text }).httpAddress)).toBe(text);
 		},
@@ -278,26 +279,26 @@ describe("addresses", () => {
 		"a b:80",
 		"http://a:80",
 		"a:80/",
-	])("%s is none", (text) => {
+	])("%s is refused", (text) => {
 		expect(mistakes({ HTTP_ADDRESS: text })).toHaveLength(1);
 	});
 });
 
-describe("database URLs", () => {
+describe("DATABASE_URL", () => {
 	test.each([
 		["sqlite:x.db", "x.db"],
 		["sqlite:./a b/x.db", "./a b/x.db"],
 		["sqlite:/x.db", "/x.db"],
-	])("%s", (text, path) => {
+	])("%s names a SQLite file", (text, path) => {
 		expect(readConfig({ DATABASE_URL: text }).database).toEqual({ engine: "sqlite", path });
 	});
 
-	test.each(["sqlite", "x.db", "sqlite:", "sqlite::memory:", "sqlite://x.db", "mysql:x"])("%s is none", (text) => {
+	test.each(["sqlite", "x.db", "sqlite:", "sqlite::memory:", "sqlite://x.db", "mysql:x"])("%s is refused", (text) => {
 		expect(mistakes({ DATABASE_URL: text })).toHaveLength(1);
 	});
 });
 
-describe("access keys", () => {
+describe("ACCESS_KEYS", () => {
 	const example = " (example: ACCESS_KEYS=<name>:<key>,<name>:<key>:read+secrets)";
 
 	test.each([
@@ -313,11 +314,11 @@ describe("access keys", () => {
 		[`a:${key1}:Read`, "entry 1 has a scope that is not one of ingest, read, secrets, metrics"],
 		[`a:${key1},b:${key2},a:${key3}`, "entry 3 has the name of entry 1"],
 		[`a:${key1},b:${key1}`, "entry 2 has the key of entry 1"],
-	])("%s: %s", (text, message) => {
+	])("%s is refused: %s", (text, message) => {
 		expect(mistakes({ ACCESS_KEYS: text })).toEqual([`ACCESS_KEYS: ${message}${example}`]);
 	});
 
-	test("an empty entry, as a trailing comma leaves one, is a mistake", () => {
+	test("a trailing comma is refused, because it leaves an empty entry", () => {
 		expect(mistakes({ ACCESS_KEYS: `a:${key1},` })).toEqual([
 			`ACCESS_KEYS: entry 2 must begin with a name of visible ASCII characters${example}`,
 			`ACCESS_KEYS: entry 2 must have a key of visible ASCII characters after the name and a colon${example}`,
@@ -326,40 +327,40 @@ describe("access keys", () => {
 });
 
 test.each(["/", "a", "/a/", "//a", "/a//b", "/a b", "/a?b", "/a#b", "/..", "/a/./b", "/ä"])(
-	"%s is no base path",
+	"the base path %s is refused",
 	(text) => {
 		expect(mistakes({ BASE_PATH: text })).toHaveLength(1);
 	},
 );
 
-test.each(["/a", "/a/b.c", "/...", "/.well-known", "/a%20b", "/~x:y@z"])("%s is a base path", (text) => {
+test.each(["/a", "/a/b.c", "/...", "/.well-known", "/a%20b", "/~x:y@z"])("the base path %s is accepted", (text) => {
 	expect(readConfig({ BASE_PATH: text }).basePath).toBe(text);
 });
 
-test("less than two of the largest bodies at a time is a mistake", () => {
+test("MAX_INFLIGHT_BYTES must be at least twice MAX_BODY_BYTES", () => {
 	expect(readConfig({ MAX_BODY_BYTES: "1000", MAX_INFLIGHT_BYTES: "2000" }).maxInflightBytes).toBe(2000);
 	const expected = ["MAX_INFLIGHT_BYTES: must be at least twice MAX_BODY_BYTES"];
 	expect(mistakes({ MAX_BODY_BYTES: "1000", MAX_INFLIGHT_BYTES: "1999" })).toEqual(expected);
 	expect(mistakes({ MAX_BODY_BYTES: "100000000" })).toEqual(expected);
 });
 
-test.each(["0", "-1", "1e3", "1.0", "0x10", "1000000001"])("%s is no number of updates or bytes", (text) => {
+test.each(["0", "-1", "1e3", "1.0", "0x10", "1000000001"])("%s is refused as a number of updates or bytes", (text) => {
 	expect(mistakes({ RETENTION_UPDATES_PER_CONVERSATION: text, MAX_BODY_BYTES: text })).toHaveLength(2);
 });
 
-test("as many updates as can be are kept of each conversation", () => {
+test("RETENTION_UPDATES_PER_CONVERSATION accepts its maximum", () => {
 	expect(readConfig({ RETENTION_UPDATES_PER_CONVERSATION: "1000000000" })).toMatchObject({
 		retentionUpdatesPerConversation: 1_000_000_000,
 	});
 });
 
-test.each(["0.0417", "1", "36525"])("%s is a number of days", (text) => {
+test.each(["0.0417", "1", "36525"])("%s is accepted as a number of days", (text) => {
 	const { retentionDays, eventRetentionDays } = readConfig({ RETENTION_DAYS: text, EVENT_RETENTION_DAYS: text });
 	expect([retentionDays, eventRetentionDays]).toEqual([Number(text), Number(text)]);
 });
 
 test.each(["0.0", "0.0416", "36525.1", "-1", "1e3", "Infinity", ".5", "9".repeat(400)])(
-	"%s is no number of days",
+	"%s is refused as a number of days",
 	(text) => {
 		expect(mistakes({ RETENTION_DAYS: text, EVENT_RETENTION_DAYS: text })).toHaveLength(2);
 	},
@@ -369,14 +370,14 @@ test.each([
 	randomBytes(31).toString("base64"),
 	randomBytes(33).toString("base64"),
 	randomBytes(32).toString("hex"),
-	`${first},`,
-	`${first.slice(0, -1)}!`,
+	`${encryptionKey1},`,
+	`${encryptionKey1.slice(0, -1)}!`,
 	`${"A".repeat(42)}B=`,
-])("%s is no encryption key", (text) => {
+])("the encryption key %s is refused", (text) => {
 	expect(mistakes({ ENCRYPTION_KEY: text })).toHaveLength(1);
 });
 
-test.each(["UTC", "Etc/UTC", "utc"])("%s is UTC", (text) => {
+test.each(["UTC", "Etc/UTC", "utc"])("the time zone %s is read as UTC", (text) => {
 	expect(readConfig({ EVENT_TIME_ZONE: text }).eventTimeZone).toBe("UTC");
 });
 
@@ -384,20 +385,20 @@ test.each(["+02:00", "Local", "Europe", "Europe/Berlin,UTC", "Europe/Berlin\0"])
 	expect(mistakes({ EVENT_TIME_ZONE: text })).toHaveLength(1);
 });
 
-describe("the variables of the listeners", () => {
+describe("a configuration of the listeners", () => {
 	const tls = { TLS_CERT_FILE: "c.pem", TLS_KEY_FILE: "k.pem", TLS_CLIENT_CA_FILE: "ca.pem" };
 
 	test.each<[string, Record<string, string>, string]>([
 		["a certificate without its key", { TLS_CERT_FILE: "c.pem" }, "TLS_CERT_FILE: needs TLS_KEY_FILE"],
 		["a key without its certificate", { TLS_KEY_FILE: "k.pem" }, "TLS_KEY_FILE: needs TLS_CERT_FILE"],
-		["authorities without TLS", { TLS_CLIENT_CA_FILE: "ca.pem" }, "TLS_CLIENT_CA_FILE: needs TLS_CERT_FILE"],
+		["a client CA without TLS", { TLS_CLIENT_CA_FILE: "ca.pem" }, "TLS_CLIENT_CA_FILE: needs TLS_CERT_FILE"],
 		[
-			"certificates without authorities",
+			"client certificates without a client CA",
 			{ CLIENT_CERTIFICATES: "a:read" },
 			"CLIENT_CERTIFICATES: needs TLS_CLIENT_CA_FILE",
 		],
 		[
-			"a certificate without scopes",
+			"a client certificate without scopes",
 			{ ...tls, CLIENT_CERTIFICATES: "a" },
 			"CLIENT_CERTIFICATES: entry 1 must be the name",
 		],
@@ -405,14 +406,14 @@ describe("the variables of the listeners", () => {
 		["one name twice", { ...tls, CLIENT_CERTIFICATES: "a:read,a:ingest" }, "CLIENT_CERTIFICATES: entry 2 has the name"],
 		["an origin with a path", { CORS_ORIGINS: "https://a.example/" }, "CORS_ORIGINS: entry 1 must be"],
 		["an origin without a scheme", { CORS_ORIGINS: "a.example" }, "CORS_ORIGINS: entry 1 must be"],
-		["a rate of none", { RATE_LIMIT_PER_KEY: "0" }, "RATE_LIMIT_PER_KEY: must be a whole number"],
-		["no time to stop", { DRAIN_SECONDS: "0" }, "DRAIN_SECONDS: must be a whole number"],
-	])("are refused with %s", (_, env, mistake) => {
+		["a rate limit of 0", { RATE_LIMIT_PER_KEY: "0" }, "RATE_LIMIT_PER_KEY: must be a whole number"],
+		["a drain time of 0", { DRAIN_SECONDS: "0" }, "DRAIN_SECONDS: must be a whole number"],
+	])("with %s is refused", (_, env, mistake) => {
 		expect(mistakes(env)).toEqual([expect.stringContaining(mistake)]);
 	});
 });
 
-describe("names close to those of the variables", () => {
+describe("an unknown variable", () => {
 	test.each([
 		["http_address", "HTTP_ADDRESS"],
 		["HTPT_ADDRESS", "HTTP_ADDRESS"],
@@ -443,11 +444,11 @@ describe("names close to those of the variables", () => {
 		["DATABASE_FILE", "DATABASE_URL"],
 		["DATABASE_PATH", "DATABASE_URL"],
 		["DB_URL", "DATABASE_URL"],
-	])("%s is refused with %s", (name, nearest) => {
+	])("%s is refused, and %s is suggested", (name, nearest) => {
 		expect(mistakes({ [name]: "" })).toEqual([`${name}: is not a variable of the service; the nearest is ${nearest}`]);
 	});
 
-	test("are those that systemd, Kubernetes, npm and libraries set", () => {
+	test("that systemd, Kubernetes, npm or a library sets is ignored", () => {
 		const ports = ["PORT", "PORT_80_TCP", "PORT_80_TCP_ADDR", "PORT_80_TCP_PORT", "PORT_80_TCP_PROTO"];
 		const service = ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", ...ports];
 		const names = [
@@ -463,14 +464,14 @@ describe("names close to those of the variables", () => {
 	});
 });
 
-test("the README lists the variables as they are", () => {
+test("the README lists each variable with its default and its meaning", () => {
 	const readme = readFileSync(join(ROOT, "README.md"), "utf8");
 	const rows = readme.split("\n").filter((line) => /^\| `[A-Z_]+` \|/.test(line));
 	const shown = (text: string) => (text === "" ? "none" : `\`${text}\``);
 	expect(rows).toEqual(variables.map((known) => `| \`${known.name}\` | ${shown(known.default)} | ${known.meaning} |`));
 });
 
-test("no secret shows in a configuration or in what is wrong with one", () => {
+test("neither a configuration nor the mistakes in one contain a secret", () => {
 	const secret = fc.stringMatching(/^[!-+\--9;-~]{16,40}$/);
 	fc.assert(
 		fc.property(
@@ -481,10 +482,10 @@ test("no secret shows in a configuration or in what is wrong with one", () => {
 				const text = before + key + after;
 				const env = { ACCESS_KEYS: text, ENCRYPTION_KEY: text, DATABASE_URL: `postgres://u:${key}@db` };
 				expect(mistakes(env).join()).not.toContain(key);
-				const right = readConfig({ ACCESS_KEYS: `name:${key}`, ENCRYPTION_KEY: first });
-				const shown = inspect(right, { depth: null }) + JSON.stringify(right);
+				const config = readConfig({ ACCESS_KEYS: `name:${key}`, ENCRYPTION_KEY: encryptionKey1 });
+				const shown = inspect(config, { depth: null }) + JSON.stringify(config);
 				expect(shown).not.toContain(key);
-				expect(shown).not.toContain(first);
+				expect(shown).not.toContain(encryptionKey1);
 			},
 		),
 	);

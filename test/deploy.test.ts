@@ -27,10 +27,10 @@ import { ROOT } from "./support/start-command.ts";
 import { TempFolder } from "./support/temp.ts";
 
 const run = promisify(execFile);
-const deployed = (name: string): string => readFileSync(join(ROOT, "deploy", name), "utf8");
+const readDeployFile = (name: string): string => readFileSync(join(ROOT, "deploy", name), "utf8");
 
-/** The instructions of the Dockerfile, in order, each with its arguments as they are written. */
-const dockerfile = [...deployed("Dockerfile").matchAll(/^([A-Z]+) (.+)$/gm)].map(([, name = "", text = ""]) => ({
+/** Instructions of the Dockerfile in order, each with its arguments as one text. */
+const dockerfile = [...readDeployFile("Dockerfile").matchAll(/^([A-Z]+) (.+)$/gm)].map(([, name = "", text = ""]) => ({
 	name,
 	text,
 }));
@@ -38,7 +38,7 @@ const textsOf = (name: string): string[] => dockerfile.filter((found) => found.n
 const argumentsOf = (text = ""): string[] => z.array(z.string()).parse(JSON.parse(text.slice(text.indexOf("["))));
 
 describe("the Dockerfile", () => {
-	test("has the pinned Node.js, two stages, and a user that is not root", () => {
+	test("uses the pinned Node.js, two stages and a user other than root", () => {
 		const image = `node:${packageJson.devDependencies.node}-trixie-slim`;
 		expect(textsOf("FROM")).toEqual([`${image} AS build`, image]);
 		expect(textsOf("USER")).toEqual(["1000:1000"]);
@@ -47,18 +47,18 @@ describe("the Dockerfile", () => {
 			"GRPC_ADDRESS=0.0.0.0:50051",
 			"DATABASE_URL=sqlite:/data/conversations.db",
 		]);
-		expect(deployed("Dockerfile")).toContain(`--tag ${packageJson.name}:${packageJson.version} .`);
+		expect(readDeployFile("Dockerfile")).toContain(`--tag ${packageJson.name}:${packageJson.version} .`);
 	});
 
-	test("makes a folder that runs where only the database's folder can be written", { timeout: 300_000 }, async () => {
+	test("builds a service that runs where only the database folder is writable", { timeout: 300_000 }, async () => {
 		using folder = new TempFolder();
-		const place = (path: string): string => folder.file(path.replace(/^\//, ""));
-		const ignored = deployed("Dockerfile.dockerignore").trim().split("\n");
+		const pathOf = (path: string): string => folder.file(path.replace(/^\//, ""));
+		const ignored = readDeployFile("Dockerfile.dockerignore").trim().split("\n");
 		const inContext = (path: string) => !ignored.some((pattern) => matchesGlob(relative(ROOT, path), pattern));
 		let workdir = folder.path;
 		for (const { name, text } of dockerfile) {
 			if (name === "WORKDIR") {
-				workdir = place(text);
+				workdir = pathOf(text);
 				mkdirSync(workdir);
 			}
 			if (name === "RUN" && text.startsWith("npm "))
@@ -66,21 +66,24 @@ describe("the Dockerfile", () => {
 			if (name !== "COPY") continue;
 			const [from = "", to = ""] = text.replace("--from=build ", "").split(" ");
 			if (from === ".") cpSync(ROOT, workdir, { recursive: true, filter: inContext });
-			else cpSync(place(from), join(workdir, to), { recursive: true, verbatimSymlinks: true });
+			else cpSync(pathOf(from), join(workdir, to), { recursive: true, verbatimSymlinks: true });
 		}
-		expect(existsSync(place("/app/node_modules/vitest"))).toBe(false);
+		expect(existsSync(pathOf("/app/node_modules/vitest"))).toBe(false);
 
-		// Root may write everywhere, so it runs as another user; a usual user loses the right to write.
+		// Root ignores file permissions, so under root the service runs as another user. Else write permission is removed.
 		const uid = process.getuid?.() === 0 ? 65534 : process.getuid?.();
-		for (const path of ["/data", "/bin"]) mkdirSync(place(path), { mode: 0o755 });
-		if (process.getuid?.() === 0) chownSync(place("/data"), 65534, 65534);
-		else await run("chmod", ["-R", "a-w", place("/app")]);
+		for (const path of ["/data", "/bin"]) mkdirSync(pathOf(path), { mode: 0o755 });
+		if (process.getuid?.() === 0) chownSync(pathOf("/data"), 65534, 65534);
+		else await run("chmod", ["-R", "a-w", pathOf("/app")]);
 		chmodSync(folder.path, 0o755);
-		copyFileSync(process.execPath, place("/bin/node"));
+		copyFileSync(process.execPath, pathOf("/bin/node"));
 		const [entry = ""] = textsOf("ENTRYPOINT").map((text) => argumentsOf(text)[0]);
-		const service = spawn(place(entry), argumentsOf(textsOf("CMD").find((text) => text.startsWith("["))), {
+		const service = spawn(pathOf(entry), argumentsOf(textsOf("CMD").find((text) => text.startsWith("["))), {
 			cwd: workdir,
-			env: { PATH: [place("/bin"), "/usr/bin", "/bin"].join(delimiter), ...testEnvironment(place("/data/c.db")) },
+			env: {
+				PATH: [pathOf("/bin"), "/usr/bin", "/bin"].join(delimiter),
+				...testEnvironment(pathOf("/data/c.db")),
+			},
 			stdio: ["ignore", "pipe", "inherit"],
 			...(uid === undefined ? {} : { uid, gid: uid }),
 		});
@@ -97,7 +100,7 @@ describe("the Dockerfile", () => {
 			const [program = "", ...args] = argumentsOf(textsOf("HEALTHCHECK")[0]);
 			const check = () =>
 				run(
-					place(join("/bin", program)),
+					pathOf(join("/bin", program)),
 					args.map((text) => text.replace("http://127.0.0.1:8080", http)),
 				).then(
 					() => true,
@@ -115,12 +118,12 @@ describe("the Dockerfile", () => {
 	});
 });
 
-test("systemd takes the unit", async () => {
+test("systemd accepts the unit and rates its exposure as OK", async () => {
 	using folder = new TempFolder();
 	const name = `${packageJson.name}.service`;
-	const text = deployed(name);
+	const text = readDeployFile(name);
 	expect(text).toContain(`ExecStart=/opt/${packageJson.name}/dist/main.js serve`);
-	// It looks for the program.
+	// systemd-analyze reports a program that does not exist.
 	writeFileSync(folder.file(name), text.replaceAll(`/opt/${packageJson.name}`, ROOT));
 	const outcome = await run("systemd-analyze", ["verify", "--man=no", folder.file(name)]).catch((error: unknown) => {
 		if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
@@ -134,13 +137,13 @@ test("systemd takes the unit", async () => {
 
 describe("the Kubernetes manifest", () => {
 	const schemas = { Service: isService, PodDisruptionBudget: isPodDisruptionBudget, StatefulSet: isStatefulSet };
-	const objects = parseAllDocuments(deployed("kubernetes.yaml")).map((document) => {
+	const objects = parseAllDocuments(readDeployFile("kubernetes.yaml")).map((document) => {
 		expect(document.errors).toEqual([]);
 		return z.looseObject({ kind: z.string() }).parse(document.toJS());
 	});
 	const [service, budget, set] = objects;
 
-	test("holds to the schemas of Kubernetes", () => {
+	test("conforms to the Kubernetes schemas", () => {
 		expect(objects.map(({ kind }) => kind)).toEqual(Object.keys(schemas));
 		for (const [index, isValid] of Object.values(schemas).entries()) {
 			expect(isValid(objects[index])).toBe(true);
@@ -148,7 +151,7 @@ describe("the Kubernetes manifest", () => {
 		}
 	});
 
-	test("runs one pod of the image, which is probed, bounded, and cannot write but to its volume", () => {
+	test("runs one pod of the image, with probes, resource limits and a read-only root file system", () => {
 		const labels = { "app.kubernetes.io/name": packageJson.name };
 		const named = { metadata: { name: packageJson.name, labels } };
 		expect(service).toMatchObject({ ...named, spec: { selector: labels } });

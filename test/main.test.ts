@@ -19,20 +19,20 @@ import { TempFolder } from "./support/temp.ts";
 test("a second signal ends the service at once", async () => {
 	using folder = new TempFolder();
 	await using service = await ServiceProcess.start(folder.file("conversations.db"));
-	// A request whose body never comes would hold up the stop for as long as the drain lasts.
+	// A request whose body never arrives would delay the stop until the drain time is over.
 	using client = await new RawHttp(service).connected();
 	await client.head({ "X-Access-Token": KEY, "Content-Length": "1000", Expect: "100-continue" }, WEBHOOK);
 	expect((await client.response()).status).toBe(100);
 	service.signal("SIGTERM");
 	await service.logged((line) => line.event === "stopping");
-	// At once it would be taken for the first one, which npm passes on a second time.
+	// npm forwards a signal a second time, so one that follows immediately counts as the same signal.
 	await wait(600);
 	service.signal("SIGINT");
 	expect(await service.exit()).toEqual({ code: 1, signal: null });
 	expect(service.output.stdout).not.toContain('"event":"stopped"');
 });
 
-/** Runs the program that a package manager links for `bin`, with the node of the tests. */
+/** Runs the program by a link such as package managers make for `bin`, with the Node.js that runs the tests. */
 async function runBin(env: Readonly<Record<string, string>>, ...args: readonly string[]) {
 	using folder = new TempFolder();
 	const [[name, path] = ["", ""]] = Object.entries(packageJson.bin);
@@ -42,7 +42,7 @@ async function runBin(env: Readonly<Record<string, string>>, ...args: readonly s
 }
 
 describe("the program", () => {
-	test("has a first line that gives node the environment and the options of npm start", () => {
+	test("has a first line with the environment and the Node.js options of npm start", () => {
 		const [line = ""] = readFileSync(join(ROOT, "src", "main.ts"), "utf8").split("\n");
 		const [program, ...options] = START_ARGUMENTS.toReversed();
 		expect(program).toBe(packageJson.bin["conversation-update-webhook-service"]);
@@ -50,11 +50,11 @@ describe("the program", () => {
 		expect(line).toBe(`#!/usr/bin/env -S ${environment.join(" ")} node ${options.toReversed().join(" ")}`);
 		expect(options).not.toEqual([]);
 		expect(environment).not.toEqual([]);
-		// Older kernels cut it at 127 bytes; Linux 5.1 and later at 255.
+		// Linux 5.1 and later cut the line at 255 bytes, older kernels at 127.
 		expect(line.length).toBeLessThan(255);
 	});
 
-	test("tells its version and what it takes", async () => {
+	test("prints its version, and its commands and variables as help", async () => {
 		expect(await runBin({}, "--version")).toEqual({ stdout: `${packageJson.version}\n`, stderr: "" });
 		const { stdout } = await runBin({}, "--help");
 		for (const command of ["serve", "config", "backup FILE", "restore FILE", "migrate", "copy --from URL --to URL"])
@@ -63,7 +63,7 @@ describe("the program", () => {
 			expect(stdout).toContain(`\n  ${name} (default: ${fallback || "none"})\n      ${meaning}\n`);
 	});
 
-	test("shows the configuration in effect, without secrets", async () => {
+	test("prints the effective configuration without secrets", async () => {
 		const env = {
 			LOG_LEVEL: "debug",
 			ACCESS_KEYS: `sender:${KEY}:ingest`,
@@ -140,7 +140,7 @@ describe("the program", () => {
 	});
 });
 
-describe("a start that fails says why in one line and does not spend the first key", () => {
+describe("a failed start reports its reason in one line", () => {
 	const database = (sql: string) => (path: string) => {
 		using file = new DatabaseSync(path);
 		file.exec(sql);
@@ -153,8 +153,8 @@ describe("a start that fails says why in one line and does not spend the first k
 			/the database has schema version 1000, written by a newer release/,
 		],
 		["a database of another program", database("CREATE TABLE t (a)"), /the file is a database of another program/],
-		["no database", (path: string) => writeFileSync(path, "text ".repeat(1000)), /file is not a database/],
-	])("with %s", async (_, prepare, reason) => {
+		["a text file", (path: string) => writeFileSync(path, "text ".repeat(1000)), /file is not a database/],
+	])("and creates no first key, because of %s", async (_, prepare, reason) => {
 		using folder = new TempFolder();
 		const path = folder.file("conversations.db");
 		prepare(path);
@@ -165,7 +165,7 @@ describe("a start that fails says why in one line and does not spend the first k
 		expect([...folder.contents().keys()].filter((name) => name.endsWith(".access-key"))).toEqual([]);
 	});
 
-	test("while another service has the database", async () => {
+	test("if another service uses the database", async () => {
 		using folder = new TempFolder();
 		const path = folder.file("conversations.db");
 		await using _service = await ServiceProcess.start(path);
@@ -177,7 +177,7 @@ describe("a start that fails says why in one line and does not spend the first k
 		});
 	});
 
-	test.each(["HTTP_ADDRESS", "GRPC_ADDRESS"])("while another service listens at %s", async (variable) => {
+	test.each(["HTTP_ADDRESS", "GRPC_ADDRESS"])("if another service listens at %s", async (variable) => {
 		using folder = new TempFolder();
 		await using other = await ServiceProcess.start(folder.file("other.db"));
 		const address = variable === "HTTP_ADDRESS" ? new URL(other.http).host : other.grpc;
@@ -190,14 +190,10 @@ describe("a start that fails says why in one line and does not spend the first k
 	});
 
 	test.each([
-		[
-			"a thread of the intake that does not load",
-			"intake/intake-worker.js",
-			/: the intake failed: .*intake-worker\.js/,
-		],
-		["a module that does not load", "server.js", /: Cannot find module .*server\.js/],
-		["a plan that is refused", "record/plan/plan.js", /: the plan is refused$/m],
-	])("with %s", async (_, module, reason) => {
+		["an intake thread that cannot be loaded", "intake/intake-worker.js", /: the intake failed: .*intake-worker\.js/],
+		["a missing module", "server.js", /: Cannot find module .*server\.js/],
+		["an invalid plan of the record", "record/plan/plan.js", /: the plan is refused$/m],
+	])("and creates no first key, because of %s", async (_, module, reason) => {
 		using folder = new TempFolder();
 		for (const part of ["dist", "gen", "package.json"])
 			cpSync(join(ROOT, part), folder.file(part), { recursive: true });
@@ -224,7 +220,7 @@ describe("a start that fails says why in one line and does not spend the first k
 	});
 });
 
-test("a start that fails does not spend the first key", async () => {
+test("the first key is created by the first start that succeeds, not by one that fails", async () => {
 	using folder = new TempFolder();
 	const database = folder.file("conversations.db");
 	const taken = createServer();

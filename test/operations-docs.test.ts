@@ -8,7 +8,7 @@ import { logEvents } from "../src/telemetry/log.ts";
 import { sendError } from "../src/transports/http/answer.ts";
 import { ROOT } from "./support/start-command.ts";
 
-/** The cells of the first table below a heading of a document, without its head. */
+/** Returns the cells of the first table under a heading of a document, without the header row. */
 function tableOf(file: string, heading: string): string[][] {
 	const text = readFileSync(join(ROOT, "docs", file), "utf8");
 	const section = text.split(/^## /m).find((part) => part.startsWith(`${heading}\n`)) ?? "";
@@ -21,7 +21,7 @@ function tableOf(file: string, heading: string): string[][] {
 	);
 }
 
-/** HTTP status of a kind's answer, and its Retry-After. */
+/** Returns the HTTP status and the Retry-After field of the response to a kind of error. */
 function answerOf(kind: ErrorKind): { status: number; retryAfter: string | undefined } {
 	const headers = new Map<string, string>();
 	let status = 0;
@@ -40,7 +40,7 @@ function answerOf(kind: ErrorKind): { status: number; retryAfter: string | undef
 	return { status, retryAfter: headers.get("Retry-After") };
 }
 
-/** Name of a kind's RPC code, as gRPC writes it. */
+/** Returns the RPC code of a kind of error in the spelling of gRPC, such as NOT_FOUND. */
 function codeOf(kind: ErrorKind): string {
 	const { code } = toConnectError(new ServiceError(kind, ""));
 	return String(Code[code])
@@ -48,30 +48,30 @@ function codeOf(kind: ErrorKind): string {
 		.toUpperCase();
 }
 
-test("docs/operations.md has every event of the log, with its level", () => {
+test("docs/operations.md lists every log event with its level", () => {
 	const rows = tableOf("operations.md", "Log").map(([event, level]) => [event, level]);
 	const events = Object.entries(logEvents).map(([event, [level]]) => [`\`${event}\``, level]);
 	expect(rows).toEqual(events);
 });
 
-test("docs/operations.md has every kind of refusal, with its answers", () => {
+test("docs/operations.md lists every kind of refusal with its status, RPC code and Retry-After", () => {
 	const rows = tableOf("operations.md", "Refusals");
 	expect(rows.map(([kind, status, code]) => [kind, status, code])).toEqual(
 		errorKinds.map((kind) => [`\`${kind}\``, String(answerOf(kind).status), codeOf(kind)]),
 	);
-	const told = rows.flatMap(([kind, , , when]) => {
+	const documented = rows.flatMap(([kind, , , when]) => {
 		const [, seconds] = /`Retry-After: (\d+)`/.exec(when ?? "") ?? [];
 		return seconds === undefined ? [] : [[kind, seconds]];
 	});
-	const given = errorKinds.flatMap((kind) => {
+	const actual = errorKinds.flatMap((kind) => {
 		const { retryAfter } = answerOf(kind);
 		return retryAfter === undefined ? [] : [[`\`${kind}\``, retryAfter]];
 	});
-	expect(told).toEqual(given);
-	expect(Object.keys(RETRY_AFTER)).toHaveLength(given.length);
+	expect(documented).toEqual(actual);
+	expect(Object.keys(RETRY_AFTER)).toHaveLength(actual.length);
 });
 
-test("docs/api.md has every pair of HTTP status and RPC code", () => {
+test("docs/api.md lists every pair of HTTP status and RPC code", () => {
 	const rows = tableOf("api.md", "Refusals").map(([status, code]) => `${status} ${code?.split(",", 1)[0]}`);
 	expect(rows.sort()).toEqual(errorKinds.map((kind) => `${answerOf(kind).status} ${codeOf(kind)}`).sort());
 });

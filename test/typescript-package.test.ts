@@ -11,7 +11,7 @@ import { TempFolder } from "./support/temp.ts";
 
 const run = promisify(execFile);
 const INSTALL_TIMEOUT = 180_000;
-/** A project that has nothing but the packed client and the oldest Node.js that it supports. */
+/** Project that depends only on the packed client and the oldest Node.js that the client supports. */
 const project = new TempFolder();
 
 beforeAll(async () => {
@@ -30,7 +30,7 @@ beforeAll(async () => {
 
 afterAll(() => project[Symbol.dispose]());
 
-test("it holds the client and the generated code that it needs, and nothing else", () => {
+test("the package contains the client and the generated code that it needs, and nothing else", () => {
 	const folder = project.file("node_modules/conversation-update-webhook-client");
 	const files = globSync("**/*.*", { cwd: folder }).filter((path) => !path.startsWith("gen/"));
 	expect(files.sort()).toEqual(["README.md", "dist/client.d.ts", "dist/client.js", "package.json"]);
@@ -40,7 +40,7 @@ test("it holds the client and the generated code that it needs, and nothing else
 });
 
 test(
-	"its program compiles with its types, and runs on the oldest Node.js and on this one",
+	"the example compiles with the package's types, and runs on the oldest supported Node.js and on this one",
 	async () => {
 		const options = { strict: true, module: "nodenext", target: "es2023", lib: ["es2023", "dom"], types: ["node"] };
 		const typeRoots = [join(ROOT, "node_modules", "@types")];
@@ -60,7 +60,7 @@ test(
 	INSTALL_TIMEOUT,
 );
 
-test("it needs the libraries that the service is tested with", async () => {
+test("the package depends on the library versions that the service is tested with", async () => {
 	const { dependencies } = object((await import("../package.json", { with: { type: "json" } })).default);
 	for (const [name, range] of Object.entries(clientPackage.dependencies))
 		expect([name, range]).toEqual([name, `^${object(dependencies)[name]}`]);

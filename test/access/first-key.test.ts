@@ -11,7 +11,7 @@ async function makeFolder(): Promise<string> {
 	return folder;
 }
 
-test("the first start makes a key and keeps only its hash; later starts find it", async () => {
+test("the first start creates a key and stores only its hash; later starts find it", async () => {
 	const folder = join(await makeFolder(), "not", "there", "yet");
 	const path = join(folder, "conversations.db");
 
@@ -34,13 +34,13 @@ test("the first start makes a key and keeps only its hash; later starts find it"
 	expect(await later.keep()).toBeUndefined();
 });
 
-test("a start that fails before it keeps its key leaves no trace", async () => {
+test("a start that fails before it stores its key leaves no file", async () => {
 	const folder = await makeFolder();
 	await FirstKey.of(join(folder, "conversations.db"));
 	expect(await readdir(folder)).toEqual([]);
 });
 
-test("of starts at the same time one keeps its key, and the others fail", async () => {
+test("of several concurrent starts one stores its key, and the others fail", async () => {
 	const folder = await makeFolder();
 	const path = join(folder, "conversations.db");
 	const starts = await Promise.all(Array.from({ length: 8 }, () => FirstKey.of(path)));
@@ -58,7 +58,7 @@ test.each([
 	"{}",
 	'{"name":"default","scopes":[],"sha256":""}',
 	`{"name":"default","scopes":["all"],"sha256":"${"0".repeat(64)}"}`,
-])("a damaged file (%j) is neither used nor replaced", async (text) => {
+])("a damaged key file (%j) is neither used nor replaced", async (text) => {
 	const path = join(await makeFolder(), "conversations.db");
 	await writeFile(`${path}.access-key`, text);
 	await expect(FirstKey.of(path)).rejects.toThrow(
@@ -67,7 +67,7 @@ test.each([
 	expect(await readFile(`${path}.access-key`, "utf8")).toBe(text);
 });
 
-test("a folder that cannot be made is an error", async () => {
+test("a folder that cannot be created is an error", async () => {
 	const folder = await makeFolder();
 	await writeFile(join(folder, "file"), "");
 	await expect(FirstKey.of(join(folder, "file", "conversations.db"))).rejects.toMatchObject({ code: "ENOTDIR" });

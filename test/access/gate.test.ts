@@ -10,7 +10,7 @@ const keyring = new Keyring([
 	{ name: "none", scopes: new Set(), hash: hashKey("no-scope") },
 ]);
 
-/** A service as someone might add it who has never heard of the gate. */
+/** Returns a service whose method has no scope, as a developer who does not know the gate might add it. */
 function unguardedService() {
 	const file = create(FileDescriptorSetSchema, {
 		file: [
@@ -33,7 +33,7 @@ function unguardedService() {
 	return service;
 }
 
-test("a method whose author has named no scope can be called by nobody", () => {
+test("a method without a scope is refused even to a key with every scope", () => {
 	const gate = new Gate(keyring, [unguardedService()]);
 	expect(() => gate.admitRpc("/test.UnguardedService/Call", "every-scope")).toThrow(
 		expect.objectContaining({ kind: "permission_denied", message: "No access key can call this method" }),

@@ -14,25 +14,25 @@ const keyring = new Keyring([
 ]);
 
 describe("Keyring", () => {
-	test("a key gives its holder, wherever it stands", () => {
+	test("returns the holder of each key with its scopes", () => {
 		expect(keyring.authenticate("key-1")).toEqual({ name: "sender", scopes: new Set(["ingest"]) });
 		expect(keyring.authenticate("key-2")).toEqual({ name: "reader", scopes: new Set(["read", "secrets"]) });
 		expect(keyring.authenticate("key-3")).toEqual({ name: "both", scopes: new Set(["ingest", "read"]) });
 	});
 
-	test.each([undefined, ""])("no key (%j) is missing", (presented) => {
+	test.each([undefined, ""])("refuses an absent key (%j) as missing", (presented) => {
 		expect(() => keyring.authenticate(presented)).toThrow(
 			new ServiceError("unauthenticated", "The access key is missing"),
 		);
 	});
 
-	test("an empty keyring opens to nobody", () => {
+	test("refuses every key if it is empty", () => {
 		expect(() => new Keyring([]).authenticate("key-1")).toThrow(
 			new ServiceError("unauthenticated", "The access key is not known"),
 		);
 	});
 
-	test("any other text is unknown, and is not repeated", () => {
+	test("refuses any other text as unknown, without repeating it", () => {
 		const other = fc.oneof(
 			fc.string({ minLength: 1 }),
 			fc.constantFrom(
@@ -57,7 +57,7 @@ describe("Keyring", () => {
 	});
 });
 
-test("a principal passes with the scopes it holds and no other", () => {
+test("a principal is authorized for the scopes that it holds and for no other", () => {
 	fc.assert(
 		fc.property(fc.subarray([...scopes]), fc.constantFrom(...scopes), (held, needed) => {
 			const pass = () => authorize({ name: "anyone", scopes: new Set(held) }, needed);

@@ -7,14 +7,14 @@ const REFUSED = expect.objectContaining({
 	caller: expect.stringMatching(/^(?:first|second)$/),
 });
 
-test("a holder may make the number at once, and then as many as time gives back", () => {
+test("each holder may use the whole limit at once, and then as much as the elapsed time refills", () => {
 	const limit = new RateLimit(3);
 	const [first, second] = [
 		{ name: "first", scopes: new Set<never>() },
 		{ name: "second", scopes: new Set<never>() },
 	];
-	/** How many of 10 requests are taken at a time. */
-	const taken = (holder: typeof first, now: number): number => {
+	/** Returns how many of 10 requests are accepted at a time in milliseconds. */
+	const accepted = (holder: typeof first, now: number): number => {
 		let count = 0;
 		for (let index = 0; index < 10; index++)
 			try {
@@ -25,10 +25,10 @@ test("a holder may make the number at once, and then as many as time gives back"
 			}
 		return count;
 	};
-	expect(taken(first, 1_000)).toBe(3);
-	expect(taken(second, 1_000)).toBe(3);
-	expect(taken(first, 1_300)).toBe(0);
-	// Refusals cost nothing: what the time before gave is still there.
-	expect(taken(first, 1_400)).toBe(1);
-	expect(taken(first, 60_000)).toBe(3);
+	expect(accepted(first, 1_000)).toBe(3);
+	expect(accepted(second, 1_000)).toBe(3);
+	expect(accepted(first, 1_300)).toBe(0);
+	// Refused requests use up nothing: the time from 1,000 to 1,300 still counts.
+	expect(accepted(first, 1_400)).toBe(1);
+	expect(accepted(first, 60_000)).toBe(3);
 });

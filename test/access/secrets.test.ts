@@ -6,14 +6,14 @@ function holder(...scopes: Scope[]): Principal {
 	return { name: "someone", scopes: new Set(scopes) };
 }
 
-test("plain text needs the scope secrets", () => {
+test("secrets in plain text need the scope secrets", () => {
 	expect(() => authorizeSecrets(holder("ingest", "read"), "plaintext")).toThrow(
 		new ServiceError("permission_denied", 'The access key lacks the scope "secrets"', { caller: "someone" }),
 	);
 	authorizeSecrets(holder("read", "secrets"), "plaintext");
 });
 
-test("the other forms need no scope of their own", () => {
+test("redacted and encrypted secrets need no additional scope", () => {
 	authorizeSecrets(holder("read"), "redacted");
 	authorizeSecrets(holder("read"), "encrypted");
 });

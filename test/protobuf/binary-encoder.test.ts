@@ -15,7 +15,7 @@ import { corpus } from "../support/fixtures.ts";
 
 const encode = deriveBinaryEncoder(ConversationInfoSchema);
 
-/** Bytes that an integer of each length takes, with the neighbours of the lengths' bounds. */
+/** Integers whose encodings differ in length, including neighbours on both sides of a change of length. */
 const INTEGERS = [
 	0n,
 	1n,
@@ -29,7 +29,7 @@ const INTEGERS = [
 	-1n,
 	-(2n ** 63n),
 ];
-/** Sizes at which the encoder's buffer grows. */
+/** Sizes in bytes at which the encoder's buffer grows. */
 const GROWTH = [64 * 1024, 128 * 1024, 256 * 1024];
 
 function arbitraryJson(): fc.Arbitrary<JsonValue> {
@@ -40,7 +40,7 @@ function arbitraryJson(): fc.Arbitrary<JsonValue> {
 	return json;
 }
 
-describe("the bytes are those of protobuf-es", () => {
+describe("the encoder writes the same bytes as protobuf-es", () => {
 	test("for every captured record", () => {
 		const format = new RecordFormat();
 		for (const { name, bytes } of corpus()) {
@@ -49,7 +49,7 @@ describe("the bytes are those of protobuf-es", () => {
 		}
 	});
 
-	test("for every alignment of an integer, a double and a string at the buffer's growth", () => {
+	test("for an integer, a double and a string at every offset near the end of the buffer", () => {
 		for (const size of GROWTH)
 			for (let before = size - 40; before <= size + 4; before++)
 				for (const integer of INTEGERS) {
@@ -64,7 +64,7 @@ describe("the bytes are those of protobuf-es", () => {
 				}
 	}, 120_000);
 
-	test("for random records, which can be read back", () => {
+	test("for random records, which decode to the same records", () => {
 		const json = arbitraryJson();
 		const text = fc.string({ unit: "grapheme", maxLength: 300 });
 		fc.assert(

@@ -29,7 +29,7 @@ afterEach(async () => {
 	await service[Symbol.asyncDispose]();
 });
 
-/** Code and message that an action fails with. */
+/** Returns the code and the message with which an action fails. */
 async function failure(action: Promise<unknown>): Promise<[string, string]> {
 	try {
 		await action;
@@ -43,7 +43,7 @@ async function failure(action: Promise<unknown>): Promise<[string, string]> {
 describe.each(PROTOCOLS)("over %s", (protocol) => {
 	const list = (request: List, key = READ_KEY) => eventClient(service, protocol, key).listConversationEvents(request);
 
-	/** What the first `count` messages of a watch say; `then` runs once the head is reached. */
+	/** Returns what the first `count` messages of a watch say. At a heartbeat, which follows the history, it runs `then`. */
 	async function watch(request: Watch, count: number, then: () => unknown = () => {}, key = READ_KEY): Promise<Said[]> {
 		const said: Said[] = [];
 		const left = new AbortController();
@@ -59,7 +59,7 @@ describe.each(PROTOCOLS)("over %s", (protocol) => {
 		return said;
 	}
 
-	test("a list comes in pages, of one conversation or of all, with a filter", async () => {
+	test("a list is paged, covers one conversation or all of them, and can be filtered", async () => {
 		await service.reading.keepEvents(A, event("1"), event("2", { kind: "ActionEvent", x: [1] }));
 		await service.reading.keepEvents(B, event("3"));
 		const first = await list({ pageSize: 2 });
@@ -89,7 +89,7 @@ describe.each(PROTOCOLS)("over %s", (protocol) => {
 		]);
 	});
 
-	test("a watch gives what is kept and what comes, of one conversation and by a filter", async () => {
+	test("a watch of one conversation sends stored and new events, and can be filtered", async () => {
 		await service.reading.keepEvents(A, event("1"), event("2", { source: "user" }));
 		await service.reading.keepEvents(B, event("3"));
 		const more = () => service.reading.keepEvents(A, event("4"), event("5", { source: "user" }));
@@ -104,7 +104,7 @@ describe.each(PROTOCOLS)("over %s", (protocol) => {
 		await expect.poll(() => service.eventWatches.recent.held.followers, LET_GO).toBe(0);
 	});
 
-	test("secrets are shown as asked for, in plain text only to a key that may see them", async () => {
+	test("secrets are shown in the requested form, in plain text only to a key with the scope secrets", async () => {
 		const canary = "sk-canary-of-an-event";
 		await service.reading.keepEvents(A, event("1", { action: { env: { API_KEY: canary } } }));
 		const shown = async (secrets: SecretsMode, key?: string) =>
@@ -117,7 +117,7 @@ describe.each(PROTOCOLS)("over %s", (protocol) => {
 		expect(await failure(watch({ secrets: SecretsMode.PLAINTEXT }, 1))).toEqual(refused);
 	});
 
-	test("a bad request is refused with a word about the field", async () => {
+	test("an invalid request is refused with its code, and with the name of an invalid field", async () => {
 		await service.reading.keepEvents(A, event("1"), event("2"));
 		await service.reading.pruneEvents(1);
 		await service.reading.keepEvents(A, event("3"));
@@ -133,7 +133,7 @@ describe.each(PROTOCOLS)("over %s", (protocol) => {
 		expect(await watch(start(1n), 2)).toEqual([2n, 3n]);
 	});
 
-	test("a service that stops ends the watch with UNAVAILABLE", async () => {
+	test("a watch ends with UNAVAILABLE when the service stops", async () => {
 		let stopped: Promise<void> | undefined;
 		const stop = () => {
 			stopped = service.stop();

@@ -32,7 +32,7 @@ const SECRET = "sk-test-1";
 
 const format = new RecordFormat();
 const native = { kind: "Agent", llm: { model: "m", api_key: SECRET } };
-/** Kept in this order, with sequences from 1 upwards. */
+/** Records that are ingested in this order; their updates have the sequences 1 to 3. */
 const bodies: JsonObject[] = [
 	record({ id: FIRST, agent: native, title: "one", tags: { team: "a" } }),
 	record({ id: SECOND, title: "two", tags: { team: "b" } }),
@@ -44,7 +44,7 @@ type Reads = Pick<
 	"getConversation" | "listConversations" | "listConversationUpdates"
 >;
 
-/** The service's methods by a generated grpc-js client. */
+/** Returns the read methods, called with a grpc-js client. */
 function grpcReads(service: Endpoints, key: string | undefined): Reads {
 	const client = new GrpcClient(service, key);
 	const { getConversation, listConversations, listConversationUpdates } = ConversationService.method;
@@ -56,7 +56,7 @@ function grpcReads(service: Endpoints, key: string | undefined): Reads {
 	};
 }
 
-/** The service's methods over the Connect protocol on HTTP/1.1. */
+/** Returns the read methods, called over the Connect protocol on HTTP/1.1. */
 function connectReads(service: Endpoints, key: string | undefined, useBinaryFormat: boolean): Reads {
 	const transport = createConnectTransport({
 		baseUrl: service.http,
@@ -72,7 +72,7 @@ function connectReads(service: Endpoints, key: string | undefined, useBinaryForm
 	return createClient(ConversationService, transport);
 }
 
-/** Status code and message that a call fails with; they are the same numbers in gRPC and Connect. */
+/** Returns the status code and the message with which a call fails. gRPC and Connect use the same numbers. */
 async function failure(call: Promise<unknown>): Promise<[number, string]> {
 	try {
 		await call;
@@ -84,7 +84,7 @@ async function failure(call: Promise<unknown>): Promise<[number, string]> {
 	throw new Error("the call did not fail");
 }
 
-/** The record of a body with its secrets as they are shown by default, or in plain text. */
+/** Returns the record of the body at an index as a read returns it, with `secret` in place of its secret. */
 function message(index: number, secret = "**********"): ConversationInfo {
 	return format.fromJson(JSON.parse(JSON.stringify(bodies[index]).replaceAll(SECRET, secret)));
 }
@@ -121,8 +121,8 @@ describe.each<[string, (key: string | undefined) => Reads]>([
 	["gRPC", (key) => grpcReads(service, key)],
 	["Connect", (key) => connectReads(service, key, true)],
 	["Connect over JSON", (key) => connectReads(service, key, false)],
-])("%s", (_, reads) => {
-	test("GetConversation gives the current record and the one as of a sequence", async () => {
+])("over %s", (_, reads) => {
+	test("GetConversation returns the current record, or the one that was current at a sequence", async () => {
 		const current = create(GetConversationResponseSchema, {
 			conversation: message(2),
 			sequence: 3n,
@@ -134,7 +134,7 @@ describe.each<[string, (key: string | undefined) => Reads]>([
 		);
 	});
 
-	test("ListConversations gives summaries, or whole records, in pages", async () => {
+	test("ListConversations returns summaries or whole records, in pages and by a filter", async () => {
 		const entries = [
 			{ sequence: 3n, summary: summarize(message(2)), conversation: message(2) },
 			{ sequence: 2n, summary: summarize(message(1)), conversation: message(1) },
@@ -159,7 +159,7 @@ describe.each<[string, (key: string | undefined) => Reads]>([
 		);
 	});
 
-	test("ListConversationUpdates gives what changed, in pages", async () => {
+	test("ListConversationUpdates returns updates with their changed fields, in pages", async () => {
 		const [started, other, updated] = [
 			{ conversationId: FIRST, sequence: 1n, change: UpdateChange.STARTED, conversation: message(0) },
 			{ conversationId: SECOND, sequence: 2n, change: UpdateChange.STARTED, conversation: message(1) },
@@ -194,7 +194,7 @@ describe.each<[string, (key: string | undefined) => Reads]>([
 		expect(await reads(READER).listConversationUpdates({ afterSequence: 2n })).toEqual(response(updatedSummary));
 	});
 
-	test("secrets are shown in plain text to a key that may see them, and to no other", async () => {
+	test("secrets are shown in plain text only to a key with the scope secrets", async () => {
 		const secrets = SecretsMode.PLAINTEXT;
 		const whole = { view: ConversationView.FULL, secrets };
 		const plain = message(2, SECRET);
@@ -207,13 +207,13 @@ describe.each<[string, (key: string | undefined) => Reads]>([
 		expect(await failure(reads(READER).listConversationUpdates({ secrets }))).toEqual(refused);
 	});
 
-	test("secrets are shown encrypted to every reader", async () => {
+	test("secrets are shown encrypted to a key that has only the scope read", async () => {
 		const { conversation } = await reads(READER).getConversation({ id: FIRST, secrets: SecretsMode.ENCRYPTED });
 		const agent = conversation?.agent?.kind;
 		expect(agent?.case === "agent" ? agent.value.llm?.apiKey : undefined).toMatch(/^enc:v1:/);
 	});
 
-	test("a key needs the scope read", async () => {
+	test("a key without the scope read is refused, and so is a call without a key", async () => {
 		const refused = [Code.PermissionDenied, 'The access key lacks the scope "read"'];
 		expect(await failure(reads("key-that-only-sends").getConversation({ id: FIRST }))).toEqual(refused);
 		expect(await failure(reads("key-that-only-sends").listConversations({}))).toEqual(refused);
@@ -224,7 +224,7 @@ describe.each<[string, (key: string | undefined) => Reads]>([
 		]);
 	});
 
-	test("what is wrong or not there has its status", async () => {
+	test("an invalid request is refused as INVALID_ARGUMENT, an unknown conversation as NOT_FOUND", async () => {
 		const { getConversation, listConversations, listConversationUpdates } = reads(READER);
 		expect(await failure(getConversation({ id: UNKNOWN }))).toEqual([Code.NotFound, "There is no such conversation"]);
 		expect(await failure(getConversation({ id: SECOND, sequence: 1n }))).toEqual([

@@ -12,7 +12,7 @@ describe("fieldPath", () => {
 		[["blocked_actions", "0"], 'conversation.blocked_actions["0"]'],
 		[["agent_state", 'say "x"\n', ""], 'conversation.agent_state["say \\"x\\"\\n"][""]'],
 		[["agent", "mcp_config", "名前", "env"], 'conversation.agent.mcp_config["名前"].env'],
-	] as const)("%j is %s", (path, text) => {
+	] as const)("writes %j as %s", (path, text) => {
 		expect(fieldPath(path, "conversation")).toBe(text);
 	});
 });
@@ -28,22 +28,22 @@ describe("toConnectError", () => {
 		["too_large", Code.ResourceExhausted],
 		["unsupported_media_type", Code.InvalidArgument],
 		["unavailable", Code.Unavailable],
-	])("%s has its code and message", (kind, code) => {
+	])("converts %s to its code and keeps the message", (kind, code) => {
 		const error = toConnectError(new ServiceError(kind, "what happened"));
 		expect([error.code, error.rawMessage, error.details]).toEqual([code, "what happened", []]);
 	});
 
-	test("tells nothing of an error that is not the service's own", () => {
+	test("hides the message of an error that is not a ServiceError", () => {
 		const error = toConnectError(new TypeError("a canary"));
 		expect([error.code, error.message]).toEqual([Code.Internal, "[internal] internal error"]);
 	});
 
-	test("leaves a Connect error as it is", () => {
+	test("returns a Connect error unchanged", () => {
 		const error = new ConnectError("gone", Code.Canceled);
 		expect(toConnectError(error)).toBe(error);
 	});
 
-	test("names each field in a BadRequest, as far as a trailer holds them", () => {
+	test("lists the violations in a BadRequest, as many as fit into a trailer", () => {
 		const violation = (index: number) => ({ path: ["tags", index], type: "missing", message: "Field required" });
 		const refused = (count: number) => {
 			const violations = Array.from({ length: count }, (_, index) => violation(index));

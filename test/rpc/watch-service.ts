@@ -26,13 +26,13 @@ import type { Endpoints } from "../support/clients.ts";
 import { unseenRequests } from "../support/requests.ts";
 import { silentLog } from "../support/silent-log.ts";
 
-/** Keys of the service: one may read, the other may read secrets too. */
+/** Keys of the service. The first one has the scope read, the second one the scopes read and secrets. */
 export const READ_KEY = "key-that-may-read";
 export const SECRETS_KEY = "key-that-may-read-secrets";
 
 export type WatchInit = MessageInitShape<typeof WatchConversationUpdatesRequestSchema>;
 
-/** The watch methods behind both listeners, with their parts in the test's hands. It takes no events. */
+/** The RPCs behind both listeners, over a store that the test can change directly. Ingesting events is not supported. */
 export class WatchService implements Endpoints, AsyncDisposable {
 	readonly reading: Reading;
 	readonly watches: UpdateWatches;
@@ -102,7 +102,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		);
 	}
 
-	/** Keeps updates one after the other and gives the last sequence. */
+	/** Stores updates one after another. Returns the sequence of the last one. */
 	async keep(count: number): Promise<bigint> {
 		let sequence = 0n;
 		for (let index = 0; index < count; index++) sequence = (await this.reading.keep({ title: `${index}` })).sequence;
@@ -119,13 +119,13 @@ export class WatchService implements Endpoints, AsyncDisposable {
 	}
 }
 
-/** A connection of a grpc-js client. */
+/** A grpc-js client with a connection of its own. */
 export class GrpcWatchers {
 	readonly #client: Client;
 	readonly #metadata = new Metadata();
 
 	constructor({ grpc }: Endpoints, key = READ_KEY) {
-		// A connection of its own: by default clients of one address share theirs.
+		// By default, clients of the same address share a connection.
 		this.#client = new Client(grpc, credentials.createInsecure(), { "grpc.use_local_subchannel_pool": 1 });
 		this.#metadata.set("x-access-token", key);
 	}

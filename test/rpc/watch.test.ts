@@ -33,7 +33,7 @@ const connectWatch = (protocol: NonNullable<ConversationsClientOptions["protocol
 	async function* (request, accessKey = READ_KEY) {
 		const baseUrl = protocol === "grpc" ? `http://${service.grpc}` : service.http;
 		const { conversations } = createConversationsClient({ baseUrl, accessKey, protocol });
-		// To leave the loop is not enough: Connect's clients read on unless they are told to stop.
+		// Connect clients go on reading when the loop is left, unless the call is aborted.
 		const left = new AbortController();
 		try {
 			yield* conversations.watchConversationUpdates(request, { signal: left.signal });
@@ -63,7 +63,7 @@ const clients: readonly [string, Watch][] = [
 	["Connect", connectWatch("connect")],
 ];
 
-/** The next `count` messages of a stream, which stays open. */
+/** Returns what the next `count` messages of a stream say. The stream stays open. */
 async function take(messages: AsyncIterator<WatchConversationUpdatesResponse>, count: number) {
 	const taken = [];
 	while (taken.length < count) {
@@ -74,7 +74,7 @@ async function take(messages: AsyncIterator<WatchConversationUpdatesResponse>, c
 	return taken;
 }
 
-/** What a stream is refused with. */
+/** Returns the code and the message with which a stream is refused. */
 async function refusal(stream: AsyncIterable<unknown>): Promise<{ code: string; message: string }> {
 	try {
 		for await (const _ of stream);
@@ -89,7 +89,7 @@ function followers(): number {
 	return service.watches.recent.held.followers;
 }
 
-test.each(clients)("%s: history, a heartbeat, live updates, and an end that frees the server", async (_, watch) => {
+test.each(clients)("over %s a watch sends history, a heartbeat and live updates until it is left", async (_, watch) => {
 	await service.keep(3);
 	const messages = watch(BEGINNING)[Symbol.asyncIterator]();
 	expect(await take(messages, 4)).toEqual([1n, 2n, 3n, { at: 3n, latest: 3n }]);
@@ -100,7 +100,7 @@ test.each(clients)("%s: history, a heartbeat, live updates, and an end that free
 	await expect.poll(followers, LET_GO).toBe(0);
 });
 
-test.each(clients)("%s: the request is checked, and refusals carry their codes", async (_, watch) => {
+test.each(clients)("over %s an invalid request is refused with its code", async (_, watch) => {
 	for (let index = 0; index < 3; index++) await service.reading.keep({ id: ID, title: `${index}` });
 	await service.reading.pruneTo(1);
 	const refused = async (request: WatchInit) => (await refusal(watch(request))).code;
@@ -116,7 +116,7 @@ test.each(clients)("%s: the request is checked, and refusals carry their codes",
 	expect(followers()).toBe(0);
 });
 
-test.each(clients)("%s: secrets are shown as asked for", async (_, watch) => {
+test.each(clients)("over %s secrets are shown in the requested form", async (_, watch) => {
 	await service.reading.keep({ id: ID, agent: { kind: "Agent", llm: { model: "m", api_key: "sk-canary" } } });
 	const shown = async (secrets: SecretsMode, key?: string) => {
 		for await (const { event } of watch({ ...BEGINNING, view: ConversationView.FULL, secrets }, key)) {
@@ -130,7 +130,7 @@ test.each(clients)("%s: secrets are shown as asked for", async (_, watch) => {
 	expect(await shown(SecretsMode.ENCRYPTED)).not.toContain("sk-canary");
 });
 
-test.each(clients)("%s: a service that stops ends the stream with UNAVAILABLE", async (_, watch) => {
+test.each(clients)("over %s a watch ends with UNAVAILABLE when the service stops", async (_, watch) => {
 	const stream = watch({});
 	const messages = stream[Symbol.asyncIterator]();
 	await take(messages, 1);
@@ -139,7 +139,7 @@ test.each(clients)("%s: a service that stops ends the stream with UNAVAILABLE", 
 	expect(await refused).toEqual({ code: "Unavailable", message: "The service stops" });
 });
 
-test("a filter and one conversation hold for history and live updates", async () => {
+test("a filter and a conversation id apply to history and to live updates", async () => {
 	await service.reading.keep({ id: ID, execution_status: "running" });
 	await service.keep(1);
 	await service.reading.keep({ id: ID, execution_status: "idle" });
@@ -150,7 +150,7 @@ test("a filter and one conversation hold for history and live updates", async ()
 	await messages.return(undefined);
 });
 
-test("a thousand watchers on one process are each given every update, without a warning", async () => {
+test("each of a thousand watchers receives every update, and the process emits no warning", async () => {
 	const warnings: string[] = [];
 	const warn = (warning: Error) => warnings.push(warning.name);
 	process.on("warning", warn);
@@ -174,7 +174,7 @@ test("a thousand watchers on one process are each given every update, without a 
 	expect(warnings).toEqual([]);
 });
 
-test("a client that stops reading holds up nobody and is given everything once it reads on", async () => {
+test("a client that stops reading delays no other client, and receives everything once it reads again", async () => {
 	const session = connect(`http://${service.grpc}`, { settings: { initialWindowSize: 16_384 } });
 	const stalled = session.request({
 		":method": "POST",
@@ -183,7 +183,7 @@ test("a client that stops reading holds up nobody and is given everything once i
 		te: "trailers",
 		"x-access-token": READ_KEY,
 	});
-	// A request with a view of 2, FULL, and nothing else: 5 bytes of prefix and field 5 of the message.
+	// A request in which only the view is set, to FULL (2): a prefix of 5 bytes, then field 5 of the message.
 	stalled.end(Buffer.from([0, 0, 0, 0, 2, 5 << 3, ConversationView.FULL]));
 	const reader = grpcWatch({ view: ConversationView.FULL });
 	await take(reader, 1);
@@ -217,10 +217,10 @@ test("a client that stops reading holds up nobody and is given everything once i
 	await expect.poll(followers, LET_GO).toBe(0);
 });
 
-test("a client that vanishes while it does not read is let go", async () => {
+test("the server releases a client that disconnects while it does not read", async () => {
 	const large = { kind: "LocalWorkspace", working_dir: `/${"x".repeat(200_000)}` };
 	for (let index = 0; index < 40; index++) await service.reading.keep({ id: ID, title: `${index}`, workspace: large });
-	// From the beginning (field 2, 2) with whole records (field 5, 2), as each protocol frames it.
+	// A request from the beginning (field 2) with whole records (field 5). Both protocols frame it in the same way.
 	const body = Buffer.from([0, 0, 0, 0, 4, 2 << 3, WatchPosition.BEGINNING, 5 << 3, ConversationView.FULL]);
 	const headers = { "x-access-token": READ_KEY };
 	const session = connect(`http://${service.grpc}`);
@@ -236,7 +236,7 @@ test("a client that vanishes while it does not read is let go", async () => {
 		method: "POST",
 		headers: { ...headers, "content-type": "application/connect+proto", "connect-protocol-version": "1" },
 	});
-	// The first bytes are on their way, and nobody takes them.
+	// Both responses have begun, but neither client reads its body.
 	const begun = [once(stream, "response"), once(overConnect, "response")];
 	overConnect.on("error", () => undefined).end(body);
 	await Promise.all(begun);

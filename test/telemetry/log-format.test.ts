@@ -6,7 +6,7 @@ import { type LogFormat, lineFormat } from "../../src/telemetry/log-format.ts";
 const TIME = "05:01:36.123Z";
 const ISO = `2026-11-22T${TIME}`;
 
-/** Lines that an action logs, in a form, with one time for all. */
+/** Returns the lines that an action logs in a format, all with the same time. */
 function logged(format: LogFormat, isTerminal: boolean, action: (log: Log) => void): string {
 	const form = lineFormat(format, isTerminal);
 	let text = "";
@@ -25,12 +25,12 @@ const PRETTY = `${TIME} INFO  Listening (listening) { listener: 'http', address:
 ${TIME} INFO  The service has stopped (stopped)
 `;
 
-describe("the form of the log", () => {
+describe("the log", () => {
 	test.each([
 		["auto", true],
 		["pretty", true],
 		["pretty", false],
-	] as const)("is for people with %s and a terminal: %s", (format, isTerminal) => {
+	] as const)("is pretty with LOG_FORMAT=%s and a terminal: %s", (format, isTerminal) => {
 		expect(logged(format, isTerminal, twoLines)).toBe(PRETTY);
 	});
 
@@ -38,7 +38,7 @@ describe("the form of the log", () => {
 		["auto", false],
 		["json", false],
 		["json", true],
-	] as const)("is JSON with %s and a terminal: %s", (format, isTerminal) => {
+	] as const)("is JSON with LOG_FORMAT=%s and a terminal: %s", (format, isTerminal) => {
 		const lines = logged(format, isTerminal, twoLines).trimEnd().split("\n");
 		expect(lines.map((line) => JSON.parse(line))).toMatchObject([
 			{ level: "info", time: ISO, event: "listening", address: "127.0.0.1:8080", msg: "Listening" },
@@ -47,7 +47,7 @@ describe("the form of the log", () => {
 	});
 });
 
-test("a pretty line escapes what would act on a terminal", () => {
+test("a pretty line escapes control characters", () => {
 	const operation = "GET /\u001b[2J\u009b2J\u0007\r\nforged";
 	const text = logged("pretty", true, (log) => log.requestFailed({ transport: "http", operation }, new Error("x")));
 	// biome-ignore lint/suspicious/noControlCharactersInRegex: it looks for them
@@ -55,7 +55,7 @@ test("a pretty line escapes what would act on a terminal", () => {
 	expect(text).toContain("operation: 'GET /\\x1B[2J\\x9B2J\\x07\\r\\nforged'");
 });
 
-test("a pretty line shows what is nested as a whole, indented", () => {
+test("a pretty line shows nested fields in full, on indented lines", () => {
 	const text = logged("pretty", true, (log) => log.storeFailed(new Error("the disk", { cause: new Error("is full") })));
 	expect(text).toMatch(/^05:01:36.123Z ERROR The store failed \(store_failed\) \{\n/);
 	expect(text).toMatch(/\n {8,}message: 'is full',\n/);

@@ -7,7 +7,7 @@ import { LogOutput } from "../../src/telemetry/log-output.ts";
 import { TempFolder } from "../support/temp.ts";
 
 const WRITER = join(import.meta.dirname, "log-writer.ts");
-/** Far more lines than fit into a pipe and into what waits. */
+/** Number of lines: far more than fit into a pipe and into the lines that may wait. */
 const MANY = 20_000;
 
 let writer: ChildProcess | undefined;
@@ -17,29 +17,29 @@ afterEach(() => {
 	writer = undefined;
 });
 
-/** @param patience milliseconds for which the writer waits at its end until its lines are read */
-function start(stdout: "pipe" | number, patience: number): ChildProcess {
+/** @param endTimeout milliseconds that the writer waits at its end until its lines are read */
+function start(stdout: "pipe" | number, endTimeout: number): ChildProcess {
 	const stdio: StdioOptions = ["ignore", stdout, "inherit", "ipc"];
-	writer = spawn(process.execPath, [WRITER, String(patience)], { stdio });
+	writer = spawn(process.execPath, [WRITER, String(endTimeout)], { stdio });
 	return writer;
 }
 
-/** Has the writer log lines; resolves with the number of all that it has logged, and of those that were dropped. */
+/** Lets the writer log lines. Returns how many lines it has logged in total, and how many of them were dropped. */
 async function log(child: ChildProcess, lines: number): Promise<unknown> {
 	const logged = once(child, "message");
 	child.send(lines);
 	return (await logged)[0];
 }
 
-/** Lets the writer end; gives its exit status. */
+/** Lets the writer end. Returns its exit code. */
 async function end(child: ChildProcess): Promise<unknown> {
 	const ended = once(child, "exit");
 	child.disconnect();
 	return (await ended)[0];
 }
 
-/** What lines tell: the number of a line, or how many were dropped. */
-function told(text: string): unknown[] {
+/** Parses lines of the writer: into their numbers, and into the fields of a line that reports dropped lines. */
+function parsed(text: string): unknown[] {
 	const lines = text.split("\n");
 	expect(lines.pop()).toBe("");
 	return lines.map((line) => {
@@ -48,7 +48,7 @@ function told(text: string): unknown[] {
 	});
 }
 
-test("lines for a pipe that nobody reads wait up to a bound; further ones are dropped, counted and told", async () => {
+test("lines for a pipe that nobody reads wait up to a limit; further lines are dropped, counted and reported", async () => {
 	const child = start("pipe", 60_000);
 	expect(await log(child, MANY)).toMatchObject({ written: MANY });
 	let text = "";
@@ -58,9 +58,9 @@ test("lines for a pipe that nobody reads wait up to a bound; further ones are dr
 	await expect.poll(() => text, { timeout: 60_000 }).toContain("log_lines_dropped");
 	const last = await log(child, 2);
 	expect(await end(child)).toBe(0);
-	const all = told(text);
+	const all = parsed(text);
 	const kept = all.length - 3;
-	// What waits is bounded by 1 MiB, and some lines were in the pipe.
+	// At most 1 MiB of lines waits, and some more lines were in the pipe.
 	expect(kept).toBeGreaterThan(5_000);
 	expect(kept).toBeLessThan(15_000);
 	const numbers = Array.from({ length: kept }, (_, number) => number);
@@ -69,7 +69,7 @@ test("lines for a pipe that nobody reads wait up to a bound; further ones are dr
 	expect(last).toEqual({ written: MANY + 2, dropped: MANY - kept });
 });
 
-test("a reader that is slow gets every line, also those at the end", async () => {
+test("a slow reader receives every line, including the last ones before the program ends", async () => {
 	const child = start("pipe", 60_000);
 	expect(await log(child, 2_000)).toEqual({ written: 2_000, dropped: 0 });
 	const ended = end(child);
@@ -79,11 +79,11 @@ test("a reader that is slow gets every line, also those at the end", async () =>
 	});
 	expect(await ended).toBe(0);
 	await expect.poll(() => text.split("\n").length).toBe(2_001);
-	expect(told(text)).toEqual(Array.from({ length: 2_000 }, (_, number) => number));
+	expect(parsed(text)).toEqual(Array.from({ length: 2_000 }, (_, number) => number));
 });
 
-describe("what cannot be written at all holds up neither the program nor its end", () => {
-	test("a pipe that is closed", async () => {
+describe("output that cannot be written delays neither the program nor its end", () => {
+	test("if the pipe is closed", async () => {
 		const child = start("pipe", 100);
 		expect(await log(child, 1)).toEqual({ written: 1, dropped: 0 });
 		child.stdout?.destroy();
@@ -91,7 +91,7 @@ describe("what cannot be written at all holds up neither the program nor its end
 		expect(await end(child)).toBe(0);
 	});
 
-	test.skipIf(process.platform !== "linux")("a disk that is full", async () => {
+	test.skipIf(process.platform !== "linux")("if the disk is full", async () => {
 		const full = openSync("/dev/full", "w");
 		const child = start(full, 100);
 		closeSync(full);
@@ -99,7 +99,7 @@ describe("what cannot be written at all holds up neither the program nor its end
 		expect(await end(child)).toBe(0);
 	});
 
-	test("a descriptor that is not open for writing", async () => {
+	test("if the file descriptor is not open for writing", async () => {
 		using folder = new TempFolder();
 		const file = openSync(folder.file("empty"), "a");
 		closeSync(file);
@@ -110,13 +110,13 @@ describe("what cannot be written at all holds up neither the program nor its end
 		for (let line = 0; line < MANY; line++) output.write(`${"x".repeat(100)}\n`);
 		await output.end(20);
 		expect(reports).toEqual([]);
-		// A MiB of lines of 101 bytes waits.
+		// 1 MiB of lines of 101 bytes waits, and all others are dropped.
 		expect(output.dropped).toBe(MANY - Math.floor(2 ** 20 / 101));
 		closeSync(unwritable);
 	});
 });
 
-test("lines for a file are there when the call returns, in the form that was asked for", () => {
+test("lines for a file are written, in the given format, before the call returns", () => {
 	using folder = new TempFolder();
 	const file = openSync(folder.file("log"), "a");
 	const output = new LogOutput(file, (line) => `${line.trimEnd()}!\n`);
@@ -126,7 +126,7 @@ test("lines for a file are there when the call returns, in the form that was ask
 	closeSync(file);
 });
 
-test("a line that is longer than what may wait is dropped and told, and the next one is written", () => {
+test("a line longer than the limit is dropped and reported, and the next line is written", () => {
 	using folder = new TempFolder();
 	const file = openSync(folder.file("log"), "a");
 	const output = new LogOutput(file, (line) => line);

@@ -4,8 +4,9 @@ import { lineFormat } from "../../src/telemetry/log-format.ts";
 import { LogOutput } from "../../src/telemetry/log-output.ts";
 
 /**
- * A program of its own that logs as many lines as it is told to, each time that it gets a number from its parent, and
- * answers how many it has logged and how many of them were dropped. At the end it waits for its reader for the milliseconds that its argument says.
+ * A child process of log-output.test.ts. For each number that its parent sends, it logs as many lines. It replies how
+ * many lines it has logged in total and how many of them were dropped. When its parent disconnects, it waits until its
+ * lines are read, at most for the milliseconds in its argument.
  */
 const output = new LogOutput(process.stdout.fd, lineFormat("json", false));
 const log = createLogger("info", output, { window: 0 });

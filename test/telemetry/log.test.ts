@@ -2,8 +2,8 @@ import { expect, test } from "vitest";
 import { ServiceError } from "../../src/errors.ts";
 import { createLogger, type Log, type LogLevel } from "../../src/telemetry/log.ts";
 
-/** What an action logs, a parsed line each, without what differs from run to run. */
-function record(action: (log: Log) => void, level: LogLevel = "info"): unknown[] {
+/** Returns the parsed lines that an action logs, without the fields that differ from run to run. */
+function logged(action: (log: Log) => void, level: LogLevel = "info"): unknown[] {
 	const lines: unknown[] = [];
 	action(
 		createLogger(level, {
@@ -18,8 +18,8 @@ function record(action: (log: Log) => void, level: LogLevel = "info"): unknown[]
 	return lines;
 }
 
-test("the life of the service", () => {
-	const lines = record((log) => {
+test("the service logs its start, its listeners and its stop", () => {
+	const lines = logged((log) => {
 		log.starting({ LOG_LEVEL: "info" });
 		log.listening("http", "127.0.0.1:8080");
 		log.stopping("SIGTERM");
@@ -35,7 +35,7 @@ test("the life of the service", () => {
 
 const request = { transport: "grpc", operation: "/package.Service/Method" } as const;
 
-test("a refusal tells how often each rule was broken, and where, and no value", () => {
+test("a refusal is logged with the number of violations of each rule and their places, but without values", () => {
 	const violations = [
 		{ path: ["agent", "tools", 0], type: "missing", message: "secret-message" },
 		{ path: ["title"], type: "string_type", message: "", input: "secret-input" },
@@ -43,7 +43,7 @@ test("a refusal tells how often each rule was broken, and where, and no value", 
 		{ path: [], type: "missing", message: "" },
 	];
 	const error = new ServiceError("invalid_record", "secret-text", { violations });
-	expect(record((log) => log.requestFailed({ ...request, caller: "sender" }, error))).toEqual([
+	expect(logged((log) => log.requestFailed({ ...request, caller: "sender" }, error))).toEqual([
 		{
 			level: "warn",
 			event: "request_refused",
@@ -58,15 +58,15 @@ test("a refusal tells how often each rule was broken, and where, and no value", 
 	]);
 });
 
-test("a refusal tells a place in the path of the URL as such", () => {
+test("a refusal is logged with a place in the path of the URL as part of the path, not of the body", () => {
 	const violations = [{ part: "path", path: ["conversation_id"], type: "uuid_parsing", message: "" } as const];
 	const error = new ServiceError("invalid_record", "", { violations });
-	expect(record((log) => log.requestFailed(request, error))).toMatchObject([{ locs: ["path.conversation_id"] }]);
+	expect(logged((log) => log.requestFailed(request, error))).toMatchObject([{ locs: ["path.conversation_id"] }]);
 });
 
-test("a refusal names the request and its trace", () => {
+test("a refusal is logged with the ids of the request and of its trace", () => {
 	const ids = { requestId: "mine", traceId: "0af7651916cd43dd8448eb211c80319c" };
-	const lines = record((log) => log.requestFailed({ ...request, ...ids }, new ServiceError("not_found", "why")));
+	const lines = logged((log) => log.requestFailed({ ...request, ...ids }, new ServiceError("not_found", "why")));
 	expect(lines).toEqual([
 		{
 			level: "warn",
@@ -80,8 +80,8 @@ test("a refusal names the request and its trace", () => {
 	]);
 });
 
-test("refusals that differ only in their ids and traces are summed up", () => {
-	const lines = record((log) => {
+test("refusals that differ only in their request ids, trace ids and details are summed up", () => {
+	const lines = logged((log) => {
 		for (const id of ["a", "b", "c"])
 			log.requestFailed({ ...request, requestId: id, traceId: id }, new ServiceError("not_found", `why ${id}`));
 		log.sumUp();
@@ -110,8 +110,8 @@ test("refusals that differ only in their ids and traces are summed up", () => {
 	]);
 });
 
-test("a receiver that metrics or traces cannot be sent to is named by what it lacks", () => {
-	expect(record((log) => log.exportFailed("traces", new Error("connect ECONNREFUSED")))).toEqual([
+test("a failure to send metrics or traces is logged with the signal and the error", () => {
+	expect(logged((log) => log.exportFailed("traces", new Error("connect ECONNREFUSED")))).toEqual([
 		{
 			level: "warn",
 			event: "export_failed",
@@ -122,9 +122,9 @@ test("a receiver that metrics or traces cannot be sent to is named by what it la
 	]);
 });
 
-test("an update and an event that cannot be read are told apart", () => {
+test("an unreadable record and an unreadable event are logged as different events", () => {
 	const stored = { conversationId: "0190d6a0-0000-7000-8000-00000000000a", sequence: 7n, error: new Error("the disk") };
-	const lines = record((log) => {
+	const lines = logged((log) => {
 		log.recordUnreadable(stored);
 		log.eventUnreadable(stored);
 	});
@@ -136,19 +136,19 @@ test("an update and an event that cannot be read are told apart", () => {
 	]);
 });
 
-test("the places of a refusal are bounded in number and length", () => {
+test("a refusal is logged with a limited number of places, and with places and an operation of limited length", () => {
 	const violations = Array.from({ length: 1000 }, () => ({ path: ["x".repeat(9999)], type: "missing", message: "" }));
 	const error = new ServiceError("invalid_record", "", { violations });
-	const [line] = record((log) => log.requestFailed({ ...request, operation: `GET /${"y".repeat(9999)}` }, error));
+	const [line] = logged((log) => log.requestFailed({ ...request, operation: `GET /${"y".repeat(9999)}` }, error));
 	expect(line).toMatchObject({ reasons: { missing: 1000 }, locs: Array(10).fill(`body.${"x".repeat(155)}…`) });
 	expect(line).toMatchObject({ operation: `GET /${"y".repeat(155)}…` });
 });
 
-test("a refusal names its conversation: the error's before the request's, and only what can be a UUID", () => {
+test("a refusal is logged with the conversation id of the error, else of the request, if it can be a UUID", () => {
 	const [inError, inRequest] = ["0190d6a0-0000-7000-8000-00000000000a", "0190D6A000007000800000000000000B"];
 	const idOf = (conversationId: string | undefined, errorId?: string) => {
 		const error = new ServiceError("not_found", "", { conversationId: errorId });
-		const [line] = record((log) => log.requestFailed({ ...request, conversationId }, error));
+		const [line] = logged((log) => log.requestFailed({ ...request, conversationId }, error));
 		return line;
 	};
 	expect(idOf(inRequest, inError)).toHaveProperty("conversationId", inError);
@@ -157,10 +157,10 @@ test("a refusal names its conversation: the error's before the request's, and on
 		expect(idOf(none)).not.toHaveProperty("conversationId");
 });
 
-test("a failure of the service's own is an error with its cause by place", () => {
+test("an internal failure is logged as an error with its type and stack, but without its message", () => {
 	const error = new ServiceError("internal", "The record failed", { cause: new RangeError("canary") });
 	const stack = expect.arrayContaining([expect.stringMatching(/log\.test\.ts:\d+:\d+/)]);
-	expect(record((log) => log.requestFailed(request, error))).toEqual([
+	expect(logged((log) => log.requestFailed(request, error))).toEqual([
 		{
 			level: "error",
 			event: "request_failed",
@@ -170,7 +170,7 @@ test("a failure of the service's own is an error with its cause by place", () =>
 			msg: "A request failed",
 		},
 	]);
-	expect(record((log) => log.requestFailed(request, new RangeError("canary")))).toEqual([
+	expect(logged((log) => log.requestFailed(request, new RangeError("canary")))).toEqual([
 		{
 			level: "error",
 			event: "request_failed",
@@ -181,11 +181,11 @@ test("a failure of the service's own is an error with its cause by place", () =>
 	]);
 });
 
-test("a failure of the store is told with its message", () => {
+test("a failure of the store is logged with its message and its cause", () => {
 	const cause = Object.assign(new Error("database or disk is full"), { code: "ERR_SQLITE_ERROR" });
 	const frame = expect.stringMatching(/log\.test\.ts:\d+:\d+/);
 	expect(
-		record((log) => log.storeFailed(new ServiceError("unavailable", "The store cannot write", { cause }))),
+		logged((log) => log.storeFailed(new ServiceError("unavailable", "The store cannot write", { cause }))),
 	).toEqual([
 		{
 			level: "error",
@@ -206,10 +206,10 @@ test("a failure of the store is told with its message", () => {
 	]);
 });
 
-test("the end of a thread of the intake is told with its reason", () => {
+test("a failure of the intake is logged with its cause", () => {
 	const cause = new Error("the thread ended with code 3");
 	expect(
-		record((log) => log.intakeFailed(new ServiceError("unavailable", "the intake failed", { cause }))),
+		logged((log) => log.intakeFailed(new ServiceError("unavailable", "the intake failed", { cause }))),
 	).toMatchObject([
 		{
 			level: "error",
@@ -219,12 +219,12 @@ test("the end of a thread of the intake is told with its reason", () => {
 	]);
 });
 
-test("an unexpected error is told by its place, because its message may quote a secret", () => {
+test("an unexpected error is logged with its stack but not its message, which may quote a secret", () => {
 	const quoting = new SyntaxError("Unexpected token in canary\n    at canary (file:///canary.ts:1:1)\ncanary");
 	const wrapping = new Error("canary", { cause: quoting });
 	const renamed = new TypeError("canary-first");
 	renamed.message = "changed";
-	const lines = record((log) => {
+	const lines = logged((log) => {
 		log.unexpectedError("webhook", wrapping);
 		log.unexpectedError("webhook", renamed);
 		log.unexpectedError("webhook", "canary");
@@ -239,9 +239,9 @@ test("an unexpected error is told by its place, because its message may quote a 
 	]);
 });
 
-test("work that fails while the store cannot be used is not told again, any other failure is", () => {
+test("background work that fails because the store is unavailable is not logged, any other failure is", () => {
 	const away = new ServiceError("unavailable", "the store failed");
-	const lines = record((log) => {
+	const lines = logged((log) => {
 		log.storeFailed(away);
 		log.workFailed("retention", away);
 		log.workFailed("retention", new ServiceError("internal", "the store failed at this request"));
@@ -254,19 +254,19 @@ test("work that fails while the store cannot be used is not told again, any othe
 	]);
 });
 
-test("the level silences what is below it", () => {
+test("lines below the log level are not written", () => {
 	const all = (log: Log) => {
 		log.stopped();
 		log.requestFailed(request, new ServiceError("not_found", ""));
 		log.storeFailed(new Error(""));
 	};
-	expect(record(all, "info")).toHaveLength(3);
-	expect(record(all, "warn")).toHaveLength(2);
-	expect(record(all, "error")).toHaveLength(1);
-	expect(record(all, "silent")).toEqual([]);
+	expect(logged(all, "info")).toHaveLength(3);
+	expect(logged(all, "warn")).toHaveLength(2);
+	expect(logged(all, "error")).toHaveLength(1);
+	expect(logged(all, "silent")).toEqual([]);
 });
 
-test("what repeats is told once in full and then summed up, and the sums come before the end", () => {
+test("repeated events are logged once in full and then summed up, and the sums precede the stop", () => {
 	const [one, two] = ["0190d6a0-0000-7000-8000-00000000000a", "0190d6a0-0000-7000-8000-00000000000b"];
 	const broken = (id: string, ...names: string[]) => {
 		const violations = names.map((name) => ({ path: [name], type: "missing", message: "" }));
@@ -274,7 +274,7 @@ test("what repeats is told once in full and then summed up, and the sums come be
 	};
 	const error = new Error("the disk is full");
 	const unexpected = new RangeError("canary");
-	const lines = record((log) => {
+	const lines = logged((log) => {
 		for (const round of [1, 2, 3]) {
 			log.requestFailed({ ...request, caller: "sender" }, broken(round < 3 ? one : two, "id", `member-${round}`));
 			log.requestFailed({ ...request, caller: "sender" }, unexpected);

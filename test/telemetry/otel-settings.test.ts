@@ -10,7 +10,7 @@ const off = {
 };
 const ENDPOINT = { OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:4318" };
 
-test("nothing is sent unless an endpoint is set", () => {
+test("neither traces nor metrics are sent unless an endpoint is set", () => {
 	expect(readOtelSettings({})).toEqual({ settings: off, mistakes: [] });
 	expect(readOtelSettings({ OTEL_EXPORTER_OTLP_ENDPOINT: " ", OTEL_SERVICE_NAME: "a" }).settings).toEqual(off);
 	expect(readConfig({}).otel).toEqual(off);
@@ -35,11 +35,11 @@ test.each([
 		{ sampler: { parentBased: true, share: 0.25 } },
 	],
 	[{ OTEL_TRACES_SAMPLER: "parentbased_always_off" }, { sampler: { parentBased: true, share: 0 } }],
-])("%o", (env, expected) => {
+])("the variables %o are read", (env, expected) => {
 	expect(readOtelSettings(env)).toEqual({ settings: { ...off, ...expected }, mistakes: [] });
 });
 
-test("each mistake names its variable and what that takes, and not the value", () => {
+test("each mistake is reported with its variable and the accepted values, but not the given value", () => {
 	const env = {
 		OTEL_TRACES_EXPORTER: "canary",
 		OTEL_EXPORTER_OTLP_PROTOCOL: "grpc",

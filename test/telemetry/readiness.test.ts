@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { Readiness } from "../../src/telemetry/readiness.ts";
 
-test("a service is ready while no check fails, and tells which fail and since when", () => {
+test("a service is ready while no check fails, and lists the failing checks with the times since when they fail", () => {
 	const changes: boolean[] = [];
 	const readiness = new Readiness((ready) => changes.push(ready));
 	expect([readiness.ready, readiness.failing]).toEqual([true, []]);

@@ -20,12 +20,12 @@ afterEach(() => {
 const repeatsOf = (maxCauses?: number) =>
 	new Repeats<Event>((sum) => sums.push(sum), { window: WINDOW, ...(maxCauses !== undefined && { maxCauses }) });
 
-/** A refusal of one kind at one operation. */
+/** Returns an occurrence of a refusal at an operation, by default always of the same kind. */
 function refusal(operation: string, more: Partial<Occurrence<Event>> = {}): Occurrence<Event> {
 	return { sum: "refusals", cause: { operation, kind: "k" }, group: { kind: "k" }, ...more };
 }
 
-test("the first of a cause is told, the others are summed up at the end of the window", () => {
+test("the first occurrence of a cause is reported, the others are summed up at the end of the window", () => {
 	const repeats = repeatsOf();
 	expect([1, 2, 3].map(() => repeats.isFirst(refusal("a")))).toEqual([true, false, false]);
 	expect(repeats.isFirst(refusal("b"))).toBe(true);
@@ -37,7 +37,7 @@ test("the first of a cause is told, the others are summed up at the end of the w
 	expect(sums).toEqual([{ event: "refusals", cause, count: 2, since: START, counts: {}, samples: {} }]);
 });
 
-test("while a cause goes on there is one sum in a window, and after a window without it the next is a first one", () => {
+test("a cause has one sum in each window while it continues, and a first occurrence again after a window without it", () => {
 	const repeats = repeatsOf();
 	repeats.isFirst(refusal("a"));
 	for (let second = 0; second < 35; second++) {
@@ -55,7 +55,7 @@ test("while a cause goes on there is one sum in a window, and after a window wit
 	expect(repeats.isFirst(refusal("a"))).toBe(true);
 });
 
-test("a sum adds counts up and has the first different samples; other rules are another cause", () => {
+test("a sum adds up counts and keeps the first different samples; other broken rules are another cause", () => {
 	const repeats = repeatsOf();
 	const broken = (counts: Record<string, number>, ...ids: string[]) => refusal("a", { counts, samples: { ids } });
 	expect(repeats.isFirst(broken({ missing: 1 }, "0"))).toBe(true);
@@ -72,10 +72,10 @@ test("a sum adds counts up and has the first different samples; other rules are 
 	expect(sums).toHaveLength(2);
 });
 
-test("beyond the causes that are told apart, repetitions are counted by their group", () => {
+test("occurrences of causes beyond the maximum number are summed up by their group", () => {
 	const repeats = repeatsOf(3);
-	const told = Array.from({ length: 1_000 }, (_, index) => repeats.isFirst(refusal(`/${index}`)));
-	expect(told.filter(Boolean)).toHaveLength(3);
+	const areFirst = Array.from({ length: 1_000 }, (_, index) => repeats.isFirst(refusal(`/${index}`)));
+	expect(areFirst.filter(Boolean)).toHaveLength(3);
 	expect(repeats.isFirst(refusal("/0"))).toBe(false);
 	repeats.sumUp();
 	expect(sums.map(({ cause, count }) => [cause, count])).toEqual([
@@ -84,13 +84,13 @@ test("beyond the causes that are told apart, repetitions are counted by their gr
 	]);
 });
 
-test("without a window every occurrence is a first one", () => {
+test("with a window of 0 every occurrence is a first one", () => {
 	const repeats = new Repeats<Event>((sum) => sums.push(sum), { window: 0 });
 	expect([1, 2].map(() => repeats.isFirst(refusal("a")))).toEqual([true, true]);
 	expect(vi.getTimerCount()).toBe(0);
 });
 
-test("whatever happens when, each occurrence is told or counted exactly once, in a bounded number of lines", () => {
+test("each occurrence is reported or counted exactly once, in a limited number of lines, whatever the order and times", () => {
 	const step = fc.record({
 		operation: fc.integer({ min: 0, max: 9 }),
 		wait: fc.constantFrom(0, 0, 0, 1, 4_000, 25_000),
@@ -99,19 +99,19 @@ test("whatever happens when, each occurrence is told or counted exactly once, in
 		fc.property(fc.array(step, { maxLength: 200 }), (steps) => {
 			sums = [];
 			const repeats = repeatsOf(4);
-			let told = 0;
+			let reported = 0;
 			let waited = 0;
 			for (const { operation, wait } of steps) {
-				if (repeats.isFirst(refusal(`/${operation}`))) told += 1;
+				if (repeats.isFirst(refusal(`/${operation}`))) reported += 1;
 				vi.advanceTimersByTime(wait);
 				waited += wait;
 			}
 			repeats.sumUp();
 			const counted = sums.reduce((total, { count }) => total + count, 0);
-			expect(told + counted).toBe(steps.length);
+			expect(reported + counted).toBe(steps.length);
 			const windows = Math.floor(waited / WINDOW) + 1;
-			// Four causes and one group, each with a first line and a sum in a window, and the sums of the end.
-			expect(told + sums.length).toBeLessThanOrEqual(windows * 9 + 5);
+			// A window has at most 4 first lines and 5 sums, of 4 causes and a group; the end has 5 more sums.
+			expect(reported + sums.length).toBeLessThanOrEqual(windows * 9 + 5);
 			vi.runAllTimers();
 		}),
 	);

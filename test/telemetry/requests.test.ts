@@ -18,7 +18,7 @@ function recorded() {
 const target = { transport: "http", method: "POST", operation: "POST /a" } as const;
 const none = () => undefined;
 
-test("a request takes the id of its caller if that is short and harmless, else it has one of its own", () => {
+test("a request has the id that its caller gave if that is short and of safe characters, else a new UUID", () => {
 	const { requests } = recorded();
 	const idFor = (given: string | undefined) => requests.begin("http", target, () => given).id;
 	const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/;
@@ -30,7 +30,7 @@ test("a request takes the id of its caller if that is short and harmless, else i
 	fc.assert(fc.property(fc.string(), (given) => /^[\w.:+=-]{1,64}$/.test(idFor(given))));
 });
 
-test("a refusal goes to the log with the request's id and caller, and to the metrics with its kind and rules", () => {
+test("a refusal is logged with the request's id and caller, and counted in metrics by its kind and broken rules", () => {
 	const { requests, ended, violated, logged } = recorded();
 	const request = requests.begin("http", target, () => "mine");
 	expect(requests.open).toEqual({ http: 1, grpc: 0 });
@@ -58,7 +58,7 @@ test("a refusal goes to the log with the request's id and caller, and to the met
 	expect(requests.open).toEqual({ http: 0, grpc: 0 });
 });
 
-test("a request ends as success, as a failure that is not foreseen, or canceled by its client", () => {
+test("a request ends as a success, as an unexpected failure, or as canceled by its client", () => {
 	const { requests, ended, logged } = recorded();
 	requests.begin("grpc", target, none).end(true, 200);
 	const failing = requests.begin("grpc", target, none);
@@ -73,7 +73,7 @@ test("a request ends as success, as a failure that is not foreseen, or canceled 
 	expect(logged).toEqual([]);
 });
 
-test("without traces work is just done", () => {
+test("without tracing, the work of a request is run as it is", () => {
 	const { requests } = recorded();
 	expect(requests.begin("http", target, none).run(() => 7)).toBe(7);
 });

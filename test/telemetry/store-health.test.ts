@@ -11,7 +11,7 @@ import { createRouter } from "../../src/transports/http/router.ts";
 import { unseenRequests } from "../support/requests.ts";
 import { silentLog } from "../support/silent-log.ts";
 
-test("each change of a store's health is told and logged once", async () => {
+test("each change of the store's health is reported and logged once", async () => {
 	const outcomes: (Error | undefined)[] = [undefined, new Error("full"), new Error("full"), undefined, undefined];
 	const changes: boolean[] = [];
 	const logged: unknown[] = [];
@@ -30,7 +30,7 @@ test("each change of a store's health is told and logged once", async () => {
 	expect(logged).toEqual([new Error("full"), undefined]);
 });
 
-test("a check that takes long is not joined by another one", async () => {
+test("no check begins while another one is under way", async () => {
 	let checks = 0;
 	const { promise: started, resolve } = Promise.withResolvers<void>();
 	const { promise: check, resolve: finish } = Promise.withResolvers<void>();
@@ -54,7 +54,7 @@ test("a check that takes long is not joined by another one", async () => {
 	expect(checks).toBe(1);
 });
 
-test("/readyz answers 503 while a check of the store does not end, and 200 when it has ended", async () => {
+test("/readyz returns 503 while a check of the store hangs, and 200 when it has ended", async () => {
 	const stalled = Promise.withResolvers<void>();
 	let checks = 0;
 	const store = {
