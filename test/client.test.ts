@@ -74,7 +74,7 @@ async function ingest(count: number): Promise<void> {
 	}
 }
 
-/** Starts a watch that runs in the background until `signal` aborts. Returns the sequences received so far, and its end. */
+/** Starts a watch that runs in the background until `signal` aborts. Returns the sequences it received, and its end. */
 function collect(
 	signal: AbortSignal,
 	options: WatchOptions = SOON,

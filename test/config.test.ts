@@ -413,7 +413,7 @@ describe("a configuration of the listeners", () => {
 	});
 });
 
-describe("an unknown variable", () => {
+describe("an unknown variable with a similar name", () => {
 	test.each([
 		["http_address", "HTTP_ADDRESS"],
 		["HTPT_ADDRESS", "HTTP_ADDRESS"],

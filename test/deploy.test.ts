@@ -123,7 +123,7 @@ test("systemd accepts the unit and rates its exposure as OK", async () => {
 	const name = `${packageJson.name}.service`;
 	const text = readDeployFile(name);
 	expect(text).toContain(`ExecStart=/opt/${packageJson.name}/dist/main.js serve`);
-	// systemd-analyze reports a program that does not exist.
+	// systemd-analyze reports a program that does not exist, so the unit has to name the one that was built here.
 	writeFileSync(folder.file(name), text.replaceAll(`/opt/${packageJson.name}`, ROOT));
 	const outcome = await run("systemd-analyze", ["verify", "--man=no", folder.file(name)]).catch((error: unknown) => {
 		if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;

@@ -140,7 +140,7 @@ describe("the program", () => {
 	});
 });
 
-describe("a failed start reports its reason in one line", () => {
+describe("a start that fails", () => {
 	const database = (sql: string) => (path: string) => {
 		using file = new DatabaseSync(path);
 		file.exec(sql);
@@ -154,7 +154,7 @@ describe("a failed start reports its reason in one line", () => {
 		],
 		["a database of another program", database("CREATE TABLE t (a)"), /the file is a database of another program/],
 		["a text file", (path: string) => writeFileSync(path, "text ".repeat(1000)), /file is not a database/],
-	])("and creates no first key, because of %s", async (_, prepare, reason) => {
+	])("because of %s says so in one line and creates no first key", async (_, prepare, reason) => {
 		using folder = new TempFolder();
 		const path = folder.file("conversations.db");
 		prepare(path);
@@ -165,7 +165,7 @@ describe("a failed start reports its reason in one line", () => {
 		expect([...folder.contents().keys()].filter((name) => name.endsWith(".access-key"))).toEqual([]);
 	});
 
-	test("if another service uses the database", async () => {
+	test("because another service uses the database says so in one line", async () => {
 		using folder = new TempFolder();
 		const path = folder.file("conversations.db");
 		await using _service = await ServiceProcess.start(path);
@@ -177,23 +177,26 @@ describe("a failed start reports its reason in one line", () => {
 		});
 	});
 
-	test.each(["HTTP_ADDRESS", "GRPC_ADDRESS"])("if another service listens at %s", async (variable) => {
-		using folder = new TempFolder();
-		await using other = await ServiceProcess.start(folder.file("other.db"));
-		const address = variable === "HTTP_ADDRESS" ? new URL(other.http).host : other.grpc;
-		const env = { ...testEnvironment(folder.file("conversations.db")), [variable]: address, LOG_LEVEL: "silent" };
-		expect(await ServiceProcess.run(env)).toEqual({
-			code: 1,
-			stdout: "",
-			stderr: `The service cannot start: listen EADDRINUSE: address already in use ${address}\n`,
-		});
-	});
+	test.each(["HTTP_ADDRESS", "GRPC_ADDRESS"])(
+		"because another service listens at %s says so in one line",
+		async (variable) => {
+			using folder = new TempFolder();
+			await using other = await ServiceProcess.start(folder.file("other.db"));
+			const address = variable === "HTTP_ADDRESS" ? new URL(other.http).host : other.grpc;
+			const env = { ...testEnvironment(folder.file("conversations.db")), [variable]: address, LOG_LEVEL: "silent" };
+			expect(await ServiceProcess.run(env)).toEqual({
+				code: 1,
+				stdout: "",
+				stderr: `The service cannot start: listen EADDRINUSE: address already in use ${address}\n`,
+			});
+		},
+	);
 
 	test.each([
 		["an intake thread that cannot be loaded", "intake/intake-worker.js", /: the intake failed: .*intake-worker\.js/],
 		["a missing module", "server.js", /: Cannot find module .*server\.js/],
 		["an invalid plan of the record", "record/plan/plan.js", /: the plan is refused$/m],
-	])("and creates no first key, because of %s", async (_, module, reason) => {
+	])("because of %s says so in one line and creates no first key", async (_, module, reason) => {
 		using folder = new TempFolder();
 		for (const part of ["dist", "gen", "package.json"])
 			cpSync(join(ROOT, part), folder.file(part), { recursive: true });

@@ -15,7 +15,7 @@ import { corpus } from "../support/fixtures.ts";
 
 const encode = deriveBinaryEncoder(ConversationInfoSchema);
 
-/** Integers whose encodings differ in length, including neighbours on both sides of a change of length. */
+/** Integers whose encodings differ in length, including the last of one length and the first of the next. */
 const INTEGERS = [
 	0n,
 	1n,

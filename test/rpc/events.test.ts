@@ -43,7 +43,7 @@ async function failure(action: Promise<unknown>): Promise<[string, string]> {
 describe.each(PROTOCOLS)("over %s", (protocol) => {
 	const list = (request: List, key = READ_KEY) => eventClient(service, protocol, key).listConversationEvents(request);
 
-	/** Returns what the first `count` messages of a watch say. At a heartbeat, which follows the history, it runs `then`. */
+	/** Returns what the first `count` messages of a watch say. Runs `then` at a heartbeat, which follows the history. */
 	async function watch(request: Watch, count: number, then: () => unknown = () => {}, key = READ_KEY): Promise<Said[]> {
 		const said: Said[] = [];
 		const left = new AbortController();

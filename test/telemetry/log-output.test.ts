@@ -48,7 +48,7 @@ function parsed(text: string): unknown[] {
 	});
 }
 
-test("lines for a pipe that nobody reads wait up to a limit; further lines are dropped, counted and reported", async () => {
+test("lines for a pipe that nobody reads wait up to a limit, and further lines are dropped and reported", async () => {
 	const child = start("pipe", 60_000);
 	expect(await log(child, MANY)).toMatchObject({ written: MANY });
 	let text = "";

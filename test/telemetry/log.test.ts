@@ -58,7 +58,7 @@ test("a refusal is logged with the number of violations of each rule and their p
 	]);
 });
 
-test("a refusal is logged with a place in the path of the URL as part of the path, not of the body", () => {
+test("a violation in the path of the URL is logged with a place in the path, not in the body", () => {
 	const violations = [{ part: "path", path: ["conversation_id"], type: "uuid_parsing", message: "" } as const];
 	const error = new ServiceError("invalid_record", "", { violations });
 	expect(logged((log) => log.requestFailed(request, error))).toMatchObject([{ locs: ["path.conversation_id"] }]);
@@ -136,7 +136,7 @@ test("an unreadable record and an unreadable event are logged as different event
 	]);
 });
 
-test("a refusal is logged with a limited number of places, and with places and an operation of limited length", () => {
+test("the places and the operation of a logged refusal are limited in number and length", () => {
 	const violations = Array.from({ length: 1000 }, () => ({ path: ["x".repeat(9999)], type: "missing", message: "" }));
 	const error = new ServiceError("invalid_record", "", { violations });
 	const [line] = logged((log) => log.requestFailed({ ...request, operation: `GET /${"y".repeat(9999)}` }, error));
@@ -239,7 +239,7 @@ test("an unexpected error is logged with its stack but not its message, which ma
 	]);
 });
 
-test("background work that fails because the store is unavailable is not logged, any other failure is", () => {
+test("background work that fails because the store is unavailable is not logged again, any other failure is", () => {
 	const away = new ServiceError("unavailable", "the store failed");
 	const lines = logged((log) => {
 		log.storeFailed(away);

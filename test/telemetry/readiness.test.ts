@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { Readiness } from "../../src/telemetry/readiness.ts";
 
-test("a service is ready while no check fails, and lists the failing checks with the times since when they fail", () => {
+test("a service is ready while no check fails, and lists each failing check with the time since when it fails", () => {
 	const changes: boolean[] = [];
 	const readiness = new Readiness((ready) => changes.push(ready));
 	expect([readiness.ready, readiness.failing]).toEqual([true, []]);

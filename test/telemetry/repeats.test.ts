@@ -37,7 +37,7 @@ test("the first occurrence of a cause is reported, the others are summed up at t
 	expect(sums).toEqual([{ event: "refusals", cause, count: 2, since: START, counts: {}, samples: {} }]);
 });
 
-test("a cause has one sum in each window while it continues, and a first occurrence again after a window without it", () => {
+test("a cause has one sum a window while it continues, and a first occurrence after a window without it", () => {
 	const repeats = repeatsOf();
 	repeats.isFirst(refusal("a"));
 	for (let second = 0; second < 35; second++) {
@@ -90,7 +90,7 @@ test("with a window of 0 every occurrence is a first one", () => {
 	expect(vi.getTimerCount()).toBe(0);
 });
 
-test("each occurrence is reported or counted exactly once, in a limited number of lines, whatever the order and times", () => {
+test("in any order, each occurrence is reported or counted exactly once, in a limited number of lines", () => {
 	const step = fc.record({
 		operation: fc.integer({ min: 0, max: 9 }),
 		wait: fc.constantFrom(0, 0, 0, 1, 4_000, 25_000),

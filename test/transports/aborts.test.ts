@@ -13,7 +13,7 @@ import { BoundedService } from "./bounded-service.ts";
 const NOTHING = { requests: 0, bytes: 0 };
 const IDLE = { ingest: NOTHING, read: NOTHING };
 const INGEST = rpcPath(ConversationIngestService.method.ingestConversation);
-/** Wires of HTTP/2, with the path and the media type of a request on each. */
+/** Wire protocols over HTTP/2, each with the path and the media type of a request. */
 const HTTP2 = {
 	"HTTP/2": [WEBHOOK, "application/json"],
 	Connect: [INGEST, "application/proto"],
@@ -21,24 +21,24 @@ const HTTP2 = {
 	gRPC: [INGEST, "application/grpc"],
 } as const;
 const WIRES = ["HTTP/1.1", "HTTP/2", "Connect", "gRPC-Web", "gRPC"] as const;
-/** How a client gives up: the request alone, or the connection with all that is on it. */
+/** What the client aborts: the request alone, the connection with all its requests, or neither. */
 const ENDS = ["request", "connection", "neither"] as const;
 
-/** A request that is given up at some point. */
+/** A request that its client aborts at some point. */
 const aborted = fc.record({
 	wire: fc.constantFrom(...WIRES),
-	/** Its body is taken at once, refused by its handler, or waits in it. */
+	/** First byte of the body: the handler accepts `x` at once, refuses `r`, and waits with `w`. */
 	kind: fc.constantFrom("x", "r", "w"),
 	size: fc.integer({ min: 1, max: 60_000 }),
-	/** Part of its bytes that are sent. */
+	/** Fraction of its bytes that is sent. */
 	sent: fc.double({ min: 0, max: 1, noNaN: true }),
-	/** Turns of the event loop before it is given up. */
+	/** Event loop turns after which it is aborted. */
 	turns: fc.integer({ min: 0, max: 30 }),
 	end: fc.constantFrom(...ENDS),
 });
 type Aborted = typeof aborted extends fc.Arbitrary<infer Value> ? Value : never;
 
-/** Makes requests and gives them up. What was not given up is left open: gives how to close all of it. */
+/** Makes requests and aborts them. Returns a function that closes all connections, also those that were left open. */
 async function make(service: BoundedService, requests: readonly Aborted[]): Promise<() => void> {
 	const sessions = new Map<string, ClientHttp2Session>();
 	const sessionOf = (wire: keyof typeof HTTP2): ClientHttp2Session => {
@@ -60,7 +60,7 @@ async function make(service: BoundedService, requests: readonly Aborted[]): Prom
 			sockets.push(socket);
 			await once(socket, "connect");
 			socket.resume().write(bytes.subarray(0, Math.round(sent * bytes.length)));
-			await turned(turns);
+			await waitTurns(turns);
 			if (end === "connection") socket.resetAndDestroy();
 			if (end === "request") socket.end();
 			return;
@@ -73,7 +73,7 @@ async function make(service: BoundedService, requests: readonly Aborted[]): Prom
 		const part = bytes.subarray(0, Math.round(sent * bytes.length));
 		if (part.length === bytes.length) stream.resume().end(part);
 		else stream.resume().write(part);
-		await turned(turns);
+		await waitTurns(turns);
 		if (end === "request") stream.close(constants.NGHTTP2_CANCEL);
 		if (end === "connection") session.destroy();
 	};
@@ -83,11 +83,11 @@ async function make(service: BoundedService, requests: readonly Aborted[]): Prom
 	};
 }
 
-async function turned(turns: number): Promise<void> {
+async function waitTurns(turns: number): Promise<void> {
 	for (let turn = 0; turn < turns; turn++) await new Promise((next) => setImmediate(next));
 }
 
-test("after requests that were given up at any point nothing counts any longer", { timeout: 120_000 }, async () => {
+test("requests that were aborted at any point no longer count as under way", { timeout: 120_000 }, async () => {
 	await fc.assert(
 		fc.asyncProperty(fc.array(aborted, { minLength: 1, maxLength: 40 }), fc.boolean(), async (requests, isTight) => {
 			const bounds = isTight ? { ingest: { requests: 4, bytes: 100_000 } } : {};

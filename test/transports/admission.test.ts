@@ -2,13 +2,13 @@ import { expect, test } from "vitest";
 import { ServiceError } from "../../src/errors.ts";
 import { Admission } from "../../src/transports/admission.ts";
 
-test("one request fewer is taken for each that took more than a second, and one more for each that did not", () => {
+test("the limit falls by one for each request that took more than a second, and rises by one for each other", () => {
 	let now = 0;
 	const admission = new Admission(1_000_000, {}, () => now);
 	const refusal = new ServiceError("unavailable", "Too many requests are under way; try again later");
 	const held: (() => void)[] = [];
-	/** How many are taken until one is refused, after work that took some time was done so often. */
-	const taken = (times: number, milliseconds: number): number => {
+	/** Does work of some milliseconds so many times. Returns how many requests are then admitted until one is refused. */
+	const admitted = (times: number, milliseconds: number): number => {
 		for (const leave of held.splice(0)) leave();
 		for (let count = 0; count < times; count++) {
 			const done = admission.enter("ingest").startWork();
@@ -21,19 +21,19 @@ test("one request fewer is taken for each that took more than a second, and one 
 		expect(admission.underWay("ingest").requests).toBe(held.length);
 		return held.length;
 	};
-	expect(taken(0, 0)).toBe(512);
-	expect(taken(2, 1_001)).toBe(510);
-	expect(taken(1, 1_000)).toBe(511);
-	// Never more than the bound, and few in any case.
-	expect(taken(10, 1)).toBe(512);
-	expect(taken(600, 60_000)).toBe(64);
-	expect(taken(3, 1)).toBe(67);
-	// Reads have a bound of their own.
+	expect(admitted(0, 0)).toBe(512);
+	expect(admitted(2, 1_001)).toBe(510);
+	expect(admitted(1, 1_000)).toBe(511);
+	// The limit never rises above 512 and never falls below 64.
+	expect(admitted(10, 1)).toBe(512);
+	expect(admitted(600, 60_000)).toBe(64);
+	expect(admitted(3, 1)).toBe(67);
+	// Reads have a limit of their own.
 	for (let count = 0; count < 1_024; count++) admission.enter("read");
 	expect(() => admission.enter("read")).toThrow(refusal);
 });
 
-test("a body that takes long to arrive and an answer that nobody takes leave room for others, up to the bound", () => {
+test("slow bodies and unread responses leave room for other requests, up to the maximum", () => {
 	let now = 0;
 	const admission = new Admission(1_000_000, {}, () => now);
 	const refusal = new ServiceError("unavailable", "Too many requests are under way; try again later");
@@ -50,7 +50,7 @@ test("a body that takes long to arrive and an answer that nobody takes leave roo
 		permit.startWork()();
 	}
 	for (let count = 0; count < 512; count++) work(1_001);
-	// 64 that are worked on, or have just come.
+	// The limit is 64 now: 60 requests that are processed and 4 that have just arrived.
 	for (let count = 0; count < 60; count++) enter().startWork();
 	for (let count = 0; count < 4; count++) enter().hold();
 	expect(enter).toThrow(refusal);
@@ -64,7 +64,7 @@ test("a body that takes long to arrive and an answer that nobody takes leave roo
 	expect(enter).toThrow(refusal);
 });
 
-test("a body that takes over five seconds is given up for another request, if such bodies hold more than half", () => {
+test("a body that takes over five seconds is aborted for another request if such bodies hold more than half", () => {
 	let now = 0;
 	const admission = new Admission(1_000_000, { ingest: { requests: 4, bytes: 1_000 } }, () => now);
 	const lost: string[] = [];
@@ -84,13 +84,13 @@ test("a body that takes over five seconds is given up for another request, if su
 	const others = ["e", "f"].map((name) => enter(name));
 	expect(lost).toEqual(["d", "c"].map(lostAs));
 	expect(() => enter("g")).toThrow(many);
-	// Their holders let go of them later, which does not count again.
+	// Their handlers release them later, which must not count a second time.
 	for (const { permit, leave } of slow.slice(2)) {
 		permit.reserve(1_000);
 		leave();
 	}
 	expect(admission.underWay("ingest")).toEqual({ requests: 4, bytes: 0 });
-	// The work on what has arrived may take its time.
+	// A request whose body has arrived may be processed for any time.
 	for (const { permit } of [...slow.slice(0, 2), ...others]) permit.startWork();
 	now = 100_000;
 	expect(() => enter("h")).toThrow(many);
@@ -98,7 +98,7 @@ test("a body that takes over five seconds is given up for another request, if su
 	expect(lost).toHaveLength(2);
 });
 
-test("bytes that bodies hold while they arrive slowly are given to others, beyond half of all", () => {
+test("slow bodies are aborted for the bytes of other requests until they hold at most half of all bytes", () => {
 	let now = 0;
 	const admission = new Admission(1_000_000, { ingest: { requests: 100, bytes: 1_000 } }, () => now);
 	const lost: string[] = [];
@@ -113,7 +113,7 @@ test("bytes that bodies hold while they arrive slowly are given to others, beyon
 	expect(lost).toEqual(["d"]);
 	e.reserve(400);
 	expect(lost).toEqual(["d", "c"]);
-	// Half of the bytes stays with those that came first.
+	// The two oldest bodies hold less than half of the bytes, and keep them.
 	expect(() => e.reserve(201)).toThrow("too much memory");
 	e.reserve(200);
 	expect(() => a?.reserve(1)).toThrow("too much memory");
@@ -121,7 +121,7 @@ test("bytes that bodies hold while they arrive slowly are given to others, beyon
 	expect(admission.underWay("ingest")).toEqual({ requests: 3, bytes: 1_000 });
 });
 
-test("a watch, which has no body to wait for, is never given up", () => {
+test("a watch, which has no body to wait for, is never aborted for another request", () => {
 	let now = 0;
 	const admission = new Admission(1_000_000, { watch: { requests: 1, bytes: 1_000 } }, () => now);
 	const giveUp = (): never => {

@@ -8,7 +8,7 @@ afterEach(() => {
 	vi.useRealTimers();
 });
 
-/** Connections, and what becomes of them. */
+/** Makes a connection for each letter of `names`, and records the calls of their methods. */
 function connections(names: string) {
 	const calls: string[] = [];
 	const made = [...names].map((name) => ({
@@ -18,11 +18,11 @@ function connections(names: string) {
 	return { calls, made };
 }
 
-test("connections are read on one by one while there is room, the one that was held first first", () => {
+test("connections are resumed one by one while there is room, in the order in which they were paused", () => {
 	let room = 0;
 	const backOff = new BackOff(() => room > 0);
 	const { calls, made } = connections("abcd");
-	// What a connection sends when it is read on takes room.
+	// A connection that is resumed sends a request, which takes up room.
 	const taking = made.map((connection) => ({
 		...connection,
 		resume: () => {
@@ -43,13 +43,13 @@ test("connections are read on one by one while there is room, the one that was h
 	expect(calls).toEqual([...paused, "resume a", "resume b"]);
 	room = 1;
 	backOff.resumeIfRoom();
-	// Taken by others before it is its turn.
+	// Other requests take up the room before the next connection is resumed.
 	room = 0;
 	vi.advanceTimersByTime(1);
 	expect(calls).toEqual([...paused, "resume a", "resume b"]);
 });
 
-test("a connection is read on after five seconds without room, and may be held again", () => {
+test("a connection is resumed after five seconds without room, and may be paused again", () => {
 	const backOff = new BackOff(() => false);
 	const { calls, made } = connections("a");
 	for (const connection of [...made, ...made]) backOff.pause(connection);

@@ -21,19 +21,19 @@ import { unseenRequests } from "../support/requests.ts";
 import { KEY } from "../support/service.ts";
 import { silentLog } from "../support/silent-log.ts";
 
-/** Most bytes of a body. */
+/** Maximum size of a request body in bytes. */
 export const MAX_BODY = 100_000;
-/** Path of an answer of as many bytes as its last segment says. */
+/** Path of a read: the segment after it is the size of the response in bytes. */
 export const ANSWER = "/answer";
 
 /**
- * All transports with bounds of the test's choice, and handlers that the test holds. A body whose first byte is `r` is
- * refused, one with `w` waits until the test lets go, and any other one succeeds.
+ * All transports, with limits that the test chooses and handlers that it controls. A body whose first byte is `r` is
+ * refused, one that begins with `w` waits until `letGo`, and any other one is accepted.
  */
 export class BoundedService implements Endpoints, AsyncDisposable {
 	readonly http: string;
 	readonly grpc: string;
-	/** Whether each sender of a body to the webhook was still there when it had been taken. */
+	/** For each body that the webhook accepted: `there` if its sender was still connected then, else `gone`. */
 	readonly ends: readonly string[];
 	readonly #admission: Admission;
 	readonly #stop: () => Promise<void>;
@@ -119,17 +119,17 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 		return new BoundedService(ports, admission, stop, held.resolve, ends, () => http.connections());
 	}
 
-	/** What is under way of ingest and of reads. */
+	/** Requests under way and their bytes, of ingest and of reads. */
 	get underWay(): { readonly ingest: UnderWay; readonly read: UnderWay } {
 		return { ingest: this.#admission.underWay("ingest"), read: this.#admission.underWay("read") };
 	}
 
-	/** Connections of the HTTP listener that are open. */
+	/** Number of open connections of the HTTP listener. */
 	get connections(): number {
 		return this.#connections();
 	}
 
-	/** Lets all go that wait, and all that come. */
+	/** Lets all waiting handlers continue. Handlers of later bodies do not wait. */
 	letGo(): void {
 		this.#letGo();
 	}

@@ -11,7 +11,7 @@ afterAll(() => certificates[Symbol.dispose]());
 const TLS = { TLS_CERT_FILE: certificates.path("server.crt"), TLS_KEY_FILE: certificates.path("server.key") };
 const CANARY = "canary-of-connections";
 
-/** The lines about failed connections, without what differs from run to run. */
+/** Returns the logged lines about failed connections, without the fields that differ from run to run. */
 function linesOf(service: TestService): unknown[] {
 	const parsed = service.log().split("\n").filter(Boolean);
 	return parsed.flatMap((line) => {
@@ -20,14 +20,14 @@ function linesOf(service: TestService): unknown[] {
 	});
 }
 
-/** What is common to the lines. */
+/** Fields that all these lines have in common. */
 const LINE = {
 	level: "warn",
 	event: "connection_failed",
 	msg: "A connection was ended because of what its client did",
 };
 
-/** Sends bytes to `host:port`, waits until the connection is closed, and gives what came back and its own address. */
+/** Sends bytes to `host:port` and waits until the connection is closed. Returns the response and the client's address. */
 async function send(address: string, bytes: string | Uint8Array): Promise<{ answer: string; peer: string }> {
 	const { hostname, port } = new URL(`http://${address}`);
 	const socket = connectTcp({ host: hostname, port: Number(port) });
@@ -43,7 +43,7 @@ async function send(address: string, bytes: string | Uint8Array): Promise<{ answ
 	return { answer, peer };
 }
 
-describe("in clear text", () => {
+describe("without TLS", () => {
 	let service: TestService;
 	let before = 0;
 
@@ -78,13 +78,13 @@ describe("in clear text", () => {
 			431,
 		],
 		[
-			"two lengths",
+			"two Content-Length fields",
 			"http",
 			`POST ${WEBHOOK} HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab`,
 			{ code: "HPE_UNEXPECTED_CONTENT_LENGTH", reason: expect.any(String) },
 			400,
 		],
-		["no Host", "http", `GET /${CANARY} HTTP/1.1\r\n\r\n`, { code: "MISSING_HOST" }, 400],
+		["no Host field", "http", `GET /${CANARY} HTTP/1.1\r\n\r\n`, { code: "MISSING_HOST" }, 400],
 		[
 			"an unknown expectation",
 			"http",
@@ -93,31 +93,31 @@ describe("in clear text", () => {
 			417,
 		],
 		[
-			"garbage after the preface of HTTP/2",
+			"garbage after the HTTP/2 preface",
 			"http",
 			`${preface}\u0000\u0000\u0000${CANARY} that is no frame`,
 			{ code: "ERR_HTTP2_ERROR", reason: expect.any(String) },
 			undefined,
 		],
-		["a request of HTTP/1.1", "grpc", `GET /${CANARY} HTTP/1.1\r\nHost: x\r\n\r\n`, magic, undefined],
-		["bytes of zero", "grpc", "\u0000".repeat(1_000), magic, undefined],
+		["an HTTP/1.1 request", "grpc", `GET /${CANARY} HTTP/1.1\r\nHost: x\r\n\r\n`, magic, undefined],
+		["NUL bytes", "grpc", "\u0000".repeat(1_000), magic, undefined],
 		[
-			"garbage after the preface of HTTP/2",
+			"garbage after the HTTP/2 preface",
 			"grpc",
 			`${preface}\u0000\u0000\u0000${CANARY} that is no frame`,
 			{ code: "ERR_HTTP2_ERROR", reason: expect.any(String) },
 			undefined,
 		],
 	] as const)(
-		"%s on the %s listener is one line with the client's address",
-		async (_, listener, bytes, told, status) => {
+		"%s on the %s listener is logged in one line with the client's address",
+		async (_, listener, bytes, fields, status) => {
 			const { answer, peer } = await send(host(listener), bytes);
 			if (status !== undefined) expect(answer).toMatch(new RegExp(`^HTTP/1.1 ${status} `));
-			await expect.poll(() => linesOf(service).slice(before)).toEqual([{ ...LINE, listener, ...told, peer }]);
+			await expect.poll(() => linesOf(service).slice(before)).toEqual([{ ...LINE, listener, ...fields, peer }]);
 		},
 	);
 
-	test("a client that leaves is no line", async () => {
+	test("a client that disconnects is not logged", async () => {
 		for (const [listener, bytes] of [
 			["http", ""],
 			["http", "GET / HT"],
@@ -132,7 +132,7 @@ describe("in clear text", () => {
 			await new Promise((resolve) => socket.write(bytes, resolve));
 			socket.resetAndDestroy();
 		}
-		// What is sent later is logged later.
+		// A line about one of those clients would precede the line about this one.
 		await send(host("http"), "\u0000\r\n\r\n");
 		await expect.poll(() => linesOf(service).slice(before)).toMatchObject([{ code: "HPE_INVALID_METHOD" }]);
 	});
@@ -142,7 +142,7 @@ describe("with TLS", () => {
 	let service: TestService;
 	afterEach(() => service[Symbol.asyncDispose]());
 
-	test.each(["http", "grpc"] as const)("clear text on the %s listener is one line", async (listener) => {
+	test.each(["http", "grpc"] as const)("clear text on the %s listener is logged in one line", async (listener) => {
 		service = await startTestService(TLS);
 		const address = listener === "grpc" ? service.grpc : service.http.slice("http://".length);
 		const { peer } = await send(address, `GET /${CANARY} HTTP/1.1\r\nHost: x\r\n\r\n`);
@@ -155,7 +155,7 @@ describe("with TLS", () => {
 	test.each([
 		["no certificate", undefined, "ERR_SSL_PEER_DID_NOT_RETURN_A_CERTIFICATE"],
 		["a certificate of an unknown authority", "foreign", "UNABLE_TO_VERIFY_LEAF_SIGNATURE"],
-	] as const)("%s where one is needed is one line", async (_, given, code) => {
+	] as const)("%s where one is required is logged in one line", async (_, given, code) => {
 		service = await startTestService({ ...TLS, TLS_CLIENT_CA_FILE: certificates.path("ca.crt") });
 		const pem = (name: string) => certificates.pem(name);
 		const holder = given !== undefined ? { cert: pem(`${given}.crt`), key: pem(`${given}.key`) } : {};
@@ -168,11 +168,11 @@ describe("with TLS", () => {
 		await new Promise((resolve) => socket.on("close", resolve));
 		await expect
 			.poll(() => linesOf(service))
-			// Node.js has closed the connection when it tells of the certificate.
+			// Node.js reports a foreign certificate after it has closed the connection, so the peer's address is unknown.
 			.toEqual([{ ...LINE, listener: "http", code, ...(given === undefined && { peer }) }]);
 	});
 
-	test("malformed HTTP inside of TLS is one line", async () => {
+	test("malformed HTTP inside TLS is logged in one line", async () => {
 		service = await startTestService(TLS);
 		const port = Number(new URL(service.http).port);
 		const socket = connectTls({ host: "127.0.0.1", port, rejectUnauthorized: false, ALPNProtocols: ["http/1.1"] });

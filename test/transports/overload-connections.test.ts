@@ -16,7 +16,7 @@ import { KEY } from "../support/service.ts";
 import { ANSWER, BoundedService } from "./bounded-service.ts";
 
 const IDLE = { ingest: { requests: 0, bytes: 0 }, read: { requests: 0, bytes: 0 } };
-/** Room for one request to ingest. */
+/** Limits that leave room for one ingest request. */
 const ONE = { ingest: { requests: 1, bytes: 1_000_000 } };
 const INGEST = rpcPath(ConversationIngestService.method.ingestConversation);
 const GET = rpcPath(ConversationService.method.getConversation);
@@ -25,13 +25,13 @@ const post = (body: string) => postBytes(WEBHOOK, { "X-Access-Token": KEY }, Buf
 const get = (size: number) => `GET ${ANSWER}/${size} HTTP/1.1\r\nHost: x\r\nX-Access-Token: ${KEY}\r\n\r\n`;
 
 describe("after a refusal a connection is left unread until there is room", () => {
-	/** Makes requests on other connections; what was sent before them would be answered by then. */
-	const pass = async (service: BoundedService): Promise<void> => {
+	/** Makes requests on other connections. A request that was sent before them would be answered when they are done. */
+	const requestElsewhere = async (service: BoundedService): Promise<void> => {
 		for (let round = 0; round < 20; round++)
 			expect((await fetch(`${service.http}${ANSWER}/1`, { headers: { "x-access-token": KEY } })).status).toBe(200);
 	};
 
-	test("HTTP/1.1", async () => {
+	test("over HTTP/1.1", async () => {
 		await using service = await BoundedService.start(1_000_000, ONE);
 		const waiting = postWebhook(service, KEY, "w");
 		await expect.poll(() => service.underWay.ingest.requests).toBe(1);
@@ -40,9 +40,9 @@ describe("after a refusal a connection is left unread until there is room", () =
 		const { status, headers } = await client.response();
 		expect([status, headers.get("retry-after"), headers.get("connection")]).toEqual([503, "5", "keep-alive"]);
 		await client.write(post("x"));
-		await pass(service);
+		await requestElsewhere(service);
 		service.letGo();
-		// It would have been refused, had it been read.
+		// This request would have been refused if it had been read before there was room.
 		expect((await client.response()).status).toBe(200);
 		expect((await waiting).status).toBe(200);
 	});
@@ -51,7 +51,7 @@ describe("after a refusal a connection is left unread until there is room", () =
 		["HTTP/2", WEBHOOK, "application/json", [":status", "503", "200"]],
 		["Connect", INGEST, "application/proto", [":status", "503", "200"]],
 		["gRPC", INGEST, "application/grpc", ["grpc-status", "14", "0"]],
-	] as const)("%s", async (wire, path, type, [field, refused, success]) => {
+	] as const)("over %s", async (wire, path, type, [field, refused, success]) => {
 		await using service = await BoundedService.start(1_000_000, ONE);
 		const waiting = postWebhook(service, KEY, "w");
 		await expect.poll(() => service.underWay.ingest.requests).toBe(1);
@@ -64,21 +64,21 @@ describe("after a refusal a connection is left unread until there is room", () =
 		};
 		expect(await send()).toBe(refused);
 		const second = send();
-		await pass(service);
+		await requestElsewhere(service);
 		service.letGo();
-		// It would have been refused, had it been read.
+		// This request would have been refused if it had been read before there was room.
 		expect(await second).toBe(success);
 		expect((await waiting).status).toBe(200);
 		session.destroy();
 	});
 });
 
-test("a refused request that waits behind others on its connection ends the connection", async () => {
+test("the refusal of a pipelined request closes the connection after the responses before it", async () => {
 	await using service = await BoundedService.start(1_000_000, { ingest: { requests: 1, bytes: 1_000_000 } });
 	using client = await new RawHttp(service).connected();
 	await client.write(Buffer.concat([post("w"), post("x"), Buffer.from(get(5_000))]));
 	await expect.poll(() => service.underWay.ingest).toEqual({ requests: 1, bytes: 1 });
-	// A read would be under way, if it was looked at.
+	// The read behind the refused request is not processed.
 	expect(service.underWay.read).toEqual(IDLE.read);
 	service.letGo();
 	expect((await client.response()).status).toBe(200);
@@ -90,7 +90,7 @@ test("a refused request that waits behind others on its connection ends the conn
 	expect(service.ends).toEqual(["there"]);
 });
 
-test("all answers that one connection does not read count", async () => {
+test("all responses that a client leaves unread on one connection count as under way", async () => {
 	const size = 20_000_000;
 	await using service = await BoundedService.start(5 * size);
 	const socket = openSocket(new URL(service.http).host);
@@ -103,7 +103,7 @@ test("all answers that one connection does not read count", async () => {
 	await expect.poll(() => service.underWay).toEqual(IDLE);
 });
 
-test.each(["HTTP/1.1", "HTTP/2"])("over %s a handler is told that the sender has gone", async (version) => {
+test.each(["HTTP/1.1", "HTTP/2"])("over %s a handler's signal aborts when its sender disconnects", async (version) => {
 	await using service = await BoundedService.start(1_000_000);
 	let leave: () => void;
 	if (version === "HTTP/1.1") {
@@ -122,7 +122,7 @@ test.each(["HTTP/1.1", "HTTP/2"])("over %s a handler is told that the sender has
 	const waiting = postWebhook(service, KEY, "w");
 	await expect.poll(() => service.underWay.ingest).toEqual({ requests: 2, bytes: 2 });
 	leave();
-	// That of the other sender.
+	// Only the connection of the other sender is left.
 	await expect.poll(() => service.connections).toBe(1);
 	service.letGo();
 	expect((await waiting).status).toBe(200);
@@ -131,7 +131,7 @@ test.each(["HTTP/1.1", "HTTP/2"])("over %s a handler is told that the sender has
 });
 
 test.each(["HTTP/1.1", "HTTP/2", "Connect", "gRPC-Web", "gRPC"])(
-	"over %s an answer must be taken in time",
+	"over %s a response that the client does not read in time no longer counts",
 	async (wire) => {
 		const size = 20_000_000;
 		await using service = await BoundedService.start(5 * size, {}, { answerTime: 2_000 });
@@ -158,7 +158,7 @@ test.each(["HTTP/1.1", "HTTP/2", "Connect", "gRPC-Web", "gRPC"])(
 			close = () => session.destroy();
 		}
 		await expect.poll(() => service.underWay.read.bytes).toBeGreaterThanOrEqual(size);
-		// The limit for an answer on which nothing moves is far longer.
+		// The timeout of an idle connection is far longer, so it is `answerTime` that ends the response.
 		await expect.poll(() => service.underWay).toEqual(IDLE);
 		close();
 	},

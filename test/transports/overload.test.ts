@@ -24,16 +24,16 @@ const BYTES = "Requests and answers under way take too much memory; try again la
 const FORMS = ["webhook", ...RAW_FORMS] as const;
 type Form = (typeof FORMS)[number];
 
-/** A body that waits in its handler. */
+/** A body that makes its handler wait. */
 const WAITING = "w".repeat(1_000);
 
-/** How a body is answered: status or code, and what is said. */
+/** Sends a body. Returns the status or code of the response, and its text. */
 async function send(service: BoundedService, form: Form, body: string): Promise<readonly unknown[]> {
 	if (form === "webhook") {
 		const response = await postWebhook(service, KEY, body);
 		return [response.status, response.headers.get("retry-after"), await response.text()];
 	}
-	// Any message is a request to this handler, and in JSON only an empty one can be made of nothing.
+	// The handler does not decode its request, so any bytes will do. JSON is decoded, so the message is empty there.
 	const { code, message } = await callRaw(
 		service,
 		form,
@@ -55,7 +55,7 @@ function begin(session: ClientHttp2Session, path: string, fields: Readonly<Recor
 }
 
 describe.each(FORMS)("%s", (form) => {
-	test("a request more than may be under way is refused at once, and one is taken again afterwards", async () => {
+	test("a request beyond the maximum number is refused at once, and accepted after others have ended", async () => {
 		await using service = await BoundedService.start(1_000_000, { ingest: { requests: 2, bytes: 1_000_000 } });
 		const waiting = [send(service, "webhook", WAITING), send(service, "gRPC", WAITING)];
 		await expect.poll(() => service.underWay.ingest).toEqual({ requests: 2, bytes: 2_000 });
@@ -70,7 +70,7 @@ describe.each(FORMS)("%s", (form) => {
 		expect((await send(service, form, "x"))[0]).toBe(form === "webhook" ? 200 : undefined);
 	});
 
-	test("a body that would pass the bound in bytes is refused, and reads and probes answer", async () => {
+	test("a body that would exceed the limit in bytes is refused, while reads and probes are answered", async () => {
 		await using service = await BoundedService.start(1_000);
 		const waiting = send(service, "webhook", WAITING);
 		await expect.poll(() => service.underWay.ingest).toEqual({ requests: 1, bytes: 1_000 });
@@ -83,7 +83,7 @@ describe.each(FORMS)("%s", (form) => {
 		await expect.poll(() => service.underWay).toEqual(IDLE);
 	});
 
-	test("an answer that would pass the bound in bytes is refused", async () => {
+	test("a response that would exceed the limit in bytes is refused", async () => {
 		await using service = await BoundedService.start(1_000);
 		const ask = async (size: number): Promise<readonly unknown[]> => {
 			if (form === "webhook") {
@@ -98,7 +98,7 @@ describe.each(FORMS)("%s", (form) => {
 			const answer = await callRaw(service, form, getConversation, message, KEY);
 			return [answer.code, answer.message];
 		};
-		// An answer that nobody reads: the kernel does not take all of it.
+		// A response that nobody reads; it does not fit into the buffers of the kernel.
 		const unread = createConnection({ host: "127.0.0.1", port: Number(new URL(service.http).port) });
 		unread.write(`GET ${ANSWER}/20000000 HTTP/1.1\r\nHost: x\r\nX-Access-Token: ${KEY}\r\n\r\n`);
 		await expect.poll(() => service.underWay.read).toEqual({ requests: 1, bytes: 20_000_000 });
@@ -109,7 +109,7 @@ describe.each(FORMS)("%s", (form) => {
 	});
 });
 
-test("large requests leave a quarter to the others", async () => {
+test("large responses leave a quarter of the bytes to smaller ones", async () => {
 	const [size, quarter] = [2 ** 20, 2 ** 20];
 	await using service = await BoundedService.start(4 * quarter);
 	const read = (bytes: number) => fetch(`${service.http}${ANSWER}/${bytes}`, { headers: { "x-access-token": KEY } });
@@ -141,15 +141,15 @@ test.each([
 		"gRPC-Web",
 		rpcPath(ingestConversation),
 		{ "content-type": "application/grpc-web+proto", "grpc-encoding": "gzip" },
-		(bytes: Buffer) => packed(bytes),
+		(bytes: Buffer) => compressedFrame(bytes),
 	],
 	[
 		"gRPC",
 		rpcPath(ingestConversation),
 		{ "content-type": "application/grpc", "grpc-encoding": "gzip" },
-		(bytes: Buffer) => packed(bytes),
+		(bytes: Buffer) => compressedFrame(bytes),
 	],
-])("over %s a body counts as what it unpacks to", async (name, path, fields, form) => {
+])("over %s a compressed body counts with its decompressed size", async (name, path, fields, form) => {
 	await using service = await BoundedService.start(50_000);
 	const waiting = send(service, "webhook", "w");
 	await expect.poll(() => service.underWay.ingest.requests).toBe(1);
@@ -166,7 +166,7 @@ test.each([
 	stream.on("response", keep).on("trailers", keep);
 	stream.end(form(gzipSync(Buffer.alloc(60_000))));
 	await once(stream, "close");
-	// The trailers of gRPC-Web stand in its body.
+	// gRPC-Web sends its trailers at the end of the body.
 	const inBody = /grpc-status: ?(\d+)/.exec(text)?.[1];
 	expect(String(inBody ?? status)).toBe(name.startsWith("gRPC") ? String(Code.Unavailable) : "503");
 	session.destroy();
@@ -175,14 +175,14 @@ test.each([
 	await expect.poll(() => service.underWay).toEqual(IDLE);
 });
 
-/** A message with the prefix of a compressed one. */
-function packed(bytes: Buffer): Buffer {
+/** Returns compressed bytes as a gRPC message with the flag for compression. */
+function compressedFrame(bytes: Buffer): Buffer {
 	const message = framed(bytes);
 	message[0] = 1;
 	return message;
 }
 
-describe("nothing is counted any longer", () => {
+describe("no request counts as under way", () => {
 	const ENDS = ["answered", "refused", "half", "too large", "waiting", "unread", "refused by the gate"] as const;
 	const WIRES = ["HTTP/1.1", "pipelined HTTP/1.1", "HTTP/2", "Connect", "gRPC-Web", "gRPC"] as const;
 	const TYPES: Readonly<Record<(typeof WIRES)[number], string>> = {
@@ -195,7 +195,7 @@ describe("nothing is counted any longer", () => {
 	};
 	type Act = readonly [wire: (typeof WIRES)[number], end: (typeof ENDS)[number]];
 
-	/** Begins a request and gives how to end it. Nothing is waited for but the connection. */
+	/** Begins a request, and waits for the connection only. Returns a function that ends the request. */
 	async function act(service: BoundedService, [wire, end]: Act): Promise<() => Promise<void>> {
 		const key = end === "refused by the gate" ? "a-wrong-key-of-some-length" : KEY;
 		const first = { refused: "r", waiting: "w" }[String(end)] ?? "x";
@@ -220,7 +220,7 @@ describe("nothing is counted any longer", () => {
 		}
 		const session = connect(wire === "gRPC" ? `http://${service.grpc}` : service.http);
 		session.on("error", () => undefined);
-		const web = wire === "gRPC-Web" || wire === "gRPC";
+		const isFramed = wire === "gRPC-Web" || wire === "gRPC";
 		const read = Buffer.from(
 			toBinary(GetConversationRequestSchema, create(GetConversationRequestSchema, { id: "5000000" })),
 		);
@@ -237,7 +237,7 @@ describe("nothing is counted any longer", () => {
 			"x-access-token": key,
 		});
 		const message = unread ? read : body;
-		const bytes = web ? framed(message) : message;
+		const bytes = isFramed ? framed(message) : message;
 		if (end === "half") stream.write(bytes.subarray(0, bytes.length / 2));
 		else if (!(wire === "HTTP/2" && unread)) stream.end(bytes);
 		return async () => {
@@ -246,7 +246,7 @@ describe("nothing is counted any longer", () => {
 		};
 	}
 
-	test("after any mix of ends", { timeout: 60_000 }, async () => {
+	test("after requests that have ended in any mix of ways", { timeout: 60_000 }, async () => {
 		const acts = fc.array(fc.tuple(fc.constantFrom(...WIRES), fc.constantFrom(...ENDS)), {
 			minLength: 1,
 			maxLength: 12,

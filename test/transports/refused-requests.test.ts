@@ -33,7 +33,7 @@ beforeEach(() => {
 	logged = service.log().length;
 });
 
-/** What the service has logged since the test began, a line each, without what differs from run to run. */
+/** Returns the lines logged since the test began, without the fields that differ from run to run. */
 function lines(): unknown[] {
 	const parsed = service.log().slice(logged).split("\n").filter(Boolean);
 	return parsed.map((line) => {
@@ -43,7 +43,7 @@ function lines(): unknown[] {
 	});
 }
 
-/** An answer that tells of an error: its code and message, and its whole text. */
+/** An error response: its code, its message and its whole text. */
 interface Failure {
 	readonly code: string;
 	readonly message: string;
@@ -79,7 +79,7 @@ const connect = (type: string) => async (sending: Sending) => {
 	return { code, message, text };
 };
 
-/** A message with the prefix that envelopes and gRPC-Web have: no flags, and its length. */
+/** Returns a message with the prefix of Connect envelopes and gRPC-Web: the flags, and the length in four bytes. */
 function enveloped(message: Uint8Array, flags = 0): Buffer {
 	const prefix = Buffer.alloc(5);
 	prefix[0] = flags;
@@ -153,7 +153,7 @@ describe.each(binary)("over %s", (transport, send) => {
 		["bytes that are no message", Buffer.from([0xff, 0xff])],
 		["a message that ends too early", Buffer.from([0x0a, 0x7f, 0x0a])],
 		["a string that is not UTF-8", Buffer.from([0x0a, 0x05, 0x0a, 0x03, 0xed, 0xa0, 0x80])],
-	])("%s are the client's mistake, with one message, and logged", async (_, body) => {
+	])("a request of %s is refused as invalid_argument with one message, and logged", async (_, body) => {
 		const failure = await send({ path: INGEST, body });
 		expect([failure.code, failure.message]).toEqual(["invalid_argument", UNREADABLE]);
 		expect(lines()).toEqual([
@@ -169,14 +169,14 @@ describe.each(binary)("over %s", (transport, send) => {
 		]);
 	});
 
-	test("bytes that are no message of a method that decodes them are refused alike", async () => {
+	test("a method that decodes its request refuses bytes that are no message in the same way", async () => {
 		const failure = await send({ path: GET, body: Buffer.from([0xff, 0xff]) });
 		const message = "The request cannot be read as a conversations.v1.GetConversationRequest";
 		expect([failure.code, failure.message]).toEqual(["invalid_argument", message]);
 		expect(lines()).toMatchObject([{ transport, operation: GET, kind: "invalid_argument" }]);
 	});
 
-	test("a record that breaks rules is logged with its places and without its values", async () => {
+	test("a record that breaks rules is logged with the places of the violations, but without values", async () => {
 		const conversation = { id: ID, title: CANARY };
 		const body = toBinary(IngestConversationRequestSchema, create(IngestConversationRequestSchema, { conversation }));
 		expect((await send({ path: INGEST, body })).code).toBe("invalid_argument");
@@ -193,7 +193,7 @@ describe.each(binary)("over %s", (transport, send) => {
 		expect(service.log()).not.toContain(CANARY);
 	});
 
-	test("a read that finds nothing is logged with its conversation", async () => {
+	test("a read of an unknown conversation is logged with the conversation id", async () => {
 		const body = toBinary(GetConversationRequestSchema, create(GetConversationRequestSchema, { id: ID }));
 		expect((await send({ path: GET, body })).code).toBe("not_found");
 		expect(lines()).toMatchObject([{ transport, operation: GET, kind: "not_found", conversationId: ID }]);
@@ -204,17 +204,17 @@ describe.each(overJson)("over %s with JSON", (transport, send) => {
 	const conversation = JSON.stringify(record());
 	test.each([
 		["broken JSON", `{"conversation":{"title":"${CANARY}`],
-		["no JSON", CANARY],
-		["nothing", ""],
+		["a text that is no JSON", CANARY],
+		["an empty body", ""],
 		["a wrong type in a secret field", `{"conversation":{"agent":{"agent":{"llm":{"apiKey":{"x":"${CANARY}"}}}}}}`],
-		["a number with a text", `{"conversation":{"maxIterations":"${CANARY}"}}`],
+		["a text in an integer field", `{"conversation":{"maxIterations":"${CANARY}"}}`],
 		["a list in place of the message", `["${CANARY}"]`],
-		["one member twice", `{"conversation":{},"conversation":{"title":"${CANARY}"}}`],
+		["a member given twice", `{"conversation":{},"conversation":{"title":"${CANARY}"}}`],
 		["a lone surrogate", '{"conversation":{"title":"\\ud800"}}'],
 		["a lone low surrogate in a name", '{"conversation":{"tags":{"\\uDC00":"x"}}}'],
 		["surrogates in the wrong order", '{"conversation":{"title":"\\udc00\\ud800"}}'],
-		["bytes that are not UTF-8", Buffer.from(`{"x":"\u00ff"}`, "latin1")],
-	])("%s is the client's mistake, with one message, and logged", async (_, body) => {
+		["a body that is not UTF-8", Buffer.from(`{"x":"\u00ff"}`, "latin1")],
+	])("%s is refused as invalid_argument with one message, and logged", async (_, body) => {
 		const failure = await send({ path: INGEST, body: Buffer.from(body) });
 		expect([failure.code, failure.message]).toEqual(["invalid_argument", UNREADABLE]);
 		expect(failure.text).not.toContain(CANARY);
@@ -223,14 +223,14 @@ describe.each(overJson)("over %s with JSON", (transport, send) => {
 	});
 
 	test.each(["\\ud83d\\ude00", "\\\\ud800", "\\\\\\ud83d\\ude00 \\\\udc00"])(
-		"the text %s, which has whole characters only, is not refused for them",
+		"the text %s, which has no lone surrogate, is read",
 		async (text) => {
 			const failure = await send({ path: INGEST, body: Buffer.from(`{"conversation":{"title":"${text}"}}`) });
 			expect(failure.message).toContain("(first: id: Field required)");
 		},
 	);
 
-	test("integers are exact to 64 bits, and doubles that look like integers are taken", async () => {
+	test("integers are exact to 64 bits, and a longer one is read as a double only if no digit is lost", async () => {
 		const max = 9_223_372_036_854_775_807n;
 		const ofSequence = (sequence: bigint | string) => ({
 			path: GET,
@@ -244,20 +244,22 @@ describe.each(overJson)("over %s with JSON", (transport, send) => {
 		expect((await state("9007199254740993")).message).toBe(UNREADABLE);
 	});
 
-	test("what is refused here is refused by the webhook", async () => {
+	test("the webhook refuses a lone surrogate as well", async () => {
 		const body = conversation.replace(/^\{/, '{"title":"\\ud800",');
 		expect((await postWebhook(service, KEY, body)).status).toBe(422);
 	});
 });
 
 describe("the HTTP listener", () => {
-	test("refuses a message that is too large, plain or unpacked, and logs it", async () => {
+	test("refuses and logs a message that is too large, before or after decompression", async () => {
 		const zeros = Buffer.alloc(LIMIT + 1);
-		const packed = await new Response(new Blob([zeros]).stream().pipeThrough(new CompressionStream("gzip"))).bytes();
+		const compressed = await new Response(
+			new Blob([zeros]).stream().pipeThrough(new CompressionStream("gzip")),
+		).bytes();
 		const plain = connect("application/proto");
 		for (const sending of [
 			{ path: INGEST, body: zeros },
-			{ path: INGEST, body: packed, header: { "Content-Encoding": "gzip" } },
+			{ path: INGEST, body: compressed, header: { "Content-Encoding": "gzip" } },
 		]) {
 			const failure = await plain(sending);
 			expect([failure.code, failure.message]).toEqual([
@@ -270,17 +272,17 @@ describe("the HTTP listener", () => {
 		expect(lines()).toMatchObject([{ kind: "too_large" }, { kind: "too_large" }, { kind: "too_large" }]);
 	});
 
-	test("reads a packed message in each framing, and refuses a damaged one", async () => {
+	test("reads a compressed message in each framing, and refuses one that is no gzip data", async () => {
 		const message = toBinary(GetConversationRequestSchema, create(GetConversationRequestSchema, { id: ID }));
-		const packed = await new Response(
+		const compressed = await new Response(
 			new Blob([Buffer.from(message)]).stream().pipeThrough(new CompressionStream("gzip")),
 		).bytes();
 		const gzip = { "Content-Encoding": "gzip" };
 		const plain = connect("application/proto");
-		expect(await plain({ path: GET, body: packed, header: gzip })).toMatchObject({ code: "not_found" });
+		expect(await plain({ path: GET, body: compressed, header: gzip })).toMatchObject({ code: "not_found" });
 		expect(await plain({ path: GET, body: message, header: gzip })).toMatchObject({ code: "invalid_argument" });
 		for (const [body, code] of [
-			[enveloped(packed, 1), "5"],
+			[enveloped(compressed, 1), "5"],
 			[enveloped(message, 1), "3"],
 		] as const) {
 			const header = { "Grpc-Encoding": "gzip" };
@@ -290,7 +292,7 @@ describe("the HTTP listener", () => {
 		}
 	});
 
-	test("takes exactly one message, and logs any other number", async () => {
+	test("refuses and logs a watch request that is not exactly one message", async () => {
 		const type = "application/connect+proto";
 		const message = enveloped(new Uint8Array());
 		for (const body of [new Uint8Array(), Buffer.concat([message, message]), enveloped(new Uint8Array(), 2)])
@@ -298,7 +300,7 @@ describe("the HTTP listener", () => {
 		expect(lines()).toMatchObject(Array(3).fill({ transport: "connect", operation: WATCH, kind: "invalid_argument" }));
 	});
 
-	test("logs what the Connect library refuses by the header", async () => {
+	test("logs requests that the Connect library refuses because of their header", async () => {
 		const body = new Uint8Array();
 		await fetchText({ path: INGEST, body }, "text/plain");
 		await fetchText({ path: INGEST, body, header: { "Content-Encoding": "br" } }, "application/proto");
@@ -308,7 +310,7 @@ describe("the HTTP listener", () => {
 		]);
 	});
 
-	test("logs refusals of routes with the route, and with the conversation of the path", async () => {
+	test("logs the refusals of routes with the route and the conversation id of the path", async () => {
 		const get = (path: string, init?: RequestInit) =>
 			fetch(`${service.http}${path}`, { headers: { "X-Access-Token": KEY }, ...init });
 		await postWebhook(service, "wrong", "{}");

@@ -22,7 +22,7 @@ beforeAll(async () => {
 });
 afterAll(() => service[Symbol.asyncDispose]());
 
-/** Ids in the lines of the log about refusals. */
+/** Returns the request ids of the refusals in the log. */
 function loggedIds(): unknown[] {
 	const lines = service.log().split("\n").filter(Boolean);
 	return lines
@@ -30,8 +30,8 @@ function loggedIds(): unknown[] {
 		.flatMap(({ event, requestId }) => (event === "request_refused" ? [requestId] : []));
 }
 
-describe("the id of a request is in the answer and in the log", () => {
-	test("over HTTP", async () => {
+describe("the id of a request", () => {
+	test("is in the response over HTTP/1.1, and in the log of a refusal", async () => {
 		const id = async (fields: Record<string, string>, body: string) =>
 			(await postWebhook(service, KEY, body, fields)).headers.get("x-request-id");
 		expect(await id({ "X-Request-Id": "of-the-caller" }, JSON.stringify(record()))).toBe("of-the-caller");
@@ -42,7 +42,7 @@ describe("the id of a request is in the answer and in the log", () => {
 		expect(loggedIds()).not.toContain("of-the-caller");
 	});
 
-	test("over HTTP/2", async () => {
+	test("is in the response over HTTP/2", async () => {
 		const session = connect(service.http);
 		const stream = session.request({ ":path": "/healthz", "x-request-id": "over-http2" });
 		const [headers] = await once(stream.end(), "response");
@@ -57,7 +57,7 @@ describe("the id of a request is in the answer and in the log", () => {
 		gRPC: grpc,
 	};
 
-	test.each(Object.entries(ways))("over %s", async (way, transport) => {
+	test.each(Object.entries(ways))("is in the response over %s, and in the log of a refusal", async (way, transport) => {
 		const client: Client<typeof ConversationService> = createClient(ConversationService, transport());
 		const call = async (id: string, key: string, pageToken = ""): Promise<string | null | undefined> => {
 			let answered: string | null | undefined;
@@ -79,7 +79,7 @@ describe("the id of a request is in the answer and in the log", () => {
 		expect(loggedIds().filter((id) => String(id).startsWith(`${way}:`))).toEqual([`${way}:unknown`, `${way}:refused`]);
 	});
 
-	test.each(Object.entries(ways))("of a stream over %s", async (way, transport) => {
+	test.each(Object.entries(ways))("is in the response of a stream over %s", async (way, transport) => {
 		const stop = new AbortController();
 		let answered: string | null = null;
 		const updates = createClient(ConversationService, transport()).watchConversationUpdates(
@@ -97,7 +97,7 @@ describe("the id of a request is in the answer and in the log", () => {
 		expect(answered).toBe(`${way}:stream`);
 	});
 
-	test("for pages of other origins, which may also set it", async () => {
+	test("may be read and set by pages of other origins", async () => {
 		const fields = { Origin: ORIGIN };
 		const answer = await postWebhook(service, KEY, JSON.stringify(record()), fields);
 		expect(answer.headers.get("access-control-expose-headers")).toContain("x-request-id");

@@ -4,12 +4,12 @@ import { text } from "node:stream/consumers";
 import { expect, test } from "vitest";
 import { readingOf } from "../../src/transports/session-reading.ts";
 
-/** Asks for an answer of the connection itself. */
+/** Sends a PING frame and waits for its acknowledgement. */
 function ping(session: ClientHttp2Session): Promise<void> {
 	return new Promise((resolve, reject) => session.ping((error) => (error === null ? resolve() : reject(error))));
 }
 
-test("a connection of HTTP/2 is read on while a body arrives on it, and then left unread until it is resumed", async () => {
+test("a paused HTTP/2 connection is read until its bodies have arrived, and then not until it is resumed", async () => {
 	const server = createServer();
 	await once(server.listen(0, "127.0.0.1"), "listening");
 	const address = server.address();
@@ -27,7 +27,7 @@ test("a connection of HTTP/2 is read on while a body arrives on it, and then lef
 		reading.keepReading(stream);
 		reading.pause();
 		const body = text(stream);
-		// Nothing but the server's own reading brings the rest.
+		// The rest arrives only if the server still reads the connection.
 		upload.end("end");
 		expect(await body).toBe("begin end");
 		paused.request({ ":method": "POST" }).end();

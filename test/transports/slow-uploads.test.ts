@@ -10,9 +10,9 @@ import { BoundedService } from "./bounded-service.ts";
 const RPC = rpcPath(ConversationIngestService.method.ingestConversation);
 const MESSAGE = Buffer.from([0, 0, 0, 0, 10, 1, 2]);
 
-/** A body that has begun. */
+/** A request whose body has begun to arrive. */
 interface Upload {
-	/** What the client gets. */
+	/** Resolves when the request has ended, with what the client received and how the stream was closed. */
 	readonly ended: Promise<unknown>;
 	/** Sends the rest of the body. */
 	finish(): void;
@@ -77,7 +77,7 @@ const FORMS: readonly (readonly [
 ];
 
 describe.each(FORMS)("%s", (_, open, cut, done) => {
-	test("slow uploads give way to other requests, down to half of all", async () => {
+	test("slow uploads give way to other requests until they take up half of the limit", async () => {
 		let now = 0;
 		const bounds = { ingest: { requests: 4, bytes: 1_000_000 } };
 		await using service = await BoundedService.start(1_000_000, bounds, {}, () => now);

@@ -19,7 +19,7 @@ const SERVER = { TLS_CERT_FILE: certificates.path("server.crt"), TLS_KEY_FILE: c
 const LIST = "/conversations.v1.ConversationService/ListConversations";
 const HEALTH = "/grpc.health.v1.Health/Check";
 
-/** A certificate of a client. */
+/** Returns a client certificate with its private key. */
 const holder = (name: string) => ({ cert: pem(`${name}.crt`), key: pem(`${name}.key`) });
 type Holder = ReturnType<typeof holder>;
 
@@ -34,7 +34,7 @@ function portOf({ http }: TestService): number {
 	return Number(new URL(http).port);
 }
 
-/** Posts to the webhook over HTTP/1.1 and TLS; gives the status, or the code of the error. */
+/** Posts to the webhook over HTTP/1.1 and TLS. Returns the status, or `refused` if the connection fails. */
 function post(to: TestService, given: { key?: string; holder?: Holder | undefined }): Promise<unknown> {
 	const headers = {
 		"Content-Type": "application/json",
@@ -48,7 +48,7 @@ function post(to: TestService, given: { key?: string; holder?: Holder | undefine
 	});
 }
 
-/** Calls a method with an empty request over gRPC and TLS; gives the status. */
+/** Calls a method with an empty request over gRPC and TLS. Returns the status. */
 async function call(
 	to: TestService,
 	path: string,
@@ -73,7 +73,7 @@ async function call(
 	}
 }
 
-test("both listeners speak TLS, the HTTP listener both versions of HTTP", async () => {
+test("both listeners serve TLS, the HTTP listener with HTTP/1.1 and HTTP/2", async () => {
 	service = await startTestService(SERVER);
 	expect(await post(service, { key: KEY })).toBe(200);
 	expect(await call(service, LIST, { key: KEY })).toBe(status.OK);
@@ -86,7 +86,7 @@ test("both listeners speak TLS, the HTTP listener both versions of HTTP", async 
 	await expect(fetch(service.http)).rejects.toThrow();
 });
 
-test("changed files are taken over; a pair that does not fit is reported, and the old one stays", async () => {
+test("changed certificate files are loaded, and files that cannot be used are reported and not used", async () => {
 	using folder = new TempFolder();
 	const copy = (name: string, cert = true, key = true) => {
 		if (key) copyFileSync(certificates.path(`${name}.key`), folder.file("tls.key"));
@@ -118,7 +118,7 @@ test("changed files are taken over; a pair that does not fit is reported, and th
 	await expect.poll(log, { timeout: 30_000 }).toContain('"event":"certificates_taken"');
 });
 
-test("with authorities of clients, a certificate is needed, names the caller and may have scopes", async () => {
+test("with a client CA, a client certificate is required, and its name may have scopes", async () => {
 	service = await startTestService({
 		...SERVER,
 		TLS_CLIENT_CA_FILE: certificates.path("ca.crt"),
@@ -132,13 +132,13 @@ test("with authorities of clients, a certificate is needed, names the caller and
 	expect(await call(service, LIST, { holder: holder("workload") })).toBe(status.OK);
 	expect(await call(service, LIST, { holder: holder("agent") })).toBe(status.PERMISSION_DENIED);
 	expect(await post(service, { holder: holder("stranger") })).toBe(401);
-	// A key decides, if there is one.
+	// If the request has a key, the key decides.
 	expect(await post(service, { holder: holder("stranger"), key: KEY })).toBe(200);
 	expect(await post(service, { holder: holder("agent"), key: "wrong-key-of-some-length" })).toBe(401);
 	expect(await call(service, HEALTH, { holder: holder("stranger") })).toBe(status.OK);
 });
 
-test("the caller of a refused request is the certificate's name", async () => {
+test("a refused request is logged with the name of its client certificate as the caller", async () => {
 	service = await startTestService({
 		...SERVER,
 		TLS_CLIENT_CA_FILE: certificates.path("ca.crt"),
@@ -153,14 +153,14 @@ test("the caller of a refused request is the certificate's name", async () => {
 	expect(service.log()).toContain('"caller":"agent-1"');
 });
 
-test("files that cannot be used stop the start, and say which", async () => {
+test("a start with a TLS file that cannot be read fails and names the file", async () => {
 	await expect(startTestService({ ...SERVER, TLS_CERT_FILE: "/nowhere.crt" })).rejects.toMatchObject({
 		message: "the files of TLS cannot be used",
 		cause: expect.objectContaining({ path: "/nowhere.crt" }),
 	});
 });
 
-test("a listener that others can reach in clear text says so once", async () => {
+test("a listener that other machines can reach without TLS logs one warning", async () => {
 	service = await startTestService({ HTTP_ADDRESS: "0.0.0.0:0" });
 	const lines = service
 		.log()

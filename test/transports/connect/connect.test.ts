@@ -41,8 +41,8 @@ async function errorOf(answer: Promise<unknown>): Promise<ConnectError> {
 	);
 }
 
-describe.each(protocols)("a client by %s", (protocol) => {
-	test("gets the outcome of an update", async () => {
+describe.each(protocols)("a client that uses %s", (protocol) => {
+	test("receives the result of an update and of its repetition", async () => {
 		const client = ingestClient(service, protocol, KEY);
 		const sent = request();
 		const first = await client.ingestConversation(sent);
@@ -50,7 +50,7 @@ describe.each(protocols)("a client by %s", (protocol) => {
 		expect(await client.ingestConversation(sent)).toEqual({ ...first, repetition: true });
 	});
 
-	test("is told which fields break which rules", async () => {
+	test("receives the fields that break rules, and these rules", async () => {
 		const sent = request();
 		delete sent.conversation?.workspace;
 		if (sent.conversation !== undefined) sent.conversation.maxIterations = 0n;
@@ -63,7 +63,7 @@ describe.each(protocols)("a client by %s", (protocol) => {
 		]);
 	});
 
-	test("needs a right key with the scope", async () => {
+	test("needs a known key with the scope of the method", async () => {
 		for (const key of [undefined, "wrong-key"]) {
 			const error = await errorOf(ingestClient(service, protocol, key).ingestConversation(request()));
 			expect(error.code).toBe(Code.Unauthenticated);
@@ -74,7 +74,7 @@ describe.each(protocols)("a client by %s", (protocol) => {
 });
 
 test.each(protocols.filter((protocol) => protocol !== "gRPC"))(
-	"a client by %s may not send more than the limit",
+	"a client that uses %s may not send a message larger than the limit",
 	async (protocol) => {
 		const error = await errorOf(ingestClient(service, protocol, KEY).ingestConversation(request("x".repeat(LIMIT))));
 		expect(error.code).toBe(Code.ResourceExhausted);
@@ -91,17 +91,17 @@ describe("the HTTP listener", () => {
 				: ["application/connect+proto", "application/connect+json", "application/grpc-web+proto"],
 	}));
 
-	test.each(methods)("$path is closed before the body is read", async ({ path, types }) => {
+	test.each(methods)("$path refuses a request without a key before it reads the body", async ({ path, types }) => {
 		for (const type of types) {
 			using client = await new RawHttp(service).connected();
 			await client.head({ "Content-Type": type, "Content-Length": "1000" }, path);
 			const { body } = await client.response();
-			// Streams and gRPC-Web tell the outcome at the end of the body.
+			// Streams and gRPC-Web send their status at the end of the response body.
 			expect(body).toMatch(/"code":"unauthenticated"|grpc-status: 16/);
 		}
 	});
 
-	test("does not take bytes that are no message, and goes on", async () => {
+	test("refuses bytes that are no message, and then accepts a valid message", async () => {
 		const response = await fetch(`${service.http}${ingest}`, {
 			method: "POST",
 			headers: { "X-Access-Token": KEY, "Content-Type": "application/proto" },
@@ -113,13 +113,13 @@ describe("the HTTP listener", () => {
 
 	test.each([
 		["a status", { conversation: { executionStatus: "deleting" } }],
-		["a status, by the field's name in the .proto", { conversation: { execution_status: "deleting" } }],
-		["a value in a union", { conversation: { confirmationPolicy: { confirmRisky: { threshold: "HIGH" } } } }],
-	])("does not take %s for unset in JSON, whose name is not known", async (_, json) => {
+		["a status in a field named as in the .proto", { conversation: { execution_status: "deleting" } }],
+		["an enum value in a union", { conversation: { confirmationPolicy: { confirmRisky: { threshold: "HIGH" } } } }],
+	])("refuses an unknown name of %s in JSON, and does not treat it as unset", async (_, json) => {
 		expect(await postJson(ingest, withRequired(json))).toEqual([400, "invalid_argument"]);
 	});
 
-	test("takes a field that is not known, and free-form JSON that looks like another type's", async () => {
+	test("accepts an unknown field, and free-form JSON that looks like another type", async () => {
 		const agentState = { nullValue: "NO_VALUE", kind: { nullValue: "x" } };
 		const json = withRequired({
 			conversation: { later: "x", agentState, unnamedMembers: { "/a": { nullValue: "x" } } },
@@ -131,12 +131,12 @@ describe("the HTTP listener", () => {
 		{ filter: { executionStatus: "stuck" } },
 		{ filter: { executionstatus: "CONVERSATION_EXECUTION_STATUS_STUCK" } },
 		{ secrets: "plaintext" },
-	])("does not list everything by %j", async (json) => {
+	])("refuses the invalid list request %j, and does not list everything", async (json) => {
 		const list = "/conversations.v1.ConversationService/ListConversations";
 		expect(await postJson(list, json)).toEqual([400, "invalid_argument"]);
 	});
 
-	/** The status of a call over Connect in JSON, and the code of its refusal. */
+	/** Calls a method over Connect with JSON. Returns the status, and the code of a refusal. */
 	async function postJson(path: string, json: unknown): Promise<[status: number, code: unknown]> {
 		const headers = { "X-Access-Token": KEY, "Content-Type": "application/json" };
 		const response = await fetch(`${service.http}${path}`, { method: "POST", headers, body: JSON.stringify(json) });
@@ -150,7 +150,7 @@ describe("the HTTP listener", () => {
 		return { conversation: { id, workspace, agent: { acpAgent: { acpCommand: ["acp"] } }, ...conversation } };
 	}
 
-	test("does not speak gRPC, which has a listener of its own", async () => {
+	test("refuses gRPC, which has a listener of its own", async () => {
 		const response = await fetch(`${service.http}${ingest}`, {
 			method: "POST",
 			headers: { "X-Access-Token": KEY, "Content-Type": "application/grpc" },

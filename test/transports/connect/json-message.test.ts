@@ -38,7 +38,7 @@ describe("a message is read from its JSON form", () => {
 		}
 	});
 
-	test("with any JSON in a Value, whatever text was read before", () => {
+	test("for any JSON in a Value, independent of texts that were read before", () => {
 		const name = fc.oneof(fc.string({ unit: "grapheme" }), fc.constantFrom("__proto__", "constructor", '"', "\\", ""));
 		const number = fc.double({ noNaN: true, noDefaultInfinity: true });
 		const { json } = fc.letrec<{ json: JsonValue }>((tie) => ({
@@ -60,25 +60,25 @@ describe("a message is read from its JSON form", () => {
 });
 
 describe("member names with escapes", () => {
-	test("are kept, whatever text was read before", () => {
+	test("are kept, independent of texts that were read before", () => {
 		decoded(StructSchema, '{"a":1,"\\\\":1}');
 		const { fields } = decoded(StructSchema, '{"a":1,"\\"":2}');
 		expect(fields).toEqual({ a: numberValue(1), '"': numberValue(2) });
 	});
 
-	test("name fields", () => {
+	test("select fields", () => {
 		expect(record('{"\\u0074itle":"x"}')).toEqual(expected({ title: "x" }));
 	});
 });
 
-describe("integers of 64 bits", () => {
+describe("64-bit integers", () => {
 	test.each([
 		["9223372036854775807", 2n ** 63n - 1n],
 		["-9223372036854775808", -(2n ** 63n)],
 		["9007199254740993", 2n ** 53n + 1n],
 		["1e18", 10n ** 18n],
 		['"9007199254740993"', 2n ** 53n + 1n],
-	])("%s is exact", (digits, maxIterations) => {
+	])("%s is read exactly", (digits, maxIterations) => {
 		expect(record(`{"maxIterations":${digits}}`)).toEqual(expected({ maxIterations }));
 	});
 
@@ -95,7 +95,7 @@ describe("doubles", () => {
 		"9007199254740992",
 		"1152921504606846976",
 		"-1.7976931348623157e308",
-	])("%s is what a client writes for a double", (text) => {
+	])("%s, which a client may write for a double, is read", (text) => {
 		expect(decoded(ValueSchema, text)).toEqual(numberValue(Number(text)));
 	});
 
@@ -114,14 +114,14 @@ test.each([
 	['{"pageSize":1,"pageSize":2}', ""],
 	["[]", ""],
 	["{", ""],
-])("the refusal of %s names the field", (text, reason) => {
+])("the refusal of %s names the invalid field, if there is one", (text, reason) => {
 	const { typeName } = ListConversationsRequestSchema;
 	expect(() => decoded(ListConversationsRequestSchema, text)).toThrow(
 		new ServiceError("invalid_argument", `The request cannot be read as a ${typeName}${reason}`),
 	);
 });
 
-describe("what the library would leave out or change is refused", () => {
+describe("input that the library would ignore or change is refused", () => {
 	test.each([
 		["a member given twice", '{"title":"a","title":"b"}'],
 		["a member given twice, once with an escape", '{"title":"a","\\u0074itle":"b"}'],
@@ -150,7 +150,7 @@ describe("what the library would leave out or change is refused", () => {
 	});
 });
 
-test("an empty object is the empty message", () => {
+test("an empty object is read as the empty message", () => {
 	expect(encodeJsonMessage(ConversationInfoSchema, Buffer.from(" {} "))).toEqual(
 		toBinary(ConversationInfoSchema, create(ConversationInfoSchema)),
 	);

@@ -7,7 +7,7 @@ import { LIMITS, type Limits } from "../../../src/transports/limits.ts";
 import { unseenRequests } from "../../support/requests.ts";
 import { silentLog } from "../../support/silent-log.ts";
 
-/** A gRPC listener on a free port without methods, for what needs none: health and limits. */
+/** Starts a gRPC listener on a free port without methods, for tests that need none, such as of health and limits. */
 export function listenBare(limits: Partial<Limits> = {}) {
 	return listenGrpc({
 		address: { host: "127.0.0.1", port: 0 },

@@ -23,7 +23,7 @@ const decode = (bytes: Buffer) => fromBinary(HeartbeatSchema, bytes);
 const heartbeat = (latestSequence: bigint) => encode(create(HeartbeatSchema, { latestSequence }));
 const batch = (...sequences: bigint[]) => new MessageBatch(sequences.map(heartbeat));
 
-/** What a client receives of what a handler writes, each write after the one before is done. */
+/** Returns the sequences that a client receives from a handler that makes the writes one after another. */
 async function received(interceptors: ServerInterceptor[], writes: readonly (Uint8Array | MessageBatch)[]) {
 	const server = new Server({ interceptors });
 	const definition = {
@@ -58,13 +58,13 @@ const hidden: ServerInterceptor = (_, call) => new ServerInterceptingCall(call);
 
 test.each([
 	["next to the stream", [batchInterceptor(LIMITS, 1024 * 1024), hidden]],
-	["where the stream cannot be found", [hidden, batchInterceptor(LIMITS, 1024 * 1024)]],
-])("%s, batches and single responses arrive one after the other", async (_, interceptors) => {
+	["behind another one, which hides the stream", [hidden, batchInterceptor(LIMITS, 1024 * 1024)]],
+])("with the interceptor %s, batches and single responses arrive in order", async (_, interceptors) => {
 	const writes = [batch(1n, 2n, 3n), heartbeat(4n), batch(5n), batch(6n, 2n ** 62n)];
 	expect(await received(interceptors, writes)).toEqual([1n, 2n, 3n, 4n, 5n, 6n, 2n ** 62n]);
 });
 
-test("a length-prefixed message is a zero, four bytes of length, and the message", () => {
+test("a length-prefixed message consists of a zero, four bytes of length, and the message", () => {
 	const messages = [Uint8Array.of(7, 8), Uint8Array.of(), new Uint8Array(258).fill(9)];
 	const [bytes = new Uint8Array(), ...others] = lengthPrefixed(messages);
 	expect(others).toEqual([]);
@@ -72,7 +72,7 @@ test("a length-prefixed message is a zero, four bytes of length, and the message
 	expect(bytes.length).toBe(3 * 5 + 2 + 258);
 });
 
-test("a large message is a chunk of its own, not a copy", () => {
+test("a large message is a chunk of its own and is not copied", () => {
 	const large = new Uint8Array(16 * 1024);
 	const chunks = lengthPrefixed([Uint8Array.of(7), large, Uint8Array.of(9)]);
 	expect(chunks.map((chunk) => (chunk === large ? "large" : [...chunk]))).toEqual([

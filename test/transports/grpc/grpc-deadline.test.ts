@@ -17,7 +17,7 @@ import { KEY, startTestService, type TestService } from "../../support/service.t
 
 const INGEST = rpcPath(ConversationIngestService.method.ingestConversation);
 const INGEST_EVENTS = rpcPath(ConversationEventIngestService.method.ingestConversationEvents);
-/** Long enough to come to the writer of the store, and shorter than the writer waits for another process. */
+/** Milliseconds: enough for a call to reach the store's writer, and less than the writer waits for another process. */
 const DEADLINE = 500;
 
 let service: TestService;
@@ -32,7 +32,7 @@ afterEach(async () => {
 	await service[Symbol.asyncDispose]();
 });
 
-/** Makes a call; gives its status. */
+/** Makes a call. Returns its status. */
 function call(path: string, request: Uint8Array, milliseconds?: number): Promise<number> {
 	const metadata = new Metadata();
 	metadata.set("x-access-token", KEY);
@@ -47,7 +47,7 @@ function call(path: string, request: Uint8Array, milliseconds?: number): Promise
 
 const recordOf = (id: string) => toBinary(IngestConversationRequestSchema, ingestRequest(record({ id })));
 
-/** What a read of a conversation is answered with over HTTP. */
+/** Returns the HTTP status of a read of a conversation. */
 async function readStatus(id: string): Promise<number> {
 	const headers = { "X-Access-Token": KEY };
 	return (await fetch(`${service.http}/api/v1/conversations/${id}`, { headers })).status;
@@ -66,19 +66,19 @@ test.each(["a record", "events"])("nothing is stored of %s whose deadline ends b
 		other.exec("ROLLBACK");
 		stored = await before;
 	}
-	// The writer takes them in their order, so this one is stored when the late one would be.
+	// The writer keeps the order, so a late request that was written would be stored when this one is.
 	expect(await call(INGEST, recordOf(last))).toBe(status.OK);
 	expect(await readStatus(last)).toBe(200);
 	expect(await readStatus(late)).toBe(404);
 	const listed = await eventReadClient(service, KEY).listConversationEvents({ conversationId: late });
 	expect(listed.events).toEqual([]);
-	// On a machine so slow that the writer gave up waiting for the other process, that is a failure of the store.
+	// On a very slow machine the writer stops waiting for the other process, which is logged as a failure of the store.
 	const failures = service
 		.log()
 		.split("\n")
 		.filter((line) => line.includes('"level":"error"'));
 	expect(failures).toHaveLength(stored === status.OK ? 0 : 1);
 
-	// Sent again with more time it is stored.
+	// The same request with a longer deadline is stored.
 	expect(await call(path, request, 60_000)).toBe(status.OK);
 });

@@ -13,7 +13,7 @@ import { KEY } from "../../support/service.ts";
 
 type Listener = Parameters<ServerInterceptingCallInterface["start"]>[0];
 
-/** A call of grpc-js whose stream cannot be found. */
+/** A grpc-js call whose HTTP/2 stream cannot be found. */
 class CallWithoutStream implements ServerInterceptingCallInterface {
 	listener: Listener | undefined;
 
@@ -44,7 +44,7 @@ class CallWithoutStream implements ServerInterceptingCallInterface {
 	}
 }
 
-test("a call without a stream counts until its end, also when it never reaches its method", () => {
+test("a call without a stream counts as under way until its end, even if it never reaches its method", () => {
 	const admission = new Admission(1_000);
 	const scopes = new Set(["ingest"] as const);
 	const gate = new Gate(new Keyring([{ name: "test", scopes, hash: hashKey(KEY) }]), SERVICES);

@@ -5,7 +5,7 @@ import { listenBare } from "./bare-listener.ts";
 
 const [SERVING, NOT_SERVING] = [1, 2];
 
-test("the health of every service follows what the listener is told, and watches of it end with the stop", async () => {
+test("every service has the health that was set, and a health watch receives changes until the stop", async () => {
 	const listener = await listenBare();
 	const client = new Client(`127.0.0.1:${listener.address.port}`, credentials.createInsecure());
 	const identity = (bytes: Buffer) => bytes;
@@ -26,10 +26,10 @@ test("the health of every service follows what the listener is told, and watches
 	listener.setServing(true);
 	expect(await statuses()).toEqual(names.map(() => SERVING));
 
-	// A watch of the health is told of each change, and watches of it end with the stop.
+	// A watch of the health receives each change, and ends when the listener stops.
 	const watch = client.makeServerStreamRequest("/grpc.health.v1.Health/Watch", identity, identity, Buffer.alloc(0));
-	const told: number[] = [];
-	watch.on("data", (answer: Buffer) => told.push(answer[1] ?? 0));
+	const received: number[] = [];
+	watch.on("data", (answer: Buffer) => received.push(answer[1] ?? 0));
 	const ended = new Promise((resolve) => watch.on("error", resolve));
 	await new Promise<void>((resolve) => watch.once("data", () => resolve()));
 	listener.setServing(false);
@@ -37,5 +37,5 @@ test("the health of every service follows what the listener is told, and watches
 	await listener.stop(100, performance.now() + 10_000);
 	await ended;
 	client.close();
-	expect(told).toEqual([SERVING, NOT_SERVING]);
+	expect(received).toEqual([SERVING, NOT_SERVING]);
 });

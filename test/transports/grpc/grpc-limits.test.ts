@@ -19,7 +19,7 @@ function begin(session: ClientHttp2Session, path: string, fields: Readonly<Recor
 	return session.request(headers).on("error", () => undefined);
 }
 
-/** The status of a call with this message. */
+/** Makes a call with a message. Returns its gRPC status. */
 async function statusOf(
 	session: ClientHttp2Session,
 	path: string,
@@ -73,7 +73,7 @@ describe("a service", () => {
 			{ kind: "too_large", caller: "test" },
 		],
 		[
-			"a coding that it does not know",
+			"an unknown compression",
 			INGEST,
 			Buffer.from([1, 0, 0, 0, 0]),
 			{ "grpc-encoding": "snappy" },
@@ -81,7 +81,7 @@ describe("a service", () => {
 			{ kind: "unsupported_media_type", caller: "test" },
 		],
 		["an unknown method", "/conversations.v1.Nothing/Get", framed(Buffer.alloc(0)), {}, "12", { kind: "not_found" }],
-	])("logs what grpc-js refuses by itself: %s", async (_, operation, message, fields, status, refusal) => {
+	])("logs a request that grpc-js itself refuses: %s", async (_, operation, message, fields, status, refusal) => {
 		expect(await statusOf(session, operation, message, fields)).toBe(status);
 		const lines = () =>
 			service
@@ -93,14 +93,14 @@ describe("a service", () => {
 		await expect.poll(lines).toMatchObject([{ event: "request_refused", transport: "grpc", operation, ...refusal }]);
 	});
 
-	test.each(["1000H", "99999999H", "99999999M", "99999999S"])("takes the timeout %s for none", async (timeout) => {
+	test.each(["1000H", "99999999H", "99999999M", "99999999S"])("treats the timeout %s as none", async (timeout) => {
 		expect(await statusOf(session, LIST, framed(Buffer.alloc(0)), { "grpc-timeout": timeout })).toBe("0");
 	});
 
 	test.each([
 		[LIST, INGEST],
 		[LIST_EVENTS, INGEST_EVENTS],
-	])("does nothing for a call whose time is over, and logs no failure: %s, %s", async (list, ingest) => {
+	])("ends a call whose deadline has passed, and logs no failure: %s, %s", async (list, ingest) => {
 		expect(await statusOf(session, list, framed(Buffer.alloc(0)), { "grpc-timeout": "1n" })).toMatch(/^[04]$/);
 		const stream = begin(session, ingest, { "x-access-token": KEY, "grpc-timeout": "1m" });
 		const [answer] = await once(stream, "response");
@@ -109,7 +109,7 @@ describe("a service", () => {
 	});
 });
 
-describe("the limits of a listener", () => {
+describe("a listener with limits", () => {
 	async function listening(limits: Partial<Limits>) {
 		const listener = await listenBare(limits);
 		const session = connect(`http://127.0.0.1:${listener.address.port}`);
@@ -122,7 +122,7 @@ describe("the limits of a listener", () => {
 		};
 	}
 
-	test("bound the calls that need no key, and count those that have ended no longer", async () => {
+	test("refuses open calls without a key beyond the maximum, until others have ended", async () => {
 		using listener = await listening({ keylessCalls: 3 });
 		const { session } = listener;
 		const watch = async () => {
@@ -138,7 +138,7 @@ describe("the limits of a listener", () => {
 		await expect.poll(async () => (await watch()).status).toBeUndefined();
 	});
 
-	test("end calls whose request takes too long, or on which nothing moves, and let watches of the health rest", async () => {
+	test("ends calls whose request takes too long or that are idle, but not watches of the health", async () => {
 		using listener = await listening({ requestTime: 300, idleTime: 200 });
 		const { session } = listener;
 		const watch = begin(session, WATCH_HEALTH);
@@ -153,7 +153,7 @@ describe("the limits of a listener", () => {
 		expect(watch.closed).toBe(false);
 	});
 
-	test("take no further request of reflection while its answers are not read", async () => {
+	test("stops reading reflection requests while their responses are not read", async () => {
 		using listener = await listening({});
 		const { session } = listener;
 		const stream = begin(session, REFLECTION);

@@ -40,7 +40,7 @@ function request() {
 	return create(IngestConversationRequestSchema, { conversation: format.fromJson(record()) });
 }
 
-/** The status with which a call with these bytes ends. */
+/** Makes a call with these bytes as the message. Returns its status. */
 function statusFor(path: string, bytes: Uint8Array, ...keys: readonly string[]): Promise<number> {
 	const metadata = new Metadata();
 	for (const key of keys.length === 0 ? [KEY] : keys) metadata.add("x-access-token", key);
@@ -53,7 +53,7 @@ function statusFor(path: string, bytes: Uint8Array, ...keys: readonly string[]):
 }
 
 describe("a generated grpc-js client", () => {
-	test("gets the outcome of an update", async () => {
+	test("receives the result of an update and of its repetition", async () => {
 		using grpc = new GrpcClient(service, KEY);
 		const sent = request();
 		const first = await grpc.call(method, sent);
@@ -61,7 +61,7 @@ describe("a generated grpc-js client", () => {
 		expect(await grpc.call(method, sent)).toEqual({ ...first, repetition: true });
 	});
 
-	test("is told which field breaks which rule", async () => {
+	test("receives the field that breaks a rule, and the rule", async () => {
 		using grpc = new GrpcClient(service, KEY);
 		const sent = request();
 		delete sent.conversation?.workspace;
@@ -74,7 +74,7 @@ describe("a generated grpc-js client", () => {
 		]);
 	});
 
-	test("is told that the conversation is missing", async () => {
+	test("receives a violation if the request has no conversation", async () => {
 		using grpc = new GrpcClient(service, KEY);
 		const failure = await grpc.call(method, create(IngestConversationRequestSchema)).catch((error: unknown) => error);
 		if (!(failure instanceof GrpcFailure)) throw new Error("the record was accepted");
@@ -85,33 +85,33 @@ describe("a generated grpc-js client", () => {
 describe("the gate", () => {
 	const methods = SERVICES.flatMap((desc) => desc.methods.map((rpc) => `/${desc.typeName}/${rpc.name}`));
 
-	test.each(methods)("%s is closed without a right key", async (path) => {
+	test.each(methods)("refuses %s without exactly one key, which must be known", async (path) => {
 		for (const keys of [[""], ["wrong-key"], [KEY, KEY], [KEY, "wrong-key"]])
 			expect(await statusFor(path, new Uint8Array(), ...keys), `${keys}`).toBe(status.UNAUTHENTICATED);
 	});
 
-	test("wants the method's scope", async () => {
+	test("requires the scope of the method", async () => {
 		const bytes = toBinary(IngestConversationRequestSchema, request());
 		expect(await statusFor(INGEST, bytes, "key-of-the-reader")).toBe(status.PERMISSION_DENIED);
 		expect(await statusFor(INGEST, bytes)).toBe(status.OK);
 	});
 
-	test("comes before the message, which may be no message at all or too large", async () => {
+	test("refuses a wrong key before it reads the message, even a malformed or too large one", async () => {
 		expect(await statusFor(INGEST, Buffer.from([0xff]), "wrong-key")).toBe(status.UNAUTHENTICATED);
 		expect(await statusFor(INGEST, Buffer.alloc(LIMIT * 2), "wrong-key")).toBe(status.UNAUTHENTICATED);
 	});
 
-	test("knows no method that is not there", async () => {
+	test("refuses an unknown method as UNIMPLEMENTED", async () => {
 		expect(await statusFor("/conversations.v1.Nothing/Get", new Uint8Array())).toBe(status.UNIMPLEMENTED);
 	});
 });
 
-describe("messages that cannot be taken", () => {
-	test("that are none are the client's mistake", async () => {
+describe("a message", () => {
+	test("that cannot be decoded is refused as INVALID_ARGUMENT", async () => {
 		expect(await statusFor(INGEST, Buffer.from([0xff, 0xff]))).toBe(status.INVALID_ARGUMENT);
 	});
 
-	test("that nest deeper than protobuf's readers go are the client's mistake", async () => {
+	test("that is nested deeper than protobuf readers allow is refused as INVALID_ARGUMENT", async () => {
 		let bytes = new Uint8Array();
 		// google.protobuf.Value { list_value = 6 } of google.protobuf.ListValue { values = 1 }, over and over.
 		for (let level = 0; level < 200; level++) {
@@ -125,7 +125,7 @@ describe("messages that cannot be taken", () => {
 		);
 	});
 
-	test("that are larger than the limit", async () => {
+	test("that is larger than the limit is refused as RESOURCE_EXHAUSTED", async () => {
 		expect(await statusFor(INGEST, Buffer.alloc(LIMIT + 1))).toBe(status.RESOURCE_EXHAUSTED);
 	});
 });
@@ -137,7 +137,7 @@ function varint(value: number): number[] {
 describe("health and reflection", () => {
 	const health = "/grpc.health.v1.Health/Check";
 
-	test.each(["", ...SERVICES.map(({ typeName }) => typeName)])("the service %j serves, without a key", async (name) => {
+	test.each(["", ...SERVICES.map(({ typeName }) => typeName)])("%j is serving, and no key is needed", async (name) => {
 		const { payload } = await unary(health, [0x0a, name.length, ...Buffer.from(name)], new Metadata());
 		expect([...payload]).toEqual([0x08, 1]);
 	});
@@ -147,7 +147,7 @@ describe("health and reflection", () => {
 	});
 
 	test.each(["v1", "v1alpha"])(
-		"reflection %s gives the services and a schema that tells of every message",
+		"reflection %s lists the services and returns schemas without unresolved types",
 		async (version) => {
 			const answers = await reflect(version, [
 				{ list_services: "" },
@@ -158,7 +158,7 @@ describe("health and reflection", () => {
 			expect(names).toEqual(
 				expect.arrayContaining(["grpc.health.v1.Health", ...SERVICES.map(({ typeName }) => typeName)]),
 			);
-			// What clients do with a schema: every name of a type must lead to one.
+			// Clients do the same with a schema. It fails if the name of a type cannot be resolved.
 			const file = (answers[2]?.file_descriptor_response?.file_descriptor_proto ?? []).map((bytes) =>
 				fromBinary(FileDescriptorProtoSchema, bytes),
 			);

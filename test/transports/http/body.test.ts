@@ -13,10 +13,10 @@ const limit = 64 * 1024;
 const tooLarge = { failure: "too_large", message: `The body is larger than ${limit} bytes` };
 const damaged = { failure: "invalid_argument", message: "The gzip data is damaged" };
 
-/** What readBody did with each request, in order, for the requests that have no answer to read. */
+/** Result of readBody for each request, in order, for tests in which the client cannot read a response. */
 let outcomes: (Buffer | Error)[] = [];
 let outcome = Promise.withResolvers<void>();
-/** What happens to a request before its body is read. */
+/** If set, called with each request. Its body is read after the promise has resolved. */
 let prepare: ((request: IncomingMessage) => Promise<void> | undefined) | undefined;
 let server: Server;
 let port: number;
@@ -59,7 +59,7 @@ afterAll(async () => {
 	await once(server, "close");
 });
 
-/** Posts a body in one piece; gives the answer. */
+/** Posts a body in one piece. Returns the response. */
 async function post(body: Buffer, fields: Record<string, string> = {}): Promise<unknown> {
 	using client = new RawClient(port);
 	await client.head({ "Content-Length": String(body.length), ...fields });
@@ -83,7 +83,7 @@ function cut(data: Buffer, sizes: readonly number[]): Buffer[] {
 }
 
 describe("without a content coding", () => {
-	test("a body of up to the limit is returned, a longer one refused", async () => {
+	test("a body up to the limit is returned, a larger one is refused", async () => {
 		const largest = randomBytes(limit);
 		expect(await post(largest)).toEqual(accepted(largest));
 		expect(await post(Buffer.alloc(limit + 1))).toEqual(tooLarge);
@@ -97,13 +97,13 @@ describe("without a content coding", () => {
 		expect(await client.response()).toEqual(accepted(Buffer.alloc(0)));
 	});
 
-	test("a declared length over the limit is refused before any byte of the body", async () => {
+	test("a Content-Length over the limit is refused before any byte of the body", async () => {
 		using client = new RawClient(port);
 		await client.head({ "Content-Length": String(limit + 1) });
 		expect(await client.response()).toEqual(tooLarge);
 	});
 
-	test("a chunked body is refused as soon as it passes the limit", async () => {
+	test("a chunked body is refused as soon as it exceeds the limit", async () => {
 		using client = new RawClient(port);
 		await client.head({ "Transfer-Encoding": "chunked" });
 		await client.chunk(Buffer.alloc(limit));
@@ -113,7 +113,7 @@ describe("without a content coding", () => {
 });
 
 describe("with gzip", () => {
-	test.each(["gzip", "x-gzip", "GZIP"])("%s is decoded, up to the limit of what comes out", async (coding) => {
+	test.each(["gzip", "x-gzip", "GZIP"])("%s is decompressed up to the limit", async (coding) => {
 		const fields = { "Content-Encoding": coding };
 		const largest = randomBytes(limit);
 		expect(await post(gzipSync(largest), fields)).toEqual(accepted(largest));
@@ -121,13 +121,13 @@ describe("with gzip", () => {
 		expect(await post(gzipSync(Buffer.alloc(0)), fields)).toEqual(accepted(Buffer.alloc(0)));
 	});
 
-	test("a body that unpacks to a thousand times the limit is refused", async () => {
+	test("a body that decompresses to a thousand times the limit is refused", async () => {
 		const bomb = gzipSync(Buffer.alloc(1000 * limit));
 		expect(bomb.length).toBeLessThan(limit);
 		expect(await post(bomb, { "Content-Encoding": "gzip" })).toEqual(tooLarge);
 	});
 
-	test("gzip data that never yields anything is refused", async () => {
+	test("gzip data that decompresses to nothing is refused when it is too long", async () => {
 		using client = new RawClient(port);
 		await client.head({ "Transfer-Encoding": "chunked", "Content-Encoding": "gzip" });
 		const emptyMember = gzipSync(Buffer.alloc(0));
@@ -135,13 +135,13 @@ describe("with gzip", () => {
 		expect(await client.response()).toEqual(tooLarge);
 	});
 
-	test("a declared length that no packing explains is refused before any byte of the body", async () => {
+	test("a Content-Length too large even for compressed data is refused before any byte of the body", async () => {
 		using client = new RawClient(port);
 		await client.head({ "Content-Length": String(2 * limit), "Content-Encoding": "gzip" });
 		expect(await client.response()).toEqual(tooLarge);
 	});
 
-	test("members in a row are one body, and zeros may follow them", async () => {
+	test("several gzip members make up one body, and zeros may follow them", async () => {
 		const members = [gzipSync("[1,"), gzipSync("2]"), Buffer.alloc(100)];
 		expect(await post(Buffer.concat(members), { "Content-Encoding": "gzip" })).toEqual(accepted(Buffer.from("[1,2]")));
 
@@ -156,13 +156,13 @@ describe("with gzip", () => {
 		expect(await client.response()).toEqual(accepted(Buffer.alloc(0)));
 	});
 
-	const packed = gzipSync('{"a":1}');
+	const compressed = gzipSync('{"a":1}');
 	test.each([
 		["nothing at all", Buffer.alloc(0)],
-		["no gzip", Buffer.from("{}")],
-		["a cut", packed.subarray(0, -1)],
-		["a wrong checksum", Buffer.concat([packed.subarray(0, -8), Buffer.alloc(8)])],
-		["garbage behind", Buffer.concat([packed, Buffer.from("garbage")])],
+		["data that is not gzip", Buffer.from("{}")],
+		["data that is cut off", compressed.subarray(0, -1)],
+		["a wrong checksum", Buffer.concat([compressed.subarray(0, -8), Buffer.alloc(8)])],
+		["garbage after it", Buffer.concat([compressed, Buffer.from("garbage")])],
 	])("damaged data (%s) is refused", async (_, body) => {
 		expect(await post(body, { "Content-Encoding": "gzip" })).toEqual(damaged);
 	});
@@ -175,7 +175,7 @@ test.each(["br", "deflate", "gzip, gzip", "zstd"])("the content coding %s is ref
 	});
 });
 
-test("whatever the chunks, exactly the bytes come out, and the connection carries the next request", async () => {
+test("with any chunks the body is returned exactly, and the connection serves the next request", async () => {
 	using client = new RawClient(port);
 	const sizes = fc.array(fc.integer({ min: 1, max: 3000 }), { maxLength: 8 });
 	const data = fc.uint8Array({ maxLength: 12_000 }).map((bytes) => Buffer.from(bytes));
@@ -199,12 +199,12 @@ test("whatever the chunks, exactly the bytes come out, and the connection carrie
 	);
 });
 
-describe("a rest that nobody wants", () => {
+describe("the unread rest of a body", () => {
 	test.each([
-		["a declared length", { "Content-Length": String(limit * 8) }],
+		["a Content-Length over the limit", { "Content-Length": String(limit * 8) }],
 		["an unknown coding", { "Content-Length": String(limit * 8), "Content-Encoding": "br" }],
 		["damaged gzip", { "Content-Length": String(limit), "Content-Encoding": "gzip" }],
-	])("a small one is thrown away and the connection carries the next request (%s)", async (_, fields) => {
+	])("is discarded if it is small, and the connection serves the next request (%s)", async (_, fields) => {
 		using client = new RawClient(port);
 		await client.head(fields);
 		await client.write(Buffer.alloc(Number(fields["Content-Length"]), "x"));
@@ -216,10 +216,10 @@ describe("a rest that nobody wants", () => {
 
 	test.each([
 		["a body over the limit", {}, Buffer.from("x"), ServiceError],
-		["gzip that is none", { "Content-Encoding": "gzip" }, Buffer.from("x"), ServiceError],
+		["data that is not gzip", { "Content-Encoding": "gzip" }, Buffer.from("x"), ServiceError],
 		["an unknown coding", { "Content-Encoding": "br" }, Buffer.from("x"), ServiceError],
-		["zeros behind gzip data", { "Content-Encoding": "gzip" }, gzipSync("{}"), Buffer],
-	])("one without end closes the connection (%s)", async (_, fields, start, kind) => {
+		["zeros after gzip data", { "Content-Encoding": "gzip" }, gzipSync("{}"), Buffer],
+	])("closes the connection if it is endless (%s)", async (_, fields, start, kind) => {
 		using client = new RawClient(port);
 		await client.head({ "Transfer-Encoding": "chunked", ...fields });
 		await client.chunk(Buffer.concat([start, Buffer.alloc(1)]));
@@ -231,7 +231,7 @@ describe("a rest that nobody wants", () => {
 	});
 });
 
-describe("when the client goes away", () => {
+describe("when the client disconnects", () => {
 	const names = () => outcomes.map((each) => (each instanceof Error ? each.name : "a body"));
 
 	test.each([
@@ -246,7 +246,7 @@ describe("when the client goes away", () => {
 		expect(names()).toEqual(["AbortError"]);
 	});
 
-	test("a body asked for too late ends with an AbortError", async () => {
+	test("reading that begins afterwards ends with an AbortError", async () => {
 		prepare = (request) => {
 			arrived.resolve();
 			return new Promise((resolve) => request.once("close", resolve));
@@ -261,7 +261,7 @@ describe("when the client goes away", () => {
 	});
 });
 
-test("a body that comes in one chunk is not copied", async () => {
+test("a body that arrives in one chunk is not copied", async () => {
 	const chunks: Buffer[] = [];
 	prepare = (request) => {
 		request.on("data", (chunk: Buffer) => chunks.push(chunk));

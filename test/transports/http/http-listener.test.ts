@@ -33,7 +33,7 @@ describe("a service", () => {
 		await service[Symbol.asyncDispose]();
 	});
 
-	test("takes HTTP/2 in clear text on the port of HTTP/1.1: the webhook, the reads, HEAD, and a large body", async () => {
+	test("serves HTTP/2 without TLS on the port of HTTP/1.1: the webhook, reads, HEAD and a large body", async () => {
 		const session = connectHttp2(service.http);
 		const ask = async (method: string, path: string, body = "") => {
 			const headers = { "x-access-token": KEY, "content-type": "application/json" };
@@ -67,7 +67,7 @@ describe("a service", () => {
 		session.destroy();
 	});
 
-	test("takes Connect over HTTP/2", async () => {
+	test("serves Connect over HTTP/2", async () => {
 		const transport = createConnectTransport({
 			baseUrl: service.http,
 			httpVersion: "2",
@@ -82,7 +82,7 @@ describe("a service", () => {
 		expect(conversations.length).toBeLessThan(2);
 	});
 
-	test("takes requests whose first bytes come one by one, and a client that ends its side early", async () => {
+	test("answers a request whose bytes arrive one by one, and a client that ends its side early", async () => {
 		using client = await new RawHttp(service).connected();
 		for (const byte of "POST /nothing HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n") await client.write(byte);
 		expect((await client.response()).status).toBe(404);
@@ -92,7 +92,7 @@ describe("a service", () => {
 		expect(await early.response()).toMatchObject({ status: 200, body: '{"alive":true}' });
 	});
 
-	test("lets pages of the configured origins call, and no others", async () => {
+	test("allows calls from pages of the configured origins only", async () => {
 		const preflight = (origin: string, path: string) =>
 			fetch(`${service.http}${path}`, {
 				method: "OPTIONS",
@@ -132,14 +132,14 @@ describe("a service", () => {
 		["http://any.example?a=/healthz", "GET", 404],
 		["http://any.example", "GET", 404],
 		["ftp://any.example/healthz", "GET", 404],
-	])("takes the target %s of a %s as to a proxy", async (target, method, status) => {
+	])("answers the absolute target %s of a %s request", async (target, method, status) => {
 		using client = await new RawHttp(service).connected();
 		const fields = `Host: x\r\nX-Access-Token: ${KEY}\r\nContent-Type: application/json\r\nContent-Length: 2\r\n`;
 		await client.write(`${method} ${target} HTTP/1.1\r\n${fields}\r\n{}`);
 		expect((await client.response()).status).toBe(status);
 	});
 
-	test("says that it lives and is ready, without a key", async () => {
+	test("reports without a key that it is alive and ready", async () => {
 		const get = async (path: string) => {
 			const answer = await fetch(service.http + path);
 			return [answer.status, await answer.json()];
@@ -157,14 +157,14 @@ describe("a service", () => {
 		);
 	});
 
-	test("takes a timeout beyond all timers for none", async () => {
+	test("treats a timeout longer than any timer as none", async () => {
 		const headers = { "X-Access-Token": KEY, "Content-Type": "application/json", "Connect-Timeout-Ms": "9999999999" };
 		const answer = await fetch(service.http + RPC, { method: "POST", headers, body: "{}" });
 		expect(answer.status).toBe(200);
 	});
 });
 
-test("a rate for each key is kept on every transport", async () => {
+test("each key has its own rate limit, on the webhooks and over Connect", async () => {
 	await using service = await startTestService({ RATE_LIMIT_PER_KEY: "2", ACCESS_KEYS: `a:${KEY},b:another-key-of-b` });
 	const body = JSON.stringify(record());
 	for (const post of [() => postWebhook(service, KEY, body), () => postEvents(service, KEY, randomUUID(), "[]")]) {
@@ -186,8 +186,8 @@ test("a rate for each key is kept on every transport", async () => {
 	expect((await postWebhook(service, "another-key-of-b", body)).status).toBe(200);
 });
 
-describe("the limits of a listener", () => {
-	/** A listener that answers with the length of the body, or, if that is asked for, with many bytes. */
+describe("a listener", () => {
+	/** Starts a listener that responds with the length of the request body, or to the path `/much` with 50 MB. */
 	async function listening(limits: Partial<typeof LIMITS>) {
 		const events: string[] = [];
 		const log = createLogger("warn", { write: (line) => events.push(JSON.parse(line).event) });
@@ -206,18 +206,18 @@ describe("the limits of a listener", () => {
 		return { http, events, listener, [Symbol.dispose]: () => listener.kill() };
 	}
 
-	test.runIf(process.platform === "linux")("accept many connections in a turn of the event loop", async () => {
+	test.runIf(process.platform === "linux")("accepts many connections in one turn of the event loop", async () => {
 		const count = 512;
 		using listener = await listening({});
 		const clients = Array.from({ length: count }, () => new RawHttp(listener));
 		let turns = 0;
 		for (; listener.listener.connections() < count; turns++) await setImmediate();
-		// libuv accepts one of each socket that listens: one socket would take as many turns as there are connections.
+		// libuv accepts one connection a turn for each listening socket: with one socket, each connection would take a turn.
 		expect(turns).toBeLessThan(count / 8);
 		for (const client of clients) client[Symbol.dispose]();
 	});
 
-	test("close connections that send nothing, or half a header", async () => {
+	test("closes connections that send nothing or half a header", async () => {
 		using listener = await listening({ headerTime: 200 });
 		using silent = await new RawHttp(listener).connected();
 		using half = await new RawHttp(listener).connected();
@@ -225,7 +225,7 @@ describe("the limits of a listener", () => {
 		await Promise.all([silent.closed(), half.closed()]);
 	});
 
-	test("close connections whose body takes too long, over both versions of HTTP", async () => {
+	test("closes connections whose body takes too long, over HTTP/1.1 and HTTP/2", async () => {
 		using listener = await listening({ headerTime: 200, requestTime: 300 });
 		using slow = await new RawHttp(listener).connected();
 		await slow.write("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nx");
@@ -236,7 +236,7 @@ describe("the limits of a listener", () => {
 		session.destroy();
 	});
 
-	test("close connections whose answer nobody reads, over both versions of HTTP", async () => {
+	test("closes connections whose response nobody reads, over HTTP/1.1 and HTTP/2", async () => {
 		using listener = await listening({ idleTime: 300 });
 		using deaf = await new RawHttp(listener).connected();
 		deaf.pause();
@@ -248,7 +248,7 @@ describe("the limits of a listener", () => {
 		session.destroy();
 	});
 
-	test("close connections beyond the number, and tell the log once", async () => {
+	test("closes connections beyond the maximum number, and logs that once", async () => {
 		using listener = await listening({ connections: 2 });
 		const clients = [];
 		for (let index = 0; index < 5; index++) clients.push(await new RawHttp(listener).connected());

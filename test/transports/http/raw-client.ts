@@ -1,14 +1,14 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 
-/** A connection of a client that writes bytes itself and reads answers by their Content-Length. */
+/** A client connection that writes raw bytes and reads responses by their Content-Length. */
 export class RawClient {
 	readonly socket: Socket;
 	#received = "";
 
 	constructor(port: number) {
 		this.socket = connect({ port, host: "127.0.0.1", noDelay: true });
-		// A connection that the server cuts off may end in a reset.
+		// The server may close the connection with a reset.
 		this.socket.on("error", () => undefined);
 		this.socket.setEncoding("latin1");
 		this.socket.on("data", (text: string) => {
@@ -16,12 +16,12 @@ export class RawClient {
 		});
 	}
 
-	/** Writes and waits until the bytes have left, or the connection is gone. */
+	/** Writes bytes and waits until they are sent or the connection is closed. */
 	write(data: string | Buffer): Promise<void> {
 		return new Promise((resolve) => this.socket.write(data, () => resolve()));
 	}
 
-	/** Writes the head of a POST with these fields. */
+	/** Writes the request line of a POST and these header fields. */
 	head(fields: Record<string, string>): Promise<void> {
 		const lines = Object.entries({ Host: "test", ...fields }).map(([name, value]) => `${name}: ${value}\r\n`);
 		return this.write(`POST / HTTP/1.1\r\n${lines.join("")}\r\n`);
@@ -32,7 +32,7 @@ export class RawClient {
 		return this.write(Buffer.concat([Buffer.from(`${data.length.toString(16)}\r\n`), data, Buffer.from("\r\n")]));
 	}
 
-	/** The body of the next response, parsed. */
+	/** Returns the parsed JSON body of the next response. */
 	async response(): Promise<unknown> {
 		for (;;) {
 			const [head = "", rest] = this.#received.split("\r\n\r\n", 2);

@@ -6,7 +6,7 @@ const READER = "reads-without-secrets";
 const ID = "0190d6a0-0000-7000-8000-00000000000a";
 const OTHER = "0190d6a0-0000-7000-8000-00000000000b";
 const SECRET = "sk-test-of-an-event";
-/** As they are sent: members in an order of their own, a number that no double holds. */
+/** Events as they are sent. Their members are in different orders, and one number is not exact as a double. */
 const TEXTS = [
 	`{"id":"1","timestamp":"1970-01-01T00:00:01","source":"agent","kind":"MessageEvent","z":12345678901234567890,"a":[null,{}]}`,
 	`{"kind":"ActionEvent","id":"2","source":"user","timestamp":"1970-01-01T00:00:02.5","parent_id":null,"api_key":"${SECRET}"}`,
@@ -33,14 +33,14 @@ async function keep(id: string, ...texts: string[]): Promise<void> {
 	expect(response.status).toBe(200);
 }
 
-/** Status and text of an answer. */
+/** Returns the status and the text of a response. */
 async function get(path: string, key = READER): Promise<[number, string]> {
 	const response = await fetch(`${service.http}/api/v1/conversations/${path}`, { headers: { "X-Access-Token": key } });
 	expect(response.headers.get("Content-Type")).toBe("application/json");
 	return [response.status, await response.text()];
 }
 
-/** The texts of the events of an answer, and its token. */
+/** Returns the texts of the events of a response, and its page token. */
 async function events(search: string, key?: string, id = ID): Promise<[string[], string]> {
 	const [status, text] = await get(`${id}/events?${search}`, key);
 	expect([status, text]).toEqual([200, expect.stringMatching(/^\{"events":\[.*\],"next_page_token":"[^"]*"\}$/)]);
@@ -52,7 +52,7 @@ async function events(search: string, key?: string, id = ID): Promise<[string[],
 
 const redacted = TEXTS.map((text) => text.replace(SECRET, "**********"));
 
-test("events are given as they were sent, with when they came and happened", async () => {
+test("events are returned as they were sent, with the times when they were received and happened", async () => {
 	const [status, text] = await get(`${ID}/events`);
 	const [receivedAt] = /(?<="received_at":")[^"]+/.exec(text) ?? [];
 	const entry = (sequence: number, happenedAt: string, event = "") =>
@@ -68,7 +68,7 @@ test("events are given as they were sent, with when they came and happened", asy
 	expect(Math.abs(Date.parse(receivedAt ?? "") - Date.now())).toBeLessThan(600_000);
 });
 
-test("secrets are shown as asked for, in plain text only to a key that may see them", async () => {
+test("secrets are shown in the requested form, in plain text only to a key with the scope secrets", async () => {
 	expect(await events("secrets=plaintext", KEY)).toEqual([TEXTS, ""]);
 	expect((await events("secrets=encrypted"))[0][1]).toMatch(/"api_key":"enc:v1:/);
 	expect(await get(`${ID}/events?secrets=plaintext`)).toEqual([
@@ -77,7 +77,7 @@ test("secrets are shown as asked for, in plain text only to a key that may see t
 	]);
 });
 
-test("the list comes in pages", async () => {
+test("the list is paged, and a page token is refused with another filter", async () => {
 	const [first, token] = await events("page_size=2");
 	expect(first).toEqual(redacted.slice(0, 2));
 	expect(await events(`page_size=9223372036854775807&page_token=${token}`)).toEqual([redacted.slice(2), ""]);
@@ -97,15 +97,15 @@ test.each<[string, number[]]>([
 	["happened_to=1970-01-01T01:00:02.5%2B01:00", [0]],
 	["happened_from=1970-01-01T00:00:02Z&happened_to=1970-01-01T00:00:03Z", [1]],
 	["page_token=", [0, 1, 2]],
-])("the list by %s", async (search, expected) => {
+])("the list by %s has the matching events", async (search, expected) => {
 	expect(await events(search)).toEqual([expected.map((index) => redacted[index]), ""]);
 });
 
-test("a conversation of which nothing is known has an empty page", async () => {
+test("an unknown conversation has an empty list", async () => {
 	expect(await events("", READER, "0190d6a0-0000-7000-8000-00000000000c")).toEqual([[], ""]);
 });
 
-test("the id is taken in any form", async () => {
+test("the id may be in upper case and without hyphens", async () => {
 	expect((await events("", READER, OTHER.toUpperCase().replaceAll("-", "")))[0]).toEqual(redacted.slice(0, 1));
 });
 
@@ -119,7 +119,7 @@ test.each([
 	["?happened_to=never", 400, "happened_to must be an ISO 8601 date-time such as 2026-01-31T12:00:00Z"],
 	["?secrets=all", 400, "secrets must be one of redacted, encrypted, plaintext"],
 	[`?${"kind=x&".repeat(33)}`, 400, "kinds must be at most 32"],
-])("%s is refused", async (search, status, detail) => {
+])("the query %s is refused", async (search, status, detail) => {
 	expect(await get(`${ID}/events${search}`)).toEqual([status, JSON.stringify({ detail })]);
 });
 

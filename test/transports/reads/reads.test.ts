@@ -93,7 +93,7 @@ async function post(body: string | Uint8Array<ArrayBuffer>): Promise<void> {
 	expect(response.status).toBe(200);
 }
 
-/** The JSON form in which a record comes back, with its secrets redacted or not. */
+/** Returns the JSON form in which a record is read, with `secret` in place of its secret. */
 function returned(body: JsonObject, secret = "**********"): JsonObject {
 	return object(format.toJson(format.fromJson(JSON.parse(JSON.stringify(body).replaceAll(SECRET, secret)))));
 }
@@ -103,26 +103,26 @@ function request(path: string, key: string | undefined = READER, method = "GET")
 	return fetch(`${service.http}${BASE}/api/v1/conversations${path}`, { method, ...(headers && { headers }) });
 }
 
-/** Status and body of an answer. */
+/** Returns the status and the body of a response. */
 async function get(path: string, key?: string): Promise<[number, unknown]> {
 	const response = await request(path, key);
 	expect(response.headers.get("Content-Type")).toBe("application/json");
 	return [response.status, await response.json()];
 }
 
-test("a record is given back in the webhook's own form", async () => {
+test("a record is returned in the JSON form of the webhook", async () => {
 	expect(await get(`/${FIRST}`)).toEqual([200, returned(first)]);
 	expect(await get(`/${FIRST.toUpperCase().replaceAll("-", "")}`)).toEqual([200, returned(first)]);
 	expect(await get(`/%7B${SECOND}%7D?sequence=2`)).toEqual([200, returned(second)]);
 });
 
-test("HEAD answers as GET without the body", async () => {
+test("HEAD returns the same as GET, without the body", async () => {
 	const response = await request(`/${FIRST}`, READER, "HEAD");
 	expect([response.status, await response.text()]).toEqual([200, ""]);
 	expect(response.headers.get("Content-Length")).toBe(String(JSON.stringify(returned(first)).length));
 });
 
-test("secrets are shown as asked for, in plain text only to a key that may see them", async () => {
+test("secrets are shown in the requested form, in plain text only to a key with the scope secrets", async () => {
 	expect(await get(`/${FIRST}?secrets=redacted`)).toEqual([200, returned(first)]);
 	expect(await get(`/${FIRST}?secrets=plaintext`, KEY)).toEqual([200, returned(first, SECRET)]);
 	const [status, encrypted] = await get(`/${FIRST}?secrets=encrypted`);
@@ -137,7 +137,7 @@ test("secrets are shown as asked for, in plain text only to a key that may see t
 	]);
 });
 
-test("the list gives summaries, or whole records, newest update first", async () => {
+test("the list returns summaries or whole records, with the newest update first", async () => {
 	expect(await get("")).toEqual([200, { conversations: [SECOND_ENTRY, FIRST_ENTRY], next_page_token: "" }]);
 	expect(await get("?view=full")).toEqual([
 		200,
@@ -151,7 +151,7 @@ test("the list gives summaries, or whole records, newest update first", async ()
 	]);
 });
 
-test("the list comes in pages", async () => {
+test("the list is paged, and a page token is refused with another filter", async () => {
 	const [status, page] = await get("?page_size=1");
 	const { next_page_token: token, ...rest } = object(JSON.parse(JSON.stringify(page)));
 	expect([status, rest]).toEqual([200, { conversations: [SECOND_ENTRY] }]);
@@ -183,7 +183,7 @@ test.each<[string, "first" | "second" | "both" | "none"]>([
 	["title_contains=T?%20o", "first"],
 	["title_contains=two", "none"],
 	["title_contains=&model=&tag_key=&page_token=", "both"],
-])("the list by %s", async (search, expected) => {
+])("the list by %s has the matching conversations", async (search, expected) => {
 	const entries = { first: [FIRST_ENTRY], second: [SECOND_ENTRY], both: [SECOND_ENTRY, FIRST_ENTRY], none: [] };
 	expect(await get(`?${search}`)).toEqual([200, { conversations: entries[expected], next_page_token: "" }]);
 });
@@ -211,7 +211,7 @@ test.each([
 	expect(await get(path)).toEqual([400, { detail }]);
 });
 
-test("what is not there is not found", async () => {
+test("an unknown conversation, sequence or path is not found", async () => {
 	expect(await get(`/${PARENT}`)).toEqual([404, { detail: "There is no such conversation" }]);
 	const detail = "There was no such conversation at that sequence";
 	expect(await get(`/${SECOND}?sequence=1`)).toEqual([404, { detail }]);
@@ -230,7 +230,7 @@ test("reads need a key with the scope read, and other methods are not allowed", 
 	}
 });
 
-test("every real body comes back as it was read", async () => {
+test("captured bodies of 40 conversations are returned as they were parsed", async () => {
 	const bodies = new Map(corpus().map((body) => [body.json.id, body.name]));
 	for (const name of [...bodies.values()].slice(0, 40)) {
 		const { json, bytes } = corpusBody(name);

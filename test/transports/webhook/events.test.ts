@@ -27,7 +27,7 @@ beforeEach(() => {
 	logged = service.log().length;
 });
 
-/** What the service has logged since the test began, a line each, without what differs from run to run. */
+/** Returns the lines logged since the test began, without the fields that differ from run to run. */
 function lines(): unknown[] {
 	const parsed = service.log().slice(logged).split("\n").filter(Boolean);
 	return parsed.map((line) => {
@@ -48,7 +48,7 @@ function event(id: string, members = {}) {
 	};
 }
 
-/** Status and body of the answer to a POST. */
+/** Posts a body. Returns the status and the body of the response. */
 async function post(path: string, body: string, key = KEY, headers = {}): Promise<[number, unknown]> {
 	const response = await postWebhook(service, key, body, headers, path);
 	return [response.status, await response.json()];
@@ -65,14 +65,14 @@ async function eventIds(): Promise<unknown> {
 	return events.map((entry) => entry.event.id);
 }
 
-test("batches are kept in their order, under either form of the id; an event that comes again is no second one", async () => {
+test("batches are stored in order, with any form of the conversation id, and a repeated event only once", async () => {
 	const success = [200, { success: true }];
 	expect(await postEvents(ID.replaceAll("-", ""), [event("1"), event("2")])).toEqual(success);
 	expect(await postEvents(ID.toUpperCase(), [event("2"), event("3")])).toEqual(success);
 	expect(await eventIds()).toEqual(["1", "2", "3"]);
 });
 
-test("one bad event refuses the batch, with its index", async () => {
+test("one invalid event causes the refusal of the whole batch, with the event's index", async () => {
 	const { kind: _, ...bad } = event("5");
 	expect(await postEvents(ID, [event("4"), bad])).toEqual([
 		422,
@@ -94,7 +94,7 @@ test("one bad event refuses the batch, with its index", async () => {
 	expect(await eventIds()).not.toContain("4");
 });
 
-test("an id in the path that is no UUID is a violation at its place", async () => {
+test("an id in the path that is no UUID is refused as a violation of the path", async () => {
 	expect(await postEvents("not-a-uuid", [event("1")])).toEqual([
 		422,
 		{
@@ -110,7 +110,7 @@ test("an id in the path that is no UUID is a violation at its place", async () =
 	]);
 });
 
-test("keys, limits and media types are those of the other webhook", async () => {
+test("keys, sizes, media types and content codings are checked", async () => {
 	expect(await postEvents(ID, [], READER)).toEqual([403, { detail: 'The access key lacks the scope "ingest"' }]);
 	expect(await postEvents(ID, [], "unknown")).toEqual([401, { detail: "The access key is not known" }]);
 	expect((await postEvents(ID, [event("9", { text: "x".repeat(20_000) })]))[0]).toBe(413);
@@ -119,11 +119,11 @@ test("keys, limits and media types are those of the other webhook", async () => 
 	expect((await postEvents("", []))[0]).toBe(404);
 });
 
-test("OAuth state is refused unread, which the log tells once for each key", async () => {
+test("OAuth state is refused unread, which is logged once for each key", async () => {
 	const tokens = JSON.stringify({ server: "s", access_token: CANARY });
 	const refused = [404, { detail: "This service does not keep the OAuth state of MCP servers" }];
 	for (const key of [KEY, KEY, OTHER_KEY, KEY, OTHER_KEY]) expect(await post(OAUTH, tokens, key)).toEqual(refused);
-	// Neither JSON nor small: nobody looks at it.
+	// This body is neither JSON nor small enough, but it is not read.
 	expect(await post(OAUTH, "x".repeat(30_000), KEY, { "Content-Type": "text/plain" })).toEqual(refused);
 	const line = (caller: string) => ({
 		level: "warn",
@@ -138,7 +138,7 @@ test("OAuth state is refused unread, which the log tells once for each key", asy
 	expect(service.log()).not.toContain(CANARY);
 });
 
-test("OAuth state of whoever may not ingest is refused as everywhere, and each try is logged", async () => {
+test("OAuth state from a caller without the scope ingest is refused as such, and each attempt is logged", async () => {
 	const unknown = [401, { detail: "The access key is not known" }];
 	for (let count = 0; count < 2; count++) expect(await post(OAUTH, "{}", "unknown")).toEqual(unknown);
 	expect((await post(OAUTH, "{}", READER))[0]).toBe(403);

@@ -38,18 +38,18 @@ async function fetchDocument({ http }: TestService): Promise<JsonObject> {
 	return object(JSON.parse(await response.text()));
 }
 
-/** The value at member names inside a JSON object. */
+/** Returns the object at a path of member names in a JSON value. */
 function at(json: JsonValue | undefined, ...names: string[]): JsonObject {
 	return object(names.reduce<JsonValue | undefined>((inner, name) => object(inner)[name], json));
 }
 
-test("the document is a valid OpenAPI 3.1 document whose references lead somewhere", async () => {
+test("the document is a valid OpenAPI 3.1 document whose references resolve", async () => {
 	const validator = new Validator();
 	expect(await validator.validate(structuredClone(document))).toEqual({ valid: true });
 	expect(validator.version).toBe("3.1");
 });
 
-test("a damaged document is not valid", async () => {
+test("a damaged document, or one with an unresolved reference, is not valid", async () => {
 	const damaged = structuredClone(document);
 	at(damaged, "paths", PATH, "post").responses = { 200: { description: 1 } };
 	expect(await new Validator().validate(damaged)).toMatchObject({ valid: false });
@@ -58,7 +58,7 @@ test("a damaged document is not valid", async () => {
 	expect(await new Validator().validate(dangling)).toMatchObject({ valid: false });
 });
 
-test("version, path, operation, tag and security scheme are the specification's", () => {
+test("versions, paths, operation, tags and security scheme are those of the specification", () => {
 	const { openapi, info, paths, tags } = document;
 	expect({ openapi, version: object(info).version, paths: Object.keys(object(paths)), tags }).toEqual({
 		openapi: "3.1.0",
@@ -91,9 +91,9 @@ function derived(plan: MessagePlan): JsonObject {
 	return object(JSON.parse(stringifyExactJson(deriveJsonSchemas(plan, "#/components/schemas/"))));
 }
 
-test("the schemas are the record's and those of the answers", () => {
+test("the schemas are those of the record and of the responses", () => {
 	const events = derived(planMessage(ListConversationEventsResponseSchema));
-	// The path names the conversation.
+	// The response lacks this member, because the path names the conversation.
 	delete at(events, "ConversationEventEntry", "properties").conversation_id;
 	expect(at(document, "components", "schemas")).toEqual({
 		...derived(new RecordFormat().plan),
@@ -125,7 +125,7 @@ test.each([
 	["get", READS, "ListConversationsResponse", [400, 401, 403, 500, 503]],
 	["get", `${READS}/{id}`, "ConversationInfo", [400, 401, 403, 404, 410, 500, 503]],
 	["get", `${READS}/{id}/events`, "ListConversationEventsResponse", [400, 401, 403, 410, 500, 503]],
-] as const)("each status of %s %s has the schema of its body", (method, path, success, failures) => {
+] as const)("each status of %s %s is documented with the schema of its body", (method, path, success, failures) => {
 	const responses = Object.entries(at(document, "paths", path, method, "responses"));
 	expect(responses.map(([status, response]) => [status, schemaOf(response)])).toEqual([
 		["200", success],
@@ -140,7 +140,7 @@ function schemaOf(response: JsonValue): string {
 describe.each<[string, string, string]>([
 	[PATH, JSON.stringify(record()), JSON.stringify({ id: 1, hook_config: { Stop: [] } })],
 	[EVENTS, "[]", JSON.stringify([{ id: 1 }])],
-])("what the webhook %s answers is what the document says", (path, body, wrong) => {
+])("the webhook %s", (path, body, wrong) => {
 	const json = { "Content-Type": "application/json" };
 	const url = () => service.http + path.replace("{conversation_id}", "048c31eb670a4b4aad4bafd97508c3e8");
 	test.each<[number, string, Record<string, string>]>([
@@ -151,7 +151,7 @@ describe.each<[string, string, string]>([
 		[413, " ".repeat(20_001), { ...json, "X-Access-Token": KEY }],
 		[415, body, { "Content-Type": "text/plain", "X-Access-Token": KEY }],
 		[422, wrong, { ...json, "X-Access-Token": KEY }],
-	])("%i", async (status, text, headers) => {
+	])("returns the body and the header fields that are documented for the status %i", async (status, text, headers) => {
 		const response = await fetch(url(), { method: "POST", headers, body: Buffer.from(text) });
 		expect(response.status).toBe(status);
 		const described = at(document, "paths", path, "post", "responses", String(status));
@@ -161,7 +161,7 @@ describe.each<[string, string, string]>([
 		for (const name of Object.keys(object(described.headers ?? {}))) expect(response.headers.has(name)).toBe(true);
 	});
 
-	test("a body with the content coding gzip is taken", async () => {
+	test("accepts a body with the content coding gzip", async () => {
 		const response = await fetch(url(), {
 			method: "POST",
 			headers: { ...json, "X-Access-Token": KEY, "Content-Encoding": "gzip" },
@@ -171,7 +171,7 @@ describe.each<[string, string, string]>([
 	});
 });
 
-test("a real body fits the document's schema of a record, and a damaged one does not", () => {
+test("a captured body fits the document's schema of a record, and a damaged one does not", () => {
 	const { json } = corpusBody("acp-full--update-after-run");
 	expect(errorsIn(json, "ConversationInfo")).toEqual([]);
 	expect(errorsIn({ ...json, max_iterations: 0 }, "ConversationInfo")).toMatchObject([
@@ -186,7 +186,7 @@ describe("the examples", () => {
 	const post = (json: JsonObject) =>
 		fetch(`${service.http}${PATH}`, { method: "POST", headers, body: JSON.stringify(json) });
 
-	test("of records are members of real bodies, which are taken and given back", async () => {
+	test("of records are parts of a captured body, and are accepted and returned", async () => {
 		const { json } = corpusBody("acp-full--update-after-run");
 		const finished = example("finished");
 		expect(json).toMatchObject(finished);
@@ -196,15 +196,15 @@ describe("the examples", () => {
 		expect(await read.json()).toMatchObject(finished);
 
 		const list = object(JSON.parse(await (await fetch(`${service.http}${READS}?tag=acp:1`, { headers })).text()));
-		expect(withoutPlaces(list, "conversations")).toEqual(withoutPlaces(listExample(READS, "one"), "conversations"));
+		expect(withoutReceipt(list, "conversations")).toEqual(withoutReceipt(listExample(READS, "one"), "conversations"));
 	});
 
 	const listExample = (path: string, name: string): JsonObject => {
 		const { content } = at(document, "paths", path, "get", "responses", "200");
 		return at(content, "application/json", "examples", name, "value");
 	};
-	/** A page whose entries lack their sequences and times of receipt. */
-	const withoutPlaces = (page: JsonObject, entries: string): JsonObject => {
+	/** Returns a page without the sequences and times of receipt of its entries. */
+	const withoutReceipt = (page: JsonObject, entries: string): JsonObject => {
 		const list = page[entries];
 		if (!Array.isArray(list)) throw new TypeError(`the page has no ${entries}`);
 		const rest = list.map((entry) => {
@@ -214,7 +214,7 @@ describe("the examples", () => {
 		return { ...page, [entries]: rest };
 	};
 
-	test("of events are taken, fit their schema and are given back; without a kind they are refused as it says", async () => {
+	test("of events fit their schema, are accepted and returned, and without a kind are refused as documented", async () => {
 		const content = at(document, "paths", EVENTS, "post", "requestBody", "content", "application/json");
 		expect(content.schema).toEqual({ type: "array", items: { $ref: "#/components/schemas/ConversationEvent" } });
 		const { value } = at(content, "examples", "finished");
@@ -243,10 +243,10 @@ describe("the examples", () => {
 		expect(errorsIn(answer, "ListConversationEventsResponse")).toEqual([]);
 		const page = listExample(`${READS}/{id}/events`, "run");
 		expect(errorsIn(page, "ListConversationEventsResponse")).toEqual([]);
-		expect(withoutPlaces(answer, "events")).toEqual(withoutPlaces(page, "events"));
+		expect(withoutReceipt(answer, "events")).toEqual(withoutReceipt(page, "events"));
 	});
 
-	test("of a refusal is what a damaged record gets", async () => {
+	test("of a refusal is the response to a damaged record", async () => {
 		const { workspace: _, ...others } = example("started");
 		const damaged = { ...others, max_iterations: 0 };
 		const refused = at(document, "paths", PATH, "post", "responses", "422", "content", "application/json", "examples");
@@ -255,7 +255,7 @@ describe("the examples", () => {
 });
 
 describe("the reads", () => {
-	/** A value that each parameter takes. */
+	/** Valid values of the parameters; all others accept any text. */
 	const VALUES: Readonly<Record<string, string>> = {
 		execution_status: "idle",
 		agent_kind: "ACPAgent",
@@ -291,7 +291,7 @@ describe("the reads", () => {
 			["after_sequence", "page_size", "page_token", "secrets"],
 			[],
 		],
-	])("each parameter of the list %s is described and taken", async (path, ...names) => {
+	])("each parameter of the list %s is described and accepted", async (path, ...names) => {
 		const parameters = parametersOf(path).filter((parameter) => parameter.in === "query");
 		expect(parameters.map(({ name }) => name)).toEqual(names.flat());
 		const url = service.http + path.replace("{id}", "048c31eb-670a-4b4a-ad4b-afd97508c3e8");
@@ -303,7 +303,7 @@ describe("the reads", () => {
 		}
 	});
 
-	test("the words of view and secrets are those that are taken", async () => {
+	test("the parameters view and secrets are described with their words", async () => {
 		const schemas = parametersOf(READS).map(({ name, schema }) => [name, object(schema).enum]);
 		expect(schemas.filter(([, words]) => words !== undefined)).toEqual([
 			["view", ["summary", "full"]],
@@ -311,7 +311,7 @@ describe("the reads", () => {
 		]);
 	});
 
-	test("what the list and the record answer is what the document says", async () => {
+	test("the responses of the list and the record are as documented, and so are the parameters of reads", async () => {
 		const { json } = corpusBody("acp-full--update-after-run");
 		const headers = { "Content-Type": "application/json", "X-Access-Token": KEY };
 		await fetch(`${service.http}${PATH}`, { method: "POST", headers, body: JSON.stringify(json) });
@@ -332,7 +332,7 @@ describe("the reads", () => {
 	});
 });
 
-/** What a schema of the document finds wrong with a value. */
+/** Returns the errors that a schema of the document finds in a value. */
 function errorsIn(json: unknown, schema: string): unknown[] {
 	const { components } = document;
 	if (components === undefined) throw new TypeError("no components");
@@ -341,7 +341,7 @@ function errorsIn(json: unknown, schema: string): unknown[] {
 	return validate.errors ?? [];
 }
 
-test("with a base path the document stays where it is and names the path that the webhook has", async () => {
+test("with a base path the document stays at /openapi.json, and its paths begin with the base path", async () => {
 	await using based = await startTestService({ BASE_PATH: "/bridge/v2", LOG_LEVEL: "silent" });
 	const paths = Object.keys(object((await fetchDocument(based)).paths));
 	expect(paths).toEqual(PATHS.map((path) => `/bridge/v2${path}`));
