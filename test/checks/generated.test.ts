@@ -5,7 +5,7 @@ import { ROOT } from "../support/start-command.ts";
 import { TempFolder } from "../support/temp.ts";
 import { runTool, TOOL_TIMEOUT } from "./tools.ts";
 
-/** The text of each file below a folder, by its path from there. */
+/** Returns the text of each file below a folder, by its path relative to the folder. */
 function filesBelow(folder: string): Record<string, string> {
 	const entries = readdirSync(folder, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
 	return Object.fromEntries(
@@ -16,13 +16,15 @@ function filesBelow(folder: string): Record<string, string> {
 	);
 }
 
-test("gen/ is what npm run generate makes of the protos", { timeout: TOOL_TIMEOUT }, async ({ signal }) => {
+test("gen/ has exactly the files that npm run generate makes from the protos", { timeout: TOOL_TIMEOUT }, async ({
+	signal,
+}) => {
 	using folder = new TempFolder();
 	const outcome = await runTool(signal, "buf", "generate", "--template", "proto/buf.gen.yaml", "--output", folder.path);
 	expect(outcome).toMatchObject({ code: 0 });
 	const [committed, generated] = [filesBelow(join(ROOT, "gen")), filesBelow(folder.file("gen"))];
 	expect(Object.keys(generated).length).toBeGreaterThan(30);
 	const names = new Set([...Object.keys(committed), ...Object.keys(generated)]);
-	// Names alone, because the difference of two generated files tells nothing that the protos do not.
+	// Reports only the names, because a diff of generated files says no more than the protos do.
 	expect([...names].filter((name) => committed[name] !== generated[name])).toEqual([]);
 });

@@ -4,10 +4,10 @@ import { ROOT } from "../support/start-command.ts";
 
 const BIN = join(ROOT, "node_modules", ".bin");
 
-/** Longest time that a tool may take, in milliseconds. */
+/** Timeout of a test that runs a tool, in milliseconds. */
 export const TOOL_TIMEOUT = 300_000;
 
-/** What a tool printed, and the code that it ended with. */
+/** Exit code of a tool, and what it printed. */
 export interface Outcome {
 	readonly code: number;
 	readonly output: string;
@@ -16,7 +16,7 @@ export interface Outcome {
 /**
  * Runs a tool of node_modules/.bin in the project's folder, on the Node.js that is pinned there.
  *
- * @param signal ends the tool when the test is over
+ * @param signal kills the tool when it fires, because the test is over
  */
 export function runTool(signal: AbortSignal, tool: string, ...args: readonly string[]): Promise<Outcome> {
 	const env = { ...process.env, PATH: `${BIN}${delimiter}${process.env.PATH ?? ""}`, NO_COLOR: "1" };

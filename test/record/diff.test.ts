@@ -31,7 +31,7 @@ function read(message: Record<string, unknown>, { oneof, localName }: DescField)
 	return isFields(selected) && selected.case === localName ? selected.value : undefined;
 }
 
-/** Puts the fields that the paths name from one message into another. */
+/** Copies the fields at `paths` from one message into another. */
 function apply(from: unknown, into: unknown, desc: DescMessage, paths: readonly string[]): void {
 	for (const path of paths) {
 		const [name = "", ...rest] = path.split(".");
@@ -63,7 +63,7 @@ test("a record does not differ from its copy", () => {
 	);
 });
 
-test("the fields in which two records differ make one into the other, and fewer do not", () => {
+test("copying all differing fields makes one record equal to the other, and copying fewer does not", () => {
 	const subset = fc.infiniteStream(fc.boolean());
 	fc.assert(
 		fc.property(records, records, subset, (a, other, chosen) => {
@@ -88,7 +88,7 @@ test("the fields in which two records differ make one into the other, and fewer 
 	);
 });
 
-test("no path is below another", () => {
+test("no path of a diff is below another or occurs twice", () => {
 	fc.assert(
 		fc.property(records, records, (a, b) => {
 			const paths = diff(a, b);
@@ -98,7 +98,7 @@ test("no path is below another", () => {
 	);
 });
 
-test("the order of map entries and of the members of free-form JSON makes no difference", () => {
+test("records that differ in the order of map entries and free-form members have no diff", () => {
 	const a = format.fromJson(
 		record({ id: ID, tags: { x: "1", y: "2" }, agent_state: { x: { p: 1, q: [2] }, y: null } }),
 	);
@@ -113,51 +113,56 @@ const acp = { kind: "ACPAgent", acp_command: ["acp"] };
 const native = { kind: "Agent", llm: { model: "m" } };
 
 test.each<[string, JsonObject, JsonObject, string[]]>([
-	["a scalar", { title: "a" }, { title: "b" }, ["title"]],
-	["a scalar that was not set", {}, { title: "" }, ["title"]],
-	["a scalar that is no longer set", { title: "a" }, {}, ["title"]],
+	["a changed scalar", { title: "a" }, { title: "b" }, ["title"]],
+	["an empty scalar that only one record has", {}, { title: "" }, ["title"]],
+	["a scalar that was removed", { title: "a" }, {}, ["title"]],
 	[
-		"a field of an arm",
+		"a changed field of a union's arm",
 		{ agent: { ...acp, acp_model: "a" } },
 		{ agent: { ...acp, acp_model: "b" } },
 		["agent.acp_agent.acp_model"],
 	],
 	[
-		"a field two messages deep",
+		"a changed field two messages deep",
 		{ agent: { ...native, llm: { model: "a" } } },
 		{ agent: { ...native, llm: { model: "b" } } },
 		["agent.agent.llm.model"],
 	],
-	["another arm", { agent: acp }, { agent: native }, ["agent.acp_agent", "agent.agent"]],
-	["a message that only one has", { hook_config: null }, { hook_config: {} }, ["hook_config"]],
-	["a list", { invoked_skills: ["a"] }, { invoked_skills: ["a", "b"] }, ["invoked_skills"]],
-	["the order of a list", { invoked_skills: ["a", "b"] }, { invoked_skills: ["b", "a"] }, ["invoked_skills"]],
+	["both arms of a union", { agent: acp }, { agent: native }, ["agent.acp_agent", "agent.agent"]],
+	["a message that only one record has", { hook_config: null }, { hook_config: {} }, ["hook_config"]],
+	["a list with another length", { invoked_skills: ["a"] }, { invoked_skills: ["a", "b"] }, ["invoked_skills"]],
+	["a list in another order", { invoked_skills: ["a", "b"] }, { invoked_skills: ["b", "a"] }, ["invoked_skills"]],
 	[
-		"a message in a list",
+		"a list with a changed message",
 		{ available_models: [{ model_id: "m", name: "a" }] },
 		{ available_models: [{ model_id: "m", name: "b" }] },
 		["available_models"],
 	],
-	["a map entry", { tags: { a: "1" } }, { tags: { a: "2" } }, ["tags"]],
-	["a map key", { tags: { a: "1" } }, { tags: { b: "1" } }, ["tags"]],
+	["a map with a changed value", { tags: { a: "1" } }, { tags: { a: "2" } }, ["tags"]],
+	["a map with a changed key", { tags: { a: "1" } }, { tags: { b: "1" } }, ["tags"]],
 	[
-		"a message in a map",
+		"a map with a changed message",
 		{ stats: { usage_to_metrics: { agent: { accumulated_cost: 1 } } } },
 		{ stats: { usage_to_metrics: { agent: { accumulated_cost: 2 } } } },
 		["stats.usage_to_metrics"],
 	],
-	["an instant", { updated_at: "2026-01-01T00:00:00Z" }, { updated_at: "2026-01-01T00:00:00.000001Z" }, ["updated_at"]],
-	["free-form JSON", { agent_state: { a: [1] } }, { agent_state: { a: [2] } }, ["agent_state"]],
-	["an unnamed member", { vendor: 1 }, { vendor: 2 }, ["unnamed_members"]],
-	["several", { title: "a", tags: {} }, { title: "b", tags: { a: "1" } }, ["title", "tags"]],
-])("%s", (_, before, after, paths) => {
+	[
+		"an instant that differs by a microsecond",
+		{ updated_at: "2026-01-01T00:00:00Z" },
+		{ updated_at: "2026-01-01T00:00:00.000001Z" },
+		["updated_at"],
+	],
+	["changed free-form JSON", { agent_state: { a: [1] } }, { agent_state: { a: [2] } }, ["agent_state"]],
+	["changed unnamed members", { vendor: 1 }, { vendor: 2 }, ["unnamed_members"]],
+	["several changed fields", { title: "a", tags: {} }, { title: "b", tags: { a: "1" } }, ["title", "tags"]],
+])("a diff reports %s in both directions", (_, before, after, paths) => {
 	const [a, b] = [before, after].map((members) => format.fromJson(record({ id: ID, ...members })));
 	if (a === undefined || b === undefined) throw new Error("two records were made");
 	expect(diff(a, b)).toEqual(paths);
 	expect(diff(b, a)).toEqual(paths);
 });
 
-test("every field name of the record survives the JSON form of a field mask", () => {
+test("every field name of the record can be written in the JSON form of a field mask", () => {
 	const names = new Set<string>();
 	const seen = new Set<string>();
 	const visit = (desc: DescMessage): void => {

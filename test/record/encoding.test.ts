@@ -8,7 +8,7 @@ import { record } from "../support/fixtures.ts";
 
 const vault = new RecordVault(new RecordFormat(), []);
 
-/** A record whose 64-bit integer is written when about `length` bytes are before it, with a few more behind it. */
+/** Returns a record whose encoded 64-bit integers have about `length` bytes before them and a few after them. */
 function recordAt(length: number, integer: bigint) {
 	return create(ConversationInfoSchema, {
 		persistenceDir: "x".repeat(length),
@@ -18,7 +18,7 @@ function recordAt(length: number, integer: bigint) {
 	});
 }
 
-test("a 64-bit integer is read back wherever the encoder's buffer grows", () => {
+test("a 64-bit integer is read back when the encoder's buffer grows next to it", () => {
 	const sizes = [2 ** 16, 2 ** 17, 2 ** 18, 2 ** 20];
 	const integers = fc.oneof(
 		fc.bigInt({ min: 2n ** 31n, max: 2n ** 63n - 1n }),
@@ -38,7 +38,7 @@ test("a 64-bit integer is read back wherever the encoder's buffer grows", () => 
 		}
 });
 
-test("a record after 2038 is read back at every alignment of its text", () => {
+test("a record with times after 2038 is read back for each length of a text in it", () => {
 	const format = new RecordFormat();
 	for (let length = 65_000; length < 65_600; length++) {
 		const message = format.fromJson(

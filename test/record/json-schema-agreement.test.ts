@@ -13,12 +13,12 @@ const validate = compileSchema({
 	$defs: deriveJsonSchemas(format.plan, "#/$defs/"),
 });
 
-test("every real body is accepted", () => {
+test("the JSON Schema accepts every captured request body", () => {
 	const refused = corpus().flatMap(({ name, json }) => (validate(json) ? [] : [{ name, errors: validate.errors }]));
 	expect(refused).toEqual([]);
 });
 
-test("the cases are judged as the service judges them, but for what a JSON Schema cannot say", () => {
+test("the JSON Schema and the service agree on each case, except for what a schema cannot express", () => {
 	const differing: Record<string, string> = {};
 	let judged = 0;
 	for (const { name, body, raw } of cases()) {
@@ -34,11 +34,11 @@ test("the cases are judged as the service judges them, but for what a JSON Schem
 		"raw agent_state nested 50 deep": "only the schema accepts",
 		"raw agent_state nested 100000 deep": "only the schema accepts",
 		"ensemble nested 60": "only the schema accepts",
-		// To this validator numbers are doubles, and 2^63 - 1 is rounded to 2^63, which the service refuses.
+		// This validator reads numbers as doubles: 2^63 - 1 becomes 2^63, which the service refuses.
 		"ruling 8: max_iterations of 2^63": "only the schema accepts",
 		"ruling 8: max_iterations of 2^63-1 is exact": "only the schema accepts",
-		// A format names one usual form, and its checkers differ: this one knows no braces around a UUID, and takes
-		// offsets of hours alone and the year 0, which google.protobuf.Timestamp has not.
+		// Validators differ in what a format accepts: this one refuses braces around a UUID, and accepts offsets without
+		// minutes and the year 0, which google.protobuf.Timestamp does not have.
 		'id="{2a940cac-6ac3-409b-bfb1-f7c2c97455d...': "only the service accepts",
 		'created_at="2026-11-21T08:55:04+02"': "only the schema accepts",
 		'created_at="0000-01-01T00:00:00Z"': "only the schema accepts",
@@ -53,7 +53,7 @@ function parse(text: string): JsonValue | undefined {
 	}
 }
 
-test("a real body with one value replaced or taken away is judged as the service judges it", () => {
+test("the JSON Schema and the service agree on captured bodies with one value replaced or removed", () => {
 	const bodies = corpus()
 		.filter(({ bytes }) => bytes.length < 20_000)
 		.map(({ json }) => json);

@@ -10,13 +10,13 @@ import { accepts, compileSchema } from "../support/json-schema.ts";
 
 const format = new RecordFormat();
 const described = deriveJsonSchemas(format.plan, "#/$defs/");
-/** Without descriptions, and with bounds as doubles. */
+/** The schemas without descriptions, and with bounds as doubles. */
 const schemas: Record<string, JsonObject> = JSON.parse(stringifyExactJson(described), (name, value: unknown) =>
 	(name === "description" && typeof value === "string") || name === "x-enum-descriptions" ? undefined : value,
 );
 
-describe("the form of each kind of message", () => {
-	test("an object, with required, nullable and secret members, bounds and defaults", () => {
+describe("the JSON Schema", () => {
+	test("of an object has required, nullable and secret members, bounds and defaults", () => {
 		expect(schemas.RemoteWorkspace).toEqual({
 			type: "object",
 			properties: {
@@ -37,7 +37,7 @@ describe("the form of each kind of message", () => {
 		});
 	});
 
-	test("members of the record", () => {
+	test("of the record has formats, bounds, defaults and references to other schemas", () => {
 		expect(schemas.ConversationInfo).toEqual({
 			type: "object",
 			properties: expect.objectContaining({
@@ -69,7 +69,7 @@ describe("the form of each kind of message", () => {
 		});
 	});
 
-	test("a closed object", () => {
+	test("of a closed object allows no additional properties", () => {
 		const matchers = { type: "array", items: { $ref: "#/$defs/HookMatcher" } };
 		expect(schemas.HookConfig).toEqual({
 			type: "object",
@@ -85,7 +85,7 @@ describe("the form of each kind of message", () => {
 		});
 	});
 
-	test("a member with another accepted name, which is no property of its own", () => {
+	test("accepts an alias of a member by a pattern and not as a property of its own", () => {
 		const { properties, patternProperties } = schemas.HookDefinition ?? {};
 		expect(properties).toMatchObject({ async: { type: "boolean" } });
 		expect(properties).not.toHaveProperty("async_");
@@ -97,7 +97,7 @@ describe("the form of each kind of message", () => {
 		]);
 	});
 
-	test("members that exclude each other", () => {
+	test("of an agent refuses members that exclude each other", () => {
 		expect(schemas.ACPAgent?.allOf).toEqual([
 			{
 				not: {
@@ -111,11 +111,11 @@ describe("the form of each kind of message", () => {
 		]);
 	});
 
-	test("an enum", () => {
+	test("of an enum lists its values", () => {
 		expect(schemas.SecurityRisk).toEqual({ type: "string", enum: ["UNKNOWN", "LOW", "MEDIUM", "HIGH"] });
 	});
 
-	test("a tuple, and a list of it that has no name of its own", () => {
+	test("of a tuple has a name of its own, while a list of tuples has none", () => {
 		const text = { type: "string" };
 		expect(schemas.RiskPattern).toEqual({
 			type: "array",
@@ -130,7 +130,7 @@ describe("the form of each kind of message", () => {
 		expect(schemas).not.toHaveProperty("RiskPatternList");
 	});
 
-	test("a union of tagged objects", () => {
+	test("of a union of tagged objects has a discriminator", () => {
 		expect(schemas.Workspace).toEqual({
 			oneOf: [{ $ref: "#/$defs/LocalWorkspace" }, { $ref: "#/$defs/RemoteWorkspace" }],
 			discriminator: {
@@ -140,13 +140,13 @@ describe("the form of each kind of message", () => {
 		});
 	});
 
-	test("a union that contains itself", () => {
+	test("of a union that contains itself has a reference to it", () => {
 		expect(schemas.EnsembleSecurityAnalyzer?.properties).toMatchObject({
 			analyzers: { type: "array", items: { $ref: "#/$defs/SecurityAnalyzer" }, minItems: 1 },
 		});
 	});
 
-	test("a union with arms that are not objects has no discriminator", () => {
+	test("of a union with arms that are not objects has no discriminator", () => {
 		expect(schemas.ContextSecret).toEqual({
 			oneOf: [
 				{ type: "string", format: "password", writeOnly: true },
@@ -156,7 +156,7 @@ describe("the form of each kind of message", () => {
 		});
 	});
 
-	test("an open union takes what none of its arms claims", () => {
+	test("of an open union accepts objects that belong to none of its arms", () => {
 		expect(schemas.SkillTrigger).toEqual({
 			oneOf: [
 				{ $ref: "#/$defs/KeywordTrigger" },
@@ -177,7 +177,7 @@ describe("the form of each kind of message", () => {
 	});
 });
 
-test("every secret is marked as written only", () => {
+test("every secret is marked as write-only", () => {
 	const marked = Object.entries(schemas).flatMap(([name, { properties, oneOf }]) => [
 		...Object.entries(isJsonObject(properties) ? properties : {}).flatMap(([member, schema]) =>
 			isJsonObject(schema) && schema.writeOnly === true ? [`${name}.${member}`] : [],
@@ -213,8 +213,8 @@ test("every secret is marked as written only", () => {
 	});
 });
 
-describe("other names of members and kinds", () => {
-	test("are told", () => {
+describe("aliases of members and kinds in the JSON Schema", () => {
+	test("are listed", () => {
 		expect(schemas.LLM?.patternProperties).toMatchObject({ "^openrouter_site_url$": { type: "string" } });
 		expect(schemas.VendorRiskAnalyzer?.properties).toMatchObject({
 			kind: { type: "string", enum: ["VendorRiskAnalyzer", "GraySwanAnalyzer"] },
@@ -228,19 +228,19 @@ describe("other names of members and kinds", () => {
 	});
 
 	test.each<[string, JsonObject, boolean]>([
-		["another kind", { security_analyzer: { kind: "GraySwanAnalyzer" } }, true],
-		["another kind with a wrong value", { security_analyzer: { kind: "GraySwanAnalyzer", timeout: "1" } }, false],
-		["another name", { agent: { kind: "Agent", llm: { openrouter_site_url: "text" } } }, true],
-		["another name with a wrong value", { agent: { kind: "Agent", llm: { openrouter_site_url: 5 } } }, false],
-	])("%s", (_, members, accepted) => {
+		["an alias of a kind", { security_analyzer: { kind: "GraySwanAnalyzer" } }, true],
+		["an alias of a kind with a wrong value", { security_analyzer: { kind: "GraySwanAnalyzer", timeout: "1" } }, false],
+		["an alias of a member", { agent: { kind: "Agent", llm: { openrouter_site_url: "text" } } }, true],
+		["an alias of a member with a wrong value", { agent: { kind: "Agent", llm: { openrouter_site_url: 5 } } }, false],
+	])("are judged as the service judges them: %s", (_, members, accepted) => {
 		const json = record(members);
 		const validate = compileSchema({ $ref: "#/$defs/ConversationInfo", $defs: described });
 		expect([validate(json), accepts(format, json)]).toEqual([accepted, accepted]);
 	});
 });
 
-describe("descriptions", () => {
-	test("a message and its fields are described by their comments in the .proto files", () => {
+describe("descriptions in the JSON Schema", () => {
+	test("of messages and fields are their comments in the .proto files", () => {
 		expect(described.RemoteWorkspace).toMatchObject({
 			description: "A workspace on another host.",
 			properties: {
@@ -250,36 +250,36 @@ describe("descriptions", () => {
 		});
 	});
 
-	test("a member with another accepted name tells it", () => {
+	test("of members with an alias name it", () => {
 		expect(described.HookDefinition?.properties).toMatchObject({
 			async: { description: expect.stringMatching(/\. Also accepted as async_\.$/) },
 		});
 	});
 
-	test("an enum describes its values, in their order", () => {
+	test("of an enum's values are in the order of the values", () => {
 		const { enum: names, "x-enum-descriptions": descriptions } = described.SecurityRisk ?? {};
 		expect(names).toEqual(["UNKNOWN", "LOW", "MEDIUM", "HIGH"]);
 		expect(descriptions).toEqual(Array.isArray(names) ? names.map(() => expect.stringMatching(/./)) : []);
 	});
 
-	test("everything has one", () => {
+	test("exist for every message and every field", () => {
 		const missing = Object.entries(described).flatMap(([name, { description, properties }]) => {
 			const members = Object.entries(isJsonObject(properties) ? properties : {});
 			const bare = members.filter(([, schema]) => !isJsonObject(schema) || schema.description === undefined);
 			return [...(description === undefined ? [name] : []), ...bare.map(([member]) => `${name}.${member}`)];
 		});
-		// The discriminator of a union's arm is no field.
+		// The discriminator of a union's arm is not a field.
 		expect(missing.filter((name) => !/\.(kind|strategy|type)$/.test(name))).toEqual([]);
 	});
 });
 
-test("the bounds of integers are those of 64 bits, to the last digit", () => {
+test("the bounds of integers are exactly those of 64 bits", () => {
 	expect(stringifyExactJson(described.RemoteWorkspace?.properties)).toContain(
 		'"minimum":-9223372036854775808,"maximum":9223372036854775807',
 	);
 });
 
-test("two messages of one name are refused", () => {
+test("deriving JSON Schemas fails for two messages with the same name", () => {
 	const { plan } = format;
 	const [id] = plan.fields;
 	if (id === undefined) throw new TypeError("a record has members");

@@ -9,24 +9,24 @@ import { canonical, corpus, object } from "../support/fixtures.ts";
 
 const format = new RecordFormat();
 
-/** The record after it was written to bytes and read back. */
+/** Encodes a record and decodes it again. */
 function stored(record: ConversationInfo): ConversationInfo {
 	return fromBinary(ConversationInfoSchema, toBinary(ConversationInfoSchema, record));
 }
 
-/** The JSON form that comes back for an accepted one. */
+/** Returns the JSON form that is read back after a record was stored. */
 function roundTrip(json: JsonValue): JsonValue {
 	return object(format.toJson(stored(format.fromJson(json))));
 }
 
-describe("accepted JSON comes back from bytes with the defaults filled in and nothing else changed", () => {
+describe("accepted JSON is read back with defaults filled in and nothing else changed", () => {
 	test.each(corpus())("$name", ({ json }) => {
 		const back = roundTrip(json);
 		expect(back).toEqual(filled(format.plan, json));
 		expect(roundTrip(back)).toEqual(back);
 	});
 
-	test("any record", () => {
+	test("any generated record", () => {
 		fc.assert(
 			fc.property(jsonOf(format.plan), (json) => {
 				const back = roundTrip(json);
@@ -38,13 +38,13 @@ describe("accepted JSON comes back from bytes with the defaults filled in and no
 	});
 });
 
-describe("a record that arrives as a message is taken like its JSON form", () => {
+describe("a record that arrives as a message is accepted like its JSON form", () => {
 	test.each(corpus())("$name", ({ json }) => {
 		const record = format.fromJson(json);
 		expect(stored(format.fromMessage(stored(record)))).toEqual(stored(record));
 	});
 
-	test("any record", () => {
+	test("any generated record", () => {
 		fc.assert(
 			fc.property(jsonOf(format.plan), (json) => {
 				const record = format.fromJson(json);

@@ -19,7 +19,7 @@ import { REDACTED } from "../../src/record/secrets/secret-walk.ts";
 import { object, record } from "../support/fixtures.ts";
 import { summaryOf, violationsOf } from "../support/refusal.ts";
 
-/** The record's descriptor as a release had it whose schema lacked some fields. */
+/** Returns the record's descriptor without some fields, as in an older release. `lacking` has field names by message. */
 function olderSchema(lacking: Readonly<Record<string, readonly string[]>>): DescMessage {
 	const files = new Map<string, FileDescriptorProto>();
 	const visit = (file: DescFile): void => {
@@ -65,7 +65,7 @@ function written(vaultFormat: RecordFormat, json: JsonObject, keys = [key]) {
 describe("a record that was written with an older schema", () => {
 	const json = record(members);
 
-	test("has what that schema did not name in its fields", () => {
+	test("is opened with its members in the fields that the current schema has for them", () => {
 		const { bytes } = written(older, json);
 		expect(Object.keys(fromBinary(ConversationInfoSchema, bytes).unnamedMembers)).toEqual(
 			expect.arrayContaining(["/title", "/agent/llm/seed", "/agent/tools", "/vendor"]),
@@ -75,12 +75,12 @@ describe("a record that was written with an older schema", () => {
 		expect(Object.keys(vault.open(bytes, "plaintext").unnamedMembers)).toEqual(["/vendor", "/agent/tools/0/vendor"]);
 	});
 
-	test("is the same as the record that this schema writes", () => {
+	test("equals the same record written with the current schema", () => {
 		const vault = new RecordVault(current, [key]);
 		expect(vault.isSame(written(older, json).bytes, written(current, json).bytes)).toBe(true);
 	});
 
-	test("shows no secret that is one only now, and none of before", () => {
+	test("is read without secrets, whether the older or only the current schema marks them", () => {
 		const { bytes, ...versions } = written(older, json, []);
 		expect(Buffer.from(bytes).includes("sk-secret")).toBe(false);
 		const vault = new RecordVault(current, []);
@@ -90,7 +90,7 @@ describe("a record that was written with an older schema", () => {
 		expect(Buffer.from(encoded).includes("in env")).toBe(false);
 	});
 
-	test("keeps a value that is not valid in its field, readable at its place", () => {
+	test("keeps as an unnamed member a value that its new field does not accept", () => {
 		const broken = { ...json, title: 7, agent: { kind: "Agent", llm: { model: "m", seed: "many" } } };
 		const { bytes } = written(older, broken);
 		const opened = new RecordVault(current, [key]).open(bytes, "plaintext");
@@ -104,37 +104,37 @@ describe("a record that was written with an older schema", () => {
 		]);
 	});
 
-	test("is taken over gRPC with its members in their fields", () => {
+	test("is accepted over gRPC with its members in their fields", () => {
 		const message = older.fromJson(json);
 		expect(current.fromMessage(message)).toEqual(current.fromJson(json));
 	});
 
-	test("is refused over gRPC with a member beside the field that is set", () => {
+	test("is refused over gRPC if an unnamed member has the name of a field that is set", () => {
 		const message = current.fromJson(json);
 		message.unnamedMembers["/title"] = toValue("another");
 		expect(summaryOf(violationsOf(() => current.fromMessage(message)))).toEqual(["unnamed_members./title value_error"]);
 	});
 });
 
-describe("the fast read of an older record", () => {
+describe("reading an older record without decoding it", () => {
 	const vault = new RecordVault(current, []);
 	const withoutTitle = new RecordFormat(olderSchema({ ConversationInfo: ["title"] }));
 
-	test("is left to records without a member that has a field now", () => {
+	test("is possible only if none of its unnamed members has a field now", () => {
 		const { bytes, ...versions } = written(withoutTitle, record({ vendor: 1, news: { title: "below" } }), []);
 		expect(versions.schemaVersion).not.toBe(current.schemaVersion);
 		expect(vault.openEncoded(bytes, versions, "redacted")).toBe(bytes);
-		const named = written(withoutTitle, record({ title: "t" }), []);
-		const encoded = vault.openEncoded(named.bytes, named, "redacted");
+		const withTitle = written(withoutTitle, record({ title: "t" }), []);
+		const encoded = vault.openEncoded(withTitle.bytes, withTitle, "redacted");
 		expect(fromBinary(ConversationInfoSchema, encoded).title).toBe("t");
 	});
 
-	test("does not end with an unrelated new field", () => {
+	test("is not prevented by a new field that is not a secret (same redaction version)", () => {
 		const { redactionVersion } = written(withoutTitle, record(), []);
 		expect(redactionVersion).toBe(written(current, record(), []).redactionVersion);
 	});
 
-	test("ends with a new secret", () => {
+	test("is prevented by a new secret field (other redaction version)", () => {
 		const withoutKey = new RecordFormat(olderSchema({ LLM: ["api_key"] }));
 		const { bytes, ...versions } = written(withoutKey, record(), []);
 		expect(versions.redactionVersion).not.toBe(written(current, record(), []).redactionVersion);

@@ -9,7 +9,7 @@ import { expect, test } from "vitest";
 import { FieldRulesSchema, field as fieldOption } from "../../gen/conversations/options/v1/options_pb.js";
 import { planMessage } from "../../src/record/plan/plan.ts";
 
-/** The plan of a message with two unions, in each of which the message Arm is an arm under the tags given. */
+/** Returns the plan of a message with one union for each tag. The message Arm is an arm of each, under that tag. */
 function planWithTags(...tags: readonly string[]) {
 	const optional = FieldDescriptorProto_Label.OPTIONAL;
 	const type = FieldDescriptorProto_Type.MESSAGE;
@@ -33,7 +33,7 @@ function planWithTags(...tags: readonly string[]) {
 	return planMessage(root);
 }
 
-test("a message is an arm of two unions under the same tags only", () => {
+test("a message may be an arm of two unions only under the same tags", () => {
 	expect(planWithTags("a", "a").form).toBe("object");
 	expect(() => planWithTags("a", "b")).toThrow(/Union1\.arm: the message is an arm of another union under other tags$/);
 });

@@ -33,7 +33,7 @@ const encode = (record: Members) => toBinary(ConversationInfoSchema, create(Conv
 const decode = (bytes: Uint8Array) => fromBinary(ConversationInfoSchema, bytes);
 const text = (value: string) => create(ValueSchema, { kind: { case: "stringValue", value } });
 
-/** Some members of a record, with one unnamed member below each and one that belongs to none of them. */
+/** Random values of some members, and the members below which there is an unnamed member with `value`. */
 const members = fc
 	.record({
 		title: fc.option(fc.string(), { nil: undefined }),
@@ -45,9 +45,9 @@ const members = fc
 	})
 	.map(({ unnamed, value, ...fields }) => ({ fields, unnamed, value }));
 
-type Made = typeof members extends fc.Arbitrary<infer Value> ? Value : never;
+type Generated = typeof members extends fc.Arbitrary<infer Value> ? Value : never;
 
-function recordOf({ fields, unnamed, value }: Made, only: readonly Name[]): ConversationInfo {
+function recordOf({ fields, unnamed, value }: Generated, only: readonly Name[]): ConversationInfo {
 	const { tags, title, executionStatus, leafEventId } = fields;
 	const has = (name: Name) => only.includes(name);
 	return create(ConversationInfoSchema, {
@@ -59,7 +59,7 @@ function recordOf({ fields, unnamed, value }: Made, only: readonly Name[]): Conv
 	});
 }
 
-/** A record after a change of some members, told in the plainest way. */
+/** Reference implementation: returns a record in which the members `only` are replaced by those of `change`. */
 function changed(record: ConversationInfo, only: readonly Name[], change: ConversationInfo): ConversationInfo {
 	const pick = <Key extends Name>(name: Key) => (only.includes(name) ? change[name] : record[name]);
 	const [title, executionStatus, leafEventId] = [pick("title"), pick("executionStatus"), pick("leafEventId")];
@@ -76,28 +76,31 @@ function changed(record: ConversationInfo, only: readonly Name[], change: Conver
 	});
 }
 
-test("deltas replace their members with all that is below them, one after the other or as one", () => {
+test("deltas replace members and all unnamed members below them, whether applied one by one or merged", () => {
 	const change = fc.tuple(members, fc.subarray(names.slice()));
 	fc.assert(
 		fc.property(members, fc.array(change, { minLength: 1, maxLength: 4 }), (base, changes) => {
 			const record = recordOf(base, names);
 			record.id = "a";
 			record.unnamedMembers["/titles"] = text("kept");
-			const deltas = changes.map(([made, only]) =>
+			const deltas = changes.map(([generated, only]) =>
 				encodeDelta(
 					only.map((name) => NUMBERS[name]),
-					toBinary(ConversationInfoSchema, recordOf(made, only)),
+					toBinary(ConversationInfoSchema, recordOf(generated, only)),
 				),
 			);
 			const whole = toBinary(ConversationInfoSchema, record);
-			const expected = changes.reduce((before, [made, only]) => changed(before, only, recordOf(made, only)), record);
+			const expected = changes.reduce(
+				(before, [generated, only]) => changed(before, only, recordOf(generated, only)),
+				record,
+			);
 			expect(decode(deltas.reduce(mergeRecord, whole))).toEqual(expected);
 			expect(decode(mergeRecord(whole, deltas.reduce(mergeDeltas)))).toEqual(expected);
 		}),
 	);
 });
 
-test("a leaf replaces that of a record and of a delta, and a delta with many leaves does not grow", () => {
+test("a leaf replaces the leaf of a record or a delta, and setting it repeatedly does not grow the delta", () => {
 	const whole = encode({ id: "a", title: "old", leafEventId: "old" });
 	expect(decode(withLeaf(whole, "new"))).toEqual(decode(encode({ id: "a", title: "old", leafEventId: "new" })));
 	let delta = encodeDelta([NUMBERS.title], encode({ title: "new" }));
@@ -107,7 +110,7 @@ test("a leaf replaces that of a record and of a delta, and a delta with many lea
 	expect(decode(mergeRecord(whole, delta))).toEqual(decode(encode({ id: "a", title: "new", leafEventId: "leaf-4" })));
 });
 
-test("fields of another release stay, and what is no delta is refused", () => {
+test("fields of another release are kept, and bytes that are not a delta or a record are refused", () => {
 	// Field 1000, length-delimited, with one byte.
 	const later = Uint8Array.of(0xc2, 0x3e, 1, 7);
 	const delta = encodeDelta([NUMBERS.title], new Uint8Array());
@@ -119,9 +122,9 @@ test("fields of another release stay, and what is no delta is refused", () => {
 	expect(pointerOf(Uint8Array.of(0x12, 0))).toBeUndefined();
 });
 
-test("what is made has memory of its own", () => {
+test("results have buffers of their own", () => {
 	const whole = encode({ id: "a", title: "old" });
 	const delta = encodeDelta([NUMBERS.title], encode({ title: "new" }));
-	for (const made of [mergeRecord(whole, delta), mergeDeltas(delta, delta), withLeaf(whole, "leaf"), delta])
-		expect(made.buffer.byteLength).toBe(made.byteLength);
+	for (const result of [mergeRecord(whole, delta), mergeDeltas(delta, delta), withLeaf(whole, "leaf"), delta])
+		expect(result.buffer.byteLength).toBe(result.byteLength);
 });

@@ -8,7 +8,7 @@ const usage = (promptTokens: bigint, accumulatedCost: number) => ({
 	accumulatedTokenUsage: { promptTokens, completionTokens: 1n },
 });
 
-test("sums that are too large stop at the largest value", () => {
+test("sums in a summary that are too large stop at the largest value", () => {
 	const record = create(ConversationInfoSchema, {
 		stats: { usageToMetrics: { a: usage(2n ** 63n - 1n, 1e308), b: usage(5n, 1e308) } },
 	});
@@ -17,7 +17,7 @@ test("sums that are too large stop at the largest value", () => {
 	expect(accumulatedCost).toBe(Number.MAX_VALUE);
 });
 
-test.each(["0", " "])("a model named %j is shown", (model) => {
+test.each(["0", " "])("the summary shows a model named %j", (model) => {
 	const native = create(ConversationInfoSchema, { agent: { kind: { case: "agent", value: { llm: { model } } } } });
 	const forced = create(ConversationInfoSchema, {
 		agent: { kind: { case: "acpAgent", value: { acpModel: model } } },

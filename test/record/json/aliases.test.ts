@@ -9,25 +9,28 @@ const format = new RecordFormat();
 const withLlm = (llm: JsonObject) => record({ agent: { kind: "Agent", llm } });
 const llmOf = (llm: JsonObject) => object(object(format.toJson(format.fromJson(withLlm(llm))).agent).llm);
 
-describe("the names that senders use for the specification's", () => {
+describe("aliases: names that senders use in place of the specification's", () => {
 	test.each([
 		["openrouter_site_url", "gateway_site_url", "https://example.test"],
 		["openrouter_app_name", "gateway_app_name", "name"],
 		["litellm_extra_body", "proxylib_extra_body", { a: [1] }],
-	])("%s is kept and written as %s", (theirs, ours, value) => {
-		const llm = llmOf({ [theirs]: value });
-		expect([llm[ours], theirs in llm]).toEqual([value, false]);
+	])("the member %s is stored and written as %s", (alias, specified, value) => {
+		const llm = llmOf({ [alias]: value });
+		expect([llm[specified], alias in llm]).toEqual([value, false]);
 	});
 
 	test.each([
 		["GraySwanAnalyzer", "VendorRiskAnalyzer", {}],
 		["ToolShieldLLMSecurityAnalyzer", "GuardrailLLMSecurityAnalyzer", { llm: { model: "m" } }],
-	])("the kind %s is kept and written as %s", (theirs, ours, members) => {
-		const json = record({ security_analyzer: { kind: theirs, ...members } });
-		expect(object(format.toJson(format.fromJson(json)).security_analyzer)).toMatchObject({ kind: ours, ...members });
+	])("the kind %s is stored and written as %s", (alias, specified, members) => {
+		const json = record({ security_analyzer: { kind: alias, ...members } });
+		expect(object(format.toJson(format.fromJson(json)).security_analyzer)).toMatchObject({
+			kind: specified,
+			...members,
+		});
 	});
 
-	test("give way to the specification's name, and are kept beside it", () => {
+	test("an alias beside the specification's name is kept as an unnamed member", () => {
 		const both = { gateway_site_url: "own", openrouter_site_url: "other" };
 		expect(llmOf(both)).toMatchObject(both);
 		const message = format.fromJson(withLlm(both));
@@ -35,7 +38,7 @@ describe("the names that senders use for the specification's", () => {
 		expect(format.fromMessage(message)).toEqual(message);
 	});
 
-	test("count when the specification's name is null", () => {
+	test("an alias is used only when the specification's name is absent, not when it is null", () => {
 		const hooks = (hook: JsonObject) => record({ hook_config: { stop: [{ hooks: [hook] }] } });
 		const flagOf = (hook: JsonObject) => format.fromJson(hooks(hook)).hookConfig?.stop[0]?.hooks[0]?.runAsync;
 		expect(flagOf({ async_: true })).toBe(true);
@@ -45,17 +48,17 @@ describe("the names that senders use for the specification's", () => {
 	});
 
 	test.each<[string, JsonObject, string[]]>([
-		["alone", { openrouter_site_url: 5 }, ["agent.llm.openrouter_site_url string_type"]],
+		["alone in its object", { openrouter_site_url: 5 }, ["agent.llm.openrouter_site_url string_type"]],
 		[
 			"beside the specification's name",
 			{ gateway_site_url: "x", openrouter_site_url: 5 },
 			["agent.llm.openrouter_site_url string_type"],
 		],
-	])("are named when their value is wrong, %s", (_, llm, expected) => {
+	])("an alias with a wrong value is named in the violation, %s", (_, llm, expected) => {
 		expect(summaryOf(violationsOf(() => format.fromJson(withLlm(llm))))).toEqual(expected);
 	});
 
-	test("are named in a hook, too", () => {
+	test("an alias in a hook is named in the violation, too", () => {
 		for (const hook of [{ async_: "x" }, { async: true, async_: "x" }])
 			expect(
 				summaryOf(violationsOf(() => format.fromJson(record({ hook_config: { stop: [{ hooks: [hook] }] } })))),

@@ -15,7 +15,7 @@ function refusal(text: string): unknown {
 	throw new Error("the text was accepted");
 }
 
-/** A JSON text of a value, in which characters of strings are written as escapes at random. */
+/** Writes a value as JSON, with the characters of randomly chosen strings written as \u escapes. */
 function escaped(json: unknown, escapes: Iterator<boolean>): string {
 	return JSON.stringify(json).replaceAll(/"(?:[^"\\]|\\.)*"/g, (string) =>
 		[...string.slice(1, -1)].some((character) => character === "\\") || escapes.next().value !== true
@@ -30,13 +30,13 @@ function unicodeEscape(character: string): string {
 	}).join("");
 }
 
-describe("names that are written with escapes", () => {
-	test("are what the text says, whatever was parsed before", () => {
+describe("member names that are written with escapes", () => {
+	test("are decoded independently of texts that were parsed before", () => {
 		parse('{"a":1,"\\\\":1}');
 		expect(parse('{"a":1,"\\"":2}')).toEqual({ a: 1, '"': 2 });
 	});
 
-	test("make no difference to anything else", () => {
+	test("and all other values are parsed as JSON.parse does", () => {
 		const name = fc.oneof(fc.string({ unit: "binary" }), fc.constantFrom("__proto__", "constructor", "0", "", "é"));
 		const { value } = fc.letrec((tie) => ({
 			value: fc.oneof(
@@ -60,7 +60,7 @@ describe("names that are written with escapes", () => {
 		);
 	});
 
-	test("may come twice, and be __proto__", () => {
+	test("may occur twice, and may be __proto__", () => {
 		expect(parse('{"\\u0061":1,"b":2,"a":3}')).toEqual({ a: 3, b: 2 });
 		const json = parse('{"\\u005f_proto__":{"x":1}}');
 		expect(JSON.stringify(json)).toBe('{"__proto__":{"x":1}}');
@@ -68,7 +68,7 @@ describe("names that are written with escapes", () => {
 	});
 });
 
-describe("integers beyond 2^53", () => {
+describe("integers beyond 2^53 are read exactly, other numbers as doubles", () => {
 	test.each<[string, unknown]>([
 		["9007199254740991", 9007199254740991],
 		["9007199254740992", 9007199254740992n],
@@ -89,7 +89,7 @@ describe("integers beyond 2^53", () => {
 		expect(parse(`[{"a":${text}}]`)).toEqual([{ a: expected }]);
 	});
 
-	test("come back from their text", () => {
+	test("an integer of up to 200 bits is written as it was read", () => {
 		fc.assert(
 			fc.property(fc.bigInt({ min: -(2n ** 200n), max: 2n ** 200n }), (integer) => {
 				const json = parse(`{"a":[${integer}]}`);
@@ -101,7 +101,7 @@ describe("integers beyond 2^53", () => {
 	});
 });
 
-describe("a text is refused", () => {
+describe("a JSON text is refused", () => {
 	test.each<[string, string, unknown]>([
 		["that is empty", "", { path: [], type: "missing", message: "Field required" }],
 		[
@@ -124,10 +124,10 @@ describe("a text is refused", () => {
 
 	test.each<[string, (count: number) => string]>([
 		["elements", (count) => `[${"1,".repeat(count - 1)}1]`],
-		["elements with blanks", (count) => `[ ${"1 , ".repeat(count - 1)}"],[" ]`],
+		["elements separated by spaces", (count) => `[ ${"1 , ".repeat(count - 1)}"],[" ]`],
 		["empty containers", (count) => `[${"[],".repeat(count - 1)}{}]`],
 		["members", (count) => `{${Array.from({ length: count }, (_, index) => `"n${index}":"\\",{"`).join(",")}}`],
-	])("that has more than %s than a record", (_, text) => {
+	])("that has more %s than a record may have", (_, text) => {
 		expect(Object.keys(Object(parse(text(MAX_VALUES))))).toHaveLength(MAX_VALUES);
 		expect(refusal(text(MAX_VALUES + 1))).toEqual([
 			{ path: [], type: "value_error", message: "Value error, more than 200000 elements and members" },
@@ -135,7 +135,7 @@ describe("a text is refused", () => {
 	});
 });
 
-test("a byte-order mark is ignored, and escapes of surrogates are noticed", () => {
+test("a byte-order mark is ignored, and escaped surrogates are reported", () => {
 	expect(parseExactJson(Buffer.from('\ufeff{"a":1}'))).toMatchObject({ json: { a: 1 }, surrogates: false });
 	for (const text of ['"\\ud83d"', '"\\uD83D\\uDE00"']) expect(parseExactJson(Buffer.from(text)).surrogates).toBe(true);
 });

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { z } from "zod";
 import { locateJsonError } from "../../../src/record/json/json-syntax.ts";
 
-/** Texts with the offset and reason that Python 3.13.0 gave for them. */
+/** Malformed texts, each with the offset and the reason that Python 3.13.0 reports. */
 const rows = z
 	.array(z.tuple([z.string(), z.number(), z.string()]))
 	.parse(JSON.parse(readFileSync(new URL("../../fixtures/json-syntax.json", import.meta.url), "utf8")));
@@ -19,7 +19,7 @@ function parses(text: string): boolean {
 }
 
 describe("locateJsonError", () => {
-	test.each(rows)("%j", (text, offset, reason) => {
+	test.each(rows)("reports for %j the offset and reason that Python does", (text, offset, reason) => {
 		expect(locateJsonError(text)).toEqual({ offset, reason });
 	});
 
@@ -28,11 +28,11 @@ describe("locateJsonError", () => {
 		["Infinity", 0],
 		["[-Infinity]", 1],
 		['{"😀": NaN}', 6],
-	])("%j is no JSON, although Python takes it", (text, offset) => {
+	])("refuses %j, which Python accepts", (text, offset) => {
 		expect(locateJsonError(text)).toEqual({ offset, reason: "Expecting value" });
 	});
 
-	test("nesting of any depth is scanned", () => {
+	test("scans text of any nesting depth", () => {
 		const depth = 100_000;
 		expect(locateJsonError("[".repeat(depth))).toEqual({ offset: depth, reason: "Expecting value" });
 		expect(locateJsonError(`${'{"a":'.repeat(depth)}1${"}".repeat(depth)}}`)).toEqual({
@@ -41,7 +41,7 @@ describe("locateJsonError", () => {
 		});
 	});
 
-	test("long runs need no stack", () => {
+	test("scans long strings, numbers and white space without exhausting the stack", () => {
 		const length = 4_000_000;
 		expect(locateJsonError(`"${"\\n".repeat(length)}`)).toEqual({
 			offset: 0,
@@ -51,7 +51,7 @@ describe("locateJsonError", () => {
 		expect(locateJsonError(" ".repeat(length))).toEqual({ offset: length, reason: "Expecting value" });
 	});
 
-	test("it finds an error exactly where JSON.parse refuses the text", () => {
+	test("finds an error exactly in the texts that JSON.parse refuses", () => {
 		const piece = fc.constantFrom(...'{}[]",:\\ \n\u0001u01e+-.tx😀', "true", "null", '"a"', '{"a":', "[1,", "\\u00e9");
 		const broken = fc.tuple(fc.json(), fc.nat(), fc.nat(3), piece).map(([json, at, cut, put]) => {
 			const index = at % (json.length + 1);

@@ -19,11 +19,11 @@ describe("parseUuid", () => {
 		`{${canonical}}`,
 		`urn:uuid:${canonical}`,
 		`urn:uuid:${canonical.toUpperCase()}`,
-	])("reads %s", (text) => {
+	])("converts %s to lower case with dashes", (text) => {
 		expect(parseUuid(text)).toBe(canonical);
 	});
 
-	test("knows no version", () => {
+	test("accepts a UUID of any version", () => {
 		expect(parseUuid("ffffffffffffffffffffffffffffffff")).toBe("ffffffff-ffff-ffff-ffff-ffffffffffff");
 	});
 
@@ -46,7 +46,7 @@ describe("parseUuid", () => {
 	});
 });
 
-describe("date-times", () => {
+describe("parseDateTime and formatDateTime", () => {
 	test.each([
 		["2026-11-21T08:55:04.109725Z", "2026-11-21T08:55:04.109725Z"],
 		["2026-11-21T08:55:04.109725", "2026-11-21T08:55:04.109725Z"],
@@ -63,7 +63,7 @@ describe("date-times", () => {
 		["1969-12-31T23:59:59.999999Z", "1969-12-31T23:59:59.999999Z"],
 		["0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"],
 		["9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.999999Z"],
-	])("%s is written as %s", (text, written) => {
+	])("write the date-time %s as %s", (text, written) => {
 		const time = parseDateTime(text);
 		expect(time && formatDateTime(time)).toBe(written);
 	});
@@ -92,13 +92,13 @@ describe("date-times", () => {
 		"9999-12-31T23:59:59-00:01",
 		" 2026-11-21T08:55:04Z",
 		"2026-11-21T08:55:04Z\n",
-	])("%j is none", (text) => {
+	])("refuse %j", (text) => {
 		expect(parseDateTime(text)).toBeUndefined();
 	});
 
 	const micros = fc.bigInt(-62_135_596_800_000_000n, 253_402_300_799_999_999n);
 
-	test("an instant of the whole range comes back to the microsecond", () => {
+	test("keep any instant in range to the microsecond", () => {
 		fc.assert(
 			fc.property(micros, (instant) => {
 				const time = fromMicroseconds(instant);
@@ -109,7 +109,7 @@ describe("date-times", () => {
 		);
 	});
 
-	test("an instant beyond the range is written as text that is no date-time", () => {
+	test("write an instant out of range as text that is not a date-time", () => {
 		for (const [seconds, nanos] of [
 			[-62_135_596_801n, 0],
 			[253_402_300_800n, 0],

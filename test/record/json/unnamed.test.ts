@@ -7,14 +7,14 @@ import { violationsOf } from "../../support/refusal.ts";
 
 const format = new RecordFormat();
 
-/** A record with one member that no field names, at a place that the test chooses. */
+/** Returns a record as a message, with an unnamed member at the given JSON Pointer. */
 function withUnnamed(pointer: string, json: JsonObject = record()) {
 	const message = format.fromJson(json);
 	message.unnamedMembers[pointer] = toValue("kept");
 	return message;
 }
 
-const placed = record({
+const base = record({
 	available_models: [{ model_id: "a" }, { model_id: "b" }],
 	blocked_actions: { "a/b~c": "reason" },
 	agent_state: { own: 1 },
@@ -24,7 +24,7 @@ const placed = record({
 });
 
 describe("members that no field names", () => {
-	test("are kept by their JSON Pointer and come back at their places", () => {
+	test("are stored by their JSON Pointer and written back at the same places", () => {
 		// Only JSON.parse makes `__proto__` a member; a literal would set the prototype.
 		const own = JSON.parse('{"__proto__":{"polluted":true},"constructor":1,"a/b~c":[1,{"x":null}],"":""}');
 		const json = record({ ...own, agent: { kind: "ACPAgent", acp_command: [], ...own } });
@@ -59,32 +59,32 @@ describe("members that no field names", () => {
 		"/a~1b~0c",
 		"/",
 		"/__proto__",
-	])("may stand at %s in a message", (pointer) => {
-		const message = withUnnamed(pointer, placed);
+	])("are accepted at %s in a message", (pointer) => {
+		const message = withUnnamed(pointer, base);
 		expect(format.fromMessage(message).unnamedMembers).toEqual(message.unnamedMembers);
 	});
 
 	test.each([
-		["no pointer", "news"],
+		["text that is not a JSON Pointer", "news"],
 		["the record itself", ""],
-		["a bad escape", "/a~2"],
+		["a pointer with a bad escape", "/a~2"],
 		["a field that is set", "/title"],
 		["a field that is not set", "/persistence_dir"],
 		["the discriminator", "/agent/kind"],
-		["an item of an array", "/available_models/2"],
-		["an array's member", "/available_models/length"],
-		["an item beyond the end", "/available_models/2/news"],
+		["an array item that is not there", "/available_models/2"],
+		["the length of an array", "/available_models/length"],
+		["a member of an item beyond the end", "/available_models/2/news"],
 		["an index with a leading zero", "/available_models/01/news"],
 		["an entry of a map", "/blocked_actions/news"],
-		["free-form JSON", "/agent_state/news"],
-		["a closed object", "/hook_config/news"],
-		["a tuple", "/security_analyzer/high_patterns/0/3"],
-		["a string", "/title/news"],
-		["what is not there", "/metrics/news"],
-		["a prototype", "/constructor/news"],
-		["an inherited object", "/__proto__/news"],
-	])("may not stand at %s", (_, pointer) => {
-		const violations = violationsOf(() => format.fromMessage(withUnnamed(pointer, placed)));
+		["a member of free-form JSON", "/agent_state/news"],
+		["a member of a closed object", "/hook_config/news"],
+		["an item of a tuple", "/security_analyzer/high_patterns/0/3"],
+		["a member of a string", "/title/news"],
+		["a member of an object that is not there", "/metrics/news"],
+		["a member of an inherited function", "/constructor/news"],
+		["a member of a prototype", "/__proto__/news"],
+	])("are refused in a message at %s", (_, pointer) => {
+		const violations = violationsOf(() => format.fromMessage(withUnnamed(pointer, base)));
 		expect(violations).toEqual([
 			{
 				path: ["unnamed_members", pointer],
@@ -95,7 +95,7 @@ describe("members that no field names", () => {
 		expect("news" in {}).toBe(false);
 	});
 
-	test("that hold a field's alias stay apart from the field that is there under its own name", () => {
+	test("with the name of a field's alias do not replace the field that is set", () => {
 		const hooks = { stop: [{ hooks: [{ async: true, async_: false }] }] };
 		const message = format.fromJson(record({ hook_config: hooks }));
 		expect(message.hookConfig?.stop[0]?.hooks[0]?.runAsync).toBe(true);

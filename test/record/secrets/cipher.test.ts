@@ -12,7 +12,7 @@ const bytes = (fill: number) => Buffer.alloc(32, fill);
 const key = (fill: number): KeyObject => createSecretKey(bytes(fill));
 const cipher = new Cipher([key(1)]).of(ID);
 
-function lost(reason: string, place = PLACE, id = ID): ServiceError {
+function dataLoss(reason: string, place = PLACE, id = ID): ServiceError {
 	return new ServiceError("data_loss", `The secret ${place} of conversation ${id} cannot be decrypted: ${reason}`);
 }
 
@@ -24,7 +24,7 @@ const secrets = fc.oneof(
 	fc.constantFrom("", "**********", "enc:v1:", "ключ 🔑", cipher.encrypt("inner", PLACE)),
 );
 
-test("what is encrypted comes back, and no ciphertext comes twice", () => {
+test("decryption returns the secret, and two encryptions of it have different ciphertexts", () => {
 	fc.assert(
 		fc.property(secrets, fc.string({ unit: "binary" }), (secret, token) => {
 			const place = `/${token}`;
@@ -36,7 +36,7 @@ test("what is encrypted comes back, and no ciphertext comes twice", () => {
 	);
 });
 
-test("a ciphertext has the form that is documented", () => {
+test("a ciphertext has the documented form", () => {
 	const text = cipher.encrypt("the secret", PLACE);
 	const [, id, payload = ""] = /^enc:v1:([\w-]{11}):([\w-]+)$/.exec(text) ?? [];
 	expect(id).toBe(createHash("sha256").update(bytes(1)).digest().subarray(0, 8).toString("base64url"));
@@ -55,32 +55,32 @@ test("the first key encrypts, every key decrypts", () => {
 	expect(new Cipher([key(2)]).of(ID).decrypt(rotated.encrypt("secret", PLACE), PLACE)).toBe("secret");
 });
 
-test("without the key that it needs, a ciphertext cannot be decrypted, and the error names the key", () => {
+test("decrypting without the required key fails with the id of that key", () => {
 	const text = cipher.encrypt("secret", PLACE);
-	const missing = lost(`no encryption key with the id ${text.split(":")[2]} is configured`);
+	const missing = dataLoss(`no encryption key with the id ${text.split(":")[2]} is configured`);
 	for (const keys of [[], [key(2)]]) expect(() => new Cipher(keys).of(ID).decrypt(text, PLACE)).toThrow(missing);
 	expect(() => new Cipher([]).of(ID).encrypt("secret", PLACE)).toThrow(TypeError);
 });
 
-test("a ciphertext is worth nothing in another conversation or at another place", () => {
+test("a ciphertext of another conversation or another place cannot be decrypted", () => {
 	const text = cipher.encrypt("secret", PLACE);
-	expect(() => new Cipher([key(1)]).of(OTHER_ID).decrypt(text, PLACE)).toThrow(lost(CHANGED, PLACE, OTHER_ID));
+	expect(() => new Cipher([key(1)]).of(OTHER_ID).decrypt(text, PLACE)).toThrow(dataLoss(CHANGED, PLACE, OTHER_ID));
 	fc.assert(
 		fc.property(fc.string({ unit: "binary" }), (place) => {
 			fc.pre(place !== PLACE);
-			expect(() => cipher.decrypt(text, place)).toThrow(lost(CHANGED, place.slice(0, 200).toWellFormed()));
+			expect(() => cipher.decrypt(text, place)).toThrow(dataLoss(CHANGED, place.slice(0, 200).toWellFormed()));
 		}),
 	);
 });
 
-test("the same text for another key, at the same place, is refused", () => {
+test("a ciphertext of another key under the id of this key is refused", () => {
 	const foreign = new Cipher([key(2)]).of(ID).encrypt("secret", PLACE).split(":");
 	const own = cipher.encrypt("secret", PLACE).split(":");
 	const mixed = [...own.slice(0, 3), ...foreign.slice(3)].join(":");
-	expect(() => cipher.decrypt(mixed, PLACE)).toThrow(lost(CHANGED));
+	expect(() => cipher.decrypt(mixed, PLACE)).toThrow(dataLoss(CHANGED));
 });
 
-test("no change of a ciphertext goes unnoticed", () => {
+test("a ciphertext with any character changed, added or removed is refused", () => {
 	const character = fc.oneof(
 		fc.constantFrom(..."ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_:=+/ \n"),
 		fc.string({ unit: "binary", minLength: 1, maxLength: 1 }),
@@ -106,12 +106,12 @@ test.each([
 	"enc:v2:AAAAAAAAAAA:AAAA",
 	"gAAAAABsecret",
 	`enc:v1:AAAAAAAAAAA:${"A".repeat(36)}`,
-])("%j is no ciphertext", (text) => {
+])("%j is not a ciphertext", (text) => {
 	expect(isCiphertext(text)).toBe(false);
-	expect(() => cipher.decrypt(text, PLACE)).toThrow(lost(NO_CIPHERTEXT));
+	expect(() => cipher.decrypt(text, PLACE)).toThrow(dataLoss(NO_CIPHERTEXT));
 });
 
-test("an error quotes no more than the beginning of a long place", () => {
+test("an error quotes only the beginning of a long place", () => {
 	const place = `/${"x".repeat(198)}🔑${"y".repeat(1000)}`;
-	expect(() => cipher.decrypt("x", place)).toThrow(lost(NO_CIPHERTEXT, `/${"x".repeat(198)}\ufffd`));
+	expect(() => cipher.decrypt("x", place)).toThrow(dataLoss(NO_CIPHERTEXT, `/${"x".repeat(198)}\ufffd`));
 });

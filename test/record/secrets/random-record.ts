@@ -5,7 +5,7 @@ import { toValue } from "../../../src/record/json/free-form.ts";
 import { setMember } from "../../../src/record/json/json-value.ts";
 import { REDACTED } from "../../../src/record/secrets/secret-walk.ts";
 
-/** Messages nest no deeper than this; below, fields of a message type stay unset. */
+/** Maximum nesting depth of messages. At this depth, fields of a message type stay unset. */
 const MAX_DEPTH = 7;
 
 const text = fc.oneof(
@@ -26,7 +26,7 @@ const { json } = fc.letrec<{ json: JsonValue }>((tie) => ({
 const object = fc.dictionary(name, json, { maxKeys: 3 });
 const unnamed = fc.array(fc.tuple(pointer, json), { maxLength: 3 });
 
-// The generator remembers values by the function that gives their arbitrary, so each has one.
+// fast-check's generator caches arbitraries by the function that returns them, so each arbitrary has one function.
 const aText = () => text;
 const aName = () => name;
 const aJson = () => json;
@@ -34,8 +34,8 @@ const anObject = () => object;
 const someUnnamed = () => unnamed;
 
 /**
- * Random records of any content that their descriptors allow, whether or not they meet the rules of a record. Every
- * one has an id.
+ * Random records with any content that the descriptors allow, whether or not they meet the rules of a record. Each has
+ * an id.
  */
 export const records: fc.Arbitrary<ConversationInfo> = fc.gen().map((g) =>
 	create(ConversationInfoSchema, {
@@ -51,7 +51,7 @@ function randomInit(g: GeneratorValue, desc: DescMessage, depth: number): Init {
 	const init: Init = {};
 	for (const field of desc.fields) {
 		const nests = field.message !== undefined;
-		// Of a union one arm is set, each as likely as the others; of other fields most are.
+		// The arms of unions are set below. Three in four of the other fields are set.
 		if (field.oneof !== undefined || (nests && depth >= MAX_DEPTH) || g(fc.nat, { max: 3 }) === 0) continue;
 		if (field.fieldKind === "list")
 			init[field.localName] = [randomValue(g, field, depth), randomValue(g, field, depth)];

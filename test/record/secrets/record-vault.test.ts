@@ -23,7 +23,7 @@ const encrypting = new RecordVault(format, [key(1)]);
 const CANARY = "canary-6d1f";
 const DATA_LOSS = expect.objectContaining({ name: "ServiceError", kind: "data_loss" });
 
-/** Protects a copy. */
+/** Protects a copy of a record and returns its bytes. */
 function stored(vault: RecordVault, record: ConversationInfo): Uint8Array {
 	return vault.protect(clone(ConversationInfoSchema, record)).bytes;
 }
@@ -38,7 +38,7 @@ function redactedCopy(record: ConversationInfo): ConversationInfo {
 	return copy;
 }
 
-/** The JSON form with every string for which `is` holds replaced. */
+/** Returns a JSON value in which every string that meets `is` is replaced by `by`. */
 function replaceStrings(json: JsonValue, is: (text: string) => boolean, by: string): JsonValue {
 	if (typeof json === "string") return is(json) ? by : json;
 	if (Array.isArray(json)) return json.map((item) => replaceStrings(item, is, by));
@@ -46,7 +46,7 @@ function replaceStrings(json: JsonValue, is: (text: string) => boolean, by: stri
 	return Object.fromEntries(Object.entries(json).map(([name, member]) => [name, replaceStrings(member, is, by)]));
 }
 
-/** A native agent's record with secrets in named fields, free-form JSON and an unnamed member. */
+/** Returns a native agent's record with secrets in fields, in free-form JSON and in an unnamed member. */
 function nativeRecord(llm: JsonObject = { api_key: "one", aws_access_key_id: "two" }, id = CONVERSATION_ID) {
 	return format.fromJson({
 		id,
@@ -57,7 +57,7 @@ function nativeRecord(llm: JsonObject = { api_key: "one", aws_access_key_id: "tw
 	});
 }
 
-test("no secret of any place is stored or read by default, and plain text reads the very record", () => {
+test("a secret at any place is never stored unprotected, and only the plaintext form shows it", () => {
 	const places = secretPlaces();
 	expect(places.length).toBeGreaterThan(100);
 	const isCanary = (text: string) => text === CANARY;
@@ -83,7 +83,7 @@ test("no secret of any place is stored or read by default, and plain text reads 
 	}
 });
 
-test("any record read in plain text is the record that was protected, and read redacted has no secret", () => {
+test("any record is unchanged when read in plaintext, and has no secrets when read redacted", () => {
 	fc.assert(
 		fc.property(records, (record) => {
 			const bytes = stored(encrypting, record);
@@ -98,20 +98,20 @@ test("any record read in plain text is the record that was protected, and read r
 	);
 });
 
-test("what is read encrypted is what is stored", () => {
+test("the encrypted form is the stored record", () => {
 	const bytes = stored(encrypting, nativeRecord());
 	expect(Buffer.from(toBinary(ConversationInfoSchema, encrypting.open(bytes, "encrypted")))).toEqual(
 		Buffer.from(bytes),
 	);
 });
 
-test("a secret that looks like a ciphertext is a secret like any other", () => {
+test("a secret that looks like a ciphertext is protected like any other", () => {
 	const place = (record: ConversationInfo) =>
 		record.agent?.kind.case === "agent" ? record.agent.kind.value.llm?.apiKey : undefined;
-	// A ciphertext of the very same place, as a client has it that reads encrypted and sends again what it read.
-	const stolen = place(encrypting.open(stored(encrypting, nativeRecord()), "encrypted")) ?? "";
-	expect(isCiphertext(stolen)).toBe(true);
-	for (const secret of [stolen, "enc:v1:", "enc:v1:AAAAAAAAAAA:AAAA"]) {
+	// A ciphertext of this very place, as a client has it that reads the encrypted form and posts it.
+	const reposted = place(encrypting.open(stored(encrypting, nativeRecord()), "encrypted")) ?? "";
+	expect(isCiphertext(reposted)).toBe(true);
+	for (const secret of [reposted, "enc:v1:", "enc:v1:AAAAAAAAAAA:AAAA"]) {
 		const bytes = stored(encrypting, nativeRecord({ api_key: secret }));
 		expect(place(encrypting.open(bytes, "plaintext"))).toBe(secret);
 		expect(place(encrypting.open(bytes, "encrypted"))).not.toBe(secret);
@@ -120,7 +120,7 @@ test("a secret that looks like a ciphertext is a secret like any other", () => {
 	}
 });
 
-test("redacted and empty secrets stay so, unencrypted", () => {
+test("redacted and empty secrets are stored unchanged, without encryption", () => {
 	const record = nativeRecord({ api_key: REDACTED, aws_session_token: "", extra_headers: { a: REDACTED, b: "" } });
 	record.workspace = undefined;
 	record.agentState = undefined;
@@ -130,7 +130,7 @@ test("redacted and empty secrets stay so, unencrypted", () => {
 	for (const form of secretsForms) expect(hex(encrypting.open(bytes, form))).toBe(hex(record));
 });
 
-test("ciphertexts that changed places, conversations or bytes are an error in plain text, and nothing else", () => {
+test("ciphertexts that were swapped, moved or changed fail only reads in plaintext", () => {
 	const bytes = stored(encrypting, nativeRecord());
 	const alter = (change: (record: ConversationInfo) => void): Uint8Array => {
 		const record = fromBinary(ConversationInfoSchema, bytes);
@@ -165,7 +165,7 @@ test("ciphertexts that changed places, conversations or bytes are an error in pl
 	}
 });
 
-test("no changed byte of a stored record gives a wrong secret", () => {
+test("a ciphertext with any byte changed is refused instead of decrypted to a wrong secret", () => {
 	const bytes = stored(encrypting, nativeRecord());
 	const places: number[] = [];
 	walk(encrypting.open(bytes, "encrypted"), (ciphertext) => {
@@ -182,7 +182,7 @@ test("no changed byte of a stored record gives a wrong secret", () => {
 	}
 });
 
-test("without the key, plain text is refused with the id of the key, and the other forms are read", () => {
+test("without the key, plaintext is refused with the id of the key, and the other forms can be read", () => {
 	const record = create(ConversationInfoSchema, { id: CONVERSATION_ID, agentState: { token: "t" } });
 	const bytes = stored(encrypting, record);
 	const id = /enc:v1:([\w-]+):/.exec(Buffer.from(bytes).toString("latin1"))?.[1];
@@ -198,7 +198,7 @@ test("without the key, plain text is refused with the id of the key, and the oth
 	expect(hex(new RecordVault(format, [key(2), key(1)]).open(bytes, "plaintext"))).toBe(hex(record));
 });
 
-test("what holds no ciphertext is given as it is stored, in every form", () => {
+test("openEncoded returns a stored record without ciphertexts as it is, in every form", () => {
 	const secret = create(ConversationInfoSchema, { id: CONVERSATION_ID, agentState: { token: "t" } });
 	const harmless = create(ConversationInfoSchema, { id: CONVERSATION_ID, agentState: { token: "", other: "t" } });
 	for (const { bytes, ...versions } of [
@@ -209,7 +209,7 @@ test("what holds no ciphertext is given as it is stored, in every form", () => {
 			for (const form of secretsForms) expect(vault.openEncoded(bytes, versions, form)).toBe(bytes);
 });
 
-test("the encoded form of a record is that of the opened one", () => {
+test("openEncoded returns the bytes of the record that open returns, in every form", () => {
 	const { bytes, ...versions } = encrypting.protect(
 		create(ConversationInfoSchema, { id: CONVERSATION_ID, agentState: { token: "t" } }),
 	);
@@ -221,7 +221,7 @@ test("the encoded form of a record is that of the opened one", () => {
 	expect(Buffer.from(encrypting.openEncoded(bytes, versions, "redacted")).includes("enc:")).toBe(false);
 });
 
-test("a record that was redacted by other rules is redacted when it is read", () => {
+test("a record that was stored with another redaction version is redacted when read", () => {
 	const bytes = toBinary(ConversationInfoSchema, create(ConversationInfoSchema, { agentState: { token: CANARY } }));
 	const { redactionVersion, schemaVersion } = redacting.protect(create(ConversationInfoSchema));
 	for (const other of [0, redactionVersion + 1]) {
@@ -230,13 +230,13 @@ test("a record that was redacted by other rules is redacted when it is read", ()
 	}
 });
 
-test("bytes that are no record are lost data", () => {
+test("bytes that are not a record fail with data_loss", () => {
 	for (const form of secretsForms)
 		for (const bytes of [Buffer.from([0xff]), Buffer.from("no record at all")])
 			expect(() => encrypting.open(bytes, form)).toThrow(DATA_LOSS);
 });
 
-describe("records are the same", () => {
+describe("two stored records are the same", () => {
 	const base = { id: CONVERSATION_ID, tags: { a: "1", b: "2" }, agentState: { x: [1, { p: 0, q: null }], y: "t" } };
 	const unnamed = { "/news": toValue({ a: 1, b: 0 }), "/more": toValue(null) };
 	const one = create(ConversationInfoSchema, { ...base, unnamedMembers: unnamed });
@@ -249,13 +249,13 @@ describe("records are the same", () => {
 
 	test.each([
 		["with a key", encrypting],
-		["without one", redacting],
-	])("whatever the order of their map entries and the sign of zero, %s", (_, vault) => {
+		["without a key", redacting],
+	])("if they differ only in the order of map entries and the sign of zero, %s", (_, vault) => {
 		expect(stored(vault, one)).not.toEqual(stored(vault, other));
 		expect(vault.isSame(stored(vault, one), stored(vault, other))).toBe(true);
 	});
 
-	test("when their secrets are, in plain text", () => {
+	test("if their secrets are the same in plaintext, for which the key is needed", () => {
 		const again = [nativeRecord(), nativeRecord()].map((record) => stored(encrypting, record));
 		const changed = stored(encrypting, nativeRecord({ api_key: "other", aws_access_key_id: "two" }));
 		const [first, second] = again;
@@ -266,7 +266,7 @@ describe("records are the same", () => {
 		expect(new RecordVault(format, [key(2)]).isSame(first, second)).toBe(false);
 	});
 
-	test("and not when anything differs", () => {
+	test("only if no member differs", () => {
 		for (const change of [{ title: "t" }, { tags: { a: "1" } }, { agentState: { x: [1], y: "t" } }]) {
 			const changed = create(ConversationInfoSchema, { ...base, ...change });
 			expect(redacting.isSame(stored(redacting, one), stored(redacting, changed))).toBe(false);
@@ -274,7 +274,7 @@ describe("records are the same", () => {
 	});
 });
 
-test("a record has a bounded number of secrets", () => {
+test("a record with more than the maximum number of secrets is refused", () => {
 	const withSecrets = (count: number) =>
 		create(ConversationInfoSchema, {
 			id: CONVERSATION_ID,
@@ -289,7 +289,7 @@ test("a record has a bounded number of secrets", () => {
 	}
 });
 
-test("a number that is a secret is redacted to text, and decrypted to the number", () => {
+test("a secret number is redacted to a string, and decrypted to the number", () => {
 	const auth = { strategy: "totp", pin: 424242, drift: -1.5e-7, steps: [30], kept: true };
 	const json = {
 		id: CONVERSATION_ID,
@@ -308,7 +308,7 @@ test("a number that is a secret is redacted to text, and decrypted to the number
 	expect(String(encrypted.pin)).toMatch(/^enc:v1:number:/);
 });
 
-describe("user and password of a URL", () => {
+describe("the user name and password of a URL", () => {
 	const text = "curl https://user:pa@ss@host:1/x?a=b@c http://plain.test/ ssh://git@host redis://:pw@r mailto:a:b@c";
 	const hidden = `curl https://${REDACTED}@host:1/x?a=b@c http://plain.test/ ssh://git@host redis://${REDACTED}@r mailto:a:b@c`;
 	const record = () =>
@@ -323,7 +323,7 @@ describe("user and password of a URL", () => {
 			blocked_actions: { a: text },
 		});
 
-	test("are hidden in every string", () => {
+	test("are redacted in every string, with or without a key", () => {
 		const expected = JSON.parse(JSON.stringify(format.toJson(record())).replaceAll(text, hidden));
 		for (const vault of [redacting, encrypting]) {
 			const { bytes, redactionVersion, schemaVersion } = vault.protect(record());
@@ -334,7 +334,7 @@ describe("user and password of a URL", () => {
 		}
 	});
 
-	test("are encrypted with a key", () => {
+	test("are encrypted if there is a key, and decrypted in plaintext", () => {
 		const bytes = stored(encrypting, record());
 		expect(format.toJson(encrypting.open(bytes, "plaintext"))).toEqual(format.toJson(record()));
 		const title = encrypting.open(bytes, "encrypted").title ?? "";

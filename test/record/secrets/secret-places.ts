@@ -5,15 +5,15 @@ import { toValue } from "../../../src/record/json/free-form.ts";
 
 /** A place of the record where a string is a secret, found in the descriptors alone. */
 export interface SecretPlace {
-	/** Field names from the record's root, for a person. */
+	/** Field names from the root of the record, for failure messages. */
 	readonly name: string;
-	/** A record that has nothing but an id and this string at the place. */
+	/** Returns a record that has only an id and this string at the place. */
 	plant(secret: string): ConversationInfo;
 }
 
 export const CONVERSATION_ID = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
 
-/** Needs escaping in a JSON Pointer. */
+/** A map key that must be escaped in a JSON Pointer. */
 const KEY = "a/b~c";
 const UNNAMED: readonly [pointer: string, json: (secret: string) => JsonValue][] = [
 	["/vendor_token", (secret) => secret],
@@ -23,8 +23,8 @@ const UNNAMED: readonly [pointer: string, json: (secret: string) => JsonValue][]
 ];
 
 /**
- * Every place of the record that holds a secret, on every way that visits no message type twice: fields that
- * debug_redact marks, and strings under a name that says so in free-form JSON and in unnamed members.
+ * Returns every place of the record that holds a secret, on all paths that visit no message type twice: fields that
+ * `debug_redact` marks, and strings under the name of a secret in free-form JSON and in unnamed members.
  */
 export function secretPlaces(): SecretPlace[] {
 	const root = (init: Record<string, unknown>) => create(ConversationInfoSchema, { id: CONVERSATION_ID, ...init });
@@ -36,7 +36,7 @@ export function secretPlaces(): SecretPlace[] {
 	return [...placesIn(ConversationInfoSchema, "", [], false, wrap), ...unnamed];
 }
 
-/** Fields of the record, however deep, each once. */
+/** Returns the fields of the record and of all messages in it, each once. */
 export function recordFields(): DescField[] {
 	const seen = new Map<string, DescMessage>();
 	const visit = (desc: DescMessage): void => {
@@ -68,7 +68,7 @@ function* placesIn(
 		const type = field.message?.typeName;
 		if (type === "google.protobuf.Struct" || type === "google.protobuf.Value") {
 			const { jsonSchema, jsonTypes } = getOption(field, fieldOption);
-			// No member with a name can be in what is no object.
+			// Without objects there are no member names that could mark a secret.
 			const isObject = jsonTypes.length === 0 || jsonTypes.includes(JsonType.OBJECT);
 			if (!secret && (jsonSchema || !isObject)) continue;
 			for (const [label, json] of freeForms(secret)) {
@@ -84,7 +84,7 @@ function* placesIn(
 	}
 }
 
-/** Free-form JSON that holds a secret; where the field is no secret itself, under a name that says so. */
+/** Returns free-form JSON that holds a secret, under the name of a secret if the field itself is not one. */
 function freeForms(secret: boolean): [label: string, json: (text: string) => { [name: string]: JsonValue }][] {
 	if (secret) return [["inside", (text) => ({ anything: [true, { deeper: text }] })]];
 	return [
@@ -100,7 +100,7 @@ function initOf(field: DescField, value: unknown): Record<string, unknown> {
 	return { [field.localName]: value };
 }
 
-/** JSON Pointers of the strings in a JSON value that are equal to `text`. */
+/** Returns the JSON Pointers of the strings in a JSON value that equal `text`. */
 export function pointersTo(text: string, json: JsonValue, at = ""): string[] {
 	if (json === text) return [at];
 	if (typeof json !== "object" || json === null) return [];

@@ -17,7 +17,7 @@ const base = {
 	agent: { kind: "ACPAgent", acp_command: ["acp"] },
 };
 
-test("the fields that the proto files mark are these", () => {
+test("the .proto files mark exactly these fields as secrets", () => {
 	const marked = recordFields()
 		.filter(isMarked)
 		.map((field) => `${field.parent.name}.${field.name}`);
@@ -47,11 +47,11 @@ test("the fields that the proto files mark are these", () => {
 	]);
 });
 
-test("a string field whose name tells of a secret is marked, unless it only names one", () => {
-	const telling = recordFields().filter((field) => field.scalar === ScalarType.STRING && isSecretName(field.name));
-	const open = telling.filter((field) => !isMarked(field)).map((field) => `${field.parent.name}.${field.name}`);
-	expect(open).toEqual(["ACPFileSecretSpec.secret_name"]);
-	expect(telling.length).toBeGreaterThan(open.length);
+test("every string field with the name of a secret is marked, except one that names a secret", () => {
+	const candidates = recordFields().filter((field) => field.scalar === ScalarType.STRING && isSecretName(field.name));
+	const unmarked = candidates.filter((field) => !isMarked(field)).map((field) => `${field.parent.name}.${field.name}`);
+	expect(unmarked).toEqual(["ACPFileSecretSpec.secret_name"]);
+	expect(candidates.length).toBeGreaterThan(unmarked.length);
 });
 
 test("the walk visits every secret of the descriptors once, at its place in the JSON form", () => {
@@ -72,7 +72,7 @@ test("the walk visits every secret of the descriptors once, at its place in the 
 	}
 });
 
-test("the walk goes into unions that nest themselves and gives tuples and lists their indexes", () => {
+test("the walk enters unions that contain themselves, and its pointers have the indexes of list items", () => {
 	const llm = (api_key: string) => ({ model: "m", api_key });
 	const analyzer = {
 		kind: "EnsembleSecurityAnalyzer",
@@ -103,7 +103,7 @@ test("the walk goes into unions that nest themselves and gives tuples and lists 
 	]);
 });
 
-test("empty strings, redacted secrets, other values and JSON Schemas are left as they are", () => {
+test("the walk skips empty and redacted secrets, other values and JSON Schemas", () => {
 	const json = {
 		...base,
 		agent: {
@@ -125,7 +125,7 @@ test("empty strings, redacted secrets, other values and JSON Schemas are left as
 	expect(record).toEqual(before);
 });
 
-test("free-form JSON is replaced and not changed, as the record may share it", () => {
+test("the walk replaces free-form JSON and does not change the objects, which may be shared", () => {
 	const state = { token: "t", list: [{ other: 1 }, { cookie: ["c"] }] };
 	const record = create(ConversationInfoSchema, { id: CONVERSATION_ID, agentState: state });
 	walk(record, () => "x");
@@ -133,7 +133,7 @@ test("free-form JSON is replaced and not changed, as the record may share it", (
 	expect(record.agentState).toEqual({ token: "x", list: [{ other: 1 }, { cookie: ["x"] }] });
 });
 
-/** The strings and numbers of a record that are secrets, with their places. */
+/** Returns the secret strings and numbers of a record with their JSON Pointers. */
 function secretsOf(json: JsonObject): [Secret, string][] {
 	const visited: [Secret, string][] = [];
 	walk(format.fromJson(json), (secret, pointer) => {
@@ -166,7 +166,7 @@ describe("JSON Schemas in free-form JSON", () => {
 		["pw-3", `${at}/properties/plain/default/cookie`],
 	];
 
-	test("describe arguments: only values under a telling name are secrets", () => {
+	test("have secrets only in their values (default, examples, const, enum) under the name of a secret", () => {
 		const tool = { name: "t", params: { spec: { name: "t", description: "d", parameters: schema } } };
 		expect(secretsOf(native({ tools: [tool] }))).toEqual(found("/agent/tools/0/params/spec/parameters"));
 		expect(secretsOf({ ...base, client_tools: [{ name: "t", description: "d", parameters: schema }] })).toEqual(
@@ -175,14 +175,14 @@ describe("JSON Schemas in free-form JSON", () => {
 		expect(secretsOf({ ...base, vendor: { schema } })).toEqual(found("/vendor/schema"));
 	});
 
-	test("are objects: other values under the name properties are no schemas", () => {
+	test("are objects: a string in a member named properties is judged by its name", () => {
 		expect(secretsOf({ ...base, agent_state: { properties: { api_key: "sk-1", plain: "p" } } })).toEqual([
 			["sk-1", "/agent_state/properties/api_key"],
 		]);
 	});
 });
 
-describe("what is secret as a whole", () => {
+describe("values that are secret as a whole", () => {
 	test.each<[string, JsonObject | string, [Secret, string][]]>([
 		[
 			"an unknown strategy",
@@ -210,7 +210,7 @@ describe("what is secret as a whole", () => {
 				["p", "/password"],
 			],
 		],
-	])("is MCP auth: %s", (_, auth, expected) => {
+	])("the strings and numbers of MCP auth, except a known strategy: %s", (_, auth, expected) => {
 		const server: JsonObject = { s: { auth } };
 		const skill: JsonObject = { name: "n", content: "c", mcp_tools: server };
 		const places: [string, JsonObject][] = [
@@ -221,7 +221,7 @@ describe("what is secret as a whole", () => {
 			expect(secretsOf(native(members))).toEqual(expected.map(([secret, at]) => [secret, `${place}${at}`]));
 	});
 
-	test("are the unnamed strings of a StaticSecret", () => {
+	test("the strings of a StaticSecret, also unnamed ones, but not its numbers", () => {
 		const secret = { kind: "StaticSecret", value: "v", hint: "h", more: { list: ["l"] }, count: 3 };
 		const expected = (at: string) => [
 			["v", `${at}/value`],
@@ -260,7 +260,7 @@ describe("MCP servers below the name mcpServers", () => {
 		],
 		["/agent_state/mcpServers/a", { ...base, agent_state: { mcpServers: { a: server } } }],
 		["/vendor/mcpServers/a", { ...base, vendor: { mcpServers: { a: server } } }],
-	])("have the same secrets as in fields: %s", (at, json) => {
+	])("have secrets in env, headers and auth, as servers in fields do: %s", (at, json) => {
 		expect(secretsOf(json)).toEqual(expected(at));
 		expect(format.toJson(format.fromJson(json))).toMatchObject(json);
 	});
@@ -284,7 +284,7 @@ test.each(
 		["reference_token", "secret_refs_value", "preferred_secret", "secretreference"],
 		["keyfile", "key_file", "acp_session_id", "acpSessionId"],
 	].flat(),
-)("the name %s tells of a secret", (name) => {
+)("the name %s is the name of a secret", (name) => {
 	expect(isSecretName(name)).toBe(true);
 });
 
@@ -294,6 +294,6 @@ test.each(
 		["secret_refs", "secretRef", "SECRET_REFS", "api_key_ref"],
 		["monkey", "turkey", "primary_key", "primaryKey", "sort_keys", "token_budget", "max_tokens", "maxTokens"],
 	].flat(),
-)("the name %j tells of no secret", (name) => {
+)("the name %j is not the name of a secret", (name) => {
 	expect(isSecretName(name)).toBe(false);
 });

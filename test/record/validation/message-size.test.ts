@@ -7,7 +7,7 @@ import { hasTooManyFields } from "../../../src/record/validation/message-size.ts
 const MILLION = 1_000_000;
 const tooMany = (bytes: Uint8Array) => hasTooManyFields(bytes, ConversationInfoSchema);
 
-/** A list of numbers in free-form JSON, below a member of an object. */
+/** Returns an encoded record with `count` numbers in a list in an unnamed member. */
 function numbers(count: number): Uint8Array {
 	const values = Array.from(
 		{ length: count },
@@ -17,7 +17,7 @@ function numbers(count: number): Uint8Array {
 	return toBinary(ConversationInfoSchema, create(ConversationInfoSchema, { unnamedMembers: { "/a": list } }));
 }
 
-test("messages within the bound pass, whatever their size", () => {
+test("a message within the limit of fields is accepted, whatever its size", () => {
 	expect(
 		tooMany(toBinary(ConversationInfoSchema, create(ConversationInfoSchema, { title: "x".repeat(5 * MILLION) }))),
 	).toBe(false);
@@ -25,12 +25,12 @@ test("messages within the bound pass, whatever their size", () => {
 	expect(tooMany(toBinary(StructSchema, create(StructSchema)))).toBe(false);
 });
 
-test("a message with too many fields is found before it is decoded, also deep inside", () => {
+test("too many fields are detected in an encoded message, at the top level and deep inside", () => {
 	expect(tooMany(numbers(MILLION))).toBe(true);
 	// Field 29, available_models, empty each time.
 	expect(tooMany(Buffer.alloc(3 * (MILLION + 1)).fill(Buffer.from([0xea, 0x01, 0x00])))).toBe(true);
 });
 
-test("bytes that are no message are an error, however deep they pretend to be", () => {
+test("bytes that are not a protobuf message are an error", () => {
 	expect(() => tooMany(Buffer.alloc(3 * MILLION, 0xff))).toThrow();
 });

@@ -12,7 +12,7 @@ import { summaryOf, violationsOf } from "../../support/refusal.ts";
 
 const format = new RecordFormat();
 
-/** A value inside `levels` arrays. */
+/** Returns a value inside `levels` arrays. */
 function nested(levels: number, inside: JsonValue): JsonValue {
 	let json = inside;
 	for (let level = 0; level < levels; level++) json = [json];
@@ -24,39 +24,39 @@ function refused(json: JsonValue): string[] {
 }
 
 describe("nesting of free-form JSON", () => {
-	test("32 levels are taken and come back", () => {
-		// The object agent_state is a level itself.
+	test("of 32 levels is accepted and written back", () => {
+		// The object agent_state is itself a level.
 		const state = { deep: nested(31, "bottom") };
 		expect(format.toJson(format.fromJson(record({ agent_state: state }))).agent_state).toEqual(state);
 		const member = nested(32, "bottom");
 		expect(format.toJson(format.fromJson(record({ news: member }))).news).toEqual(member);
 	});
 
-	test("33 levels are refused, in a field and below a member that no field names", () => {
+	test("of 33 levels is refused, in a field and in an unnamed member", () => {
 		expect(refused(record({ agent_state: { deep: nested(32, "bottom") } }))).toEqual(["agent_state value_error"]);
 		expect(refused(record({ news: nested(33, "bottom") }))).toEqual(["news value_error"]);
 	});
 
-	test("the place is the value's own, however deep it stands", () => {
+	test("is reported at the nested value itself, also inside messages", () => {
 		const tool = { name: "t", params: { deep: nested(32, 1) } };
 		const agent = { kind: "ACPAgent", acp_command: [], tools: [{ name: "ok" }, tool], extra: nested(33, 1) };
 		expect(refused(record({ agent }))).toEqual(["agent.tools.1.params value_error", "agent.extra value_error"]);
 	});
 
-	test("a record of any depth is refused, and does not overflow the stack", () => {
+	test("of any greater depth is refused without overflowing the stack", () => {
 		for (const levels of [48, 100_000])
 			expect(refused(record({ agent_state: { deep: nested(levels, 1) } }))).toEqual(["value_error"]);
 		expect(refused(nested(100_000, 1))).toEqual(["value_error"]);
 	});
 });
 
-describe("nesting of unions", () => {
+describe("nesting of unions in themselves", () => {
 	const ensemble = (levels: number): JsonValue =>
 		levels === 0
 			? { kind: "LLMSecurityAnalyzer" }
 			: { kind: "EnsembleSecurityAnalyzer", analyzers: [ensemble(levels - 1)] };
 
-	test("ensembles of ensembles are taken as deep as protobuf readers can follow", () => {
+	test("is accepted as deep as protobuf readers can decode", () => {
 		const deepest = record({ security_analyzer: ensemble(23) });
 		const message = format.fromJson(deepest);
 		expect(toBinary(ConversationInfoSchema, message).length).toBeGreaterThan(0);
@@ -64,7 +64,7 @@ describe("nesting of unions", () => {
 		expect(refused(record({ security_analyzer: ensemble(24) }))).toEqual(["value_error"]);
 	});
 
-	test("a deep message is refused like its JSON form", () => {
+	test("that is too deep is refused in a message as in JSON", () => {
 		const message = format.fromJson(record({ security_analyzer: ensemble(23) }));
 		const root = message.securityAnalyzer;
 		if (root === undefined) throw new Error("there is no analyzer");
@@ -83,8 +83,8 @@ describe("nesting of unions", () => {
 	});
 });
 
-describe("text that is no Unicode", () => {
-	test("a lone surrogate is refused in values and names, and not echoed", () => {
+describe("text that is not valid Unicode", () => {
+	test("a lone surrogate is refused in values and names, and is not in the violations", () => {
 		const lone = JSON.parse('"\\ud83d"');
 		const violations = violationsOf(() =>
 			format.fromJson(
@@ -107,7 +107,7 @@ describe("text that is no Unicode", () => {
 		expect(JSON.stringify(violations.map(({ path, message }) => ({ path, message })))).not.toContain("\\ud83d");
 	});
 
-	test("pairs of surrogates are text", () => {
+	test("pairs of surrogates are valid", () => {
 		const title = "🗝 𝒳";
 		expect(format.toJson(format.fromJson(record({ title }))).title).toBe(title);
 	});
@@ -127,17 +127,20 @@ describe("numbers", () => {
 		expect(violations.map((violation) => "input" in violation)).toEqual([false, false, false, false]);
 	});
 
-	test.each([1n, 500n, 2n ** 53n + 1n, 2n ** 63n - 1n])("the integer %d is kept exactly, on every way", (value) => {
-		const body = Buffer.from(stringifyExactJson({ ...record(), max_iterations: value }));
-		const parsed = format.parse(body);
-		expect(parsed.maxIterations).toBe(value);
-		const stored = fromBinary(ConversationInfoSchema, toBinary(ConversationInfoSchema, parsed));
-		expect(format.fromMessage(stored).maxIterations).toBe(value);
-		expect(stringifyExactJson(format.toJson(stored))).toContain(`"max_iterations":${value}`);
-	});
+	test.each([1n, 500n, 2n ** 53n + 1n, 2n ** 63n - 1n])(
+		"the integer %d is kept exactly in JSON and protobuf",
+		(value) => {
+			const body = Buffer.from(stringifyExactJson({ ...record(), max_iterations: value }));
+			const parsed = format.parse(body);
+			expect(parsed.maxIterations).toBe(value);
+			const stored = fromBinary(ConversationInfoSchema, toBinary(ConversationInfoSchema, parsed));
+			expect(format.fromMessage(stored).maxIterations).toBe(value);
+			expect(stringifyExactJson(format.toJson(stored))).toContain(`"max_iterations":${value}`);
+		},
+	);
 
 	test.each(["9223372036854775808", "-9223372036854775809", "1e19", "123456789012345678901234567890"])(
-		"the integer %s is refused, and shown as it was sent",
+		"the integer %s is refused with its exact value in the violation",
 		(text) => {
 			const body = Buffer.from(JSON.stringify(record()).replace("{", `{"max_iterations":${text},`));
 			expect(violationsOf(() => format.parse(body))).toEqual([
@@ -163,7 +166,7 @@ describe("numbers", () => {
 		}
 	});
 
-	test("a large integer is a double in a field of numbers and in free-form JSON", () => {
+	test("a large integer becomes a double in a double field and in free-form JSON", () => {
 		const body = Buffer.from(
 			stringifyExactJson({
 				...record({ agent: { kind: "ACPAgent", acp_command: [] } }),
@@ -183,8 +186,8 @@ describe("numbers", () => {
 	});
 });
 
-describe("a record is bounded", () => {
-	test("in its elements and members", () => {
+describe("a record has a maximum", () => {
+	test("of elements and members", () => {
 		const skills = (count: number) => record({ invoked_skills: Array(count).fill("s") });
 		expect(format.fromJson(skills(100_000)).invokedSkills).toHaveLength(100_000);
 		expect(refused(skills(MAX_VALUES))).toEqual(["value_error"]);
@@ -193,7 +196,7 @@ describe("a record is bounded", () => {
 		expect(summaryOf(violationsOf(() => format.fromMessage(message)))).toEqual(["value_error"]);
 	});
 
-	test("in its unnamed members", () => {
+	test("of unnamed members", () => {
 		const news = (count: number) => record(Object.fromEntries(Array.from({ length: count }, (_, i) => [`n${i}`, 1])));
 		const message = format.fromJson(news(MAX_UNNAMED_MEMBERS));
 		expect(Object.keys(message.unnamedMembers)).toHaveLength(MAX_UNNAMED_MEMBERS);
@@ -223,7 +226,7 @@ describe("a record is bounded", () => {
 			"extra_forbidden",
 		],
 		["messages", { client_tools: Array(50_000).fill({}) }, "missing"],
-	])("in its violations: wrong %s", (_, members, type) => {
+	])("of reported violations: wrong %s", (_, members, type) => {
 		const violations = violationsOf(() => format.fromJson(record(members)));
 		expect(violations).toHaveLength(MAX_VIOLATIONS);
 		expect(new Set(violations.map((violation) => violation.type))).toEqual(new Set([type]));

@@ -28,13 +28,13 @@ describe("required members", () => {
 		]);
 	});
 
-	test.each([[[]], ["text"], [1], [true], [null]])("the body %j is no record", (json) => {
+	test.each([[[]], ["text"], [1], [true], [null]])("the body %j is refused, because it is not an object", (json) => {
 		expect(refused(json)).toEqual(["model_attributes_type"]);
 	});
 });
 
-describe("null and absent", () => {
-	test("a nullable member with a default is unset by null and filled when it is absent", () => {
+describe("null and absent members", () => {
+	test("a nullable member is unset by null, and gets its default when absent", () => {
 		expect(format.fromJson(record({ persistence_dir: null })).persistenceDir).toBeUndefined();
 		expect(format.fromJson(record()).persistenceDir).toBe("workspace/conversations");
 		expect(format.toJson(format.fromJson(record({ persistence_dir: null }))).persistence_dir).toBeNull();
@@ -45,7 +45,7 @@ describe("null and absent", () => {
 		expect(format.fromMessage(message).persistenceDir).toBeUndefined();
 	});
 
-	test("null is refused where the specification has no null", () => {
+	test("null is refused in members that are not nullable", () => {
 		const nulls = {
 			max_iterations: null,
 			stuck_detection: null,
@@ -64,7 +64,7 @@ describe("null and absent", () => {
 });
 
 describe("types", () => {
-	test("nothing is converted", () => {
+	test("a value of another type is refused and not converted", () => {
 		const json = acp({ acp_prompt_timeout: "1800", acp_isolate_data_dir: 1, acp_args: "x", acp_model: 5 });
 		expect(
 			refused({
@@ -98,11 +98,11 @@ describe("types", () => {
 		[1.5, "bool_type"],
 		[[], "bool_type"],
 		[null, "bool_type"],
-	])("what is wrong with %j in place of a boolean", (json, type) => {
+	])("%j in place of a boolean is refused with %s", (json, type) => {
 		expect(refused(record({ stuck_detection: json }))).toEqual([`stuck_detection ${type}`]);
 	});
 
-	test("an integer of more than 64 bits in place of a boolean is none that could be read as one", () => {
+	test("an integer in place of a boolean has another violation from 2^63 on", () => {
 		const typesOf = (integer: bigint) => {
 			const body = JSON.stringify(record({ stuck_detection: 7 })).replace(":7", `:${integer}`);
 			return summaryOf(violationsOf(() => format.parse(Buffer.from(body))));
@@ -128,7 +128,7 @@ describe("types", () => {
 	});
 });
 
-describe("unions", () => {
+describe("unions and free-form members", () => {
 	test.each([
 		["workspace", { kind: "CloudWorkspace" }, "unknown kind 'CloudWorkspace'"],
 		["workspace", { working_dir: "/" }, "kind is missing"],
@@ -138,7 +138,7 @@ describe("unions", () => {
 		["confirmation_policy", { kind: "Sometimes" }, "unknown kind 'Sometimes'"],
 		["confirmation_policy", {}, "kind is missing"],
 		["security_analyzer", { kind: "x".repeat(65) }, "unknown kind"],
-	])("that the specification closes refuse an unknown kind: %s %j", (member, json, problem) => {
+	])("a closed union refuses an unknown kind: %s %j", (member, json, problem) => {
 		const violations = violationsOf(() => format.fromJson(record({ [member]: json })));
 		expect(summaryOf(violations)).toEqual([`${member} value_error`]);
 		expect(violations.map(({ message }) => message.split(";")[0])).toEqual([`Value error, ${problem}`]);
@@ -149,7 +149,7 @@ describe("unions", () => {
 		expect(refused(record({ secret_registry }))).toEqual(["secret_registry.secret_sources.TOKEN value_error"]);
 	});
 
-	test("that it leaves open keep an unknown kind as it came", () => {
+	test("an open union keeps an object of an unknown kind unchanged", () => {
 		const condenser = { kind: "MyCondenser", levels: [1, { a: null }] };
 		const critic = { kind: "MyCritic", mode: 7 };
 		const agent = object(format.toJson(format.fromJson(acp({ condenser, critic }))).agent);
@@ -165,13 +165,13 @@ describe("unions", () => {
 				? []
 				: [[{ agent_context: { skills: [{ name: "n", content: "c", trigger: json }] } }] as [JsonObject]]),
 		]),
-	)("that keep an unknown kind keep objects alone: %j", (members) => {
+	)("an open union refuses a value that is not an object: %j", (members) => {
 		const violations = violationsOf(() => format.fromJson(acp(members)));
 		expect(violations.map(({ type }) => type)).toEqual(["model_attributes_type"]);
 		expect(violations[0]?.path.at(-1)).toMatch(/^(?:condenser|critic|auth|trigger)$/);
 	});
 
-	test.each([[[]], [{}], [true], [["5"]]])("a time limit of an MCP server is no %j", (json) => {
+	test.each([[[]], [{}], [true], [["5"]]])("a timeout of an MCP server may not be %j", (json) => {
 		const limits = { timeout: json, sse_read_timeout: json };
 		expect(refused(acp({ mcp_config: { s: limits } }))).toEqual([
 			"agent.mcp_config.s.timeout float_type",
@@ -179,20 +179,20 @@ describe("unions", () => {
 		]);
 	});
 
-	test.each([0, 1.5, -1, "5", ""])("a time limit of an MCP server may be %j", (timeout) => {
+	test.each([0, 1.5, -1, "5", ""])("a timeout of an MCP server may be %j", (timeout) => {
 		const message = format.fromJson(acp({ mcp_config: { s: { timeout, sse_read_timeout: null } } }));
 		expect(format.toJson(message).agent).toMatchObject({ mcp_config: { s: { timeout } } });
 		expect(format.fromMessage(message)).toEqual(message);
 	});
 
-	test("keep any JSON as a correction to a model's ability", () => {
+	test("a capability override of a model may be any JSON", () => {
 		const capability_overrides = { a: true, b: "text", c: 1.5, d: null, e: [1, { f: null }], g: {} };
 		const message = format.fromJson(acp({ llm: { model: "m", capability_overrides } }));
 		expect(object(object(format.toJson(message).agent).llm).capability_overrides).toEqual(capability_overrides);
 		expect(format.fromMessage(message)).toEqual(message);
 	});
 
-	test("an ensemble has at least one analyzer, and its own rules at every level", () => {
+	test("an ensemble has at least one analyzer, and ensembles in it are validated likewise", () => {
 		const ensemble = (...analyzers: JsonValue[]) => ({ kind: "EnsembleSecurityAnalyzer", analyzers });
 		expect(refused(record({ security_analyzer: ensemble() }))).toEqual(["security_analyzer.analyzers too_short"]);
 		for (const analyzers of ["", { length: 0 }])
@@ -206,7 +206,7 @@ describe("unions", () => {
 	});
 });
 
-describe("bounds", () => {
+describe("ranges of numbers", () => {
 	test.each([
 		[{ max_iterations: 0 }, "max_iterations greater_than"],
 		[
@@ -242,7 +242,7 @@ describe("tags", () => {
 		expect(refused(record({ tags: { [key]: "v" } }))).toEqual(["tags value_error"]);
 	});
 
-	test("have values of up to 256 characters, however many bytes each has", () => {
+	test("may have values of up to 256 characters, however many bytes each character has", () => {
 		for (const character of ["x", "é", "🗝"])
 			expect(format.fromJson(record({ tags: { a: character.repeat(256) } })).tags.a).toBe(character.repeat(256));
 		expect(refused(record({ tags: { a: "x".repeat(257), b: "🗝".repeat(257), c: 1 } }))).toEqual([
@@ -253,8 +253,8 @@ describe("tags", () => {
 	});
 });
 
-describe("a hook configuration is closed", () => {
-	test("to members that it does not name", () => {
+describe("a hook configuration", () => {
+	test("is closed: it may have no unnamed members", () => {
 		const hook_config = { stop: [], PreToolUse: [], more: 1 };
 		expect(refused(record({ hook_config }))).toEqual([
 			"hook_config.PreToolUse extra_forbidden",
@@ -262,14 +262,14 @@ describe("a hook configuration is closed", () => {
 		]);
 	});
 
-	test("but its matchers and hooks are not", () => {
+	test("may have unnamed members in its matchers and hooks", () => {
 		const hook_config = { stop: [{ matcher: "*", hooks: [{ command: "true", news: 1 }], news: 2 }] };
 		expect(format.toJson(format.fromJson(record({ hook_config }))).hook_config).toMatchObject(hook_config);
 	});
 });
 
 describe("an inline system prompt", () => {
-	test.each(["ACPAgent", "Agent"])("excludes a file of one's own (%s)", (kind) => {
+	test.each(["ACPAgent", "Agent"])("excludes a file name other than the default (%s)", (kind) => {
 		const agent = { kind, acp_command: [], system_prompt: "p", system_prompt_filename: "own.j2" };
 		expect(refused(record({ agent }))).toEqual(["agent value_error"]);
 	});
@@ -279,11 +279,11 @@ describe("an inline system prompt", () => {
 		{ system_prompt: "p", system_prompt_filename: "system_prompt.j2" },
 		{ system_prompt: null, system_prompt_filename: "own.j2" },
 		{ system_prompt_filename: "own.j2" },
-	])("does not exclude the default: %j", (members) => {
+	])("and a file name are accepted if either is unset or the default: %j", (members) => {
 		expect(object(format.toJson(format.fromJson(acp(members))).agent)).toMatchObject(members);
 	});
 
-	test("is excluded over gRPC as well", () => {
+	test("excludes a file name over gRPC as well", () => {
 		const message = format.fromJson(acp({ system_prompt: "p" }));
 		if (message.agent?.kind.case !== "acpAgent") throw new Error("not an ACP agent");
 		message.agent.kind.value.systemPromptFilename = "own.j2";
@@ -291,7 +291,7 @@ describe("an inline system prompt", () => {
 	});
 });
 
-test("a refusal tells whose record it is", () => {
+test("the error for an invalid record has the conversation's id, if that is valid", () => {
 	for (const [id, expected] of [
 		["{2A940CAC-6AC3-409B-BFB1-F7C2C97455DB}", "2a940cac-6ac3-409b-bfb1-f7c2c97455db"],
 		["no id", undefined],
@@ -301,7 +301,7 @@ test("a refusal tells whose record it is", () => {
 		);
 });
 
-test("a map's entry of the name __proto__ is judged like any other", () => {
+test("a map entry named __proto__ is validated like any other", () => {
 	const json = JSON.parse('{"__proto__": 1, "a": 2}');
 	expect(refused(record({ blocked_actions: json }))).toEqual(["blocked_actions.__proto__ string_type"]);
 	const usages = JSON.parse('{"__proto__": {"model_name": 1, "token_usages": [{"prompt_tokens": -1}]}}');
@@ -315,8 +315,8 @@ test("a map's entry of the name __proto__ is judged like any other", () => {
 	expect(refused(record({ tags: JSON.parse('{"__proto__":"r","a":"b"}') }))).toEqual(["tags value_error"]);
 });
 
-describe("messages", () => {
-	test("get the defaults of unset fields that have no null", () => {
+describe("records that arrive as messages", () => {
+	test("get the defaults of unset fields that are not nullable", () => {
 		const message = format.fromJson(record());
 		delete message.maxIterations;
 		delete message.confirmationPolicy;

@@ -10,7 +10,7 @@ import { corpus } from "../../support/fixtures.ts";
 const { plan } = new RecordFormat();
 const schema = new RecordSchema(plan);
 
-test("compiled code finds the records valid in which the schema finds no issue", () => {
+test("the compiled code accepts exactly the records in which the schema finds no issue", () => {
 	const real = fc.constantFrom(...corpus().map(({ json }) => json));
 	const records = fc.oneof(jsonOf(plan), changed(jsonOf(plan)), changed(real));
 	const verdicts = new Set<boolean>();
@@ -25,7 +25,7 @@ test("compiled code finds the records valid in which the schema finds no issue",
 	expect(verdicts).toEqual(new Set([true, false]));
 });
 
-test("each level above what is refused is judged a few times, and not twice as often as the one below it", () => {
+test("validation takes a time that does not double with each level around an invalid value", () => {
 	const nested = (innermost: JsonValue): JsonValue => {
 		let condenser: JsonValue = { kind: "PipelineCondenser", condensers: innermost };
 		for (let depth = 0; depth < 100; depth++) condenser = { kind: "PipelineCondenser", condensers: [condenser] };
@@ -35,6 +35,6 @@ test("each level above what is refused is judged a few times, and not twice as o
 			agent: { kind: "Agent", llm: {}, condenser },
 		};
 	};
-	// With 2^100 judgements the second one would not end.
+	// With 2^100 validations the second call would not end.
 	expect([[], 1, []].map((innermost) => schema.isValid(nested(innermost)))).toEqual([true, false, true]);
 });

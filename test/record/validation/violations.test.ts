@@ -5,8 +5,8 @@ import { violationsOf } from "../../support/refusal.ts";
 
 const format = new RecordFormat();
 
-describe("what a violation tells of the offending value", () => {
-	test("the value, where it is small and no secret", () => {
+describe("a violation", () => {
+	test("has the invalid value if that is small and not a secret", () => {
 		const [violation] = violationsOf(() => format.fromJson(record({ max_iterations: "many" })));
 		expect(violation).toEqual({
 			path: ["max_iterations"],
@@ -16,7 +16,7 @@ describe("what a violation tells of the offending value", () => {
 		});
 	});
 
-	test("not a large one, and no object", () => {
+	test("does not have a large value, an object or an array", () => {
 		const json = record({ max_iterations: "x".repeat(65), stuck_detection: { a: 1 }, title: ["y"] });
 		expect(violationsOf(() => format.fromJson(json)).map((violation) => "input" in violation)).toEqual([
 			false,
@@ -25,7 +25,7 @@ describe("what a violation tells of the offending value", () => {
 		]);
 	});
 
-	test("never a secret, wherever it stands", () => {
+	test("never has a secret, wherever that is in the record", () => {
 		const canary = 7_700_123_456.5;
 		const text = "canary-5d1c";
 		const json = {
