@@ -31,7 +31,7 @@ afterEach(() => {
 	vi.useRealTimers();
 });
 
-/** An event with the envelope and `members` over it. */
+/** Returns an event with the members of the envelope, overridden by `members`. */
 const event = (members: { [name: string]: ExactJson } = {}) => ({
 	id: "e1",
 	timestamp: "2026-11-21T08:57:29.401699",
@@ -43,13 +43,13 @@ const event = (members: { [name: string]: ExactJson } = {}) => ({
 const parse = (events: ExactJson) => format.parse(ID, Buffer.from(stringifyExactJson(events))).batch;
 const plain = (batch: ReturnType<typeof parse>) => batch.events.map((stored) => format.open(ID, stored, "plaintext"));
 
-describe("a captured batch comes back whole over both transports", () => {
+describe("a captured batch is read back unchanged over both transports", () => {
 	test.each(batchTexts())("%s", (_, text) => {
 		const events = eventsIn(text);
 		const texts = events.map(stringifyExactJson);
 		expect(plain(format.parse(ID, Buffer.from(text)).batch)).toEqual(texts);
 
-		// A message has the members of its fields first.
+		// In an event from a message, the members with fields of their own come first.
 		const reordered = events.map((json) => {
 			const { id, timestamp, source, kind, ...others } = Object(json);
 			const parent = typeof others.parent_id === "string" ? { parent_id: others.parent_id } : {};
@@ -59,7 +59,7 @@ describe("a captured batch comes back whole over both transports", () => {
 	});
 });
 
-test("any JSON in events comes back, and both transports take it alike", () => {
+test("any JSON in events is read back, and both transports store it alike", () => {
 	const integer = fc.bigInt({ min: -(2n ** 80n), max: 2n ** 80n }).map((value) => readExactJson(String(value)));
 	const member = fc.oneof({ weight: 3, arbitrary: freeForm }, { weight: 1, arbitrary: integer });
 	const name = fc.oneof(fc.constantFrom("key", "value", "api_key", "__proto__", "1", "a/b~c"), fc.string());
@@ -80,13 +80,13 @@ test("any JSON in events comes back, and both transports take it alike", () => {
 	const events = fc.uniqueArray(
 		fc
 			.tuple(members, envelope, fc.option(state, { nil: {} }))
-			.map(([others, first, told]): { [name: string]: ExactJson } => ({ ...first, ...others, ...first, ...told })),
+			.map(([others, first, update]): { [name: string]: ExactJson } => ({ ...first, ...others, ...first, ...update })),
 		{ minLength: 1, maxLength: 3, selector: ({ id }) => id },
 	);
 	fc.assert(
 		fc.property(events, (given) => {
 			for (const one of given) if (typeof one.parent_id !== "string") delete one.parent_id;
-			// A double beyond 2^53 is an integer, and comes back with all of its digits.
+			// A double beyond 2^53 is an integer, and is read back with all of its digits.
 			const batch = eventsIn(stringifyExactJson(given));
 			const stored = parse(batch);
 			expect(plain(stored)).toEqual(batch.map(stringifyExactJson));
@@ -101,7 +101,7 @@ test("any JSON in events comes back, and both transports take it alike", () => {
 	);
 });
 
-test("a batch tells the store what it asks for", () => {
+test("a parsed batch has for each event all that the store keeps, and one buffer for the texts", () => {
 	const content = [{ type: "text", text: `see https://u:p@h/ ${"😀".repeat(300)}` }];
 	const { batch } = format.parse(
 		"{7C9E6679-7425-40DE-944B-E07FC1F90AE7}",
@@ -135,21 +135,21 @@ test("a batch tells the store what it asks for", () => {
 			{ ...usual, eventId: "f", happenedAt: micros(NOW), kind: "ObservationEvent", source: "agent", isLeaf: true },
 		],
 	});
-	// One piece of memory, which holds nothing else, crosses to another thread.
+	// The texts share one buffer without other content, because it is transferred to another thread.
 	const [shared, ...others] = new Set(batch.events.map(({ text }) => text.buffer));
 	const sizes = batch.events.map(({ text }) => text.byteLength);
 	expect([shared?.byteLength, others]).toEqual([sizes.reduce((sum, size) => sum + size), []]);
 	expect(parse([])).toEqual({ conversationId: ID, receivedAt: micros(NOW), live: undefined, events: [] });
 });
 
-test("times without an offset are in the time zone that is configured", () => {
+test("timestamps without an offset are in the configured time zone", () => {
 	const berlin = new EventFormat(new RecordFormat(), [], "Europe/Berlin");
 	const [stored] = berlin.parse(ID, Buffer.from(JSON.stringify([event()]))).batch.events;
 	expect(stored?.happenedAt).toBe(micros("2026-11-21T07:57:29.401699Z"));
 });
 
-describe("a message of an event", () => {
-	test("has the envelope in its fields and the rest as JSON", () => {
+describe("the message of an event", () => {
+	test("has the envelope in its fields and the other members as JSON", () => {
 		const text = stringifyExactJson(event({ parent_id: "p", b: 2n ** 70n, a: { parent_id: null } }));
 		expect(toMessage(text)).toMatchObject({
 			id: "e1",
@@ -161,7 +161,7 @@ describe("a message of an event", () => {
 		});
 	});
 
-	test("keeps a parent_id that is null", () => {
+	test("has a parent_id that is null among the JSON members", () => {
 		const { parentId, membersJson } = toMessage(stringifyExactJson(event({ a: 1, parent_id: null })));
 		expect([parentId, membersJson]).toEqual([undefined, '{"a":1,"parent_id":null}']);
 	});
@@ -185,13 +185,13 @@ const valueError = (problem: string) => ({
 });
 const nested = (depth: number): ExactJson => (depth === 0 ? 1 : [nested(depth - 1)]);
 
-describe("one bad event refuses the batch", () => {
+describe("a batch is refused as a whole", () => {
 	const { id: _, ...withoutId } = event();
 	const long = "x".repeat(MAX_EVENT_ID + 1);
 	test.each<[string, ExactJson, object[]]>([
-		["no array", {}, [{ path: [], type: "list_type", message: "Input should be a valid list" }]],
+		["a body that is not an array", {}, [{ path: [], type: "list_type", message: "Input should be a valid list" }]],
 		[
-			"no object",
+			"an event that is not an object",
 			[event(), "x"],
 			[
 				{
@@ -201,8 +201,8 @@ describe("one bad event refuses the batch", () => {
 				},
 			],
 		],
-		["no id", [withoutId], [{ path: [0, "id"], ...MISSING }]],
-		["null as id", [event({ id: null })], [{ path: [0, "id"], ...TEXT, input: null }]],
+		["an event without an id", [withoutId], [{ path: [0, "id"], ...MISSING }]],
+		["an id that is null", [event({ id: null })], [{ path: [0, "id"], ...TEXT, input: null }]],
 		[
 			"an empty id",
 			[event({ id: "" })],
@@ -217,7 +217,7 @@ describe("one bad event refuses the batch", () => {
 			],
 		],
 		[
-			"a long id",
+			"an id that is too long",
 			[event({ id: long })],
 			[
 				{
@@ -229,7 +229,7 @@ describe("one bad event refuses the batch", () => {
 			],
 		],
 		[
-			"no date-time",
+			"a timestamp that is not a date-time",
 			[event(), event({ id: "e2", timestamp: "now" })],
 			[{ path: [1, "timestamp"], ...DATE, input: "now" }],
 		],
@@ -252,7 +252,7 @@ describe("one bad event refuses the batch", () => {
 			],
 		],
 		[
-			"deep JSON",
+			"JSON that is nested too deep",
 			[event({ a: nested(32), b: nested(33) })],
 			[{ path: [0, "b"], ...valueError("free-form JSON nested more than 32 levels deep") }],
 		],
@@ -264,25 +264,25 @@ describe("one bad event refuses the batch", () => {
 				{ path: [0, "a", 0], ...UNICODE },
 			],
 		],
-	])("%s", (_name, events, violations) => {
+	])("for %s", (_name, events, violations) => {
 		const body = Buffer.from(stringifyExactJson(events));
 		expect(violationsOf(() => format.parse(ID, body))).toEqual(violations);
 	});
 
-	test("a number that is not finite", () => {
+	test("for a number that is not finite", () => {
 		const body = Buffer.from(stringifyExactJson([event({ a: 0 })]).replace('"a":0', '"a":1e400'));
 		expect(violationsOf(() => format.parse(ID, body))).toEqual([
 			{ path: [0, "a"], type: "finite_number", message: "Input should be a finite number" },
 		]);
 	});
 
-	test("text that is not JSON", () => {
+	test("for text that is not JSON", () => {
 		expect(violationsOf(() => format.parse(ID, Buffer.from("[{")))).toMatchObject([
 			{ type: "json_invalid", path: [2] },
 		]);
 	});
 
-	test("at most 100 violations are listed, and the error names the conversation", () => {
+	test("with at most 100 violations, and the id of the conversation in the error", () => {
 		const events = Array.from({ length: 500 }, (_, index) => event({ id: `e${index}`, timestamp: "x" }));
 		expect(violationsOf(() => parse(events))).toHaveLength(100);
 		expect(() => parse(events)).toThrow(
@@ -295,7 +295,7 @@ describe("one bad event refuses the batch", () => {
 		expect(() => format.parse(ID, Buffer.from("["))).toThrow(expect.objectContaining({ conversationId: ID }));
 	});
 
-	test("more secrets than a record may have", () => {
+	test("for more secrets than a record may have", () => {
 		const secrets = (count: number) => Array.from({ length: count }, () => ({ api_key: "k" }));
 		expect(parse([event({ a: secrets(MAX_SECRETS) })]).events[0]?.secrets).toHaveLength(MAX_SECRETS);
 		const half = secrets(MAX_SECRETS / 2);
@@ -305,7 +305,7 @@ describe("one bad event refuses the batch", () => {
 		]);
 	});
 
-	test("more values than a record may have, over both transports", () => {
+	test("for more values than a record may have, over both transports", () => {
 		const many = Array.from({ length: 100_000 }, () => 0);
 		const events = [event({ a: many }), event({ id: "e2", a: many })];
 		const tooMany = [{ path: [], type: "value_error", message: "Value error, more than 200000 elements and members" }];
@@ -314,12 +314,12 @@ describe("one bad event refuses the batch", () => {
 	});
 });
 
-test("ids have 1 to 256 characters, however many bytes those have", () => {
+test("an event id may have 1 to 256 characters, however many bytes they take", () => {
 	const ids = ["x", "😀".repeat(MAX_EVENT_ID)];
 	expect(parse(ids.map((id) => event({ id }))).events.map(({ eventId }) => eventId)).toEqual(ids);
 });
 
-describe("a request", () => {
+describe("a protobuf request", () => {
 	type Init = MessageInitShape<typeof IngestConversationEventsRequestSchema>;
 	const request = (init: Init) =>
 		toBinary(IngestConversationEventsRequestSchema, create(IngestConversationEventsRequestSchema, init));
@@ -327,7 +327,7 @@ describe("a request", () => {
 		violationsOf(() => format.fromRequest(request({ conversationId: ID, events })));
 	const valid = { id: "e1", timestamp: "2026-11-21T08:57:29", source: "agent", kind: "K" };
 
-	test("gives events as the webhook does", () => {
+	test("is read as the JSON texts of its events, with the envelope first", () => {
 		const members = ["", "{}", ' {"b": 1, "a": 2, "b": 3.0} ', '{"parent_id":null}'];
 		const events = members.map((membersJson, index) => ({ ...valid, id: `${index}`, membersJson }));
 		const bytes = request({
@@ -346,7 +346,7 @@ describe("a request", () => {
 		]);
 	});
 
-	test("is refused for what is wrong with its events", () => {
+	test("is refused for violations in its events", () => {
 		expect(refused({ ...valid, timestamp: "x" }, {})).toEqual([
 			...["id", "timestamp", "source", "kind"].map((name) => ({ path: [1, name], ...MISSING })),
 			{ path: [0, "timestamp"], ...DATE, input: "x" },
@@ -367,7 +367,7 @@ describe("a request", () => {
 		expect(refused({ ...valid, membersJson: '{"a":"\\ud800"}' })).toEqual([{ path: [0, "a"], ...UNICODE }]);
 	});
 
-	test("has each member once", () => {
+	test("is refused when members_json has a member that has a field", () => {
 		const hasField = valueError("this member has a field");
 		const again = '{"id":"x","timestamp":1,"a":1,"source":null,"kind":"k","parent_id":"p"}';
 		expect(refused({ ...valid, membersJson: again })).toEqual(
@@ -381,7 +381,7 @@ describe("a request", () => {
 		]);
 	});
 
-	test("is another error when it is none, or has no id of a conversation", () => {
+	test("fails with invalid_argument if it cannot be decoded or has no valid conversation_id", () => {
 		expect(() => format.fromRequest(Buffer.from([0xff]))).toThrow(
 			new ServiceError(
 				"invalid_argument",
@@ -394,7 +394,7 @@ describe("a request", () => {
 	});
 });
 
-test("what is stored of an event and is none cannot be read", () => {
+test("a stored text that is not an event fails with data_loss", () => {
 	const version = parse([event()]).events[0]?.redactionVersion ?? 0;
 	for (const text of ["", "{", "[]", "1", '{"id":"e1"}']) {
 		const stored = { text: Buffer.from(text), secrets: ["/a"], redactionVersion: version };

@@ -28,7 +28,7 @@ const event = (members: JsonObject) => ({
 	...members,
 });
 
-/** The one event of a batch. */
+/** Parses a batch of one event and returns that event as the store receives it. */
 function stored(format: EventFormat, json: ExactJson, conversationId = ID): NewEvent {
 	const [first, ...others] = format.parse(conversationId, Buffer.from(stringifyExactJson([json]))).batch.events;
 	if (first === undefined || others.length > 0) throw new TypeError("one event is expected");
@@ -38,14 +38,14 @@ function stored(format: EventFormat, json: ExactJson, conversationId = ID): NewE
 const opened = (form: (typeof secretsForms)[number], one: ProtectedEvent, format = encrypting): JsonObject =>
 	object(JSON.parse(format.open(ID, one, form)));
 
-/** State updates that tell what a record holds: all at once, and each member by itself. */
-function tellings(record: JsonObject): JsonObject[] {
+/** Returns state updates that report a record: a full state, and one update for each member. */
+function stateUpdates(record: JsonObject): JsonObject[] {
 	const members = Object.entries(record).filter(([name]) => name !== "id");
 	const single = members.map(([member, value]) => event({ key: member, value }));
 	return [event({ key: "full_state", value: record }), ...single];
 }
 
-/** Holds an event to what becomes of the canary in it. */
+/** Asserts that the canary in an event is never stored, and shown only in plaintext if there is a key. */
 function expectProtected(name: string, json: JsonObject): void {
 	for (const format of [encrypting, redacting]) {
 		const one = stored(format, json);
@@ -61,20 +61,20 @@ function expectProtected(name: string, json: JsonObject): void {
 	}
 }
 
-describe("no secret that a state update tells is stored", () => {
-	test("at any place of the record that is marked", () => {
+describe("a secret in a state update is not stored in plaintext", () => {
+	test("at any place of the record that holds a secret", () => {
 		const places = secretPlaces();
 		expect(places.length).toBeGreaterThan(100);
 		for (const { name, plant } of places)
-			for (const json of tellings(object(records.toJson(plant(CANARY)))))
+			for (const json of stateUpdates(object(records.toJson(plant(CANARY)))))
 				if (JSON.stringify(json).includes(CANARY)) expectProtected(name, json);
 	});
 
-	test.each(Object.entries(SECRET_MEMBERS))("%s", (name, members) => {
-		for (const json of tellings(members(CANARY))) expectProtected(name, json);
+	test.each(Object.entries(SECRET_MEMBERS))("at this place: %s", (name, members) => {
+		for (const json of stateUpdates(members(CANARY))) expectProtected(name, json);
 	});
 
-	test("in a member that breaks its rules, beside others that meet them", () => {
+	test("in an invalid member, beside valid ones", () => {
 		const broken: JsonObject[] = [
 			{ agent: { kind: "Agent", llm: { model: 5, api_key: CANARY } } },
 			{ agent: { kind: "Agent", mcp_config: { s: { url: 1, env: { ANY: CANARY }, headers: { any: CANARY } } } } },
@@ -84,38 +84,38 @@ describe("no secret that a state update tells is stored", () => {
 			{ workspace: { kind: "RemoteWorkspace", working_dir: 1, api_key: CANARY, host: `https://u:${CANARY}@h` } },
 		];
 		for (const members of broken)
-			for (const json of tellings({ ...members, tags: { a: "b" }, agent_state: { token: CANARY } }))
+			for (const json of stateUpdates({ ...members, tags: { a: "b" }, agent_state: { token: CANARY } }))
 				if (JSON.stringify(json).includes(CANARY)) expectProtected(JSON.stringify(members), json);
 	});
 
-	test("under an alias", () => {
+	test("in a member under its alias", () => {
 		for (const name of ["proxylib_extra_body", "litellm_extra_body"])
-			for (const json of tellings({ agent: { kind: "Agent", llm: { model: "m", [name]: { api_key: CANARY } } } }))
+			for (const json of stateUpdates({ agent: { kind: "Agent", llm: { model: "m", [name]: { api_key: CANARY } } } }))
 				expectProtected(name, json);
 	});
 });
 
-describe("no secret in any other event is stored", () => {
+describe("a secret anywhere else in an event is not stored in plaintext", () => {
 	test.each<[string, JsonObject]>([
-		["a name that tells of it", { action: { headers: { Authorization: `Bearer ${CANARY}` } } }],
-		["a member of the event", { api_key: CANARY }],
-		["a list", { tokens: [CANARY, { deep: CANARY }] }],
-		["servers", { config: { mcpServers: { s: { env: { ANY: CANARY, NUMBER: 12345 } } } } }],
-		["an address", { tool: { arguments: `["https://u:${CANARY}@h/", "ftp://a:${CANARY}@h"]` } }],
-		["a member key that is no state update's", { key: CANARY }],
+		["a nested member with the name of a secret", { action: { headers: { Authorization: `Bearer ${CANARY}` } } }],
+		["a member of the event itself", { api_key: CANARY }],
+		["a list under the name of a secret", { tokens: [CANARY, { deep: CANARY }] }],
+		["MCP servers", { config: { mcpServers: { s: { env: { ANY: CANARY, NUMBER: 12345 } } } } }],
+		["a URL in a string", { tool: { arguments: `["https://u:${CANARY}@h/", "ftp://a:${CANARY}@h"]` } }],
+		["a member named key of another kind of event", { key: CANARY }],
 		[
-			"a state update whose key is no text",
+			"a state update whose key is not a string",
 			{ kind: "ConversationStateUpdateEvent", key: [CANARY], value: { token: CANARY } },
 		],
 		[
-			"a full state that is no object",
+			"a full state that is not an object",
 			{ kind: "ConversationStateUpdateEvent", key: "full_state", value: [{ token: CANARY }] },
 		],
 		[
-			"a member that the record does not name",
+			"a state update of a member that the record does not name",
 			{ kind: "ConversationStateUpdateEvent", key: "vendor_token", value: CANARY },
 		],
-		["__proto__", JSON.parse(`{"__proto__":{"cookie":"${CANARY}"}}`)],
+		["a member named __proto__", JSON.parse(`{"__proto__":{"cookie":"${CANARY}"}}`)],
 		[
 			"a state update of __proto__",
 			{ kind: "ConversationStateUpdateEvent", key: "__proto__", value: { cookie: CANARY } },
@@ -124,11 +124,11 @@ describe("no secret in any other event is stored", () => {
 			"a state update, beside its value",
 			{ kind: "ConversationStateUpdateEvent", key: "tags", value: {}, secret: CANARY },
 		],
-	])("under %s", (name, members) => {
+	])("in %s", (name, members) => {
 		expectProtected(name, event({ kind: "ActionEvent", ...members }));
 	});
 
-	test("a secret number comes back with all of its digits", () => {
+	test("in a number, and the plaintext form has all of its digits", () => {
 		const json = { ...event({ kind: "K" }), mcpServers: { s: { env: { A: 2n ** 70n, B: 1.5, C: -7 } } } };
 		const one = stored(encrypting, json);
 		expect(one.secrets).toEqual(["A", "B", "C"].map((name) => `/mcpServers/s/env/${name}`));
@@ -139,7 +139,7 @@ describe("no secret in any other event is stored", () => {
 	});
 });
 
-describe("a full state has the secrets of the record, and no others", () => {
+describe("a full state is redacted exactly as its record is", () => {
 	const vault = new RecordVault(records, []);
 	test.each(corpus())("$name", ({ json }) => {
 		const { value } = opened("redacted", stored(encrypting, event({ key: "full_state", value: json })));
@@ -148,7 +148,7 @@ describe("a full state has the secrets of the record, and no others", () => {
 	});
 });
 
-test("what hides nothing stays as it is, and is given without being read", () => {
+test("an event without secrets is stored unchanged, and returned without being parsed", () => {
 	const json = event({
 		key: "agent",
 		value: { kind: "Agent", llm: { model: "m", api_key: REDACTED, aws_access_key_id: "" } },
@@ -160,22 +160,22 @@ test("what hides nothing stays as it is, and is given without being read", () =>
 	for (const form of secretsForms) expect(encrypting.open(ID, noJson, form)).toBe("as it is");
 });
 
-test("the key of a state update is no secret", () => {
+test("the member named key of a state update is not a secret", () => {
 	const json = event({ key: "tags", value: { a: "b" } });
 	expect(Buffer.from(stored(redacting, json).text).toString()).toBe(JSON.stringify(json));
 });
 
-describe("ciphertexts", () => {
+describe("ciphertexts in events", () => {
 	const json = event({ kind: "K", token: "one", other: { password: "two" } });
 
-	test("look like those of records, and another one stands for each secret each time", () => {
+	test("look like those in records, and differ each time that a secret is encrypted", () => {
 		const [one, again] = [stored(encrypting, json), stored(encrypting, json)];
 		const { token } = opened("encrypted", one);
 		expect([isCiphertext(String(token)), opened("encrypted", again).token === token]).toEqual([true, false]);
 		expect(one.secrets).toEqual(["/token", "/other/password"]);
 	});
 
-	test("are of no use at another place, in another event or conversation, or in a record", () => {
+	test("cannot be decrypted at another place, in another event or conversation, or without the key", () => {
 		const one = stored(encrypting, json);
 		const changed = (by: (text: JsonObject) => JsonObject): ProtectedEvent => ({
 			...one,
@@ -200,7 +200,7 @@ describe("ciphertexts", () => {
 		expect(new EventFormat(records, [key(2), key(1)], "UTC").open(ID, one, "plaintext")).toBe(JSON.stringify(json));
 	});
 
-	test("that a sender posts are secrets like others, or text like other text", () => {
+	test("that a sender posts are encrypted where a secret is, and kept as text elsewhere", () => {
 		const posted = String(opened("encrypted", stored(encrypting, json)).token);
 		const again = event({ kind: "K", token: posted, note: posted, url: `https://${posted}@h/` });
 		const one = stored(encrypting, again);
@@ -210,7 +210,7 @@ describe("ciphertexts", () => {
 	});
 });
 
-test("an event that was stored by other rules is looked through again", () => {
+test("an event with another redaction version is searched for secrets again when it is read", () => {
 	const json = event({ kind: "K", token: "one", url: "https://u:p@h/" });
 	const old: ProtectedEvent = {
 		text: Buffer.from(JSON.stringify({ ...json, id: "old" })),

@@ -21,26 +21,26 @@ test.each([
 	["2026-11-21T08:57:29Z", "Europe/Berlin", "2026-11-21T08:57:29Z"],
 	["2026-11-21T08:57:29-05:00", "Europe/Berlin", "2026-11-21T13:57:29Z"],
 	["2026-11-21T08:57:29+0530", "UTC", "2026-11-21T03:27:29Z"],
-	// The hour that comes twice, and the one that never comes.
+	// A local time that occurs twice, and one that is skipped, because of summer time.
 	["2026-10-25T02:30:00", "Europe/Berlin", "2026-10-25T00:30:00Z"],
 	["2026-03-29T02:30:00", "Europe/Berlin", "2026-03-29T01:30:00Z"],
-	// A Timestamp of protobuf holds no time before the year 1.
+	// google.protobuf.Timestamp has no time before the year 1.
 	["0001-01-01T00:00:00", "Asia/Tokyo", "0001-01-01T00:00:00Z"],
 	["0001-01-01T09:18:59.000001", "Asia/Tokyo", "0001-01-01T00:00:00.000001Z"],
-])("%s in %s is %s", (text, timeZone, utc) => {
+])("the timestamp %s in the time zone %s is %s", (text, timeZone, utc) => {
 	expect(read(text, timeZone)).toBe(micros(utc));
 });
 
-test("a time that is too far ahead counts as the arrival", () => {
+test("a time too far after the arrival is replaced by the arrival", () => {
 	expect(read("2026-12-01T00:05:00", "UTC")).toBe(arrival + 5n * MINUTE);
 	expect(read("2026-12-01T00:05:00.000001", "UTC")).toBe(arrival);
 	expect(read("9999-12-31T23:59:59.999999", "America/New_York")).toBe(arrival);
-	// Later by its clock, but not by the instant.
+	// The local time is later than the arrival in UTC, but the instant is the same.
 	expect(read("2026-12-01T09:00:00", "Asia/Tokyo")).toBe(arrival);
 });
 
 test.each(["", "2026-11-21", "08:57:29", "2026-13-01T00:00:00", "1763715449", "2026-11-21 08:57:29", "now"])(
-	"%j is no time",
+	"%j is not a timestamp",
 	(text) => {
 		expect(read(text, "UTC")).toBeUndefined();
 	},

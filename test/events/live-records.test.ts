@@ -7,7 +7,7 @@ import { RecordFormat } from "../../src/record/record-format.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { record } from "../support/fixtures.ts";
 
-test("a record is held from the second time on that it was fetched", () => {
+test("a record is held in memory from the second time on that it was fetched", () => {
 	const format = new RecordFormat();
 	const vault = new RecordVault(format, []);
 	const events = new EventFormat(format, [], "UTC");
@@ -40,7 +40,7 @@ test("a record is held from the second time on that it was fetched", () => {
 	]);
 });
 
-test("a full state that breaks rules makes no record, and an error of another kind is thrown", () => {
+test("an invalid full state makes no record, and errors other than violations are thrown", () => {
 	class FailingFormat extends RecordFormat {
 		override fromJson(): never {
 			throw new RangeError("an error of the program");

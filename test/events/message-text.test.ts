@@ -17,8 +17,8 @@ test.each([
 	[{ kind: "ActionEvent", action: { kind: "FinishAction", message: 1 } }, undefined],
 	[{ kind: "ActionEvent", action: { kind: "ThinkAction", message: "no" } }, undefined],
 	[{ kind: "ObservationEvent", llm_message: { content: [text("no")] } }, undefined],
-])("%j says %j", (event, said) => {
-	expect(messageText(JSON.parse(JSON.stringify(event)))).toBe(said);
+])("the message text of %j is %j", (event, expected) => {
+	expect(messageText(JSON.parse(JSON.stringify(event)))).toBe(expected);
 });
 
 test.each([

@@ -7,36 +7,36 @@ import { corpus } from "../support/fixtures.ts";
 
 const format = new RecordFormat();
 
-/** Each member of each record of the corpus, as the service shows it. */
+/** Each member of each record of the corpus, as the service returns it. */
 const members = corpus().flatMap(({ name, json }) =>
 	Object.entries(format.toJson(format.fromJson(json))).map(([member, value]) => ({ name, member, value })),
 );
 
-function told(member: string, value: ExactJson, present: ExactJson | undefined, omitsNulls = false) {
+function after(member: string, value: ExactJson, present: ExactJson | undefined, omitsNulls = false) {
 	return valueAfter({ member, value, time: 0n, omitsNulls }, format.plan, present);
 }
 
-test("what is told as it is leaves the present value in place", () => {
-	const changed = members.filter(({ member, value }) => told(member, structuredClone(value), value) !== value);
+test("a reported value that equals the present one returns the present value itself", () => {
+	const changed = members.filter(({ member, value }) => after(member, structuredClone(value), value) !== value);
 	expect(changed).toEqual([]);
 });
 
-test("placeholders and members that are left out because they are null leave the present value in place", () => {
-	const changed = members.filter(({ member, value }) => told(member, hidden(value), value, true) !== value);
+test("a reported value with placeholders and without null members returns the present value itself", () => {
+	const changed = members.filter(({ member, value }) => after(member, hidden(value), value, true) !== value);
 	expect(changed).toEqual([]);
 });
 
-test("a change below placeholders is made, and what they stand for stays", () => {
+test("changes beside placeholders are made, and placeholders keep the present values", () => {
 	const present = { a: { secret: "s3cret", list: ["x", { secret: "t0ken" }], gone: 1 }, b: null };
 	const value = { a: { secret: REDACTED, list: ["y", { secret: REDACTED }], added: [] } };
 	const changed = { secret: "s3cret", list: ["y", { secret: "t0ken" }], added: [] };
-	expect([told("agent_state", value, present), told("agent_state", value, present, true)]).toEqual([
+	expect([after("agent_state", value, present), after("agent_state", value, present, true)]).toEqual([
 		{ a: changed },
 		{ a: changed, b: null },
 	]);
 });
 
-/** A value with a placeholder for each string in an object, and without the null members of objects. */
+/** Returns a value with placeholders for the string members of objects, and without their null members. */
 function hidden(value: ExactJson): ExactJson {
 	if (Array.isArray(value)) return value.map(hidden);
 	if (typeof value !== "object" || value === null) return value;
