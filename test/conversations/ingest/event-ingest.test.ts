@@ -18,8 +18,8 @@ afterAll(() => service[Symbol.asyncDispose]());
 
 const at = (second: number): string => `2026-01-01T00:00:${String(second).padStart(2, "0")}`;
 
-/** A state update that happened at a second. */
-const told = (second: number, key: string, value: ExactJson, id: string = randomUUID()): ExactJsonObject => ({
+/** Returns a state update that reports the value of a member at a second. */
+const report = (second: number, key: string, value: ExactJson, id: string = randomUUID()): ExactJsonObject => ({
 	id,
 	timestamp: at(second),
 	source: "environment",
@@ -34,7 +34,7 @@ const posted = (id: string, second: number, members: ExactJsonObject): ExactJson
 	...members,
 });
 
-/** Some members of the current record. */
+/** Returns the named members of the current record. */
 async function shown(id: string, ...names: string[]): Promise<unknown[]> {
 	const current = await service.record(id);
 	return names.map((name) => current?.[name]);
@@ -52,7 +52,7 @@ interface Event {
 }
 type Delivery = { readonly post: Post } | { readonly batch: readonly Event[] };
 
-/** Of all that was told about a member the latest holds, and of what was told at one time a post, or what came last. */
+/** Reference model: the latest value of a member holds; at equal times a posted one, else the last to arrive. */
 class Model {
 	#base: Post | undefined;
 	readonly #events: Event[] = [];
@@ -120,7 +120,7 @@ const deliveries = fc
 		),
 	);
 
-test("whatever comes late, again or in another order, what was told last about each member holds", async () => {
+test("whatever arrives late, twice or out of order, each member has the value with the latest time", async () => {
 	await fc.assert(
 		fc.asyncProperty(deliveries, async (delivered) => {
 			const id = randomUUID();
@@ -132,7 +132,7 @@ test("whatever comes late, again or in another order, what was told last about e
 						id,
 						delivery.batch.flatMap(({ id, second, values, isFull }) => {
 							const members: [string, ExactJson][] = isFull ? [["full_state", values]] : Object.entries(values);
-							return members.map(([key, value]) => told(second, key, value, id));
+							return members.map(([key, value]) => report(second, key, value, id));
 						}),
 					);
 				model.deliver(delivery);
@@ -146,14 +146,14 @@ test("whatever comes late, again or in another order, what was told last about e
 	);
 });
 
-test("a late batch does not undo a newer post, and what it tells is kept", async () => {
+test("a late batch does not change a newer record, and its events are stored", async () => {
 	const id = randomUUID();
 	await service.post(posted(id, 5, { execution_status: "finished" }));
-	const late = await service.batch(id, [told(4, "execution_status", "running")]);
+	const late = await service.batch(id, [report(4, "execution_status", "running")]);
 	expect(late).toEqual({ stored: 1, updateSequence: undefined });
 	expect(await shown(id, "execution_status")).toEqual(["finished"]);
-	// An older record does not become current, a newer one meets what was told after it.
-	await service.batch(id, [told(9, "execution_status", "error")]);
+	// An older record does not become current. To a newer one, later state updates are applied.
+	await service.batch(id, [report(9, "execution_status", "error")]);
 	await service.post(posted(id, 3, { execution_status: "idle", title: "old" }));
 	expect(await shown(id, "execution_status", "title")).toEqual(["error", null]);
 	await service.post(posted(id, 7, { execution_status: "idle", title: "new" }));
@@ -170,44 +170,44 @@ test("a late batch does not undo a newer post, and what it tells is kept", async
 	]);
 });
 
-test("deleting stays final", async () => {
+test("state updates do not change a conversation that is deleting", async () => {
 	const id = randomUUID();
 	await service.post(posted(id, 5, { execution_status: "deleting" }));
-	await service.batch(id, [told(6, "execution_status", "running"), told(6, "tags", { a: "b" })]);
+	await service.batch(id, [report(6, "execution_status", "running"), report(6, "tags", { a: "b" })]);
 	expect(await shown(id, "execution_status", "tags")).toEqual(["deleting", {}]);
 });
 
-test("what breaks the rules is kept as an event and reported, and the rest is applied", async () => {
+test("state updates that break rules are stored and logged, and the others are applied", async () => {
 	const id = randomUUID();
 	service.logged.length = 0;
 	await service.post(posted(id, 1, {}));
 	const batch = [
-		told(2, "full_state", { max_iterations: 0, tags: { UPPER: "x" }, title: "t", no_member: 1 }),
-		told(3, "execution_status", "sleeping"),
-		told(2, "execution_status", "running"),
-		told(2, "created_at", "2020-01-01T00:00:00Z"),
-		told(2, "no_member", 1),
+		report(2, "full_state", { max_iterations: 0, tags: { UPPER: "x" }, title: "t", no_member: 1 }),
+		report(3, "execution_status", "sleeping"),
+		report(2, "execution_status", "running"),
+		report(2, "created_at", "2020-01-01T00:00:00Z"),
+		report(2, "no_member", 1),
 	];
 	expect(await service.batch(id, batch)).toMatchObject({ stored: 5, updateSequence: expect.any(BigInt) });
 	expect(service.logged).toEqual(["max_iterations: greater_than", "tags: value_error", "execution_status: enum"]);
 	const names = ["max_iterations", "tags", "title", "execution_status", "created_at", "no_member"];
 	expect(await shown(id, ...names)).toEqual([500, {}, "t", "running", undefined, undefined]);
 	service.logged.length = 0;
-	// The same batch again tells nothing.
+	// The same batch again logs nothing.
 	expect(await service.batch(id, batch)).toEqual({ stored: 0, updateSequence: undefined });
 	expect(service.logged).toEqual([]);
 });
 
-test("the first record comes of the latest full state that is one, with what was told before and after it", async () => {
+test("the first record is made from the latest valid full state and the updates before and after it", async () => {
 	const id = randomUUID();
 	const agent = { kind: "ACPAgent", acp_command: ["acp"] };
 	const workspace = { kind: "LocalWorkspace", working_dir: "/workspace" };
-	await service.batch(id, [told(8, "tags", { told: "late" }), told(1, "execution_status", "error")]);
+	await service.batch(id, [report(8, "tags", { told: "late" }), report(1, "execution_status", "error")]);
 	expect(await service.record(id)).toBeUndefined();
 	await service.batch(id, [
-		told(5, "full_state", { agent: {}, workspace: {} }),
-		told(4, "full_state", { agent, workspace, execution_status: "idle", tags: {}, leaf_event_id: "leaf" }),
-		told(6, "execution_status", "running"),
+		report(5, "full_state", { agent: {}, workspace: {} }),
+		report(4, "full_state", { agent, workspace, execution_status: "idle", tags: {}, leaf_event_id: "leaf" }),
+		report(6, "execution_status", "running"),
 	]);
 	const names = ["id", "execution_status", "tags", "leaf_event_id", "max_iterations", "created_at"];
 	expect(await shown(id, ...names)).toEqual([id, "running", { told: "late" }, "leaf", 500, undefined]);
@@ -216,7 +216,7 @@ test("the first record comes of the latest full state that is one, with what was
 	expect(await shown(id, "execution_status", "tags")).toEqual(["paused", { told: "late" }]);
 });
 
-test("a placeholder stands for the present value, by whatever name it is told", async () => {
+test("a placeholder in a state update keeps the present value, also under an alias", async () => {
 	await using service = await LiveService.open([]);
 	const id = randomUUID();
 	const llm = { model: "m", api_key: null, extra_headers: { note: "n" }, gateway_extra: 1 };
@@ -228,14 +228,14 @@ test("a placeholder stands for the present value, by whatever name it is told", 
 	const state = {
 		agent: { kind: "Agent", llm: { ...shownLlm, litellm_extra_body: { mode: hidden, deep: [{ y: 1 }] } } },
 	};
-	await service.batch(id, [told(2, "full_state", state)]);
+	await service.batch(id, [report(2, "full_state", state)]);
 	expect((await service.record(id))?.agent).toMatchObject({
 		llm: { api_key: null, proxylib_extra_body: { mode: "x", deep: [{ y: 1 }] } },
 	});
 	expect(before?.agent).toMatchObject({ llm: { proxylib_extra_body: { mode: "x" } } });
 });
 
-test("what is present of another kind is not what an event leaves unsaid", async () => {
+test("a state update of another kind does not keep secrets and members of the present kind", async () => {
 	await using service = await LiveService.open([createSecretKey(randomBytes(32))]);
 	const id = randomUUID();
 	const server = (auth: ExactJsonObject) => ({
@@ -250,20 +250,20 @@ test("what is present of another kind is not what an event leaves unsaid", async
 		agent: server({ strategy: "bearer", value: "**********" }),
 		security_analyzer: { kind: "LLMSecurityAnalyzer" },
 	};
-	await service.batch(id, [told(2, "full_state", state)]);
+	await service.batch(id, [report(2, "full_state", state)]);
 	const after = await service.record(id);
 	expect(after?.security_analyzer).toEqual({ kind: "LLMSecurityAnalyzer" });
 	expect(after?.agent).toMatchObject({ mcp_config: { server: { url: "https://host" } } });
 	expect(JSON.stringify(after)).not.toContain("an API key");
-	// A kind of another name is the same kind.
+	// An alias of the kind is the same kind.
 	const risk = { kind: "VendorRiskAnalyzer", api_key: "a key" };
 	await service.post(posted(id, 3, { security_analyzer: risk }));
 	const vendor = { kind: "GraySwanAnalyzer", api_key: "**********", timeout: 5 };
-	await service.batch(id, [told(4, "security_analyzer", vendor)]);
+	await service.batch(id, [report(4, "security_analyzer", vendor)]);
 	expect((await service.record(id))?.security_analyzer).toMatchObject({ ...risk, timeout: 5 });
 });
 
-test("secrets stay what they were through one state update after the other", async () => {
+test("placeholders keep secrets over several state updates", async () => {
 	await using service = await LiveService.open([createSecretKey(randomBytes(32))]);
 	const id = randomUUID();
 	const agent = (model: string, apiKey: string, user: string) => ({
@@ -272,26 +272,26 @@ test("secrets stay what they were through one state update after the other", asy
 	});
 	const hidden = "**********";
 	await service.post(posted(id, 1, { agent: agent("first", "key 1", "user:1") }));
-	await service.batch(id, [told(2, "agent", agent("second", hidden, "user:2"))]);
-	await service.batch(id, [told(3, "agent", agent("third", hidden, "user:3"))]);
+	await service.batch(id, [report(2, "agent", agent("second", hidden, "user:2"))]);
+	await service.batch(id, [report(3, "agent", agent("third", hidden, "user:3"))]);
 	expect((await service.record(id))?.agent).toMatchObject(agent("third", "key 1", "user:3"));
-	await service.batch(id, [told(4, "agent", agent("fourth", "key 2", "user:4"))]);
-	await service.batch(id, [told(5, "agent", agent("fifth", hidden, "user:5"))]);
+	await service.batch(id, [report(4, "agent", agent("fourth", "key 2", "user:4"))]);
+	await service.batch(id, [report(5, "agent", agent("fifth", hidden, "user:5"))]);
 	expect((await service.record(id))?.agent).toMatchObject(agent("fifth", "key 2", "user:5"));
 });
 
-test("metrics keep the lists that an update of them leaves out", async () => {
+test("a state update of metrics keeps the lists that it omits", async () => {
 	const id = randomUUID();
 	const usage = { model_name: "m", accumulated_cost: 1, costs: [{ model: "m", cost: 1, timestamp: 1 }] };
 	await service.post(posted(id, 1, { stats: { usage_to_metrics: { agent: usage } } }));
 	const { costs, ...shortened } = usage;
-	await service.batch(id, [told(2, "stats", { usage_to_metrics: { agent: { ...shortened, accumulated_cost: 3 } } })]);
+	await service.batch(id, [report(2, "stats", { usage_to_metrics: { agent: { ...shortened, accumulated_cost: 3 } } })]);
 	expect((await service.record(id))?.stats).toMatchObject({
 		usage_to_metrics: { agent: { accumulated_cost: 3, costs } },
 	});
 });
 
-test("what an event leaves unsaid stays as an earlier one of the same batch told it", async () => {
+test("a state update keeps what it omits as an earlier one in the same batch reported it", async () => {
 	await using service = await LiveService.open([createSecretKey(randomBytes(32))]);
 	const id = randomUUID();
 	const agent = (model: string, apiKey: string) => ({ kind: "Agent", llm: { model, api_key: apiKey } });
@@ -300,15 +300,15 @@ test("what an event leaves unsaid stays as an earlier one of the same batch told
 	});
 	const costs = [{ model: "m", cost: 1, timestamp: 1 }];
 	const batch = [
-		told(4, "stats", stats(2, {})),
-		told(3, "agent", agent("second", "**********")),
-		told(2, "full_state", { agent: agent("first", "key"), stats: stats(1, { costs }) }),
+		report(4, "stats", stats(2, {})),
+		report(3, "agent", agent("second", "**********")),
+		report(2, "full_state", { agent: agent("first", "key"), stats: stats(1, { costs }) }),
 	];
 	const expected = [agent("second", "key"), stats(2, { costs })];
 	await service.post(posted(id, 1, {}));
 	await service.batch(id, batch);
 	expect(await shownOf(service, id)).toMatchObject(expected);
-	// The same when they are applied to a record that is posted late.
+	// The result is the same when they are applied to a record that is posted late.
 	const late = randomUUID();
 	await service.batch(late, batch);
 	await service.post(posted(late, 1, {}));
@@ -320,7 +320,7 @@ async function shownOf(service: LiveService, id: string): Promise<unknown[]> {
 	return [agent, stats];
 }
 
-test("a record that is posted while a batch is applied meets what the batch tells", async () => {
+test("a batch is also applied to a record that is posted while the batch is appended", async () => {
 	const id = randomUUID();
 	let meanwhile: (() => Promise<void>) | undefined;
 	await using service = await LiveService.open([], (store) => ({
@@ -337,36 +337,36 @@ test("a record that is posted while a batch is applied meets what the batch tell
 	for (const execution_status of ["idle", "paused"]) {
 		meanwhile = () => service.post(posted(id, execution_status === "idle" ? 1 : 3, { execution_status }));
 		const second = execution_status === "idle" ? 2 : 4;
-		const appended = await service.batch(id, [told(second, "execution_status", "running")]);
+		const appended = await service.batch(id, [report(second, "execution_status", "running")]);
 		expect(appended).toMatchObject({ stored: 1, updateSequence: expect.any(BigInt) });
 		expect((await service.record(id))?.execution_status).toBe("running");
 	}
 });
 
-test("batches about one conversation that come at the same time all count", async () => {
+test("of concurrent batches for one conversation, the one with the latest time holds", async () => {
 	const id = randomUUID();
 	await service.post(posted(id, 1, {}));
 	const seconds = Array.from({ length: 30 }, (_, index) => index + 2);
-	await Promise.all(seconds.map((second) => service.batch(id, [told(second, "tags", { second: String(second) })])));
+	await Promise.all(seconds.map((second) => service.batch(id, [report(second, "tags", { second: String(second) })])));
 	expect(await shown(id, "tags")).toEqual([{ second: "31" }]);
 });
 
-test("conversations with unapplied events are settled at the start", async () => {
+test("settleAll, and the next batch, apply events that were not applied before the process ended", async () => {
 	const id = randomUUID();
 	await service.post(posted(id, 1, {}));
-	await service.batch(id, [told(5, "execution_status", "running")]);
+	await service.batch(id, [report(5, "execution_status", "running")]);
 	// The process ended before it had applied the event to this record.
 	await service.postUnsettled(posted(id, 3, { execution_status: "paused" }));
 	expect(await shown(id, "execution_status")).toEqual(["paused"]);
 	await service.events.settleAll();
 	expect(await shown(id, "execution_status")).toEqual(["running"]);
 	await service.postUnsettled(posted(id, 4, { execution_status: "paused" }));
-	// A batch in between settles it as well.
-	await service.batch(id, [told(2, "tags", { a: "b" }), told(6, "max_iterations", 7)]);
+	// The next batch settles it as well.
+	await service.batch(id, [report(2, "tags", { a: "b" }), report(6, "max_iterations", 7)]);
 	expect(await shown(id, "execution_status", "max_iterations", "tags")).toEqual(["running", 7, {}]);
 });
 
-test("a conversation that cannot be settled holds up no other", async () => {
+test("a conversation that cannot be settled does not prevent settling the others", async () => {
 	let failing: string | undefined;
 	await using service = await LiveService.open([], (store) => ({
 		...store,
@@ -380,7 +380,7 @@ test("a conversation that cannot be settled holds up no other", async () => {
 	}));
 	const ids = [randomUUID(), randomUUID()];
 	for (const id of ids) {
-		await service.batch(id, [told(5, "execution_status", "running")]);
+		await service.batch(id, [report(5, "execution_status", "running")]);
 		await service.postUnsettled(posted(id, 3, {}));
 	}
 	failing = ids[0];
@@ -389,16 +389,16 @@ test("a conversation that cannot be settled holds up no other", async () => {
 	expect(await Promise.all(statuses)).toEqual(["idle", "running"]);
 });
 
-test("however many stored events are later than a record, all are applied to it", async () => {
+test("all stored events that are later than a record are applied to it, however many", async () => {
 	const id = randomUUID();
-	const batch = Array.from({ length: 1_100 }, (_, index) => told(2, "tags", { index: String(index) }));
-	await service.batch(id, [told(2, "max_iterations", 7), ...batch]);
+	const batch = Array.from({ length: 1_100 }, (_, index) => report(2, "tags", { index: String(index) }));
+	await service.batch(id, [report(2, "max_iterations", 7), ...batch]);
 	await service.post(posted(id, 1, {}));
 	expect(await shown(id, "tags", "max_iterations")).toEqual([{ index: "1099" }, 7]);
 	expect((await service.updates()).filter(({ conversationId }) => conversationId === id)).toHaveLength(2);
 });
 
-test("a record that cannot be read stays as it is, and the events are kept", async () => {
+test("state updates do not change an unreadable record, and are stored", async () => {
 	let unreadable = false;
 	await using service = await LiveService.open([], (store) => ({
 		...store,
@@ -413,10 +413,10 @@ test("a record that cannot be read stays as it is, and the events are kept", asy
 	const id = randomUUID();
 	await service.post(posted(id, 1, {}));
 	unreadable = true;
-	const kept = await service.batch(id, [told(2, "execution_status", "running")]);
+	const kept = await service.batch(id, [report(2, "execution_status", "running")]);
 	expect([kept, service.logged]).toEqual([{ stored: 1, updateSequence: undefined }, ["spoilt"]]);
 	unreadable = false;
-	await service.batch(id, [told(3, "max_iterations", 7)]);
+	await service.batch(id, [report(3, "max_iterations", 7)]);
 	const { execution_status, max_iterations } = (await service.record(id)) ?? {};
 	expect([execution_status, max_iterations]).toEqual(["idle", 7]);
 });

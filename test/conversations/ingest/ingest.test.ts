@@ -7,15 +7,15 @@ import { record } from "../../support/fixtures.ts";
 import { ingestRequest } from "../../support/record-message.ts";
 import { LiveService } from "./live-service.ts";
 
-/** Makes a call, and gives up while it is under way. */
-function givenUp(call: (signal: AbortSignal) => Promise<unknown>): Promise<unknown> {
+/** Makes a call and cancels it at once. */
+function cancelled(call: (signal: AbortSignal) => Promise<unknown>): Promise<unknown> {
 	const controller = new AbortController();
 	const outcome = call(controller.signal);
 	controller.abort();
 	return outcome;
 }
 
-test("nothing is stored of what a sender has given up before it is checked, and it may come again", async () => {
+test("a request that is cancelled before it was checked stores nothing, and can be sent again", async () => {
 	await using live = await LiveService.open();
 	const refusal = { kind: "unavailable", message: "the sender no longer waits for the answer" };
 	const waiting = new AbortController().signal;
@@ -24,21 +24,21 @@ test("nothing is stored of what a sender has given up before it is checked, and 
 		IngestConversationRequestSchema,
 		ingestRequest(record({ id, updated_at: "2026-01-01T00:00:00Z" })),
 	);
-	await expect(givenUp((signal) => live.ingest.request(request, signal))).rejects.toMatchObject(refusal);
+	await expect(cancelled((signal) => live.ingest.request(request, signal))).rejects.toMatchObject(refusal);
 	expect(await live.record(id)).toBeUndefined();
 	const json = Buffer.from(JSON.stringify(record({ id, updated_at: "2026-01-01T00:00:00Z" })));
-	await expect(givenUp((signal) => live.ingest.json(json, signal))).rejects.toMatchObject(refusal);
+	await expect(cancelled((signal) => live.ingest.json(json, signal))).rejects.toMatchObject(refusal);
 	expect(await live.record(id)).toBeUndefined();
 	expect(await live.ingest.request(request, waiting)).toMatchObject({ sequence: 1n, repeated: false });
 
-	// The second one meets a record that is held.
+	// The second batch finds a record that is held in memory.
 	for (const [index, title] of ["first", "second"].entries()) {
 		const state = { kind: "ConversationStateUpdateEvent", key: "title", value: title };
 		const event = { id: title, timestamp: `2026-01-01T00:00:0${index + 1}`, source: "environment", ...state };
 		const batch = eventsRequest(id, [event]);
-		await expect(givenUp((signal) => live.events.request(batch, signal))).rejects.toMatchObject(refusal);
+		await expect(cancelled((signal) => live.events.request(batch, signal))).rejects.toMatchObject(refusal);
 		const array = Buffer.from(JSON.stringify([event]));
-		await expect(givenUp((signal) => live.events.json(id, array, signal))).rejects.toMatchObject(refusal);
+		await expect(cancelled((signal) => live.events.json(id, array, signal))).rejects.toMatchObject(refusal);
 		expect((await live.record(id))?.title).not.toBe(title);
 		expect(await live.events.request(batch, waiting)).toEqual({ stored: 1, updateSequence: BigInt(index) + 2n });
 		expect((await live.record(id))?.title).toBe(title);

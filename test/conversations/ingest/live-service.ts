@@ -16,10 +16,10 @@ import { TempFolder } from "../../support/temp.ts";
 
 const format = new RecordFormat();
 
-/** The signal of a sender that waits. */
+/** Signal of a request that is not cancelled. */
 const WAITING = { aborted: false };
 
-/** The ingest of records and events over a real store, in one thread, with what it logs. */
+/** Ingests records and events into a real store on one thread, and collects what is logged. */
 export class LiveService implements AsyncDisposable {
 	readonly store: Store;
 	readonly ingest: Ingest;
@@ -59,8 +59,8 @@ export class LiveService implements AsyncDisposable {
 	}
 
 	/**
-	 * @param keys as RecordVault and EventFormat take them
-	 * @param wrap what stands between the ingest of events and the store
+	 * @param keys encryption keys; with none, secrets are stored redacted
+	 * @param wrap wraps the store for the ingest of events
 	 */
 	static async open(
 		keys: readonly KeyObject[] = [],
@@ -74,17 +74,17 @@ export class LiveService implements AsyncDisposable {
 		return new LiveService(store, keys, folder, wrap);
 	}
 
-	/** Posts a record, as its JSON form or as text. */
+	/** Posts a record as JSON or text. */
 	async post(record: ExactJsonObject | string): Promise<void> {
 		await this.ingest.json(Buffer.from(typeof record === "string" ? record : stringifyExactJson(record)), WAITING);
 	}
 
-	/** Posts a record and leaves it as it is, whatever stored events tell. */
+	/** Stores a posted record without applying stored events to it. */
 	async postUnsettled(record: ExactJsonObject): Promise<void> {
 		await this.store.append(this.#parser.fromJson(Buffer.from(stringifyExactJson(record))));
 	}
 
-	/** Posts a batch of events, as their JSON forms or as text. */
+	/** Posts a batch of events as JSON or text. */
 	async batch(conversationId: string, events: readonly ExactJsonObject[] | string) {
 		return await this.events.json(
 			conversationId,
@@ -93,23 +93,23 @@ export class LiveService implements AsyncDisposable {
 		);
 	}
 
-	/** The current record in plain text; undefined when there is none. */
+	/** Returns the current record with its secrets in plaintext; undefined when there is none. */
 	async record(conversationId: string): Promise<ExactJsonObject | undefined> {
 		const update = await this.store.get(conversationId);
 		return update && this.shown(update);
 	}
 
-	/** A record as it is given after it was posted. */
+	/** Returns a record as it is read after it was posted. */
 	asStored(json: ExactJson): ExactJsonObject {
 		return format.toJson(this.#vault.open(this.#vault.protect(format.fromJson(json)).bytes, "plaintext"));
 	}
 
-	/** All updates, oldest first. */
+	/** Returns all updates, oldest first. */
 	async updates(): Promise<StoredUpdate[]> {
 		return await this.store.updates.list({ after: 0n, limit: 1000, withRecords: true });
 	}
 
-	/** The record of an update in plain text. */
+	/** Returns the record of an update with its secrets in plaintext. */
 	shown({ record }: StoredUpdate): ExactJsonObject {
 		if (record === undefined || "unreadable" in record) throw new TypeError("the record cannot be read");
 		return format.toJson(this.#vault.open(record.bytes, "plaintext"));

@@ -12,9 +12,9 @@ function isDeleting({ webhook, body }: CapturedPost): boolean {
 	return webhook === "conversations" && memberOf(readExactJson(body), "execution_status") === "deleting";
 }
 
-/** The status with the latest time, whichever webhook told it. The times of all captured posts are in UTC. */
+/** Returns the status with the latest time, from either webhook. The times of all captured posts are in UTC. */
 function lastStatus(posts: readonly CapturedPost[]): ExactJson {
-	const told = posts.flatMap(({ body: text }) => {
+	const reported = posts.flatMap(({ body: text }) => {
 		const body = readExactJson(text);
 		if (isJsonObject(body)) return { time: String(body.updated_at), status: body.execution_status ?? null };
 		return (Array.isArray(body) ? body : []).filter(isJsonObject).flatMap(({ timestamp, key, value }) => {
@@ -23,7 +23,7 @@ function lastStatus(posts: readonly CapturedPost[]): ExactJson {
 		});
 	});
 	const textOf = (time: string) => time.replace(/Z$/, "").padEnd("2026-01-01T00:00:00.000000".length, "0");
-	return told.toSorted((a, b) => (textOf(a.time) < textOf(b.time) ? -1 : 1)).at(-1)?.status ?? null;
+	return reported.toSorted((a, b) => (textOf(a.time) < textOf(b.time) ? -1 : 1)).at(-1)?.status ?? null;
 }
 
 async function replay(service: LiveService, id: string, posts: readonly CapturedPost[]): Promise<void> {
@@ -46,21 +46,24 @@ describe.each([
 	});
 	afterAll(() => service[Symbol.asyncDispose]());
 
-	test.each(deleted)("$name: the record has what was told last", async ({ conversationId: id, posts }) => {
-		const last = posts.findLast(isDeleting);
-		if (last === undefined) throw new TypeError("the conversation was not deleted");
-		const others = posts.filter((post) => !isDeleting(post));
-		await replay(service, id, others);
-		const deleting = service.asStored(readExactJson(last.body));
-		const expected = { ...deleting, execution_status: lastStatus(others) };
-		expect(sorted((await service.record(id)) ?? {})).toEqual(sorted(expected));
-		await replay(service, id, [last]);
-		expect(await service.record(id)).toEqual(deleting);
-		expect(service.logged).toEqual([]);
-	});
+	test.each(deleted)(
+		"$name: the record has the values that were reported last",
+		async ({ conversationId: id, posts }) => {
+			const last = posts.findLast(isDeleting);
+			if (last === undefined) throw new TypeError("the conversation was not deleted");
+			const others = posts.filter((post) => !isDeleting(post));
+			await replay(service, id, others);
+			const deleting = service.asStored(readExactJson(last.body));
+			const expected = { ...deleting, execution_status: lastStatus(others) };
+			expect(sorted((await service.record(id)) ?? {})).toEqual(sorted(expected));
+			await replay(service, id, [last]);
+			expect(await service.record(id)).toEqual(deleting);
+			expect(service.logged).toEqual([]);
+		},
+	);
 });
 
-test("a full state that breaks the record's rules makes no record", async () => {
+test("a captured full state that breaks the record's rules makes no record", async () => {
 	await using service = await LiveService.open();
 	const sequence = sequences.find(({ name }) => name === "big-numbers");
 	if (sequence === undefined) throw new TypeError("the sequence is not there");

@@ -8,12 +8,12 @@ function convert(init: MessageInitShape<typeof ConversationEventFilterSchema>, p
 	return eventConditionsOf(create(ConversationEventFilterSchema, init), prefix);
 }
 
-test("a filter that says nothing has no conditions", () => {
+test("an absent or empty filter has no conditions", () => {
 	expect(eventConditionsOf(undefined)).toEqual([]);
 	expect(convert({})).toEqual([]);
 });
 
-test("every condition reaches the store in its form; equal filters have equal conditions", () => {
+test("each field becomes a condition of the store; lists are sorted without duplicates", () => {
 	expect(
 		convert({
 			kinds: ["b", "a", "b"],
@@ -31,7 +31,7 @@ test("every condition reaches the store in its form; equal filters have equal co
 
 const many = Array.from({ length: 33 }, (_, index) => `kind ${index}`);
 
-test("32 values are taken", () => {
+test("lists of 32 values are accepted", () => {
 	expect(convert({ kinds: many.slice(1), sources: many.slice(1) })).toHaveLength(2);
 });
 
@@ -47,7 +47,7 @@ test.each<[MessageInitShape<typeof ConversationEventFilterSchema>, string]>([
 	expect(() => convert(filter, "")).toThrow(new ServiceError("invalid_argument", message));
 });
 
-test("a filter of a newer release is refused", () => {
+test("a filter with a field of a newer release is refused", () => {
 	// Field 99 with the value 1.
 	const newer = fromBinary(ConversationEventFilterSchema, Buffer.from([0x98, 0x06, 1]));
 	expect(() => eventConditionsOf(newer)).toThrow(

@@ -36,7 +36,7 @@ function kinds(...values: string[]): ConversationEventFilter {
 	return create(ConversationEventFilterSchema, { kinds: values });
 }
 
-/** Every page, one after the other. */
+/** Lists all pages in order. */
 async function pages(request: Partial<EventsRequest>): Promise<(readonly ConversationEventEntry[])[]> {
 	const all = [];
 	let pageToken = "";
@@ -52,12 +52,12 @@ async function sequences(request: Partial<EventsRequest>): Promise<bigint[]> {
 	return (await pages(request)).flat().map(({ sequence }) => sequence);
 }
 
-/** Keeps events of a conversation one after the other. */
+/** Stores events of a conversation one after the other. */
 async function keep(count: number, conversationId: string, members: JsonObject = {}): Promise<void> {
 	for (let index = 0; index < count; index++) await reading.keepEvents(conversationId, event(`${index}`, members));
 }
 
-test("the pages of any request are all events after its start that meet the filter, oldest first", async () => {
+test("the pages of any request together are all matching events after its start, oldest first", async () => {
 	const kept: { id: string; kind: string; source: string; second: bigint; sequence: bigint }[] = [];
 	for (let index = 0; index < 60; index++) {
 		const id = [A, B, C][(index * index) % 3] ?? A;
@@ -107,7 +107,7 @@ test("the pages of any request are all events after its start that meet the filt
 	);
 });
 
-test("an event is given as it was sent, as a message and as a text", async () => {
+test("an event is listed as it was sent, as a message and as JSON text", async () => {
 	const sent = {
 		...event("e-1", { parent_id: "e-0", z: [1, { b: null }], a: "x" }),
 		timestamp: "1970-01-01T00:00:01.5",
@@ -137,18 +137,18 @@ test("an event is given as it was sent, as a message and as a text", async () =>
 	});
 });
 
-test("a conversation of which nothing is known has no events", async () => {
+test("an unknown conversation has no events", async () => {
 	await keep(1, A);
 	expect(await reading.events.list({ ...ALL, conversationId: B })).toEqual({ entries: [], nextPageToken: "" });
 });
 
-test("a page of large events ends before 3.5 MiB, but has one", async () => {
+test("a page of large events ends before 3.5 MiB, but has at least one event", async () => {
 	for (const [id, size] of [300, 3400, 10, 5000, 10].entries())
 		await reading.keepEvents(A, event(`${id}`, { text: "x".repeat(size * 1024) }));
 	expect((await pages({})).map((page) => page.length)).toEqual([1, 2, 1, 1]);
 });
 
-test("events after a sequence that was pruned are out of range, in the words of events", async () => {
+test("a start in the pruned range or beyond the newest sequence is refused with out_of_range", async () => {
 	await keep(2, A);
 	await keep(4, B);
 	await reading.pruneEvents(3);
@@ -167,7 +167,7 @@ test("events after a sequence that was pruned are out of range, in the words of 
 	});
 });
 
-test("a token holds for its conversation, start and filter alone, however they are written", async () => {
+test("a page token is valid only for its conversation, start and filter, however they are written", async () => {
 	await keep(3, A);
 	const request = { ...ALL, conversationId: A, filter: kinds("other", "MessageEvent"), pageSize: 2 };
 	const { nextPageToken: pageToken } = await reading.events.list(request);
@@ -187,7 +187,7 @@ test("a token holds for its conversation, start and filter alone, however they a
 		expect(await refusal(reading.events.list({ ...next, ...other }))).toEqual(refused);
 });
 
-test("a bad request names the field", async () => {
+test("an invalid request is refused with the name of the field", async () => {
 	const refused = async (request: Partial<EventsRequest>) => [
 		(await refusal(reading.events.list({ ...ALL, ...request }))).message,
 		(await refusal(reading.events.listTexts({ ...ALL, ...request }))).message,
@@ -202,7 +202,7 @@ test("a bad request names the field", async () => {
 	]);
 });
 
-test("an event that cannot be read is given as unreadable beside the others, and told of", async () => {
+test("an unreadable event is listed as unreadable among the others, and reported", async () => {
 	await keep(3, A);
 	reading.damageEvent(2n);
 	const [page] = await pages({});

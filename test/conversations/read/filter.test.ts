@@ -18,12 +18,12 @@ function convert(init: Init, prefix?: string) {
 	return conditionsOf(create(ConversationFilterSchema, init), prefix);
 }
 
-test("a filter that says nothing has no conditions", () => {
+test("an absent or empty filter has no conditions", () => {
 	expect(conditionsOf(undefined)).toEqual([]);
 	expect(convert({})).toEqual([]);
 });
 
-test("every condition reaches the store in its form", () => {
+test("each field becomes a condition of the store", () => {
 	expect(
 		convert({
 			executionStatus: ConversationExecutionStatus.WAITING_FOR_CONFIRMATION,
@@ -54,12 +54,12 @@ test("every condition reaches the store in its form", () => {
 	]);
 });
 
-test("a text to look for counts characters, not UTF-16 code units", () => {
+test("the length of title_contains is counted in characters, not in UTF-16 code units", () => {
 	const titleContains = "😀".repeat(1024);
 	expect(convert({ titleContains })).toEqual([{ kind: "title", contains: titleContains }]);
 });
 
-test("a field that only a newer release knows is refused, and none that this one knows is ignored", () => {
+test("a field of a newer release is refused, and each known field alone becomes one condition", () => {
 	const newer = fromBinary(ConversationFilterSchema, new Uint8Array([0xfa, 0x3e, 1, 0x61]));
 	expect(() => conditionsOf(newer)).toThrow(
 		new ServiceError("invalid_argument", "the filter has a field that this release does not know"),
@@ -67,7 +67,7 @@ test("a field that only a newer release knows is refused, and none that this one
 	for (const field of ConversationFilterSchema.fields) expect(conditionsOf(filled(field))).toHaveLength(1);
 });
 
-/** A filter in which this field alone is set. */
+/** Returns a filter in which only this field is set. */
 function filled(field: DescField) {
 	const filter = create(ConversationFilterSchema);
 	const values: Readonly<Record<string, unknown>> = {
@@ -96,12 +96,12 @@ test.each<[Init, string]>([
 	[{ createdTo: { nanos: 1_000_000_000 } }, "filter.created_to is not a valid timestamp"],
 	[{ updatedFrom: { seconds: -62_135_596_801n } }, "filter.updated_from is not a valid timestamp"],
 	[{ updatedTo: { seconds: 253_402_300_800n } }, "filter.updated_to is not a valid timestamp"],
-])("%# a mistake names its field", (init, message) => {
+])("%# an invalid filter is refused with the name of the field", (init, message) => {
 	expect(() => convert(init)).toThrow(new ServiceError("invalid_argument", message));
 	expect(() => convert(init, "")).toThrow(new ServiceError("invalid_argument", message.replace("filter.", "")));
 });
 
-test("a record meets a filter exactly if the store lists it", async () => {
+test("a record meets the conditions of a filter exactly if the store lists it", async () => {
 	using folder = new TempFolder();
 	await using store = await openSqliteStore(folder.file("conversations.db"), { error() {} });
 	const updates = fc.sample(columns, 150).map((own) => sample({ columns: own }));

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { type Columns, type Filter, second, start } from "../../store/samples.ts";
 
-/** Few values each, so that records and filters often meet; tag keys that are names of Object.prototype among them. */
+/** Few values each, so that filters often match records. `constructor` is also a name in Object.prototype. */
 const status = fc.constantFrom("idle", "running", "deleting");
 const agentKind = fc.constantFrom("ACPAgent", "Agent");
 const model = fc.constantFrom("model-a", "model-b", "");
@@ -12,7 +12,7 @@ const time = fc.nat({ max: 9 }).map((seconds) => start + BigInt(seconds) * secon
 const title = fc.stringMatching(/^[aAbBzZéÉ%_😀 ]{0,6}$/u);
 const needle = fc.stringMatching(/^[aAbBzZéÉ%_😀 ]{1,4}$/u);
 
-/** Columns of a record. */
+/** Random columns of a record. */
 export const columns: fc.Arbitrary<Columns> = fc.record({
 	status,
 	agentKind,
@@ -24,7 +24,7 @@ export const columns: fc.Arbitrary<Columns> = fc.record({
 	tags,
 });
 
-/** Filters of few conditions. */
+/** Random filters. */
 export const storeFilters: fc.Arbitrary<Filter> = fc.record(
 	{
 		status,

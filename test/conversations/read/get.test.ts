@@ -20,7 +20,7 @@ afterEach(async () => {
 	await reading[Symbol.asyncDispose]();
 });
 
-/** The title and the sequence of what is found. */
+/** Returns the title and the sequence of the record that is found. */
 async function titleAt(sequence: bigint | undefined, id = ID): Promise<[string | undefined, bigint]> {
 	const found = await reading.get.get({ id, sequence, secrets: "redacted" });
 	return [found.conversation.title, found.sequence];
@@ -33,7 +33,7 @@ test("the current record is found by any form of its id", async () => {
 		expect(await titleAt(undefined, id)).toEqual(["two", 2n]);
 });
 
-test("the record as of a sequence is the one that was current then, whichever conversation the sequence belongs to", async () => {
+test("the record as of a sequence is the one current then, also for sequences of other conversations", async () => {
 	await reading.keep({ id: OTHER, title: "other" });
 	await reading.keep({ id: ID, title: "one", updated_at: "2026-01-02T00:00:00Z" });
 	await reading.keep({ id: ID, title: "late", updated_at: "2026-01-01T00:00:00Z" });
@@ -45,7 +45,7 @@ test("the record as of a sequence is the one that was current then, whichever co
 	expect(await titleAt(4n, OTHER)).toEqual(["other", 1n]);
 });
 
-test("the time of receipt is told, and secrets are shown as asked for", async () => {
+test("a record has its time of receipt, and secrets in the requested form", async () => {
 	const before = BigInt(Date.now()) * 1000n;
 	await reading.keep({ id: ID, agent: { kind: "Agent", llm: { model: "m", api_key: "sk-1" } } });
 	const after = BigInt(Date.now()) * 1000n;
@@ -60,7 +60,7 @@ test("the time of receipt is told, and secrets are shown as asked for", async ()
 	expect(await apiKey("encrypted")).toMatchObject({ llm: { api_key: expect.stringMatching(/^enc:v1:/) } });
 });
 
-test("what is not there is not found", async () => {
+test("an unknown conversation, or one that did not exist at the sequence, is not_found", async () => {
 	await reading.keep({ id: OTHER });
 	await reading.keep({ id: ID });
 	const get = (id: string, sequence?: bigint) => refusal(reading.get.get({ id, sequence, secrets: "redacted" }));
@@ -73,7 +73,7 @@ test("what is not there is not found", async () => {
 	});
 });
 
-test("what was pruned is out of range", async () => {
+test("a sequence at which the current record has been pruned is out_of_range", async () => {
 	for (const title of ["one", "two", "three", "four"]) await reading.keep({ id: ID, title });
 	await reading.pruneTo(2);
 	const message = "What was current at that sequence has been pruned; the oldest later update that is kept is 3";
@@ -85,7 +85,7 @@ test("what was pruned is out of range", async () => {
 	expect(await titleAt(3n)).toEqual(["three", 3n]);
 });
 
-test("a bad request names the field", async () => {
+test("an invalid request is refused with the name of the field", async () => {
 	const get = (id: string, sequence?: bigint) => refusal(reading.get.get({ id, sequence, secrets: "redacted" }));
 	expect(await get("")).toEqual({ kind: "invalid_argument", message: "id is not a UUID" });
 	expect(await get("x")).toEqual({ kind: "invalid_argument", message: "id is not a UUID" });
@@ -93,7 +93,7 @@ test("a bad request names the field", async () => {
 	expect(await get(ID, -1n)).toEqual({ kind: "invalid_argument", message: "sequence must be at least 1" });
 });
 
-test("a record that cannot be read is lost data, and told of", async () => {
+test("an unreadable record fails with data_loss, and is reported", async () => {
 	await reading.keep({ id: ID });
 	reading.damage(1n);
 	const request = { id: ID, sequence: undefined, secrets: "redacted" } as const;
@@ -106,12 +106,12 @@ test("a record that cannot be read is lost data, and told of", async () => {
 	]);
 });
 
-test("what an older schema did not name is given in its field, in every form", async () => {
+test("a member that an older schema did not name is in its field, both encoded and decoded", async () => {
 	const json = record({ id: ID, agent: { kind: "Agent", llm: { model: "m" } } });
 	const older = format.fromJson(json);
 	older.unnamedMembers = { "/agent/llm/seed": create(ValueSchema, { kind: { case: "numberValue", value: 7 } }) };
 	const { bytes, redactionVersion } = reading.vault.protect(older);
-	const named = async (schemaVersion: number) => {
+	const readBack = async (schemaVersion: number) => {
 		const sequence = (
 			await reading.store.append({
 				conversationId: ID,
@@ -124,7 +124,7 @@ test("what an older schema did not name is given in its field, in every form", a
 		const encoded = (await reading.get.getEncoded(request)).conversation;
 		return [fromBinary(ConversationInfoSchema, encoded), (await reading.get.get(request)).conversation];
 	};
-	for (const conversation of await named(1)) {
+	for (const conversation of await readBack(1)) {
 		expect(conversation.unnamedMembers).toEqual({});
 		expect(format.toJson(conversation)).toMatchObject({ agent: { llm: { seed: 7 } } });
 	}

@@ -26,7 +26,7 @@ afterEach(async () => {
 
 const ALL: ListRequest = { pageSize: 0, pageToken: "", filter: undefined, full: false, secrets: "redacted" };
 
-/** Every page, one after the other. */
+/** Lists all pages in order. */
 async function pages(request: Partial<ListRequest>): Promise<(readonly ListedConversation[])[]> {
 	const all = [];
 	let pageToken = "";
@@ -55,7 +55,7 @@ function protoFilter(filter: Filter): ConversationFilter {
 	return proto;
 }
 
-/** A record that has these columns. */
+/** Returns the members of a record with these columns. */
 function members(own: Columns): JsonObject {
 	const time = (micros: bigint | undefined) =>
 		micros === undefined ? undefined : formatDateTime(fromMicroseconds(micros));
@@ -74,7 +74,7 @@ function members(own: Columns): JsonObject {
 	return JSON.parse(JSON.stringify(json));
 }
 
-test("the pages of any filter and size are the whole list, newest update first", async () => {
+test("the pages of any size for any filter together are all matching conversations, newest update first", async () => {
 	const kept: { columns: Columns; sequence: bigint }[] = [];
 	for (const own of fc.sample(columns, 120))
 		kept.push({ columns: own, sequence: (await reading.keep(members(own))).sequence });
@@ -92,7 +92,7 @@ test("the pages of any filter and size are the whole list, newest update first",
 	);
 });
 
-test("an entry has the summary, and the whole record when it is asked for", async () => {
+test("an entry has the summary, and the whole record on request", async () => {
 	const id = "0190d6a0-0000-7000-8000-000000000001";
 	const json: JsonObject = {
 		id,
@@ -141,7 +141,7 @@ test("an entry has the summary, and the whole record when it is asked for", asyn
 	});
 });
 
-test("a page has 50 entries when no size is asked for, and at most 1000", async () => {
+test("a page has 50 entries by default, and at most 1000", async () => {
 	await Promise.all(Array.from({ length: 1001 }, () => reading.keep({})));
 	const sizes = async (pageSize: number) => (await pages({ pageSize })).map((page) => page.length);
 	expect((await sizes(0)).slice(0, 2)).toEqual([50, 50]);
@@ -150,7 +150,7 @@ test("a page has 50 entries when no size is asked for, and at most 1000", async 
 	expect(await sizes(1001)).toEqual([1000, 1]);
 });
 
-test("a page of whole records ends before 3.5 MiB, but has one; summaries do not care for the size of records", async () => {
+test("a page of whole records ends before 3.5 MiB, but has at least one; summaries ignore that size", async () => {
 	const kilobytes = [900, 1100, 1100, 1300, 5000, 10, 10, 10, 3400, 300];
 	for (const size of kilobytes) await reading.keep({ agent_state: { text: "x".repeat(size * 1024) } });
 	const sizes = async (full: boolean) => (await pages({ full })).map((page) => page.length);
@@ -159,12 +159,12 @@ test("a page of whole records ends before 3.5 MiB, but has one; summaries do not
 	expect(await sizes(false)).toEqual([10]);
 });
 
-test("large summaries end a page as well", async () => {
+test("a page of large summaries ends before 3.5 MiB", async () => {
 	for (let count = 0; count < 3; count++) await reading.keep({ title: "x".repeat(1.5 * 1024 * 1024) });
 	expect((await pages({})).map((page) => page.length)).toEqual([2, 1]);
 });
 
-test("a token holds for its filter alone, however that is written", async () => {
+test("a page token is valid only for its filter, however that is written", async () => {
 	for (let count = 0; count < 3; count++) await reading.keep({ tags: { a: "1", b: "2" } });
 	const filter = (init: MessageInitShape<typeof ConversationFilterSchema>) => create(ConversationFilterSchema, init);
 	const first = await reading.list.list({ ...ALL, pageSize: 2, filter: filter({ tags: { a: "1", b: "2" } }) });
@@ -177,7 +177,7 @@ test("a token holds for its filter alone, however that is written", async () => 
 	expect(await refusal(next(filter({ tags: { a: "1" } })))).toEqual({ kind: "invalid_argument", message });
 });
 
-test("a bad request names the field", async () => {
+test("an invalid request is refused with the name of the field", async () => {
 	const list = (request: Partial<ListRequest>, prefix?: string) =>
 		refusal(reading.list.list({ ...ALL, ...request }, prefix));
 	expect(await list({ pageSize: -1 })).toEqual({ kind: "invalid_argument", message: "page_size must not be negative" });
@@ -192,7 +192,7 @@ test("a bad request names the field", async () => {
 	});
 });
 
-test("a record that cannot be read is given as unreadable beside the others, and told of", async () => {
+test("an unreadable record is listed as unreadable among the others, and reported", async () => {
 	const ids = ["0190d6a0-0000-7000-8000-000000000001", "0190d6a0-0000-7000-8000-000000000002"];
 	for (const id of ids) await reading.keep({ id, title: "a title" });
 	reading.damage(1n);

@@ -20,7 +20,7 @@ const scopes = fc.record(
 );
 const positions = fc.bigInt({ min: 0n, max: 2n ** 63n - 1n });
 
-test("a token gives back its position, also to another process with the same keys in another order", () => {
+test("a token is read as its position, also by a process with the same keys in another order", () => {
 	fc.assert(
 		fc.property(scopes, positions, (scope, position) => {
 			const token = tokens.write("list", scope, position);
@@ -30,12 +30,12 @@ test("a token gives back its position, also to another process with the same key
 	);
 });
 
-test("the order of a scope's members and undefined ones make no difference", () => {
+test("a token is valid for an equal scope with members in another order or undefined", () => {
 	const token = tokens.write("list", { a: "1", b: { x: 1n, y: "2" }, c: undefined }, 7n);
 	expect(tokens.read("list", { b: { y: "2", x: 1n }, a: "1" }, token)).toBe(7n);
 });
 
-test("a token of another list, scope or service is refused", () => {
+test("a token of another list, scope or key is refused", () => {
 	const token = tokens.write("list", { status: "idle" }, 7n);
 	expect(() => tokens.read("other", { status: "idle" }, token)).toThrow(REFUSED);
 	expect(() => tokens.read("list", { status: "running" }, token)).toThrow(REFUSED);
@@ -54,7 +54,7 @@ test("a token with any bit changed is refused", () => {
 	);
 });
 
-test("text of any other kind is no token", () => {
+test("text that is not a token is refused", () => {
 	for (const text of ["", "x", "=", "not a token", "A".repeat(33), "A".repeat(34), "A".repeat(100_000)])
 		expect(() => tokens.read("list", {}, text)).toThrow(REFUSED);
 });

@@ -21,7 +21,7 @@ import { TempFolder } from "../../support/temp.ts";
 
 export const format = new RecordFormat();
 
-/** The read handlers over a SQLite file of their own. */
+/** The read handlers with a SQLite store of their own. */
 export class Reading implements AsyncDisposable {
 	readonly store: Store;
 	readonly vault: RecordVault;
@@ -34,9 +34,9 @@ export class Reading implements AsyncDisposable {
 	readonly #folder: TempFolder;
 	readonly #parser: UpdateParser;
 	readonly #eventFormat: EventFormat;
-	/** Records that could not be read. */
+	/** Records that were reported as unreadable. */
 	readonly unreadable: { readonly conversationId: string; readonly sequence: bigint }[] = [];
-	/** Sequences of events that could not be read. */
+	/** Sequences of events that were reported as unreadable. */
 	readonly unreadableEvents: bigint[] = [];
 
 	private constructor(folder: TempFolder, store: Store, keys: readonly KeyObject[]) {
@@ -64,24 +64,24 @@ export class Reading implements AsyncDisposable {
 		return new Reading(folder, store, keys);
 	}
 
-	/** Keeps a record with the required members and `members` over them. */
+	/** Stores a record that has the required members, overridden by `members`. */
 	keep(members: JsonObject): Promise<Appended> {
 		return this.store.append(this.#parser.fromRecord(format.fromJson(record(members))));
 	}
 
-	/** Keeps the first record of a conversation as one that events made. */
+	/** Stores the first record of a conversation as one that events made, and returns its sequence. */
 	async keepLive(members: JsonObject): Promise<bigint | undefined> {
 		const {
 			conversationId,
 			receivedAt,
 			summary,
-			record: made,
+			record: protectedRecord,
 		} = this.#parser.fromRecord(format.fromJson(record(members)));
-		const live = { expects: 0n, next: 1n, told: "{}", version: { summary, record: made } };
+		const live = { expects: 0n, next: 1n, told: "{}", version: { summary, record: protectedRecord } };
 		return (await this.#append({ conversationId, receivedAt, events: [], live })).updateSequence;
 	}
 
-	/** Keeps a batch of events and gives the sequence of the newest one. */
+	/** Stores a batch of events and returns the sequence of the newest one. */
 	async keepEvents(conversationId: string, ...events: JsonObject[]): Promise<bigint> {
 		const { batch } = this.#eventFormat.parse(conversationId, Buffer.from(JSON.stringify(events)));
 		return (await this.#append(batch)).newest;
@@ -93,12 +93,12 @@ export class Reading implements AsyncDisposable {
 		return appended;
 	}
 
-	/** Changes what is stored of an update to bytes that are none of ours. */
+	/** Overwrites the stored record or summary of an update with a byte that cannot be decoded. */
 	damage(sequence: bigint, column: "record" | "summary" = "record"): void {
 		this.#change(`UPDATE updates SET ${column} = x'ff' WHERE sequence = ?`, sequence);
 	}
 
-	/** Changes what is stored of an event to bytes that are none of ours. */
+	/** Overwrites the stored text of an event with a byte that cannot be decoded. */
 	damageEvent(sequence: bigint): void {
 		this.#change("UPDATE events SET text = x'ff' WHERE sequence = ?", sequence);
 	}
@@ -109,12 +109,12 @@ export class Reading implements AsyncDisposable {
 		database.close();
 	}
 
-	/** Removes the oldest events. */
+	/** Prunes the `count` oldest events. */
 	async pruneEvents(count: number): Promise<void> {
 		if ((await this.store.pruneEvents(2n ** 60n, count)) !== count) throw new Error("there are not so many events");
 	}
 
-	/** Removes all history but the newest `count` updates of each conversation. */
+	/** Prunes all but the newest `count` updates of each conversation. */
 	async pruneTo(count: number): Promise<void> {
 		while ((await this.store.prune({ updatesPerConversation: count, limit: 1000 })) > 0);
 	}
@@ -125,12 +125,12 @@ export class Reading implements AsyncDisposable {
 	}
 }
 
-/** An event, with further members over those that all events have. */
+/** Returns an event that has the usual members, overridden by `members`. */
 export function event(id: string, members: JsonObject = {}): JsonObject {
 	return { id, timestamp: "2026-11-21T08:55:31", source: "agent", kind: "MessageEvent", parent_id: null, ...members };
 }
 
-/** What an action is refused with. */
+/** Returns the kind and message of the ServiceError with which an action fails. */
 export async function refusal(action: Promise<unknown>): Promise<{ kind: string; message: string }> {
 	try {
 		await action;

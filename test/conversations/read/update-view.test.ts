@@ -25,7 +25,7 @@ function updates(reading: Reading): Promise<StoredUpdate[]> {
 	return reading.store.updates.list({ after: 0n, limit: 1000, withRecords: true });
 }
 
-/** Paths of the changed fields of each stored update. */
+/** Returns the paths of the changed fields of each stored update. */
 async function changed(reading: Reading, views = reading.views): Promise<(string[] | undefined)[]> {
 	const all = [];
 	for (const stored of await updates(reading)) all.push((await views.toUpdate(stored, SUMMARY)).changedFields?.paths);
@@ -36,7 +36,7 @@ function native(llm: JsonObject): JsonObject {
 	return { id: ID, agent: { kind: "Agent", llm: { model: "m", ...llm } } };
 }
 
-test("an update tells what changed, when it arrived and what its record is", async () => {
+test("the view of an update has its change, changed fields, time of receipt, summary and record", async () => {
 	await using reading = await Reading.open();
 	const bodies: JsonObject[] = [
 		{ id: ID, updated_at: "2026-01-01T00:00:00Z" },
@@ -78,14 +78,14 @@ test("an update tells what changed, when it arrived and what its record is", asy
 	expect(summaries).toEqual(expected.map(({ conversation, ...rest }) => rest));
 });
 
-test("what changed since a record that was pruned is not told", async () => {
+test("an update has no changed fields when the record before it was pruned", async () => {
 	await using reading = await Reading.open();
 	for (const title of ["one", "two", "three"]) await reading.keep({ id: ID, title });
 	await reading.pruneTo(2);
 	expect(await changed(reading)).toEqual([undefined, ["title"]]);
 });
 
-test("a secret counts as changed only if it did, however it is encrypted", async () => {
+test("a secret is a changed field only if its plaintext changed, although each ciphertext differs", async () => {
 	await using reading = await Reading.open([key(1)]);
 	await reading.keep(native({ api_key: "one" }));
 	await reading.keep({ ...native({ api_key: "one" }), title: "a" });
@@ -93,7 +93,7 @@ test("a secret counts as changed only if it did, however it is encrypted", async
 	expect(await changed(reading)).toEqual([undefined, ["title"], ["agent.agent.llm.api_key"]]);
 });
 
-test("without the key a secret counts as changed, and everything else is still told", async () => {
+test("without the key a secret is always a changed field, beside the other changed fields", async () => {
 	await using reading = await Reading.open([key(1)]);
 	await reading.keep(native({ api_key: "one" }));
 	await reading.keep({ ...native({ api_key: "one" }), title: "a" });
@@ -101,7 +101,7 @@ test("without the key a secret counts as changed, and everything else is still t
 	expect(await changed(reading, views)).toEqual([undefined, ["title", "agent.agent.llm.api_key"]]);
 });
 
-test("secrets are shown as asked for", async () => {
+test("secrets are shown in the requested form", async () => {
 	await using reading = await Reading.open([key(1)]);
 	await reading.keep(native({ api_key: "one" }));
 	const [stored] = await updates(reading);
@@ -116,7 +116,7 @@ test("secrets are shown as asked for", async () => {
 	expect(await shown("encrypted")).toMatch(/^enc:v1:/);
 });
 
-test("many watchers of one update cost one read and one computation", async () => {
+test("a thousand views of an update in one form are the same object, and all take one read of the store", async () => {
 	await using reading = await Reading.open();
 	await reading.keep({ id: ID, title: "one" });
 	await reading.keep({ id: ID, title: "two" });
@@ -137,7 +137,7 @@ test("many watchers of one update cost one read and one computation", async () =
 	expect(reads).toBe(1);
 });
 
-test("a failed read fails once, not for good", async () => {
+test("a failed read is not cached", async () => {
 	await using reading = await Reading.open();
 	await reading.keep({ id: ID, title: "one" });
 	await reading.keep({ id: ID, title: "two" });
@@ -155,7 +155,7 @@ test("a failed read fails once, not for good", async () => {
 	expect((await views.toUpdate(stored, SUMMARY)).changedFields?.paths).toEqual(["title"]);
 });
 
-test("paths of secrets are told only to those who may see secrets, and so are no test of a guess", async () => {
+test("changed fields include secrets only with secretPaths, so that other readers cannot test a guess", async () => {
 	await using reading = await Reading.open([key(1)]);
 	await reading.keep({ ...native({ api_key: "1234" }), title: "a" });
 	await reading.keep({ ...native({ api_key: "0000" }), title: "b" });

@@ -13,7 +13,7 @@ import { Reading, refusal } from "./reading.ts";
 const A = "0190d6a0-0000-7000-8000-00000000000a";
 const B = "0190d6a0-0000-7000-8000-00000000000b";
 const C = "0190d6a0-0000-7000-8000-00000000000c";
-/** As a request of a newer client brings it: field 7 with the value 9. */
+/** An origin of a newer release, decoded from a request: field 7 with the value 9. */
 const UNKNOWN_ORIGIN = fromBinary(ListConversationUpdatesRequestSchema, Buffer.from([7 << 3, 9])).origin;
 let reading: Reading;
 
@@ -35,7 +35,7 @@ const ALL: UpdatesRequest = {
 	secretPaths: false,
 };
 
-/** Every page, one after the other. */
+/** Lists all pages in order. */
 async function pages(request: Partial<UpdatesRequest>): Promise<(readonly ConversationUpdate[])[]> {
 	const all = [];
 	let pageToken = "";
@@ -51,7 +51,7 @@ async function sequences(request: Partial<UpdatesRequest>): Promise<bigint[]> {
 	return (await pages(request)).flat().map((update) => update.sequence);
 }
 
-test("the pages of any request are all updates after its start, oldest first", async () => {
+test("the pages of any request together are all updates after its start, oldest first", async () => {
 	const kept: { id: string; sequence: bigint }[] = [];
 	for (let count = 0; count < 60; count++) {
 		const id = [A, B, C][(count * count) % 3] ?? A;
@@ -82,7 +82,7 @@ test("the pages of any request are all updates after its start, oldest first", a
 	);
 });
 
-test("a page of whole records ends before 3.5 MiB, but has one", async () => {
+test("a page of whole records ends before 3.5 MiB, but has at least one update", async () => {
 	for (const size of [300, 3400, 10, 5000, 10]) await reading.keep({ agent_state: { text: "x".repeat(size * 1024) } });
 	expect((await pages({ full: true })).map((page) => page.length)).toEqual([1, 2, 1, 1]);
 });
@@ -93,7 +93,7 @@ test("a page of large summaries ends before 3.5 MiB", async () => {
 	expect((await pages({ full: true })).map((page) => page.length)).toEqual([1, 1, 1]);
 });
 
-test("updates after a sequence that was pruned are out of range, those from the oldest that is kept are not", async () => {
+test("a start in the pruned range is refused, but 0 and the last pruned sequence are accepted", async () => {
 	for (const [id, title] of [
 		[A, "1"],
 		[B, "2"],
@@ -116,7 +116,7 @@ test("updates after a sequence that was pruned are out of range, those from the 
 		});
 });
 
-test("what was pruned of other conversations does not matter to one", async () => {
+test("pruning of other conversations does not limit the start of a list of one conversation", async () => {
 	await reading.keep({ id: A, title: "1" });
 	await reading.keep({ id: A, title: "2" });
 	for (let count = 0; count < 4; count++) await reading.keep({ id: B, title: `${count}` });
@@ -131,7 +131,7 @@ test("what was pruned of other conversations does not matter to one", async () =
 	expect(await refusal(pages({ afterSequence: 2n }))).toEqual(refused);
 });
 
-test("a token holds for its conversation and start alone, however they are written", async () => {
+test("a page token is valid only for its conversation and start, however they are written", async () => {
 	for (let count = 0; count < 3; count++) await reading.keep({ id: A, title: `${count}` });
 	const { nextPageToken: pageToken } = await reading.updates.list({ ...ALL, conversationId: A, pageSize: 2 });
 	const next = await reading.updates.list({ ...ALL, conversationId: `{${A}}`, pageToken, full: true });
@@ -149,12 +149,12 @@ test("a token holds for its conversation and start alone, however they are writt
 	expect(await refusal(reading.list.list(list))).toEqual(refused);
 });
 
-test("only updates of one origin, for which alone a token holds", async () => {
+test("a list of one origin has only its updates, and a page token is valid only for that origin", async () => {
 	const posted = [await reading.keep({ id: A, title: "1" }), await reading.keep({ id: A, title: "2" })];
-	const made = [await reading.keepLive({ id: B }), await reading.keepLive({ id: C })];
-	expect(made).toEqual([3n, 4n]);
+	const byEvents = [await reading.keepLive({ id: B }), await reading.keepLive({ id: C })];
+	expect(byEvents).toEqual([3n, 4n]);
 	expect(await sequences({ origin: UpdateOrigin.POSTED })).toEqual(posted.map(({ sequence }) => sequence));
-	for (const [pageSize, conversationId, expected] of [[1, "", made] as const, [0, C, [4n]] as const])
+	for (const [pageSize, conversationId, expected] of [[1, "", byEvents] as const, [0, C, [4n]] as const])
 		expect(await sequences({ origin: UpdateOrigin.EVENTS, pageSize, conversationId })).toEqual(expected);
 	expect(await sequences({ origin: UpdateOrigin.UNSPECIFIED })).toEqual([1n, 2n, 3n, 4n]);
 	const origins = (await pages({})).flat().map(({ origin }) => origin);
@@ -163,7 +163,7 @@ test("only updates of one origin, for which alone a token holds", async () => {
 	expect((await refusal(reading.updates.list({ ...ALL, pageToken }))).kind).toBe("invalid_argument");
 });
 
-test("a bad request names the field", async () => {
+test("an invalid request is refused with the name of the field", async () => {
 	const list = (request: Partial<UpdatesRequest>) => refusal(reading.updates.list({ ...ALL, ...request }));
 	expect(await list({ pageSize: -1 })).toEqual({ kind: "invalid_argument", message: "page_size must not be negative" });
 	expect(await list({ afterSequence: -1n })).toEqual({
@@ -180,7 +180,7 @@ test("a bad request names the field", async () => {
 	});
 });
 
-test("what a reader was given already may be pruned", async () => {
+test("a page token stays valid as long as only updates that were already read are pruned", async () => {
 	for (let count = 0; count < 6; count++) await reading.keep({ id: A, title: `${count}` });
 	const first = await reading.updates.list({ ...ALL, afterSequence: 1n, pageSize: 3 });
 	await reading.pruneTo(3);
@@ -190,7 +190,7 @@ test("what a reader was given already may be pruned", async () => {
 	expect((await refusal(reading.updates.list(next))).kind).toBe("out_of_range");
 });
 
-test("updates of a conversation that was removed whole are out of range, also when it comes again", async () => {
+test("a start in the history of a removed conversation is refused, also after it is created again", async () => {
 	await reading.keep({ id: A, title: "1" });
 	await reading.keep({ id: B });
 	await reading.keep({ id: A, execution_status: "deleting" });
@@ -203,7 +203,7 @@ test("updates of a conversation that was removed whole are out of range, also wh
 	expect(await sequences({ conversationId: B, afterSequence: 1n })).toEqual([2n]);
 });
 
-test("a start beyond the newest sequence is out of range, with that sequence", async () => {
+test("a start beyond the newest sequence is refused with an error that names it", async () => {
 	await reading.keep({ id: A });
 	expect(await sequences({ afterSequence: 1n })).toEqual([]);
 	for (const conversationId of ["", A])
@@ -213,7 +213,7 @@ test("a start beyond the newest sequence is out of range, with that sequence", a
 		});
 });
 
-test("an update that cannot be read is given as unreadable beside the others, and told of once", async () => {
+test("an unreadable update is listed as unreadable among the others, and reported", async () => {
 	for (const title of ["1", "2", "3"]) await reading.keep({ id: A, title });
 	reading.damage(2n);
 	const [page] = await pages({ full: true });

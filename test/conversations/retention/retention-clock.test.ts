@@ -6,12 +6,12 @@ import type { ClockDifference } from "../../../src/telemetry/log.ts";
 const hour = 3_600_000;
 const day = 24 * hour;
 const year = 365 * day;
-/** A time of 2026 in milliseconds since the Unix epoch. */
+/** A time in 2026, in milliseconds since the Unix epoch. */
 const start = 1_790_000_000_000;
 
-/** A computer with a store: its clock can be set, and its service started again. */
+/** A computer with a store, whose clock can be wrong and whose service can be restarted. */
 class Computer {
-	/** Difference of the clock from the right time. */
+	/** Difference between its clock and the right time, in milliseconds. */
 	error = 0;
 	time = start;
 	kept: bigint | undefined;
@@ -22,7 +22,7 @@ class Computer {
 		this.#clock = this.#started();
 	}
 
-	/** Time passes while the service runs, and retention looks at the clock. Gives its time in milliseconds. */
+	/** Lets time pass while the service runs, then advances the retention time and returns it in milliseconds. */
 	async run(milliseconds: number): Promise<number> {
 		this.time += milliseconds;
 		return Number(await this.#clock.advance()) / 1000;
@@ -43,15 +43,15 @@ class Computer {
 
 const micro = (milliseconds: number) => BigInt(milliseconds) * 1000n;
 
-describe("the time of retention", () => {
-	test("is that of a clock that is right", async () => {
+describe("the retention time", () => {
+	test("equals a clock that is right", async () => {
 		const computer = new Computer();
 		for (const passed of [0, 60_000, 20, hour, 20 * day]) expect(await computer.run(passed)).toBe(computer.time);
 		expect(computer.kept).toBe(micro(computer.time));
 		expect(computer.doubts).toEqual([]);
 	});
 
-	test("begins when the clock was set for the first time", async () => {
+	test("equals a clock that was never set, and is stored only once the clock is set", async () => {
 		const computer = new Computer();
 		computer.error = -start;
 		expect(await computer.run(hour)).toBe(hour);
@@ -62,7 +62,7 @@ describe("the time of retention", () => {
 		expect(computer.doubts).toEqual([]);
 	});
 
-	test("goes twice as fast as time after a jump of ten years, says so once, and is right when the clock is", async () => {
+	test("runs at double speed after the clock jumps ahead, reports that once, and is right when the clock is", async () => {
 		const computer = new Computer();
 		await computer.run(0);
 		computer.error = 10 * year;
@@ -76,7 +76,7 @@ describe("the time of retention", () => {
 		expect(computer.doubts.slice(1)).toEqual([undefined]);
 	});
 
-	test("goes on from where it was after a start with a clock that is ahead, however often it starts", async () => {
+	test("continues from the stored time after each restart with a clock that is ahead", async () => {
 		const computer = new Computer();
 		await computer.run(0);
 		computer.error = 10 * year;
@@ -87,7 +87,7 @@ describe("the time of retention", () => {
 		}
 	});
 
-	test("catches up what the service has not run for in as much time", async () => {
+	test("catches up after a downtime within as much time as the downtime took", async () => {
 		const computer = new Computer();
 		await computer.run(0);
 		computer.time += 7 * day;
@@ -98,7 +98,7 @@ describe("the time of retention", () => {
 		expect(computer.doubts).toEqual([{ clock: micro(start + 7 * day), retentionTime: micro(start) }, undefined]);
 	});
 
-	test("is the clock's while that is behind, and is not thrown back by it", async () => {
+	test("equals a clock that is behind, and is at most twice the elapsed time behind once the clock is right", async () => {
 		const computer = new Computer();
 		await computer.run(0);
 		computer.error = -30 * year;
@@ -110,7 +110,7 @@ describe("the time of retention", () => {
 		expect(computer.doubts.slice(1)).toEqual([undefined]);
 	});
 
-	test("never lets pass more than twice the time that has passed, whatever the clock says", async () => {
+	test("never runs more than twice as fast as time, and is never ahead of the clock", async () => {
 		const step = fc.record({
 			passed: fc.integer({ min: 0, max: 2 * day }),
 			error: fc.integer({ min: -20 * year, max: 20 * year }),
@@ -131,7 +131,7 @@ describe("the time of retention", () => {
 		);
 	});
 
-	test("is asked for again after the store has failed", async () => {
+	test("is read from the store again after the store failed", async () => {
 		let fails = true;
 		const failure = new Error("the store is locked");
 		const store = {

@@ -27,7 +27,7 @@ afterEach(async () => {
 	await rm(folder, { recursive: true });
 });
 
-/** Runs retention until a step finds nothing to remove; gives the policies of its steps. */
+/** Runs retention until no step removes anything, and returns the arguments of its steps. */
 async function prune(policy: RetentionPolicy, now: bigint): Promise<PrunePolicy[]> {
 	const steps: PrunePolicy[] = [];
 	const done = new AbortController();
@@ -58,7 +58,7 @@ async function sequences(): Promise<bigint[]> {
 	return updates.map((update) => update.sequence);
 }
 
-test("history goes after its days in small steps, the current record stays", async () => {
+test("updates older than the limit are pruned in small steps, and the current one stays", async () => {
 	const { conversationId } = sample();
 	for (let index = 0n; index < 5n; index++)
 		await append(store, sample({ conversationId, receivedAt: start + index * day }));
@@ -69,7 +69,7 @@ test("history goes after its days in small steps, the current record stays", asy
 	expect((await store.get(conversationId))?.sequence).toBe(5n);
 });
 
-test("a conversation keeps as many updates as it may", async () => {
+test("a conversation keeps the configured number of updates", async () => {
 	const { conversationId } = sample();
 	for (let index = 0n; index < 5n; index++) await append(store, sample({ conversationId }));
 	await append(store, sample());
@@ -77,7 +77,7 @@ test("a conversation keeps as many updates as it may", async () => {
 	expect(await sequences()).toEqual([4n, 5n, 6n]);
 });
 
-test("a deleted conversation goes when it has been deleting for the retention time", async () => {
+test("a deleted conversation is removed when its deletion is older than the limit", async () => {
 	const { conversationId } = sample();
 	await append(store, sample({ conversationId, receivedAt: start }));
 	await append(store, sample({ conversationId, receivedAt: start + day, columns: { status: "deleting" } }));
@@ -88,7 +88,7 @@ test("a deleted conversation goes when it has been deleting for the retention ti
 	expect(await store.get(conversationId)).toBeUndefined();
 });
 
-test("events go after their own days in small steps, beside history", async () => {
+test("events are pruned by a limit of their own, in steps that alternate with those of updates", async () => {
 	const { conversationId } = sample();
 	await append(store, sample({ conversationId, receivedAt: start }));
 	for (let index = 0n; index < 5n; index++)
@@ -111,9 +111,9 @@ test("events go after their own days in small steps, beside history", async () =
 	expect(await store.events.list({ after: 0n, limit: 10 })).toEqual([]);
 });
 
-test("without a policy nothing is looked at, and an unexpected failure is told and tried again", async () => {
-	const looked: unknown[] = [];
-	const look = async (policy: unknown) => looked.push(policy);
+test("without a policy nothing is pruned, and an unexpected failure is reported and retried", async () => {
+	const calls: unknown[] = [];
+	const recordCall = async (policy: unknown) => calls.push(policy);
 	let rounds = 0;
 	const ended = new AbortController();
 	const advance = async () => {
@@ -122,14 +122,14 @@ test("without a policy nothing is looked at, and an unexpected failure is told a
 		return start;
 	};
 	await retain(
-		{ prune: look, pruneEvents: look },
+		{ prune: recordCall, pruneEvents: recordCall },
 		{ days: undefined, updatesPerConversation: undefined, eventDays: undefined },
 		{ advance },
 		ended.signal,
 		(error) => errors.push(error),
 		{ ...pace, interval: 0 },
 	);
-	expect([rounds, looked]).toEqual([3, []]);
+	expect([rounds, calls]).toEqual([3, []]);
 	const done = new AbortController();
 	const failure = new TypeError("not foreseen");
 	let tries = 0;
@@ -154,7 +154,7 @@ test("without a policy nothing is looked at, and an unexpected failure is told a
 	expect(errors).toEqual([failure, failure, failure, failure]);
 });
 
-test("pruning rests for a multiple of the time that a step took", async () => {
+test("pruning pauses after a step for a multiple of its duration", async () => {
 	const done = new AbortController();
 	let steps = 0;
 	const prune = async () => {
@@ -163,7 +163,7 @@ test("pruning rests for a multiple of the time that a step took", async () => {
 		return 1;
 	};
 	const policy = { days: 1, updatesPerConversation: undefined, eventDays: undefined };
-	const given = { ...pace, rest: 1e6 };
+	const longPauses = { ...pace, rest: 1e6 };
 	const advance = async () => start;
 	const ended = retain(
 		{ prune, pruneEvents: prune },
@@ -171,25 +171,27 @@ test("pruning rests for a multiple of the time that a step took", async () => {
 		{ advance },
 		done.signal,
 		(error) => errors.push(error),
-		given,
+		longPauses,
 	);
-	// Without a rest there would be a step in each few of these.
+	// Without the pause there would be a step every few turns.
 	for (let turn = 0; turn < 50; turn++) await delay(1);
 	done.abort();
 	await ended;
 	expect([steps, errors]).toEqual([1, []]);
 });
 
-test("nothing is pruned in a round whose time is not known", async () => {
+test("nothing is pruned in a round in which the retention clock fails", async () => {
 	const failure = new Error("the store is full");
 	const done = new AbortController();
-	const looked: unknown[] = [];
-	const look = async (policy: unknown) => looked.push(policy);
+	const calls: unknown[] = [];
+	const recordCall = async (policy: unknown) => calls.push(policy);
 	const advance = async () => {
 		done.abort();
 		throw failure;
 	};
 	const policy = { days: 1, updatesPerConversation: 1, eventDays: 1 };
-	await retain({ prune: look, pruneEvents: look }, policy, { advance }, done.signal, (error) => errors.push(error));
-	expect([errors, looked]).toEqual([[failure], []]);
+	await retain({ prune: recordCall, pruneEvents: recordCall }, policy, { advance }, done.signal, (error) =>
+		errors.push(error),
+	);
+	expect([errors, calls]).toEqual([[failure], []]);
 });

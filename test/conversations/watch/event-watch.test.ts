@@ -36,19 +36,19 @@ function watching(options: Omit<WatchOptions, "stopping"> = {}): EventWatches {
 	});
 }
 
-let made = 0;
+let stored = 0;
 
-/** Keeps events one after the other and gives the last sequence. */
+/** Stores events one after the other and returns the last sequence. */
 async function keep(count: number, conversationId = ID, members = {}): Promise<bigint> {
 	let newest = 0n;
 	for (let index = 0; index < count; index++) {
-		made += 1;
-		newest = await reading.keepEvents(conversationId, event(`e-${made}`, members));
+		stored += 1;
+		newest = await reading.keepEvents(conversationId, event(`e-${stored}`, members));
 	}
 	return newest;
 }
 
-/** A watch that is read by hand. */
+/** A watch whose messages the test reads one by one. */
 class Watcher {
 	readonly #batches: ReturnType<EventWatches["watch"]>;
 	readonly #cancel = new AbortController();
@@ -76,7 +76,7 @@ class Watcher {
 		return message;
 	}
 
-	/** What the next `count` messages say. */
+	/** Reads the next `count` messages and returns them in short. */
 	async next(count: number): Promise<Said[]> {
 		const messages: Said[] = [];
 		while (messages.length < count) {
@@ -87,27 +87,27 @@ class Watcher {
 		return messages;
 	}
 
-	/** As a client that goes away. */
+	/** Ends the watch as a client that disconnects does. */
 	cancel(): void {
 		this.#cancel.abort();
 	}
 }
 
-test("from the beginning, from a sequence and from now: what is kept, a heartbeat at the head, then what comes", async () => {
+test("a watch receives the events stored after its start, a heartbeat, then new events", async () => {
 	await keep(3);
 	const watches = watching();
 	const head = { at: 3n, latest: 3n };
 	const all = new Watcher(watches);
 	const rest = new Watcher(watches, { start: 2n });
-	const coming = new Watcher(watches, { start: "now" });
+	const onlyNew = new Watcher(watches, { start: "now" });
 	expect(await all.next(4)).toEqual([1n, 2n, 3n, head]);
 	expect(await rest.next(2)).toEqual([3n, head]);
-	expect(await coming.next(1)).toEqual([head]);
+	expect(await onlyNew.next(1)).toEqual([head]);
 	await keep(2);
-	for (const watcher of [all, rest, coming]) expect(await watcher.next(2)).toEqual([4n, 5n]);
+	for (const watcher of [all, rest, onlyNew]) expect(await watcher.next(2)).toEqual([4n, 5n]);
 });
 
-test("an event is given as it was sent", async () => {
+test("an event is received as it was sent", async () => {
 	await reading.keepEvents(ID, event("e", { parent_id: "d", text: "hello" }));
 	const { sequence, content } = await new Watcher(watching()).message();
 	expect([sequence, content.case === "event" && content.value.event]).toMatchObject([
@@ -116,9 +116,9 @@ test("an event is given as it was sent", async () => {
 	]);
 });
 
-test("whoever resumes after a sequence is given exactly the rest, from memory or from the store", async () => {
+test("a watcher that resumes after a sequence receives exactly the rest, from memory or the store", async () => {
 	const watches = watching({ recent: { entries: 7, bytes: 1e6 } });
-	// Keeps the newest events in memory.
+	// This watcher keeps the newest events in memory.
 	const other = new Watcher(watches, { start: "now" });
 	await other.next(1);
 	const last = await keep(600);
@@ -131,7 +131,7 @@ test("whoever resumes after a sequence is given exactly the rest, from memory or
 	}
 });
 
-test("only the events of one conversation that meet the filter; heartbeats lead past the others", async () => {
+test("a watch of a conversation with a filter receives only matching events; heartbeats advance past others", async () => {
 	const filter = create(ConversationEventFilterSchema, { kinds: ["MessageEvent"], sources: ["user", "agent"] });
 	await keep(1);
 	await keep(1, OTHER);
@@ -152,7 +152,7 @@ test("only the events of one conversation that meet the filter; heartbeats lead 
 	expect(await reach(6n)).toBe(6n);
 });
 
-test("a thousand watchers are each given the one event, which is read once and is one message for each form", async () => {
+test("a thousand watchers receive an event as the same message object, with one read of the store", async () => {
 	const watches = watching();
 	const filters = [undefined, create(ConversationEventFilterSchema, { sources: ["agent"] })];
 	const watchers = Array.from(
@@ -171,13 +171,13 @@ test("a thousand watchers are each given the one event, which is read once and i
 	expect(log.listeners()).toBe(0);
 });
 
-test("a watcher that does not read costs no more than the bounds, and then misses nothing", async () => {
+test("a stalled watcher does not exceed the memory limits, and misses nothing when it reads again", async () => {
 	const watches = watching({ recent: { entries: 8, bytes: 20_000 } });
 	const stalled = new Watcher(watches);
 	const reader = new Watcher(watches);
 	await Promise.all([stalled.next(1), reader.next(1)]);
 	for (let sequence = 1n; sequence <= 60n; sequence++) {
-		// Every tenth event alone is larger than what may be held.
+		// Every tenth event alone exceeds the limit in bytes.
 		await keep(1, ID, { text: "x".repeat(sequence % 10n === 0n ? 25_000 : 3_000) });
 		expect(await reader.next(1)).toEqual([sequence]);
 		const { entries, bytes } = watches.recent.held;
@@ -187,7 +187,7 @@ test("a watcher that does not read costs no more than the bounds, and then misse
 	expect(await stalled.next(60)).toEqual(numbers(1n, 60n));
 });
 
-test("a start in what was pruned, or beyond the newest sequence, is refused", async () => {
+test("a start in the pruned range or beyond the newest sequence is refused", async () => {
 	await keep(3);
 	await keep(2, OTHER);
 	await reading.pruneEvents(2);
@@ -205,21 +205,21 @@ test("a start in what was pruned, or beyond the newest sequence, is refused", as
 	});
 });
 
-test("a filter that is wrong is refused at once", () => {
+test("an invalid filter is refused when the watch is opened", () => {
 	const filter = create(ConversationEventFilterSchema, { kinds: ["\ud800"] });
 	expect(() => new Watcher(watching(), { filter })).toThrow("filter.kinds is not valid Unicode");
 });
 
-test("an event that cannot be read is given as unreadable, and the watch goes on", async () => {
+test("an unreadable event is sent as unreadable, and the watch continues", async () => {
 	await keep(3);
 	reading.damageEvent(2n);
 	const watcher = new Watcher(watching());
-	const given = [];
+	const received = [];
 	for (let count = 0; count < 3; count++) {
 		const { content } = await watcher.message();
-		if (content.case === "event") given.push([content.value.sequence, content.value.unreadable]);
+		if (content.case === "event") received.push([content.value.sequence, content.value.unreadable]);
 	}
-	expect(given).toEqual([
+	expect(received).toEqual([
 		[1n, false],
 		[2n, true],
 		[3n, false],
@@ -227,7 +227,7 @@ test("an event that cannot be read is given as unreadable, and the watch goes on
 	expect(reading.unreadableEvents).toEqual([2n]);
 });
 
-test("a service that stops ends the watches", async () => {
+test("stopping the service ends a watch with unavailable", async () => {
 	const watcher = new Watcher(watching(), { start: "now" });
 	await watcher.next(1);
 	const refused = refusal(watcher.next(1));

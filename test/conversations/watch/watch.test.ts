@@ -17,7 +17,7 @@ import { numbers, type SpiedLog, spyLog, Watcher } from "./watching.ts";
 const ID = "0190d6a0-0000-7000-8000-000000000001";
 const OTHER = "0190d6a0-0000-7000-8000-000000000002";
 const NEVER = 2 ** 30;
-/** As a request of a newer client brings it: field 7 with the value 9. */
+/** An origin of a newer release, decoded from a request: field 7 with the value 9. */
 const UNKNOWN_ORIGIN = fromBinary(ListConversationUpdatesRequestSchema, Buffer.from([7 << 3, 9])).origin;
 let reading: Reading;
 let log: SpiedLog<StoredUpdate, UpdateQuery>;
@@ -42,14 +42,14 @@ function watching(options: Omit<WatchOptions, "stopping"> = {}): UpdateWatches {
 	});
 }
 
-/** Keeps updates one after the other; `members` are over the title, which numbers them. */
+/** Stores updates one after the other, titled by number unless `members` has a title. Returns the last sequence. */
 async function keep(count: number, members: JsonObject = {}): Promise<bigint> {
 	let newest = 0n;
 	for (let index = 0; index < count; index++) newest = (await reading.keep({ title: `${index}`, ...members })).sequence;
 	return newest;
 }
 
-test("from the beginning: all that is kept, a heartbeat at the head, then what comes", async () => {
+test("a watch from the beginning receives all stored updates, a heartbeat, then new updates", async () => {
 	await keep(3);
 	const watcher = new Watcher(watching());
 	expect(await watcher.next(4)).toEqual([1n, 2n, 3n, { at: 3n, latest: 3n }]);
@@ -57,7 +57,7 @@ test("from the beginning: all that is kept, a heartbeat at the head, then what c
 	expect(await watcher.next(2)).toEqual([4n, 5n]);
 });
 
-test("from now: only what comes", async () => {
+test("a watch from now receives a heartbeat, then only new updates", async () => {
 	await keep(3);
 	const watcher = new Watcher(watching(), { start: "now" });
 	expect(await watcher.next(1)).toEqual([{ at: 3n, latest: 3n }]);
@@ -65,7 +65,7 @@ test("from now: only what comes", async () => {
 	expect(await watcher.next(1)).toEqual([4n]);
 });
 
-test("an update carries what changed, its summary, and the whole record when it is asked for", async () => {
+test("an update has its changed fields and summary, and the whole record on request", async () => {
 	await reading.keep({ id: ID, title: "one", execution_status: "running" });
 	await reading.keep({ id: ID, title: "two", execution_status: "paused" });
 	const updates = [];
@@ -88,10 +88,10 @@ test("an update carries what changed, its summary, and the whole record when it 
 	expect(full?.conversation).toMatchObject({ id: ID, title: "two" });
 });
 
-test("whoever resumes after a sequence is given exactly the rest", async () => {
+test("a watcher that resumes after a sequence receives exactly the rest", async () => {
 	const newest = await keep(40);
 	const watches = watching({ recent: { entries: 7, bytes: 1e6 } });
-	// Keeps the tail filled, so that some resume from it and some from the store.
+	// Keeps the newest updates in memory, so that some watchers resume from memory and some from the store.
 	const other = new Watcher(watches, { start: newest });
 	await other.next(1);
 	const last = await keep(20);
@@ -106,7 +106,7 @@ test("whoever resumes after a sequence is given exactly the rest", async () => {
 	);
 });
 
-test("a start beyond the newest sequence is refused, with that sequence", async () => {
+test("a start beyond the newest sequence is refused with an error that names it", async () => {
 	await keep(2);
 	expect(await refusal(new Watcher(watching(), { start: 3n }).next(1))).toEqual({
 		kind: "out_of_range",
@@ -115,7 +115,7 @@ test("a start beyond the newest sequence is refused, with that sequence", async 
 	expect(await new Watcher(watching(), { start: 2n }).next(1)).toEqual([{ at: 2n, latest: 2n }]);
 });
 
-test("only the updates of one conversation, from history and live", async () => {
+test("a watch of one conversation receives only its updates, both stored and new ones", async () => {
 	await keep(3);
 	await keep(2, { id: ID });
 	await keep(1);
@@ -126,7 +126,7 @@ test("only the updates of one conversation, from history and live", async () => 
 	expect(await watcher.next(1)).toEqual([8n]);
 });
 
-test("only the updates whose own record meets the filter; heartbeats lead past the others", async () => {
+test("a watch with a filter receives only updates whose record matches; heartbeats advance past the others", async () => {
 	await reading.keep({ id: ID, execution_status: "idle", tags: { team: "a" } });
 	await reading.keep({ id: ID, execution_status: "running", tags: { team: "a" } });
 	await reading.keep({ id: OTHER, execution_status: "running", tags: { team: "b" } });
@@ -143,26 +143,26 @@ test("only the updates whose own record meets the filter; heartbeats lead past t
 	expect(await watcher.through(5n)).toEqual([5n]);
 });
 
-test("only the updates of one origin; heartbeats lead past the others", async () => {
+test("a watch of one origin receives only updates of that origin; heartbeats advance past the others", async () => {
 	await keep(1);
 	expect(await reading.keepLive({ id: ID })).toBe(2n);
 	const watches = watching({ heartbeat: 5 });
 	const posted = new Watcher(watches, { origin: UpdateOrigin.POSTED });
-	const made = new Watcher(watches, { origin: UpdateOrigin.EVENTS });
+	const byEvents = new Watcher(watches, { origin: UpdateOrigin.EVENTS });
 	const all = new Watcher(watches, { origin: UpdateOrigin.UNSPECIFIED });
-	expect(await made.through(2n)).toEqual([2n]);
+	expect(await byEvents.through(2n)).toEqual([2n]);
 	expect(await all.through(2n)).toEqual([1n, 2n]);
 	expect(await posted.through(1n)).toEqual([1n]);
 	expect(await posted.heartbeatAt(2n)).toEqual({ at: 2n, latest: 2n });
 	await reading.keepLive({ id: OTHER });
 	await keep(1);
-	expect(await made.through(3n)).toEqual([3n]);
-	expect(await made.heartbeatAt(4n)).toEqual({ at: 4n, latest: 4n });
+	expect(await byEvents.through(3n)).toEqual([3n]);
+	expect(await byEvents.heartbeatAt(4n)).toEqual({ at: 4n, latest: 4n });
 	expect(await posted.through(4n)).toEqual([4n]);
 	expect(() => new Watcher(watches, { origin: UNKNOWN_ORIGIN })).toThrow("origin is not a known origin");
 });
 
-test("heartbeats come while there is nothing else", async () => {
+test("heartbeats are sent while there are no updates", async () => {
 	const watcher = new Watcher(watching({ heartbeat: 5 }));
 	const silent = { at: 0n, latest: 0n };
 	expect(await watcher.next(3)).toEqual([silent, silent, silent]);
@@ -174,7 +174,7 @@ test("heartbeats come while there is nothing else", async () => {
 	]);
 });
 
-test("a start in what was pruned is refused, with the oldest sequence to start after", async () => {
+test("a start in the pruned range is refused with an error that names the oldest sequence to start after", async () => {
 	await keep(5, { id: ID });
 	await reading.pruneTo(2);
 	expect((await log.range()).prunedThrough).toBe(3n);
@@ -184,7 +184,7 @@ test("a start in what was pruned is refused, with the oldest sequence to start a
 	expect(await new Watcher(watching(), { start: 3n }).next(2)).toEqual([4n, 5n]);
 });
 
-test("pruning elsewhere does not keep a watcher from a conversation that lost nothing", async () => {
+test("pruning of other conversations does not limit the start of a watch of one conversation", async () => {
 	await keep(2, { id: ID });
 	await keep(5, { id: OTHER });
 	await reading.pruneTo(2);
@@ -192,7 +192,7 @@ test("pruning elsewhere does not keep a watcher from a conversation that lost no
 	expect((await refusal(new Watcher(watching(), { start: 1n }).next(1))).kind).toBe("out_of_range");
 });
 
-test("the beginning is the oldest update that is kept", async () => {
+test("a watch from the beginning or from 0 starts with the oldest stored update", async () => {
 	await keep(1, { id: OTHER });
 	await keep(5, { id: ID });
 	await reading.pruneTo(2);
@@ -200,7 +200,7 @@ test("the beginning is the oldest update that is kept", async () => {
 		expect(await new Watcher(watching(), { start }).next(4)).toEqual([1n, 5n, 6n, { at: 6n, latest: 6n }]);
 });
 
-test("a watcher that is overtaken by pruning is told so, and not given the rest", async () => {
+test("a stalled watcher whose next updates are pruned fails with out_of_range instead of skipping them", async () => {
 	const watches = watching({ recent: { entries: 2, bytes: 1e6 } });
 	await keep(1);
 	const reader = new Watcher(watches);
@@ -214,14 +214,14 @@ test("a watcher that is overtaken by pruning is told so, and not given the rest"
 	expect(await reader.next(1)).toEqual([newest + 1n]);
 });
 
-test("a watcher that does not read costs no more than the tail's bounds, and then misses nothing", async () => {
+test("a stalled watcher does not exceed the memory limits, and misses nothing when it reads again", async () => {
 	const watches = watching({ recent: { entries: 8, bytes: 20_000 } });
 	const stalled = new Watcher(watches);
 	const reader = new Watcher(watches);
 	await Promise.all([stalled.next(1), reader.next(1)]);
 	const newest = 60n;
 	for (let sequence = 1n; sequence <= newest; sequence++) {
-		// Every tenth record alone is larger than the tail.
+		// Every tenth record alone exceeds the limit in bytes.
 		await reading.keep({ title: `${sequence}`, workspace: { kind: "LocalWorkspace", working_dir: path(sequence) } });
 		expect(await reader.next(1)).toEqual([sequence]);
 		const { entries, bytes, followers } = watches.recent.held;
@@ -236,7 +236,7 @@ function path(sequence: bigint): string {
 	return `/${"x".repeat(sequence % 10n === 0n ? 25_000 : 3_000)}`;
 }
 
-test("the lag is that of the slowest watcher, until it asks for more than it was given", async () => {
+test("the lag is that of the slowest watcher, and is 0 when each waits for more", async () => {
 	const watches = watching();
 	const [slow, fast] = [new Watcher(watches, { start: "now" }), new Watcher(watches, { start: "now" })];
 	await Promise.all([slow.next(1), fast.next(1)]);
@@ -253,7 +253,7 @@ test("the lag is that of the slowest watcher, until it asks for more than it was
 	expect(watches.recent.lag).toBe(0n);
 });
 
-test("a thousand watchers are each given the one update, which is read once and is one message", async () => {
+test("a thousand watchers receive an update as the same message object, with one read of the store", async () => {
 	const watches = watching();
 	const watchers = Array.from({ length: 1000 }, () => new Watcher(watches, { start: "now" }));
 	await Promise.all(watchers.map((watcher) => watcher.next(1)));
@@ -268,17 +268,17 @@ test("a thousand watchers are each given the one update, which is read once and 
 	expect(log.listeners()).toBe(0);
 });
 
-test("watchers that resume from one place read the history together", async () => {
+test("watchers that resume after the same sequence share the reads of the history", async () => {
 	const newest = await keep(300);
 	const watches = watching();
 	const watchers = Array.from({ length: 50 }, () => new Watcher(watches, { start: 1n }));
-	const given = await Promise.all(watchers.map((watcher) => watcher.through(newest)));
-	for (const sequences of given) expect(sequences).toEqual(numbers(2n, newest));
-	// Two pages; what each watcher asks for at its end is not shared by those that come a little later.
+	const received = await Promise.all(watchers.map((watcher) => watcher.through(newest)));
+	for (const sequences of received) expect(sequences).toEqual(numbers(2n, newest));
+	// Two pages. Reads at the end of the history are not counted: watchers that get there later do not share them.
 	expect(log.queries.filter(({ after }) => after < newest).length).toBe(2);
 });
 
-test("a store that cannot be read ends the watches, and the next ones work", async () => {
+test("a failed read of the store ends the watches, and later watches work again", async () => {
 	const watches = watching();
 	const watcher = new Watcher(watches, { start: "now" });
 	await watcher.next(1);
@@ -294,7 +294,7 @@ test("a store that cannot be read ends the watches, and the next ones work", asy
 	expect(await new Watcher(watches, { start: 0n }).next(2)).toEqual([1n, { at: 1n, latest: 1n }]);
 });
 
-test("a watcher of what the store has lost is told so; who comes then is not given the lost", async () => {
+test("watchers that received updates which the store then lost fail with out_of_range, and new ones work", async () => {
 	const watches = watching();
 	await keep(3);
 	const watcher = new Watcher(watches);
@@ -314,7 +314,7 @@ test("a watcher of what the store has lost is told so; who comes then is not giv
 	expect(await new Watcher(watches, { start: 2n }).next(1)).toEqual([3n]);
 });
 
-test("a service that stops ends the watches, so that clients come back; one that is cancelled just ends", async () => {
+test("stopping the service ends a watch with unavailable, and cancelling ends it without an error", async () => {
 	const watches = watching();
 	const stopped = new Watcher(watches, { start: "now" }, stopping.signal);
 	const cancelled = new Watcher(watches, { start: "now" });
@@ -329,7 +329,7 @@ test("a service that stops ends the watches, so that clients come back; one that
 	expect(log.listeners()).toBe(0);
 });
 
-test("a watch from the beginning that pruning overtakes is told, one that was given it already is not", async () => {
+test("pruning ends a watch from the beginning only if the watch has not received the pruned updates", async () => {
 	const large = { workspace: { kind: "LocalWorkspace", working_dir: `/${"x".repeat(200_000)}` } };
 	await keep(2, { id: OTHER, ...large });
 	await keep(4, { id: ID, ...large });
@@ -347,7 +347,7 @@ test("a watch from the beginning that pruning overtakes is told, one that was gi
 	expect(await other.next(1)).toEqual([2n]);
 });
 
-test("an update that cannot be read is given as unreadable, whatever the filter, and the watch goes on", async () => {
+test("an unreadable update is sent as unreadable, whatever the filter, and the watch continues", async () => {
 	await keep(3, { id: ID });
 	reading.damage(2n);
 	const filter = create(ConversationFilterSchema, { titleContains: "2" });

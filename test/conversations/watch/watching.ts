@@ -2,10 +2,10 @@ import type { WatchConversationUpdatesResponse } from "../../../gen/conversation
 import type { UpdateWatches, UpdateWatchRequest } from "../../../src/conversations/watch/update-watches.ts";
 import type { Log, LogListener } from "../../../src/store/store.ts";
 
-/** What a message says: the sequence of an update, or a heartbeat's place and the newest sequence. */
+/** A message in short: the sequence of an update, or a heartbeat with its position and the newest sequence. */
 export type Said = bigint | { readonly at: bigint; readonly latest: bigint };
 
-/** What a message of a watch says. */
+/** Returns a message of a watch in short. */
 export function said({ sequence, event }: WatchConversationUpdatesResponse): Said {
 	switch (event.case) {
 		case "update":
@@ -18,7 +18,7 @@ export function said({ sequence, event }: WatchConversationUpdatesResponse): Sai
 	}
 }
 
-/** A watch that is read by hand. */
+/** A watch whose messages the test reads one by one. */
 export class Watcher {
 	readonly #batches: ReturnType<UpdateWatches["watch"]>;
 	readonly #cancel = new AbortController();
@@ -36,7 +36,7 @@ export class Watcher {
 		this.#batches = watches.watch(whole, AbortSignal.any(signals));
 	}
 
-	/** The next message; undefined at the end. */
+	/** Returns the next message; undefined at the end of the watch. */
 	async message(): Promise<WatchConversationUpdatesResponse | undefined> {
 		while (this.#pending.length === 0) {
 			const { value, done } = await this.#batches.next();
@@ -46,7 +46,7 @@ export class Watcher {
 		return this.#pending.shift();
 	}
 
-	/** What the next `count` messages say. */
+	/** Reads the next `count` messages and returns them in short. */
 	async next(count: number): Promise<Said[]> {
 		const messages: Said[] = [];
 		while (messages.length < count) {
@@ -57,7 +57,7 @@ export class Watcher {
 		return messages;
 	}
 
-	/** The sequences of the next updates, up to and with `last`, without the heartbeats between them. */
+	/** Reads up to the update `last`, and returns the sequences of all updates without the heartbeats. */
 	async through(last: bigint): Promise<bigint[]> {
 		const sequences: bigint[] = [];
 		while (sequences.at(-1) !== last) {
@@ -67,7 +67,7 @@ export class Watcher {
 		return sequences;
 	}
 
-	/** Reads heartbeats until one stands at a sequence. */
+	/** Reads until a heartbeat at this sequence and returns that heartbeat. */
 	async heartbeatAt(sequence: bigint): Promise<Said> {
 		for (;;) {
 			const [message] = await this.next(1);
@@ -75,25 +75,25 @@ export class Watcher {
 		}
 	}
 
-	/** As a client that goes away. */
+	/** Ends the watch as a client that disconnects does. */
 	cancel(): void {
 		this.#cancel.abort();
 	}
 }
 
-/** A log whose reads are counted and can be made to fail. */
+/** A log whose reads are recorded and can be made to fail. */
 export interface SpiedLog<Entry, Query> extends Log<Entry, Query> {
-	/** Queries so far. */
+	/** All queries so far. The test may clear them. */
 	readonly queries: Query[];
-	/** How many listen for commits. */
+	/** Returns the number of listeners. */
 	readonly listeners: () => number;
-	/** Thrown by reads while it is set. */
+	/** The error with which reads fail while it is set. */
 	failure: Error | undefined;
-	/** Tells that the entries after a sequence are gone. */
+	/** Notifies the listeners that the entries after a sequence have been lost. */
 	readonly lose: (newest: bigint) => void;
 }
 
-/** A log in front of another one. */
+/** Wraps a log. */
 export function spyLog<Entry, Query>(log: Log<Entry, Query>): SpiedLog<Entry, Query> {
 	const listeners = new Set<LogListener>();
 	const spied: SpiedLog<Entry, Query> = {
@@ -120,7 +120,7 @@ export function spyLog<Entry, Query>(log: Log<Entry, Query>): SpiedLog<Entry, Qu
 	return spied;
 }
 
-/** The numbers from `first` to `last`. */
+/** Returns the numbers from `first` to `last`. */
 export function numbers(first: bigint, last: bigint): bigint[] {
 	return Array.from({ length: Number(last - first) + 1 }, (_, index) => first + BigInt(index));
 }
