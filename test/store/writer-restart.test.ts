@@ -23,11 +23,14 @@ test("a restarted writer keeps the locks that show other programs that the datab
 	const onWorker = (worker: Worker): void => void workers.push(worker);
 	process.on("worker", onWorker);
 	await using store = await openSqliteStore(path, { error() {} });
-	process.off("worker", onWorker);
 	await append(store, sample());
+	const started = workers.length;
 	const [writer] = workers;
 	await writer?.terminate();
 	expect(await append(store, sample())).toMatchObject({ sequence: 2n });
+	process.off("worker", onWorker);
+	// The terminated thread was started again for the append, so it is the writer.
+	expect(workers.length).toBe(started + 1);
 	const other = spawnSync(process.execPath, ["--no-warnings", "-e", OTHER_PROGRAM, path], { encoding: "utf8" });
 	expect([other.status, other.stdout, other.stderr]).toEqual([0, "false", ""]);
 	expect(await append(store, sample())).toMatchObject({ sequence: 3n });

@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import { createServer, type Server, type Socket } from "node:net";
-import { setImmediate } from "node:timers/promises";
+import { setTimeout as delay, setImmediate } from "node:timers/promises";
 import pg from "pg";
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test } from "vitest";
 import { commitError } from "../../../src/store/postgres/failures.ts";
@@ -174,6 +174,14 @@ describe("transactions", () => {
 		});
 		const unlimited = connections.transaction(run("SELECT pg_sleep(0.5), 'done' AS text"), { unlimited: true });
 		expect(await unlimited).toMatchObject([[{ text: "done" }]]);
+		const lock = run("SELECT pg_advisory_xact_lock(7), 'locked' AS text");
+		const waiting = await connections.transaction(async (holder) => {
+			await lock(holder);
+			const waiter = connections.transaction(lock, { unlimited: true });
+			await delay(3 * limits.lockTimeout);
+			return { waiter };
+		});
+		expect(await waiting.waiter).toMatchObject([[{ text: "locked" }]]);
 	});
 
 	test("are retried once after a serialization failure", async () => {
