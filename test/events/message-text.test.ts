@@ -8,7 +8,10 @@ test.each([
 	[{ kind: "MessageEvent", llm_message: { content: [text("one"), { type: "image" }, text("two")] } }, "one\ntwo"],
 	[{ kind: "MessageEvent", llm_message: { content: [text("")] } }, ""],
 	[
-		{ kind: "MessageEvent", llm_message: { content: [{ type: "image" }, text, { type: "text", text: 1 }, null] } },
+		{
+			kind: "MessageEvent",
+			llm_message: { content: [{ type: "image" }, { type: "text" }, { type: "text", text: 1 }, null] },
+		},
 		undefined,
 	],
 	[{ kind: "MessageEvent", llm_message: { content: "one" } }, undefined],

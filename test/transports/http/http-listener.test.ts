@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { once } from "node:events";
 import { connect as connectHttp2, constants } from "node:http2";
 import { setImmediate } from "node:timers/promises";
-import { createClient } from "@connectrpc/connect";
+import { Code, createClient } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ConversationService } from "../../../gen/conversations/v1/conversation_service_pb.js";
@@ -15,6 +15,7 @@ import { postWebhook, WEBHOOK } from "../../support/clients.ts";
 import { postEvents } from "../../support/event-clients.ts";
 import { record } from "../../support/fixtures.ts";
 import { RawHttp } from "../../support/raw-http.ts";
+import { callRaw } from "../../support/raw-rpc.ts";
 import { KEY, startTestService, type TestService } from "../../support/service.ts";
 
 const ORIGIN = "https://dashboard.example";
@@ -164,7 +165,7 @@ describe("a service", () => {
 	});
 });
 
-test("each key has its own rate limit, on the webhooks and over Connect", async () => {
+test("each key has its own rate limit, on the webhooks and over every RPC protocol", async () => {
 	await using service = await startTestService({ RATE_LIMIT_PER_KEY: "2", ACCESS_KEYS: `a:${KEY},b:another-key-of-b` });
 	const body = JSON.stringify(record());
 	for (const post of [() => postWebhook(service, KEY, body), () => postEvents(service, KEY, randomUUID(), "[]")]) {
@@ -183,6 +184,11 @@ test("each key has its own rate limit, on the webhooks and over Connect", async 
 	const rpcs = (await Promise.all(Array.from({ length: 10 }, connect))).filter(({ status }) => status === 429);
 	expect(rpcs[0]?.headers.get("retry-after")).toBe("1");
 	expect(await rpcs[0]?.json()).toMatchObject({ code: "resource_exhausted" });
+	for (const form of ["gRPC", "gRPC-Web"] as const) {
+		const call = () => callRaw(service, form, ConversationService.method.listConversations, new Uint8Array(), KEY);
+		const codes = (await Promise.all(Array.from({ length: 10 }, call))).map(({ code }) => code);
+		expect(codes).toContain(Code.ResourceExhausted);
+	}
 	expect((await postWebhook(service, "another-key-of-b", body)).status).toBe(200);
 });
 
