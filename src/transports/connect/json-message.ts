@@ -40,7 +40,6 @@ export function encodeJsonMessage(input: DescMessage, bytes: Uint8Array): Uint8A
 	let json: ExactJson = null;
 	try {
 		const text = new TextDecoder("utf-8", { fatal: true }).decode(bytes);
-		if (hasLoneSurrogate(text)) throw new TypeError("a string has a lone surrogate");
 		json = readUniqueJson(text);
 		return toBinary(input, readMessage(input, json));
 	} catch (cause) {
@@ -110,9 +109,11 @@ function valueJson(field: DescField, json: ExactJson): JsonValue {
 /**
  * Returns JSON whose numbers are doubles.
  *
- * @throws TypeError when a number is an integer that a double would round, or beyond the range of a double
+ * @throws TypeError when a number is an integer that a double would round, or beyond the range of a double, or when a
+ *   string has a lone surrogate
  */
 function plainJson(json: ExactJson): JsonValue {
+	if (typeof json === "string") return wellFormed(json);
 	if (typeof json === "bigint") return exactDouble(json);
 	if (json === Number.POSITIVE_INFINITY || json === Number.NEGATIVE_INFINITY)
 		throw new TypeError("a number is beyond the range of a double");
@@ -122,8 +123,14 @@ function plainJson(json: ExactJson): JsonValue {
 
 function mapMembers(json: ExactJsonObject, map: (value: ExactJson) => JsonValue): JsonObject {
 	const members: JsonObject = {};
-	for (const [name, value] of Object.entries(json)) setMember(members, name, map(value));
+	for (const [name, value] of Object.entries(json)) setMember(members, wellFormed(name), map(value));
 	return members;
+}
+
+/** @throws TypeError when a text has a lone surrogate, which protobuf strings cannot hold */
+function wellFormed(text: string): string {
+	if (!text.isWellFormed()) throw new TypeError("a string has a lone surrogate");
+	return text;
 }
 
 /**
@@ -156,14 +163,4 @@ function requireKnownFilter({ fields }: DescMessage, json: ExactJson): void {
 	const names = new Set(filter.fields.flatMap(({ jsonName, name }) => [jsonName, name]));
 	if (!Object.keys(members).every((name) => names.has(name)))
 		throw new TypeError(`${filter.typeName} has no such field`);
-}
-
-/** An escape in a JSON text. The first group matches a surrogate that is not half of a pair. */
-const ESCAPE = /\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]|(u[dD][89a-fA-F])|.)/gs;
-
-/** Whether a JSON text has an escape for a lone surrogate, which protobuf strings cannot hold. */
-function hasLoneSurrogate(text: string): boolean {
-	if (!/\\u[dD]/.test(text)) return false;
-	for (const [, lone] of text.matchAll(ESCAPE)) if (lone !== undefined) return true;
-	return false;
 }

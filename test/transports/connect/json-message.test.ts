@@ -130,6 +130,9 @@ describe("input that the library would ignore or change is refused", () => {
 		["a field by both of its names", '{"maxIterations":"1","max_iterations":"2"}'],
 		["an integer for a string", '{"title":12345678901234567890}'],
 		["half of a surrogate pair", '{"title":"\\ud83d"}'],
+		["half of a surrogate pair in a Value", '{"agentState":{"a":["\\ud83d"]}}'],
+		["half of a surrogate pair in a member name of a Value", '{"agentState":{"\\ud83d":1}}'],
+		["half of a surrogate pair in a map key", '{"tags":{"\\ud83d":"x"}}'],
 		["an unknown name of an enum value", '{"executionStatus":"RUNNING"}'],
 		["a text that is no JSON", '{"title":"a",}'],
 	])("%s", (_, text) => {
