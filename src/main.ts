@@ -43,7 +43,7 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 	},
 	config: {
 		operands: [],
-		meaning: "print every variable with its value in effect and where it comes from; secrets are masked",
+		meaning: "print the effective value of every variable and where it comes from; secrets are masked",
 		failure: "The configuration cannot be shown",
 		run: showConfig,
 	},
@@ -59,7 +59,7 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 	},
 	restore: {
 		operands: ["FILE"],
-		meaning: "put the copy of a backup in the database's place, while the service does not run",
+		meaning: "replace the database with a copy of a backup; the service must not run",
 		failure: "The restore failed",
 		run: async ({ database }, [file = ""]) => {
 			const path = sqlitePath(database);
@@ -70,14 +70,14 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 	},
 	migrate: {
 		operands: [],
-		meaning: "create or upgrade the tables of a PostgreSQL database, which `serve` does too",
+		meaning: "create or upgrade the tables of a PostgreSQL database; `serve` does this too",
 		failure: "The migration failed",
 		run: migrate,
 	},
 	copy: {
 		operands: [],
 		options: ["from", "to"],
-		meaning: "copy all that one database holds into an empty one, or go on with such a copy, while no service runs",
+		meaning: "copy all data of a database into an empty one, or continue an interrupted copy; no service may run",
 		failure: "The copy failed",
 		run: copy,
 	},
@@ -86,7 +86,7 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 /** @throws Error when the database is not a SQLite file */
 function sqlitePath(database: Database): string {
 	if (database.engine === "sqlite") return database.path;
-	throw new Error("backup and restore are for SQLite; PostgreSQL has pg_dump and pg_restore");
+	throw new Error("backup and restore are only for SQLite; for PostgreSQL use pg_dump and pg_restore");
 }
 
 /** Exit status for invalid arguments. */
@@ -104,7 +104,7 @@ async function main(args: readonly string[]): Promise<void> {
 	const given = options.flatMap((option) => values[option] ?? []);
 	const count = (["from", "to"] as const).filter((option) => values[option] !== undefined).length;
 	if (operands.length !== command.operands.length || given.length !== options.length || count !== options.length)
-		throw new UsageError(`The command is: ${usageOf(name, command)}`);
+		throw new UsageError(`Usage: ${usageOf(name, command)}`);
 	const config = readConfig(process.env);
 	try {
 		await command.run(config, [...operands, ...given]);
@@ -129,7 +129,7 @@ async function serve(config: Config): Promise<void> {
 	log.stopping(await signalled);
 	// Exits when the stop hangs. No acknowledged data is lost, because it is on disk.
 	const forcedExit = setTimeout(() => {
-		log.unexpectedError("stop", new Error("The service has not stopped in time"));
+		log.unexpectedError("stop", new Error("The service has not stopped within DRAIN_SECONDS"));
 		process.exit(1);
 	}, config.drainSeconds * 1000);
 	const status = await service.stop().then(
@@ -168,7 +168,7 @@ function firstSignal(): Promise<NodeJS.Signals> {
 function showFirstKey(key: string, { httpAddress, tls, basePath }: Config, path: string): void {
 	const url = `${tls === undefined ? "http" : "https"}://${formatAddress(httpAddress)}${basePath}${path}`;
 	process.stderr.write(`
-No ACCESS_KEYS are configured, so this start made an access key. It is shown only now:
+ACCESS_KEYS is not set, so the service generated an access key. It is shown only once:
 
   ${key}
 
@@ -183,9 +183,9 @@ Try it:
 async function migrate({ database }: Config): Promise<void> {
 	if (database.engine === "sqlite") return print(`Nothing to do: serve creates and upgrades ${database.path} itself.`);
 	const { from, to } = await migrateDatabase(database, { error: showError });
-	if (from === to) print(`The schema has version ${to} already.`);
+	if (from === to) print(`The schema already has version ${to}.`);
 	else
-		print(from === 0 ? `The schema is created, version ${to}.` : `The schema is upgraded, version ${from} to ${to}.`);
+		print(from === 0 ? `Created the schema with version ${to}.` : `Upgraded the schema from version ${from} to ${to}.`);
 }
 
 async function copy(config: Config, [from = "", to = ""]: readonly string[]): Promise<void> {
@@ -196,9 +196,9 @@ async function copy(config: Config, [from = "", to = ""]: readonly string[]): Pr
 	const steps = { copied: showProgress(entries, "copied"), compared: showProgress(entries, "compared") };
 	const parts = await copyStore(source, target, (step, done, total) => steps[step](done, total));
 	const [shownFrom, shownTo] = [from, to].map((url) => maskPostgresUrl(url, MASK));
-	print(`${shownTo} holds what ${shownFrom} holds. Both give, with SHA-256:`);
+	print(`${shownTo} holds the same data as ${shownFrom}. Entries of each kind, with their SHA-256:`);
 	for (const { name, count, digest, damaged } of parts) {
-		const unreadable = damaged === 0 ? "" : `; ${damaged} of them cannot be read in either`;
+		const unreadable = damaged === 0 ? "" : `; ${damaged} of them cannot be read in either database`;
 		print(`${name}: ${count}, ${digest}${unreadable}`);
 	}
 }

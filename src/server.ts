@@ -189,7 +189,9 @@ async function firstKeyOf({ database, accessKeys, clientCertificates }: Config):
 	if (accessKeys.length > 0) return undefined;
 	if (database.engine === "sqlite") return await FirstKey.of(database.path);
 	if (clientCertificates.length > 0) return undefined;
-	throw new Error("With PostgreSQL, ACCESS_KEYS or CLIENT_CERTIFICATES must be set, the same for every replica");
+	throw new Error(
+		"With PostgreSQL, ACCESS_KEYS or CLIENT_CERTIFICATES must be set, to the same value for every replica",
+	);
 }
 
 function threadLog(report: (error: unknown) => void): ThreadLog {

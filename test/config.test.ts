@@ -248,7 +248,7 @@ describe("readConfig", () => {
 			"RATE_LIMIT_PER_KEY: must be a whole number from 1 to 1000000 (example: RATE_LIMIT_PER_KEY=100)",
 			"TLS_KEY_FILE: needs TLS_CERT_FILE",
 			"CLIENT_CERTIFICATES: needs TLS_CLIENT_CA_FILE",
-			"TLS_CERTIFICATE: is not a variable of the service; the nearest is TLS_CERT_FILE",
+			"TLS_CERTIFICATE: is not a variable of the service; did you mean TLS_CERT_FILE?",
 		];
 		expect(mistakes(env)).toEqual(lines);
 		expect(() => readConfig(env)).toThrow(["The configuration is not valid:", ...lines].join("\n  "));
@@ -308,12 +308,12 @@ describe("ACCESS_KEYS", () => {
 		["a:schlüssel", "entry 1 must have a key of visible ASCII characters after the name and a colon"],
 		["a:short", "entry 1 has a key that is shorter than 16 characters"],
 		[`a:${key1.slice(1)}`, "entry 1 has a key that is shorter than 16 characters"],
-		[`a:${key1}:read:x`, "entry 1 has more than three parts; a key has no colon"],
+		[`a:${key1}:read:x`, "entry 1 has more than three parts; a key must not contain a colon"],
 		[`a:${key1}:`, "entry 1 has a scope that is not one of ingest, read, secrets, metrics"],
 		[`a:${key1}:read+`, "entry 1 has a scope that is not one of ingest, read, secrets, metrics"],
 		[`a:${key1}:Read`, "entry 1 has a scope that is not one of ingest, read, secrets, metrics"],
-		[`a:${key1},b:${key2},a:${key3}`, "entry 3 has the name of entry 1"],
-		[`a:${key1},b:${key1}`, "entry 2 has the key of entry 1"],
+		[`a:${key1},b:${key2},a:${key3}`, "entry 3 has the same name as entry 1"],
+		[`a:${key1},b:${key1}`, "entry 2 has the same key as entry 1"],
 	])("%s is refused: %s", (text, message) => {
 		expect(mistakes({ ACCESS_KEYS: text })).toEqual([`ACCESS_KEYS: ${message}${example}`]);
 	});
@@ -403,7 +403,7 @@ describe("a configuration of the listeners", () => {
 			"CLIENT_CERTIFICATES: entry 1 must be the name",
 		],
 		["an unknown scope", { ...tls, CLIENT_CERTIFICATES: "a:write" }, "CLIENT_CERTIFICATES: entry 1 has a scope"],
-		["one name twice", { ...tls, CLIENT_CERTIFICATES: "a:read,a:ingest" }, "CLIENT_CERTIFICATES: entry 2 has the name"],
+		["one name twice", { ...tls, CLIENT_CERTIFICATES: "a:read,a:ingest" }, "CLIENT_CERTIFICATES: entry 2 has the same name"],
 		["an origin with a path", { CORS_ORIGINS: "https://a.example/" }, "CORS_ORIGINS: entry 1 must be"],
 		["an origin without a scheme", { CORS_ORIGINS: "a.example" }, "CORS_ORIGINS: entry 1 must be"],
 		["a rate limit of 0", { RATE_LIMIT_PER_KEY: "0" }, "RATE_LIMIT_PER_KEY: must be a whole number"],
@@ -445,7 +445,7 @@ describe("an unknown variable with a similar name", () => {
 		["DATABASE_PATH", "DATABASE_URL"],
 		["DB_URL", "DATABASE_URL"],
 	])("%s is refused, and %s is suggested", (name, nearest) => {
-		expect(mistakes({ [name]: "" })).toEqual([`${name}: is not a variable of the service; the nearest is ${nearest}`]);
+		expect(mistakes({ [name]: "" })).toEqual([`${name}: is not a variable of the service; did you mean ${nearest}?`]);
 	});
 
 	test("that systemd, Kubernetes, npm or a library sets is ignored", () => {

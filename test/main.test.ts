@@ -115,17 +115,17 @@ describe("the program", () => {
 	test.each([
 		[["start"], 'There is no command "start"; see --help'],
 		[["toString"], 'There is no command "toString"; see --help'],
-		[["backup"], "The command is: backup FILE; see --help"],
-		[["serve", "now"], "The command is: serve; see --help"],
-		[["serve", "--from", "sqlite:a.db"], "The command is: serve; see --help"],
-		[["copy"], "The command is: copy --from URL --to URL; see --help"],
-		[["copy", "--from", "sqlite:a.db"], "The command is: copy --from URL --to URL; see --help"],
-		[["copy", "--to", "sqlite:a.db"], "The command is: copy --from URL --to URL; see --help"],
-		[["copy", "sqlite:a.db", "sqlite:b.db"], "The command is: copy --from URL --to URL; see --help"],
+		[["backup"], "Usage: backup FILE; see --help"],
+		[["serve", "now"], "Usage: serve; see --help"],
+		[["serve", "--from", "sqlite:a.db"], "Usage: serve; see --help"],
+		[["copy"], "Usage: copy --from URL --to URL; see --help"],
+		[["copy", "--from", "sqlite:a.db"], "Usage: copy --from URL --to URL; see --help"],
+		[["copy", "--to", "sqlite:a.db"], "Usage: copy --from URL --to URL; see --help"],
+		[["copy", "sqlite:a.db", "sqlite:b.db"], "Usage: copy --from URL --to URL; see --help"],
 		[["copy", "--from", "sqlite:a.db", "--to"], /^Option '--to <value>' argument missing; see --help$/],
 		[
 			["copy", "--from", "mysql://canary@h/d", "--to", "sqlite:b.db"],
-			'--from: names the engine "mysql"; it must be sqlite:<path> or postgres://<user>@<host>/<database>; see --help',
+			'--from: has the unsupported scheme "mysql"; it must be sqlite:<path> or postgres://<user>@<host>/<database>; see --help',
 		],
 		[["copy", "--from", "sqlite:a.db", "--to", "sqlite:"], /^--to: must name a file, as in sqlite:.*; see --help$/],
 		[["copy", "--from", "sqlite:a.db", "--to", "postgres://u:canary@h"], /^--to: (?!.*canary).*; see --help$/],
@@ -169,7 +169,7 @@ describe("a start that fails", () => {
 		using folder = new TempFolder();
 		const path = folder.file("conversations.db");
 		await using _service = await ServiceProcess.start(path);
-		const reason = `the store is locked by another process: the service runs already with ${path}`;
+		const reason = `the store is locked by another process: another process has the database ${path} open`;
 		expect(await ServiceProcess.run({ ...testEnvironment(path), LOG_LEVEL: "silent" })).toEqual({
 			code: 1,
 			stdout: "",

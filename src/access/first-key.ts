@@ -52,7 +52,9 @@ export class FirstKey {
 		if (this.#plain === undefined) return undefined;
 		await mkdir(dirname(this.#path), { recursive: true });
 		if (!(await writeEntry(this.#path, this.entry)))
-			throw new Error("Another start made an access key at the same time; start again to use that one");
+			throw new Error(
+				"Another process generated an access key at the same time; start the service again to use that key",
+			);
 		return this.#plain;
 	}
 }
@@ -71,7 +73,9 @@ async function readEntry(path: string): Promise<KeyEntry | undefined> {
 	}
 	const parsed = keyFile.safeParse(parseJson(text));
 	if (!parsed.success) {
-		throw new Error(`The access key file ${path} is damaged; restore it, or remove it to have a new key made`);
+		throw new Error(
+			`The access key file ${path} is damaged; restore it, or remove it so that the next start generates a new key`,
+		);
 	}
 	const { name, scopes, sha256 } = parsed.data;
 	return makeEntry(name, scopes, Buffer.from(sha256, "hex"));

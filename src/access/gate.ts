@@ -57,7 +57,7 @@ export class Gate {
 		const scope = this.#scopes.get(path);
 		if (scope !== undefined) return this.admit(scope, key, certificate);
 		this.#authenticate(key, certificate);
-		throw new ServiceError("permission_denied", "No access key can call this method");
+		throw new ServiceError("permission_denied", "No access key or client certificate can call this method");
 	}
 
 	#authenticate(key: string | undefined, certificate: string | undefined): Principal {

@@ -67,11 +67,11 @@ export class Keyring {
 /**
  * Checks that a principal has a scope.
  *
- * @throws {ServiceError} `permission_denied`, naming the scope that the key lacks
+ * @throws {ServiceError} `permission_denied`, naming the scope that the principal lacks
  */
 export function authorize(principal: Principal, scope: Scope): void {
 	if (!principal.scopes.has(scope)) {
-		throw new ServiceError("permission_denied", `The access key lacks the scope "${scope}"`, {
+		throw new ServiceError("permission_denied", `The access key or client certificate lacks the scope "${scope}"`, {
 			caller: principal.name,
 		});
 	}
@@ -81,7 +81,7 @@ export function authorize(principal: Principal, scope: Scope): void {
  * Checks that a principal may read records with their secrets in a form. Plain text needs the scope `secrets`. The
  * other forms need only the scope `read`, which the gate has checked.
  *
- * @throws ServiceError `permission_denied`, naming the scope that the key lacks
+ * @throws ServiceError `permission_denied`, naming the scope that the principal lacks
  */
 export function authorizeSecrets(principal: Principal, form: SecretsForm): void {
 	if (form === "plaintext") authorize(principal, "secrets");

@@ -31,8 +31,10 @@ export class RateLimit {
 		const filled = Math.min(this.#perSecond, tokens + ((now - countedAt) / 1000) * this.#perSecond);
 		this.#buckets.set(holder, { tokens: filled < 1 ? filled : filled - 1, countedAt: now });
 		if (filled < 1)
-			throw new ServiceError("rate_limited", `More than ${this.#perSecond} requests a second came with this key`, {
-				caller: holder.name,
-			});
+			throw new ServiceError(
+				"rate_limited",
+				`The access key or client certificate exceeds its limit of ${this.#perSecond} requests per second`,
+				{ caller: holder.name },
+			);
 	}
 }

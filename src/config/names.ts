@@ -24,7 +24,7 @@ export function mistypedNames(names: readonly string[]): string[] {
 		const isServicePort = name.endsWith("_PORT") && names.includes(name.replace(/PORT$/, "SERVICE_HOST"));
 		if (own.includes(name) || KUBERNETES_VARIABLE.test(name) || isServicePort) return [];
 		const intended = intendedName(name, own);
-		return intended === undefined ? [] : [`${name}: is not a variable of the service; the nearest is ${intended}`];
+		return intended === undefined ? [] : [`${name}: is not a variable of the service; did you mean ${intended}?`];
 	});
 }
 

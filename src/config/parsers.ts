@@ -51,7 +51,7 @@ export function parseDatabaseUrl(text: string, report: Report): string | Postgre
 	const scheme = /^[A-Za-z][A-Za-z0-9+.-]*(?=:)/.exec(text)?.[0];
 	// The message shows only the scheme, because the rest may contain a password.
 	if (scheme !== "sqlite") {
-		const named = scheme === undefined ? "" : `names the engine "${scheme}"; it `;
+		const named = scheme === undefined ? "" : `has the unsupported scheme "${scheme}"; it `;
 		report(`${named}must be sqlite:<path> or postgres://<user>@<host>/<database>`);
 		return z.NEVER;
 	}
@@ -87,12 +87,12 @@ export function parseAccessKeys(text: string, report: Report): KeyEntry[] {
 			report(`${entry} has a key that is shorter than ${MIN_KEY_LENGTH} characters`);
 		}
 		if (rest.length > 0) {
-			report(`${entry} has more than three parts; a key has no colon`);
+			report(`${entry} has more than three parts; a key must not contain a colon`);
 		}
 		const hash = hashKey(key);
-		reportDuplicate(names, name, index, (other) => report(`${entry} has the name of entry ${other}`));
+		reportDuplicate(names, name, index, (other) => report(`${entry} has the same name as entry ${other}`));
 		reportDuplicate(hashes, Buffer.from(hash).toString("hex"), index, (other) => {
-			report(`${entry} has the key of entry ${other}`);
+			report(`${entry} has the same key as entry ${other}`);
 		});
 		const chosen = scopeList === undefined ? defaultScopes : parseScopes(scopeList);
 		if (chosen === undefined) {
@@ -111,7 +111,7 @@ export function parseCertificates(text: string, report: Report): Principal[] {
 		const chosen = parseScopes(scopeList);
 		if (name === "") report(`${entry} must be the name of a certificate, a colon and scopes`);
 		else if (chosen === undefined) report(`${entry} has a scope that is not one of ${scopes.join(", ")}`);
-		reportDuplicate(names, name, index, (other) => report(`${entry} has the name of entry ${other}`));
+		reportDuplicate(names, name, index, (other) => report(`${entry} has the same name as entry ${other}`));
 		return Object.freeze({ name, scopes: chosen ?? defaultScopes });
 	});
 }

@@ -55,7 +55,7 @@ function variable<T>({ parse, ...text }: VariableText & { readonly parse: Parse<
 export const environment = z.object({
 	HTTP_ADDRESS: variable({
 		meaning:
-			"`host:port` of the listener for the webhook, the JSON reads, Connect and gRPC-Web. IPv6 hosts stand in brackets; port 0 is any free port",
+			"`host:port` of the listener for the webhooks, JSON reads, Connect and gRPC-Web. An IPv6 host is written in brackets; port 0 selects any free port",
 		default: "127.0.0.1:8080",
 		example: "127.0.0.1:8080 or [::1]:8080",
 		parse: parseAddress,
@@ -68,46 +68,47 @@ export const environment = z.object({
 	}),
 	DATABASE_URL: variable({
 		meaning:
-			"`sqlite:` and the path of the database file, or `postgres://user:password@host:port/database`, as docs/postgres.md describes it",
+			"`sqlite:` and the path of the database file, or `postgres://user:password@host:port/database` (see docs/postgres.md)",
 		default: "sqlite:data/conversations.db",
 		example: "sqlite:data/conversations.db",
 		mask: (text) => maskPostgresUrl(text, MASK),
 		parse: parseDatabaseUrl,
 	}),
 	PGPASSWORD: variable({
-		meaning: "password for PostgreSQL, in place of one in `DATABASE_URL`",
+		meaning: "password for PostgreSQL if `DATABASE_URL` contains none",
 		default: "",
 		example: "<password>",
 		mask: () => MASK,
 		parse: (text) => text,
 	}),
 	POSTGRES_CONNECTIONS: variable({
-		meaning: "most connections in the pool to PostgreSQL; one more listens",
+		meaning:
+			"maximum number of connections in the PostgreSQL connection pool; one more connection listens for notifications",
 		default: "8",
 		example: "8",
 		parse: parseInteger(1000),
 	}),
 	POSTGRES_STATEMENT_TIMEOUT: variable({
-		meaning: "seconds that a statement may take in PostgreSQL",
+		meaning: "maximum duration of a statement in PostgreSQL, in seconds",
 		default: "10",
 		example: "10",
 		parse: parseInteger(3600),
 	}),
 	POSTGRES_LOCK_TIMEOUT: variable({
-		meaning: "seconds that a statement may wait for a lock in PostgreSQL",
+		meaning: "maximum time that a statement in PostgreSQL waits for a lock, in seconds",
 		default: "5",
 		example: "5",
 		parse: parseInteger(3600),
 	}),
 	POSTGRES_NOTIFY: variable({
 		meaning:
-			"`on` or `off`: whether replicas tell each other of updates by `NOTIFY`. `off` for a pooler in transaction mode: watchers then follow within a second, and no statement stays prepared",
+			"`on` or `off`: whether replicas notify each other of updates with `NOTIFY`. Behind a connection pooler in transaction mode it must be `off`: watchers then receive updates within a second, and prepared statements are not reused",
 		default: "on",
 		example: "on",
 		parse: parseSwitch,
 	}),
 	ACCESS_KEYS: variable({
-		meaning: `comma-separated entries \`name:key\` or \`name:key:scope+scope\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`, \`metrics\`; without any: \`ingest+read\`. Without entries, the first start makes a key`,
+		meaning: `comma-separated entries \`name:key\` or \`name:key:scope+scope\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`, \`metrics\`; the default is \`ingest+read\`. Without entries, the first start generates a key`,
 		default: "",
 		example: "<name>:<key>,<name>:<key>:read+secrets",
 		mask: (text) =>
@@ -117,7 +118,7 @@ export const environment = z.object({
 		parse: parseAccessKeys,
 	}),
 	MAX_BODY_BYTES: variable({
-		meaning: "most bytes of a request's body or message, after decompression",
+		meaning: "maximum size of a request body or message in bytes, after decompression",
 		default: "16777216",
 		example: "16777216",
 		// The body becomes one string, so the maximum length of a string limits it.
@@ -125,7 +126,7 @@ export const environment = z.object({
 	}),
 	MAX_INFLIGHT_BYTES: variable({
 		meaning:
-			"most bytes of the bodies under way at a time, on all transports together, and once more of the answers; at least twice `MAX_BODY_BYTES`",
+			"maximum total bytes of request bodies in progress, on all transports together, and separately of responses; at least twice `MAX_BODY_BYTES`",
 		default: "134217728",
 		example: "134217728",
 		parse: parseInteger(2 ** 40),
@@ -143,14 +144,15 @@ export const environment = z.object({
 		parse: oneOf(logLevels),
 	}),
 	LOG_FORMAT: variable({
-		meaning: "`json` is one object a line, `pretty` is for people; `auto` is `pretty` on a terminal, else `json`",
+		meaning:
+			"`json` writes one object per line, `pretty` is for people; `auto` means `pretty` on a terminal, otherwise `json`",
 		default: "auto",
 		example: "json",
 		parse: oneOf(logFormats),
 	}),
 	ENCRYPTION_KEY: variable({
 		meaning:
-			"32 bytes in base64, several comma-separated: the first encrypts secrets, all decrypt. Without one, secrets are stored redacted",
+			"one or more comma-separated keys, each 32 bytes in base64: the first encrypts secrets, all decrypt. Without a key, secrets are stored redacted",
 		default: "",
 		example: "$(openssl rand -base64 32)",
 		mask: (text) =>
@@ -161,70 +163,70 @@ export const environment = z.object({
 	}),
 	EVENT_TIME_ZONE: variable({
 		meaning:
-			"time zone of event times without an offset, such as `Europe/Berlin`: the one that the agent server runs in",
+			"time zone of event times without an offset, such as `Europe/Berlin`; it should be the time zone of the agent server",
 		default: "UTC",
 		example: "Europe/Berlin",
 		parse: parseTimeZone,
 	}),
 	RETENTION_DAYS: variable({
-		meaning: `days for which history is kept, such as \`30\` or \`0.5\`; from an hour to ${RETENTION_DAYS.largest} days. Without it, all is kept`,
+		meaning: `days for which history is kept, such as \`30\` or \`0.5\`; from an hour to ${RETENTION_DAYS.largest} days. If unset, all history is kept`,
 		default: "",
 		example: "30",
 		parse: optional(parseDays),
 	}),
 	RETENTION_UPDATES_PER_CONVERSATION: variable({
-		meaning: `updates that are kept of each conversation, at most ${MAX_RETENTION_UPDATES}. Without it, all are kept`,
+		meaning: `number of updates that are kept of each conversation, at most ${MAX_RETENTION_UPDATES}. If unset, all updates are kept`,
 		default: "",
 		example: "1000",
 		parse: optional(parseInteger(MAX_RETENTION_UPDATES)),
 	}),
 	EVENT_RETENTION_DAYS: variable({
-		meaning: `days for which events are kept, such as \`90\` or \`0.5\`; from an hour to ${RETENTION_DAYS.largest} days. Without it, all are kept`,
+		meaning: `days for which events are kept, such as \`90\` or \`0.5\`; from an hour to ${RETENTION_DAYS.largest} days. If unset, all events are kept`,
 		default: "",
 		example: "90",
 		parse: optional(parseDays),
 	}),
 	DRAIN_SECONDS: variable({
-		meaning: "seconds that a stop may take",
+		meaning: "maximum duration of a stop, in seconds",
 		default: "25",
 		example: "25",
 		parse: parseInteger(3600),
 	}),
 	TLS_CERT_FILE: variable({
-		meaning: "PEM file with the certificate and its chain. With it, both listeners speak TLS",
+		meaning: "PEM file with the certificate and its chain. If set, both listeners use TLS",
 		default: "",
 		example: "/etc/service/tls.crt",
 		parse: (text) => text,
 	}),
 	TLS_KEY_FILE: variable({
-		meaning: "PEM file with the certificate's key",
+		meaning: "PEM file with the certificate's private key",
 		default: "",
 		example: "/etc/service/tls.key",
 		parse: (text) => text,
 	}),
 	TLS_CLIENT_CA_FILE: variable({
 		meaning:
-			"PEM file with the authorities of client certificates. A client without one of theirs cannot connect, probes included",
+			"PEM file with the authorities that sign client certificates. If set, no client can connect without such a certificate, not even a probe",
 		default: "",
 		example: "/etc/service/clients.crt",
 		parse: (text) => text,
 	}),
 	CLIENT_CERTIFICATES: variable({
 		meaning:
-			"comma-separated entries `name:scope+scope` for clients that send no key. The name is the certificate's common name, or without one its first alternative name, such as `spiffe://corp/agent`",
+			"comma-separated entries `name:scope+scope` for clients that send no key. The name is the certificate's common name, or if it has none its first alternative name, such as `spiffe://corp/agent`",
 		default: "",
 		example: "agent-server:ingest,dashboard:read+secrets",
 		parse: parseCertificates,
 	}),
 	CORS_ORIGINS: variable({
-		meaning: "comma-separated origins whose pages may call the HTTP listener; `*` is every one",
+		meaning: "comma-separated origins whose pages may call the HTTP listener; `*` allows every origin",
 		default: "",
 		example: "https://dashboard.example",
 		parse: parseOrigins,
 	}),
 	RATE_LIMIT_PER_KEY: variable({
 		meaning:
-			"requests a second for each key or certificate, on all transports together, at most 1000000. Without it, any number",
+			"maximum requests per second of each key or client certificate, on all transports together; at most 1000000. If unset, there is no limit",
 		default: "",
 		example: "100",
 		parse: optional(parseInteger(1_000_000)),

@@ -176,7 +176,7 @@ const ENTRY_VALUE = tagOf(2, LENGTH_DELIMITED);
 
 /** Writes a JSON object as the contents of a google.protobuf.Struct. */
 function writeStruct(writer: Writer, json: unknown): void {
-	if (!isFields(json) || Array.isArray(json)) throw new TypeError("a Struct is a JSON object");
+	if (!isFields(json) || Array.isArray(json)) throw new TypeError("a Struct must be a JSON object");
 	for (const [name, member] of Object.entries(json).reverse()) {
 		const end = writer.position;
 		writeValue(writer, member);

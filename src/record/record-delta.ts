@@ -104,7 +104,7 @@ function decodeDelta(delta: Uint8Array): Delta {
 		else if (number === VALUES) values = reader.bytes();
 		else throw new Error(`a delta of a record has no field ${number}`);
 	}
-	if (values === undefined) throw new Error("the delta of a record is cut off");
+	if (values === undefined) throw new Error("the delta of a record is truncated");
 	return { members, values };
 }
 

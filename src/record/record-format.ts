@@ -34,7 +34,7 @@ export class RecordFormat {
 	/** @param desc the record's descriptor; that of another release may have more or fewer fields */
 	constructor(desc: DescMessage = ConversationInfoSchema) {
 		const plan = planMessage(desc);
-		if (plan.form !== "object") throw new TypeError("a record is an object");
+		if (plan.form !== "object") throw new TypeError("a record must be an object");
 		this.plan = plan;
 		const members = membersIn(plan);
 		this.#names = new Set(members.map(({ name }) => name));
@@ -86,7 +86,7 @@ export class RecordFormat {
 	toJson(message: ConversationInfo): ExactJsonObject {
 		const json = this.#encode(message);
 		this.#putUnnamed(json, message);
-		if (!isJsonObject(json)) throw new TypeError("a record is an object");
+		if (!isJsonObject(json)) throw new TypeError("a record must be an object");
 		return json;
 	}
 
@@ -210,7 +210,7 @@ export class RecordFormat {
 				violations.push({
 					path: ["unnamed_members", pointer],
 					type: "value_error",
-					message: "Value error, not a JSON Pointer to a member that the schema leaves unnamed",
+					message: "Value error, must be a JSON Pointer to a member that the schema does not name",
 				});
 		}
 		return violations;

@@ -73,7 +73,7 @@ async function requireUnchanged(source: TransferDatabase, contents: Contents): P
 	try {
 		requireContents(await source.contents(), contents);
 	} catch (cause) {
-		throw new Error("the source was written while it was copied; drop the copy and begin anew", { cause });
+		throw new Error("the source was written while it was copied; delete the copy and start again", { cause });
 	}
 }
 
@@ -143,7 +143,9 @@ async function compare(
 	for await (const entry of source) {
 		const [text, other] = [canonical(entry.value), await copy.next()];
 		if (other.done === true || canonical(other.value.value) !== text)
-			throw new Error(`the copy differs from the source in its ${name} at ${entry.key}; drop it and begin anew`);
+			throw new Error(
+				`the copy differs from the source in its ${name} at ${entry.key}; delete the copy and start again`,
+			);
 		hash.update(`${text}\n`);
 		count += 1;
 		if (entry.damaged) damaged += 1;
@@ -151,7 +153,9 @@ async function compare(
 	}
 	const more = await copy.next();
 	if (more.done !== true)
-		throw new Error(`the copy has ${name} that the source lacks, such as ${more.value.key}; drop it and begin anew`);
+		throw new Error(
+			`the copy has ${name} that the source lacks, such as ${more.value.key}; delete the copy and start again`,
+		);
 	return { name, count, digest: hash.digest("hex"), damaged };
 }
 

@@ -2,7 +2,7 @@ import { ServiceError } from "../errors.ts";
 import type { GroupRequest } from "./repetition.ts";
 
 /** The error for a request whose sender no longer waits. */
-export const LATE = new ServiceError("unavailable", "the sender no longer waits for the answer");
+export const LATE = new ServiceError("unavailable", "the sender no longer waits for the response");
 
 /**
  * Returns whether the sender of a request no longer waits. To be called before the request is written.

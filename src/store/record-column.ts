@@ -83,7 +83,7 @@ export function packSecrets(secrets: readonly string[]): string | null {
 export function unpackSecrets(column: string | undefined): readonly string[] {
 	if (column === undefined) return [];
 	const pointers: unknown = JSON.parse(column);
-	if (!Array.isArray(pointers)) throw new TypeError("the column holds no list of pointers");
+	if (!Array.isArray(pointers)) throw new TypeError("the column does not hold a list of pointers");
 	// Checked by hand: the store's threads would have to load zod for this alone.
 	return pointers.map(text);
 }

@@ -113,7 +113,7 @@ export function describeContents(contents: Contents): string {
 /** @throws Error when a copy does not hold the wanted contents */
 export function requireContents(found: Contents, wanted: Contents): void {
 	if (describeContents(found) !== describeContents(wanted))
-		throw new Error(`the copy holds ${describeContents(found)} in place of ${describeContents(wanted)}`);
+		throw new Error(`the database holds ${describeContents(found)}, expected ${describeContents(wanted)}`);
 }
 
 /** Maximum number of rows that are read and written at once. */

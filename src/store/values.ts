@@ -39,7 +39,9 @@ export function nullable<T>(read: (value: unknown) => T, value: unknown): T | un
 }
 
 function unexpected(wanted: string, value: unknown): TypeError {
-	return new TypeError(`the database holds ${value === undefined ? "nothing" : typeof value} in place of ${wanted}`);
+	return new TypeError(
+		`expected ${wanted} in a column of the database, found ${value === undefined ? "nothing" : typeof value}`,
+	);
 }
 
 /** Clamps a value to the range of a 64-bit integer column, so that it can be bound as a query parameter. */

@@ -131,5 +131,5 @@ function answerGroup(group: AnyGroup, calls: readonly CallMessage[]): { outcomes
 }
 
 function unanswered(): Outcome {
-	return { failure: failureOf(new TypeError("the worker gave no outcome for the call")) };
+	return { failure: failureOf(new TypeError("the worker returned no outcome for the call")) };
 }

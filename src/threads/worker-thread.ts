@@ -193,7 +193,7 @@ export class WorkerThread<Methods extends Calls> {
 			if (calls.length >= free) break;
 			examined += 1;
 			if (call.signal?.aborted === true)
-				refuse(call, new ServiceError("unavailable", "the sender no longer waits for the answer"));
+				refuse(call, new ServiceError("unavailable", "the sender no longer waits for the response"));
 			else calls.push(call);
 		}
 		this.#waiting.splice(0, examined);
@@ -271,7 +271,7 @@ export class WorkerThread<Methods extends Calls> {
 		this.#sent.clear();
 		if (this.#closing !== undefined && sent.length + this.#waiting.length + this.#suspects.length === 0) return;
 		const { owner, name, repeatable, log } = this.#options;
-		log.error({ err: error, operation: name }, `a thread of ${owner} ended`);
+		log.error({ err: error, operation: name }, `a worker thread of ${owner} ended unexpectedly`);
 		const [only] = sent;
 		if (!repeatable || sent.length === 0) {
 			for (const call of sent) refuse(call, error);
@@ -279,7 +279,7 @@ export class WorkerThread<Methods extends Calls> {
 			return;
 		}
 		if (sent.length === 1 && only !== undefined)
-			refuse(only, new ServiceError("internal", `${owner} failed at this request`, { cause: error }));
+			refuse(only, new ServiceError("internal", `${owner} failed while processing this request`, { cause: error }));
 		else this.#suspects.push(...sent);
 		if (this.#suspects.length + this.#waiting.length === 0) return;
 		this.start().catch((reason: unknown) => this.#rejectAll(reason));

@@ -62,7 +62,9 @@ test.each([
 	const path = join(await makeFolder(), "conversations.db");
 	await writeFile(`${path}.access-key`, text);
 	await expect(FirstKey.of(path)).rejects.toThrow(
-		new Error(`The access key file ${path}.access-key is damaged; restore it, or remove it to have a new key made`),
+		new Error(
+			`The access key file ${path}.access-key is damaged; restore it, or remove it so that the next start generates a new key`,
+		),
 	);
 	expect(await readFile(`${path}.access-key`, "utf8")).toBe(text);
 });

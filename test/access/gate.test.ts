@@ -36,7 +36,10 @@ function unguardedService() {
 test("a method without a scope is refused even to a key with every scope", () => {
 	const gate = new Gate(keyring, [unguardedService()]);
 	expect(() => gate.admitRpc("/test.UnguardedService/Call", "every-scope")).toThrow(
-		expect.objectContaining({ kind: "permission_denied", message: "No access key can call this method" }),
+		expect.objectContaining({
+			kind: "permission_denied",
+			message: "No access key or client certificate can call this method",
+		}),
 	);
 });
 

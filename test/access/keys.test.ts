@@ -64,7 +64,7 @@ test("a principal is authorized for the scopes that it holds and for no other", 
 			if (held.includes(needed)) {
 				expect(pass()).toBeUndefined();
 			} else {
-				const message = `The access key lacks the scope "${needed}"`;
+				const message = `The access key or client certificate lacks the scope "${needed}"`;
 				expect(pass).toThrow(new ServiceError("permission_denied", message, { caller: "anyone" }));
 			}
 		}),

@@ -3,7 +3,7 @@ import { RateLimit } from "../../src/access/rate-limit.ts";
 
 const REFUSED = expect.objectContaining({
 	kind: "rate_limited",
-	message: "More than 3 requests a second came with this key",
+	message: "The access key or client certificate exceeds its limit of 3 requests per second",
 	caller: expect.stringMatching(/^(?:first|second)$/),
 });
 

@@ -8,7 +8,9 @@ function holder(...scopes: Scope[]): Principal {
 
 test("secrets in plain text need the scope secrets", () => {
 	expect(() => authorizeSecrets(holder("ingest", "read"), "plaintext")).toThrow(
-		new ServiceError("permission_denied", 'The access key lacks the scope "secrets"', { caller: "someone" }),
+		new ServiceError("permission_denied", 'The access key or client certificate lacks the scope "secrets"', {
+			caller: "someone",
+		}),
 	);
 	authorizeSecrets(holder("read", "secrets"), "plaintext");
 });

@@ -59,12 +59,12 @@ test("a backup during writes restores one moment; a watcher that was further is 
 
 		expect(await ServiceProcess.run(env, "backup", copy)).toMatchObject({
 			code: 1,
-			stderr: `The backup failed: ${copy} is there already\n`,
+			stderr: `The backup failed: ${copy} already exists\n`,
 		});
 		expect(await ServiceProcess.run(env, "restore", copy)).toEqual({
 			code: 1,
 			stdout: "",
-			stderr: `The restore failed: the store is locked by another process: the service runs already with ${database}\n`,
+			stderr: `The restore failed: the store is locked by another process: another process has the database ${database} open\n`,
 		});
 		// It goes on as if nothing had been tried.
 		await ingestWhile(service, (count) => count < 1);

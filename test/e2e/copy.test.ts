@@ -61,7 +61,7 @@ test("a service moves from SQLite to PostgreSQL and back, and clients read the s
 		expect(await copy(`sqlite:${first}`, url)).toEqual({
 			code: 1,
 			stdout: "",
-			stderr: `The copy failed: the source cannot be opened: the store is locked by another process: the service runs already with ${first}\n`,
+			stderr: `The copy failed: the source cannot be opened: the store is locked by another process: another process has the database ${first} open\n`,
 		});
 		await stop(service);
 	}
@@ -69,7 +69,7 @@ test("a service moves from SQLite to PostgreSQL and back, and clients read the s
 	expect(moved).toMatchObject({ code: 0, stderr: expect.stringMatching(/^100 % of \d+ entries are compared$/m) });
 	const [line = "", ...parts] = moved.stdout.split("\n");
 	const shown = url.replace(databases.server.password, "**********");
-	expect(line).toBe(`${shown} holds what sqlite:${first} holds. Both give, with SHA-256:`);
+	expect(line).toBe(`${shown} holds the same data as sqlite:${first}. Entries of each kind, with their SHA-256:`);
 	expect(parts.slice(0, 2)).toEqual([
 		expect.stringMatching(new RegExp(`^updates: ${expected.updates.length}, [0-9a-f]{64}$`)),
 		expect.stringMatching(new RegExp(`^events: ${expected.events.length}, [0-9a-f]{64}$`)),
@@ -83,7 +83,7 @@ test("a service moves from SQLite to PostgreSQL and back, and clients read the s
 		code: 1,
 		stdout: "",
 		stderr:
-			"The copy failed: the target holds updates or events already; its schema conversation_updates must be empty\n",
+			"The copy failed: the target already holds updates or events; its schema conversation_updates must be empty\n",
 	});
 	const returned = await copy(url, `sqlite:${back}`);
 	expect(returned.stdout.split("\n").slice(1)).toEqual(parts);
@@ -135,8 +135,8 @@ test("migrate makes the tables of a PostgreSQL database, once, and has nothing t
 	const url = await databases.create();
 	const migrate = (DATABASE_URL: string) => ServiceProcess.run({ DATABASE_URL }, "migrate");
 	const version = MIGRATIONS.length;
-	expect(await migrate(url)).toEqual({ code: 0, stdout: `The schema is created, version ${version}.\n`, stderr: "" });
-	expect(await migrate(url)).toEqual({ code: 0, stdout: `The schema has version ${version} already.\n`, stderr: "" });
+	expect(await migrate(url)).toEqual({ code: 0, stdout: `Created the schema with version ${version}.\n`, stderr: "" });
+	expect(await migrate(url)).toEqual({ code: 0, stdout: `The schema already has version ${version}.\n`, stderr: "" });
 	await using service = await ServiceProcess.start("", { DATABASE_URL: url });
 	expect((await everything(service)).updates).toEqual([]);
 	using folder = new TempFolder();

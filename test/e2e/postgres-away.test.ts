@@ -55,7 +55,7 @@ test.each(["fast", "immediate"] as const)(
 		const refused = {
 			status: 503,
 			retryAfter: "5",
-			body: { detail: expect.stringContaining("no server of the database takes writes") },
+			body: { detail: expect.stringContaining("no server of the database accepts writes") },
 		};
 		expect(await post(service, second)).toEqual(refused);
 		expect(await codeOf(ingestClient(service, "gRPC", KEY).ingestConversation(ingestRequest(second)))).toBe(
@@ -116,7 +116,7 @@ test("a start while the database is away is refused with the reason, in one line
 	await databases.server.start();
 	expect({ code, stderr }).toEqual({
 		code: 1,
-		stderr: expect.stringMatching(/^The service cannot start: no server of the database takes writes.*\n$/),
+		stderr: expect.stringMatching(/^The service cannot start: no server of the database accepts writes.*\n$/),
 	});
 	expect(stdout + stderr).not.toContain(databases.server.password);
 });

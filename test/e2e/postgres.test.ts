@@ -124,7 +124,7 @@ test("a start without keys is refused, in one line, because replicas need the sa
 	expect({ code, stderr }).toEqual({
 		code: 1,
 		stderr:
-			"The service cannot start: With PostgreSQL, ACCESS_KEYS or CLIENT_CERTIFICATES must be set, the same for every replica\n",
+			"The service cannot start: With PostgreSQL, ACCESS_KEYS or CLIENT_CERTIFICATES must be set, to the same value for every replica\n",
 	});
 	expect(stdout).not.toContain(databases.server.password);
 });

@@ -76,7 +76,7 @@ describe("a wrong key", () => {
 			const lines = own.log().slice(from).trim().split("\n");
 			expect(lines).toEqual([
 				expect.stringMatching(
-					/IngestConversation.*"caller":"reader".*permission_denied.*"detail":"The access key lacks the scope/,
+					/IngestConversation.*"caller":"reader".*permission_denied.*"detail":"The access key or client certificate lacks the scope/,
 				),
 			]);
 		}

@@ -112,7 +112,7 @@ describe.each(PROTOCOLS)("over %s", (protocol) => {
 		expect(await shown(SecretsMode.UNSPECIFIED)).toBe("**********");
 		expect(await shown(SecretsMode.ENCRYPTED)).toMatch(/^enc:v1:/);
 		expect(await shown(SecretsMode.PLAINTEXT, SECRETS_KEY)).toBe(canary);
-		const refused = ["PermissionDenied", 'The access key lacks the scope "secrets"'];
+		const refused = ["PermissionDenied", 'The access key or client certificate lacks the scope "secrets"'];
 		expect(await failure(list({ secrets: SecretsMode.PLAINTEXT }))).toEqual(refused);
 		expect(await failure(watch({ secrets: SecretsMode.PLAINTEXT }, 1))).toEqual(refused);
 	});

@@ -201,7 +201,7 @@ describe.each<[string, (key: string | undefined) => Reads]>([
 		expect((await reads(KEY).getConversation({ id: FIRST, secrets })).conversation).toEqual(plain);
 		expect((await reads(KEY).listConversations(whole)).conversations[0]?.conversation).toEqual(plain);
 		expect((await reads(KEY).listConversationUpdates(whole)).updates[2]?.conversation).toEqual(plain);
-		const refused = [Code.PermissionDenied, 'The access key lacks the scope "secrets"'];
+		const refused = [Code.PermissionDenied, 'The access key or client certificate lacks the scope "secrets"'];
 		expect(await failure(reads(READER).getConversation({ id: FIRST, secrets }))).toEqual(refused);
 		expect(await failure(reads(READER).listConversations({ secrets }))).toEqual(refused);
 		expect(await failure(reads(READER).listConversationUpdates({ secrets }))).toEqual(refused);
@@ -214,7 +214,7 @@ describe.each<[string, (key: string | undefined) => Reads]>([
 	});
 
 	test("a key without the scope read is refused, and so is a call without a key", async () => {
-		const refused = [Code.PermissionDenied, 'The access key lacks the scope "read"'];
+		const refused = [Code.PermissionDenied, 'The access key or client certificate lacks the scope "read"'];
 		expect(await failure(reads("key-that-only-sends").getConversation({ id: FIRST }))).toEqual(refused);
 		expect(await failure(reads("key-that-only-sends").listConversations({}))).toEqual(refused);
 		expect(await failure(reads("key-that-only-sends").listConversationUpdates({}))).toEqual(refused);
@@ -232,7 +232,7 @@ describe.each<[string, (key: string | undefined) => Reads]>([
 			"There was no such conversation at that sequence",
 		]);
 		expect(await failure(getConversation({ id: "x" }))).toEqual([Code.InvalidArgument, "id is not a UUID"]);
-		const foreign = "page_token is not one that this service gave for this list and filter";
+		const foreign = "page_token is not valid for this list and filter";
 		expect(await failure(listConversations({ pageToken: "x" }))).toEqual([Code.InvalidArgument, foreign]);
 		const filter = { parentConversationId: "x" };
 		expect(await failure(listConversations({ filter }))).toEqual([

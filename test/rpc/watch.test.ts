@@ -110,7 +110,7 @@ test.each(clients)("over %s an invalid request is refused with its code", async 
 	expect(await refused({ filter: { agentKind: "x" } })).toBe("InvalidArgument");
 	expect(await refusal(watch({ secrets: SecretsMode.PLAINTEXT }))).toEqual({
 		code: "PermissionDenied",
-		message: 'The access key lacks the scope "secrets"',
+		message: 'The access key or client certificate lacks the scope "secrets"',
 	});
 	expect((await refusal(watch({}, "another key"))).code).toBe("Unauthenticated");
 	expect(followers()).toBe(0);

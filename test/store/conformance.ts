@@ -75,7 +75,7 @@ export function storeConformance(harness: StoreHarness): void {
 				{ status: "fulfilled", value: { repeated: false } },
 				{
 					status: "rejected",
-					reason: { name: "ServiceError", kind: "internal", message: "the store failed at this request" },
+					reason: { name: "ServiceError", kind: "internal", message: "the store failed while processing this request" },
 				},
 				{ status: "fulfilled", value: { repeated: false } },
 			]);
@@ -290,7 +290,7 @@ export function storeConformance(harness: StoreHarness): void {
 			const late = { awaitedUntil: Date.now() - 1 };
 			const { columns: _, ...update } = sample();
 			const events = { conversationId: randomUUID(), receivedAt: start, events: [], live: undefined };
-			const refusal = { kind: "unavailable", message: "the sender no longer waits for the answer" };
+			const refusal = { kind: "unavailable", message: "the sender no longer waits for the response" };
 			const outcomes = await Promise.allSettled([
 				store.append({ ...update, ...late }),
 				store.appendEvents({ ...events, ...late }),

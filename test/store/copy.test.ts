@@ -262,7 +262,7 @@ test.each(ENGINES)("a target in %s that holds data is refused and left unchanged
 		await append(store, sample());
 	}
 	const before = await everythingAt(target);
-	await expect(copy(source, target)).rejects.toThrow(/there already|holds updates or events already/);
+	await expect(copy(source, target)).rejects.toThrow(/already exists|already holds updates or events/);
 	expect(await everythingAt(target)).toEqual(before);
 });
 
@@ -302,7 +302,7 @@ test.each(ENGINES)("a row changed in an unfinished copy in %s is found before it
 		file.exec(change);
 	}
 	await expect(copy(source, target)).rejects.toThrow(
-		`the copy differs from the source in its updates at ${sequence}; drop it and begin anew`,
+		`the copy differs from the source in its updates at ${sequence}; delete the copy and start again`,
 	);
 	if (engine === "postgres") await expect(open(target)).rejects.toMatchObject({ kind: "unavailable" });
 });
@@ -342,7 +342,7 @@ test("a copy fails when the lock on its source is lost", async () => {
 		},
 	});
 	await expect(copy(source, target, cut)).rejects.toMatchObject({
-		message: "the source was written while it was copied; drop the copy and begin anew",
+		message: "the source was written while it was copied; delete the copy and start again",
 	});
 });
 

@@ -208,7 +208,7 @@ describe("SQLite store", () => {
 		await expect(open(path, { lockTimeout: 20 })).rejects.toMatchObject({
 			kind: "unavailable",
 			message: "the store is locked by another process",
-			cause: new Error(`the service runs already with ${path}`),
+			cause: new Error(`another process has the database ${path} open`),
 		});
 		const update = sample();
 		const outcome = await append(store, update);

@@ -244,7 +244,7 @@ test("background work that fails because the store is unavailable is not logged 
 	const lines = logged((log) => {
 		log.storeFailed(away);
 		log.workFailed("retention", away);
-		log.workFailed("retention", new ServiceError("internal", "the store failed at this request"));
+		log.workFailed("retention", new ServiceError("internal", "the store failed while processing this request"));
 		log.workFailed("settle", new TypeError("canary"));
 	});
 	expect(lines).toMatchObject([

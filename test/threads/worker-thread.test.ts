@@ -51,7 +51,7 @@ test("a waiting call is not made when its signal is aborted", async () => {
 	gone.abort();
 	await paused;
 	expect(await outcomes).toMatchObject([
-		{ status: "rejected", reason: { kind: "unavailable", message: "the sender no longer waits for the answer" } },
+		{ status: "rejected", reason: { kind: "unavailable", message: "the sender no longer waits for the response" } },
 		{ status: "fulfilled", value: 1 },
 	]);
 });
@@ -85,7 +85,9 @@ test("when a thread ends, calls that are not repeatable fail, and the next call 
 		{ status: "rejected", reason: unavailable },
 		{ status: "rejected", reason: unavailable },
 	]);
-	expect(lines).toMatchObject([[{ err: unavailable, operation: "test" }, "a thread of the store ended"]]);
+	expect(lines).toMatchObject([
+		[{ err: unavailable, operation: "test" }, "a worker thread of the store ended unexpectedly"],
+	]);
 	expect(await thread.call("echo", "after")).toBe("after");
 });
 
@@ -96,7 +98,10 @@ test("a call that ends the thread fails with `internal`, and the calls beside it
 		thread.call("exit", 3),
 		...[4, 5].map((n) => thread.call("echo", n)),
 	]);
-	const internal = { status: "rejected", reason: { kind: "internal", message: "the store failed at this request" } };
+	const internal = {
+		status: "rejected",
+		reason: { kind: "internal", message: "the store failed while processing this request" },
+	};
 	const done = (value: number) => ({ status: "fulfilled", value });
 	expect(outcomes).toMatchObject([done(1), done(2), done(3), internal, done(4), done(5)]);
 	expect(lines).toHaveLength(2);

@@ -144,7 +144,7 @@ describe.each(binary)("over %s", (transport, send) => {
 				operation: INGEST,
 				caller: "reader",
 				kind: "permission_denied",
-				detail: 'The access key lacks the scope "ingest"',
+				detail: 'The access key or client certificate lacks the scope "ingest"',
 			},
 		]);
 	});

@@ -8,5 +8,5 @@ export interface CallSignal extends Pick<AbortSignal, "aborted"> {
 
 /** @throws ServiceError `unavailable` when nobody waits for the response any longer */
 export function assertAwaited({ aborted }: CallSignal): void {
-	if (aborted) throw new ServiceError("unavailable", "the sender no longer waits for the answer");
+	if (aborted) throw new ServiceError("unavailable", "the sender no longer waits for the response");
 }

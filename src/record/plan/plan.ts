@@ -281,7 +281,7 @@ class Planner {
 			case ScalarType.BOOL:
 				return { type: "boolean" };
 			default:
-				throw new Error(`${field}: the record has no fields of this type`);
+				throw new Error(`${field}: fields of this type are not supported`);
 		}
 	}
 }

@@ -85,7 +85,7 @@ export class Cipher {
 			decrypt: (ciphertext, pointer) => {
 				const lost = (reason: string) => lostSecret(conversationId, pointer, reason);
 				const parsed = parse(ciphertext);
-				if (parsed === undefined) throw lost("what is stored is not a ciphertext");
+				if (parsed === undefined) throw lost("the stored text is not a ciphertext");
 				const { id, payload, isNumber } = parsed;
 				const key = this.#keys.get(id);
 				if (key === undefined) throw lost(`no encryption key with the id ${id} is configured`);

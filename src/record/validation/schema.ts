@@ -144,7 +144,7 @@ class SchemaBuilder {
 		const arms = new Set(plan.tagged.values());
 		const [first, ...others] = [...arms].map(({ value }) => {
 			if (value.type !== "message" || value.message.form !== "object")
-				throw new Error(`${plan.desc}: an arm is an object`);
+				throw new Error(`${plan.desc}: an arm must be an object`);
 			return this.#object(value.message);
 		});
 		if (first !== undefined) options.push(z.discriminatedUnion(plan.discriminator, [first, ...others]));

@@ -32,7 +32,7 @@ export class DatabaseError extends ServiceError {
  */
 export class CommitUnknown extends DatabaseError {
 	constructor(cause: Error) {
-		super("unavailable", "the database did not say whether it committed", cause, undefined);
+		super("unavailable", "the database did not report whether the commit succeeded", cause, undefined);
 	}
 }
 
@@ -41,20 +41,20 @@ const READ_ONLY = "25006";
 
 /** Messages for the caller, by the prefix of the SQLSTATE. The first match applies. */
 const MESSAGES: readonly (readonly [code: RegExp, message: string])[] = [
-	[/^08/, "the database's connection broke"],
+	[/^08/, "the connection to the database broke"],
 	[/^57P0[1-5]/, "the database is starting or stopping"],
 	[/^53100/, "the database's disk is full"],
-	[/^53300/, "the database has no connection left"],
+	[/^53300/, "the database has reached a connection limit"],
 	[/^53/, "the database has no resources left"],
-	[/^55P03/, "the database's lock was not free in time"],
+	[/^55P03/, "a lock in the database was not released in time"],
 	[/^57014/, "the database did not finish in time"],
 	[/^25P0[34]/, "the database did not finish in time"],
 	[/^(?:26000|42P05)/, "the database is behind a pooler that needs POSTGRES_NOTIFY=off"],
-	[/^40/, "the database could not order transactions that met"],
+	[/^40/, "the database aborted conflicting transactions"],
 	[/^25006/, "the database is read-only"],
-	[/^28/, "the database refuses the service's user"],
+	[/^28/, "the database rejects the service's user or password"],
 	[/^3D000/, "the database does not exist"],
-	[/^(?:42|3F)/, "the database's schema or rights do not fit the service"],
+	[/^(?:42|3F)/, "the database's schema or the service's privileges are not as required"],
 	[/^58/, "the database's disk failed to read or write"],
 ];
 
@@ -76,14 +76,14 @@ export function databaseError(error: unknown): ServiceError {
 	const cause = new Error(`${detail}(SQLSTATE ${code})`);
 	const [, shown] = MESSAGES.find(([pattern]) => pattern.test(code)) ?? [];
 	return shown === undefined
-		? new DatabaseError("internal", "the store failed at this request", cause, code)
+		? new DatabaseError("internal", "the store failed while processing this request", cause, code)
 		: new DatabaseError("unavailable", shown, cause, code);
 }
 
 /** Converts an error of an operation to the one that a caller of the store gets. */
 export function serviceError(error: unknown): ServiceError {
 	if (error instanceof ServiceError) return error;
-	return new ServiceError("internal", "the store failed at this request", { cause: error });
+	return new ServiceError("internal", "the store failed while processing this request", { cause: error });
 }
 
 /**

@@ -79,7 +79,7 @@ export class Follower {
 
 	#announceFound(log: LogTable, { [log]: newest }: Newest, { [log]: known }: Newest): void {
 		if (newest < known) {
-			const message = `the database has lost what came after sequence ${newest}; the newest one was ${known}`;
+			const message = `the database has lost the entries after sequence ${newest}; the newest sequence was ${known}`;
 			this.#log.error({ err: new ServiceError("data_loss", message) }, "the database has lost commits");
 			this.#announcers[log].announceLoss(newest);
 		} else this.#announcers[log].announce(newest);

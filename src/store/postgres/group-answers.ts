@@ -18,7 +18,7 @@ export function precedingOf(row: Row | undefined): Newest {
 export function finalAnswer(answer: GroupAnswer, preceding: Newest | undefined): GroupAnswer {
 	const final = (number: bigint, before: bigint | undefined) => {
 		if (number <= PROVISIONAL) return number;
-		if (before === undefined) throw new Error("the numbers of a group are missing");
+		if (before === undefined) throw new Error("the sequences before the group are missing");
 		return before + (number - PROVISIONAL);
 	};
 	if (answer === undefined) return undefined;
@@ -55,13 +55,14 @@ export function newestOf(answers: readonly GroupAnswer[]): Newest {
 
 /** Narrows the answer to an append of an update. */
 export function updateAnswer(answer: GroupAnswer): Appended | PossibleRepetition {
-	if (answer === undefined || "stored" in answer) throw new Error("an update has another answer than a batch");
+	if (answer === undefined || "stored" in answer) throw new Error("an append of an update has the result of a batch");
 	return answer;
 }
 
 /** Narrows the answer to an append of a batch. */
 export function batchAnswer(answer: GroupAnswer): AppendedEvents | undefined {
-	if (answer !== undefined && !("stored" in answer)) throw new Error("a batch has another answer than an update");
+	if (answer !== undefined && !("stored" in answer))
+		throw new Error("an append of a batch has the result of an update");
 	return answer;
 }
 

@@ -191,7 +191,7 @@ class Planner {
 	async #storedForm(record: StoredRecord, known: KnownConversation, leaf: string | undefined): Promise<StoredForm> {
 		const { state, base } = known;
 		if (state === undefined) return firstForm(record, leaf);
-		if (base === undefined) throw new Error("the current record of a conversation is missing");
+		if (base === undefined) throw new Error("the base of a conversation's current record is missing");
 		const delta = deltaOverBase(record, leaf, known.delta);
 		return (
 			deltaForm(delta, base.sequence, base.size) ?? wholeForm(combined(await this.#whole(base), delta, mergeRecord))
@@ -200,7 +200,7 @@ class Planner {
 
 	async #whole({ sequence, record }: WholeRecord): Promise<StoredRecord> {
 		const found = record ?? (await readStoredRecords(this.#session, [sequence])).get(sequence);
-		if (found === undefined) throw new Error("the whole record under a delta is missing");
+		if (found === undefined) throw new Error("the base record of a delta is missing");
 		if ("unreadable" in found) throw new Error(found.unreadable);
 		return found;
 	}
@@ -222,7 +222,7 @@ class Planner {
 
 	#conversation(id: string): KnownConversation {
 		const known = this.#known.get(id);
-		if (known === undefined) throw new Error("the conversation is not one of the group's");
+		if (known === undefined) throw new Error("the conversation does not belong to the group");
 		return known;
 	}
 }

@@ -36,7 +36,7 @@ export class Listener implements AsyncDisposable {
 
 	/** @param channel an identifier of lower-case letters, digits and `_` */
 	add(channel: string, listener: Listen): void {
-		if (!/^[a-z_][a-z0-9_]*$/.test(channel)) throw new Error(`"${channel}" is not a channel`);
+		if (!/^[a-z_][a-z0-9_]*$/.test(channel)) throw new Error(`"${channel}" is not a valid name of a channel`);
 		this.#listeners.getOrInsertComputed(channel, () => new Set()).add(listener);
 		// Each later connection listens to this channel too: see #passOn.
 		this.#client?.query(`LISTEN ${channel}`).then(

@@ -25,7 +25,7 @@ export async function lockTables(connections: Connections, lockTimeout: number):
 	const ended = connections.transaction(
 		async (transaction) => {
 			// This is a retry after the connection broke. Another transaction may have written in between.
-			if (isTaken) throw new Error("the connection that kept others from writing broke");
+			if (isTaken) throw new Error("the connection that locked the tables broke");
 			await transaction.query(
 				{ text: `SET LOCAL lock_timeout = ${lockTimeout}` },
 				{ text: `LOCK TABLE ${WRITTEN_TABLES} IN SHARE ROW EXCLUSIVE MODE` },

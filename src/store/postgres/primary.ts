@@ -92,7 +92,7 @@ export class Primary implements AsyncDisposable {
 		);
 		const late = Promise.withResolvers<never>();
 		const timer = setTimeout(() => {
-			late.reject(new ServiceError("unavailable", "the database has not given a connection in time"));
+			late.reject(new ServiceError("unavailable", "no connection to the database was established in time"));
 			// The connection keeps its slot until it is established.
 			connecting.then(({ release }) => release(true)).catch(() => undefined);
 		}, 2 * connectTimeout);
@@ -152,7 +152,7 @@ export class Primary implements AsyncDisposable {
 	#lose(server: Server): void {
 		if (this.#state.name !== "found" || this.#state.server !== server) return;
 		server.pool.end().catch(() => undefined);
-		this.#state = this.#search((error) => this.#log.error({ err: error }, "the database is away"));
+		this.#state = this.#search((error) => this.#log.error({ err: error }, "no primary of the database can be reached"));
 	}
 
 	/** @param onAway called once, when all hosts have failed */

@@ -71,5 +71,5 @@ async function tryHost(
 
 function allFailedError(reasons: ReadonlyMap<PostgresHost, string>): ServiceError {
 	const text = [...reasons].map(([{ host, port }, reason]) => `${host}:${port}: ${reason}`).join("; ");
-	return new ServiceError("unavailable", "no server of the database takes writes", { cause: new Error(text) });
+	return new ServiceError("unavailable", "no server of the database accepts writes", { cause: new Error(text) });
 }

@@ -25,7 +25,7 @@ export class Slots {
 		this.#waiting.add(resolve);
 		const timer = setTimeout(() => {
 			this.#waiting.delete(resolve);
-			reject(new ServiceError("unavailable", "the database's connections are all in use"));
+			reject(new ServiceError("unavailable", "all connections to the database are in use"));
 		}, timeout);
 		await promise.finally(() => clearTimeout(timer));
 	}

@@ -130,7 +130,7 @@ function eventIdOf(row: Row): string {
 	const event: unknown = JSON.parse(new TextDecoder().decode(unpackRecord(packedOf(row, "text"))));
 	const whole = typeof event === "object" && event !== null && "id" in event ? event.id : undefined;
 	if (typeof whole !== "string" || encodeKey(whole) !== key)
-		throw new Error(`the id of event ${bigint(row.sequence)} cannot be told`);
+		throw new Error(`the id of event ${bigint(row.sequence)} cannot be determined`);
 	return whole;
 }
 

@@ -86,10 +86,10 @@ function targetOf(connections: Connections, locked: LockedTables): CopyTarget {
 			const isUnnumbered = updates.newest === 0n && events.newest === 0n;
 			const isEmpty = isUnnumbered && Object.values(counts).every((count) => count === 0);
 			if (unfinished === undefined ? !isEmpty : !isUnnumbered)
-				throw new Error("the target holds updates or events already; its schema conversation_updates must be empty");
+				throw new Error("the target already holds updates or events; its schema conversation_updates must be empty");
 			if (unfinished !== undefined && unfinished !== described)
 				throw new Error(
-					"the target holds part of a copy of something else, or the source has changed since: drop its schema conversation_updates to begin anew",
+					"the target holds part of a copy of another source, or the source has changed since: drop the schema conversation_updates of the target to start again",
 				);
 			if (unfinished !== undefined) return;
 			// In a transaction of its own: the one that locks the tables is not committed before the copy is complete.

@@ -116,5 +116,5 @@ async function writeQuery(group: WrittenGroup, current: readonly CurrentState[],
 }
 
 function missing(): never {
-	throw new Error("there is no packed form of a record");
+	throw new Error("the packed form of a record is missing");
 }

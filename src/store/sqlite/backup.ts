@@ -22,7 +22,7 @@ const PAGES_PER_STEP = 1024;
  * @throws Error when the database cannot be read or is damaged, or the file exists already or cannot be written
  */
 export async function backupDatabase(path: string, file: string, onProgress: OnProgress): Promise<bigint> {
-	if (existsSync(file)) throw new Error(`${file} is there already`);
+	if (existsSync(file)) throw new Error(`${file} already exists`);
 	if (!existsSync(path)) throw new Error(`there is no database ${path}`);
 	using source = openForReading({ path });
 	const copy = `${file}.${process.pid}.partial`;
@@ -54,7 +54,8 @@ export interface Restored {
  */
 export async function restoreDatabase(database: string, file: string, onProgress: OnProgress): Promise<Restored> {
 	if (!existsSync(file)) throw new Error(`there is no file ${file}`);
-	if (existsSync(`${file}-wal`)) throw new Error(`${file} has a write-ahead log, so it is no file that backup made`);
+	if (existsSync(`${file}-wal`))
+		throw new Error(`${file} has a write-ahead log, so the command backup did not create it`);
 	const path = prepareFiles(database);
 	using _lock = lockDatabase(path);
 	// Opened as immutable, so that the backup may be in a read-only folder.

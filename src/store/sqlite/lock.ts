@@ -28,7 +28,7 @@ export function lockDatabase(path: string, timeout: number = LOCK_TIMEOUT): Disp
 		lock.close();
 		const failure = failureOf(error);
 		if (failure.code !== 5) throw unavailable(failure);
-		const cause = new Error(`the service runs already with ${path}`);
+		const cause = new Error(`another process has the database ${path} open`);
 		throw new ServiceError("unavailable", "the store is locked by another process", { cause });
 	}
 	return lock;

@@ -4,7 +4,7 @@ import { SQLITE_READONLY_DBMOVED } from "./open-files.ts";
 
 /** SQLite result codes that concern the whole database, with the message that a client gets. */
 const DATABASE_FAILURES: ReadonlyMap<number, string> = new Map([
-	[3, "the store's database may not be accessed"],
+	[3, "the service has no permission to access the store's database"],
 	[5, "the store is locked by another process"],
 	[6, "the store is locked by another process"],
 	[7, "the store has no memory left"],
@@ -36,7 +36,7 @@ export function storeError(failure: Failure): ServiceError {
 	const cause = new Error(code === undefined ? message : `${message} (SQLite result code ${code})`);
 	const clientMessage = clientMessageOf(failure);
 	return clientMessage === undefined
-		? new ServiceError("internal", "the store failed at this request", { cause })
+		? new ServiceError("internal", "the store failed while processing this request", { cause })
 		: new ServiceError("unavailable", clientMessage, { cause });
 }
 

@@ -32,7 +32,7 @@ import { listUpdates } from "./updates.ts";
 export async function openSqliteSource(path: string, log: ThreadLog): Promise<TransferDatabase> {
 	if ((statSync(path, { throwIfNoEntry: false })?.size ?? 0) === 0) throw new Error(`there is no database ${path}`);
 	const onWalLoss = ({ skipped }: { readonly skipped: bigint }) =>
-		log.error({ skipped }, "the end of the write-ahead log is damaged, and what it held is lost");
+		log.error({ skipped }, "the end of the write-ahead log is damaged, and the commits in it are lost");
 	await (await openSqliteStore(path, log, { onWalLoss })).close();
 	const lock = lockDatabase(realpathSync(path));
 	try {
@@ -53,7 +53,7 @@ export async function openSqliteTarget(database: string): Promise<CopyTarget> {
 	const path = prepareFiles(database);
 	const lock = lockDatabase(path);
 	try {
-		if (statSync(path).size > 0) throw new Error(`${path} is there already`);
+		if (statSync(path).size > 0) throw new Error(`${path} already exists`);
 		const copy = `${path}.copying`;
 		if (!existsSync(copy)) closeSync(openSync(copy, "wx", 0o600));
 		return targetOf(openForWriting({ path: copy }), lock, copy, path);
@@ -98,7 +98,7 @@ function targetOf(database: DatabaseSync, lock: Disposable, copy: string, path: 
 				}
 				if (sourceOf(statements) !== described)
 					throw new Error(
-						`${copy} is part of a copy of something else, or the source has changed since: remove it to begin anew`,
+						`${copy} is part of a copy of another source, or the source has changed since: remove the file to start again`,
 					);
 			});
 		},

@@ -17,7 +17,7 @@ function cancelled(call: (signal: AbortSignal) => Promise<unknown>): Promise<unk
 
 test("a request that is cancelled before it was checked stores nothing, and can be sent again", async () => {
 	await using live = await LiveService.open();
-	const refusal = { kind: "unavailable", message: "the sender no longer waits for the answer" };
+	const refusal = { kind: "unavailable", message: "the sender no longer waits for the response" };
 	const waiting = new AbortController().signal;
 	const id = randomUUID();
 	const request = toBinary(

@@ -89,7 +89,7 @@ describe("members that no field names", () => {
 			{
 				path: ["unnamed_members", pointer],
 				type: "value_error",
-				message: "Value error, not a JSON Pointer to a member that the schema leaves unnamed",
+				message: "Value error, must be a JSON Pointer to a member that the schema does not name",
 			},
 		]);
 		expect("news" in {}).toBe(false);

@@ -17,7 +17,7 @@ function dataLoss(reason: string, place = PLACE, id = ID): ServiceError {
 }
 
 const CHANGED = "the ciphertext was changed, or it belongs to another place";
-const NO_CIPHERTEXT = "what is stored is not a ciphertext";
+const NO_CIPHERTEXT = "the stored text is not a ciphertext";
 
 const secrets = fc.oneof(
 	fc.string({ unit: "binary" }),

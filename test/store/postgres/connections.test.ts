@@ -100,7 +100,7 @@ describe("transactions", () => {
 		const failure = {
 			type: "DatabaseError",
 			kind: "internal",
-			message: "the store failed at this request",
+			message: "the store failed while processing this request",
 			cause: "constraint entries_pkey (SQLSTATE 23505)",
 		};
 		const repeated = [insert(4n), insert(3n), insert(5n)];
@@ -168,7 +168,7 @@ describe("transactions", () => {
 			expect(await failureOf(connections.transaction((waiter) => waiter.query(insert(1n))))).toEqual({
 				type: "DatabaseError",
 				kind: "unavailable",
-				message: "the database's lock was not free in time",
+				message: "a lock in the database was not released in time",
 				cause: "canceling statement due to lock timeout (SQLSTATE 55P03)",
 			});
 		});
@@ -194,7 +194,7 @@ describe("transactions", () => {
 		});
 		expect([attempts, await stored()]).toEqual([[0, 1], ["2"]]);
 		const always = connections.transaction((transaction) => transaction.commit(insert(9n), fail));
-		expect(await failureOf(always)).toMatchObject({ message: "the database could not order transactions that met" });
+		expect(await failureOf(always)).toMatchObject({ message: "the database aborted conflicting transactions" });
 		expect(await stored()).toEqual(["2"]);
 	});
 
@@ -224,7 +224,7 @@ describe("transactions", () => {
 		expect(await failureOf(connections.transaction((transaction) => transaction.commit(insert(1n))))).toEqual({
 			type: "ServiceError",
 			kind: "unavailable",
-			message: "the database's connections are all in use",
+			message: "all connections to the database are in use",
 		});
 		const waiter = connections.transaction((transaction) => transaction.commit(insert(2n)));
 		gate.resolve();
@@ -237,7 +237,7 @@ describe("a commit whose outcome is unknown", () => {
 	const unknown = {
 		type: "CommitUnknown",
 		kind: "unavailable",
-		message: "the database did not say whether it committed",
+		message: "the database did not report whether the commit succeeded",
 	};
 
 	test("is reported when the connection breaks during COMMIT", async () => {
@@ -291,7 +291,7 @@ test.each([
 });
 
 describe("an unavailable database", () => {
-	const away = { type: "ServiceError", kind: "unavailable", message: "no server of the database takes writes" };
+	const away = { type: "ServiceError", kind: "unavailable", message: "no server of the database accepts writes" };
 
 	test("is reported at once, logged once per outage, and used again when it is back", async () => {
 		const { connections, lines } = await connected(server.url());
@@ -307,7 +307,7 @@ describe("an unavailable database", () => {
 			await server.start();
 			await expect.poll(() => failureOf(one()), { timeout: 30_000 }).toEqual([{ one: 1 }]);
 		}
-		expect(lines).toEqual(["the database is away", "the database is away"]);
+		expect(lines).toEqual(["no primary of the database can be reached", "no primary of the database can be reached"]);
 	});
 
 	test("at one silent host does not delay connections to the next host", { timeout: 30_000 }, async () => {
@@ -345,7 +345,7 @@ describe("an unavailable database", () => {
 		expect(await failureOf(one())).toEqual({
 			type: "ServiceError",
 			kind: "unavailable",
-			message: "the database has not given a connection in time",
+			message: "no connection to the database was established in time",
 		});
 		port = server.port;
 		await expect.poll(() => failureOf(one()), { timeout: 30_000 }).toEqual([{ one: 1 }]);

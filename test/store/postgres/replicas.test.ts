@@ -175,7 +175,9 @@ test("after a failover, watchers that got lost updates fail, and the others cont
 	expect(recent.after(3n, { entries: 10, bytes: 1024 })).toEqual([stored(update, await append(store, update))]);
 	behind.check(4n);
 	behind.leave();
-	expect(lines).toEqual(["ServiceError: the database has lost what came after sequence 3; the newest one was 5"]);
+	expect(lines).toEqual([
+		"ServiceError: the database has lost the entries after sequence 3; the newest sequence was 5",
+	]);
 });
 
 /** Outcome of a COMMIT whose response is lost. */

@@ -49,7 +49,7 @@ async function session(url: string): Promise<unknown> {
 const refused = (port: number, reason: string) => ({
 	type: "ServiceError",
 	kind: "unavailable",
-	message: "no server of the database takes writes",
+	message: "no server of the database accepts writes",
 	cause: `127.0.0.1:${port}: ${reason}`,
 });
 const encrypted = [{ usename: "postgres", ssl: true, client_dn: null }];

@@ -69,7 +69,10 @@ describe.each(protocols)("a client that uses %s", (protocol) => {
 			expect(error.code).toBe(Code.Unauthenticated);
 		}
 		const error = await errorOf(ingestClient(service, protocol, "key-of-the-reader").ingestConversation(request()));
-		expect([error.code, error.rawMessage]).toEqual([Code.PermissionDenied, 'The access key lacks the scope "ingest"']);
+		expect([error.code, error.rawMessage]).toEqual([
+			Code.PermissionDenied,
+			'The access key or client certificate lacks the scope "ingest"',
+		]);
 	});
 });
 

@@ -173,7 +173,9 @@ test("each key has its own rate limit, on the webhooks and over every RPC protoc
 		const limited = answers.filter(({ status }) => status === 429);
 		expect(limited.length).toBeGreaterThan(0);
 		expect(limited[0]?.headers.get("retry-after")).toBe("1");
-		expect(await limited[0]?.json()).toEqual({ detail: "More than 2 requests a second came with this key" });
+		expect(await limited[0]?.json()).toEqual({
+			detail: "The access key or client certificate exceeds its limit of 2 requests per second",
+		});
 	}
 	const connect = () =>
 		fetch(service.http + RPC, {

@@ -73,7 +73,7 @@ test("secrets are shown in the requested form, in plain text only to a key with 
 	expect((await events("secrets=encrypted"))[0][1]).toMatch(/"api_key":"enc:v1:/);
 	expect(await get(`${ID}/events?secrets=plaintext`)).toEqual([
 		403,
-		'{"detail":"The access key lacks the scope \\"secrets\\""}',
+		'{"detail":"The access key or client certificate lacks the scope \\"secrets\\""}',
 	]);
 });
 
@@ -127,6 +127,6 @@ test("an id that is no UUID is refused, and so is a key without the scope read",
 	expect(await get("x/events")).toEqual([400, '{"detail":"id is not a UUID"}']);
 	expect(await get(`${ID}/events`, "key-that-only-sends")).toEqual([
 		403,
-		'{"detail":"The access key lacks the scope \\"read\\""}',
+		'{"detail":"The access key or client certificate lacks the scope \\"read\\""}',
 	]);
 });

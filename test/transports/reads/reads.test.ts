@@ -128,7 +128,7 @@ test("secrets are shown in the requested form, in plain text only to a key with 
 	const [status, encrypted] = await get(`/${FIRST}?secrets=encrypted`);
 	const ciphertext = expect.stringMatching(/^enc:v1:/);
 	expect([status, encrypted]).toMatchObject([200, { agent: { llm: { api_key: ciphertext } } }]);
-	const refused = [403, { detail: 'The access key lacks the scope "secrets"' }];
+	const refused = [403, { detail: 'The access key or client certificate lacks the scope "secrets"' }];
 	expect(await get(`/${FIRST}?secrets=plaintext`)).toEqual(refused);
 	expect(await get("?secrets=plaintext&view=full")).toEqual(refused);
 	expect(await get("?secrets=plaintext&view=full&tag_key=team", KEY)).toEqual([
@@ -221,7 +221,10 @@ test("an unknown conversation, sequence or path is not found", async () => {
 
 test("reads need a key with the scope read, and other methods are not allowed", async () => {
 	for (const path of ["", `/${FIRST}`]) {
-		expect(await get(path, "key-that-only-sends")).toEqual([403, { detail: 'The access key lacks the scope "read"' }]);
+		expect(await get(path, "key-that-only-sends")).toEqual([
+			403,
+			{ detail: 'The access key or client certificate lacks the scope "read"' },
+		]);
 		expect(await get(path, "unknown")).toEqual([401, { detail: "The access key is not known" }]);
 		const keyless = await fetch(`${service.http}${BASE}/api/v1/conversations${path}`);
 		expect([keyless.status, await keyless.json()]).toEqual([401, { detail: "The access key is missing" }]);
