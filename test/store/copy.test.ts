@@ -274,7 +274,7 @@ test.each(ENGINES)("an unfinished copy in %s is refused when the source has chan
 		await using store = await open(source);
 		await append(store, sample());
 	}
-	await expect(copy(source, target)).rejects.toThrow("part of a copy of something else");
+	await expect(copy(source, target)).rejects.toThrow("part of a copy of another source");
 });
 
 /** Returns the sequence of an update whose record is no delta and no base of one. It varies with the random data. */
