@@ -99,7 +99,7 @@ export class EventFormat {
 			let surrogates = false;
 			const json = events.map((event, index) => {
 				const envelope = this.#encodeEnvelope(event);
-				if (!isJsonObject(envelope)) throw new TypeError("an event is an object");
+				if (!isJsonObject(envelope)) throw new TypeError("an event must be an object");
 				const members = readMembers(event.membersJson, [index, "members_json"], violations);
 				if (members === undefined) return envelope;
 				values += members.size.values;
@@ -109,7 +109,10 @@ export class EventFormat {
 					this.#hasField(name, members.json[name], envelope),
 				);
 				for (const name of misplaced)
-					violations.push({ path: [index, "members_json", name], ...valueError("this member has a field") });
+					violations.push({
+						path: [index, "members_json", name],
+						...valueError("this member has a field of its own in the message"),
+					});
 				return misplaced.length > 0 ? envelope : { ...envelope, ...members.json };
 			});
 			return this.#read(id, { json, size: measureWithinBounds(json), surrogates }, violations);
@@ -279,7 +282,7 @@ function planBatch(): [batch: PlainPlan, event: PlainPlan] {
 	const request = planMessage(IngestConversationEventsRequestSchema);
 	const events = request.form === "object" ? request.members.get("events") : undefined;
 	if (request.form !== "object" || events?.value.type !== "message" || events.value.message.form !== "object")
-		throw new Error("a request has a list of events");
+		throw new Error("a request must have a list of events");
 	return [{ ...request, form: "bare", fields: [events] }, events.value.message];
 }
 

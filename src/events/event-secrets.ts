@@ -91,7 +91,7 @@ export class EventSecrets {
 		for (const pointer of pointers) {
 			const path = pathInJson(members, this.#format.plan, parsePointer(pointer) ?? []);
 			const isFound = replaceAt(members, path, (secret) => replace(secret, toPointer(path)));
-			if (!isFound) throw new TypeError("a secret of the record has a place in its JSON form");
+			if (!isFound) throw new TypeError("a secret of the record has no place in its JSON form");
 		}
 		for (const name of others) {
 			const member = members[name] ?? null;

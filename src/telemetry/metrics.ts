@@ -53,7 +53,7 @@ export class Metrics implements AsyncDisposable {
 			{
 				name: METRIC_HTTP_SERVER_REQUEST_DURATION,
 				unit: "s",
-				description: "Duration of HTTP requests that are no RPCs, from the header to the end of the answer",
+				description: "Duration of HTTP requests other than RPCs, from the request header to the end of the response",
 			},
 			SECONDS,
 		);
@@ -61,7 +61,7 @@ export class Metrics implements AsyncDisposable {
 			{
 				name: METRIC_RPC_SERVER_CALL_DURATION,
 				unit: "s",
-				description: "Duration of RPCs, of streams from their begin to their end",
+				description: "Duration of RPCs; of a stream from its start to its end",
 			},
 			SECONDS,
 		);
@@ -81,7 +81,7 @@ export class Metrics implements AsyncDisposable {
 			{
 				name: "conversations.commit.size",
 				unit: "{append}",
-				description: "Appends in a transaction: updates, and batches of events",
+				description: "Number of appends in a transaction: updates and batches of events",
 			},
 			APPENDS,
 		);

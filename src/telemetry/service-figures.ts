@@ -45,7 +45,11 @@ export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): vo
 		{ value: readiness.ready ? 1 : 0 },
 	]);
 	metrics.gauge(
-		{ name: "conversations.requests.active", unit: "{request}", description: "Requests under way, with streams" },
+		{
+			name: "conversations.requests.active",
+			unit: "{request}",
+			description: "Requests in progress, including streams",
+		},
 		() => LISTENERS.map((listener) => ({ value: requests.open[listener], labels: { listener } })),
 	);
 	metrics.gauge({ name: "conversations.connections", unit: "{connection}", description: "Open connections" }, () =>
@@ -66,7 +70,7 @@ export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): vo
 	addStoreFigures(metrics, figures);
 	if (figures.databasePath !== undefined) addFileFigures(metrics, figures.databasePath);
 	metrics.counter(
-		{ name: "conversations.log.dropped_lines", unit: "{line}", description: "Lines of the log that were not written" },
+		{ name: "conversations.log.dropped_lines", unit: "{line}", description: "Log lines that could not be written" },
 		() => [{ value: log.droppedLines }],
 	);
 }
@@ -76,12 +80,16 @@ function addWorkFigures(metrics: Metrics, { admitted }: ServiceFigures): void {
 		{
 			name: "conversations.admitted.requests",
 			unit: "{request}",
-			description: "Admitted requests whose answer has not left",
+			description: "Admitted requests whose response has not been sent completely",
 		},
 		() => admitted().map(({ work, requests }) => ({ value: requests, labels: { work } })),
 	);
 	metrics.gauge(
-		{ name: "conversations.admitted.size", unit: "By", description: "Bodies and answers of these requests" },
+		{
+			name: "conversations.admitted.size",
+			unit: "By",
+			description: "Bytes of the request bodies and responses of admitted requests",
+		},
 		() => admitted().map(({ work, bytes }) => ({ value: bytes, labels: { work } })),
 	);
 }
@@ -124,7 +132,7 @@ function addFileFigures(metrics: Metrics, databasePath: string): void {
 		return found === undefined ? [] : [{ value: found[space] * found.bsize }];
 	};
 	metrics.gauge(
-		{ name: "conversations.disk.available", unit: "By", description: "Space that is left on the disk of the database" },
+		{ name: "conversations.disk.available", unit: "By", description: "Free space on the disk of the database" },
 		() => disk("bavail"),
 	);
 	metrics.gauge({ name: "conversations.disk.size", unit: "By", description: "Size of the disk of the database" }, () =>

@@ -71,11 +71,15 @@ function observeThreads(metrics: Metrics, tracing: OtlpTracing | undefined): Thr
 	const read = (figure: keyof ThreadQueue, scale: number) => () =>
 		[...queues].map(([thread, queue]) => ({ value: queue()[figure] * scale, labels: { thread } }));
 	metrics.gauge(
-		{ name: "conversations.queue.size", unit: "{call}", description: "Calls that a thread has not answered" },
+		{ name: "conversations.queue.size", unit: "{call}", description: "Calls to a thread that have no result yet" },
 		read("calls", 1),
 	);
 	metrics.gauge(
-		{ name: "conversations.queue.age", unit: "s", description: "Time since the oldest of these calls was made" },
+		{
+			name: "conversations.queue.age",
+			unit: "s",
+			description: "Age of the oldest call to a thread that has no result yet",
+		},
 		read("age", 1 / 1000),
 	);
 	return {

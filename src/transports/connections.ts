@@ -224,7 +224,7 @@ const SHORTEST_REQUEST = 18;
 async function createSecureServer(files: TlsFiles, options: ConnectionOptions) {
 	const { protocols, log, listener, limits = LIMITS, tlsInterval = 5_000 } = options;
 	const unusable = (cause: unknown): never => {
-		throw new Error("the files of TLS cannot be used", { cause });
+		throw new Error("the TLS files cannot be used", { cause });
 	};
 	let context = await readFiles(files).catch(unusable);
 	const server = createTlsServer({

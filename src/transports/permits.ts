@@ -269,5 +269,5 @@ export class Permit {
 }
 
 function tooManyBytes(): ServiceError {
-	return new ServiceError("unavailable", "Requests and answers under way take too much memory; try again later");
+	return new ServiceError("unavailable", "Requests and responses under way use too much memory; try again later");
 }

@@ -24,7 +24,7 @@ const env = (more: Readonly<Record<string, string>> = {}) => ({
 test.each([
 	["auto", /^\{"level":"info","time":"[^"]+","pid":\d+,"hostname":"[^"]+","event":"starting",/],
 	["json", /^\{"level":"info",/],
-	["pretty", /^[\d:.]+Z INFO {2}The service starts \(starting\) \{\n/],
+	["pretty", /^[\d:.]+Z INFO {2}The service is starting \(starting\) \{\n/],
 ])("without a terminal, LOG_FORMAT=%s", async (LOG_FORMAT, form) => {
 	const { code, stdout, stderr } = await ServiceProcess.run(env({ LOG_FORMAT }));
 	expect(code).toBe(1);
@@ -44,7 +44,7 @@ function hasScript(): boolean {
 }
 
 test.skipIf(!hasScript()).each([
-	["auto", /^\S+Z ESC\[32mINFO ESC\[39m The service starts ESC\[90m\(starting\)/],
+	["auto", /^\S+Z ESC\[32mINFO ESC\[39m The service is starting ESC\[90m\(starting\)/],
 	["json", /^\{"level":"info",/],
 ])("on a terminal, LOG_FORMAT=%s", async (LOG_FORMAT, form) => {
 	const command = [process.execPath, ...START_ARGUMENTS].join(" ");

@@ -4,7 +4,7 @@ import { postWebhook } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
 import { KEY, startTestService } from "../support/service.ts";
 
-const FULL = { detail: "Requests and answers under way take too much memory; try again later" };
+const FULL = { detail: "Requests and responses under way use too much memory; try again later" };
 
 test("while another connection locks the database, posts wait up to the bound, further ones are refused, and reads answer", async () => {
 	await using service = await startTestService({ MAX_BODY_BYTES: "20000", MAX_INFLIGHT_BYTES: "40000" });

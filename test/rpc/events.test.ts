@@ -126,7 +126,7 @@ describe.each(PROTOCOLS)("over %s", (protocol) => {
 			expect(await failure(action)).toEqual(["InvalidArgument", "conversation_id is not a UUID"]);
 		const kinds = Array<string>(33).fill("x");
 		for (const action of [list({ filter: { kinds } }), watch({ filter: { kinds } }, 1)])
-			expect(await failure(action)).toEqual(["InvalidArgument", "filter.kinds must be at most 32"]);
+			expect(await failure(action)).toEqual(["InvalidArgument", "filter.kinds must have at most 32 values"]);
 		expect(await failure(watch(start(-1n), 1))).toEqual(["InvalidArgument", "after_sequence must not be negative"]);
 		expect((await failure(watch(start(4n), 1)))[0]).toBe("OutOfRange");
 		expect(await failure(list({}, "another key"))).toEqual(["Unauthenticated", "The access key is not known"]);
@@ -138,7 +138,7 @@ describe.each(PROTOCOLS)("over %s", (protocol) => {
 		const stop = () => {
 			stopped = service.stop();
 		};
-		expect(await failure(watch({}, 2, stop))).toEqual(["Unavailable", "The service stops"]);
+		expect(await failure(watch({}, 2, stop))).toEqual(["Unavailable", "The service is stopping"]);
 		await stopped;
 	});
 });

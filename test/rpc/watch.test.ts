@@ -136,7 +136,7 @@ test.each(clients)("over %s a watch ends with UNAVAILABLE when the service stops
 	await take(messages, 1);
 	const refused = refusal({ [Symbol.asyncIterator]: () => messages });
 	await service.stop();
-	expect(await refused).toEqual({ code: "Unavailable", message: "The service stops" });
+	expect(await refused).toEqual({ code: "Unavailable", message: "The service is stopping" });
 });
 
 test("a filter and a conversation id apply to history and to live updates", async () => {

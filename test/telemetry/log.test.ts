@@ -26,9 +26,9 @@ test("the service logs its start, its listeners and its stop", () => {
 		log.stopped();
 	});
 	expect(lines).toEqual([
-		{ level: "info", event: "starting", configuration: { LOG_LEVEL: "info" }, msg: "The service starts" },
+		{ level: "info", event: "starting", configuration: { LOG_LEVEL: "info" }, msg: "The service is starting" },
 		{ level: "info", event: "listening", listener: "http", address: "127.0.0.1:8080", msg: "Listening" },
-		{ level: "info", event: "stopping", signal: "SIGTERM", msg: "The service stops" },
+		{ level: "info", event: "stopping", signal: "SIGTERM", msg: "The service is stopping" },
 		{ level: "info", event: "stopped", msg: "The service has stopped" },
 	]);
 });

@@ -24,7 +24,7 @@ function linesOf(service: TestService): unknown[] {
 const LINE = {
 	level: "warn",
 	event: "connection_failed",
-	msg: "A connection was ended because of what its client did",
+	msg: "A connection was closed because its client broke the protocol or was too slow",
 };
 
 /** Sends bytes to `host:port` and waits until the connection is closed. Returns the response and the client's address. */

@@ -20,7 +20,7 @@ const { ingestConversation } = ConversationIngestService.method;
 const { getConversation } = ConversationService.method;
 const IDLE = { ingest: { requests: 0, bytes: 0 }, read: { requests: 0, bytes: 0 } };
 const REQUESTS = "Too many requests are under way; try again later";
-const BYTES = "Requests and answers under way take too much memory; try again later";
+const BYTES = "Requests and responses under way use too much memory; try again later";
 const FORMS = ["webhook", ...RAW_FORMS] as const;
 type Form = (typeof FORMS)[number];
 

@@ -155,7 +155,7 @@ test("a refused request is logged with the name of its client certificate as the
 
 test("a start with a TLS file that cannot be read fails and names the file", async () => {
 	await expect(startTestService({ ...SERVER, TLS_CERT_FILE: "/nowhere.crt" })).rejects.toMatchObject({
-		message: "the files of TLS cannot be used",
+		message: "the TLS files cannot be used",
 		cause: expect.objectContaining({ path: "/nowhere.crt" }),
 	});
 });

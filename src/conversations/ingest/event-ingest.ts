@@ -281,5 +281,9 @@ function presentAfter({ present, told, version }: Progress): PresentRecord {
 }
 
 function conflicting(conversationId: string): ServiceError {
-	return new ServiceError("unavailable", "the conversation changed meanwhile; try again", { conversationId });
+	return new ServiceError(
+		"unavailable",
+		"the conversation was changed by another request at the same time; try again",
+		{ conversationId },
+	);
 }

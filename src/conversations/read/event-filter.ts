@@ -27,7 +27,7 @@ export function eventConditionsOf(filter: ConversationEventFilter | undefined, p
 
 /** Sorts the values and removes repetitions, so that equal filters have equal page tokens and share messages. */
 function oneOf(field: "kind" | "source", values: readonly string[], name: string): EventCondition[] {
-	if (values.length > MAX_VALUES) throw invalid(name, `must be at most ${MAX_VALUES}`);
+	if (values.length > MAX_VALUES) throw invalid(name, `must have at most ${MAX_VALUES} values`);
 	if (values.length === 0) return [];
 	return [{ kind: "one_of", field, values: [...new Set(values)].map((value) => wellFormed(value, name)).sort() }];
 }

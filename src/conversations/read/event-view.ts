@@ -50,7 +50,7 @@ export class EventViews {
 	/** @throws ServiceError `data_loss` when the stored event cannot be read or decrypted */
 	#open({ conversationId, event }: StoredEvent, secrets: SecretsForm): string {
 		if (!("unreadable" in event)) return this.#format.open(conversationId, event, secrets);
-		throw new ServiceError("data_loss", "What is stored of the event cannot be read", {
+		throw new ServiceError("data_loss", "The stored event cannot be read", {
 			conversationId,
 			cause: new Error(event.unreadable),
 		});

@@ -53,7 +53,7 @@ const FIELDS: FilterFields<ConversationFilter, Condition> = {
 	tags(value, name) {
 		// Sorted, because a page token is valid for equal conditions in equal order only.
 		const entries = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1));
-		if (entries.length > MAX_TAGS) throw invalid(name, `must be at most ${MAX_TAGS}`);
+		if (entries.length > MAX_TAGS) throw invalid(name, `must have at most ${MAX_TAGS} entries`);
 		return entries.map(([key, tag]) => ({
 			kind: "tag",
 			key: wellFormed(key, name),

@@ -128,7 +128,7 @@ export class GetConversation {
 			return new ServiceError("not_found", "There was no such conversation at that sequence");
 		return new ServiceError(
 			"out_of_range",
-			`What was current at that sequence has been pruned; the oldest later update that is kept is ${next.sequence}`,
+			`The update that was current at that sequence has been pruned; the oldest later update that is kept has the sequence ${next.sequence}`,
 		);
 	}
 }

@@ -50,10 +50,7 @@ export class PageTokens {
 		// Decoding skips characters that are not base64url, so only encoding the bytes again detects them.
 		const isWhole = bytes.length === POSITION_END + MAC_BYTES && bytes.toString("base64url") === token;
 		if (!isWhole || !timingSafeEqual(this.#mac(list, scope, content), bytes.subarray(POSITION_END)))
-			throw new ServiceError(
-				"invalid_argument",
-				"page_token is not one that this service gave for this list and filter",
-			);
+			throw new ServiceError("invalid_argument", "page_token is not valid for this list and filter");
 		return content.readBigInt64BE(1);
 	}
 

@@ -29,7 +29,7 @@ export function tryRead<Result>(source: StoredAt, onUnreadable: OnUnreadable, re
 export function storedRecord({ conversationId, sequence, record }: RecordSource): StoredRecord {
 	if (record === undefined) throw new TypeError(`update ${sequence} was read without its record`);
 	if (!("unreadable" in record)) return record;
-	throw new ServiceError("data_loss", "What is stored of the record cannot be read", {
+	throw new ServiceError("data_loss", "The stored record cannot be read", {
 		conversationId,
 		cause: new Error(record.unreadable),
 	});

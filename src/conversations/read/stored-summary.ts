@@ -7,6 +7,6 @@ export function decodeSummary(bytes: Uint8Array): ConversationSummary {
 	try {
 		return fromBinary(ConversationSummarySchema, bytes);
 	} catch (cause) {
-		throw new ServiceError("data_loss", "What is stored of the summary cannot be read", { cause });
+		throw new ServiceError("data_loss", "The stored summary cannot be read", { cause });
 	}
 }

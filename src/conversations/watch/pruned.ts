@@ -22,8 +22,8 @@ export async function assertNotPruned<Entry extends LogEntry>(
 	if (prunedThrough <= after) return;
 	throw new ServiceError(
 		"out_of_range",
-		`${name} after sequence ${after} have been pruned; the oldest sequence to start after is ${prunedThrough}, ` +
-			`and 0 gives all ${name.toLowerCase()} that are kept`,
+		`${name} after sequence ${after} have been pruned; start after sequence ${prunedThrough} or later, ` +
+			`or after 0 to receive all ${name.toLowerCase()} that are kept`,
 	);
 }
 

@@ -278,7 +278,7 @@ export class Follower {
 		if (newest !== undefined && newest < through)
 			throw new ServiceError(
 				"out_of_range",
-				`the database has lost what came after sequence ${newest}; start after that one`,
+				`the database has lost the entries after sequence ${newest}; start after sequence ${newest}`,
 			);
 		if (error === undefined) return;
 		throw error instanceof Error ? error : new ServiceError("unavailable", "The store cannot be read");

@@ -116,7 +116,7 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 			signal.removeEventListener("abort", release);
 			release();
 		}
-		if (this.#stopping.aborted) throw new ServiceError("unavailable", "The service stops");
+		if (this.#stopping.aborted) throw new ServiceError("unavailable", "The service is stopping");
 	}
 
 	async *#follow(

@@ -212,7 +212,7 @@ async function countResponse(
 /** Returns the error to report for a request that the library has refused because of its header. */
 function headerRefusal(status: number): ServiceError {
 	const kinds: Readonly<Record<number, ErrorKind>> = { 405: "method_not_allowed", 415: "unsupported_media_type" };
-	return new ServiceError(kinds[status] ?? "invalid_argument", "The header of the request cannot be served");
+	return new ServiceError(kinds[status] ?? "invalid_argument", "The headers of the request are not supported");
 }
 
 function mount(router: ConnectRouter, rpc: RpcMethod): void {
@@ -245,7 +245,7 @@ function mount(router: ConnectRouter, rpc: RpcMethod): void {
 
 function callOf({ values }: HandlerContext): Call {
 	const call = values.get(CALL);
-	if (call === undefined) throw new TypeError("a request came by no listener");
+	if (call === undefined) throw new TypeError("the request did not come from a listener");
 	return call;
 }
 

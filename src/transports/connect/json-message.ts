@@ -142,7 +142,7 @@ function wellFormed(text: string): string {
 function exactDouble(integer: bigint): number {
 	const value = Number(integer);
 	if (BigInt(value) !== integer && readExactJson(String(value)) !== integer)
-		throw new TypeError("a double does not hold the number");
+		throw new TypeError("a double cannot represent the number exactly");
 	return value;
 }
 

@@ -59,7 +59,7 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 		const admit = (metadata: Metadata, request: ObservedRequest): void => {
 			if (isKeyless) {
 				if (keylessCalls >= limits.keylessCalls)
-					throw new ServiceError("unavailable", "Too many calls without a key are under way");
+					throw new ServiceError("unavailable", "Too many calls without an access key are under way; try again later");
 				keylessCalls += 1;
 				leave = () => {
 					keylessCalls -= 1;

@@ -174,9 +174,8 @@ function tagsOf(texts: readonly string[]): Record<string, string> {
 	const tags: Record<string, string> = {};
 	for (const text of texts) {
 		const [, key, value] = /^([^:]+):(.*)$/s.exec(text) ?? [];
-		if (key === undefined || value === undefined)
-			throw invalid("tag", "must be a key and a value with a colon between");
-		if (Object.hasOwn(tags, key) && tags[key] !== value) throw invalid("tag", "names one key with two values");
+		if (key === undefined || value === undefined) throw invalid("tag", "must have the form key:value");
+		if (Object.hasOwn(tags, key) && tags[key] !== value) throw invalid("tag", "has two values for the same key");
 		setMember(tags, key, value);
 	}
 	return tags;

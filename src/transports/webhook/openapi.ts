@@ -52,7 +52,7 @@ function openApiDocument(basePath: string, plan: MessagePlan): ExactJsonObject {
 		openapi: "3.1.0",
 		info: {
 			title: "Conversation Update Webhook Service",
-			summary: "Receives an agent server's conversation updates, and gives the conversations to others.",
+			summary: "Receives an agent server's conversation updates and serves the conversations to other services.",
 			version: "0.0.1",
 		},
 		paths: {
@@ -72,8 +72,8 @@ function openApiDocument(basePath: string, plan: MessagePlan): ExactJsonObject {
 			securitySchemes: { APIKeyHeader: { type: "apiKey", in: "header", name: "X-Access-Token" } },
 		},
 		tags: [
-			{ name: "Webhooks", description: "What an agent server calls." },
-			{ name: "Conversations", description: "Reads of what was received." },
+			{ name: "Webhooks", description: "Endpoints that an agent server calls." },
+			{ name: "Conversations", description: "Endpoints that return received conversations and events." },
 		],
 	};
 }
@@ -81,7 +81,7 @@ function openApiDocument(basePath: string, plan: MessagePlan): ExactJsonObject {
 function conversationWebhook(plan: MessagePlan): ExactJsonObject {
 	return {
 		operationId: "on_conversation_update_api_v1_webhooks_conversations_post",
-		summary: "Take a conversation's record after it started, paused, resumed or was deleted",
+		summary: "Store a conversation's record after the conversation started, paused, resumed or was deleted",
 		...webhook({
 			body: "The whole record. May be sent with the content coding gzip.",
 			content: jsonOf(plan.desc.name, {
@@ -90,7 +90,7 @@ function conversationWebhook(plan: MessagePlan): ExactJsonObject {
 			}),
 			taken: "The record is on disk.",
 			refused: "The record breaks rules.",
-			example: { summary: "A member is missing, another one out of bounds", value: REFUSED },
+			example: { summary: "One member is missing, another one is out of bounds", value: REFUSED },
 		}),
 	};
 }
@@ -99,13 +99,13 @@ function eventWebhook(): ExactJsonObject {
 	const examples = { finished: { summary: "The agent answers and has finished", value: EVENTS } };
 	return {
 		operationId: "on_event_api_v1_webhooks_events__conversation_id__post",
-		summary: "Take a batch of a conversation's events",
+		summary: "Store a batch of a conversation's events",
 		parameters: [pathParameter(IngestConversationEventsRequestSchema.field.conversationId)],
 		...webhook({
 			body: "The events, in the order in which they were made. May be sent with the content coding gzip.",
 			content: jsonOf(ConversationEventSchema.name, examples, true),
-			taken: "All events are on disk. One that was there already, by its id, is passed over.",
-			refused: "An event breaks rules, or the path has no UUID. Nothing of the batch was kept.",
+			taken: "All events are on disk. An event whose id is stored already is skipped.",
+			refused: "An event breaks rules, or the id in the path is not a UUID. No event of the batch was stored.",
 			example: { summary: "The second event has no kind", value: EVENTS_REFUSED },
 		}),
 	};
@@ -147,13 +147,13 @@ function getConversation(plan: MessagePlan): ExactJsonObject {
 		],
 		responses: {
 			200: {
-				description: "The record, as the webhook takes it.",
+				description: "The record, in the form that the webhook accepts.",
 				content: jsonOf(plan.desc.name, { finished: { value: FINISHED } }),
 			},
-			400: failure("A parameter is not known or has a wrong value."),
+			400: failure("A parameter is unknown or has an invalid value."),
 			...REFUSALS,
 			404: failure("There is no such conversation, or there was none at that sequence number."),
-			410: failure("What was current at that sequence number has been pruned."),
+			410: failure("The record that was current at that sequence number has been pruned."),
 		},
 	};
 }
@@ -174,7 +174,7 @@ function listConversations(): ExactJsonObject {
 				description: "A page.",
 				content: jsonOf(ListConversationsResponseSchema.name, { one: { value: LISTED } }),
 			},
-			400: failure("A parameter is not known or has a wrong value."),
+			400: failure("A parameter is unknown or has an invalid value."),
 			...REFUSALS,
 		},
 	};
@@ -184,7 +184,7 @@ function listEvents(): ExactJsonObject {
 	const { field } = ListConversationEventsRequestSchema;
 	return {
 		operationId: "list_conversation_events",
-		summary: "Events of a conversation, oldest first. One of which nothing is known has none",
+		summary: "Events of a conversation, oldest first. For an unknown conversation the list is empty",
 		tags: ["Conversations"],
 		security: [{ APIKeyHeader: [] }],
 		parameters: [
@@ -197,9 +197,9 @@ function listEvents(): ExactJsonObject {
 				description: "A page.",
 				content: jsonOf(ListConversationEventsResponseSchema.name, { run: { value: LISTED_EVENTS } }),
 			},
-			400: failure("A parameter is not known or has a wrong value."),
+			400: failure("A parameter is unknown or has an invalid value."),
 			...REFUSALS,
-			410: failure("Events that the page should have were pruned, or after_sequence is beyond the newest one."),
+			410: failure("Events of the requested page have been pruned, or after_sequence is beyond the newest event."),
 		},
 	};
 }
@@ -237,7 +237,8 @@ function parameterSchema(field: DescField): ExactJsonObject {
 	if (field.fieldKind === "enum") return enumSchema(field.enum);
 	if (field.fieldKind === "message" && field.message === TimestampSchema)
 		return { type: "string", format: "date-time" };
-	if (field.fieldKind !== "scalar") throw new Error(`${field.parent.typeName}.${field.name} is no query parameter`);
+	if (field.fieldKind !== "scalar")
+		throw new Error(`${field.parent.typeName}.${field.name} cannot be a query parameter`);
 	if (field.name === "page_size") return { type: "integer", format: "int32", minimum: 0 };
 	if (field.name === "sequence" || field.name === "after_sequence")
 		return { type: "integer", format: "int64", minimum: 0 };
@@ -268,10 +269,10 @@ function jsonOf(name: string, examples?: ExactJsonObject, list = false): ExactJs
 
 /** Error responses that every operation has. */
 const REFUSALS: ExactJsonObject = {
-	401: failure("The access key is missing or not known.", {
-		"WWW-Authenticate": { description: "The scheme that the key belongs to.", schema: { type: "string" } },
+	401: failure("The access key is missing or unknown.", {
+		"WWW-Authenticate": { description: "The authentication scheme of the access key.", schema: { type: "string" } },
 	}),
-	403: failure("The access key lacks the scope for this."),
+	403: failure("The access key or client certificate lacks the required scope."),
 	500: failure("The service failed unexpectedly."),
 	503: failure("The store cannot be reached now, or the service has too much to do.", {
 		"Retry-After": { description: "Seconds to wait before the next attempt.", schema: { type: "integer" } },

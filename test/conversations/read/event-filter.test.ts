@@ -36,8 +36,8 @@ test("lists of 32 values are accepted", () => {
 });
 
 test.each<[MessageInitShape<typeof ConversationEventFilterSchema>, string]>([
-	[{ kinds: many }, "kinds must be at most 32"],
-	[{ sources: many }, "sources must be at most 32"],
+	[{ kinds: many }, "kinds must have at most 32 values"],
+	[{ sources: many }, "sources must have at most 32 values"],
 	[{ kinds: ["a", "\ud800"] }, "kinds is not valid Unicode"],
 	[{ sources: ["\udc00"] }, "sources is not valid Unicode"],
 	[{ happenedFrom: { seconds: 0n, nanos: -1 } }, "happened_from is not a valid timestamp"],

@@ -158,8 +158,8 @@ test("a start in the pruned range or beyond the newest sequence is refused with 
 		expect(await refusal(pages({ conversationId, afterSequence: 2n }))).toEqual({
 			kind: "out_of_range",
 			message:
-				"Events after sequence 2 have been pruned; the oldest sequence to start after is 3, " +
-				"and 0 gives all events that are kept",
+				"Events after sequence 2 have been pruned; start after sequence 3 or later, " +
+				"or after 0 to receive all events that are kept",
 		});
 	expect(await refusal(pages({ afterSequence: 7n }))).toEqual({
 		kind: "out_of_range",
@@ -176,7 +176,7 @@ test("a page token is valid only for its conversation, start and filter, however
 	expect((await reading.events.listTexts(next)).entries.map(({ sequence }) => sequence)).toEqual([3n]);
 	const refused = {
 		kind: "invalid_argument",
-		message: "page_token is not one that this service gave for this list and filter",
+		message: "page_token is not valid for this list and filter",
 	};
 	for (const other of [
 		{ conversationId: "" },

@@ -88,7 +88,7 @@ test.each<[Init, string]>([
 	[{ executionStatus: unknownStatus }, "filter.execution_status is not a known status"],
 	[{ agentKind: "acp" }, "filter.agent_kind must be ACPAgent or Agent"],
 	[{ parentConversationId: "1" }, "filter.parent_conversation_id is not a UUID"],
-	[{ tags: manyTags }, "filter.tags must be at most 32"],
+	[{ tags: manyTags }, "filter.tags must have at most 32 entries"],
 	[{ titleContains: "😀".repeat(1025) }, "filter.title_contains must have at most 1024 characters"],
 	[{ model: "\ud800" }, "filter.model is not valid Unicode"],
 	[{ titleContains: "\udc00" }, "filter.title_contains is not valid Unicode"],

@@ -76,7 +76,8 @@ test("an unknown conversation, or one that did not exist at the sequence, is not
 test("a sequence at which the current record has been pruned is out_of_range", async () => {
 	for (const title of ["one", "two", "three", "four"]) await reading.keep({ id: ID, title });
 	await reading.pruneTo(2);
-	const message = "What was current at that sequence has been pruned; the oldest later update that is kept is 3";
+	const message =
+		"The update that was current at that sequence has been pruned; the oldest later update that is kept has the sequence 3";
 	for (const sequence of [1n, 2n])
 		expect(await refusal(reading.get.get({ id: ID, sequence, secrets: "redacted" }))).toEqual({
 			kind: "out_of_range",
@@ -97,7 +98,7 @@ test("an unreadable record fails with data_loss, and is reported", async () => {
 	await reading.keep({ id: ID });
 	reading.damage(1n);
 	const request = { id: ID, sequence: undefined, secrets: "redacted" } as const;
-	const refused = { kind: "data_loss", message: "What is stored of the record cannot be read" };
+	const refused = { kind: "data_loss", message: "The stored record cannot be read" };
 	expect(await refusal(reading.get.get(request))).toEqual(refused);
 	expect(await refusal(reading.get.getEncoded(request))).toEqual(refused);
 	expect(reading.unreadable).toEqual([

@@ -172,7 +172,7 @@ test("a page token is valid only for its filter, however that is written", async
 		reading.list.list({ ...ALL, filter: other, pageToken: first.nextPageToken });
 	const same = await next(filter({ tags: { b: "2", a: "1" } }));
 	expect(same.conversations.map((one) => one.sequence)).toEqual([1n]);
-	const message = "page_token is not one that this service gave for this list and filter";
+	const message = "page_token is not valid for this list and filter";
 	expect(await refusal(next(undefined))).toEqual({ kind: "invalid_argument", message });
 	expect(await refusal(next(filter({ tags: { a: "1" } })))).toEqual({ kind: "invalid_argument", message });
 });

@@ -5,10 +5,7 @@ import { ServiceError } from "../../../src/errors.ts";
 
 const [one, two] = [Buffer.alloc(32, 1), Buffer.alloc(32, 2)];
 const tokens = new PageTokens([one, two]);
-const REFUSED = new ServiceError(
-	"invalid_argument",
-	"page_token is not one that this service gave for this list and filter",
-);
+const REFUSED = new ServiceError("invalid_argument", "page_token is not valid for this list and filter");
 
 const scopes = fc.record(
 	{

@@ -111,8 +111,8 @@ test("a start in the pruned range is refused, but 0 and the last pruned sequence
 		expect(await refusal(pages({ afterSequence }))).toEqual({
 			kind: "out_of_range",
 			message:
-				`Updates after sequence ${afterSequence} have been pruned; the oldest sequence to start after is 3, ` +
-				"and 0 gives all updates that are kept",
+				`Updates after sequence ${afterSequence} have been pruned; start after sequence 3 or later, ` +
+				"or after 0 to receive all updates that are kept",
 		});
 });
 
@@ -125,7 +125,7 @@ test("pruning of other conversations does not limit the start of a list of one c
 	expect(await sequences({})).toEqual([1n, 2n, 4n, 5n, 6n, 7n]);
 	expect(await sequences({ conversationId: A, afterSequence: 1n })).toEqual([2n, 7n]);
 	expect(await sequences({ conversationId: A, afterSequence: 2n })).toEqual([7n]);
-	const refused = { kind: "out_of_range", message: expect.stringContaining("the oldest sequence to start after is 3") };
+	const refused = { kind: "out_of_range", message: expect.stringContaining("start after sequence 3 or later") };
 	expect(await refusal(pages({ conversationId: B, afterSequence: 2n }))).toEqual(refused);
 	expect(await sequences({ conversationId: C, afterSequence: 2n })).toEqual([]);
 	expect(await refusal(pages({ afterSequence: 2n }))).toEqual(refused);
@@ -138,7 +138,7 @@ test("a page token is valid only for its conversation and start, however they ar
 	expect(next.updates.map((update) => update.sequence)).toEqual([3n]);
 	const refused = {
 		kind: "invalid_argument",
-		message: "page_token is not one that this service gave for this list and filter",
+		message: "page_token is not valid for this list and filter",
 	};
 	expect(await refusal(reading.updates.list({ ...ALL, pageToken }))).toEqual(refused);
 	expect(await refusal(reading.updates.list({ ...ALL, conversationId: B, pageToken }))).toEqual(refused);
@@ -195,7 +195,7 @@ test("a start in the history of a removed conversation is refused, also after it
 	await reading.keep({ id: B });
 	await reading.keep({ id: A, execution_status: "deleting" });
 	while ((await reading.store.prune({ receivedBefore: 2n ** 60n, limit: 100 })) > 0);
-	const refused = { kind: "out_of_range", message: expect.stringContaining("the oldest sequence to start after is 3") };
+	const refused = { kind: "out_of_range", message: expect.stringContaining("start after sequence 3 or later") };
 	expect(await refusal(pages({ conversationId: A, afterSequence: 1n }))).toEqual(refused);
 	await reading.keep({ id: A, title: "2" });
 	expect(await refusal(pages({ conversationId: A, afterSequence: 1n }))).toEqual(refused);

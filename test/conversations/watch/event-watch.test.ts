@@ -194,8 +194,8 @@ test("a start in the pruned range or beyond the newest sequence is refused", asy
 	expect(await refusal(new Watcher(watching(), { start: 1n }).next(1))).toEqual({
 		kind: "out_of_range",
 		message:
-			"Events after sequence 1 have been pruned; the oldest sequence to start after is 2, " +
-			"and 0 gives all events that are kept",
+			"Events after sequence 1 have been pruned; start after sequence 2 or later, " +
+			"or after 0 to receive all events that are kept",
 	});
 	expect(await new Watcher(watching(), { start: 1n, conversationId: OTHER }).next(2)).toEqual([4n, 5n]);
 	expect(await new Watcher(watching()).next(3)).toEqual([3n, 4n, 5n]);
@@ -233,5 +233,5 @@ test("stopping the service ends a watch with unavailable", async () => {
 	const refused = refusal(watcher.next(1));
 	stopping.abort();
 	watcher.cancel();
-	expect(await refused).toEqual({ kind: "unavailable", message: "The service stops" });
+	expect(await refused).toEqual({ kind: "unavailable", message: "The service is stopping" });
 });

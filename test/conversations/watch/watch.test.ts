@@ -180,7 +180,7 @@ test("a start in the pruned range is refused with an error that names the oldest
 	expect((await log.range()).prunedThrough).toBe(3n);
 	const refused = await refusal(new Watcher(watching(), { start: 2n }).next(1));
 	expect(refused.kind).toBe("out_of_range");
-	expect(refused.message).toContain("the oldest sequence to start after is 3");
+	expect(refused.message).toContain("start after sequence 3 or later");
 	expect(await new Watcher(watching(), { start: 3n }).next(2)).toEqual([4n, 5n]);
 });
 
@@ -305,7 +305,7 @@ test("watchers that received updates which the store then lost fail with out_of_
 	log.lose(2n);
 	const refused = {
 		kind: "out_of_range",
-		message: "the database has lost what came after sequence 2; start after that one",
+		message: "the database has lost the entries after sequence 2; start after sequence 2",
 	};
 	expect(await refusal(watcher.next(1))).toEqual(refused);
 	expect(await slow.next(1)).toEqual([3n]);
@@ -324,7 +324,7 @@ test("stopping the service ends a watch with unavailable, and cancelling ends it
 	expect(await end).toBe(undefined);
 	const refused = refusal(stopped.next(1));
 	stopping.abort();
-	expect(await refused).toEqual({ kind: "unavailable", message: "The service stops" });
+	expect(await refused).toEqual({ kind: "unavailable", message: "The service is stopping" });
 	expect(watches.recent.held.followers).toBe(0);
 	expect(log.listeners()).toBe(0);
 });

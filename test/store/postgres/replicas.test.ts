@@ -166,7 +166,7 @@ test("after a failover, watchers that got lost updates fail, and the others cont
 	await expect.poll(() => recent.end, { timeout: 30_000 }).toBe(5n);
 	await loseUpdatesAfter(url, 3n);
 	await expect.poll(() => recent.losses, { timeout: 30_000 }).toBe(1);
-	expect(() => ahead.check(5n)).toThrow("the database has lost what came after sequence 3; start after that one");
+	expect(() => ahead.check(5n)).toThrow("the database has lost the entries after sequence 3; start after sequence 3");
 	ahead.leave();
 	behind.check(3n);
 	const update = sample();

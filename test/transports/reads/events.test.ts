@@ -83,7 +83,7 @@ test("the list is paged, and a page token is refused with another filter", async
 	expect(await events(`page_size=9223372036854775807&page_token=${token}`)).toEqual([redacted.slice(2), ""]);
 	expect(await get(`${ID}/events?kind=HookEvent&page_token=${token}`)).toEqual([
 		400,
-		'{"detail":"page_token is not one that this service gave for this list and filter"}',
+		'{"detail":"page_token is not valid for this list and filter"}',
 	]);
 });
 
@@ -115,10 +115,10 @@ test.each([
 	["?after_sequence=1&after_sequence=2", 400, "after_sequence may be given only once"],
 	["?after_sequence=9", 410, "after_sequence 9 is beyond the newest sequence, which is 4: it comes from another store"],
 	["?page_size=x", 400, "page_size must be a whole number, 0 or more"],
-	["?page_token=x", 400, "page_token is not one that this service gave for this list and filter"],
+	["?page_token=x", 400, "page_token is not valid for this list and filter"],
 	["?happened_to=never", 400, "happened_to must be an ISO 8601 date-time such as 2026-01-31T12:00:00Z"],
 	["?secrets=all", 400, "secrets must be one of redacted, encrypted, plaintext"],
-	[`?${"kind=x&".repeat(33)}`, 400, "kinds must be at most 32"],
+	[`?${"kind=x&".repeat(33)}`, 400, "kinds must have at most 32 values"],
 ])("the query %s is refused", async (search, status, detail) => {
 	expect(await get(`${ID}/events${search}`)).toEqual([status, JSON.stringify({ detail })]);
 });

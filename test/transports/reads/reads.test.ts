@@ -159,7 +159,7 @@ test("the list is paged, and a page token is refused with another filter", async
 	expect(await get(`?page_size=9223372036854775807&page_token=${token}`)).toEqual(next);
 	expect(await get(`?model=m&page_token=${token}`)).toEqual([
 		400,
-		{ detail: "page_token is not one that this service gave for this list and filter" },
+		{ detail: "page_token is not valid for this list and filter" },
 	]);
 });
 
@@ -195,12 +195,12 @@ test.each([
 	["?execution_status=IDLE", "execution_status is not a known status"],
 	["?agent_kind=acp", "agent_kind must be ACPAgent or Agent"],
 	["?parent_conversation_id=x", "parent_conversation_id is not a UUID"],
-	["?tag=team", "tag must be a key and a value with a colon between"],
-	["?tag=:a", "tag must be a key and a value with a colon between"],
-	["?tag=a:1&tag=a:2", "tag names one key with two values"],
+	["?tag=team", "tag must have the form key:value"],
+	["?tag=:a", "tag must have the form key:value"],
+	["?tag=a:1&tag=a:2", "tag has two values for the same key"],
 	["?created_from=yesterday", "created_from must be an ISO 8601 date-time such as 2026-01-31T12:00:00Z"],
 	["?page_size=-1", "page_size must be a whole number, 0 or more"],
-	["?page_token=x", "page_token is not one that this service gave for this list and filter"],
+	["?page_token=x", "page_token is not valid for this list and filter"],
 	["?view=tiny", "view must be one of summary, full"],
 	["?secrets=all", "secrets must be one of redacted, encrypted, plaintext"],
 	[`/${FIRST}?page_size=1`, 'query parameter "page_size" is not known'],
