@@ -403,7 +403,11 @@ describe("a configuration of the listeners", () => {
 			"CLIENT_CERTIFICATES: entry 1 must be the name",
 		],
 		["an unknown scope", { ...tls, CLIENT_CERTIFICATES: "a:write" }, "CLIENT_CERTIFICATES: entry 1 has a scope"],
-		["one name twice", { ...tls, CLIENT_CERTIFICATES: "a:read,a:ingest" }, "CLIENT_CERTIFICATES: entry 2 has the same name"],
+		[
+			"one name twice",
+			{ ...tls, CLIENT_CERTIFICATES: "a:read,a:ingest" },
+			"CLIENT_CERTIFICATES: entry 2 has the same name",
+		],
 		["an origin with a path", { CORS_ORIGINS: "https://a.example/" }, "CORS_ORIGINS: entry 1 must be"],
 		["an origin without a scheme", { CORS_ORIGINS: "a.example" }, "CORS_ORIGINS: entry 1 must be"],
 		["a rate limit of 0", { RATE_LIMIT_PER_KEY: "0" }, "RATE_LIMIT_PER_KEY: must be a whole number"],
