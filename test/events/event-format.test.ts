@@ -368,7 +368,7 @@ describe("a protobuf request", () => {
 	});
 
 	test("is refused when members_json has a member that has a field", () => {
-		const hasField = valueError("this member has a field");
+		const hasField = valueError("this member has a field of its own in the message");
 		const again = '{"id":"x","timestamp":1,"a":1,"source":null,"kind":"k","parent_id":"p"}';
 		expect(refused({ ...valid, membersJson: again })).toEqual(
 			["id", "timestamp", "source", "kind", "parent_id"].map((name) => ({

@@ -111,7 +111,10 @@ test("an id in the path that is no UUID is refused as a violation of the path", 
 });
 
 test("keys, sizes, media types and content codings are checked", async () => {
-	expect(await postEvents(ID, [], READER)).toEqual([403, { detail: 'The access key or client certificate lacks the scope "ingest"' }]);
+	expect(await postEvents(ID, [], READER)).toEqual([
+		403,
+		{ detail: 'The access key or client certificate lacks the scope "ingest"' },
+	]);
 	expect(await postEvents(ID, [], "unknown")).toEqual([401, { detail: "The access key is not known" }]);
 	expect((await postEvents(ID, [event("9", { text: "x".repeat(20_000) })]))[0]).toBe(413);
 	expect((await postEvents(ID, [], KEY, { "Content-Type": "text/plain" }))[0]).toBe(415);
