@@ -23,8 +23,8 @@ import type { Secret } from "../record/secrets/free-form-secrets.ts";
 import { MAX_SECRETS, tooManySecrets } from "../record/secrets/record-vault.ts";
 import { REDACTED, type SecretsForm } from "../record/secrets/secret-walk.ts";
 import { hasUserinfo, replaceUserinfo } from "../record/secrets/userinfo.ts";
-import { brokenRules, judge } from "../record/validation/judge.ts";
-import { decodeRequest } from "../record/validation/message-size.ts";
+import { brokenRulesError, findViolations } from "../record/validation/find-violations.ts";
+import { decodeIngestRequest } from "../record/validation/message-size.ts";
 import { isLonger, MAX_VIOLATIONS, RecordSchema } from "../record/validation/schema.ts";
 import { NOT_A_DATE_TIME, NOT_A_MAP, valueError, violation, wrongLength } from "../record/validation/violations.ts";
 import { MAX_CLOCK_SKEW } from "../store/ordering.ts";
@@ -92,11 +92,11 @@ export class EventFormat {
 	 * @throws ServiceError as `parse` does, and `invalid_argument` when the bytes are no such message
 	 */
 	fromRequest(request: Uint8Array): ParsedEvents {
-		const { conversationId, events } = decodeRequest(IngestConversationEventsRequestSchema, request);
+		const { conversationId, events } = decodeIngestRequest(IngestConversationEventsRequestSchema, request);
 		return forConversation(uuidOf(conversationId), (id) => {
 			const violations: Violation[] = [];
 			let values = 0;
-			let surrogates = false;
+			let mayHaveSurrogates = false;
 			const json = events.map((event, index) => {
 				const envelope = this.#encodeEnvelope(event);
 				if (!isJsonObject(envelope)) throw new TypeError("an event must be an object");
@@ -104,7 +104,7 @@ export class EventFormat {
 				if (members === undefined) return envelope;
 				values += members.size.values;
 				if (values > MAX_VALUES) throw tooManyValues();
-				surrogates ||= members.surrogates;
+				mayHaveSurrogates ||= members.mayHaveSurrogates;
 				const misplaced = Object.keys(members.json).filter((name) =>
 					this.#hasField(name, members.json[name], envelope),
 				);
@@ -115,7 +115,7 @@ export class EventFormat {
 					});
 				return misplaced.length > 0 ? envelope : { ...envelope, ...members.json };
 			});
-			return this.#read(id, { json, size: measureWithinBounds(json), surrogates }, violations);
+			return this.#read(id, { json, size: measureWithinBounds(json), mayHaveSurrogates }, violations);
 		});
 	}
 
@@ -160,7 +160,7 @@ export class EventFormat {
 	#read(conversationId: string, parsed: ParsedJson, found: readonly Violation[]): ParsedEvents {
 		const receivedAt = BigInt(Date.now()) * 1000n;
 		const clock = { timeZone: this.#timeZone, arrival: receivedAt, maxAhead: MAX_CLOCK_SKEW };
-		const violations = [...found, ...judge(this.#schema, parsed)];
+		const violations = [...found, ...findViolations(this.#schema, parsed)];
 		const report = (path: Violation["path"], finding: Parameters<typeof violation>[1]): void => {
 			violations.push(violation(path, finding, parsed.json, this.#schema.plan));
 		};
@@ -175,7 +175,8 @@ export class EventFormat {
 			else if (happenedAt === undefined) report([index, "timestamp"], NOT_A_DATE_TIME);
 			else if (!envelopes.has(id)) envelopes.set(id, { event, id, source, kind, happenedAt });
 		}
-		if (violations.length > 0) throw brokenRules(violations.slice(0, MAX_VIOLATIONS), "the events", conversationId);
+		if (violations.length > 0)
+			throw brokenRulesError(violations.slice(0, MAX_VIOLATIONS), "the events", conversationId);
 		const cipher = this.#encrypts ? this.#cipher.of(conversationId) : undefined;
 		let count = 0;
 		const hide = (secret: Secret, place: string): string => {
@@ -306,8 +307,8 @@ function forConversation<Result>(conversationId: string, read: (conversationId: 
 function readMembers(text: string, path: Violation["path"], violations: Violation[]) {
 	if (text === "") return undefined;
 	try {
-		const { json, size, surrogates } = parseExactJson(Buffer.from(text));
-		if (isJsonObject(json)) return { json, size, surrogates };
+		const { json, size, mayHaveSurrogates } = parseExactJson(Buffer.from(text));
+		if (isJsonObject(json)) return { json, size, mayHaveSurrogates };
 		violations.push({ path, ...NOT_A_MAP });
 	} catch (error) {
 		if (!(error instanceof ServiceError)) throw error;

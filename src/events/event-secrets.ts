@@ -3,15 +3,15 @@ import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember
 import { parsePointer, toPointer } from "../record/json/pointer.ts";
 import { pathInJson } from "../record/plan/place.ts";
 import type { RecordFormat } from "../record/record-format.ts";
-import { OPEN, SECRET, type Secret } from "../record/secrets/free-form-secrets.ts";
+import { PUBLIC_CONTEXT, SECRET_CONTEXT, type Secret } from "../record/secrets/free-form-secrets.ts";
 import {
 	deriveSecretWalk,
 	type RecordWalk,
 	type Replace,
 	redactionVersionOf,
-	walkFreeForm,
+	replaceSecretsInMember,
 } from "../record/secrets/secret-walk.ts";
-import { placesOfSecrets } from "../record/secrets/unnamed-secrets.ts";
+import { deriveSecretPathTest } from "../record/secrets/unnamed-secrets.ts";
 import { hasUserinfo, replaceUserinfo } from "../record/secrets/userinfo.ts";
 import { FULL_STATE, STATE_UPDATE } from "./statements.ts";
 
@@ -25,14 +25,14 @@ export class EventSecrets {
 	readonly #format: RecordFormat;
 	readonly #envelope: ReadonlySet<string>;
 	readonly #walkRecord: RecordWalk;
-	readonly #isSecretPath: ReturnType<typeof placesOfSecrets>;
+	readonly #isSecretPath: ReturnType<typeof deriveSecretPathTest>;
 
 	/** @param envelope names of the members that all events have */
 	constructor(format: RecordFormat, envelope: ReadonlySet<string>) {
 		this.#format = format;
 		this.#envelope = envelope;
 		this.#walkRecord = deriveSecretWalk(format.plan);
-		this.#isSecretPath = placesOfSecrets(format.plan);
+		this.#isSecretPath = deriveSecretPathTest(format.plan);
 		this.version = redactionVersionOf(format.plan);
 	}
 
@@ -49,13 +49,13 @@ export class EventSecrets {
 		this.#walk(event, (name, member) => {
 			if (isReport && name === "key") return member;
 			if (isReport && name === "value") return this.#walkReported(key, member, bigints, replace);
-			return walkFreeForm(member, name, OPEN, replace);
+			return replaceSecretsInMember(member, name, PUBLIC_CONTEXT, replace);
 		});
 		const text = stringifyExactJson(event);
 		if (!hasUserinfo(text)) return text;
 		const hide: Replace = (value, pointer) =>
 			typeof value === "string" ? replaceUserinfo(value, (userinfo) => String(replace(userinfo, pointer))) : value;
-		this.#walk(event, (name, member) => walkFreeForm(member, name, SECRET, hide));
+		this.#walk(event, (name, member) => replaceSecretsInMember(member, name, SECRET_CONTEXT, hide));
 		return stringifyExactJson(event);
 	}
 
@@ -95,7 +95,7 @@ export class EventSecrets {
 		}
 		for (const name of others) {
 			const member = members[name] ?? null;
-			setMember(members, name, walkFreeForm(member, name, OPEN, replace, this.#isSecretPath));
+			setMember(members, name, replaceSecretsInMember(member, name, PUBLIC_CONTEXT, replace, this.#isSecretPath));
 		}
 	}
 }

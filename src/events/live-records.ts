@@ -8,7 +8,7 @@ import { encodeDelta } from "../record/record-delta.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
 import { encodeSummary, summarize } from "../record/summary.ts";
-import { hasTooManyFields, MANY_FIELDS_FROM } from "../record/validation/message-size.ts";
+import { hasTooManyFields, MIN_SIZE_OF_TOO_MANY_FIELDS } from "../record/validation/message-size.ts";
 import type { NewEvents, NewLiveState, ProtectedEvent, StoredRecord } from "../store/store.ts";
 import type { EventFormat, ParsedEvents } from "./event-format.ts";
 import {
@@ -141,7 +141,7 @@ export class LiveRecords {
 		const { changed, values, refused, ...change } = applyUpdates(this.#format, held, updates);
 		const next = newRevision();
 		const hold = (size: number): void => {
-			if (!mayHold || size >= MANY_FIELDS_FROM) return;
+			if (!mayHold || size >= MIN_SIZE_OF_TOO_MANY_FIELDS) return;
 			this.#held.set(conversationId, { revision: next, told: change.told, record, json, size }, { size });
 		};
 		const applied = { next, told: formatTold(change.told.events), version: undefined, refused };
@@ -157,7 +157,8 @@ export class LiveRecords {
 				partial.bytes,
 			);
 			const newSize = size + bytes.byteLength;
-			if (newSize >= MANY_FIELDS_FROM && this.#hasTooManyFields(record, conversationId)) throw tooManyValues();
+			if (newSize >= MIN_SIZE_OF_TOO_MANY_FIELDS && this.#hasTooManyFields(record, conversationId))
+				throw tooManyValues();
 			hold(newSize);
 			return { ...applied, version: { summary: encodeSummary(summarize(record)), record: { ...partial, bytes } } };
 		} catch (error) {

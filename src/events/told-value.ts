@@ -1,6 +1,6 @@
 import { sameTree } from "../record/diff.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember } from "../record/json/json-value.ts";
-import { armOf, objectAt, type Place, rootPlace, step } from "../record/plan/place.ts";
+import { armOf, childPlace, objectAt, type Place, rootPlace } from "../record/plan/place.ts";
 import type { MessagePlan } from "../record/plan/plan.ts";
 import { REDACTED } from "../record/secrets/secret-walk.ts";
 import type { Statement } from "./statements.ts";
@@ -28,7 +28,7 @@ export function valueAfter(
 	const reported = member === "stats" ? withPerCallLists(value, present) : value;
 	// Nearly all members of a full state are unchanged.
 	if (present !== undefined && sameTree(reported, present)) return present;
-	return merge(reported, present, omitsNulls, step(rootPlace(plan), {}, member));
+	return merge(reported, present, omitsNulls, childPlace(rootPlace(plan), {}, member));
 }
 
 function merge(
@@ -97,7 +97,7 @@ function placeInside(
 ): Place | undefined {
 	if (place === undefined || (place.value === undefined && place.collection === undefined)) return undefined;
 	const reported = Array.isArray(json) ? json[Number(token)] : json[token];
-	return typeof reported === "object" && reported !== null ? step(place, json, token) : undefined;
+	return typeof reported === "object" && reported !== null ? childPlace(place, json, token) : undefined;
 }
 
 /** Adds the present lists to the metrics of each usage that omit them. */

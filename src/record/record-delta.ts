@@ -56,7 +56,11 @@ export function mergeDeltas(first: Uint8Array, second: Uint8Array): Uint8Array {
  *
  * @param merge {@link mergeRecord} when `one` is a record, {@link mergeDeltas} when it is a delta
  */
-export function combined(one: ProtectedRecord, delta: ProtectedRecord, merge: typeof mergeRecord): ProtectedRecord {
+export function mergeProtected(
+	one: ProtectedRecord,
+	delta: ProtectedRecord,
+	merge: typeof mergeRecord,
+): ProtectedRecord {
 	const { redactionVersion, schemaVersion } = delta;
 	return {
 		bytes: merge(one.bytes, delta.bytes),

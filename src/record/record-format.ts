@@ -12,7 +12,7 @@ import { lastToken, parsePointer } from "./json/pointer.ts";
 import { parseUuid } from "./json/scalars.ts";
 import { MAX_UNNAMED_MEMBERS, memberPlaces } from "./json/unnamed.ts";
 import { type MessagePlan, type PlainPlan, planMessage, plansIn } from "./plan/plan.ts";
-import { brokenRules, judge } from "./validation/judge.ts";
+import { brokenRulesError, findViolations } from "./validation/find-violations.ts";
 import { MAX_VIOLATIONS, RecordSchema } from "./validation/schema.ts";
 import { valueError } from "./validation/violations.ts";
 
@@ -63,7 +63,7 @@ export class RecordFormat {
 	 * @throws ServiceError as `parse` does
 	 */
 	fromJson(json: ExactJson): ConversationInfo {
-		return this.#check({ json, size: measureWithinBounds(json), surrogates: true });
+		return this.#check({ json, size: measureWithinBounds(json), mayHaveSurrogates: true });
 	}
 
 	/**
@@ -79,7 +79,7 @@ export class RecordFormat {
 		const misplaced = this.#putUnnamed(json, message);
 		if (misplaced.length > 0) throw invalid(misplaced, json);
 		// The strings of a message were encoded in UTF-8, which has no lone surrogates.
-		return this.#check({ json, size: measureWithinBounds(json), surrogates: false });
+		return this.#check({ json, size: measureWithinBounds(json), mayHaveSurrogates: false });
 	}
 
 	/** Converts a record to its JSON form, with the unnamed members at their places. */
@@ -97,7 +97,7 @@ export class RecordFormat {
 	 * @throws ServiceError as `parse` does
 	 */
 	membersFromJson(json: ExactJsonObject): ConversationInfo {
-		const parsed = { json, size: measureWithinBounds(json), surrogates: true };
+		const parsed = { json, size: measureWithinBounds(json), mayHaveSurrogates: true };
 		return this.#pick(this.#check(parsed, this.#membersSchema), Object.keys(json));
 	}
 
@@ -173,7 +173,7 @@ export class RecordFormat {
 
 	#check(parsed: ParsedJson, schema = this.#schema): ConversationInfo {
 		const { json, size } = parsed;
-		const violations = judge(schema, parsed);
+		const violations = findViolations(schema, parsed);
 		if (violations.length > 0) throw invalid(violations, json);
 		const message = this.#decode(json, size.large);
 		if (Object.keys(message.unnamedMembers).length > MAX_UNNAMED_MEMBERS) throw invalid([TOO_MANY_UNNAMED], json);
@@ -237,5 +237,5 @@ const TOO_MANY_UNNAMED: Violation = {
 
 function invalid(violations: readonly Violation[], json: ExactJson): ServiceError {
 	const id = memberOf(json, "id");
-	return brokenRules(violations, "the record", typeof id === "string" ? parseUuid(id) : undefined);
+	return brokenRulesError(violations, "the record", typeof id === "string" ? parseUuid(id) : undefined);
 }

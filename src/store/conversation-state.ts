@@ -1,7 +1,7 @@
 import type { ConversationExecutionStatus as Status } from "../../gen/conversations/v1/conversation_pb.js";
 import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
-import { combined, deltaWithLeaf, mergeDeltas, withLeaf } from "../record/record-delta.ts";
+import { deltaWithLeaf, mergeDeltas, mergeProtected, withLeaf } from "../record/record-delta.ts";
 import { type Activity, encodeActivity, isOlderThanEvents } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
 import { changeBetween, comparableTime, decide, orderTime } from "./ordering.ts";
@@ -178,7 +178,7 @@ export function deltaOverBase(
 	current: StoredRecord | undefined,
 ): StoredRecord {
 	const delta = leaf === undefined ? change : { ...change, bytes: deltaWithLeaf(change.bytes, leaf) };
-	return current === undefined ? delta : combined(current, delta, mergeDeltas);
+	return current === undefined ? delta : mergeProtected(current, delta, mergeDeltas);
 }
 
 /** Returns the stored form of a delta; undefined when it is too large, and the whole record is to be stored instead. */

@@ -9,7 +9,7 @@ import {
 } from "../../events/live-records.ts";
 import { STATE_UPDATE } from "../../events/statements.ts";
 import { release } from "../../memory.ts";
-import { combined, mergeDeltas, mergeRecord } from "../../record/record-delta.ts";
+import { mergeDeltas, mergeProtected, mergeRecord } from "../../record/record-delta.ts";
 import type { EventCondition } from "../../store/event-condition.ts";
 import type { AppendedEvents, LiveState, NewEvents, NewLiveState, Store, StoredRecord } from "../../store/store.ts";
 import type { Log } from "../../telemetry/log.ts";
@@ -265,7 +265,7 @@ function extend(before: Progress | undefined, present: PresentRecord, result: Ap
 	const version =
 		first === undefined || last === undefined
 			? (last ?? first)
-			: { summary: last.summary, record: combined(first.record, last.record, merge) };
+			: { summary: last.summary, record: mergeProtected(first.record, last.record, merge) };
 	return { ...result, version, present: before.present, refused: [...before.refused, ...result.refused] };
 }
 
@@ -276,7 +276,7 @@ function presentAfter({ present, told, version }: Progress): PresentRecord {
 	return {
 		...present,
 		told,
-		record: record === undefined ? version.record : combined(record, version.record, mergeRecord),
+		record: record === undefined ? version.record : mergeProtected(record, version.record, mergeRecord),
 	};
 }
 

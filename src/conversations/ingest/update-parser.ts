@@ -4,7 +4,7 @@ import { ServiceError } from "../../errors.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import { encodeSummary, summarize } from "../../record/summary.ts";
-import { decodeRequest } from "../../record/validation/message-size.ts";
+import { decodeIngestRequest } from "../../record/validation/message-size.ts";
 import type { NewUpdate } from "../../store/store.ts";
 
 /** Reads updates from request bodies: decodes the record, checks it, protects its secrets and encodes it. */
@@ -27,7 +27,7 @@ export class UpdateParser {
 	 * @throws ServiceError `invalid_argument` when it is no such message, `invalid_record` when its record breaks rules
 	 */
 	fromRequest(request: Uint8Array): NewUpdate {
-		const { conversation } = decodeRequest(IngestConversationRequestSchema, request);
+		const { conversation } = decodeIngestRequest(IngestConversationRequestSchema, request);
 		if (conversation === undefined)
 			throw new ServiceError("invalid_record", "the request has no conversation", {
 				violations: [{ path: [], type: "missing", message: "Field required" }],

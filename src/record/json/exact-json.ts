@@ -10,7 +10,7 @@ import { type JsonSize, MAX_RECORD_DEPTH, MAX_VALUES, measure } from "./measure.
 export interface ParsedJson {
 	readonly json: ExactJson;
 	/** Whether a string can contain a lone surrogate. Valid UTF-8 has none, so only an escape can produce one. */
-	readonly surrogates: boolean;
+	readonly mayHaveSurrogates: boolean;
 	readonly size: JsonSize;
 }
 
@@ -35,7 +35,7 @@ export function parseExactJson(body: Buffer): ParsedJson {
 	const size = measureWithinBounds(json);
 	return {
 		json: size.large || hasEscapedName(text) ? parseLossless(text) : json,
-		surrogates: body.includes("\\ud") || body.includes("\\uD"),
+		mayHaveSurrogates: body.includes("\\ud") || body.includes("\\uD"),
 		size,
 	};
 }

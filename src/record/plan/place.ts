@@ -22,17 +22,17 @@ export function rootPlace(plan: MessagePlan): Place {
  *
  * @param json the value at `place`; it determines the arm of a union
  */
-export function step(place: Place, json: ExactJson | undefined, token: string | number): Place {
+export function childPlace(place: Place, json: ExactJson | undefined, token: string | number): Place {
 	if (place.collection !== undefined) return { ...place, collection: undefined };
 	if (place.value?.type !== "message") return { value: undefined, collection: undefined, secret: place.secret };
 	const { message } = place.value;
 	if (message.form === "union") {
 		const arm = armOf(message, json);
 		const inside: Place = { value: arm?.value, collection: undefined, secret: place.secret || (arm?.secret ?? false) };
-		return arm === undefined ? inside : step(inside, json, token);
+		return arm === undefined ? inside : childPlace(inside, json, token);
 	}
 	if (message.form === "tuple") return fieldPlace(place, message.fields[Number(token)]);
-	if (message.form === "bare") return step(fieldPlace(place, message.fields[0]), json, token);
+	if (message.form === "bare") return childPlace(fieldPlace(place, message.fields[0]), json, token);
 	return fieldPlace(place, message.members.get(String(token)));
 }
 
@@ -47,7 +47,7 @@ export function locate(record: ExactJson, plan: MessagePlan, path: readonly (str
 	let json: ExactJson | undefined = record;
 	let place = rootPlace(plan);
 	for (const token of path) {
-		place = step(place, json, token);
+		place = childPlace(place, json, token);
 		json = memberOf(json, String(token));
 	}
 	return { place, json };
@@ -64,7 +64,7 @@ export function pathInJson(record: ExactJson, plan: MessagePlan, path: readonly 
 		const field = isJsonObject(json) ? objectAt(place, json)?.members.get(token) : undefined;
 		const isAbsent = field?.name === token && (memberOf(json, token) ?? null) === null;
 		const name = (isAbsent && isJsonObject(json) ? aliasInUse(json, field.aliases) : undefined) ?? token;
-		place = step(place, json, token);
+		place = childPlace(place, json, token);
 		json = memberOf(json, name);
 		return name;
 	});

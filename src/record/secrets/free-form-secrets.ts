@@ -20,13 +20,13 @@ export interface SecretContext {
 	readonly secret: "none" | "strings" | "all";
 }
 
-export const OPEN: SecretContext = { kind: "json", secret: "none" };
-export const SECRET_STRINGS: SecretContext = { kind: "json", secret: "strings" };
-export const SECRET: SecretContext = { kind: "json", secret: "all" };
+export const PUBLIC_CONTEXT: SecretContext = { kind: "json", secret: "none" };
+export const SECRET_STRINGS_CONTEXT: SecretContext = { kind: "json", secret: "strings" };
+export const SECRET_CONTEXT: SecretContext = { kind: "json", secret: "all" };
 /** Context of the members of a JSON Schema. */
-export const SCHEMA: SecretContext = { kind: "schema", secret: "none" };
+export const SCHEMA_CONTEXT: SecretContext = { kind: "schema", secret: "none" };
 /** Context of the members of a map of MCP servers. */
-export const SERVERS: SecretContext = { kind: "servers", secret: "none" };
+export const SERVERS_CONTEXT: SecretContext = { kind: "servers", secret: "none" };
 
 /** Name of the member that holds a map of MCP servers. */
 export const MCP_SERVERS = "mcpServers";
@@ -47,14 +47,14 @@ export const FREE_FORM_RULES = [MCP_SERVERS, ...SECRET_OF_SERVER, ...MAPS_OF_SCH
 /** Returns the context of a member's value. An element of an array has the context of the array. */
 export function contextOf(outer: SecretContext, name: string, value: unknown): SecretContext {
 	const { kind, secret } = outer;
-	if (secret === "all") return SECRET;
+	if (secret === "all") return SECRET_CONTEXT;
 	const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
-	const named = secret === "strings" || isSecretName(name) ? SECRET_STRINGS : OPEN;
+	const named = secret === "strings" || isSecretName(name) ? SECRET_STRINGS_CONTEXT : PUBLIC_CONTEXT;
 	switch (kind) {
 		case "servers":
 			return isObject ? { kind: "server", secret } : named;
 		case "server":
-			return SECRET_OF_SERVER.has(name) ? SECRET : named;
+			return SECRET_OF_SERVER.has(name) ? SECRET_CONTEXT : named;
 		case "schemas":
 			// A value that is not an object is not a schema.
 			return isObject ? { kind: "schema", secret: named.secret } : named;
@@ -64,7 +64,7 @@ export function contextOf(outer: SecretContext, name: string, value: unknown): S
 		case "json":
 			if (secret === "strings") return outer;
 			if (isObject && MAPS_OF_SCHEMAS.has(name)) return { kind: "schemas", secret };
-			return isObject && name === MCP_SERVERS ? SERVERS : named;
+			return isObject && name === MCP_SERVERS ? SERVERS_CONTEXT : named;
 	}
 }
 

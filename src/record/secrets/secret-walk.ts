@@ -19,9 +19,9 @@ import {
 	FREE_FORM_RULES,
 	hasSecretName,
 	isSecretValue,
-	OPEN,
-	SCHEMA,
-	SECRET,
+	PUBLIC_CONTEXT,
+	SCHEMA_CONTEXT,
+	SECRET_CONTEXT,
 	type Secret,
 	type SecretContext,
 } from "./free-form-secrets.ts";
@@ -210,7 +210,7 @@ class WalkBuilder {
 	}
 
 	#value(plan: ValuePlan, secret: boolean, jsonSchema: boolean): Walk | undefined {
-		const context = secret ? SECRET : jsonSchema ? SCHEMA : OPEN;
+		const context = secret ? SECRET_CONTEXT : jsonSchema ? SCHEMA_CONTEXT : PUBLIC_CONTEXT;
 		switch (plan.type) {
 			case "string":
 				if (secret !== this.#visitsSecrets || plan.uuid) return undefined;
@@ -251,7 +251,7 @@ class WalkBuilder {
 	/** @param context of `json` */
 	walkMember(json: ExactJson, at: Position, step: string | number, context: SecretContext): ExactJson {
 		at.path.push(step);
-		const walked = this.walkJson(json, at, at.isSecret?.(at.path) ? SECRET : context);
+		const walked = this.walkJson(json, at, at.isSecret?.(at.path) ? SECRET_CONTEXT : context);
 		at.path.pop();
 		return walked;
 	}
@@ -272,7 +272,7 @@ const freeForm = new WalkBuilder(true);
  * @param isSecret whether a path from that object leads to a secret, whatever the names in free-form JSON say
  * @returns `json` itself when nothing in it was replaced, otherwise a copy
  */
-export function walkFreeForm(
+export function replaceSecretsInMember(
 	json: ExactJson,
 	name: string,
 	outer: SecretContext,

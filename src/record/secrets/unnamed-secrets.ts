@@ -1,6 +1,13 @@
 import { parsePointer } from "../json/pointer.ts";
 import type { MessagePlan, ValuePlan } from "../plan/plan.ts";
-import { MCP_SERVERS, OPEN, SECRET, SECRET_STRINGS, SERVERS, type SecretContext } from "./free-form-secrets.ts";
+import {
+	MCP_SERVERS,
+	PUBLIC_CONTEXT,
+	SECRET_CONTEXT,
+	SECRET_STRINGS_CONTEXT,
+	SERVERS_CONTEXT,
+	type SecretContext,
+} from "./free-form-secrets.ts";
 
 /** Maximum number of cached pointers. It keeps a hostile sender from filling memory. */
 const MAX_CACHED_POINTERS = 4096;
@@ -33,7 +40,7 @@ export function contextAroundUnnamed(plan: MessagePlan): (pointer: string) => Se
  * Returns a predicate of paths: whether the fields at a place, or on the path to it, make the value there a secret. It
  * is for values that break the schema. All arms of a union count.
  */
-export function placesOfSecrets(plan: MessagePlan): (path: readonly (string | number)[]) => boolean {
+export function deriveSecretPathTest(plan: MessagePlan): (path: readonly (string | number)[]) => boolean {
 	return (path) => {
 		const tokens = path.map(String);
 		const here = candidatesAt(plan, tokens);
@@ -49,9 +56,9 @@ function hasSecretArm({ value }: Candidate): boolean {
 
 function contextAt(plan: MessagePlan, path: readonly string[]): SecretContext {
 	const candidates = candidatesAt(plan, path);
-	if (candidates === undefined) return SECRET;
-	if (candidates.some(hasSecretUnnamedMembers)) return SECRET_STRINGS;
-	return path.at(-1) === MCP_SERVERS ? SERVERS : OPEN;
+	if (candidates === undefined) return SECRET_CONTEXT;
+	if (candidates.some(hasSecretUnnamedMembers)) return SECRET_STRINGS_CONTEXT;
+	return path.at(-1) === MCP_SERVERS ? SERVERS_CONTEXT : PUBLIC_CONTEXT;
 }
 
 /** Returns what the plan allows at the end of a path; undefined when the value there is a secret. */

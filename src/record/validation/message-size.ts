@@ -12,7 +12,7 @@ const MAX_FIELDS = 5 * MAX_VALUES;
 /** Minimum size of an encoded field, in bytes. */
 const MIN_FIELD_BYTES = 2;
 /** Minimum size of a message that can have too many fields, in bytes. */
-export const MANY_FIELDS_FROM = MAX_FIELDS * MIN_FIELD_BYTES;
+export const MIN_SIZE_OF_TOO_MANY_FIELDS = MAX_FIELDS * MIN_FIELD_BYTES;
 /** Nesting depth below which fields are not counted. Protobuf readers refuse deeper messages. */
 const MAX_DEPTH = 100;
 
@@ -22,7 +22,7 @@ const MAX_DEPTH = 100;
  * @throws ServiceError `invalid_argument` when the bytes are not an encoded request, `invalid_record` when it has more
  *   than {@link MAX_VALUES} values
  */
-export function decodeRequest<Desc extends DescMessage>(desc: Desc, request: Uint8Array): MessageShape<Desc> {
+export function decodeIngestRequest<Desc extends DescMessage>(desc: Desc, request: Uint8Array): MessageShape<Desc> {
 	try {
 		if (hasTooManyFields(request, desc)) throw tooManyValues();
 		return fromBinary(desc, request);
@@ -39,7 +39,7 @@ export function decodeRequest<Desc extends DescMessage>(desc: Desc, request: Uin
  * @throws Error when the bytes are not an encoded message
  */
 export function hasTooManyFields(bytes: Uint8Array, desc: DescMessage): boolean {
-	if (bytes.byteLength < MANY_FIELDS_FROM) return false;
+	if (bytes.byteLength < MIN_SIZE_OF_TOO_MANY_FIELDS) return false;
 	return countFields(new BinaryReader(bytes), bytes.byteLength, fieldsOf(desc), 0) > MAX_FIELDS;
 }
 

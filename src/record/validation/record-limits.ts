@@ -2,7 +2,7 @@ import type { Violation } from "../../errors.ts";
 import type { ParsedJson } from "../json/exact-json.ts";
 import type { ExactJson } from "../json/json-value.ts";
 import { MAX_FREE_FORM_DEPTH, measure } from "../json/measure.ts";
-import { type Place, rootPlace, step } from "../plan/place.ts";
+import { childPlace, type Place, rootPlace } from "../plan/place.ts";
 import type { MessagePlan } from "../plan/plan.ts";
 import { MAX_VIOLATIONS } from "./schema.ts";
 import { NOT_FINITE, valueError, violation } from "./violations.ts";
@@ -14,8 +14,8 @@ type Path = readonly (string | number)[];
  * surrogates (RFC 8259, section 8.2), numbers in free-form JSON that are not finite, and free-form JSON of more than
  * {@link MAX_FREE_FORM_DEPTH} levels.
  */
-export function limitViolations({ json: record, size, surrogates }: ParsedJson, plan: MessagePlan): Violation[] {
-	if (size.depth <= MAX_FREE_FORM_DEPTH && size.finite && !surrogates) return [];
+export function limitViolations({ json: record, size, mayHaveSurrogates }: ParsedJson, plan: MessagePlan): Violation[] {
+	if (size.depth <= MAX_FREE_FORM_DEPTH && size.finite && !mayHaveSurrogates) return [];
 	const violations: Violation[] = [];
 	const report = (path: Path, finding: Parameters<typeof violation>[1]): void => {
 		if (violations.length < MAX_VIOLATIONS) violations.push(violation(path, finding, record, plan));
@@ -31,12 +31,13 @@ export function limitViolations({ json: record, size, surrogates }: ParsedJson, 
 			return;
 		}
 		if (Array.isArray(json)) {
-			for (const [index, item] of json.entries()) visit(item, step(place, json, index), [...path, index], freeForm);
+			for (const [index, item] of json.entries())
+				visit(item, childPlace(place, json, index), [...path, index], freeForm);
 			return;
 		}
 		for (const [name, member] of Object.entries(json)) {
 			if (!name.isWellFormed()) report([...path, name.toWellFormed()], NOT_UNICODE);
-			visit(member, step(place, json, name), [...path, name], freeForm);
+			visit(member, childPlace(place, json, name), [...path, name], freeForm);
 		}
 	};
 	visit(record, rootPlace(plan), [], false);

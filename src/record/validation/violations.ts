@@ -1,7 +1,7 @@
 import type { z } from "zod";
 import type { Violation } from "../../errors.ts";
 import { type ExactJson, memberOf } from "../json/json-value.ts";
-import { type Location, locate, type Place, step } from "../plan/place.ts";
+import { childPlace, type Location, locate, type Place } from "../plan/place.ts";
 import type { MessagePlan } from "../plan/plan.ts";
 import { MAX_VIOLATIONS } from "./schema.ts";
 
@@ -120,7 +120,7 @@ function* findingsOf(issue: Issue, path: Path, record: ExactJson, plan: MessageP
 /** Yields the findings for a tuple with too few items. zod does not validate the items that are present. */
 function* itemsOfShortTuple(json: ExactJson[], length: number, path: Path, place: Place): Generator<[Path, Finding]> {
 	for (let index = 0; index < length; index++) {
-		const item = step(place, json, index);
+		const item = childPlace(place, json, index);
 		if (index >= json.length) yield [[...path, index], MISSING];
 		else if (item.value?.type === "string" && typeof json[index] !== "string")
 			yield [[...path, index], wrongType(json[index], item)];

@@ -1,6 +1,6 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
-import { combined, mergeRecord } from "../../record/record-delta.ts";
+import { mergeProtected, mergeRecord } from "../../record/record-delta.ts";
 import { addEvents, eventsToAdd, leafOver } from "../activity.ts";
 import { microsecondsOf } from "../condition.ts";
 import {
@@ -194,7 +194,8 @@ class Planner {
 		if (base === undefined) throw new Error("the base of a conversation's current record is missing");
 		const delta = deltaOverBase(record, leaf, known.delta);
 		return (
-			deltaForm(delta, base.sequence, base.size) ?? wholeForm(combined(await this.#whole(base), delta, mergeRecord))
+			deltaForm(delta, base.sequence, base.size) ??
+			wholeForm(mergeProtected(await this.#whole(base), delta, mergeRecord))
 		);
 	}
 

@@ -1,4 +1,4 @@
-import { combined, mergeRecord } from "../../record/record-delta.ts";
+import { mergeProtected, mergeRecord } from "../../record/record-delta.ts";
 import { readable } from "../record-column.ts";
 import { recordFrom } from "../rows.ts";
 import type { StoredRecord, UnreadableRecord } from "../store.ts";
@@ -30,7 +30,7 @@ export class RecordReader {
 			const record = recordFrom(row);
 			if (base === undefined) return record;
 			const whole = this.#bases.getOrInsertComputed(base, () => readable(() => recordFrom(row, "base_")));
-			return "unreadable" in whole ? whole : combined(whole, record, mergeRecord);
+			return "unreadable" in whole ? whole : mergeProtected(whole, record, mergeRecord);
 		});
 	}
 }

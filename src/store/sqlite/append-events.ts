@@ -1,6 +1,6 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
-import { combined, mergeRecord } from "../../record/record-delta.ts";
+import { mergeProtected, mergeRecord } from "../../record/record-delta.ts";
 import { type Activity, addEvents, eventsToAdd, leafOver } from "../activity.ts";
 import {
 	type ConversationState,
@@ -97,7 +97,7 @@ function storedForm(
 	const base = nullable(bigint, row?.base_sequence) ?? sequence;
 	const delta = deltaOverBase(record, leaf, base === sequence ? undefined : records.readRaw(sequence));
 	const size = statements.prepare("SELECT size FROM updates WHERE sequence = ?").get(base)?.size;
-	return deltaForm(delta, base, integer(size)) ?? wholeForm(combined(records.readRaw(base), delta, mergeRecord));
+	return deltaForm(delta, base, integer(size)) ?? wholeForm(mergeProtected(records.readRaw(base), delta, mergeRecord));
 }
 
 /**

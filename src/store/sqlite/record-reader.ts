@@ -1,5 +1,5 @@
 import { release } from "../../memory.ts";
-import { combined, mergeRecord } from "../../record/record-delta.ts";
+import { mergeProtected, mergeRecord } from "../../record/record-delta.ts";
 import { readable } from "../record-column.ts";
 import { recordFrom } from "../rows.ts";
 import type { StoredRecord, UnreadableRecord } from "../store.ts";
@@ -33,7 +33,7 @@ export class RecordReader implements Disposable {
 				this[Symbol.dispose]();
 				this.#base = { sequence: base, record: this.readRaw(base) };
 			}
-			return combined(this.#base.record, record, mergeRecord);
+			return mergeProtected(this.#base.record, record, mergeRecord);
 		});
 	}
 

@@ -5,7 +5,7 @@ import { MAX_VIOLATIONS, type RecordSchema } from "./schema.ts";
 import { violationsOf } from "./violations.ts";
 
 /** Returns at most {@link MAX_VIOLATIONS} violations of a JSON form: of its schema and of the limits of a record. */
-export function judge(schema: RecordSchema, parsed: ParsedJson): Violation[] {
+export function findViolations(schema: RecordSchema, parsed: ParsedJson): Violation[] {
 	const { json } = parsed;
 	const limits = limitViolations(parsed, schema.plan);
 	const issues = schema.validate(json);
@@ -21,7 +21,7 @@ const MAX_SHOWN_PATH = 200;
  *
  * @param subject what the message names in place of an empty path: `the record`
  */
-export function brokenRules(
+export function brokenRulesError(
 	violations: readonly Violation[],
 	subject: string,
 	conversationId: string | undefined,
