@@ -5,14 +5,14 @@ import { sameTree } from "../record/diff.ts";
 import type { ExactJson, ExactJsonObject } from "../record/json/json-value.ts";
 import type { Microseconds } from "../record/json/scalars.ts";
 import type { RecordFormat } from "../record/record-format.ts";
+import { valueAfter } from "./reported-value.ts";
 import { firstStatements, type StateUpdate, statementsOf } from "./statements.ts";
-import { valueAfter } from "./told-value.ts";
 
 /**
  * When the present value of each member of a record was reported, by the sender's clock. It decides what a later
  * arrival may change: of all reports about a member the latest one holds, in whatever order they arrive.
  */
-export interface ToldTimes {
+export interface ReportTimes {
 	/**
 	 * `updated_at` of the posted record that the present one is based on, or its arrival when it has none. Undefined when
 	 * the present record is based on events alone.
@@ -30,7 +30,7 @@ export interface RefusedStatement {
 
 /** A record in plain text. */
 export interface LiveRecord {
-	readonly told: ToldTimes;
+	readonly reportTimes: ReportTimes;
 	/** {@link applyUpdates} changes it in place. */
 	readonly record: ConversationInfo;
 	/** JSON form of the members that were needed so far. */
@@ -44,7 +44,7 @@ export interface LiveChange {
 	/** A record that holds only the new values of these members. */
 	readonly values: ConversationInfo;
 	/** To be stored even when no member changes, so that a late arrival cannot undo what was reported. */
-	readonly told: ToldTimes;
+	readonly reportTimes: ReportTimes;
 	/** To be logged. */
 	readonly refused: readonly RefusedStatement[];
 }
@@ -60,7 +60,7 @@ export interface LiveChange {
  */
 export function applyUpdates(
 	format: RecordFormat,
-	{ record, told, json }: LiveRecord,
+	{ record, reportTimes, json }: LiveRecord,
 	updates: readonly StateUpdate[],
 ): LiveChange {
 	const statements = statementsOf(updates);
@@ -73,8 +73,10 @@ export function applyUpdates(
 	const values = create(ConversationInfoSchema);
 	const times: Record<string, Microseconds> = {};
 	const refused: RefusedStatement[] = [];
-	if (json.get("execution_status") === "deleting") return { changed, values, told, refused };
-	const later = statements.filter(({ member, time }) => format.plan.members.has(member) && isLater(told, member, time));
+	if (json.get("execution_status") === "deleting") return { changed, values, reportTimes, refused };
+	const later = statements.filter(
+		({ member, time }) => format.plan.members.has(member) && isLater(reportTimes, member, time),
+	);
 	for (const [member, candidates] of Map.groupBy(later, ({ member }) => member)) {
 		const before = json.get(member);
 		// One after the other, because a later statement may omit values that an earlier one reports.
@@ -100,7 +102,12 @@ export function applyUpdates(
 		for (const message of [record, values]) format.replaceMember(message, member, part);
 		json.delete(member);
 	}
-	return { changed, values, told: { posted: told.posted, events: { ...told.events, ...times } }, refused };
+	return {
+		changed,
+		values,
+		reportTimes: { posted: reportTimes.posted, events: { ...reportTimes.events, ...times } },
+		refused,
+	};
 }
 
 /** Returns the rules that a refused record breaks. Throws any other error again. */
@@ -113,7 +120,7 @@ export function violationsOf(error: unknown): readonly Violation[] {
  * Whether a statement about a member at `time` replaces the present value. At equal times a posted record wins over an
  * event, because it was written after its `updated_at`; of two events the later arrival wins.
  */
-function isLater({ posted, events }: ToldTimes, member: string, time: Microseconds): boolean {
+function isLater({ posted, events }: ReportTimes, member: string, time: Microseconds): boolean {
 	const last = Object.hasOwn(events, member) ? events[member] : undefined;
 	if (last !== undefined) return time >= last;
 	return posted === undefined || time > posted;
@@ -137,17 +144,17 @@ export function firstRecord(
 ): LiveRecord | undefined {
 	for (const update of earliestFirst(updates).toReversed()) {
 		const json: ExactJsonObject = { id: conversationId };
-		const told: Record<string, Microseconds> = {};
+		const times: Record<string, Microseconds> = {};
 		for (const statement of firstStatements(update)) {
 			const { member, time } = statement;
 			const value = format.plan.members.has(member) ? valueAfter(statement, format.plan, undefined) : undefined;
 			if (value === undefined) continue;
 			json[member] = value;
-			told[member] = time;
+			times[member] = time;
 		}
-		if (Object.keys(told).length === 0) continue;
+		if (Object.keys(times).length === 0) continue;
 		try {
-			return { record: format.fromJson(json), told: { posted: undefined, events: told }, json: new Map() };
+			return { record: format.fromJson(json), reportTimes: { posted: undefined, events: times }, json: new Map() };
 		} catch (error) {
 			// A full state that breaks rules is skipped. violationsOf throws any other error.
 			violationsOf(error);

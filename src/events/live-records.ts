@@ -16,15 +16,15 @@ import {
 	firstRecord,
 	type LiveRecord,
 	type RefusedStatement,
-	type ToldTimes,
+	type ReportTimes,
 	violationsOf,
 } from "./live-record.ts";
 import { STATE_UPDATE, type StateUpdate } from "./statements.ts";
 
 /** The record to which state updates are applied. Times are microseconds since the Unix epoch. */
 export interface PresentRecord {
-	/** As `LiveState.told`. */
-	readonly told: string | undefined;
+	/** As `LiveState.memberTimes`. */
+	readonly memberTimes: string | undefined;
 	/** As `LiveState.postedAt`. */
 	readonly postedAt: bigint | undefined;
 	/** The whole current record; undefined when there is none. */
@@ -39,7 +39,7 @@ export interface ApplyRequest {
 }
 
 /** Result of applying state updates to a record. */
-export interface AppliedUpdates extends Pick<NewLiveState, "next" | "told" | "version"> {
+export interface AppliedUpdates extends Pick<NewLiveState, "next" | "memberTimes" | "version"> {
 	/** Statements that were not applied, because they break rules of the record. */
 	readonly refused: readonly RefusedStatement[];
 }
@@ -113,19 +113,20 @@ export class LiveRecords {
 		}));
 		const base = present.record?.bytes;
 		if (base !== undefined) {
-			const told = { posted: present.postedAt, events: parseTold(present.told) };
+			const reportTimes = { posted: present.postedAt, events: parseMemberTimes(present.memberTimes) };
 			const record = this.#vault.open(base, "plaintext");
 			const size = base.byteLength;
 			const mayHold = this.#fetched.has(conversationId);
 			this.#fetched.set(conversationId, true, { size });
-			return this.#applyTo(conversationId, { told, record, json: new Map(), size }, opened, mayHold);
+			return this.#applyTo(conversationId, { reportTimes, record, json: new Map(), size }, opened, mayHold);
 		}
 		const first = firstRecord(conversationId, opened, this.#format);
-		if (first === undefined) return { next: newRevision(), told: formatTold({}), version: undefined, refused: [] };
-		const { told, refused } = applyUpdates(this.#format, first, opened);
+		if (first === undefined)
+			return { next: newRevision(), memberTimes: formatMemberTimes({}), version: undefined, refused: [] };
+		const { reportTimes, refused } = applyUpdates(this.#format, first, opened);
 		const summary = encodeSummary(summarize(first.record));
 		const version = { summary, record: this.#vault.protect(first.record) };
-		return { next: newRevision(), told: formatTold(told.events), version, refused };
+		return { next: newRevision(), memberTimes: formatMemberTimes(reportTimes.events), version, refused };
 	}
 
 	/** Applies state updates to a record, and holds it for the next ones if `mayHold` is set and it is small enough. */
@@ -137,14 +138,14 @@ export class LiveRecords {
 	): AppliedUpdates {
 		// Not held during the changes, which are made in place.
 		this.#held.delete(conversationId);
-		const { told, record, json, size } = held;
+		const { reportTimes, record, json, size } = held;
 		const { changed, values, refused, ...change } = applyUpdates(this.#format, held, updates);
 		const next = newRevision();
 		const hold = (size: number): void => {
 			if (!mayHold || size >= MIN_SIZE_OF_TOO_MANY_FIELDS) return;
-			this.#held.set(conversationId, { revision: next, told: change.told, record, json, size }, { size });
+			this.#held.set(conversationId, { revision: next, reportTimes: change.reportTimes, record, json, size }, { size });
 		};
-		const applied = { next, told: formatTold(change.told.events), version: undefined, refused };
+		const applied = { next, memberTimes: formatMemberTimes(change.reportTimes.events), version: undefined, refused };
 		if (changed.length === 0) {
 			hold(size);
 			return applied;
@@ -165,7 +166,7 @@ export class LiveRecords {
 			// Each member is within the limits of a record, but all of them together are not.
 			const violations = violationsOf(error);
 			const broken = changed.map((member) => ({ member, violations }));
-			return { ...applied, told: formatTold(told.events), refused: [...refused, ...broken] };
+			return { ...applied, memberTimes: formatMemberTimes(reportTimes.events), refused: [...refused, ...broken] };
 		}
 	}
 
@@ -187,12 +188,12 @@ export class LiveRecords {
 }
 
 /** Encodes the times as JSON. Microseconds are strings, because a JSON number cannot hold all of them exactly. */
-function formatTold(events: ToldTimes["events"]): string {
+function formatMemberTimes(events: ReportTimes["events"]): string {
 	return JSON.stringify(Object.fromEntries(Object.entries(events).map(([member, time]) => [member, String(time)])));
 }
 
-function parseTold(told = "{}"): ToldTimes["events"] {
-	const times: Record<string, string> = JSON.parse(told);
+function parseMemberTimes(memberTimes = "{}"): ReportTimes["events"] {
+	const times: Record<string, string> = JSON.parse(memberTimes);
 	return Object.fromEntries(Object.entries(times).map(([member, time]) => [member, BigInt(time)]));
 }
 

@@ -20,7 +20,7 @@ export interface Activity {
 	/** Id of the latest event that became the leaf. */
 	readonly leaf: TimedText | undefined;
 	/** When the latest state update happened. */
-	readonly toldAt: bigint | undefined;
+	readonly lastStateUpdateAt: bigint | undefined;
 }
 
 /** The values of a record that decide whether an event overrides it. */
@@ -76,7 +76,7 @@ export function addEvents(
 			lastAt: laterOf(happenedAt, activity?.lastAt),
 			message: message === undefined ? activity?.message : latest(activity?.message, message, happenedAt),
 			leaf: leafAt !== undefined && isLeaf ? latest(activity?.leaf, eventId, leafAt) : activity?.leaf,
-			toldAt: isLeaf ? activity?.toldAt : laterOf(happenedAt, activity?.toldAt),
+			lastStateUpdateAt: isLeaf ? activity?.lastStateUpdateAt : laterOf(happenedAt, activity?.lastStateUpdateAt),
 		};
 	}
 	return activity;
@@ -90,8 +90,8 @@ export function leafOver({ status, postedAt }: OverridableRecord, activity: Acti
 
 /** Returns whether a state update is later than a posted record, and so may override members of it. */
 export function isOlderThanEvents({ status, postedAt }: OverridableRecord, activity: Activity | undefined): boolean {
-	const toldAt = activity?.toldAt;
-	return toldAt !== undefined && isOverriddenAt(status, postedAt, toldAt);
+	const lastStateUpdateAt = activity?.lastStateUpdateAt;
+	return lastStateUpdateAt !== undefined && isOverriddenAt(status, postedAt, lastStateUpdateAt);
 }
 
 /** Encodes the `ConversationSummary` fields of the activity. The caller appends them to the other encoded fields. */

@@ -16,14 +16,15 @@ import type {
 } from "./store.ts";
 
 /** The state of a conversation with a record, from which its next update is derived. Every engine stores it. */
-export interface ConversationState extends Pick<LiveState, "revision" | "told" | "postedAt" | "hasUnappliedEvents"> {
+export interface ConversationState
+	extends Pick<LiveState, "revision" | "memberTimes" | "postedAt" | "hasUnappliedEvents"> {
 	/** Sequence of the current update. */
 	readonly sequence: bigint;
 	readonly status: Status;
 	/** The time by which the current record is ordered: see ordering.ts. */
 	readonly orderTime: bigint | undefined;
 	/** The posted update with the largest sequence; undefined when no record was posted. */
-	readonly newest: NewestPosted | undefined;
+	readonly newestPosted: NewestPosted | undefined;
 }
 
 export interface NewestPosted {
@@ -63,7 +64,7 @@ export interface NextUpdate {
  * @param before undefined for a conversation without a record
  * @param sequence sequence of the update
  */
-export function nextPosted(
+export function planPostedUpdate(
 	{ conversationId, receivedAt, record, summary: encoded }: NewUpdate,
 	summary: ConversationSummary,
 	before: ConversationState | undefined,
@@ -76,7 +77,7 @@ export function nextPosted(
 	const known = before && { status: before.status, time: comparableTime(before.orderTime, receivedAt) };
 	const { current, change } = decide(known, { status, time });
 	const size = record.bytes.byteLength;
-	const newest = { sequence, updatedAt, size };
+	const newestPosted = { sequence, updatedAt, size };
 	const posted = { status, postedAt: time ?? receivedAt };
 	const written: WrittenUpdate = {
 		conversationId,
@@ -92,15 +93,15 @@ export function nextPosted(
 		base: undefined,
 		size,
 	};
-	if (before !== undefined && !current) return { written, after: { ...before, newest } };
+	if (before !== undefined && !current) return { written, after: { ...before, newestPosted } };
 	const after = {
 		...posted,
 		sequence,
 		orderTime: time,
-		newest,
+		newestPosted,
 		// Unique, even if the conversation was removed and this is the first record of a new one with the same id.
 		revision: sequence,
-		told: undefined,
+		memberTimes: undefined,
 		hasUnappliedEvents: isOlderThanEvents(posted, activity),
 	};
 	return { written, after };
@@ -122,7 +123,7 @@ export interface VersionToWrite {
 }
 
 /** Derives the update and the next state of a conversation from a version that state updates produced. */
-export function nextVersion(of: VersionToWrite, form: StoredForm): NextUpdate {
+export function planLiveVersion(of: VersionToWrite, form: StoredForm): NextUpdate {
 	const { batch, live, version, status, before, activity, sequence } = of;
 	const { change } =
 		before === undefined
@@ -140,16 +141,16 @@ export function nextVersion(of: VersionToWrite, form: StoredForm): NextUpdate {
 		activity: activity && encodeActivity(activity),
 		...form,
 	};
-	const { orderTime, postedAt, newest } = before ?? {};
-	return { written, after: told({ sequence, status, orderTime, postedAt, newest }, live) };
+	const { orderTime, postedAt, newestPosted } = before ?? {};
+	return { written, after: stateAfterEvents({ sequence, status, orderTime, postedAt, newestPosted }, live) };
 }
 
 /** Returns the state after the state updates of a batch. */
-export function told(
-	before: Omit<ConversationState, "revision" | "told" | "hasUnappliedEvents">,
+export function stateAfterEvents(
+	before: Omit<ConversationState, "revision" | "memberTimes" | "hasUnappliedEvents">,
 	live: NewLiveState,
 ): ConversationState {
-	return { ...before, revision: live.next, told: live.told, hasUnappliedEvents: false };
+	return { ...before, revision: live.next, memberTimes: live.memberTimes, hasUnappliedEvents: false };
 }
 
 /** Maximum size of a delta, as a fraction of its base. A larger one saves too little: the whole record is stored. */

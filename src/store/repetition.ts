@@ -83,15 +83,15 @@ export interface StoredPost extends Pick<Appended, "change" | "current"> {
  * @param find returns the newest posted update, or undefined when it is gone. Called only when the times are equal.
  */
 export function possiblyRepeated<Post extends Pick<StoredPost, "schemaVersion">>(
-	{ newest, sequence }: ConversationState,
+	{ newestPosted, sequence }: ConversationState,
 	updatedAt: bigint | undefined,
 	{ bytes, schemaVersion }: StoredRecord,
 	find: (sequence: bigint) => Post | undefined,
 ): Post | undefined {
-	if (newest === undefined || newest.updatedAt !== updatedAt) return undefined;
-	if (updatedAt === undefined && sequence > newest.sequence) return undefined;
-	const post = find(newest.sequence);
-	return newest.size === bytes.byteLength || post?.schemaVersion !== schemaVersion ? post : undefined;
+	if (newestPosted === undefined || newestPosted.updatedAt !== updatedAt) return undefined;
+	if (updatedAt === undefined && sequence > newestPosted.sequence) return undefined;
+	const post = find(newestPosted.sequence);
+	return newestPosted.size === bytes.byteLength || post?.schemaVersion !== schemaVersion ? post : undefined;
 }
 
 /**
@@ -107,9 +107,9 @@ export function repetitionOf(
 	find: (sequence: bigint) => StoredPost | undefined,
 ): Appended | PossibleRepetition | undefined {
 	const post = possiblyRepeated(state, updatedAt, update.record, find);
-	const { newest, hasUnappliedEvents } = state;
-	if (newest === undefined || post === undefined) return undefined;
-	const { sequence } = newest;
+	const { newestPosted, hasUnappliedEvents } = state;
+	if (newestPosted === undefined || post === undefined) return undefined;
+	const { sequence } = newestPosted;
 	if (judged?.sequence === sequence || judged?.sequence === "any") {
 		if (!judged.same) return undefined;
 	} else {

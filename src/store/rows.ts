@@ -79,7 +79,7 @@ export function activityFrom(row: Row, readText: ReadText): Activity {
 		lastAt: bigint(row.last_at),
 		message: timedText("message"),
 		leaf: timedText("leaf"),
-		toldAt: nullable(bigint, row.told_at),
+		lastStateUpdateAt: nullable(bigint, row.told_at),
 	};
 }
 
@@ -87,11 +87,12 @@ export function activityFrom(row: Row, readText: ReadText): Activity {
 export function liveStateFrom(
 	row: Row | undefined,
 	readText: ReadText,
-): Pick<LiveState, "revision" | "told" | "postedAt" | "hasUnappliedEvents"> {
-	if (row === undefined) return { revision: 0n, told: undefined, postedAt: undefined, hasUnappliedEvents: false };
+): Pick<LiveState, "revision" | "memberTimes" | "postedAt" | "hasUnappliedEvents"> {
+	if (row === undefined)
+		return { revision: 0n, memberTimes: undefined, postedAt: undefined, hasUnappliedEvents: false };
 	return {
 		revision: bigint(row.revision),
-		told: nullable(readText, row.told),
+		memberTimes: nullable(readText, row.told),
 		postedAt: nullable(bigint, row.posted_at),
 		hasUnappliedEvents: boolean(row.has_unapplied_events),
 	};
@@ -104,7 +105,7 @@ export function stateFrom(row: Row, readText: ReadText): ConversationState {
 		sequence: bigint(row.sequence),
 		status: integer(row.status),
 		orderTime: nullable(bigint, row.order_time),
-		newest:
+		newestPosted:
 			sequence === undefined
 				? undefined
 				: { sequence, updatedAt: nullable(bigint, row.newest_updated_at), size: integer(row.newest_size) },

@@ -200,7 +200,7 @@ export interface NewLiveState {
 	/** The revision afterwards: from 2^61 to 2^62, and different from all earlier ones of the conversation. */
 	readonly next: bigint;
 	/** JSON text with the time of the last state update of each member. The store does not read it. */
-	readonly told: string;
+	readonly memberTimes: string;
 	/** Undefined when no member of the record changes. */
 	readonly version: LiveVersion | undefined;
 }
@@ -230,8 +230,8 @@ export interface LiveState {
 	 * before; {@link NewLiveState.next} replaces it. 0 when neither has happened.
 	 */
 	readonly revision: bigint;
-	/** `told` of the last {@link NewLiveState}; undefined when a posted record became current since, or there is none. */
-	readonly told: string | undefined;
+	/** That of the last {@link NewLiveState}; undefined when a posted record became current since, or there is none. */
+	readonly memberTimes: string | undefined;
 	/**
 	 * Order time (see ordering.ts) of the posted record that the current record is based on, or its time of receipt when
 	 * it has no order time. Undefined when the current record is based on events alone, or there is no current record.

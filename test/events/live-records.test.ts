@@ -22,7 +22,7 @@ test("a record is held in memory from the second time on that it was fetched", (
 	const fetched = ({ events }: ReturnType<typeof batch>) =>
 		live.apply({
 			conversationId,
-			present: { told: undefined, postedAt: 0n, record: posted.record },
+			present: { memberTimes: undefined, postedAt: 0n, record: posted.record },
 			updates: events.map((event) => ({ event, happenedAt: event.happenedAt })),
 		});
 
@@ -55,13 +55,13 @@ test("an invalid full state makes no record, and errors other than violations ar
 		const { batch } = events.parse(String(conversationId), body);
 		return new LiveRecords(format, vault, events).apply({
 			conversationId: batch.conversationId,
-			present: { told: undefined, postedAt: undefined, record: undefined },
+			present: { memberTimes: undefined, postedAt: undefined, record: undefined },
 			updates: batch.events.map((event) => ({ event, happenedAt: event.happenedAt })),
 		});
 	};
 	expect(outcome(new RecordFormat())).toEqual({
 		next: expect.any(BigInt),
-		told: "{}",
+		memberTimes: "{}",
 		version: undefined,
 		refused: [],
 	});

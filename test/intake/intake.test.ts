@@ -67,14 +67,14 @@ test("events of every size are parsed and applied alike, in either thread", asyn
 		const value = { note: "x".repeat(size), token: "other" };
 		const batch = Buffer.from(JSON.stringify([{ ...event, key: "agent_state", value }]));
 		const { batch: read } = await intake.eventsFromJson(conversationId, batch, WAITING);
-		const { told, version, refused } = await intake.applyEvents({
+		const { memberTimes, version, refused } = await intake.applyEvents({
 			conversationId,
-			present: { told: undefined, postedAt: 0n, record },
+			present: { memberTimes: undefined, postedAt: 0n, record },
 			updates: read.events.map((event) => ({ event, happenedAt: event.happenedAt })),
 		});
 		const merged = version && vault.open(mergeRecord(record.bytes, version.record.bytes), "plaintext");
 		expect([merged?.agentState, refused]).toEqual([value, []]);
-		expect(JSON.parse(told)).toEqual({ agent_state: "1767225600000000" });
+		expect(JSON.parse(memberTimes)).toEqual({ agent_state: "1767225600000000" });
 	}
 	expect(lines).toEqual([]);
 });

@@ -39,7 +39,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 
 	const all = { after: 0n, limit: 1_000 };
 	const emptyState: Omit<LiveState, "revision"> = {
-		told: undefined,
+		memberTimes: undefined,
 		postedAt: undefined,
 		hasUnappliedEvents: false,
 		current: undefined,
@@ -250,7 +250,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 				]);
 				expect(await store.getLiveState(a, ["unknown", told.eventId])).toEqual({
 					revision: 3n,
-					told: "told over 2",
+					memberTimes: "told over 2",
 					postedAt: at(1),
 					hasUnappliedEvents: false,
 					current: expected[2],
@@ -287,12 +287,16 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 		it("are not written when no member changes; the live state is saved only if there is a record", async () => {
 			const a = randomUUID();
 			await post(a, "posted", 1);
-			const told = { expects: 1n, next: 2n, told: "told", version: undefined };
+			const told = { expects: 1n, next: 2n, memberTimes: "told", version: undefined };
 			expect(await appendBatch(a, [stateUpdate()], { live: told })).toMatchObject({
 				stored: 1,
 				updateSequence: undefined,
 			});
-			expect(await store.getLiveState(a, [])).toMatchObject({ revision: 2n, told: "told", current: { sequence: 1n } });
+			expect(await store.getLiveState(a, [])).toMatchObject({
+				revision: 2n,
+				memberTimes: "told",
+				current: { sequence: 1n },
+			});
 			const b = randomUUID();
 			expect(await appendBatch(b, [stateUpdate()], { live: { ...told, expects: 0n, next: 1n } })).toMatchObject({
 				stored: 1,
@@ -311,7 +315,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			const found = await store.getLiveState(a, []);
 			expect(found).toMatchObject({
 				revision: 1n,
-				told: "told over 0",
+				memberTimes: "told over 0",
 				postedAt: undefined,
 				hasUnappliedEvents: false,
 			});
@@ -319,7 +323,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(decoded(found.current?.record)).toBe("told leaf");
 			const { appended } = await post(a, "posted", 4);
 			expect(appended).toMatchObject({ sequence: 2n, current: true, hasUnappliedEvents: true, repeated: false });
-			expect(await store.getLiveState(a, [])).toMatchObject({ revision: 2n, told: undefined, postedAt: at(4) });
+			expect(await store.getLiveState(a, [])).toMatchObject({ revision: 2n, memberTimes: undefined, postedAt: at(4) });
 			expect(await history(a)).toEqual(["told leaf", "posted posted"]);
 		});
 
@@ -353,7 +357,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			store = await reopen();
 			expect(new Set(await store.listUnapplied(10))).toEqual(new Set([a, d]));
 			expect(await store.listUnapplied(1)).toHaveLength(1);
-			await appendBatch(a, [], { live: { expects: 1n, next: 2n, told: "told", version: undefined } });
+			await appendBatch(a, [], { live: { expects: 1n, next: 2n, memberTimes: "told", version: undefined } });
 			expect(await store.listUnapplied(10)).toEqual([d]);
 			expect((await post(d, "newer", 6)).appended).toMatchObject({ current: true, hasUnappliedEvents: false });
 			expect(await store.listUnapplied(10)).toEqual([]);

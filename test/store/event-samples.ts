@@ -93,7 +93,7 @@ export function liveOf(
 	return {
 		expects,
 		next: expects + 1n,
-		told: `told over ${expects}`,
+		memberTimes: `told over ${expects}`,
 		version: { summary, record: { bytes: encoded, redactionVersion, schemaVersion } },
 	};
 }

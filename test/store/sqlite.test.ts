@@ -323,7 +323,7 @@ describe("SQLite store", () => {
 			const updates = await store.updates.list({ after: 0n, limit: 10, withRecords: true });
 			expect(updates.map((update) => update.record)).toEqual([unreadable, unreadable]);
 			expect((await store.getLiveState(conversationId, [])).current?.record).toEqual(unreadable);
-			const told = { expects: 2n, next: 3n, told: "{}", version: undefined };
+			const told = { expects: 2n, next: 3n, memberTimes: "{}", version: undefined };
 			expect(await appendEvents(store, batch(conversationId, [stateUpdate()], { live: told }))).toMatchObject({
 				stored: 1,
 			});

@@ -202,7 +202,7 @@ export class EventIngest {
 		state: LiveState,
 		updates: Updates,
 	): Promise<{ readonly live: NewLiveState; readonly refused: readonly RefusedStatement[] }> {
-		const { revision: expects, told = "{}", current } = state;
+		const { revision: expects, memberTimes = "{}", current } = state;
 		try {
 			const record = current?.record;
 			if (record !== undefined && "unreadable" in record) throw new ServiceError("data_loss", record.unreadable);
@@ -212,7 +212,7 @@ export class EventIngest {
 		} catch (error) {
 			if (!isDataLoss(error)) throw error;
 			this.#log.recordUnreadable({ conversationId, sequence: current?.sequence ?? 0n, error });
-			return { live: { expects, next: newRevision(), told, version: undefined }, refused: [] };
+			return { live: { expects, next: newRevision(), memberTimes, version: undefined }, refused: [] };
 		}
 	}
 
@@ -222,13 +222,14 @@ export class EventIngest {
 	 */
 	async #applyAll(
 		conversationId: string,
-		{ told, postedAt, hasUnappliedEvents }: LiveState,
+		{ memberTimes, postedAt, hasUnappliedEvents }: LiveState,
 		record: StoredRecord | undefined,
 		updates: Updates,
 	): Promise<Progress> {
 		let progress: Progress | undefined;
 		const apply = async (applied: Updates): Promise<Progress> => {
-			const present: PresentRecord = progress === undefined ? { told, postedAt, record } : presentAfter(progress);
+			const present: PresentRecord =
+				progress === undefined ? { memberTimes, postedAt, record } : presentAfter(progress);
 			return extend(progress, present, await this.#intake.applyEvents({ conversationId, present, updates: applied }));
 		};
 		if (record === undefined) {
@@ -270,12 +271,12 @@ function extend(before: Progress | undefined, present: PresentRecord, result: Ap
 }
 
 /** Returns the record with the updates applied. */
-function presentAfter({ present, told, version }: Progress): PresentRecord {
-	if (version === undefined) return { ...present, told };
+function presentAfter({ present, memberTimes, version }: Progress): PresentRecord {
+	if (version === undefined) return { ...present, memberTimes };
 	const { record } = present;
 	return {
 		...present,
-		told,
+		memberTimes,
 		record: record === undefined ? version.record : mergeProtected(record, version.record, mergeRecord),
 	};
 }

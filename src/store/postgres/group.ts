@@ -8,10 +8,10 @@ import {
 	deltaOverBase,
 	firstForm,
 	type NextUpdate,
-	nextPosted,
-	nextVersion,
+	planLiveVersion,
+	planPostedUpdate,
 	type StoredForm,
-	told,
+	stateAfterEvents,
 	wholeForm,
 } from "../conversation-state.ts";
 import {
@@ -98,10 +98,15 @@ async function readPossiblyRepeated(
 	const wanted = new Map<bigint, NewestPostedUpdate>();
 	for (const request of requests) {
 		const found = known.get(conversationOf(request));
-		if (!("summary" in request) || found?.state?.newest === undefined) continue;
+		if (!("summary" in request) || found?.state?.newestPosted === undefined) continue;
 		const { update, summary, judged } = request;
-		const { sequence } = found.state.newest;
-		const post = possiblyRepeated(found.state, microsecondsOf(summary.updatedAt), update.record, () => found.newest);
+		const { sequence } = found.state.newestPosted;
+		const post = possiblyRepeated(
+			found.state,
+			microsecondsOf(summary.updatedAt),
+			update.record,
+			() => found.newestPosted,
+		);
 		if (post !== undefined && sequence !== judged?.sequence) wanted.set(sequence, post);
 	}
 	if (wanted.size === 0) return;
@@ -123,14 +128,15 @@ class Planner {
 	post(request: Post): Appended | PossibleRepetition {
 		const { update, summary } = request;
 		const known = this.#conversation(update.conversationId);
-		const { state, newest } = known;
-		const find = () => newest && { ...newest, read: () => newest.record ?? { unreadable: "the record is missing" } };
+		const { state, newestPosted } = known;
+		const find = () =>
+			newestPosted && { ...newestPosted, read: () => newestPosted.record ?? { unreadable: "the record is missing" } };
 		const repetition = state && repetitionOf(request, state, microsecondsOf(summary.updatedAt), find);
 		if (repetition !== undefined) return repetition;
 		const sequence = this.#nextUpdate();
-		const next = nextPosted(update, summary, known.state, known.activity, sequence);
+		const next = planPostedUpdate(update, summary, known.state, known.activity, sequence);
 		const { change, current } = next.written;
-		known.newest = { change, current, schemaVersion: update.record.schemaVersion, record: update.record };
+		known.newestPosted = { change, current, schemaVersion: update.record.schemaVersion, record: update.record };
 		this.#write(known, next, summary);
 		return { sequence, repeated: false, change, current, hasUnappliedEvents: next.after.hasUnappliedEvents };
 	}
@@ -170,7 +176,7 @@ class Planner {
 		const { state: before, activity } = known;
 		if (version === undefined) {
 			if (before === undefined) return undefined;
-			known.state = told(before, live);
+			known.state = stateAfterEvents(before, live);
 			const change = this.written.states.get(batch.conversationId);
 			this.written.states.set(batch.conversationId, { state: known.state, summary: change?.summary });
 			return undefined;
@@ -183,7 +189,7 @@ class Planner {
 			known,
 			leafOver({ status: next.status, postedAt: before?.postedAt }, activity),
 		);
-		this.#write(known, nextVersion(next, form), summary);
+		this.#write(known, planLiveVersion(next, form), summary);
 		return sequence;
 	}
 

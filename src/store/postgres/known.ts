@@ -13,7 +13,7 @@ export interface KnownConversation {
 	state: ConversationState | undefined;
 	activity: Activity | undefined;
 	/** The newest posted update; undefined when there is none, or when pruning has removed it. */
-	newest: NewestPostedUpdate | undefined;
+	newestPosted: NewestPostedUpdate | undefined;
 	/** The whole record: the current one or its base. Known if the group has a live version of the record. */
 	base: WholeRecord | undefined;
 	/** The current record if it is a delta. */
@@ -87,7 +87,7 @@ function knownOf(row: Row): KnownConversation {
 	return {
 		state,
 		activity: activityOf(row),
-		newest:
+		newestPosted:
 			row.newest_change === null
 				? undefined
 				: {

@@ -14,11 +14,11 @@ const nullableText = (text: string | undefined) => (text === undefined ? null : 
 
 /** Returns the query that writes activities, by the ids of their conversations. */
 export function activitiesQuery(activities: Iterable<readonly [id: string, activity: Activity]>): Query {
-	const rows = [...activities].map(([id, { eventCount, lastAt, toldAt, leaf, message }]) => ({
+	const rows = [...activities].map(([id, { eventCount, lastAt, lastStateUpdateAt, leaf, message }]) => ({
 		conversation_id: id,
 		event_count: eventCount,
 		last_at: lastAt,
-		told_at: toldAt,
+		told_at: lastStateUpdateAt,
 		leaf_at: leaf?.at,
 		leaf: nullableText(leaf?.text),
 		message_at: message?.at,
@@ -138,13 +138,13 @@ export function stateRow(id: string, state: ConversationState) {
 		sequence: state.sequence,
 		status: state.status,
 		order_time: state.orderTime,
-		newest_sequence: state.newest?.sequence,
-		newest_updated_at: state.newest?.updatedAt,
-		newest_size: state.newest?.size,
+		newest_sequence: state.newestPosted?.sequence,
+		newest_updated_at: state.newestPosted?.updatedAt,
+		newest_size: state.newestPosted?.size,
 		revision: state.revision,
 		posted_at: state.postedAt,
 		has_unapplied_events: state.hasUnappliedEvents,
-		told: nullableText(state.told),
+		told: nullableText(state.memberTimes),
 	};
 }
 

@@ -22,7 +22,7 @@ export function writeActivity(
 	statements: Statements,
 	conversationId: string,
 	known: bigint | undefined,
-	{ eventCount, lastAt, toldAt, leaf, message }: Activity,
+	{ eventCount, lastAt, lastStateUpdateAt, leaf, message }: Activity,
 ): bigint {
 	const id =
 		known ??
@@ -40,7 +40,7 @@ export function writeActivity(
 		.run(
 			eventCount,
 			lastAt,
-			toldAt ?? null,
+			lastStateUpdateAt ?? null,
 			leaf?.at ?? null,
 			leaf?.text ?? null,
 			message?.at ?? null,

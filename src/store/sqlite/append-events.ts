@@ -7,9 +7,9 @@ import {
 	deltaForm,
 	deltaOverBase,
 	firstForm,
-	nextVersion,
+	planLiveVersion,
 	type StoredForm,
-	told,
+	stateAfterEvents,
 	wholeForm,
 } from "../conversation-state.ts";
 import { packRecord, packSecrets } from "../record-column.ts";
@@ -70,7 +70,7 @@ function writeLive(
 ): bigint | undefined {
 	const { version } = live;
 	if (version === undefined) {
-		if (known !== undefined) updateConversation(statements, known, told(known.state, live), undefined);
+		if (known !== undefined) updateConversation(statements, known, stateAfterEvents(known.state, live), undefined);
 		return undefined;
 	}
 	const summary = fromBinary(ConversationSummarySchema, version.summary);
@@ -78,7 +78,7 @@ function writeLive(
 	const of = { batch, live, version, status: summary.executionStatus, before: known?.state, activity, sequence };
 	const leaf = leafOver({ status: of.status, postedAt: of.before?.postedAt }, activity);
 	const form = storedForm(statements, version.record, of.before, leaf);
-	const { written, after } = nextVersion(of, form);
+	const { written, after } = planLiveVersion(of, form);
 	writeUpdate(statements, written, summary, known, after);
 	return sequence;
 }

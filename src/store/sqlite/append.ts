@@ -1,7 +1,7 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { microsecondsOf } from "../condition.ts";
-import { nextPosted } from "../conversation-state.ts";
+import { planPostedUpdate } from "../conversation-state.ts";
 import { type AppendRequest, type PossibleRepetition, repetitionOf, type StoredPost } from "../repetition.ts";
 import type { Appended } from "../store.ts";
 import { boolean, integer } from "../values.ts";
@@ -27,7 +27,7 @@ export function appendUpdate(
 	const repetition = known && repetitionOf(request, known.state, updatedAt, (newest) => findPost(statements, newest));
 	if (repetition !== undefined) return repetition;
 	const activity = findActivity(statements, update.conversationId);
-	const { written, after } = nextPosted(update, summary, known?.state, activity, nextSequence());
+	const { written, after } = planPostedUpdate(update, summary, known?.state, activity, nextSequence());
 	writeUpdate(statements, written, summary, known, after);
 	const { sequence, change, current } = written;
 	return { sequence, repeated: false, change, current, hasUnappliedEvents: after.hasUnappliedEvents };

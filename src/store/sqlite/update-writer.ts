@@ -152,16 +152,16 @@ function writeTitle(
 const NO_TAGS = "{}";
 
 function stateColumns(state: ConversationState) {
-	const { sequence, orderTime, newest, revision, told, postedAt, hasUnappliedEvents } = state;
+	const { sequence, orderTime, newestPosted, revision, memberTimes, postedAt, hasUnappliedEvents } = state;
 	return {
 		sequence,
 		status: BigInt(state.status),
 		order_time: orderTime ?? null,
-		newest_sequence: newest?.sequence ?? null,
-		newest_updated_at: newest?.updatedAt ?? null,
-		newest_size: newest === undefined ? null : BigInt(newest.size),
+		newest_sequence: newestPosted?.sequence ?? null,
+		newest_updated_at: newestPosted?.updatedAt ?? null,
+		newest_size: newestPosted === undefined ? null : BigInt(newestPosted.size),
 		revision,
-		told: told ?? null,
+		told: memberTimes ?? null,
 		posted_at: postedAt ?? null,
 		has_unapplied_events: hasUnappliedEvents ? 1n : 0n,
 	};

@@ -77,7 +77,7 @@ export class Reading implements AsyncDisposable {
 			summary,
 			record: protectedRecord,
 		} = this.#parser.fromRecord(format.fromJson(record(members)));
-		const live = { expects: 0n, next: 1n, told: "{}", version: { summary, record: protectedRecord } };
+		const live = { expects: 0n, next: 1n, memberTimes: "{}", version: { summary, record: protectedRecord } };
 		return (await this.#append({ conversationId, receivedAt, events: [], live })).updateSequence;
 	}
 
