@@ -78,10 +78,10 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const format = new RecordFormat();
 	const { threads, requests, metrics } = opened.use(await startTelemetry(config.otel, packageJson(), log));
 	const intake = opened.use(await IntakeThreads.start(intakeData, threadLog(log.intakeFailed), threads));
-	const isSame: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
+	const isSameRecord: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
 	const firstKey = await firstKeyOf(config);
 	const { walEndLost: onWalLoss } = log;
-	const storeOptions = { isSame, onWalLoss, observer: threads };
+	const storeOptions = { isSameRecord, onWalLoss, observer: threads };
 	const store = opened.use(await openStore(config.database, threadLog(log.storeFailed), storeOptions));
 	const keys = firstKey === undefined ? config.accessKeys : [firstKey.entry];
 	const { rateLimitPerKey, clientCertificates: certificates, tls } = config;

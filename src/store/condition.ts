@@ -2,7 +2,10 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
 import { toMicroseconds } from "../record/json/scalars.ts";
 
-/** A condition on the summary of a conversation's record. The lists of all engines and {@link meets} agree about it. */
+/**
+ * A condition on the summary of a conversation's record. The lists of all engines and {@link summaryMeets} agree about
+ * it.
+ */
 export type Condition =
 	| {
 			readonly kind: "equal";
@@ -22,7 +25,7 @@ export type Condition =
 	| { readonly kind: "title"; readonly contains: string };
 
 /** Returns whether a summary meets all conditions. */
-export function meets(conditions: readonly Condition[], summary: ConversationSummary): boolean {
+export function summaryMeets(conditions: readonly Condition[], summary: ConversationSummary): boolean {
 	return conditions.every((condition) => meetsOne(condition, summary));
 }
 

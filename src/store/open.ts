@@ -18,7 +18,7 @@ export type Database =
 export async function openStore(
 	database: Database,
 	log: ThreadLog,
-	options: Pick<SqliteOptions, "isSame" | "onWalLoss" | "observer">,
+	options: Pick<SqliteOptions, "isSameRecord" | "onWalLoss" | "observer">,
 ): Promise<Store> {
 	if (database.engine === "sqlite") {
 		const { openSqliteStore } = await import("./sqlite/sqlite.ts");

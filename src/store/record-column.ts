@@ -1,6 +1,6 @@
 import { promisify } from "node:util";
 import { constants, crc32, zstdCompress, zstdCompressSync, zstdDecompressSync } from "node:zlib";
-import type { UnreadableRecord } from "./store.ts";
+import type { Unreadable } from "./store.ts";
 import { text } from "./values.ts";
 
 /**
@@ -66,7 +66,7 @@ export function ownBytes(bytes: Uint8Array): Uint8Array {
 }
 
 /** Returns the result of `read`, which reads one record or event, or the message of the error that it throws. */
-export function readable<Read>(read: () => Read): Read | UnreadableRecord {
+export function tryRead<Read>(read: () => Read): Read | Unreadable {
 	try {
 		return read();
 	} catch (error) {

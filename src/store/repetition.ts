@@ -1,6 +1,6 @@
 import { ServiceError } from "../errors.ts";
 import type { ConversationState } from "./conversation-state.ts";
-import type { Appended, IsSameRecord, NewEvents, NewUpdate, StoredRecord, UnreadableRecord } from "./store.ts";
+import type { Appended, IsSameRecord, NewEvents, NewUpdate, StoredRecord, Unreadable } from "./store.ts";
 
 /**
  * Detects duplicates: a posted record that repeats the newest posted one of its conversation. Records with different
@@ -20,7 +20,7 @@ export type GroupRequest = AppendRequest | NewEvents;
 /** Result of an attempt that wrote nothing, because the newest posted record may be the same with different bytes. */
 export interface PossibleRepetition {
 	/** Sequence of the newest posted update. */
-	readonly possiblyRepeats: bigint;
+	readonly candidateSequence: bigint;
 	readonly record: Uint8Array;
 }
 
@@ -44,34 +44,35 @@ const MAX_JUDGEMENTS = 3;
 export async function appendJudged(
 	attempt: (judged: JudgedRepetition | undefined) => Promise<Appended | PossibleRepetition>,
 	arriving: Uint8Array,
-	isSame: IsSameRecord,
+	isSameRecord: IsSameRecord,
 ): Promise<Appended> {
 	let judged: JudgedRepetition | undefined;
 	for (let judgements = 0; ; judgements += 1) {
 		const result = await attempt(judged);
 		if ("sequence" in result) return result;
-		judged = judgements < MAX_JUDGEMENTS ? await judge(result, arriving, isSame) : { sequence: "any", same: false };
+		judged =
+			judgements < MAX_JUDGEMENTS ? await judge(result, arriving, isSameRecord) : { sequence: "any", same: false };
 	}
 }
 
 async function judge(
-	{ possiblyRepeats, record }: PossibleRepetition,
+	{ candidateSequence, record }: PossibleRepetition,
 	arriving: Uint8Array,
-	isSame: IsSameRecord,
+	isSameRecord: IsSameRecord,
 ): Promise<JudgedRepetition> {
 	try {
-		return { sequence: possiblyRepeats, same: await isSame(record, arriving) };
+		return { sequence: candidateSequence, same: await isSameRecord(record, arriving) };
 	} catch (error) {
 		if (error instanceof ServiceError && error.kind === "unavailable") throw error;
 		// A stored record that cannot be compared is no reason to reject the arriving one.
-		return { sequence: possiblyRepeats, same: false };
+		return { sequence: candidateSequence, same: false };
 	}
 }
 
 /** The newest posted update of a conversation, as it is stored. `read` reads its record. */
 export interface StoredPost extends Pick<Appended, "change" | "current"> {
 	readonly schemaVersion: number;
-	readonly read: () => StoredRecord | UnreadableRecord;
+	readonly read: () => StoredRecord | Unreadable;
 }
 
 /**
@@ -82,7 +83,7 @@ export interface StoredPost extends Pick<Appended, "change" | "current"> {
  * @param updatedAt time of the arriving record, in microseconds since the Unix epoch
  * @param find returns the newest posted update, or undefined when it is gone. Called only when the times are equal.
  */
-export function possiblyRepeated<Post extends Pick<StoredPost, "schemaVersion">>(
+export function repetitionCandidate<Post extends Pick<StoredPost, "schemaVersion">>(
 	{ newestPosted, sequence }: ConversationState,
 	updatedAt: bigint | undefined,
 	{ bytes, schemaVersion }: StoredRecord,
@@ -98,15 +99,15 @@ export function possiblyRepeated<Post extends Pick<StoredPost, "schemaVersion">>
  * Returns the result for an update that is a duplicate, or may be one; undefined when it is none.
  *
  * @param updatedAt time of the update's record, in microseconds since the Unix epoch
- * @param find see {@link possiblyRepeated}
+ * @param find see {@link repetitionCandidate}
  */
-export function repetitionOf(
+export function findRepetition(
 	{ update, judged }: AppendRequest,
 	state: ConversationState,
 	updatedAt: bigint | undefined,
 	find: (sequence: bigint) => StoredPost | undefined,
 ): Appended | PossibleRepetition | undefined {
-	const post = possiblyRepeated(state, updatedAt, update.record, find);
+	const post = repetitionCandidate(state, updatedAt, update.record, find);
 	const { newestPosted, hasUnappliedEvents } = state;
 	if (newestPosted === undefined || post === undefined) return undefined;
 	const { sequence } = newestPosted;
@@ -117,7 +118,7 @@ export function repetitionOf(
 		// When the stored record cannot be read, the arriving one is stored.
 		if ("unreadable" in record) return undefined;
 		if (Buffer.compare(record.bytes, update.record.bytes) !== 0)
-			return { possiblyRepeats: sequence, record: record.bytes };
+			return { candidateSequence: sequence, record: record.bytes };
 	}
 	return { sequence, repeated: true, change: post.change, current: post.current, hasUnappliedEvents };
 }

@@ -9,7 +9,7 @@ import type {
 	StoredEvent,
 	StoredRecord,
 	StoredUpdate,
-	UnreadableRecord,
+	Unreadable,
 } from "./store.ts";
 import type { PrunedConversation, TransferEvent, TransferUpdate } from "./transfer.ts";
 import { bigint, blob, boolean, integer, nullable, type Row, text } from "./values.ts";
@@ -31,7 +31,7 @@ type ReadText = (value: unknown) => string;
  * @param row undefined for a missing row, which is an error
  * @param prefix prefix of the column names
  */
-export function packedOf(row: Row | undefined, column: "record" | "text", prefix = ""): RecordColumn {
+export function packedColumnsFrom(row: Row | undefined, column: "record" | "text", prefix = ""): RecordColumn {
 	return {
 		record: blob(row?.[prefix + column]),
 		unpackedSize: nullable(integer, row?.[`${prefix}unpacked_size`]) ?? null,
@@ -48,7 +48,7 @@ export function packedOf(row: Row | undefined, column: "record" | "text", prefix
  */
 export function recordFrom(row: Row | undefined, prefix = ""): StoredRecord {
 	return {
-		bytes: unpackRecord(packedOf(row, "record", prefix)),
+		bytes: unpackRecord(packedColumnsFrom(row, "record", prefix)),
 		redactionVersion: integer(row?.[`${prefix}redaction_version`]),
 		schemaVersion: integer(row?.[`${prefix}schema_version`]),
 	};
@@ -62,7 +62,7 @@ export function recordFrom(row: Row | undefined, prefix = ""): StoredRecord {
  */
 export function protectedEventFrom(row: Row | undefined): ProtectedEvent {
 	return {
-		text: unpackRecord(packedOf(row, "text")),
+		text: unpackRecord(packedColumnsFrom(row, "text")),
 		secrets: unpackSecrets(nullable(text, row?.secrets)),
 		redactionVersion: integer(row?.redaction_version),
 	};
@@ -140,7 +140,7 @@ export function transferUpdateFrom(row: Row): TransferUpdate {
 		base: nullable(bigint, row.base_sequence),
 		size: integer(row.size),
 		record: {
-			...packedOf(row, "record"),
+			...packedColumnsFrom(row, "record"),
 			redactionVersion: integer(row.redaction_version),
 			schemaVersion: integer(row.schema_version),
 		},
@@ -165,8 +165,8 @@ export function conversationFrom(
 export function currentRecordFrom(
 	row: Row,
 	activity: Activity | undefined,
-	record: StoredRecord | UnreadableRecord | undefined,
-): StoredRecord | UnreadableRecord | undefined {
+	record: StoredRecord | Unreadable | undefined,
+): StoredRecord | Unreadable | undefined {
 	const leaf = leafOver({ status: integer(row.status), postedAt: nullable(bigint, row.posted_at) }, activity);
 	if (leaf === undefined || record === undefined || "unreadable" in record) return record;
 	return { ...record, bytes: withLeaf(record.bytes, leaf) };
@@ -197,7 +197,7 @@ export function transferEventFrom(row: Row, eventId: string, readText: ReadText)
 		eventId,
 		redactionVersion: integer(row.redaction_version),
 		secrets: nullable(text, row.secrets) ?? null,
-		text: packedOf(row, "text"),
+		text: packedColumnsFrom(row, "text"),
 	};
 }
 

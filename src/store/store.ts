@@ -35,7 +35,7 @@ export interface SenderDeadline {
 	 * Time at which the sender stops waiting for the response, in milliseconds since the Unix epoch. A request that the
 	 * store has not begun to write by then fails with `unavailable`. Undefined when the time is not known.
 	 */
-	readonly awaitedUntil?: number | undefined;
+	readonly senderDeadline?: number | undefined;
 }
 
 /** Result of an append whose data is on disk. */
@@ -61,7 +61,7 @@ export interface StoredUpdate extends Omit<Appended, "repeated" | "hasUnappliedE
 	/** Encoded `ConversationSummary` of the record. */
 	readonly summary: Uint8Array;
 	/** Undefined when the query did not ask for records. */
-	readonly record: StoredRecord | UnreadableRecord | undefined;
+	readonly record: StoredRecord | Unreadable | undefined;
 }
 
 /** A conversation with its current record, as lists return it. */
@@ -72,11 +72,11 @@ export interface StoredConversation {
 	/** Encoded `ConversationSummary` of the record, with the present activity of the conversation. */
 	readonly summary: Uint8Array;
 	/** Undefined when the query did not ask for records. */
-	readonly record: StoredRecord | UnreadableRecord | undefined;
+	readonly record: StoredRecord | Unreadable | undefined;
 }
 
 /** Stands for a record or an event that cannot be read from the disk, or differs from what was written. */
-export interface UnreadableRecord {
+export interface Unreadable {
 	/** The engine's error message, for the log. */
 	readonly unreadable: string;
 }
@@ -123,7 +123,7 @@ export interface SequenceRange {
 }
 
 /** The updates, or the events, in order of their sequence numbers. */
-export interface Log<Entry, Query> {
+export interface SequenceLog<Entry, Query> {
 	/** Returns entries in order of sequence, oldest first. */
 	list(query: Query): Promise<Entry[]>;
 	range(query?: RangeQuery): Promise<SequenceRange>;
@@ -175,7 +175,7 @@ export interface StoredEvent {
 	readonly happenedAt: bigint;
 	readonly kind: string;
 	readonly source: string;
-	readonly event: ProtectedEvent | UnreadableRecord;
+	readonly event: ProtectedEvent | Unreadable;
 }
 
 /**
@@ -281,8 +281,8 @@ export type IsSameRecord = (stored: Uint8Array, arriving: Uint8Array) => Promise
  * newest `leaf_event_id`.
  */
 export interface Store extends AsyncDisposable {
-	readonly updates: Log<StoredUpdate, UpdateQuery>;
-	readonly events: Log<StoredEvent, EventQuery>;
+	readonly updates: SequenceLog<StoredUpdate, UpdateQuery>;
+	readonly events: SequenceLog<StoredEvent, EventQuery>;
 	/** Appends an update, unless it is a duplicate: {@link Appended.repeated}. Resolves when it is on disk. */
 	append(update: NewUpdate): Promise<Appended>;
 	/**
@@ -313,10 +313,10 @@ export interface Store extends AsyncDisposable {
 	prune(policy: PrunePolicy): Promise<number>;
 	/** Removes at most `limit` events that were received before a time, oldest first. Returns the number removed. */
 	pruneEvents(receivedBefore: bigint, limit: number): Promise<number>;
-	/** Returns the time that {@link keepClock} saved last; undefined when it was never called. */
-	clock(): Promise<bigint | undefined>;
+	/** Returns the time that {@link saveRetentionTime} saved last; undefined when it was never called. */
+	getRetentionTime(): Promise<bigint | undefined>;
 	/** Saves the time of retention (microseconds since the Unix epoch). Resolves when it is on disk. */
-	keepClock(time: bigint): Promise<void>;
+	saveRetentionTime(time: bigint): Promise<void>;
 	/** Resolves when the store can read and write; rejects otherwise. */
 	check(): Promise<void>;
 	/** Completes the requests that were accepted, then closes the store. */

@@ -83,8 +83,8 @@ export interface Contents {
 	readonly counts: Readonly<Record<TransferTable, number>>;
 	readonly updates: SequenceRange;
 	readonly events: SequenceRange;
-	/** Time of retention: see `Store.keepClock`. */
-	readonly clock: bigint | undefined;
+	/** Time of retention: see `Store.saveRetentionTime`. */
+	readonly retentionTime: bigint | undefined;
 }
 
 /** Returns SQL that counts the rows of all tables, each in a column of its own. */

@@ -92,8 +92,8 @@ test("an invalid record is refused with its violations, from either thread", asy
 
 test("an encrypted record that is posted again with its tags in another order is a duplicate", async () => {
 	using folder = new TempFolder();
-	const isSame = (stored: Uint8Array, arriving: Uint8Array) => intake.isSame(stored, arriving);
-	await using store = await openSqliteStore(folder.file("conversations.db"), log, { isSame });
+	const isSameRecord = (stored: Uint8Array, arriving: Uint8Array) => intake.isSame(stored, arriving);
+	await using store = await openSqliteStore(folder.file("conversations.db"), log, { isSameRecord });
 	const ingest = new Ingest(store, intake, { settle: () => Promise.reject(new Error("there are no events")) });
 	const id = randomUUID();
 	const send = (members: JsonObject) =>

@@ -13,7 +13,7 @@ import type {
 	Store,
 	StoredRecord,
 	StoredUpdate,
-	UnreadableRecord,
+	Unreadable,
 } from "../../src/store/store.ts";
 import {
 	appendEvents,
@@ -65,7 +65,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 		return { update, appended: await append(store, update) };
 	}
 
-	const decoded = (found: StoredRecord | UnreadableRecord | undefined) => {
+	const decoded = (found: StoredRecord | Unreadable | undefined) => {
 		if (found === undefined || "unreadable" in found) throw new Error("there is no record to read");
 		const { title, leafEventId, tags, id } = fromBinary(ConversationInfoSchema, found.bytes);
 		expect([id?.length, tags.padding?.length]).toEqual([36, 400]);

@@ -12,7 +12,7 @@ import { append, conditions, type Sample, sample, second, start, stored } from "
 /** Opens stores of the engine under test. */
 export interface StoreHarness {
 	/** Opens an empty store. */
-	open(isSame: IsSameRecord): Promise<Store>;
+	open(isSameRecord: IsSameRecord): Promise<Store>;
 	/** Closes the store and opens its database again. */
 	reopen(store: Store): Promise<Store>;
 }
@@ -20,10 +20,10 @@ export interface StoreHarness {
 /** Tests of the contract that every engine must fulfil. */
 export function storeConformance(harness: StoreHarness): void {
 	let store: Store;
-	let isSame: IsSameRecord;
+	let isSameRecord: IsSameRecord;
 	beforeEach(async () => {
-		isSame = async () => false;
-		store = await harness.open((left, right) => isSame(left, right));
+		isSameRecord = async () => false;
+		store = await harness.open((left, right) => isSameRecord(left, right));
 	});
 	afterEach(() => store.close());
 
@@ -132,12 +132,12 @@ export function storeConformance(harness: StoreHarness): void {
 			expect(outcomes.map(({ repeated }) => repeated)).toEqual([false, false, false, false, false]);
 		});
 
-		it("compares records of equal time and length by `isSame`, again if a newer record arrives meanwhile", async () => {
+		it("compares records of equal time and length by `isSameRecord`, again if a newer record arrives meanwhile", async () => {
 			const conversationId = randomUUID();
 			const text = (record: string) => sample({ conversationId, record: Buffer.from(record) });
 			const asked: string[] = [];
 			let during: (() => Promise<unknown>) | undefined;
-			isSame = async (left, right) => {
+			isSameRecord = async (left, right) => {
 				const pair = [left, right].map((one) => Buffer.from(one).toString());
 				asked.push(pair.join(" "));
 				await during?.();
@@ -156,15 +156,15 @@ export function storeConformance(harness: StoreHarness): void {
 			const last = await append(store, text("ABD"));
 			expect(asked).toEqual(["abd ABD", "xyz ABD"]);
 			expect(last).toMatchObject({ repeated: false, current: true });
-			isSame = () => Promise.reject(new ServiceError("data_loss", "not a record"));
+			isSameRecord = () => Promise.reject(new ServiceError("data_loss", "not a record"));
 			expect(await append(store, text("abD"))).toMatchObject({ repeated: false });
-			isSame = () => Promise.reject(new ServiceError("unavailable", "no thread"));
+			isSameRecord = () => Promise.reject(new ServiceError("unavailable", "no thread"));
 			await expect(append(store, text("aBD"))).rejects.toMatchObject({ kind: "unavailable" });
 		});
 
-		it("compares records of different schema versions by `isSame`, whatever their lengths", async () => {
+		it("compares records of different schema versions by `isSameRecord`, whatever their lengths", async () => {
 			const conversationId = randomUUID();
-			isSame = async () => true;
+			isSameRecord = async () => true;
 			const first = await append(store, sample({ conversationId, record: Buffer.from("older"), schemaVersion: 1 }));
 			const again = sample({ conversationId, record: Buffer.from("as it is now"), schemaVersion: 2 });
 			expect(await append(store, again)).toEqual({ ...first, repeated: true });
@@ -287,14 +287,14 @@ export function storeConformance(harness: StoreHarness): void {
 		});
 
 		it("refuses updates and events whose sender no longer waits, and stores nothing of them", async () => {
-			const late = { awaitedUntil: Date.now() - 1 };
+			const late = { senderDeadline: Date.now() - 1 };
 			const { columns: _, ...update } = sample();
 			const events = { conversationId: randomUUID(), receivedAt: start, events: [], live: undefined };
 			const refusal = { kind: "unavailable", message: "the sender no longer waits for the response" };
 			const outcomes = await Promise.allSettled([
 				store.append({ ...update, ...late }),
 				store.appendEvents({ ...events, ...late }),
-				store.append({ ...sample(), awaitedUntil: Date.now() + 60_000 }),
+				store.append({ ...sample(), senderDeadline: Date.now() + 60_000 }),
 			]);
 			expect(outcomes).toMatchObject([
 				{ status: "rejected", reason: refusal },

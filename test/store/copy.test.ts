@@ -137,7 +137,7 @@ async function fill(store: Store): Promise<void> {
 	expect(await store.prune({ receivedBefore: at(2), limit: 1_000 })).toBeGreaterThan(2);
 	expect(await store.prune({ updatesPerConversation: 4, limit: 3 })).toBe(3);
 	expect(await store.pruneEvents(start + 1n, 2)).toBe(2);
-	await store.keepClock(at(1_000));
+	await store.saveRetentionTime(at(1_000));
 }
 
 const filters: readonly Filter[] = [
@@ -171,7 +171,7 @@ async function everything(store: Store) {
 				store.listConversations({ conditions: conditions(filter), limit: 1_000, withRecords: true }),
 			),
 		),
-		clock: await store.clock(),
+		clock: await store.getRetentionTime(),
 	};
 }
 

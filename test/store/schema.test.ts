@@ -53,8 +53,8 @@ test("a database of schema version 1 is upgraded and keeps its data", async () =
 	await using store = await openSqliteStore(path, { error() {} });
 	expect(await append(store, update)).toMatchObject({ sequence: 1n, repeated: true });
 	expect(await append(store, sample())).toMatchObject({ sequence: 2n });
-	await store.keepClock(5n);
-	expect(await store.clock()).toBe(5n);
+	await store.saveRetentionTime(5n);
+	expect(await store.getRetentionTime()).toBe(5n);
 	using database = new DatabaseSync(path);
 	expect(shapeOf(database)).toEqual(wanted);
 	expect(identityOf(database)).toEqual([APPLICATION_ID, SCHEMA_VERSION]);

@@ -41,19 +41,19 @@ const silent = recorded().log;
 const open = (path: string, options?: SqliteOptions) => openSqliteStore(path, silent, options);
 
 describe("SQLite store", () => {
-	const opened = new WeakMap<Store, { path: string; isSame: IsSameRecord }>();
-	const openAt = async (path: string, isSame: IsSameRecord) => {
-		const store = await open(path, { isSame });
-		opened.set(store, { path, isSame });
+	const opened = new WeakMap<Store, { path: string; isSameRecord: IsSameRecord }>();
+	const openAt = async (path: string, isSameRecord: IsSameRecord) => {
+		const store = await open(path, { isSameRecord });
+		opened.set(store, { path, isSameRecord });
 		return store;
 	};
 	storeConformance({
-		open: (isSame) => openAt(newPath(), isSame),
+		open: (isSameRecord) => openAt(newPath(), isSameRecord),
 		async reopen(store) {
 			await store.close();
-			const { path, isSame } = opened.get(store) ?? {};
-			if (path === undefined || isSame === undefined) throw new Error("the store was not opened here");
-			return openAt(path, isSame);
+			const { path, isSameRecord } = opened.get(store) ?? {};
+			if (path === undefined || isSameRecord === undefined) throw new Error("the store was not opened here");
+			return openAt(path, isSameRecord);
 		},
 	});
 

@@ -7,6 +7,6 @@ export interface CallSignal extends Pick<AbortSignal, "aborted"> {
 }
 
 /** @throws ServiceError `unavailable` when nobody waits for the response any longer */
-export function assertAwaited({ aborted }: CallSignal): void {
+export function assertSenderWaits({ aborted }: CallSignal): void {
 	if (aborted) throw new ServiceError("unavailable", "the sender no longer waits for the response");
 }

@@ -13,7 +13,7 @@ import { mergeDeltas, mergeProtected, mergeRecord } from "../../record/record-de
 import type { EventCondition } from "../../store/event-condition.ts";
 import type { AppendedEvents, LiveState, NewEvents, NewLiveState, Store, StoredRecord } from "../../store/store.ts";
 import type { Log } from "../../telemetry/log.ts";
-import { assertAwaited, type CallSignal } from "./call-signal.ts";
+import { assertSenderWaits, type CallSignal } from "./call-signal.ts";
 
 /** Reads events from request bodies and applies them to records, here or on another thread. */
 export interface EventIntake {
@@ -81,11 +81,11 @@ export class EventIngest {
 	 * @param conversationId UUID in any form
 	 * @param signal nothing is stored if it fires before the batch has been checked
 	 * @throws ServiceError `invalid_argument` when the id is no UUID; `invalid_record`; `unavailable` or `internal` when
-	 *   the batch was not stored at all; and as {@link assertAwaited}
+	 *   the batch was not stored at all; and as {@link assertSenderWaits}
 	 */
 	async json(conversationId: string, body: Buffer, signal: CallSignal): Promise<IngestedEvents> {
 		const read = await this.#intake.eventsFromJson(conversationId, body, signal);
-		assertAwaited(signal);
+		assertSenderWaits(signal);
 		return await this.#ingest(read);
 	}
 
@@ -98,8 +98,8 @@ export class EventIngest {
 	 */
 	async request(request: Uint8Array, signal: CallSignal): Promise<IngestedEvents> {
 		const read = await this.#intake.eventsFromRequest(request, signal);
-		assertAwaited(signal);
-		return await this.#ingest({ ...read, batch: { ...read.batch, awaitedUntil: signal.deadline } });
+		assertSenderWaits(signal);
+		return await this.#ingest({ ...read, batch: { ...read.batch, senderDeadline: signal.deadline } });
 	}
 
 	/**

@@ -1,6 +1,6 @@
 import { withConversation } from "../../errors.ts";
 import type { Appended, NewUpdate, Store } from "../../store/store.ts";
-import { assertAwaited, type CallSignal } from "./call-signal.ts";
+import { assertSenderWaits, type CallSignal } from "./call-signal.ts";
 import type { EventIngest } from "./event-ingest.ts";
 
 /**
@@ -33,11 +33,11 @@ export class Ingest {
 	 *
 	 * @param signal nothing is stored if it fires before the record has been checked
 	 * @throws ServiceError `invalid_record`; `unavailable` or `internal` when nothing of the record was stored, or when
-	 *   it was stored but the events could not be applied, which is done later; and as {@link assertAwaited}
+	 *   it was stored but the events could not be applied, which is done later; and as {@link assertSenderWaits}
 	 */
 	async json(body: Buffer, signal: CallSignal): Promise<Appended> {
 		const update = await this.#intake.fromJson(body, signal);
-		assertAwaited(signal);
+		assertSenderWaits(signal);
 		return await this.#append(update);
 	}
 
@@ -51,8 +51,8 @@ export class Ingest {
 	 */
 	async request(request: Uint8Array, signal: CallSignal): Promise<Appended> {
 		const update = await this.#intake.fromRequest(request, signal);
-		assertAwaited(signal);
-		return await this.#append({ ...update, awaitedUntil: signal.deadline });
+		assertSenderWaits(signal);
+		return await this.#append({ ...update, senderDeadline: signal.deadline });
 	}
 
 	async #append(update: NewUpdate): Promise<Appended> {

@@ -1,4 +1,4 @@
-import type { EventQuery, Log, Store, StoredEvent, StoredUpdate, UpdateQuery } from "../../store/store.ts";
+import type { EventQuery, SequenceLog, Store, StoredEvent, StoredUpdate, UpdateQuery } from "../../store/store.ts";
 import { recordSize } from "./record-opener.ts";
 
 /** A query that every log supports. The log of events ignores `withRecords`: events are always read whole. */
@@ -14,7 +14,7 @@ export interface LogEntry {
 export interface EntryLog<Entry extends LogEntry, Filter extends object = object> {
 	/** Plural name of its entries, as it begins a sentence. It is also the name of the list in page tokens. */
 	readonly name: "Updates" | "Events";
-	readonly log: Log<Entry, EntryQuery & Filter>;
+	readonly log: SequenceLog<Entry, EntryQuery & Filter>;
 	/** Returns the bytes of the part of an entry that has no limit of its own: its record or text. */
 	readonly sizeOf: (entry: Entry) => number;
 }

@@ -1,11 +1,11 @@
 import { isDataLoss, ServiceError } from "../../errors.ts";
-import type { StoredRecord, UnreadableRecord } from "../../store/store.ts";
+import type { StoredRecord, Unreadable } from "../../store/store.ts";
 
 /** A stored record with its update. */
 export interface RecordSource {
 	readonly conversationId: string;
 	readonly sequence: bigint;
-	readonly record: StoredRecord | UnreadableRecord | undefined;
+	readonly record: StoredRecord | Unreadable | undefined;
 }
 
 /** Where a record or an event is stored. The sequence number is that of its log. */

@@ -16,7 +16,7 @@ const TOLERANCE = 3_600_000_000n;
 /** The start of 2026 in milliseconds since the Unix epoch. A clock with an earlier time was never set. */
 const EARLIEST = Date.UTC(2026, 0, 1);
 /** Minimum milliseconds between two writes of the time of retention to the store. */
-const KEEP_INTERVAL = 30_000;
+const SAVE_INTERVAL = 30_000;
 
 /**
  * The time by which retention determines the age of updates and events. While the service runs, it follows the clock at
@@ -24,15 +24,15 @@ const KEEP_INTERVAL = 30_000;
  * removes nothing before the service has run for half of the retention period.
  */
 export class RetentionClock {
-	readonly #store: Pick<Store, "clock" | "keepClock">;
+	readonly #store: Pick<Store, "getRetentionTime" | "saveRetentionTime">;
 	readonly #onDoubt: Log["clockDoubt"];
 	readonly #clocks: Clocks;
 	#last: { readonly time: bigint; readonly at: number } | undefined;
-	#keptAt = Number.NEGATIVE_INFINITY;
+	#savedAt = Number.NEGATIVE_INFINITY;
 	#isDoubted = false;
 
 	constructor(
-		store: Pick<Store, "clock" | "keepClock">,
+		store: Pick<Store, "getRetentionTime" | "saveRetentionTime">,
 		onDoubt: Log["clockDoubt"],
 		clocks: Clocks = { now: Date.now, elapsed: () => performance.now() },
 	) {
@@ -53,13 +53,13 @@ export class RetentionClock {
 		// Not stored, because the time of retention would need decades to catch up.
 		if (this.#last === undefined && this.#clocks.now() < EARLIEST) return clock;
 		const at = this.#clocks.elapsed();
-		const last = this.#last ?? { time: (await this.#store.clock()) ?? clock, at };
+		const last = this.#last ?? { time: (await this.#store.getRetentionTime()) ?? clock, at };
 		const maxStep = BigInt(Math.trunc((at - last.at) * 1000 * MAX_SPEED));
 		const time = clamp(clock, last.time - maxStep, last.time + maxStep);
 		this.#last = { time, at };
-		if (at - this.#keptAt >= KEEP_INTERVAL) {
-			await this.#store.keepClock(time);
-			this.#keptAt = at;
+		if (at - this.#savedAt >= SAVE_INTERVAL) {
+			await this.#store.saveRetentionTime(time);
+			this.#savedAt = at;
 		}
 		const distance = clock > time ? clock - time : time - clock;
 		const isDoubted = distance > TOLERANCE;

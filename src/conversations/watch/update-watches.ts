@@ -7,7 +7,7 @@ import {
 	WatchConversationUpdatesResponseSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import type { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
-import { meets } from "../../store/condition.ts";
+import { summaryMeets } from "../../store/condition.ts";
 import type { Store, StoredUpdate } from "../../store/store.ts";
 import { updateLog } from "../read/entry-log.ts";
 import { conditionsOf, originOf } from "../read/filter.ts";
@@ -62,7 +62,9 @@ export class UpdateWatches {
 			if (origin !== undefined && stored.origin !== origin) return undefined;
 			const update = await this.#views.toUpdate(stored, view);
 			// An unreadable update is sent, because it may meet the conditions.
-			return update.summary === undefined || meets(conditions, update.summary) ? this.#responseOf(update) : undefined;
+			return update.summary === undefined || summaryMeets(conditions, update.summary)
+				? this.#responseOf(update)
+				: undefined;
 		};
 		return this.#watches.watch({ start, conversationId, variant: [conditions, origin, view], respond }, signal);
 	}

@@ -1,8 +1,8 @@
 import type { ServiceError } from "../../errors.ts";
 import type { AnsweredGroup } from "../../threads/protocol.ts";
 import type { CallEnd, ThreadLog, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
-import { isLate, LATE } from "../late.ts";
 import type { GroupRequest } from "../repetition.ts";
+import { isSenderGone, SENDER_GONE } from "../sender-gone.ts";
 import type { Connections } from "./connections.ts";
 import { serviceError } from "./failures.ts";
 import { conversationOf, type GroupAnswer } from "./group.ts";
@@ -124,8 +124,8 @@ export class Appender {
 		let isFull = false;
 		for (const pending of this.#waiting) {
 			const { request } = pending;
-			if (isLate(request, now)) {
-				refuse(pending, LATE);
+			if (isSenderGone(request, now)) {
+				refuse(pending, SENDER_GONE);
 				continue;
 			}
 			const conversation = conversationOf(request);

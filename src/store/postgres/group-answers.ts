@@ -32,12 +32,12 @@ export function finalAnswer(answer: GroupAnswer, preceding: Newest | undefined):
 	}
 	return "sequence" in answer
 		? { ...answer, sequence: final(answer.sequence, preceding?.updates) }
-		: { ...answer, possiblyRepeats: final(answer.possiblyRepeats, preceding?.updates) };
+		: { ...answer, candidateSequence: final(answer.candidateSequence, preceding?.updates) };
 }
 
 /** Returns whether an answer acknowledges that something is stored. */
 export function isAcknowledgement(answer: GroupAnswer): boolean {
-	return answer !== undefined && !("possiblyRepeats" in answer);
+	return answer !== undefined && !("candidateSequence" in answer);
 }
 
 /** Returns the newest sequences that a group added, from its answers; 0 for a log that it did not add to. */

@@ -16,10 +16,10 @@ import {
 } from "../conversation-state.ts";
 import {
 	type AppendRequest,
+	findRepetition,
 	type GroupRequest,
 	type PossibleRepetition,
-	possiblyRepeated,
-	repetitionOf,
+	repetitionCandidate,
 } from "../repetition.ts";
 import type { Appended, AppendedEvents, NewEvent, NewEvents, NewLiveState, StoredRecord } from "../store.ts";
 import {
@@ -85,12 +85,12 @@ async function readKnown(
 		...(events.length === 0 ? [] : [knownEventsQuery(events)]),
 	);
 	const known = knownConversations(rows, stored);
-	await readPossiblyRepeated(session, requests, known);
+	await readRepetitionCandidates(session, requests, known);
 	return known;
 }
 
 /** Reads the newest posted records that the requests may repeat, unless the caller has compared them already. */
-async function readPossiblyRepeated(
+async function readRepetitionCandidates(
 	session: Session,
 	requests: readonly (Post | NewEvents)[],
 	known: ReadonlyMap<string, KnownConversation>,
@@ -101,7 +101,7 @@ async function readPossiblyRepeated(
 		if (!("summary" in request) || found?.state?.newestPosted === undefined) continue;
 		const { update, summary, judged } = request;
 		const { sequence } = found.state.newestPosted;
-		const post = possiblyRepeated(
+		const post = repetitionCandidate(
 			found.state,
 			microsecondsOf(summary.updatedAt),
 			update.record,
@@ -131,7 +131,7 @@ class Planner {
 		const { state, newestPosted } = known;
 		const find = () =>
 			newestPosted && { ...newestPosted, read: () => newestPosted.record ?? { unreadable: "the record is missing" } };
-		const repetition = state && repetitionOf(request, state, microsecondsOf(summary.updatedAt), find);
+		const repetition = state && findRepetition(request, state, microsecondsOf(summary.updatedAt), find);
 		if (repetition !== undefined) return repetition;
 		const sequence = this.#nextUpdate();
 		const next = planPostedUpdate(update, summary, known.state, known.activity, sequence);

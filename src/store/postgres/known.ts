@@ -1,9 +1,9 @@
 import type { Activity } from "../activity.ts";
 import type { ConversationState } from "../conversation-state.ts";
-import { readable } from "../record-column.ts";
+import { tryRead } from "../record-column.ts";
 import type { StoredPost } from "../repetition.ts";
 import { recordFrom } from "../rows.ts";
-import type { StoredRecord, UnreadableRecord } from "../store.ts";
+import type { StoredRecord, Unreadable } from "../store.ts";
 import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts";
 import { ACTIVITY_COLUMNS, activityOf, STATE_COLUMNS, stateOf } from "./rows.ts";
 import type { Query, Session } from "./transaction.ts";
@@ -24,7 +24,7 @@ export interface KnownConversation {
 
 export interface NewestPostedUpdate extends Omit<StoredPost, "read"> {
 	/** Undefined until it is read. */
-	record: StoredRecord | UnreadableRecord | undefined;
+	record: StoredRecord | Unreadable | undefined;
 }
 
 export interface WholeRecord {
@@ -109,7 +109,7 @@ function knownOf(row: Row): KnownConversation {
 export async function readStoredRecords(
 	session: Session,
 	sequences: readonly bigint[],
-): Promise<Map<bigint, StoredRecord | UnreadableRecord>> {
+): Promise<Map<bigint, StoredRecord | Unreadable>> {
 	const [rows = []] = await session.query({
 		name: "stored_records",
 		text: `
@@ -118,5 +118,5 @@ export async function readStoredRecords(
 		`,
 		values: [sequences],
 	});
-	return new Map(rows.map((row) => [bigint(row.sequence), readable(() => recordFrom(row))]));
+	return new Map(rows.map((row) => [bigint(row.sequence), tryRead(() => recordFrom(row))]));
 }

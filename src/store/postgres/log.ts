@@ -35,14 +35,14 @@ export async function readRange(
 	};
 }
 
-/** Returns the time that `Store.keepClock` stored last; undefined when it was never called. */
-export async function readClock(session: Session): Promise<bigint | undefined> {
+/** Returns the time that `Store.saveRetentionTime` stored last; undefined when it was never called. */
+export async function readRetentionTime(session: Session): Promise<bigint | undefined> {
 	const [[row] = []] = await session.query({ text: "SELECT clock FROM conversation_updates.retention" });
 	return nullable(bigint, row?.clock ?? null);
 }
 
 /** Returns the statement that stores the time of retention. The last write of several processes counts. */
-export function keepClock(time: bigint | undefined): Query {
+export function saveRetentionTime(time: bigint | undefined): Query {
 	return { text: "UPDATE conversation_updates.retention SET clock = $1", values: [time ?? null] };
 }
 

@@ -11,7 +11,7 @@ import { Follower } from "./follower.ts";
 import { batchAnswer, updateAnswer } from "./group-answers.ts";
 import { listConversations } from "./list-conversations.ts";
 import { getLiveState, listUnapplied } from "./live-state.ts";
-import { keepClock, readClock, readNewest, readRange } from "./log.ts";
+import { readNewest, readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
 import { migrate } from "./migrate.ts";
 import { Pruner } from "./pruner.ts";
 import type { Query, Session } from "./transaction.ts";
@@ -21,7 +21,7 @@ import { deleteIdleWriters, touchWriter } from "./writers.ts";
 
 export interface PostgresOptions {
 	/** Compares records that may be a repetition. When omitted, only records with the same bytes are repetitions. */
-	readonly isSame?: IsSameRecord;
+	readonly isSameRecord?: IsSameRecord;
 	/** Observes the appends, under the thread name `writer`. */
 	readonly observer?: ThreadObserver | undefined;
 }
@@ -39,8 +39,8 @@ export async function openPostgresStore(
 	log: ThreadLog,
 	options: PostgresOptions = {},
 ): Promise<Store> {
-	const { isSame = async () => false, observer } = options;
-	const store = storeOf(connections, log, isSame, observer);
+	const { isSameRecord = async () => false, observer } = options;
+	const store = storeOf(connections, log, isSameRecord, observer);
 	try {
 		await migrate(connections);
 		await connections.read(requireFinished);
@@ -55,7 +55,7 @@ export async function openPostgresStore(
 function storeOf(
 	connections: Connections,
 	log: ThreadLog,
-	isSame: IsSameRecord,
+	isSameRecord: IsSameRecord,
 	observer: ThreadObserver | undefined,
 ): Store {
 	const follower = new Follower(connections, log, () => run(() => connections.read(readNewest)));
@@ -125,7 +125,7 @@ function storeOf(
 				appendJudged(
 					async (judged) => updateAnswer(await appender.append({ update, judged })),
 					update.record.bytes,
-					isSame,
+					isSameRecord,
 				),
 			),
 		appendEvents: (batch) => run(async () => batchAnswer(await appender.append(batch))),
@@ -136,8 +136,8 @@ function storeOf(
 		listConversations: (query) => read("listConversations", (session) => listConversations(session, query)),
 		prune: (policy) => run(() => logged("prune", pruner.step(policy))),
 		pruneEvents: (receivedBefore, limit) => run(() => logged("pruneEvents", pruner.events(receivedBefore, limit))),
-		clock: () => read("clock", readClock),
-		keepClock: (time) => run(() => logged("keepClock", write(keepClock(time)))),
+		getRetentionTime: () => read("getRetentionTime", readRetentionTime),
+		saveRetentionTime: (time) => run(() => logged("saveRetentionTime", write(saveRetentionTime(time)))),
 		check: () => run(() => write(touchWriter(checkId))),
 		close,
 		[Symbol.asyncDispose]: close,

@@ -1,7 +1,7 @@
 import { mergeProtected, mergeRecord } from "../../record/record-delta.ts";
-import { readable } from "../record-column.ts";
+import { tryRead } from "../record-column.ts";
 import { recordFrom } from "../rows.ts";
-import type { StoredRecord, UnreadableRecord } from "../store.ts";
+import type { StoredRecord, Unreadable } from "../store.ts";
 import { bigint, nullable, type Row } from "../values.ts";
 
 /**
@@ -21,15 +21,15 @@ export const BASE_JOIN = "LEFT JOIN conversation_updates.updates b ON b.sequence
 /** Reads the records of one query result, whose rows have {@link RECORD_COLUMNS}. */
 export class RecordReader {
 	/** Bases of deltas, by sequence. */
-	readonly #bases = new Map<bigint, StoredRecord | UnreadableRecord>();
+	readonly #bases = new Map<bigint, StoredRecord | Unreadable>();
 
 	/** Returns the whole record of an update. A damaged record does not make the whole query fail. */
-	read(row: Row): StoredRecord | UnreadableRecord {
-		return readable(() => {
+	read(row: Row): StoredRecord | Unreadable {
+		return tryRead(() => {
 			const base = nullable(bigint, row.base_sequence);
 			const record = recordFrom(row);
 			if (base === undefined) return record;
-			const whole = this.#bases.getOrInsertComputed(base, () => readable(() => recordFrom(row, "base_")));
+			const whole = this.#bases.getOrInsertComputed(base, () => tryRead(() => recordFrom(row, "base_")));
 			return "unreadable" in whole ? whole : mergeProtected(whole, record, mergeRecord);
 		});
 	}

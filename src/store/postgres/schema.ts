@@ -13,7 +13,7 @@
  * Each row of `tags` has the sequence of its conversation's current update.
  *
  * `pruned` has a row for each conversation of which entries were pruned, also when the conversation is gone. `removals`
- * says how far each log was pruned. `retention.clock` is the time of retention (see `Store.keepClock`).
+ * says how far each log was pruned. `retention.clock` is the time of retention (see `Store.saveRetentionTime`).
  *
  * `writers` has a row for each group committer of each running service, about its last group. If the group was committed,
  * `last_group` is its number, which is even, and `first_update` and `first_event` are the newest sequences before it. If

@@ -1,7 +1,7 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { unpackRecord } from "../record-column.ts";
-import { type LogTable, packedOf, prunedFrom, transferEventFrom, transferUpdateFrom } from "../rows.ts";
+import { type LogTable, packedColumnsFrom, prunedFrom, transferEventFrom, transferUpdateFrom } from "../rows.ts";
 import {
 	type Contents,
 	countsOf,
@@ -127,7 +127,7 @@ function eventIdOf(row: Row): string {
 	const key = text(row.event_id);
 	const id = decoded(key);
 	if (encodeKey(id) === key) return id;
-	const event: unknown = JSON.parse(new TextDecoder().decode(unpackRecord(packedOf(row, "text"))));
+	const event: unknown = JSON.parse(new TextDecoder().decode(unpackRecord(packedColumnsFrom(row, "text"))));
 	const whole = typeof event === "object" && event !== null && "id" in event ? event.id : undefined;
 	if (typeof whole !== "string" || encodeKey(whole) !== key)
 		throw new Error(`the id of event ${bigint(row.sequence)} cannot be determined`);

@@ -11,7 +11,7 @@ import type { PostgresSettings } from "./dial.ts";
 import { listEvents } from "./events.ts";
 import { listConversations } from "./list-conversations.ts";
 import { type LockedTables, lockTables } from "./locked-tables.ts";
-import { keepClock, readClock, readRange } from "./log.ts";
+import { readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
 import { migrate, schemaVersion } from "./migrate.ts";
 import type { Session } from "./transaction.ts";
 import { countRows, insertQueries, lastKey, transferRows } from "./transfer-rows.ts";
@@ -118,11 +118,11 @@ async function contentsOf({ session }: LockedTables): Promise<Contents> {
 		counts: await countRows(session),
 		updates: await readRange(session, "updates", {}),
 		events: await readRange(session, "events", {}),
-		clock: await readClock(session),
+		retentionTime: await readRetentionTime(session),
 	};
 }
 
-async function writeRanges(session: Session, { updates, events, clock }: Contents): Promise<void> {
+async function writeRanges(session: Session, { updates, events, retentionTime }: Contents): Promise<void> {
 	const removals = Object.entries({ updates, events }).map(([log, { prunedThrough, lastRemoval }]) => ({
 		text: "UPDATE conversation_updates.removals SET pruned_through = $1, last_removal = $2 WHERE log = $3",
 		values: [prunedThrough, lastRemoval, log],
@@ -133,6 +133,6 @@ async function writeRanges(session: Session, { updates, events, clock }: Content
 			text: "UPDATE conversation_updates.positions SET newest_update = $1, newest_event = $2",
 			values: [updates.newest, events.newest],
 		},
-		keepClock(clock),
+		saveRetentionTime(retentionTime),
 	);
 }

@@ -2,7 +2,7 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { microsecondsOf } from "../condition.ts";
 import { planPostedUpdate } from "../conversation-state.ts";
-import { type AppendRequest, type PossibleRepetition, repetitionOf, type StoredPost } from "../repetition.ts";
+import { type AppendRequest, findRepetition, type PossibleRepetition, type StoredPost } from "../repetition.ts";
 import type { Appended } from "../store.ts";
 import { boolean, integer } from "../values.ts";
 import { findActivity } from "./activities.ts";
@@ -24,7 +24,7 @@ export function appendUpdate(
 	const summary = fromBinary(ConversationSummarySchema, update.summary);
 	const known = findConversation(statements, update.conversationId);
 	const updatedAt = microsecondsOf(summary.updatedAt);
-	const repetition = known && repetitionOf(request, known.state, updatedAt, (newest) => findPost(statements, newest));
+	const repetition = known && findRepetition(request, known.state, updatedAt, (newest) => findPost(statements, newest));
 	if (repetition !== undefined) return repetition;
 	const activity = findActivity(statements, update.conversationId);
 	const { written, after } = planPostedUpdate(update, summary, known?.state, activity, nextSequence());

@@ -29,7 +29,7 @@ export type WriterCalls = {
 	removeEvents(request: RemoveRequest): number;
 	/** Checks that the next append can be stored. */
 	check(argument: undefined): void;
-	keepClock(time: bigint): void;
+	saveRetentionTime(time: bigint): void;
 	/** The end of the write-ahead log that was lost before the thread opened the database; undefined if nothing was. */
 	walLoss(argument: undefined): WalLoss | undefined;
 	close(argument: undefined): void;
@@ -58,7 +58,7 @@ export type ReaderCalls = {
 	listEvents(query: EventQuery): StoredEvent[];
 	getLiveState(request: LiveStateRequest): LiveState;
 	listUnapplied(limit: number): readonly string[];
-	clock(argument: undefined): bigint | undefined;
+	getRetentionTime(argument: undefined): bigint | undefined;
 	range(request: { readonly log: LogTable; readonly query: RangeQuery }): SequenceRange;
 	/** Returns a sequence number: entries below it were received before `time`, in microseconds since the Unix epoch. */
 	firstReceivedAfter(request: { readonly log: LogTable; readonly time: bigint }): bigint;

@@ -1,7 +1,7 @@
 import type { EventCondition } from "../event-condition.ts";
-import { readable } from "../record-column.ts";
+import { tryRead } from "../record-column.ts";
 import { eventColumnsFrom, protectedEventFrom } from "../rows.ts";
-import type { EventQuery, ProtectedEvent, StoredEvent, UnreadableRecord } from "../store.ts";
+import type { EventQuery, ProtectedEvent, StoredEvent, Unreadable } from "../store.ts";
 import { bigint, bindable, integer, text } from "../values.ts";
 import type { Sql } from "./condition-sql.ts";
 import type { Statements } from "./statements.ts";
@@ -38,8 +38,8 @@ export function listEvents(statements: Statements, query: EventQuery): StoredEve
 }
 
 /** Reads the text of one event by a query of its own, so that a damaged event does not fail the whole list. */
-function readEvent(statements: Statements, sequence: bigint): ProtectedEvent | UnreadableRecord {
-	return readable(() => {
+function readEvent(statements: Statements, sequence: bigint): ProtectedEvent | Unreadable {
+	return tryRead(() => {
 		const row = statements
 			.prepare("SELECT text, unpacked_size, checksum, secrets, redaction_version FROM events WHERE sequence = ?")
 			.get(sequence);

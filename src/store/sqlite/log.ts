@@ -79,7 +79,7 @@ export function firstReceivedAfter(statements: Statements, log: LogTable, time: 
 	return low;
 }
 
-/** Returns the time that `Store.keepClock` stored last; undefined when there is none. */
-export function readClock(statements: Statements): bigint | undefined {
+/** Returns the time that `Store.saveRetentionTime` stored last; undefined when there is none. */
+export function readRetentionTime(statements: Statements): bigint | undefined {
 	return nullable(bigint, statements.prepare("SELECT clock FROM store_state").get()?.clock);
 }

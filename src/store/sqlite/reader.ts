@@ -4,7 +4,7 @@ import { type DatabaseOptions, openForReading, transaction } from "./database.ts
 import { listEvents } from "./events.ts";
 import { listConversations } from "./list-conversations.ts";
 import { getLiveState, listUnapplied } from "./live-state.ts";
-import { firstReceivedAfter, readClock, readRange } from "./log.ts";
+import { firstReceivedAfter, readRange, readRetentionTime } from "./log.ts";
 import { findPrunable } from "./prunable.ts";
 import { Statements } from "./statements.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
@@ -27,7 +27,7 @@ serve<DatabaseOptions, ReaderCalls>((options) => {
 			listEvents: (query) => read(() => listEvents(statements, query)),
 			getLiveState: (request) => read(() => getLiveState(statements, request)),
 			listUnapplied: (limit) => read(() => listUnapplied(statements, limit)),
-			clock: () => read(() => readClock(statements)),
+			getRetentionTime: () => read(() => readRetentionTime(statements)),
 			range: ({ log, query }) => read(() => readRange(statements, log, query)),
 			firstReceivedAfter: ({ log, time }) => read(() => firstReceivedAfter(statements, log, time)),
 			findPrunable: (request) => read(() => findPrunable(statements, request)),

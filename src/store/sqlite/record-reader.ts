@@ -1,8 +1,8 @@
 import { release } from "../../memory.ts";
 import { mergeProtected, mergeRecord } from "../../record/record-delta.ts";
-import { readable } from "../record-column.ts";
+import { tryRead } from "../record-column.ts";
 import { recordFrom } from "../rows.ts";
-import type { StoredRecord, UnreadableRecord } from "../store.ts";
+import type { StoredRecord, Unreadable } from "../store.ts";
 import { bigint, nullable } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
@@ -25,8 +25,8 @@ export class RecordReader implements Disposable {
 	}
 
 	/** Returns the whole record of an update, in memory that nothing else uses. */
-	read(sequence: bigint): StoredRecord | UnreadableRecord {
-		return readable(() => {
+	read(sequence: bigint): StoredRecord | Unreadable {
+		return tryRead(() => {
 			const { base, ...record } = this.readRaw(sequence);
 			if (base === undefined) return record;
 			if (this.#base?.sequence !== base) {

@@ -39,7 +39,7 @@ const TABLES_WITHOUT_ID = [
  * `activities` has a row for each conversation with events, also if it has no record. `events` refers to its row ids.
  * Both indexes of `events` begin with that id, so that a batch touches few pages however many events there are.
  *
- * `store_state.clock` is the time of retention (see `Store.keepClock`).
+ * `store_state.clock` is the time of retention (see `Store.saveRetentionTime`).
  *
  * The column `log` of `logs` and `pruned` is `updates` or `events`. Sequence numbers up to `skipped_through` are never
  * assigned: entries that were lost with a damaged write-ahead log may have had them. `pruned` has a row for each

@@ -20,7 +20,7 @@ import { inspectWal, type WalEnd } from "./wal-end.ts";
 /** Options of {@link openSqliteStore}. None of them is stored in the database file. */
 export interface SqliteOptions extends Omit<DatabaseOptions, "path"> {
 	/** Decides whether a record with other bytes repeats a stored one. When left out, no such record does. */
-	readonly isSame?: IsSameRecord;
+	readonly isSameRecord?: IsSameRecord;
 	/** Called before the store is returned, if the end of the write-ahead log could not be used. */
 	readonly onWalLoss?: (loss: WalLoss) => void;
 	/** Observes the store's threads. */
@@ -36,7 +36,7 @@ export interface SqliteOptions extends Omit<DatabaseOptions, "path"> {
  *   wrote it; the cause says which.
  */
 export async function openSqliteStore(path: string, log: ThreadLog, options: SqliteOptions = {}): Promise<Store> {
-	const { isSame = async () => false, lockTimeout, maxBytes, onWalLoss, observer } = options;
+	const { isSameRecord = async () => false, lockTimeout, maxBytes, onWalLoss, observer } = options;
 	const realPath = orUnavailable(() => prepareFiles(path));
 	const lock = lockDatabase(realPath, lockTimeout);
 	let walEnd: WalEnd | undefined;
@@ -48,7 +48,7 @@ export async function openSqliteStore(path: string, log: ThreadLog, options: Sql
 	}
 	const data: WriterOptions = { path, lockTimeout, maxBytes, walEnd };
 	const [writer, reader] = threadsOf({ data, log, observer });
-	const store = storeOf(writer, reader, lock, log, isSame);
+	const store = storeOf(writer, reader, lock, log, isSameRecord);
 	try {
 		// The writer creates the tables, so it starts before the reader.
 		await writer.start();
@@ -97,7 +97,7 @@ function storeOf(
 	reader: WorkerThread<ReaderCalls>,
 	lock: Disposable,
 	log: ThreadLog,
-	isSame: IsSameRecord,
+	isSameRecord: IsSameRecord,
 ): Store {
 	const pruner = new Pruner(writer, reader);
 	const [updates, events] = [new Announcer(log), new Announcer(log)];
@@ -125,7 +125,7 @@ function storeOf(
 			const { record, summary } = update;
 			const compacted = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };
 			const attempt = (judged: JudgedRepetition | undefined) => writer.call("append", { update: compacted, judged });
-			const appended = await appendJudged(attempt, record.bytes, isSame);
+			const appended = await appendJudged(attempt, record.bytes, isSameRecord);
 			if (!appended.repeated) updates.announce(appended.sequence);
 			release(compacted.record.bytes);
 			release(compacted.summary);
@@ -146,8 +146,8 @@ function storeOf(
 		listConversations: (query) => reader.call("listConversations", query),
 		prune: (policy) => pruner.prune(policy),
 		pruneEvents: (receivedBefore, limit) => pruner.pruneEvents(receivedBefore, limit),
-		clock: () => reader.call("clock", undefined),
-		keepClock: (time) => writer.call("keepClock", time),
+		getRetentionTime: () => reader.call("getRetentionTime", undefined),
+		saveRetentionTime: (time) => writer.call("saveRetentionTime", time),
 		async check() {
 			await Promise.all([writer.call("check", undefined), reader.call("range", { log: "updates", query: {} })]);
 		},

@@ -14,7 +14,7 @@ import { openForReading, openForWriting, prepareFiles, transaction } from "./dat
 import { listEvents } from "./events.ts";
 import { listConversations } from "./list-conversations.ts";
 import { lockDatabase } from "./lock.ts";
-import { readClock, readRange } from "./log.ts";
+import { readRange, readRetentionTime } from "./log.ts";
 import { createSchema, schemaVersion } from "./schema.ts";
 import { openSqliteStore } from "./sqlite.ts";
 import { Statements } from "./statements.ts";
@@ -114,7 +114,7 @@ function targetOf(database: DatabaseSync, lock: Disposable, copy: string, path: 
 						.prepare("UPDATE logs SET pruned_through = ?, last_removal = ?, skipped_through = ? WHERE log = ?")
 						.run(prunedThrough, lastRemoval, newest, log);
 				}
-				statements.prepare("UPDATE store_state SET clock = ?").run(source.clock ?? null);
+				statements.prepare("UPDATE store_state SET clock = ?").run(source.retentionTime ?? null);
 				database.exec("DROP TABLE IF EXISTS unfinished_copy");
 				requireContents(contentsOf(statements), source);
 			});
@@ -130,7 +130,7 @@ function contentsOf(statements: Statements): Contents {
 		counts: countRows(statements),
 		updates: readRange(statements, "updates", {}),
 		events: readRange(statements, "events", {}),
-		clock: readClock(statements),
+		retentionTime: readRetentionTime(statements),
 	};
 }
 

@@ -2,8 +2,8 @@ import { release } from "../../memory.ts";
 import { failureOf } from "../../threads/failure.ts";
 import type { Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
-import { isLate, LATE } from "../late.ts";
 import type { GroupRequest } from "../repetition.ts";
+import { isSenderGone, SENDER_GONE } from "../sender-gone.ts";
 import { appendUpdate } from "./append.ts";
 import { appendEvents } from "./append-events.ts";
 import { bytesOfBatch } from "./batch.ts";
@@ -48,7 +48,7 @@ serve<WriterOptions, WriterCalls, "append" | "appendEvents">((options) => {
 	if (walLoss !== undefined) database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
 	const files = new OpenFiles(options.path);
 	const check = database.prepare("UPDATE store_state SET checks = checks + 1");
-	const keepClock = database.prepare("UPDATE store_state SET clock = ?");
+	const saveRetentionTime = database.prepare("UPDATE store_state SET clock = ?");
 	/** Whether the log has been checkpointed since the last commit, because a file was not at its path. */
 	let isLogSaved = false;
 	/** Time of the last successful commit, as `performance.now()` counts; undefined after a failure. */
@@ -102,7 +102,7 @@ serve<WriterOptions, WriterCalls, "append" | "appendEvents">((options) => {
 				// Only a commit that reaches the disk proves that the next append can be stored.
 				if (committedAt === undefined || performance.now() - committedAt > PROOF_MILLISECONDS) write(() => check.run());
 			},
-			keepClock: (time) => void write(() => keepClock.run(time)),
+			saveRetentionTime: (time) => void write(() => saveRetentionTime.run(time)),
 			walLoss: () => walLoss,
 			close() {
 				database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
@@ -141,7 +141,7 @@ function appendAll(statements: Statements, write: Write, requests: readonly Grou
 			// Read inside the transaction, because the wait for the database's lock may have been long.
 			const now = Date.now();
 			return requests.map((request) => {
-				if (isLate(request, now)) return { failure: failureOf(LATE) };
+				if (isSenderGone(request, now)) return { failure: failureOf(SENDER_GONE) };
 				if ("update" in request) return { value: appendUpdate(statements, request, next.updates) };
 				return { value: appendEvents(statements, request, next) };
 			});

@@ -69,7 +69,7 @@ export class LiveService implements AsyncDisposable {
 		const vault = new RecordVault(format, keys);
 		const folder = new TempFolder();
 		const store = await openSqliteStore(folder.file("live.db"), console, {
-			isSame: async (a, b) => vault.isSame(a, b),
+			isSameRecord: async (a, b) => vault.isSame(a, b),
 		});
 		return new LiveService(store, keys, folder, wrap);
 	}

@@ -6,7 +6,7 @@ import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conve
 import { ConversationFilterSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { conditionsOf } from "../../../src/conversations/read/filter.ts";
 import { ServiceError } from "../../../src/errors.ts";
-import { meets } from "../../../src/store/condition.ts";
+import { summaryMeets } from "../../../src/store/condition.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
 import { append, conditions, sample, summaryOf } from "../../store/samples.ts";
 import { TempFolder } from "../../support/temp.ts";
@@ -110,7 +110,7 @@ test("a record meets the conditions of a filter exactly if the store lists it", 
 		fc.asyncProperty(storeFilters, async (filter) => {
 			const of = conditions(filter);
 			const found = await store.listConversations({ conditions: of, limit: 1000, withRecords: false });
-			const met = updates.filter((update) => meets(of, summaryOf(update.columns)));
+			const met = updates.filter((update) => summaryMeets(of, summaryOf(update.columns)));
 			expect(found.map((one) => one.conversationId).sort()).toEqual(met.map((one) => one.conversationId).sort());
 		}),
 		{ numRuns: 300 },

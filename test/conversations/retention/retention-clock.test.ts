@@ -32,8 +32,8 @@ class Computer {
 		const since = this.time;
 		const clocks: Clocks = { now: () => this.time + this.error, elapsed: () => this.time - since };
 		const store = {
-			clock: async () => this.kept,
-			keepClock: async (time: bigint) => {
+			getRetentionTime: async () => this.kept,
+			saveRetentionTime: async (time: bigint) => {
 				this.kept = time;
 			},
 		};
@@ -135,11 +135,11 @@ describe("the retention time", () => {
 		let fails = true;
 		const failure = new Error("the store is locked");
 		const store = {
-			clock: async () => {
+			getRetentionTime: async () => {
 				if (fails) throw failure;
 				return micro(start);
 			},
-			keepClock: async () => undefined,
+			saveRetentionTime: async () => undefined,
 		};
 		const clocks = { now: () => start + 10 * year, elapsed: () => 0 };
 		const clock = new RetentionClock(store, () => undefined, clocks);

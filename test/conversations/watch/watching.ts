@@ -1,6 +1,6 @@
 import type { WatchConversationUpdatesResponse } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import type { UpdateWatches, UpdateWatchRequest } from "../../../src/conversations/watch/update-watches.ts";
-import type { Log, LogListener } from "../../../src/store/store.ts";
+import type { LogListener, SequenceLog } from "../../../src/store/store.ts";
 
 /** A message in short: the sequence of an update, or a heartbeat with its position and the newest sequence. */
 export type Said = bigint | { readonly at: bigint; readonly latest: bigint };
@@ -82,7 +82,7 @@ export class Watcher {
 }
 
 /** A log whose reads are recorded and can be made to fail. */
-export interface SpiedLog<Entry, Query> extends Log<Entry, Query> {
+export interface SpiedLog<Entry, Query> extends SequenceLog<Entry, Query> {
 	/** All queries so far. The test may clear them. */
 	readonly queries: Query[];
 	/** Returns the number of listeners. */
@@ -94,7 +94,7 @@ export interface SpiedLog<Entry, Query> extends Log<Entry, Query> {
 }
 
 /** Wraps a log. */
-export function spyLog<Entry, Query>(log: Log<Entry, Query>): SpiedLog<Entry, Query> {
+export function spyLog<Entry, Query>(log: SequenceLog<Entry, Query>): SpiedLog<Entry, Query> {
 	const listeners = new Set<LogListener>();
 	const spied: SpiedLog<Entry, Query> = {
 		queries: [],

@@ -10,19 +10,19 @@ beforeAll(async () => {
 afterAll(() => databases[Symbol.asyncDispose]());
 
 describe("PostgreSQL store", () => {
-	const opened = new WeakMap<Store, { url: string; isSame: IsSameRecord }>();
-	const openAt = async (url: string, isSame: IsSameRecord) => {
-		const store = await openStore(url, { isSame });
-		opened.set(store, { url, isSame });
+	const opened = new WeakMap<Store, { url: string; isSameRecord: IsSameRecord }>();
+	const openAt = async (url: string, isSameRecord: IsSameRecord) => {
+		const store = await openStore(url, { isSameRecord });
+		opened.set(store, { url, isSameRecord });
 		return store;
 	};
 	storeConformance({
-		open: async (isSame) => openAt(await databases.create(), isSame),
+		open: async (isSameRecord) => openAt(await databases.create(), isSameRecord),
 		async reopen(store) {
 			await store.close();
-			const { url, isSame } = opened.get(store) ?? {};
-			if (url === undefined || isSame === undefined) throw new Error("the store was not opened here");
-			return openAt(url, isSame);
+			const { url, isSameRecord } = opened.get(store) ?? {};
+			if (url === undefined || isSameRecord === undefined) throw new Error("the store was not opened here");
+			return openAt(url, isSameRecord);
 		},
 	});
 });
