@@ -63,8 +63,8 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 		failure: "The restore failed",
 		run: async ({ database }, [file = ""]) => {
 			const path = sqlitePath(database);
-			const { newest, former } = await restoreDatabase(path, file, showProgress(mebibytes, "copied"));
-			const kept = former === undefined ? "" : ` The former database is ${former}.`;
+			const { newest, replacedPath } = await restoreDatabase(path, file, showProgress(mebibytes, "copied"));
+			const kept = replacedPath === undefined ? "" : ` The former database is ${replacedPath}.`;
 			print(`${path} is restored from ${file}, up to sequence ${newest}.${kept}`);
 		},
 	},

@@ -3,10 +3,10 @@ import type { AnsweredGroup } from "../../threads/protocol.ts";
 import type { CallEnd, ThreadLog, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
 import type { GroupRequest } from "../repetition.ts";
 import { isSenderGone, SENDER_GONE } from "../sender-gone.ts";
+import { newestOf } from "./append-results.ts";
 import type { Connections } from "./connections.ts";
 import { serviceError } from "./failures.ts";
-import { conversationOf, type GroupAnswer } from "./group.ts";
-import { newestOf } from "./group-answers.ts";
+import { type AppendResult, conversationOf } from "./group.ts";
 import { GroupCommitter } from "./group-committer.ts";
 import type { Newest } from "./log.ts";
 
@@ -29,7 +29,7 @@ interface PendingRequest {
 	readonly reportEnd: CallEnd | undefined;
 	readonly request: GroupRequest;
 	readonly bytes: number;
-	readonly resolve: (answer: GroupAnswer) => void;
+	readonly resolve: (result: AppendResult) => void;
 	readonly reject: (error: unknown) => void;
 }
 
@@ -70,7 +70,7 @@ export class Appender {
 	}
 
 	/** Appends an update or a batch of events. Resolves when it is on disk. */
-	append(request: GroupRequest): Promise<GroupAnswer> {
+	append(request: GroupRequest): Promise<AppendResult> {
 		const reportEnd = this.#observer?.called(OBSERVED_AS, "update" in request ? "append" : "appendEvents");
 		return new Promise((resolve, reject) => {
 			this.#lastId += 1;
@@ -175,12 +175,12 @@ export class Appender {
 			return answered;
 		};
 		try {
-			const answers = await committer.commit(group.map(({ request }) => request));
-			this.#onAppended(newestOf(answers));
+			const results = await committer.commit(group.map(({ request }) => request));
+			this.#onAppended(newestOf(results));
 			const answered = reportGroup();
 			for (const [n, { resolve, reportEnd }] of group.entries()) {
 				reportEnd?.(undefined, answered);
-				resolve(answers[n]);
+				resolve(results[n]);
 			}
 		} catch (error) {
 			const failure = serviceError(error);

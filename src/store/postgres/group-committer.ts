@@ -1,10 +1,10 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import type { GroupRequest } from "../repetition.ts";
+import { finalResult, isAcknowledgement, precedingOf } from "./append-results.ts";
 import type { Connections } from "./connections.ts";
 import { CommitUnknown } from "./failures.ts";
-import { type GroupAnswer, planGroup } from "./group.ts";
-import { finalAnswer, isAcknowledgement, precedingOf } from "./group-answers.ts";
+import { type AppendResult, planGroup } from "./group.ts";
 import type { Newest } from "./log.ts";
 import { endGroup, touchWriter } from "./writers.ts";
 import { groupQueries } from "./written-group.ts";
@@ -38,21 +38,21 @@ export class GroupCommitter {
 	 *   be written again
 	 * @throws {ServiceError} when the group was rolled back
 	 */
-	async commit(requests: readonly GroupRequest[]): Promise<GroupAnswer[]> {
+	async commit(requests: readonly GroupRequest[]): Promise<AppendResult[]> {
 		for (const until = performance.now() + REWRITE_TIMEOUT; ; ) {
 			// The odd number between two groups marks the first one as given up: see `endGroup`.
 			this.#group += 2n;
-			let answers: readonly GroupAnswer[] = [];
+			let results: readonly AppendResult[] = [];
 			let preceding: Newest | undefined;
 			try {
 				await this.#connections.transaction(async (transaction) => {
 					const planned = await planGroup(transaction, requests);
-					answers = planned.answers;
+					results = planned.results;
 					const { updates, events, states, activities } = planned.written;
 					const [id, group] = [this.#id, this.#group];
 					if (updates.length + events.length + states.size + activities.size === 0) {
 						// A repeated record may not be on the standby yet. A commit that writes waits until the standby has it.
-						if (answers.some(isAcknowledgement)) await transaction.commit(touchWriter(id));
+						if (results.some(isAcknowledgement)) await transaction.commit(touchWriter(id));
 						return;
 					}
 					const queries = await groupQueries(planned.written, { id, group, notifies: this.#connections.notifies });
@@ -68,7 +68,7 @@ export class GroupCommitter {
 					continue;
 				}
 			}
-			return answers.map((answer) => finalAnswer(answer, preceding));
+			return results.map((result) => finalResult(result, preceding));
 		}
 	}
 

@@ -37,23 +37,23 @@ import { encodeKey } from "./stored-text.ts";
 import type { Session } from "./transaction.ts";
 import type { WrittenGroup } from "./written-group.ts";
 
-/** The answer to a request of a group; its sequences may be provisional. Undefined as for `Store.appendEvents`. */
-export type GroupAnswer = Appended | PossibleRepetition | AppendedEvents | undefined;
+/** Result of a request of a group; its sequences may be provisional. Undefined as for `Store.appendEvents`. */
+export type AppendResult = Appended | PossibleRepetition | AppendedEvents | undefined;
 
-/** The rows that a group writes, and the answers to its requests once these rows are on disk. */
+/** The rows that a group writes, and the results of its requests once these rows are on disk. */
 export interface PlannedGroup {
 	readonly written: WrittenGroup;
-	readonly answers: readonly GroupAnswer[];
+	readonly results: readonly AppendResult[];
 }
 
 /** Locks the conversations of a group, reads their state, and decides what each request changes. */
 export async function planGroup(session: Session, requests: readonly GroupRequest[]): Promise<PlannedGroup> {
 	const decoded = requests.map((request) => ("update" in request ? decodePost(request) : request));
 	const planner = new Planner(session, await readKnown(session, decoded));
-	const answers: GroupAnswer[] = [];
+	const results: AppendResult[] = [];
 	for (const request of decoded)
-		answers.push("summary" in request ? planner.post(request) : await planner.addEvents(request));
-	return { written: planner.written, answers };
+		results.push("summary" in request ? planner.post(request) : await planner.addEvents(request));
+	return { written: planner.written, results };
 }
 
 /** An append of an update, with its summary decoded. */

@@ -3,12 +3,12 @@ import { ServiceError } from "../../errors.ts";
 import type { ThreadLog, ThreadObserver } from "../../threads/worker-thread.ts";
 import { appendJudged } from "../repetition.ts";
 import type { IsSameRecord, Store } from "../store.ts";
+import { batchResult, updateResult } from "./append-results.ts";
 import { Appender } from "./appender.ts";
 import type { Connections } from "./connections.ts";
 import { listEvents } from "./events.ts";
 import { serviceError } from "./failures.ts";
 import { Follower } from "./follower.ts";
-import { batchAnswer, updateAnswer } from "./group-answers.ts";
 import { listConversations } from "./list-conversations.ts";
 import { getLiveState, listUnapplied } from "./live-state.ts";
 import { readNewest, readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
@@ -123,19 +123,19 @@ function storeOf(
 		append: (update) =>
 			run(() =>
 				appendJudged(
-					async (judged) => updateAnswer(await appender.append({ update, judged })),
+					async (judged) => updateResult(await appender.append({ update, judged })),
 					update.record.bytes,
 					isSameRecord,
 				),
 			),
-		appendEvents: (batch) => run(async () => batchAnswer(await appender.append(batch))),
+		appendEvents: (batch) => run(async () => batchResult(await appender.append(batch))),
 		getLiveState: (conversationId, eventIds) =>
 			read("getLiveState", (session) => getLiveState(session, conversationId, eventIds)),
 		listUnapplied: (limit) => read("listUnapplied", (session) => listUnapplied(session, limit)),
 		get: (conversationId, asOf) => read("get", (session) => getUpdate(session, conversationId, asOf)),
 		listConversations: (query) => read("listConversations", (session) => listConversations(session, query)),
-		prune: (policy) => run(() => logged("prune", pruner.step(policy))),
-		pruneEvents: (receivedBefore, limit) => run(() => logged("pruneEvents", pruner.events(receivedBefore, limit))),
+		prune: (policy) => run(() => logged("prune", pruner.prune(policy))),
+		pruneEvents: (receivedBefore, limit) => run(() => logged("pruneEvents", pruner.pruneEvents(receivedBefore, limit))),
 		getRetentionTime: () => read("getRetentionTime", readRetentionTime),
 		saveRetentionTime: (time) => run(() => logged("saveRetentionTime", write(saveRetentionTime(time)))),
 		check: () => run(() => write(touchWriter(checkId))),

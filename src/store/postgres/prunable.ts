@@ -28,7 +28,7 @@ export interface AgeBounds {
  * bisection, which needs no index on the time: sequences are assigned in the order of receipt, apart from differences
  * between the clocks of the service's processes.
  */
-export async function firstReceivedAfter(session: Session, log: LogTable, time: bigint): Promise<bigint> {
+export async function firstReceivedSince(session: Session, log: LogTable, time: bigint): Promise<bigint> {
 	const [[row] = []] = await session.query({
 		text: `
 			WITH RECURSIVE search (low, high) AS (

@@ -8,7 +8,7 @@ import {
 	deletedQuery,
 	type FindPrunableRequest,
 	findPrunable,
-	firstReceivedAfter,
+	firstReceivedSince,
 	IS_CURRENT_OR_BASE,
 } from "./prunable.ts";
 import type { Query, Session } from "./transaction.ts";
@@ -31,10 +31,10 @@ export class Pruner {
 	 * conversations have been examined. It also stops early while another process removes history, because one search is
 	 * enough.
 	 */
-	async step(policy: PrunePolicy): Promise<number> {
+	async prune(policy: PrunePolicy): Promise<number> {
 		const { limit, updatesPerConversation } = policy;
 		const receivedBefore = bindable(policy.receivedBefore ?? -(2n ** 62n));
-		const below = await this.#connections.read((session) => firstReceivedAfter(session, "updates", receivedBefore));
+		const below = await this.#connections.read((session) => firstReceivedSince(session, "updates", receivedBefore));
 		let removed = 0;
 		const bounds = { below, receivedBefore };
 		const [deleted = []] = await this.#connections.read((session) => session.query(deletedQuery({ ...bounds, limit })));
@@ -62,9 +62,9 @@ export class Pruner {
 	 * Removes up to `limit` events that were received before a time, and returns their number. Removes fewer when there are
 	 * no more.
 	 */
-	async events(receivedBefore: bigint, limit: number): Promise<number> {
+	async pruneEvents(receivedBefore: bigint, limit: number): Promise<number> {
 		const time = bindable(receivedBefore);
-		const below = await this.#connections.read((session) => firstReceivedAfter(session, "events", time));
+		const below = await this.#connections.read((session) => firstReceivedSince(session, "events", time));
 		let removed = 0;
 		while (removed < limit) {
 			const maximum = Math.min(limit - removed, MAX_REMOVED);

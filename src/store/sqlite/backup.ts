@@ -42,7 +42,7 @@ export interface Restored {
 	/** Sequence number of the newest update. */
 	readonly newest: bigint;
 	/** New path of the replaced database; undefined when there was none. */
-	readonly former: string | undefined;
+	readonly replacedPath: string | undefined;
 }
 
 /**
@@ -64,9 +64,9 @@ export async function restoreDatabase(database: string, file: string, onProgress
 	rmSync(copy, { force: true });
 	try {
 		const newest = await copyDatabase(source, copy, onProgress);
-		const former = statSync(path).size === 0 ? undefined : setAside(path);
+		const replacedPath = statSync(path).size === 0 ? undefined : setAside(path);
 		putInPlace(copy, path);
-		return { newest, former };
+		return { newest, replacedPath };
 	} finally {
 		rmSync(copy, { force: true });
 	}
@@ -113,11 +113,11 @@ function setAside(path: string): string {
 	} catch {
 		// The database may be replaced because it is damaged. It then keeps its log, which is renamed as well.
 	}
-	const former = `${path}.before-${new Date().toISOString().replaceAll(/[-:.]/g, "")}`;
+	const newPath = `${path}.before-${new Date().toISOString().replaceAll(/[-:.]/g, "")}`;
 	rmSync(`${path}-shm`, { force: true });
-	if (existsSync(`${path}-wal`)) renameSync(`${path}-wal`, `${former}-wal`);
-	renameSync(path, former);
-	return former;
+	if (existsSync(`${path}-wal`)) renameSync(`${path}-wal`, `${newPath}-wal`);
+	renameSync(path, newPath);
+	return newPath;
 }
 
 /** Makes changes of names in a file's folder durable. */

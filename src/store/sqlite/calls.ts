@@ -61,7 +61,7 @@ export type ReaderCalls = {
 	getRetentionTime(argument: undefined): bigint | undefined;
 	range(request: { readonly log: LogTable; readonly query: RangeQuery }): SequenceRange;
 	/** Returns a sequence number: entries below it were received before `time`, in microseconds since the Unix epoch. */
-	firstReceivedAfter(request: { readonly log: LogTable; readonly time: bigint }): bigint;
+	firstReceivedSince(request: { readonly log: LogTable; readonly time: bigint }): bigint;
 	findPrunable(request: FindPrunableRequest): Prunable;
 	close(argument: undefined): void;
 };

@@ -63,7 +63,7 @@ export function skipSequences(statements: Statements, log: LogTable, count: bigi
  *
  * @param time in microseconds since the Unix epoch
  */
-export function firstReceivedAfter(statements: Statements, log: LogTable, time: bigint): bigint {
+export function firstReceivedSince(statements: Statements, log: LogTable, time: bigint): bigint {
 	const at = statements.prepare(`
 		SELECT sequence, received_at < ? AS before FROM ${log} WHERE sequence >= ? ORDER BY sequence LIMIT 1
 	`);

@@ -26,7 +26,7 @@ export class Pruner {
 	async prune(policy: PrunePolicy): Promise<number> {
 		const { limit, updatesPerConversation } = policy;
 		const receivedBefore = policy.receivedBefore ?? -(2n ** 62n);
-		const below = await this.#reader.call("firstReceivedAfter", { log: "updates", time: receivedBefore });
+		const below = await this.#reader.call("firstReceivedSince", { log: "updates", time: receivedBefore });
 		let removed = await removeInBatches(limit, (batchLimit) =>
 			this.#writer.call("removeDeleted", { below, receivedBefore, limit: batchLimit }),
 		);
@@ -51,7 +51,7 @@ export class Pruner {
 
 	/** Removes up to `limit` events received before a time; fewer only if there are no more. Returns the number. */
 	async pruneEvents(receivedBefore: bigint, limit: number): Promise<number> {
-		const below = await this.#reader.call("firstReceivedAfter", { log: "events", time: receivedBefore });
+		const below = await this.#reader.call("firstReceivedSince", { log: "events", time: receivedBefore });
 		return await removeInBatches(limit, (batchLimit) =>
 			this.#writer.call("removeEvents", { below, receivedBefore, limit: batchLimit }),
 		);

@@ -4,7 +4,7 @@ import { type DatabaseOptions, openForReading, transaction } from "./database.ts
 import { listEvents } from "./events.ts";
 import { listConversations } from "./list-conversations.ts";
 import { getLiveState, listUnapplied } from "./live-state.ts";
-import { firstReceivedAfter, readRange, readRetentionTime } from "./log.ts";
+import { firstReceivedSince, readRange, readRetentionTime } from "./log.ts";
 import { findPrunable } from "./prunable.ts";
 import { Statements } from "./statements.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
@@ -29,7 +29,7 @@ serve<DatabaseOptions, ReaderCalls>((options) => {
 			listUnapplied: (limit) => read(() => listUnapplied(statements, limit)),
 			getRetentionTime: () => read(() => readRetentionTime(statements)),
 			range: ({ log, query }) => read(() => readRange(statements, log, query)),
-			firstReceivedAfter: ({ log, time }) => read(() => firstReceivedAfter(statements, log, time)),
+			firstReceivedSince: ({ log, time }) => read(() => firstReceivedSince(statements, log, time)),
 			findPrunable: (request) => read(() => findPrunable(statements, request)),
 			close: () => database.close(),
 		},
