@@ -13,10 +13,10 @@ import type { IntakeCalls, IntakeData } from "./calls.ts";
 /** Size in bytes from which bodies and records go to the thread for large ones. */
 const LARGE_FROM = 2 ** 20;
 /** Maximum old generations of the two threads, in MiB. A call that needs more ends its thread and fails. */
-const HEAP_MB = 256;
-const LARGE_HEAP_MB = 1024;
+const HEAP_MIB = 256;
+const LARGE_HEAP_MIB = 1024;
 /** Maximum number of calls that a thread has at a time: some milliseconds of work. */
-const WINDOW = 256;
+const MAX_CALLS_SENT = 256;
 /** Maximum number of bytes of the large records that are being opened for reads. A single record may exceed it. */
 const MAX_OPENING_BYTES = 64 * 2 ** 20;
 
@@ -32,7 +32,7 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 	#openingBytes = 0;
 
 	private constructor(data: IntakeData, log: ThreadLog, observer: ThreadObserver | undefined) {
-		const thread = (name: string, oldGenerationMb: number) =>
+		const thread = (name: string, oldGenerationMiB: number) =>
 			new WorkerThread<IntakeCalls>({
 				owner: "the intake",
 				name,
@@ -44,14 +44,14 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 						? new ServiceError("internal", "the record could not be processed")
 						: new ServiceError("unavailable", "the intake failed", { cause: new Error(message) }),
 				log,
-				youngGenerationMb: 12,
-				oldGenerationMb,
-				repeatable: true,
-				window: WINDOW,
+				youngGenerationMiB: 12,
+				oldGenerationMiB,
+				retriesCalls: true,
+				maxCallsSent: MAX_CALLS_SENT,
 				observer,
 			});
-		this.#usual = thread("intake", HEAP_MB);
-		this.#large = thread("large-intake", LARGE_HEAP_MB);
+		this.#usual = thread("intake", HEAP_MIB);
+		this.#large = thread("large-intake", LARGE_HEAP_MIB);
 	}
 
 	/** Starts the thread for records of usual size. Resolves when it accepts calls. */

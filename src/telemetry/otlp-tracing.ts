@@ -92,7 +92,7 @@ export class OtlpTracing implements AsyncDisposable {
 	}
 
 	/** Starts the span of a call to a thread, under the current request. Returns undefined when nothing is recorded. */
-	called(thread: string, call: string): CallEnd | undefined {
+	beginCall(thread: string, call: string): CallEnd | undefined {
 		const running = this.#current.getStore();
 		// Work that a request has started, such as reading on for watchers, may outlive the request.
 		if (running === undefined || running.ended) return undefined;

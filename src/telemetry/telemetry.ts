@@ -83,9 +83,9 @@ function observeThreads(metrics: Metrics, tracing: OtlpTracing | undefined): Thr
 		read("age", 1 / 1000),
 	);
 	return {
-		added: (name, queue) => queues.set(name, queue),
-		called: (thread, call) => tracing?.called(thread, call),
-		grouped: (thread, group) => {
+		onThread: (name, queue) => queues.set(name, queue),
+		onCall: (thread, call) => tracing?.beginCall(thread, call),
+		onGroup: (thread, group) => {
 			if (thread === COMMITTING_THREAD) metrics.committed(group);
 		},
 	};

@@ -12,11 +12,11 @@ export interface ThreadLog {
 /** Receives the events of threads and of the calls to them. */
 export interface ThreadObserver {
 	/** Reports a new thread, which need not have started. */
-	added(name: string, queue: () => ThreadQueue): void;
+	onThread(name: string, queue: () => ThreadQueue): void;
 	/** Reports a new call. If it returns a function, that is called once, when the call has ended. */
-	called(thread: string, call: string): CallEnd | undefined;
+	onCall(thread: string, call: string): CallEnd | undefined;
 	/** Reports calls that were answered together. */
-	grouped(thread: string, group: AnsweredGroup): void;
+	onGroup(thread: string, group: AnsweredGroup): void;
 }
 
 /**
@@ -47,16 +47,16 @@ export interface WorkerThreadOptions {
 	readonly toError: (failure: Failure, of: "call" | "thread") => ServiceError;
 	readonly log: ThreadLog;
 	/** Maximum size of the young generation of the thread's heap, in MiB. */
-	readonly youngGenerationMb: number;
+	readonly youngGenerationMiB: number;
 	/** Maximum size of the old generation, in MiB; V8's default when left out. A thread that exceeds it ends. */
-	readonly oldGenerationMb?: number;
+	readonly oldGenerationMiB?: number;
 	/** Whether calls that were under way when the thread ended are retried. Only for calls that change nothing. */
-	readonly repeatable: boolean;
+	readonly retriesCalls: boolean;
 	/**
 	 * Maximum number of calls that the worker has at a time; unlimited when left out. Further calls wait in this thread,
 	 * so that results do not accumulate.
 	 */
-	readonly window?: number;
+	readonly maxCallsSent?: number;
 	readonly observer?: ThreadObserver | undefined;
 }
 
@@ -79,9 +79,9 @@ interface PendingCall {
 /**
  * A worker thread and the calls to it. The worker receives all waiting calls at once.
  *
- * A thread that ends unexpectedly is restarted. If its calls are repeatable, those that were under way are retried one
- * at a time. A call that is the only one under way when the thread ends fails with `internal`. Calls that are not
- * repeatable fail, and the next call restarts the thread.
+ * A thread that ends unexpectedly is restarted. If it retries calls, those that were under way are retried one at a
+ * time, and a call that is the only one under way when the thread ends fails with `internal`. Otherwise all calls fail,
+ * and the next call restarts the thread.
  */
 export class WorkerThread<Methods extends Calls> {
 	readonly #options: WorkerThreadOptions;
@@ -102,7 +102,7 @@ export class WorkerThread<Methods extends Calls> {
 
 	constructor(options: WorkerThreadOptions) {
 		this.#options = options;
-		options.observer?.added(options.name, () => this.queue);
+		options.observer?.onThread(options.name, () => this.queue);
 	}
 
 	get queue(): ThreadQueue {
@@ -151,7 +151,7 @@ export class WorkerThread<Methods extends Calls> {
 	}
 
 	#enqueue<Value>(name: string, argument: unknown, signal?: CallerSignal): Promise<Value> {
-		const ended = this.#options.observer?.called(this.#options.name, name);
+		const ended = this.#options.observer?.onCall(this.#options.name, name);
 		return new Promise((resolve, reject) => {
 			this.#lastId += 1;
 			const message = { id: this.#lastId, name, argument };
@@ -186,7 +186,7 @@ export class WorkerThread<Methods extends Calls> {
 
 	/** Takes waiting calls, as many as the worker may have. Rejects those whose caller no longer waits. */
 	#takeWaiting(): PendingCall[] {
-		const free = (this.#options.window ?? Number.POSITIVE_INFINITY) - this.#sent.size;
+		const free = (this.#options.maxCallsSent ?? Number.POSITIVE_INFINITY) - this.#sent.size;
 		const calls: PendingCall[] = [];
 		let examined = 0;
 		for (const call of this.#waiting) {
@@ -201,12 +201,12 @@ export class WorkerThread<Methods extends Calls> {
 	}
 
 	#spawn(): Promise<void> {
-		const { script, data, name, youngGenerationMb, oldGenerationMb } = this.#options;
+		const { script, data, name, youngGenerationMiB, oldGenerationMiB } = this.#options;
 		return new Promise((resolve, reject) => {
 			const worker = new Worker(new URL(`${script.href}${extname(import.meta.url)}`), {
 				workerData: data,
 				name,
-				resourceLimits: { maxYoungGenerationSizeMb: youngGenerationMb, maxOldGenerationSizeMb: oldGenerationMb },
+				resourceLimits: { maxYoungGenerationSizeMb: youngGenerationMiB, maxOldGenerationSizeMb: oldGenerationMiB },
 			});
 			this.#ended = new Promise((ended) => {
 				worker.once("exit", () => ended());
@@ -239,7 +239,7 @@ export class WorkerThread<Methods extends Calls> {
 
 	#settle({ outcomes, groups }: WorkerMessage & { kind: "outcomes" }): void {
 		const { observer, name } = this.#options;
-		for (const group of groups) observer?.grouped(name, group);
+		for (const group of groups) observer?.onGroup(name, group);
 		const failures = new Map<string, { error: ServiceError; operation: string; count: number }>();
 		for (const outcome of outcomes) {
 			const call = this.#sent.get(outcome.id);
@@ -270,10 +270,10 @@ export class WorkerThread<Methods extends Calls> {
 		const sent = [...this.#sent.values()];
 		this.#sent.clear();
 		if (this.#closing !== undefined && sent.length + this.#waiting.length + this.#suspects.length === 0) return;
-		const { owner, name, repeatable, log } = this.#options;
+		const { owner, name, retriesCalls, log } = this.#options;
 		log.error({ err: error, operation: name }, `a worker thread of ${owner} ended unexpectedly`);
 		const [only] = sent;
-		if (!repeatable || sent.length === 0) {
+		if (!retriesCalls || sent.length === 0) {
 			for (const call of sent) refuse(call, error);
 			this.#rejectAll(error);
 			return;

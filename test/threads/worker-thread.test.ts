@@ -13,8 +13,8 @@ function started(options: Partial<WorkerThreadOptions> = {}) {
 		toError: ({ message }, of) =>
 			new ServiceError(of === "call" ? "internal" : "unavailable", "it failed", { cause: new Error(message) }),
 		log: { error: (fields, message) => lines.push([fields, message]) },
-		youngGenerationMb: 4,
-		repeatable: true,
+		youngGenerationMiB: 4,
+		retriesCalls: true,
 		...options,
 	});
 	onTestFinished(() => thread.close());
@@ -30,7 +30,7 @@ test("each of many concurrent calls gets its own result", async () => {
 });
 
 test("a worker has at most as many calls at a time as its window", async () => {
-	const { thread } = started({ window: 2 });
+	const { thread } = started({ maxCallsSent: 2 });
 	await thread.start();
 	const paused = thread.call("pause", 100);
 	const sums = await Promise.all([1, 1, 1, 1, 1].map((size) => thread.call("sum", new Uint8Array(size))));
@@ -40,7 +40,7 @@ test("a worker has at most as many calls at a time as its window", async () => {
 });
 
 test("a waiting call is not made when its signal is aborted", async () => {
-	const { thread } = started({ window: 1 });
+	const { thread } = started({ maxCallsSent: 1 });
 	await thread.start();
 	const gone = new AbortController();
 	const paused = thread.call("pause", 100);
@@ -78,7 +78,7 @@ test("a failing call is logged and does not affect others", async () => {
 });
 
 test("when a thread ends, calls that are not repeatable fail, and the next call restarts it", async () => {
-	const { thread, lines } = started({ repeatable: false });
+	const { thread, lines } = started({ retriesCalls: false });
 	expect(await thread.call("echo", "before")).toBe("before");
 	const outcomes = await Promise.allSettled([thread.call("exit", 3), thread.call("echo", "behind it")]);
 	expect(outcomes).toMatchObject([
@@ -108,7 +108,7 @@ test("a call that ends the thread fails with `internal`, and the calls beside it
 });
 
 test("a call that exhausts the thread's memory fails with `internal`", async () => {
-	const { thread } = started({ oldGenerationMb: 16 });
+	const { thread } = started({ oldGenerationMiB: 16 });
 	const outcomes = await Promise.allSettled([thread.call("exhaust", undefined), thread.call("echo", 1)]);
 	expect(outcomes).toMatchObject([
 		{ status: "rejected", reason: { kind: "internal" } },
@@ -140,17 +140,17 @@ test("an observer is notified of calls, of their ends, and of the groups in whic
 	let queue = () => ({ calls: -1, age: -1 });
 	const { thread } = started({
 		observer: {
-			added: (name, figures) => {
+			onThread: (name, figures) => {
 				reports.push(["added", name]);
 				queue = figures;
 			},
-			called: (name, call) => {
+			onCall: (name, call) => {
 				reports.push(["called", name, call]);
 				return (error, group) => {
 					reports.push(["ended", call, error instanceof ServiceError ? error.kind : error, group?.ids]);
 				};
 			},
-			grouped: (name, { ids, startedAt, duration }) => {
+			onGroup: (name, { ids, startedAt, duration }) => {
 				reports.push(["grouped", name, ids]);
 				expect(Math.abs(Date.now() - startedAt)).toBeLessThan(60_000);
 				expect(duration).toBeGreaterThanOrEqual(0);
@@ -185,9 +185,9 @@ test("an observer is notified of the end of a call that was not made because its
 	const reports: unknown[] = [];
 	const { thread } = started({
 		observer: {
-			added: () => undefined,
-			called: () => (error) => reports.push(error instanceof ServiceError ? error.kind : error),
-			grouped: () => undefined,
+			onThread: () => undefined,
+			onCall: () => (error) => reports.push(error instanceof ServiceError ? error.kind : error),
+			onGroup: () => undefined,
 		},
 	});
 	await expect(thread.call("echo", 1, AbortSignal.abort())).rejects.toThrow();

@@ -66,12 +66,12 @@ export class Appender {
 		this.#log = log;
 		this.#onAppended = onAppended;
 		this.#observer = observer;
-		observer?.added(OBSERVED_AS, () => this.#queue());
+		observer?.onThread(OBSERVED_AS, () => this.#queue());
 	}
 
 	/** Appends an update or a batch of events. Resolves when it is on disk. */
 	append(request: GroupRequest): Promise<AppendResult> {
-		const reportEnd = this.#observer?.called(OBSERVED_AS, "update" in request ? "append" : "appendEvents");
+		const reportEnd = this.#observer?.onCall(OBSERVED_AS, "update" in request ? "append" : "appendEvents");
 		return new Promise((resolve, reject) => {
 			this.#lastId += 1;
 			const arrivedAt = performance.now();
@@ -171,7 +171,7 @@ export class Appender {
 		const reportGroup = (): AnsweredGroup => {
 			const startedAt = performance.timeOrigin + began;
 			const answered = { ids: group.map(({ id }) => id), startedAt, duration: performance.now() - began };
-			this.#observer?.grouped(OBSERVED_AS, answered);
+			this.#observer?.onGroup(OBSERVED_AS, answered);
 			return answered;
 		};
 		try {

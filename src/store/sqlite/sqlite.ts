@@ -78,16 +78,16 @@ const MAX_READER_CALLS = 64;
 function threadsOf(
 	options: Pick<WorkerThreadOptions, "data" | "log" | "observer">,
 ): [WorkerThread<WriterCalls>, WorkerThread<ReaderCalls>] {
-	const shared: Omit<WorkerThreadOptions, "name" | "script" | "youngGenerationMb" | "repeatable"> = {
+	const shared: Omit<WorkerThreadOptions, "name" | "script" | "youngGenerationMiB" | "retriesCalls"> = {
 		...options,
 		owner: "the store",
 		toError: (failure, of) => (of === "call" ? storeError(failure) : unavailable(failure)),
 	};
-	const writer = { name: "writer", script: new URL("./writer", import.meta.url), youngGenerationMb: 12 };
-	const reader = { name: "reader", script: new URL("./reader", import.meta.url), youngGenerationMb: 24 };
+	const writer = { name: "writer", script: new URL("./writer", import.meta.url), youngGenerationMiB: 12 };
+	const reader = { name: "reader", script: new URL("./reader", import.meta.url), youngGenerationMiB: 24 };
 	return [
-		new WorkerThread({ ...shared, ...writer, repeatable: false }),
-		new WorkerThread({ ...shared, ...reader, repeatable: true, window: MAX_READER_CALLS }),
+		new WorkerThread({ ...shared, ...writer, retriesCalls: false }),
+		new WorkerThread({ ...shared, ...reader, retriesCalls: true, maxCallsSent: MAX_READER_CALLS }),
 	];
 }
 

@@ -76,16 +76,16 @@ test("an observer is notified of appends as calls to a thread `writer`, of their
 	const reports: unknown[] = [];
 	let queue = () => ({ calls: -1, age: -1 });
 	const observer: ThreadObserver = {
-		added: (name, figures) => {
+		onThread: (name, figures) => {
 			reports.push(["added", name]);
 			queue = figures;
 		},
-		called: (name, call) => {
+		onCall: (name, call) => {
 			reports.push(["called", name, call]);
 			return (error, group) =>
 				reports.push(["ended", call, error instanceof ServiceError ? error.kind : error, group?.ids]);
 		},
-		grouped: (name, { ids, startedAt, duration }) => {
+		onGroup: (name, { ids, startedAt, duration }) => {
 			reports.push(["grouped", name, ids]);
 			expect(Math.abs(Date.now() - startedAt)).toBeLessThan(60_000);
 			expect(duration).toBeGreaterThan(0);
@@ -121,9 +121,9 @@ test("an observer is notified of appends as calls to a thread `writer`, of their
 test("a group is repeatedly halved around an update that cannot be written", async () => {
 	const sizes: number[] = [];
 	const observer: ThreadObserver = {
-		added: () => undefined,
-		called: () => () => undefined,
-		grouped: (_, { ids }) => sizes.push(ids.length),
+		onThread: () => undefined,
+		onCall: () => () => undefined,
+		onGroup: (_, { ids }) => sizes.push(ids.length),
 	};
 	const store = await openStore(await databases.create(), { observer });
 	onTestFinished(() => store.close());
