@@ -15,7 +15,7 @@ import { PageTokens } from "./conversations/read/page-token.ts";
 import type { OnUnreadable } from "./conversations/read/record-opener.ts";
 import { UpdateViews } from "./conversations/read/update-view.ts";
 import { ListConversationUpdates } from "./conversations/read/updates.ts";
-import { retain } from "./conversations/retention/retention.ts";
+import { pruneUntilStopped } from "./conversations/retention/retention.ts";
 import { RetentionClock } from "./conversations/retention/retention-clock.ts";
 import { EventWatches } from "./conversations/watch/event-watches.ts";
 import { UpdateWatches } from "./conversations/watch/update-watches.ts";
@@ -118,8 +118,8 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 		openApiRoute(basePath, format.plan),
 	];
 
-	// Before the first read. A conversation that cannot be settled is retried when its next events or record arrive.
-	await eventIngest.settleAll().catch((error: unknown) => log.workFailed("settle", error));
+	// Before the first read. A conversation for which this fails is retried when its next events or record arrive.
+	await eventIngest.applyAllUnappliedEvents().catch((error: unknown) => log.workFailed("settle", error));
 
 	const answer = allowOrigins(config.corsOrigins, createConnectListener(rpc, createRouter(routes, gate, admission)));
 	const http = await listenHttp({ address: config.httpAddress, tls, log }, observed(requests, answer));
@@ -151,10 +151,10 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	};
 	// A wrong clock matters only when retention depends on age.
 	const prunesByAge = retention.days !== undefined || retention.eventDays !== undefined;
-	const clock = new RetentionClock(store, (doubt) => prunesByAge && log.clockDoubt(doubt));
+	const clock = new RetentionClock(store, (doubt) => prunesByAge && log.clockDoubtChanged(doubt));
 	const onError = (error: unknown) => log.workFailed("retention", error);
-	const retaining = retain(store, retention, clock, stopping.signal, onError);
-	opened.defer(() => retaining);
+	const pruning = pruneUntilStopped(store, retention, clock, stopping.signal, onError);
+	opened.defer(() => pruning);
 
 	const running = opened.move();
 	return {

@@ -180,7 +180,7 @@ test("a watch throws an error that a retry cannot resolve", async () => {
 
 test.each(PROTOCOLS)("over %s leaving the loop ends the call on the server", async (chosen) => {
 	await using watched = await WatchService.start();
-	const followers = () => watched.watches.recent.held.followers;
+	const followers = () => watched.watches.recent.usage.followers;
 	const baseUrl = chosen === "grpc" ? `http://${watched.grpc}` : watched.http;
 	const { watch } = createConversationsClient({ baseUrl, accessKey: READ_KEY, protocol: chosen });
 	for await (const message of watch({}, SOON)) {

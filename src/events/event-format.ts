@@ -35,7 +35,7 @@ import { beginning, messageText } from "./message-text.ts";
 import { STATE_UPDATE } from "./statements.ts";
 
 /** Maximum number of characters of an event's id. */
-export const MAX_EVENT_ID = 256;
+export const MAX_EVENT_ID_LENGTH = 256;
 /** Maximum number of characters that are stored of the text that an event says. */
 const MAX_MESSAGE = 200;
 
@@ -171,7 +171,8 @@ export class EventFormat {
 			if (typeof id !== "string" || typeof timestamp !== "string" || !isJsonObject(event)) continue;
 			if (typeof source !== "string" || typeof kind !== "string") continue;
 			const happenedAt = eventTime(timestamp, clock);
-			if (id === "" || isLonger(id, MAX_EVENT_ID)) report([index, "id"], wrongLength(id, 1, MAX_EVENT_ID));
+			if (id === "" || isLonger(id, MAX_EVENT_ID_LENGTH))
+				report([index, "id"], wrongLength(id, 1, MAX_EVENT_ID_LENGTH));
 			else if (happenedAt === undefined) report([index, "timestamp"], NOT_A_DATE_TIME);
 			else if (!envelopes.has(id)) envelopes.set(id, { event, id, source, kind, happenedAt });
 		}

@@ -45,7 +45,7 @@ export interface AppliedUpdates extends Pick<NewLiveState, "next" | "memberTimes
 }
 
 /** A batch of events that was parsed and, if possible, applied to a held record. */
-export interface ReadBatch {
+export interface PreparedBatch {
 	/** Has a live state if it was applied to a held record. The store checks whether that record is still current. */
 	readonly batch: NewEvents;
 	/** As {@link AppliedUpdates.refused}. */
@@ -87,7 +87,7 @@ export class LiveRecords {
 	}
 
 	/** Applies the state updates of a batch to the held record of its conversation, if there is one. */
-	applyToHeld({ batch, json }: ParsedEvents): ReadBatch {
+	applyToHeld({ batch, json }: ParsedEvents): PreparedBatch {
 		const { conversationId, events } = batch;
 		const held = this.#held.get(conversationId);
 		if (held === undefined) return { batch, refused: [] };

@@ -1,5 +1,5 @@
 import type { KeyObject } from "node:crypto";
-import type { AppliedUpdates, ApplyRequest, ReadBatch } from "../events/live-records.ts";
+import type { AppliedUpdates, ApplyRequest, PreparedBatch } from "../events/live-records.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import type { NewUpdate, StoredRecord } from "../store/store.ts";
 
@@ -14,8 +14,8 @@ export interface IntakeData {
 export type IntakeCalls = {
 	fromJson(body: Uint8Array): NewUpdate;
 	fromRequest(request: Uint8Array): NewUpdate;
-	eventsFromJson(request: { readonly conversationId: string; readonly body: Uint8Array }): ReadBatch;
-	eventsFromRequest(request: Uint8Array): ReadBatch;
+	eventsFromJson(request: { readonly conversationId: string; readonly body: Uint8Array }): PreparedBatch;
+	eventsFromRequest(request: Uint8Array): PreparedBatch;
 	applyEvents(request: ApplyRequest): AppliedUpdates;
 	isSame(records: { readonly stored: Uint8Array; readonly arriving: Uint8Array }): boolean;
 	openEncoded(request: { readonly record: StoredRecord; readonly form: SecretsForm }): Uint8Array;

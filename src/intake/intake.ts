@@ -3,7 +3,7 @@ import type { EventIntake } from "../conversations/ingest/event-ingest.ts";
 import type { Intake } from "../conversations/ingest/ingest.ts";
 import type { LargeRecords } from "../conversations/read/get.ts";
 import { ServiceError } from "../errors.ts";
-import type { AppliedUpdates, ApplyRequest, ReadBatch } from "../events/live-records.ts";
+import type { AppliedUpdates, ApplyRequest, PreparedBatch } from "../events/live-records.ts";
 import { compact, release } from "../memory.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import type { NewUpdate, StoredRecord } from "../store/store.ts";
@@ -11,7 +11,7 @@ import { type ThreadLog, type ThreadObserver, WorkerThread } from "../threads/wo
 import type { IntakeCalls, IntakeData } from "./calls.ts";
 
 /** Size in bytes from which bodies and records go to the thread for large ones. */
-const LARGE_FROM = 2 ** 20;
+const MIN_LARGE_BYTES = 2 ** 20;
 /** Maximum old generations of the two threads, in MiB. A call that needs more ends its thread and fails. */
 const HEAP_MIB = 256;
 const LARGE_HEAP_MIB = 1024;
@@ -26,7 +26,7 @@ const MAX_OPENING_BYTES = 64 * 2 ** 20;
  * the streams and reads of the main thread.
  */
 export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDisposable {
-	readonly largeFrom = LARGE_FROM;
+	readonly minLargeBytes = MIN_LARGE_BYTES;
 	readonly #usual: WorkerThread<IntakeCalls>;
 	readonly #large: WorkerThread<IntakeCalls>;
 	#openingBytes = 0;
@@ -69,13 +69,13 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 		return this.#parse(compact(request), (thread, bytes) => thread.call("fromRequest", bytes, signal));
 	}
 
-	eventsFromJson(conversationId: string, body: Buffer, signal: CallSignal): Promise<ReadBatch> {
+	eventsFromJson(conversationId: string, body: Buffer, signal: CallSignal): Promise<PreparedBatch> {
 		return this.#parse(compact(body), (thread, bytes) =>
 			thread.call("eventsFromJson", { conversationId, body: bytes }, signal),
 		);
 	}
 
-	eventsFromRequest(request: Uint8Array, signal: CallSignal): Promise<ReadBatch> {
+	eventsFromRequest(request: Uint8Array, signal: CallSignal): Promise<PreparedBatch> {
 		return this.#parse(compact(request), (thread, bytes) => thread.call("eventsFromRequest", bytes, signal));
 	}
 
@@ -130,7 +130,7 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 	}
 
 	#threadFor({ byteLength }: Pick<Uint8Array, "byteLength">): WorkerThread<IntakeCalls> {
-		return byteLength < LARGE_FROM ? this.#usual : this.#large;
+		return byteLength < MIN_LARGE_BYTES ? this.#usual : this.#large;
 	}
 
 	/** Completes the calls that were made, then ends the threads. */

@@ -18,7 +18,7 @@ import type { UpdateWatches } from "../conversations/watch/update-watches.ts";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import { type RpcMethod, serverStream, unary, unaryUndecoded } from "./rpc-method.ts";
 import { secretsFormOf, viewOptionsOf } from "./view-options.ts";
-import { targetOf } from "./watched.ts";
+import { targetOf } from "./watch-target.ts";
 
 /** All RPC services of the program. */
 export const SERVICES: readonly DescService[] = [

@@ -174,7 +174,7 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 		walEndLost: ({ frames, wasCommitted, skipped }: LogLoss) =>
 			emit(wasCommitted ? "wal_end_lost" : "wal_end_unused", { frames, skippedSequences: String(skipped) }),
 		/** The clock now differs greatly from the time of retention, or, if undefined, no longer does. */
-		clockDoubt: (difference: ClockDifference | undefined) => {
+		clockDoubtChanged: (difference: ClockDifference | undefined) => {
 			if (difference === undefined) return emit("clock_trusted");
 			const { clock, retentionTime } = difference;
 			emit("clock_doubted", { clock: isoTime(clock), retentionTime: isoTime(retentionTime) });
@@ -193,7 +193,7 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 			emitOnce("statements_refused", { conversationId, reasons, locs }, occurrence);
 		},
 		/** The store's health check has begun to fail with an error, or, if undefined, succeeds again. */
-		storeHealth: (error: unknown) => {
+		storeHealthChanged: (error: unknown) => {
 			if (error === undefined) emit("store_healthy");
 			else emit("store_unhealthy", { error: describe(error, true) });
 		},

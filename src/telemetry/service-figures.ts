@@ -8,7 +8,7 @@ import type { Requests } from "./requests.ts";
 
 /** The watchers of a log. */
 export interface WatchedLog {
-	readonly held: { readonly followers: number };
+	readonly usage: { readonly followers: number };
 	/** Sequence numbers by which the slowest watcher is behind the newest entry. */
 	readonly lag: bigint;
 }
@@ -56,7 +56,7 @@ export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): vo
 		LISTENERS.map((listener) => ({ value: connections[listener](), labels: { listener } })),
 	);
 	metrics.gauge({ name: "conversations.watchers", unit: "{watcher}", description: "Streams that follow a log" }, () =>
-		LOGS.map((log) => ({ value: watched[log].held.followers, labels: { log } })),
+		LOGS.map((log) => ({ value: watched[log].usage.followers, labels: { log } })),
 	);
 	metrics.gauge(
 		{

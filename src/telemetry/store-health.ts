@@ -5,7 +5,7 @@ import type { Log } from "./log.ts";
 export interface StoreHealthOptions {
 	/** Called when the store's check begins to fail, and when it succeeds again. */
 	readonly onChange: (healthy: boolean) => void;
-	readonly log: Pick<Log, "storeHealth">;
+	readonly log: Pick<Log, "storeHealthChanged">;
 	/** Milliseconds between two checks. Default: 1000. */
 	readonly interval?: number;
 	/** Milliseconds after which an unfinished check counts as failed. Default: 10,000. */
@@ -25,7 +25,7 @@ export function followStoreHealth(store: Pick<Store, "check">, options: StoreHea
 		const now = error === undefined;
 		if (now === healthy) return;
 		healthy = now;
-		log.storeHealth(error);
+		log.storeHealthChanged(error);
 		onChange(now);
 	};
 	const timer = setInterval(() => {

@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { IngestConversationEventsRequestSchema } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { ServiceError } from "../../src/errors.ts";
-import { EventFormat, MAX_EVENT_ID, toMessage } from "../../src/events/event-format.ts";
+import { EventFormat, MAX_EVENT_ID_LENGTH, toMessage } from "../../src/events/event-format.ts";
 import { readExactJson, stringifyExactJson } from "../../src/record/json/exact-json.ts";
 import type { ExactJson } from "../../src/record/json/json-value.ts";
 import { parseDateTime, toMicroseconds } from "../../src/record/json/scalars.ts";
@@ -187,7 +187,7 @@ const nested = (depth: number): ExactJson => (depth === 0 ? 1 : [nested(depth - 
 
 describe("a batch is refused as a whole", () => {
 	const { id: _, ...withoutId } = event();
-	const long = "x".repeat(MAX_EVENT_ID + 1);
+	const long = "x".repeat(MAX_EVENT_ID_LENGTH + 1);
 	test.each<[string, ExactJson, object[]]>([
 		["a body that is not an array", {}, [{ path: [], type: "list_type", message: "Input should be a valid list" }]],
 		[
@@ -315,7 +315,7 @@ describe("a batch is refused as a whole", () => {
 });
 
 test("an event id may have 1 to 256 characters, however many bytes they take", () => {
-	const ids = ["x", "😀".repeat(MAX_EVENT_ID)];
+	const ids = ["x", "😀".repeat(MAX_EVENT_ID_LENGTH)];
 	expect(parse(ids.map((id) => event({ id }))).events.map(({ eventId }) => eventId)).toEqual(ids);
 });
 

@@ -101,7 +101,7 @@ describe.each(PROTOCOLS)("over %s", (protocol) => {
 		]);
 		const start = { case: "afterSequence", value: 3n } as const;
 		expect(await watch({ start, conversationId: A.toUpperCase() }, 2)).toEqual([4n, 5n]);
-		await expect.poll(() => service.eventWatches.recent.held.followers, LET_GO).toBe(0);
+		await expect.poll(() => service.eventWatches.recent.usage.followers, LET_GO).toBe(0);
 	});
 
 	test("secrets are shown in the requested form, in plain text only to a key with the scope secrets", async () => {

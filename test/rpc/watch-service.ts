@@ -66,7 +66,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const { get, list, updates, events } = reading;
 		const parser = new UpdateParser(format, new RecordVault(format, []));
 		const unused = () => Promise.reject(new Error("events are not taken"));
-		const eventIngest = { request: unused, settle: unused };
+		const eventIngest = { request: unused, applyUnappliedEvents: unused };
 		const intake = {
 			fromJson: async (body: Buffer) => parser.fromJson(body),
 			fromRequest: async (request: Uint8Array) => parser.fromRequest(request),

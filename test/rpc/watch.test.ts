@@ -86,7 +86,7 @@ async function refusal(stream: AsyncIterable<unknown>): Promise<{ code: string; 
 }
 
 function followers(): number {
-	return service.watches.recent.held.followers;
+	return service.watches.recent.usage.followers;
 }
 
 test.each(clients)("over %s a watch sends history, a heartbeat and live updates until it is left", async (_, watch) => {
@@ -195,7 +195,7 @@ test("a client that stops reading delays no other client, and receives everythin
 		newest = (await service.reading.keep({ id: ID, title: `${index}`, workspace })).sequence;
 		expect(await take(reader, 1)).toEqual([newest]);
 	}
-	const { entries, bytes } = service.watches.recent.held;
+	const { entries, bytes } = service.watches.recent.usage;
 	expect(entries).toBeLessThan(600);
 	expect(bytes).toBeLessThanOrEqual(8 * 1024 * 1024);
 	const sequences: bigint[] = [];

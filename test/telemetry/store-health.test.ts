@@ -23,7 +23,7 @@ test("each change of the store's health is reported and logged once", async () =
 			if (failure !== undefined) throw failure;
 		},
 	};
-	const log = { storeHealth: (error: unknown) => logged.push(error) };
+	const log = { storeHealthChanged: (error: unknown) => logged.push(error) };
 	using _ = followStoreHealth(store, { onChange: (healthy) => changes.push(healthy), log, interval: 1 });
 	await done;
 	expect(changes).toEqual([false, true]);
@@ -44,7 +44,7 @@ test("no check begins while another one is under way", async () => {
 	{
 		using _ = followStoreHealth(store, {
 			onChange: () => undefined,
-			log: { storeHealth: () => undefined },
+			log: { storeHealthChanged: () => undefined },
 			interval: 1,
 		});
 		await started;
@@ -67,7 +67,7 @@ test("/readyz returns 503 while a check of the store hangs, and 200 when it has 
 	const readiness = new Readiness(() => undefined);
 	using _ = followStoreHealth(store, {
 		onChange: (healthy) => readiness.set("store", healthy),
-		log: { storeHealth: (error) => logged.push(error) },
+		log: { storeHealthChanged: (error) => logged.push(error) },
 		interval: 1,
 		timeout: 50,
 	});

@@ -4,8 +4,8 @@ import {
 	type AppliedUpdates,
 	type ApplyRequest,
 	newRevision,
+	type PreparedBatch,
 	type PresentRecord,
-	type ReadBatch,
 } from "../../events/live-records.ts";
 import { STATE_UPDATE } from "../../events/statements.ts";
 import { release } from "../../memory.ts";
@@ -22,13 +22,13 @@ export interface EventIntake {
 	 *
 	 * @param signal once it has fired, the body need not be read
 	 */
-	eventsFromJson(conversationId: string, body: Buffer, signal: CallSignal): Promise<ReadBatch>;
+	eventsFromJson(conversationId: string, body: Buffer, signal: CallSignal): Promise<PreparedBatch>;
 	/**
 	 * As `EventFormat.fromRequest`, then `LiveRecords.applyToHeld`. The memory of the request may be released.
 	 *
 	 * @param signal once it has fired, the request need not be read
 	 */
-	eventsFromRequest(request: Uint8Array, signal: CallSignal): Promise<ReadBatch>;
+	eventsFromRequest(request: Uint8Array, signal: CallSignal): Promise<PreparedBatch>;
 	/** As `LiveRecords.apply`. */
 	applyEvents(request: ApplyRequest): Promise<AppliedUpdates>;
 }
@@ -48,8 +48,8 @@ export interface IngestedEvents {
 const MAX_ATTEMPTS = 10;
 /** Maximum bytes of stored events that are applied at a time. */
 const PAGE_BYTES = 4 * 2 ** 20;
-/** Number of conversations that are listed at a time to settle them when the service starts. */
-const SETTLE_PAGE_SIZE = 100;
+/** Number of conversations that {@link EventIngest.applyAllUnappliedEvents} lists at a time, not counting failed ones. */
+const UNAPPLIED_PAGE_SIZE = 100;
 
 type EventStore = Pick<Store, "appendEvents" | "getLiveState" | "listUnapplied" | "events">;
 type Updates = ApplyRequest["updates"];
@@ -108,32 +108,32 @@ export class EventIngest {
 	 *
 	 * @throws ServiceError `unavailable` or `internal` when they could not be applied; the store remembers to apply them
 	 */
-	async settle(conversationId: string): Promise<void> {
+	async applyUnappliedEvents(conversationId: string): Promise<void> {
 		const receivedAt = BigInt(Date.now()) * 1000n;
 		const batch = { conversationId, receivedAt, events: [], live: undefined };
 		await this.#enqueue(conversationId, () => this.#appendLive(batch));
 	}
 
 	/**
-	 * Settles all conversations that were not settled when the service last ended.
+	 * Applies the stored state updates that were not applied when the service last ended, of all conversations.
 	 *
-	 * @throws ServiceError as {@link settle} does, for the first conversation that failed, after settling all others
+	 * @throws ServiceError as {@link applyUnappliedEvents} does, for the first conversation that failed, after all others
 	 */
-	async settleAll(): Promise<void> {
+	async applyAllUnappliedEvents(): Promise<void> {
 		const failures = new Map<string, unknown>();
 		for (;;) {
-			const unsettled = await this.#store.listUnapplied(SETTLE_PAGE_SIZE + failures.size);
-			const next = unsettled.filter((conversationId) => !failures.has(conversationId));
+			const unapplied = await this.#store.listUnapplied(UNAPPLIED_PAGE_SIZE + failures.size);
+			const next = unapplied.filter((conversationId) => !failures.has(conversationId));
 			if (next.length === 0) break;
 			for (const conversationId of next)
-				await this.settle(conversationId).catch((error: unknown) =>
+				await this.applyUnappliedEvents(conversationId).catch((error: unknown) =>
 					failures.set(conversationId, withConversation(error, conversationId)),
 				);
 		}
 		for (const error of failures.values()) throw error;
 	}
 
-	async #ingest({ batch, refused }: ReadBatch): Promise<IngestedEvents> {
+	async #ingest({ batch, refused }: PreparedBatch): Promise<IngestedEvents> {
 		const hasStateUpdates = batch.events.some(({ kind }) => kind === STATE_UPDATE);
 		if (!hasStateUpdates || batch.live !== undefined) {
 			const appended = await this.#store.appendEvents(batch);

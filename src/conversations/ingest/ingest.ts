@@ -18,10 +18,10 @@ export interface Intake {
 export class Ingest {
 	readonly #store: Pick<Store, "append">;
 	readonly #intake: Intake;
-	readonly #events: Pick<EventIngest, "settle">;
+	readonly #events: Pick<EventIngest, "applyUnappliedEvents">;
 
 	/** @param events applies later stored events to a posted record */
-	constructor(store: Pick<Store, "append">, intake: Intake, events: Pick<EventIngest, "settle">) {
+	constructor(store: Pick<Store, "append">, intake: Intake, events: Pick<EventIngest, "applyUnappliedEvents">) {
 		this.#store = store;
 		this.#intake = intake;
 		this.#events = events;
@@ -60,7 +60,7 @@ export class Ingest {
 		const { conversationId } = update;
 		try {
 			const appended = await this.#store.append(update);
-			if (appended.hasUnappliedEvents) await this.#events.settle(conversationId);
+			if (appended.hasUnappliedEvents) await this.#events.applyUnappliedEvents(conversationId);
 			return appended;
 		} catch (error) {
 			throw withConversation(error, conversationId);

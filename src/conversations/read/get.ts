@@ -28,7 +28,7 @@ export interface FoundConversation<Form> {
 /** Opens large records on another thread, so that they do not delay other requests. */
 export interface LargeRecords {
 	/** Minimum size of a large record, in bytes. */
-	readonly largeFrom: number;
+	readonly minLargeBytes: number;
 	/** As `RecordVault.openEncoded`. */
 	openEncoded(record: StoredRecord, form: SecretsForm): Promise<Uint8Array>;
 	/** Returns the JSON text of the result of `RecordVault.open`. */
@@ -98,7 +98,7 @@ export class GetConversation {
 	}
 
 	#largeOf({ bytes }: StoredRecord): LargeRecords | undefined {
-		return this.#large !== undefined && bytes.byteLength >= this.#large.largeFrom ? this.#large : undefined;
+		return this.#large !== undefined && bytes.byteLength >= this.#large.minLargeBytes ? this.#large : undefined;
 	}
 
 	async #read<Form>(

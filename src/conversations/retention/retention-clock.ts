@@ -25,7 +25,7 @@ const SAVE_INTERVAL = 30_000;
  */
 export class RetentionClock {
 	readonly #store: Pick<Store, "getRetentionTime" | "saveRetentionTime">;
-	readonly #onDoubt: Log["clockDoubt"];
+	readonly #onDoubt: Log["clockDoubtChanged"];
 	readonly #clocks: Clocks;
 	#last: { readonly time: bigint; readonly at: number } | undefined;
 	#savedAt = Number.NEGATIVE_INFINITY;
@@ -33,7 +33,7 @@ export class RetentionClock {
 
 	constructor(
 		store: Pick<Store, "getRetentionTime" | "saveRetentionTime">,
-		onDoubt: Log["clockDoubt"],
+		onDoubt: Log["clockDoubtChanged"],
 		clocks: Clocks = { now: Date.now, elapsed: () => performance.now() },
 	) {
 		this.#store = store;

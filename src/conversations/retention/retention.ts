@@ -16,12 +16,12 @@ export interface RetentionPace {
 	/** Minimum milliseconds between two steps. */
 	readonly pause: number;
 	/** Minimum pause after a step as a multiple of its duration. It leaves the machine to ingest. */
-	readonly rest: number;
+	readonly pauseFactor: number;
 	/** Milliseconds to wait after a step that removed nothing. */
 	readonly interval: number;
 }
 
-const PACE: RetentionPace = { step: 200, pause: 20, rest: 2, interval: 60_000 };
+const PACE: RetentionPace = { step: 200, pause: 20, pauseFactor: 2, interval: 60_000 };
 const MICROSECONDS_PER_DAY = 86_400_000_000;
 
 /**
@@ -30,7 +30,7 @@ const MICROSECONDS_PER_DAY = 86_400_000_000;
  *
  * @param onError called with each failure
  */
-export async function retain(
+export async function pruneUntilStopped(
 	store: Pick<Store, "prune" | "pruneEvents">,
 	{ days, updatesPerConversation, eventDays }: RetentionPolicy,
 	clock: Pick<RetentionClock, "advance">,
@@ -54,7 +54,7 @@ export async function retain(
 		} catch (error) {
 			onError(error);
 		}
-		const pause = Math.max(pace.pause, (performance.now() - began) * pace.rest);
+		const pause = Math.max(pace.pause, (performance.now() - began) * pace.pauseFactor);
 		await wait(removed > 0 ? pause : pace.interval, signal);
 	}
 

@@ -54,7 +54,7 @@ export class RecentEntries<Entry extends LogEntry> {
 	}
 
 	/** Number and size of the entries in memory, and number of followers. */
-	get held(): { readonly entries: number; readonly bytes: number; readonly followers: number } {
+	get usage(): { readonly entries: number; readonly bytes: number; readonly followers: number } {
 		return { entries: this.#tail?.entries.length ?? 0, bytes: this.#tail?.bytes ?? 0, followers: this.#followers.size };
 	}
 

@@ -358,7 +358,7 @@ test("settleAll, and the next batch, apply events that were not applied before t
 	// The process ended before it had applied the event to this record.
 	await service.postUnsettled(posted(id, 3, { execution_status: "paused" }));
 	expect(await shown(id, "execution_status")).toEqual(["paused"]);
-	await service.events.settleAll();
+	await service.events.applyAllUnappliedEvents();
 	expect(await shown(id, "execution_status")).toEqual(["running"]);
 	await service.postUnsettled(posted(id, 4, { execution_status: "paused" }));
 	// The next batch settles it as well.
@@ -384,7 +384,10 @@ test("a conversation that cannot be settled does not prevent settling the others
 		await service.postUnsettled(posted(id, 3, {}));
 	}
 	failing = ids[0];
-	await expect(service.events.settleAll()).rejects.toMatchObject({ kind: "internal", conversationId: failing });
+	await expect(service.events.applyAllUnappliedEvents()).rejects.toMatchObject({
+		kind: "internal",
+		conversationId: failing,
+	});
 	const statuses = ids.map(async (id) => (await service.record(id))?.execution_status);
 	expect(await Promise.all(statuses)).toEqual(["idle", "running"]);
 });

@@ -3,14 +3,18 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay, setImmediate as nextTurn } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { type RetentionPace, type RetentionPolicy, retain } from "../../../src/conversations/retention/retention.ts";
+import {
+	pruneUntilStopped,
+	type RetentionPace,
+	type RetentionPolicy,
+} from "../../../src/conversations/retention/retention.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
 import type { PrunePolicy, Store } from "../../../src/store/store.ts";
 import { appendEvents, batch, event } from "../../store/event-samples.ts";
 import { append, sample, second, start } from "../../store/samples.ts";
 
 const day = 86_400n * second;
-const pace: RetentionPace = { step: 2, pause: 0, rest: 0, interval: 3_600_000 };
+const pace: RetentionPace = { step: 2, pause: 0, pauseFactor: 0, interval: 3_600_000 };
 
 let folder: string;
 let store: Store;
@@ -49,7 +53,14 @@ async function prune(policy: RetentionPolicy, now: bigint): Promise<PrunePolicy[
 			return count(await store.pruneEvents(receivedBefore, limit));
 		},
 	};
-	await retain(counting, policy, { advance: async () => now }, done.signal, (error) => errors.push(error), pace);
+	await pruneUntilStopped(
+		counting,
+		policy,
+		{ advance: async () => now },
+		done.signal,
+		(error) => errors.push(error),
+		pace,
+	);
 	return steps;
 }
 
@@ -121,7 +132,7 @@ test("without a policy nothing is pruned, and an unexpected failure is reported 
 		if (rounds === 3) ended.abort();
 		return start;
 	};
-	await retain(
+	await pruneUntilStopped(
 		{ prune: recordCall, pruneEvents: recordCall },
 		{ days: undefined, updatesPerConversation: undefined, eventDays: undefined },
 		{ advance },
@@ -139,7 +150,7 @@ test("without a policy nothing is pruned, and an unexpected failure is reported 
 		throw failure;
 	};
 	const failing: Pick<Store, "prune" | "pruneEvents"> = { prune: fail, pruneEvents: fail };
-	await retain(
+	await pruneUntilStopped(
 		failing,
 		{ days: 1, updatesPerConversation: undefined, eventDays: 1 },
 		{ advance: async () => start },
@@ -163,9 +174,9 @@ test("pruning pauses after a step for a multiple of its duration", async () => {
 		return 1;
 	};
 	const policy = { days: 1, updatesPerConversation: undefined, eventDays: undefined };
-	const longPauses = { ...pace, rest: 1e6 };
+	const longPauses = { ...pace, pauseFactor: 1e6 };
 	const advance = async () => start;
-	const ended = retain(
+	const ended = pruneUntilStopped(
 		{ prune, pruneEvents: prune },
 		policy,
 		{ advance },
@@ -190,7 +201,7 @@ test("nothing is pruned in a round in which the retention clock fails", async ()
 		throw failure;
 	};
 	const policy = { days: 1, updatesPerConversation: 1, eventDays: 1 };
-	await retain({ prune: recordCall, pruneEvents: recordCall }, policy, { advance }, done.signal, (error) =>
+	await pruneUntilStopped({ prune: recordCall, pruneEvents: recordCall }, policy, { advance }, done.signal, (error) =>
 		errors.push(error),
 	);
 	expect([errors, calls]).toEqual([[failure], []]);

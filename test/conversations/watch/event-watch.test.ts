@@ -123,7 +123,7 @@ test("a watcher that resumes after a sequence receives exactly the rest, from me
 	await other.next(1);
 	const last = await keep(600);
 	expect(await other.next(600)).toEqual(numbers(1n, last));
-	expect(watches.recent.held.entries).toBe(7);
+	expect(watches.recent.usage.entries).toBe(7);
 	for (const start of [0n, 1n, 255n, 592n, 593n, 599n]) {
 		const watcher = new Watcher(watches, { start });
 		expect(await watcher.next(Number(last - start))).toEqual(numbers(start + 1n, last));
@@ -167,7 +167,7 @@ test("a thousand watchers receive an event as the same message object, with one 
 	expect(log.queries.length).toBe(1);
 	expect(log.listeners()).toBe(1);
 	for (const watcher of watchers) watcher.cancel();
-	expect(watches.recent.held).toEqual({ entries: 0, bytes: 0, followers: 0 });
+	expect(watches.recent.usage).toEqual({ entries: 0, bytes: 0, followers: 0 });
 	expect(log.listeners()).toBe(0);
 });
 
@@ -180,7 +180,7 @@ test("a stalled watcher does not exceed the memory limits, and misses nothing wh
 		// Every tenth event alone exceeds the limit in bytes.
 		await keep(1, ID, { text: "x".repeat(sequence % 10n === 0n ? 25_000 : 3_000) });
 		expect(await reader.next(1)).toEqual([sequence]);
-		const { entries, bytes } = watches.recent.held;
+		const { entries, bytes } = watches.recent.usage;
 		expect(entries).toBeLessThanOrEqual(8);
 		expect(bytes <= 20_000 || entries === 1).toBe(true);
 	}

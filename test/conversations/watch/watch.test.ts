@@ -224,7 +224,7 @@ test("a stalled watcher does not exceed the memory limits, and misses nothing wh
 		// Every tenth record alone exceeds the limit in bytes.
 		await reading.keep({ title: `${sequence}`, workspace: { kind: "LocalWorkspace", working_dir: path(sequence) } });
 		expect(await reader.next(1)).toEqual([sequence]);
-		const { entries, bytes, followers } = watches.recent.held;
+		const { entries, bytes, followers } = watches.recent.usage;
 		expect(entries).toBeLessThanOrEqual(8);
 		expect(bytes <= 20_000 || entries === 1).toBe(true);
 		expect(followers).toBe(2);
@@ -264,7 +264,7 @@ test("a thousand watchers receive an update as the same message object, with one
 	expect(log.queries.length).toBe(1);
 	expect(log.listeners()).toBe(1);
 	for (const watcher of watchers) watcher.cancel();
-	expect(watches.recent.held).toEqual({ entries: 0, bytes: 0, followers: 0 });
+	expect(watches.recent.usage).toEqual({ entries: 0, bytes: 0, followers: 0 });
 	expect(log.listeners()).toBe(0);
 });
 
@@ -325,7 +325,7 @@ test("stopping the service ends a watch with unavailable, and cancelling ends it
 	const refused = refusal(stopped.next(1));
 	stopping.abort();
 	expect(await refused).toEqual({ kind: "unavailable", message: "The service is stopping" });
-	expect(watches.recent.held.followers).toBe(0);
+	expect(watches.recent.usage.followers).toBe(0);
 	expect(log.listeners()).toBe(0);
 });
 
