@@ -6,7 +6,7 @@ import type { RequestTemplate } from "./requests.ts";
 import type { Settings } from "./settings.ts";
 
 /** Address and request of a server under load. */
-export interface Side {
+export interface ServerUnderLoad {
 	/** Name in the progress lines. */
 	readonly name: string;
 	readonly pid: number;
@@ -37,26 +37,26 @@ export interface Measurement {
 export const CONVERSATIONS = 1_000;
 
 /** Something that can be put under load repeatedly, for a limited time each. */
-export interface Loaded {
+export interface LoadTarget {
 	/** Name in the progress lines. */
 	readonly name: string;
 	load(limits: Pick<Settings, "concurrency" | "milliseconds">): Promise<Measurement>;
 }
 
 /** Puts a server under load. It numbers the requests, so that each one is a new update. */
-export class Target implements Loaded {
+export class ServerTarget implements LoadTarget {
 	readonly #client: Child<unknown>;
-	readonly #side: Side;
+	readonly #server: ServerUnderLoad;
 	#next: number;
 
-	constructor(client: Child<unknown>, side: Side, first = 0) {
+	constructor(client: Child<unknown>, server: ServerUnderLoad, first = 0) {
 		this.#client = client;
-		this.#side = side;
+		this.#server = server;
 		this.#next = first;
 	}
 
 	get name(): string {
-		return this.#side.name;
+		return this.#server.name;
 	}
 
 	/** Number of requests so far, including those that `first` skips. */
@@ -71,8 +71,8 @@ export class Target implements Loaded {
 		rate,
 		requests,
 	}: Pick<LoadPlan, "concurrency" | "milliseconds" | "rate" | "requests">): Promise<Measurement> {
-		const { pid, port, path, key, template } = this.#side;
-		const { conversations = CONVERSATIONS, firstConversation = 0 } = this.#side;
+		const { pid, port, path, key, template } = this.#server;
+		const { conversations = CONVERSATIONS, firstConversation = 0 } = this.#server;
 		const variation = template.places && { ...template.places, conversations, firstConversation, first: this.#next };
 		const limits = { concurrency, milliseconds, rate, requests };
 		const plan: LoadPlan = { ...limits, port, path, key, request: template.request, variation };
@@ -102,8 +102,8 @@ const WARM_UP = 4;
  */
 export async function measurePairs(
 	settings: Settings,
-	yardstick: Loaded,
-	subject: Loaded,
+	yardstick: LoadTarget,
+	subject: LoadTarget,
 	report: (line: string) => void,
 	settled: () => Promise<void> = async () => {},
 ): Promise<[Measurement, Measurement][]> {

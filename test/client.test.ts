@@ -18,7 +18,7 @@ import { KEY, testEnvironment } from "./support/service.ts";
 import { silentLog } from "./support/silent-log.ts";
 import { TcpProxy } from "./support/tcp-proxy.ts";
 import { TempFolder } from "./support/temp.ts";
-import { LET_GO } from "./support/watching.ts";
+import { RELEASE_POLL } from "./support/watching.ts";
 
 const ID = "0190d6a0-0000-7000-8000-000000000001";
 const FROM_THE_BEGINNING = { start: { case: "afterSequence", value: 0n } } as const;
@@ -188,7 +188,7 @@ test.each(PROTOCOLS)("over %s leaving the loop ends the call on the server", asy
 		expect(followers()).toBe(1);
 		break;
 	}
-	await expect.poll(followers, LET_GO).toBe(0);
+	await expect.poll(followers, RELEASE_POLL).toBe(0);
 });
 
 test("the typed clients read the record that was sent", async () => {

@@ -8,11 +8,11 @@ import {
 import { rpcPath } from "../../test/support/clients.ts";
 import type { Benchmark } from "../benchmark.ts";
 import { type Figure, type Target as FigureTarget, ratioFigure } from "../figures.ts";
-import { CONVERSATIONS, measurePairs, type Side, Target } from "../pairs.ts";
+import { CONVERSATIONS, measurePairs, ServerTarget, type ServerUnderLoad } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
 import { DiskFolder, Service } from "../processes/service.ts";
 import { type BatchName, conversationId, eventsRequest, grpcFrame } from "../requests.ts";
-import { fillEvents, listening, noteOf, webhookSide } from "./parts.ts";
+import { fillEvents, listening, noteOf, webhookLoad } from "./parts.ts";
 
 /** Maximum number of large batches under way. It keeps every processor busy. */
 const LARGE_CONCURRENCY = 32;
@@ -23,7 +23,7 @@ const PAGE = 50;
 /** A page is quick. A low concurrency shows its cost. */
 const PAGE_CONCURRENCY = 4;
 
-async function batchSide(name: BatchName, service: Service): Promise<Side> {
+async function batchLoad(name: BatchName, service: Service): Promise<ServerUnderLoad> {
 	const template = await eventsRequest(name, service.key);
 	return { name: "service", pid: service.pid, port: service.httpPort, template };
 }
@@ -40,16 +40,16 @@ export function events(name: "usual" | "plain", least: number): Benchmark {
 			await using folder = await DiskFolder.create(settings.folder);
 			await using service = await Service.start({ database: folder.database, profile: settings.profile });
 			await using client = await Child.start("load/http.ts", z.unknown());
-			const records = new Target(client, await webhookSide("small", service));
+			const records = new ServerTarget(client, await webhookLoad("small", service));
 			await records.load({ ...settings, requests: CONVERSATIONS });
 			await using server = await Child.start("yardsticks/http-json.ts", listening);
 			await using durable = await Child.start("yardsticks/http-durable.ts", listening, [
 				join(folder.path, "events.db"),
 			]);
-			const subject = await batchSide(name, service);
-			const target = new Target(client, subject);
+			const subject = await batchLoad(name, service);
+			const target = new ServerTarget(client, subject);
 			const against = async (yardstick: string, { pid, ready: { port } }: typeof server, goal?: FigureTarget) => {
-				const reference = new Target(client, { ...subject, name: yardstick, pid, port });
+				const reference = new ServerTarget(client, { ...subject, name: yardstick, pid, port });
 				const pairs = await measurePairs(settings, reference, target, report);
 				const ratios = pairs.map(([before, after]) => after.rate / before.rate);
 				return ratioFigure(`events-${name}, against the ${yardstick} server`, ratios, goal, noteOf(pairs));
@@ -77,10 +77,10 @@ export function fullState(conversations: number, target: number | undefined): Be
 			await using posted = await Service.start({ database: postedFolder.database });
 			await using client = await Child.start("load/http.ts", z.unknown());
 			const load = { ...settings, concurrency: Math.min(settings.concurrency, LARGE_CONCURRENCY) };
-			const records = new Target(client, await webhookSide("large", service));
+			const records = new ServerTarget(client, await webhookLoad("large", service));
 			await records.load({ ...load, milliseconds: 60_000, requests: CONVERSATIONS });
-			const reference = new Target(client, { ...(await webhookSide("large", posted)), name: "posted" });
-			const subject = new Target(client, { ...(await batchSide("full-state", service)), conversations });
+			const reference = new ServerTarget(client, { ...(await webhookLoad("large", posted)), name: "posted" });
+			const subject = new ServerTarget(client, { ...(await batchLoad("full-state", service)), conversations });
 			const pairs = await measurePairs(load, reference, subject, report);
 			const ratios = pairs.map(([before, after]) => before.rate / after.rate);
 			const goal = target === undefined ? undefined : ({ at: "most", value: target } as const);
@@ -108,11 +108,17 @@ export const eventGrowth: Benchmark = {
 		const template = { request: grpcFrame(ListConversationEventsRequestSchema, request) };
 		const path = rpcPath(ConversationEventService.method.listConversationEvents);
 		const pageOf = ({ pid, grpcPort: port, key }: Service, name: string) =>
-			new Target(grpc, { name, pid, port, template, path, key });
+			new ServerTarget(grpc, { name, pid, port, template, path, key });
 		const batchOf = async (service: Service, name: string, stored: number) =>
-			new Target(http, { ...(await batchSide("plain", service)), name }, stored / BATCH);
+			new ServerTarget(http, { ...(await batchLoad("plain", service)), name }, stored / BATCH);
 		const figures: Figure[] = [];
-		const measure = async (name: string, load: typeof settings, reference: Target, subject: Target, most: number) => {
+		const measure = async (
+			name: string,
+			load: typeof settings,
+			reference: ServerTarget,
+			subject: ServerTarget,
+			most: number,
+		) => {
 			const pairs = await measurePairs(load, reference, subject, report);
 			const ratios = pairs.map(([before, after]) => before.rate / after.rate);
 			figures.push(ratioFigure(name, ratios, { at: "most", value: most }, noteOf(pairs)));

@@ -7,7 +7,7 @@ import {
 import { rpcPath } from "../../test/support/clients.ts";
 import type { Benchmark } from "../benchmark.ts";
 import { ratioFigure } from "../figures.ts";
-import { CONVERSATIONS, measurePairs, Target } from "../pairs.ts";
+import { CONVERSATIONS, measurePairs, ServerTarget } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
 import { DiskFolder, Service } from "../processes/service.ts";
 import { type BodyName, conversationId, getRequest } from "../requests.ts";
@@ -35,8 +35,8 @@ export function get(body: BodyName): Benchmark {
 			const { pid, grpcPort: port, key } = service;
 			const subject = { name: "service", pid, port, template, path, key };
 			const server = { name: "yardstick", pid: yardstick.pid, port: yardstick.ready.port, path: "/yardstick/Answer" };
-			const reference = new Target(client, { ...subject, ...server });
-			const pairs = await measurePairs(settings, reference, new Target(client, subject), report);
+			const reference = new ServerTarget(client, { ...subject, ...server });
+			const pairs = await measurePairs(settings, reference, new ServerTarget(client, subject), report);
 			const ratios = pairs.map(([bare, whole]) => whole.rate / bare.rate);
 			return [ratioFigure(name, ratios, { at: "least", value: 0.6 }, noteOf(pairs))];
 		},

@@ -1,10 +1,10 @@
 import { z } from "zod";
 import type { Benchmark } from "../benchmark.ts";
 import { ratioFigure } from "../figures.ts";
-import { measurePairs, Target } from "../pairs.ts";
+import { measurePairs, ServerTarget } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
 import { DiskFolder, Service } from "../processes/service.ts";
-import { fillHistory, noteOf, webhookSide } from "./parts.ts";
+import { fillHistory, noteOf, webhookLoad } from "./parts.ts";
 
 /** Number of updates stored before the measurement. */
 const STORED = 200_000;
@@ -20,8 +20,8 @@ export const growth: Benchmark = {
 		await using empty = await Service.start({ database: emptyFolder.database });
 		await using full = await Service.start({ database: fullFolder.database, profile: settings.profile });
 		await using client = await Child.start("load/http.ts", z.unknown());
-		const reference = new Target(client, { ...(await webhookSide("small", empty)), name: "empty" });
-		const subject = new Target(client, { ...(await webhookSide("small", full)), name: "full" }, STORED);
+		const reference = new ServerTarget(client, { ...(await webhookLoad("small", empty)), name: "empty" });
+		const subject = new ServerTarget(client, { ...(await webhookLoad("small", full)), name: "full" }, STORED);
 		const pairs = await measurePairs(settings, reference, subject, report);
 		const ratios = pairs.map(([before, after]) => before.rate / after.rate);
 		return [ratioFigure("growth", ratios, { at: "most", value: 1.15 }, noteOf(pairs))];

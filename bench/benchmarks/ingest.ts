@@ -3,13 +3,13 @@ import { promisify } from "node:util";
 import { z } from "zod";
 import type { Benchmark } from "../benchmark.ts";
 import { type Figure, type Target as Goal, median, ratioFigure, round } from "../figures.ts";
-import { type Measurement, measurePairs, type Side, Target } from "../pairs.ts";
+import { type Measurement, measurePairs, ServerTarget, type ServerUnderLoad } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
 import { DiskFolder, Service } from "../processes/service.ts";
 import { peakResidentBytes } from "../processes/usage.ts";
 import type { BodyName } from "../requests.ts";
 import type { Settings } from "../settings.ts";
-import { grpcSide, listening, noteOf, webhookSide } from "./parts.ts";
+import { grpcLoad, listening, noteOf, webhookLoad } from "./parts.ts";
 
 /** How an ingest is measured. */
 interface IngestPlan {
@@ -47,8 +47,8 @@ function webhookOf(plan: IngestPlan): Benchmark {
 		comparable: true,
 		async run(settings, report) {
 			await using client = await Child.start("load/http.ts", z.unknown());
-			const sideOf = (service: Service) => webhookSide(plan.body, service);
-			return await measureIngest(settings, plan, client, sideOf, report, async (subject, measure) => {
+			const loadOf = (service: Service) => webhookLoad(plan.body, service);
+			return await measureIngest(settings, plan, client, loadOf, report, async (subject, measure) => {
 				await using yardstick = await Child.start("yardsticks/http-json.ts", listening);
 				return await measure({ ...subject, name: "yardstick", pid: yardstick.pid, port: yardstick.ready.port });
 			});
@@ -65,8 +65,8 @@ export function grpc(body: BodyName, target: number): Benchmark {
 		comparable: true,
 		async run(settings, report) {
 			await using client = await Child.start("load/grpc.ts", z.unknown());
-			const sideOf = (service: Service) => grpcSide(body, service);
-			return await measureIngest(settings, plan, client, sideOf, report, async (subject, measure) => {
+			const loadOf = (service: Service) => grpcLoad(body, service);
+			return await measureIngest(settings, plan, client, loadOf, report, async (subject, measure) => {
 				await using yardstick = await Child.start("yardsticks/grpc.ts", listening);
 				const server = { name: "yardstick", pid: yardstick.pid, port: yardstick.ready.port, path: "/yardstick/Decode" };
 				return await measure({ ...subject, ...server });
@@ -80,13 +80,16 @@ function concurrencyOf(body: BodyName): number {
 }
 
 /** Starts a reference server for the subject and passes its load to `measure`. */
-type WithReference = (subject: Side, measure: (reference: Side) => Promise<Figure[]>) => Promise<Figure[]>;
+type WithReference = (
+	subject: ServerUnderLoad,
+	measure: (reference: ServerUnderLoad) => Promise<Figure[]>,
+) => Promise<Figure[]>;
 
 async function measureIngest(
 	settings: Settings,
 	plan: IngestPlan,
 	client: Child<unknown>,
-	sideOf: (service: Service) => Promise<Side>,
+	loadOf: (service: Service) => Promise<ServerUnderLoad>,
 	report: (line: string) => void,
 	withYardstick: WithReference,
 ): Promise<Figure[]> {
@@ -94,9 +97,14 @@ async function measureIngest(
 	const load = { ...settings, concurrency: Math.min(settings.concurrency, plan.concurrency) };
 	await using folder = await DiskFolder.create(settings.folder);
 	await using service = await Service.start({ database: folder.database, profile });
-	const subject = await sideOf(service);
-	const measure = async (reference: Side): Promise<Figure[]> => {
-		const pairs = await measurePairs(load, new Target(client, reference), new Target(client, subject), report);
+	const subject = await loadOf(service);
+	const measure = async (reference: ServerUnderLoad): Promise<Figure[]> => {
+		const pairs = await measurePairs(
+			load,
+			new ServerTarget(client, reference),
+			new ServerTarget(client, subject),
+			report,
+		);
 		const ratios = pairs.map(([before, after]) => after.rate / before.rate);
 		const goal: Goal | undefined =
 			plan.target === undefined || against !== undefined ? undefined : { at: "least", value: plan.target };
@@ -112,7 +120,7 @@ async function measureIngest(
 	await promisify(execFile)("npm", ["run", "prestart", "--if-present"], { cwd: against });
 	await using otherFolder = await DiskFolder.create(settings.folder);
 	await using other = await Service.start({ database: otherFolder.database, root: against });
-	const figures = await measure({ ...(await sideOf(other)), name: "other" });
+	const figures = await measure({ ...(await loadOf(other)), name: "other" });
 	return [...figures, await memoryFigure(`${plan.name}, other checkout`, other.pid, undefined)];
 }
 

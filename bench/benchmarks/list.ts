@@ -10,7 +10,7 @@ import { rpcPath } from "../../test/support/clients.ts";
 import type { Benchmark } from "../benchmark.ts";
 import { type Figure, ratioFigure } from "../figures.ts";
 import { RARE } from "../load/fill-plan.ts";
-import { measurePairs, Target } from "../pairs.ts";
+import { measurePairs, ServerTarget } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
 import { DatabaseServer, sqlOn } from "../processes/database-server.ts";
 import { DiskFolder, Service } from "../processes/service.ts";
@@ -156,13 +156,13 @@ async function measureLists(settings: Settings, compared: Compared, report: Repo
 		report(`filter: ${name}`);
 		const request = create(ListConversationsRequestSchema, { pageSize: PAGE, filter });
 		const template = { request: grpcFrame(ListConversationsRequestSchema, request) };
-		const side = async (service: Service, count: string) => {
+		const targetFor = async (service: Service, count: string) => {
 			const { conversations } = await readerOf(service).listConversations(request);
 			if (conversations.length !== found) throw new Error(`the page has ${conversations.length} conversations`);
 			const { pid, grpcPort: port, key } = service;
-			return new Target(client, { name: count, pid, port, template, path, key });
+			return new ServerTarget(client, { name: count, pid, port, template, path, key });
 		};
-		const pairs = await measurePairs(short, await side(few, "few"), await side(many, "many"), report);
+		const pairs = await measurePairs(short, await targetFor(few, "few"), await targetFor(many, "many"), report);
 		const ratios = pairs.map(([before, after]) => before.rate / after.rate);
 		const goal = bounded ? ({ at: "most", value: compared.most } as const) : undefined;
 		figures.push(ratioFigure(`${compared.name}, filter: ${name}`, ratios, goal, noteOf(pairs)));

@@ -3,7 +3,7 @@ import { ConversationIngestService } from "../../gen/conversations/v1/conversati
 import { readClient, rpcPath } from "../../test/support/clients.ts";
 import { median, round } from "../figures.ts";
 import type { FillPlan } from "../load/fill-plan.ts";
-import { type Measurement, type Side, Target } from "../pairs.ts";
+import { type Measurement, ServerTarget, type ServerUnderLoad } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
 import { Service } from "../processes/service.ts";
 import { type BodyName, eventsRequest, ingestRequest, webhookRequest } from "../requests.ts";
@@ -24,7 +24,7 @@ const FILL_CONCURRENCY = 256;
 export async function fillHistory(database: string, body: BodyName, updates: number, report: Report): Promise<void> {
 	await filled(database, `${updates} updates`, report, async (service) => {
 		await using client = await Child.start("load/http.ts", z.unknown());
-		const target = new Target(client, await webhookSide(body, service));
+		const target = new ServerTarget(client, await webhookLoad(body, service));
 		await target.load({
 			concurrency: Math.min(FILL_CONCURRENCY, updates),
 			milliseconds: FILL_TIMEOUT,
@@ -38,7 +38,7 @@ export async function fillEvents(database: string, batches: number, report: Repo
 	await filled(database, `${batches} batches of events`, report, async (service) => {
 		await using client = await Child.start("load/http.ts", z.unknown());
 		const template = await eventsRequest("plain", service.key);
-		const target = new Target(client, { name: "service", pid: service.pid, port: service.httpPort, template });
+		const target = new ServerTarget(client, { name: "service", pid: service.pid, port: service.httpPort, template });
 		await target.load({ concurrency: FILL_CONCURRENCY, milliseconds: FILL_TIMEOUT, requests: batches });
 	});
 }
@@ -69,13 +69,13 @@ async function filled(
 }
 
 /** Returns the load of posting a body to a service's webhook. */
-export async function webhookSide(body: BodyName, service: Service): Promise<Side> {
+export async function webhookLoad(body: BodyName, service: Service): Promise<ServerUnderLoad> {
 	const template = await webhookRequest(body, service.key);
 	return { name: "service", pid: service.pid, port: service.httpPort, template };
 }
 
 /** Returns the load of ingesting a body over gRPC. */
-export async function grpcSide(body: BodyName, service: Service): Promise<Side> {
+export async function grpcLoad(body: BodyName, service: Service): Promise<ServerUnderLoad> {
 	const path = rpcPath(ConversationIngestService.method.ingestConversation);
 	const template = await ingestRequest(body);
 	return { name: "service", pid: service.pid, port: service.grpcPort, template, path, key: service.key };

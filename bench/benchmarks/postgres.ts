@@ -1,13 +1,13 @@
 import { z } from "zod";
 import type { Benchmark } from "../benchmark.ts";
 import { type Figure, median, ratioFigure, round } from "../figures.ts";
-import { type Loaded, type Measurement, measurePairs, Target } from "../pairs.ts";
+import { type LoadTarget, type Measurement, measurePairs, ServerTarget } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
 import { connect, DatabaseServer, sqlOn } from "../processes/database-server.ts";
 import { DiskFolder, Service } from "../processes/service.ts";
 import { processorSeconds } from "../processes/usage.ts";
 import { type InsertPlan, insertResult } from "../yardsticks/insert-plan.ts";
-import { fillHistory, noteOf, type Report, webhookSide } from "./parts.ts";
+import { fillHistory, noteOf, type Report, webhookLoad } from "./parts.ts";
 
 /** Number of conversations in each replica's load. No two replicas write to the same conversation. */
 const CONVERSATIONS = 1_000;
@@ -46,14 +46,14 @@ export const postgresIngest: Benchmark = {
 		const subject = await replica(service, client, 0);
 		await subject.load(settings);
 		const group = await groupSize(url, () => subject.load(settings));
-		const against = async (reference: Loaded, name: string, target: Figure["target"]): Promise<Figure> => {
+		const against = async (reference: LoadTarget, name: string, target: Figure["target"]): Promise<Figure> => {
 			const pairs = await measurePairs(settings, reference, subject, report);
 			return ratioFigure(name, ratiosOf(pairs), target, noteOf(pairs));
 		};
 		const inserts = inserting(driver, copy, Math.round(group));
 		const alone = await against(inserts, "postgres-ingest: against the driver", { at: "least", value: 0.6 });
 		await using sqlite = await Service.start({ database: folder.database });
-		const other = new Target(client, { ...(await webhookSide("small", sqlite)), name: "SQLite" }, CONVERSATIONS);
+		const other = new ServerTarget(client, { ...(await webhookLoad("small", sqlite)), name: "SQLite" }, CONVERSATIONS);
 		const engines = await against(other, "postgres-ingest: against SQLite", undefined);
 		return [alone, engines, { name: "postgres-ingest: updates in a group", value: group, unit: "", note: "" }];
 	},
@@ -111,19 +111,19 @@ async function filledDatabase(server: DatabaseServer, report: Report): Promise<s
 }
 
 /** Returns the load of a replica, whose conversations no other replica's load uses. */
-async function replica(service: Service, client: Child<unknown>, number: number): Promise<Target> {
+async function replica(service: Service, client: Child<unknown>, number: number): Promise<ServerTarget> {
 	const firstConversation = number * CONVERSATIONS;
-	const side = { ...(await webhookSide("small", service)), conversations: CONVERSATIONS, firstConversation };
-	return new Target(client, side, number === 0 ? CONVERSATIONS : 0);
+	const load = { ...(await webhookLoad("small", service)), conversations: CONVERSATIONS, firstConversation };
+	return new ServerTarget(client, load, number === 0 ? CONVERSATIONS : 0);
 }
 
 /** Two replicas of the service. Either both or only the first one are put under load. */
 class Replicas implements AsyncDisposable {
-	readonly one: Loaded;
-	readonly both: Loaded;
+	readonly one: LoadTarget;
+	readonly both: LoadTarget;
 	readonly #stack: AsyncDisposableStack;
 
-	private constructor(stack: AsyncDisposableStack, one: Target, other: Target) {
+	private constructor(stack: AsyncDisposableStack, one: ServerTarget, other: ServerTarget) {
 		this.#stack = stack;
 		this.one = one;
 		this.both = {
@@ -137,7 +137,7 @@ class Replicas implements AsyncDisposable {
 
 	static async start(database: string): Promise<Replicas> {
 		await using stack = new AsyncDisposableStack();
-		const start = async (number: number): Promise<Target> => {
+		const start = async (number: number): Promise<ServerTarget> => {
 			const service = stack.use(await Service.start({ database }));
 			return replica(service, stack.use(await Child.start("load/http.ts", z.unknown())), number);
 		};
@@ -162,7 +162,7 @@ function sum([one, other]: readonly [Measurement, Measurement]): Measurement {
 }
 
 /** The driver alone, with groups of a fixed size. */
-function inserting(driver: Child<unknown>, url: string, group: number): Loaded {
+function inserting(driver: Child<unknown>, url: string, group: number): LoadTarget {
 	return {
 		name: "driver",
 		async load({ milliseconds }) {

@@ -1,12 +1,12 @@
 import { z } from "zod";
 import type { Benchmark } from "../benchmark.ts";
 import { type Figure, ratioFigure, round } from "../figures.ts";
-import { Target } from "../pairs.ts";
+import { ServerTarget } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
 import { DatabaseServer, sqlOn } from "../processes/database-server.ts";
 import { Service } from "../processes/service.ts";
 import type { Settings } from "../settings.ts";
-import { fillHistory, webhookSide } from "./parts.ts";
+import { fillHistory, webhookLoad } from "./parts.ts";
 
 /** Number of updates stored before the measurement, and number of updates per conversation that retention keeps. */
 const STORED = 40_000;
@@ -41,7 +41,7 @@ export const postgresRetention: Benchmark = {
 async function ingest(settings: Settings, database: string, environment: Readonly<Record<string, string>>) {
 	await using client = await Child.start("load/http.ts", z.unknown());
 	await using service = await Service.start({ database, environment });
-	const target = new Target(client, await webhookSide("small", service), STORED);
+	const target = new ServerTarget(client, await webhookLoad("small", service), STORED);
 	const milliseconds = settings.milliseconds * 2;
 	const { rate } = await target.load({ ...settings, milliseconds });
 	const [row] = await sqlOn(database, "SELECT count(*) AS stored FROM conversation_updates.updates");

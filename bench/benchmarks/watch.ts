@@ -9,12 +9,12 @@ import { rpcPath } from "../../test/support/clients.ts";
 import type { Benchmark } from "../benchmark.ts";
 import { type Figure, median, quantile, ratioFigure, round } from "../figures.ts";
 import { type WatchPlan, watchProgress } from "../load/watch-plan.ts";
-import { CONVERSATIONS, measurePairs, Target } from "../pairs.ts";
+import { CONVERSATIONS, measurePairs, ServerTarget } from "../pairs.ts";
 import { Child } from "../processes/child.ts";
 import { DiskFolder, Service } from "../processes/service.ts";
 import { peakResidentBytes, processorSeconds } from "../processes/usage.ts";
 import { conversationId, grpcFrame } from "../requests.ts";
-import { fillHistory, grpcSide, noteOf } from "./parts.ts";
+import { fillHistory, grpcLoad, noteOf } from "./parts.ts";
 
 const FOLLOWERS = 1_000;
 const RATE = 200;
@@ -39,7 +39,7 @@ export const fanOut: Benchmark = {
 		await received(watchers, 1);
 		await watchers.ask({ kind: "reset" } satisfies WatchPlan, z.unknown());
 		await using writer = await Child.start("load/grpc.ts", z.unknown());
-		const target = new Target(writer, await grpcSide("small", service), 1);
+		const target = new ServerTarget(writer, await grpcLoad("small", service), 1);
 		const used = await processorSeconds(service.pid);
 		const load = { concurrency: settings.concurrency, milliseconds: FAN_OUT_MILLISECONDS, rate: RATE };
 		const { rate } = await target.load(load);
@@ -88,8 +88,12 @@ export function watched(what: "all" | "one"): Benchmark {
 			await using watchers = await startWatchers(watched, LIVE_WATCHERS, requests);
 			await received(watchers, what === "all" ? CONVERSATIONS : 1);
 			await using client = await Child.start("load/grpc.ts", z.unknown());
-			const reference = new Target(client, { ...(await grpcSide("small", alone)), name: "alone" }, CONVERSATIONS);
-			const subject = new Target(client, { ...(await grpcSide("small", watched)), name: "watched" }, CONVERSATIONS);
+			const reference = new ServerTarget(client, { ...(await grpcLoad("small", alone)), name: "alone" }, CONVERSATIONS);
+			const subject = new ServerTarget(
+				client,
+				{ ...(await grpcLoad("small", watched)), name: "watched" },
+				CONVERSATIONS,
+			);
 			const lags: number[] = [];
 			const pairs = await measurePairs(settings, reference, subject, report, async () => {
 				const start = performance.now();

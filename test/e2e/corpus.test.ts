@@ -8,7 +8,7 @@ import {
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { GrpcClient, getText, postWebhook } from "../support/clients.ts";
 import { ENGINES, type EngineDatabases } from "../support/engines.ts";
-import { filled } from "../support/filled.ts";
+import { expectedJson } from "../support/expected-json.ts";
 import { corpus } from "../support/fixtures.ts";
 import { recordMessage } from "../support/record-message.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
@@ -55,8 +55,8 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 			const first = await ingest(byGrpc);
 			expect(first).toMatchObject({ success: true, repetition: false, current: true });
 
-			expect(await read(byWebhook)).toEqual(filled(plan, byWebhook));
-			expect(await read(byGrpc)).toEqual(filled(plan, byGrpc));
+			expect(await read(byWebhook)).toEqual(expectedJson(plan, byWebhook));
+			expect(await read(byGrpc)).toEqual(expectedJson(plan, byGrpc));
 
 			expect((await post(byGrpc)).status).toBe(200);
 			// Had the webhook's record been another, it would now be the current one.

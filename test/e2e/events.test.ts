@@ -15,11 +15,11 @@ import {
 	ingestEventsRequest,
 	postEvents,
 } from "../support/event-clients.ts";
-import { filled } from "../support/filled.ts";
+import { expectedJson } from "../support/expected-json.ts";
 import { type CapturedPost, capturedBatches, capturedSequences, object, record } from "../support/fixtures.ts";
 import { Random } from "../support/random.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
-import { neutral } from "../support/vendor-names.ts";
+import { withSpecificationNames } from "../support/vendor-names.ts";
 
 const { plan } = new RecordFormat();
 /** With a key, secrets come back as they were sent. */
@@ -49,8 +49,8 @@ function isDeleting({ webhook, body }: CapturedPost): boolean {
 
 /** What was told last of each member: the `deleting` record, and the status before it. */
 function toldLast(posts: readonly CapturedPost[], status: unknown): unknown {
-	const last = neutral(posts.find(isDeleting)?.body ?? "");
-	return filled(plan, { ...last, execution_status: String(status) });
+	const last = withSpecificationNames(posts.find(isDeleting)?.body ?? "");
+	return expectedJson(plan, { ...last, execution_status: String(status) });
 }
 
 describe.each(ENGINES)("with $engine", ({ open }) => {

@@ -3,7 +3,7 @@ import { ServiceProcess } from "../support/child.ts";
 import { postWebhook, WEBHOOK } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
 import { RawHttp } from "../support/raw-http.ts";
-import { answerTo, httpAddress } from "../support/raw-socket.ts";
+import { httpAddress, responseTo } from "../support/raw-socket.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { TempFolder } from "../support/temp.ts";
 
@@ -55,7 +55,7 @@ describe("requests that would break a careless server", () => {
 		using folder = new TempFolder();
 		await using child = await ServiceProcess.start(folder.file("conversations.db"));
 		for (const bytes of ["", "P", "PR", "PRI", "PRI * HTTP/2.0\r\n"]) {
-			await answerTo(httpAddress(child), bytes, true);
+			await responseTo(httpAddress(child), bytes, true);
 			expect((await postWebhook(child, KEY, body)).status).toBe(200);
 		}
 	});

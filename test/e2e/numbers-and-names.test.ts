@@ -4,7 +4,7 @@ import { ConversationIngestService } from "../../gen/conversations/v1/conversati
 import { LLMSchema } from "../../gen/conversations/v1/llm_pb.js";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { getText, ingestClient, PROTOCOLS, postWebhook, readClient, rpcPath } from "../support/clients.ts";
-import { filled } from "../support/filled.ts";
+import { expectedJson } from "../support/expected-json.ts";
 import { record } from "../support/fixtures.ts";
 import { recordJson, recordMessage } from "../support/record-message.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
@@ -60,9 +60,9 @@ describe("a record is read back as it was acknowledged, whatever its size", () =
 			if (shift % 4 === 0) expect(await post(LARGE)).toEqual(accepted);
 			const json: JsonObject = record({ ...numbers, ...place("x".repeat(boundary - 100 - shift)) });
 			expect([shift, await post(JSON.stringify(json))]).toEqual([shift, accepted]);
-			expect(JSON.parse(await getText(service, KEY, json.id))).toEqual(filled(plan, json));
+			expect(JSON.parse(await getText(service, KEY, json.id))).toEqual(expectedJson(plan, json));
 			const { conversation } = await client.getConversation({ id: String(json.id) });
-			expect(conversation && recordJson(conversation)).toEqual(filled(plan, json));
+			expect(conversation && recordJson(conversation)).toEqual(expectedJson(plan, json));
 		}
 	});
 });
@@ -182,5 +182,5 @@ describe("integers of 64 bits are exact", () => {
 test("free-form numbers come back as they were sent, as far as a double holds them", async () => {
 	const json = record({ agent_state: { a: 0.1, b: 1e22, c: 9007199254740992, d: -1e-9, e: 1.7976931348623157e308 } });
 	expect(await post(JSON.stringify(json))).toEqual(accepted);
-	expect(JSON.parse(await getText(service, KEY, json.id))).toEqual(filled(plan, json));
+	expect(JSON.parse(await getText(service, KEY, json.id))).toEqual(expectedJson(plan, json));
 });

@@ -4,10 +4,10 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { getText, postWebhook } from "../support/clients.ts";
-import { filled } from "../support/filled.ts";
+import { expectedJson } from "../support/expected-json.ts";
 import { capturedSequences, object, record } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
-import { neutral } from "../support/vendor-names.ts";
+import { withSpecificationNames } from "../support/vendor-names.ts";
 import { BEGINNING, updatesUntilCaughtUp } from "../support/watching.ts";
 
 const { plan } = new RecordFormat();
@@ -36,10 +36,10 @@ describe("the records of a captured sequence", () => {
 
 	test.each(sequences)("$name are taken without any setting, and end with the last one", async ({ bodies }) => {
 		for (const body of bodies) expect(await post(body)).toEqual({ status: 200, json: { success: true } });
-		const sent = bodies.map(neutral);
+		const sent = bodies.map(withSpecificationNames);
 		for (const id of new Set(sent.map((json) => String(json.id)))) {
 			const own = sent.filter((json) => json.id === id);
-			expect(await read(id)).toEqual(filled(plan, own.at(-1) ?? {}));
+			expect(await read(id)).toEqual(expectedJson(plan, own.at(-1) ?? {}));
 			const updates = await updatesUntilCaughtUp(service, KEY, { start: BEGINNING, conversationId: id });
 			// The sender repeats a body when nothing has changed.
 			const distinct = own.filter((json, index) => JSON.stringify(json) !== JSON.stringify(own[index - 1]));
@@ -89,7 +89,7 @@ describe("the real sender's own names", () => {
 	])("are given back as the specification's: %s", async (_, json) => {
 		const text = JSON.stringify(json);
 		expect(await post(text)).toEqual({ status: 200, json: { success: true } });
-		expect(await read(json.id)).toEqual(filled(plan, neutral(text)));
+		expect(await read(json.id)).toEqual(expectedJson(plan, withSpecificationNames(text)));
 	});
 
 	test.each(["claude-code", "codex", "gemini-cli"])("of providers are kept: %s", async (provider) => {

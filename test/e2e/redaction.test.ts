@@ -3,7 +3,7 @@ import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { getText, postWebhook } from "../support/clients.ts";
-import { filled } from "../support/filled.ts";
+import { expectedJson } from "../support/expected-json.ts";
 import { corpusBody, record } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 
@@ -29,7 +29,7 @@ describe.each([
 		if ("ENCRYPTION_KEY" in env) {
 			// Whatever is hidden is not lost.
 			const plain = JSON.parse(await getText(service, KEY, json.id, "secrets=plaintext"));
-			expect(plain).toEqual(filled(plan, json));
+			expect(plain).toEqual(expectedJson(plan, json));
 		}
 		return await getText(service, KEY, json.id);
 	}

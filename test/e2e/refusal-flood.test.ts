@@ -4,7 +4,7 @@ import { ConversationIngestService } from "../../gen/conversations/v1/conversati
 import { type LogLine, ServiceProcess } from "../support/child.ts";
 import { WEBHOOK } from "../support/clients.ts";
 import { callRaw } from "../support/raw-rpc.ts";
-import { answerTo, httpAddress } from "../support/raw-socket.ts";
+import { httpAddress, responseTo } from "../support/raw-socket.ts";
 import { TempFolder } from "../support/temp.ts";
 
 let folder: TempFolder;
@@ -45,7 +45,7 @@ test("posts without a key at full speed are one line and then a sum every ten se
 	const [connections, each] = [20, 1_000];
 	const requests = request("").repeat(each - 1) + request("Connection: close\r\n");
 	const answers = await Promise.all(
-		Array.from({ length: connections }, () => answerTo(httpAddress(service), requests)),
+		Array.from({ length: connections }, () => responseTo(httpAddress(service), requests)),
 	);
 	const refused = answers.map((answer) => answer.split("HTTP/1.1 401 ").length - 1);
 	expect(refused).toEqual(Array.from({ length: connections }, () => each));

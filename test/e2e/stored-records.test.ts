@@ -5,7 +5,7 @@ import { ConversationView } from "../../gen/conversations/v1/conversation_servic
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { getText, ingestClient, postWebhook, readClient } from "../support/clients.ts";
 import { damageStoredRecord, rewriteStoredRecord } from "../support/database.ts";
-import { filled } from "../support/filled.ts";
+import { expectedJson } from "../support/expected-json.ts";
 import { object, record } from "../support/fixtures.ts";
 import { ingestRequest, recordJson } from "../support/record-message.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
@@ -34,7 +34,7 @@ describe.each([
 ])("a stored record that was %s", (_, damage) => {
 	const [before, damaged, after] = ["before", "damaged", "after"].map((title) => record({ title }));
 	if (before === undefined || damaged === undefined || after === undefined) throw new Error("unreachable");
-	const healthy = [before, after].map((json) => filled(plan, json));
+	const healthy = [before, after].map((json) => expectedJson(plan, json));
 	let service: TestService;
 	let sequence: bigint;
 
@@ -105,7 +105,7 @@ describe.each([
 		expect(again.status).toBe(200);
 		const newer: JsonObject = { ...damaged, title: "newer" };
 		expect((await postWebhook(service, KEY, JSON.stringify(newer))).status).toBe(200);
-		expect(JSON.parse(await getText(service, KEY, newer.id))).toEqual(filled(plan, newer));
+		expect(JSON.parse(await getText(service, KEY, newer.id))).toEqual(expectedJson(plan, newer));
 	});
 });
 
@@ -130,7 +130,7 @@ describe("members that an older schema did not name", () => {
 	test("come back in the field that names them now", async () => {
 		const { service, id, json } = await storedByOlderSchema(7);
 		await using _ = service;
-		const expected = filled(plan, { ...json, agent: { kind: "Agent", llm: { model: "m", seed: 7 } } });
+		const expected = expectedJson(plan, { ...json, agent: { kind: "Agent", llm: { model: "m", seed: 7 } } });
 		expect(JSON.parse(await getText(service, KEY, id))).toEqual(expected);
 		const client = readClient(service, "gRPC", KEY);
 		const { conversation } = await client.getConversation({ id });
@@ -156,7 +156,7 @@ describe("members that an older schema did not name", () => {
 	test("stay readable when they are not valid there", async () => {
 		const { service, id, json } = await storedByOlderSchema("seven");
 		await using _ = service;
-		const expected = object(filled(plan, { ...json, agent: { kind: "Agent", llm: { model: "m" } } }));
+		const expected = object(expectedJson(plan, { ...json, agent: { kind: "Agent", llm: { model: "m" } } }));
 		const read = JSON.parse(await getText(service, KEY, id));
 		expect(read).toMatchObject({ id: expected.id, workspace: expected.workspace });
 		const { conversation } = await readClient(service, "gRPC", KEY).getConversation({ id });

@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { jsonOf } from "../support/arbitrary.ts";
-import { filled } from "../support/filled.ts";
+import { expectedJson } from "../support/expected-json.ts";
 import { canonical, corpus, object } from "../support/fixtures.ts";
 
 const format = new RecordFormat();
@@ -22,7 +22,7 @@ function roundTrip(json: JsonValue): JsonValue {
 describe("accepted JSON is read back with defaults filled in and nothing else changed", () => {
 	test.each(corpus())("$name", ({ json }) => {
 		const back = roundTrip(json);
-		expect(back).toEqual(filled(format.plan, json));
+		expect(back).toEqual(expectedJson(format.plan, json));
 		expect(roundTrip(back)).toEqual(back);
 	});
 
@@ -30,7 +30,7 @@ describe("accepted JSON is read back with defaults filled in and nothing else ch
 		fc.assert(
 			fc.property(jsonOf(format.plan), (json) => {
 				const back = roundTrip(json);
-				expect(canonical(back)).toBe(canonical(filled(format.plan, json)));
+				expect(canonical(back)).toBe(canonical(expectedJson(format.plan, json)));
 				expect(canonical(roundTrip(back))).toBe(canonical(back));
 			}),
 			{ numRuns: 500 },

@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type Endpoints, WEBHOOK } from "../support/clients.ts";
 import { RawHttp } from "../support/raw-http.ts";
 import { FRAME, frame, headerBlock, RawHttp2 } from "../support/raw-http2.ts";
-import { answerTo, httpAddress, openSocket } from "../support/raw-socket.ts";
+import { httpAddress, openSocket, responseTo } from "../support/raw-socket.ts";
 import { KEY } from "../support/service.ts";
 import { type Report, unlessSilent } from "./report.ts";
 import type { Run } from "./run.ts";
@@ -87,7 +87,7 @@ const overHttp: readonly BadClient[] = [
 			name,
 			correct,
 			act: async (service) => {
-				const answer = await answerTo(httpAddress(service), bytes);
+				const answer = await responseTo(httpAddress(service), bytes);
 				return /^HTTP\/1\.1 (\d+) /.exec(answer)?.[1] ?? "closed";
 			},
 		}),
@@ -95,7 +95,7 @@ const overHttp: readonly BadClient[] = [
 	{
 		name: "the beginning of a preface, and an end",
 		correct: ["closed"],
-		act: async (service) => ((await answerTo(httpAddress(service), "PR", true)) === "" ? "closed" : "answered"),
+		act: async (service) => ((await responseTo(httpAddress(service), "PR", true)) === "" ? "closed" : "answered"),
 	},
 	{
 		name: "an endless body in chunks",
@@ -187,7 +187,7 @@ function overHttp2(listener: "http" | "grpc"): readonly BadClient[] {
 		[
 			"garbage after the preface",
 			async (service) => {
-				await answerTo(
+				await responseTo(
 					addressOf(service),
 					"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\u0000\u0000\u0000garbage that is no frame at all",
 				);
@@ -208,7 +208,7 @@ const onGrpc: readonly BadClient[] = [
 	name,
 	correct: ["closed"],
 	act: async (service) => {
-		await answerTo(service.grpc, bytes);
+		await responseTo(service.grpc, bytes);
 		return "closed";
 	},
 }));

@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { type Endpoints, getText, readClient } from "../support/clients.ts";
 import { allEvents } from "../support/event-clients.ts";
-import { filled } from "../support/filled.ts";
+import { expectedJson } from "../support/expected-json.ts";
 import type { Random } from "../support/random.ts";
 import { KEY } from "../support/service.ts";
 import { type InputKind, inputKinds } from "./input-kinds.ts";
@@ -92,7 +92,7 @@ async function keepAcknowledged(
 	if (!kind.valid) return;
 	const json = JSON.parse(input.toString());
 	const read = await getText(service, KEY, json.id, "secrets=plaintext").catch((error: unknown) => String(error));
-	const expected = filled(plan, json);
+	const expected = expectedJson(plan, json);
 	const same = read.startsWith("{") && isDeepStrictEqual(JSON.parse(read), expected);
 	if (!same) report.breaks(`an acknowledged record is read as ${read}: ${shown(input)}`);
 }

@@ -8,7 +8,7 @@ import { RecordFormat } from "../../src/record/record-format.ts";
 import { ServiceProcess } from "../support/child.ts";
 import { type Endpoints, getText, ingestClient, readClient } from "../support/clients.ts";
 import { allEvents, eventIngestClient, eventJson, ingestEventsRequest } from "../support/event-clients.ts";
-import { filled } from "../support/filled.ts";
+import { expectedJson } from "../support/expected-json.ts";
 import { object, record } from "../support/fixtures.ts";
 import { ingestRequest } from "../support/record-message.ts";
 import { KEY } from "../support/service.ts";
@@ -169,7 +169,10 @@ async function expectKept(service: Endpoints, life: Life, report: Report): Promi
 	}
 	for (const { json } of life.records) {
 		const kept = await read(service, json.id);
-		report.expect(isDeepStrictEqual(kept, filled(plan, json)), `the record of ${json.id} is not the acknowledged one`);
+		report.expect(
+			isDeepStrictEqual(kept, expectedJson(plan, json)),
+			`the record of ${json.id} is not the acknowledged one`,
+		);
 	}
 	for (const conversation of life.conversations) await expectEvents(service, conversation, report);
 }

@@ -5,7 +5,7 @@ import { type Endpoints, postWebhook } from "../support/clients.ts";
 import { Sessions } from "../support/http2-lanes.ts";
 import { FRAME, framesOf } from "../support/raw-http2.ts";
 import { callOver, callRaw, codeName, type RawForm } from "../support/raw-rpc.ts";
-import { answerTo, openSocket } from "../support/raw-socket.ts";
+import { openSocket, responseTo } from "../support/raw-socket.ts";
 import { KEY } from "../support/service.ts";
 
 /** Maximum wait for the response on a mutated HTTP/2 connection, in milliseconds. */
@@ -46,7 +46,7 @@ export function rpc(service: Endpoints, form: Exclude<RawForm, "gRPC">): Sender 
 /** Sends the bytes of a connection and ends the client's side. The outcome is the first status, or "closed". */
 export function http1Connection(address: string): Sender {
 	return {
-		send: async (input) => /^HTTP\/1\.1 (\d+)/.exec(await answerTo(address, input, true))?.[1] ?? "closed",
+		send: async (input) => /^HTTP\/1\.1 (\d+)/.exec(await responseTo(address, input, true))?.[1] ?? "closed",
 		[Symbol.dispose]: () => undefined,
 	};
 }

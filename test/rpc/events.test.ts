@@ -10,7 +10,7 @@ import { SecretsMode, WatchPosition } from "../../gen/conversations/v1/conversat
 import { event } from "../conversations/read/reading.ts";
 import type { Said } from "../conversations/watch/watching.ts";
 import { eventClient, PROTOCOLS } from "../support/clients.ts";
-import { LET_GO } from "../support/watching.ts";
+import { RELEASE_POLL } from "../support/watching.ts";
 import { READ_KEY, SECRETS_KEY, WatchService } from "./watch-service.ts";
 
 const A = "0190d6a0-0000-7000-8000-00000000000a";
@@ -101,7 +101,7 @@ describe.each(PROTOCOLS)("over %s", (protocol) => {
 		]);
 		const start = { case: "afterSequence", value: 3n } as const;
 		expect(await watch({ start, conversationId: A.toUpperCase() }, 2)).toEqual([4n, 5n]);
-		await expect.poll(() => service.eventWatches.recent.usage.followers, LET_GO).toBe(0);
+		await expect.poll(() => service.eventWatches.recent.usage.followers, RELEASE_POLL).toBe(0);
 	});
 
 	test("secrets are shown in the requested form, in plain text only to a key with the scope secrets", async () => {

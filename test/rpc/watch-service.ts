@@ -23,7 +23,7 @@ import { listenHttp } from "../../src/transports/http/http-listener.ts";
 import { observed } from "../../src/transports/http/observed.ts";
 import { format, Reading } from "../conversations/read/reading.ts";
 import type { Endpoints } from "../support/clients.ts";
-import { unseenRequests } from "../support/requests.ts";
+import { unobservedRequests } from "../support/requests.ts";
 import { silentLog } from "../support/silent-log.ts";
 
 /** Keys of the service. The first one has the scope read, the second one the scopes read and secrets. */
@@ -80,7 +80,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			maxBodyBytes: 1024 * 1024,
 			stopping: stopping.signal,
 		};
-		const requests = unseenRequests();
+		const requests = unobservedRequests();
 		const address = { host: "127.0.0.1", port: 0 };
 		const http = await listenHttp(
 			{ address, tls: undefined, log },

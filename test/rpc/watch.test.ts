@@ -11,7 +11,7 @@ import {
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationsClientOptions, createConversationsClient } from "../../src/client.ts";
 import { numbers, said } from "../conversations/watch/watching.ts";
-import { LET_GO } from "../support/watching.ts";
+import { RELEASE_POLL } from "../support/watching.ts";
 import { GrpcWatchers, READ_KEY, SECRETS_KEY, type WatchInit, WatchService } from "./watch-service.ts";
 
 const ID = "0190d6a0-0000-7000-8000-000000000001";
@@ -97,7 +97,7 @@ test.each(clients)("over %s a watch sends history, a heartbeat and live updates 
 	expect(await take(messages, 2)).toEqual([4n, 5n]);
 	expect(followers()).toBe(1);
 	await messages.return?.();
-	await expect.poll(followers, LET_GO).toBe(0);
+	await expect.poll(followers, RELEASE_POLL).toBe(0);
 });
 
 test.each(clients)("over %s an invalid request is refused with its code", async (_, watch) => {
@@ -168,7 +168,7 @@ test("each of a thousand watchers receives every update, and the process emits n
 	for (const taken of await Promise.all(streams.map((messages) => take(messages, 20)))) expect(taken).toEqual(expected);
 	for (const stream of open) stream.on("error", () => undefined).cancel();
 	await Promise.all(overConnect.map((messages) => messages.return?.()));
-	await expect.poll(followers, LET_GO).toBe(0);
+	await expect.poll(followers, RELEASE_POLL).toBe(0);
 	for (const client of connections) client[Symbol.dispose]();
 	process.off("warning", warn);
 	expect(warnings).toEqual([]);
@@ -214,7 +214,7 @@ test("a client that stops reading delays no other client, and receives everythin
 	expect(sequences).toEqual(numbers(1n, newest));
 	session.destroy();
 	await reader.return(undefined);
-	await expect.poll(followers, LET_GO).toBe(0);
+	await expect.poll(followers, RELEASE_POLL).toBe(0);
 });
 
 test("the server releases a client that disconnects while it does not read", async () => {
@@ -243,5 +243,5 @@ test("the server releases a client that disconnects while it does not read", asy
 	expect(followers()).toBe(2);
 	session.destroy();
 	overConnect.destroy();
-	await expect.poll(followers, LET_GO).toBe(0);
+	await expect.poll(followers, RELEASE_POLL).toBe(0);
 });

@@ -84,7 +84,7 @@ export class Http2Lanes implements Lanes {
 
 	async #request(index: number, body: Uint8Array): Promise<string> {
 		this.#waiting += 1;
-		const fields = await answerTo(this.#sessions.at(index), this.#options.headers, body);
+		const fields = await responseTo(this.#sessions.at(index), this.#options.headers, body);
 		this.#waiting -= 1;
 		this.#free.push(index);
 		return this.#options.answerOf(fields) ?? (this.#closed ? "left" : "closed");
@@ -97,7 +97,7 @@ export class Http2Lanes implements Lanes {
 }
 
 /** Makes a request and returns the fields of its response. They are empty when the stream ends without a response. */
-export async function answerTo(
+export async function responseTo(
 	session: ClientHttp2Session,
 	headers: OutgoingHttpHeaders,
 	body: Uint8Array,

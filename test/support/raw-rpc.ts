@@ -4,7 +4,7 @@ import type { DescMethod } from "@bufbuild/protobuf";
 import { Code } from "@connectrpc/connect";
 import type { Endpoints } from "./clients.ts";
 import { rpcPath } from "./clients.ts";
-import { answerTo } from "./http2-lanes.ts";
+import { responseTo } from "./http2-lanes.ts";
 
 /** Protocols over which a test writes a unary request itself, well-formed or not. */
 export const RAW_FORMS = ["Connect JSON", "Connect", "gRPC-Web", "gRPC"] as const;
@@ -101,7 +101,7 @@ export async function callOver(
 	fields: Readonly<Record<string, string>>,
 ): Promise<RawAnswer | undefined> {
 	const headers = { ":method": "POST", ":path": rpcPath(method), "content-type": "application/grpc", te: "trailers" };
-	const answered = await answerTo(session, { ...headers, ...fields }, body);
+	const answered = await responseTo(session, { ...headers, ...fields }, body);
 	const status = answered.get("grpc-status");
 	return status === undefined ? undefined : grpcAnswer(status, answered.get("grpc-message"));
 }

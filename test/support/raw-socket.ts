@@ -17,7 +17,7 @@ export function openSocket(address: string): Socket {
  *
  * @param end whether the client ends its side after sending
  */
-export function answerTo(address: string, bytes: string | Uint8Array, end = false): Promise<string> {
+export function responseTo(address: string, bytes: string | Uint8Array, end = false): Promise<string> {
 	return new Promise((resolve) => {
 		const socket = openSocket(address);
 		let received = "";

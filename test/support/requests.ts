@@ -2,6 +2,6 @@ import { Requests } from "../../src/telemetry/requests.ts";
 import { silentLog } from "./silent-log.ts";
 
 /** Returns the observer that listeners need, for tests that ignore what it records. */
-export function unseenRequests(): Requests {
+export function unobservedRequests(): Requests {
 	return new Requests({ log: silentLog(), metrics: { ended() {}, violated() {} } });
 }

@@ -11,7 +11,7 @@ const VENDOR_NAMES: Readonly<Record<string, string>> = {
 };
 
 /** Parses a real sender's body and replaces its names by the specification's. */
-export function neutral(body: string): JsonObject {
+export function withSpecificationNames(body: string): JsonObject {
 	const renamed = Object.entries(VENDOR_NAMES).reduce(
 		(text, [theirs, ours]) => text.replaceAll(`"${theirs}"`, `"${ours}"`),
 		body,

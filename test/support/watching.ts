@@ -9,7 +9,7 @@ import { type Endpoints, readClient } from "./clients.ts";
 /**
  * For polls: a watch that has ended must be released within this time, sooner than by its next heartbeat after 15 s.
  */
-export const LET_GO = { timeout: 10_000 } as const;
+export const RELEASE_POLL = { timeout: 10_000 } as const;
 
 export type WatchRequest = MessageInitShape<typeof WatchConversationUpdatesRequestSchema>;
 

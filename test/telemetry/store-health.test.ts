@@ -8,7 +8,7 @@ import { listenHttp } from "../../src/transports/http/http-listener.ts";
 import { observed } from "../../src/transports/http/observed.ts";
 import { probeRoutes } from "../../src/transports/http/probes.ts";
 import { createRouter } from "../../src/transports/http/router.ts";
-import { unseenRequests } from "../support/requests.ts";
+import { unobservedRequests } from "../support/requests.ts";
 import { silentLog } from "../support/silent-log.ts";
 
 test("each change of the store's health is reported and logged once", async () => {
@@ -73,7 +73,10 @@ test("/readyz returns 503 while a check of the store hangs, and 200 when it has 
 	});
 	const answer = createRouter(probeRoutes(readiness), new Gate(new Keyring([]), []), new Admission(1_000));
 	const address = { host: "127.0.0.1", port: 0 };
-	const listener = await listenHttp({ address, tls: undefined, log: silentLog() }, observed(unseenRequests(), answer));
+	const listener = await listenHttp(
+		{ address, tls: undefined, log: silentLog() },
+		observed(unobservedRequests(), answer),
+	);
 	const ready = async () => {
 		const response = await fetch(`http://127.0.0.1:${listener.address.port}/readyz`);
 		return [response.status, await response.json()];

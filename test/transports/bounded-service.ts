@@ -17,7 +17,7 @@ import { createRouter, type Route } from "../../src/transports/http/router.ts";
 import { LIMITS, type Limits } from "../../src/transports/limits.ts";
 import type { WorkLimits } from "../../src/transports/permits.ts";
 import { type Endpoints, WEBHOOK } from "../support/clients.ts";
-import { unseenRequests } from "../support/requests.ts";
+import { unobservedRequests } from "../support/requests.ts";
 import { KEY } from "../support/service.ts";
 import { silentLog } from "../support/silent-log.ts";
 
@@ -105,7 +105,7 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 			{ method: "GET", path: "/healthz", scope: "public", isProbe: true, handle: async () => "{}" },
 		];
 		const options = { methods, gate, admission, maxBodyBytes: MAX_BODY, stopping: stopping.signal, limits };
-		const requests = unseenRequests();
+		const requests = unobservedRequests();
 		const address = { host: "127.0.0.1", port: 0 };
 		const answer = createConnectListener(options, createRouter(routes, gate, admission, limits));
 		const http = await listenHttp({ address, tls: undefined, log, limits }, observed(requests, answer));

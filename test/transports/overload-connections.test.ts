@@ -8,7 +8,7 @@ import {
 	GetConversationRequestSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { postWebhook, rpcPath, WEBHOOK } from "../support/clients.ts";
-import { answerTo } from "../support/http2-lanes.ts";
+import { responseTo } from "../support/http2-lanes.ts";
 import { postBytes, RawHttp } from "../support/raw-http.ts";
 import { framed } from "../support/raw-rpc.ts";
 import { openSocket } from "../support/raw-socket.ts";
@@ -59,7 +59,7 @@ describe("after a refusal a connection is left unread until there is room", () =
 		const headers = { ":method": "POST", ":path": path, "content-type": type, te: "trailers", "x-access-token": KEY };
 		const message = Buffer.from("x");
 		const send = async (): Promise<string> => {
-			const answered = await answerTo(session, headers, wire === "gRPC" ? framed(message) : message);
+			const answered = await responseTo(session, headers, wire === "gRPC" ? framed(message) : message);
 			return String(answered.get(field));
 		};
 		expect(await send()).toBe(refused);

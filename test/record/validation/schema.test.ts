@@ -4,15 +4,15 @@ import { expect, test } from "vitest";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { RecordSchema } from "../../../src/record/validation/schema.ts";
 import { jsonOf } from "../../support/arbitrary.ts";
-import { changed } from "../../support/changed.ts";
 import { corpus } from "../../support/fixtures.ts";
+import { withOneChange } from "../../support/with-one-change.ts";
 
 const { plan } = new RecordFormat();
 const schema = new RecordSchema(plan);
 
 test("the compiled code accepts exactly the records in which the schema finds no issue", () => {
 	const real = fc.constantFrom(...corpus().map(({ json }) => json));
-	const records = fc.oneof(jsonOf(plan), changed(jsonOf(plan)), changed(real));
+	const records = fc.oneof(jsonOf(plan), withOneChange(jsonOf(plan)), withOneChange(real));
 	const verdicts = new Set<boolean>();
 	fc.assert(
 		fc.property(records, (json) => {

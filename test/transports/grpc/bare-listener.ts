@@ -4,7 +4,7 @@ import { SERVICES } from "../../../src/rpc/services.ts";
 import { Admission } from "../../../src/transports/admission.ts";
 import { listenGrpc } from "../../../src/transports/grpc/grpc-listener.ts";
 import { LIMITS, type Limits } from "../../../src/transports/limits.ts";
-import { unseenRequests } from "../../support/requests.ts";
+import { unobservedRequests } from "../../support/requests.ts";
 import { silentLog } from "../../support/silent-log.ts";
 
 /** Starts a gRPC listener on a free port without methods, for tests that need none, such as of health and limits. */
@@ -18,7 +18,7 @@ export function listenBare(limits: Partial<Limits> = {}) {
 		admission: new Admission(1024),
 		maxBodyBytes: 1024,
 		stopping: new AbortController().signal,
-		requests: unseenRequests(),
+		requests: unobservedRequests(),
 		log: silentLog(),
 		limits: { ...LIMITS, ...limits },
 	});

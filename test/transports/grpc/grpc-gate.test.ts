@@ -8,7 +8,7 @@ import { Admission } from "../../../src/transports/admission.ts";
 import { gateInterceptor } from "../../../src/transports/grpc/grpc-gate.ts";
 import { LIMITS } from "../../../src/transports/limits.ts";
 import { rpcPath } from "../../support/clients.ts";
-import { unseenRequests } from "../../support/requests.ts";
+import { unobservedRequests } from "../../support/requests.ts";
 import { KEY } from "../../support/service.ts";
 
 type Listener = Parameters<ServerInterceptingCallInterface["start"]>[0];
@@ -48,7 +48,7 @@ test("a call without a stream counts as under way until its end, even if it neve
 	const admission = new Admission(1_000);
 	const scopes = new Set(["ingest"] as const);
 	const gate = new Gate(new Keyring([{ name: "test", scopes, hash: hashKey(KEY) }]), SERVICES);
-	const requests = unseenRequests();
+	const requests = unobservedRequests();
 	const { interceptor } = gateInterceptor({ gate, admission, isStream: () => false, requests, limits: LIMITS });
 	const call = new CallWithoutStream();
 	const path = rpcPath(ConversationIngestService.method.ingestConversation);

@@ -4,8 +4,8 @@ import { expect, test } from "vitest";
 import { ServiceProcess } from "../support/child.ts";
 import { type Endpoints, getText, postWebhook } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
+import { permissionsBind, UnprivilegedFolder } from "../support/permissions.ts";
 import { expectReady } from "../support/ready.ts";
-import { OwnFolder, permissionsBind } from "../support/rights.ts";
 import { KEY, testEnvironment } from "../support/service.ts";
 import { canMount, runReadOnly } from "../support/small-disk.ts";
 import { TempFolder } from "../support/temp.ts";
@@ -30,7 +30,7 @@ const bound = test.runIf(permissionsBind());
 bound(
 	"a service that may not search the folder of its database acknowledges nothing, and goes on when it may",
 	async () => {
-		using folder = new OwnFolder();
+		using folder = new UnprivilegedFolder();
 		const { database } = folder;
 		await using service = await folder.start();
 		const [first, second] = [record(), record()];
@@ -55,7 +55,7 @@ bound(
 );
 
 bound("a folder in which nothing may be written fails the start with one line, and not the one after", async () => {
-	using folder = new OwnFolder();
+	using folder = new UnprivilegedFolder();
 	const start = "The service cannot start: the store";
 	folder.permit(0o500);
 	const denied = `EACCES: permission denied, open '${folder.database}'`;

@@ -13,7 +13,7 @@ const values = fc.oneof(
 );
 
 /** Generates records in which one value is removed or replaced by another value, valid or not. */
-export function changed(records: fc.Arbitrary<JsonValue>): fc.Arbitrary<JsonValue> {
+export function withOneChange(records: fc.Arbitrary<JsonValue>): fc.Arbitrary<JsonValue> {
 	return fc.tuple(records, fc.nat(), values).map(([record, place, value]) => {
 		const copy = structuredClone(record);
 		const places = placesIn(copy);

@@ -7,13 +7,13 @@ import type { FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "..
  * with dashes, date-times in UTC, and no aliases. It is written from the rules of the field options, independently of
  * the code under test.
  */
-export function filled(plan: MessagePlan, json: JsonValue): JsonValue {
-	return plan.form === "union" ? filledUnion(plan, json) : filledPlain(plan, json);
+export function expectedJson(plan: MessagePlan, json: JsonValue): JsonValue {
+	return plan.form === "union" ? expectedUnion(plan, json) : expectedPlain(plan, json);
 }
 
-function filledPlain(plan: PlainPlan, json: JsonValue): JsonValue {
+function expectedPlain(plan: PlainPlan, json: JsonValue): JsonValue {
 	const [first] = plan.fields;
-	if (plan.form === "bare") return first === undefined ? json : filledField(first, json);
+	if (plan.form === "bare") return first === undefined ? json : expectedField(first, json);
 	if (plan.form === "tuple") return json;
 	if (!isJsonObject(json)) return json;
 	const members = new Map(Object.entries(json));
@@ -22,7 +22,7 @@ function filledPlain(plan: PlainPlan, json: JsonValue): JsonValue {
 		const given = name === undefined ? absentValue(field) : json[name];
 		if (name !== undefined) members.delete(name);
 		if (given === null && field.omitNull) continue;
-		if (given !== undefined) members.set(field.name, given === null ? emptyValue(field) : filledField(field, given));
+		if (given !== undefined) members.set(field.name, given === null ? emptyValue(field) : expectedField(field, given));
 	}
 	return Object.fromEntries(members);
 }
@@ -38,7 +38,7 @@ function emptyValue(field: FieldPlan): JsonValue {
 	return { single: null, list: [], map: {} }[field.shape];
 }
 
-function filledField(field: FieldPlan, json: JsonValue): JsonValue {
+function expectedField(field: FieldPlan, json: JsonValue): JsonValue {
 	if (field.shape === "list") return Array.isArray(json) ? json.map((item) => filledValue(field.value, item)) : json;
 	if (field.shape === "single") return filledValue(field.value, json);
 	if (!isJsonObject(json)) return json;
@@ -46,13 +46,13 @@ function filledField(field: FieldPlan, json: JsonValue): JsonValue {
 }
 
 function filledValue(plan: ValuePlan, json: JsonValue): JsonValue {
-	if (plan.type === "message") return filled(plan.message, json);
+	if (plan.type === "message") return expectedJson(plan.message, json);
 	if (typeof json !== "string") return json;
 	if (plan.type === "string" && plan.uuid) return uuid(json);
 	return plan.type === "timestamp" ? dateTime(json) : json;
 }
 
-function filledUnion(plan: UnionPlan, json: JsonValue): JsonValue {
+function expectedUnion(plan: UnionPlan, json: JsonValue): JsonValue {
 	if (Array.isArray(json)) return plan.bare.array === undefined ? json : filledValue(plan.bare.array.value, json);
 	if (!isJsonObject(json)) return json;
 	const kind = Object.hasOwn(json, plan.discriminator) ? json[plan.discriminator] : undefined;

@@ -23,7 +23,7 @@ export function permissionsBind(): boolean {
 }
 
 /** A folder for the database of a service to which permissions apply. */
-export class OwnFolder extends TempFolder {
+export class UnprivilegedFolder extends TempFolder {
 	readonly database = this.file("conversations.db");
 
 	constructor() {
