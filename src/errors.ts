@@ -20,7 +20,7 @@ export const errorKinds = [
 export type ErrorKind = (typeof errorKinds)[number];
 
 /** Seconds after which a client may retry, for the kinds of failure that are temporary. */
-export const RETRY_AFTER: Readonly<Partial<Record<ErrorKind, number>>> = { unavailable: 5, rate_limited: 1 };
+export const RETRY_AFTER_SECONDS: Readonly<Partial<Record<ErrorKind, number>>> = { unavailable: 5, rate_limited: 1 };
 
 /** A rule that a request breaks, in the vocabulary of pydantic's error types. */
 export interface Violation {

@@ -2,7 +2,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { Code } from "@connectrpc/connect";
 import { expect, test } from "vitest";
-import { type ErrorKind, errorKinds, RETRY_AFTER, ServiceError } from "../src/errors.ts";
+import { type ErrorKind, errorKinds, RETRY_AFTER_SECONDS, ServiceError } from "../src/errors.ts";
 import { toConnectError } from "../src/rpc/rpc-errors.ts";
 import { logEvents } from "../src/telemetry/log.ts";
 import { sendError } from "../src/transports/http/answer.ts";
@@ -68,7 +68,7 @@ test("docs/operations.md lists every kind of refusal with its status, RPC code a
 		return retryAfter === undefined ? [] : [[`\`${kind}\``, retryAfter]];
 	});
 	expect(documented).toEqual(actual);
-	expect(Object.keys(RETRY_AFTER)).toHaveLength(actual.length);
+	expect(Object.keys(RETRY_AFTER_SECONDS)).toHaveLength(actual.length);
 });
 
 test("docs/api.md lists every pair of HTTP status and RPC code", () => {

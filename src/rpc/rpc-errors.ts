@@ -1,7 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { BadRequestSchema } from "../../gen/google/rpc/error_details_pb.js";
-import { type ErrorKind, formatPath, RETRY_AFTER, ServiceError, type Violation } from "../errors.ts";
+import { type ErrorKind, formatPath, RETRY_AFTER_SECONDS, ServiceError, type Violation } from "../errors.ts";
 
 /** Codes of the RPC protocols. They have the same numbers in gRPC and Connect. */
 const CODES: Readonly<Record<ErrorKind, Code>> = {
@@ -25,7 +25,7 @@ export function toConnectError(error: unknown): ConnectError {
 	if (error instanceof ConnectError) return error;
 	if (!(error instanceof ServiceError)) return new ConnectError("internal error", Code.Internal);
 	const connectError = new ConnectError(error.message, CODES[error.kind]);
-	const retryAfter = RETRY_AFTER[error.kind];
+	const retryAfter = RETRY_AFTER_SECONDS[error.kind];
 	if (retryAfter !== undefined) connectError.metadata.set("Retry-After", String(retryAfter));
 	if (error.violations.length > 0)
 		connectError.details = [

@@ -22,9 +22,9 @@ export interface UnaryRpc {
 	readonly kind: "unary";
 	readonly method: DescMethodUnary;
 	/** Returns the response as a message. */
-	readonly answer: EncodedHandler<Promise<Message>>;
+	readonly handle: EncodedHandler<Promise<Message>>;
 	/** Returns the encoded response. */
-	readonly answerEncoded: EncodedHandler<Promise<Uint8Array>>;
+	readonly handleEncoded: EncodedHandler<Promise<Uint8Array>>;
 }
 
 /** A method that returns a stream of responses. */
@@ -81,13 +81,13 @@ export function unary<I extends DescMessage, O extends DescMessage>(
 			}
 		};
 	};
-	const answer = async (request: MessageShape<I>, caller: Principal): Promise<MessageShape<O>> =>
+	const handleDecoded = async (request: MessageShape<I>, caller: Principal): Promise<MessageShape<O>> =>
 		create(method.output, await handler(request, caller));
 	return {
 		kind: "unary",
 		method,
-		answer: decoding(answer),
-		answerEncoded: decoding(encoded ?? (async (...call) => toBinary(method.output, await answer(...call)))),
+		handle: decoding(handleDecoded),
+		handleEncoded: decoding(encoded ?? (async (...call) => toBinary(method.output, await handleDecoded(...call)))),
 	};
 }
 
@@ -101,7 +101,7 @@ export function unaryUndecoded<I extends DescMessage, O extends DescMessage>(
 	field: keyof MessageShape<I> & string,
 	handler: EncodedHandler<Promise<MessageInitShape<O>>>,
 ): UnaryRpc {
-	const answer: EncodedHandler<Promise<MessageShape<O>>> = async (...call) => {
+	const handle: EncodedHandler<Promise<MessageShape<O>>> = async (...call) => {
 		try {
 			return create(method.output, await handler(...call));
 		} catch (error) {
@@ -111,8 +111,8 @@ export function unaryUndecoded<I extends DescMessage, O extends DescMessage>(
 	return {
 		kind: "unary",
 		method,
-		answer,
-		answerEncoded: async (...call) => toBinary(method.output, await answer(...call)),
+		handle,
+		handleEncoded: async (...call) => toBinary(method.output, await handle(...call)),
 	};
 }
 

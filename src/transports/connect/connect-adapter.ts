@@ -221,7 +221,7 @@ function mount(router: ConnectRouter, rpc: RpcMethod): void {
 			const call = callOf(context);
 			const finishWork = call.permit?.startWork();
 			try {
-				return await call.seen.run(() => rpc.answer(...argumentsOf(call), context.signal));
+				return await call.seen.run(() => rpc.handle(...argumentsOf(call), context.signal));
 			} catch (error) {
 				// A call that is over did not fail: nobody waits for its response.
 				throw context.signal.aborted ? toConnectError(context.signal.reason) : call.failed(error);

@@ -46,14 +46,14 @@ function asBuffer(bytes: Uint8Array): Buffer {
 	return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
-function unaryHandler({ answerEncoded }: UnaryRpc, { findAdmitted }: GrpcCalls) {
+function unaryHandler({ handleEncoded }: UnaryRpc, { findAdmitted }: GrpcCalls) {
 	return (call: ServerUnaryCall<Uint8Array, Uint8Array>, callback: sendUnaryData<Uint8Array>): void => {
 		const signal = new GrpcCallSignal(call);
 		const answer = async () => {
 			const { caller, permit, seen } = admittedCall(findAdmitted, call.metadata);
 			const finishWork = permit.startWork();
 			try {
-				const response = await seen.run(() => answerEncoded(call.request, caller, signal));
+				const response = await seen.run(() => handleEncoded(call.request, caller, signal));
 				permit.reserveResponse(response.byteLength);
 				return response;
 			} finally {

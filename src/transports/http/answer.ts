@@ -1,4 +1,4 @@
-import { type ErrorKind, RETRY_AFTER, ServiceError, type Violation } from "../../errors.ts";
+import { type ErrorKind, RETRY_AFTER_SECONDS, ServiceError, type Violation } from "../../errors.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import type { HttpResponse } from "./http-listener.ts";
 
@@ -29,7 +29,7 @@ export function sendError(response: HttpResponse, error: unknown): void {
 		return;
 	}
 	if (error.kind === "unauthenticated") response.setHeader("WWW-Authenticate", "APIKey");
-	const retryAfter = RETRY_AFTER[error.kind];
+	const retryAfter = RETRY_AFTER_SECONDS[error.kind];
 	if (retryAfter !== undefined) response.setHeader("Retry-After", String(retryAfter));
 	const detail = error.kind === "invalid_record" ? error.violations.map(validationError) : error.message;
 	sendJsonText(response, STATUSES[error.kind], stringifyExactJson({ detail }));
