@@ -36,7 +36,7 @@ describe("member names that are written with escapes", () => {
 		expect(parse('{"a":1,"\\"":2}')).toEqual({ a: 1, '"': 2 });
 	});
 
-	test("and all other values are parsed as JSON.parse does", () => {
+	test("and all other values are parsed to what was written, whichever strings have escapes", () => {
 		const name = fc.oneof(fc.string({ unit: "binary" }), fc.constantFrom("__proto__", "constructor", "0", "", "é"));
 		const { value } = fc.letrec((tie) => ({
 			value: fc.oneof(
@@ -53,8 +53,8 @@ describe("member names that are written with escapes", () => {
 		fc.assert(
 			fc.property(value, fc.infiniteStream(fc.boolean()), (json, escapes) => {
 				const text = escaped(json, escapes);
-				expect(JSON.stringify(parse(`{"\\u0061":${text}}`))).toBe(JSON.stringify({ a: JSON.parse(text) }));
-				expect(JSON.stringify(parse(text))).toBe(JSON.stringify(JSON.parse(text)));
+				expect(JSON.stringify(parse(`{"\\u0061":${text}}`))).toBe(JSON.stringify({ a: json }));
+				expect(JSON.stringify(parse(text))).toBe(JSON.stringify(json));
 			}),
 			{ numRuns: 1000 },
 		);
