@@ -93,8 +93,8 @@ test("any JSON in events is read back, and both transports store it alike", () =
 			const { batch: again } = format.fromRequest(eventsRequest(ID, batch));
 			const messages = plain(stored).map(toMessage);
 			expect(plain(again).map(toMessage)).toEqual(messages);
-			expect(stored.events.map((one) => JSON.parse(format.open(ID, one, "redacted")))).toEqual(
-				again.events.map((one) => JSON.parse(format.open(ID, one, "redacted"))),
+			expect(stored.events.map((one) => readExactJson(format.open(ID, one, "redacted")))).toEqual(
+				again.events.map((one) => readExactJson(format.open(ID, one, "redacted"))),
 			);
 		}),
 		{ numRuns: 300 },
