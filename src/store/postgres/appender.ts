@@ -52,6 +52,7 @@ export class Appender {
 	/** Conversations of the groups that are being written. */
 	readonly #busy = new Set<string>();
 	#scheduled = false;
+	#isClosing = false;
 	/** Whether the group that began last took longer than {@link SECOND_GROUP_DELAY}. */
 	#isSlow = false;
 
@@ -62,7 +63,10 @@ export class Appender {
 		onAppended: (newest: Newest) => void,
 		observer?: ThreadObserver,
 	) {
-		this.#idleCommitters = Array.from({ length: MAX_GROUPS }, () => new GroupCommitter(connections));
+		this.#idleCommitters = Array.from(
+			{ length: MAX_GROUPS },
+			() => new GroupCommitter(connections, () => this.#isClosing),
+		);
 		this.#log = log;
 		this.#onAppended = onAppended;
 		this.#observer = observer;
@@ -78,6 +82,11 @@ export class Appender {
 			this.#waiting.push({ id: this.#lastId, arrivedAt, reportEnd, request, bytes: bytesOf(request), resolve, reject });
 			this.#schedule();
 		});
+	}
+
+	/** From now on no group is written again after a failure: see {@link GroupCommitter.commit}. */
+	close(): void {
+		this.#isClosing = true;
 	}
 
 	#queue(): ThreadQueue {

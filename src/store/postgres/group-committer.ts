@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
+import { ServiceError } from "../../errors.ts";
 import type { GroupRequest } from "../repetition.ts";
 import { finalResult, isAcknowledgement, precedingOf } from "./append-results.ts";
 import type { Connections } from "./connections.ts";
@@ -23,22 +24,27 @@ const REWRITE_TIMEOUT = 20_000;
 export class GroupCommitter {
 	readonly #connections: Connections;
 	readonly #id = randomUUID();
+	readonly #isClosing: () => boolean;
 	/** Number of the last group; always even. */
 	#group = 0n;
 
-	constructor(connections: Connections) {
+	/** @param isClosing whether the store is being closed */
+	constructor(connections: Connections, isClosing: () => boolean) {
 		this.#connections = connections;
+		this.#isClosing = isClosing;
 	}
 
 	/**
 	 * Writes a group in one transaction. If the commit is not confirmed, finds out whether it took place, and writes the
-	 * group again if not.
+	 * group again if not. While the store is being closed, no group is written again: the service closes it after the
+	 * connections of the senders, who may have sent the same, and then something newer, to another replica.
 	 *
 	 * @throws {CommitUnknown} when the outcome cannot be found out in time, or the group was not committed and is too old to
 	 *   be written again
 	 * @throws {ServiceError} when the group was rolled back
 	 */
 	async commit(requests: readonly GroupRequest[]): Promise<AppendResult[]> {
+		let attempts = 0;
 		for (const until = performance.now() + REWRITE_TIMEOUT; ; ) {
 			// The odd number between two groups marks the first one as given up: see `endGroup`.
 			this.#group += 2n;
@@ -46,6 +52,8 @@ export class GroupCommitter {
 			let preceding: Newest | undefined;
 			try {
 				await this.#connections.transaction(async (transaction) => {
+					attempts += 1;
+					if (attempts > 1 && this.#isClosing()) throw new ServiceError("unavailable", "the store is closed");
 					const planned = await planGroup(transaction, requests);
 					results = planned.results;
 					const { updates, events, states, activities } = planned.written;

@@ -100,6 +100,7 @@ function storeOf(
 	}
 
 	async function finish(): Promise<void> {
+		appender.close();
 		await Promise.allSettled([...operations]);
 		await connections[Symbol.asyncDispose]();
 	}

@@ -274,6 +274,24 @@ test("a group is not written again when its senders may have given up", async ()
 	expect(await append(store, sample())).toMatchObject({ sequence: 1n });
 });
 
+test("a group is not written again while the store closes, because its senders are gone", async () => {
+	const url = await databases.create();
+	const closing: Promise<void>[] = [];
+	const losses: Loss[] = [];
+	const next = () => {
+		const loss = losses.shift();
+		if (loss !== undefined) closing.push(store.close());
+		return loss;
+	};
+	const store = await openPostgresStore(withLostResponses(await connect(url), next), { error: () => undefined });
+	losses.push("rolled back");
+	await expect(append(store, sample())).rejects.toMatchObject({ kind: "unavailable", message: "the store is closed" });
+	await Promise.all(closing);
+	expect(closing.length).toBe(1);
+	const reopened = await openStore(url);
+	expect(await reopened.updates.list({ after: 0n, limit: 10, withRecords: false })).toEqual([]);
+});
+
 test.each(["fast", "immediate"] as const)("appends continue without loss after a server stop: %s", async (mode) => {
 	const { stores } = await replicas(2);
 	const acknowledged = new Map<bigint, string>();
