@@ -12,6 +12,7 @@ import { type BodyRequest, discardBody } from "./body.ts";
 import { enter } from "./enter.ts";
 import type { ObservedHandler } from "./http-listener.ts";
 import { pathOf } from "./observed.ts";
+import { percentDecode } from "./percent-decode.ts";
 import { ClientSignal, limitResponseTime } from "./when-gone.ts";
 
 /** A request that the gate has let in, as the handler of a route gets it. */
@@ -197,17 +198,9 @@ function matchSegments(pattern: readonly string[], segments: readonly string[]):
 			if (segment !== expected) return undefined;
 			continue;
 		}
-		const decoded = decodeSegment(segment);
+		const decoded = segment === "" ? undefined : percentDecode(segment);
 		if (decoded === undefined) return undefined;
 		params[name] = decoded;
 	}
 	return params;
-}
-
-function decodeSegment(segment: string): string | undefined {
-	try {
-		return segment === "" ? undefined : decodeURIComponent(segment);
-	} catch {
-		return undefined;
-	}
 }

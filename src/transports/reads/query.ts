@@ -1,6 +1,7 @@
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { invalid } from "../../conversations/read/filter.ts";
 import { parseDateTime } from "../../record/json/scalars.ts";
+import { percentDecode } from "../http/percent-decode.ts";
 
 /** Maximum number of characters of a parameter's name that an error repeats. */
 const MAX_SHOWN_NAME = 64;
@@ -73,17 +74,8 @@ export class Query<Name extends string> {
  * @throws ServiceError `invalid_argument` when it is not
  */
 function requireEncoded(parameter: string): void {
-	if (/^[\x21-\x7e]*$/.test(parameter) && isDecodable(parameter)) return;
+	if (/^[\x21-\x7e]*$/.test(parameter) && percentDecode(parameter) !== undefined) return;
 	throw invalid(quoted(parameter.split("=", 1)[0] ?? ""), "is not percent-encoded UTF-8");
-}
-
-function isDecodable(text: string): boolean {
-	try {
-		decodeURIComponent(text);
-		return true;
-	} catch {
-		return false;
-	}
 }
 
 function quoted(name: string): string {
