@@ -1,4 +1,4 @@
-import type { CallSignal } from "../conversations/ingest/call-signal.ts";
+import type { CallSignal } from "../call-signal.ts";
 import type { EventIntake } from "../conversations/ingest/event-ingest.ts";
 import type { Intake } from "../conversations/ingest/ingest.ts";
 import type { LargeRecords } from "../conversations/read/get.ts";

@@ -10,7 +10,7 @@ import {
 	toBinary,
 } from "@bufbuild/protobuf";
 import type { Principal } from "../access/keys.ts";
-import type { CallSignal } from "../conversations/ingest/call-signal.ts";
+import type { CallSignal } from "../call-signal.ts";
 import type { WatchBatch } from "../conversations/watch/watch.ts";
 import { ServiceError, withConversation } from "../errors.ts";
 

@@ -6,6 +6,7 @@
  */
 
 import type { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
+import type { CallSignal } from "../call-signal.ts";
 import type { Condition } from "./condition.ts";
 import type { EventCondition } from "./event-condition.ts";
 
@@ -19,7 +20,7 @@ export interface StoredRecord {
 }
 
 /** An update to append. The store takes ownership of its byte strings: the caller must not use them afterwards. */
-export interface NewUpdate extends SenderDeadline {
+export interface NewUpdate {
 	/** Lower-case UUID with dashes. */
 	readonly conversationId: string;
 	/** Time of receipt in microseconds since the Unix epoch. */
@@ -27,15 +28,6 @@ export interface NewUpdate extends SenderDeadline {
 	readonly record: StoredRecord;
 	/** Encoded `ConversationSummary` of the record. */
 	readonly summary: Uint8Array;
-}
-
-/** The deadline of a request to append. */
-export interface SenderDeadline {
-	/**
-	 * Time at which the sender stops waiting for the response, in milliseconds since the Unix epoch. A request that the
-	 * store has not begun to write by then fails with `unavailable`. Undefined when the time is not known.
-	 */
-	readonly senderDeadline?: number | undefined;
 }
 
 /** Result of an append whose data is on disk. */
@@ -182,7 +174,7 @@ export interface StoredEvent {
  * A batch of events to append in one transaction. When it is stored, the store takes ownership of its byte strings: the
  * caller must not use them afterwards.
  */
-export interface NewEvents extends SenderDeadline {
+export interface NewEvents {
 	/** Lower-case UUID with dashes. */
 	readonly conversationId: string;
 	/** Time of receipt in microseconds since the Unix epoch. */
@@ -283,15 +275,21 @@ export type IsSameRecord = (stored: Uint8Array, arriving: Uint8Array) => Promise
 export interface Store extends AsyncDisposable {
 	readonly updates: SequenceLog<StoredUpdate, UpdateQuery>;
 	readonly events: SequenceLog<StoredEvent, EventQuery>;
-	/** Appends an update, unless it is a duplicate: {@link Appended.repeated}. Resolves when it is on disk. */
-	append(update: NewUpdate): Promise<Appended>;
+	/**
+	 * Appends an update, unless it is a duplicate: {@link Appended.repeated}. Resolves when it is on disk.
+	 *
+	 * @param signal the append fails with `unavailable` if it fires before the store writes. Where no other process can have
+	 *   written the same record meanwhile, the store may write after it has fired.
+	 */
+	append(update: NewUpdate, signal?: CallSignal): Promise<Appended>;
 	/**
 	 * Appends a batch of events and the update that they cause, in one transaction. Resolves when both are on disk.
 	 *
+	 * @param signal as for `append`
 	 * @returns undefined when nothing was written, because the batch has a live state and the conversation's revision is
 	 *   not the expected one, or one of the batch's state updates is already stored
 	 */
-	appendEvents(batch: NewEvents): Promise<AppendedEvents | undefined>;
+	appendEvents(batch: NewEvents, signal?: CallSignal): Promise<AppendedEvents | undefined>;
 	/** Returns the live state of a conversation, and which of the event ids are already stored. */
 	getLiveState(conversationId: string, eventIds: readonly string[]): Promise<LiveState>;
 	/** Returns the ids of at most `limit` conversations for which {@link LiveState.hasUnappliedEvents} is true. */

@@ -1,5 +1,6 @@
 import { extname } from "node:path";
 import { Worker } from "node:worker_threads";
+import { type CallSignal, isSenderGone, SENDER_GONE } from "../call-signal.ts";
 import { ServiceError } from "../errors.ts";
 import { type Failure, failureOf, refusalOf } from "./failure.ts";
 import type { Answer, AnsweredGroup, Argument, CallMessage, CallName, Calls, WorkerMessage } from "./protocol.ts";
@@ -60,14 +61,11 @@ export interface WorkerThreadOptions {
 	readonly observer?: ThreadObserver | undefined;
 }
 
-/** The signal is aborted when the caller no longer waits. An AbortSignal can be passed. */
-type CallerSignal = Pick<AbortSignal, "aborted">;
-
 /** A call without an outcome yet. */
 interface PendingCall {
 	readonly message: CallMessage;
 	/** Cleared when the call is sent: V8 keeps sent calls in memory for a while, and a signal keeps its whole request. */
-	signal: CallerSignal | undefined;
+	signal: CallSignal | undefined;
 	/** When the call was made, by performance.now(). */
 	readonly since: number;
 	readonly ended: CallEnd | undefined;
@@ -121,7 +119,7 @@ export class WorkerThread<Methods extends Calls> {
 	call<Name extends CallName<Methods>>(
 		name: Name,
 		argument: Argument<Methods[Name]>,
-		signal?: CallerSignal,
+		signal?: CallSignal,
 	): Promise<Answer<Methods[Name]>> {
 		if (this.#refusing) return Promise.reject(new ServiceError("unavailable", `${this.#options.owner} is closed`));
 		return this.#enqueue(name, argument, signal);
@@ -150,7 +148,7 @@ export class WorkerThread<Methods extends Calls> {
 		return this.#closing;
 	}
 
-	#enqueue<Value>(name: string, argument: unknown, signal?: CallerSignal): Promise<Value> {
+	#enqueue<Value>(name: string, argument: unknown, signal?: CallSignal): Promise<Value> {
 		const ended = this.#options.observer?.onCall(this.#options.name, name);
 		return new Promise((resolve, reject) => {
 			this.#lastId += 1;
@@ -192,8 +190,7 @@ export class WorkerThread<Methods extends Calls> {
 		for (const call of this.#waiting) {
 			if (calls.length >= free) break;
 			examined += 1;
-			if (call.signal?.aborted === true)
-				refuse(call, new ServiceError("unavailable", "the sender no longer waits for the response"));
+			if (isSenderGone(call.signal)) refuse(call, SENDER_GONE);
 			else calls.push(call);
 		}
 		this.#waiting.splice(0, examined);

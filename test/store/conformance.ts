@@ -7,6 +7,7 @@ import { eventConformance } from "./conformance-events.ts";
 import { lifetimeConformance } from "./conformance-lifetime.ts";
 import { listConformance } from "./conformance-lists.ts";
 import { pruneConformance } from "./conformance-prune.ts";
+import { appendEvents, batch, event } from "./event-samples.ts";
 import { append, conditions, type Sample, sample, second, start, stored } from "./samples.ts";
 
 /** Opens stores of the engine under test. */
@@ -287,21 +288,26 @@ export function storeConformance(harness: StoreHarness): void {
 		});
 
 		it("refuses updates and events whose sender no longer waits, and stores nothing of them", async () => {
-			const late = { senderDeadline: Date.now() - 1 };
-			const { columns: _, ...update } = sample();
-			const events = { conversationId: randomUUID(), receivedAt: start, events: [], live: undefined };
+			const late = { aborted: false, deadline: Date.now() - 1 };
+			const gone = { aborted: true };
+			const events = batch(randomUUID(), [event()]);
 			const refusal = { kind: "unavailable", message: "the sender no longer waits for the response" };
 			const outcomes = await Promise.allSettled([
-				store.append({ ...update, ...late }),
-				store.appendEvents({ ...events, ...late }),
-				store.append({ ...sample(), senderDeadline: Date.now() + 60_000 }),
+				append(store, sample(), late),
+				append(store, sample(), gone),
+				appendEvents(store, events, late),
+				appendEvents(store, events, gone),
+				append(store, sample(), { aborted: false, deadline: Date.now() + 60_000 }),
 			]);
 			expect(outcomes).toMatchObject([
+				{ status: "rejected", reason: refusal },
+				{ status: "rejected", reason: refusal },
 				{ status: "rejected", reason: refusal },
 				{ status: "rejected", reason: refusal },
 				{ status: "fulfilled", value: { sequence: 1n } },
 			]);
 			expect((await store.updates.range()).newest).toBe(1n);
+			expect((await store.events.range()).newest).toBe(0n);
 		});
 
 		it("stores 1,000 updates that arrive at once", async () => {

@@ -1,6 +1,7 @@
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import type { CallSignal } from "../../src/call-signal.ts";
 import { fromMicroseconds } from "../../src/record/json/scalars.ts";
 import { encodeDelta } from "../../src/record/record-delta.ts";
 import type { AppendedEvents, NewEvent, NewEvents, NewLiveState, Store, StoredEvent } from "../../src/store/store.ts";
@@ -39,9 +40,13 @@ export function batch(conversationId: string, events: readonly NewEvent[], of: P
 }
 
 /** Appends a copy of a batch, because the store takes ownership of its byte strings. */
-export function appendEvents(store: Store, { events, live, ...rest }: NewEvents): Promise<AppendedEvents | undefined> {
+export function appendEvents(
+	store: Store,
+	{ events, live, ...rest }: NewEvents,
+	signal?: CallSignal,
+): Promise<AppendedEvents | undefined> {
 	const version = live?.version;
-	return store.appendEvents({
+	const copied: NewEvents = {
 		...rest,
 		events: events.map((one) => ({ ...one, text: bytes(one.text) })),
 		live: live && {
@@ -51,7 +56,8 @@ export function appendEvents(store: Store, { events, live, ...rest }: NewEvents)
 				record: { ...version.record, bytes: bytes(version.record.bytes) },
 			},
 		},
-	});
+	};
+	return store.appendEvents(copied, signal);
 }
 
 /** Returns an event of a batch as the store should return it. */

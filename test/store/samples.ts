@@ -3,6 +3,7 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
+import type { CallSignal } from "../../src/call-signal.ts";
 import { statusNamed } from "../../src/conversations/status.ts";
 import { fromMicroseconds } from "../../src/record/json/scalars.ts";
 import type { Condition } from "../../src/store/condition.ts";
@@ -122,8 +123,13 @@ export function conditions(filter: Filter): Condition[] {
 }
 
 /** Appends a copy of an update, because the store takes ownership of its byte strings. */
-export async function append(store: Store, { columns: _, record, summary, ...rest }: Sample): Promise<Appended> {
-	return await store.append({ ...rest, record: { ...record, bytes: bytes(record.bytes) }, summary: bytes(summary) });
+export async function append(
+	store: Store,
+	{ columns: _, record, summary, ...rest }: Sample,
+	signal?: CallSignal,
+): Promise<Appended> {
+	const update = { ...rest, record: { ...record, bytes: bytes(record.bytes) }, summary: bytes(summary) };
+	return await store.append(update, signal);
 }
 
 /** Returns an appended update as the store should return it. */

@@ -1,3 +1,4 @@
+import type { CallSignal } from "../../call-signal.ts";
 import { isDataLoss, ServiceError, withConversation } from "../../errors.ts";
 import type { RefusedStatement } from "../../events/live-record.ts";
 import {
@@ -13,7 +14,6 @@ import { mergeDeltas, mergeProtected, mergeRecord } from "../../record/record-de
 import type { EventCondition } from "../../store/event-condition.ts";
 import type { AppendedEvents, LiveState, NewEvents, NewLiveState, Store, StoredRecord } from "../../store/store.ts";
 import type { Log } from "../../telemetry/log.ts";
-import { assertSenderWaits, type CallSignal } from "./call-signal.ts";
 
 /** Reads events from request bodies and applies them to records, here or on another thread. */
 export interface EventIntake {
@@ -79,27 +79,22 @@ export class EventIngest {
 	 * are on disk.
 	 *
 	 * @param conversationId UUID in any form
-	 * @param signal nothing is stored if it fires before the batch has been checked
+	 * @param signal nothing is stored if it fires before the batch has been checked; later as for `Store.appendEvents`
 	 * @throws ServiceError `invalid_argument` when the id is no UUID; `invalid_record`; `unavailable` or `internal` when
-	 *   the batch was not stored at all; and as {@link assertSenderWaits}
+	 *   the batch was not stored at all
 	 */
 	async json(conversationId: string, body: Buffer, signal: CallSignal): Promise<IngestedEvents> {
-		const read = await this.#intake.eventsFromJson(conversationId, body, signal);
-		assertSenderWaits(signal);
-		return await this.#ingest(read);
+		return await this.#ingest(await this.#intake.eventsFromJson(conversationId, body, signal), signal);
 	}
 
 	/**
 	 * Stores the batch of an encoded IngestConversationEventsRequest. Resolves when it is on disk.
 	 *
-	 * @param signal nothing is stored if it fires before the batch has been checked, or if its deadline passes before the
-	 *   store begins to write
+	 * @param signal as for `json`
 	 * @throws ServiceError as `json` does, and `invalid_argument` when the bytes are no such message
 	 */
 	async request(request: Uint8Array, signal: CallSignal): Promise<IngestedEvents> {
-		const read = await this.#intake.eventsFromRequest(request, signal);
-		assertSenderWaits(signal);
-		return await this.#ingest({ ...read, batch: { ...read.batch, senderDeadline: signal.deadline } });
+		return await this.#ingest(await this.#intake.eventsFromRequest(request, signal), signal);
 	}
 
 	/**
@@ -133,13 +128,13 @@ export class EventIngest {
 		for (const error of failures.values()) throw error;
 	}
 
-	async #ingest({ batch, refused }: PreparedBatch): Promise<IngestedEvents> {
+	async #ingest({ batch, refused }: PreparedBatch, signal: CallSignal): Promise<IngestedEvents> {
 		const hasStateUpdates = batch.events.some(({ kind }) => kind === STATE_UPDATE);
 		if (!hasStateUpdates || batch.live !== undefined) {
-			const appended = await this.#store.appendEvents(batch);
+			const appended = await this.#store.appendEvents(batch, signal);
 			if (appended !== undefined) return this.#finish(batch, appended, refused);
 		}
-		return await this.#enqueue(batch.conversationId, () => this.#appendLive(batch));
+		return await this.#enqueue(batch.conversationId, () => this.#appendLive(batch, signal));
 	}
 
 	/** Logs the refused statements and returns the result. */
@@ -166,7 +161,7 @@ export class EventIngest {
 	}
 
 	/** Appends a batch with the update that it makes to the record in the store. */
-	async #appendLive(batch: NewEvents): Promise<IngestedEvents> {
+	async #appendLive(batch: NewEvents, signal?: CallSignal): Promise<IngestedEvents> {
 		const { conversationId } = batch;
 		const updates = batch.events.filter(({ kind }) => kind === STATE_UPDATE);
 		const ids = updates.map(({ eventId }) => eventId);
@@ -185,7 +180,7 @@ export class EventIngest {
 				? { live: undefined, refused: [] }
 				: await this.#applyToCurrent(conversationId, state, newUpdates);
 			const events = batch.events.filter(({ eventId }) => !known.has(eventId));
-			const appended = await this.#store.appendEvents({ ...batch, events, live });
+			const appended = await this.#store.appendEvents({ ...batch, events, live }, signal);
 			if (appended !== undefined) return this.#finish(batch, appended, refused);
 		}
 		throw conflicting(conversationId);

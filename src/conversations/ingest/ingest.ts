@@ -1,6 +1,6 @@
+import type { CallSignal } from "../../call-signal.ts";
 import { withConversation } from "../../errors.ts";
 import type { Appended, NewUpdate, Store } from "../../store/store.ts";
-import { assertSenderWaits, type CallSignal } from "./call-signal.ts";
 import type { EventIngest } from "./event-ingest.ts";
 
 /**
@@ -31,35 +31,30 @@ export class Ingest {
 	 * Stores a record that arrived as JSON. Resolves when it is on disk and later stored events have been applied to it.
 	 * The memory of the body may be released.
 	 *
-	 * @param signal nothing is stored if it fires before the record has been checked
+	 * @param signal nothing is stored if it fires before the record has been checked; later as for `Store.append`
 	 * @throws ServiceError `invalid_record`; `unavailable` or `internal` when nothing of the record was stored, or when
-	 *   it was stored but the events could not be applied, which is done later; and as {@link assertSenderWaits}
+	 *   it was stored but the events could not be applied, which is done later
 	 */
 	async json(body: Buffer, signal: CallSignal): Promise<Appended> {
-		const update = await this.#intake.fromJson(body, signal);
-		assertSenderWaits(signal);
-		return await this.#append(update);
+		return await this.#append(await this.#intake.fromJson(body, signal), signal);
 	}
 
 	/**
 	 * Stores the record of an encoded IngestConversationRequest. Resolves as `json` does. The memory of the request may
 	 * be released.
 	 *
-	 * @param signal nothing is stored if it fires before the record has been checked, or if its deadline passes before
-	 *   the store begins to write
+	 * @param signal as for `json`
 	 * @throws ServiceError as `json` does, and `invalid_argument` when the bytes are no such message
 	 */
 	async request(request: Uint8Array, signal: CallSignal): Promise<Appended> {
-		const update = await this.#intake.fromRequest(request, signal);
-		assertSenderWaits(signal);
-		return await this.#append({ ...update, senderDeadline: signal.deadline });
+		return await this.#append(await this.#intake.fromRequest(request, signal), signal);
 	}
 
-	async #append(update: NewUpdate): Promise<Appended> {
+	async #append(update: NewUpdate, signal: CallSignal): Promise<Appended> {
 		// The update must not be used after `append`, which takes over its memory.
 		const { conversationId } = update;
 		try {
-			const appended = await this.#store.append(update);
+			const appended = await this.#store.append(update, signal);
 			if (appended.hasUnappliedEvents) await this.#events.applyUnappliedEvents(conversationId);
 			return appended;
 		} catch (error) {

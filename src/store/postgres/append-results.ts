@@ -1,7 +1,8 @@
+import { ServiceError } from "../../errors.ts";
 import type { PossibleRepetition } from "../repetition.ts";
 import type { Appended, AppendedEvents } from "../store.ts";
 import { bigint, type Row } from "../values.ts";
-import type { AppendResult } from "./group.ts";
+import type { AppendOutcome, AppendResult } from "./group.ts";
 import type { Newest } from "./log.ts";
 import { PROVISIONAL } from "./numbered-sql.ts";
 
@@ -11,44 +12,44 @@ export function precedingOf(row: Row | undefined): Newest {
 }
 
 /**
- * Returns a result with the final sequences in place of provisional ones.
+ * Returns an outcome with the final sequences in place of provisional ones.
  *
  * @param preceding the newest sequences before the group
  */
-export function finalResult(result: AppendResult, preceding: Newest | undefined): AppendResult {
+export function finalOutcome(outcome: AppendOutcome, preceding: Newest | undefined): AppendOutcome {
 	const final = (number: bigint, before: bigint | undefined) => {
 		if (number <= PROVISIONAL) return number;
 		if (before === undefined) throw new Error("the sequences before the group are missing");
 		return before + (number - PROVISIONAL);
 	};
-	if (result === undefined) return undefined;
-	if ("stored" in result) {
-		const { newest, updateSequence } = result;
+	if (outcome === undefined || outcome instanceof ServiceError) return outcome;
+	if ("stored" in outcome) {
+		const { newest, updateSequence } = outcome;
 		return {
-			...result,
+			...outcome,
 			newest: final(newest, preceding?.events),
 			updateSequence: updateSequence === undefined ? undefined : final(updateSequence, preceding?.updates),
 		};
 	}
-	return "sequence" in result
-		? { ...result, sequence: final(result.sequence, preceding?.updates) }
-		: { ...result, candidateSequence: final(result.candidateSequence, preceding?.updates) };
+	return "sequence" in outcome
+		? { ...outcome, sequence: final(outcome.sequence, preceding?.updates) }
+		: { ...outcome, candidateSequence: final(outcome.candidateSequence, preceding?.updates) };
 }
 
-/** Returns whether a result acknowledges that something is stored. */
-export function isAcknowledgement(result: AppendResult): boolean {
-	return result !== undefined && !("candidateSequence" in result);
+/** Returns whether an outcome acknowledges that something is stored. */
+export function isAcknowledgement(outcome: AppendOutcome): boolean {
+	return outcome !== undefined && !(outcome instanceof ServiceError) && !("candidateSequence" in outcome);
 }
 
-/** Returns the newest sequences that a group added, from its results; 0 for a log that it did not add to. */
-export function newestOf(results: readonly AppendResult[]): Newest {
+/** Returns the newest sequences that a group added, from its outcomes; 0 for a log that it did not add to. */
+export function newestOf(outcomes: readonly AppendOutcome[]): Newest {
 	let [updates, events] = [0n, 0n];
-	for (const result of results) {
-		if (result === undefined) continue;
-		if ("stored" in result) {
-			events = max(events, result.newest);
-			updates = max(updates, result.updateSequence ?? 0n);
-		} else if ("sequence" in result && !result.repeated) updates = max(updates, result.sequence);
+	for (const outcome of outcomes) {
+		if (outcome === undefined || outcome instanceof ServiceError) continue;
+		if ("stored" in outcome) {
+			events = max(events, outcome.newest);
+			updates = max(updates, outcome.updateSequence ?? 0n);
+		} else if ("sequence" in outcome && !outcome.repeated) updates = max(updates, outcome.sequence);
 	}
 	return { updates, events };
 }

@@ -1,12 +1,10 @@
-import type { ServiceError } from "../../errors.ts";
+import { ServiceError } from "../../errors.ts";
 import type { AnsweredGroup } from "../../threads/protocol.ts";
 import type { CallEnd, ThreadLog, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
-import type { GroupRequest } from "../repetition.ts";
-import { isSenderGone, SENDER_GONE } from "../sender-gone.ts";
 import { newestOf } from "./append-results.ts";
 import type { Connections } from "./connections.ts";
 import { serviceError } from "./failures.ts";
-import { type AppendResult, conversationOf } from "./group.ts";
+import { type AppendResult, conversationOf, type SentRequest } from "./group.ts";
 import { GroupCommitter } from "./group-committer.ts";
 import type { Newest } from "./log.ts";
 
@@ -27,7 +25,7 @@ interface PendingRequest {
 	readonly arrivedAt: number;
 	/** Reports the end of the request to the observer; undefined without an observer. */
 	readonly reportEnd: CallEnd | undefined;
-	readonly request: GroupRequest;
+	readonly request: SentRequest;
 	readonly bytes: number;
 	readonly resolve: (result: AppendResult) => void;
 	readonly reject: (error: unknown) => void;
@@ -52,7 +50,6 @@ export class Appender {
 	/** Conversations of the groups that are being written. */
 	readonly #busy = new Set<string>();
 	#scheduled = false;
-	#isClosing = false;
 	/** Whether the group that began last took longer than {@link SECOND_GROUP_DELAY}. */
 	#isSlow = false;
 
@@ -63,10 +60,7 @@ export class Appender {
 		onAppended: (newest: Newest) => void,
 		observer?: ThreadObserver,
 	) {
-		this.#idleCommitters = Array.from(
-			{ length: MAX_GROUPS },
-			() => new GroupCommitter(connections, () => this.#isClosing),
-		);
+		this.#idleCommitters = Array.from({ length: MAX_GROUPS }, () => new GroupCommitter(connections));
 		this.#log = log;
 		this.#onAppended = onAppended;
 		this.#observer = observer;
@@ -74,7 +68,7 @@ export class Appender {
 	}
 
 	/** Appends an update or a batch of events. Resolves when it is on disk. */
-	append(request: GroupRequest): Promise<AppendResult> {
+	append(request: SentRequest): Promise<AppendResult> {
 		const reportEnd = this.#observer?.onCall(OBSERVED_AS, "update" in request ? "append" : "appendEvents");
 		return new Promise((resolve, reject) => {
 			this.#lastId += 1;
@@ -82,11 +76,6 @@ export class Appender {
 			this.#waiting.push({ id: this.#lastId, arrivedAt, reportEnd, request, bytes: bytesOf(request), resolve, reject });
 			this.#schedule();
 		});
-	}
-
-	/** From now on no group is written again after a failure: see {@link GroupCommitter.commit}. */
-	close(): void {
-		this.#isClosing = true;
 	}
 
 	#queue(): ThreadQueue {
@@ -121,23 +110,17 @@ export class Appender {
 	}
 
 	/**
-	 * Takes the first waiting requests out of the queue, as a group. Refuses a request whose sender no longer waits. Skips a
-	 * request if its conversation is being written, or if an earlier request of that conversation was skipped.
+	 * Takes the first waiting requests out of the queue, as a group. Skips a request if its conversation is being written,
+	 * or if an earlier request of that conversation was skipped.
 	 */
 	#takeGroup(): PendingRequest[] {
 		const group: PendingRequest[] = [];
 		const remaining: PendingRequest[] = [];
 		const blocked = new Set(this.#busy);
-		const now = Date.now();
 		let bytes = 0;
 		let isFull = false;
 		for (const pending of this.#waiting) {
-			const { request } = pending;
-			if (isSenderGone(request, now)) {
-				refuse(pending, SENDER_GONE);
-				continue;
-			}
-			const conversation = conversationOf(request);
+			const conversation = conversationOf(pending.request);
 			isFull ||= group.length === MAX_GROUP_REQUESTS || (group.length > 0 && bytes + pending.bytes > MAX_GROUP_BYTES);
 			if (isFull || blocked.has(conversation)) {
 				blocked.add(conversation);
@@ -187,9 +170,14 @@ export class Appender {
 			const results = await committer.commit(group.map(({ request }) => request));
 			this.#onAppended(newestOf(results));
 			const answered = reportGroup();
-			for (const [n, { resolve, reportEnd }] of group.entries()) {
-				reportEnd?.(undefined, answered);
-				resolve(results[n]);
+			for (const [n, pending] of group.entries()) {
+				const result = results[n];
+				if (result instanceof ServiceError) {
+					refuse(pending, result, answered);
+				} else {
+					pending.reportEnd?.(undefined, answered);
+					pending.resolve(result);
+				}
 			}
 		} catch (error) {
 			const failure = serviceError(error);
@@ -207,12 +195,12 @@ export class Appender {
 	}
 }
 
-function refuse({ reportEnd, reject }: PendingRequest, error: ServiceError, group?: AnsweredGroup): void {
+function refuse({ reportEnd, reject }: PendingRequest, error: ServiceError, group: AnsweredGroup): void {
 	reportEnd?.(error, group);
 	reject(error);
 }
 
-function bytesOf(request: GroupRequest): number {
+function bytesOf(request: SentRequest): number {
 	if ("update" in request) return request.update.record.bytes.byteLength + request.update.summary.byteLength;
 	const { events, live } = request;
 	const record = live?.version?.record.bytes.byteLength ?? 0;

@@ -1,11 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
-import { ServiceError } from "../../errors.ts";
-import type { GroupRequest } from "../repetition.ts";
-import { finalResult, isAcknowledgement, precedingOf } from "./append-results.ts";
+import { finalOutcome, isAcknowledgement, precedingOf } from "./append-results.ts";
 import type { Connections } from "./connections.ts";
 import { CommitUnknown } from "./failures.ts";
-import { type AppendResult, planGroup } from "./group.ts";
+import { type AppendOutcome, planGroup, type SentRequest } from "./group.ts";
 import type { Newest } from "./log.ts";
 import { endGroup, touchWriter } from "./writers.ts";
 import { groupQueries } from "./written-group.ts";
@@ -15,8 +13,8 @@ const OUTCOME_TIMEOUT = 15_000;
 /** Milliseconds between two attempts to find out that outcome. */
 const OUTCOME_RETRY_DELAY = 200;
 /**
- * Milliseconds after its first attempt in which a group may be written again. Later, its senders may have given up and
- * sent the same, and then something newer, to another replica; the agent server waits 30 seconds.
+ * Milliseconds after its first attempt in which a group may be written again. Later, its senders may have given up without
+ * a sign, as when the network between them and this replica failed. The agent server gives up after 30 seconds.
  */
 const REWRITE_TIMEOUT = 20_000;
 
@@ -24,43 +22,37 @@ const REWRITE_TIMEOUT = 20_000;
 export class GroupCommitter {
 	readonly #connections: Connections;
 	readonly #id = randomUUID();
-	readonly #isClosing: () => boolean;
 	/** Number of the last group; always even. */
 	#group = 0n;
 
-	/** @param isClosing whether the store is being closed */
-	constructor(connections: Connections, isClosing: () => boolean) {
+	constructor(connections: Connections) {
 		this.#connections = connections;
-		this.#isClosing = isClosing;
 	}
 
 	/**
 	 * Writes a group in one transaction. If the commit is not confirmed, finds out whether it took place, and writes the
-	 * group again if not. While the store is being closed, no group is written again: the service closes it after the
-	 * connections of the senders, who may have sent the same, and then something newer, to another replica.
+	 * group again if not.
 	 *
+	 * @returns the outcomes, in the order of the requests
 	 * @throws {CommitUnknown} when the outcome cannot be found out in time, or the group was not committed and is too old to
 	 *   be written again
 	 * @throws {ServiceError} when the group was rolled back
 	 */
-	async commit(requests: readonly GroupRequest[]): Promise<AppendResult[]> {
-		let attempts = 0;
+	async commit(requests: readonly SentRequest[]): Promise<AppendOutcome[]> {
 		for (const until = performance.now() + REWRITE_TIMEOUT; ; ) {
 			// The odd number between two groups marks the first one as given up: see `endGroup`.
 			this.#group += 2n;
-			let results: readonly AppendResult[] = [];
+			let outcomes: readonly AppendOutcome[] = [];
 			let preceding: Newest | undefined;
 			try {
 				await this.#connections.transaction(async (transaction) => {
-					attempts += 1;
-					if (attempts > 1 && this.#isClosing()) throw new ServiceError("unavailable", "the store is closed");
 					const planned = await planGroup(transaction, requests);
-					results = planned.results;
+					outcomes = planned.outcomes;
 					const { updates, events, states, activities } = planned.written;
 					const [id, group] = [this.#id, this.#group];
 					if (updates.length + events.length + states.size + activities.size === 0) {
 						// A repeated record may not be on the standby yet. A commit that writes waits until the standby has it.
-						if (results.some(isAcknowledgement)) await transaction.commit(touchWriter(id));
+						if (outcomes.some(isAcknowledgement)) await transaction.commit(touchWriter(id));
 						return;
 					}
 					const queries = await groupQueries(planned.written, { id, group, notifies: this.#connections.notifies });
@@ -76,7 +68,7 @@ export class GroupCommitter {
 					continue;
 				}
 			}
-			return results.map((result) => finalResult(result, preceding));
+			return outcomes.map((outcome) => finalOutcome(outcome, preceding));
 		}
 	}
 

@@ -1,5 +1,7 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts";
+import type { ServiceError } from "../../errors.ts";
 import { mergeProtected, mergeRecord } from "../../record/record-delta.ts";
 import { addEvents, eventsToAdd, leafOver } from "../activity.ts";
 import { microsecondsOf } from "../condition.ts";
@@ -37,23 +39,35 @@ import { encodeKey } from "./stored-text.ts";
 import type { Session } from "./transaction.ts";
 import type { WrittenGroup } from "./written-group.ts";
 
+/** A request to append, and the signal of its sender. */
+export type SentRequest = GroupRequest & { readonly signal: CallSignal | undefined };
+
 /** Result of a request of a group; its sequences may be provisional. Undefined as for `Store.appendEvents`. */
 export type AppendResult = Appended | PossibleRepetition | AppendedEvents | undefined;
 
-/** The rows that a group writes, and the results of its requests once these rows are on disk. */
+/** Outcome of a request of a group: its result, or the error for a request whose sender no longer waits. */
+export type AppendOutcome = AppendResult | ServiceError;
+
+/** The rows that a group writes, and the outcomes of its requests once these rows are on disk. */
 export interface PlannedGroup {
 	readonly written: WrittenGroup;
-	readonly results: readonly AppendResult[];
+	readonly outcomes: readonly AppendOutcome[];
 }
 
-/** Locks the conversations of a group, reads their state, and decides what each request changes. */
-export async function planGroup(session: Session, requests: readonly GroupRequest[]): Promise<PlannedGroup> {
+/**
+ * Locks the conversations of a group, reads their state, and decides what each request changes. A request whose sender no
+ * longer waits changes nothing. The sender may have sent the same record to another replica, and a newer one after it.
+ * From the time of the locks on, no other replica can store them before this group.
+ */
+export async function planGroup(session: Session, requests: readonly SentRequest[]): Promise<PlannedGroup> {
 	const decoded = requests.map((request) => ("update" in request ? decodePost(request) : request));
 	const planner = new Planner(session, await readKnown(session, decoded));
-	const results: AppendResult[] = [];
-	for (const request of decoded)
-		results.push("summary" in request ? planner.post(request) : await planner.addEvents(request));
-	return { written: planner.written, results };
+	const outcomes: AppendOutcome[] = [];
+	for (const request of decoded) {
+		if (isSenderGone(request.signal)) outcomes.push(SENDER_GONE);
+		else outcomes.push("summary" in request ? planner.post(request) : await planner.addEvents(request));
+	}
+	return { written: planner.written, outcomes };
 }
 
 /** An append of an update, with its summary decoded. */
@@ -61,7 +75,7 @@ interface Post extends AppendRequest {
 	readonly summary: ConversationSummary;
 }
 
-function decodePost(request: AppendRequest): Post {
+function decodePost<Request extends AppendRequest>(request: Request): Request & Post {
 	return { ...request, summary: fromBinary(ConversationSummarySchema, request.update.summary) };
 }
 

@@ -100,7 +100,6 @@ function storeOf(
 	}
 
 	async function finish(): Promise<void> {
-		appender.close();
 		await Promise.allSettled([...operations]);
 		await connections[Symbol.asyncDispose]();
 	}
@@ -121,15 +120,15 @@ function storeOf(
 			range: (query = {}) => read("range", (session) => readRange(session, "events", query)),
 			subscribe: (listener) => follower.subscribe("events", listener),
 		},
-		append: (update) =>
+		append: (update, signal) =>
 			run(() =>
 				appendJudged(
-					async (judged) => updateResult(await appender.append({ update, judged })),
+					async (judged) => updateResult(await appender.append({ update, judged, signal })),
 					update.record.bytes,
 					isSameRecord,
 				),
 			),
-		appendEvents: (batch) => run(async () => batchResult(await appender.append(batch))),
+		appendEvents: (batch, signal) => run(async () => batchResult(await appender.append({ ...batch, signal }))),
 		getLiveState: (conversationId, eventIds) =>
 			read("getLiveState", (session) => getLiveState(session, conversationId, eventIds)),
 		listUnapplied: (limit) => read("listUnapplied", (session) => listUnapplied(session, limit)),

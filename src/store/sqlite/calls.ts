@@ -1,3 +1,4 @@
+import type { CallSignal } from "../../call-signal.ts";
 import type { AppendRequest, PossibleRepetition } from "../repetition.ts";
 import type { LogTable } from "../rows.ts";
 import type {
@@ -18,9 +19,9 @@ import type { WalEnd } from "./wal-end.ts";
 
 /** Calls to the writer thread. */
 export type WriterCalls = {
-	append(request: AppendRequest): Appended | PossibleRepetition;
+	append(request: AppendRequest & SenderDeadline): Appended | PossibleRepetition;
 	/** Returns undefined in the case that `Store.appendEvents` describes. */
-	appendEvents(batch: NewEvents): AppendedEvents | undefined;
+	appendEvents(batch: NewEvents & SenderDeadline): AppendedEvents | undefined;
 	/** Removes updates by their sequence numbers. Returns the number of updates that it removed. */
 	removeUpdates(sequences: readonly bigint[]): number;
 	/** Removes conversations that were deleted long enough ago. Returns the number of removed updates and events. */
@@ -34,6 +35,11 @@ export type WriterCalls = {
 	walLoss(argument: undefined): WalLoss | undefined;
 	close(argument: undefined): void;
 };
+
+/** The part of a {@link CallSignal} that can cross to a thread. */
+export interface SenderDeadline {
+	readonly senderDeadline: CallSignal["deadline"];
+}
 
 /** The end of a write-ahead log that SQLite could not use. */
 export interface WalLoss extends WalEnd {

@@ -121,19 +121,20 @@ function storeOf(
 			range: (query = {}) => reader.call("range", { log: "events", query }),
 			subscribe: (listener) => events.subscribe(listener),
 		},
-		async append(update) {
+		async append(update, signal) {
 			const { record, summary } = update;
 			const compacted = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };
-			const attempt = (judged: JudgedRepetition | undefined) => writer.call("append", { update: compacted, judged });
+			const attempt = (judged: JudgedRepetition | undefined) =>
+				writer.call("append", { update: compacted, judged, senderDeadline: signal?.deadline }, signal);
 			const appended = await appendJudged(attempt, record.bytes, isSameRecord);
 			if (!appended.repeated) updates.announce(appended.sequence);
 			release(compacted.record.bytes);
 			release(compacted.summary);
 			return appended;
 		},
-		async appendEvents(batch) {
+		async appendEvents(batch, signal) {
 			const compacted = compactBatch(batch);
-			const appended = await writer.call("appendEvents", compacted);
+			const appended = await writer.call("appendEvents", { ...compacted, senderDeadline: signal?.deadline }, signal);
 			if (appended === undefined) return undefined;
 			for (const bytes of bytesOfBatch(compacted)) release(bytes);
 			if (appended.stored > 0) events.announce(appended.newest);

@@ -1,13 +1,13 @@
+import { isPast, SENDER_GONE } from "../../call-signal.ts";
 import { release } from "../../memory.ts";
 import { failureOf } from "../../threads/failure.ts";
 import type { Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
 import type { GroupRequest } from "../repetition.ts";
-import { isSenderGone, SENDER_GONE } from "../sender-gone.ts";
 import { appendUpdate } from "./append.ts";
 import { appendEvents } from "./append-events.ts";
 import { bytesOfBatch } from "./batch.ts";
-import type { WalLoss, WriterCalls } from "./calls.ts";
+import type { SenderDeadline, WalLoss, WriterCalls } from "./calls.ts";
 import { openForWriting, transaction, type WriterOptions } from "./database.ts";
 import { sequenceCounter, skipSequences } from "./log.ts";
 import { OpenFiles } from "./open-files.ts";
@@ -134,14 +134,17 @@ function skipLostSequences(statements: Statements, end: WalEnd): WalLoss {
 }
 
 /** Appends a group in one transaction. Returns the outcomes, in the order of the requests, once it is on disk. */
-function appendAll(statements: Statements, write: Write, requests: readonly GroupRequest[]): Outcome[] {
+function appendAll(
+	statements: Statements,
+	write: Write,
+	requests: readonly (GroupRequest & SenderDeadline)[],
+): Outcome[] {
 	try {
 		return write(() => {
 			const next = { updates: sequenceCounter(statements, "updates"), events: sequenceCounter(statements, "events") };
-			// Read inside the transaction, because the wait for the database's lock may have been long.
-			const now = Date.now();
 			return requests.map((request) => {
-				if (isSenderGone(request, now)) return { failure: failureOf(SENDER_GONE) };
+				// Checked inside the transaction, because the wait for the database's lock may have been long.
+				if (isPast(request.senderDeadline)) return { failure: failureOf(SENDER_GONE) };
 				if ("update" in request) return { value: appendUpdate(statements, request, next.updates) };
 				return { value: appendEvents(statements, request, next) };
 			});

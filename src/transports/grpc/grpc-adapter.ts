@@ -7,7 +7,7 @@ import type {
 	sendUnaryData,
 } from "@grpc/grpc-js";
 import { rpcPath } from "../../access/gate.ts";
-import type { CallSignal } from "../../conversations/ingest/call-signal.ts";
+import type { CallSignal } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
 import { MessageBatch } from "./grpc-batch.ts";

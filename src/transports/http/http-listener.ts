@@ -99,7 +99,7 @@ export async function listenHttp(
 		protocols: ["h2", "http/1.1"],
 		serve: (socket) => {
 			const serveBy = (isHttp2: boolean): void => {
-				// An HTTP/1.1 client may end its side of the connection before it has read the response.
+				// An HTTP/1.1 client may end its side of the connection while the response is being sent.
 				socket.allowHalfOpen = !isHttp2;
 				(isHttp2 ? http2 : http1).emit("connection", socket);
 			};

@@ -99,7 +99,7 @@ test("an observer is notified of appends as calls to a thread `writer`, of their
 	expect(queue()).toEqual({ calls: 2, age: expect.any(Number) });
 	expect((await Promise.allSettled(appends)).map(({ status }) => status)).toEqual(["fulfilled", "rejected"]);
 	await appendEvents(store, batch(last.conversationId, [event()]));
-	await expect(store.append({ ...last, senderDeadline: 0 })).rejects.toThrow();
+	await expect(append(store, last, { aborted: true })).rejects.toThrow();
 	expect(queue()).toEqual({ calls: 0, age: 0 });
 	expect(reports).toEqual([
 		["added", "writer"],
@@ -114,7 +114,8 @@ test("an observer is notified of appends as calls to a thread `writer`, of their
 		["grouped", "writer", [3]],
 		["ended", "appendEvents", undefined, [3]],
 		["called", "writer", "append"],
-		["ended", "append", "unavailable", undefined],
+		["grouped", "writer", [4]],
+		["ended", "append", "unavailable", [4]],
 	]);
 });
 

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import pg from "pg";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
+import { SENDER_GONE } from "../../../src/call-signal.ts";
 import { lockConversations, tryLockHistory } from "../../../src/store/postgres/locks.ts";
 import { appendEvents, batch, event } from "../event-samples.ts";
 import { append, sample, second, start } from "../samples.ts";
@@ -69,6 +70,30 @@ test("a group that waits for a conversation's lock does not block the next group
 	expect([outcome.sequence, await waiting("Lock")]).toEqual([1n, [expect.any(Number)]]);
 	await session.query("COMMIT");
 	expect((await appending).sequence).toBe(2n);
+});
+
+test("a request that waits for a lock is not stored after its sender has sent it to another replica", async () => {
+	const { url, store, session, waiting } = await opened();
+	const replica = await openStore(url);
+	onTestFinished(() => replica.close());
+	const conversationId = randomUUID();
+	const older = sample({ conversationId, columns: { updatedAt: start } });
+	const newer = sample({ conversationId, columns: { updatedAt: start + 1n } });
+	const lock = lockConversations([conversationId]);
+	await session.query("BEGIN");
+	await session.query(lock.text, [...(lock.values ?? [])]);
+	// Both updates share a transaction, which will get the lock before that of the other store.
+	const appending = Promise.all([append(replica, older), append(replica, newer)]);
+	await expect.poll(() => waiting("Lock"), { timeout: 30_000 }).toHaveLength(1);
+	const signal = { aborted: false };
+	const abandoned = append(store, older, signal);
+	const refused = expect(abandoned).rejects.toThrow(SENDER_GONE);
+	await expect.poll(() => waiting("Lock"), { timeout: 30_000 }).toHaveLength(2);
+	signal.aborted = true;
+	await session.query("COMMIT");
+	expect((await appending).map(({ sequence }) => sequence)).toEqual([1n, 2n]);
+	await refused;
+	expect((await store.updates.range()).newest).toBe(2n);
 });
 
 test("history is pruned by one process at a time", async () => {

@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { afterAll, beforeAll, expect, onTestFinished, test, vi } from "vitest";
 import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
+import { SENDER_GONE } from "../../../src/call-signal.ts";
 import { updateLog } from "../../../src/conversations/read/entry-log.ts";
 import { RecentEntries } from "../../../src/conversations/watch/recent-entries.ts";
 import type { Connections } from "../../../src/store/postgres/connections.ts";
@@ -274,22 +275,32 @@ test("a group is not written again when its senders may have given up", async ()
 	expect(await append(store, sample())).toMatchObject({ sequence: 1n });
 });
 
-test("a group is not written again while the store closes, because its senders are gone", async () => {
+test("a group is written again without the requests whose senders no longer wait", async () => {
 	const url = await databases.create();
-	const closing: Promise<void>[] = [];
+	const signal = { aborted: false };
 	const losses: Loss[] = [];
 	const next = () => {
 		const loss = losses.shift();
-		if (loss !== undefined) closing.push(store.close());
+		if (loss !== undefined) signal.aborted = true;
 		return loss;
 	};
 	const store = await openPostgresStore(withLostResponses(await connect(url), next), { error: () => undefined });
+	onTestFinished(() => store.close());
 	losses.push("rolled back");
-	await expect(append(store, sample())).rejects.toMatchObject({ kind: "unavailable", message: "the store is closed" });
-	await Promise.all(closing);
-	expect(closing.length).toBe(1);
-	const reopened = await openStore(url);
-	expect(await reopened.updates.list({ after: 0n, limit: 10, withRecords: false })).toEqual([]);
+	const [abandoned, awaited] = [sample(), sample()];
+	const outcomes = await Promise.allSettled([
+		append(store, abandoned, signal),
+		append(store, awaited, { aborted: false }),
+		appendEvents(store, batch(abandoned.conversationId, [event()]), signal),
+	]);
+	expect(outcomes).toMatchObject([
+		{ status: "rejected", reason: SENDER_GONE },
+		{ status: "fulfilled", value: { sequence: 1n } },
+		{ status: "rejected", reason: SENDER_GONE },
+	]);
+	const kept = await store.updates.list({ after: 0n, limit: 10, withRecords: false });
+	expect(kept.map(({ conversationId }) => conversationId)).toEqual([awaited.conversationId]);
+	expect(await store.events.list({ after: 0n, limit: 10 })).toEqual([]);
 });
 
 test.each(["fast", "immediate"] as const)("appends continue without loss after a server stop: %s", async (mode) => {
