@@ -25,18 +25,18 @@ async function post(text: string): Promise<{ status: number; text: string }> {
 const accepted = { status: 200, text: '{"success":true}' };
 const stored = { success: true, repetition: false };
 
-/** The digits of the seed in the text of a record, which JSON.parse would round. */
+/** Returns the digits of the seed in the text of a record. JSON.parse would round them. */
 function seedIn(text: string): string | undefined {
 	return /"seed":(-?\d+)[,}]/.exec(text)?.[1];
 }
 
-/** A record with a native agent whose seed is the digits given. */
+/** Returns a record with a native agent whose seed has the given digits. */
 function seeded(seed: string): { id: string; text: string } {
 	const json = record({ agent: { kind: "Agent", llm: { model: "m", seed: "SEED" } } });
 	return { id: String(json.id), text: JSON.stringify(json).replace('"SEED"', seed) };
 }
 
-describe("a record is read back as it was acknowledged, whatever its size", () => {
+describe("a record of any size is read back as it was posted", () => {
 	const LARGE = JSON.stringify(record({ title: "x".repeat(1_200_000) }));
 	const usage = { prompt_tokens: 2 ** 31, completion_tokens: 2 ** 45, context_window: 2 ** 53 - 1, response_id: "r" };
 	const numbers = {
@@ -46,17 +46,17 @@ describe("a record is read back as it was acknowledged, whatever its size", () =
 		stats: { usage_to_metrics: { m: { token_usages: Array.from({ length: 40 }, () => usage) } } },
 		agent: { kind: "Agent", llm: { model: "m", seed: -5, num_retries: -(2 ** 40), timeout: 2 ** 32 } },
 	};
-	/** A number follows the filler, or stands before it, about every 12 bytes. */
+	/** Number of positions that are tried, each one byte further. The numbers are about 12 bytes apart. */
 	const ALIGNMENTS = 64;
 
 	test.each([
-		["64 KiB", 65_536, (filler: string) => ({ persistence_dir: filler })],
+		["64 KiB from the start", 65_536, (filler: string) => ({ persistence_dir: filler })],
 		["64 KiB from the end", 65_536, (filler: string) => ({ agent_state: { filler } })],
 		["128 KiB from the end", 131_072, (filler: string) => ({ agent_state: { filler } })],
-	])("numbers beyond 2^31 around %s", async (_, boundary, place) => {
+	])("with numbers beyond 2^31 at positions around %s", async (_, boundary, place) => {
 		const client = readClient(service, "gRPC", KEY);
 		for (let shift = 0; shift < ALIGNMENTS; shift++) {
-			// Whoever keeps a buffer that has grown may let go of it now.
+			// After a record over 1 MiB, an encoder replaces its grown buffer by a small one.
 			if (shift % 4 === 0) expect(await post(LARGE)).toEqual(accepted);
 			const json: JsonObject = record({ ...numbers, ...place("x".repeat(boundary - 100 - shift)) });
 			expect([shift, await post(JSON.stringify(json))]).toEqual([shift, accepted]);
@@ -67,17 +67,17 @@ describe("a record is read back as it was acknowledged, whatever its size", () =
 	});
 });
 
-describe("member names are kept", () => {
+describe("member names are read back as they were sent", () => {
 	const NAMES = ["\\\\", '\\"', "\\u0061", "\\/", "\\n", "\\u0000", "é\\u0301", "\\ud83d\\ude00", "a\\\\", 'a\\"'];
 
-	test("whatever body came before, with and without escapes", async () => {
+	test("to the webhook, with and without escapes, whichever names the body before had", async () => {
 		for (const before of NAMES)
 			for (const name of NAMES) {
 				const [first, second] = [record({ agent_state: "STATE" }), record({ agent_state: "STATE" })];
 				const body = (json: JsonObject, text: string) => JSON.stringify(json).replace('"STATE"', () => text);
 				expect(await post(body(first, `{"a":1,"${before}":1}`))).toEqual(accepted);
 				expect(await post(body(second, `{"a":1,"${name}":2}`))).toEqual(accepted);
-				// Compared as text: what alters names in the service would alter them in the test as well.
+				// Compared as text, because parsing in the test could alter names in the same way as the service.
 				const written = JSON.stringify(JSON.parse(`"${name}"`));
 				const state = name === "\\u0061" ? ['"agent_state":{"a":2}'] : ['"a":1', `${written}:2`];
 				const text = await getText(service, KEY, second.id);
@@ -98,7 +98,7 @@ describe("member names are kept", () => {
 			}
 	});
 
-	test("at the top of the record and in maps", async () => {
+	test("at the top level of the record and in maps", async () => {
 		const json = JSON.stringify(record({ blocked_actions: "MAP" }));
 		const id = JSON.parse(json).id;
 		const text = json.replace('"MAP"', () => '{"\\"":"one","\\\\":"two"}').replace("{", () => '{"\\\\\\"":[1],');
@@ -108,7 +108,7 @@ describe("member names are kept", () => {
 	});
 });
 
-describe("integers of 64 bits are exact", () => {
+describe("a 64-bit integer", () => {
 	const EXACT = [
 		"9007199254740993",
 		"-9007199254740993",
@@ -117,7 +117,7 @@ describe("integers of 64 bits are exact", () => {
 		"1234567890123456789",
 	];
 
-	test.each(EXACT)("%s by webhook", async (digits) => {
+	test.each(EXACT)("%s posted to the webhook is read back exactly", async (digits) => {
 		const { id, text } = seeded(digits);
 		expect(await post(text)).toEqual(accepted);
 		expect(seedIn(await getText(service, KEY, id))).toBe(digits);
@@ -128,7 +128,7 @@ describe("integers of 64 bits are exact", () => {
 	});
 
 	test.each(PROTOCOLS.flatMap((protocol) => EXACT.map((digits) => [digits, protocol] as const)))(
-		"%s over %s",
+		"%s ingested over %s is read back exactly",
 		async (digits, protocol) => {
 			const conversation = recordMessage(record({ agent: { kind: "Agent", llm: { model: "m" } } }));
 			if (conversation.agent?.kind.case !== "agent") throw new Error("unreachable");
@@ -137,7 +137,7 @@ describe("integers of 64 bits are exact", () => {
 			expect(first).toMatchObject({ success: true, repetition: false });
 			const text = await getText(service, KEY, conversation.id);
 			expect(seedIn(text)).toBe(digits);
-			// What was read is the same record when it is posted.
+			// The record is a duplicate when it is posted as it was read.
 			expect(await post(text)).toEqual(accepted);
 			const again = await ingestClient(service, protocol, KEY).ingestConversation({ conversation });
 			expect(again).toEqual({ ...first, repetition: true });
@@ -145,7 +145,7 @@ describe("integers of 64 bits are exact", () => {
 	);
 
 	test.each(["9223372036854775808", "-9223372036854775809", "123456789012345678901234567890"])(
-		"%s is refused",
+		"out of range, %s, is refused by the webhook",
 		async (digits) => {
 			const { status, text } = await post(seeded(digits).text);
 			expect(status).toBe(422);
@@ -155,7 +155,7 @@ describe("integers of 64 bits are exact", () => {
 		},
 	);
 
-	test("one too large for its field is refused over Connect", async () => {
+	test("out of range is refused over Connect JSON", async () => {
 		const url = service.http + rpcPath(ConversationIngestService.method.ingestConversation);
 		const conversation = { agent: { agent: { llm: { seed: "9223372036854775808" } } } };
 		const response = await fetch(url, {
@@ -166,7 +166,7 @@ describe("integers of 64 bits are exact", () => {
 		expect([response.status, await response.json()]).toMatchObject([400, { code: "invalid_argument" }]);
 	});
 
-	test("a number with a fraction of zero is an integer", async () => {
+	test("may be written with a fraction of zero or with an exponent", async () => {
 		for (const [given, digits] of [
 			["500.0", "500"],
 			["1e3", "1000"],
@@ -179,7 +179,7 @@ describe("integers of 64 bits are exact", () => {
 	});
 });
 
-test("free-form numbers come back as they were sent, as far as a double holds them", async () => {
+test("free-form numbers that a double can hold are read back as they were posted", async () => {
 	const json = record({ agent_state: { a: 0.1, b: 1e22, c: 9007199254740992, d: -1e-9, e: 1.7976931348623157e308 } });
 	expect(await post(JSON.stringify(json))).toEqual(accepted);
 	expect(JSON.parse(await getText(service, KEY, json.id))).toEqual(expectedJson(plan, json));

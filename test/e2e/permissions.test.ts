@@ -15,7 +15,7 @@ async function post(service: Endpoints, json: JsonObject): Promise<readonly unkn
 	return [response.status, response.headers.get("Retry-After"), await response.json()];
 }
 
-const kept = [200, null, { success: true }];
+const accepted = [200, null, { success: true }];
 const quiet = (database: string) => ({ ...testEnvironment(database), LOG_LEVEL: "silent" });
 
 /** Stops a service as an operator does. */
@@ -24,17 +24,17 @@ async function stop(service: ServiceProcess): Promise<void> {
 	expect(await service.exit()).toEqual({ code: 0, signal: null });
 }
 
-// Where permissions cannot bind the service, the starts that fail in store-faults.test.ts are what shows the refusals.
-const bound = test.runIf(permissionsBind());
+// Where permissions do not apply to the service, only store-faults.test.ts tests starts that fail.
+const permissionTest = test.runIf(permissionsBind());
 
-bound(
-	"a service that may not search the folder of its database acknowledges nothing, and goes on when it may",
+permissionTest(
+	"a service that loses access to the folder of its database refuses posts, and recovers with access",
 	async () => {
 		using folder = new UnprivilegedFolder();
 		const { database } = folder;
 		await using service = await folder.start();
 		const [first, second] = [record(), record()];
-		expect(await post(service, first)).toEqual(kept);
+		expect(await post(service, first)).toEqual(accepted);
 		folder.permit(0o000);
 		const refused = [503, "5", { detail: "the store's database was moved, deleted or replaced" }];
 		expect(await post(service, second)).toEqual(refused);
@@ -42,7 +42,7 @@ bound(
 		expect(JSON.parse(await getText(service, KEY, first.id))).toMatchObject({ id: first.id });
 		folder.permit(0o700);
 		await expectReady(service, true);
-		expect(await post(service, second)).toEqual(kept);
+		expect(await post(service, second)).toEqual(accepted);
 		const reason = `EACCES: permission denied, stat '${database}' (SQLite result code 1032)`;
 		const message = `${database} cannot be reached while the database is open: ${reason}`;
 		expect(await service.logged(({ event }) => event === "store_failed")).toMatchObject({
@@ -54,7 +54,7 @@ bound(
 	},
 );
 
-bound("a folder in which nothing may be written fails the start with one line, and not the one after", async () => {
+permissionTest("a start in a folder without write permission fails with one line, and succeeds with it", async () => {
 	using folder = new UnprivilegedFolder();
 	const start = "The service cannot start: the store";
 	folder.permit(0o500);
@@ -69,10 +69,10 @@ bound("a folder in which nothing may be written fails the start with one line, a
 	const json = record();
 	{
 		await using service = await folder.start();
-		expect(await post(service, json)).toEqual(kept);
+		expect(await post(service, json)).toEqual(accepted);
 		await stop(service);
 	}
-	// With a database in it, SQLite cannot make the write-ahead log.
+	// The folder now contains a database, but SQLite cannot create the write-ahead log.
 	folder.permit(0o500);
 	expect(await folder.run(quiet(folder.database))).toEqual({
 		code: 1,
@@ -82,11 +82,11 @@ bound("a folder in which nothing may be written fails the start with one line, a
 	folder.permit(0o700);
 	await using service = await folder.start();
 	expect(JSON.parse(await getText(service, KEY, json.id))).toMatchObject({ id: json.id });
-	expect(await post(service, record())).toEqual(kept);
+	expect(await post(service, record())).toEqual(accepted);
 });
 
-// Where no file system can be mounted, the tests before are what shows it.
-test.runIf(canMount())("a read-only file system fails the start with one line, and not the one after", async () => {
+// Where no file system can be mounted, only the test above covers a start without write access.
+test.runIf(canMount())("a start fails with one line on a read-only file system, and later succeeds", async () => {
 	using outer = new TempFolder();
 	const data = outer.file("data");
 	mkdirSync(data);
@@ -100,11 +100,11 @@ test.runIf(canMount())("a read-only file system fails the start with one line, a
 	const json = record();
 	{
 		await using service = await ServiceProcess.start(database);
-		expect(await post(service, json)).toEqual(kept);
+		expect(await post(service, json)).toEqual(accepted);
 		await stop(service);
 	}
 	expect(await runReadOnly(data, quiet(database))).toEqual(failed("access"));
 	await using service = await ServiceProcess.start(database);
 	expect(JSON.parse(await getText(service, KEY, json.id))).toMatchObject({ id: json.id });
-	expect(await post(service, record())).toEqual(kept);
+	expect(await post(service, record())).toEqual(accepted);
 });

@@ -16,7 +16,7 @@ beforeAll(async () => {
 afterAll(() => service[Symbol.asyncDispose]());
 
 test.each(PROTOCOLS)(
-	"a place beyond the newest update is OUT_OF_RANGE with the newest one, over %s",
+	"a list or watch that starts beyond the newest sequence fails with OUT_OF_RANGE and names it, over %s",
 	async (protocol) => {
 		const client = readClient(service, protocol, KEY);
 		for (const after of [newest + 1n, 2n ** 63n - 1n]) {

@@ -23,7 +23,7 @@ function expectNoPassword({ output: { stdout, stderr } }: ServiceProcess): void 
 	expect(stdout + stderr).not.toContain(databases.server.password);
 }
 
-/** The database's URL by way of a proxy. */
+/** Returns the URL of the database through a proxy. */
 function throughProxy({ port }: TcpProxy): string {
 	return url.replace(`:${databases.server.port}/`, `:${port}/`);
 }
@@ -33,7 +33,7 @@ async function post(service: ServiceProcess, json: ReturnType<typeof record>) {
 	return { status: response.status, retryAfter: response.headers.get("Retry-After"), body: await response.json() };
 }
 
-const kept = { status: 200, retryAfter: null, body: { success: true } };
+const accepted = { status: 200, retryAfter: null, body: { success: true } };
 
 async function codeOf(call: Promise<unknown>): Promise<Code | undefined> {
 	return await call.then(
@@ -43,15 +43,15 @@ async function codeOf(call: Promise<unknown>): Promise<Code | undefined> {
 }
 
 test.each(["fast", "immediate"] as const)(
-	"while its database is away (%s stop) a service is not ready and refuses everything, and goes on by itself",
+	"while its database is down (%s shutdown), a service is not ready and refuses requests, then it recovers by itself",
 	async (mode) => {
 		await using service = await ServiceProcess.start("", { DATABASE_URL: url });
 		const [first, second] = [record(), record()];
-		expect(await post(service, first)).toEqual(kept);
+		expect(await post(service, first)).toEqual(accepted);
 		await expectReady(service, true);
 		await databases.server.stop(mode);
 		await expectReady(service, false);
-		// The answers come although the database does not come back.
+		// The responses arrive while the database is still down.
 		const refused = {
 			status: 503,
 			retryAfter: "5",
@@ -65,7 +65,7 @@ test.each(["fast", "immediate"] as const)(
 		await expect(getText(service, KEY, first.id)).rejects.toThrow("503");
 		await databases.server.start();
 		await expectReady(service, true);
-		expect(await post(service, second)).toEqual(kept);
+		expect(await post(service, second)).toEqual(accepted);
 		for (const { id } of [first, second]) expect(JSON.parse(await getText(service, KEY, id))).toMatchObject({ id });
 		await service.logged((line) => line.event === "store_unhealthy");
 		await service.logged((line) => line.event === "store_healthy");
@@ -75,7 +75,7 @@ test.each(["fast", "immediate"] as const)(
 	},
 );
 
-test("a service whose database is away stops in order", async () => {
+test("a service whose database is down stops with exit code 0", async () => {
 	await using service = await ServiceProcess.start("", { DATABASE_URL: url });
 	await databases.server.stop("fast");
 	await expectReady(service, false);
@@ -85,19 +85,19 @@ test("a service whose database is away stops in order", async () => {
 	expectNoPassword(service);
 });
 
-test("a stop ends though the database has fallen silent, and what was not stored is answered with 503", async () => {
-	// It takes connections, and says nothing.
+test("a service whose database no longer responds stops with exit code 0, and answers the waiting post with 503", async () => {
+	// A server that accepts connections and never responds.
 	const silent = createServer().listen(0, "127.0.0.1");
 	await once(silent, "listening");
 	const address = silent.address();
 	if (typeof address !== "object" || address === null) throw new Error("the silent server has no port");
 	let isSilent = false;
-	await using way = await TcpProxy.start(() => (isSilent ? address.port : databases.server.port));
-	const env = { DATABASE_URL: throughProxy(way), POSTGRES_STATEMENT_TIMEOUT: "1" };
+	await using proxy = await TcpProxy.start(() => (isSilent ? address.port : databases.server.port));
+	const env = { DATABASE_URL: throughProxy(proxy), POSTGRES_STATEMENT_TIMEOUT: "1" };
 	await using service = await ServiceProcess.start("", env);
-	expect(await post(service, record())).toEqual(kept);
+	expect(await post(service, record())).toEqual(accepted);
 	isSilent = true;
-	way.fallSilent();
+	proxy.fallSilent();
 	const json = record();
 	const answer = post(service, json);
 	await service.logged((line) => line.event === "store_unhealthy");
@@ -108,10 +108,10 @@ test("a stop ends though the database has fallen silent, and what was not stored
 	expectNoPassword(service);
 });
 
-test("a start while the database is away is refused with the reason, in one line", async () => {
-	await using way = await TcpProxy.start(() => databases.server.port);
+test("a start while the database is down fails with one line, which has the reason", async () => {
+	await using proxy = await TcpProxy.start(() => databases.server.port);
 	await databases.server.stop("fast");
-	const env = { ...testEnvironment(""), DATABASE_URL: throughProxy(way) };
+	const env = { ...testEnvironment(""), DATABASE_URL: throughProxy(proxy) };
 	const { code, stderr, stdout } = await ServiceProcess.run(env, "serve");
 	await databases.server.start();
 	expect({ code, stderr }).toEqual({
@@ -121,7 +121,7 @@ test("a start while the database is away is refused with the reason, in one line
 	expect(stdout + stderr).not.toContain(databases.server.password);
 });
 
-test("a start with a wrong password tells neither password", async () => {
+test("a start with a wrong password fails without showing the wrong or the right password", async () => {
 	const wrong = "wrong-password-of-the-test";
 	const { password } = databases.server;
 	const env = { ...testEnvironment(""), DATABASE_URL: url.replace(password, wrong) };

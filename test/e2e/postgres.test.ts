@@ -25,7 +25,7 @@ afterAll(async () => {
 	await databases[Symbol.asyncDispose]();
 });
 
-/** The captured posts in the order in which they are sent: the sequences beside each other, post by post. */
+/** Returns the captured posts in the order of sending: the first post of each sequence, then the second, and so on. */
 function posts() {
 	const sequences = capturedSequences();
 	const longest = Math.max(...sequences.map(({ posts }) => posts.length));
@@ -37,7 +37,7 @@ function posts() {
 	).flat();
 }
 
-test("two replicas make of an agent server's posts what a service with SQLite makes of them", async () => {
+test("two replicas with PostgreSQL store the same updates, records and events as a service with SQLite", async () => {
 	await using reference: TestService = await startTestService(ENV);
 	const send = async (to: Endpoints, { conversationId, post }: ReturnType<typeof posts>[number]) => {
 		const { webhook, body } = post;
@@ -70,7 +70,7 @@ test("two replicas make of an agent server's posts what a service with SQLite ma
 	for (const replica of replicas) expect(await everything(replica)).toEqual(expected);
 });
 
-test("metrics tell of the commits and of what waits for them, and of no files", async () => {
+test("metrics of a service with PostgreSQL show commits and queues, but no file sizes", async () => {
 	const scraper = "key-of-prometheus-itself";
 	const ACCESS_KEYS = `test:${KEY}:ingest,prometheus:${scraper}:metrics`;
 	await using service = await ServiceProcess.start("", { DATABASE_URL: await databases.create(), ACCESS_KEYS });
@@ -88,7 +88,7 @@ test("metrics tell of the commits and of what waits for them, and of no files", 
 		expect(countsOf(scraped, name)).toEqual({});
 });
 
-test("a watch on one replica shows what the other takes, and a stopped replica leaves the other at work", async () => {
+test("a watch on one replica shows posts to another, and continues after the other replica has stopped", async () => {
 	const end = new AbortController();
 	const [one, other] = replicas;
 	const seen: bigint[] = [];
@@ -118,7 +118,7 @@ test("a watch on one replica shows what the other takes, and a stopped replica l
 	await watching;
 });
 
-test("a start without keys is refused, in one line, because replicas need the same ones", async () => {
+test("a start with PostgreSQL and without keys fails with one line, because replicas need the same keys", async () => {
 	const { ACCESS_KEYS: _, ...env } = testEnvironment("");
 	const { code, stderr, stdout } = await ServiceProcess.run({ ...env, DATABASE_URL: url }, "serve");
 	expect({ code, stderr }).toEqual({

@@ -14,15 +14,15 @@ import { TempFolder } from "../support/temp.ts";
 
 const INGEST = "/conversations.v1.ConversationIngestService/IngestConversation";
 
-/** Ids of the conversations that a database holds, when no service has it open. */
+/** Starts a service on a database and returns the ids of its conversations. */
 async function conversationsIn(database: string): Promise<string[]> {
 	await using service = await ServiceProcess.start(database);
 	const { conversations } = await readClient(service, "gRPC", KEY).listConversations({ pageSize: 1000 });
 	return conversations.map(({ summary }) => summary?.id ?? "").sort();
 }
 
-describe("stopping", () => {
-	test.each(["SIGTERM", "SIGINT"] as const)("on %s the requests under way get their answers", async (signal) => {
+describe("a stopping service", () => {
+	test.each(["SIGTERM", "SIGINT"] as const)("answers and stores the requests under way on %s", async (signal) => {
 		using folder = new TempFolder();
 		const database = folder.file("conversations.db");
 		await using service = await ServiceProcess.start(database);
@@ -43,7 +43,7 @@ describe("stopping", () => {
 			call.on("trailers", (trailers) => resolve(trailers["grpc-status"])),
 		);
 		call.resume();
-		// Frames are handled in order, so the answer to a ping proves that the call has begun.
+		// Frames are handled in order, so the response to a ping proves that the call has begun.
 		await new Promise<void>((resolve, reject) => session.ping((error) => (error === null ? resolve() : reject(error))));
 
 		service.signal(signal);
@@ -60,7 +60,7 @@ describe("stopping", () => {
 		expect(await conversationsIn(database)).toEqual([String(webhookRecord.id), String(grpcRecord.id)].sort());
 	});
 
-	test("nothing new is accepted", async () => {
+	test("refuses new connections, and still answers the request that is under way", async () => {
 		using folder = new TempFolder();
 		await using service = await ServiceProcess.start(folder.file("conversations.db"));
 		using client = await new RawHttp(service).connected();
@@ -68,7 +68,7 @@ describe("stopping", () => {
 		await client.response();
 		service.signal("SIGTERM");
 		await service.logged((line) => line.event === "stopping");
-		// For a moment it still takes what was on its way.
+		// It still accepts connections during the grace period.
 		await expect
 			.poll(() => postWebhook(service, KEY, JSON.stringify(record())).then(String, String))
 			.toBe("TypeError: fetch failed");
@@ -78,7 +78,7 @@ describe("stopping", () => {
 	});
 });
 
-/** A gRPC message with its prefix: not compressed, and its length. */
+/** Returns the message of a gRPC request with gRPC's prefix: the compressed flag 0 and the length. */
 function framed(json: JsonObject): Buffer {
 	const message = toBinary(IngestConversationRequestSchema, ingestRequest(json));
 	const prefix = Buffer.alloc(5);
@@ -86,8 +86,8 @@ function framed(json: JsonObject): Buffer {
 	return Buffer.concat([prefix, message]);
 }
 
-describe("starting", () => {
-	test("without keys makes one, shows it once and keeps only its hash", async () => {
+describe("a service that is started", () => {
+	test("without access keys creates one, shows it at the first start only and stores only its hash", async () => {
 		using folder = new TempFolder();
 		const database = folder.file("conversations.db");
 		let key: string;
@@ -112,7 +112,7 @@ describe("starting", () => {
 		expect((await postWebhook(again, key, JSON.stringify(record()))).status).toBe(200);
 	});
 
-	test("again keeps what was stored", async () => {
+	test("again after a stop has the records of all earlier runs", async () => {
 		using folder = new TempFolder();
 		const database = folder.file("conversations.db");
 		const ids: string[] = [];
@@ -127,7 +127,7 @@ describe("starting", () => {
 		expect(await conversationsIn(database)).toEqual(ids.sort());
 	});
 
-	test("with mistakes in the configuration lists them all and ends with 1", async () => {
+	test("with errors in the configuration lists all of them, without the values of keys, and exits with code 1", async () => {
 		using folder = new TempFolder();
 		const env = {
 			...testEnvironment(folder.file("c.db")),
@@ -142,13 +142,13 @@ describe("starting", () => {
 	});
 
 	test.each([
-		["an address that is taken", (http: string) => ({ HTTP_ADDRESS: http.replace("http://", "") })],
-		["a gRPC address that is taken", (_: string, grpc: string) => ({ GRPC_ADDRESS: grpc })],
-		["a database that cannot be", () => ({ DATABASE_URL: "sqlite:/dev/null/c.db" })],
-	])("with %s says why and ends with 1", async (_, taken) => {
+		["an HTTP address that is in use", (http: string) => ({ HTTP_ADDRESS: http.replace("http://", "") })],
+		["a gRPC address that is in use", (_: string, grpc: string) => ({ GRPC_ADDRESS: grpc })],
+		["a database path that cannot exist", () => ({ DATABASE_URL: "sqlite:/dev/null/c.db" })],
+	])("with %s reports the reason and exits with code 1", async (_, conflicting) => {
 		using folder = new TempFolder();
 		await using other = await ServiceProcess.start(folder.file("other.db"));
-		const env = { ...testEnvironment(folder.file("c.db")), ...taken(other.http, other.grpc) };
+		const env = { ...testEnvironment(folder.file("c.db")), ...conflicting(other.http, other.grpc) };
 		const { code, stderr } = await ServiceProcess.run(env);
 		expect(code).toBe(1);
 		expect(stderr).toMatch(/^The service cannot start: .+/);

@@ -14,7 +14,7 @@ const { plan } = new RecordFormat();
 let service: TestService;
 
 beforeAll(async () => {
-	// Nothing is configured but a key, with which secrets come back as they were sent.
+	// Only an encryption key is configured, so that secrets can be read back as they were sent.
 	service = await startTestService({ ENCRYPTION_KEY: randomBytes(32).toString("base64") });
 });
 afterAll(() => service[Symbol.asyncDispose]());
@@ -28,20 +28,20 @@ async function read(id: unknown): Promise<JsonObject> {
 	return object(JSON.parse(await getText(service, KEY, String(id), "secrets=plaintext")));
 }
 
-describe("the records of a captured sequence", () => {
+describe("the records of a captured sequence of the real sender", () => {
 	const sequences = capturedSequences().map(({ name, posts }) => {
 		const bodies = posts.filter(({ webhook }) => webhook === "conversations").map(({ body }) => body);
 		return { name, bodies };
 	});
 
-	test.each(sequences)("$name are taken without any setting, and end with the last one", async ({ bodies }) => {
+	test.each(sequences)("$name are accepted as current updates, and the last is read back", async ({ bodies }) => {
 		for (const body of bodies) expect(await post(body)).toEqual({ status: 200, json: { success: true } });
 		const sent = bodies.map(withSpecificationNames);
 		for (const id of new Set(sent.map((json) => String(json.id)))) {
 			const own = sent.filter((json) => json.id === id);
 			expect(await read(id)).toEqual(expectedJson(plan, own.at(-1) ?? {}));
 			const updates = await updatesUntilCaughtUp(service, KEY, { start: BEGINNING, conversationId: id });
-			// The sender repeats a body when nothing has changed.
+			// The sender posts the same body again when nothing has changed.
 			const distinct = own.filter((json, index) => JSON.stringify(json) !== JSON.stringify(own[index - 1]));
 			expect(updates.map(({ current }) => current)).toEqual(distinct.map(() => true));
 			expect(updates.map(({ change }) => change)).toEqual(
@@ -69,16 +69,16 @@ function changeOf(before: JsonObject | undefined, after: JsonObject): UpdateChan
 	return CHANGES[String(is)] ?? UpdateChange.UPDATED;
 }
 
-describe("the real sender's own names", () => {
+describe("the real sender's names", () => {
 	const native = (llm: JsonObject) => record({ agent: { kind: "Agent", llm: { model: "m", ...llm } } });
 
 	test.each<[string, JsonObject]>([
-		["the address of the site", native({ openrouter_site_url: "https://site" })],
-		["the name of the application", native({ openrouter_app_name: "app" })],
+		["the site's URL", native({ openrouter_site_url: "https://site" })],
+		["the application's name", native({ openrouter_app_name: "app" })],
 		["the extra body", native({ litellm_extra_body: { a: [1, { b: null }] } })],
 		["an analyzer", record({ security_analyzer: { kind: "GraySwanAnalyzer", policy_id: "p" } })],
 		[
-			"an analyzer in another one",
+			"an analyzer in an ensemble",
 			record({
 				security_analyzer: {
 					kind: "EnsembleSecurityAnalyzer",
@@ -86,13 +86,13 @@ describe("the real sender's own names", () => {
 				},
 			}),
 		],
-	])("are given back as the specification's: %s", async (_, json) => {
+	])("are read back as the names of the specification: %s", async (_, json) => {
 		const text = JSON.stringify(json);
 		expect(await post(text)).toEqual({ status: 200, json: { success: true } });
 		expect(await read(json.id)).toEqual(expectedJson(plan, withSpecificationNames(text)));
 	});
 
-	test.each(["claude-code", "codex", "gemini-cli"])("of providers are kept: %s", async (provider) => {
+	test.each(["claude-code", "codex", "gemini-cli"])("of ACP servers are read back unchanged: %s", async (provider) => {
 		const json = record({ agent: { kind: "ACPAgent", acp_command: ["a"], acp_server: provider } });
 		expect((await post(JSON.stringify(json))).status).toBe(200);
 		expect(await read(json.id)).toMatchObject({ agent: { acp_server: provider } });
@@ -114,7 +114,7 @@ describe("the real sender's own names", () => {
 			record({ hook_config: { stop: [{ hooks: [{ command: "c", async_: "x" }] }] } }),
 			{ type: "bool_parsing", loc: ["body", "hook_config", "stop", 0, "hooks", 0, "async_"] },
 		],
-	])("of a wrong type are named as they were sent: %s", async (_, json, violation) => {
+	])("appear in violations as they were sent: %s", async (_, json, violation) => {
 		const { status, json: answer } = await post(JSON.stringify(json));
 		expect(status).toBe(422);
 		expect(answer).toEqual({ detail: [expect.objectContaining(violation)] });

@@ -19,7 +19,7 @@ afterEach(async () => {
 	folder[Symbol.dispose]();
 });
 
-/** Stops the service; gives its lines of the events, and the seconds from its first line to its last. */
+/** Stops the service. Returns its log lines of the events, and the seconds between its first and its last line. */
 async function linesOf(...events: readonly string[]): Promise<{ lines: LogLine[]; seconds: number }> {
 	service.signal("SIGTERM");
 	expect((await service.exit()).code).toBe(0);
@@ -35,12 +35,12 @@ async function linesOf(...events: readonly string[]): Promise<{ lines: LogLine[]
 	};
 }
 
-/** All that lines tell of: themselves, and what they have counted. */
+/** Returns the number of occurrences that lines report: the count of a summary line, and 1 for any other line. */
 function total(lines: readonly LogLine[]): number {
 	return lines.reduce((sum, { count }) => sum + (typeof count === "number" ? count : 1), 0);
 }
 
-test("posts without a key at full speed are one line and then a sum every ten seconds", async () => {
+test("a flood of posts without a key is logged as one line and a summary line every ten seconds", async () => {
 	const request = (fields: string) => `POST ${WEBHOOK} HTTP/1.1\r\nHost: x\r\n${fields}Content-Length: 2\r\n\r\n{}`;
 	const [connections, each] = [20, 1_000];
 	const requests = request("").repeat(each - 1) + request("Connection: close\r\n");
@@ -58,7 +58,7 @@ test("posts without a key at full speed are one line and then a sum every ten se
 	expect(lines.length).toBeLessThanOrEqual(2 + seconds / 10);
 });
 
-test("requests that are all different, as far as a client can make them, are a bounded number of lines", async () => {
+test("refused requests with different paths are all counted in a bounded number of log lines", async () => {
 	const paths = Array.from({ length: 3_000 }, (_, index) => `/nowhere/${index}`);
 	for (const part of [0, 1, 2])
 		await Promise.all(
@@ -74,7 +74,7 @@ test("requests that are all different, as far as a client can make them, are a b
 	);
 });
 
-test("garbage on both ports is one line for each of them, and a sum", async () => {
+test("connections with garbage on both ports are all counted in a bounded number of log lines", async () => {
 	const send = (address: string): Promise<void> =>
 		new Promise((resolve) => {
 			const { hostname, port } = new URL(`http://${address}`);
@@ -93,7 +93,7 @@ test("garbage on both ports is one line for each of them, and a sum", async () =
 	expect(sum).toMatchObject({ listener: "grpc", code: "ERR_HTTP2_ERROR", peers: expect.arrayContaining([]) });
 });
 
-test("calls without a key over gRPC are summed up too", async () => {
+test("gRPC calls without a key are all counted in log lines", async () => {
 	const { ingestConversation } = ConversationIngestService.method;
 	for (let round = 0; round < 20; round++)
 		expect((await callRaw(service, "gRPC", ingestConversation, "", undefined)).code).toBe(16);

@@ -27,12 +27,12 @@ beforeEach(() => {
 	before = service.log();
 });
 
-/** What was logged in this test, line by line. */
+/** Returns the lines that were logged since `before`. */
 function logged(): string[] {
 	return service.log().slice(before.length).split("\n").slice(0, -1);
 }
 
-/** Expects one line about a refusal, in which all of some words stand. */
+/** Expects one log line since `before`: a refusal with all of the words. Expects no canary in the whole log. */
 function expectLogged(...words: readonly string[]): void {
 	const lines = logged();
 	expect(lines).toHaveLength(1);
@@ -44,8 +44,8 @@ function expectLogged(...words: readonly string[]): void {
 const valid = Buffer.from(toBinary(IngestConversationRequestSchema, ingestRequest(record())));
 const validJson = JSON.stringify({ conversation: {} });
 
-describe("a wrong key", () => {
-	test.each([`${CANARY}-key`, undefined])("is refused in one line on every way in: %s", async (key) => {
+describe("a request without a valid access key", () => {
+	test.each([`${CANARY}-key`, undefined])("is refused over every protocol, with one log line: %s", async (key) => {
 		for (const form of RAW_FORMS) {
 			before = service.log();
 			const message = form === "Connect JSON" ? validJson : valid;
@@ -66,7 +66,7 @@ describe("a wrong key", () => {
 		expectLogged("unauthenticated", "/api/v1/conversations");
 	});
 
-	test("that lacks a scope is refused in one line on every way in", async () => {
+	test("or with a key that lacks the scope is refused over every RPC protocol, with one log line", async () => {
 		await using own = await startTestService({ ACCESS_KEYS: "reader:key-of-the-reader:read" });
 		for (const form of RAW_FORMS) {
 			const from = own.log().length;
@@ -84,7 +84,7 @@ describe("a wrong key", () => {
 });
 
 describe("a record that breaks rules", () => {
-	test.each(RAW_FORMS)("is logged with its conversation and the places, over %s", async (form) => {
+	test.each(RAW_FORMS)("is logged with its conversation, field and violation, over %s", async (form) => {
 		const json = record();
 		const request = ingestRequest(json);
 		if (request.conversation !== undefined) request.conversation.maxIterations = -1n;
@@ -104,20 +104,20 @@ describe("a record that breaks rules", () => {
 		expectLogged("invalid_record", "IngestConversation", String(json.id), "max_iterations", "greater_than");
 	});
 
-	test("is logged with its conversation and the places, on the webhook", async () => {
+	test("is logged with its conversation and fields, on the webhook", async () => {
 		const json = record({ max_iterations: -1, available_models: [{}], tags: { a: CANARY.repeat(20) } });
 		expect((await postWebhook(service, KEY, JSON.stringify(json))).status).toBe(422);
 		expectLogged("invalid_record", WEBHOOK, String(json.id), "max_iterations", "model_id", "tags");
 	});
 
-	test("is logged without a conversation when its id is none", async () => {
+	test("is logged without its id when the id is not a UUID", async () => {
 		const json = record({ id: `${CANARY}-id` });
 		expect((await postWebhook(service, KEY, JSON.stringify(json))).status).toBe(422);
 		expectLogged("invalid_record", WEBHOOK);
 	});
 });
 
-test.each(RAW_FORMS)("a read that is refused is logged, over %s", async (form) => {
+test.each(RAW_FORMS)("a read of an unknown conversation is logged with its id, over %s", async (form) => {
 	const { id } = record();
 	const get =
 		form === "Connect JSON"
@@ -127,17 +127,17 @@ test.each(RAW_FORMS)("a read that is refused is logged, over %s", async (form) =
 	expectLogged("not_found", "GetConversation", String(id));
 });
 
-describe("a message that cannot be read", () => {
+describe("a request message that cannot be decoded", () => {
 	const agent = (llm: string) => `{"conversation":{"agent":{"agent":{"llm":${llm}}}}}`;
 
 	test.each([
 		["a wrong type in a secret field", ["Connect JSON"], agent(`{"extraHeaders":"${CANARY}"}`)],
 		["a wrong type in a secret string", ["Connect JSON"], agent(`{"apiKey":{"a":"${CANARY}"}}`)],
 		["broken JSON", ["Connect JSON"], `{"conversation": ${CANARY}`],
-		["JSON that is no object", ["Connect JSON"], `"${CANARY}"`],
+		["JSON that is not an object", ["Connect JSON"], `"${CANARY}"`],
 		["a protobuf message that is cut off", ["Connect", "gRPC-Web", "gRPC"], valid.subarray(0, valid.length - 3)],
-		["bytes that are no protobuf message", ["Connect", "gRPC-Web", "gRPC"], Buffer.from([0x0a, 0xff, 0xff, 0xff])],
-	] as const)("is INVALID_ARGUMENT with one fixed message, and is logged once: %s", async (_, forms, message) => {
+		["bytes that are not a protobuf message", ["Connect", "gRPC-Web", "gRPC"], Buffer.from([0x0a, 0xff, 0xff, 0xff])],
+	] as const)("is refused with INVALID_ARGUMENT, a fixed text and one log line: %s", async (_, forms, message) => {
 		for (const form of forms) {
 			before = service.log();
 			const answer = await callRaw(service, form, ingestConversation, message, KEY);
@@ -148,7 +148,7 @@ describe("a message that cannot be read", () => {
 		}
 	});
 
-	test("is so for reads too", async () => {
+	test("is refused with INVALID_ARGUMENT and one log line on reads too", async () => {
 		for (const form of RAW_FORMS) {
 			before = service.log();
 			const message = form === "Connect JSON" ? `{"afterSequence": "${CANARY}"}` : Buffer.from([0x0a, 0x7f]);
@@ -162,7 +162,7 @@ describe("a message that cannot be read", () => {
 
 describe("text that is not Unicode", () => {
 	const json = record({ title: "TITLE" });
-	/** What Connect takes for the record, in JSON. */
+	/** The request for the record in Connect's JSON form. */
 	const connectJson = JSON.stringify({
 		conversation: {
 			id: json.id,
@@ -174,7 +174,7 @@ describe("text that is not Unicode", () => {
 	const notUtf8 = Buffer.from(toBinary(IngestConversationRequestSchema, ingestRequest(json)));
 	notUtf8[notUtf8.indexOf("TITLE")] = 0xff;
 
-	test.each(["Connect", "gRPC-Web", "gRPC"] as const)("is refused over %s, and nothing is kept", async (form) => {
+	test.each(["Connect", "gRPC-Web", "gRPC"] as const)("is refused over %s, and nothing is stored", async (form) => {
 		const { code } = await callRaw(service, form, ingestConversation, notUtf8, KEY);
 		expect(code).toBe(Code.InvalidArgument);
 		expectLogged("IngestConversation");
@@ -188,7 +188,7 @@ describe("text that is not Unicode", () => {
 		'"agentState":{"\\ud800":1}',
 		'"unnamedMembers":{"/news":"\\ud800"}',
 		'"unnamedMembers":{"/\\ud800":1}',
-	])("is refused over Connect JSON, and nothing is kept: %s", async (member) => {
+	])("is refused over Connect JSON, and nothing is stored: %s", async (member) => {
 		const message = connectJson.replace('"title":"TITLE"', () => member);
 		const { code } = await callRaw(service, "Connect JSON", ingestConversation, message, KEY);
 		expect(code).toBe(Code.InvalidArgument);
@@ -197,7 +197,7 @@ describe("text that is not Unicode", () => {
 	});
 
 	test.each(['"title":"\\ud800"', '"tags":{"a":"\\udc00x"}', '"news":{"\\ud800":1}', '"a\\udfff":1'])(
-		"is refused on the webhook, and nothing is kept: %s",
+		"is refused on the webhook, and nothing is stored: %s",
 		async (members) => {
 			const { id } = json;
 			const text = `${JSON.stringify(record({ id: id ?? "" })).slice(0, -1)},${members}}`;

@@ -30,7 +30,7 @@ afterAll(async () => {
 	await service[Symbol.asyncDispose]();
 });
 
-/** A broken rule as a transport reports it: the field's path in the form of gRPC, and the rule's type. */
+/** A violation as a transport reports it: the path of the field in the form of gRPC, and the type of the violation. */
 interface Refusal {
 	readonly field: string;
 	readonly reason: string;
@@ -68,7 +68,7 @@ function expressed(json: JsonValue): ConversationInfo | undefined {
 	}
 }
 
-/** Whether protobuf's readers can follow a message's nesting. */
+/** Returns whether a protobuf parser accepts the message. It rejects one that is nested too deeply. */
 function isReadable(message: ConversationInfo): boolean {
 	try {
 		fromBinary(ConversationInfoSchema, toBinary(ConversationInfoSchema, message));
@@ -83,10 +83,10 @@ const shared = cases()
 	.filter(({ status, body, headers }) => status.includes(422) && body !== undefined && headers === undefined)
 	.map(({ name, body = null, status }) => ({ name, body, certain: status.length === 1 }));
 
-/** Records with broken rules that a message can break as well, several at once among them. */
+/** Invalid records that can also be expressed as messages. Some of them have several violations. */
 const more: readonly { readonly name: string; readonly body: JsonValue }[] = [
-	{ name: "nothing at all", body: {} },
-	{ name: "ids that are none", body: record({ id: "x", sub_conversation_ids: ["0".repeat(32), "y", "z"] }) },
+	{ name: "an empty record", body: {} },
+	{ name: "ids that are not UUIDs", body: record({ id: "x", sub_conversation_ids: ["0".repeat(32), "y", "z"] }) },
 	{
 		name: "a count below zero in a map",
 		body: record({ stats: { usage_to_metrics: { "a.b": { token_usages: [{ prompt_tokens: -1 }] } } } }),
@@ -105,19 +105,19 @@ const more: readonly { readonly name: string; readonly body: JsonValue }[] = [
 		body: record({ security_analyzer: { kind: "PatternSecurityAnalyzer", medium_patterns: [["a", "b", "c"], ["a"]] } }),
 	},
 	{ name: "an unknown status", body: record({ execution_status: "asleep" }) },
-	{ name: "tags", body: record({ tags: { Upper: "x", a: "x".repeat(257), b: "fine" } }) },
+	{ name: "invalid tags", body: record({ tags: { Upper: "x", a: "x".repeat(257), b: "fine" } }) },
 	{ name: "a negative integer beyond 2^53", body: record({ max_iterations: -(2 ** 60) }) },
 	{ name: "a secret source of no kind", body: record({ secret_registry: { secret_sources: { "with space": {} } } }) },
 	{
-		name: "an exclusion",
+		name: "two members that exclude each other",
 		body: record({ agent: { kind: "Agent", llm, system_prompt: "p", system_prompt_filename: "f" } }),
 	},
 	{
-		name: "deep free-form JSON",
+		name: "free-form JSON that is nested too deeply",
 		body: record({ agent_state: { a: JSON.parse(`${"[".repeat(40)}${"]".repeat(40)}`) } }),
 	},
 	{
-		name: "a deep member that no field names",
+		name: "an unnamed member that is nested too deeply",
 		body: record({ news: JSON.parse(`${"[".repeat(40)}${"]".repeat(40)}`) }),
 	},
 	{
@@ -134,8 +134,8 @@ const table = [...shared, ...more.map((entry) => ({ ...entry, certain: true }))]
 	return conversation === undefined ? [] : [{ name, body, conversation, certain }];
 });
 
-describe("both transports refuse the same records for the same fields", () => {
-	test("the table holds every kind of rule that a message can break", () => {
+describe("the webhook and gRPC refuse a record with the same violations", () => {
+	test("for a table of over 50 records, which contains all that are defined here", () => {
 		expect(table.length).toBeGreaterThan(50);
 		expect(more.filter(({ name }) => !table.some((entry) => entry.name === name))).toEqual([]);
 	});
@@ -146,7 +146,7 @@ describe("both transports refuse the same records for the same fields", () => {
 		expect(await refusedByGrpc(conversation)).toEqual(expected);
 	});
 
-	test.each(table.filter(({ certain }) => !certain))("or accept them: $name", async ({ body, conversation }) => {
+	test.each(table.filter(({ certain }) => !certain))("or both accept it: $name", async ({ body, conversation }) => {
 		const response = await postWebhook(service, KEY, JSON.stringify(body));
 		if (response.status === 422) {
 			expect(await refusedByGrpc(conversation)).toEqual(await refusedByWebhook(body));

@@ -7,7 +7,7 @@ import { ingestRequest } from "../support/record-message.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { BEGINNING, updatesUntilCaughtUp } from "../support/watching.ts";
 
-/** The same JSON with the members of every object in the opposite order. */
+/** Returns the same JSON with the members of every object in reverse order. */
 function reversed(json: JsonValue): JsonValue {
 	if (Array.isArray(json)) return json.map(reversed);
 	if (typeof json !== "object" || json === null) return json;
@@ -18,7 +18,7 @@ function reversed(json: JsonValue): JsonValue {
 	);
 }
 
-/** A record with every sort of map, some of them secret, and zeros. */
+/** Returns a record with maps of every kind, some of them with secrets, and with zeros. */
 function mapped(members: JsonObject = {}): JsonObject {
 	return record({
 		tags: { a: "1", b: "2", c: "3" },
@@ -42,9 +42,9 @@ function mapped(members: JsonObject = {}): JsonObject {
 }
 
 describe.each([
-	["without a key for secrets at rest", {}],
-	["with one", { ENCRYPTION_KEY: randomBytes(32).toString("base64") }],
-])("%s, a record that comes again", (_, env) => {
+	["without an encryption key", {}],
+	["with an encryption key", { ENCRYPTION_KEY: randomBytes(32).toString("base64") }],
+])("%s, a record that is posted again", (_, env) => {
 	let service: TestService;
 
 	beforeAll(async () => {
@@ -62,10 +62,10 @@ describe.each([
 	}
 
 	test.each([
-		["maps of every sort", mapped()],
+		["maps of every kind", mapped()],
 		["a captured body", { ...corpusBody("acp-full--update-after-run").json, id: randomUUID() }],
 		["a captured body with tools", { ...corpusBody("agent-context-big--start").json, id: randomUUID() }],
-	])("with its members in another order is recognised on every way in: %s", async (_name, json) => {
+	])("with its members in another order is a duplicate over every protocol: %s", async (_name, json) => {
 		const other = JSON.parse(JSON.stringify(reversed(json)));
 		await post(JSON.stringify(json));
 		await post(JSON.stringify(other));
@@ -78,7 +78,7 @@ describe.each([
 		expect(await updatesOf(json)).toHaveLength(1);
 	});
 
-	test("with -0.0 in place of 0.0 is recognised", async () => {
+	test("with -0.0 in place of 0.0 is a duplicate", async () => {
 		const json = mapped();
 		const text = JSON.stringify(json);
 		expect(text).toContain('"temperature":0');
@@ -97,19 +97,19 @@ describe.each([
 
 	test.each([
 		["an array in another order", mapped({ invoked_skills: ["a", "b"] }), { invoked_skills: ["b", "a"] }],
-		["a tag more", mapped(), { tags: { a: "1", b: "2", c: "3", d: "4" } }],
+		["one more tag", mapped(), { tags: { a: "1", b: "2", c: "3", d: "4" } }],
 		["a tag with another value", mapped(), { tags: { a: "1", b: "2", c: "4" } }],
 		["two values of a map exchanged", mapped(), { blocked_actions: { one: "y", two: "x" } }],
 		["another unnamed member", mapped(), { unnamed_one: 1 }],
 		["a number that is nearly zero", mapped({ agent_state: { a: 0 } }), { agent_state: { a: 5e-324 } }],
-	])("with %s is another one", async (_name, json, change) => {
+	])("with %s is a new update", async (_name, json, change) => {
 		await post(JSON.stringify(json));
 		await post(JSON.stringify({ ...json, ...change }));
 		expect(await updatesOf(json)).toHaveLength(2);
 	});
 
-	// Records that differ in nothing but secrets are stored alike when secrets are stored redacted.
-	test(`with another secret is ${"ENCRYPTION_KEY" in env ? "another one" : "the same"}`, async () => {
+	// Without an encryption key, secrets are redacted, so records that differ only in secrets are stored alike.
+	test(`with another secret is ${"ENCRYPTION_KEY" in env ? "a new update" : "a duplicate"}`, async () => {
 		const json = record({ agent_state: { api_key: "one" } });
 		await post(JSON.stringify(json));
 		await post(JSON.stringify({ ...json, agent_state: { api_key: "two" } }));

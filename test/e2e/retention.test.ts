@@ -10,11 +10,11 @@ import { BEGINNING, updatesUntilCaughtUp, type WatchRequest, watch } from "../su
 
 const KEEP_ONE = { RETENTION_UPDATES_PER_CONVERSATION: "1" };
 
-async function keep(service: TestService, json: JsonObject): Promise<bigint> {
+async function ingest(service: TestService, json: JsonObject): Promise<bigint> {
 	return (await ingestClient(service, "gRPC", KEY).ingestConversation(ingestRequest(json))).sequence;
 }
 
-/** Sequences of the updates that a list gives, or the code with which it is refused. */
+/** Returns the sequences of the listed updates, or the code with which the list is refused. */
 async function listed(service: TestService, conversationId: string, afterSequence: bigint): Promise<bigint[] | Code> {
 	const request = { conversationId, afterSequence, pageSize: 1000 };
 	return await outcome(async () => (await readClient(service, "gRPC", KEY).listConversationUpdates(request)).updates);
@@ -37,13 +37,13 @@ async function pruned(service: TestService, id: string): Promise<void> {
 	await expect.poll(() => listed(service, id, 0n)).toHaveLength(1);
 }
 
-describe("what was pruned", () => {
-	test("is missed by those alone who would have been given it", async () => {
+describe("a pruned update", () => {
+	test("makes lists and watches from before it OUT_OF_RANGE only if they would have included it", async () => {
 		await using writer = await startTestService();
 		const [a, b, c] = [record(), record(), record()];
 		const sequences: bigint[] = [];
 		for (const json of [a, c, b, a, c, a])
-			sequences.push(await keep(writer, { ...json, title: `${sequences.length}` }));
+			sequences.push(await ingest(writer, { ...json, title: `${sequences.length}` }));
 		expect(sequences).toEqual([1n, 2n, 3n, 4n, 5n, 6n]);
 		await using service = await writer.restart(KEEP_ONE);
 		await pruned(service, String(a.id));
@@ -73,7 +73,7 @@ describe("what was pruned", () => {
 		}
 	});
 
-	test("under a watch from the beginning is told to it", async () => {
+	test("that a watch from the beginning has not delivered yet ends the watch with OUT_OF_RANGE", async () => {
 		const UPDATES = 3000;
 		await using writer = await startTestService();
 		const json = record({ agent_state: { filler: "x".repeat(8000) } });
@@ -86,19 +86,19 @@ describe("what was pruned", () => {
 			);
 		await using service = await writer.restart(KEEP_ONE);
 		const messages = watch(service, KEY, { start: BEGINNING, view: ConversationView.FULL })[Symbol.asyncIterator]();
-		const given: bigint[] = [];
+		const delivered: bigint[] = [];
 		const failure = await (async () => {
 			for (;;) {
-				// On a busy machine it is told before it is given anything.
+				// On a busy machine the watch may fail before it delivers anything.
 				const { value, done } = await messages.next();
 				if (done === true || value.event.case === "heartbeat") return undefined;
-				given.push(value.sequence);
-				// It reads nothing while what it has not been given yet is removed.
-				if (given.length === 1) await pruned(service, String(json.id));
+				delivered.push(value.sequence);
+				// Reads nothing until the updates that were not delivered yet are pruned.
+				if (delivered.length === 1) await pruned(service, String(json.id));
 			}
 		})().catch((error: unknown) => error);
-		expect(given.length).toBeLessThan(UPDATES);
-		expect(given).toEqual(given.map((_, index) => (given[0] ?? 0n) + BigInt(index)));
+		expect(delivered.length).toBeLessThan(UPDATES);
+		expect(delivered).toEqual(delivered.map((_, index) => (delivered[0] ?? 0n) + BigInt(index)));
 		expect(ConnectError.from(failure).code).toBe(Code.OutOfRange);
 	});
 });

@@ -25,7 +25,7 @@ const READER = "key-without-secrets";
 const ACCESS_KEYS = `test:${KEY}:ingest+read+secrets,reader:${READER}:ingest+read`;
 const FULL = { view: ConversationView.FULL } as const;
 
-/** A secret of its own for each place that can hold one, and records with them. */
+/** A record for each place that can hold a secret, each with a different secret. */
 const canaries = [
 	...secretPlaces().map(({ name, plant }) => {
 		const canary = newCanary();
@@ -42,7 +42,7 @@ function newCanary(): string {
 	return `canary-${randomBytes(9).toString("hex")}`;
 }
 
-/** A number in MCP auth, in each form in which it could stand somewhere. */
+/** A number in MCP auth, which is a secret too. `pinForms` are the bytes to search for: its digits, and a double. */
 const pin = randomInt(10 ** 11, 10 ** 12);
 const pinRecord = record({
 	agent: { kind: "Agent", llm: { model: "m" }, mcp_config: { s: { url: "u", auth: { strategy: "totp", pin } } } },
@@ -50,7 +50,7 @@ const pinRecord = record({
 const pinForms = [Buffer.from(String(pin)), Buffer.alloc(8)];
 pinForms[1]?.writeDoubleLE(pin);
 
-/** Names of the places whose secret stands somewhere in a text. */
+/** Returns the names of the places whose secrets a text contains. */
 function leaked(text: string | Buffer): string[] {
 	const bytes = Buffer.from(text);
 	const names = canaries.filter(({ canary }) => bytes.includes(canary)).map(({ name }) => name);
@@ -61,13 +61,13 @@ function leakedOnDisk(service: TestService): string[] {
 	return [...service.folder.contents().values()].flatMap(leaked);
 }
 
-/** The record with every rule broken that can be broken without losing its secrets. */
+/** Returns the record with violations in members that contain no secrets. */
 function broken(json: JsonObject): JsonObject {
 	return { ...json, id: "no-uuid", max_iterations: 0, tags: { UPPER: "x" } };
 }
 
-/** All that a reader without the scope for secrets can be told about the stored records. */
-async function told(service: TestService): Promise<string[]> {
+/** Returns everything that a key without the secrets scope can read about the stored records. */
+async function readWithoutScope(service: TestService): Promise<string[]> {
 	const client = readClient(service, "gRPC", READER);
 	const text = <Desc extends DescMessage>(desc: Desc, message: MessageShape<Desc>) => toJsonString(desc, message);
 	const texts: string[] = [];
@@ -87,15 +87,15 @@ async function told(service: TestService): Promise<string[]> {
 }
 
 describe.each([
-	["without a key for secrets at rest", {}],
-	["with one", { ENCRYPTION_KEY: randomBytes(32).toString("base64") }],
+	["without an encryption key", {}],
+	["with an encryption key", { ENCRYPTION_KEY: randomBytes(32).toString("base64") }],
 ])("%s", (_, env) => {
-	test("no secret reaches the disk, the log, an error or a read without the scope for secrets", async () => {
+	test("no secret reaches the disk, the log, an error, or a read without the secrets scope", async () => {
 		await using service = await startTestService({ ...env, ACCESS_KEYS, LOG_LEVEL: "trace" });
 		const client = ingestClient(service, "gRPC", READER);
 		for (const { json } of [...canaries, { json: pinRecord }]) {
 			expect((await postWebhook(service, READER, JSON.stringify(json))).status).toBe(200);
-			// Another record of the conversation, so that there are changed fields to tell of.
+			// A second record of the conversation, so that an update has changed fields.
 			await client.ingestConversation(ingestRequest({ ...json, title: "over gRPC" }));
 
 			const refused = await postWebhook(service, READER, JSON.stringify(broken(json)));
@@ -109,20 +109,20 @@ describe.each([
 			);
 			expect(leaked(JSON.stringify([failure.message, badRequest(failure)?.fieldViolations]))).toEqual([]);
 		}
-		const texts = await told(service);
+		const texts = await readWithoutScope(service);
 		expect([...new Set(texts.flatMap(leaked))]).toEqual([]);
 		expect(leakedOnDisk(service)).toEqual([]);
 		await service.stop();
 		expect(leakedOnDisk(service)).toEqual([]);
 		expect(leaked(service.log())).toEqual([]);
-		// The search itself finds what is there.
+		// `leaked` finds secrets that are there.
 		const [first] = canaries;
 		expect(leaked(`x${first?.canary}x${pin}`)).toEqual([first?.name, "number in MCP auth"]);
 	});
 });
 
-describe("a key without the scope for secrets", () => {
-	test("cannot see from changed fields whether it has guessed one", async () => {
+describe("an access key without the secrets scope", () => {
+	test("cannot learn from changed fields whether it has guessed a secret", async () => {
 		await using service = await startTestService({
 			ACCESS_KEYS,
 			ENCRYPTION_KEY: randomBytes(32).toString("base64"),
@@ -155,7 +155,7 @@ describe("a key without the scope for secrets", () => {
 		expect(wrong).not.toEqual(right);
 	});
 
-	test("cannot read them", async () => {
+	test("is refused with 403 when it reads secrets in plaintext", async () => {
 		await using service = await startTestService({ ACCESS_KEYS });
 		const json = record();
 		await postWebhook(service, KEY, JSON.stringify(json));

@@ -20,7 +20,7 @@ import { RawHttp2 } from "../support/raw-http2.ts";
 import { KEY } from "../support/service.ts";
 import { TempFolder } from "../support/temp.ts";
 
-/** Starts a service, lets a test do something with it, and stops it. */
+/** Starts a service, calls `use`, stops the service with SIGTERM, and expects that it stops cleanly. */
 async function stopAfter(use: (service: ServiceProcess) => Promise<void>, whileStopping?: () => Promise<void>) {
 	using folder = new TempFolder();
 	await using service = await ServiceProcess.start(folder.file("conversations.db"), { DRAIN_SECONDS: "10" });
@@ -28,12 +28,12 @@ async function stopAfter(use: (service: ServiceProcess) => Promise<void>, whileS
 	service.signal("SIGTERM");
 	await service.logged((line) => line.event === "stopping");
 	await whileStopping?.();
-	// With 1 it would have ended by the last timer.
+	// The exit code is 1 when the process is still running at the end of DRAIN_SECONDS.
 	expect(await service.exit()).toEqual({ code: 0, signal: null });
 	expect(service.output.stdout).toContain('"event":"stopped"');
 }
 
-test("silent connections hold up no stop", async () => {
+test("a service with silent connections stops within the drain time", async () => {
 	await stopAfter(async ({ grpc, http }) => {
 		for (const address of [grpc, http.slice("http://".length)]) {
 			const { hostname, port } = new URL(`http://${address}`);
@@ -41,27 +41,27 @@ test("silent connections hold up no stop", async () => {
 			socket.on("error", () => undefined);
 			await once(socket, "connect");
 		}
-		// These have begun to speak, and never end their side.
+		// These clients have sent bytes, and never end their side of the connection.
 		await RawHttp2.connect(grpc);
 		await RawHttp2.connect(http.slice("http://".length));
 	});
 });
 
-test("half of a request, and answers that nobody reads, are cut off before the time is over", async () => {
+test("a service with an incomplete request and an unread response stops within the drain time", async () => {
 	await stopAfter(async (service) => {
-		const half = await new RawHttp(service).connected();
-		await half.head({ "X-Access-Token": KEY, "Content-Length": "1000", Expect: "100-continue" }, WEBHOOK);
-		expect((await half.response()).status).toBe(100);
+		const incomplete = await new RawHttp(service).connected();
+		await incomplete.head({ "X-Access-Token": KEY, "Content-Length": "1000", Expect: "100-continue" }, WEBHOOK);
+		expect((await incomplete.response()).status).toBe(100);
 		const body = JSON.stringify({ ...record(), unnamed: "x".repeat(8_000_000) });
 		expect((await postWebhook(service, KEY, body)).status).toBe(200);
-		const deaf = await new RawHttp(service).connected();
-		deaf.pause();
+		const unread = await new RawHttp(service).connected();
+		unread.pause();
 		const { id } = JSON.parse(body);
-		await deaf.write(`GET /api/v1/conversations/${id} HTTP/1.1\r\nHost: x\r\nX-Access-Token: ${KEY}\r\n\r\n`);
+		await unread.write(`GET /api/v1/conversations/${id} HTTP/1.1\r\nHost: x\r\nX-Access-Token: ${KEY}\r\n\r\n`);
 	});
 });
 
-test("it says first that it is not ready, and the last answer of a connection says that it is the last", async () => {
+test("a stopping service reports that it is not ready, in a response with `Connection: close`", async () => {
 	let client: RawHttp | undefined;
 	let service: ServiceProcess | undefined;
 	const get = (path: string) => client?.write(`GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`);
@@ -84,7 +84,7 @@ test("it says first that it is not ready, and the last answer of a connection sa
 	);
 });
 
-test("watches of updates and of events end with UNAVAILABLE", async () => {
+test("watches of updates and of events end with UNAVAILABLE when the service stops", async () => {
 	const ended: Promise<unknown>[] = [];
 	await stopAfter(async (service) => {
 		const client = new GrpcClient(service, KEY);
@@ -111,13 +111,13 @@ test("watches of updates and of events end with UNAVAILABLE", async () => {
 	expect(await Promise.all(ended)).toMatchObject([{ code: 14 }, { code: 14 }]);
 });
 
-test("no request on a connection that is kept open goes unanswered", async () => {
+test("a stopping service answers every request on a keep-alive connection until a response with `Connection: close`", async () => {
 	const body = JSON.stringify(record());
 	const head = { "X-Access-Token": KEY, "Content-Length": String(Buffer.byteLength(body)) };
 	let lanes: Promise<number>[] = [];
 	await stopAfter(
 		async (service) => {
-			/** Posts one record after the other, until an answer says that it is the last one. */
+			/** Posts a record again and again until a response closes the connection. Returns the number of responses. */
 			const lane = async (): Promise<number> => {
 				using client = await new RawHttp(service).connected();
 				for (let answers = 1; ; answers++) {

@@ -17,20 +17,20 @@ async function post(service: Endpoints, json: JsonObject) {
 	return { status: response.status, retryAfter: response.headers.get("Retry-After"), body: await response.json() };
 }
 
-const kept = { status: 200, retryAfter: null, body: { success: true } };
+const accepted = { status: 200, retryAfter: null, body: { success: true } };
 const refused = (message: string) => ({
 	status: 503,
 	retryAfter: "5",
 	body: { detail: expect.stringContaining(message) },
 });
 
-/** Ids of all conversations of a service. */
+/** Returns the ids of all conversations of a service. */
 async function ids(service: Endpoints): Promise<string[]> {
 	const { conversations } = await readClient(service, "gRPC", KEY).listConversations({ pageSize: 1000 });
 	return conversations.map(({ summary }) => summary?.id ?? "");
 }
 
-/** Posts records with much that cannot be compressed until one is refused; gives the refusal and the ids of the others. */
+/** Posts large random records until one is refused. Returns the refusal and the ids of the acknowledged records. */
 async function postUntilRefused(service: Endpoints) {
 	const acknowledged: string[] = [];
 	for (;;) {
@@ -43,13 +43,13 @@ async function postUntilRefused(service: Endpoints) {
 }
 
 describe("a service whose database", () => {
-	test("is moved away acknowledges nothing, says so, and goes on when it is back", async () => {
+	test("is moved away refuses posts, logs why, and recovers when the database is back", async () => {
 		using folder = new TempFolder();
 		mkdirSync(folder.file("data"));
 		const database = folder.file(join("data", "conversations.db"));
 		await using service = await ServiceProcess.start(database);
 		const [first, second] = [record(), record()];
-		expect(await post(service, first)).toEqual(kept);
+		expect(await post(service, first)).toEqual(accepted);
 		for (const [from, to] of [
 			[database, folder.file(join("data", "moved.db"))],
 			[folder.file("data"), folder.file("moved")],
@@ -62,7 +62,7 @@ describe("a service whose database", () => {
 			renameSync(to, from);
 			await expectReady(service, true);
 		}
-		expect(await post(service, second)).toEqual(kept);
+		expect(await post(service, second)).toEqual(accepted);
 		const message = `${database} was deleted or moved while the database was open (SQLite result code 1032)`;
 		expect(await service.logged((line) => line.event === "store_failed")).toMatchObject({
 			error: { type: "ServiceError", cause: { message } },
@@ -71,22 +71,22 @@ describe("a service whose database", () => {
 		await service.logged((line) => line.event === "store_healthy");
 	});
 
-	test("is deleted is not ready within seconds, also when nobody posts", async () => {
+	test("is deleted becomes unready even without a post, and refuses posts", async () => {
 		using folder = new TempFolder();
 		const database = folder.file("conversations.db");
 		await using service = await ServiceProcess.start(database);
-		expect(await post(service, record())).toEqual(kept);
+		expect(await post(service, record())).toEqual(accepted);
 		for (const end of ["", "-wal", "-shm"]) rmSync(`${database}${end}`);
 		await expectReady(service, false);
 		expect(await post(service, record())).toEqual(refused("the store's database was moved, deleted or replaced"));
 	});
 
-	test("another program has locked refuses what it cannot keep, and goes on when that has ended", async () => {
+	test("is locked by another program refuses posts, and recovers when that program has ended", async () => {
 		using folder = new TempFolder();
 		const database = folder.file("conversations.db");
 		await using service = await ServiceProcess.start(database);
 		const [first, second] = [record(), record()];
-		expect(await post(service, first)).toEqual(kept);
+		expect(await post(service, first)).toEqual(accepted);
 		const script = `
 			const { DatabaseSync } = require("node:sqlite");
 			new DatabaseSync(process.argv[1]).exec("BEGIN EXCLUSIVE");
@@ -100,10 +100,10 @@ describe("a service whose database", () => {
 		other.kill("SIGKILL");
 		await once(other, "exit");
 		await expectReady(service, true);
-		expect(await post(service, second)).toEqual(kept);
+		expect(await post(service, second)).toEqual(accepted);
 	});
 
-	test("may not grow refuses what it cannot keep, and has what it acknowledged after the next start", async () => {
+	test("cannot grow refuses posts, and has all acknowledged records after a crash and a restart", async () => {
 		using folder = new TempFolder();
 		const database = folder.file("conversations.db");
 		let acknowledged: string[];
@@ -119,17 +119,17 @@ describe("a service whose database", () => {
 		expect(acknowledged.length).toBeGreaterThan(5);
 		await using service = await ServiceProcess.start(database);
 		expect((await ids(service)).toSorted()).toEqual(acknowledged.toSorted());
-		expect(await post(service, record())).toEqual(kept);
+		expect(await post(service, record())).toEqual(accepted);
 	});
 
-	// Where no file system can be mounted, the test before is what shows it.
-	test.runIf(canMount())("has a full disk refuses what it cannot keep, and goes on when there is room", async () => {
+	// Where no file system can be mounted, the test above covers a database that cannot grow.
+	test.runIf(canMount())("is on a full disk refuses posts, and recovers when there is free space", async () => {
 		await using disk = await SmallDisk.start("8m");
 		const { service } = disk;
 		const acknowledged: string[] = [];
 		for (let round = 0; round < 2; round++) {
 			const json = record();
-			expect(await post(service, json)).toEqual(kept);
+			expect(await post(service, json)).toEqual(accepted);
 			acknowledged.push(String(json.id));
 			disk.fill();
 			const outcome = await postUntilRefused(service);
@@ -140,24 +140,24 @@ describe("a service whose database", () => {
 			disk.free();
 			await expectReady(service, true);
 		}
-		expect(await post(service, record())).toEqual(kept);
+		expect(await post(service, record())).toEqual(accepted);
 		service.signal("SIGTERM");
 		expect(await service.exit()).toEqual({ code: 0, signal: null });
 	});
 });
 
-describe("a start with a database that cannot be", () => {
+describe("a start with a database path", () => {
 	test.each([
 		[
-			"below a folder that cannot be made",
+			"in a folder that cannot be created",
 			() => "/proc/x/c.db",
 			/: ENOENT: no such file or directory, mkdir '\/proc\/x'/,
 		],
-		["in place of a folder", (folder: string) => folder, /: .+ is not a regular file/],
-		["in place of a device", () => "/dev/null", /: \/dev\/null is not a regular file/],
+		["that is a folder", (folder: string) => folder, /: .+ is not a regular file/],
+		["that is a device", () => "/dev/null", /: \/dev\/null is not a regular file/],
 		["below a file", (folder: string) => join(folder, "file", "c.db"), /: ENOTDIR: not a directory/],
 		["far below a file", (folder: string) => join(folder, "file", "a", "b", "c.db"), /: ENOTDIR: not a directory/],
-		["where nothing may be written", () => "/proc/c.db", /: ENOENT: .+, open '\/proc\/c\.db'/],
+		["in a folder that takes no new files", () => "/proc/c.db", /: ENOENT: .+, open '\/proc\/c\.db'/],
 	])("%s fails with one line", async (_, pathIn, reason) => {
 		using folder = new TempFolder();
 		writeFileSync(folder.file("file"), "");

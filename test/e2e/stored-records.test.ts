@@ -49,7 +49,7 @@ describe.each([
 	});
 	afterAll(() => service[Symbol.asyncDispose]());
 
-	test("is given as unreadable in a list, beside the others", async () => {
+	test("is marked as unreadable in a list over gRPC, beside the other records", async () => {
 		const { conversations } = await readClient(service, "gRPC", KEY).listConversations(FULL);
 		const entries = conversations.map(({ conversation, unreadable, sequence: at, summary }) =>
 			conversation === undefined ? { unreadable, at, id: summary?.id } : recordJson(conversation),
@@ -57,7 +57,7 @@ describe.each([
 		expect(entries).toEqual([healthy[1], { unreadable: true, at: sequence, id: damaged.id }, healthy[0]]);
 	});
 
-	test("is given as unreadable in a list as JSON, beside the others", async () => {
+	test("is marked as unreadable in a list in JSON, beside the other records", async () => {
 		const headers = { "X-Access-Token": KEY };
 		const response = await fetch(`${service.http}/api/v1/conversations?view=full`, { headers });
 		expect(response.status).toBe(200);
@@ -71,21 +71,21 @@ describe.each([
 	});
 
 	test.each([
-		["updates", async () => (await readClient(service, "gRPC", KEY).listConversationUpdates(FULL)).updates],
+		["a list of updates", async () => (await readClient(service, "gRPC", KEY).listConversationUpdates(FULL)).updates],
 		["a watch", () => updatesUntilCaughtUp(service, KEY, { start: BEGINNING, ...FULL })],
 		[
 			"a watch of its conversation",
 			() => updatesUntilCaughtUp(service, KEY, { start: BEGINNING, conversationId: String(damaged.id), ...FULL }),
 		],
-	])("is given as unreadable in %s, beside the others", async (what, updates) => {
-		const given = (await updates()).map(({ conversation, unreadable, sequence: at, conversationId }) =>
+	])("is marked as unreadable in %s, beside the other records", async (what, updates) => {
+		const delivered = (await updates()).map(({ conversation, unreadable, sequence: at, conversationId }) =>
 			conversation === undefined ? { unreadable, at, conversationId } : recordJson(conversation),
 		);
 		const entry = { unreadable: true, at: sequence, conversationId: damaged.id };
-		expect(given).toEqual(what.endsWith("conversation") ? [entry] : [healthy[0], entry, healthy[1]]);
+		expect(delivered).toEqual(what.endsWith("conversation") ? [entry] : [healthy[0], entry, healthy[1]]);
 	});
 
-	test("is DATA_LOSS when it is asked for, and is logged by conversation and sequence", async () => {
+	test("makes a get fail with DATA_LOSS or status 500, and is logged with its conversation and sequence", async () => {
 		const client = readClient(service, "gRPC", KEY);
 		expect(await refusal(client.getConversation({ id: String(damaged.id) }))).toBe(Code.DataLoss);
 		const headers = { "X-Access-Token": KEY };
@@ -100,7 +100,7 @@ describe.each([
 		);
 	});
 
-	test("does not keep newer records of its conversation out", async () => {
+	test("does not prevent later posts to its conversation", async () => {
 		const again = await postWebhook(service, KEY, JSON.stringify(damaged));
 		expect(again.status).toBe(200);
 		const newer: JsonObject = { ...damaged, title: "newer" };
@@ -110,7 +110,7 @@ describe.each([
 });
 
 describe("members that an older schema did not name", () => {
-	/** Stores a record whose native agent has a member `sead`, and gives that member the name of a field of today. */
+	/** Stores a record with the unnamed member `sead`, and renames it in the database to `seed`, which a field names. */
 	async function storedByOlderSchema(value: unknown): Promise<{ service: TestService; id: string; json: JsonObject }> {
 		const agent = { kind: "Agent", llm: { model: "m", sead: "VALUE" } };
 		const json = record({ agent });
@@ -127,7 +127,7 @@ describe("members that an older schema did not name", () => {
 		return { service: await writer.restart(), id: String(json.id), json };
 	}
 
-	test("come back in the field that names them now", async () => {
+	test("are read in the field that names them now", async () => {
 		const { service, id, json } = await storedByOlderSchema(7);
 		await using _ = service;
 		const expected = expectedJson(plan, { ...json, agent: { kind: "Agent", llm: { model: "m", seed: 7 } } });
@@ -144,7 +144,7 @@ describe("members that an older schema did not name", () => {
 		expect(watched.map((update) => update.conversation)).toEqual([conversation]);
 	});
 
-	test("can be sent again as they were read", async () => {
+	test("are a duplicate when they are posted as they were read", async () => {
 		const { service, id } = await storedByOlderSchema(7);
 		await using _ = service;
 		const { conversation, sequence } = await readClient(service, "gRPC", KEY).getConversation({ id });
@@ -153,7 +153,7 @@ describe("members that an older schema did not name", () => {
 		expect(again).toMatchObject({ sequence, repetition: true });
 	});
 
-	test("stay readable when they are not valid there", async () => {
+	test("remain readable as unnamed members when they are invalid in that field", async () => {
 		const { service, id, json } = await storedByOlderSchema("seven");
 		await using _ = service;
 		const expected = object(expectedJson(plan, { ...json, agent: { kind: "Agent", llm: { model: "m" } } }));

@@ -15,7 +15,7 @@ beforeAll(async () => {
 });
 afterAll(() => service[Symbol.asyncDispose]());
 
-/** The summary of a record as a list, a list of updates and a watch give it. */
+/** Posts a record and returns its summary, which a list, a list of updates and a watch must all return. */
 async function summaryOf(text: string) {
 	const response = await postWebhook(service, KEY, text);
 	expect([response.status, await response.text()]).toEqual([200, '{"success":true}']);
@@ -28,7 +28,7 @@ async function summaryOf(text: string) {
 	return entry?.summary;
 }
 
-test.each(["0", " ", "false", "名前"])("a model named %j is shown and found", async (model) => {
+test.each(["0", " ", "false", "名前"])("a model named %j is in the summary, and a filter finds it", async (model) => {
 	const native = record({ agent: { kind: "Agent", llm: { model } } });
 	expect((await summaryOf(JSON.stringify(native)))?.model).toBe(model);
 	const acp = record({ current_model_id: model });
@@ -37,7 +37,7 @@ test.each(["0", " ", "false", "名前"])("a model named %j is shown and found", 
 	expect(conversations.map(({ summary }) => summary?.id).sort()).toEqual([native.id, acp.id].sort());
 });
 
-test("sums of tokens end at the greatest integer of 64 bits, and sums of costs at the greatest number", async () => {
+test("sums of tokens are capped at the largest 64-bit integer, and sums of costs at the largest double", async () => {
 	const usage = { prompt_tokens: "LARGEST", completion_tokens: 1 };
 	const metrics: JsonObject = { accumulated_cost: 1.5e308, accumulated_token_usage: usage };
 	const json = record({ stats: { usage_to_metrics: { a: metrics, b: metrics, c: metrics } } });
@@ -53,7 +53,7 @@ test("sums of tokens end at the greatest integer of 64 bits, and sums of costs a
 	expect(text).toContain(`"prompt_tokens":${LARGEST}`);
 });
 
-test("a filter for titles counts characters, not UTF-16 units", async () => {
+test("the maximum length of a title filter counts code points, not UTF-16 code units", async () => {
 	const title = "😀".repeat(1025);
 	await ingestClient(service, "gRPC", KEY).ingestConversation(ingestRequest(record({ title })));
 	const list = async (titleContains: string) => {

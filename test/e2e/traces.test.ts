@@ -18,13 +18,13 @@ import { TempFolder } from "../support/temp.ts";
 
 const CANARY = "canary-of-traces";
 
-/** A trace of a caller, who records it. */
+/** Returns the ids of a caller's trace, and its traceparent with the sampled flag. */
 function callersTrace() {
 	const [traceId, spanId] = [randomBytes(16).toString("hex"), randomBytes(8).toString("hex")];
 	return { traceId, spanId, traceparent: `00-${traceId}-${spanId}-01` };
 }
 
-/** Starts the service so that it sends to a receiver. */
+/** Starts a service that exports to a receiver. */
 async function started(receiver: OtlpReceiver, folder: TempFolder, env: Readonly<Record<string, string>> = {}) {
 	return await ServiceProcess.start(folder.file("conversations.db"), {
 		OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url,
@@ -34,7 +34,7 @@ async function started(receiver: OtlpReceiver, folder: TempFolder, env: Readonly
 	});
 }
 
-/** Stops the service, which sends what is left, and gives all spans. */
+/** Stops the service, which exports its remaining spans. Returns all spans. */
 async function spansOf(service: ServiceProcess, receiver: OtlpReceiver): Promise<readonly ReceivedSpan[]> {
 	service.signal("SIGTERM");
 	expect(await service.exit()).toEqual({ code: 0, signal: null });
@@ -77,7 +77,7 @@ describe("a request with a traceparent", () => {
 	};
 
 	test.each(Object.keys(ways))(
-		"is a span of the caller's trace, with its calls to threads and its commit: %s",
+		"has a span in the caller's trace, with child spans for thread calls and the commit: %s",
 		async (way) => {
 			const { name, send, attributes } = ways[way] ?? expect.fail();
 			await using receiver = await OtlpReceiver.start();
@@ -110,7 +110,7 @@ describe("a request with a traceparent", () => {
 	);
 });
 
-test("a refusal is no error of the service, its log line names the trace, and nothing tells what the client sent", async () => {
+test("the span of a refusal is not an error, its log line has the trace id, and exports show nothing that the client sent", async () => {
 	await using receiver = await OtlpReceiver.start();
 	using folder = new TempFolder();
 	await using service = await started(receiver, folder, { OTEL_EXPORTER_OTLP_COMPRESSION: "gzip" });
@@ -135,7 +135,7 @@ test("a refusal is no error of the service, its log line names the trace, and no
 		].toSorted(),
 	);
 	const received = Buffer.concat(receiver.bodies).toString("latin1");
-	// The state of a trace is for its receiver: it goes on as it came (W3C Trace Context, section 3.3).
+	// The tracestate is an exception: it is passed on unchanged (W3C Trace Context, section 3.3).
 	expect(received.replaceAll(`a=${CANARY}`, "")).not.toContain(CANARY);
 	expect(received).not.toContain(KEY);
 	expect(new Set(receiver.headers.map(({ authorization }) => authorization))).toEqual(
@@ -144,7 +144,7 @@ test("a refusal is no error of the service, its log line names the trace, and no
 	expect(service.output.stdout + service.output.stderr).not.toContain(`${CANARY}-token`);
 });
 
-test("a caller that does not record its trace is followed, and so is a sampler that records nothing", async () => {
+test("no span is exported when the caller does not sample its trace, or with the sampler always_off", async () => {
 	await using receiver = await OtlpReceiver.start();
 	using folder = new TempFolder();
 	await using service = await started(receiver, folder, { OTEL_METRICS_EXPORTER: "none" });
@@ -161,7 +161,7 @@ test("a caller that does not record its trace is followed, and so is a sampler t
 	expect(receiver.headers).toEqual([]);
 });
 
-test("metrics are sent, and a receiver that fails is logged once and does not keep the service from stopping", async () => {
+test("metrics are exported, and a receiver that fails is logged once for each outage and does not prevent a stop", async () => {
 	await using receiver = await OtlpReceiver.start();
 	receiver.status = 400;
 	using folder = new TempFolder();

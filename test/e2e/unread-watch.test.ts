@@ -12,7 +12,7 @@ import { framed } from "../support/raw-rpc.ts";
 import { httpAddress, openSocket } from "../support/raw-socket.ts";
 import { KEY, startTestService } from "../support/service.ts";
 
-/** More than the sockets of both sides hold. */
+/** Number of updates that together exceed the socket buffers of both sides. */
 const UPDATES = 16;
 const UPDATE_BYTES = 1_000_000;
 
@@ -24,14 +24,14 @@ test.each([
 	["connect", "application/connect+proto"],
 	["gRPC-Web", "application/grpc-web+proto"],
 ] as const)(
-	"a client that goes away from a watch that it does not read, over %s, is no failure",
+	"a client that disconnects from a watch without reading it, over %s, is not logged as a failure",
 	async (protocol, type) => {
 		await using service = await startTestService();
 		const bytes = postBytes(rpcPath(method), { "Content-Type": type, "X-Access-Token": KEY }, framed(message));
 		const socket = openSocket(httpAddress(service)).pause();
 		socket.write(bytes);
 
-		// Whoever reads is given every update, so the one who does not has had as much as the sockets take.
+		// A second watch, which is read, shows when the service has sent the updates that fill the buffers of the first.
 		const end = new AbortController();
 		let seen = 0;
 		const reading = (async () => {

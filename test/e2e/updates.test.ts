@@ -27,7 +27,7 @@ function ingest(json: JsonObject) {
 	return grpc.call(method, ingestRequest(json));
 }
 
-/** Records of one conversation. */
+/** Returns a function that makes records of one conversation. */
 function conversation() {
 	const base = record();
 	return (status: string, updatedAt: string | undefined, members: JsonObject = {}): JsonObject => ({
@@ -42,8 +42,8 @@ const first = "2026-11-21T08:00:00.000001Z";
 const later = "2026-11-21T08:00:00.000002Z";
 const latest = "2026-11-21T08:00:00.000003Z";
 
-describe("what an update changes", () => {
-	test("is told from the statuses before and after it", async () => {
+describe("an update", () => {
+	test("has the change that follows from the statuses before and after it", async () => {
 		const at = conversation();
 		const steps = [
 			["idle", UpdateChange.STARTED],
@@ -64,7 +64,7 @@ describe("what an update changes", () => {
 		}
 	});
 
-	test("gets the numbers of one sequence, whichever way it comes", async () => {
+	test("has a larger sequence than all updates before it, over every RPC protocol", async () => {
 		let newest = 0n;
 		for (const protocol of ["gRPC", "connect", "connect over JSON", "gRPC-Web"] satisfies Protocol[]) {
 			const client = ingestClient(service, protocol, KEY);
@@ -75,8 +75,8 @@ describe("what an update changes", () => {
 	});
 });
 
-describe("a record that comes again", () => {
-	test("is recognised on every way in, and is no second update", async () => {
+describe("a record that is posted again", () => {
+	test("is a duplicate over every protocol, and makes no second update", async () => {
 		const json = record({ title: "once", news: [1] });
 		expect((await postWebhook(service, KEY, JSON.stringify(json))).status).toBe(200);
 		const again = await ingest(json);
@@ -88,7 +88,7 @@ describe("a record that comes again", () => {
 		expect(next.sequence).toBe(again.sequence + 1n);
 	});
 
-	test("is recognised in another spelling, with its defaults written out or its secrets left out", async () => {
+	test("is a duplicate with its defaults written out", async () => {
 		const { id } = record();
 		const plain = record({ id: String(id).toUpperCase(), max_iterations: 500.0 });
 		const { sequence } = await ingest(plain);
@@ -96,7 +96,7 @@ describe("a record that comes again", () => {
 		expect(await ingest({ ...spelled, id: String(plain.id) })).toMatchObject({ sequence, repetition: true });
 	});
 
-	test("after others have come is one more update, and does not become current again", async () => {
+	test("after a newer one is a new update, and does not become current", async () => {
 		const at = conversation();
 		await ingest(at("idle", first));
 		await ingest(at("running", later));
@@ -104,9 +104,9 @@ describe("a record that comes again", () => {
 	});
 
 	test.each([
-		["without a time", undefined],
+		["without times", undefined],
 		["with equal times", first],
-	])("after another one, %s, is the current one", async (_, time) => {
+	])("after another one, %s, is a new update, and becomes current", async (_, time) => {
 		const at = conversation();
 		const answers = [];
 		for (const status of ["running", "paused", "running"]) answers.push(await ingest(at(status, time)));
@@ -121,7 +121,7 @@ describe("a record that comes again", () => {
 });
 
 describe("records that overtake each other", () => {
-	test("an older one does not become current", async () => {
+	test("do not become current when they are older than the current one", async () => {
 		const at = conversation();
 		await ingest(at("running", later));
 		expect(await ingest(at("idle", first))).toMatchObject({
@@ -132,22 +132,22 @@ describe("records that overtake each other", () => {
 		expect(await ingest(at("paused", latest))).toMatchObject({ current: true, change: UpdateChange.PAUSED });
 	});
 
-	test("at equal times the later arrival wins", async () => {
+	test("become current in the order of arrival when their times are equal", async () => {
 		const at = conversation();
 		await ingest(at("running", first));
 		expect(await ingest(at("paused", first))).toMatchObject({ current: true, change: UpdateChange.PAUSED });
 	});
 
-	test("without a time the later arrival wins", async () => {
+	test("become current in the order of arrival without times", async () => {
 		const at = conversation();
 		await ingest(at("running", undefined));
 		expect(await ingest(at("paused", undefined))).toMatchObject({ current: true, change: UpdateChange.PAUSED });
 	});
 
-	test("deleting gives way to a newer record only", async () => {
+	test("replace a deleting record only when they are newer", async () => {
 		const at = conversation();
 		await ingest(at("running", first));
-		// The sender deletes without moving updated_at.
+		// The sender deletes without changing updated_at.
 		expect(await ingest(at("deleting", first))).toMatchObject({ current: true, change: UpdateChange.DELETED });
 		expect(await ingest(at("paused", first, { title: "late" }))).toMatchObject({ current: false });
 		expect(await ingest(at("paused", undefined, { title: "no time" }))).toMatchObject({ current: false });
@@ -158,12 +158,12 @@ describe("records that overtake each other", () => {
 	});
 
 	test.each(["paused", "deleting"])(
-		"a time far in the future does not keep out what comes later, %s",
+		"become current after a record with a time far in the future, %s",
 		async (status) => {
 			const at = conversation();
 			const ahead = await ingest(at("running", "9999-12-31T23:59:59.999999Z"));
 			expect(ahead).toMatchObject({ current: true });
-			// The clock must have moved on since that record arrived.
+			// The second record must arrive at a later time than the first.
 			await sleep(10);
 			expect(await ingest(at(status, new Date().toISOString()))).toMatchObject({ current: true });
 			const { id } = at("", undefined);
@@ -173,7 +173,7 @@ describe("records that overtake each other", () => {
 });
 
 describe("concurrent posts of one record", () => {
-	test("are one update", async () => {
+	test("make one update", async () => {
 		const json = record();
 		const answers = await Promise.all(Array.from({ length: 20 }, () => ingest(json)));
 		expect(answers.filter(({ repetition }) => !repetition)).toHaveLength(1);

@@ -28,30 +28,30 @@ async function answerTo(sent: string | Uint8Array, fields?: Record<string, strin
 	return { status: response.status, json: await response.json() };
 }
 
-describe("a record is taken", () => {
-	test.each(corpus())("$name", async ({ bytes }) => {
+describe("a record is accepted", () => {
+	test.each(corpus())("as captured: $name", async ({ bytes }) => {
 		expect(await answerTo(bytes)).toEqual({ status: 200, json: { success: true } });
 	});
 
-	test("with the answer that the specification has", async () => {
+	test("with the response of the specification", async () => {
 		const response = await postWebhook(service, KEY, body);
 		expect(response.status).toBe(200);
 		expect(response.headers.get("Content-Type")).toBe("application/json");
 		expect(await response.text()).toBe('{"success":true}');
 	});
 
-	test("with every media type that is JSON", async () => {
+	test("with every JSON media type", async () => {
 		for (const type of ["application/json; charset=utf-8", "Application/JSON", "application/vnd.x+json"])
 			expect(await answerTo(body, { "Content-Type": type })).toEqual({ status: 200, json: { success: true } });
 	});
 
-	test("packed with gzip", async () => {
+	test("compressed with gzip", async () => {
 		const { bytes } = corpusBody("agent-context-big--start");
 		const packed = gzipSync(bytes);
 		expect(await answerTo(packed, { "Content-Encoding": "gzip" })).toEqual({ status: 200, json: { success: true } });
 	});
 
-	test("in chunks without a length, on a connection that is used again", async () => {
+	test("in chunks without a Content-Length, twice on one connection", async () => {
 		using client = await new RawHttp(service).connected();
 		for (let round = 0; round < 2; round++) {
 			await client.head({ ...key, "Transfer-Encoding": "chunked" }, WEBHOOK);
@@ -67,13 +67,13 @@ describe("a record is taken", () => {
 	});
 });
 
-describe("the key is judged before the body is read", () => {
+describe("the access key is checked before the body is read", () => {
 	test.each([
 		["is missing", undefined, 401],
 		["is empty", "", 401],
 		["is wrong", "wrong-key", 401],
 		["lacks the scope", "key-of-the-reader", 403],
-	])("a key that %s is refused after the head of the request", async (_, accessKey, status) => {
+	])("so a key that %s is refused after the head of the request", async (_, accessKey, status) => {
 		using client = await new RawHttp(service).connected();
 		await client.head({ "X-Access-Token": accessKey, "Content-Length": "1000" }, WEBHOOK);
 		const response = await client.response();
@@ -83,7 +83,7 @@ describe("the key is judged before the body is read", () => {
 		expect(JSON.parse(response.body)).toEqual({ detail: expect.stringMatching(/access key/) });
 	});
 
-	test("even when the body is no JSON, too large or not to be read", async () => {
+	test("so a wrong key is refused with 401 even if the body is too large or cannot be read", async () => {
 		expect((await answerTo("{", {}, "wrong-key")).status).toBe(401);
 		expect((await answerTo("x", { "Content-Type": "text/plain" }, "wrong-key")).status).toBe(401);
 		expect((await answerTo("x", { "Content-Encoding": "br" }, "wrong-key")).status).toBe(401);
@@ -91,7 +91,7 @@ describe("the key is judged before the body is read", () => {
 	});
 });
 
-describe("what is not the webhook", () => {
+describe("HTTP routing", () => {
 	test.each([
 		"/",
 		`${WEBHOOK}/`,
@@ -99,20 +99,20 @@ describe("what is not the webhook", () => {
 		"/api/v1/webhooks",
 		"/api/v1/webhooks/Conversations",
 		"//api/v1/webhooks/conversations",
-	])("%s is not found", async (path) => {
+	])("a post to %s is answered with 404", async (path) => {
 		const response = await fetch(`${service.http}${path}`, { method: "POST", headers: key, body });
 		expect(response.status).toBe(404);
 		expect(await response.json()).toEqual({ detail: "Not Found" });
 	});
 
-	test.each(["GET", "PUT", "PATCH", "DELETE", "OPTIONS"])("%s is not allowed", async (method) => {
+	test.each(["GET", "PUT", "PATCH", "DELETE", "OPTIONS"])("%s to the webhook is refused with 405", async (method) => {
 		const response = await fetch(`${service.http}${WEBHOOK}`, { method, headers: key });
 		expect(response.status).toBe(405);
 		expect(response.headers.get("Allow")).toBe("POST");
 		expect(await response.json()).toEqual({ detail: "Method Not Allowed" });
 	});
 
-	test("the interface's document is there for everyone", async () => {
+	test("the OpenAPI document can be read without a key", async () => {
 		const response = await fetch(`${service.http}/openapi.json`);
 		expect(response.status).toBe(200);
 		expect(await response.json()).toMatchObject({
@@ -121,7 +121,7 @@ describe("what is not the webhook", () => {
 		});
 	});
 
-	test("a query does not change the path", async () => {
+	test("a post to the webhook with a query is accepted", async () => {
 		const response = await fetch(`${service.http}${WEBHOOK}?x=1`, {
 			method: "POST",
 			headers: { ...key, "Content-Type": "application/json" },
@@ -131,16 +131,16 @@ describe("what is not the webhook", () => {
 	});
 });
 
-describe("bodies over the limit", () => {
+describe("the maximum body size", () => {
 	const tooLarge = { status: 413, json: { detail: `The body is larger than ${LIMIT} bytes` } };
 
-	test("are refused by their declared length, before any of it is sent", async () => {
+	test("refuses a body by its declared length, before any of the body is sent", async () => {
 		using client = await new RawHttp(service).connected();
 		await client.head({ ...key, "Content-Length": String(LIMIT + 1) }, WEBHOOK);
 		expect(await client.response()).toMatchObject({ status: 413, body: JSON.stringify(tooLarge.json) });
 	});
 
-	test("are refused in chunks as soon as they pass it", async () => {
+	test("refuses a chunked body as soon as the limit is exceeded", async () => {
 		using client = await new RawHttp(service).connected();
 		await client.head({ ...key, "Transfer-Encoding": "chunked" }, WEBHOOK);
 		await client.chunk("1".repeat(LIMIT));
@@ -148,21 +148,21 @@ describe("bodies over the limit", () => {
 		expect(await client.response()).toMatchObject({ status: 413, body: JSON.stringify(tooLarge.json) });
 	});
 
-	test("are measured unpacked", async () => {
+	test("applies to the decompressed body", async () => {
 		const bomb = gzipSync(Buffer.alloc(50 * LIMIT, " "));
 		expect(await answerTo(bomb, { "Content-Encoding": "gzip" })).toEqual(tooLarge);
 	});
 
-	test("may be as long as the limit", async () => {
+	test("accepts a body of exactly the limit, and refuses one byte more", async () => {
 		const filled = body + " ".repeat(LIMIT - body.length);
 		expect(await answerTo(filled)).toEqual({ status: 200, json: { success: true } });
 		expect(await answerTo(`${filled} `)).toEqual(tooLarge);
 	});
 });
 
-describe("bodies that cannot be read", () => {
+describe("a body is refused", () => {
 	test.each([null, "", "text/plain", "text/json", "application/x-www-form-urlencoded", "json"])(
-		"of the media type %j",
+		"with the media type %j",
 		async (type) => {
 			expect(await answerTo(body, { "Content-Type": type })).toEqual({
 				status: 415,
@@ -171,20 +171,20 @@ describe("bodies that cannot be read", () => {
 		},
 	);
 
-	test("in a coding that is not known", async () => {
+	test("with an unknown content coding", async () => {
 		expect((await answerTo(body, { "Content-Encoding": "br" })).status).toBe(415);
 	});
 
-	test("that are no gzip data", async () => {
+	test("that is declared as gzip and is not gzip", async () => {
 		expect((await answerTo(body, { "Content-Encoding": "gzip" })).status).toBe(400);
 	});
 
-	test("that are empty", async () => {
+	test("that is empty", async () => {
 		const missing = { type: "missing", loc: ["body"], msg: "Field required" };
 		expect(await answerTo("")).toEqual({ status: 422, json: { detail: [missing] } });
 	});
 
-	test("that are no JSON, without a word of them", async () => {
+	test("that is not JSON, and is quoted neither in the response nor in the log", async () => {
 		expect(await answerTo('{"id": canary-123}')).toEqual({
 			status: 422,
 			json: {
@@ -196,7 +196,7 @@ describe("bodies that cannot be read", () => {
 		expect(service.log()).not.toContain("canary-123");
 	});
 
-	test("that are no UTF-8", async () => {
+	test("that is not UTF-8", async () => {
 		const bytes = Buffer.concat([Buffer.from('{"title":"'), Buffer.from([0xff]), Buffer.from('"}')]);
 		expect(await answerTo(bytes)).toEqual({
 			status: 422,
@@ -207,8 +207,8 @@ describe("bodies that cannot be read", () => {
 	});
 });
 
-describe("broken rules", () => {
-	test("are all listed in the specification's form", async () => {
+describe("the violations of a record", () => {
+	test("are all listed in the form of the specification", async () => {
 		const broken = { id: "x", workspace: { kind: "Nowhere" }, max_iterations: 0, hook_config: { more: 1 } };
 		const json = JSON.stringify(broken);
 		expect(await answerTo(json)).toEqual({
@@ -244,7 +244,7 @@ describe("broken rules", () => {
 });
 
 describe("a store that cannot write", () => {
-	test("answers 503 and says so in the log; nothing is acknowledged, and it goes on when it can", async () => {
+	test("causes a 503 and log lines, stores nothing, and accepts posts when it can write again", async () => {
 		await using own = await startTestService();
 		const other = new DatabaseSync(own.database);
 		other.exec("BEGIN IMMEDIATE");
@@ -266,7 +266,7 @@ describe("a store that cannot write", () => {
 });
 
 describe("the base path", () => {
-	test("stands in front of the webhook's, and nowhere else is it found", async () => {
+	test("precedes the path of the webhook, which is not found without it", async () => {
 		await using own = await startTestService({ BASE_PATH: "/bridge/v2" });
 		const moved = { http: `${own.http}/bridge/v2`, grpc: own.grpc };
 		expect((await postWebhook(moved, KEY, body)).status).toBe(200);

@@ -16,34 +16,34 @@ import { recordMessage } from "../support/record-message.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { TcpProxy } from "../support/tcp-proxy.ts";
 
-/** How long writers and watchers go on, in milliseconds. */
+/** Milliseconds for which writers post and watchers disconnect and resume. */
 const DURATION = 12_000;
-/** How long watchers may take to catch up afterwards. */
+/** Maximum milliseconds that watchers may then take to catch up. */
 const CATCH_UP = 30_000;
 const WRITERS = 6;
 const WATCHERS = 24;
 const CONVERSATIONS = Array.from({ length: 8 }, () => randomUUID());
 const PROTOCOLS = ["connect", "grpc-web", "grpc", "grpc-js"] as const;
 
-/** An update as the service acknowledged or lists it. */
+/** An update that the service has acknowledged or listed. */
 interface Update {
 	readonly sequence: bigint;
 	readonly conversationId: string;
 }
 
-/** One who watches, goes away and comes back. */
+/** A client that watches, disconnects and resumes. */
 interface Watcher {
 	readonly protocol: (typeof PROTOCOLS)[number];
 	/** Undefined for all conversations. */
 	readonly conversationId: string | undefined;
-	/** Where it started; undefined until the service has told. */
+	/** Sequence after which it started. Undefined until the first message shows it. */
 	start: bigint | undefined;
-	/** Last sequence that it was given. */
+	/** Sequence of the last message. */
 	cursor: bigint | undefined;
-	/** Sequences of the updates that it was given. */
+	/** Sequences of the received updates. */
 	readonly seen: bigint[];
-	/** How often it came back. */
-	resumed: number;
+	/** Number of streams that have ended. */
+	endedStreams: number;
 	readonly random: Random;
 }
 
@@ -60,7 +60,7 @@ async function write(client: ConversationsClient, random: Random, over: () => bo
 	return acknowledged;
 }
 
-/** Watches from where the watcher stands until the signal fires or the stream breaks. */
+/** Watches from the watcher's cursor until the signal is aborted or the stream fails. */
 async function watchOnce(service: TestService, proxy: TcpProxy, watcher: Watcher, signal: AbortSignal): Promise<void> {
 	const from: WatchRequest =
 		watcher.cursor === undefined ? {} : { start: { case: "afterSequence", value: watcher.cursor } };
@@ -73,7 +73,7 @@ async function watchOnce(service: TestService, proxy: TcpProxy, watcher: Watcher
 			expect(event.value.sequence).toBe(sequence);
 			watcher.seen.push(sequence);
 		}
-		// Now and then somebody is slow.
+		// Now and then a watcher reads slowly.
 		if (watcher.random.integer(0, 200) === 0) await sleep(watcher.random.integer(0, 120));
 		if (signal.aborted) return;
 	}
@@ -106,7 +106,7 @@ async function* messages(
 	}
 }
 
-/** Goes away and comes back at random; at the end stays until it has everything. */
+/** Disconnects and resumes at random. After `over`, stays connected until `end` is aborted. */
 async function watch(service: TestService, proxy: TcpProxy, watcher: Watcher, over: () => boolean, end: AbortSignal) {
 	while (!end.aborted) {
 		const stays = over() ? CATCH_UP * 2 : watcher.random.integer(1, 1200);
@@ -114,15 +114,15 @@ async function watch(service: TestService, proxy: TcpProxy, watcher: Watcher, ov
 		try {
 			await watchOnce(service, proxy, watcher, signal);
 		} catch (error) {
-			// It went away itself; anything else is a fault of the service.
+			// After an abort the error is expected. Any other error is a fault of the service.
 			if (!signal.aborted) throw ConnectError.from(error);
 		}
-		watcher.resumed += 1;
+		watcher.endedStreams += 1;
 		if (!over()) await sleep(watcher.random.integer(0, 200));
 	}
 }
 
-/** Every update that the service keeps. */
+/** Returns all stored updates. */
 async function allUpdates(client: ConversationsClient): Promise<Update[]> {
 	const updates: Update[] = [];
 	let pageToken = "";
@@ -134,7 +134,7 @@ async function allUpdates(client: ConversationsClient): Promise<Update[]> {
 	return updates;
 }
 
-test("writers and resuming watchers at random: nothing lost, nothing doubled, in order", {
+test("watchers that disconnect and resume at random receive every update of concurrent writers once and in order", {
 	timeout: DURATION + CATCH_UP + 60_000,
 }, async () => {
 	await using service = await startTestService();
@@ -156,7 +156,7 @@ test("writers and resuming watchers at random: nothing lost, nothing doubled, in
 			start: cursor,
 			cursor,
 			seen: [],
-			resumed: 0,
+			endedStreams: 0,
 			random: random.of(`watcher ${index}`),
 		};
 		watchers.push(watcher);
@@ -194,12 +194,12 @@ test("writers and resuming watchers at random: nothing lost, nothing doubled, in
 	const bySequence = (a: Update, b: Update) => Number(a.sequence - b.sequence);
 	expect(acknowledged.flat().toSorted(bySequence)).toEqual(truth);
 	for (const { seen, start = 0n, conversationId } of watchers) {
-		const due = truth.filter(
+		const expected = truth.filter(
 			(update) => update.sequence > start && (conversationId === undefined || update.conversationId === conversationId),
 		);
-		expect(seen).toEqual(due.map(({ sequence }) => sequence));
+		expect(seen).toEqual(expected.map(({ sequence }) => sequence));
 	}
 	expect(watchers.length).toBe(WATCHERS);
 	expect(truth.length).toBeGreaterThan(DURATION / 100);
-	expect(watchers.reduce((sum, { resumed }) => sum + resumed, 0)).toBeGreaterThan(WATCHERS);
+	expect(watchers.reduce((sum, { endedStreams }) => sum + endedStreams, 0)).toBeGreaterThan(WATCHERS);
 });
