@@ -37,7 +37,8 @@ function seeded(seed: string): { id: string; text: string } {
 }
 
 describe("a record of any size is read back as it was posted", () => {
-	const LARGE = JSON.stringify(record({ title: "x".repeat(1_200_000) }));
+	/** A small body, for the usual intake thread, whose encoded record is larger than 1 MiB: 11 bytes for each number. */
+	const LARGE = JSON.stringify(record({ agent_state: { numbers: Array.from({ length: 100_000 }, () => 1) } }));
 	const usage = { prompt_tokens: 2 ** 31, completion_tokens: 2 ** 45, context_window: 2 ** 53 - 1, response_id: "r" };
 	const numbers = {
 		created_at: "2100-01-01T00:00:00Z",
@@ -56,7 +57,7 @@ describe("a record of any size is read back as it was posted", () => {
 	])("with numbers beyond 2^31 at positions around %s", async (_, boundary, place) => {
 		const client = readClient(service, "gRPC", KEY);
 		for (let shift = 0; shift < ALIGNMENTS; shift++) {
-			// After a record over 1 MiB, an encoder replaces its grown buffer by a small one.
+			// After an encoded record over 1 MiB, an encoder replaces its grown buffer by a small one.
 			if (shift % 4 === 0) expect(await post(LARGE)).toEqual(accepted);
 			const json: JsonObject = record({ ...numbers, ...place("x".repeat(boundary - 100 - shift)) });
 			expect([shift, await post(JSON.stringify(json))]).toEqual([shift, accepted]);

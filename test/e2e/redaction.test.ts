@@ -153,7 +153,7 @@ describe.each([
 		expect(await redacted(native({}, { agent_context: context }))).not.toContain(SECRET);
 	});
 
-	describe("the password in a URL is redacted", () => {
+	describe("user and password in a URL are redacted", () => {
 		const URL_WITH_PASSWORD = `https://some-user:${SECRET}@host.example:8443/path?x=1`;
 
 		test.each<[string, JsonObject]>([
@@ -175,7 +175,10 @@ describe.each([
 			["the agent's state", record({ agent_state: { remote: `git clone ${URL_WITH_PASSWORD}` } })],
 			["an unnamed member", record({ proxy: URL_WITH_PASSWORD })],
 		])("in %s", async (_name, json) => {
-			expect(await redacted(json)).not.toContain(SECRET);
+			const text = await redacted(json);
+			expect(text).not.toContain(SECRET);
+			expect(text).not.toContain("some-user");
+			expect(text).toContain("@host.example:8443/path?x=1");
 		});
 
 		test("but a URL without a password is shown unchanged", async () => {

@@ -7,6 +7,9 @@ import { callRaw } from "../support/raw-rpc.ts";
 import { httpAddress, responseTo } from "../support/raw-socket.ts";
 import { TempFolder } from "../support/temp.ts";
 
+/** Address of a client of this machine in the log. */
+const LOOPBACK = /^127\.0\.0\.1:\d+$/;
+
 let folder: TempFolder;
 let service: ServiceProcess;
 
@@ -87,17 +90,26 @@ test("connections with garbage on both ports are all counted in a bounded number
 	const { lines, seconds } = await linesOf("connection_failed", "connections_failed");
 	expect(total(lines)).toBe(100);
 	expect(lines.length).toBeLessThanOrEqual(2 * (2 + seconds / 10));
-	const [first] = lines;
-	expect(first).toMatchObject({ event: "connection_failed", listener: "grpc", code: "ERR_HTTP2_ERROR" });
-	const sum = lines.find(({ event }) => event === "connections_failed");
-	expect(sum).toMatchObject({ listener: "grpc", code: "ERR_HTTP2_ERROR", peers: expect.arrayContaining([]) });
+	for (const [listener, code] of [
+		["grpc", "ERR_HTTP2_ERROR"],
+		["http", "HPE_INVALID_METHOD"],
+	]) {
+		const [first, ...sums] = lines.filter((line) => line.listener === listener);
+		expect(first).toMatchObject({ event: "connection_failed", code, peer: expect.stringMatching(LOOPBACK) });
+		expect(total(sums)).toBe(49);
+		for (const { event, code: summed, peers } of sums) {
+			expect([event, summed]).toEqual(["connections_failed", code]);
+			expect(Array.isArray(peers) && peers.length > 0 && peers.every((peer) => LOOPBACK.test(peer))).toBe(true);
+		}
+	}
 });
 
-test("gRPC calls without a key are all counted in log lines", async () => {
+test("gRPC calls without a key are all counted in one log line and summary lines", async () => {
 	const { ingestConversation } = ConversationIngestService.method;
 	for (let round = 0; round < 20; round++)
 		expect((await callRaw(service, "gRPC", ingestConversation, "", undefined)).code).toBe(16);
-	const { lines } = await linesOf("request_refused", "requests_refused");
+	const { lines, seconds } = await linesOf("request_refused", "requests_refused");
 	expect(total(lines)).toBe(20);
-	expect(lines[0]).toMatchObject({ transport: "grpc", kind: "unauthenticated" });
+	expect(lines.length).toBeLessThanOrEqual(2 + seconds / 10);
+	expect(lines[0]).toMatchObject({ event: "request_refused", transport: "grpc", kind: "unauthenticated" });
 });

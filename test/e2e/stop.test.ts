@@ -114,25 +114,25 @@ test("watches of updates and of events end with UNAVAILABLE when the service sto
 test("a stopping service answers every request on a keep-alive connection until a response with `Connection: close`", async () => {
 	const body = JSON.stringify(record());
 	const head = { "X-Access-Token": KEY, "Content-Length": String(Buffer.byteLength(body)) };
-	let lanes: Promise<number>[] = [];
+	let lanes: Promise<void>[] = [];
 	await stopAfter(
 		async (service) => {
-			/** Posts a record again and again until a response closes the connection. Returns the number of responses. */
-			const lane = async (): Promise<number> => {
+			/** Posts a record again and again until a response closes the connection. Fails when there is no response. */
+			const lane = async (): Promise<void> => {
 				using client = await new RawHttp(service).connected();
-				for (let answers = 1; ; answers++) {
+				for (;;) {
 					await client.head(head, WEBHOOK);
 					await client.write(body);
 					const { status, headers } = await client.response();
 					if (status !== 200) throw new Error(`answered with ${status}`);
-					if (headers.get("connection") === "close") return answers;
+					if (headers.get("connection") === "close") return;
 				}
 			};
 			lanes = Array.from({ length: 20 }, lane);
 			await postWebhook(service, KEY, body);
 		},
 		async () => {
-			expect(Math.min(...(await Promise.all(lanes)))).toBeGreaterThan(0);
+			await Promise.all(lanes);
 		},
 	);
 });

@@ -88,12 +88,16 @@ describe("a record that is posted again", () => {
 		expect(next.sequence).toBe(again.sequence + 1n);
 	});
 
-	test("is a duplicate with its defaults written out", async () => {
-		const { id } = record();
-		const plain = record({ id: String(id).toUpperCase(), max_iterations: 500.0 });
-		const { sequence } = await ingest(plain);
-		const spelled = { ...recordJson(recordMessage(plain)), id: `{${id}}` };
-		expect(await ingest({ ...spelled, id: String(plain.id) })).toMatchObject({ sequence, repetition: true });
+	test("is a duplicate with its defaults written out, another form of its id, and its members in another order", async () => {
+		const json = record({ max_iterations: 7 });
+		const { sequence } = await ingest(json);
+		const complete = { ...recordJson(recordMessage(json)), id: `{${String(json.id).toUpperCase()}}` };
+		const reversed = Object.fromEntries(Object.entries(complete).reverse());
+		const text = JSON.stringify(reversed).replace('"max_iterations":7,', '"max_iterations":7.0,');
+		expect(text).toContain('"max_iterations":7.0,');
+		expect((await postWebhook(service, KEY, text)).status).toBe(200);
+		expect(await ingest(json)).toMatchObject({ sequence, repetition: true });
+		expect(await ingest(record())).toMatchObject({ sequence: sequence + 1n });
 	});
 
 	test("after a newer one is a new update, and does not become current", async () => {
