@@ -145,6 +145,19 @@ export function planLiveVersion(of: VersionToWrite, form: StoredForm): NextUpdat
 	return { written, after: stateAfterEvents({ sequence, status, orderTime, postedAt, newestPosted }, live) };
 }
 
+/**
+ * Returns the revision of a conversation's live state: see `LiveState.revision`.
+ *
+ * @param state undefined for a conversation without a record
+ * @param activity undefined for a conversation that has had no event
+ */
+export function revisionOf(
+	state: Pick<ConversationState, "revision"> | undefined,
+	activity: Pick<Activity, "eventCount"> | undefined,
+): bigint {
+	return state?.revision ?? -(activity?.eventCount ?? 0n);
+}
+
 /** Returns the state after the state updates of a batch. */
 export function stateAfterEvents(
 	before: Omit<ConversationState, "revision" | "memberTimes" | "hasUnappliedEvents">,

@@ -1,6 +1,6 @@
 import { concatBytes, withLeaf } from "../record/record-delta.ts";
 import { type Activity, encodeActivity, leafOver } from "./activity.ts";
-import type { ConversationState } from "./conversation-state.ts";
+import { type ConversationState, revisionOf } from "./conversation-state.ts";
 import { ownBytes, type RecordColumn, unpackRecord, unpackSecrets } from "./record-column.ts";
 import type {
 	LiveState,
@@ -83,13 +83,21 @@ export function activityFrom(row: Row, readText: ReadText): Activity {
 	};
 }
 
-/** Reads the live state from the row of a conversation; undefined for a conversation without a record. */
-export function liveStateFrom(
-	row: Row | undefined,
-	readText: ReadText,
-): Pick<LiveState, "revision" | "memberTimes" | "postedAt" | "hasUnappliedEvents"> {
-	if (row === undefined)
-		return { revision: 0n, memberTimes: undefined, postedAt: undefined, hasUnappliedEvents: false };
+type LiveStateColumns = Pick<LiveState, "revision" | "memberTimes" | "postedAt" | "hasUnappliedEvents">;
+
+/**
+ * Returns the live state of a conversation.
+ *
+ * @param row row of the conversation; undefined without a record
+ * @param activity row with the `event_count` of the conversation; undefined when it has had no event
+ */
+export function liveStateOf(row: Row | undefined, activity: Row | undefined, readText: ReadText): LiveStateColumns {
+	if (row !== undefined) return liveStateFrom(row, readText);
+	const revision = revisionOf(undefined, activity && { eventCount: bigint(activity.event_count) });
+	return { revision, memberTimes: undefined, postedAt: undefined, hasUnappliedEvents: false };
+}
+
+function liveStateFrom(row: Row, readText: ReadText): LiveStateColumns {
 	return {
 		revision: bigint(row.revision),
 		memberTimes: nullable(readText, row.told),

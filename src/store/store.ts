@@ -219,7 +219,8 @@ export interface AppendedEvents {
 export interface LiveState {
 	/**
 	 * Identifies the state. A posted record that becomes current sets it to a number below 2^61 that no conversation had
-	 * before; {@link NewLiveState.next} replaces it. 0 when neither has happened.
+	 * before; {@link NewLiveState.next} replaces it. Without a record it is minus the number of events, because the first
+	 * record is made from all state updates.
 	 */
 	readonly revision: bigint;
 	/** That of the last {@link NewLiveState}; undefined when a posted record became current since, or there is none. */

@@ -301,7 +301,24 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await appendBatch(b, [stateUpdate()], { live: { ...told, expects: 0n, next: 1n } })).toMatchObject({
 				stored: 1,
 			});
-			expect(await store.getLiveState(b, [])).toEqual({ revision: 0n, ...emptyState });
+			expect(await store.getLiveState(b, [])).toEqual({ revision: -1n, ...emptyState });
+		});
+
+		it("are not written as the first record when they were made without an event that is stored", async () => {
+			const a = randomUUID();
+			const first = record({ id: a, title: "told", tags: { padding: "x".repeat(400) } });
+			const { revision } = await store.getLiveState(a, []);
+			const told = { expects: revision, next: 2n ** 61n, memberTimes: "{}", version: undefined };
+			await appendBatch(a, [stateUpdate()], { live: told });
+			const made = batch(a, [stateUpdate()], { live: liveOf(revision, first) });
+			expect([revision, await appendEvents(store, made)]).toEqual([0n, undefined]);
+			expect(await store.getLiveState(a, [])).toEqual({ revision: -1n, ...emptyState });
+			expect(await appendBatch(a, [stateUpdate()], { live: liveOf(-1n, first) })).toEqual({
+				stored: 1,
+				newest: 2n,
+				updateSequence: 1n,
+			});
+			expect(await history(a)).toEqual(["told undefined"]);
 		});
 
 		it("can be the first record of a conversation, which a posted record then replaces", async () => {

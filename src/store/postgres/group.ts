@@ -12,6 +12,7 @@ import {
 	type NextUpdate,
 	planLiveVersion,
 	planPostedUpdate,
+	revisionOf,
 	type StoredForm,
 	stateAfterEvents,
 	wholeForm,
@@ -166,7 +167,7 @@ class Planner {
 		const known = this.#conversation(conversationId);
 		const keys = new Map(events.map((event) => [event, encodeKey(event.eventId)]));
 		const isStored = (event: NewEvent) => known.eventKeys.has(keys.get(event) ?? "");
-		const added = eventsToAdd(batch, known.state?.revision ?? 0n, isStored);
+		const added = eventsToAdd(batch, revisionOf(known.state, known.activity), isStored);
 		if (added === undefined) return undefined;
 		for (const event of added) {
 			const key = keys.get(event) ?? "";

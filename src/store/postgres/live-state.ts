@@ -1,4 +1,4 @@
-import { liveStateFrom } from "../rows.ts";
+import { liveStateOf } from "../rows.ts";
 import type { LiveState } from "../store.ts";
 import { text } from "../values.ts";
 import { RECORD_COLUMNS } from "./records.ts";
@@ -14,8 +14,8 @@ export async function getLiveState(
 	eventIds: readonly string[],
 ): Promise<LiveState> {
 	if (!isConversationId(conversationId))
-		return { ...liveStateFrom(undefined, decoded), current: undefined, knownIds: [] };
-	const [[row] = [], events = []] = await session.query(
+		return { ...liveStateOf(undefined, undefined, decoded), current: undefined, knownIds: [] };
+	const [[row] = [], [activity] = [], events = []] = await session.query(
 		{
 			text: `
 				SELECT ${UPDATE_COLUMNS}, ${RECORD_COLUMNS}, ${ACTIVITY_COLUMNS},
@@ -25,13 +25,17 @@ export async function getLiveState(
 			values: [conversationId],
 		},
 		{
+			text: "SELECT event_count FROM conversation_updates.activities WHERE conversation_id = $1",
+			values: [conversationId],
+		},
+		{
 			text: "SELECT event_id FROM conversation_updates.events WHERE conversation_id = $1 AND event_id = ANY ($2::text[])",
 			values: [conversationId, eventIds.map(encodeKey)],
 		},
 	);
 	const known = new Set(events.map(({ event_id }) => text(event_id)));
 	return {
-		...liveStateFrom(row, decoded),
+		...liveStateOf(row, activity, decoded),
 		current: row && currentUpdateOf(row),
 		knownIds: eventIds.filter((id) => known.has(encodeKey(id))),
 	};

@@ -8,6 +8,7 @@ import {
 	deltaOverBase,
 	firstForm,
 	planLiveVersion,
+	revisionOf,
 	type StoredForm,
 	stateAfterEvents,
 	wholeForm,
@@ -39,7 +40,7 @@ export function appendEvents(statements: Statements, batch: NewEvents, next: Cou
 	const before = findActivity(statements, conversationId);
 	const find = statements.prepare("SELECT 1 FROM events WHERE activity = ? AND event_id = ?");
 	const isStored = ({ eventId }: NewEvent) => before !== undefined && find.get(before.id, eventId) !== undefined;
-	const added = eventsToAdd(batch, known?.state.revision ?? 0n, isStored);
+	const added = eventsToAdd(batch, revisionOf(known?.state, before), isStored);
 	if (added === undefined) return undefined;
 	const activity = addEvents(before, events, added);
 	let newest = 0n;

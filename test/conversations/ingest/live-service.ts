@@ -11,13 +11,15 @@ import type { ExactJson, ExactJsonObject } from "../../../src/record/json/json-v
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { RecordVault } from "../../../src/record/secrets/record-vault.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
-import type { Store, StoredUpdate } from "../../../src/store/store.ts";
+import type { IsSameRecord, Store, StoredUpdate } from "../../../src/store/store.ts";
 import { TempFolder } from "../../support/temp.ts";
 
 const format = new RecordFormat();
 
 /** Signal of a request that is not cancelled. */
 const WAITING = { aborted: false };
+
+type OpenStore = (file: string, options: { readonly isSameRecord: IsSameRecord }) => Promise<Store>;
 
 /** Ingests records and events into a real store on one thread, and collects what is logged. */
 export class LiveService implements AsyncDisposable {
@@ -61,16 +63,16 @@ export class LiveService implements AsyncDisposable {
 	/**
 	 * @param keys encryption keys; with none, secrets are stored redacted
 	 * @param wrap wraps the store for the ingest of events
+	 * @param openStore opens a store; by default one of SQLite in a new file
 	 */
 	static async open(
 		keys: readonly KeyObject[] = [],
 		wrap: (store: Store) => Store = (store) => store,
+		openStore: OpenStore = (file, options) => openSqliteStore(file, console, options),
 	): Promise<LiveService> {
 		const vault = new RecordVault(format, keys);
 		const folder = new TempFolder();
-		const store = await openSqliteStore(folder.file("live.db"), console, {
-			isSameRecord: async (a, b) => vault.isSame(a, b),
-		});
+		const store = await openStore(folder.file("live.db"), { isSameRecord: async (a, b) => vault.isSame(a, b) });
 		return new LiveService(store, keys, folder, wrap);
 	}
 
