@@ -12,11 +12,6 @@ import { groupQueries } from "./written-group.ts";
 const OUTCOME_TIMEOUT = 15_000;
 /** Milliseconds between two attempts to find out that outcome. */
 const OUTCOME_RETRY_DELAY = 200;
-/**
- * Milliseconds after its first attempt in which a group may be written again. Later, its senders may have given up without
- * a sign, as when the network between them and this replica failed. The agent server gives up after 30 seconds.
- */
-const REWRITE_TIMEOUT = 20_000;
 
 /** Commits groups, one at a time. A row of `writers` that belongs to the committer identifies its last group. */
 export class GroupCommitter {
@@ -31,15 +26,14 @@ export class GroupCommitter {
 
 	/**
 	 * Writes a group in one transaction. If the commit is not confirmed, finds out whether it took place, and writes the
-	 * group again if not.
+	 * group again if not, without the requests that may no longer be written then.
 	 *
 	 * @returns the outcomes, in the order of the requests
-	 * @throws {CommitUnknown} when the outcome cannot be found out in time, or the group was not committed and is too old to
-	 *   be written again
+	 * @throws {CommitUnknown} when the outcome cannot be found out in time
 	 * @throws {ServiceError} when the group was rolled back
 	 */
 	async commit(requests: readonly SentRequest[]): Promise<AppendOutcome[]> {
-		for (const until = performance.now() + REWRITE_TIMEOUT; ; ) {
+		for (;;) {
 			// The odd number between two groups marks the first one as given up: see `endGroup`.
 			this.#group += 2n;
 			let outcomes: readonly AppendOutcome[] = [];
@@ -62,11 +56,8 @@ export class GroupCommitter {
 			} catch (error) {
 				if (!(error instanceof CommitUnknown)) throw error;
 				preceding = await this.#findOutcome(error);
-				if (preceding === undefined) {
-					// The group was not committed, and no longer can be.
-					if (performance.now() > until) throw error;
-					continue;
-				}
+				// The group was not committed, and no longer can be.
+				if (preceding === undefined) continue;
 			}
 			return outcomes.map((outcome) => finalOutcome(outcome, preceding));
 		}

@@ -1,7 +1,7 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts";
-import type { ServiceError } from "../../errors.ts";
+import { ServiceError } from "../../errors.ts";
 import { mergeProtected, mergeRecord } from "../../record/record-delta.ts";
 import { addEvents, eventsToAdd, leafOver } from "../activity.ts";
 import { microsecondsOf } from "../condition.ts";
@@ -40,13 +40,24 @@ import { encodeKey } from "./stored-text.ts";
 import type { Session } from "./transaction.ts";
 import type { WrittenGroup } from "./written-group.ts";
 
-/** A request to append, and the signal of its sender. */
-export type SentRequest = GroupRequest & { readonly signal: CallSignal | undefined };
+/** Until when a request may be written. */
+export interface WriteLimits {
+	/** Signal of the sender. */
+	readonly signal: CallSignal | undefined;
+	/** Time by performance.now() from which on the sender may have given up without a sign. */
+	readonly until: number;
+}
+
+/** A request to append. */
+export type SentRequest = GroupRequest & WriteLimits;
+
+/** The error for a request that has waited for so long that its sender may have given up. */
+const TOO_LATE = new ServiceError("unavailable", "the request could not be stored in time");
 
 /** Result of a request of a group; its sequences may be provisional. Undefined as for `Store.appendEvents`. */
 export type AppendResult = Appended | PossibleRepetition | AppendedEvents | undefined;
 
-/** Outcome of a request of a group: its result, or the error for a request whose sender no longer waits. */
+/** Outcome of a request of a group: its result, or the error for a request that may no longer be written. */
 export type AppendOutcome = AppendResult | ServiceError;
 
 /** The rows that a group writes, and the outcomes of its requests once these rows are on disk. */
@@ -57,8 +68,8 @@ export interface PlannedGroup {
 
 /**
  * Locks the conversations of a group, reads their state, and decides what each request changes. A request whose sender no
- * longer waits changes nothing. The sender may have sent the same record to another replica, and a newer one after it.
- * From the time of the locks on, no other replica can store them before this group.
+ * longer waits, or may have given up, changes nothing. The sender may have sent the same record to another replica, and a
+ * newer one after it. From the time of the locks on, no other replica can store them before this group.
  */
 export async function planGroup(session: Session, requests: readonly SentRequest[]): Promise<PlannedGroup> {
 	const decoded = requests.map((request) => ("update" in request ? decodePost(request) : request));
@@ -66,6 +77,7 @@ export async function planGroup(session: Session, requests: readonly SentRequest
 	const outcomes: AppendOutcome[] = [];
 	for (const request of decoded) {
 		if (isSenderGone(request.signal)) outcomes.push(SENDER_GONE);
+		else if (performance.now() > request.until) outcomes.push(TOO_LATE);
 		else outcomes.push("summary" in request ? planner.post(request) : await planner.addEvents(request));
 	}
 	return { written: planner.written, outcomes };

@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import type { CallSignal } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLog, ThreadObserver } from "../../threads/worker-thread.ts";
 import { appendJudged } from "../repetition.ts";
@@ -9,6 +10,7 @@ import type { Connections } from "./connections.ts";
 import { listEvents } from "./events.ts";
 import { serviceError } from "./failures.ts";
 import { Follower } from "./follower.ts";
+import type { WriteLimits } from "./group.ts";
 import { listConversations } from "./list-conversations.ts";
 import { getLiveState, listUnapplied } from "./live-state.ts";
 import { readNewest, readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
@@ -18,6 +20,12 @@ import type { Query, Session } from "./transaction.ts";
 import { requireFinished } from "./unfinished.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
 import { deleteIdleWriters, touchWriter } from "./writers.ts";
+
+/**
+ * Milliseconds from the call of the store in which an append may be written. Later, its sender may have given up without a
+ * sign, as when the network between it and this replica failed. The agent server gives up after 30 seconds.
+ */
+const WRITE_TIMEOUT = 20_000;
 
 export interface PostgresOptions {
 	/** Compares records that may be a repetition. When omitted, only records with the same bytes are repetitions. */
@@ -94,6 +102,10 @@ function storeOf(
 		return run(() => logged(operation, connections.read(work)));
 	}
 
+	function limits(signal: CallSignal | undefined): WriteLimits {
+		return { signal, until: performance.now() + WRITE_TIMEOUT };
+	}
+
 	/** Runs a query and commits. Only a commit that the server confirms proves that the data is stored. */
 	async function write(query: Query): Promise<void> {
 		await connections.transaction((transaction) => transaction.commit(query));
@@ -121,14 +133,16 @@ function storeOf(
 			subscribe: (listener) => follower.subscribe("events", listener),
 		},
 		append: (update, signal) =>
-			run(() =>
-				appendJudged(
-					async (judged) => updateResult(await appender.append({ update, judged, signal })),
+			run(() => {
+				const limited = { update, ...limits(signal) };
+				return appendJudged(
+					async (judged) => updateResult(await appender.append({ ...limited, judged })),
 					update.record.bytes,
 					isSameRecord,
-				),
-			),
-		appendEvents: (batch, signal) => run(async () => batchResult(await appender.append({ ...batch, signal }))),
+				);
+			}),
+		appendEvents: (batch, signal) =>
+			run(async () => batchResult(await appender.append({ ...batch, ...limits(signal) }))),
 		getLiveState: (conversationId, eventIds) =>
 			read("getLiveState", (session) => getLiveState(session, conversationId, eventIds)),
 		listUnapplied: (limit) => read("listUnapplied", (session) => listUnapplied(session, limit)),

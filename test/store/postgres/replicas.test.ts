@@ -271,7 +271,60 @@ test("a group is not written again when its senders may have given up", async ()
 	const store = await openPostgresStore(withLostResponses(await connect(url), next), { error: () => undefined });
 	onTestFinished(() => store.close());
 	losses.push("rolled back");
-	await expect(append(store, sample())).rejects.toMatchObject({ kind: "unavailable" });
+	await expect(append(store, sample())).rejects.toThrow("the request could not be stored in time");
+	expect(await append(store, sample())).toMatchObject({ sequence: 1n });
+});
+
+test("a request that waited for the outcome of a group is not written when its sender may have given up", async () => {
+	const url = await databases.create();
+	vi.useFakeTimers({ toFake: ["performance"] });
+	onTestFinished(() => void vi.useRealTimers());
+	const losses: Loss[] = [];
+	const { conversationId } = sample();
+	const appends: Promise<unknown>[] = [];
+	const next = () => {
+		const loss = losses.shift();
+		if (loss === undefined) return undefined;
+		// It waits for the group in doubt, because a conversation is in one group at a time.
+		appends.push(append(store, sample({ conversationId })));
+		vi.advanceTimersByTime(20_001);
+		return loss;
+	};
+	const store = await openPostgresStore(withLostResponses(await connect(url), next), { error: () => undefined });
+	onTestFinished(() => store.close());
+	losses.push("rolled back");
+	appends.push(append(store, sample({ conversationId })));
+	await Promise.allSettled(appends);
+	const tooLate = { kind: "unavailable", message: "the request could not be stored in time" };
+	expect(await Promise.allSettled(appends)).toMatchObject([
+		{ status: "rejected", reason: tooLate },
+		{ status: "rejected", reason: tooLate },
+	]);
+	expect(await append(store, sample())).toMatchObject({ sequence: 1n });
+});
+
+test("a group is not retried after its connection broke when its senders may have given up", async () => {
+	const url = await databases.create();
+	vi.useFakeTimers({ toFake: ["performance"] });
+	onTestFinished(() => void vi.useRealTimers());
+	const connections = await connect(url);
+	let isBreaking = false;
+	const breaking: Connections = {
+		...withLostResponses(connections, () => undefined),
+		transaction: (work, options) =>
+			connections.transaction(async (transaction) => {
+				if (isBreaking) {
+					isBreaking = false;
+					vi.advanceTimersByTime(20_001);
+					await transaction.query({ text: "SELECT pg_terminate_backend(pg_backend_pid())" });
+				}
+				return await work(transaction);
+			}, options),
+	};
+	const store = await openPostgresStore(breaking, { error: () => undefined });
+	onTestFinished(() => store.close());
+	isBreaking = true;
+	await expect(append(store, sample())).rejects.toThrow("the request could not be stored in time");
 	expect(await append(store, sample())).toMatchObject({ sequence: 1n });
 });
 
