@@ -279,8 +279,8 @@ export interface Store extends AsyncDisposable {
 	/**
 	 * Appends an update, unless it is a duplicate: {@link Appended.repeated}. Resolves when it is on disk.
 	 *
-	 * @param signal the append fails with `unavailable` if it fires before the store writes. Where no other process can have
-	 *   written the same record meanwhile, the store may write after it has fired.
+	 * @param signal if it has fired when the engine looks at it, the append fails with `unavailable`. SQLite's engine looks
+	 *   before it sends the update to its writer thread, PostgreSQL's when it has locked the conversation.
 	 */
 	append(update: NewUpdate, signal?: CallSignal): Promise<Appended>;
 	/**

@@ -167,16 +167,16 @@ export class Appender {
 			return answered;
 		};
 		try {
-			const results = await committer.commit(group.map(({ request }) => request));
-			this.#onAppended(newestOf(results));
+			const outcomes = await committer.commit(group.map(({ request }) => request));
+			this.#onAppended(newestOf(outcomes));
 			const answered = reportGroup();
 			for (const [n, pending] of group.entries()) {
-				const result = results[n];
-				if (result instanceof ServiceError) {
-					refuse(pending, result, answered);
+				const outcome = outcomes[n];
+				if (outcome instanceof ServiceError) {
+					refuse(pending, outcome, answered);
 				} else {
 					pending.reportEnd?.(undefined, answered);
-					pending.resolve(result);
+					pending.resolve(outcome);
 				}
 			}
 		} catch (error) {

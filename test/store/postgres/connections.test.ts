@@ -264,10 +264,8 @@ describe("a commit whose outcome is unknown", () => {
 
 	test("is reported when the server stops waiting for its synchronous standby", async () => {
 		const { connections } = await connected(server.url());
-		await setting(
-			"ALTER SYSTEM SET synchronous_standby_names = 'none'",
-			"ALTER SYSTEM RESET synchronous_standby_names",
-		);
+		onTestFinished(() => server.setSynchronousStandbys(""));
+		await server.setSynchronousStandbys("away");
 		const outcome = failureOf(connections.transaction((transaction) => transaction.commit(insert(1n))));
 		await expect.poll(() => processes("wait_event = 'SyncRep'"), { timeout: 30_000 }).toHaveLength(1);
 		const [pid] = await processes("wait_event = 'SyncRep'");

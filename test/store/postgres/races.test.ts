@@ -113,17 +113,10 @@ test("a duplicate is not acknowledged before the standby has the original", asyn
 	const replica = await openStore(url);
 	onTestFinished(() => replica.close());
 	const { server } = databases;
-	const setStandbyNames = async (names: string) => {
-		await server.sql(`ALTER SYSTEM SET synchronous_standby_names = '${names}'`);
-		await server.sql("SELECT pg_reload_conf()");
-		await expect
-			.poll(async () => (await session.query("SHOW synchronous_standby_names")).rows, { timeout: 30_000 })
-			.toEqual([{ synchronous_standby_names: names }]);
-	};
-	onTestFinished(() => setStandbyNames(""));
+	onTestFinished(() => server.setSynchronousStandbys(""));
 	const update = sample();
 	const events = batch(randomUUID(), [event()]);
-	await setStandbyNames("away");
+	await server.setSynchronousStandbys("away");
 	const first = Promise.allSettled([append(store, update), appendEvents(store, events)]);
 	await expect.poll(() => waiting("SyncRep"), { timeout: 30_000 }).toHaveLength(1);
 	// This ends the wait: the commit is on this server only, and is visible.
@@ -138,7 +131,7 @@ test("a duplicate is not acknowledged before the standby has the original", asyn
 	// The search for the outcome of the first attempt, and the group of the duplicates.
 	await expect.poll(() => waiting("SyncRep"), { timeout: 30_000 }).toHaveLength(2);
 	expect(acknowledged).toEqual([]);
-	await setStandbyNames("");
+	await server.setSynchronousStandbys("");
 	await Promise.all([first, ...repeated]);
 	expect(acknowledged).toEqual(expect.arrayContaining([{ repeated: true }, { stored: 0 }]));
 });

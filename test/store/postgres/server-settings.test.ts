@@ -27,12 +27,8 @@ test("a commit that is on one machine only is reported even if the role has warn
 	const url = await ownedBy("deaf", "SET client_min_messages = error");
 	const { connections } = await connected(url);
 	await connections.transaction((transaction) => transaction.commit({ text: "CREATE TABLE entries (id int8)" }));
-	onTestFinished(async () => {
-		await server.sql("ALTER SYSTEM RESET synchronous_standby_names");
-		await server.sql("SELECT pg_reload_conf()");
-	});
-	await server.sql("ALTER SYSTEM SET synchronous_standby_names = 'none'");
-	await server.sql("SELECT pg_reload_conf()");
+	onTestFinished(() => server.setSynchronousStandbys(""));
+	await server.setSynchronousStandbys("away");
 	const outcome = connections
 		.transaction((transaction) => transaction.commit({ text: "INSERT INTO entries VALUES (1)" }))
 		.catch((error: unknown) => error);

@@ -4,6 +4,7 @@ import { once } from "node:events";
 import { chmodSync, chownSync, cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { join } from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
 
 /** Paths of programs of PostgreSQL. */
@@ -140,6 +141,20 @@ export class PostgresServer implements AsyncDisposable {
 		} finally {
 			await client.end();
 		}
+	}
+
+	/** Sets the names of the synchronous standbys: none if empty. Commits wait for them from now on. */
+	async setSynchronousStandbys(names: string): Promise<void> {
+		await this.sql(`ALTER SYSTEM SET synchronous_standby_names = '${names}'`);
+		await this.sql("SELECT pg_reload_conf()");
+		// Each statement has a new connection, which has the settings that the server has loaded.
+		const isLoaded = async () => {
+			const [row] = await this.sql("SHOW synchronous_standby_names");
+			return row?.synchronous_standby_names === names;
+		};
+		while (!(await isLoaded())) await delay(10);
+		// Commits look at a flag that the checkpointer sets when it loads its settings, before it begins a checkpoint.
+		await this.sql("CHECKPOINT");
 	}
 
 	/** Returns the URL with which the superuser connects to the database `postgres`. */
