@@ -137,10 +137,19 @@ test("a restore takes only a sound copy, and makes a database where there is non
 		expect(readFileSync(database).equals(present)).toBe(true);
 	}
 	writeFileSync(bad, whole);
-	writeFileSync(`${bad}-wal`, "");
-	const withLog = await ServiceProcess.run(env, "restore", bad);
-	expect(withLog).toMatchObject({ code: 1, stderr: expect.stringContaining("has a write-ahead log") });
+	writeFileSync(`${bad}-wal`, "frames");
+	expect(await ServiceProcess.run(env, "restore", bad)).toEqual({
+		code: 1,
+		stdout: "",
+		stderr: `The restore failed: ${bad} has a write-ahead log, so the command backup did not create it\n`,
+	});
 
+	// A program that only reads a backup leaves an empty log beside it.
+	const moved = folder.file("moved.db");
+	expect(await ServiceProcess.run(env, "copy", "--from", `sqlite:${copy}`, "--to", `sqlite:${moved}`)).toMatchObject({
+		code: 0,
+	});
+	expect(statSync(`${copy}-wal`).size).toBe(0);
 	// A copy that may only be read, on another machine.
 	chmodSync(copy, 0o400);
 	const other = folder.file("new/conversations.db");

@@ -54,7 +54,8 @@ export interface Restored {
  */
 export async function restoreDatabase(database: string, file: string, onProgress: OnProgress): Promise<Restored> {
 	if (!existsSync(file)) throw new Error(`there is no file ${file}`);
-	if (existsSync(`${file}-wal`))
+	// A program that only reads a backup leaves an empty log beside it.
+	if ((statSync(`${file}-wal`, { throwIfNoEntry: false })?.size ?? 0) > 0)
 		throw new Error(`${file} has a write-ahead log, so the command backup did not create it`);
 	const path = prepareFiles(database);
 	using _lock = lockDatabase(path);
