@@ -33,6 +33,13 @@ function isInstalled(tool: string): boolean {
 	return spawnSync("which", [tool]).status === 0;
 }
 
+const selected = process.argv.slice(2);
+const unknown = selected.filter((name) => !Object.hasOwn(CLIENTS, name));
+if (unknown.length > 0) {
+	console.error(`there is no client ${unknown.join(", ")}; the clients are ${Object.keys(CLIENTS).join(", ")}`);
+	process.exit(2);
+}
+
 const folder = mkdtempSync(join(tmpdir(), "conversations-clients-"));
 const service = spawn(process.execPath, ["dist/main.js"], {
 	cwd: ROOT,
@@ -53,7 +60,6 @@ for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => 
 const { http = "", grpc = "" } = await readAddresses(service.stdout);
 service.stdout.resume();
 const env = { ...process.env, PATH, HTTP_URL: `http://${http}`, GRPC_ADDRESS: grpc, ACCESS_KEY: KEY };
-const selected = process.argv.slice(2);
 const outcomes: string[] = [];
 for (const [client, tools] of Object.entries(CLIENTS)) {
 	if (selected.length > 0 && !selected.includes(client)) continue;
