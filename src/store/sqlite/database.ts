@@ -98,6 +98,22 @@ export function prepareFiles(path: string): string {
 	return realPath;
 }
 
+/** Returns the path of the file that contains a copy into the database at `path` until the copy is complete. */
+export function unfinishedFile(path: string): string {
+	return `${path}.copying`;
+}
+
+/**
+ * Checks that no copy into an empty database was interrupted, because a service would start without the copied data.
+ *
+ * @param path of the locked database, without symbolic links
+ * @throws Error when the copy is not finished
+ */
+export function requireFinished(path: string): void {
+	if (statSync(path).size > 0 || !existsSync(unfinishedFile(path))) return;
+	throw new Error(`a copy into the database is not finished: run it again, or remove ${unfinishedFile(path)}`);
+}
+
 /**
  * Sets the permissions of the service's own database files so that only their owner can read and write them.
  *

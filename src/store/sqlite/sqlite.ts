@@ -11,7 +11,7 @@ import { appendJudged, type JudgedRepetition } from "../repetition.ts";
 import type { IsSameRecord, Store } from "../store.ts";
 import { bytesOfBatch, compactBatch } from "./batch.ts";
 import type { ReaderCalls, WalLoss, WriterCalls } from "./calls.ts";
-import { type DatabaseOptions, prepareFiles, protectFiles, type WriterOptions } from "./database.ts";
+import { type DatabaseOptions, prepareFiles, protectFiles, requireFinished, type WriterOptions } from "./database.ts";
 import { lockDatabase } from "./lock.ts";
 import { Pruner } from "./pruner.ts";
 import { storeError, unavailable } from "./result-codes.ts";
@@ -32,8 +32,8 @@ export interface SqliteOptions extends Omit<DatabaseOptions, "path"> {
  * read the database's files. One thread writes and another one reads. A second store cannot open the same file, because
  * its updates would not reach the listeners of the first.
  *
- * @throws ServiceError `unavailable` when the database cannot be opened, another store has it open, or a newer release
- *   wrote it; the cause says which.
+ * @throws ServiceError `unavailable` when the database cannot be opened, another store has it open, a newer release
+ *   wrote it, or a copy into it is not finished; the cause says which.
  */
 export async function openSqliteStore(path: string, log: ThreadLog, options: SqliteOptions = {}): Promise<Store> {
 	const { isSameRecord = async () => false, lockTimeout, maxBytes, onWalLoss, observer } = options;
@@ -41,6 +41,7 @@ export async function openSqliteStore(path: string, log: ThreadLog, options: Sql
 	const lock = lockDatabase(realPath, lockTimeout);
 	let walEnd: WalEnd | undefined;
 	try {
+		orUnavailable(() => requireFinished(realPath));
 		walEnd = orUnavailable(() => inspectWal(realPath));
 	} catch (error) {
 		lock[Symbol.dispose]();

@@ -10,7 +10,7 @@ import {
 } from "../transfer.ts";
 import { text } from "../values.ts";
 import { putInPlace } from "./backup.ts";
-import { openForReading, openForWriting, prepareFiles, transaction } from "./database.ts";
+import { openForReading, openForWriting, prepareFiles, transaction, unfinishedFile } from "./database.ts";
 import { listEvents } from "./events.ts";
 import { listConversations } from "./list-conversations.ts";
 import { lockDatabase } from "./lock.ts";
@@ -54,7 +54,7 @@ export async function openSqliteTarget(database: string): Promise<CopyTarget> {
 	const lock = lockDatabase(path);
 	try {
 		if (statSync(path).size > 0) throw new Error(`${path} already exists`);
-		const copy = `${path}.copying`;
+		const copy = unfinishedFile(path);
 		if (!existsSync(copy)) closeSync(openSync(copy, "wx", 0o600));
 		return targetOf(openForWriting({ path: copy }), lock, copy, path);
 	} catch (error) {
