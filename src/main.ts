@@ -105,6 +105,7 @@ async function main(args: readonly string[]): Promise<void> {
 	const count = (["from", "to"] as const).filter((option) => values[option] !== undefined).length;
 	if (operands.length !== command.operands.length || given.length !== options.length || count !== options.length)
 		throw new UsageError(`Usage: ${usageOf(name, command)}`);
+	requireNode();
 	const config = readConfig(process.env);
 	try {
 		await command.run(config, [...operands, ...given]);
@@ -112,6 +113,16 @@ async function main(args: readonly string[]): Promise<void> {
 		if (error instanceof UsageError) throw error;
 		throw new Error(command.failure, { cause: error });
 	}
+}
+
+/** Oldest major version of Node.js that has everything that the program uses. */
+const OLDEST_NODE = 26;
+
+/** @throws Error when Node.js is too old. Without this check, a service would start and some requests would fail */
+function requireNode(): void {
+	const { node } = process.versions;
+	if (Number.parseInt(node, 10) >= OLDEST_NODE) return;
+	throw new Error(`The program needs Node.js ${OLDEST_NODE}, and this is Node.js ${node}`);
 }
 
 /** The error for invalid arguments. */

@@ -63,6 +63,16 @@ describe("the program", () => {
 			expect(stdout).toContain(`\n  ${name} (default: ${fallback || "none"})\n      ${meaning}\n`);
 	});
 
+	test("refuses a version of Node.js that lacks what it uses", async () => {
+		const older = "Object.defineProperty(process.versions, 'node', { value: '24.21.0' })";
+		const args = ["--import", `data:text/javascript,${older}`, ...START_ARGUMENTS, "config"];
+		await expect(promisify(execFile)(process.execPath, args, { cwd: ROOT, env: {} })).rejects.toMatchObject({
+			code: 1,
+			stdout: "",
+			stderr: "The program needs Node.js 26, and this is Node.js 24.21.0\n",
+		});
+	});
+
 	test("prints the effective configuration without secrets", async () => {
 		const env = {
 			LOG_LEVEL: "debug",
