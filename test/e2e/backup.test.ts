@@ -1,4 +1,4 @@
-import { chmodSync, copyFileSync, existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { expect, test } from "vitest";
@@ -34,7 +34,7 @@ async function stop(service: ServiceProcess): Promise<void> {
 	expect((await service.exit()).code).toBe(0);
 }
 
-test("a backup during writes restores one moment; a watcher that was further is told", async () => {
+test("a backup taken during writes restores one point in time, and a watcher that is ahead of it gets OUT_OF_RANGE", async () => {
 	using folder = new TempFolder();
 	const [database, copy] = [folder.file("conversations.db"), folder.file("copy.db")];
 	const env = testEnvironment(database);
@@ -66,7 +66,7 @@ test("a backup during writes restores one moment; a watcher that was further is 
 			stdout: "",
 			stderr: `The restore failed: the store is locked by another process: another process has the database ${database} open\n`,
 		});
-		// It goes on as if nothing had been tried.
+		// The refused commands do not disturb the service.
 		await ingestWhile(service, (count) => count < 1);
 		service.signal("SIGKILL");
 		await service.exit();
@@ -90,7 +90,7 @@ test("a backup during writes restores one moment; a watcher that was further is 
 		await stop(service);
 	}
 
-	// What was there before holds all that was acknowledged, also what was only in the write-ahead log.
+	// The former database has all acknowledged updates, also those that were only in its write-ahead log.
 	await using service = await ServiceProcess.start(former);
 	expect((await everything(service)).slice(0, kept.length)).toEqual(kept);
 	expect(await everything(service)).toHaveLength(kept.length + 1);
@@ -100,7 +100,7 @@ async function next<Value>(values: AsyncIterable<Value>): Promise<unknown> {
 	return (await values[Symbol.asyncIterator]().next()).value;
 }
 
-test("a restore takes only a sound copy, and makes a database where there is none", async () => {
+test("a restore accepts only an undamaged backup, creates a missing database, and replaces a damaged one", async () => {
 	using folder = new TempFolder();
 	const [database, copy, bad] = [folder.file("conversations.db"), folder.file("copy.db"), folder.file("bad.db")];
 	const env = testEnvironment(database);
@@ -150,7 +150,7 @@ test("a restore takes only a sound copy, and makes a database where there is non
 		code: 0,
 	});
 	expect(statSync(`${copy}-wal`).size).toBe(0);
-	// A copy that may only be read, on another machine.
+	// A read-only backup, as on another machine.
 	chmodSync(copy, 0o400);
 	const other = folder.file("new/conversations.db");
 	expect(await ServiceProcess.run(testEnvironment(other), "restore", copy)).toMatchObject({
@@ -160,8 +160,7 @@ test("a restore takes only a sound copy, and makes a database where there is non
 	await using service = await ServiceProcess.start(other);
 	expect(await everything(service)).toHaveLength(50);
 
-	// A damaged database is what a restore is for.
-	copyFileSync(bad, database);
+	// The usual reason for a restore.
 	writeFileSync(database, "text ".repeat(1000));
 	const { code, stdout } = await ServiceProcess.run(env, "restore", copy);
 	expect(code).toBe(0);

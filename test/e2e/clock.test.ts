@@ -38,13 +38,13 @@ async function post(service: ServiceProcess, json: JsonObject): Promise<void> {
 	expect((await postWebhook(service, KEY, JSON.stringify(json))).status).toBe(200);
 }
 
-/** Stops a service, which finishes the round of retention that it is at. */
+/** Stops a service, which first completes its current round of retention. */
 async function stop(service: ServiceProcess): Promise<void> {
 	service.signal("SIGTERM");
 	expect(await service.exit()).toEqual({ code: 0, signal: null });
 }
 
-/** Sequences of the updates, with the year in which each was received. */
+/** Returns the sequences of all updates, each with its year of receipt. */
 async function received(service: ServiceProcess): Promise<[bigint, number][]> {
 	const { updates } = await readClient(service, "gRPC", KEY).listConversationUpdates({ pageSize: 1000 });
 	return updates.map(({ sequence, receivedAt }) => [
@@ -56,7 +56,7 @@ async function received(service: ServiceProcess): Promise<[bigint, number][]> {
 const lines = ({ output }: ServiceProcess, event: string) =>
 	output.stdout.split("\n").filter((line) => line.includes(`"event":"${event}"`));
 
-test("a clock that is ten years ahead prunes nothing, at one start and the next", async () => {
+test("a clock that is ten years ahead causes no pruning, neither at the first start nor at the next", async () => {
 	using folder = new ClockFolder();
 	const json = record();
 	const retention = { RETENTION_DAYS: "1", EVENT_RETENTION_DAYS: "1" };
@@ -90,10 +90,9 @@ test("a clock that is ten years ahead prunes nothing, at one start and the next"
 	expect(lines(service, "clock_doubted")).toEqual([]);
 });
 
-test("a clock that is set back and forth changes neither sequences nor which record is current", async () => {
+test("sequences and the current record are right while the clock is set back and forth", async () => {
 	using folder = new ClockFolder();
 	const json = record();
-	const year = new Date().getUTCFullYear();
 	folder.set(0);
 	await using service = await folder.start({ RETENTION_DAYS: "1" });
 	const differences = [0, -10 * YEAR, 10 * YEAR, -YEAR, 0];
@@ -105,5 +104,4 @@ test("a clock that is set back and forth changes neither sequences nor which rec
 	}
 	const years = differences.map((difference) => new Date(Date.now() + difference * 1000).getUTCFullYear());
 	expect(await received(service)).toEqual(years.map((one, n) => [BigInt(n + 1), one]));
-	expect(years[0]).toBe(year);
 });

@@ -35,7 +35,7 @@ async function stop(service: ServiceProcess): Promise<void> {
 	expect((await service.exit()).code).toBe(0);
 }
 
-/** What clients read of a service, with secrets. */
+/** Returns all that clients can read from a service, with secrets in plain text. */
 async function everything(service: Endpoints) {
 	const updates = await updatesUntilCaughtUp(service, KEY, { start: BEGINNING });
 	const ids = [...new Set(updates.map(({ conversationId }) => conversationId))];
@@ -43,7 +43,7 @@ async function everything(service: Endpoints) {
 	return { updates, records, events: await allEvents(service, KEY, {}) };
 }
 
-test("a service moves from SQLite to PostgreSQL and back, and clients read the same, secrets too", async () => {
+test("after copies from SQLite to PostgreSQL and back, clients read the same data, including secrets", async () => {
 	using folder = new TempFolder();
 	const [first, back] = [folder.file("first.db"), folder.file("back.db")];
 	const url = await databases.create();
@@ -92,7 +92,7 @@ test("a service moves from SQLite to PostgreSQL and back, and clients read the s
 	expect(await everything(service)).toEqual(expected);
 });
 
-/** Begins a copy and kills it when it has told of a part. */
+/** Starts a copy and kills it when it has reported progress. */
 async function copyUntilKilled(from: string, to: string): Promise<void> {
 	const child = spawn(process.execPath, [...START_ARGUMENTS, "copy", "--from", from, "--to", to], {
 		cwd: ROOT,
@@ -108,7 +108,7 @@ async function copyUntilKilled(from: string, to: string): Promise<void> {
 	expect(await ended).toEqual([null, "SIGKILL"]);
 }
 
-test.each(["sqlite", "postgres"])("a copy into %s that was killed goes on where it was", async (engine) => {
+test.each(["sqlite", "postgres"])("a copy into %s that was killed continues where it stopped", async (engine) => {
 	using folder = new TempFolder();
 	const [source, path] = [folder.file("source.db"), folder.file("target.db")];
 	const target = engine === "postgres" ? await databases.create() : `sqlite:${path}`;
@@ -122,16 +122,16 @@ test.each(["sqlite", "postgres"])("a copy into %s that was killed goes on where 
 		expected = await list(store);
 	}
 	await copyUntilKilled(`sqlite:${source}`, target);
-	expect(existsSync(path) && statSync(path).size > 0).toBe(false);
+	if (engine === "sqlite") expect(statSync(path).size).toBe(0);
 	const { code, stderr } = await copy(`sqlite:${source}`, target);
 	expect(code).toBe(0);
-	// Both the conversations and the first page of updates were there.
-	expect(Number(/^(\d+) % of 120 entries are copied$/m.exec(stderr)?.[1])).toBeGreaterThanOrEqual(50);
+	// 60 conversations and the first page of updates. A copy from the beginning would first report the conversations: 50 %.
+	expect(Number(/^(\d+) % of 120 entries are copied$/m.exec(stderr)?.[1])).toBeGreaterThan(50);
 	await using store = engine === "postgres" ? await openStore(target) : await openSqliteStore(path, log);
 	expect(await list(store)).toEqual(expected);
 });
 
-test("migrate makes the tables of a PostgreSQL database, once, and has nothing to do with SQLite", async () => {
+test("migrate creates the tables of a PostgreSQL database once, and does nothing for SQLite", async () => {
 	const url = await databases.create();
 	const migrate = (DATABASE_URL: string) => ServiceProcess.run({ DATABASE_URL }, "migrate");
 	const version = MIGRATIONS.length;

@@ -19,7 +19,7 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 	let service: TestService;
 	beforeAll(async () => {
 		databases = await open();
-		// With a key, secrets come back as they were sent.
+		// With an encryption key, secrets can be read in plain text.
 		service = await startTestService({
 			...(await databases.create()),
 			ENCRYPTION_KEY: randomBytes(32).toString("base64"),
@@ -45,9 +45,9 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 	}
 
 	test.each(corpus())(
-		"$name is read back whole, whichever way it came, and is the same update by both",
+		"$name is read back whole after a post to the webhook and over gRPC, and one repeats the other",
 		async ({ json }) => {
-			// Each body as a conversation of its own, so that none is older than another.
+			// Each has its own conversation, so that neither is older than the other.
 			const [byWebhook, byGrpc] = [json, json].map((body) => ({ ...body, id: randomUUID() }));
 			if (byWebhook === undefined || byGrpc === undefined) throw new Error("unreachable");
 			const posted = await post(byWebhook);
@@ -59,7 +59,7 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 			expect(await read(byGrpc)).toEqual(expectedJson(plan, byGrpc));
 
 			expect((await post(byGrpc)).status).toBe(200);
-			// Had the webhook's record been another, it would now be the current one.
+			// If the webhook's record was a different one, it would be the current one now.
 			expect(await ingest(byGrpc)).toEqual({ ...first, repetition: true });
 		},
 	);

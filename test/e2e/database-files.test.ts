@@ -12,7 +12,7 @@ function modes(folder: TempFolder): Record<string, string> {
 	return Object.fromEntries(names.map((name) => [name, (statSync(folder.file(name)).mode & 0o777).toString(8)]));
 }
 
-test("in a folder that others may read, none but the owner may read the database", async () => {
+test("in a folder that other users may read, only the owner may read the database files", async () => {
 	using folder = new TempFolder();
 	chmodSync(folder.path, 0o755);
 	const database = folder.file("conversations.db");
@@ -22,7 +22,7 @@ test("in a folder that others may read, none but the owner may read the database
 		const files = modes(folder);
 		expect(files).toMatchObject({ "conversations.db": "600", "conversations.db-wal": "600" });
 		expect(Object.values(files).filter((mode) => mode !== "600")).toEqual([]);
-		// A database of an earlier release, which left its file open to others.
+		// The next start finds a database file that others may read.
 		service.signal("SIGTERM");
 		await service.exit();
 		chmodSync(database, 0o644);

@@ -81,8 +81,8 @@ function leakedOnDisk(service: TestService): string[] {
 }
 
 describe.each([
-	["without a key for secrets at rest", {}],
-	["with one", { ENCRYPTION_KEY: randomBytes(32).toString("base64") }],
+	["without ENCRYPTION_KEY", {}],
+	["with ENCRYPTION_KEY", { ENCRYPTION_KEY: randomBytes(32).toString("base64") }],
 ])("%s", (_, env) => {
 	test("no secret of an event reaches the disk, the log, an error or a read without the scope for secrets", {
 		timeout: 120_000,
@@ -91,7 +91,7 @@ describe.each([
 		const sender = eventIngestClient(service, READER);
 		const sent = batches.map((batch) => ({ id: randomUUID(), batch }));
 		for (const [index, { id, batch }] of sent.entries()) {
-			// With a record, so that the state reaches it too.
+			// Posts a record first, so that the state updates are applied to it.
 			expect((await postWebhook(service, READER, JSON.stringify(record({ id })))).status).toBe(200);
 			if (index % 2 === 0) expect((await postEvents(service, READER, id, JSON.stringify(batch))).status).toBe(200);
 			else await sender.ingestConversationEvents(ingestEventsRequest(id, batch));
@@ -114,7 +114,7 @@ describe.each([
 		}
 		expect(leakedOnDisk(service)).toEqual([]);
 
-		// With the key they come back to who may see them.
+		// With ENCRYPTION_KEY, a key with the scope secrets reads them in plain text.
 		if ("ENCRYPTION_KEY" in env)
 			for (const { id, batch } of sent) {
 				const entries = await allEvents(service, KEY, { conversationId: id, secrets: SecretsMode.PLAINTEXT });

@@ -19,7 +19,7 @@ interface Watcher {
 	readonly random: Random;
 }
 
-/** Watches until it leaves, or until it has been given all through `end`. */
+/** Watches for a random time, or until the watcher has received all events through `end`. Returns whether it has. */
 async function watchOnce(service: TestService, watcher: Watcher, end: () => bigint | undefined): Promise<boolean> {
 	const leaving = new AbortController();
 	const stays = watcher.random.integer(5, 400);
@@ -50,7 +50,7 @@ async function watchOnce(service: TestService, watcher: Watcher, end: () => bigi
 	return false;
 }
 
-test("every watcher is given every event that it asks for once and in order, however often it goes away", {
+test("a watcher that disconnects and resumes often receives every event that it asks for once and in order", {
 	timeout: 90_000,
 }, async () => {
 	await using service = await startTestService();

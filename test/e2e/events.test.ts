@@ -40,15 +40,15 @@ async function read(from: Endpoints, id: string): Promise<JsonObject> {
 }
 
 const batches = capturedBatches();
-/** Sequences that end with a `deleting` record, which tells everything that was told before. */
+/** Sequences that end with a `deleting` record, which has the newest value of every member. */
 const sequences = capturedSequences().filter(({ posts }) => posts.some(isDeleting));
 
 function isDeleting({ webhook, body }: CapturedPost): boolean {
 	return webhook === "conversations" && object(JSON.parse(body)).execution_status === "deleting";
 }
 
-/** What was told last of each member: the `deleting` record, and the status before it. */
-function toldLast(posts: readonly CapturedPost[], status: unknown): unknown {
+/** Returns the newest value of every member: the `deleting` record, with another status. */
+function newestRecord(posts: readonly CapturedPost[], status: unknown): unknown {
 	const last = withSpecificationNames(posts.find(isDeleting)?.body ?? "");
 	return expectedJson(plan, { ...last, execution_status: String(status) });
 }
@@ -65,18 +65,18 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 		await databases[Symbol.asyncDispose]();
 	});
 
-	describe("a captured batch comes back whole", () => {
-		test.each(batches)("$name, posted to the webhook", async ({ text, events }) => {
+	describe("a captured batch is read back whole", () => {
+		test.each(batches)("$name, after a post to the webhook", async ({ text, events }) => {
 			const id = randomUUID();
 			await expectSuccess(await postEvents(service, KEY, id.replaceAll("-", ""), text));
 			const page = await getEvents(service, KEY, id, "secrets=plaintext&page_size=1000");
-			// As texts, in which the order of members counts too.
+			// Compared as texts, because the order of members counts, too.
 			const kept = Array.isArray(page.events) ? page.events.map((entry) => object(entry).event) : [];
 			expect(kept.map((event) => JSON.stringify(event))).toEqual(events.map((event) => JSON.stringify(event)));
 			expect(page.next_page_token).toBe("");
 		});
 
-		test.each(batches)("$name, over gRPC", async ({ events }) => {
+		test.each(batches)("$name, after a post over gRPC", async ({ events }) => {
 			const id = randomUUID();
 			const response = await eventIngestClient(service, KEY).ingestConversationEvents(ingestEventsRequest(id, events));
 			expect([response.success, response.stored]).toEqual([true, events.length]);
@@ -91,18 +91,21 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 	});
 
 	describe("the posts of a captured sequence", () => {
-		test.each(sequences)("$name leave the record as it was told last", async ({ conversationId, posts }) => {
-			for (const post of posts) if (!isDeleting(post)) await send(service, conversationId, post);
-			const live = await read(service, conversationId);
-			expect(live).toEqual(toldLast(posts, live.execution_status));
-			expect(live.execution_status).not.toBe("deleting");
-			for (const post of posts.filter(isDeleting)) await send(service, conversationId, post);
-			// Late events change nothing any more.
-			for (const post of posts) if (post.webhook === "events") await send(service, conversationId, post);
-			expect(await read(service, conversationId)).toEqual(toldLast(posts, "deleting"));
-		});
+		test.each(sequences)(
+			"$name, leave the record with the newest value of every member",
+			async ({ conversationId, posts }) => {
+				for (const post of posts) if (!isDeleting(post)) await send(service, conversationId, post);
+				const live = await read(service, conversationId);
+				expect(live).toEqual(newestRecord(posts, live.execution_status));
+				expect(live.execution_status).not.toBe("deleting");
+				for (const post of posts.filter(isDeleting)) await send(service, conversationId, post);
+				// Events that arrive after the deletion change nothing.
+				for (const post of posts) if (post.webhook === "events") await send(service, conversationId, post);
+				expect(await read(service, conversationId)).toEqual(newestRecord(posts, "deleting"));
+			},
+		);
 
-		test("leave the same record, however they are delayed, repeated and cut off by SIGKILL", {
+		test("of all sequences leave the same records and events when they are reordered, repeated and cut off by SIGKILL", {
 			timeout: 240_000,
 		}, async () => {
 			await using inOrder = await startTestService(ENV);
@@ -111,7 +114,7 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 
 			const env = { ...ENV, ...(await databases.create()) };
 			const random = Random.ofTest();
-			// Each post once or more, in any order; one that is not answered is sent again after the restart.
+			// Each post is sent once or more, in any order. A post without a response is sent again after the restart.
 			let waiting = sequences.flatMap(({ conversationId, posts }) =>
 				posts
 					.filter((post) => !isDeleting(post))
@@ -154,16 +157,16 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 		});
 	});
 
-	describe("a batch that is refused", () => {
+	describe("an invalid batch is refused, and nothing of it is stored", () => {
 		const event = { id: "e", timestamp: "2026-11-20T08:00:00.000001", source: "agent", kind: "MessageEvent" };
 
 		test.each<[string, unknown, readonly (string | number)[], string]>([
-			["no array", { events: [] }, ["body"], "list_type"],
+			["a body that is no array", { events: [] }, ["body"], "list_type"],
 			["an event that is no object", [event, "x"], ["body", 1], "model_attributes_type"],
 			["an event without an id", [event, { ...event, id: undefined }], ["body", 1, "id"], "missing"],
 			["an id that is no text", [{ ...event, id: 1 }], ["body", 0, "id"], "string_type"],
 			[
-				"a time that is none",
+				"a timestamp that is no time",
 				[{ ...event, timestamp: "yesterday" }],
 				["body", 0, "timestamp"],
 				"datetime_from_date_parsing",
@@ -177,7 +180,7 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 			expect(await allEvents(service, KEY, { conversationId: id })).toEqual([]);
 		});
 
-		test("over gRPC names the event", async () => {
+		test("over gRPC, with the field of the invalid event", async () => {
 			const id = randomUUID();
 			const request = ingestEventsRequest(id, [event, { ...event, timestamp: "yesterday" }]);
 			const error = await eventIngestClient(service, KEY)
@@ -188,7 +191,7 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 		});
 	});
 
-	test("a summary shows what the events tell", async () => {
+	test("the summary has the status, count, time and message of the events", async () => {
 		const json = record({ execution_status: "idle", updated_at: "2026-11-20T08:00:00Z" });
 		await expectSuccess(await postWebhook(service, KEY, JSON.stringify(json)));
 		const text = `${"é".repeat(199)}𝄞 and more`;
@@ -224,11 +227,11 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 	});
 });
 
-describe("the gate", () => {
+describe("access keys", () => {
 	const READER = "key-that-only-reads";
 	const SENDER = "key-that-only-sends";
 
-	test("opens events for the scopes of records only", async () => {
+	test("need the scope ingest to post events, read to read them, and secrets to read them in plain text", async () => {
 		await using guarded = await startTestService({
 			ACCESS_KEYS: `test:${KEY}:ingest+read+secrets,reader:${READER}:read,sender:${SENDER}:ingest`,
 		});

@@ -19,7 +19,7 @@ afterAll(async () => {
 	await service[Symbol.asyncDispose]();
 });
 
-describe("requests that would break a careless server", () => {
+describe("a hostile client does not stop the service", () => {
 	test.each([
 		["a malformed Host", "POST / HTTP/1.1\r\nHost: [\r\nContent-Length: 0\r\n\r\n"],
 		["no Host in HTTP/1.0", "POST / HTTP/1.0\r\nContent-Length: 0\r\n\r\n"],
@@ -31,10 +31,10 @@ describe("requests that would break a careless server", () => {
 			"no Host on an RPC in HTTP/1.0",
 			"POST /conversations.v1.ConversationIngestService/IngestConversation HTTP/1.0\r\nContent-Length: 0\r\n\r\n",
 		],
-		["an absolute URL that is none", "GET http://[ HTTP/1.1\r\nHost: x\r\n\r\n"],
-		["a percent sign that means nothing", "GET /api/v1/conversations/%zz HTTP/1.1\r\nHost: x\r\n\r\n"],
-		["no HTTP at all", "\u0000\u0001\u0002\r\n\r\n"],
-	])("%s gets an answer, and the service goes on", async (_, request) => {
+		["a malformed absolute URL", "GET http://[ HTTP/1.1\r\nHost: x\r\n\r\n"],
+		["an invalid percent-encoding", "GET /api/v1/conversations/%zz HTTP/1.1\r\nHost: x\r\n\r\n"],
+		["bytes that are no HTTP", "\u0000\u0001\u0002\r\n\r\n"],
+	])("%s gets a response", async (_, request) => {
 		using client = await new RawHttp(service).connected();
 		await client.write(request);
 		const { status } = await client.response();
@@ -42,7 +42,7 @@ describe("requests that would break a careless server", () => {
 		expect((await postWebhook(service, KEY, body)).status).toBe(200);
 	});
 
-	test("a client that leaves in the middle of its body", async () => {
+	test("a client that disconnects in the middle of its body", async () => {
 		const client = await new RawHttp(service).connected();
 		await client.head({ "X-Access-Token": KEY, "Content-Length": "1000", Expect: "100-continue" }, WEBHOOK);
 		expect((await client.response()).status).toBe(100);
@@ -50,8 +50,8 @@ describe("requests that would break a careless server", () => {
 		expect((await postWebhook(service, KEY, body)).status).toBe(200);
 	});
 
-	// In a process of its own, which can be ended should its event loop not come to an end.
-	test("connections that end before they have told their protocol", async () => {
+	// In a process of its own, which can be killed if its event loop hangs.
+	test("connections that end before their first bytes show the protocol", async () => {
 		using folder = new TempFolder();
 		await using child = await ServiceProcess.start(folder.file("conversations.db"));
 		for (const bytes of ["", "P", "PR", "PRI", "PRI * HTTP/2.0\r\n"]) {

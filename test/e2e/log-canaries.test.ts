@@ -67,7 +67,7 @@ async function sendEverywhere(service: ServiceProcess): Promise<void> {
 			["Authorization", `Bearer ${SECRET}`],
 			["User-Agent", SECRET],
 		] as const)
-			expect((await postWebhook(service, key, json, { [name]: value })).status).toBeGreaterThanOrEqual(200);
+			expect([200, 401, 415]).toContain((await postWebhook(service, key, json, { [name]: value })).status);
 		const events = [{ id: SECRET, timestamp: SECRET, source: SECRET, kind: SECRET, [SECRET]: SECRET }];
 		expect((await postEvents(service, key, randomUUID(), JSON.stringify(events))).status).toBeGreaterThanOrEqual(400);
 		expect((await postEvents(service, key, SECRET, "[]")).status).toBeGreaterThanOrEqual(400);
@@ -89,7 +89,7 @@ async function sendEverywhere(service: ServiceProcess): Promise<void> {
 		for (const to of [address, service.grpc]) await sendRaw(to, bytes);
 }
 
-test("at the level trace nothing of what was sent is written, and no key", async () => {
+test("at the log level trace, the log has nothing of what clients sent, and no key", async () => {
 	using folder = new TempFolder();
 	const env = { LOG_LEVEL: "trace", ACCESS_KEYS: `test:${KEY}:ingest+read+secrets`, ENCRYPTION_KEY };
 	await using service = await ServiceProcess.start(folder.file("conversations.db"), env);

@@ -31,12 +31,12 @@ const post = (http: string, accessKey = key) =>
 	postWebhook({ http, grpc: "" }, accessKey, JSON.stringify(record({ id: randomUUID() })));
 
 /**
- * Starts the service with a standard output that tells the test nothing, on ports that are guessed until they are free,
- * and waits until it takes a record.
+ * Starts the service without reading its log, and waits until it accepts a record. The log does not show the ports, so
+ * they are chosen at random until they are free.
  *
- * @param before a shell command that standard output is given to first
+ * @param before a shell command that runs first, with the same standard output
  */
-async function startUnheard(stdout: "pipe" | number, before = "true"): Promise<{ http: string; child: ChildProcess }> {
+async function startUnread(stdout: "pipe" | number, before = "true"): Promise<{ http: string; child: ChildProcess }> {
 	for (;;) {
 		const port = randomInt(20_000, 30_000);
 		const http = `http://127.0.0.1:${port}`;
@@ -64,31 +64,34 @@ async function startUnheard(stdout: "pipe" | number, before = "true"): Promise<{
 	}
 }
 
-/** Stops the service; gives its exit status. */
+/** Stops the service. Returns its exit status. */
 async function stop(child: ChildProcess): Promise<unknown> {
 	const ended = once(child, "exit");
 	child.kill("SIGTERM");
 	return (await ended)[0];
 }
 
-test.skipIf(process.platform !== "linux")("with a full disk under its log it works, and stops as asked", async () => {
-	const full = openSync("/dev/full", "w");
-	const { http, child } = await startUnheard(full);
-	closeSync(full);
-	expect((await post(http)).status).toBe(200);
-	expect(await stop(child)).toBe(0);
-});
+test.skipIf(process.platform !== "linux")(
+	"a service whose log is on a full disk accepts records and stops",
+	async () => {
+		const full = openSync("/dev/full", "w");
+		const { http, child } = await startUnread(full);
+		closeSync(full);
+		expect((await post(http)).status).toBe(200);
+		expect(await stop(child)).toBe(0);
+	},
+);
 
-test("with a closed pipe it works, and stops as asked", async () => {
-	const { http, child } = await startUnheard("pipe");
+test("a service whose log goes to a closed pipe accepts records and stops", async () => {
+	const { http, child } = await startUnread("pipe");
 	child.stdout?.destroy();
 	for (let round = 0; round < 3; round++) expect((await post(http, `wrong-${round}`)).status).toBe(401);
 	expect((await post(http)).status).toBe(200);
 	expect(await stop(child)).toBe(0);
 });
 
-test("with a full pipe that nobody reads it works, and whoever reads it later gets every line", async () => {
-	const { http, child } = await startUnheard("pipe", '"$NODE" -e "$FILL"');
+test("a service whose log goes to a full pipe accepts records, and a later reader gets every line", async () => {
+	const { http, child } = await startUnread("pipe", '"$NODE" -e "$FILL"');
 	expect((await post(http, "wrong-key")).status).toBe(401);
 	expect((await post(http)).status).toBe(200);
 	let text = "";
@@ -102,7 +105,7 @@ test("with a full pipe that nobody reads it works, and whoever reads it later ge
 	expect(events).toEqual(["starting", "listening", "listening", "request_refused", "stopping", "stopped"]);
 });
 
-test("with a full pipe that is never read it stops as asked", async () => {
-	const { child } = await startUnheard("pipe", '"$NODE" -e "$FILL"');
+test("a service whose log goes to a full pipe that nobody reads stops", async () => {
+	const { child } = await startUnread("pipe", '"$NODE" -e "$FILL"');
 	expect(await stop(child)).toBe(0);
 });

@@ -25,7 +25,7 @@ test.each([
 	["auto", /^\{"level":"info","time":"[^"]+","pid":\d+,"hostname":"[^"]+","event":"starting",/],
 	["json", /^\{"level":"info",/],
 	["pretty", /^[\d:.]+Z INFO {2}The service is starting \(starting\) \{\n/],
-])("without a terminal, LOG_FORMAT=%s", async (LOG_FORMAT, form) => {
+])("without a terminal, LOG_FORMAT=%s gives its form of log, without colors", async (LOG_FORMAT, form) => {
 	const { code, stdout, stderr } = await ServiceProcess.run(env({ LOG_FORMAT }));
 	expect(code).toBe(1);
 	expect(stderr).toMatch(/^The service cannot start: /);
@@ -34,7 +34,7 @@ test.each([
 	expect(stdout).toMatch(form);
 });
 
-/** Whether there is the `script` of util-linux, which runs a command on a terminal of its own. */
+/** Returns whether the `script` of util-linux is installed, which runs a command on a pseudo-terminal. */
 function hasScript(): boolean {
 	try {
 		return execFileSync("script", ["--version"], { encoding: "utf8" }).includes("util-linux");
@@ -46,7 +46,7 @@ function hasScript(): boolean {
 test.skipIf(!hasScript()).each([
 	["auto", /^\S+Z ESC\[32mINFO ESC\[39m The service is starting ESC\[90m\(starting\)/],
 	["json", /^\{"level":"info",/],
-])("on a terminal, LOG_FORMAT=%s", async (LOG_FORMAT, form) => {
+])("on a terminal, LOG_FORMAT=%s gives its form of log", async (LOG_FORMAT, form) => {
 	const command = [process.execPath, ...START_ARGUMENTS].join(" ");
 	const terminal = spawn("script", ["-q", "-e", "-c", command, "/dev/null"], {
 		cwd: ROOT,

@@ -43,18 +43,18 @@ afterAll(async () => {
 	folder[Symbol.dispose]();
 });
 
-/** What a counter counted, but the scrapes themselves, whose number depends on the polling. */
+/** Returns the values of a counter, without those of the scrapes, whose number depends on the polling. */
 function counted(scraped: Scraped, name: string): Readonly<Record<string, number>> {
 	const counts = Object.entries(countsOf(scraped, name));
 	return Object.fromEntries(counts.filter(([labels]) => !labels.includes("/metrics")));
 }
 
-/** Waits until requests that are over were counted: a client sees its answer a little earlier. */
+/** Expects counts, and waits for them: a client gets its response a little before the request is counted. */
 function expectCounts(name: string) {
 	return expect.poll(async () => counted(await scrape(service, SCRAPER), name), { timeout: 30_000 });
 }
 
-test("only a key with the scope reads metrics, also as a bearer token", async () => {
+test("only a key with the scope metrics reads metrics, also as a bearer token", async () => {
 	const status = async (headers: Record<string, string>) =>
 		(await fetch(`${service.http}/metrics`, { headers })).status;
 	expect(await status({})).toBe(401);
@@ -63,7 +63,7 @@ test("only a key with the scope reads metrics, also as a bearer token", async ()
 	expect(await status({ Authorization: `Bearer ${SCRAPER}` })).toBe(200);
 	const answer = await fetch(`${service.http}/metrics`, { headers: { "X-Access-Token": SCRAPER } });
 	expect(answer.headers.get("Content-Type")).toBe("text/plain; version=0.0.4; charset=utf-8");
-	// No other route takes the key in that form.
+	// No other route accepts a bearer token.
 	const read = await fetch(`${service.http}/api/v1/conversations`, { headers: { Authorization: `Bearer ${KEY}` } });
 	expect(read.status).toBe(401);
 	await expectCounts("http_server_request_duration_seconds_count").toEqual({
@@ -71,7 +71,7 @@ test("only a key with the scope reads metrics, also as a bearer token", async ()
 	});
 });
 
-test("requests are counted by transport, route and outcome, whatever their clients make up", async () => {
+test("requests are counted by transport, route and outcome, without labels that clients make up", async () => {
 	const json = record();
 	const post = async (body: string, path = WEBHOOK, key = KEY) =>
 		(await postWebhook(service, key, body, {}, path)).status;
@@ -108,7 +108,7 @@ test("requests are counted by transport, route and outcome, whatever their clien
 	await expectCounts("conversations_request_violations_total").toEqual({ "type=missing": 1, "type=greater_than": 1 });
 });
 
-test("RPCs are counted on every way in, and each commit with its size", async () => {
+test("RPCs are counted by protocol, method and error, and each commit with its size", async () => {
 	const before = await scrape(service, SCRAPER);
 	const message = Buffer.from(toBinary(IngestConversationRequestSchema, ingestRequest(record({ title: "other" }))));
 	const forms = RAW_FORMS.filter((form) => form !== "Connect JSON");
@@ -141,7 +141,7 @@ test("RPCs are counted on every way in, and each commit with its size", async ()
 	expect([appends - earlier, times - before1]).toEqual([3, 3]);
 });
 
-test("a watcher is counted while it watches, and its call when it ends", async () => {
+test("a watcher is counted while it watches, and its call is counted when it ends", async () => {
 	using client = new GrpcClient(service, KEY);
 	const stream = client.stream(watchConversationUpdates, create(WatchConversationUpdatesRequestSchema, {}));
 	stream.on("error", () => undefined);
@@ -159,7 +159,7 @@ test("a watcher is counted while it watches, and its call when it ends", async (
 	});
 });
 
-test("the newest sequences, the queues and the database's files are there", async () => {
+test("a scrape has the newest sequences, the queues and the files of the database", async () => {
 	const scraped = await scrape(service, SCRAPER);
 	expect(countsOf(scraped, "conversations_newest_sequence")).toEqual({ "log=updates": 2, "log=events": 0 });
 	expect(Object.keys(countsOf(scraped, "conversations_queue_age_seconds"))).toEqual(
@@ -174,14 +174,14 @@ test("the newest sequences, the queues and the database's files are there", asyn
 	expect(countsOf(scraped, "conversations_log_dropped_lines_total")).toEqual({ "": 0 });
 });
 
-test("no label holds a key, what a client made up, or more than a word", async () => {
+test("a scrape has no key, no text of a client and no path, and no label value over 80 characters", async () => {
 	const { text, samples } = await scrape(service, SCRAPER);
 	for (const secret of [CANARY, KEY, SCRAPER, folder.path]) expect(text).not.toContain(secret);
 	const values = new Set(samples.flatMap(({ labels }) => Object.values(labels)));
 	expect([...values].filter((value) => value.length > 80)).toEqual([]);
 });
 
-/** Metrics that a document may name: those of a scrape, with all of their labels. */
+/** Returns the metrics of a scrape by name, each with its type and all of its labels. */
 async function metricsOf(): Promise<Map<string, { type: string; labels: string }>> {
 	const scraped = await scrape(service, SCRAPER);
 	const found = new Map<string, { type: string; labels: string }>();
@@ -199,7 +199,7 @@ async function metricsOf(): Promise<Map<string, { type: string; labels: string }
 	return found;
 }
 
-test("docs/operations.md has a table of all metrics, with their types and labels", async () => {
+test("the table in docs/operations.md has all metrics, with their types and labels", async () => {
 	const text = readFileSync(join(ROOT, "docs/operations.md"), "utf8");
 	const [, table = ""] = /\| metric \| type \| labels \| meaning \|\n\|[-|]+\n((?:\|.*\n)+)/.exec(text) ?? [];
 	const rows = table
@@ -216,15 +216,15 @@ test("docs/operations.md has a table of all metrics, with their types and labels
 	expect(documented.toSorted()).toEqual(expected.toSorted());
 });
 
-/** Names of metrics in an expression. @throws Error when it is no PromQL */
+/** Returns the names of metrics in an expression. @throws Error when it is not PromQL */
 function namesIn(expression: string): string[] {
-	// Grafana's variable for the width of a point stands for a duration.
+	// Grafana replaces this variable by a duration.
 	const query = expression.replaceAll("$__rate_interval", "5m");
 	const names: string[] = [];
 	promql.parse(query).iterate({
 		enter: ({ type, from, to }) => {
-			if (type.isError) throw new Error(`no PromQL: ${query}`);
-			if (type.name === "Identifier" && type.name !== undefined) names.push(query.slice(from, to));
+			if (type.isError) throw new Error(`not PromQL: ${query}`);
+			if (type.name === "Identifier") names.push(query.slice(from, to));
 		},
 	});
 	return names;
@@ -267,13 +267,13 @@ describe("deploy/", () => {
 		...alerts.groups.flatMap(({ rules }) => rules.map(({ alert, expr }) => [alert, expr] as const)),
 	];
 
-	test("the parser tells what is no PromQL, and finds names", () => {
-		expect(() => namesIn("sum(rate(a[5m])")).toThrow("no PromQL");
+	test("the parser of this test refuses invalid PromQL, and finds names", () => {
+		expect(() => namesIn("sum(rate(a[5m])")).toThrow("not PromQL");
 		expect(namesIn("sum by (b) (rate(a_total{c='d'}[5m])) / e")).toEqual(["a_total", "e"]);
 	});
 
-	test.each(expressions)("%s asks for metrics and labels that there are", async (_, expression) => {
-		// Prometheus itself makes `up`, for each target.
+	test.each(expressions)("%s uses only existing metrics and labels", async (_, expression) => {
+		// Prometheus itself makes the metric `up`, for each target.
 		const metrics = (await metricsOf()).set("up", { type: "gauge", labels: "" });
 		const names = namesIn(expression);
 		expect(names).not.toEqual([]);
@@ -294,14 +294,14 @@ describe("deploy/", () => {
 		).toEqual([]);
 	});
 
-	test("the alert for a service that is away names the job of the documented scrape configuration", () => {
+	test("the alert ConversationsDown names the job of the documented scrape configuration", () => {
 		const documentation = readFileSync(join(ROOT, "docs/operations.md"), "utf8");
 		const [, job = ""] = /^scrape_configs:\n {2}- job_name: (\w+)$/m.exec(documentation) ?? [];
 		const down = alerts.groups.flatMap(({ rules }) => rules).find(({ alert }) => alert === "ConversationsDown");
 		expect(down?.expr).toBe(`up{job="${job}"} == 0`);
 	});
 
-	test("the alerts cover the age of queues, the disk, refusals and silence, and the dashboard's panels are told apart", () => {
+	test("the required alerts exist, and the names of alerts and the ids of panels are unique", () => {
 		const names = alerts.groups.flatMap(({ rules }) => rules.map(({ alert }) => alert));
 		expect(names).toEqual(
 			expect.arrayContaining([

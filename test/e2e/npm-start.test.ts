@@ -12,7 +12,7 @@ import { TempFolder } from "../support/temp.ts";
 
 type Line = Readonly<Record<string, unknown>>;
 
-/** `npm start` on free ports. npm and the service are ended with the test. */
+/** `npm start` on free ports. npm and the service are killed at the end of the test. */
 class NpmStart implements Disposable {
 	readonly npm: ChildProcessByStdio<null, Readable, null>;
 	readonly #lines: AsyncIterator<string>;
@@ -27,7 +27,7 @@ class NpmStart implements Disposable {
 		this.#lines = createInterface(this.npm.stdout)[Symbol.asyncIterator]();
 	}
 
-	/** Starts it and waits until both listeners accept requests. */
+	/** Runs `npm start`, and waits until both listeners accept requests. */
 	static async listening(database: string): Promise<NpmStart & { readonly http: string; readonly service: number }> {
 		const started = new NpmStart(testEnvironment(database));
 		const { address, pid } = await started.logged((line) => line.event === "listening" && line.listener === "http");
@@ -36,7 +36,7 @@ class NpmStart implements Disposable {
 		return Object.assign(started, { http: `http://${address}`, service: Number(pid) });
 	}
 
-	/** The next line of the service's log that fits. */
+	/** Returns the next line of the service's log that meets a condition. */
 	async logged(fits: (line: Line) => boolean): Promise<Line> {
 		for (;;) {
 			const { value, done } = await this.#lines.next();
@@ -62,7 +62,7 @@ function isRunning(pid: number): boolean {
 }
 
 test.each(["SIGTERM", "SIGINT"] as const)(
-	"%s to npm start ends the service, after what is under way",
+	"%s to npm start stops the service after it has answered the request under way",
 	async (signal) => {
 		using folder = new TempFolder();
 		using started = await NpmStart.listening(folder.file("conversations.db"));
@@ -84,11 +84,11 @@ test.each(["SIGTERM", "SIGINT"] as const)(
 	},
 );
 
-test("Ctrl-C under npm start, which the service gets twice, lets it finish", async () => {
+test("two SIGINTs at once, as from Ctrl-C under npm start, stop the service cleanly", async () => {
 	using folder = new TempFolder();
 	using started = await NpmStart.listening(folder.file("conversations.db"));
 	const ended = once(started.npm, "exit");
-	// From the terminal, and from npm, which passes its own signal on.
+	// One comes from the terminal, and one from npm, which passes on its own signal.
 	process.kill(started.service, "SIGINT");
 	started.npm.kill("SIGINT");
 	await started.logged((line) => line.event === "stopped");
