@@ -50,7 +50,7 @@ async function watchOnce(service: TestService, watcher: Watcher, end: () => bigi
 	return false;
 }
 
-test("a watcher that disconnects and resumes often receives every event that it asks for once and in order", {
+test("a watcher that often disconnects and resumes receives every event that it asks for, once and in order", {
 	timeout: 90_000,
 }, async () => {
 	await using service = await startTestService();

@@ -40,7 +40,7 @@ async function read(from: Endpoints, id: string): Promise<JsonObject> {
 }
 
 const batches = capturedBatches();
-/** Sequences that end with a `deleting` record, which has the newest value of every member. */
+/** Sequences with a `deleting` record, which has the newest value of every member. */
 const sequences = capturedSequences().filter(({ posts }) => posts.some(isDeleting));
 
 function isDeleting({ webhook, body }: CapturedPost): boolean {
@@ -105,7 +105,7 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 			},
 		);
 
-		test("of all sequences leave the same records and events when they are reordered, repeated and cut off by SIGKILL", {
+		test("of these sequences leave the same records and events when they are reordered, repeated and cut off by SIGKILL", {
 			timeout: 240_000,
 		}, async () => {
 			await using inOrder = await startTestService(ENV);
@@ -231,7 +231,7 @@ describe("access keys", () => {
 	const READER = "key-that-only-reads";
 	const SENDER = "key-that-only-sends";
 
-	test("need the scope ingest to post events, read to read them, and secrets to read them in plain text", async () => {
+	test("need the scope ingest to post events and read to read them, and get no plain text without the scope secrets", async () => {
 		await using guarded = await startTestService({
 			ACCESS_KEYS: `test:${KEY}:ingest+read+secrets,reader:${READER}:read,sender:${SENDER}:ingest`,
 		});

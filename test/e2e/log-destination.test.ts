@@ -72,7 +72,7 @@ async function stop(child: ChildProcess): Promise<unknown> {
 }
 
 test.skipIf(process.platform !== "linux")(
-	"a service whose log is on a full disk accepts records and stops",
+	"with its log on a full disk, the service still accepts records, and stops with status 0 on SIGTERM",
 	async () => {
 		const full = openSync("/dev/full", "w");
 		const { http, child } = await startUnread(full);
@@ -82,7 +82,7 @@ test.skipIf(process.platform !== "linux")(
 	},
 );
 
-test("a service whose log goes to a closed pipe accepts records and stops", async () => {
+test("with its log in a closed pipe, the service still accepts records, and stops with status 0 on SIGTERM", async () => {
 	const { http, child } = await startUnread("pipe");
 	child.stdout?.destroy();
 	for (let round = 0; round < 3; round++) expect((await post(http, `wrong-${round}`)).status).toBe(401);
@@ -90,7 +90,7 @@ test("a service whose log goes to a closed pipe accepts records and stops", asyn
 	expect(await stop(child)).toBe(0);
 });
 
-test("a service whose log goes to a full pipe accepts records, and a later reader gets every line", async () => {
+test("with its log in a full pipe, the service still accepts records, and a later reader gets every line", async () => {
 	const { http, child } = await startUnread("pipe", '"$NODE" -e "$FILL"');
 	expect((await post(http, "wrong-key")).status).toBe(401);
 	expect((await post(http)).status).toBe(200);
@@ -105,7 +105,7 @@ test("a service whose log goes to a full pipe accepts records, and a later reade
 	expect(events).toEqual(["starting", "listening", "listening", "request_refused", "stopping", "stopped"]);
 });
 
-test("a service whose log goes to a full pipe that nobody reads stops", async () => {
+test("with its log in a full pipe that nobody reads, the service stops with status 0 on SIGTERM", async () => {
 	const { child } = await startUnread("pipe", '"$NODE" -e "$FILL"');
 	expect(await stop(child)).toBe(0);
 });

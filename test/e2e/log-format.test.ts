@@ -22,10 +22,10 @@ const env = (more: Readonly<Record<string, string>> = {}) => ({
 });
 
 test.each([
-	["auto", /^\{"level":"info","time":"[^"]+","pid":\d+,"hostname":"[^"]+","event":"starting",/],
-	["json", /^\{"level":"info",/],
-	["pretty", /^[\d:.]+Z INFO {2}The service is starting \(starting\) \{\n/],
-])("without a terminal, LOG_FORMAT=%s gives its form of log, without colors", async (LOG_FORMAT, form) => {
+	["auto", "JSON", /^\{"level":"info","time":"[^"]+","pid":\d+,"hostname":"[^"]+","event":"starting",/],
+	["json", "JSON", /^\{"level":"info",/],
+	["pretty", "text", /^[\d:.]+Z INFO {2}The service is starting \(starting\) \{\n/],
+])("without a terminal, LOG_FORMAT=%s writes %s without colors", async (LOG_FORMAT, _, form) => {
 	const { code, stdout, stderr } = await ServiceProcess.run(env({ LOG_FORMAT }));
 	expect(code).toBe(1);
 	expect(stderr).toMatch(/^The service cannot start: /);
@@ -44,9 +44,9 @@ function hasScript(): boolean {
 }
 
 test.skipIf(!hasScript()).each([
-	["auto", /^\S+Z ESC\[32mINFO ESC\[39m The service is starting ESC\[90m\(starting\)/],
-	["json", /^\{"level":"info",/],
-])("on a terminal, LOG_FORMAT=%s gives its form of log", async (LOG_FORMAT, form) => {
+	["auto", "colored text", /^\S+Z ESC\[32mINFO ESC\[39m The service is starting ESC\[90m\(starting\)/],
+	["json", "JSON", /^\{"level":"info",/],
+])("on a terminal, LOG_FORMAT=%s writes %s", async (LOG_FORMAT, _, form) => {
 	const command = [process.execPath, ...START_ARGUMENTS].join(" ");
 	const terminal = spawn("script", ["-q", "-e", "-c", command, "/dev/null"], {
 		cwd: ROOT,

@@ -93,4 +93,5 @@ test("two SIGINTs at once, as from Ctrl-C under npm start, stop the service clea
 	started.npm.kill("SIGINT");
 	await started.logged((line) => line.event === "stopped");
 	expect(await ended).toEqual([0, null]);
+	expect(isRunning(started.service)).toBe(false);
 });
