@@ -86,18 +86,17 @@ export function activityFrom(row: Row, readText: ReadText): Activity {
 type LiveStateColumns = Pick<LiveState, "revision" | "memberTimes" | "postedAt" | "hasUnappliedEvents">;
 
 /**
- * Returns the live state of a conversation.
+ * Returns the live state of a conversation without a record.
  *
- * @param row row of the conversation; undefined without a record
- * @param activity row with the `event_count` of the conversation; undefined when it has had no event
+ * @param activity undefined for a conversation that has had no event
  */
-export function liveStateOf(row: Row | undefined, activity: Row | undefined, readText: ReadText): LiveStateColumns {
-	if (row !== undefined) return liveStateFrom(row, readText);
-	const revision = revisionOf(undefined, activity && { eventCount: bigint(activity.event_count) });
+export function liveStateWithoutRecord(activity: Pick<Activity, "eventCount"> | undefined): LiveStateColumns {
+	const revision = revisionOf(undefined, activity);
 	return { revision, memberTimes: undefined, postedAt: undefined, hasUnappliedEvents: false };
 }
 
-function liveStateFrom(row: Row, readText: ReadText): LiveStateColumns {
+/** Reads the live state of a conversation with a record. */
+export function liveStateFrom(row: Row, readText: ReadText): LiveStateColumns {
 	return {
 		revision: bigint(row.revision),
 		memberTimes: nullable(readText, row.told),

@@ -280,7 +280,8 @@ export interface Store extends AsyncDisposable {
 	 * Appends an update, unless it is a duplicate: {@link Appended.repeated}. Resolves when it is on disk.
 	 *
 	 * @param signal if it has fired when the engine looks at it, the append fails with `unavailable`. SQLite's engine looks
-	 *   before it sends the update to its writer thread, PostgreSQL's when it has locked the conversation.
+	 *   before it sends the update to its writer thread, which checks the deadline again. PostgreSQL's engine looks when it
+	 *   has locked the conversation.
 	 */
 	append(update: NewUpdate, signal?: CallSignal): Promise<Appended>;
 	/**

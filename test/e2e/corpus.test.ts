@@ -45,7 +45,7 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 	}
 
 	test.each(corpus())(
-		"$name is read back whole after a post to the webhook and over gRPC, and one repeats the other",
+		"$name is read back whole after a post to the webhook or over gRPC, and a second post is a duplicate over both",
 		async ({ json }) => {
 			// Each has its own conversation, so that neither is older than the other.
 			const [byWebhook, byGrpc] = [json, json].map((body) => ({ ...body, id: randomUUID() }));
@@ -59,7 +59,7 @@ describe.each(ENGINES)("with $engine", ({ open }) => {
 			expect(await read(byGrpc)).toEqual(expectedJson(plan, byGrpc));
 
 			expect((await post(byGrpc)).status).toBe(200);
-			// If the webhook's record was a different one, it would be the current one now.
+			// If the webhook's record were a different one, it would be the current one now.
 			expect(await ingest(byGrpc)).toEqual({ ...first, repetition: true });
 		},
 	);

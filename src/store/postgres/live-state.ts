@@ -1,6 +1,6 @@
-import { liveStateOf } from "../rows.ts";
+import { liveStateFrom, liveStateWithoutRecord } from "../rows.ts";
 import type { LiveState } from "../store.ts";
-import { text } from "../values.ts";
+import { bigint, text } from "../values.ts";
 import { RECORD_COLUMNS } from "./records.ts";
 import { ACTIVITY_COLUMNS, decoded, isConversationId } from "./rows.ts";
 import { encodeKey } from "./stored-text.ts";
@@ -14,7 +14,7 @@ export async function getLiveState(
 	eventIds: readonly string[],
 ): Promise<LiveState> {
 	if (!isConversationId(conversationId))
-		return { ...liveStateOf(undefined, undefined, decoded), current: undefined, knownIds: [] };
+		return { ...liveStateWithoutRecord(undefined), current: undefined, knownIds: [] };
 	const [[row] = [], [activity] = [], events = []] = await session.query(
 		{
 			text: `
@@ -35,7 +35,9 @@ export async function getLiveState(
 	);
 	const known = new Set(events.map(({ event_id }) => text(event_id)));
 	return {
-		...liveStateOf(row, activity, decoded),
+		...(row === undefined
+			? liveStateWithoutRecord(activity && { eventCount: bigint(activity.event_count) })
+			: liveStateFrom(row, decoded)),
 		current: row && currentUpdateOf(row),
 		knownIds: eventIds.filter((id) => known.has(encodeKey(id))),
 	};

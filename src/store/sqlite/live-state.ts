@@ -1,6 +1,7 @@
-import { liveStateOf } from "../rows.ts";
+import { liveStateFrom, liveStateWithoutRecord } from "../rows.ts";
 import type { LiveState } from "../store.ts";
 import { text } from "../values.ts";
+import { findActivity } from "./activities.ts";
 import type { LiveStateRequest } from "./calls.ts";
 import type { Statements } from "./statements.ts";
 import { getUpdate } from "./updates.ts";
@@ -10,14 +11,13 @@ export function getLiveState(statements: Statements, { conversationId, eventIds 
 	const row = statements
 		.prepare("SELECT revision, told, posted_at, has_unapplied_events FROM conversations WHERE conversation_id = ?")
 		.get(conversationId);
-	const activity = statements
-		.prepare("SELECT event_count FROM activities WHERE conversation_id = ?")
-		.get(conversationId);
 	const isKnown = statements.prepare(`
 		SELECT 1 FROM activities a JOIN events e ON e.activity = a.id WHERE a.conversation_id = ? AND e.event_id = ?
 	`);
 	return {
-		...liveStateOf(row, activity, text),
+		...(row === undefined
+			? liveStateWithoutRecord(findActivity(statements, conversationId))
+			: liveStateFrom(row, text)),
 		current: getUpdate(statements, conversationId, undefined),
 		knownIds: eventIds.filter((id) => isKnown.get(conversationId, id) !== undefined),
 	};
