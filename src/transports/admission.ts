@@ -1,10 +1,17 @@
 import type { Scope } from "../access/keys.ts";
-import type { PausableConnection } from "./back-off.ts";
-import { type OnEvicted, type Permit, Pool, type WorkLimits } from "./permits.ts";
+import { ServiceError } from "../errors.ts";
 
 /** Kinds of work that requests ask for. Each has limits of its own, so that reads are answered while ingest is full. */
 export const WORKS = ["ingest", "read", "watch", "document", "metrics"] as const;
 export type Work = (typeof WORKS)[number];
+
+/** Limits of one kind of work. */
+export interface WorkLimits {
+	/** Maximum number of requests under way. */
+	readonly requests: number;
+	/** Maximum number of bytes that their bodies, responses and stream messages hold together. */
+	readonly bytes: number;
+}
 
 /** Number of the requests of one kind of work that are under way, and of the bytes that count for them. */
 export interface UnderWay {
@@ -25,11 +32,20 @@ const MAX_REQUESTS: Readonly<Record<Work, number>> = {
 };
 /** Maximum number of bytes of the responses with metrics, and of those of public routes. */
 const SMALL_POOL_BYTES = 16 * 2 ** 20;
+/** Maximum size in bytes of a response that does not count. */
+const MAX_UNCOUNTED_RESPONSE = 4096;
+
+/** The requests of one kind of work that are under way, and their bytes. */
+interface Pool extends UnderWay {
+	requests: number;
+	bytes: number;
+	readonly limits: WorkLimits;
+}
 
 /**
  * Counts the requests under way and their bytes, over all transports. A request that would pass a limit is refused at
- * once, unless slow uploads hold more than their share: then the newest slow upload is evicted in its place. A request
- * counts until its work is done and its response has left the process, or its connection is gone, or it is evicted.
+ * once. A request counts until its work is done and its response has left the process, or its connection is gone. The
+ * deadlines of `Limits` end requests whose clients send or read too slowly.
  */
 export class Admission {
 	readonly #pools: Readonly<Record<Work, Pool>>;
@@ -38,14 +54,11 @@ export class Admission {
 	 * @param maxBytes maximum number of bytes of ingest, of reads and of watches, for each of the three. A request may
 	 *   pass it while no other one of its kind holds bytes
 	 * @param limits limits that replace the usual ones
-	 * @param now returns the milliseconds of a monotonic clock
 	 */
-	constructor(
-		maxBytes: number,
-		limits: Partial<Record<Work, WorkLimits>> = {},
-		now: () => number = () => performance.now(),
-	) {
-		const pool = (work: Work, bytes: number) => new Pool(limits[work] ?? { requests: MAX_REQUESTS[work], bytes }, now);
+	constructor(maxBytes: number, limits: Partial<Record<Work, WorkLimits>> = {}) {
+		const pool = (work: Work, bytes: number): Pool => {
+			return { requests: 0, bytes: 0, limits: limits[work] ?? { requests: MAX_REQUESTS[work], bytes } };
+		};
 		this.#pools = {
 			ingest: pool("ingest", maxBytes),
 			read: pool("read", maxBytes),
@@ -56,16 +69,18 @@ export class Admission {
 	}
 
 	/**
-	 * Counts a request from now on.
+	 * Counts a request from now on, until all holders of its permit have released it.
 	 *
-	 * @param connection is paused for some time when the request is refused
-	 * @param onEvicted ends the request when it is evicted, which can happen while its body still arrives. It does not
-	 *   count any more then. Not called for a watch: its work never begins, so it would pass for a slow upload
-	 * @throws ServiceError `unavailable` when the maximum number of requests is under way, or their bytes leave no room,
-	 *   or so many requests are busy that a further one would probably take too long
+	 * @throws ServiceError `unavailable` when the maximum number of requests is under way, or their bytes leave no room
 	 */
-	enter(work: Work, connection?: PausableConnection, onEvicted?: OnEvicted): Permit {
-		return this.#pools[work].enter(connection, work === "watch" ? undefined : onEvicted);
+	enter(work: Work): Permit {
+		const pool = this.#pools[work];
+		if (pool.requests >= pool.limits.requests)
+			throw new ServiceError("unavailable", "Too many requests are under way; try again later");
+		// Before any of its body is read, which would probably be refused in its middle.
+		if (pool.bytes >= pool.limits.bytes) throw tooManyBytes();
+		pool.requests += 1;
+		return new Permit(pool);
 	}
 
 	/** Returns what is under way of one kind of work. */
@@ -75,8 +90,82 @@ export class Admission {
 	}
 }
 
+/** The permit of an admitted request. The request counts until all holders of the permit have released it. */
+export class Permit {
+	readonly #pool: Pool;
+	/** Bytes that count for the request. */
+	#bytes = 0;
+	#holders = 0;
+	/** Whether the request has stopped counting. */
+	#over = false;
+
+	/** To be called by {@link Admission.enter} only, which has counted the request. */
+	constructor(pool: Pool) {
+		this.#pool = pool;
+	}
+
+	/**
+	 * Counts bytes that the service keeps for the request, until they are given back or the request is over. Has no
+	 * effect when it is over already.
+	 *
+	 * @throws ServiceError `unavailable` when the bytes would pass the limit; they do not count then
+	 */
+	reserve(bytes: number): void {
+		if (this.#over) return;
+		const pool = this.#pool;
+		// A request may pass the limit while no other one holds bytes. Otherwise each of its retries would be refused.
+		if (pool.bytes > this.#bytes && pool.bytes + bytes > pool.limits.bytes) throw tooManyBytes();
+		pool.bytes += bytes;
+		this.#bytes += bytes;
+	}
+
+	/** Ends the counting of reserved bytes before the request is over: the client has taken a message of a stream. */
+	giveBack(bytes: number): void {
+		if (this.#over) return;
+		this.#pool.bytes -= bytes;
+		this.#bytes -= bytes;
+	}
+
+	/**
+	 * Counts the bytes of the response, as {@link reserve} does. A response of up to {@link MAX_UNCOUNTED_RESPONSE} bytes
+	 * does not count: the number of requests limits such responses, and a post that was stored must not be refused.
+	 *
+	 * @throws ServiceError `unavailable` when the response would pass the limit
+	 */
+	reserveResponse(bytes: number): void {
+		if (bytes > MAX_UNCOUNTED_RESPONSE) this.reserve(bytes);
+	}
+
+	/**
+	 * Holds the permit, so that the request counts.
+	 *
+	 * @returns a function that releases the permit; further calls of it have no effect
+	 */
+	hold(): () => void {
+		this.#holders += 1;
+		let holds = true;
+		return () => {
+			if (!holds) return;
+			holds = false;
+			this.#holders -= 1;
+			if (this.#holders === 0) this.#leave();
+		};
+	}
+
+	#leave(): void {
+		if (this.#over) return;
+		this.#over = true;
+		this.#pool.requests -= 1;
+		this.#pool.bytes -= this.#bytes;
+	}
+}
+
 /** Returns the kind of work of an RPC. `scope` is the scope that a key needs to call it. */
 export function workOf(scope: Scope | undefined, isStream: boolean): Work {
 	if (isStream) return "watch";
 	return scope === "ingest" ? "ingest" : "read";
+}
+
+function tooManyBytes(): ServiceError {
+	return new ServiceError("unavailable", "Requests and responses under way use too much memory; try again later");
 }

@@ -1,133 +1,98 @@
+import fc from "fast-check";
 import { expect, test } from "vitest";
 import { ServiceError } from "../../src/errors.ts";
-import { Admission } from "../../src/transports/admission.ts";
+import { Admission, type Permit } from "../../src/transports/admission.ts";
 
-test("the limit falls by one for each request that took more than a second, and rises by one for each other", () => {
-	let now = 0;
-	const admission = new Admission(1_000_000, {}, () => now);
-	const refusal = new ServiceError("unavailable", "Too many requests are under way; try again later");
-	const held: (() => void)[] = [];
-	/** Does work of some milliseconds so many times. Returns how many requests are then admitted until one is refused. */
-	const admitted = (times: number, milliseconds: number): number => {
-		for (const leave of held.splice(0)) leave();
-		for (let count = 0; count < times; count++) {
-			const done = admission.enter("ingest").startWork();
-			now += milliseconds;
-			done();
-		}
-		expect(() => {
-			for (;;) held.push(admission.enter("ingest").hold());
-		}).toThrow(refusal);
-		expect(admission.underWay("ingest").requests).toBe(held.length);
-		return held.length;
-	};
-	expect(admitted(0, 0)).toBe(512);
-	expect(admitted(2, 1_001)).toBe(510);
-	expect(admitted(1, 1_000)).toBe(511);
-	// The limit never rises above 512 and never falls below 64.
-	expect(admitted(10, 1)).toBe(512);
-	expect(admitted(600, 60_000)).toBe(64);
-	expect(admitted(3, 1)).toBe(67);
-	// Reads have a limit of their own.
-	for (let count = 0; count < 1_024; count++) admission.enter("read");
-	expect(() => admission.enter("read")).toThrow(refusal);
+const MANY = new ServiceError("unavailable", "Too many requests are under way; try again later");
+const LARGE = new ServiceError("unavailable", "Requests and responses under way use too much memory; try again later");
+
+test.each([
+	["ingest", 512],
+	["read", 1_024],
+	["watch", 2_000],
+	["document", 64],
+	["metrics", 16],
+] as const)("%s: %d requests may be under way, and the other kinds are admitted beside them", (work, maximum) => {
+	const admission = new Admission(1_000);
+	const leave = Array.from({ length: maximum }, () => admission.enter(work).hold());
+	expect(() => admission.enter(work)).toThrow(MANY);
+	expect(admission.underWay(work)).toEqual({ requests: maximum, bytes: 0 });
+	for (const other of ["ingest", "read"] as const) if (other !== work) admission.enter(other);
+	leave[0]?.();
+	admission.enter(work);
 });
 
-test("slow bodies and unread responses leave room for other requests, up to the maximum", () => {
-	let now = 0;
-	const admission = new Admission(1_000_000, {}, () => now);
-	const refusal = new ServiceError("unavailable", "Too many requests are under way; try again later");
-	const enter = () => admission.enter("ingest");
-	const work = (milliseconds: number): void => {
-		const done = enter().startWork();
-		now += milliseconds;
-		done();
-	};
-	for (let count = 0; count < 200; count++) enter().hold();
-	for (let count = 0; count < 100; count++) {
-		const permit = enter();
-		permit.hold();
-		permit.startWork()();
-	}
-	for (let count = 0; count < 512; count++) work(1_001);
-	// The limit is 64 now: 60 requests that are processed and 4 that have just arrived.
-	for (let count = 0; count < 60; count++) enter().startWork();
-	for (let count = 0; count < 4; count++) enter().hold();
-	expect(enter).toThrow(refusal);
-	expect(admission.underWay("ingest").requests).toBe(364);
-	while (admission.underWay("ingest").requests < 512) {
-		now += 1_001;
-		for (let count = 0; count < 4; count++) enter().hold();
-		expect(enter).toThrow(refusal);
-	}
-	now += 1_001;
-	expect(enter).toThrow(refusal);
+test("a permit counts until all its holders have released it, and has no effect afterwards", () => {
+	const admission = new Admission(1_000);
+	const permit = admission.enter("ingest");
+	const [first, second] = [permit.hold(), permit.hold()];
+	permit.reserve(600);
+	first();
+	first();
+	expect(admission.underWay("ingest")).toEqual({ requests: 1, bytes: 600 });
+	second();
+	permit.reserve(600);
+	permit.giveBack(600);
+	permit.hold()();
+	expect(admission.underWay("ingest")).toEqual({ requests: 0, bytes: 0 });
 });
 
-test("a body that takes over five seconds is aborted for another request if such bodies hold more than half", () => {
-	let now = 0;
-	const admission = new Admission(1_000_000, { ingest: { requests: 4, bytes: 1_000 } }, () => now);
-	const lost: string[] = [];
-	const enter = (name: string, bytes = 0) => {
-		const permit = admission.enter("ingest", undefined, (error) =>
-			lost.push(`${name}: ${error.kind}: ${error.message}`),
-		);
-		permit.reserve(bytes);
-		return { permit, leave: permit.hold() };
-	};
-	const lostAs = (name: string) => `${name}: unavailable: The body takes too long to arrive; try again later`;
-	const many = new ServiceError("unavailable", "Too many requests are under way; try again later");
-	const slow = ["a", "b", "c", "d"].map((name) => enter(name));
-	now = 5_000;
-	expect(() => enter("early")).toThrow(many);
-	now = 5_001;
-	const others = ["e", "f"].map((name) => enter(name));
-	expect(lost).toEqual(["d", "c"].map(lostAs));
-	expect(() => enter("g")).toThrow(many);
-	// Their handlers release them later, which must not count a second time.
-	for (const { permit, leave } of slow.slice(2)) {
-		permit.reserve(1_000);
-		leave();
-	}
-	expect(admission.underWay("ingest")).toEqual({ requests: 4, bytes: 0 });
-	// A request whose body has arrived may be processed for any time.
-	for (const { permit } of [...slow.slice(0, 2), ...others]) permit.startWork();
-	now = 100_000;
-	expect(() => enter("h")).toThrow(many);
-	for (const { leave } of others) leave();
-	expect(lost).toHaveLength(2);
+test("a request is refused as soon as no byte is left, a response of up to 4,096 bytes is not", () => {
+	const admission = new Admission(1_000);
+	const permit = admission.enter("read");
+	const waiting = admission.enter("read");
+	permit.reserve(1_000);
+	expect(() => admission.enter("read")).toThrow(LARGE);
+	expect(() => waiting.reserveResponse(4_097)).toThrow(LARGE);
+	waiting.reserveResponse(4_096);
+	expect(admission.underWay("read")).toEqual({ requests: 2, bytes: 1_000 });
+	permit.giveBack(1);
+	waiting.reserve(1);
+	expect(admission.underWay("read")).toEqual({ requests: 2, bytes: 1_000 });
 });
 
-test("slow bodies are aborted for the bytes of other requests until they hold at most half of all bytes", () => {
-	let now = 0;
-	const admission = new Admission(1_000_000, { ingest: { requests: 100, bytes: 1_000 } }, () => now);
-	const lost: string[] = [];
-	const [a] = Object.entries({ a: 200, b: 200, c: 300, d: 200 }).map(([name, bytes]) => {
-		const permit = admission.enter("ingest", undefined, () => lost.push(name));
-		permit.reserve(bytes);
-		return permit;
+test("the bytes under way pass the limit for one request alone, and add up to what the requests hold", () => {
+	const limit = 1_000;
+	const step = fc.record({
+		act: fc.constantFrom("enter", "reserve", "giveBack", "leave"),
+		which: fc.nat(9),
+		bytes: fc.nat(1_500),
 	});
-	expect(() => admission.enter("ingest")).toThrow("too much memory");
-	now = 5_001;
-	const e = admission.enter("ingest");
-	expect(lost).toEqual(["d"]);
-	e.reserve(400);
-	expect(lost).toEqual(["d", "c"]);
-	// The two oldest bodies hold less than half of the bytes, and keep them.
-	expect(() => e.reserve(201)).toThrow("too much memory");
-	e.reserve(200);
-	expect(() => a?.reserve(1)).toThrow("too much memory");
-	expect(lost).toEqual(["d", "c"]);
-	expect(admission.underWay("ingest")).toEqual({ requests: 3, bytes: 1_000 });
-});
-
-test("a watch, which has no body to wait for, is never aborted for another request", () => {
-	let now = 0;
-	const admission = new Admission(1_000_000, { watch: { requests: 1, bytes: 1_000 } }, () => now);
-	const giveUp = (): never => {
-		throw new Error("given up");
-	};
-	admission.enter("watch", undefined, giveUp);
-	now = 100_000;
-	expect(() => admission.enter("watch", undefined, giveUp)).toThrow("Too many requests are under way");
+	fc.assert(
+		fc.property(fc.array(step, { maxLength: 60 }), (steps) => {
+			const admission = new Admission(limit, { watch: { requests: 4, bytes: limit } });
+			const live: { permit: Permit; leave: () => void; bytes: number }[] = [];
+			for (const { act, which, bytes } of steps) {
+				const held = live.reduce((sum, entry) => sum + entry.bytes, 0);
+				const chosen = live[which % Math.max(live.length, 1)];
+				if (act === "enter") {
+					const refusal = live.length === 4 ? MANY : held >= limit ? LARGE : undefined;
+					if (refusal !== undefined) expect(() => admission.enter("watch")).toThrow(refusal);
+					else {
+						const permit = admission.enter("watch");
+						live.push({ permit, leave: permit.hold(), bytes: 0 });
+					}
+				} else if (chosen === undefined) continue;
+				else if (act === "reserve") {
+					if (held > chosen.bytes && held + bytes > limit) expect(() => chosen.permit.reserve(bytes)).toThrow(LARGE);
+					else {
+						chosen.permit.reserve(bytes);
+						chosen.bytes += bytes;
+					}
+				} else if (act === "giveBack") {
+					const given = Math.min(bytes, chosen.bytes);
+					chosen.permit.giveBack(given);
+					chosen.bytes -= given;
+				} else {
+					chosen.leave();
+					live.splice(live.indexOf(chosen), 1);
+				}
+				const sum = live.reduce((total, entry) => total + entry.bytes, 0);
+				expect(admission.underWay("watch")).toEqual({ requests: live.length, bytes: sum });
+				// More than the limit only for a request that was alone when it reserved.
+				if (live.filter((entry) => entry.bytes > 0).length > 1 && sum > limit)
+					expect(Math.max(...live.map((entry) => entry.bytes))).toBeGreaterThan(limit);
+			}
+		}),
+	);
 });

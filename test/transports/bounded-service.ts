@@ -7,7 +7,7 @@ import { hashKey, Keyring } from "../../src/access/keys.ts";
 import { ServiceError } from "../../src/errors.ts";
 import { unary, unaryUndecoded } from "../../src/rpc/rpc-method.ts";
 import { SERVICES } from "../../src/rpc/services.ts";
-import { Admission, type UnderWay, type Work } from "../../src/transports/admission.ts";
+import { Admission, type UnderWay, type Work, type WorkLimits } from "../../src/transports/admission.ts";
 import { createConnectListener } from "../../src/transports/connect/connect-adapter.ts";
 import { listenGrpc } from "../../src/transports/grpc/grpc-listener.ts";
 import { readBody } from "../../src/transports/http/body.ts";
@@ -15,7 +15,6 @@ import { listenHttp } from "../../src/transports/http/http-listener.ts";
 import { observed } from "../../src/transports/http/observed.ts";
 import { createRouter, type Route } from "../../src/transports/http/router.ts";
 import { LIMITS, type Limits } from "../../src/transports/limits.ts";
-import type { WorkLimits } from "../../src/transports/permits.ts";
 import { type Endpoints, WEBHOOK } from "../support/clients.ts";
 import { unobservedRequests } from "../support/requests.ts";
 import { KEY } from "../support/service.ts";
@@ -61,10 +60,9 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 		maxBytes: number,
 		bounds: Partial<Record<Work, WorkLimits>> = {},
 		changed: Partial<Limits> = {},
-		now?: () => number,
 	): Promise<BoundedService> {
 		const limits = { ...LIMITS, ...changed };
-		const admission = new Admission(maxBytes, bounds, now);
+		const admission = new Admission(maxBytes, bounds);
 		const log = silentLog();
 		const stopping = new AbortController();
 		const held = Promise.withResolvers<void>();

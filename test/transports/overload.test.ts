@@ -109,21 +109,6 @@ describe.each(FORMS)("%s", (form) => {
 	});
 });
 
-test("large responses leave a quarter of the bytes to smaller ones", async () => {
-	const [size, quarter] = [2 ** 20, 2 ** 20];
-	await using service = await BoundedService.start(4 * quarter);
-	const read = (bytes: number) => fetch(`${service.http}${ANSWER}/${bytes}`, { headers: { "x-access-token": KEY } });
-	const session = connect(service.http, { settings: { initialWindowSize: 0 } });
-	for (let count = 1; count <= 3; count++) {
-		session.request({ ":path": `${ANSWER}/${size}`, "x-access-token": KEY }).on("error", () => undefined);
-		await expect.poll(() => service.underWay.read).toEqual({ requests: count, bytes: count * size });
-	}
-	expect((await read(size)).status).toBe(503);
-	expect((await read(size - 1)).status).toBe(200);
-	session.destroy();
-	await expect.poll(() => service.underWay).toEqual(IDLE);
-});
-
 test.each([
 	[
 		"the webhook",

@@ -24,7 +24,7 @@ import { type ErrorKind, ServiceError } from "../../errors.ts";
 import { toConnectError } from "../../rpc/rpc-errors.ts";
 import type { RpcMethod } from "../../rpc/rpc-method.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
-import { type Admission, type Work, workOf } from "../admission.ts";
+import { type Admission, type Permit, type Work, workOf } from "../admission.ts";
 import { sendStatus } from "../http/answer.ts";
 import { enter } from "../http/enter.ts";
 import type { HttpHandler, ObservedHandler } from "../http/http-listener.ts";
@@ -32,7 +32,6 @@ import { pathOf } from "../http/observed.ts";
 import { type Credentials, credentialsOf } from "../http/router.ts";
 import { limitResponseTime } from "../http/when-gone.ts";
 import { LIMITS, type Limits } from "../limits.ts";
-import type { Permit } from "../permits.ts";
 import { type StreamedRequest, takeMessage } from "./connect-request.ts";
 
 /** Settings of the Connect transport. */
@@ -107,7 +106,7 @@ export function createConnectListener(options: ConnectOptions, fallback: Observe
 		}
 		const grpcWeb = request.headers["content-type"]?.startsWith("application/grpc-web") === true;
 		const transport = grpcWeb ? "grpc-web" : "connect";
-		const enterCall = (work: Work): Permit => enter(admission, work, request, response, (error) => call.failed(error));
+		const enterCall = (work: Work): Permit => enter(admission, work, request, response);
 		const { requestPath } = handler;
 		seen.routed({ transport, route: requestPath, operation: requestPath });
 		const call = beginCall(seen, credentialsOf(request), enterCall);
@@ -219,14 +218,14 @@ function mount(router: ConnectRouter, rpc: RpcMethod): void {
 	if (rpc.kind === "unary") {
 		router.rpc(rpc.method, async (_, context) => {
 			const call = callOf(context);
-			const finishWork = call.permit?.startWork();
+			const release = call.permit?.hold();
 			try {
 				return await call.seen.run(() => rpc.handle(...argumentsOf(call), context.signal));
 			} catch (error) {
 				// A call that is over did not fail: nobody waits for its response.
 				throw context.signal.aborted ? toConnectError(context.signal.reason) : call.failed(error);
 			} finally {
-				finishWork?.();
+				release?.();
 			}
 		});
 		return;

@@ -51,13 +51,13 @@ function unaryHandler({ handleEncoded }: UnaryRpc, { findAdmitted }: GrpcCalls) 
 		const signal = new GrpcCallSignal(call);
 		const answer = async () => {
 			const { caller, permit, seen } = admittedCall(findAdmitted, call.metadata);
-			const finishWork = permit.startWork();
+			const release = permit.hold();
 			try {
 				const response = await seen.run(() => handleEncoded(call.request, caller, signal));
 				permit.reserveResponse(response.byteLength);
 				return response;
 			} finally {
-				finishWork();
+				release();
 			}
 		};
 		answer().then(

@@ -8,11 +8,10 @@ import {
 	status,
 } from "@grpc/grpc-js";
 import { type ErrorKind, ServiceError } from "../../errors.ts";
+import type { Permit } from "../admission.ts";
 import { DISCARDED_BYTES } from "../http/body.ts";
 import { unpack } from "../http/unpack.ts";
 import { type Limits, limitStream } from "../limits.ts";
-import type { Permit } from "../permits.ts";
-import { readingOf, type SessionReading } from "../session-reading.ts";
 import { MessageCounter, PREFIX_BYTES } from "./grpc-bytes.ts";
 import { grpcStatus } from "./grpc-status.ts";
 
@@ -76,7 +75,7 @@ const REFUSALS: Readonly<Record<number, ErrorKind>> = {
 	[status.UNAVAILABLE]: "unavailable",
 };
 
-/** A call with access to its HTTP/2 stream. If the stream is not found, `refusal` and `reading` are undefined. */
+/** A call with access to its HTTP/2 stream. If the stream is not found, `refusal` is undefined. */
 export class BatchingCall extends ServerInterceptingCall {
 	readonly #maxBytes: number;
 	readonly #answerTime: number;
@@ -111,17 +110,6 @@ export class BatchingCall extends ServerInterceptingCall {
 		return kind && new ServiceError(kind, "grpc-js has refused the call");
 	}
 
-	/** Pauses and resumes the reading of the connection of the call. */
-	get reading(): SessionReading | undefined {
-		const session = this.#stream?.session;
-		return session === undefined ? undefined : readingOf(session);
-	}
-
-	/** Ends the stream of a call whose status was sent, and so frees the part of the request that has arrived. */
-	end(): void {
-		this.#stream?.close(constants.NGHTTP2_NO_ERROR);
-	}
-
 	/**
 	 * Counts the bytes of the messages that the client sends, and holds the permit until the stream has closed.
 	 *
@@ -133,7 +121,6 @@ export class BatchingCall extends ServerInterceptingCall {
 		if (stream === undefined || stream.closed) return;
 		const reserve = (bytes: number): void => permit.reserve(bytes);
 		stream.once("close", permit.hold());
-		this.reading?.keepReading(stream);
 		const counter = new MessageCounter(this.#maxBytes, reserve);
 		// Prepended, so that bytes are counted before grpc-js keeps them. It keeps none of a call that is over.
 		let discarded = 0;

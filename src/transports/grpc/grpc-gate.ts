@@ -3,10 +3,9 @@ import { type Gate, KEY_HEADER } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
 import { type ObservedRequest, REQUEST_ID_HEADER, type Requests } from "../../telemetry/requests.ts";
-import { type Admission, workOf } from "../admission.ts";
+import { type Admission, type Permit, workOf } from "../admission.ts";
 import { certificateName } from "../connections.ts";
 import type { Limits } from "../limits.ts";
-import type { Permit } from "../permits.ts";
 import { BatchingCall } from "./grpc-batch.ts";
 import { grpcStatus } from "./grpc-status.ts";
 
@@ -72,11 +71,7 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 					? gate.admitRpc(path, key)
 					: gate.admitRpc(path, undefined, certificateName(call.getAuthContext().sslPeerCertificate));
 			request.admitted(caller.name);
-			const onEvicted = (error: ServiceError): void => {
-				if (!answered && batching?.refusal === undefined) refuse(request, error);
-				batching?.end();
-			};
-			const permit = admission.enter(workOf(gate.scopeOf(path), isStream(path)), batching?.reading, onEvicted);
+			const permit = admission.enter(workOf(gate.scopeOf(path), isStream(path)));
 			calls.set(metadata, { caller, permit, seen: request });
 			leave = permit.hold();
 			batching?.count(permit, (error) => refuse(request, error));

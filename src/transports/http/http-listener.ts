@@ -15,7 +15,6 @@ import type { ObservedRequest } from "../../telemetry/requests.ts";
 import { type ConnectionOptions, Connections, peerOf } from "../connections.ts";
 import { LIMITS, limitStream } from "../limits.ts";
 import type { RunningListener } from "../running-listener.ts";
-import { isEnding } from "./enter.ts";
 
 /** The part of an HTTP/1.1 or HTTP/2 response that sending it needs. */
 export interface HttpResponse {
@@ -64,7 +63,6 @@ export async function listenHttp(
 			requireHostHeader: false,
 		},
 		(request, response) => {
-			if (isEnding(request.socket)) return;
 			// While the listener drains, each response is the last one of its connection.
 			if (draining) response.setHeader("Connection", "close");
 			request.url = originForm(request.url ?? "");

@@ -3,10 +3,9 @@ import { type Gate, KEY_HEADER } from "../../access/gate.ts";
 import type { Principal, Scope } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
-import type { Admission, Work } from "../admission.ts";
+import type { Admission, Permit, Work } from "../admission.ts";
 import { certificateName, certificateOf } from "../connections.ts";
 import { LIMITS, type Limits } from "../limits.ts";
-import type { Permit } from "../permits.ts";
 import { sendError, sendJsonText, sendText } from "./answer.ts";
 import { type BodyRequest, discardBody } from "./body.ts";
 import { enter } from "./enter.ts";
@@ -18,8 +17,8 @@ import { ClientSignal, limitResponseTime } from "./when-gone.ts";
 /** A request that the gate has let in, as the handler of a route gets it. */
 export interface RouteRequest {
 	readonly request: BodyRequest;
-	/** Counts the bytes of the request body, and measures the time of the work. */
-	readonly permit: Pick<Permit, "reserve" | "startWork">;
+	/** Counts the bytes of the request body. */
+	readonly permit: Pick<Permit, "reserve">;
 	/** Aborted when the client has gone. */
 	readonly signal: Pick<AbortSignal, "aborted">;
 	/** Percent-decoded path segments for the `{name}` segments of the route, by name. */
@@ -63,11 +62,10 @@ const WORK: Readonly<Record<Route["scope"], Work>> = {
 	public: "document",
 };
 /** The permit of a probe, which does not count. */
-const UNCOUNTED: Pick<Permit, "reserve" | "reserveResponse" | "hold" | "startWork"> = {
+const UNCOUNTED: Pick<Permit, "reserve" | "reserveResponse" | "hold"> = {
 	reserve: () => undefined,
 	reserveResponse: () => undefined,
 	hold: () => () => undefined,
-	startWork: () => () => undefined,
 };
 
 /** A route that fits a path. */
@@ -119,11 +117,9 @@ export function createRouter(
 				principal = gate.admit(route.scope, ...credentialsOf(request, route.takesBearer));
 				seen.admitted(principal.name);
 			}
-			const failed = (error: unknown): void => seen.failed(error, { conversationId: params.id });
-			const permit =
-				route.isProbe === true ? UNCOUNTED : enter(admission, WORK[route.scope], request, response, failed);
-			// The handler of a POST starts the work when the body has arrived.
-			const release = route.method === "GET" ? permit.startWork() : permit.hold();
+			const permit = route.isProbe === true ? UNCOUNTED : enter(admission, WORK[route.scope], request, response);
+			// The work counts until it is done, also when its client has gone.
+			const release = permit.hold();
 			try {
 				const search = url.slice(path.length + 1);
 				const routeRequest = { request, params, search, principal, permit, signal, seen };

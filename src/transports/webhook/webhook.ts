@@ -86,12 +86,7 @@ function webhookRoute(
 				throw new ServiceError("unsupported_media_type", "The body must be JSON (Content-Type: application/json)");
 			const body = await readBody(request, maxBodyBytes, (bytes) => permit.reserve(bytes));
 			seen.received(body.length);
-			const finishWork = permit.startWork();
-			try {
-				await take(body, params, signal);
-			} finally {
-				finishWork();
-			}
+			await take(body, params, signal);
 			return SUCCESS;
 		},
 	};
