@@ -8,7 +8,7 @@ import { compact, release } from "../memory.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import type { NewUpdate, StoredRecord } from "../store/store.ts";
 import { type ThreadLog, type ThreadObserver, WorkerThread } from "../threads/worker-thread.ts";
-import type { IntakeCalls, IntakeData } from "./calls.ts";
+import type { IntakeData, RecordIntake } from "./record-intake.ts";
 
 /** Size in bytes from which bodies and records go to the thread for large ones. */
 const MIN_LARGE_BYTES = 2 ** 20;
@@ -27,13 +27,13 @@ const MAX_OPENING_BYTES = 64 * 2 ** 20;
  */
 export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDisposable {
 	readonly minLargeBytes = MIN_LARGE_BYTES;
-	readonly #usual: WorkerThread<IntakeCalls>;
-	readonly #large: WorkerThread<IntakeCalls>;
+	readonly #usual: WorkerThread<RecordIntake>;
+	readonly #large: WorkerThread<RecordIntake>;
 	#openingBytes = 0;
 
 	private constructor(data: IntakeData, log: ThreadLog, observer: ThreadObserver | undefined) {
 		const thread = (name: string, oldGenerationMiB: number) =>
-			new WorkerThread<IntakeCalls>({
+			new WorkerThread<RecordIntake>({
 				owner: "the intake",
 				name,
 				script: new URL("./intake-worker", import.meta.url),
@@ -62,26 +62,26 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 	}
 
 	fromJson(body: Buffer, signal: CallSignal): Promise<NewUpdate> {
-		return this.#parse(compact(body), (thread, bytes) => thread.call("fromJson", bytes, signal));
+		return this.#parse(compact(body), (thread, bytes) => thread.calls.fromJson(bytes, signal));
 	}
 
 	fromRequest(request: Uint8Array, signal: CallSignal): Promise<NewUpdate> {
-		return this.#parse(compact(request), (thread, bytes) => thread.call("fromRequest", bytes, signal));
+		return this.#parse(compact(request), (thread, bytes) => thread.calls.fromRequest(bytes, signal));
 	}
 
 	eventsFromJson(conversationId: string, body: Buffer, signal: CallSignal): Promise<PreparedBatch> {
 		return this.#parse(compact(body), (thread, bytes) =>
-			thread.call("eventsFromJson", { conversationId, body: bytes }, signal),
+			thread.calls.eventsFromJson({ conversationId, body: bytes }, signal),
 		);
 	}
 
 	eventsFromRequest(request: Uint8Array, signal: CallSignal): Promise<PreparedBatch> {
-		return this.#parse(compact(request), (thread, bytes) => thread.call("eventsFromRequest", bytes, signal));
+		return this.#parse(compact(request), (thread, bytes) => thread.calls.eventsFromRequest(bytes, signal));
 	}
 
 	async #parse<Result>(
 		bytes: Uint8Array,
-		parse: (thread: WorkerThread<IntakeCalls>, bytes: Uint8Array) => Promise<Result>,
+		parse: (thread: WorkerThread<RecordIntake>, bytes: Uint8Array) => Promise<Result>,
 	): Promise<Result> {
 		try {
 			return await parse(this.#threadFor(bytes), bytes);
@@ -94,7 +94,7 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 		const { record } = present;
 		const texts = updates.map(({ event }) => event.text);
 		const byteLength = texts.reduce((sum, text) => sum + text.byteLength, record?.bytes.byteLength ?? 0);
-		return this.#threadFor({ byteLength }).call("applyEvents", {
+		return this.#threadFor({ byteLength }).calls.applyEvents({
 			conversationId,
 			present: { ...present, record: record && { ...record, bytes: compact(record.bytes) } },
 			updates: updates.map(({ event, happenedAt }) => ({ event: { ...event, text: compact(event.text) }, happenedAt })),
@@ -103,15 +103,15 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 
 	/** See `RecordVault.isSame`. */
 	isSame(stored: Uint8Array, arriving: Uint8Array): Promise<boolean> {
-		return this.#threadFor(stored).call("isSame", { stored: compact(stored), arriving: compact(arriving) });
+		return this.#threadFor(stored).calls.isSame({ stored: compact(stored), arriving: compact(arriving) });
 	}
 
 	openEncoded(record: StoredRecord, form: SecretsForm): Promise<Uint8Array> {
-		return this.#open(record, (own) => this.#large.call("openEncoded", { record: own, form }));
+		return this.#open(record, (own) => this.#large.calls.openEncoded({ record: own, form }));
 	}
 
 	openJson(record: StoredRecord, form: SecretsForm): Promise<string> {
-		return this.#open(record, (own) => this.#large.call("openJson", { record: own, form }));
+		return this.#open(record, (own) => this.#large.calls.openJson({ record: own, form }));
 	}
 
 	/** Opens a record. Fails while too many bytes are being opened, because the store reads records faster than that. */
@@ -129,7 +129,7 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 		}
 	}
 
-	#threadFor({ byteLength }: Pick<Uint8Array, "byteLength">): WorkerThread<IntakeCalls> {
+	#threadFor({ byteLength }: Pick<Uint8Array, "byteLength">): WorkerThread<RecordIntake> {
 		return byteLength < MIN_LARGE_BYTES ? this.#usual : this.#large;
 	}
 

@@ -1,17 +1,24 @@
+import type { CallSignal } from "../call-signal.ts";
 import type { Failure } from "./failure.ts";
 
 /**
- * The calls that a worker thread answers, each as a function from the argument to the result. Arguments and results
- * cross by the structured clone algorithm. It copies the whole ArrayBuffer of a byte string: see `compact` in
- * src/memory.ts. Every worker answers `close`, which ends it.
+ * The methods of a worker as another thread calls them. Each takes one argument or none. A method without one takes no
+ * signal either.
+ *
+ * Arguments and results cross by the structured clone algorithm. It copies the whole ArrayBuffer of a byte string: see
+ * `compact` in src/memory.ts.
  */
-export interface Calls {
-	close(argument: undefined): unknown;
-}
+export type Calls<Methods> = {
+	/** @param signal cancels the call if it fires before the call is sent to the worker */
+	readonly [Name in keyof Methods]: Methods[Name] extends () => infer Result
+		? () => Promise<Result>
+		: Methods[Name] extends (argument: infer Argument) => infer Result
+			? (argument: Argument, signal?: CallSignal) => Promise<Result>
+			: never;
+};
 
-export type CallName<Methods> = keyof Methods & string;
-export type Argument<Method> = Method extends (argument: infer Value) => unknown ? Value : never;
-export type Answer<Method> = Method extends (argument: never) => infer Value ? Value : never;
+/** Name of the call that ends a worker. */
+export const CLOSE = "close";
 
 /** A call as it is sent to a worker. */
 export interface CallMessage {
@@ -46,16 +53,19 @@ export interface AnsweredGroup {
 const MIN_TRANSFERRED_BYTES = 32 * 1024;
 
 /**
- * Returns the ArrayBuffers of large byte strings in a value, so that `postMessage` can transfer them instead of
- * copying. Searches the value itself and the members of objects and arrays, at any depth.
+ * Returns the ArrayBuffers of large byte strings in a value, so that `postMessage` can transfer them instead of copying.
  */
-export function largeBuffers(value: unknown, found: ArrayBuffer[] = []): ArrayBuffer[] {
-	if (value instanceof Uint8Array) {
-		const { buffer, byteLength } = value;
+export function largeBuffers(value: unknown): ArrayBuffer[] {
+	return byteStringsIn(value).flatMap(({ buffer, byteLength }) => {
 		const whole = buffer instanceof ArrayBuffer && byteLength === buffer.byteLength;
-		if (whole && byteLength >= MIN_TRANSFERRED_BYTES) found.push(buffer);
-	} else if (typeof value === "object" && value !== null) {
-		for (const member of Object.values(value)) if (typeof member === "object") largeBuffers(member, found);
-	}
+		return whole && byteLength >= MIN_TRANSFERRED_BYTES ? [buffer] : [];
+	});
+}
+
+/** Returns the byte strings in a value: itself, or the members of objects and arrays at any depth. */
+export function byteStringsIn(value: unknown, found: Uint8Array[] = []): Uint8Array[] {
+	if (value instanceof Uint8Array) found.push(value);
+	else if (typeof value === "object" && value !== null)
+		for (const member of Object.values(value)) if (typeof member === "object") byteStringsIn(member, found);
 	return found;
 }

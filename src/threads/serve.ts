@@ -1,7 +1,15 @@
 import { parentPort, receiveMessageOnPort, workerData } from "node:worker_threads";
+import { release } from "../memory.ts";
 import { failureOf } from "./failure.ts";
-import type { AnsweredGroup, Argument, CallMessage, CallName, Calls, Outcome, WorkerMessage } from "./protocol.ts";
-import { largeBuffers } from "./protocol.ts";
+import {
+	type AnsweredGroup,
+	byteStringsIn,
+	type CallMessage,
+	CLOSE,
+	largeBuffers,
+	type Outcome,
+	type WorkerMessage,
+} from "./protocol.ts";
 
 /** Milliseconds for which outcomes are collected before they are posted in one message. */
 const POST_INTERVAL = 0.5;
@@ -9,58 +17,51 @@ const POST_INTERVAL = 0.5;
 const MAX_CALLS = 256;
 
 /** The functions by which a worker answers its calls. */
-export interface CallHandlers<Methods, GroupName extends CallName<Methods>> {
-	readonly methods: Omit<Methods, GroupName>;
-	/** Methods whose waiting calls are answered together, for example in one transaction. */
-	readonly group?: CallGroup<Methods, GroupName>;
-}
-
-export interface CallGroup<Methods, Name extends CallName<Methods>> {
-	readonly names: readonly Name[];
-	/** Maximum number of bytes of a group. A single call may exceed it. */
-	readonly maxBytes: number;
-	bytesOf(argument: Argument<Methods[Name]>): number;
-	/** Answers the calls. The outcomes are in the order of the arguments. */
-	answer(args: readonly Argument<Methods[Name]>[]): Outcome[];
+export interface CallHandlers<Argument> {
+	readonly methods: Readonly<Record<string, (argument: never) => unknown>>;
+	/** Calls that are answered together when several wait, for example in one transaction. */
+	readonly group?: CallGroup<Argument>;
+	/** Called before the thread ends. */
+	readonly close?: () => void;
 }
 
 // Declared as methods, whose parameters are bivariant: the calling thread ensures the types of the arguments.
-interface AnyGroup {
+export interface CallGroup<Argument> {
 	readonly names: readonly string[];
+	/** Maximum number of bytes of a group. A single call may exceed it. */
 	readonly maxBytes: number;
-	bytesOf(argument: unknown): number;
-	answer(args: readonly unknown[]): Outcome[];
+	bytesOf(argument: Argument): number;
+	/** Answers the calls. The outcomes are in the order of the arguments. */
+	answer(args: readonly Argument[]): Outcome[];
 }
-type AnyMethod = (argument: unknown) => unknown;
 
 /**
- * Runs a worker thread. Calls `start` with the thread's `workerData`. Then answers calls in their order until it has
- * answered `close`.
+ * Runs a worker thread. Calls `start` with the thread's `workerData`. Then answers calls in their order until it is
+ * closed. The memory of the byte strings in an argument is released when the call has been answered.
  */
-export function serve<Options, Methods extends Calls, GroupName extends CallName<Methods> = never>(
-	start: (options: Options) => CallHandlers<Methods, GroupName>,
-): void {
+export function serve<Data, Argument = never>(start: (data: Data) => CallHandlers<Argument>): void {
 	if (parentPort === null) throw new Error("this module runs in a worker thread only");
 	const port = parentPort;
 	// The buffers can be transferred, because this thread does not use its results afterwards.
 	const post = (message: WorkerMessage) =>
 		port.postMessage(message, message.kind === "outcomes" ? largeBuffers(message.outcomes) : []);
 
-	let handlers: CallHandlers<Methods, GroupName>;
+	let handlers: CallHandlers<Argument>;
 	try {
 		handlers = start(workerData);
 	} catch (error) {
 		post({ kind: "failed", failure: failureOf(error) });
 		return;
 	}
-	const methods = methodsOf(handlers.methods);
-	const group: AnyGroup | undefined = handlers.group;
+	const methods = methodsOf(handlers);
+	const group: CallGroup<unknown> | undefined = handlers.group;
 
 	port.on("message", (first: readonly CallMessage[]) => {
 		const calls = takeWaiting(first);
 		let outcomes: (Outcome & { id: number })[] = [];
 		let groups: AnsweredGroup[] = [];
 		let since = performance.now();
+		let posted = 0;
 		for (let next = 0; next < calls.length; ) {
 			const taken = group === undefined ? calls.slice(next, next + 1) : takeGroup(calls, next, group);
 			next += taken.length;
@@ -72,11 +73,14 @@ export function serve<Options, Methods extends Calls, GroupName extends CallName
 			outcomes.push(...taken.map(({ id }, index) => ({ id, ...(answers[index] ?? unanswered()) })));
 			if (next < calls.length && performance.now() - since < POST_INTERVAL) continue;
 			post({ kind: "outcomes", outcomes, groups });
+			// After the message, because a result can be a byte string of the argument.
+			for (const { argument } of calls.slice(posted, next)) for (const bytes of byteStringsIn(argument)) release(bytes);
+			posted = next;
 			outcomes = [];
 			groups = [];
 			since = performance.now();
 		}
-		if (calls.some(({ name }) => name === "close")) port.close();
+		if (calls.some(({ name }) => name === CLOSE)) port.close();
 	});
 	post({ kind: "started" });
 
@@ -102,7 +106,7 @@ export function serve<Options, Methods extends Calls, GroupName extends CallName
 }
 
 /** Returns the calls from `start` on that are answered together: as many as the group may have, or a single call. */
-function takeGroup(calls: readonly CallMessage[], start: number, group: AnyGroup): readonly CallMessage[] {
+function takeGroup(calls: readonly CallMessage[], start: number, group: CallGroup<unknown>): readonly CallMessage[] {
 	let end = start;
 	let bytes = 0;
 	for (const { name, argument } of calls.slice(start)) {
@@ -114,11 +118,15 @@ function takeGroup(calls: readonly CallMessage[], start: number, group: AnyGroup
 	return calls.slice(start, Math.max(end, start + 1));
 }
 
-function methodsOf(methods: object): ReadonlyMap<string, AnyMethod> {
-	return new Map(Object.entries(methods));
+function methodsOf({ methods, close }: CallHandlers<never>): ReadonlyMap<string, (argument: unknown) => unknown> {
+	const named: Record<string, { call(argument: unknown): unknown }["call"]> = methods;
+	return new Map([...Object.entries(named), [CLOSE, () => close?.()]]);
 }
 
-function answerGroup(group: AnyGroup, calls: readonly CallMessage[]): { outcomes: Outcome[]; group: AnsweredGroup } {
+function answerGroup(
+	group: CallGroup<unknown>,
+	calls: readonly CallMessage[],
+): { outcomes: Outcome[]; group: AnsweredGroup } {
 	const began = performance.now();
 	let outcomes: Outcome[];
 	try {

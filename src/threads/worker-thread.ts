@@ -3,7 +3,7 @@ import { Worker } from "node:worker_threads";
 import { type CallSignal, isSenderGone, SENDER_GONE } from "../call-signal.ts";
 import { ServiceError } from "../errors.ts";
 import { type Failure, failureOf, refusalOf } from "./failure.ts";
-import type { Answer, AnsweredGroup, Argument, CallMessage, CallName, Calls, WorkerMessage } from "./protocol.ts";
+import { type AnsweredGroup, type CallMessage, type Calls, CLOSE, type WorkerMessage } from "./protocol.ts";
 
 /** The part of a logger that a thread needs. */
 export interface ThreadLog {
@@ -75,13 +75,20 @@ interface PendingCall {
 }
 
 /**
- * A worker thread and the calls to it. The worker receives all waiting calls at once.
+ * A worker thread and the calls to it. The worker receives all waiting calls at once. `Methods` are the methods that its
+ * module passes to `serve`.
  *
  * A thread that ends unexpectedly is restarted. If it retries calls, those that were under way are retried one at a
  * time, and a call that is the only one under way when the thread ends fails with `internal`. Otherwise all calls fail,
  * and the next call restarts the thread.
  */
-export class WorkerThread<Methods extends Calls> {
+export class WorkerThread<Methods> {
+	/**
+	 * The calls. An argument must not change before the result arrives. A call rejects with the ServiceError that the
+	 * worker threw or that `toError` returns, or with `unavailable` after `refuse` or `close`, or when its signal canceled
+	 * it.
+	 */
+	readonly calls: Calls<Methods> = callsBy((name, argument, signal) => this.#call(name, argument, signal));
 	readonly #options: WorkerThreadOptions;
 	#worker: Worker | undefined;
 	#starting: Promise<void> | undefined;
@@ -109,22 +116,6 @@ export class WorkerThread<Methods extends Calls> {
 		return { calls: pending.length, age: pending.length === 0 ? 0 : performance.now() - oldest };
 	}
 
-	/**
-	 * Makes a call. The argument must not change before the result arrives.
-	 *
-	 * @param signal cancels the call if it fires before the call is sent to the worker
-	 * @throws ServiceError the error that the worker threw or that `toError` returns; `unavailable` after `refuse` or
-	 *   `close`, or when the signal canceled the call
-	 */
-	call<Name extends CallName<Methods>>(
-		name: Name,
-		argument: Argument<Methods[Name]>,
-		signal?: CallSignal,
-	): Promise<Answer<Methods[Name]>> {
-		if (this.#refusing) return Promise.reject(new ServiceError("unavailable", `${this.#options.owner} is closed`));
-		return this.#enqueue(name, argument, signal);
-	}
-
 	/** Starts the thread. Resolves when it accepts calls. */
 	start(): Promise<void> {
 		this.#starting ??= this.#spawn();
@@ -142,13 +133,18 @@ export class WorkerThread<Methods extends Calls> {
 		this.#closing ??=
 			this.#starting === undefined
 				? Promise.resolve()
-				: this.#enqueue("close", undefined)
+				: this.#enqueue(CLOSE, undefined)
 						.catch(() => undefined)
 						.then(() => this.#ended);
 		return this.#closing;
 	}
 
-	#enqueue<Value>(name: string, argument: unknown, signal?: CallSignal): Promise<Value> {
+	#call(name: string, argument: unknown, signal: CallSignal | undefined): Promise<unknown> {
+		if (this.#refusing) return Promise.reject(new ServiceError("unavailable", `${this.#options.owner} is closed`));
+		return this.#enqueue(name, argument, signal);
+	}
+
+	#enqueue(name: string, argument: unknown, signal?: CallSignal): Promise<unknown> {
 		const ended = this.#options.observer?.onCall(this.#options.name, name);
 		return new Promise((resolve, reject) => {
 			this.#lastId += 1;
@@ -286,6 +282,14 @@ export class WorkerThread<Methods extends Calls> {
 		const reason = error instanceof ServiceError ? error : this.#options.toError(failureOf(error), "thread");
 		for (const call of [...this.#suspects.splice(0), ...this.#waiting.splice(0)]) refuse(call, reason);
 	}
+}
+
+/** Returns an object whose methods have any name and make calls of that name. The type says which exist. */
+function callsBy<Methods>(
+	call: (name: string, argument: unknown, signal: CallSignal | undefined) => Promise<unknown>,
+): Calls<Methods> {
+	const get = (_: object, name: string) => (argument: unknown, signal?: CallSignal) => call(name, argument, signal);
+	return new Proxy({}, { get }) as Calls<Methods>;
 }
 
 function refuse(call: PendingCall, error: unknown): void {

@@ -1,29 +1,38 @@
 import { serve } from "../../src/threads/serve.ts";
-import type { EchoCalls } from "./echo-calls.ts";
 
 /** A worker thread that echoes arguments, fails, or ends. */
 
-serve<{ unusable: boolean }, EchoCalls, "sum">(({ unusable }) => {
+/** The calls that the worker thread of the tests answers. */
+export type EchoCalls = typeof methods & {
+	/** Grouped: returns the number of bytes of all calls in the group. */
+	sum(bytes: Uint8Array): number;
+};
+
+const methods = {
+	echo: (value: unknown) => value,
+	/** Blocks the thread for a number of milliseconds. */
+	pause: (milliseconds: number) => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, milliseconds),
+	fail(): void {
+		throw new RangeError("out of luck");
+	},
+	exit: (code: number) => process.exit(code),
+	/** Allocates memory until the heap is exhausted. */
+	exhaust(): void {
+		const all: number[][] = [];
+		for (;;) all.push(Array.from({ length: 100_000 }, (_, n) => n));
+	},
+};
+
+serve(({ unusable }: { unusable: boolean }) => {
 	if (unusable) throw new Error("no start");
 	return {
-		methods: {
-			echo: (value) => value,
-			pause: (milliseconds) => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, milliseconds),
-			fail() {
-				throw new RangeError("out of luck");
-			},
-			exit: (code) => process.exit(code),
-			exhaust() {
-				const all: number[][] = [];
-				for (;;) all.push(Array.from({ length: 100_000 }, (_, n) => n));
-			},
-			close: () => undefined,
-		},
+		methods,
 		group: {
 			names: ["sum"],
 			maxBytes: 10,
 			bytesOf: (bytes: Uint8Array) => bytes.byteLength,
-			answer: (args) => args.map(() => ({ value: args.reduce((sum, { byteLength }) => sum + byteLength, 0) })),
+			answer: (args: readonly Uint8Array[]) =>
+				args.map(() => ({ value: args.reduce((sum, { byteLength }) => sum + byteLength, 0) })),
 		},
 	};
 });

@@ -1,7 +1,7 @@
 import { expect, onTestFinished, test } from "vitest";
 import { ServiceError } from "../../src/errors.ts";
 import { WorkerThread, type WorkerThreadOptions } from "../../src/threads/worker-thread.ts";
-import type { EchoCalls } from "./echo-calls.ts";
+import type { EchoCalls } from "./echo-worker.ts";
 
 function started(options: Partial<WorkerThreadOptions> = {}) {
 	const lines: unknown[] = [];
@@ -26,14 +26,14 @@ const unavailable = { name: "ServiceError", kind: "unavailable", message: "it fa
 test("each of many concurrent calls gets its own result", async () => {
 	const { thread } = started();
 	const values = Array.from({ length: 700 }, (_, n) => ({ n, big: 2n ** 60n, bytes: new Uint8Array([n]) }));
-	expect(await Promise.all(values.map((value) => thread.call("echo", value)))).toEqual(values);
+	expect(await Promise.all(values.map((value) => thread.calls.echo(value)))).toEqual(values);
 });
 
 test("a worker has at most as many calls at a time as its window", async () => {
 	const { thread } = started({ maxCallsSent: 2 });
 	await thread.start();
-	const paused = thread.call("pause", 100);
-	const sums = await Promise.all([1, 1, 1, 1, 1].map((size) => thread.call("sum", new Uint8Array(size))));
+	const paused = thread.calls.pause(100);
+	const sums = await Promise.all([1, 1, 1, 1, 1].map((size) => thread.calls.sum(new Uint8Array(size))));
 	await paused;
 	// Without the limit, all five calls would be one group of 5 bytes.
 	expect(Math.max(...sums)).toBeLessThan(3);
@@ -43,10 +43,10 @@ test("a waiting call is not made when its signal is aborted", async () => {
 	const { thread } = started({ maxCallsSent: 1 });
 	await thread.start();
 	const gone = new AbortController();
-	const paused = thread.call("pause", 100);
+	const paused = thread.calls.pause(100);
 	const outcomes = Promise.allSettled([
-		thread.call("exit", 3, gone.signal),
-		thread.call("echo", 1, new AbortController().signal),
+		thread.calls.exit(3, gone.signal),
+		thread.calls.echo(1, new AbortController().signal),
 	]);
 	gone.abort();
 	await paused;
@@ -59,9 +59,9 @@ test("a waiting call is not made when its signal is aborted", async () => {
 test("grouped calls are answered together up to the group's byte limit, a larger call alone", async () => {
 	const { thread } = started();
 	await thread.start();
-	const paused = thread.call("pause", 100);
+	const paused = thread.calls.pause(100);
 	const sizes = [4, 4, 4, 30, 1];
-	const sums = await Promise.all(sizes.map((size) => thread.call("sum", new Uint8Array(size))));
+	const sums = await Promise.all(sizes.map((size) => thread.calls.sum(new Uint8Array(size))));
 	await paused;
 	expect(sums).toEqual([8, 8, 4, 30, 1]);
 });
@@ -69,7 +69,7 @@ test("grouped calls are answered together up to the group's byte limit, a larger
 test("a failing call is logged and does not affect others", async () => {
 	const { thread, lines } = started();
 	const failure = { kind: "internal", cause: new Error("out of luck") };
-	const outcomes = await Promise.allSettled([thread.call("fail", undefined), thread.call("echo", 1)]);
+	const outcomes = await Promise.allSettled([thread.calls.fail(), thread.calls.echo(1)]);
 	expect(outcomes).toMatchObject([
 		{ status: "rejected", reason: failure },
 		{ status: "fulfilled", value: 1 },
@@ -79,8 +79,8 @@ test("a failing call is logged and does not affect others", async () => {
 
 test("when a thread ends, calls that are not repeatable fail, and the next call restarts it", async () => {
 	const { thread, lines } = started({ retriesCalls: false });
-	expect(await thread.call("echo", "before")).toBe("before");
-	const outcomes = await Promise.allSettled([thread.call("exit", 3), thread.call("echo", "behind it")]);
+	expect(await thread.calls.echo("before")).toBe("before");
+	const outcomes = await Promise.allSettled([thread.calls.exit(3), thread.calls.echo("behind it")]);
 	expect(outcomes).toMatchObject([
 		{ status: "rejected", reason: unavailable },
 		{ status: "rejected", reason: unavailable },
@@ -88,15 +88,15 @@ test("when a thread ends, calls that are not repeatable fail, and the next call 
 	expect(lines).toMatchObject([
 		[{ err: unavailable, operation: "test" }, "a worker thread of the store ended unexpectedly"],
 	]);
-	expect(await thread.call("echo", "after")).toBe("after");
+	expect(await thread.calls.echo("after")).toBe("after");
 });
 
 test("a call that ends the thread fails with `internal`, and the calls beside it succeed", async () => {
 	const { thread, lines } = started();
 	const outcomes = await Promise.allSettled([
-		...[1, 2, 3].map((n) => thread.call("echo", n)),
-		thread.call("exit", 3),
-		...[4, 5].map((n) => thread.call("echo", n)),
+		...[1, 2, 3].map((n) => thread.calls.echo(n)),
+		thread.calls.exit(3),
+		...[4, 5].map((n) => thread.calls.echo(n)),
 	]);
 	const internal = {
 		status: "rejected",
@@ -109,7 +109,7 @@ test("a call that ends the thread fails with `internal`, and the calls beside it
 
 test("a call that exhausts the thread's memory fails with `internal`", async () => {
 	const { thread } = started({ oldGenerationMiB: 16 });
-	const outcomes = await Promise.allSettled([thread.call("exhaust", undefined), thread.call("echo", 1)]);
+	const outcomes = await Promise.allSettled([thread.calls.exhaust(), thread.calls.echo(1)]);
 	expect(outcomes).toMatchObject([
 		{ status: "rejected", reason: { kind: "internal" } },
 		{ status: "fulfilled", value: 1 },
@@ -118,10 +118,10 @@ test("a call that exhausts the thread's memory fails with `internal`", async () 
 
 test("calls after close are refused, earlier ones are completed", async () => {
 	const { thread } = started();
-	const last = thread.call("echo", "last");
+	const last = thread.calls.echo("last");
 	await thread.close();
 	expect(await last).toBe("last");
-	await expect(thread.call("echo", "late")).rejects.toMatchObject({
+	await expect(thread.calls.echo("late")).rejects.toMatchObject({
 		kind: "unavailable",
 		message: "the store is closed",
 	});
@@ -130,9 +130,9 @@ test("calls after close are refused, earlier ones are completed", async () => {
 test("calls fail when the thread cannot start", async () => {
 	const { thread } = started({ data: { unusable: true } });
 	await expect(thread.start()).rejects.toMatchObject({ ...unavailable, cause: new Error("no start") });
-	await expect(thread.call("echo", 1)).rejects.toMatchObject(unavailable);
+	await expect(thread.calls.echo(1)).rejects.toMatchObject(unavailable);
 	const missing = started({ script: new URL("./no-such-worker", import.meta.url) });
-	await expect(missing.thread.call("echo", 1)).rejects.toMatchObject(unavailable);
+	await expect(missing.thread.calls.echo(1)).rejects.toMatchObject(unavailable);
 });
 
 test("an observer is notified of calls, of their ends, and of the groups in which they were answered", async () => {
@@ -159,11 +159,11 @@ test("an observer is notified of calls, of their ends, and of the groups in whic
 	});
 	expect(queue()).toEqual({ calls: 0, age: 0 });
 	await thread.start();
-	const calls = [thread.call("pause", 1), thread.call("sum", new Uint8Array(2)), thread.call("sum", new Uint8Array(3))];
+	const calls = [thread.calls.pause(1), thread.calls.sum(new Uint8Array(2)), thread.calls.sum(new Uint8Array(3))];
 	expect(queue()).toEqual({ calls: 3, age: expect.any(Number) });
 	expect(await Promise.all(calls)).toEqual([undefined, 5, 5]);
-	await expect(thread.call("fail", undefined)).rejects.toThrow();
-	await expect(thread.call("exit", 3)).rejects.toThrow();
+	await expect(thread.calls.fail()).rejects.toThrow();
+	await expect(thread.calls.exit(3)).rejects.toThrow();
 	expect(queue()).toEqual({ calls: 0, age: 0 });
 	expect(reports).toEqual([
 		["added", "test"],
@@ -190,6 +190,6 @@ test("an observer is notified of the end of a call that was not made because its
 			onGroup: () => undefined,
 		},
 	});
-	await expect(thread.call("echo", 1, AbortSignal.abort())).rejects.toThrow();
+	await expect(thread.calls.echo(1, AbortSignal.abort())).rejects.toThrow();
 	expect(reports).toEqual(["unavailable"]);
 });

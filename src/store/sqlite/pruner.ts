@@ -1,6 +1,7 @@
 import type { WorkerThread } from "../../threads/worker-thread.ts";
 import type { PrunePolicy } from "../store.ts";
-import type { ReaderCalls, WriterCalls } from "./calls.ts";
+import type { ReaderCalls } from "./reader.ts";
+import type { WriterCalls } from "./writer.ts";
 
 /** Maximum number of updates and events that one transaction removes, so that appends do not wait long. */
 const MAX_REMOVED_AT_ONCE = 100;
@@ -26,22 +27,22 @@ export class Pruner {
 	async prune(policy: PrunePolicy): Promise<number> {
 		const { limit, updatesPerConversation } = policy;
 		const receivedBefore = policy.receivedBefore ?? -(2n ** 62n);
-		const below = await this.#reader.call("firstReceivedSince", { log: "updates", time: receivedBefore });
+		const below = await this.#reader.calls.firstReceivedSince({ log: "updates", time: receivedBefore });
 		let removed = await removeInBatches(limit, (batchLimit) =>
-			this.#writer.call("removeDeleted", { below, receivedBefore, limit: batchLimit }),
+			this.#writer.calls.removeDeleted({ below, receivedBefore, limit: batchLimit }),
 		);
 		const start = this.#after;
 		let wrapped = start === 0n;
 		while (removed < limit) {
 			const batchLimit = Math.min(limit - removed, MAX_REMOVED_AT_ONCE);
-			const { sequences, next } = await this.#reader.call("findPrunable", {
+			const { sequences, next } = await this.#reader.calls.findPrunable({
 				after: this.#after,
 				limit: batchLimit,
 				below,
 				receivedBefore,
 				updatesPerConversation,
 			});
-			if (sequences.length > 0) removed += await this.#writer.call("removeUpdates", sequences);
+			if (sequences.length > 0) removed += await this.#writer.calls.removeUpdates(sequences);
 			this.#after = next ?? 0n;
 			if (wrapped && (next === undefined || (start > 0n && next >= start))) break;
 			wrapped ||= next === undefined;
@@ -51,9 +52,9 @@ export class Pruner {
 
 	/** Removes up to `limit` events received before a time; fewer only if there are no more. Returns the number. */
 	async pruneEvents(receivedBefore: bigint, limit: number): Promise<number> {
-		const below = await this.#reader.call("firstReceivedSince", { log: "events", time: receivedBefore });
+		const below = await this.#reader.calls.firstReceivedSince({ log: "events", time: receivedBefore });
 		return await removeInBatches(limit, (batchLimit) =>
-			this.#writer.call("removeEvents", { below, receivedBefore, limit: batchLimit }),
+			this.#writer.calls.removeEvents({ below, receivedBefore, limit: batchLimit }),
 		);
 	}
 }

@@ -1,5 +1,7 @@
 import { serve } from "../../threads/serve.ts";
-import type { ReaderCalls } from "./calls.ts";
+import type { LogTable } from "../rows.ts";
+import type { ConversationQuery, EventQuery, RangeQuery, UpdateQuery } from "../store.ts";
+import type { FindPrunableRequest, LiveStateRequest } from "./calls.ts";
 import { type DatabaseOptions, openForReading, transaction } from "./database.ts";
 import { listEvents } from "./events.ts";
 import { listConversations } from "./list-conversations.ts";
@@ -11,7 +13,10 @@ import { getUpdate, listUpdates } from "./updates.ts";
 
 /** Entry point of the reader thread. Each call reads one snapshot of the database. */
 
-serve<DatabaseOptions, ReaderCalls>((options) => {
+/** The calls that the reader thread answers. */
+export type ReaderCalls = ReturnType<typeof reader>["methods"];
+
+function reader(options: DatabaseOptions) {
 	const database = openForReading(options);
 	const statements = new Statements(database);
 
@@ -21,17 +26,23 @@ serve<DatabaseOptions, ReaderCalls>((options) => {
 
 	return {
 		methods: {
-			get: ({ conversationId, asOf }) => read(() => getUpdate(statements, conversationId, asOf)),
-			listConversations: (query) => read(() => listConversations(statements, query)),
-			listUpdates: (query) => read(() => listUpdates(statements, query)),
-			listEvents: (query) => read(() => listEvents(statements, query)),
-			getLiveState: (request) => read(() => getLiveState(statements, request)),
-			listUnapplied: (limit) => read(() => listUnapplied(statements, limit)),
+			get: ({ conversationId, asOf }: { readonly conversationId: string; readonly asOf: bigint | undefined }) =>
+				read(() => getUpdate(statements, conversationId, asOf)),
+			listConversations: (query: ConversationQuery) => read(() => listConversations(statements, query)),
+			listUpdates: (query: UpdateQuery) => read(() => listUpdates(statements, query)),
+			listEvents: (query: EventQuery) => read(() => listEvents(statements, query)),
+			getLiveState: (request: LiveStateRequest) => read(() => getLiveState(statements, request)),
+			listUnapplied: (limit: number) => read(() => listUnapplied(statements, limit)),
 			getRetentionTime: () => read(() => readRetentionTime(statements)),
-			range: ({ log, query }) => read(() => readRange(statements, log, query)),
-			firstReceivedSince: ({ log, time }) => read(() => firstReceivedSince(statements, log, time)),
-			findPrunable: (request) => read(() => findPrunable(statements, request)),
-			close: () => database.close(),
+			range: ({ log, query }: { readonly log: LogTable; readonly query: RangeQuery }) =>
+				read(() => readRange(statements, log, query)),
+			/** Returns a sequence number: entries below it were received before `time`, in microseconds since the epoch. */
+			firstReceivedSince: ({ log, time }: { readonly log: LogTable; readonly time: bigint }) =>
+				read(() => firstReceivedSince(statements, log, time)),
+			findPrunable: (request: FindPrunableRequest) => read(() => findPrunable(statements, request)),
 		},
+		close: () => database.close(),
 	};
-});
+}
+
+serve(reader);

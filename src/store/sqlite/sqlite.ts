@@ -10,12 +10,14 @@ import { Announcer } from "../announcer.ts";
 import { appendJudged, type JudgedRepetition } from "../repetition.ts";
 import type { IsSameRecord, Store } from "../store.ts";
 import { bytesOfBatch, compactBatch } from "./batch.ts";
-import type { ReaderCalls, WalLoss, WriterCalls } from "./calls.ts";
+import type { WalLoss } from "./calls.ts";
 import { type DatabaseOptions, prepareFiles, protectFiles, requireFinished, type WriterOptions } from "./database.ts";
 import { lockDatabase } from "./lock.ts";
 import { Pruner } from "./pruner.ts";
+import type { ReaderCalls } from "./reader.ts";
 import { storeError, unavailable } from "./result-codes.ts";
 import { inspectWal, type WalEnd } from "./wal-end.ts";
+import type { WriterCalls } from "./writer.ts";
 
 /** Options of {@link openSqliteStore}. None of them is stored in the database file. */
 export interface SqliteOptions extends Omit<DatabaseOptions, "path"> {
@@ -54,7 +56,7 @@ export async function openSqliteStore(path: string, log: ThreadLog, options: Sql
 		// The writer creates the tables, so it starts before the reader.
 		await writer.start();
 		await reader.start();
-		const loss = await writer.call("walLoss", undefined);
+		const loss = await writer.calls.walLoss();
 		orUnavailable(() => protectFiles(realPath));
 		if (loss !== undefined) onWalLoss?.(loss);
 	} catch (error) {
@@ -113,20 +115,20 @@ function storeOf(
 
 	return {
 		updates: {
-			list: (query) => reader.call("listUpdates", query),
-			range: (query = {}) => reader.call("range", { log: "updates", query }),
+			list: (query) => reader.calls.listUpdates(query),
+			range: (query = {}) => reader.calls.range({ log: "updates", query }),
 			subscribe: (listener) => updates.subscribe(listener),
 		},
 		events: {
-			list: (query) => reader.call("listEvents", query),
-			range: (query = {}) => reader.call("range", { log: "events", query }),
+			list: (query) => reader.calls.listEvents(query),
+			range: (query = {}) => reader.calls.range({ log: "events", query }),
 			subscribe: (listener) => events.subscribe(listener),
 		},
 		async append(update, signal) {
 			const { record, summary } = update;
 			const compacted = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };
 			const attempt = (judged: JudgedRepetition | undefined) =>
-				writer.call("append", { update: compacted, judged, senderDeadline: signal?.deadline }, signal);
+				writer.calls.append({ update: compacted, judged, senderDeadline: signal?.deadline }, signal);
 			const appended = await appendJudged(attempt, record.bytes, isSameRecord);
 			if (!appended.repeated) updates.announce(appended.sequence);
 			release(compacted.record.bytes);
@@ -135,23 +137,23 @@ function storeOf(
 		},
 		async appendEvents(batch, signal) {
 			const compacted = compactBatch(batch);
-			const appended = await writer.call("appendEvents", { ...compacted, senderDeadline: signal?.deadline }, signal);
+			const appended = await writer.calls.appendEvents({ ...compacted, senderDeadline: signal?.deadline }, signal);
 			if (appended === undefined) return undefined;
 			for (const bytes of bytesOfBatch(compacted)) release(bytes);
 			if (appended.stored > 0) events.announce(appended.newest);
 			if (appended.updateSequence !== undefined) updates.announce(appended.updateSequence);
 			return appended;
 		},
-		getLiveState: (conversationId, eventIds) => reader.call("getLiveState", { conversationId, eventIds }),
-		listUnapplied: (limit) => reader.call("listUnapplied", limit),
-		get: (conversationId, asOf) => reader.call("get", { conversationId, asOf }),
-		listConversations: (query) => reader.call("listConversations", query),
+		getLiveState: (conversationId, eventIds) => reader.calls.getLiveState({ conversationId, eventIds }),
+		listUnapplied: (limit) => reader.calls.listUnapplied(limit),
+		get: (conversationId, asOf) => reader.calls.get({ conversationId, asOf }),
+		listConversations: (query) => reader.calls.listConversations(query),
 		prune: (policy) => pruner.prune(policy),
 		pruneEvents: (receivedBefore, limit) => pruner.pruneEvents(receivedBefore, limit),
-		getRetentionTime: () => reader.call("getRetentionTime", undefined),
-		saveRetentionTime: (time) => writer.call("saveRetentionTime", time),
+		getRetentionTime: () => reader.calls.getRetentionTime(),
+		saveRetentionTime: (time) => writer.calls.saveRetentionTime(time),
 		async check() {
-			await Promise.all([writer.call("check", undefined), reader.call("range", { log: "updates", query: {} })]);
+			await Promise.all([writer.calls.check(), reader.calls.range({ log: "updates", query: {} })]);
 		},
 		close,
 		[Symbol.asyncDispose]: close,

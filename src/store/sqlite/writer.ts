@@ -1,13 +1,13 @@
 import { isPast, SENDER_GONE } from "../../call-signal.ts";
-import { release } from "../../memory.ts";
 import { failureOf } from "../../threads/failure.ts";
 import type { Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
-import type { GroupRequest } from "../repetition.ts";
+import type { AppendRequest, GroupRequest, PossibleRepetition } from "../repetition.ts";
+import type { Appended, AppendedEvents, NewEvents } from "../store.ts";
 import { appendUpdate } from "./append.ts";
 import { appendEvents } from "./append-events.ts";
 import { bytesOfBatch } from "./batch.ts";
-import type { SenderDeadline, WalLoss, WriterCalls } from "./calls.ts";
+import type { RemoveRequest, SenderDeadline, WalLoss } from "./calls.ts";
 import { openForWriting, transaction, type WriterOptions } from "./database.ts";
 import { sequenceCounter, skipSequences } from "./log.ts";
 import { OpenFiles } from "./open-files.ts";
@@ -36,7 +36,17 @@ const PROOF_MILLISECONDS = 4_500;
 /** Runs `work` in one transaction, which is on disk when it returns. */
 type Write = <Result>(work: () => Result) => Result;
 
-serve<WriterOptions, WriterCalls, "append" | "appendEvents">((options) => {
+/** The calls that the writer thread answers. */
+export type WriterCalls = ReturnType<typeof writer>["methods"] & Appends;
+
+/** The calls that are answered in groups. */
+interface Appends {
+	append(request: AppendRequest & SenderDeadline): Appended | PossibleRepetition;
+	/** Returns undefined in the case that `Store.appendEvents` describes. */
+	appendEvents(batch: NewEvents & SenderDeadline): AppendedEvents | undefined;
+}
+
+function writer(options: WriterOptions) {
 	const { walEnd } = options;
 	const database = openForWriting(options);
 	const statements = new Statements(database);
@@ -94,33 +104,36 @@ serve<WriterOptions, WriterCalls, "append" | "appendEvents">((options) => {
 
 	return {
 		methods: {
-			removeUpdates: (sequences) => write(() => removeUpdates(statements, sequences)),
-			removeDeleted: (request) => write(() => removeDeleted(statements, request)),
-			removeEvents: (request) => write(() => removeEvents(statements, request)),
-			check() {
+			/** Removes updates by their sequence numbers. Returns the number of updates that it removed. */
+			removeUpdates: (sequences: readonly bigint[]) => write(() => removeUpdates(statements, sequences)),
+			/** Removes conversations that were deleted long enough ago. Returns the number of removed updates and events. */
+			removeDeleted: (request: RemoveRequest) => write(() => removeDeleted(statements, request)),
+			/** Removes events that are old enough. Returns the number of removed events. */
+			removeEvents: (request: RemoveRequest) => write(() => removeEvents(statements, request)),
+			/** Checks that the next append can be stored. */
+			check(): void {
 				verifyFiles();
 				// Only a commit that reaches the disk proves that the next append can be stored.
 				if (committedAt === undefined || performance.now() - committedAt > PROOF_MILLISECONDS) write(() => check.run());
 			},
-			saveRetentionTime: (time) => void write(() => saveRetentionTime.run(time)),
-			walLoss: () => walLoss,
-			close() {
-				database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
-				database.close();
-			},
+			saveRetentionTime: (time: bigint): void => void write(() => saveRetentionTime.run(time)),
+			/** The end of the write-ahead log that was lost before the thread opened the database; undefined if nothing was. */
+			walLoss: (): WalLoss | undefined => walLoss,
 		},
 		group: {
-			names: ["append", "appendEvents"],
+			names: ["append", "appendEvents"] satisfies (keyof Appends)[],
 			maxBytes: MAX_GROUP_BYTES,
-			bytesOf: (request) => byteStringsOf(request).reduce((size, { byteLength }) => size + byteLength, 0),
-			answer(requests) {
-				const outcomes = appendAll(statements, write, requests);
-				for (const bytes of requests.flatMap(byteStringsOf)) release(bytes);
-				return outcomes;
-			},
+			bytesOf: (request: GroupRequest) => byteStringsOf(request).reduce((size, { byteLength }) => size + byteLength, 0),
+			answer: (requests: readonly (GroupRequest & SenderDeadline)[]) => appendAll(statements, write, requests),
+		},
+		close() {
+			database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+			database.close();
 		},
 	};
-});
+}
+
+serve(writer);
 
 function byteStringsOf(request: GroupRequest): Uint8Array[] {
 	return "update" in request ? [request.update.record.bytes, request.update.summary] : bytesOfBatch(request);

@@ -1,0 +1,62 @@
+import type { KeyObject } from "node:crypto";
+import { UpdateParser } from "../conversations/ingest/update-parser.ts";
+import { recordJson } from "../conversations/read/get.ts";
+import { EventFormat } from "../events/event-format.ts";
+import { type ApplyRequest, LiveRecords } from "../events/live-records.ts";
+import { compact } from "../memory.ts";
+import { RecordFormat } from "../record/record-format.ts";
+import { RecordVault } from "../record/secrets/record-vault.ts";
+import type { SecretsForm } from "../record/secrets/secret-walk.ts";
+import type { StoredRecord } from "../store/store.ts";
+
+/** What parsing depends on. */
+export interface IntakeData {
+	readonly encryptionKeys: readonly KeyObject[];
+	/** Time zone of the events' times: `UTC` or a name of the IANA time zone database. */
+	readonly eventTimeZone: string;
+}
+
+export type RecordIntake = ReturnType<typeof recordIntake>;
+
+interface EventBody {
+	readonly conversationId: string;
+	readonly body: Uint8Array;
+}
+
+interface ShownRecord {
+	readonly record: StoredRecord;
+	readonly form: SecretsForm;
+}
+
+/** Returns the functions that parse, check, protect, compare and open records and events. */
+export function recordIntake({ encryptionKeys, eventTimeZone }: IntakeData) {
+	const format = new RecordFormat();
+	const vault = new RecordVault(format, encryptionKeys);
+	const parser = new UpdateParser(format, vault);
+	const events = new EventFormat(format, encryptionKeys, eventTimeZone);
+	const live = new LiveRecords(format, vault, events);
+	return {
+		/** As `UpdateParser.fromJson`. */
+		fromJson: (body: Uint8Array) => parser.fromJson(bufferOf(body)),
+		/** As `UpdateParser.fromRequest`. */
+		fromRequest: (request: Uint8Array) => parser.fromRequest(request),
+		/** As `EventFormat.parse`, then `LiveRecords.applyToHeld`. */
+		eventsFromJson: ({ conversationId, body }: EventBody) =>
+			live.applyToHeld(events.parse(conversationId, bufferOf(body))),
+		/** As `EventFormat.fromRequest`, then `LiveRecords.applyToHeld`. */
+		eventsFromRequest: (request: Uint8Array) => live.applyToHeld(events.fromRequest(request)),
+		/** As `LiveRecords.apply`. */
+		applyEvents: (request: ApplyRequest) => live.apply(request),
+		/** As `RecordVault.isSame`. */
+		isSame: ({ stored, arriving }: { readonly stored: Uint8Array; readonly arriving: Uint8Array }) =>
+			vault.isSame(stored, arriving),
+		/** As `RecordVault.openEncoded`. */
+		openEncoded: ({ record, form }: ShownRecord) => compact(vault.openEncoded(record.bytes, record, form)),
+		/** As `recordJson`. */
+		openJson: ({ record, form }: ShownRecord) => recordJson(format, vault, record, form),
+	};
+}
+
+function bufferOf({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
+	return Buffer.from(buffer, byteOffset, byteLength);
+}
