@@ -34,7 +34,7 @@ import { followStoreHealth } from "./telemetry/store-health.ts";
 import { startTelemetry } from "./telemetry/telemetry.ts";
 import type { ThreadLog } from "./threads/worker-thread.ts";
 import { Admission, WORKS } from "./transports/admission.ts";
-import { createConnectListener } from "./transports/connect/connect-adapter.ts";
+import { connectHandlers } from "./transports/connect/connect-adapter.ts";
 import { listenGrpc } from "./transports/grpc/grpc-listener.ts";
 import { allowOrigins } from "./transports/http/cors.ts";
 import { listenHttp } from "./transports/http/http-listener.ts";
@@ -121,8 +121,9 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	// Before the first read. A conversation for which this fails is retried when its next events or record arrive.
 	await eventIngest.applyAllUnappliedEvents().catch((error: unknown) => log.workFailed("settle", error));
 
-	const answer = allowOrigins(config.corsOrigins, createConnectListener(rpc, createRouter(routes, gate, admission)));
-	const http = await listenHttp({ address: config.httpAddress, tls, log }, observed(requests, answer));
+	const router = createRouter({ routes, rpcs: connectHandlers(rpc), gate, admission });
+	const answer = observed(requests, allowOrigins(config.corsOrigins, router));
+	const http = await listenHttp({ address: config.httpAddress, tls, log }, answer);
 	opened.defer(() => http.kill());
 	const grpc = await listenGrpc({ ...rpc, services: SERVICES, address: config.grpcAddress, tls, requests, log });
 	opened.defer(() => grpc.kill());

@@ -17,6 +17,8 @@ export interface Limits {
 	/** Maximum number of concurrent requests on one HTTP/2 connection of the HTTP listener, and of the gRPC listener. */
 	readonly httpStreams: number;
 	readonly grpcStreams: number;
+	/** Maximum bytes of a request message of a read or a watch. Requests with a record have `MAX_BODY_BYTES` instead. */
+	readonly readRequestBytes: number;
 	/** Maximum number of concurrent gRPC calls that need no key. A client that watches the health has one such call. */
 	readonly keylessCalls: number;
 }
@@ -30,6 +32,7 @@ export const LIMITS: Limits = {
 	headerBytes: 16 * 1024,
 	httpStreams: 100,
 	grpcStreams: 1_000,
+	readRequestBytes: 64 * 1024,
 	keylessCalls: 1_000,
 };
 

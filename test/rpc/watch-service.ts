@@ -16,11 +16,11 @@ import { UpdateWatches } from "../../src/conversations/watch/update-watches.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { rpcMethods, SERVICES } from "../../src/rpc/services.ts";
 import { Admission } from "../../src/transports/admission.ts";
-import { createConnectListener } from "../../src/transports/connect/connect-adapter.ts";
+import { connectHandlers } from "../../src/transports/connect/connect-adapter.ts";
 import { listenGrpc } from "../../src/transports/grpc/grpc-listener.ts";
-import { sendStatus } from "../../src/transports/http/answer.ts";
 import { listenHttp } from "../../src/transports/http/http-listener.ts";
 import { observed } from "../../src/transports/http/observed.ts";
+import { createRouter } from "../../src/transports/http/router.ts";
 import { format, Reading } from "../conversations/read/reading.ts";
 import type { Endpoints } from "../support/clients.ts";
 import { unobservedRequests } from "../support/requests.ts";
@@ -84,10 +84,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const address = { host: "127.0.0.1", port: 0 };
 		const http = await listenHttp(
 			{ address, tls: undefined, log },
-			observed(
-				requests,
-				createConnectListener(options, (_, response) => sendStatus(response, 404)),
-			),
+			observed(requests, createRouter({ ...options, routes: [], rpcs: connectHandlers(options) })),
 		);
 		const grpc = await listenGrpc({ ...options, address, tls: undefined, requests, log });
 		const stop = async () => {

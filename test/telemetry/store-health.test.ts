@@ -71,7 +71,11 @@ test("/readyz returns 503 while a check of the store hangs, and 200 when it has 
 		interval: 1,
 		timeout: 50,
 	});
-	const answer = createRouter(probeRoutes(readiness), new Gate(new Keyring([]), []), new Admission(1_000));
+	const answer = createRouter({
+		routes: probeRoutes(readiness),
+		gate: new Gate(new Keyring([]), []),
+		admission: new Admission(1_000),
+	});
 	const address = { host: "127.0.0.1", port: 0 };
 	const listener = await listenHttp(
 		{ address, tls: undefined, log: silentLog() },

@@ -8,7 +8,7 @@ import { ServiceError } from "../../src/errors.ts";
 import { unary, unaryUndecoded } from "../../src/rpc/rpc-method.ts";
 import { SERVICES } from "../../src/rpc/services.ts";
 import { Admission, type UnderWay, type Work, type WorkLimits } from "../../src/transports/admission.ts";
-import { createConnectListener } from "../../src/transports/connect/connect-adapter.ts";
+import { connectHandlers } from "../../src/transports/connect/connect-adapter.ts";
 import { listenGrpc } from "../../src/transports/grpc/grpc-listener.ts";
 import { readBody } from "../../src/transports/http/body.ts";
 import { listenHttp } from "../../src/transports/http/http-listener.ts";
@@ -105,7 +105,7 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 		const options = { methods, gate, admission, maxBodyBytes: MAX_BODY, stopping: stopping.signal, limits };
 		const requests = unobservedRequests();
 		const address = { host: "127.0.0.1", port: 0 };
-		const answer = createConnectListener(options, createRouter(routes, gate, admission, limits));
+		const answer = createRouter({ routes, rpcs: connectHandlers(options), gate, admission, limits });
 		const http = await listenHttp({ address, tls: undefined, log, limits }, observed(requests, answer));
 		const grpc = await listenGrpc({ ...options, services: SERVICES, address, tls: undefined, requests, log });
 		const stop = async (): Promise<void> => {

@@ -28,7 +28,6 @@ import { type Admission, type Permit, type Work, workOf } from "../admission.ts"
 import { sendStatus } from "../http/answer.ts";
 import { enter } from "../http/enter.ts";
 import type { HttpHandler, ObservedHandler } from "../http/http-listener.ts";
-import { pathOf } from "../http/observed.ts";
 import { type Credentials, credentialsOf } from "../http/router.ts";
 import { limitResponseTime } from "../http/when-gone.ts";
 import { LIMITS, type Limits } from "../limits.ts";
@@ -69,12 +68,8 @@ interface Call {
 
 const CALL = createContextKey<Call | undefined>(undefined, { description: "call" });
 
-/**
- * Returns a handler that serves methods over the Connect and gRPC-Web protocols.
- *
- * @param fallback handles requests whose path is not that of a method
- */
-export function createConnectListener(options: ConnectOptions, fallback: ObservedHandler): ObservedHandler {
+/** Returns the handlers that serve methods over the Connect and gRPC-Web protocols, by path. */
+export function connectHandlers(options: ConnectOptions): ReadonlyMap<string, ObservedHandler> {
 	const { methods, gate, admission, maxBodyBytes, stopping, limits = LIMITS } = options;
 	const router = createConnectRouter({
 		// gRPC has a listener of its own, and over HTTP/1.1 it would lack its trailers.
@@ -97,31 +92,28 @@ export function createConnectListener(options: ConnectOptions, fallback: Observe
 		},
 	});
 	for (const rpc of methods) mount(router, rpc);
-	const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
-	return (request, response, seen) => {
-		const handler = handlers.get(pathOf(request.url ?? ""));
-		if (handler === undefined) {
-			fallback(request, response, seen);
-			return;
-		}
-		const grpcWeb = request.headers["content-type"]?.startsWith("application/grpc-web") === true;
-		const transport = grpcWeb ? "grpc-web" : "connect";
-		const enterCall = (work: Work): Permit => enter(admission, work, request, response);
-		const { requestPath } = handler;
-		seen.routed({ transport, route: requestPath, operation: requestPath });
-		const call = beginCall(seen, credentialsOf(request), enterCall);
-		const limitTime = (): void => limitResponseTime(request, response, limits);
-		try {
-			const values = createContextValues().set(CALL, call);
-			const universal = universalRequestFromNodeRequest(request, response, undefined, values);
-			assertByteStreamRequest(universal);
-			answer(handler, universal, call, maxBodyBytes, response, limitTime);
-		} catch (cause) {
-			// The library builds a URL from the Host header, and throws if the header is malformed.
-			call.failed(new ServiceError("invalid_argument", "The Host header is malformed", { cause }));
-			sendStatus(response, 400);
-		}
-	};
+	const handle =
+		(handler: UniversalHandler): ObservedHandler =>
+		(request, response, seen) => {
+			const grpcWeb = request.headers["content-type"]?.startsWith("application/grpc-web") === true;
+			const transport = grpcWeb ? "grpc-web" : "connect";
+			const enterCall = (work: Work): Permit => enter(admission, work, request, response);
+			const { requestPath } = handler;
+			seen.routed({ transport, route: requestPath, operation: requestPath });
+			const call = beginCall(seen, credentialsOf(request), enterCall);
+			const limitTime = (): void => limitResponseTime(request, response, limits);
+			try {
+				const values = createContextValues().set(CALL, call);
+				const universal = universalRequestFromNodeRequest(request, response, undefined, values);
+				assertByteStreamRequest(universal);
+				answer(handler, universal, call, maxBodyBytes, response, limitTime);
+			} catch (cause) {
+				// The library builds a URL from the Host header, and throws if the header is malformed.
+				call.failed(new ServiceError("invalid_argument", "The Host header is malformed", { cause }));
+				sendStatus(response, 400);
+			}
+		};
+	return new Map(router.handlers.map((handler) => [handler.requestPath, handle(handler)]));
 }
 
 function beginCall(seen: ObservedRequest, credentials: Credentials, enter: Call["enter"]): Call {

@@ -74,19 +74,23 @@ interface Match {
 	readonly params: Readonly<Record<string, string>>;
 }
 
+/** What {@link createRouter} needs. */
+export interface RouterOptions {
+	readonly routes: readonly Route[];
+	/** Handlers of RPCs by path. They answer requests of every method, and call the gate themselves. */
+	readonly rpcs?: ReadonlyMap<string, ObservedHandler>;
+	readonly gate: Gate;
+	/** Counts the requests under way, and can refuse a request before its body is read. */
+	readonly admission: Pick<Admission, "enter">;
+	readonly limits?: Pick<Limits, "answerTime">;
+}
+
 /**
- * Returns a handler that answers HTTP requests by the first route that fits. The gate decides before the body is read.
- * A request for an unknown path gets a 404. A known path with another method gets a 405 with `Allow` (RFC 9110, section
- * 15.5.6).
- *
- * @param admission counts the requests under way, and can refuse a request before its body is read
+ * Returns a handler that answers HTTP requests by the RPC or the first route that fits. The gate decides before the body
+ * is read. A request for an unknown path gets a 404. A known path with another method gets a 405 with `Allow` (RFC 9110,
+ * section 15.5.6).
  */
-export function createRouter(
-	routes: readonly Route[],
-	gate: Gate,
-	admission: Pick<Admission, "enter">,
-	limits: Pick<Limits, "answerTime"> = LIMITS,
-): ObservedHandler {
+export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }: RouterOptions): ObservedHandler {
 	const find = routeFinder(routes);
 	/** Paths of routes, each with the name of a key for which a failure was logged. */
 	const logged = new Set<string>();
@@ -97,6 +101,11 @@ export function createRouter(
 	return (request, response, seen) => {
 		const { method = "", url = "" } = request;
 		const path = pathOf(url);
+		const rpc = rpcs?.get(path);
+		if (rpc !== undefined) {
+			rpc(request, response, seen);
+			return;
+		}
 		let match: Match | undefined;
 		let principal: Principal | undefined;
 		const signal = new ClientSignal(request, response);
