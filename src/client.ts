@@ -66,7 +66,7 @@ export interface WatchOptions {
 	readonly signal?: AbortSignal;
 	/** Longest wait before the first retry. It doubles after each attempt that receives no message. Default: 250. */
 	readonly backoff?: number;
-	/** Longest wait before any retry. Default: 15000. */
+	/** Longest wait before any retry. Default: 2000. */
 	readonly maxBackoff?: number;
 	/** Time without a message after which a stream counts as dead: a few heartbeats of the service. Default: 60000. */
 	readonly maxSilence?: number;
@@ -89,7 +89,8 @@ export interface ConversationsClient {
 	 * sequence number of the last message, so that it misses no update and returns none twice. If no message has arrived
 	 * yet, it starts again where the request says.
 	 *
-	 * The watch does not end by itself: leave the loop or abort `signal`.
+	 * The watch does not end by itself: leave the loop or abort `signal`. A rate limit does not end it either: it waits as
+	 * long as the service asks for.
 	 *
 	 * @throws ConnectError for errors that a retry cannot resolve, such as `OutOfRange` when updates have been pruned,
 	 *   `Unauthenticated`, `PermissionDenied` and `InvalidArgument`
@@ -165,10 +166,11 @@ async function* watch<Request extends object, Response extends { readonly sequen
 	call: (request: Request & Partial<Resumed>, options: CallOptions) => AsyncIterable<Response>,
 	disconnect: () => void,
 	request: Request,
-	{ signal, backoff = 250, maxBackoff = 15_000, maxSilence = 60_000 }: WatchOptions,
+	{ signal, backoff = 250, maxBackoff = 2_000, maxSilence = 60_000 }: WatchOptions,
 ): AsyncGenerator<Response, never> {
 	let next: Request & Partial<Resumed> = request;
 	for (let attempt = 0; ; attempt++) {
+		let requestedWait = 0;
 		signal?.throwIfAborted();
 		const stream = new AbortController();
 		// If a stream is silent for too long, its peer may have disappeared without closing the connection.
@@ -191,20 +193,29 @@ async function* watch<Request extends object, Response extends { readonly sequen
 		} catch (error) {
 			signal?.throwIfAborted();
 			if (!stream.signal.aborted && !isTransient(error)) throw error;
+			requestedWait = rateLimitWait(error) ?? 0;
 		} finally {
 			clearTimeout(silence);
 			// Leaving the loop does not end the call by itself.
 			stream.abort();
 		}
 		// Half of the wait is random, so that the clients of a restarted service do not all reconnect at once.
-		const wait = Math.min(backoff * 2 ** attempt, maxBackoff);
-		await sleep(wait * (0.5 + Math.random() / 2), undefined, signal && { signal }).catch(() => undefined);
+		const wait = Math.min(backoff * 2 ** attempt, maxBackoff) * (0.5 + Math.random() / 2);
+		await sleep(requestedWait + wait, undefined, signal && { signal }).catch(() => undefined);
 	}
 }
 
-/** Returns whether a retry may succeed: the service was unavailable, or the connection was lost. */
+/** Returns the milliseconds after which a call that exceeded a limit may be repeated. Undefined for another error. */
+function rateLimitWait(error: unknown): number | undefined {
+	const { code, metadata } = ConnectError.from(error);
+	const seconds = metadata.get("Retry-After");
+	return code === Code.ResourceExhausted && seconds !== null ? Number(seconds) * 1000 : undefined;
+}
+
+/** Returns whether a retry may succeed: the service was unavailable, a limit was exceeded, or the connection was lost. */
 function isTransient(error: unknown): boolean {
 	const { code, rawMessage, cause } = ConnectError.from(error);
+	if (rateLimitWait(error) !== undefined) return true;
 	if (code === Code.Unavailable || code === Code.Aborted || code === Code.DeadlineExceeded) return true;
 	// How the transports report a stream that was cut off. The service did not send this error.
 	if (/^(?:protocol error: |http\/2 stream closed)/.test(rawMessage)) return true;

@@ -11,7 +11,6 @@ import { EventViews } from "./conversations/read/event-view.ts";
 import { ListConversationEvents } from "./conversations/read/events.ts";
 import { GetConversation } from "./conversations/read/get.ts";
 import { ListConversations } from "./conversations/read/list.ts";
-import { PageTokens } from "./conversations/read/page-token.ts";
 import type { OnUnreadable } from "./conversations/read/record-opener.ts";
 import { UpdateViews } from "./conversations/read/update-view.ts";
 import { ListConversationUpdates } from "./conversations/read/updates.ts";
@@ -92,16 +91,15 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const vault = new RecordVault(format, encryptionKeys);
 	const onUnreadable: OnUnreadable = (record) => log.recordUnreadable(record);
 	const views = new UpdateViews(store, vault, onUnreadable);
-	const tokens = new PageTokens(keys.map((key) => key.hash));
 	const eventIngest = new EventIngest(store, intake, log);
 	const ingest = new Ingest(store, intake, eventIngest);
 	const get = new GetConversation(store, format, vault, onUnreadable, intake);
-	const list = new ListConversations(store, vault, tokens, onUnreadable);
-	const updates = new ListConversationUpdates(store, views, tokens);
+	const list = new ListConversations(store, vault, onUnreadable);
+	const updates = new ListConversationUpdates(store, views);
 	const watches = new UpdateWatches(store, views, { stopping: stopping.signal });
 	const eventFormat = new EventFormat(format, encryptionKeys, eventTimeZone);
 	const eventViews = new EventViews(eventFormat, (event) => log.eventUnreadable(event));
-	const events = new ListConversationEvents(store, eventViews, tokens);
+	const events = new ListConversationEvents(store, eventViews);
 	const eventWatches = new EventWatches(store, eventViews, { stopping: stopping.signal });
 
 	const methods = rpcMethods({ ingest, eventIngest, get, list, updates, watches, events, eventWatches });

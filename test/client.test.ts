@@ -47,8 +47,8 @@ afterEach(async () => {
 	folder[Symbol.dispose]();
 });
 
-async function start(): Promise<void> {
-	const config = readConfig(testEnvironment(folder.file("conversations.db")));
+async function start(variables: Readonly<Record<string, string>> = {}): Promise<void> {
+	const config = readConfig({ ...testEnvironment(folder.file("conversations.db")), ...variables });
 	service = await startService(config, silentLog(), () => undefined);
 }
 
@@ -134,6 +134,22 @@ test.each(PROTOCOLS)("over %s a watch loses and repeats nothing when connections
 	done.abort();
 	await watch.end;
 });
+
+test.each(PROTOCOLS)("over %s a watch waits as long as a rate limit asks for, and goes on", async (chosen) => {
+	protocol = chosen;
+	await start({ RATE_LIMIT_PER_KEY: "1" });
+	const { conversations, watch } = client();
+	expect(await refusal(repeating(() => conversations.listConversations({})))).toBe(Code.ResourceExhausted);
+	for await (const message of watch({}, SOON)) {
+		expect(said(message)).toEqual({ at: 0n, latest: 0n });
+		break;
+	}
+});
+
+/** Calls a function until it fails. */
+async function* repeating(call: () => Promise<unknown>): AsyncGenerator<unknown> {
+	for (;;) yield await call();
+}
 
 test("a watch of events loses and repeats nothing across restarts of the service", async () => {
 	await start();

@@ -9,7 +9,6 @@ import { eventConditionsOf } from "./event-filter.ts";
 import type { EventText, EventViews } from "./event-view.ts";
 import { type LogPage, type LogPageRequest, readLogPage } from "./log-page.ts";
 import { MAX_PAGE_BYTES } from "./page.ts";
-import type { PageTokens } from "./page-token.ts";
 
 /** Which events are requested, and how they are shown. */
 export interface EventsRequest extends LogPageRequest {
@@ -21,12 +20,10 @@ export interface EventsRequest extends LogPageRequest {
 export class ListConversationEvents {
 	readonly #log: EntryLog<StoredEvent, EventFilter>;
 	readonly #views: EventViews;
-	readonly #tokens: PageTokens;
 
-	constructor(store: Pick<Store, "events">, views: EventViews, tokens: PageTokens) {
+	constructor(store: Pick<Store, "events">, views: EventViews) {
 		this.#log = eventLog(store);
 		this.#views = views;
-		this.#tokens = tokens;
 	}
 
 	/**
@@ -52,7 +49,7 @@ export class ListConversationEvents {
 		filterPrefix: string,
 		toView: (stored: StoredEvent) => View,
 	): Promise<LogPage<View>> {
-		return await readLogPage(this.#log, this.#tokens, request, {
+		return await readLogPage(this.#log, request, {
 			filter: { conditions: eventConditionsOf(request.filter, filterPrefix) },
 			maxReadBytes: MAX_PAGE_BYTES,
 			toView,

@@ -8,7 +8,7 @@ import type { Condition } from "../../store/condition.ts";
 import type { Store, StoredConversation } from "../../store/store.ts";
 import { conditionsOf } from "./filter.ts";
 import { MAX_PAGE_BYTES, pageSize } from "./page.ts";
-import type { PageTokens } from "./page-token.ts";
+import { readPageToken, writePageToken } from "./page-token.ts";
 import { type OnUnreadable, recordSize, storedRecord, tryRead } from "./record-opener.ts";
 import { decodeSummary } from "./stored-summary.ts";
 
@@ -51,18 +51,11 @@ const MAX_READ = 1000;
 export class ListConversations {
 	readonly #store: Pick<Store, "listConversations">;
 	readonly #vault: RecordVault;
-	readonly #tokens: PageTokens;
 	readonly #onUnreadable: OnUnreadable;
 
-	constructor(
-		store: Pick<Store, "listConversations">,
-		vault: RecordVault,
-		tokens: PageTokens,
-		onUnreadable: OnUnreadable,
-	) {
+	constructor(store: Pick<Store, "listConversations">, vault: RecordVault, onUnreadable: OnUnreadable) {
 		this.#store = store;
 		this.#vault = vault;
-		this.#tokens = tokens;
 		this.#onUnreadable = onUnreadable;
 	}
 
@@ -76,12 +69,12 @@ export class ListConversations {
 		const { pageToken, full, secrets } = request;
 		const size = pageSize(request.pageSize);
 		const conditions = conditionsOf(request.filter, filterPrefix);
-		const before = pageToken === "" ? undefined : this.#tokens.read(LIST, { conditions }, pageToken);
+		const before = pageToken === "" ? undefined : readPageToken(LIST, { conditions }, pageToken);
 		const { found, more } = await this.#read(conditions, before, size, full);
 		const last = found.at(-1);
 		return {
 			conversations: found.map((stored) => this.#entry(stored, full, secrets)),
-			nextPageToken: more && last !== undefined ? this.#tokens.write(LIST, { conditions }, last.sequence) : "",
+			nextPageToken: more && last !== undefined ? writePageToken(LIST, { conditions }, last.sequence) : "",
 		};
 	}
 

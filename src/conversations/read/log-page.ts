@@ -3,7 +3,7 @@ import { assertNotBeyondNewest, assertNotPruned } from "../watch/pruned.ts";
 import type { EntryLog, LogEntry } from "./entry-log.ts";
 import { invalid, uuid } from "./filter.ts";
 import { MAX_PAGE_BYTES, pageSize } from "./page.ts";
-import type { PageTokens } from "./page-token.ts";
+import { readPageToken, writePageToken } from "./page-token.ts";
 
 /** Which page of a log is requested. */
 export interface LogPageRequest {
@@ -47,7 +47,6 @@ const VIEWS_AT_ONCE = 8;
  */
 export async function readLogPage<Entry extends LogEntry, Filter extends object, View>(
 	source: EntryLog<Entry, Filter>,
-	tokens: PageTokens,
 	request: LogPageRequest,
 	{ filter, maxReadBytes: maxBytes, toView, sizeOf }: LogPageOptions<Entry, Filter, View>,
 ): Promise<LogPage<View>> {
@@ -57,7 +56,7 @@ export async function readLogPage<Entry extends LogEntry, Filter extends object,
 	const conversationId = request.conversationId === "" ? undefined : uuid(request.conversationId, "conversation_id");
 	if (afterSequence < 0n) throw invalid("after_sequence", "must not be negative");
 	const scope = { conversationId, afterSequence, ...filter };
-	const after = pageToken === "" ? afterSequence : tokens.read(name, scope, pageToken);
+	const after = pageToken === "" ? afterSequence : readPageToken(name, scope, pageToken);
 	assertNotBeyondNewest(after, (await log.range()).newest);
 	const stored = await log.list({ ...filter, after, conversationId, limit, maxBytes, withRecords: true });
 	// A list from 0 consists of the entries that are stored when each page is read, so pruning is no error.
@@ -76,5 +75,5 @@ export async function readLogPage<Entry extends LogEntry, Filter extends object,
 	if (through === undefined) return { entries, nextPageToken: "" };
 	// A page can end because of the number or the size of its entries, so only the store knows whether more follow.
 	const [next] = await log.list({ ...filter, after: through, conversationId, limit: 1, withRecords: false });
-	return { entries, nextPageToken: next === undefined ? "" : tokens.write(name, scope, through) };
+	return { entries, nextPageToken: next === undefined ? "" : writePageToken(name, scope, through) };
 }

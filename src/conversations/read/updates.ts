@@ -5,7 +5,6 @@ import { type EntryLog, type UpdateFilter, updateLog } from "./entry-log.ts";
 import { originOf } from "./filter.ts";
 import { type LogPageRequest, readLogPage } from "./log-page.ts";
 import { MAX_PAGE_BYTES } from "./page.ts";
-import type { PageTokens } from "./page-token.ts";
 import { recordSize } from "./record-opener.ts";
 import type { UpdateViewOptions, UpdateViews } from "./update-view.ts";
 
@@ -29,12 +28,10 @@ const MAX_READ_BYTES = 8 * 1024 * 1024;
 export class ListConversationUpdates {
 	readonly #log: EntryLog<StoredUpdate, UpdateFilter>;
 	readonly #views: UpdateViews;
-	readonly #tokens: PageTokens;
 
-	constructor(store: Pick<Store, "updates">, views: UpdateViews, tokens: PageTokens) {
+	constructor(store: Pick<Store, "updates">, views: UpdateViews) {
 		this.#log = updateLog(store);
 		this.#views = views;
-		this.#tokens = tokens;
 	}
 
 	/**
@@ -44,7 +41,7 @@ export class ListConversationUpdates {
 	 */
 	async list(request: UpdatesRequest): Promise<UpdatePage> {
 		const { full } = request;
-		const { entries, nextPageToken } = await readLogPage(this.#log, this.#tokens, request, {
+		const { entries, nextPageToken } = await readLogPage(this.#log, request, {
 			filter: { origin: originOf(request.origin) },
 			maxReadBytes: full ? MAX_PAGE_BYTES : MAX_READ_BYTES,
 			toView: (stored) => this.#views.toUpdate(stored, request),

@@ -6,7 +6,6 @@ import { EventViews } from "../../../src/conversations/read/event-view.ts";
 import { ListConversationEvents } from "../../../src/conversations/read/events.ts";
 import { GetConversation } from "../../../src/conversations/read/get.ts";
 import { ListConversations } from "../../../src/conversations/read/list.ts";
-import { PageTokens } from "../../../src/conversations/read/page-token.ts";
 import type { OnUnreadable } from "../../../src/conversations/read/record-opener.ts";
 import { UpdateViews } from "../../../src/conversations/read/update-view.ts";
 import { ListConversationUpdates } from "../../../src/conversations/read/updates.ts";
@@ -41,7 +40,6 @@ export class Reading implements AsyncDisposable {
 
 	private constructor(folder: TempFolder, store: Store, keys: readonly KeyObject[]) {
 		const vault = new RecordVault(format, keys);
-		const tokens = new PageTokens([Buffer.alloc(32, 1)]);
 		this.#folder = folder;
 		this.store = store;
 		this.vault = vault;
@@ -50,11 +48,11 @@ export class Reading implements AsyncDisposable {
 			this.unreadable.push({ conversationId, sequence });
 		this.views = new UpdateViews(store, vault, onUnreadable);
 		this.get = new GetConversation(store, format, vault, onUnreadable);
-		this.list = new ListConversations(store, vault, tokens, onUnreadable);
-		this.updates = new ListConversationUpdates(store, this.views, tokens);
+		this.list = new ListConversations(store, vault, onUnreadable);
+		this.updates = new ListConversationUpdates(store, this.views);
 		this.#eventFormat = new EventFormat(format, keys, "UTC");
 		this.eventViews = new EventViews(this.#eventFormat, ({ sequence }) => this.unreadableEvents.push(sequence));
-		this.events = new ListConversationEvents(store, this.eventViews, tokens);
+		this.events = new ListConversationEvents(store, this.eventViews);
 	}
 
 	/** @param keys encryption keys; with none, secrets are stored redacted */
