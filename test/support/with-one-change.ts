@@ -1,4 +1,4 @@
-import type { JsonValue } from "@bufbuild/protobuf";
+import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { isJsonObject } from "../../src/record/json/json-value.ts";
 
@@ -39,4 +39,29 @@ function placesIn(json: JsonValue): ((value: JsonValue | undefined) => void)[] {
 		},
 		...placesIn(member),
 	]);
+}
+
+/**
+ * Generates records in which up to four lists and objects, at any depth, get up to 150 further items of one value, which
+ * is mostly invalid there.
+ */
+export function withManyFaults(records: fc.Arbitrary<JsonValue>): fc.Arbitrary<JsonValue> {
+	const fault = fc.tuple(fc.nat(), fc.integer({ min: 40, max: 150 }), values);
+	return fc.tuple(records, fc.array(fault, { minLength: 1, maxLength: 4 })).map(([record, faults]) => {
+		const copy = structuredClone(record);
+		for (const [place, count, value = null] of faults) {
+			const containers = containersIn(copy);
+			const container = containers[place % containers.length];
+			for (let index = 0; index < count; index++)
+				if (Array.isArray(container)) container.push(structuredClone(value));
+				else if (container !== undefined) container[`n${index}`] = structuredClone(value);
+		}
+		return copy;
+	});
+}
+
+/** Returns a value's lists and objects at all levels. */
+function containersIn(json: JsonValue): (JsonValue[] | JsonObject)[] {
+	if (typeof json !== "object" || json === null) return [];
+	return [json, ...Object.values(json).flatMap(containersIn)];
 }

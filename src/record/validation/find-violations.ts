@@ -2,16 +2,21 @@ import { ServiceError, type Violation } from "../../errors.ts";
 import type { ParsedJson } from "../json/exact-json.ts";
 import { limitViolations } from "./record-limits.ts";
 import { MAX_VIOLATIONS, type RecordSchema } from "./schema.ts";
-import { violationsOf } from "./violations.ts";
+import { valueError, violationsOf } from "./violations.ts";
 
-/** Returns at most {@link MAX_VIOLATIONS} violations of a JSON form: of its schema and of the limits of a record. */
+/**
+ * Returns at most {@link MAX_VIOLATIONS} violations of a JSON form: of its schema and of the limits of a record. There is
+ * at least one if the compiled schema refuses the JSON form, whatever can be listed.
+ */
 export function findViolations(schema: RecordSchema, parsed: ParsedJson): Violation[] {
 	const { json } = parsed;
 	const limits = limitViolations(parsed, schema.plan);
-	const issues = schema.validate(json);
-	if (issues.length === 0 && limits.length === 0) return [];
-	return [...violationsOf(issues, json, schema.plan), ...limits].slice(0, MAX_VIOLATIONS);
+	if (schema.isValid(json)) return limits;
+	const violations = [...violationsOf(schema.issues(json), json, schema.plan), ...limits];
+	return violations.length === 0 ? [UNLISTED] : violations.slice(0, MAX_VIOLATIONS);
 }
+
+const UNLISTED: Violation = { path: [], ...valueError("the schema refuses this value") };
 
 /** Maximum length of a path in an error message, in UTF-16 code units. */
 const MAX_SHOWN_PATH = 200;

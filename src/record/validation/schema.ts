@@ -1,10 +1,10 @@
 import { z } from "zod";
-import { type ExactJson, isJsonObject, memberOf } from "../json/json-value.ts";
+import { type ExactJson, isJsonObject } from "../json/json-value.ts";
 import { parseDateTime, parseUuid } from "../json/scalars.ts";
 import { armOf, hasJsonType } from "../plan/place.ts";
 import type { Bounds, FieldPlan, MessagePlan, PlainPlan, UnionPlan, ValuePlan } from "../plan/plan.ts";
 
-/** Maximum number of violations listed for one record. Issues of further items of lists and maps are dropped. */
+/** Maximum number of violations that are listed for one record. It never decides whether a record is valid. */
 export const MAX_VIOLATIONS = 100;
 
 /** A signed 64-bit integer as a bigint. A bigint outside this range is not checked further. */
@@ -29,18 +29,16 @@ export class RecordSchema {
 		this.#compilingBuilder = related === undefined ? new SchemaBuilder(true) : related.#compilingBuilder;
 	}
 
-	/** Returns the issues of a record's JSON form: none when it is valid, at most a few more than {@link MAX_VIOLATIONS}. */
-	validate(json: ExactJson): readonly z.core.$ZodIssue[] {
-		return this.isValid(json) ? [] : this.issues(json);
-	}
-
-	/** Whether {@link issues} finds none. Runs code that zod compiles from the schema, in a fifth of the time. */
+	/** Whether a record's JSON form is valid. Runs code that zod compiles from the schema. */
 	isValid(json: ExactJson): boolean {
 		this.#compilingBuilder.reset();
 		return this.#compilingBuilder.message(this.plan).validate(json);
 	}
 
-	/** Returns the same as {@link validate}, without calling {@link isValid} first. */
+	/**
+	 * Lists the issues of a JSON form that is not valid. Once {@link MAX_VIOLATIONS} are found, it skips the further items
+	 * of lists and maps.
+	 */
 	issues(json: ExactJson): readonly z.core.$ZodIssue[] {
 		this.#builder.reset();
 		return this.#builder.message(this.plan).safeParse(json).error?.issues ?? [];
@@ -58,7 +56,8 @@ class SchemaBuilder {
 	readonly #fields = new Map<FieldPlan, z.ZodType>();
 	/** Whether the schemas are compiled. Compiled schemas only determine whether a value is valid. */
 	readonly #compiles: boolean;
-	#issuesLeft = MAX_VIOLATIONS;
+	/** Number of issues found in items of lists and maps. */
+	#found = 0;
 	#refused = false;
 
 	constructor(compiles: boolean) {
@@ -67,7 +66,7 @@ class SchemaBuilder {
 
 	/** Prepares the schemas for another value. */
 	reset(): void {
-		this.#issuesLeft = MAX_VIOLATIONS;
+		this.#found = 0;
 		this.#refused = false;
 	}
 
@@ -159,7 +158,12 @@ class SchemaBuilder {
 			case "single":
 				return this.#value(field.value);
 			case "list": {
-				const list = z.array(this.#droppingIssues(this.#value(field.value)));
+				const item = this.#value(field.value);
+				const list = this.#compiles
+					? z.array(item)
+					: z.array(z.unknown()).check(({ value, issues }) => {
+							for (const [index, json] of value.entries()) this.#checkItem(item, json, index, issues);
+						});
 				return field.minItems > 0 ? list.min(field.minItems) : list;
 			}
 			case "map":
@@ -169,40 +173,47 @@ class SchemaBuilder {
 
 	#map({ keyPattern, maxValueLength, value: plan }: FieldPlan): z.ZodType {
 		const plainValue = this.#value(plan);
-		const value = this.#droppingIssues(
+		const value =
 			maxValueLength === 0
 				? plainValue
 				: plainValue.refine((text) => typeof text !== "string" || !isLonger(text, maxValueLength), {
 						error: `values must have at most ${maxValueLength} characters`,
-					}),
-		);
-		const key =
-			keyPattern === undefined ? z.string() : z.string().regex(keyPattern, `keys must match ${keyPattern.source}`);
-		// z.record ignores the member `__proto__`.
-		const proto = z.unknown().check(({ value: json, issues }) => {
-			const name = "__proto__";
-			const member = isJsonObject(json) ? memberOf(json, name) : undefined;
-			if (member === undefined) return;
-			const common = { input: member, path: [name] };
-			const wrong = { key: key.safeParse(name).error, value: value.safeParse(member).error };
-			if (wrong.key !== undefined)
-				issues.push({ ...common, code: "invalid_key", origin: "record", issues: wrong.key.issues });
-			else if (wrong.value !== undefined)
-				issues.push({ ...common, code: "invalid_element", origin: "map", key: name, issues: wrong.value.issues });
+					});
+		// Not z.record, which ignores the member `__proto__`.
+		return z.unknown().check(({ value: entries, issues }) => {
+			if (!isJsonObject(entries)) {
+				issues.push({ code: "invalid_type", expected: "record", input: entries });
+				return;
+			}
+			for (const [key, json] of Object.entries(entries))
+				if (keyPattern === undefined || keyPattern.test(key)) this.#checkItem(value, json, key, issues);
+				else if (!this.#isEnough()) {
+					this.#found++;
+					const message = `keys must match ${keyPattern.source}`;
+					const wrong: z.core.$ZodIssueCustom = { code: "custom", message, path: [] };
+					issues.push({ code: "invalid_key", origin: "record", issues: [wrong], path: [key], input: json });
+				}
 		});
-		return proto.pipe(z.record(this.#droppingIssues(key), value));
 	}
 
-	/** Returns the schema of an item that drops its issues once {@link MAX_VIOLATIONS} are found. */
-	#droppingIssues<Item extends z.ZodType>(item: Item): Item {
-		if (this.#compiles) return item;
-		return item.superRefine(
-			(_, { issues }) => {
-				issues.length = Math.min(issues.length, this.#issuesLeft);
-				this.#issuesLeft -= issues.length;
-			},
-			{ when: ({ issues }) => issues.length > 0 },
-		);
+	/** Adds the issues of an item of a list or a map. */
+	#checkItem(schema: z.ZodType, json: unknown, step: string | number, issues: z.core.$ZodRawIssue[]): void {
+		if (this.#compiles) {
+			if (!schema.validate(json)) issues.push({ code: "custom", path: [step], input: json });
+			return;
+		}
+		if (this.#isEnough()) return;
+		const before = this.#found;
+		const found = schema.safeParse(json).error?.issues ?? [];
+		if (found.length > 0)
+			issues.push({ code: "invalid_element", origin: "map", key: step, issues: [...found], path: [step], input: json });
+		// Lists and maps in the item have counted some of these issues.
+		this.#found = Math.max(this.#found, before + found.length);
+	}
+
+	/** Whether no further issues need to be listed. Compiled schemas list none, so that nothing escapes their verdict. */
+	#isEnough(): boolean {
+		return !this.#compiles && this.#found >= MAX_VIOLATIONS;
 	}
 
 	#value(plan: ValuePlan): z.ZodType {

@@ -57,7 +57,7 @@ type Issue = z.core.$ZodIssue;
 
 /**
  * Yields the innermost issues, with their paths from the record. It replaces the issue of a union by those of the
- * option that accepts values of this type, if there is one, and the issue of a map's element by those inside it.
+ * option that accepts values of this type, if there is one, and the issue of an item by those inside it.
  */
 function* leafIssues(issues: readonly Issue[], outer: Path): Generator<[Issue, Path]> {
 	for (const issue of issues) {

@@ -303,7 +303,10 @@ test("the error for an invalid record has the conversation's id, if that is vali
 
 test("a map entry named __proto__ is validated like any other", () => {
 	const json = JSON.parse('{"__proto__": 1, "a": 2}');
-	expect(refused(record({ blocked_actions: json }))).toEqual(["blocked_actions.__proto__ string_type"]);
+	expect(refused(record({ blocked_actions: json }))).toEqual([
+		"blocked_actions.__proto__ string_type",
+		"blocked_actions.a string_type",
+	]);
 	const usages = JSON.parse('{"__proto__": {"model_name": 1, "token_usages": [{"prompt_tokens": -1}]}}');
 	expect(refused(record({ stats: { usage_to_metrics: usages } }))).toEqual([
 		"stats.usage_to_metrics.__proto__.model_name string_type",
