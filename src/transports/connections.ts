@@ -33,15 +33,8 @@ export interface ConnectionOptions {
 /** Milliseconds between two checks of the remaining connections while the listener stops. */
 const SWEEP_INTERVAL = 50;
 /**
- * Number of sockets that listen on the address. libuv accepts one connection of each socket in a turn of the event loop
- * (https://github.com/libuv/libuv/pull/3696), and a turn can take 20 ms under load. With one socket, a health probe
- * waited for 10 seconds behind 3,000 clients that connected at once; with 64 sockets it waited for 2 to 6 seconds.
- * Systems other than Linux do not distribute connections over the sockets.
- */
-const LISTENING_SOCKETS = process.platform === "linux" ? 64 : 1;
-/**
- * Maximum number of connections that wait on each listening socket to be accepted. Linux lowers it to
- * `net.core.somaxconn`. Connections beyond it are not refused: their clients retransmit at growing intervals.
+ * Maximum number of connections that wait to be accepted. Linux lowers it to `net.core.somaxconn`. Connections beyond it
+ * are not refused: their clients retransmit at growing intervals.
  */
 const BACKLOG = 4_096;
 
@@ -54,11 +47,11 @@ interface Progress {
 /** Accepts connections, in cleartext or with TLS, and keeps track of the open ones. */
 export class Connections {
 	readonly address: Address;
-	readonly #servers: readonly Server[];
+	readonly #server: Server;
 	readonly #open: ReadonlySet<Socket>;
 
-	private constructor(servers: readonly Server[], open: ReadonlySet<Socket>, address: Address) {
-		this.#servers = servers;
+	private constructor(server: Server, open: ReadonlySet<Socket>, address: Address) {
+		this.#server = server;
 		this.#open = open;
 		this.address = address;
 	}
@@ -80,15 +73,11 @@ export class Connections {
 		};
 		/** Whether the log already has the event that the listener is full. */
 		let isFullLogged = false;
-		const accept = (socket: Socket): void => {
-			if (open.size < limits.connections) {
-				server.emit("connection", socket);
-				return;
-			}
+		server.maxConnections = limits.connections;
+		server.on("drop", () => {
 			if (!isFullLogged) log.connectionsFull(listener, limits.connections);
 			isFullLogged = true;
-			socket.destroy();
-		};
+		});
 		server.on("connection", (socket) => {
 			open.add(socket);
 			// Half of the limit, so that connections which come and go at the limit do not log an event each time.
@@ -114,9 +103,9 @@ export class Connections {
 			else logFailure(peerOf(socket), error);
 		});
 		server.on(tls === undefined ? "connection" : "secureConnection", options.serve);
-		const sockets = await listenAt(address, accept);
+		await once(server.listen({ ...address, backlog: BACKLOG }), "listening");
 		if (tls === undefined && !/^(127\.|::1$|localhost$)/.test(address.host)) log.cleartext(listener, address.host);
-		return new Connections([...sockets, server], open, { host: address.host, port: portOf(sockets) });
+		return new Connections(server, open, { host: address.host, port: portOf(server) });
 	}
 
 	/** Number of open connections. */
@@ -126,7 +115,7 @@ export class Connections {
 
 	/** Stops accepting connections, and closes those on which the client has sent nothing yet. */
 	stopAccepting(): void {
-		this.#close();
+		this.#server.close();
 		for (const socket of this.#open) if (socket.bytesRead === 0) socket.destroy();
 	}
 
@@ -152,48 +141,13 @@ export class Connections {
 
 	/** Stops accepting connections, and cuts off all open ones. */
 	kill(): void {
-		this.#close();
+		this.#server.close();
 		for (const socket of this.#open) socket.destroy();
 	}
-
-	#close(): void {
-		for (const server of this.#servers) server.close();
-	}
 }
 
-/**
- * Listens on an address with {@link LISTENING_SOCKETS} sockets.
- *
- * @returns servers that pass connections to `accept`
- * @throws Error when the address cannot be listened on, also when this or another process listens there already
- */
-async function listenAt(address: Address, accept: (socket: Socket) => void): Promise<Server[]> {
-	if (LISTENING_SOCKETS === 1) return [await listenOn(address, false, accept)];
-	if (address.port !== 0) {
-		// Sockets with reusePort do not fail when other such sockets use the port already. One without reusePort does.
-		const probe = await listenOn(address, false, (socket) => socket.destroy());
-		await once(probe.close(), "close");
-	}
-	const servers = [await listenOn(address, true, accept)];
-	try {
-		const port = portOf(servers);
-		while (servers.length < LISTENING_SOCKETS) servers.push(await listenOn({ ...address, port }, true, accept));
-		return servers;
-	} catch (error) {
-		for (const server of servers) server.close();
-		throw error;
-	}
-}
-
-/** @param reusePort whether the socket shares the port with other sockets of the same user that set this option too */
-async function listenOn({ host, port }: Address, reusePort: boolean, accept: (socket: Socket) => void) {
-	const server = createServer(SOCKET_OPTIONS, accept).listen({ host, port, reusePort, backlog: BACKLOG });
-	await once(server, "listening");
-	return server;
-}
-
-function portOf([server]: readonly Server[]): number {
-	const address = server?.address();
+function portOf(server: Server): number {
+	const address = server.address();
 	return typeof address === "object" && address !== null ? address.port : 0;
 }
 
