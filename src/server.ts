@@ -19,7 +19,8 @@ import { RetentionClock } from "./conversations/retention/retention-clock.ts";
 import { EventWatches } from "./conversations/watch/event-watches.ts";
 import { UpdateWatches } from "./conversations/watch/update-watches.ts";
 import { EventFormat } from "./events/event-format.ts";
-import { IntakeThreads } from "./intake/intake.ts";
+import { SharedIntake } from "./intake/intake.ts";
+import { recordIntake } from "./intake/record-intake.ts";
 import { packageJson } from "./package-json.ts";
 import { RecordFormat } from "./record/record-format.ts";
 import { RecordVault } from "./record/secrets/record-vault.ts";
@@ -73,10 +74,20 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	log.starting(Object.fromEntries(config.settings.map(({ name, value }) => [name, value])));
 	await using opened = new AsyncDisposableStack();
 	const { encryptionKeys, eventTimeZone, maxBodyBytes, basePath } = config;
-	const intakeData = { encryptionKeys, eventTimeZone };
 	const format = new RecordFormat();
+	const vault = new RecordVault(format, encryptionKeys);
+	const eventFormat = new EventFormat(format, encryptionKeys, eventTimeZone);
 	const { threads, requests, metrics } = opened.use(await startTelemetry(config.otel, packageJson(), log));
-	const intake = opened.use(await IntakeThreads.start(intakeData, threadLog(log.intakeFailed), threads));
+	const admission = new Admission(config.maxInflightBytes);
+	const intake = opened.use(
+		new SharedIntake({
+			here: recordIntake(format, vault, eventFormat),
+			underWay: () => admission.underWay("ingest").requests,
+			data: { encryptionKeys, eventTimeZone },
+			log: threadLog(log.intakeFailed),
+			observer: threads,
+		}),
+	);
 	const isSameRecord: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
 	const firstKey = await firstKeyOf(config);
 	const { walEndLost: onWalLoss } = log;
@@ -88,7 +99,6 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const gate = new Gate(new Keyring(keys), SERVICES, { certificates, rateLimit });
 	const stopping = new AbortController();
 
-	const vault = new RecordVault(format, encryptionKeys);
 	const onUnreadable: OnUnreadable = (record) => log.recordUnreadable(record);
 	const views = new UpdateViews(store, vault, onUnreadable);
 	const eventIngest = new EventIngest(store, intake, log);
@@ -97,13 +107,11 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const list = new ListConversations(store, vault, onUnreadable);
 	const updates = new ListConversationUpdates(store, views);
 	const watches = new UpdateWatches(store, views, { stopping: stopping.signal });
-	const eventFormat = new EventFormat(format, encryptionKeys, eventTimeZone);
 	const eventViews = new EventViews(eventFormat, (event) => log.eventUnreadable(event));
 	const events = new ListConversationEvents(store, eventViews);
 	const eventWatches = new EventWatches(store, eventViews, { stopping: stopping.signal });
 
 	const methods = rpcMethods({ ingest, eventIngest, get, list, updates, watches, events, eventWatches });
-	const admission = new Admission(config.maxInflightBytes);
 	const rpc = { methods, gate, admission, maxBodyBytes, stopping: stopping.signal };
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const routes = [

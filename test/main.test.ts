@@ -203,7 +203,7 @@ describe("a start that fails", () => {
 	);
 
 	test.each([
-		["an intake thread that cannot be loaded", "intake/intake-worker.js", /: the intake failed: .*intake-worker\.js/],
+		["a store thread that cannot be loaded", "store/sqlite/writer.js", /: the store failed: .*writer\.js/],
 		["a missing module", "server.js", /: Cannot find module .*server\.js/],
 		["an invalid plan of the record", "record/plan/plan.js", /: the plan is refused$/m],
 	])("because of %s says so in one line and creates no first key", async (_, module, reason) => {

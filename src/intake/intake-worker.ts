@@ -1,6 +1,21 @@
+import type { KeyObject } from "node:crypto";
+import { EventFormat } from "../events/event-format.ts";
+import { RecordFormat } from "../record/record-format.ts";
+import { RecordVault } from "../record/secrets/record-vault.ts";
 import { serve } from "../threads/serve.ts";
-import { type IntakeData, recordIntake } from "./record-intake.ts";
+import { recordIntake } from "./record-intake.ts";
+
+/** The `workerData` of the intake threads. */
+export interface IntakeData {
+	readonly encryptionKeys: readonly KeyObject[];
+	/** Time zone of the events' times: `UTC` or a name of the IANA time zone database. */
+	readonly eventTimeZone: string;
+}
 
 /** Worker thread that parses, checks, protects, compares and opens records and events. */
 
-serve((data: IntakeData) => ({ methods: recordIntake(data) }));
+serve(({ encryptionKeys, eventTimeZone }: IntakeData) => {
+	const format = new RecordFormat();
+	const vault = new RecordVault(format, encryptionKeys);
+	return { methods: recordIntake(format, vault, new EventFormat(format, encryptionKeys, eventTimeZone)) };
+});

@@ -7,11 +7,25 @@ import type { AppliedUpdates, ApplyRequest, PreparedBatch } from "../events/live
 import { compact, release } from "../memory.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import type { NewUpdate, StoredRecord } from "../store/store.ts";
-import { type ThreadLog, type ThreadObserver, WorkerThread } from "../threads/worker-thread.ts";
-import type { IntakeData, RecordIntake } from "./record-intake.ts";
+import { localCalls } from "../threads/local-calls.ts";
+import type { Calls } from "../threads/protocol.ts";
+import {
+	type ThreadLog,
+	type ThreadObserver,
+	WorkerThread,
+	type WorkerThreadOptions,
+} from "../threads/worker-thread.ts";
+import type { IntakeData } from "./intake-worker.ts";
+import type { RecordIntake } from "./record-intake.ts";
 
+/** Size in bytes from which a record goes to a thread even while few requests are under way. */
+const MIN_THREAD_BYTES = 64 * 2 ** 10;
+/** Maximum number of requests under way with which small records are processed in the calling thread. */
+const FEW_REQUESTS = 16;
 /** Size in bytes from which bodies and records go to the thread for large ones. */
 const MIN_LARGE_BYTES = 2 ** 20;
+/** Milliseconds without work after which a thread ends. A start takes about 0.2 seconds of processor time. */
+const IDLE_MILLISECONDS = 60_000;
 /** Maximum old generations of the two threads, in MiB. A call that needs more ends its thread and fails. */
 const HEAP_MIB = 256;
 const LARGE_HEAP_MIB = 1024;
@@ -20,69 +34,86 @@ const MAX_CALLS_SENT = 256;
 /** Maximum number of bytes of the large records that are being opened for reads. A single record may exceed it. */
 const MAX_OPENING_BYTES = 64 * 2 ** 20;
 
+/** What {@link SharedIntake} needs. */
+export interface IntakeOptions {
+	/** Does the work in the calling thread. */
+	readonly here: RecordIntake;
+	/** Returns the number of requests under way for which records are ingested. */
+	readonly underWay: () => number;
+	/** From which a thread makes the same as `here`. */
+	readonly data: IntakeData;
+	readonly log: ThreadLog;
+	readonly observer?: ThreadObserver | undefined;
+}
+
 /**
- * Parses, checks, protects and compares records and events on two threads: one for usual sizes, and one for large ones,
- * which is started when it is first needed. A large body therefore delays only other large ones. Neither thread delays
- * the streams and reads of the main thread.
+ * Parses, checks, protects and compares records and events, in one of three places. A small record is processed in the
+ * calling thread while few requests are under way, which takes less time than to send it to another thread. A second
+ * thread takes the other ones of usual size, and a third one large ones, so that a large one delays only other large
+ * ones. Events always go to a thread: it holds the records to which they are applied.
+ *
+ * A thread starts with its first call, and ends after a minute without one.
  */
-export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDisposable {
+export class SharedIntake implements Intake, EventIntake, LargeRecords, AsyncDisposable {
 	readonly minLargeBytes = MIN_LARGE_BYTES;
+	readonly #here: Calls<RecordIntake>;
 	readonly #usual: WorkerThread<RecordIntake>;
 	readonly #large: WorkerThread<RecordIntake>;
+	readonly #underWay: () => number;
 	#openingBytes = 0;
 
-	private constructor(data: IntakeData, log: ThreadLog, observer: ThreadObserver | undefined) {
+	constructor({ here, underWay, data, log, observer }: IntakeOptions) {
+		const common: Pick<WorkerThreadOptions, "owner" | "toError" | "log"> & { readonly observer: typeof observer } = {
+			owner: "the intake",
+			// The message of an unexpected error in a call may quote a record. That of a failed thread does not.
+			toError: ({ message }, of) =>
+				of === "call"
+					? new ServiceError("internal", "the record could not be processed")
+					: new ServiceError("unavailable", "the intake failed", { cause: new Error(message) }),
+			log,
+			observer,
+		};
 		const thread = (name: string, oldGenerationMiB: number) =>
 			new WorkerThread<RecordIntake>({
-				owner: "the intake",
+				...common,
 				name,
 				script: new URL("./intake-worker", import.meta.url),
 				data,
-				// The message of an unexpected error in a call may quote a record. That of a failed thread does not.
-				toError: ({ message }, of) =>
-					of === "call"
-						? new ServiceError("internal", "the record could not be processed")
-						: new ServiceError("unavailable", "the intake failed", { cause: new Error(message) }),
-				log,
 				youngGenerationMiB: 12,
 				oldGenerationMiB,
+				idleMilliseconds: IDLE_MILLISECONDS,
 				retriesCalls: true,
 				maxCallsSent: MAX_CALLS_SENT,
-				observer,
 			});
+		this.#here = localCalls(here, common);
+		this.#underWay = underWay;
 		this.#usual = thread("intake", HEAP_MIB);
 		this.#large = thread("large-intake", LARGE_HEAP_MIB);
 	}
 
-	/** Starts the thread for records of usual size. Resolves when it accepts calls. */
-	static async start(data: IntakeData, log: ThreadLog, observer?: ThreadObserver): Promise<IntakeThreads> {
-		const threads = new IntakeThreads(data, log, observer);
-		await threads.#usual.start();
-		return threads;
+	async fromJson(body: Buffer, signal: CallSignal): Promise<NewUpdate> {
+		if (this.#isForHere(body)) return await this.#here.fromJson(body);
+		return await this.#parse(body, (thread, bytes) => thread.fromJson(bytes, signal));
 	}
 
-	fromJson(body: Buffer, signal: CallSignal): Promise<NewUpdate> {
-		return this.#parse(compact(body), (thread, bytes) => thread.calls.fromJson(bytes, signal));
+	async fromRequest(request: Uint8Array, signal: CallSignal): Promise<NewUpdate> {
+		if (this.#isForHere(request)) return await this.#here.fromRequest(request);
+		return await this.#parse(request, (thread, bytes) => thread.fromRequest(bytes, signal));
 	}
 
-	fromRequest(request: Uint8Array, signal: CallSignal): Promise<NewUpdate> {
-		return this.#parse(compact(request), (thread, bytes) => thread.calls.fromRequest(bytes, signal));
+	async eventsFromJson(conversationId: string, body: Buffer, signal: CallSignal): Promise<PreparedBatch> {
+		return await this.#parse(body, (thread, bytes) => thread.eventsFromJson({ conversationId, body: bytes }, signal));
 	}
 
-	eventsFromJson(conversationId: string, body: Buffer, signal: CallSignal): Promise<PreparedBatch> {
-		return this.#parse(compact(body), (thread, bytes) =>
-			thread.calls.eventsFromJson({ conversationId, body: bytes }, signal),
-		);
-	}
-
-	eventsFromRequest(request: Uint8Array, signal: CallSignal): Promise<PreparedBatch> {
-		return this.#parse(compact(request), (thread, bytes) => thread.calls.eventsFromRequest(bytes, signal));
+	async eventsFromRequest(request: Uint8Array, signal: CallSignal): Promise<PreparedBatch> {
+		return await this.#parse(request, (thread, bytes) => thread.eventsFromRequest(bytes, signal));
 	}
 
 	async #parse<Result>(
-		bytes: Uint8Array,
-		parse: (thread: WorkerThread<RecordIntake>, bytes: Uint8Array) => Promise<Result>,
+		body: Uint8Array,
+		parse: (thread: Calls<RecordIntake>, bytes: Uint8Array) => Promise<Result>,
 	): Promise<Result> {
+		const bytes = compact(body);
 		try {
 			return await parse(this.#threadFor(bytes), bytes);
 		} finally {
@@ -90,11 +121,11 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 		}
 	}
 
-	applyEvents({ conversationId, present, updates }: ApplyRequest): Promise<AppliedUpdates> {
+	async applyEvents({ conversationId, present, updates }: ApplyRequest): Promise<AppliedUpdates> {
 		const { record } = present;
 		const texts = updates.map(({ event }) => event.text);
 		const byteLength = texts.reduce((sum, text) => sum + text.byteLength, record?.bytes.byteLength ?? 0);
-		return this.#threadFor({ byteLength }).calls.applyEvents({
+		return await this.#threadFor({ byteLength }).applyEvents({
 			conversationId,
 			present: { ...present, record: record && { ...record, bytes: compact(record.bytes) } },
 			updates: updates.map(({ event, happenedAt }) => ({ event: { ...event, text: compact(event.text) }, happenedAt })),
@@ -102,16 +133,17 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 	}
 
 	/** See `RecordVault.isSame`. */
-	isSame(stored: Uint8Array, arriving: Uint8Array): Promise<boolean> {
-		return this.#threadFor(stored).calls.isSame({ stored: compact(stored), arriving: compact(arriving) });
+	async isSame(stored: Uint8Array, arriving: Uint8Array): Promise<boolean> {
+		if (this.#isForHere(stored)) return await this.#here.isSame({ stored, arriving });
+		return await this.#threadFor(stored).isSame({ stored: compact(stored), arriving: compact(arriving) });
 	}
 
-	openEncoded(record: StoredRecord, form: SecretsForm): Promise<Uint8Array> {
-		return this.#open(record, (own) => this.#large.calls.openEncoded({ record: own, form }));
+	async openEncoded(record: StoredRecord, form: SecretsForm): Promise<Uint8Array> {
+		return await this.#open(record, (own) => this.#large.calls.openEncoded({ record: own, form }));
 	}
 
-	openJson(record: StoredRecord, form: SecretsForm): Promise<string> {
-		return this.#open(record, (own) => this.#large.calls.openJson({ record: own, form }));
+	async openJson(record: StoredRecord, form: SecretsForm): Promise<string> {
+		return await this.#open(record, (own) => this.#large.calls.openJson({ record: own, form }));
 	}
 
 	/** Opens a record. Fails while too many bytes are being opened, because the store reads records faster than that. */
@@ -129,8 +161,12 @@ export class IntakeThreads implements Intake, EventIntake, LargeRecords, AsyncDi
 		}
 	}
 
-	#threadFor({ byteLength }: Pick<Uint8Array, "byteLength">): WorkerThread<RecordIntake> {
-		return byteLength < MIN_LARGE_BYTES ? this.#usual : this.#large;
+	#isForHere({ byteLength }: Uint8Array): boolean {
+		return byteLength < MIN_THREAD_BYTES && this.#underWay() <= FEW_REQUESTS;
+	}
+
+	#threadFor({ byteLength }: Pick<Uint8Array, "byteLength">): Calls<RecordIntake> {
+		return (byteLength < MIN_LARGE_BYTES ? this.#usual : this.#large).calls;
 	}
 
 	/** Completes the calls that were made, then ends the threads. */

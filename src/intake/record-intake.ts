@@ -1,21 +1,14 @@
-import type { KeyObject } from "node:crypto";
 import { UpdateParser } from "../conversations/ingest/update-parser.ts";
 import { recordJson } from "../conversations/read/get.ts";
-import { EventFormat } from "../events/event-format.ts";
+import type { EventFormat } from "../events/event-format.ts";
 import { type ApplyRequest, LiveRecords } from "../events/live-records.ts";
 import { compact } from "../memory.ts";
-import { RecordFormat } from "../record/record-format.ts";
-import { RecordVault } from "../record/secrets/record-vault.ts";
+import type { RecordFormat } from "../record/record-format.ts";
+import type { RecordVault } from "../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import type { StoredRecord } from "../store/store.ts";
 
-/** What parsing depends on. */
-export interface IntakeData {
-	readonly encryptionKeys: readonly KeyObject[];
-	/** Time zone of the events' times: `UTC` or a name of the IANA time zone database. */
-	readonly eventTimeZone: string;
-}
-
+/** The work of the intake, wherever it is done. */
 export type RecordIntake = ReturnType<typeof recordIntake>;
 
 interface EventBody {
@@ -29,11 +22,8 @@ interface ShownRecord {
 }
 
 /** Returns the functions that parse, check, protect, compare and open records and events. */
-export function recordIntake({ encryptionKeys, eventTimeZone }: IntakeData) {
-	const format = new RecordFormat();
-	const vault = new RecordVault(format, encryptionKeys);
+export function recordIntake(format: RecordFormat, vault: RecordVault, events: EventFormat) {
 	const parser = new UpdateParser(format, vault);
-	const events = new EventFormat(format, encryptionKeys, eventTimeZone);
 	const live = new LiveRecords(format, vault, events);
 	return {
 		/** As `UpdateParser.fromJson`. */

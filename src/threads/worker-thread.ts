@@ -51,6 +51,8 @@ export interface WorkerThreadOptions {
 	readonly youngGenerationMiB: number;
 	/** Maximum size of the old generation, in MiB; V8's default when left out. A thread that exceeds it ends. */
 	readonly oldGenerationMiB?: number;
+	/** Milliseconds without a call after which the thread ends, until the next call; never when left out. */
+	readonly idleMilliseconds?: number;
 	/** Whether calls that were under way when the thread ended are retried. Only for calls that change nothing. */
 	readonly retriesCalls: boolean;
 	/**
@@ -98,6 +100,8 @@ export class WorkerThread<Methods> {
 	#suspects: PendingCall[] = [];
 	readonly #sent = new Map<number, PendingCall>();
 	#lastId = 0;
+	/** Ends the thread when it has been idle. */
+	#idleTimer: NodeJS.Timeout | undefined;
 	#sendsSuspect = false;
 	#scheduled = false;
 	#refusing = false;
@@ -116,7 +120,7 @@ export class WorkerThread<Methods> {
 		return { calls: pending.length, age: pending.length === 0 ? 0 : performance.now() - oldest };
 	}
 
-	/** Starts the thread. Resolves when it accepts calls. */
+	/** Starts the thread, as the first call does. Resolves when it accepts calls. */
 	start(): Promise<void> {
 		this.#starting ??= this.#spawn();
 		return this.#starting;
@@ -132,7 +136,7 @@ export class WorkerThread<Methods> {
 		this.#refusing = true;
 		this.#closing ??=
 			this.#starting === undefined
-				? Promise.resolve()
+				? this.#ended
 				: this.#enqueue(CLOSE, undefined)
 						.catch(() => undefined)
 						.then(() => this.#ended);
@@ -194,7 +198,7 @@ export class WorkerThread<Methods> {
 	}
 
 	#spawn(): Promise<void> {
-		const { script, data, name, youngGenerationMiB, oldGenerationMiB } = this.#options;
+		const { script, data, name, youngGenerationMiB, oldGenerationMiB, idleMilliseconds } = this.#options;
 		return new Promise((resolve, reject) => {
 			const worker = new Worker(new URL(`${script.href}${extname(import.meta.url)}`), {
 				workerData: data,
@@ -204,9 +208,11 @@ export class WorkerThread<Methods> {
 			this.#ended = new Promise((ended) => {
 				worker.once("exit", () => ended());
 			});
+			let started = false;
 			let failed = false;
 			const fail = (failure: Failure) => {
-				if (failed) return;
+				// A thread that ended because it was idle is not the present one.
+				if (failed || (started && this.#worker !== worker)) return;
 				failed = true;
 				const error = this.#options.toError(failure, "thread");
 				reject(error);
@@ -215,7 +221,10 @@ export class WorkerThread<Methods> {
 			worker.on("message", (message: WorkerMessage) => {
 				switch (message.kind) {
 					case "started":
+						started = true;
 						this.#worker = worker;
+						if (idleMilliseconds !== undefined)
+							this.#idleTimer = setTimeout(() => this.#endIfIdle(worker), idleMilliseconds).unref();
 						resolve();
 						return this.#send(worker);
 					case "outcomes":
@@ -232,6 +241,7 @@ export class WorkerThread<Methods> {
 
 	#settle({ outcomes, groups }: WorkerMessage & { kind: "outcomes" }): void {
 		const { observer, name } = this.#options;
+		this.#idleTimer?.refresh();
 		for (const group of groups) observer?.onGroup(name, group);
 		const failures = new Map<string, { error: ServiceError; operation: string; count: number }>();
 		for (const outcome of outcomes) {
@@ -257,7 +267,19 @@ export class WorkerThread<Methods> {
 			this.#options.log.error({ err: error, operation, count }, `${this.#options.owner} failed`);
 	}
 
+	#endIfIdle(worker: Worker): void {
+		if (this.#worker !== worker) return;
+		if (this.queue.calls > 0) {
+			this.#idleTimer?.refresh();
+			return;
+		}
+		this.#worker = undefined;
+		this.#starting = undefined;
+		void worker.terminate();
+	}
+
 	#onEnd(error: ServiceError): void {
+		clearTimeout(this.#idleTimer);
 		this.#worker = undefined;
 		this.#starting = undefined;
 		const sent = [...this.#sent.values()];

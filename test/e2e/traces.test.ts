@@ -96,10 +96,10 @@ describe("a request with a traceparent", () => {
 			expect(request).toMatchObject({ parentId: spanId, name, kind: 2, status: 0, resource });
 			expect(request?.attributes).toEqual(attributes);
 			expect(others.map((span) => span.name).toSorted()).toEqual(
-				["commit", `intake ${way === "webhook" ? "fromJson" : "fromRequest"}`, "writer append"].toSorted(),
+				["commit", `main ${way === "webhook" ? "fromJson" : "fromRequest"}`, "writer append"].toSorted(),
 			);
 			const byName = (text: string) => others.find((span) => span.name.startsWith(text)) ?? expect.fail(text);
-			expect(byName("intake")).toMatchObject({ parentId: request?.spanId, kind: 1, attributes: {} });
+			expect(byName("main")).toMatchObject({ parentId: request?.spanId, kind: 1, attributes: {} });
 			expect(byName("writer")).toMatchObject({ parentId: request?.spanId, kind: 1, attributes: {} });
 			expect(byName("commit")).toMatchObject({
 				parentId: byName("writer").spanId,

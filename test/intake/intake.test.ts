@@ -2,8 +2,10 @@ import { createSecretKey, randomUUID } from "node:crypto";
 import type { JsonObject } from "@bufbuild/protobuf";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { Ingest } from "../../src/conversations/ingest/ingest.ts";
+import { EventFormat } from "../../src/events/event-format.ts";
 import { STATE_UPDATE } from "../../src/events/statements.ts";
-import { IntakeThreads } from "../../src/intake/intake.ts";
+import { SharedIntake } from "../../src/intake/intake.ts";
+import { recordIntake } from "../../src/intake/record-intake.ts";
 import { mergeRecord } from "../../src/record/record-delta.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
@@ -17,30 +19,81 @@ const WAITING = { aborted: false };
 const encryptionKeys = [createSecretKey(Buffer.alloc(32, 7))];
 const lines: unknown[] = [];
 const log = { error: (...line: unknown[]) => lines.push(line) };
-let intake: IntakeThreads;
+const format = new RecordFormat();
+const vault = new RecordVault(format, encryptionKeys);
+let intake: SharedIntake;
+let underWay: number;
+/** Threads and names of the calls. */
+let calls: string[];
 
-beforeEach(async () => {
+beforeEach(() => {
 	lines.length = 0;
-	intake = await IntakeThreads.start({ encryptionKeys, eventTimeZone: "UTC" }, log);
+	underWay = 1;
+	calls = [];
+	intake = new SharedIntake({
+		here: recordIntake(format, vault, new EventFormat(format, encryptionKeys, "UTC")),
+		underWay: () => underWay,
+		data: { encryptionKeys, eventTimeZone: "UTC" },
+		log,
+		observer: {
+			onThread: () => undefined,
+			onCall: (thread, call) => void calls.push(`${thread} ${call}`),
+			onGroup: () => undefined,
+		},
+	});
 });
 
 afterEach(() => intake[Symbol.asyncDispose]());
 
 const body = (members: JsonObject) => Buffer.from(JSON.stringify(record(members)));
 
-test("records of every size are parsed and opened alike, in either thread", async () => {
-	const vault = new RecordVault(new RecordFormat(), encryptionKeys);
-	for (const size of [10, 2 ** 21]) {
+test("records of every size are parsed and opened alike, in every place", async () => {
+	for (const [size, place] of [
+		[10, "main"],
+		[2 ** 16, "intake"],
+		[2 ** 21, "large-intake"],
+	] as const) {
 		const title = "x".repeat(size);
 		const update = await intake.fromJson(body({ title, agent_state: { token: "secret" } }), WAITING);
+		expect(calls.splice(0)).toEqual([`${place} fromJson`]);
 		const opened = vault.open(update.record.bytes, "plaintext");
 		expect([opened.title, opened.agentState]).toEqual([title, { token: "secret" }]);
 		const redacted = await intake.openEncoded(update.record, "redacted");
 		expect(Buffer.compare(redacted, vault.openEncoded(update.record.bytes, update.record, "redacted"))).toBe(0);
 		const json = await intake.openJson(update.record, "redacted");
 		expect(JSON.parse(json)).toMatchObject({ title, agent_state: { token: "**********" } });
+		calls.length = 0;
 	}
 	expect(lines).toEqual([]);
+});
+
+test("a small record is parsed and compared in the calling thread only while few requests are under way", async () => {
+	const places = async (requests: number) => {
+		underWay = requests;
+		const { record } = await intake.fromJson(body({ title: "a" }), WAITING);
+		await intake.isSame(record.bytes, record.bytes);
+		return calls.splice(0);
+	};
+	expect(await places(16)).toEqual(["main fromJson", "main isSame"]);
+	expect(await places(17)).toEqual(["intake fromJson", "intake isSame"]);
+	expect(await places(16)).toEqual(["main fromJson", "main isSame"]);
+});
+
+test("an unexpected error in the calling thread has the same form as one in a thread, and is logged", async () => {
+	await using broken = new SharedIntake({
+		here: {
+			...recordIntake(format, vault, new EventFormat(format, encryptionKeys, "UTC")),
+			fromJson: () => {
+				throw new TypeError("a value of the record");
+			},
+		},
+		underWay: () => 1,
+		data: { encryptionKeys, eventTimeZone: "UTC" },
+		log,
+	});
+	const error = { kind: "internal", message: "the record could not be processed" };
+	await expect(broken.fromJson(body({}), WAITING)).rejects.toMatchObject(error);
+	expect(lines).toMatchObject([[{ err: error, operation: "fromJson", count: 1 }, "the intake failed"]]);
 });
 
 test("large records are refused while too many bytes are being opened, and accepted again afterwards", async () => {
@@ -60,7 +113,6 @@ test("large records are refused while too many bytes are being opened, and accep
 });
 
 test("events of every size are parsed and applied alike, in either thread", async () => {
-	const vault = new RecordVault(new RecordFormat(), encryptionKeys);
 	for (const size of [10, 2 ** 21]) {
 		const { conversationId, record } = await intake.fromJson(body({ agent_state: { token: "secret" } }), WAITING);
 		const event = { id: "e", timestamp: "2026-01-01T00:00:00", source: "environment", kind: STATE_UPDATE };
@@ -79,8 +131,8 @@ test("events of every size are parsed and applied alike, in either thread", asyn
 	expect(lines).toEqual([]);
 });
 
-test("an invalid record is refused with its violations, from either thread", async () => {
-	for (const title of [1, "x".repeat(2 ** 21)]) {
+test("an invalid record is refused with its violations, from every place", async () => {
+	for (const title of [1, "x".repeat(2 ** 16), "x".repeat(2 ** 21)]) {
 		const refused = intake.fromJson(body({ title, max_iterations: -1, id: "no uuid" }), WAITING);
 		await expect(refused).rejects.toMatchObject({
 			kind: "invalid_record",

@@ -1,3 +1,4 @@
+import { threadId } from "node:worker_threads";
 import { serve } from "../../src/threads/serve.ts";
 
 /** A worker thread that echoes arguments, fails, or ends. */
@@ -10,6 +11,7 @@ export type EchoCalls = typeof methods & {
 
 const methods = {
 	echo: (value: unknown) => value,
+	threadId: () => threadId,
 	/** Blocks the thread for a number of milliseconds. */
 	pause: (milliseconds: number) => void Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, milliseconds),
 	fail(): void {

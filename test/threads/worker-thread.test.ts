@@ -66,6 +66,14 @@ test("grouped calls are answered together up to the group's byte limit, a larger
 	expect(sums).toEqual([8, 8, 4, 30, 1]);
 });
 
+test("a thread that is idle ends, and the next call starts another one", async () => {
+	const { thread, lines } = started({ idleMilliseconds: 1 });
+	const first = await thread.calls.threadId();
+	// A poll after a pause of the thread's idle time meets another thread.
+	await expect.poll(() => thread.calls.threadId(), { interval: 20, timeout: 10_000 }).not.toBe(first);
+	expect(lines).toEqual([]);
+});
+
 test("a failing call is logged and does not affect others", async () => {
 	const { thread, lines } = started();
 	const failure = { kind: "internal", cause: new Error("out of luck") };
