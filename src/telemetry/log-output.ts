@@ -1,12 +1,10 @@
-import { writeSync } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
+import sonicBoom from "sonic-boom";
 
 /** Maximum number of bytes of lines that wait to be written. */
 const MAX_WAITING_BYTES = 1024 * 1024;
 /** Milliseconds between a failed write and the next attempt. */
-const RETRY_INTERVAL = 100;
-/** Milliseconds between two attempts at the end of the process. */
-const FINAL_RETRY_INTERVAL = 10;
+const RETRY_INTERVAL = 50;
 
 /** Converts a JSON line to the line that is written. Both end with a line feed. */
 export type LineFormat = (line: string) => string;
@@ -20,72 +18,68 @@ export type LineFormat = (line: string) => string;
  * written in part is always completed first.
  */
 export class LogOutput {
-	readonly #fd: number;
+	readonly #destination: sonicBoom.SonicBoom;
 	readonly #format: LineFormat;
-	#waiting: Buffer[] = [];
-	#waitingBytes = 0;
-	/** Number of dropped lines that have not been reported yet. */
 	#dropped = 0;
-	#droppedReported = 0;
+	#reported = 0;
+	/** Set while lines wait after a failed write. */
 	#retry: NodeJS.Timeout | undefined;
-	#report: (lines: number) => void = () => undefined;
 
 	/**
 	 * @param fd a descriptor whose writes return at once. A full pipe or socket must fail with EAGAIN. For standard
 	 *   output, Node.js ensures this when `process.stdout` is first used
 	 */
 	constructor(fd: number, format: LineFormat) {
-		this.#fd = fd;
+		// pino.destination() would discard all lines after the first EPIPE, without an event for each.
+		this.#destination = new sonicBoom.SonicBoom({
+			fd,
+			sync: true,
+			maxLength: MAX_WAITING_BYTES,
+			// With 0, flush() would do nothing, and a full buffer would never be written.
+			minLength: 1,
+			// A retry by the library would stop the thread for 100 ms.
+			retryEAGAIN: () => false,
+		});
 		this.#format = format;
+		this.#destination.on("drop", () => {
+			this.#dropped += 1;
+		});
+		this.#destination.on("error", () => {
+			this.#retry ??= setTimeout(() => this.#flush(), RETRY_INTERVAL).unref();
+		});
 	}
 
 	/** Writes a line, keeps it until it can be written, or drops it. Never throws and never waits. */
 	write(line: string): void {
-		const bytes = Buffer.from(this.#format(line));
-		// After the first dropped line all lines are dropped, so that the report takes the place of the missing lines.
-		if (this.#dropped > 0 || this.#waitingBytes + bytes.length > MAX_WAITING_BYTES) {
-			this.#dropped += 1;
-		} else {
-			this.#waiting.push(bytes);
-			this.#waitingBytes += bytes.length;
-		}
-		if (this.#retry === undefined) this.#flush();
+		this.#destination.write(this.#format(line));
 	}
 
 	/** Number of lines that were dropped since the start. */
 	get dropped(): number {
-		return this.#droppedReported + this.#dropped;
+		return this.#dropped;
 	}
 
 	/** Sets the listener that is called with the number of dropped lines as soon as lines can be written again. */
 	onDropped(report: (lines: number) => void): void {
-		this.#report = report;
+		this.#destination.on("drain", () => {
+			const lines = this.#dropped - this.#reported;
+			// The event may be about a write before the one that failed.
+			if (lines === 0 || this.#retry !== undefined) return;
+			this.#reported = this.#dropped;
+			report(lines);
+		});
 	}
 
 	/** Resolves when no line waits, or after `timeout` milliseconds. */
 	async end(timeout: number): Promise<void> {
 		const until = performance.now() + timeout;
-		while (this.#waitingBytes > 0 && performance.now() < until) {
-			await delay(FINAL_RETRY_INTERVAL);
-			this.#flush();
-		}
+		this.#flush();
+		while (this.#retry !== undefined && performance.now() < until) await delay(Math.min(timeout, RETRY_INTERVAL));
 	}
 
 	#flush(): void {
 		clearTimeout(this.#retry);
 		this.#retry = undefined;
-		let rest = Buffer.concat(this.#waiting);
-		try {
-			while (rest.length > 0) rest = rest.subarray(writeSync(this.#fd, rest));
-		} catch {
-			this.#retry = setTimeout(() => this.#flush(), RETRY_INTERVAL).unref();
-		}
-		this.#waiting = rest.length > 0 ? [rest] : [];
-		this.#waitingBytes = rest.length;
-		if (rest.length > 0 || this.#dropped === 0) return;
-		const dropped = this.#dropped;
-		this.#droppedReported += dropped;
-		this.#dropped = 0;
-		this.#report(dropped);
+		this.#destination.flush();
 	}
 }
