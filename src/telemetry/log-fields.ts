@@ -13,6 +13,8 @@ export interface RequestInfo {
 	readonly traceId?: string | undefined;
 	/** Name of the access key. Undefined when the request had no valid key. */
 	readonly caller?: string | undefined;
+	/** Address and port of the client, for a request without a valid key. */
+	readonly peer?: string | undefined;
 	/** Conversation that the request names. The conversation of a {@link ServiceError} takes precedence. */
 	readonly conversationId?: string | undefined;
 }
@@ -30,7 +32,7 @@ const MAX_TEXT = 160;
  * share, and those that identify this one.
  */
 export function requestFields(request: RequestInfo, error: unknown) {
-	const { transport, operation, requestId, traceId, conversationId } = request;
+	const { transport, operation, requestId, traceId, peer, conversationId } = request;
 	const serviceError = error instanceof ServiceError ? error : undefined;
 	const id = serviceError?.conversationId ?? conversationId;
 	const caller = request.caller ?? serviceError?.caller;
@@ -39,6 +41,8 @@ export function requestFields(request: RequestInfo, error: unknown) {
 		specific: {
 			requestId,
 			traceId,
+			// The address finds a sender that no name identifies.
+			peer: caller === undefined ? peer : undefined,
 			// The client may have sent anything in place of a UUID.
 			conversationId: id !== undefined && /^[0-9a-fA-F-]{32,36}$/.test(id) ? id : undefined,
 		},

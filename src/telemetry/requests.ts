@@ -33,12 +33,22 @@ export class Requests {
 		return this.#open;
 	}
 
-	/** Begins a request whose header has arrived. The caller must call {@link ObservedRequest.end}. */
-	begin(listener: "http" | "grpc", target: RequestTarget, headerOf: HeaderOf): ObservedRequest {
+	/**
+	 * Begins a request whose header has arrived. The caller must call {@link ObservedRequest.end}.
+	 *
+	 * @param peerOf returns the address and port of the client, if they are known
+	 */
+	begin(
+		listener: "http" | "grpc",
+		target: RequestTarget,
+		headerOf: HeaderOf,
+		peerOf?: () => string | undefined,
+	): ObservedRequest {
 		this.#open[listener] += 1;
-		return new ObservedRequest(this.#sinks, target, headerOf, () => {
+		const onEnd = (): void => {
 			this.#open[listener] -= 1;
-		});
+		};
+		return new ObservedRequest(this.#sinks, target, headerOf, onEnd, peerOf);
 	}
 }
 
@@ -50,19 +60,27 @@ export class ObservedRequest {
 	readonly #span: RequestSpan | undefined;
 	readonly #since = performance.now();
 	readonly #onEnd: () => void;
+	readonly #peerOf: (() => string | undefined) | undefined;
 	#target: RequestTarget;
 	#caller: string | undefined;
 	#bytes: number | undefined;
 	#failure: string | undefined;
 	#ended = false;
 
-	constructor(sinks: RequestSinks, target: RequestTarget, headerOf: HeaderOf, onEnd: () => void) {
+	constructor(
+		sinks: RequestSinks,
+		target: RequestTarget,
+		headerOf: HeaderOf,
+		onEnd: () => void,
+		peerOf?: () => string | undefined,
+	) {
 		const given = headerOf(REQUEST_ID_HEADER);
 		this.id = given !== undefined && ACCEPTED_ID.test(given) ? given : randomUUID();
 		this.#sinks = sinks;
 		this.#target = target;
 		this.#span = sinks.tracing?.begin(headerOf);
 		this.#onEnd = onEnd;
+		this.#peerOf = peerOf;
 	}
 
 	/** Records the route or RPC that the request calls, once it is known. */
@@ -99,8 +117,10 @@ export class ObservedRequest {
 		const { transport, operation } = this.#target;
 		const { conversationId } = options;
 		const trace = this.#span?.traceId;
+		const caller = this.#caller;
+		const peer = caller === undefined ? this.#peerOf?.() : undefined;
 		log.requestFailed(
-			{ transport, operation, requestId: this.id, traceId: trace, caller: this.#caller, conversationId },
+			{ transport, operation, requestId: this.id, traceId: trace, caller, peer, conversationId },
 			error,
 		);
 	}

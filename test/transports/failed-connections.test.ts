@@ -84,6 +84,13 @@ describe("without TLS", () => {
 			{ code: "HPE_UNEXPECTED_CONTENT_LENGTH", reason: expect.any(String) },
 			400,
 		],
+		[
+			"two Host fields",
+			"http",
+			`GET /healthz HTTP/1.1\r\nHost: x\r\nhost: ${CANARY}\r\n\r\n`,
+			{ code: "SEVERAL_HOSTS" },
+			400,
+		],
 		["no Host field", "http", `GET /${CANARY} HTTP/1.1\r\n\r\n`, { code: "MISSING_HOST" }, 400],
 		[
 			"an unknown expectation",

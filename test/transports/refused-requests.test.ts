@@ -4,7 +4,9 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest"
 import { IngestConversationRequestSchema } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { GetConversationRequestSchema } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { postWebhook } from "../support/clients.ts";
+import { postEvents } from "../support/event-clients.ts";
 import { record } from "../support/fixtures.ts";
+import { RawHttp } from "../support/raw-http.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 
 const INGEST = "/conversations.v1.ConversationIngestService/IngestConversation";
@@ -33,13 +35,13 @@ beforeEach(() => {
 	logged = service.log().length;
 });
 
-/** Returns the lines logged since the test began, without the fields that differ from run to run. */
+/** Returns the lines logged since the test began, without the fields and the ports that differ from run to run. */
 function lines(): unknown[] {
 	const parsed = service.log().slice(logged).split("\n").filter(Boolean);
 	return parsed.map((line) => {
-		const { time: _, pid: __, hostname: ___, msg: ____, requestId, ...rest } = JSON.parse(line);
+		const { time: _, pid: __, hostname: ___, msg: ____, requestId, peer, ...rest } = JSON.parse(line);
 		expect(requestId).toMatch(/^[0-9a-f-]{36}$/);
-		return rest;
+		return peer === undefined ? rest : { ...rest, peer: String(peer).replace(/:\d+$/, "") };
 	});
 }
 
@@ -127,6 +129,7 @@ describe.each(binary)("over %s", (transport, send) => {
 				event: "request_refused",
 				transport,
 				operation: INGEST,
+				peer: "127.0.0.1",
 				kind: "unauthenticated",
 				detail: "The access key is not known",
 			},
@@ -310,18 +313,39 @@ describe("the HTTP listener", () => {
 		]);
 	});
 
+	test.each([`https://user:${CANARY}@host.example/x`, `https:%2F%2Fuser:${CANARY}%40host.example%2Fx`])(
+		"logs an unknown path without the password of a URL in it: %s",
+		async (url) => {
+			using client = await new RawHttp(service).connected();
+			await client.head({ "X-Access-Token": KEY, "Content-Length": "0" }, `/api/v1/webhooks/others/${url}`);
+			expect((await client.response()).status).toBe(404);
+			const operation = "POST /api/v1/webhooks/others/https://**********@host.example/x";
+			expect(lines()).toMatchObject([{ operation, kind: "not_found" }]);
+		},
+	);
+
 	test("logs the refusals of routes with the route and the conversation id of the path", async () => {
 		const get = (path: string, init?: RequestInit) =>
 			fetch(`${service.http}${path}`, { headers: { "X-Access-Token": KEY }, ...init });
 		await postWebhook(service, "wrong", "{}");
+		await postEvents(service, "wrong", ID.replaceAll("-", ""), "[]");
 		await postWebhook(service, KEY, `{"title":7}`);
 		await get(`/api/v1/conversations/${ID}`);
 		await get(`/api/v1/webhooks/others/${ID}?key=${CANARY}`);
 		expect((await get("/api/v1/webhooks/conversations", { method: "DELETE" })).status).toBe(405);
 		const webhook = "POST /api/v1/webhooks/conversations";
 		const http = { level: "warn", event: "request_refused", transport: "http" };
+		const peer = "127.0.0.1";
 		expect(lines()).toEqual([
-			{ ...http, operation: webhook, kind: "unauthenticated", detail: "The access key is not known" },
+			{ ...http, operation: webhook, peer, kind: "unauthenticated", detail: "The access key is not known" },
+			{
+				...http,
+				operation: "POST /api/v1/webhooks/events/{id}",
+				peer,
+				conversationId: ID,
+				kind: "unauthenticated",
+				detail: "The access key is not known",
+			},
 			{
 				...http,
 				operation: webhook,
@@ -338,10 +362,11 @@ describe("the HTTP listener", () => {
 				kind: "not_found",
 				detail: "There is no such conversation",
 			},
-			{ ...http, operation: `GET /api/v1/webhooks/others/${ID}`, kind: "not_found", detail: "Not Found" },
+			{ ...http, operation: `GET /api/v1/webhooks/others/${ID}`, peer, kind: "not_found", detail: "Not Found" },
 			{
 				...http,
 				operation: "DELETE /api/v1/webhooks/conversations",
+				peer,
 				kind: "method_not_allowed",
 				detail: "Method Not Allowed",
 			},

@@ -88,7 +88,8 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 				next({
 					onReceiveMetadata: (metadata, pass) => {
 						const target = { transport: "grpc", operation: path, route: path } as const;
-						const request = requests.begin("grpc", target, (name) => metadata.get(name)[0]?.toString());
+						const headerOf = (name: string) => metadata.get(name)[0]?.toString();
+						const request = requests.begin("grpc", target, headerOf, () => call.getPeer());
 						seen = request;
 						try {
 							admit(metadata, request);

@@ -4,7 +4,8 @@ import type { Admission, Permit, Work } from "../admission.ts";
 import { whenGone } from "./when-gone.ts";
 
 /**
- * Counts a request until its response has left or its connection is gone.
+ * Counts a request until its response has left or its connection is gone. A client that waits for the response 100
+ * before it sends the body (RFC 9110, section 10.1.1) gets it.
  *
  * @throws ServiceError as {@link Admission.enter} does
  */
@@ -16,5 +17,9 @@ export function enter(
 ): Permit {
 	const permit = admission.enter(work);
 	whenGone(request, response, permit.hold());
+	if (request.headers.expect !== undefined && request.httpVersion !== "1.0") {
+		if (!("stream" in request)) response.setHeader("Connection", "keep-alive");
+		response.writeContinue();
+	}
 	return permit;
 }

@@ -53,6 +53,16 @@ export async function listenHttp(
 		options.log.connectionFailed({ listener: "http", peer: peerOf(socket), code });
 		response.writeHead(status, { Connection: "close" }).end();
 	};
+	const serveHttp1 = (request: IncomingMessage, response: ServerResponse): void => {
+		// While the listener drains, each response is the last one of its connection.
+		if (draining) response.setHeader("Connection", "close");
+		request.url = originForm(request.url ?? "");
+		// RFC 9112, section 3.2. Node.js would refuse only a missing field, and nothing would be logged.
+		const hosts = countHosts(request);
+		if (hosts > 1 || (hosts === 0 && request.httpVersion === "1.1"))
+			refuse(request, response, 400, hosts === 0 ? "MISSING_HOST" : "SEVERAL_HOSTS");
+		else handler(request, response);
+	};
 	const http1 = createHttp1Server(
 		{
 			keepAliveTimeout: limits.idleTime,
@@ -62,16 +72,13 @@ export async function listenHttp(
 			maxHeaderSize: limits.headerBytes,
 			requireHostHeader: false,
 		},
-		(request, response) => {
-			// While the listener drains, each response is the last one of its connection.
-			if (draining) response.setHeader("Connection", "close");
-			request.url = originForm(request.url ?? "");
-			// RFC 9112, section 3.2. Node.js would send the same response, but nothing would be logged.
-			if (request.httpVersion === "1.1" && request.headers.host === undefined)
-				refuse(request, response, 400, "MISSING_HOST");
-			else handler(request, response);
-		},
+		serveHttp1,
 	);
+	http1.on("checkContinue", (request: IncomingMessage, response: ServerResponse) => {
+		// A client that is refused need not send the body, so nothing can follow on the connection. `enter` changes it back.
+		response.setHeader("Connection", "close");
+		serveHttp1(request, response);
+	});
 	http1.on("checkExpectation", (request: IncomingMessage, response: ServerResponse) =>
 		refuse(request, response, 417, "UNKNOWN_EXPECTATION"),
 	);
@@ -81,10 +88,11 @@ export async function listenHttp(
 
 	const sessions = new Set<ServerHttp2Session>();
 	const settings = { maxConcurrentStreams: limits.httpStreams, maxHeaderListSize: limits.headerBytes };
-	const http2 = createHttp2Server({ settings }, (request, response) => {
+	const serveHttp2 = (request: Http2ServerRequest, response: Http2ServerResponse): void => {
 		limitStream(request.stream, limits);
 		handler(request, response);
-	});
+	};
+	const http2 = createHttp2Server({ settings }, serveHttp2).on("checkContinue", serveHttp2);
 	http2.setTimeout(limits.idleTime);
 	http2.on("session", (session) => {
 		sessions.add(session);
@@ -124,6 +132,12 @@ export async function listenHttp(
 		},
 		kill: () => connections.kill(),
 	};
+}
+
+/** Returns the number of Host fields of a request. The parsed headers contain only the first one. */
+function countHosts({ headers, rawHeaders }: IncomingMessage): number {
+	if (headers.host === undefined) return 0;
+	return rawHeaders.filter((name, index) => index % 2 === 0 && name.length === 4 && /^host$/i.test(name)).length;
 }
 
 /** Returns a request target without the scheme and authority that clients send to proxies (RFC 9112, section 3.2.2). */

@@ -2,6 +2,7 @@ import type { Socket } from "node:net";
 import { type Gate, KEY_HEADER } from "../../access/gate.ts";
 import type { Principal, Scope } from "../../access/keys.ts";
 import { ServiceError } from "../../errors.ts";
+import { parseUuid } from "../../record/json/scalars.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
 import type { Admission, Permit, Work } from "../admission.ts";
 import { certificateName, certificateOf } from "../connections.ts";
@@ -116,7 +117,8 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 			const wanted = method === "HEAD" ? "GET" : method;
 			match = found.find(({ route }) => route.method === wanted);
 			if (match === undefined) {
-				seen.routed({ route: found[0]?.route.path });
+				const known = found[0]?.route.path;
+				seen.routed({ route: known, operation: `${method} ${known}` });
 				response.setHeader("Allow", allowed(found));
 				throw new ServiceError("method_not_allowed", "Method Not Allowed");
 			}
@@ -147,12 +149,17 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 			// The client has gone, so nobody waits for a response.
 			if (signal.aborted || (error instanceof Error && error.name === "AbortError")) return;
 			const silent = isLogged(match?.route, principal?.name);
-			seen.failed(error, { conversationId: match?.params.id, silent });
+			seen.failed(error, { conversationId: uuidIn(match?.params.id), silent });
 			discardBody(request);
 			if (response.headersSent) response.destroy();
 			else sendError(response, error);
 		});
 	};
+}
+
+/** Returns the UUID that a path segment contains, with dashes. */
+function uuidIn(segment: string | undefined): string | undefined {
+	return segment === undefined ? undefined : parseUuid(segment);
 }
 
 /** Credentials of a request: its access key, or else the name of the client's certificate. */

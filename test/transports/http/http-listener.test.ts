@@ -92,6 +92,51 @@ describe("a service", () => {
 		expect(await early.response()).toMatchObject({ status: 200, body: '{"alive":true}' });
 	});
 
+	test.each([
+		["the webhook", WEBHOOK, "application/json", 200],
+		["Connect", RPC, "application/json", 200],
+		["an unknown path", "/nothing", "application/json", 404],
+	])("over HTTP/1.1, %s asks for the body of a client that waits only after the key was checked", async (...given) => {
+		const [, path, type, status] = given;
+		const body = Buffer.from(path === WEBHOOK ? JSON.stringify(record()) : "{}");
+		const fields = { "Content-Type": type, "Content-Length": String(body.length), Expect: "100-continue" };
+		using refused = await new RawHttp(service).connected();
+		await refused.head({ ...fields, "X-Access-Token": "wrong-key" }, path);
+		const { status: refusal, headers } = await refused.response();
+		expect([refusal, headers.get("connection")]).toEqual([path === "/nothing" ? 404 : 401, "close"]);
+		await refused.closed();
+		if (status !== 200) return;
+		using admitted = await new RawHttp(service).connected();
+		for (let round = 0; round < 2; round++) {
+			await admitted.head({ ...fields, "X-Access-Token": KEY }, path);
+			expect((await admitted.response()).status).toBe(100);
+			await admitted.write(body);
+			expect((await admitted.response()).status).toBe(status);
+		}
+	});
+
+	test.each([
+		[KEY, [100, 200]],
+		["wrong-key", [401]],
+	])("over HTTP/2, with the key %s a client that waits with its body gets the statuses %j", async (key, statuses) => {
+		const session = connectHttp2(service.http);
+		const body = JSON.stringify(record());
+		const stream = session.request({
+			":method": "POST",
+			":path": WEBHOOK,
+			"content-type": "application/json",
+			"content-length": String(body.length),
+			"x-access-token": key,
+			expect: "100-continue",
+		});
+		const received: unknown[] = [];
+		stream.on("headers", (headers) => received.push(headers[":status"]));
+		stream.on("continue", () => stream.end(body));
+		const [headers] = await once(stream.resume(), "response");
+		expect([...received, headers[":status"]]).toEqual(statuses);
+		session.destroy();
+	});
+
 	test("allows calls from pages of the configured origins only", async () => {
 		const preflight = (origin: string, path: string) =>
 			fetch(`${service.http}${path}`, {
@@ -153,7 +198,7 @@ describe("a service", () => {
 		await client.write(`POST ${RPC} HTTP/1.1\r\nHost: [\r\nContent-Length: 0\r\n\r\n`);
 		expect((await client.response()).status).toBe(400);
 		expect(service.log()).toMatch(
-			/"event":"request_refused","transport":"connect","operation":"\/conversations.v1.ConversationService\/ListConversations","requestId":"[0-9a-f-]{36}","kind":"invalid_argument"/,
+			/"event":"request_refused","transport":"connect","operation":"\/conversations.v1.ConversationService\/ListConversations","requestId":"[0-9a-f-]{36}","peer":"127.0.0.1:\d+","kind":"invalid_argument"/,
 		);
 	});
 
