@@ -90,8 +90,8 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	);
 	const isSameRecord: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
 	const firstKey = await firstKeyOf(config);
-	const { walEndLost: onWalLoss } = log;
-	const storeOptions = { isSameRecord, onWalLoss, observer: threads };
+	const { uncleanStop: onUncleanStop } = log;
+	const storeOptions = { isSameRecord, onUncleanStop, observer: threads };
 	const store = opened.use(await openStore(config.database, threadLog(log.storeFailed), storeOptions));
 	const keys = firstKey === undefined ? config.accessKeys : [firstKey.entry];
 	const { rateLimitPerKey, clientCertificates: certificates, tls } = config;

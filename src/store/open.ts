@@ -12,13 +12,13 @@ export type Database =
 /**
  * Opens the store in a database. Loads only the engine of that database.
  *
- * @param options `onWalLoss` has no effect for PostgreSQL
+ * @param options `onUncleanStop` has no effect for PostgreSQL
  * @throws ServiceError `unavailable` when the database cannot be opened; the cause says why
  */
 export async function openStore(
 	database: Database,
 	log: ThreadLog,
-	options: Pick<SqliteOptions, "isSameRecord" | "onWalLoss" | "observer">,
+	options: Pick<SqliteOptions, "isSameRecord" | "onUncleanStop" | "observer">,
 ): Promise<Store> {
 	if (database.engine === "sqlite") {
 		const { openSqliteStore } = await import("./sqlite/sqlite.ts");

@@ -32,15 +32,6 @@ export interface UnreadableEntry {
 	readonly error: Error;
 }
 
-/** Frames at the end of the store's write-ahead log that could not be used at the start. */
-export interface LogLoss {
-	readonly frames: number;
-	/** Whether the frames certainly held committed data. */
-	readonly wasCommitted: boolean;
-	/** Number of sequence numbers that are left out. */
-	readonly skipped: bigint;
-}
-
 /** The clock and the time of retention, in microseconds since the Unix epoch. */
 export interface ClockDifference {
 	readonly clock: bigint;
@@ -67,8 +58,7 @@ export const logEvents = {
 	more_statements_refused: ["warn", "More events contain values that break the record's rules"],
 	store_failed: ["error", "The store failed"],
 	store_failures: ["error", "The store failed again for the same cause"],
-	wal_end_lost: ["error", "The end of the write-ahead log is damaged: acknowledged data is lost"],
-	wal_end_unused: ["warn", "The end of the write-ahead log is cut off, or the last commit in it is damaged"],
+	unclean_stop: ["warn", "The last stop of the service was not clean: sequence numbers are skipped"],
 	clock_doubted: ["warn", "The clock differs from the time that retention uses"],
 	clock_trusted: ["info", "The clock agrees again with the time that retention uses"],
 	store_unhealthy: ["error", "The check of the store fails"],
@@ -170,9 +160,8 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 		sumUp: () => repeats.sumUp(),
 		/** The database could not be read or written. */
 		storeFailed: (error: unknown) => failed("store_failed", "store_failures", error),
-		/** The end of the write-ahead log could not be used at the start. */
-		walEndLost: ({ frames, wasCommitted, skipped }: LogLoss) =>
-			emit(wasCommitted ? "wal_end_lost" : "wal_end_unused", { frames, skippedSequences: String(skipped) }),
+		/** The database shows that the service was not stopped cleanly before this start. */
+		uncleanStop: () => emit("unclean_stop"),
 		/** The clock now differs greatly from the time of retention, or, if undefined, no longer does. */
 		clockDoubtChanged: (difference: ClockDifference | undefined) => {
 			if (difference === undefined) return emit("clock_trusted");

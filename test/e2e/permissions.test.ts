@@ -37,8 +37,8 @@ permissionTest(
 		expect(await post(service, first)).toEqual(accepted);
 		folder.permit(0o000);
 		const refused = [503, "5", { detail: "the store's database was moved, deleted or replaced" }];
-		expect(await post(service, second)).toEqual(refused);
 		await expectReady(service, false);
+		expect(await post(service, second)).toEqual(refused);
 		expect(JSON.parse(await getText(service, KEY, first.id))).toMatchObject({ id: first.id });
 		folder.permit(0o700);
 		await expectReady(service, true);

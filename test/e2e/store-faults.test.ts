@@ -55,9 +55,9 @@ describe("a service whose database", () => {
 			[folder.file("data"), folder.file("moved")],
 		] as const) {
 			renameSync(from, to);
+			await expectReady(service, false);
 			expect(await post(service, second)).toEqual(refused("the store's database was moved, deleted or replaced"));
 			expect(await post(service, first)).toEqual(refused("the store's database was moved, deleted or replaced"));
-			await expectReady(service, false);
 			expect(JSON.parse(await getText(service, KEY, first.id))).toMatchObject({ id: first.id });
 			renameSync(to, from);
 			await expectReady(service, true);

@@ -43,14 +43,14 @@ async function sequences(from: Store): Promise<bigint[]> {
 
 async function expectRefused(cause: string, repetition: Sample): Promise<void> {
 	lines = [];
+	await expect(store.check()).rejects.toMatchObject(REFUSED);
 	await expect(append(store, sample())).rejects.toMatchObject(REFUSED);
 	await expect(append(store, repetition)).rejects.toMatchObject(REFUSED);
-	await expect(store.check()).rejects.toMatchObject(REFUSED);
 	const error = { ...REFUSED, cause: new Error(`${cause} (SQLite result code 1032)`) };
 	expect(lines).toMatchObject([
-		{ err: error, operation: "append", count: 1 },
-		{ err: error, operation: "append", count: 1 },
 		{ err: error, operation: "check", count: 1 },
+		{ err: error, operation: "append", count: 1 },
+		{ err: error, operation: "append", count: 1 },
 	]);
 	// Acknowledged updates can still be read.
 	expect(await sequences(store)).toEqual([1n]);
@@ -78,6 +78,7 @@ describe("a store whose files are not in their place", () => {
 		renameSync(folder.file("data"), folder.file("away"));
 		await expectRefused(`${path} was deleted or moved while the database was open`, update);
 		renameSync(folder.file("away"), folder.file("data"));
+		await store.check();
 		expect(await append(store, sample())).toMatchObject({ sequence: 2n });
 	});
 
@@ -91,6 +92,7 @@ describe("a store whose files are not in their place", () => {
 		writeFileSync(file, copy);
 		await expectRefused(`${file} was replaced by another file while it was open`, update);
 		renameSync(folder.file("own"), file);
+		await store.check();
 		expect(await append(store, sample())).toMatchObject({ sequence: 2n });
 	});
 
@@ -121,6 +123,7 @@ describe("a store whose files are not in their place", () => {
 		for (let move = 1; move <= 5; move++) {
 			await expect.poll(() => acknowledged.length).toBeGreaterThan(move * 20);
 			renameSync(path, away);
+			await expect(store.check()).rejects.toMatchObject(REFUSED);
 			const before = refused;
 			await expect.poll(() => refused).toBeGreaterThan(before + 8);
 			const known = [...acknowledged];
@@ -131,6 +134,7 @@ describe("a store whose files are not in their place", () => {
 			await using again = await openSqliteStore(copy, { error() {} });
 			expect(await sequences(again)).toEqual(expect.arrayContaining(known));
 			renameSync(away, path);
+			await store.check();
 		}
 		stop = true;
 		await Promise.all(writers);
@@ -153,8 +157,10 @@ describe("a store whose path is a symbolic link", () => {
 		expect(await append(store, update)).toMatchObject({ sequence: 2n });
 		for (const file of [link, path, `${path}-wal`, `${path}-shm`]) {
 			renameSync(file, folder.file("away"));
+			await expect(store.check()).rejects.toMatchObject(REFUSED);
 			await expect(append(store, sample())).rejects.toMatchObject(REFUSED);
 			renameSync(folder.file("away"), file);
+			await store.check();
 			expect(await append(store, update)).toMatchObject({ sequence: 2n, repeated: true });
 		}
 	});
@@ -163,6 +169,7 @@ describe("a store whose path is a symbolic link", () => {
 		rmSync(link);
 		symlinkSync(folder.file("other.db"), link);
 		writeFileSync(folder.file("other.db"), "");
+		await expect(store.check()).rejects.toMatchObject(REFUSED);
 		await expect(append(store, sample())).rejects.toMatchObject(REFUSED);
 	});
 

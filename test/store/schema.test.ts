@@ -1,10 +1,17 @@
-import { chmodSync, copyFileSync, readFileSync, statSync } from "node:fs";
+import { chmodSync, copyFileSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
+import { zstdDecompressSync } from "node:zlib";
+import { fromBinary } from "@bufbuild/protobuf";
 import { expect, test } from "vitest";
+import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
+import { readMigrations } from "../../src/store/migrations.ts";
 import { APPLICATION_ID, createSchema, SCHEMA_VERSION } from "../../src/store/sqlite/schema.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
+import type { StoredUpdate } from "../../src/store/store.ts";
 import { TempFolder } from "../support/temp.ts";
 import { append, sample } from "./samples.ts";
+
+const MIGRATIONS = new URL("../../src/store/sqlite/migrations/", import.meta.url);
 
 test("an empty database gets the tables once, although the schema is created twice", () => {
 	const database = new DatabaseSync(":memory:");
@@ -28,37 +35,60 @@ test("an empty database gets the tables once, although the schema is created twi
 	database.close();
 });
 
-test("a database of schema version 1 is upgraded and keeps its data", async () => {
+test.each(Array.from({ length: SCHEMA_VERSION - 1 }, (_, n) => n + 1))(
+	"a database of schema version %i is upgraded to the same tables as a new one",
+	async (version) => {
+		using folder = new TempFolder();
+		const path = folder.file("conversations.db");
+		{
+			using database = new DatabaseSync(path);
+			for (const { sql } of readMigrations(MIGRATIONS).slice(0, version)) database.exec(sql);
+			database.exec(`PRAGMA user_version = ${version}`);
+		}
+		{
+			await using store = await openSqliteStore(path, { error() {} });
+			expect(await append(store, sample())).toMatchObject({ sequence: 1n });
+		}
+		using database = new DatabaseSync(path);
+		using fresh = new DatabaseSync(":memory:");
+		createSchema(fresh);
+		expect(shapeOf(database)).toEqual(shapeOf(fresh));
+		expect(identityOf(database)).toEqual([APPLICATION_ID, SCHEMA_VERSION]);
+	},
+);
+
+test("a database that the release with schema version 4 wrote is upgraded and keeps its data", async () => {
 	using folder = new TempFolder();
 	const path = folder.file("conversations.db");
-	const update = sample();
-	let wanted: unknown;
-	{
-		await using store = await openSqliteStore(path, { error() {} });
-		await append(store, update);
-	}
-	{
-		using database = new DatabaseSync(path);
-		wanted = shapeOf(database);
-		database.exec(`
-			DROP INDEX conversations_unapplied;
-			ALTER TABLE conversations RENAME COLUMN has_unapplied_events TO is_behind;
-			CREATE INDEX conversations_behind ON conversations (id) WHERE is_behind = 1;
-			ALTER TABLE store_state DROP COLUMN clock;
-			ALTER TABLE logs DROP COLUMN skipped_through;
-			PRAGMA application_id = 0;
-			PRAGMA user_version = 1;
-		`);
-	}
+	writeFileSync(path, zstdDecompressSync(readFileSync(new URL("./schema-4.db.zst", import.meta.url))));
 	await using store = await openSqliteStore(path, { error() {} });
-	expect(await append(store, update)).toMatchObject({ sequence: 1n, repeated: true });
-	expect(await append(store, sample())).toMatchObject({ sequence: 2n });
-	await store.saveRetentionTime(5n);
+	const first = "00000000-0000-4000-8000-000000000001";
+	const updates = await store.updates.list({ after: 0n, limit: 10, withRecords: true });
+	expect(updates.map(({ conversationId, sequence, record }) => [conversationId, sequence, titleOf(record)])).toEqual([
+		[first, 1n, "Fix the parser"],
+		[first, 2n, "Fixed by an event"],
+		["00000000-0000-4000-8000-000000000002", 3n, "Other"],
+	]);
+	const events = await store.events.list({ after: 0n, limit: 10 });
+	expect(events.map(({ sequence, kind }) => [sequence, kind])).toEqual([
+		[1n, "MessageEvent"],
+		[2n, "ConversationStateUpdateEvent"],
+	]);
+	const byTitle = await store.listConversations({
+		conditions: [{ kind: "title", contains: "the PARSER" }],
+		limit: 10,
+		withRecords: false,
+	});
+	expect(byTitle.map(({ conversationId }) => conversationId)).toEqual([first]);
 	expect(await store.getRetentionTime()).toBe(5n);
-	using database = new DatabaseSync(path);
-	expect(shapeOf(database)).toEqual(wanted);
-	expect(identityOf(database)).toEqual([APPLICATION_ID, SCHEMA_VERSION]);
+	expect(await append(store, sample({ conversationId: first }))).toMatchObject({ sequence: 4n, repeated: false });
 });
+
+/** Returns the title in a stored record. */
+function titleOf(record: StoredUpdate["record"]): string | undefined {
+	if (record === undefined || "unreadable" in record) throw new Error("the record cannot be read");
+	return fromBinary(ConversationInfoSchema, record.bytes).title;
+}
 
 /** Returns the application id and the schema version of a database. */
 function identityOf(database: DatabaseSync): unknown[] {

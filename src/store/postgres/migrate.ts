@@ -1,4 +1,5 @@
 import { ServiceError } from "../../errors.ts";
+import type { Migration } from "../migrations.ts";
 import { boolean, integer, nullable, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { lockSchema, tryLockTitles } from "./locks.ts";
@@ -21,7 +22,7 @@ export async function migrate(connections: Connections): Promise<{ readonly from
 		if (encoding !== "UTF8") throw refused(`the database's encoding is ${encoding}, and must be UTF8`);
 		return await schemaVersion(session);
 	});
-	for (let version = from; version < MIGRATIONS.length; version++) await migrateTo(connections, version + 1);
+	for (const migration of MIGRATIONS.slice(from)) await migrateTo(connections, migration);
 	await indexTitles(connections);
 	return { from, to: MIGRATIONS.length };
 }
@@ -47,7 +48,7 @@ export async function schemaVersion(session: Session): Promise<number> {
 	return version;
 }
 
-async function migrateTo(connections: Connections, version: number): Promise<void> {
+async function migrateTo(connections: Connections, { version, sql }: Migration): Promise<void> {
 	await connections.transaction(
 		async (session) => {
 			await session.query(lockSchema);
@@ -61,7 +62,7 @@ async function migrateTo(connections: Connections, version: number): Promise<voi
 						)`,
 					},
 				);
-			for (const statement of (MIGRATIONS[version - 1] ?? "").split(/;\s*$/m))
+			for (const statement of sql.split(/;\s*$/m))
 				if (statement.trim() !== "") await session.query({ text: statement });
 			await session.query({
 				text: "INSERT INTO conversation_updates.schema_versions (version) VALUES ($1)",

@@ -4,6 +4,7 @@ import { backup, DatabaseSync } from "node:sqlite";
 import { immutable, openForReading, openForWriting, prepareFiles, transaction } from "./database.ts";
 import { lockDatabase, lockFile } from "./lock.ts";
 import { readRange } from "./log.ts";
+import { endRun } from "./run.ts";
 import { createSchema, schemaVersion } from "./schema.ts";
 import { Statements } from "./statements.ts";
 
@@ -97,8 +98,13 @@ async function copyDatabase(source: DatabaseSync, target: string, onProgress: On
 	using copy = new DatabaseSync(target, { readBigInts: true });
 	const [problem] = copy.prepare("PRAGMA integrity_check(1)").all();
 	if (problem?.integrity_check !== "ok") throw new Error(`the database is damaged: ${problem?.integrity_check}`);
-	transaction(copy, "BEGIN IMMEDIATE", () => createSchema(copy));
-	return readRange(new Statements(copy), "updates", {}).newest;
+	const statements = new Statements(copy);
+	transaction(copy, "BEGIN IMMEDIATE", () => {
+		createSchema(copy);
+		// The copy is whole, also while a service has the source open.
+		endRun(statements);
+	});
+	return readRange(statements, "updates", {}).newest;
 }
 
 function databaseBytes(database: DatabaseSync): number {

@@ -1,15 +1,8 @@
 import type { CallSignal } from "../../call-signal.ts";
-import type { WalEnd } from "./wal-end.ts";
 
 /** The part of a {@link CallSignal} that can cross to a thread. */
 export interface SenderDeadline {
 	readonly senderDeadline: CallSignal["deadline"];
-}
-
-/** The end of a write-ahead log that SQLite could not use. */
-export interface WalLoss extends WalEnd {
-	/** Number of sequence numbers that are skipped in each log, because lost entries may have had them. */
-	readonly skipped: bigint;
 }
 
 /** Asks to remove events that were received before a time, or deleted conversations whose current update was. */

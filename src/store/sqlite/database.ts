@@ -15,7 +15,6 @@ import { pathToFileURL } from "node:url";
 import { integer } from "../values.ts";
 import { LOCK_TIMEOUT, lockFile } from "./lock.ts";
 import { schemaVersion } from "./schema.ts";
-import type { WalEnd } from "./wal-end.ts";
 
 /** Options of a connection to a database. */
 export interface DatabaseOptions {
@@ -28,11 +27,8 @@ export interface DatabaseOptions {
 
 /** Options of the writer thread's connection. */
 export interface WriterOptions extends DatabaseOptions {
-	/**
-	 * The end of the write-ahead log that was lost before the store was opened. A restarted writer thread skips as many
-	 * sequence numbers again, which does no harm.
-	 */
-	readonly walEnd: WalEnd | undefined;
+	/** Unique id of this opening of the store. A restarted writer thread has the same. */
+	readonly runId: string;
 }
 
 // Statements return integers as bigints, because some times exceed 2^53.
@@ -96,6 +92,29 @@ export function prepareFiles(path: string): string {
 	// SQLite creates these. If they exist, they must be usable.
 	for (const file of [`${realPath}-wal`, `${realPath}-shm`]) fileExists(file);
 	return realPath;
+}
+
+/**
+ * Checks that a database file that may exist is the one that services have used, and the only name of it.
+ *
+ * @throws Error when the file was emptied after a service had used it, or when it has several hard links: a second service
+ *   could open it by another name, with a lock and a write-ahead log of its own
+ */
+export function requireIntact(path: string): void {
+	const found = statSync(path, { throwIfNoEntry: false });
+	if (!found?.isFile()) return;
+	if (found.nlink > 1) throw new Error(`${path} has ${found.nlink} hard links; remove all but one`);
+	const realPath = realpathSync(path);
+	// An interrupted copy has its data in another file: see `requireFinished`.
+	if (found.size === 0 && existsSync(lockFile(realPath)) && !existsSync(unfinishedFile(realPath)))
+		throw new Error(
+			`${path} is empty, but it held a database: restore a backup, or remove the file to begin without data`,
+		);
+}
+
+/** Returns whether a database has a write-ahead log with frames, which a clean stop removes. */
+export function hasLog(path: string): boolean {
+	return (statSync(`${realpathSync(path)}-wal`, { throwIfNoEntry: false })?.size ?? 0) > 0;
 }
 
 /** Returns the path of the file that contains a copy into the database at `path` until the copy is complete. */

@@ -1,3 +1,5 @@
+import { randomUUID } from "node:crypto";
+import { existsSync, rmSync, statSync } from "node:fs";
 import { ServiceError } from "../../errors.ts";
 import { compact, release } from "../../memory.ts";
 import {
@@ -10,21 +12,26 @@ import { Announcer } from "../announcer.ts";
 import { appendJudged, type JudgedRepetition } from "../repetition.ts";
 import type { IsSameRecord, Store } from "../store.ts";
 import { bytesOfBatch, compactBatch } from "./batch.ts";
-import type { WalLoss } from "./calls.ts";
-import { type DatabaseOptions, prepareFiles, protectFiles, requireFinished, type WriterOptions } from "./database.ts";
+import {
+	type DatabaseOptions,
+	prepareFiles,
+	protectFiles,
+	requireFinished,
+	requireIntact,
+	type WriterOptions,
+} from "./database.ts";
 import { lockDatabase } from "./lock.ts";
 import { Pruner } from "./pruner.ts";
 import type { ReaderCalls } from "./reader.ts";
 import { storeError, unavailable } from "./result-codes.ts";
-import { inspectWal, type WalEnd } from "./wal-end.ts";
 import type { WriterCalls } from "./writer.ts";
 
 /** Options of {@link openSqliteStore}. None of them is stored in the database file. */
 export interface SqliteOptions extends Omit<DatabaseOptions, "path"> {
 	/** Decides whether a record with other bytes repeats a stored one. When left out, no such record does. */
 	readonly isSameRecord?: IsSameRecord;
-	/** Called before the store is returned, if the end of the write-ahead log could not be used. */
-	readonly onWalLoss?: (loss: WalLoss) => void;
+	/** Called before the store is returned, if the store was not closed cleanly before. */
+	readonly onUncleanStop?: () => void;
 	/** Observes the store's threads. */
 	readonly observer?: ThreadObserver | undefined;
 }
@@ -35,31 +42,33 @@ export interface SqliteOptions extends Omit<DatabaseOptions, "path"> {
  * its updates would not reach the listeners of the first.
  *
  * @throws ServiceError `unavailable` when the database cannot be opened, another store has it open, a newer release
- *   wrote it, or a copy into it is not finished; the cause says which.
+ *   wrote it, its file was emptied or has several hard links, or a copy into it is not finished; the cause says which.
  */
 export async function openSqliteStore(path: string, log: ThreadLog, options: SqliteOptions = {}): Promise<Store> {
-	const { isSameRecord = async () => false, lockTimeout, maxBytes, onWalLoss, observer } = options;
+	const { isSameRecord = async () => false, lockTimeout, maxBytes, onUncleanStop, observer } = options;
+	orUnavailable(() => requireIntact(path));
+	const isNew = !existsSync(path);
 	const realPath = orUnavailable(() => prepareFiles(path));
 	const lock = lockDatabase(realPath, lockTimeout);
-	let walEnd: WalEnd | undefined;
 	try {
 		orUnavailable(() => requireFinished(realPath));
-		walEnd = orUnavailable(() => inspectWal(realPath));
 	} catch (error) {
 		lock[Symbol.dispose]();
 		throw error;
 	}
-	const data: WriterOptions = { path, lockTimeout, maxBytes, walEnd };
+	const data: WriterOptions = { path, lockTimeout, maxBytes, runId: randomUUID() };
 	const [writer, reader] = threadsOf({ data, log, observer });
 	const store = storeOf(writer, reader, lock, log, isSameRecord);
 	try {
 		// The writer creates the tables, so it starts before the reader.
 		await writer.start();
 		await reader.start();
-		const loss = await writer.calls.walLoss();
+		const wasStoppedCleanly = await writer.calls.wasStoppedCleanly();
 		orUnavailable(() => protectFiles(realPath));
-		if (loss !== undefined) onWalLoss?.(loss);
+		if (!wasStoppedCleanly) onUncleanStop?.();
 	} catch (error) {
+		// An empty file that stayed would look like an emptied database at the next start.
+		if (isNew && statSync(realPath, { throwIfNoEntry: false })?.size === 0) rmSync(realPath);
 		await store.close();
 		throw error;
 	}

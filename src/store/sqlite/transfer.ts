@@ -31,9 +31,7 @@ import { listUpdates } from "./updates.ts";
  */
 export async function openSqliteSource(path: string, log: ThreadLog): Promise<TransferDatabase> {
 	if ((statSync(path, { throwIfNoEntry: false })?.size ?? 0) === 0) throw new Error(`there is no database ${path}`);
-	const onWalLoss = ({ skipped }: { readonly skipped: bigint }) =>
-		log.error({ skipped }, "the end of the write-ahead log is damaged, and the commits in it are lost");
-	await (await openSqliteStore(path, log, { onWalLoss })).close();
+	await (await openSqliteStore(path, log)).close();
 	const lock = lockDatabase(realpathSync(path));
 	try {
 		return transferOf(openForReading({ path }), lock);

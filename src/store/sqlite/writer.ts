@@ -7,15 +7,15 @@ import type { Appended, AppendedEvents, NewEvents } from "../store.ts";
 import { appendUpdate } from "./append.ts";
 import { appendEvents } from "./append-events.ts";
 import { bytesOfBatch } from "./batch.ts";
-import type { RemoveRequest, SenderDeadline, WalLoss } from "./calls.ts";
-import { openForWriting, transaction, type WriterOptions } from "./database.ts";
-import { sequenceCounter, skipSequences } from "./log.ts";
+import type { RemoveRequest, SenderDeadline } from "./calls.ts";
+import { hasLog, openForWriting, transaction, type WriterOptions } from "./database.ts";
+import { sequenceCounter } from "./log.ts";
 import { OpenFiles } from "./open-files.ts";
 import { removeDeleted, removeEvents, removeUpdates } from "./remove.ts";
 import { isDatabaseFailure } from "./result-codes.ts";
+import { beginRun, endRun } from "./run.ts";
 import { createSchema } from "./schema.ts";
 import { Statements } from "./statements.ts";
-import type { WalEnd } from "./wal-end.ts";
 
 /** Entry point of the writer thread. Appends that wait for it share one transaction. */
 
@@ -24,9 +24,6 @@ import type { WalEnd } from "./wal-end.ts";
  * delay small ones.
  */
 const MAX_GROUP_BYTES = 2 ** 20;
-
-/** Lower bound of the bytes that a row of `updates` or `events` takes in a page. Its columns alone take more. */
-const MIN_ROW_BYTES = 16;
 
 /**
  * Milliseconds for which a commit proves that the next one can succeed, so that checks of an idle service seldom write.
@@ -47,25 +44,27 @@ interface Appends {
 }
 
 function writer(options: WriterOptions) {
-	const { walEnd } = options;
+	const hadLog = hasLog(options.path);
 	const database = openForWriting(options);
 	const statements = new Statements(database);
-	const walLoss = transaction(database, "BEGIN IMMEDIATE", () => {
+	const wasStoppedCleanly = transaction(database, "BEGIN IMMEDIATE", () => {
 		createSchema(database);
-		return walEnd && skipLostSequences(statements, walEnd);
+		return beginRun(statements, options.runId, hadLog);
 	});
-	// Otherwise the frames that SQLite ignores stay in the log, and would be found again after the next crash.
-	if (walLoss !== undefined) database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+	// So the database file itself says that this run has begun, should the whole log be lost.
+	database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
 	const files = new OpenFiles(options.path);
 	const check = database.prepare("UPDATE store_state SET checks = checks + 1");
 	const saveRetentionTime = database.prepare("UPDATE store_state SET clock = ?");
 	/** Whether the log has been checkpointed since the last commit, because a file was not at its path. */
 	let isLogSaved = false;
+	/** Why the files were not in their places at the last check; undefined while they are. */
+	let misplaced: unknown;
 	/** Time of the last successful commit, as `performance.now()` counts; undefined after a failure. */
 	let committedAt: number | undefined;
 
 	function write<Result>(work: () => Result): Result {
-		verifyFiles();
+		if (misplaced !== undefined) throw misplaced;
 		let result: Result;
 		try {
 			result = transaction(database, "BEGIN IMMEDIATE", work);
@@ -75,15 +74,16 @@ function writer(options: WriterOptions) {
 		}
 		committedAt = performance.now();
 		isLogSaved = false;
-		// Checked again, because the next start finds only files that are at their paths.
-		verifyFiles();
 		return result;
 	}
 
+	/** Checks that the next start will find the files. If not, nothing is written until a later check succeeds. */
 	function verifyFiles(): void {
 		try {
 			files.verify();
+			misplaced = undefined;
 		} catch (error) {
+			misplaced = error;
 			committedAt = undefined;
 			if (!isLogSaved && files.isDatabaseInPlace) isLogSaved = trySaveLog();
 			throw error;
@@ -117,8 +117,8 @@ function writer(options: WriterOptions) {
 				if (committedAt === undefined || performance.now() - committedAt > PROOF_MILLISECONDS) write(() => check.run());
 			},
 			saveRetentionTime: (time: bigint): void => void write(() => saveRetentionTime.run(time)),
-			/** The end of the write-ahead log that was lost before the thread opened the database; undefined if nothing was. */
-			walLoss: (): WalLoss | undefined => walLoss,
+			/** Returns whether the last stop before this run was clean: see `beginRun`. */
+			wasStoppedCleanly: (): boolean => wasStoppedCleanly,
 		},
 		group: {
 			names: ["append", "appendEvents"] satisfies (keyof Appends)[],
@@ -127,6 +127,11 @@ function writer(options: WriterOptions) {
 			answer: (requests: readonly (GroupRequest & SenderDeadline)[]) => appendAll(statements, write, requests),
 		},
 		close() {
+			try {
+				transaction(database, "BEGIN IMMEDIATE", () => endRun(statements));
+			} catch {
+				// The disk may be full. The next start then skips sequences, which does no harm.
+			}
 			database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
 			database.close();
 		},
@@ -137,13 +142,6 @@ serve(writer);
 
 function byteStringsOf(request: GroupRequest): Uint8Array[] {
 	return "update" in request ? [request.update.record.bytes, request.update.summary] : bytesOfBatch(request);
-}
-
-/** Skips as many sequence numbers as entries may have been in the pages of the lost frames. */
-function skipLostSequences(statements: Statements, end: WalEnd): WalLoss {
-	const skipped = BigInt(end.frames) * BigInt(Math.ceil(end.pageSize / MIN_ROW_BYTES));
-	for (const log of ["updates", "events"] as const) skipSequences(statements, log, skipped);
-	return { ...end, skipped };
 }
 
 /** Appends a group in one transaction. Returns the outcomes, in the order of the requests, once it is on disk. */
