@@ -3,7 +3,7 @@ import type { Benchmark } from "./benchmark.ts";
 import { eventGrowth, events, fullState } from "./benchmarks/events.ts";
 import { get } from "./benchmarks/get.ts";
 import { growth } from "./benchmarks/growth.ts";
-import { grpc, webhook, webhookFew } from "./benchmarks/ingest.ts";
+import { grpc, webhook } from "./benchmarks/ingest.ts";
 import { list, postgresList } from "./benchmarks/list.ts";
 import { postgresCounter, postgresIngest, postgresReplicas } from "./benchmarks/postgres.ts";
 import { postgresRetention } from "./benchmarks/retention.ts";
@@ -15,7 +15,6 @@ import { readSettings, type Settings, USAGE } from "./settings.ts";
 const BENCHMARKS: readonly Benchmark[] = [
 	webhook("small", 0.5),
 	webhook("large", 0.4),
-	webhookFew,
 	grpc("small", 0.7),
 	grpc("large", 0.7),
 	growth,

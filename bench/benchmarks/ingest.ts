@@ -17,33 +17,19 @@ interface IngestPlan {
 	readonly body: BodyName;
 	/** Maximum number of requests under way at a time. */
 	readonly concurrency: number;
-	/** Minimum share of the yardstick's rate. Undefined for a figure that is only printed. */
-	readonly target: number | undefined;
+	/** Minimum share of the yardstick's rate. */
+	readonly target: number;
 }
 
 /** Maximum number of large bodies under way. It keeps every processor busy. */
 const LARGE_CONCURRENCY = 32;
-/** Number of connections for the usual case of few senders. Each waits for the response before it posts again. */
-const FEW_CONNECTIONS = 8;
 
 /** Durable ingest by webhook, compared with a server that only reads and parses the body. */
 export function webhook(body: BodyName, target: number): Benchmark {
-	return webhookOf({ name: `webhook-${body}`, body, concurrency: concurrencyOf(body), target });
-}
-
-/** The same over few connections, where the latency of a single request matters. */
-export const webhookFew: Benchmark = webhookOf({
-	name: "webhook-few",
-	body: "small",
-	concurrency: FEW_CONNECTIONS,
-	target: undefined,
-});
-
-function webhookOf(plan: IngestPlan): Benchmark {
-	const connections = plan.concurrency === FEW_CONNECTIONS ? ` over ${FEW_CONNECTIONS} connections` : "";
+	const plan = { name: `webhook-${body}`, body, concurrency: concurrencyOf(body), target };
 	return {
 		name: plan.name,
-		about: `webhook ingest${connections}, durable, against a node:http server that reads the body and runs JSON.parse`,
+		about: "webhook ingest, durable, against a node:http server that reads the body and runs JSON.parse",
 		comparable: true,
 		async run(settings, report) {
 			await using client = await Child.start("load/http.ts", z.unknown());
@@ -106,10 +92,8 @@ async function measureIngest(
 			report,
 		);
 		const ratios = pairs.map(([before, after]) => after.rate / before.rate);
-		const goal: Goal | undefined =
-			plan.target === undefined || against !== undefined ? undefined : { at: "least", value: plan.target };
-		const figures = [ratioFigure(plan.name, ratios, goal, noteOf(pairs))];
-		if (plan.concurrency === FEW_CONNECTIONS) figures.push(...latencyFigures(plan.name, pairs));
+		const goal: Goal | undefined = against === undefined ? { at: "least", value: plan.target } : undefined;
+		const figures = [ratioFigure(plan.name, ratios, goal, noteOf(pairs)), ...latencyFigures(plan.name, pairs)];
 		// Profiling needs additional memory.
 		const most = plan.body === "large" && profile === undefined ? 400 : undefined;
 		figures.push(await memoryFigure(plan.name, service.pid, most));
@@ -124,18 +108,14 @@ async function measureIngest(
 	return [...figures, await memoryFigure(`${plan.name}, other checkout`, other.pid, undefined)];
 }
 
-/** Returns figures of the service's latency. The latency of the reference is in the note. */
+/** Returns the ratios of the latencies of a request. */
 function latencyFigures(name: string, pairs: readonly (readonly [Measurement, Measurement])[]): Figure[] {
 	return (["median", "99th percentile"] as const).map((which, index) => {
 		const of = (side: 0 | 1) => pairs.map((pair) => pair[side].latency[index] ?? Number.NaN);
 		const [before, after] = [of(0), of(1)];
-		return {
-			name: `${name}: latency, ${which}`,
-			value: median(after),
-			unit: "ms",
-			spread: [Math.min(...after), Math.max(...after)],
-			note: `against ${round(median(before))} ms`,
-		};
+		const ratios = after.map((latency, pair) => latency / (before[pair] ?? Number.NaN));
+		const note = `${round(median(after))} ms against ${round(median(before))} ms`;
+		return ratioFigure(`${name}: latency, ${which}`, ratios, undefined, note);
 	});
 }
 

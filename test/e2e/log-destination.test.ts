@@ -6,6 +6,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { postWebhook } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
+import { ignorePipeErrors } from "../support/pipes.ts";
 import { testEnvironment } from "../support/service.ts";
 import { ROOT, START_ARGUMENTS } from "../support/start-command.ts";
 import { TempFolder } from "../support/temp.ts";
@@ -50,7 +51,7 @@ async function startUnread(stdout: "pipe" | number, before = "true"): Promise<{ 
 		};
 		const script = `${before}; exec "$NODE" ${START_ARGUMENTS.join(" ")}`;
 		const child = spawn("sh", ["-c", script], { cwd: ROOT, env, stdio: ["ignore", stdout, "pipe"] });
-		program = child;
+		program = ignorePipeErrors(child);
 		const ended = once(child, "exit").then(() => "ended");
 		const taken = async (): Promise<string> => {
 			for (;;) {

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { stripVTControlCharacters } from "node:util";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { ServiceProcess } from "../support/child.ts";
+import { ignorePipeErrors } from "../support/pipes.ts";
 import { testEnvironment } from "../support/service.ts";
 import { ROOT, START_ARGUMENTS } from "../support/start-command.ts";
 import { TempFolder } from "../support/temp.ts";
@@ -53,6 +54,7 @@ test.skipIf(!hasScript()).each([
 		env: { ...env({ LOG_FORMAT, TERM: "xterm-256color" }), PATH: process.env.PATH },
 		stdio: ["ignore", "pipe", "pipe"],
 	});
+	ignorePipeErrors(terminal);
 	let text = "";
 	terminal.stdout.setEncoding("utf8").on("data", (part: string) => {
 		text += part;

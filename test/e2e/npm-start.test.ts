@@ -5,6 +5,7 @@ import type { Readable } from "node:stream";
 import { expect, test } from "vitest";
 import { WEBHOOK } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
+import { ignorePipeErrors } from "../support/pipes.ts";
 import { RawHttp } from "../support/raw-http.ts";
 import { KEY, testEnvironment } from "../support/service.ts";
 import { ROOT } from "../support/start-command.ts";
@@ -24,6 +25,7 @@ class NpmStart implements Disposable {
 			env: { PATH: process.env.PATH, HOME: process.env.HOME, ...env },
 			stdio: ["ignore", "pipe", "ignore"],
 		});
+		ignorePipeErrors(this.npm);
 		this.#lines = createInterface(this.npm.stdout)[Symbol.asyncIterator]();
 	}
 

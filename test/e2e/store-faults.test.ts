@@ -7,6 +7,7 @@ import { describe, expect, test } from "vitest";
 import { ServiceProcess } from "../support/child.ts";
 import { type Endpoints, getText, postWebhook, readClient } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
+import { ignorePipeErrors } from "../support/pipes.ts";
 import { expectReady } from "../support/ready.ts";
 import { KEY, testEnvironment } from "../support/service.ts";
 import { canMount, SmallDisk, startWithFileLimit } from "../support/small-disk.ts";
@@ -92,7 +93,9 @@ describe("a service whose database", () => {
 			new DatabaseSync(process.argv[1]).exec("BEGIN EXCLUSIVE");
 			process.stdout.write("locked");
 			setInterval(() => {}, 1000);`;
-		const other = spawn(process.execPath, ["-e", script, database], { stdio: ["ignore", "pipe", "inherit"] });
+		const other = ignorePipeErrors(
+			spawn(process.execPath, ["-e", script, database], { stdio: ["ignore", "pipe", "inherit"] }),
+		);
 		await once(other.stdout, "data");
 		expect(await post(service, second)).toEqual(refused("the store is locked by another process"));
 		await expectReady(service, false);

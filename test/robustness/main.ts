@@ -28,7 +28,7 @@ async function main(chosen: readonly Run[], countOf: (run: Run) => number): Prom
 		const count = countOf(run);
 		process.stdout.write(`\n${run.name}: ${run.about}; ${count} ${run.counted}\n`);
 		const start = performance.now();
-		const report = new Report((line) => process.stderr.write(`  ${line}\n`));
+		const report = new Report((line) => process.stderr.write(`  ${line}\n`), true);
 		const interrupted = (): never => {
 			report.breaks("the run was interrupted");
 			printReport(report, start);

@@ -27,6 +27,8 @@ const HELD_MEMORY_ARGUMENTS = ["--expose-gc", "--import", fileURLToPath(new URL(
 const SOCKET_NAME = "held-memory";
 /** Maximum time for an ordinary client's response, in milliseconds: a third of the real sender's timeout. */
 const RESPONSE_TIMEOUT = 10_000;
+/** Number of posts after a load of which one must be accepted. */
+const MAX_ATTEMPTS = 100;
 /** Maximum lifetime of the program, in milliseconds. */
 const LIFETIME = 3_600_000;
 /** Log lines that show a failure of the service. */
@@ -90,7 +92,8 @@ export class Subject implements AsyncDisposable {
 	}
 
 	/**
-	 * Runs a load while ordinary clients make requests. Each of these requests must succeed in time.
+	 * Runs a load while ordinary clients make requests. Each of these requests must succeed, and in time if the
+	 * report is timed.
 	 *
 	 * @param work what the ordinary clients do
 	 */
@@ -106,7 +109,7 @@ export class Subject implements AsyncDisposable {
 		);
 		for (const problem of problems) this.#report.breaks(`an ordinary client: ${problem}`);
 		this.#report.expect(
-			slowest.milliseconds <= RESPONSE_TIMEOUT,
+			!this.#report.isTimed || slowest.milliseconds <= RESPONSE_TIMEOUT,
 			`an ordinary client waited ${slowest.milliseconds} ms`,
 		);
 		return result;
@@ -152,10 +155,9 @@ export class Subject implements AsyncDisposable {
 			return;
 		}
 		const post = async () => (await postWebhook(this.service, KEY, JSON.stringify(record()))).status;
-		const until = performance.now() + RESPONSE_TIMEOUT;
 		let status = await post();
 		// The service may still be busy with the rest of an overload.
-		while (status === 503 && performance.now() < until) {
+		for (let attempt = 1; status === 503 && attempt < MAX_ATTEMPTS; attempt++) {
 			await delay(SAMPLE_INTERVAL);
 			status = await post();
 		}

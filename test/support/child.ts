@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import type { Readable } from "node:stream";
 import type { Endpoints } from "./clients.ts";
+import { ignorePipeErrors } from "./pipes.ts";
 import { testEnvironment } from "./service.ts";
 import { ROOT, START_ARGUMENTS, START_ENVIRONMENT } from "./start-command.ts";
 
@@ -53,6 +54,7 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 		this.#child.stderr.setEncoding("utf8").on("data", (text: string) => {
 			this.#stderr += text;
 		});
+		ignorePipeErrors(this.#child);
 		running.add(this.#child);
 		this.#exited = new Promise((resolve) => {
 			this.#child.on("close", (code, signal) => {

@@ -4,6 +4,7 @@ import { closeSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, describe, expect, test } from "vitest";
 import { LogOutput } from "../../src/telemetry/log-output.ts";
+import { ignorePipeErrors } from "../support/pipes.ts";
 import { TempFolder } from "../support/temp.ts";
 
 const WRITER = join(import.meta.dirname, "log-writer.ts");
@@ -20,7 +21,7 @@ afterEach(() => {
 /** @param endTimeout milliseconds that the writer waits at its end until its lines are read */
 function start(stdout: "pipe" | number, endTimeout: number): ChildProcess {
 	const stdio: StdioOptions = ["ignore", stdout, "inherit", "ipc"];
-	writer = spawn(process.execPath, [WRITER, String(endTimeout)], { stdio });
+	writer = ignorePipeErrors(spawn(process.execPath, [WRITER, String(endTimeout)], { stdio }));
 	return writer;
 }
 

@@ -6,6 +6,7 @@ import { createServer } from "node:net";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
+import { ignorePipeErrors } from "../../support/pipes.ts";
 
 /** Paths of programs of PostgreSQL. */
 interface Programs {
@@ -58,6 +59,7 @@ export class PostgresServer implements AsyncDisposable {
 			],
 			{ ...identity, cwd: folder, stdio: ["ignore", "ignore", "pipe"] },
 		);
+		ignorePipeErrors(initdb);
 		let errors = "";
 		initdb.stderr.setEncoding("utf8").on("data", (text: string) => {
 			errors += text;
@@ -107,7 +109,7 @@ export class PostgresServer implements AsyncDisposable {
 			cwd: this.#folder,
 			stdio: ["ignore", "ignore", "pipe"],
 		});
-		this.#process = child;
+		this.#process = ignorePipeErrors(child);
 		endWithTests(child);
 		this.#log = "";
 		const ready = Promise.withResolvers<void>();
@@ -223,7 +225,7 @@ function endWithTests(server: ChildProcess): void {
 		detached: true,
 		stdio: ["pipe", "ignore", "ignore"],
 	});
-	guard.unref();
+	ignorePipeErrors(guard).unref();
 	server.once("close", () => guard.kill("SIGKILL"));
 }
 
