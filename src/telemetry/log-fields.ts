@@ -27,25 +27,22 @@ const MAX_PLACES = 10;
  */
 const MAX_TEXT = 160;
 
-/**
- * Returns the fields of a log line about a request: those that all requests for the same operation by the same caller
- * share, and those that identify this one.
- */
+/** Returns the fields of a log line about a request. */
 export function requestFields(request: RequestInfo, error: unknown) {
 	const { transport, operation, requestId, traceId, peer, conversationId } = request;
 	const serviceError = error instanceof ServiceError ? error : undefined;
 	const id = serviceError?.conversationId ?? conversationId;
 	const caller = request.caller ?? serviceError?.caller;
 	return {
-		common: { transport, operation: shorten(operation), caller },
-		specific: {
-			requestId,
-			traceId,
-			// The address finds a sender that no name identifies.
-			peer: caller === undefined ? peer : undefined,
-			// The client may have sent anything in place of a UUID.
-			conversationId: id !== undefined && /^[0-9a-fA-F-]{32,36}$/.test(id) ? id : undefined,
-		},
+		transport,
+		operation: shorten(operation),
+		caller,
+		// The address finds a sender that no name identifies.
+		peer: caller === undefined ? peer : undefined,
+		requestId,
+		traceId,
+		// The client may have sent anything in place of a UUID.
+		conversationId: id !== undefined && /^[0-9a-fA-F-]{32,36}$/.test(id) ? id : undefined,
 	};
 }
 
@@ -57,15 +54,8 @@ export function brokenRules(violations: readonly Violation[], root: string) {
 	return { reasons, locs };
 }
 
-/**
- * Returns the message of a refusal that has no violations, which is also sent to the client. It quotes nothing from a
- * request body.
- */
-export function refusalDetails({ violations, message }: ServiceError): string[] {
-	return violations.length === 0 ? [shorten(message)] : [];
-}
-
-function shorten(text: string): string {
+/** Limits the length of a text that a client controls. */
+export function shorten(text: string): string {
 	return text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT)}…` : text;
 }
 
@@ -73,8 +63,9 @@ interface ErrorDescription {
 	type: string;
 	code?: string | number;
 	message?: string;
-	stack?: string[];
 	cause?: ErrorDescription;
+	/** `at <place> at <place>…`, innermost first. */
+	stack?: string;
 }
 
 /**
@@ -89,23 +80,25 @@ export function describe(error: unknown, withMessage: boolean, depth = 0): Error
 	if ("code" in error && (typeof error.code === "string" || typeof error.code === "number"))
 		description.code = error.code;
 	if (withMessage) description.message = error.message;
-	description.stack = frames(error);
 	if (error.cause !== undefined && depth < 3) description.cause = describe(error.cause, withMessage, depth + 1);
+	description.stack = stackOf(error);
 	return description;
 }
 
-/** Returns the stack frames of an error, innermost first. It leaves out the message with which a stack text begins. */
-function frames(error: Error): string[] {
+/** URL of the program's folder, which the places in a stack begin with. */
+const ROOT = new URL("../../", import.meta.url).href;
+
+/**
+ * Returns the stack of an error in one line, without the message with which its text begins, and without the frames of
+ * Node.js itself.
+ */
+function stackOf(error: Error): string {
 	const stack = error.stack ?? "";
 	const start = stack.indexOf(error.message);
 	const rest = start === -1 ? stack : stack.slice(start + error.message.length);
-	return rest.split("\n").flatMap((line) => /^ {4}at (.*:\d+:\d+\)?)$/.exec(line)?.[1] ?? []);
-}
-
-/** Returns an error in one line: its name and message and the message of its cause, or its name and innermost frame. */
-export function describeBriefly(error: unknown, withMessage: boolean): string {
-	if (!(error instanceof Error)) return typeof error;
-	if (!withMessage) return [error.name, frames(error)[0]].filter(Boolean).join(" at ");
-	const own = `${error.name}: ${error.message}`;
-	return shorten(error.cause instanceof Error ? `${own}: ${error.cause.message}` : own);
+	const frames = rest.split("\n").flatMap((line) => /^ {4}(at .*:\d+:\d+\)?)$/.exec(line)?.[1] ?? []);
+	return frames
+		.filter((frame) => !/[ (]node:/.test(frame))
+		.join(" ")
+		.replaceAll(ROOT, "");
 }

@@ -1,14 +1,8 @@
 import { type DestinationStream, pino } from "pino";
 import { ServiceError, type Violation } from "../errors.ts";
-import {
-	brokenRules,
-	describe,
-	describeBriefly,
-	type RequestInfo,
-	refusalDetails,
-	requestFields,
-} from "./log-fields.ts";
-import { type Occurrence, type RepeatOptions, Repeats } from "./repeats.ts";
+import type { EndedRequest } from "./ended-request.ts";
+import { type LineKind, LineLimit } from "./line-limit.ts";
+import { brokenRules, describe, type RequestInfo, requestFields, shorten } from "./log-fields.ts";
 
 /** Levels, from the most to the least verbose. `silent` writes nothing. */
 export const logLevels = ["trace", "debug", "info", "warn", "error", "fatal", "silent"] as const;
@@ -45,34 +39,28 @@ export const logEvents = {
 	cleartext: ["warn", "Keys and records go over the network in clear text"],
 	connections_full: ["warn", "The listener has reached its limit of connections and closes further ones"],
 	connection_failed: ["warn", "A connection was closed because its client broke the protocol or was too slow"],
-	connections_failed: ["warn", "More connections were closed for the same cause"],
 	certificates_taken: ["info", "The changed TLS files are in use"],
 	certificates_refused: ["error", "The changed TLS files cannot be used; the previous ones stay in use"],
 	stopping: ["info", "The service is stopping"],
 	stopped: ["info", "The service has stopped"],
+	request_ended: ["debug", "A request has ended"],
 	request_refused: ["warn", "Refused a request"],
-	requests_refused: ["warn", "Refused more requests for the same cause"],
 	request_failed: ["error", "A request failed"],
-	requests_failed: ["error", "More requests failed at the same place"],
 	statements_refused: ["warn", "Events contain values that break the record's rules; these values were not applied"],
-	more_statements_refused: ["warn", "More events contain values that break the record's rules"],
 	store_failed: ["error", "The store failed"],
-	store_failures: ["error", "The store failed again for the same cause"],
 	unclean_stop: ["warn", "The last stop of the service was not clean: sequence numbers are skipped"],
 	clock_doubted: ["warn", "The clock differs from the time that retention uses"],
 	clock_trusted: ["info", "The clock agrees again with the time that retention uses"],
 	store_unhealthy: ["error", "The check of the store fails"],
 	store_healthy: ["info", "The check of the store succeeds again"],
 	intake_failed: ["error", "The intake failed"],
-	intake_failures: ["error", "The intake failed again for the same cause"],
 	record_unreadable: ["error", "A stored record cannot be read"],
-	records_unreadable: ["error", "More stored records cannot be read for the same cause"],
 	event_unreadable: ["error", "A stored event cannot be read"],
-	events_unreadable: ["error", "More stored events cannot be read for the same cause"],
 	export_failed: ["warn", "Metrics or traces cannot be sent"],
 	unexpected_error: ["error", "An unexpected error"],
+	lines_left_out: ["warn", "Further lines of the same event were left out"],
 	log_lines_dropped: ["error", "Log lines could not be written"],
-} as const satisfies Readonly<Record<string, readonly ["info" | "warn" | "error", string]>>;
+} as const satisfies Readonly<Record<string, readonly ["debug" | "info" | "warn" | "error", string]>>;
 
 type LogEvent = keyof typeof logEvents;
 type Fields = Readonly<Record<string, unknown>>;
@@ -86,10 +74,12 @@ export interface LogDestination extends DestinationStream {
 }
 
 /**
- * Creates the service's log: one JSON object per line, with `level` as a word and `time` in ISO 8601. When an event
- * repeats for the same cause, the first one is logged in full and {@link Repeats} sums up the others.
+ * Creates the service's log: one JSON object per line, with `level` as a word and `time` in ISO 8601. Events that may
+ * occur again and again have a limited number of lines, see {@link LineLimit}.
+ *
+ * @param linesPerWindow the limit of lines of each such event in ten seconds
  */
-export function createLogger(level: LogLevel, destination: LogDestination, repeatOptions: RepeatOptions = {}) {
+export function createLogger(level: LogLevel, destination: LogDestination, linesPerWindow?: number) {
 	const logger = pino(
 		{ level, timestamp: pino.stdTimeFunctions.isoTime, formatters: { level: (label) => ({ level: label }) } },
 		destination,
@@ -98,26 +88,19 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 		const [ownLevel, message] = logEvents[event];
 		logger[ownLevel]({ event, ...fields }, message);
 	};
-	const repeats = new Repeats<LogEvent>(({ event, cause, counts, samples, count, since }) => {
-		const reasons = Object.keys(counts).length > 0 ? { reasons: counts } : {};
-		emit(event, { ...cause, ...reasons, ...samples, count, since });
-	}, repeatOptions);
-	const emitOnce = (event: LogEvent, fields: Fields, occurrence: Occurrence<LogEvent>): void => {
-		if (repeats.isFirst(occurrence)) emit(event, fields);
+	const limit = new LineLimit<LineKind & { readonly event: LogEvent }>(
+		({ event, ...rest }, count) => emit("lines_left_out", { of: event, ...rest, count }),
+		linesPerWindow,
+	);
+	/** @param kind what the line is counted by, beside its event */
+	const emitLimited = (event: LogEvent, fields: Fields, kind: LineKind = {}): void => {
+		if (limit.admits({ event, ...kind })) emit(event, fields);
 	};
-	const failed = (event: LogEvent, sum: LogEvent, error: unknown): void =>
-		emitOnce(
-			event,
-			{ error: describe(error, true) },
-			{ sum, cause: { error: describeBriefly(error, true) }, group: {} },
-		);
+	const failed = (event: LogEvent, error: unknown): void => emitLimited(event, { error: describe(error, true) });
 	const unexpected = (where: string, error: unknown): void =>
 		emit("unexpected_error", { where, error: describe(error, false) });
-	const unreadable = (event: LogEvent, sum: LogEvent, { conversationId, sequence, error }: UnreadableEntry): void => {
-		const samples = { conversationIds: [conversationId], sequences: [String(sequence)] };
-		const occurrence = { sum, cause: { error: describeBriefly(error, true) }, group: {}, samples };
-		emitOnce(event, { conversationId, sequence: String(sequence), error: describe(error, true) }, occurrence);
-	};
+	const unreadable = (event: LogEvent, { conversationId, sequence, error }: UnreadableEntry): void =>
+		emitLimited(event, { conversationId, sequence: String(sequence), error: describe(error, true) });
 	destination.onDropped?.((lines) => emit("log_lines_dropped", { lines }));
 	return {
 		/** Number of lines that were dropped since the start. */
@@ -134,16 +117,8 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 		connectionsFull: (listener: "http" | "grpc", connections: number) =>
 			emit("connections_full", { listener, connections }),
 		/** A client's connection was ended because of an error in TLS, HTTP or HTTP/2. */
-		connectionFailed: ({ listener, peer, code, reason }: FailedConnection) => {
-			const cause = { listener, code, reason };
-			const occurrence = {
-				sum: "connections_failed",
-				cause,
-				group: { listener },
-				samples: { peers: peer === undefined ? [] : [peer] },
-			} as const;
-			emitOnce("connection_failed", { ...cause, peer }, occurrence);
-		},
+		connectionFailed: ({ listener, peer, code, reason }: FailedConnection) =>
+			emitLimited("connection_failed", { listener, code, reason, peer }, { listener, code }),
 		/** A listener uses changed TLS files from now on. */
 		certificatesTaken: (listener: "http" | "grpc") => emit("certificates_taken", { listener }),
 		/** TLS files cannot be read or do not match. The error names the files and quotes nothing from them. */
@@ -151,15 +126,15 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 			emit("certificates_refused", { listener, error: describe(error, true) }),
 		/** The service begins to stop, because of a signal such as `SIGTERM`. */
 		stopping: (signal: string) => emit("stopping", { signal }),
-		/** All accepted data is on disk and the service has stopped. Calls {@link sumUp} first. */
+		/** All accepted data is on disk and the service has stopped. Calls {@link Log.sumUp} first. */
 		stopped: () => {
-			repeats.sumUp();
+			limit.endWindow();
 			emit("stopped");
 		},
-		/** Writes the pending sums of repeated events at once. */
-		sumUp: () => repeats.sumUp(),
+		/** Writes at once how many lines were left out. */
+		sumUp: () => limit.endWindow(),
 		/** The database could not be read or written. */
-		storeFailed: (error: unknown) => failed("store_failed", "store_failures", error),
+		storeFailed: (error: unknown) => failed("store_failed", error),
 		/** The database shows that the service was not stopped cleanly before this start. */
 		uncleanStop: () => emit("unclean_stop"),
 		/** The clock now differs greatly from the time of retention, or, if undefined, no longer does. */
@@ -169,18 +144,14 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 			emit("clock_doubted", { clock: isoTime(clock), retentionTime: isoTime(retentionTime) });
 		},
 		/** An intake thread ended, did not start, or failed to process a record. The error quotes no record. */
-		intakeFailed: (error: unknown) => failed("intake_failed", "intake_failures", error),
+		intakeFailed: (error: unknown) => failed("intake_failed", error),
 		/** A stored update cannot be read. */
-		recordUnreadable: (record: UnreadableEntry) => unreadable("record_unreadable", "records_unreadable", record),
+		recordUnreadable: (record: UnreadableEntry) => unreadable("record_unreadable", record),
 		/** A stored event cannot be read. */
-		eventUnreadable: (event: UnreadableEntry) => unreadable("event_unreadable", "events_unreadable", event),
+		eventUnreadable: (event: UnreadableEntry) => unreadable("event_unreadable", event),
 		/** Events would change a conversation's record so that it breaks the rules. The change was not applied. */
-		statementsRefused: (conversationId: string, violations: readonly Violation[]) => {
-			const { reasons, locs } = brokenRules(violations, "record");
-			const samples = { conversationIds: [conversationId], locs };
-			const occurrence = { sum: "more_statements_refused", cause: {}, group: {}, counts: reasons, samples } as const;
-			emitOnce("statements_refused", { conversationId, reasons, locs }, occurrence);
-		},
+		statementsRefused: (conversationId: string, violations: readonly Violation[]) =>
+			emitLimited("statements_refused", { conversationId, ...brokenRules(violations, "record") }),
 		/** The store's health check has begun to fail with an error, or, if undefined, succeeds again. */
 		storeHealthChanged: (error: unknown) => {
 			if (error === undefined) emit("store_healthy");
@@ -191,28 +162,22 @@ export function createLogger(level: LogLevel, destination: LogDestination, repea
 		 * kind, how often each rule was broken, and where. The line for any other error has its stack frames.
 		 */
 		requestFailed: (request: RequestInfo, error: unknown) => {
-			const { common, specific } = requestFields(request, error);
-			const ids = specific.conversationId === undefined ? [] : [specific.conversationId];
-			const { transport } = request;
+			const fields = requestFields(request, error);
+			const { caller } = fields;
 			if (error instanceof ServiceError && !isOwnFailure(error)) {
 				const { kind, violations } = error;
-				const { reasons: counts, locs } = brokenRules(violations, "body");
-				const details = refusalDetails(error);
-				const why = violations.length === 0 ? { detail: details[0] } : { reasons: counts, locs };
-				const cause = { ...common, kind };
-				const samples = { conversationIds: ids, locs, details };
-				const occurrence = { sum: "requests_refused", cause, group: { transport, kind }, counts, samples } as const;
-				emitOnce("request_refused", { ...common, ...specific, kind, ...why }, occurrence);
+				const why = violations.length === 0 ? { detail: shorten(error.message) } : brokenRules(violations, "body");
+				emitLimited("request_refused", { ...fields, kind, ...why }, { kind, caller });
 				return;
 			}
-			const withKind = error instanceof ServiceError ? { ...common, kind: error.kind } : common;
+			const kind = error instanceof ServiceError ? error.kind : undefined;
 			const thrown = error instanceof ServiceError ? error.cause : error;
-			const cause = { ...withKind, error: thrown === undefined ? undefined : describeBriefly(thrown, false) };
-			const samples = { conversationIds: ids };
-			const occurrence = { sum: "requests_failed", cause, group: { transport }, samples } as const;
 			const described = thrown === undefined ? undefined : describe(thrown, false);
-			emitOnce("request_failed", { ...withKind, ...specific, error: described }, occurrence);
+			emitLimited("request_failed", { ...fields, kind, error: described }, { kind, caller });
 		},
+		/** A request has ended, with success or not. At the level `debug`, because there is a line for each request. */
+		requestEnded: (request: RequestInfo, { status, failure, seconds, bytes }: EndedRequest) =>
+			emit("request_ended", { ...requestFields(request, undefined), status, failure, seconds, bytes }),
 		/** Metrics or traces cannot be sent to their receiver. */
 		exportFailed: (signal: "metrics" | "traces", error: unknown) =>
 			emit("export_failed", { signal, error: describe(error, true) }),

@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { ServiceError } from "../errors.ts";
 import type { EndedRequest, RequestTarget } from "./ended-request.ts";
 import type { Log } from "./log.ts";
+import type { RequestInfo } from "./log-fields.ts";
 import type { Metrics } from "./metrics.ts";
 import type { HeaderOf, OtlpTracing, RequestSpan } from "./otlp-tracing.ts";
 
@@ -13,7 +14,7 @@ const ACCEPTED_ID = /^[\w.:+=-]{1,64}$/;
 
 /** Receivers of what is observed of each request. */
 export interface RequestSinks {
-	readonly log: Pick<Log, "requestFailed">;
+	readonly log: Pick<Log, "requestFailed" | "requestEnded">;
 	readonly metrics: Pick<Metrics, "ended" | "violated">;
 	/** Undefined when tracing is off. */
 	readonly tracing?: Pick<OtlpTracing, "begin"> | undefined;
@@ -62,6 +63,7 @@ export class ObservedRequest {
 	readonly #onEnd: () => void;
 	readonly #peerOf: (() => string | undefined) | undefined;
 	#target: RequestTarget;
+	#conversationId: string | undefined;
 	#caller: string | undefined;
 	#bytes: number | undefined;
 	#failure: string | undefined;
@@ -113,16 +115,8 @@ export class ObservedRequest {
 		const { log, metrics } = this.#sinks;
 		this.#failure = error instanceof ServiceError ? error.kind : "unexpected";
 		for (const { type } of error instanceof ServiceError ? error.violations : []) metrics.violated(type);
-		if (options.silent === true) return;
-		const { transport, operation } = this.#target;
-		const { conversationId } = options;
-		const trace = this.#span?.traceId;
-		const caller = this.#caller;
-		const peer = caller === undefined ? this.#peerOf?.() : undefined;
-		log.requestFailed(
-			{ transport, operation, requestId: this.id, traceId: trace, caller, peer, conversationId },
-			error,
-		);
+		this.#conversationId = options.conversationId;
+		if (options.silent !== true) log.requestFailed(this.#info(), error);
 	}
 
 	/**
@@ -143,6 +137,14 @@ export class ObservedRequest {
 			bytes: this.#bytes,
 		};
 		this.#sinks.metrics.ended(ended);
+		this.#sinks.log.requestEnded(this.#info(), ended);
 		this.#span?.end(ended);
+	}
+
+	#info(): RequestInfo {
+		const { transport, operation } = this.#target;
+		const [caller, conversationId] = [this.#caller, this.#conversationId];
+		const peer = caller === undefined ? this.#peerOf?.() : undefined;
+		return { transport, operation, caller, peer, requestId: this.id, traceId: this.#span?.traceId, conversationId };
 	}
 }

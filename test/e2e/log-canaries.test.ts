@@ -97,7 +97,7 @@ test("at the log level trace, the log has nothing of what clients sent, and no k
 	service.signal("SIGTERM");
 	expect((await service.exit()).code).toBe(0);
 	const { stdout, stderr } = service.output;
-	for (const event of ["request_refused", "requests_refused", "connection_failed", "connections_failed", "stopped"])
+	for (const event of ["request_ended", "request_refused", "connection_failed", "stopped"])
 		expect(stdout).toContain(`"event":"${event}"`);
 	const written = `${stdout}${stderr}`;
 	expect(written.split("\n").filter((line) => /canary/i.test(line))).toEqual([]);

@@ -36,7 +36,7 @@ async function startIn(folder: TempFolder, env: Readonly<Record<string, string>>
 	let service: RunningService;
 	try {
 		const config = readConfig({ ...testEnvironment(database), DRAIN_SECONDS: "5", ...env });
-		const log = createLogger(config.logLevel, { write: (line) => lines.push(line) }, { window: 0 });
+		const log = createLogger(config.logLevel, { write: (line) => lines.push(line) }, Number.POSITIVE_INFINITY);
 		service = await startService(config, log, () => undefined);
 	} catch (error) {
 		folder[Symbol.dispose]();

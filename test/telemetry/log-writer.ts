@@ -9,7 +9,7 @@ import { LogOutput } from "../../src/telemetry/log-output.ts";
  * lines are read, at most for the milliseconds in its argument.
  */
 const output = new LogOutput(process.stdout.fd, lineFormat("json", false));
-const log = createLogger("info", output, { window: 0 });
+const log = createLogger("info", output, Number.POSITIVE_INFINITY);
 let written = 0;
 process.on("message", (lines: number) => {
 	for (const last = written + lines; written < last; written++) log.listening("http", String(written));

@@ -9,7 +9,7 @@ function recorded() {
 	const violated: string[] = [];
 	const logged: unknown[] = [];
 	const requests = new Requests({
-		log: { requestFailed: (request, error) => logged.push([request, error]) },
+		log: { requestFailed: (request, error) => logged.push([request, error]), requestEnded: () => undefined },
 		metrics: { ended: (request) => ended.push(request), violated: (type) => violated.push(type) },
 	});
 	return { requests, ended, violated, logged };
@@ -32,7 +32,12 @@ test("a request has the id that its caller gave if that is short and of safe cha
 
 test("a refusal is logged with the request's id and caller, and counted in metrics by its kind and broken rules", () => {
 	const { requests, ended, violated, logged } = recorded();
-	const request = requests.begin("http", target, () => "mine");
+	const request = requests.begin(
+		"http",
+		target,
+		() => "mine",
+		() => "192.0.2.7:1",
+	);
 	expect(requests.open).toEqual({ http: 1, grpc: 0 });
 	request.routed({ route: "/a/{id}", operation: "POST /a/{id}" });
 	request.admitted("sender");
@@ -43,7 +48,7 @@ test("a refusal is logged with the request's id and caller, and counted in metri
 	request.failed(error, { conversationId: "c" });
 	request.end(true, 422);
 	request.end(false);
-	const named = { requestId: "mine", traceId: undefined, caller: "sender", conversationId: "c" };
+	const named = { requestId: "mine", traceId: undefined, caller: "sender", peer: undefined, conversationId: "c" };
 	expect(logged).toEqual([[{ transport: "http", operation: "POST /a/{id}", ...named }, error]]);
 	expect(violated).toEqual(["missing", "greater_than", "missing"]);
 	expect(ended).toEqual([
@@ -56,6 +61,12 @@ test("a refusal is logged with the request's id and caller, and counted in metri
 		},
 	]);
 	expect(requests.open).toEqual({ http: 0, grpc: 0 });
+});
+
+test("a request without a known caller is logged with the address of its client", () => {
+	const { requests, logged } = recorded();
+	requests.begin("http", target, none, () => "192.0.2.7:1").failed(new ServiceError("unauthenticated", ""));
+	expect(logged).toMatchObject([[{ caller: undefined, peer: "192.0.2.7:1" }, {}]]);
 });
 
 test("a request ends as a success, as an unexpected failure, or as canceled by its client", () => {
