@@ -36,6 +36,7 @@ import type { ThreadLog } from "./threads/worker-thread.ts";
 import { Admission, WORKS } from "./transports/admission.ts";
 import { connectHandlers } from "./transports/connect/connect-adapter.ts";
 import { listenGrpc } from "./transports/grpc/grpc-listener.ts";
+import { HeldBatches } from "./transports/held-batches.ts";
 import { allowOrigins } from "./transports/http/cors.ts";
 import { listenHttp } from "./transports/http/http-listener.ts";
 import { metricsRoute } from "./transports/http/metrics-route.ts";
@@ -112,7 +113,8 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const eventWatches = new EventWatches(store, eventViews, { stopping: stopping.signal });
 
 	const methods = rpcMethods({ ingest, eventIngest, get, list, updates, watches, events, eventWatches });
-	const rpc = { methods, gate, admission, maxBodyBytes, stopping: stopping.signal };
+	const held = new HeldBatches(admission);
+	const rpc = { methods, gate, admission, held, maxBodyBytes, stopping: stopping.signal };
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const routes = [
 		...probeRoutes(readiness),

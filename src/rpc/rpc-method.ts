@@ -4,7 +4,6 @@ import {
 	type DescMethodServerStreaming,
 	type DescMethodUnary,
 	fromBinary,
-	type Message,
 	type MessageInitShape,
 	type MessageShape,
 	toBinary,
@@ -21,10 +20,8 @@ export type RpcMethod = UnaryRpc | StreamRpc;
 export interface UnaryRpc {
 	readonly kind: "unary";
 	readonly method: DescMethodUnary;
-	/** Returns the response as a message. */
-	readonly handle: EncodedHandler<Promise<Message>>;
 	/** Returns the encoded response. */
-	readonly handleEncoded: EncodedHandler<Promise<Uint8Array>>;
+	readonly handle: EncodedHandler<Promise<Uint8Array>>;
 }
 
 /** A method that returns a stream of responses. */
@@ -59,35 +56,23 @@ interface MethodOptions<Request> {
 	readonly conversationId?: (request: Request) => string;
 }
 
-/**
- * Defines a unary method.
- *
- * @param options.encoded returns the encoded response, for methods that can do so with less work than encoding the
- *   message that `handler` returns
- */
+/** Defines a unary method. */
 export function unary<I extends DescMessage, O extends DescMessage>(
 	method: DescMethodUnary<I, O>,
 	handler: Handler<MessageShape<I>, Promise<MessageInitShape<O>>>,
-	options: MethodOptions<MessageShape<I>> & { encoded?: Handler<MessageShape<I>, Promise<Uint8Array>> } = {},
+	{ conversationId }: MethodOptions<MessageShape<I>> = {},
 ): UnaryRpc {
-	const { encoded, conversationId } = options;
-	const decoding = <Outcome>(handle: Handler<MessageShape<I>, Promise<Outcome>>): EncodedHandler<Promise<Outcome>> => {
-		return async (bytes, caller) => {
-			const request = decodeRequest(method.input, bytes);
-			try {
-				return await handle(request, caller);
-			} catch (error) {
-				throw withConversation(error, conversationId?.(request));
-			}
-		};
-	};
-	const handleDecoded = async (request: MessageShape<I>, caller: Principal): Promise<MessageShape<O>> =>
-		create(method.output, await handler(request, caller));
 	return {
 		kind: "unary",
 		method,
-		handle: decoding(handleDecoded),
-		handleEncoded: decoding(encoded ?? (async (...call) => toBinary(method.output, await handleDecoded(...call)))),
+		handle: async (bytes, caller) => {
+			const request = decodeRequest(method.input, bytes);
+			try {
+				return toBinary(method.output, create(method.output, await handler(request, caller)));
+			} catch (error) {
+				throw withConversation(error, conversationId?.(request));
+			}
+		},
 	};
 }
 
@@ -101,18 +86,16 @@ export function unaryUndecoded<I extends DescMessage, O extends DescMessage>(
 	field: keyof MessageShape<I> & string,
 	handler: EncodedHandler<Promise<MessageInitShape<O>>>,
 ): UnaryRpc {
-	const handle: EncodedHandler<Promise<MessageShape<O>>> = async (...call) => {
-		try {
-			return create(method.output, await handler(...call));
-		} catch (error) {
-			throw error instanceof ServiceError ? error.with({ field }) : error;
-		}
-	};
 	return {
 		kind: "unary",
 		method,
-		handle,
-		handleEncoded: async (...call) => toBinary(method.output, await handle(...call)),
+		handle: async (...call) => {
+			try {
+				return toBinary(method.output, create(method.output, await handler(...call)));
+			} catch (error) {
+				throw error instanceof ServiceError ? error.with({ field }) : error;
+			}
+		},
 	};
 }
 
@@ -139,10 +122,10 @@ export function serverStream<I extends DescMessage, O extends DescMessage>(
 /**
  * Returns the error for bytes that are no request of the method. It quotes nothing of them. All transports use it.
  *
- * @param field path of the field whose value is not valid, if it is known
+ * @param place full name of the field or message that is not valid, if it is known
  */
-export function unreadableRequest(input: DescMessage, cause?: unknown, field?: string): ServiceError {
-	const reason = field === undefined ? "" : `: the value of "${field}" is not valid`;
+export function unreadableRequest(input: DescMessage, cause?: unknown, place?: string): ServiceError {
+	const reason = place === undefined ? "" : `: ${place} is not valid`;
 	return new ServiceError("invalid_argument", `The request cannot be read as a ${input.typeName}${reason}`, { cause });
 }
 

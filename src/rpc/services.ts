@@ -1,5 +1,4 @@
-import { create, type DescService, toBinary } from "@bufbuild/protobuf";
-import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
+import { create, type DescService } from "@bufbuild/protobuf";
 import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
@@ -9,8 +8,9 @@ import {
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
+import { setEncodedField } from "../conversations/read/encoded-field.ts";
 import type { ListConversationEvents } from "../conversations/read/events.ts";
-import type { FoundConversation, GetConversation } from "../conversations/read/get.ts";
+import type { GetConversation } from "../conversations/read/get.ts";
 import type { ListConversations } from "../conversations/read/list.ts";
 import type { ListConversationUpdates } from "../conversations/read/updates.ts";
 import type { EventWatches } from "../conversations/watch/event-watches.ts";
@@ -59,15 +59,14 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 		}),
 		unary(
 			reading.getConversation,
-			async ({ id, sequence, secrets }, caller) => {
-				const found = await get.get({ id, sequence, secrets: secretsFormOf(secrets, caller) });
-				return { ...found, receivedAt: fromMicroseconds(found.receivedAt) };
+			async ({ id, sequence: asOf, secrets }, caller) => {
+				const found = await get.getEncoded({ id, sequence: asOf, secrets: secretsFormOf(secrets, caller) });
+				const receivedAt = fromMicroseconds(found.receivedAt);
+				const response = create(GetConversationResponseSchema, { sequence: found.sequence, receivedAt });
+				setEncodedField(response, GetConversationResponseSchema.field.conversation, found.conversation);
+				return response;
 			},
-			{
-				encoded: async ({ id, sequence, secrets }, caller) =>
-					encodeGetResponse(await get.getEncoded({ id, sequence, secrets: secretsFormOf(secrets, caller) })),
-				conversationId: ({ id }) => id,
-			},
+			{ conversationId: ({ id }) => id },
 		),
 		unary(reading.listConversations, async (request, caller) => {
 			const page = await list.list({ ...request, ...viewOptionsOf(request, caller) });
@@ -106,15 +105,4 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 			{ conversationId },
 		),
 	];
-}
-
-/** Encodes a GetConversationResponse. The encoded record need not be decoded for that. */
-function encodeGetResponse({ conversation, sequence, receivedAt }: FoundConversation<Uint8Array>): Uint8Array {
-	const otherFields = create(GetConversationResponseSchema, { sequence, receivedAt: fromMicroseconds(receivedAt) });
-	const head = new BinaryWriter()
-		.tag(GetConversationResponseSchema.field.conversation.number, WireType.LengthDelimited)
-		.uint32(conversation.byteLength)
-		.finish();
-	// The fields of a message may have any order. This copies once; a BinaryWriter would grow and copy several times.
-	return Buffer.concat([head, conversation, toBinary(GetConversationResponseSchema, otherFields)]);
 }

@@ -83,6 +83,21 @@ export class Admission {
 		return new Permit(pool);
 	}
 
+	/**
+	 * Counts bytes that the service keeps for several requests of one kind.
+	 *
+	 * @returns a function that ends the counting; to be called once
+	 * @throws ServiceError `unavailable` when the bytes would pass the limit
+	 */
+	reserve(work: Work, bytes: number): () => void {
+		const pool = this.#pools[work];
+		if (pool.bytes > 0 && pool.bytes + bytes > pool.limits.bytes) throw tooManyBytes();
+		pool.bytes += bytes;
+		return () => {
+			pool.bytes -= bytes;
+		};
+	}
+
 	/** Returns what is under way of one kind of work. */
 	underWay(work: Work): UnderWay {
 		const { requests, bytes } = this.#pools[work];

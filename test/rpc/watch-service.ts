@@ -18,6 +18,7 @@ import { rpcMethods, SERVICES } from "../../src/rpc/services.ts";
 import { Admission } from "../../src/transports/admission.ts";
 import { connectHandlers } from "../../src/transports/connect/connect-adapter.ts";
 import { listenGrpc } from "../../src/transports/grpc/grpc-listener.ts";
+import { HeldBatches } from "../../src/transports/held-batches.ts";
 import { listenHttp } from "../../src/transports/http/http-listener.ts";
 import { observed } from "../../src/transports/http/observed.ts";
 import { createRouter } from "../../src/transports/http/router.ts";
@@ -72,11 +73,13 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			fromRequest: async (request: Uint8Array) => parser.fromRequest(request),
 		};
 		const ingest = new Ingest(reading.store, intake, eventIngest);
+		const admission = new Admission(16 * 1024 * 1024);
 		const options = {
 			services: SERVICES,
 			methods: rpcMethods({ ingest, eventIngest, get, list, updates, watches, events, eventWatches }),
 			gate: new Gate(keys, SERVICES),
-			admission: new Admission(16 * 1024 * 1024),
+			admission,
+			held: new HeldBatches(admission),
 			maxBodyBytes: 1024 * 1024,
 			stopping: stopping.signal,
 		};

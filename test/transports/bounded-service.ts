@@ -10,6 +10,7 @@ import { SERVICES } from "../../src/rpc/services.ts";
 import { Admission, type UnderWay, type Work, type WorkLimits } from "../../src/transports/admission.ts";
 import { connectHandlers } from "../../src/transports/connect/connect-adapter.ts";
 import { listenGrpc } from "../../src/transports/grpc/grpc-listener.ts";
+import { HeldBatches } from "../../src/transports/held-batches.ts";
 import { readBody } from "../../src/transports/http/body.ts";
 import { listenHttp } from "../../src/transports/http/http-listener.ts";
 import { observed } from "../../src/transports/http/observed.ts";
@@ -65,12 +66,12 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 		const admission = new Admission(maxBytes, bounds);
 		const log = silentLog();
 		const stopping = new AbortController();
-		const held = Promise.withResolvers<void>();
+		const letGo = Promise.withResolvers<void>();
 		const ends: string[] = [];
 		const take = async (body: Uint8Array): Promise<void> => {
 			const first = String.fromCharCode(body[0] ?? 0);
 			if (first === "r") throw new ServiceError("invalid_argument", "refused");
-			if (first === "w") await held.promise;
+			if (first === "w") await letGo.promise;
 		};
 		const scopes = new Set(["ingest", "read"] as const);
 		const gate = new Gate(new Keyring([{ name: "test", scopes, hash: hashKey(KEY) }]), SERVICES);
@@ -102,7 +103,8 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 			},
 			{ method: "GET", path: "/healthz", scope: "public", isProbe: true, handle: async () => "{}" },
 		];
-		const options = { methods, gate, admission, maxBodyBytes: MAX_BODY, stopping: stopping.signal, limits };
+		const held = new HeldBatches(admission);
+		const options = { methods, gate, admission, held, maxBodyBytes: MAX_BODY, stopping: stopping.signal, limits };
 		const requests = unobservedRequests();
 		const address = { host: "127.0.0.1", port: 0 };
 		const answer = createRouter({ routes, rpcs: connectHandlers(options), gate, admission, limits });
@@ -114,7 +116,7 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 			grpc.kill();
 		};
 		const ports = { http: http.address.port, grpc: grpc.address.port };
-		return new BoundedService(ports, admission, stop, held.resolve, ends, () => http.connections());
+		return new BoundedService(ports, admission, stop, letGo.resolve, ends, () => http.connections());
 	}
 
 	/** Requests under way and their bytes, of ingest and of reads. */

@@ -219,7 +219,10 @@ describe.each(overJson)("over %s with JSON", (transport, send) => {
 		["a body that is not UTF-8", Buffer.from(`{"x":"\u00ff"}`, "latin1")],
 	])("%s is refused as invalid_argument with one message, and logged", async (_, body) => {
 		const failure = await send({ path: INGEST, body: Buffer.from(body) });
-		expect([failure.code, failure.message]).toEqual(["invalid_argument", UNREADABLE]);
+		expect([failure.code, failure.message.replace(/: (?:field|message) [\w.]+ is not valid$/, "")]).toEqual([
+			"invalid_argument",
+			UNREADABLE,
+		]);
 		expect(failure.text).not.toContain(CANARY);
 		expect(lines()).toMatchObject([{ transport, operation: INGEST, caller: "test", kind: "invalid_argument" }]);
 		expect(service.log()).not.toContain(CANARY);
@@ -233,14 +236,16 @@ describe.each(overJson)("over %s with JSON", (transport, send) => {
 		},
 	);
 
-	test("integers are exact to 64 bits, and a longer one is read as a double only if no digit is lost", async () => {
+	test("a 64-bit integer is read from a string, and a number is refused if a double would round it", async () => {
 		const max = 9_223_372_036_854_775_807n;
 		const ofSequence = (sequence: bigint | string) => ({
 			path: GET,
 			body: Buffer.from(`{"id":"${ID}","sequence":${sequence}}`),
 		});
-		expect((await send(ofSequence(max))).code).toBe("not_found");
-		expect((await send(ofSequence(max + 1n))).code).toBe("invalid_argument");
+		expect((await send(ofSequence(`"${max}"`))).code).toBe("not_found");
+		expect((await send(ofSequence(`"${max + 1n}"`))).code).toBe("invalid_argument");
+		expect((await send(ofSequence(2n ** 53n - 1n))).code).toBe("not_found");
+		expect((await send(ofSequence(2n ** 53n + 1n))).code).toBe("invalid_argument");
 		const record = (members: string) => ({ path: INGEST, body: Buffer.from(`{"conversation":{${members}}}`) });
 		const state = (number: string) => send(record(`"agentState":{"a":${number}}`));
 		expect((await state("100000000000000000000")).message).toContain("(first: id: Field required)");

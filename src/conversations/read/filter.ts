@@ -51,9 +51,10 @@ const FIELDS: FilterFields<ConversationFilter, Condition> = {
 	parentConversationId: (value, name) =>
 		value === "" ? [] : [{ kind: "equal", field: "parentConversationId", value: uuid(value, name) }],
 	tags(value, name) {
-		// Sorted, because a page token is valid for equal conditions in equal order only.
-		const entries = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1));
+		const entries = Object.entries(value);
 		if (entries.length > MAX_TAGS) throw invalid(name, `must have at most ${MAX_TAGS} entries`);
+		// Sorted, because a page token is valid for equal conditions in equal order only.
+		entries.sort(([a], [b]) => (a < b ? -1 : 1));
 		return entries.map(([key, tag]) => ({
 			kind: "tag",
 			key: wellFormed(key, name),

@@ -1,4 +1,3 @@
-import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
 import { isDataLoss, ServiceError } from "../../errors.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import type { RecordFormat } from "../../record/record-format.ts";
@@ -59,20 +58,11 @@ export class GetConversation {
 	}
 
 	/**
-	 * Returns the record as a message.
+	 * Returns the encoded record.
 	 *
 	 * @throws ServiceError `invalid_argument` for an id that is no UUID or a sequence below 1, `not_found` when there is
 	 *   no such conversation or was none at that sequence, `out_of_range` when the record at that sequence was pruned,
 	 *   `unavailable` when the store cannot be read, or `data_loss` when the stored record cannot be read or decrypted
-	 */
-	async get(request: GetRequest): Promise<FoundConversation<ConversationInfo>> {
-		return await this.#read(request, ({ bytes }) => this.#vault.open(bytes, request.secrets));
-	}
-
-	/**
-	 * Returns the encoded record.
-	 *
-	 * @throws ServiceError as `get` does
 	 */
 	async getEncoded(request: GetRequest): Promise<FoundConversation<Uint8Array>> {
 		const { secrets } = request;
@@ -86,7 +76,7 @@ export class GetConversation {
 	/**
 	 * Returns the record as JSON text, in the webhook's form.
 	 *
-	 * @throws ServiceError as `get` does
+	 * @throws ServiceError as `getEncoded` does
 	 */
 	async getJson(request: GetRequest): Promise<FoundConversation<string>> {
 		const { secrets } = request;

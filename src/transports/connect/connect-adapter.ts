@@ -1,3 +1,4 @@
+import { create } from "@bufbuild/protobuf";
 import {
 	Code,
 	ConnectError,
@@ -8,12 +9,6 @@ import {
 	type HandlerContext,
 } from "@connectrpc/connect";
 import {
-	assertByteStreamRequest,
-	createAsyncIterable,
-	type UniversalHandler,
-	type UniversalServerResponse,
-} from "@connectrpc/connect/protocol";
-import {
 	compressionGzip,
 	universalRequestFromNodeRequest,
 	universalResponseToNodeResponse,
@@ -22,16 +17,19 @@ import { type Gate, rpcPath } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import { type ErrorKind, ServiceError } from "../../errors.ts";
 import { toConnectError } from "../../rpc/rpc-errors.ts";
-import type { RpcMethod } from "../../rpc/rpc-method.ts";
+import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
 import { type Admission, type Permit, type Work, workOf } from "../admission.ts";
+import type { HeldBatches } from "../held-batches.ts";
 import { sendStatus } from "../http/answer.ts";
 import { enter } from "../http/enter.ts";
-import type { HttpHandler, ObservedHandler } from "../http/http-listener.ts";
+import type { ObservedHandler } from "../http/http-listener.ts";
 import { type Credentials, credentialsOf } from "../http/router.ts";
 import { limitResponseTime } from "../http/when-gone.ts";
+import { lengthPrefixed } from "../length-prefixed.ts";
 import { LIMITS, type Limits } from "../limits.ts";
-import { type StreamedRequest, takeMessage } from "./connect-request.ts";
+import { isEndless } from "../timeouts.ts";
+import { jsonOf, readMessage } from "./connect-message.ts";
 
 /** Settings of the Connect transport. */
 export interface ConnectOptions {
@@ -39,38 +37,47 @@ export interface ConnectOptions {
 	readonly gate: Gate;
 	/** Counts the calls under way. */
 	readonly admission: Pick<Admission, "enter">;
-	/** Maximum number of bytes of a request message, after decompression. */
+	/** Counts the messages that streams hold. */
+	readonly held: HeldBatches;
+	/** Maximum number of bytes of a request message with records or events, after decompression. */
 	readonly maxBodyBytes: number;
 	/** Ends all streams when it is aborted. */
 	readonly stopping: AbortSignal;
-	readonly limits?: Pick<Limits, "answerTime">;
+	readonly limits?: Pick<Limits, "answerTime" | "readRequestBytes">;
 }
 
-/** A call under way. The undefined members are set as the call proceeds. */
+/** A call under way. */
 interface Call {
+	readonly seen: ObservedRequest;
 	/** Access key, or name of the client's certificate. */
 	readonly credentials: Credentials;
-	caller: Principal | undefined;
-	/** Permit of the call. Undefined until the gate has let the call in. */
-	permit: Permit | undefined;
+	/** Whether messages are in ProtoJSON. */
+	readonly json: boolean;
+	/** Whether a prefix stands before each message: in streams of Connect, and in gRPC-Web. */
+	readonly prefixed: boolean;
 	/** Admits the call, which counts from then on until its response has left or its connection is gone. */
 	readonly enter: (work: Work) => Permit;
-	/** Error with which the call is refused after its method has returned, because the response has no room. */
-	refusal: unknown;
-	/** The encoded request. */
+	/** What the gate has let in. Undefined before. */
+	admitted: { readonly caller: Principal; readonly permit: Permit } | undefined;
+	/** The encoded request. Undefined before it has been read. */
 	message: Uint8Array | undefined;
-	readonly seen: ObservedRequest;
-	/** Reports an error to `seen`, and returns it in the form that clients see. */
-	readonly failed: (error: unknown) => ConnectError;
-	/** Whether {@link failed} was called. */
+	/** Chunks that replace the next empty message of the response body. */
+	next: readonly Uint8Array[] | undefined;
+	/** Whether an error was reported to `seen`. */
 	reported: boolean;
 }
 
 const CALL = createContextKey<Call | undefined>(undefined, { description: "call" });
 
-/** Returns the handlers that serve methods over the Connect and gRPC-Web protocols, by path. */
+/**
+ * Returns the handlers that serve methods over the Connect and gRPC-Web protocols, by path.
+ *
+ * The library serves the protocols, but messages pass it as bytes: it gets an empty message in place of the request, and
+ * an empty one in place of each response message, which {@link responseBody} replaces. So records are neither decoded nor
+ * encoded here, and watches share the bytes of their messages.
+ */
 export function connectHandlers(options: ConnectOptions): ReadonlyMap<string, ObservedHandler> {
-	const { methods, gate, admission, maxBodyBytes, stopping, limits = LIMITS } = options;
+	const { methods, gate, admission, stopping, limits = LIMITS } = options;
 	const router = createConnectRouter({
 		// gRPC has a listener of its own, and over HTTP/1.1 it would lack its trailers.
 		grpc: false,
@@ -78,100 +85,123 @@ export function connectHandlers(options: ConnectOptions): ReadonlyMap<string, Ob
 		// Responses are small or limited by the page size, so compression costs more time than it saves.
 		compressMinBytes: 0xffffffff,
 		shutdownSignal: stopping,
-		requestGate: (context) => {
-			const call = callOf(context);
-			const path = rpcPath(context.method);
+		requestGate: ({ values, method }) => {
+			const call = callOf(values);
+			const path = rpcPath(method);
 			try {
-				if (call.refusal !== undefined) throw call.refusal;
-				call.caller = gate.admitRpc(path, ...call.credentials);
-				call.seen.admitted(call.caller.name);
-				call.permit = call.enter(workOf(gate.scopeOf(path), context.method.methodKind !== "unary"));
+				const caller = gate.admitRpc(path, ...call.credentials);
+				call.seen.admitted(caller.name);
+				const permit = call.enter(workOf(gate.scopeOf(path), method.methodKind !== "unary"));
+				call.admitted = { caller, permit };
 			} catch (error) {
-				throw call.failed(error);
+				throw failed(call, error);
 			}
 		},
 	});
-	for (const rpc of methods) mount(router, rpc);
-	const handle =
-		(handler: UniversalHandler): ObservedHandler =>
-		(request, response, seen) => {
-			const grpcWeb = request.headers["content-type"]?.startsWith("application/grpc-web") === true;
-			const transport = grpcWeb ? "grpc-web" : "connect";
-			const enterCall = (work: Work): Permit => enter(admission, work, request, response);
-			const { requestPath } = handler;
-			seen.routed({ transport, route: requestPath, operation: requestPath });
-			const call = beginCall(seen, credentialsOf(request), enterCall);
-			const limitTime = (): void => limitResponseTime(request, response, limits);
-			try {
+	for (const rpc of methods) mount(router, rpc, options.held);
+	return new Map(
+		router.handlers.map((handler) => {
+			const { method, requestPath } = handler;
+			const isUnary = method.methodKind === "unary";
+			const isIngest = workOf(gate.scopeOf(rpcPath(method)), !isUnary) === "ingest";
+			const maxBytes = isIngest ? options.maxBodyBytes : limits.readRequestBytes;
+			const handle: ObservedHandler = (request, response, seen) => {
+				const type = request.headers["content-type"] ?? "";
+				const isGrpcWeb = type.startsWith("application/grpc-web");
+				seen.routed({ transport: isGrpcWeb ? "grpc-web" : "connect", route: requestPath, operation: requestPath });
+				const call: Call = {
+					seen,
+					credentials: credentialsOf(request),
+					json: /^application\/(?:connect\+|grpc-web\+)?json/i.test(type),
+					prefixed: isGrpcWeb || /^application\/connect\+/i.test(type),
+					enter: (work) => enter(admission, work, request, response),
+					admitted: undefined,
+					message: undefined,
+					next: undefined,
+					reported: false,
+				};
 				const values = createContextValues().set(CALL, call);
-				const universal = universalRequestFromNodeRequest(request, response, undefined, values);
-				assertByteStreamRequest(universal);
-				answer(handler, universal, call, maxBodyBytes, response, limitTime);
-			} catch (cause) {
-				// The library builds a URL from the Host header, and throws if the header is malformed.
-				call.failed(new ServiceError("invalid_argument", "The Host header is malformed", { cause }));
-				sendStatus(response, 400);
-			}
-		};
-	return new Map(router.handlers.map((handler) => [handler.requestPath, handle(handler)]));
+				let universal: ReturnType<typeof universalRequestFromNodeRequest>;
+				try {
+					universal = universalRequestFromNodeRequest(request, response, undefined, values);
+				} catch (cause) {
+					// The library builds a URL from the Host header, and throws if the header is malformed.
+					failed(call, new ServiceError("invalid_argument", "The Host header is malformed", { cause }));
+					sendStatus(response, 400);
+					return;
+				}
+				const header = headerForLibrary(universal.header, call.prefixed);
+				const gzip = (header.get("Connect-Content-Encoding") ?? header.get("Grpc-Encoding")) === "gzip";
+				const form = { input: method.input, json: call.json, prefixed: call.prefixed, gzip, maxBytes };
+				const read = () => readMessage(request, form, (bytes) => call.admitted?.permit.reserve(bytes));
+				handler({ ...universal, header, body: requestBody(call, read) })
+					.then(async (answered) => {
+						// The library itself refuses some requests because of their header.
+						if (answered.status >= 400 && !call.reported) failed(call, headerRefusal(answered.status));
+						if (isUnary) limitResponseTime(request, response, limits);
+						if (call.next !== undefined && !call.prefixed) answered.header?.set("Content-Length", sizeOf(call.next));
+						const body = answered.body === undefined ? {} : { body: responseBody(call, answered.body) };
+						await universalResponseToNodeResponse({ ...answered, ...body }, response);
+					})
+					.catch((error: unknown) => {
+						// A client that has gone is not a failure.
+						if (!isClientGone(error)) failed(call, error);
+						response.destroy();
+					});
+			};
+			return [requestPath, handle];
+		}),
+	);
 }
 
-function beginCall(seen: ObservedRequest, credentials: Credentials, enter: Call["enter"]): Call {
-	const call: Call = {
-		seen,
-		credentials,
-		caller: undefined,
-		permit: undefined,
-		enter,
-		refusal: undefined,
-		message: undefined,
-		reported: false,
-		failed: (error) => {
-			call.reported = true;
-			seen.failed(error);
-			return toConnectError(error);
-		},
-	};
-	return call;
+/** Reports an error, and returns it in the form that clients see. */
+function failed(call: Call, error: unknown): ConnectError {
+	call.reported = true;
+	call.seen.failed(error);
+	return toConnectError(error);
 }
 
-function answer(
-	handler: UniversalHandler,
-	request: StreamedRequest,
-	call: Call,
-	maxBytes: number,
-	response: Parameters<HttpHandler>[1],
-	limitTime: () => void,
-): void {
-	const emptied = takeMessage(request, {
-		input: handler.method.input,
-		maxBytes,
-		reserve: (bytes) => call.permit?.reserve(bytes),
-		onMessage: (message) => {
-			call.message = message;
-			call.seen.received(message.length);
-		},
-		failed: call.failed,
-	});
-	handler(emptied)
-		.then((answered) => (handler.method.methodKind === "unary" ? countResponse(answered, call.permit) : answered))
-		.catch((error: unknown) => {
-			if (!(error instanceof ServiceError)) throw error;
-			// Runs the handler again. Its gate throws the error, which the library sends in the form of the protocol.
-			call.refusal = error;
-			return handler({ ...request, body: createAsyncIterable([]) });
-		})
-		.then((answered) => {
-			// The library itself refuses some requests because of their header.
-			if (answered.status >= 400 && !call.reported) call.failed(headerRefusal(answered.status));
-			if (handler.method.methodKind === "unary") limitTime();
-			return universalResponseToNodeResponse(answered, response);
-		})
-		.catch((error: unknown) => {
-			// A client that has gone is not a failure.
-			if (!isClientGone(error)) call.failed(error);
-			response.destroy();
-		});
+/** Returns the header of a request without what the library would read wrongly, or is decoded before the library. */
+function headerForLibrary(received: Headers, prefixed: boolean): Headers {
+	const header = new Headers(received);
+	if (isEndless(`${header.get("Connect-Timeout-Ms")}m`)) header.delete("Connect-Timeout-Ms");
+	if (isEndless(header.get("Grpc-Timeout") ?? "")) header.delete("Grpc-Timeout");
+	header.delete("Content-Length");
+	// Another coding stays in the header, so that the library refuses it.
+	if (!prefixed && header.get("Content-Encoding") === "gzip") header.delete("Content-Encoding");
+	return header;
+}
+
+/** Reads the message of a call when the library reads the body, and yields an empty message in its place. */
+async function* requestBody(call: Call, read: () => Promise<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
+	try {
+		call.message = await read();
+	} catch (error) {
+		if (error instanceof ServiceError) throw failed(call, error);
+		call.reported = true;
+		throw new ConnectError("the client has gone", Code.Aborted);
+	}
+	call.seen.received(call.message.length);
+	yield emptyMessage(call);
+}
+
+function emptyMessage({ json, prefixed }: Call): Uint8Array {
+	const message = Buffer.from(json ? "{}" : "");
+	return prefixed ? Buffer.concat(lengthPrefixed([message])) : message;
+}
+
+/** Yields the body of a response. The messages of the call replace the empty ones of the library. */
+async function* responseBody(call: Call, body: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
+	for await (const chunk of body) {
+		const { next } = call;
+		call.next = undefined;
+		if (next === undefined) yield chunk;
+		else yield* next;
+	}
+}
+
+function sizeOf(chunks: readonly Uint8Array[]): string {
+	return String(chunks.reduce((sum, { byteLength }) => sum + byteLength, 0));
 }
 
 /**
@@ -185,66 +215,71 @@ function isClientGone(error: unknown): boolean {
 	return cause instanceof Error && "code" in cause && (cause.code === "ECANCELED" || cause.code === "EPIPE");
 }
 
-/**
- * Returns the response to a unary call after its bytes have been counted.
- *
- * @throws ServiceError as {@link Permit.reserveResponse} does
- */
-async function countResponse(
-	answered: UniversalServerResponse,
-	permit: Permit | undefined,
-): Promise<UniversalServerResponse> {
-	const chunks: Uint8Array[] = [];
-	for await (const chunk of answered.body ?? []) chunks.push(chunk);
-	permit?.reserveResponse(chunks.reduce((bytes, { byteLength }) => bytes + byteLength, 0));
-	return { ...answered, body: createAsyncIterable(chunks) };
-}
-
 /** Returns the error to report for a request that the library has refused because of its header. */
 function headerRefusal(status: number): ServiceError {
 	const kinds: Readonly<Record<number, ErrorKind>> = { 405: "method_not_allowed", 415: "unsupported_media_type" };
 	return new ServiceError(kinds[status] ?? "invalid_argument", "The headers of the request are not supported");
 }
 
-function mount(router: ConnectRouter, rpc: RpcMethod): void {
-	if (rpc.kind === "unary") {
-		router.rpc(rpc.method, async (_, context) => {
-			const call = callOf(context);
-			const release = call.permit?.hold();
-			try {
-				return await call.seen.run(() => rpc.handle(...argumentsOf(call), context.signal));
-			} catch (error) {
-				// A call that is over did not fail: nobody waits for its response.
-				throw context.signal.aborted ? toConnectError(context.signal.reason) : call.failed(error);
-			} finally {
-				release?.();
-			}
-		});
-		return;
-	}
-	router.rpc(rpc.method, async function* (_, context) {
-		const call = callOf(context);
+function mount(router: ConnectRouter, rpc: RpcMethod, held: HeldBatches): void {
+	if (rpc.kind === "unary") mountUnary(router, rpc);
+	else mountStream(router, rpc, held);
+}
+
+function mountUnary(router: ConnectRouter, { method, handle }: UnaryRpc): void {
+	router.rpc(method, async (_, { values, signal }) => {
+		const call = callOf(values);
+		const { message, caller, permit } = startOf(call);
+		const release = permit.hold();
 		try {
-			for await (const batch of rpc.stream(...argumentsOf(call), context.signal))
-				for (const { message } of batch) yield message;
+			const encoded = await call.seen.run(() => handle(message, caller, signal));
+			const answer = call.json ? jsonOf(method.output, encoded) : encoded;
+			permit.reserveResponse(answer.byteLength);
+			call.next = call.prefixed ? lengthPrefixed([answer]) : [answer];
+			return create(method.output);
 		} catch (error) {
-			// A stream that its client cancelled, or that the service stopped, did not fail.
-			throw context.signal.aborted ? toConnectError(error) : call.failed(error);
+			// A call that is over did not fail: nobody waits for its response.
+			throw signal.aborted ? toConnectError(signal.reason) : failed(call, error);
+		} finally {
+			release();
 		}
 	});
 }
 
-function callOf({ values }: HandlerContext): Call {
+function mountStream(router: ConnectRouter, { method, stream }: StreamRpc, held: HeldBatches): void {
+	router.rpc(method, async function* (_, { values, signal }) {
+		const call = callOf(values);
+		const { message, caller } = startOf(call);
+		try {
+			for await (const batch of stream(message, caller, signal)) {
+				const { chunks, release } = held.hold(batch, call.json ? "json" : "bytes");
+				// The library may never resume the iteration when the client has gone.
+				signal.addEventListener("abort", release, { once: true });
+				try {
+					call.next = chunks;
+					// The library resumes the iteration when the client has taken the message.
+					yield create(method.output);
+				} finally {
+					signal.removeEventListener("abort", release);
+					release();
+				}
+			}
+		} catch (error) {
+			// A stream that its client cancelled, or that the service stopped, did not fail.
+			throw signal.aborted ? toConnectError(error) : failed(call, error);
+		}
+	});
+}
+
+function callOf(values: HandlerContext["values"]): Call {
 	const call = values.get(CALL);
 	if (call === undefined) throw new TypeError("the request did not come from a listener");
 	return call;
 }
 
-/**
- * Returns the request and its caller. The library calls a method only after the gate and after it has read the body.
- */
-function argumentsOf({ message, caller }: Call): [Uint8Array, Principal] {
-	if (message === undefined || caller === undefined)
+/** Returns what a method needs. The library calls a method only after the gate and after it has read the body. */
+function startOf({ message, admitted }: Call) {
+	if (message === undefined || admitted === undefined)
 		throw new TypeError("a method was called before its request was read");
-	return [message, caller];
+	return { message, ...admitted };
 }

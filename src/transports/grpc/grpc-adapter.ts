@@ -10,6 +10,7 @@ import { rpcPath } from "../../access/gate.ts";
 import type { CallSignal } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
+import type { HeldBatches } from "../held-batches.ts";
 import { MessageBatch } from "./grpc-batch.ts";
 import type { AdmittedCall, FindAdmitted } from "./grpc-gate.ts";
 import { grpcStatus } from "./grpc-status.ts";
@@ -17,6 +18,8 @@ import { grpcStatus } from "./grpc-status.ts";
 /** Values that all methods of a server share. */
 export interface GrpcCalls {
 	readonly findAdmitted: FindAdmitted;
+	/** Counts the messages that streams hold. */
+	readonly held: HeldBatches;
 	/** Ends all streams when it is aborted. */
 	readonly stopping: AbortSignal;
 }
@@ -46,14 +49,14 @@ function asBuffer(bytes: Uint8Array): Buffer {
 	return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
-function unaryHandler({ handleEncoded }: UnaryRpc, { findAdmitted }: GrpcCalls) {
+function unaryHandler({ handle }: UnaryRpc, { findAdmitted }: GrpcCalls) {
 	return (call: ServerUnaryCall<Uint8Array, Uint8Array>, callback: sendUnaryData<Uint8Array>): void => {
 		const signal = new GrpcCallSignal(call);
 		const answer = async () => {
 			const { caller, permit, seen } = admittedCall(findAdmitted, call.metadata);
 			const release = permit.hold();
 			try {
-				const response = await seen.run(() => handleEncoded(call.request, caller, signal));
+				const response = await seen.run(() => handle(call.request, caller, signal));
 				permit.reserveResponse(response.byteLength);
 				return response;
 			} finally {
@@ -91,7 +94,7 @@ class GrpcCallSignal implements CallSignal {
 
 type StreamCall = ServerWritableStream<Uint8Array, Uint8Array | MessageBatch>;
 
-function streamHandler({ stream }: StreamRpc, { findAdmitted, stopping }: GrpcCalls) {
+function streamHandler({ stream }: StreamRpc, { findAdmitted, held, stopping }: GrpcCalls) {
 	return (call: StreamCall): void => {
 		const cancelled = new AbortController();
 		const stop = (): void => cancelled.abort();
@@ -103,8 +106,10 @@ function streamHandler({ stream }: StreamRpc, { findAdmitted, stopping }: GrpcCa
 				call.request,
 				admittedCall(findAdmitted, call.metadata).caller,
 				cancelled.signal,
-			))
-				await write(call, new MessageBatch(batch.map(({ bytes }) => bytes)), cancelled.signal);
+			)) {
+				const { chunks, release } = held.hold(batch, "bytes");
+				await write(call, new MessageBatch(chunks), cancelled.signal).finally(release);
+			}
 		};
 		send()
 			.then(

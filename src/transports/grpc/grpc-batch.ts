@@ -11,45 +11,18 @@ import { type ErrorKind, ServiceError } from "../../errors.ts";
 import type { Permit } from "../admission.ts";
 import { DISCARDED_BYTES } from "../http/body.ts";
 import { unpack } from "../http/unpack.ts";
+import { PREFIX_BYTES } from "../length-prefixed.ts";
 import { type Limits, limitStream } from "../limits.ts";
-import { MessageCounter, PREFIX_BYTES } from "./grpc-bytes.ts";
+import { MessageCounter } from "./grpc-bytes.ts";
 import { grpcStatus } from "./grpc-status.ts";
 
-/** Encoded messages that a stream sends in one write. */
+/** Length-prefixed messages that a stream sends in one write. */
 export class MessageBatch {
-	readonly messages: readonly Uint8Array[];
+	readonly chunks: readonly Uint8Array[];
 
-	constructor(messages: readonly Uint8Array[]) {
-		this.messages = messages;
+	constructor(chunks: readonly Uint8Array[]) {
+		this.chunks = chunks;
 	}
-}
-
-/** Size in bytes from which a message becomes a chunk of its own, because that costs less than a copy. */
-const OWN_CHUNK = 16 * 1024;
-
-/**
- * Returns the bytes of uncompressed length-prefixed messages (gRPC over HTTP/2, "Requests": compressed-flag, length,
- * message), in few chunks.
- */
-export function lengthPrefixed(messages: readonly Uint8Array[]): Uint8Array[] {
-	const chunks: Uint8Array[] = [];
-	let gathered: Uint8Array[] = [];
-	const flush = () => {
-		if (gathered.length > 0) chunks.push(Buffer.concat(gathered));
-		gathered = [];
-	};
-	for (const message of messages) {
-		const prefix = Buffer.allocUnsafe(PREFIX_BYTES);
-		prefix[0] = 0;
-		prefix.writeUInt32BE(message.byteLength, 1);
-		gathered.push(prefix);
-		if (message.byteLength >= OWN_CHUNK) {
-			flush();
-			chunks.push(message);
-		} else gathered.push(message);
-	}
-	flush();
-	return chunks;
 }
 
 /**
@@ -169,8 +142,8 @@ export class BatchingCall extends ServerInterceptingCall {
 		};
 		this.#sendTimeout = setTimeout(() => this.#stream?.close(constants.NGHTTP2_CANCEL), this.#answerTime);
 		if (!(message instanceof MessageBatch)) this.#send(message, onTaken);
-		else if (this.#stream === undefined) this.#sendSingly(message.messages, onTaken);
-		else this.#write(this.#stream, lengthPrefixed(message.messages), onTaken);
+		else if (this.#stream === undefined) throw new TypeError("grpc-js has no stream");
+		else this.#write(this.#stream, message.chunks, onTaken);
 	}
 
 	#send(message: unknown, callback: () => void): void {
@@ -192,15 +165,6 @@ export class BatchingCall extends ServerInterceptingCall {
 		for (const [index, chunk] of chunks.entries())
 			stream.write(chunk, index === chunks.length - 1 ? () => callback() : undefined);
 		stream.uncork();
-	}
-
-	#sendSingly(messages: readonly Uint8Array[], callback: () => void): void {
-		let outstanding = messages.length;
-		for (const message of messages)
-			this.#next.sendMessage(message, () => {
-				outstanding -= 1;
-				if (outstanding === 0) callback();
-			});
 	}
 }
 

@@ -1,7 +1,5 @@
 import type { ReserveBytes } from "../http/body.ts";
-
-/** Number of bytes before each message: a flag for compression, and the length of the message (gRPC over HTTP/2). */
-export const PREFIX_BYTES = 5;
+import { PREFIX_BYTES } from "../length-prefixed.ts";
 
 /** Finds the messages in the bytes of a call, and calls `reserve` with the size of each when its length has arrived. */
 export class MessageCounter {

@@ -100,8 +100,11 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 						pass(metadata);
 					},
 					onReceiveMessage: (message: unknown, pass) => {
-						if (message instanceof Uint8Array) seen?.received(message.length);
-						pass(message);
+						if (!(message instanceof Uint8Array)) return pass(message);
+						seen?.received(message.length);
+						const isLong = message.length > limits.readRequestBytes && gate.scopeOf(path) !== "ingest";
+						if (!isLong || seen === undefined) return pass(message);
+						refuse(seen, new ServiceError("too_large", `The request is larger than ${limits.readRequestBytes} bytes`));
 					},
 					// grpc-js calls this at the end of every call.
 					onCancel: () => {

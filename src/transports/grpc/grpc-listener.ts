@@ -12,6 +12,7 @@ import type { RpcMethod } from "../../rpc/rpc-method.ts";
 import type { Requests } from "../../telemetry/requests.ts";
 import type { Admission } from "../admission.ts";
 import { type ConnectionOptions, Connections } from "../connections.ts";
+import type { HeldBatches } from "../held-batches.ts";
 import { LIMITS } from "../limits.ts";
 import type { RunningListener } from "../running-listener.ts";
 import { mountOnGrpc } from "./grpc-adapter.ts";
@@ -28,6 +29,8 @@ export interface GrpcOptions extends Omit<ConnectionOptions, "listener" | "proto
 	readonly admission: Pick<Admission, "enter">;
 	/** Maximum number of bytes of a request message. */
 	readonly maxBodyBytes: number;
+	/** Counts the messages that streams hold. */
+	readonly held: HeldBatches;
 	/** Ends all streams when it is aborted. */
 	readonly stopping: AbortSignal;
 	readonly requests: Requests;
@@ -45,7 +48,7 @@ export interface GrpcListener extends RunningListener {
  * @throws Error when the address cannot be listened on
  */
 export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
-	const { services, methods, gate, admission, maxBodyBytes, stopping, requests, limits = LIMITS } = options;
+	const { services, methods, gate, admission, held, maxBodyBytes, stopping, requests, limits = LIMITS } = options;
 	const kinds = new Map(methods.map(({ kind, method }) => [rpcPath(method), kind]));
 	const isStream = (path: string): boolean => kinds.get(path) === "server_streaming";
 	const { interceptor, findAdmitted } = gateInterceptor({ gate, admission, isStream, requests, limits });
@@ -61,7 +64,7 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 		"grpc.max_concurrent_streams": limits.grpcStreams,
 		interceptors: [batchInterceptor(limits, maxBodyBytes), interceptor],
 	});
-	mountOnGrpc(server, methods, { findAdmitted, stopping });
+	mountOnGrpc(server, methods, { findAdmitted, held, stopping });
 	const health = new HealthImplementation();
 	const setServing = (serving: boolean): void => {
 		const status = serving ? "SERVING" : "NOT_SERVING";

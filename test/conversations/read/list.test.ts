@@ -130,7 +130,7 @@ test("an entry has the summary, and the whole record on request", async () => {
 		conversations: [{ sequence, summary, conversation: undefined, unreadable: false }],
 		nextPageToken: "",
 	});
-	const { conversation } = await reading.get.get({ id, sequence: undefined, secrets: "redacted" });
+	const { conversation } = await reading.getDecoded({ id, sequence: undefined, secrets: "redacted" });
 	expect(await reading.list.list({ ...ALL, full: true })).toEqual({
 		conversations: [{ sequence, summary, conversation, unreadable: false }],
 		nextPageToken: "",

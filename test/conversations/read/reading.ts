@@ -1,10 +1,11 @@
 import type { KeyObject } from "node:crypto";
 import { DatabaseSync } from "node:sqlite";
-import type { JsonObject } from "@bufbuild/protobuf";
+import { fromBinary, type JsonObject } from "@bufbuild/protobuf";
+import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { UpdateParser } from "../../../src/conversations/ingest/update-parser.ts";
 import { EventViews } from "../../../src/conversations/read/event-view.ts";
 import { ListConversationEvents } from "../../../src/conversations/read/events.ts";
-import { GetConversation } from "../../../src/conversations/read/get.ts";
+import { type FoundConversation, GetConversation, type GetRequest } from "../../../src/conversations/read/get.ts";
 import { ListConversations } from "../../../src/conversations/read/list.ts";
 import type { OnUnreadable } from "../../../src/conversations/read/record-opener.ts";
 import { UpdateViews } from "../../../src/conversations/read/update-view.ts";
@@ -53,6 +54,12 @@ export class Reading implements AsyncDisposable {
 		this.#eventFormat = new EventFormat(format, keys, "UTC");
 		this.eventViews = new EventViews(this.#eventFormat, ({ sequence }) => this.unreadableEvents.push(sequence));
 		this.events = new ListConversationEvents(store, this.eventViews);
+	}
+
+	/** Returns the record that GetConversation returns, decoded. */
+	async getDecoded(request: GetRequest): Promise<FoundConversation<ConversationInfo>> {
+		const found = await this.get.getEncoded(request);
+		return { ...found, conversation: fromBinary(ConversationInfoSchema, found.conversation) };
 	}
 
 	/** @param keys encryption keys; with none, secrets are stored redacted */

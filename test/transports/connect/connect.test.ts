@@ -6,9 +6,10 @@ import { IngestConversationRequestSchema } from "../../../gen/conversations/v1/c
 import { UpdateChange } from "../../../gen/conversations/v1/update_pb.js";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { SERVICES } from "../../../src/rpc/services.ts";
-import { badRequest, ingestClient, type Protocol } from "../../support/clients.ts";
+import { badRequest, ingestClient, type Protocol, readClient } from "../../support/clients.ts";
 import { object, record } from "../../support/fixtures.ts";
 import { RawHttp } from "../../support/raw-http.ts";
+import { framed } from "../../support/raw-rpc.ts";
 import { KEY, startTestService, type TestService } from "../../support/service.ts";
 
 const format = new RecordFormat();
@@ -122,12 +123,40 @@ describe("the HTTP listener", () => {
 		expect(await postJson(ingest, withRequired(json))).toEqual([400, "invalid_argument"]);
 	});
 
-	test("accepts an unknown field, and free-form JSON that looks like another type", async () => {
+	test("accepts free-form JSON that looks like another type, and refuses an unknown field", async () => {
 		const agentState = { nullValue: "NO_VALUE", kind: { nullValue: "x" } };
-		const json = withRequired({
-			conversation: { later: "x", agentState, unnamedMembers: { "/a": { nullValue: "x" } } },
-		});
-		expect(await postJson(ingest, json)).toEqual([200, undefined]);
+		const json = { agentState, unnamedMembers: { "/a": { nullValue: "x" } } };
+		expect(await postJson(ingest, withRequired({ conversation: json }))).toEqual([200, undefined]);
+		const unknown = withRequired({ conversation: { later: "x" } });
+		expect(await postJson(ingest, unknown)).toEqual([400, "invalid_argument"]);
+	});
+
+	test.each(["application/json", "application/proto", "application/grpc-web+proto", "application/grpc-web+json"])(
+		"does not quote a request of type %s that it cannot read",
+		async (type) => {
+			const canary = "sk-canary-of-the-request";
+			const text = JSON.stringify({ conversation: { title: { [canary]: canary }, [canary]: canary } });
+			for (const body of [text, `{"conversation":{"title":["${canary}"]}}`, `\xff${canary}`]) {
+				const prefixed = type.includes("grpc-web") ? framed(Buffer.from(body)) : Buffer.from(body);
+				const headers = { "X-Access-Token": KEY, "Content-Type": type };
+				const response = await fetch(`${service.http}${ingest}`, { method: "POST", headers, body: prefixed });
+				const answer = JSON.stringify([...response.headers]) + (await response.text());
+				expect(answer).toMatch(/invalid_argument|grpc-status: ?3|"grpc-status","3"/);
+				expect(answer).not.toContain(canary);
+			}
+		},
+	);
+
+	test("refuses a request of a read that is longer than 64 KiB, over every protocol", async () => {
+		const list = { filter: { titleContains: "x".repeat(64 * 1024) } };
+		for (const protocol of protocols) {
+			const error = await errorOf(readClient(service, protocol, "key-of-the-reader").listConversations(list));
+			expect([protocol, error.code, error.rawMessage]).toEqual([
+				protocol,
+				Code.ResourceExhausted,
+				"The request is larger than 65536 bytes",
+			]);
+		}
 	});
 
 	test.each([

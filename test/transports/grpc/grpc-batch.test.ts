@@ -5,13 +5,13 @@ import {
 	credentials,
 	Server,
 	ServerCredentials,
-	ServerInterceptingCall,
 	type ServerInterceptor,
 	type ServerWritableStream,
 } from "@grpc/grpc-js";
 import { expect, test } from "vitest";
 import { HeartbeatSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import { batchInterceptor, lengthPrefixed, MessageBatch } from "../../../src/transports/grpc/grpc-batch.ts";
+import { batchInterceptor, MessageBatch } from "../../../src/transports/grpc/grpc-batch.ts";
+import { lengthPrefixed } from "../../../src/transports/length-prefixed.ts";
 import { LIMITS } from "../../../src/transports/limits.ts";
 
 type Heartbeat = MessageShape<typeof HeartbeatSchema>;
@@ -21,7 +21,7 @@ const asBuffer = (bytes: Uint8Array) => Buffer.from(bytes);
 const encode = (message: Heartbeat) => asBuffer(toBinary(HeartbeatSchema, message));
 const decode = (bytes: Buffer) => fromBinary(HeartbeatSchema, bytes);
 const heartbeat = (latestSequence: bigint) => encode(create(HeartbeatSchema, { latestSequence }));
-const batch = (...sequences: bigint[]) => new MessageBatch(sequences.map(heartbeat));
+const batch = (...sequences: bigint[]) => new MessageBatch(lengthPrefixed(sequences.map(heartbeat)));
 
 /** Returns the sequences that a client receives from a handler that makes the writes one after another. */
 async function received(interceptors: ServerInterceptor[], writes: readonly (Uint8Array | MessageBatch)[]) {
@@ -54,12 +54,8 @@ async function received(interceptors: ServerInterceptor[], writes: readonly (Uin
 	return sequences;
 }
 
-const hidden: ServerInterceptor = (_, call) => new ServerInterceptingCall(call);
-
-test.each([
-	["next to the stream", [batchInterceptor(LIMITS, 1024 * 1024), hidden]],
-	["behind another one, which hides the stream", [hidden, batchInterceptor(LIMITS, 1024 * 1024)]],
-])("with the interceptor %s, batches and single responses arrive in order", async (_, interceptors) => {
+test("batches and single responses arrive in order", async () => {
+	const interceptors = [batchInterceptor(LIMITS, 1024 * 1024)];
 	const writes = [batch(1n, 2n, 3n), heartbeat(4n), batch(5n), batch(6n, 2n ** 62n)];
 	expect(await received(interceptors, writes)).toEqual([1n, 2n, 3n, 4n, 5n, 6n, 2n ** 62n]);
 });

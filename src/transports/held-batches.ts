@@ -1,0 +1,72 @@
+import type { DescMessage } from "@bufbuild/protobuf";
+import type { WatchBatch } from "../conversations/watch/watch.ts";
+import { ServiceError } from "../errors.ts";
+import type { Admission } from "./admission.ts";
+import { lengthPrefixed } from "./length-prefixed.ts";
+
+/** Form of the messages of a stream. */
+type Form = "bytes" | "json";
+
+/** A batch of messages that at least one client has not taken yet. */
+interface Held {
+	/** The length-prefixed messages. */
+	readonly chunks: readonly Uint8Array[];
+	readonly giveBack: () => void;
+	holders: number;
+}
+
+/** A batch that is held for one client. */
+export interface HeldBatch {
+	/** The length-prefixed messages. Other clients share them. */
+	readonly chunks: readonly Uint8Array[];
+	/** Ends the holding: the client has taken the batch, or is gone. Further calls have no effect. */
+	readonly release: () => void;
+}
+
+/**
+ * Counts the bytes of the messages that watches hold for their clients, over all transports. Watches that send the same
+ * messages share their bytes, which then count once.
+ */
+export class HeldBatches {
+	readonly #admission: Pick<Admission, "reserve">;
+	readonly #held: Readonly<Record<Form, Map<WatchBatch<DescMessage>, Held>>> = { bytes: new Map(), json: new Map() };
+
+	constructor(admission: Pick<Admission, "reserve">) {
+		this.#admission = admission;
+	}
+
+	/**
+	 * Holds a batch for a client that has to take it.
+	 *
+	 * @throws ServiceError `rate_limited` when the batch has no room. The client may continue after its last message
+	 */
+	hold(batch: WatchBatch<DescMessage>, form: Form): HeldBatch {
+		const held = this.#held[form].get(batch) ?? this.#begin(batch, form);
+		held.holders += 1;
+		let holds = true;
+		const release = (): void => {
+			if (!holds) return;
+			holds = false;
+			held.holders -= 1;
+			if (held.holders > 0) return;
+			this.#held[form].delete(batch);
+			held.giveBack();
+		};
+		return { chunks: held.chunks, release };
+	}
+
+	#begin(batch: WatchBatch<DescMessage>, form: Form): Held {
+		const messages = batch.map((response) => response[form]);
+		const bytes = messages.reduce((sum, { byteLength }) => sum + byteLength, 0);
+		let giveBack: () => void;
+		try {
+			giveBack = this.#admission.reserve("watch", bytes);
+		} catch (cause) {
+			const message = "Too many bytes wait for watches that are not read; continue after the last sequence number";
+			throw new ServiceError("rate_limited", message, { cause });
+		}
+		const held: Held = { chunks: lengthPrefixed(messages), giveBack, holders: 0 };
+		this.#held[form].set(batch, held);
+		return held;
+	}
+}
