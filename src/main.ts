@@ -1,13 +1,11 @@
 #!/usr/bin/env -S MALLOC_MMAP_THRESHOLD_=1048576 MALLOC_TRIM_THRESHOLD_=67108864 node --no-allocation-site-pretenuring --no-parallel-scavenge --concurrent-marking-max-worker-num=1 --max-semi-space-size=16 --heap-growing-percent=100
 import { parseArgs } from "node:util";
 import { formatAddress } from "./config/address.ts";
-import { type Config, ConfigError, databaseAt, readConfig } from "./config/config.ts";
-import { MASK, variables } from "./config/variables.ts";
+import { type Config, ConfigError, readConfig } from "./config/config.ts";
+import { variables } from "./config/variables.ts";
 import { packageJson } from "./package-json.ts";
 import { showProgress } from "./progress.ts";
-import { copyStore } from "./store/copy.ts";
-import { type Database, migrateDatabase, openCopySource, openCopyTarget } from "./store/open.ts";
-import { maskPostgresUrl } from "./store/postgres/database-url.ts";
+import { type Database, migrateDatabase, openExportSource, openImportTarget } from "./store/open.ts";
 import { backupDatabase, restoreDatabase } from "./store/sqlite/backup.ts";
 import { createLogger } from "./telemetry/log.ts";
 import { lineFormat } from "./telemetry/log-format.ts";
@@ -17,22 +15,24 @@ import { LogOutput } from "./telemetry/log-output.ts";
 interface Command {
 	/** Names of the operands. */
 	readonly operands: readonly string[];
-	/** Names of the options. Each one is required and takes a value. */
+	/** Names of the options that it takes, each with a value. */
 	readonly options?: readonly OptionName[];
 	readonly meaning: string;
 	/** Message for an error of the command; the error follows as the reason. */
 	readonly failure: string;
-	/** @param values operands, followed by the values of the options */
-	readonly run: (config: Config, values: readonly string[]) => Promise<void> | void;
+	readonly run: (config: Config, operands: readonly string[], options: Values) => Promise<void> | void;
 }
 
 const OPTIONS = {
 	help: { type: "boolean", short: "h" },
 	version: { type: "boolean" },
-	from: { type: "string" },
-	to: { type: "string" },
+	"after-update": { type: "string" },
+	"after-event": { type: "string" },
 } as const;
-type OptionName = "from" | "to";
+const VALUE_OPTIONS = ["after-update", "after-event"] as const;
+type OptionName = (typeof VALUE_OPTIONS)[number];
+/** Values of the options that were given. */
+type Values = Readonly<Partial<Record<OptionName, string>>>;
 
 const COMMANDS: Readonly<Record<string, Command>> = {
 	serve: {
@@ -74,19 +74,28 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 		failure: "The migration failed",
 		run: migrate,
 	},
-	copy: {
-		operands: [],
-		options: ["from", "to"],
-		meaning: "copy all data of a database into an empty one, or continue an interrupted copy; no service may run",
-		failure: "The copy failed",
-		run: copy,
+	export: {
+		operands: ["FILE"],
+		options: VALUE_OPTIONS,
+		meaning:
+			"write all data into a new file of JSON lines, also while the service runs; with an option, only what came after that sequence; FILE is `-` for standard output, and is compressed if it ends in .zst or .gz",
+		failure: "The export failed",
+		run: (config, [file = ""], options) => exportTo(file, options, config),
+	},
+	import: {
+		operands: ["FILE"],
+		meaning: "read an export into an empty database of any engine, or continue an interrupted import",
+		failure: "The import failed",
+		run: (config, [file = ""]) => importFrom(file, config),
 	},
 };
 
 /** @throws Error when the database is not a SQLite file */
 function sqlitePath(database: Database): string {
 	if (database.engine === "sqlite") return database.path;
-	throw new Error("backup and restore are only for SQLite; for PostgreSQL use pg_dump and pg_restore");
+	throw new Error(
+		"backup and restore are only for SQLite; for PostgreSQL use pg_dump and pg_restore, or export and import",
+	);
 }
 
 /** Exit status for invalid arguments. */
@@ -101,14 +110,13 @@ async function main(args: readonly string[]): Promise<void> {
 	const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
 	if (command === undefined) throw new UsageError(`There is no command "${name}"`);
 	const { options = [] } = command;
-	const given = options.flatMap((option) => values[option] ?? []);
-	const count = (["from", "to"] as const).filter((option) => values[option] !== undefined).length;
-	if (operands.length !== command.operands.length || given.length !== options.length || count !== options.length)
+	const isForeign = VALUE_OPTIONS.some((option) => values[option] !== undefined && !options.includes(option));
+	if (operands.length !== command.operands.length || isForeign)
 		throw new UsageError(`Usage: ${usageOf(name, command)}`);
 	requireNode();
 	const config = readConfig(process.env);
 	try {
-		await command.run(config, [...operands, ...given]);
+		await command.run(config, operands, values);
 	} catch (error) {
 		if (error instanceof UsageError) throw error;
 		throw new Error(command.failure, { cause: error });
@@ -199,35 +207,36 @@ async function migrate({ database }: Config): Promise<void> {
 		print(from === 0 ? `Created the schema with version ${to}.` : `Upgraded the schema from version ${from} to ${to}.`);
 }
 
-async function copy(config: Config, [from = "", to = ""]: readonly string[]): Promise<void> {
-	const [fromDatabase, toDatabase] = [databaseArgument("from", from, config), databaseArgument("to", to, config)];
-	const log = { error: showError };
-	await using source = await openCopySource(fromDatabase, log).catch(failedToOpen("source"));
-	await using target = await openCopyTarget(toDatabase, log).catch(failedToOpen("target"));
-	const steps = { copied: showProgress(entries, "copied"), compared: showProgress(entries, "compared") };
-	const parts = await copyStore(source, target, (step, done, total) => steps[step](done, total));
-	const [shownFrom, shownTo] = [from, to].map((url) => maskPostgresUrl(url, MASK));
-	print(`${shownTo} holds the same data as ${shownFrom}. Entries of each kind, with their SHA-256:`);
-	for (const { name, count, digest, damaged } of parts) {
-		const unreadable = damaged === 0 ? "" : `; ${damaged} of them cannot be read in either database`;
-		print(`${name}: ${count}, ${digest}${unreadable}`);
-	}
+async function exportTo(file: string, options: Values, { database }: Config): Promise<void> {
+	const [update, event] = [sequenceOption(options, "after-update"), sequenceOption(options, "after-event")];
+	const isWhole = update === undefined && event === undefined;
+	const after = isWhole ? undefined : { update: update ?? 0n, event: event ?? 0n };
+	// Loaded here, because only these commands need them.
+	const { exportLines } = await import("./store/export/export.ts");
+	const { writeExport } = await import("./store/export/file.ts");
+	await using source = await openExportSource(database, { error: showError });
+	const { updates, events } = await source.ranges();
+	await writeExport(exportLines(source, after, showProgress(rows, "exported")), file);
+	const of = isWhole ? "the whole database" : "what is new";
+	const result = `${file} has ${of} up to update ${updates.newest} and event ${events.newest}.`;
+	if (file !== "-") print(result);
 }
 
-/** Returns an error handler that adds which of the two databases could not be opened. */
-function failedToOpen(which: string): (cause: unknown) => never {
-	return (cause) => {
-		throw new Error(`the ${which} cannot be opened`, { cause });
-	};
+/** @throws UsageError when the value is not a sequence */
+function sequenceOption(options: Values, name: OptionName): bigint | undefined {
+	const value = options[name];
+	if (value === undefined) return undefined;
+	if (!/^\d{1,18}$/.test(value)) throw new UsageError(`--${name} must be a sequence, which is a number from 0 on`);
+	return BigInt(value);
 }
 
-/** @throws UsageError when the value of an option is not a valid database URL */
-function databaseArgument(option: OptionName, url: string, config: Config): Database {
-	try {
-		return databaseAt(url, config);
-	} catch (error) {
-		throw error instanceof ConfigError ? new UsageError(`--${option}: ${error.mistakes.join("; ")}`) : error;
-	}
+async function importFrom(file: string, { database }: Config): Promise<void> {
+	const { importStore } = await import("./store/export/import.ts");
+	const { readExport } = await import("./store/export/file.ts");
+	await using target = await openImportTarget(database, { error: showError });
+	const [imported, verified] = [showProgress(rows, "imported"), showProgress(rows, "verified")];
+	const { updates, events } = await importStore(readExport(file), target, imported, verified);
+	print(`The database holds the same as ${file}, up to update ${updates.newest} and event ${events.newest}.`);
 }
 
 /** Reports a failure that does not end the program. */
@@ -246,7 +255,7 @@ function showConfig({ settings }: Config): void {
 
 /** Returns the usage of a command: its name and arguments. */
 function usageOf(name: string, { operands, options = [] }: Command): string {
-	return [name, ...operands, ...options.map((option) => `--${option} URL`)].join(" ");
+	return [name, ...operands, ...options.map((option) => `[--${option} N]`)].join(" ");
 }
 
 function help(): string {
@@ -282,7 +291,7 @@ function print(text: string): void {
 }
 
 const mebibytes = (bytes: number): string => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
-const entries = (count: number): string => `${count} entries`;
+const rows = (count: number): string => `${count} rows`;
 
 /** Returns the message of an error and of its causes in one line. */
 function reasonOf(error: unknown): string {

@@ -57,7 +57,8 @@ describe("the program", () => {
 	test("prints its version, and its commands and variables as help", async () => {
 		expect(await runBin({}, "--version")).toEqual({ stdout: `${packageJson.version}\n`, stderr: "" });
 		const { stdout } = await runBin({}, "--help");
-		for (const command of ["serve", "config", "backup FILE", "restore FILE", "migrate", "copy --from URL --to URL"])
+		const exporting = "export FILE [--after-update N] [--after-event N]";
+		for (const command of ["serve", "config", "backup FILE", "restore FILE", "migrate", exporting, "import FILE"])
 			expect(stdout).toContain(`\n  ${command} `);
 		for (const { name, default: fallback, meaning } of variables)
 			expect(stdout).toContain(`\n  ${name} (default: ${fallback || "none"})\n      ${meaning}\n`);
@@ -127,18 +128,16 @@ describe("the program", () => {
 		[["toString"], 'There is no command "toString"; see --help'],
 		[["backup"], "Usage: backup FILE; see --help"],
 		[["serve", "now"], "Usage: serve; see --help"],
-		[["serve", "--from", "sqlite:a.db"], "Usage: serve; see --help"],
-		[["copy"], "Usage: copy --from URL --to URL; see --help"],
-		[["copy", "--from", "sqlite:a.db"], "Usage: copy --from URL --to URL; see --help"],
-		[["copy", "--to", "sqlite:a.db"], "Usage: copy --from URL --to URL; see --help"],
-		[["copy", "sqlite:a.db", "sqlite:b.db"], "Usage: copy --from URL --to URL; see --help"],
-		[["copy", "--from", "sqlite:a.db", "--to"], /^Option '--to <value>' argument missing; see --help$/],
+		[["serve", "--after-update", "1"], "Usage: serve; see --help"],
+		[["export"], "Usage: export FILE [--after-update N] [--after-event N]; see --help"],
+		[["export", "a", "b"], "Usage: export FILE [--after-update N] [--after-event N]; see --help"],
+		[["export", "a", "--after-update"], /^Option '--after-update <value>' argument missing; see --help$/],
 		[
-			["copy", "--from", "mysql://canary@h/d", "--to", "sqlite:b.db"],
-			'--from: has the unsupported scheme "mysql"; it must be sqlite:<path> or postgres://<user>@<host>/<database>; see --help',
+			["export", "a", "--after-event", "1.5"],
+			"--after-event must be a sequence, which is a number from 0 on; see --help",
 		],
-		[["copy", "--from", "sqlite:a.db", "--to", "sqlite:"], /^--to: must name a file, as in sqlite:.*; see --help$/],
-		[["copy", "--from", "sqlite:a.db", "--to", "postgres://u:canary@h"], /^--to: (?!.*canary).*; see --help$/],
+		[["import"], "Usage: import FILE; see --help"],
+		[["import", "a", "--after-update", "1"], "Usage: import FILE; see --help"],
 		[["--verbose"], /^Unknown option '--verbose'.*; see --help$/],
 	])("refuses the arguments %j", async (args, line) => {
 		const { code, stdout, stderr } = await ServiceProcess.run({}, ...args);

@@ -168,14 +168,3 @@ function databaseOf(url: string | PostgresUrl, postgres: Config["postgres"]): Da
 function secretOf(text: string): KeyObject | undefined {
 	return text === "" ? undefined : createSecretKey(Buffer.from(text));
 }
-
-/**
- * Parses a URL in the form of DATABASE_URL.
- *
- * @throws {ConfigError} listing every mistake
- */
-export function databaseAt(url: string, { postgres }: Config): Database {
-	const parsed = environment.shape.DATABASE_URL.safeParse(url);
-	if (!parsed.success) throw new ConfigError(parsed.error.issues.map(({ message }) => message));
-	return databaseOf(parsed.data, postgres);
-}

@@ -1,8 +1,8 @@
 import type { ThreadLog } from "../threads/worker-thread.ts";
+import type { ExportSource, ImportTarget } from "./export/databases.ts";
 import type { PostgresSettings } from "./postgres/dial.ts";
 import type { SqliteOptions } from "./sqlite/sqlite.ts";
 import type { Store } from "./store.ts";
-import type { CopyTarget, TransferDatabase } from "./transfer.ts";
 
 /** The location of a store's data. */
 export type Database =
@@ -46,29 +46,29 @@ export async function migrateDatabase(
 }
 
 /**
- * Opens a database as the source of a copy.
+ * Opens a database for an export. Services may write to it meanwhile.
  *
- * @throws Error when it cannot be opened, or it is in use
+ * @throws Error when it cannot be opened, or is empty
  */
-export async function openCopySource(database: Database, log: ThreadLog): Promise<TransferDatabase> {
+export async function openExportSource(database: Database, log: ThreadLog): Promise<ExportSource> {
 	if (database.engine === "sqlite") {
-		const { openSqliteSource } = await import("./sqlite/transfer.ts");
-		return await openSqliteSource(database.path, log);
+		const { openSqliteSource } = await import("./sqlite/export.ts");
+		return openSqliteSource(database.path);
 	}
-	const { openPostgresSource } = await import("./postgres/transfer.ts");
+	const { openPostgresSource } = await import("./postgres/export.ts");
 	return await openPostgresSource(database, log);
 }
 
 /**
- * Opens a database as the target of a copy.
+ * Opens a database as the target of an import.
  *
- * @throws Error when it cannot be opened, or it is in use
+ * @throws Error when it cannot be opened, or is in use
  */
-export async function openCopyTarget(database: Database, log: ThreadLog): Promise<CopyTarget> {
+export async function openImportTarget(database: Database, log: ThreadLog): Promise<ImportTarget> {
 	if (database.engine === "sqlite") {
-		const { openSqliteTarget } = await import("./sqlite/transfer.ts");
-		return await openSqliteTarget(database.path);
+		const { openSqliteTarget } = await import("./sqlite/export.ts");
+		return openSqliteTarget(database.path);
 	}
-	const { openPostgresTarget } = await import("./postgres/transfer.ts");
+	const { openPostgresTarget } = await import("./postgres/export.ts");
 	return await openPostgresTarget(database, log);
 }

@@ -11,7 +11,7 @@ import type {
 	StoredUpdate,
 	Unreadable,
 } from "./store.ts";
-import type { PrunedConversation, TransferEvent, TransferUpdate } from "./transfer.ts";
+import type { EventRow, PrunedRow, UpdateRow } from "./stored-rows.ts";
 import { bigint, blob, boolean, integer, nullable, type Row, text } from "./values.ts";
 
 /**
@@ -120,7 +120,7 @@ export function stateFrom(row: Row, readText: ReadText): ConversationState {
 	};
 }
 
-/** Reads the columns that stored and copied updates have in common. */
+/** Reads the columns that reads and exports of updates have in common. */
 function updateColumnsFrom(row: Row): Omit<StoredUpdate, "summary" | "record"> {
 	return {
 		conversationId: text(row.conversation_id),
@@ -138,8 +138,8 @@ export function updateFrom(row: Row, record: StoredUpdate["record"]): StoredUpda
 	return { ...updateColumnsFrom(row), summary: summaryOf(row, nullable(blob, row.activity)), record };
 }
 
-/** Reads an update as it is copied. */
-export function transferUpdateFrom(row: Row): TransferUpdate {
+/** Reads an update as it is stored. */
+export function updateRowFrom(row: Row): UpdateRow {
 	return {
 		...updateColumnsFrom(row),
 		summary: blob(row.summary),
@@ -185,7 +185,7 @@ function summaryOf(row: Row, activity: Uint8Array | undefined): Uint8Array {
 	return activity === undefined ? ownBytes(summary) : concatBytes([summary, activity]);
 }
 
-/** Reads the columns that stored and copied events have in common. */
+/** Reads the columns that reads and exports of events have in common. */
 export function eventColumnsFrom(row: Row, readText: ReadText): Omit<StoredEvent, "event"> {
 	return {
 		sequence: bigint(row.sequence),
@@ -197,8 +197,8 @@ export function eventColumnsFrom(row: Row, readText: ReadText): Omit<StoredEvent
 	};
 }
 
-/** Reads an event as it is copied. */
-export function transferEventFrom(row: Row, eventId: string, readText: ReadText): TransferEvent {
+/** Reads an event as it is stored. */
+export function eventRowFrom(row: Row, eventId: string, readText: ReadText): EventRow {
 	return {
 		...eventColumnsFrom(row, readText),
 		eventId,
@@ -208,8 +208,8 @@ export function transferEventFrom(row: Row, eventId: string, readText: ReadText)
 	};
 }
 
-/** Reads how far a conversation has been pruned in a log, as it is copied. */
-export function prunedFrom(row: Row): PrunedConversation {
+/** Reads how far a conversation has been pruned in a log. */
+export function prunedFrom(row: Row): PrunedRow {
 	return {
 		conversationId: text(row.conversation_id),
 		through: bigint(row.through),

@@ -145,10 +145,9 @@ test("a restore accepts only an undamaged backup, creates a missing database, an
 	});
 
 	// A program that only reads a backup leaves an empty log beside it.
-	const moved = folder.file("moved.db");
-	expect(await ServiceProcess.run(env, "copy", "--from", `sqlite:${copy}`, "--to", `sqlite:${moved}`)).toMatchObject({
-		code: 0,
-	});
+	using reader = new DatabaseSync(copy, { readOnly: true });
+	expect(reader.prepare("SELECT count(*) AS updates FROM updates").get()).toEqual({ updates: 50 });
+	reader.close();
 	expect(statSync(`${copy}-wal`).size).toBe(0);
 	// A read-only backup, as on another machine.
 	chmodSync(copy, 0o400);

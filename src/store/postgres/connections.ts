@@ -81,8 +81,10 @@ export interface Connections extends AsyncDisposable {
 }
 
 export interface TransactionOptions {
-	/** Turns off timeouts, and uses a connection outside of the pool: for migrations and copies. */
+	/** Turns off timeouts, and uses a connection outside of the pool: for migrations, exports and imports. */
 	readonly unlimited?: boolean;
+	/** Makes the transaction read-only, and lets all its statements see the database as it was at the first one. */
+	readonly snapshot?: boolean;
 }
 
 /**
@@ -117,13 +119,17 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 				const transaction = new ClientTransaction(lease, `${BEGIN} READ ONLY; ${limited}`, keepsSession);
 				return run(lease, transaction, () => work(transaction));
 			}),
-		transaction: (work, { unlimited = false } = {}) =>
+		transaction: (work, { unlimited = false, snapshot = false } = {}) =>
 			withRetry(async () => {
 				const lease = unlimited ? await dial() : await primary.lease();
 				const local = unlimited
 					? `${WITH_WARNINGS}; ${withoutTimeouts("transaction")}`
 					: `${limited}; ${WITH_WARNINGS}; ${PREFER_INDEXES}`;
-				const transaction = new ClientTransaction(lease, `${BEGIN}; ${local}`, keepsSession);
+				const transaction = new ClientTransaction(
+					lease,
+					`${snapshot ? BEGIN_SNAPSHOT : BEGIN}; ${local}`,
+					keepsSession,
+				);
 				return run(lease, transaction, async () => {
 					const result = await work(transaction);
 					await transaction.finish();
@@ -150,6 +156,7 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 }
 
 const BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED";
+const BEGIN_SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /**
  * Runs the work of a transaction. Rolls back a transaction that is still open, and then releases the connection. The

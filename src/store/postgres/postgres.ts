@@ -40,7 +40,7 @@ export interface PostgresOptions {
  *
  * @param connections owned by the store, which closes them
  * @throws ServiceError `unavailable` when the database cannot be reached or migrated, has the schema of a newer release,
- *   or holds an unfinished copy; the cause says why
+ *   or holds an unfinished import; the cause says why
  */
 export async function openPostgresStore(
 	connections: Connections,

@@ -3,7 +3,7 @@ import type { Activity } from "../activity.ts";
 import { asciiLower, microsecondsOf } from "../condition.ts";
 import type { ConversationState } from "../conversation-state.ts";
 import { unpackedSizeOf } from "../record-column.ts";
-import type { TransferEvent, TransferUpdate } from "../transfer.ts";
+import type { EventRow, UpdateRow } from "../stored-rows.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
 
@@ -43,7 +43,7 @@ export function activitiesQuery(activities: Iterable<readonly [id: string, activ
 }
 
 /** Returns a row of `UPDATE_ROW`. */
-export function updateRow({ record, ...update }: TransferUpdate, bytes: Bytes) {
+export function updateRow({ record, ...update }: UpdateRow, bytes: Bytes) {
 	return {
 		sequence: update.sequence,
 		conversation_id: update.conversationId,
@@ -73,7 +73,7 @@ export function updateRow({ record, ...update }: TransferUpdate, bytes: Bytes) {
 export function eventRow(
 	ordinal: number | bigint,
 	key: string,
-	{ text, ...event }: Omit<TransferEvent, "sequence" | "eventId">,
+	{ text, ...event }: Omit<EventRow, "sequence" | "eventId">,
 	bytes: Bytes,
 ) {
 	return {

@@ -15,7 +15,7 @@ import {
 } from "../conversation-state.ts";
 import { packRecord, packSecrets } from "../record-column.ts";
 import type { AppendedEvents, NewEvent, NewEvents, NewLiveState, StoredRecord } from "../store.ts";
-import type { TransferEvent } from "../transfer.ts";
+import type { EventRow } from "../stored-rows.ts";
 import { bigint, integer, nullable } from "../values.ts";
 import { findActivity, writeActivity } from "./activities.ts";
 import { RecordReader } from "./record-reader.ts";
@@ -106,11 +106,7 @@ function storedForm(
  *
  * @param activity row id of its conversation's activity
  */
-export function insertEvent(
-	statements: Statements,
-	activity: bigint,
-	event: Omit<TransferEvent, "conversationId">,
-): void {
+export function insertEvent(statements: Statements, activity: bigint, event: Omit<EventRow, "conversationId">): void {
 	statements
 		.prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
 		.run(

@@ -105,7 +105,7 @@ export function requireIntact(path: string): void {
 	if (!found?.isFile()) return;
 	if (found.nlink > 1) throw new Error(`${path} has ${found.nlink} hard links; remove all but one`);
 	const realPath = realpathSync(path);
-	// An interrupted copy has its data in another file: see `requireFinished`.
+	// An interrupted import has its data in another file: see `requireFinished`.
 	if (found.size === 0 && existsSync(lockFile(realPath)) && !existsSync(unfinishedFile(realPath)))
 		throw new Error(
 			`${path} is empty, but it held a database: restore a backup, or remove the file to begin without data`,
@@ -117,20 +117,20 @@ export function hasLog(path: string): boolean {
 	return (statSync(`${realpathSync(path)}-wal`, { throwIfNoEntry: false })?.size ?? 0) > 0;
 }
 
-/** Returns the path of the file that contains a copy into the database at `path` until the copy is complete. */
+/** Returns the path of the file that an import into the database at `path` writes until it is finished. */
 export function unfinishedFile(path: string): string {
-	return `${path}.copying`;
+	return `${path}.importing`;
 }
 
 /**
- * Checks that no copy into an empty database was interrupted, because a service would start without the copied data.
+ * Checks that no import into an empty database was interrupted, because a service would start without the imported data.
  *
  * @param path of the locked database, without symbolic links
- * @throws Error when the copy is not finished
+ * @throws Error when the import is not finished
  */
 export function requireFinished(path: string): void {
 	if (statSync(path).size > 0 || !existsSync(unfinishedFile(path))) return;
-	throw new Error(`a copy into the database is not finished: run it again, or remove ${unfinishedFile(path)}`);
+	throw new Error(`an import into the database is not finished: run it again, or remove ${unfinishedFile(path)}`);
 }
 
 /**

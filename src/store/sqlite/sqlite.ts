@@ -42,7 +42,7 @@ export interface SqliteOptions extends Omit<DatabaseOptions, "path"> {
  * its updates would not reach the listeners of the first.
  *
  * @throws ServiceError `unavailable` when the database cannot be opened, another store has it open, a newer release
- *   wrote it, its file was emptied or has several hard links, or a copy into it is not finished; the cause says which.
+ *   wrote it, its file was emptied or has several hard links, or an import into it is not finished; the cause says which.
  */
 export async function openSqliteStore(path: string, log: ThreadLog, options: SqliteOptions = {}): Promise<Store> {
 	const { isSameRecord = async () => false, lockTimeout, maxBytes, onUncleanStop, observer } = options;
@@ -53,6 +53,7 @@ export async function openSqliteStore(path: string, log: ThreadLog, options: Sql
 	try {
 		orUnavailable(() => requireFinished(realPath));
 	} catch (error) {
+		if (isNew) rmSync(realPath);
 		lock[Symbol.dispose]();
 		throw error;
 	}

@@ -3,7 +3,7 @@ import { microsecondsOf } from "../condition.ts";
 import type { ConversationState, WrittenUpdate } from "../conversation-state.ts";
 import { packRecord } from "../record-column.ts";
 import { stateFrom } from "../rows.ts";
-import type { TransferUpdate } from "../transfer.ts";
+import type { UpdateRow } from "../stored-rows.ts";
 import { bigint, nullable, type Row, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
@@ -67,7 +67,7 @@ export function insertConversation(
 }
 
 /** @param conversation row id of the update's conversation */
-export function insertUpdate(statements: Statements, conversation: bigint, update: TransferUpdate): void {
+export function insertUpdate(statements: Statements, conversation: bigint, update: UpdateRow): void {
 	const { record } = update;
 	statements
 		.prepare("INSERT INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")

@@ -61,7 +61,9 @@ test("a database of schema version 1 is upgraded and keeps its data", async () =
 		`DELETE FROM conversation_updates.schema_versions WHERE version > 1;
 		ALTER INDEX conversation_updates.titles_by_trigram RESET (gin_pending_list_limit);
 		ALTER TABLE conversation_updates.conversations RENAME COLUMN has_unapplied_events TO is_behind;
-		ALTER INDEX conversation_updates.conversations_unapplied RENAME TO conversations_behind`,
+		ALTER INDEX conversation_updates.conversations_unapplied RENAME TO conversations_behind;
+		ALTER TABLE conversation_updates.unfinished_import RENAME COLUMN manifest TO source;
+		ALTER TABLE conversation_updates.unfinished_import RENAME TO unfinished_copy`,
 	);
 	const store = await openStore(url);
 	onTestFinished(() => store.close());

@@ -1,17 +1,9 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { type After, type Counts, countsOf, countsQuery, PAGE_BYTES, PAGE_ROWS } from "../export/databases.ts";
 import { unpackedSizeOf } from "../record-column.ts";
-import { activityFrom, type LogTable, prunedFrom, stateFrom, transferEventFrom, transferUpdateFrom } from "../rows.ts";
-import {
-	type Contents,
-	countsOf,
-	countsQuery,
-	PAGE_BYTES,
-	PAGE_ROWS,
-	type RowKey,
-	type TransferRows,
-	type TransferTable,
-} from "../transfer.ts";
+import { activityFrom, eventRowFrom, type LogTable, prunedFrom, stateFrom, updateRowFrom } from "../rows.ts";
+import type { PrunedRow, RowKey, RowKind, StoredRows } from "../stored-rows.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
 import { writeActivity } from "./activities.ts";
 import { insertEvent } from "./append-events.ts";
@@ -19,21 +11,21 @@ import type { Statements } from "./statements.ts";
 import { insertConversation, insertUpdate } from "./update-writer.ts";
 
 /** How the rows of one table are read and written. */
-interface TransferRowsOf<Copied> {
+interface RowsOf<Stored> {
 	/** The table, as FROM names it. */
 	readonly table: string;
 	/** SQL of the join with a table that has further columns of a row. */
 	readonly join?: string;
 	readonly columns: string;
 	readonly key: string;
-	readonly read: (row: Row) => Copied;
+	readonly read: (row: Row) => Stored;
 	/** Returns the bytes of a row that count towards the size of a page. */
-	readonly bytesOf?: (copied: Copied) => number;
-	readonly write: (statements: Statements, copied: Copied) => void;
+	readonly bytesOf?: (stored: Stored) => number;
+	readonly write: (statements: Statements, stored: Stored) => void;
 }
 
-const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[Table]> } = {
-	conversations: {
+const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
+	conversation: {
 		table: "conversations c",
 		join: "CROSS JOIN updates u ON u.sequence = c.sequence",
 		columns: "c.*, u.summary",
@@ -48,7 +40,7 @@ const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[T
 			insertConversation(statements, conversationId, state, decoded);
 		},
 	},
-	activities: {
+	activity: {
 		table: "activities",
 		columns: "*",
 		key: "conversation_id",
@@ -57,12 +49,12 @@ const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[T
 			writeActivity(statements, conversationId, undefined, activity);
 		},
 	},
-	updates: {
+	update: {
 		table: "updates u",
 		join: "CROSS JOIN conversations c ON c.id = u.conversation",
 		columns: "c.conversation_id, u.*",
 		key: "u.sequence",
-		read: transferUpdateFrom,
+		read: updateRowFrom,
 		bytesOf: ({ record }) => unpackedSizeOf(record),
 		write(statements, update) {
 			const find = statements.prepare("SELECT id FROM conversations WHERE conversation_id = ?");
@@ -70,12 +62,12 @@ const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[T
 			insertUpdate(statements, bigint(row?.id), update);
 		},
 	},
-	events: {
+	event: {
 		table: "events e",
 		join: "CROSS JOIN activities a ON a.id = e.activity",
 		columns: "a.conversation_id, e.*",
 		key: "e.sequence",
-		read: (row) => transferEventFrom(row, text(row.event_id), text),
+		read: (row) => eventRowFrom(row, text(row.event_id), text),
 		bytesOf: (event) => unpackedSizeOf(event.text),
 		write(statements, event) {
 			const find = statements.prepare("SELECT id FROM activities WHERE conversation_id = ?");
@@ -86,7 +78,7 @@ const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[T
 	prunedEvents: prunedOf("events"),
 };
 
-function prunedOf(log: LogTable): TransferRowsOf<TransferRows["prunedUpdates"]> {
+function prunedOf(log: LogTable): RowsOf<PrunedRow> {
 	return {
 		table: `(SELECT * FROM pruned WHERE log = '${log}')`,
 		columns: "*",
@@ -98,46 +90,46 @@ function prunedOf(log: LogTable): TransferRowsOf<TransferRows["prunedUpdates"]> 
 	};
 }
 
-/** Returns a page of rows: see `TransferDatabase.rows`. */
-export function transferRows<Table extends TransferTable>(
+/** Returns a page of rows: see `ExportSource.rows`. */
+export function readRows<Kind extends RowKind>(
 	statements: Statements,
-	table: Table,
+	kind: Kind,
 	after: RowKey | undefined,
-): TransferRows[Table][] {
-	const { table: from, join = "", columns, key, read, bytesOf }: TransferRowsOf<TransferRows[Table]> = tables[table];
+): StoredRows[Kind][] {
+	const { table: from, join = "", columns, key, read, bytesOf }: RowsOf<StoredRows[Kind]> = tables[kind];
 	const rows = statements
 		.prepare(
 			`SELECT ${columns} FROM ${from} ${join} ${after === undefined ? "" : `WHERE ${key} > ?`} ORDER BY ${key} LIMIT ${PAGE_ROWS}`,
 		)
 		.iterate(...(after === undefined ? [] : [after]));
-	const page: TransferRows[Table][] = [];
+	const page: StoredRows[Kind][] = [];
 	let bytes = 0;
 	for (const row of rows) {
-		const copied = read(row);
-		bytes += bytesOf?.(copied) ?? 0;
+		const stored = read(row);
+		bytes += bytesOf?.(stored) ?? 0;
 		if (page.length > 0 && bytes > PAGE_BYTES) break;
-		page.push(copied);
+		page.push(stored);
 	}
 	return page;
 }
 
 /** Inserts rows. The caller has begun a transaction. */
-export function insertRows<Table extends TransferTable>(
+export function insertRows<Kind extends RowKind>(
 	statements: Statements,
-	table: Table,
-	rows: readonly TransferRows[Table][],
+	kind: Kind,
+	rows: readonly StoredRows[Kind][],
 ): void {
-	const { write }: TransferRowsOf<TransferRows[Table]> = tables[table];
+	const { write }: RowsOf<StoredRows[Kind]> = tables[kind];
 	for (const row of rows) write(statements, row);
 }
 
-export function countRows(statements: Statements): Contents["counts"] {
-	return countsOf(statements.prepare(countsQuery(tables)).get() ?? {});
+export function countRows(statements: Statements, after: After): Counts {
+	return countsOf(statements.prepare(countsQuery(tables, after)).get() ?? {});
 }
 
 /** Returns the key of the last row of a table; undefined when the table is empty. */
-export function lastKey(statements: Statements, table: TransferTable): RowKey | undefined {
-	const { table: from, key } = tables[table];
+export function lastKey(statements: Statements, kind: RowKind): RowKey | undefined {
+	const { table: from, key } = tables[kind];
 	const row = statements.prepare(`SELECT ${key} AS key FROM ${from} ORDER BY ${key} DESC LIMIT 1`).get();
 	if (row === undefined) return undefined;
 	return typeof row.key === "string" ? row.key : bigint(row.key);

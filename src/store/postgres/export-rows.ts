@@ -1,17 +1,9 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { type After, type Counts, countsOf, countsQuery, PAGE_BYTES, PAGE_ROWS } from "../export/databases.ts";
 import { unpackRecord } from "../record-column.ts";
-import { type LogTable, packedColumnsFrom, prunedFrom, transferEventFrom, transferUpdateFrom } from "../rows.ts";
-import {
-	type Contents,
-	countsOf,
-	countsQuery,
-	PAGE_BYTES,
-	PAGE_ROWS,
-	type RowKey,
-	type TransferRows,
-	type TransferTable,
-} from "../transfer.ts";
+import { eventRowFrom, type LogTable, packedColumnsFrom, prunedFrom, updateRowFrom } from "../rows.ts";
+import type { PrunedRow, RowKey, RowKind, StoredRows } from "../stored-rows.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
 import { insertCurrents, insertEvents, insertTags, insertUpdates } from "./numbered-sql.ts";
 import { ACTIVITY_COLUMNS, activityOf, decoded, STATE_COLUMNS, stateOf } from "./rows.ts";
@@ -21,7 +13,7 @@ import { projectionQuery } from "./written-group.ts";
 import { activitiesQuery, Bytes, currentRow, eventRow, json, tagRows, updateRow } from "./written-rows.ts";
 
 /** How the rows of one kind are read and written. */
-interface TransferRowsOf<Copied> {
+interface RowsOf<Stored> {
 	/** The table that contains the rows. */
 	readonly table: string;
 	/** SQL join for the columns of other tables. */
@@ -30,16 +22,16 @@ interface TransferRowsOf<Copied> {
 	readonly key: string;
 	/** SQL for the size of a row in bytes, which counts towards the size of a page. */
 	readonly bytes?: string;
-	readonly read: (row: Row) => Copied;
+	readonly read: (row: Row) => Stored;
 	/** Returns the statements that write rows, of which there is at least one. */
-	readonly write: (rows: readonly Copied[]) => Query[];
+	readonly write: (rows: readonly Stored[]) => Query[];
 }
 
-/** Copies sequences and revisions unchanged. */
+/** Writes sequences and revisions unchanged. */
 const numbered = (column: string) => `r.${column}`;
 
-const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[Table]> } = {
-	conversations: {
+const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
+	conversation: {
 		table: "conversation_updates.conversations c",
 		join: "JOIN conversation_updates.updates u ON u.sequence = c.sequence",
 		columns: `c.conversation_id, ${STATE_COLUMNS}, u.summary`,
@@ -60,7 +52,7 @@ const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[T
 			];
 		},
 	},
-	activities: {
+	activity: {
 		table: "conversation_updates.activities a",
 		columns: `a.conversation_id, ${ACTIVITY_COLUMNS}`,
 		key: "a.conversation_id",
@@ -71,24 +63,24 @@ const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[T
 		},
 		write: (rows) => [activitiesQuery(rows.map(({ conversationId, activity }) => [conversationId, activity]))],
 	},
-	updates: {
+	update: {
 		table: "conversation_updates.updates",
 		columns: "*",
 		key: "sequence",
 		bytes: "coalesce(unpacked_size, octet_length(record))",
-		read: transferUpdateFrom,
+		read: updateRowFrom,
 		write(rows) {
 			const bytes = new Bytes();
 			const updates = json(rows.map((row) => updateRow(row, bytes)));
 			return [{ text: insertUpdates({ json: "$1", numbered }, "$2"), values: [updates, bytes.all()] }];
 		},
 	},
-	events: {
+	event: {
 		table: "conversation_updates.events",
 		columns: "*",
 		key: "sequence",
 		bytes: "size",
-		read: (row) => transferEventFrom(row, eventIdOf(row), decoded),
+		read: (row) => eventRowFrom(row, eventIdOf(row), decoded),
 		write(rows) {
 			const bytes = new Bytes();
 			const events = json(rows.map((row) => eventRow(row.sequence, encodeKey(row.eventId), row, bytes)));
@@ -99,7 +91,7 @@ const tables: { readonly [Table in TransferTable]: TransferRowsOf<TransferRows[T
 	prunedEvents: prunedOf("events"),
 };
 
-function prunedOf(log: LogTable): TransferRowsOf<TransferRows["prunedUpdates"]> {
+function prunedOf(log: LogTable): RowsOf<PrunedRow> {
 	return {
 		table: `(SELECT * FROM conversation_updates.pruned WHERE log = '${log}') p`,
 		columns: "*",
@@ -134,13 +126,13 @@ function eventIdOf(row: Row): string {
 	return whole;
 }
 
-/** Returns a page of rows: see `TransferDatabase.rows`. */
-export async function transferRows<Table extends TransferTable>(
+/** Returns a page of rows: see `ExportSource.rows`. */
+export async function readRows<Kind extends RowKind>(
 	session: Session,
-	table: Table,
+	kind: Kind,
 	after: RowKey | undefined,
-): Promise<TransferRows[Table][]> {
-	const { table: own, join = "", columns, key, bytes, read }: TransferRowsOf<TransferRows[Table]> = tables[table];
+): Promise<StoredRows[Kind][]> {
+	const { table: own, join = "", columns, key, bytes, read }: RowsOf<StoredRows[Kind]> = tables[kind];
 	const page = `
 		SELECT ${columns} FROM ${own} ${join} ${after === undefined ? "" : `WHERE ${key} > $1`} ORDER BY ${key} LIMIT ${PAGE_ROWS}
 	`;
@@ -158,22 +150,19 @@ export async function transferRows<Table extends TransferTable>(
 }
 
 /** Returns the statements that write rows, of which there is at least one. */
-export function insertQueries<Table extends TransferTable>(
-	table: Table,
-	rows: readonly TransferRows[Table][],
-): Query[] {
-	const { write }: TransferRowsOf<TransferRows[Table]> = tables[table];
+export function insertQueries<Kind extends RowKind>(kind: Kind, rows: readonly StoredRows[Kind][]): Query[] {
+	const { write }: RowsOf<StoredRows[Kind]> = tables[kind];
 	return write(rows);
 }
 
-export async function countRows(session: Session): Promise<Contents["counts"]> {
-	const [[row = {}] = []] = await session.query({ text: countsQuery(tables) });
+export async function countRows(session: Session, after: After): Promise<Counts> {
+	const [[row = {}] = []] = await session.query({ text: countsQuery(tables, after) });
 	return countsOf(row);
 }
 
 /** Returns the key of the last row of a table; undefined when the table is empty. */
-export async function lastKey(session: Session, table: TransferTable): Promise<RowKey | undefined> {
-	const { table: own, key } = tables[table];
+export async function lastKey(session: Session, kind: RowKind): Promise<RowKey | undefined> {
+	const { table: own, key } = tables[kind];
 	const [[row] = []] = await session.query({
 		text: `SELECT ${key} AS key FROM ${own} ORDER BY ${key} DESC LIMIT 1`,
 	});

@@ -1,8 +1,9 @@
 import { spawn } from "node:child_process";
-import { randomBytes } from "node:crypto";
+import { randomBytes, randomUUID } from "node:crypto";
 import { once } from "node:events";
-import { existsSync, statSync } from "node:fs";
+import { existsSync, readFileSync, statSync } from "node:fs";
 import { createInterface } from "node:readline";
+import { zstdDecompressSync } from "node:zlib";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { MIGRATIONS } from "../../src/store/postgres/schema.ts";
 import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
@@ -26,9 +27,9 @@ afterAll(() => databases[Symbol.asyncDispose]());
 
 const ENV = { ENCRYPTION_KEY: randomBytes(32).toString("base64") };
 
-function copy(from: string, to: string) {
-	return ServiceProcess.run({}, "copy", "--from", from, "--to", to);
-}
+const exportTo = (url: string, file: string, ...options: string[]) =>
+	ServiceProcess.run({ DATABASE_URL: url }, "export", file, ...options);
+const importFrom = (url: string, file: string) => ServiceProcess.run({ DATABASE_URL: url }, "import", file);
 
 async function stop(service: ServiceProcess): Promise<void> {
 	service.signal("SIGTERM");
@@ -43,9 +44,10 @@ async function everything(service: Endpoints) {
 	return { updates, records, events: await allEvents(service, KEY, {}) };
 }
 
-test("after copies from SQLite to PostgreSQL and back, clients read the same data, including secrets", async () => {
+test("after a move from SQLite to PostgreSQL and back, clients read the same data, including secrets", async () => {
 	using folder = new TempFolder();
 	const [first, back] = [folder.file("first.db"), folder.file("back.db")];
+	const [file, again] = [folder.file("all.jsonl.zst"), folder.file("again.jsonl.zst")];
 	const url = await databases.create();
 	let expected: Awaited<ReturnType<typeof everything>>;
 	{
@@ -58,75 +60,92 @@ test("after copies from SQLite to PostgreSQL and back, clients read the same dat
 			}
 		expected = await everything(service);
 		expect(expected.updates.length).toBeGreaterThan(10);
-		expect(await copy(`sqlite:${first}`, url)).toEqual({
-			code: 1,
-			stdout: "",
-			stderr: `The copy failed: the source cannot be opened: the store is locked by another process: another process has the database ${first} open\n`,
+		// The service still runs.
+		expect(await exportTo(`sqlite:${first}`, file)).toEqual({
+			code: 0,
+			stdout: expect.stringMatching(/^\S+ has the whole database up to update \d+ and event \d+\.\n$/),
+			stderr: expect.stringMatching(/^100 % of \d+ rows are exported$/m),
 		});
+		expect((statSync(file).mode & 0o777).toString(8)).toBe("600");
 		await stop(service);
 	}
-	const moved = await copy(`sqlite:${first}`, url);
-	expect(moved).toMatchObject({ code: 0, stderr: expect.stringMatching(/^100 % of \d+ entries are compared$/m) });
-	const [line = "", ...parts] = moved.stdout.split("\n");
-	const shown = url.replace(databases.server.password, "**********");
-	expect(line).toBe(`${shown} holds the same data as sqlite:${first}. Entries of each kind, with their SHA-256:`);
-	expect(parts.slice(0, 2)).toEqual([
-		expect.stringMatching(new RegExp(`^updates: ${expected.updates.length}, [0-9a-f]{64}$`)),
-		expect.stringMatching(new RegExp(`^events: ${expected.events.length}, [0-9a-f]{64}$`)),
-	]);
+	expect(await importFrom(url, file)).toEqual({
+		code: 0,
+		stdout: expect.stringMatching(/^The database holds the same as \S+, up to update \d+ and event \d+\.\n$/),
+		stderr: expect.stringMatching(/^100 % of \d+ rows are verified$/m),
+	});
 	{
 		await using service = await ServiceProcess.start("", { ...ENV, DATABASE_URL: url });
 		expect(await everything(service)).toEqual(expected);
 		await stop(service);
 	}
-	expect(await copy(`sqlite:${first}`, url)).toEqual({
+	expect(await importFrom(url, file)).toEqual({
 		code: 1,
 		stdout: "",
 		stderr:
-			"The copy failed: the target already holds updates or events; its schema conversation_updates must be empty\n",
+			"The import failed: the database already holds updates or events; its schema conversation_updates must be empty\n",
 	});
-	const returned = await copy(url, `sqlite:${back}`);
-	expect(returned.stdout.split("\n").slice(1)).toEqual(parts);
+	expect((await exportTo(url, again)).code).toBe(0);
+	expect(zstdDecompressSync(readFileSync(again))).toEqual(zstdDecompressSync(readFileSync(file)));
+	expect((await importFrom(`sqlite:${back}`, again)).code).toBe(0);
 	expect((statSync(back).mode & 0o777).toString(8)).toBe("600");
 	await using service = await ServiceProcess.start(back, ENV);
 	expect(await everything(service)).toEqual(expected);
+
+	// Standard output has what is new, and nothing else.
+	const { updates } = expected;
+	const printed = await exportTo(`sqlite:${back}`, "-", "--after-update", `${updates.at(-3)?.sequence}`);
+	const [manifest = {}, ...lines] = printed.stdout
+		.trimEnd()
+		.split("\n")
+		.map((line): object => JSON.parse(line));
+	expect(manifest).toMatchObject({ manifest: { after: { update: `${updates.at(-3)?.sequence}`, event: "0" } } });
+	expect(lines.flatMap((line) => ("update" in line ? [line.update] : []))).toEqual(
+		updates.slice(-2).map(({ sequence, conversationId }) => {
+			return expect.objectContaining({ sequence: `${sequence}`, conversationId });
+		}),
+	);
+	expect(lines.filter((line) => "event" in line)).toHaveLength(expected.events.length);
 });
 
-/** Starts a copy and kills it when it has reported progress. */
-async function copyUntilKilled(from: string, to: string): Promise<void> {
-	const child = spawn(process.execPath, [...START_ARGUMENTS, "copy", "--from", from, "--to", to], {
+/** Starts an import and kills it when it has reported progress. */
+async function importUntilKilled(url: string, file: string): Promise<void> {
+	const child = spawn(process.execPath, [...START_ARGUMENTS, "import", file], {
 		cwd: ROOT,
-		env: {},
+		env: { DATABASE_URL: url },
 		stdio: ["ignore", "ignore", "pipe"],
 	});
 	const ended = once(child, "close");
 	for await (const line of createInterface({ input: child.stderr })) {
-		expect(line).toMatch(/^\d+ % of \d+ entries are copied$/);
+		expect(line).toMatch(/^\d+ % of \d+ rows are imported$/);
 		child.kill("SIGKILL");
 		break;
 	}
 	expect(await ended).toEqual([null, "SIGKILL"]);
 }
 
-test.each(["sqlite", "postgres"])("a copy into %s that was killed continues where it stopped", async (engine) => {
+test.each(["sqlite", "postgres"])("an import into %s that was killed continues where it stopped", async (engine) => {
 	using folder = new TempFolder();
-	const [source, path] = [folder.file("source.db"), folder.file("target.db")];
+	const [source, path, file] = [folder.file("source.db"), folder.file("target.db"), folder.file("all.jsonl.gz")];
 	const target = engine === "postgres" ? await databases.create() : `sqlite:${path}`;
 	const log = { error: () => undefined };
 	const list = async (store: Store) => await store.updates.list({ after: 0n, limit: 1_000, withRecords: true });
 	let expected: Awaited<ReturnType<typeof list>>;
 	{
 		await using store = await openSqliteStore(source, log);
+		const ids = Array.from({ length: 10 }, () => randomUUID());
 		// Several pages of 4 MiB.
-		for (let n = 0; n < 60; n++) await append(store, sample({ record: randomBytes(300_000) }));
+		for (let n = 0; n < 60; n++)
+			await append(store, sample({ conversationId: ids[n % ids.length] ?? "", record: randomBytes(300_000) }));
 		expected = await list(store);
 	}
-	await copyUntilKilled(`sqlite:${source}`, target);
-	if (engine === "sqlite") expect(statSync(path).size).toBe(0);
-	const { code, stderr } = await copy(`sqlite:${source}`, target);
+	expect((await exportTo(`sqlite:${source}`, file)).code).toBe(0);
+	await importUntilKilled(target, file);
+	if (engine === "sqlite") expect([statSync(path).size, existsSync(`${path}.importing`)]).toEqual([0, true]);
+	const { code, stderr } = await importFrom(target, file);
 	expect(code).toBe(0);
-	// 60 conversations and the first page of updates. A copy from the beginning would first report the conversations: 50 %.
-	expect(Number(/^(\d+) % of 120 entries are copied$/m.exec(stderr)?.[1])).toBeGreaterThan(50);
+	// 10 conversations and the first page of updates. An import from the beginning would first report the conversations.
+	expect(Number(/^(\d+) % of 70 rows are imported$/m.exec(stderr)?.[1])).toBeGreaterThanOrEqual(20);
 	await using store = engine === "postgres" ? await openStore(target) : await openSqliteStore(path, log);
 	expect(await list(store)).toEqual(expected);
 });

@@ -1,0 +1,83 @@
+import { createHash, type Hash } from "node:crypto";
+import type { StoredUpdate } from "../store.ts";
+import { keyOf, type RowKey, type RowKind, rowKinds, type StoredRows } from "../stored-rows.ts";
+import { type After, BEGINNING, type Counts, type ExportSource, PAGE_BYTES, PAGE_ROWS } from "./databases.ts";
+import { type End, lineOf, manifestLine, rowLine, wholeUpdateLine } from "./lines.ts";
+
+/** Called with the number of exported, imported or verified rows, and the number of all rows. */
+export type OnRows = (done: number, total: number) => void;
+
+/**
+ * Exports a database as JSON lines: see lines.ts. Databases with the same contents have the same lines, whatever their
+ * engine.
+ *
+ * @param after Undefined for an export of everything, which can be imported. Otherwise only the updates and the events
+ *   after these sequences are exported, with whole records, for other programs.
+ * @returns the lines, several in each text
+ */
+export async function* exportLines(
+	source: ExportSource,
+	after: After | undefined,
+	onRows: OnRows,
+): AsyncGenerator<string> {
+	const ranges = await source.ranges();
+	const all = await source.counts(after ?? BEGINNING);
+	const counts = after === undefined ? all : { ...NO_ROWS, update: all.update, event: all.event };
+	const digest = new LineDigest();
+	const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
+	yield digest.add(manifestLine({ after, counts, ...ranges }), 1);
+	for await (const page of after === undefined ? storedLines(source) : newLines(source, after)) {
+		yield digest.add(page.join(""), page.length);
+		onRows(digest.lines - 1, total);
+	}
+	yield lineOf("end", digest.end());
+}
+
+const NO_ROWS: Counts = { conversation: 0, activity: 0, update: 0, event: 0, prunedUpdates: 0, prunedEvents: 0 };
+
+/** Counts lines, and computes their SHA-256. */
+export class LineDigest {
+	readonly #hash: Hash = createHash("sha256");
+	lines = 0;
+
+	/** Adds lines and returns them. */
+	add<Text extends string | Uint8Array>(text: Text, lines: number): Text {
+		this.#hash.update(text);
+		this.lines += lines;
+		return text;
+	}
+
+	/** Returns the end of the lines that were added. */
+	end(): End {
+		return { sha256: this.#hash.copy().digest("hex") };
+	}
+}
+
+/** Returns the lines of all rows, in the order in which an import writes them, in pages. */
+export async function* storedLines(source: Pick<ExportSource, "rows">): AsyncGenerator<readonly string[]> {
+	for (const kind of rowKinds) yield* linesOf(source, kind, undefined);
+}
+
+async function* linesOf<Kind extends RowKind>(
+	source: Pick<ExportSource, "rows">,
+	kind: Kind,
+	after: RowKey | undefined,
+) {
+	const read = (last: StoredRows[Kind] | undefined) => source.rows(kind, last === undefined ? after : keyOf(last));
+	for await (const page of pages(read)) yield page.map((row) => rowLine(kind, row));
+}
+
+/** Returns the lines of the updates, with whole records, and of the events after these sequences, in pages. */
+async function* newLines(source: ExportSource, { update, event }: After): AsyncGenerator<readonly string[]> {
+	const limits = { limit: PAGE_ROWS, maxBytes: PAGE_BYTES, withRecords: true };
+	const read = (last: StoredUpdate | undefined) => source.listUpdates({ after: last?.sequence ?? update, ...limits });
+	for await (const page of pages(read)) yield page.map(wholeUpdateLine);
+	yield* linesOf(source, "event", event);
+}
+
+/** Reads pages until an empty one. `read` receives the last item of the page before. */
+async function* pages<Item>(
+	read: (last: Item | undefined) => Promise<readonly Item[]>,
+): AsyncGenerator<readonly Item[]> {
+	for (let page = await read(undefined); page.length > 0; page = await read(page.at(-1))) yield page;
+}

@@ -1,0 +1,133 @@
+import type { ThreadLog } from "../../threads/worker-thread.ts";
+import { BEGINNING, type ExportSource, type ImportTarget, type Ranges, requireContents } from "../export/databases.ts";
+import { type Connections, openConnections } from "./connections.ts";
+import type { PostgresSettings } from "./dial.ts";
+import { countRows, insertQueries, lastKey, readRows } from "./export-rows.ts";
+import { type HeldTransaction, holdTransaction } from "./held-transaction.ts";
+import { readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
+import { migrate, schemaVersion } from "./migrate.ts";
+import { MIGRATIONS } from "./schema.ts";
+import type { Session } from "./transaction.ts";
+import { manifestOfUnfinished, requireFinished } from "./unfinished.ts";
+import { listUpdates } from "./updates.ts";
+
+/**
+ * Opens a database for an export. Services may write to it meanwhile. Until the source is closed, the server keeps the
+ * row versions that it sees.
+ *
+ * @throws Error when the database has no tables of this service, or those of another release
+ * @throws ServiceError `unavailable` when it cannot be opened, or holds an unfinished import
+ */
+export async function openPostgresSource(settings: PostgresSettings, log: ThreadLog): Promise<ExportSource> {
+	const connections = await openConnections(settings, log);
+	return await openOrClose(connections, async () => {
+		const version = await connections.read(schemaVersion);
+		if (version === 0) throw new Error(`the database ${settings.database} has no tables of this service`);
+		if (version < MIGRATIONS.length) throw new Error("an earlier release wrote the database; run migrate");
+		await connections.read(requireFinished);
+		const held = await holdTransaction(connections, { snapshot: true });
+		const { session } = held;
+		return {
+			ranges: () => readRanges(session),
+			counts: (after) => countRows(session, after),
+			rows: (kind, after) => readRows(session, kind, after),
+			listUpdates: (query) => listUpdates(session, query),
+			[Symbol.asyncDispose]: () => close(connections, held),
+		};
+	});
+}
+
+/** Tables of which every append and every removal writes at least one. */
+const WRITTEN_TABLES = "conversation_updates.positions, conversation_updates.removals";
+
+/**
+ * Opens a database as the target of an import, and creates its tables if they are missing. Until the import is finished,
+ * no service can start with it, and a running service cannot write.
+ *
+ * @throws ServiceError `unavailable` when it cannot be opened, or another transaction prevents the lock on its tables
+ */
+export async function openPostgresTarget(settings: PostgresSettings, log: ThreadLog): Promise<ImportTarget> {
+	const connections = await openConnections(settings, log);
+	return await openOrClose(connections, async () => {
+		await migrate(connections);
+		const lock = [
+			{ text: `SET LOCAL lock_timeout = ${settings.lockTimeout}` },
+			{ text: `LOCK TABLE ${WRITTEN_TABLES} IN SHARE ROW EXCLUSIVE MODE` },
+		];
+		return targetOf(connections, await holdTransaction(connections, {}, ...lock));
+	});
+}
+
+async function openOrClose<Opened>(connections: Connections, open: () => Promise<Opened>): Promise<Opened> {
+	try {
+		return await open();
+	} catch (error) {
+		await connections[Symbol.asyncDispose]();
+		throw error;
+	}
+}
+
+/** @param held the transaction that locks the tables */
+function targetOf(connections: Connections, held: HeldTransaction): ImportTarget {
+	const { session } = held;
+	return {
+		async begin(manifest) {
+			const begun = await manifestOfUnfinished(session);
+			if (begun === manifest) return;
+			if (begun !== undefined)
+				throw new Error(
+					"the database holds part of an import of another export: drop the schema conversation_updates to start again",
+				);
+			const { updates, events } = await readRanges(session);
+			const counts = Object.values(await countRows(session, BEGINNING));
+			if (updates.newest > 0n || events.newest > 0n || counts.some((count) => count > 0))
+				throw new Error("the database already holds updates or events; its schema conversation_updates must be empty");
+			// In a transaction of its own: the one that locks the tables is not committed before the import is finished.
+			await connections.transaction(async (transaction) => {
+				const text = "INSERT INTO conversation_updates.unfinished_import VALUES (1, $1)";
+				await transaction.commit({ text, values: [manifest] });
+			});
+		},
+		last: (kind) => connections.read((reading) => lastKey(reading, kind)),
+		rows: (kind, after) => connections.read((reading) => readRows(reading, kind, after)),
+		async write(kind, rows) {
+			const queries = insertQueries(kind, rows);
+			await connections.transaction((transaction) => transaction.commit(...queries));
+		},
+		async finish(ranges, counts) {
+			await writeRanges(session, ranges);
+			requireContents([await readRanges(session), await countRows(session, BEGINNING)], [ranges, counts]);
+			await session.query({ text: "DELETE FROM conversation_updates.unfinished_import" });
+			await held.release(true);
+		},
+		[Symbol.asyncDispose]: () => close(connections, held),
+	};
+}
+
+async function close(connections: Connections, held: HeldTransaction): Promise<void> {
+	await held.release(false);
+	await connections[Symbol.asyncDispose]();
+}
+
+async function readRanges(session: Session): Promise<Ranges> {
+	return {
+		updates: await readRange(session, "updates", {}),
+		events: await readRange(session, "events", {}),
+		retentionTime: await readRetentionTime(session),
+	};
+}
+
+async function writeRanges(session: Session, { updates, events, retentionTime }: Ranges): Promise<void> {
+	const removals = Object.entries({ updates, events }).map(([log, { prunedThrough, lastRemoval }]) => ({
+		text: "UPDATE conversation_updates.removals SET pruned_through = $1, last_removal = $2 WHERE log = $3",
+		values: [prunedThrough, lastRemoval, log],
+	}));
+	await session.query(
+		...removals,
+		{
+			text: "UPDATE conversation_updates.positions SET newest_update = $1, newest_event = $2",
+			values: [updates.newest, events.newest],
+		},
+		saveRetentionTime(retentionTime),
+	);
+}

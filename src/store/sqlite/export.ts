@@ -1,0 +1,129 @@
+import { closeSync, existsSync, openSync, rmSync, statSync } from "node:fs";
+import type { DatabaseSync } from "node:sqlite";
+import type { ExportSource, ImportTarget, Ranges } from "../export/databases.ts";
+import { BEGINNING, requireContents } from "../export/databases.ts";
+import { text } from "../values.ts";
+import { putInPlace } from "./backup.ts";
+import { openForReading, openForWriting, prepareFiles, transaction, unfinishedFile } from "./database.ts";
+import { countRows, insertRows, lastKey, readRows } from "./export-rows.ts";
+import { lockDatabase } from "./lock.ts";
+import { readRange, readRetentionTime } from "./log.ts";
+import { createSchema, SCHEMA_VERSION, schemaVersion } from "./schema.ts";
+import { Statements } from "./statements.ts";
+import { listUpdates } from "./updates.ts";
+
+/**
+ * Opens a database for an export. A service may write to it meanwhile. The write-ahead log cannot be emptied before the
+ * source is closed.
+ *
+ * @throws Error when there is no such database, it is another program's, or another release wrote it
+ */
+export function openSqliteSource(path: string): ExportSource {
+	if ((statSync(path, { throwIfNoEntry: false })?.size ?? 0) === 0) throw new Error(`there is no database ${path}`);
+	const database = openForReading({ path });
+	try {
+		if (schemaVersion(database) < SCHEMA_VERSION)
+			throw new Error("an earlier release wrote the database; start the service once to upgrade it");
+		// All reads see the database as it is at the first one.
+		database.exec("BEGIN");
+		const statements = new Statements(database);
+		return {
+			ranges: async () => readRanges(statements),
+			counts: async (after) => countRows(statements, after),
+			rows: async (kind, after) => readRows(statements, kind, after),
+			listUpdates: async (query) => listUpdates(statements, query),
+			[Symbol.asyncDispose]: async () => database.close(),
+		};
+	} catch (error) {
+		database.close();
+		throw error;
+	}
+}
+
+/**
+ * Opens a database as the target of an import. Until the import is finished, it is in a separate file beside the path.
+ *
+ * @throws Error when there is a database at the path
+ * @throws ServiceError `unavailable` when the files cannot be created, or a service has the database open
+ */
+export function openSqliteTarget(database: string): ImportTarget {
+	const path = prepareFiles(database);
+	const lock = lockDatabase(path);
+	try {
+		if (statSync(path).size > 0) throw new Error(`${path} already exists`);
+		const unfinished = unfinishedFile(path);
+		const isNew = !existsSync(unfinished);
+		if (isNew) closeSync(openSync(unfinished, "wx", 0o600));
+		return targetOf(openForWriting({ path: unfinished }), lock, { unfinished, isNew, path });
+	} catch (error) {
+		lock[Symbol.dispose]();
+		throw error;
+	}
+}
+
+/** The files of an import. */
+interface Files {
+	/** Path of the file that the open database is in. */
+	readonly unfinished: string;
+	/** Whether that file was created for this import, and not by an interrupted one. */
+	readonly isNew: boolean;
+	/** Path to which the file is renamed when the import is finished. */
+	readonly path: string;
+}
+
+function targetOf(database: DatabaseSync, lock: Disposable, { unfinished, isNew, path }: Files): ImportTarget {
+	const statements = new Statements(database);
+	let isBegun = false;
+	return {
+		async begin(manifest) {
+			const begun = transaction(database, "BEGIN IMMEDIATE", () => {
+				if (schemaVersion(database) === 0) createSchema(database);
+				// Also created again if the import was interrupted before the file was renamed.
+				database.exec("CREATE TABLE IF NOT EXISTS unfinished_import (manifest TEXT NOT NULL) STRICT");
+				const row = database.prepare("SELECT manifest FROM unfinished_import").get();
+				if (row !== undefined) return text(row.manifest);
+				database.prepare("INSERT INTO unfinished_import VALUES (?)").run(manifest);
+				return manifest;
+			});
+			if (begun !== manifest)
+				throw new Error(`${unfinished} is part of an import of another export: remove the file to start again`);
+			isBegun = true;
+		},
+		last: async (kind) => lastKey(statements, kind),
+		rows: async (kind, after) => readRows(statements, kind, after),
+		async write(kind, rows) {
+			transaction(database, "BEGIN IMMEDIATE", () => insertRows(statements, kind, rows));
+		},
+		async finish(ranges, counts) {
+			transaction(database, "BEGIN IMMEDIATE", () => {
+				for (const log of ["updates", "events"] as const) {
+					const { newest, prunedThrough, lastRemoval } = ranges[log];
+					statements
+						.prepare("UPDATE logs SET pruned_through = ?, last_removal = ?, skipped_through = ? WHERE log = ?")
+						.run(prunedThrough, lastRemoval, newest, log);
+				}
+				statements.prepare("UPDATE store_state SET clock = ?").run(ranges.retentionTime ?? null);
+				database.exec("DROP TABLE unfinished_import");
+				requireContents([readRanges(statements), countRows(statements, BEGINNING)], [ranges, counts]);
+			});
+			database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+			database.close();
+			putInPlace(unfinished, path);
+		},
+		async [Symbol.asyncDispose]() {
+			if (database.isOpen) database.close();
+			if (isNew && !isBegun) rmSync(unfinished);
+			// An empty file that stayed would look like an emptied database.
+			if (statSync(path).size === 0) rmSync(path);
+			lock[Symbol.dispose]();
+		},
+	};
+}
+
+function readRanges(statements: Statements): Ranges {
+	return {
+		updates: readRange(statements, "updates", {}),
+		events: readRange(statements, "events", {}),
+		retentionTime: readRetentionTime(statements),
+	};
+}

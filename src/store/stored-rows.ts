@@ -1,0 +1,76 @@
+import type { Activity } from "./activity.ts";
+import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
+import type { RecordColumn } from "./record-column.ts";
+import type { NewEvent, StoredRecord } from "./store.ts";
+
+/**
+ * The rows of a database in a form that every engine can read and write. Records and event texts are in the packed form
+ * that all engines share, even damaged ones. Derived data, such as the columns that lists filter by, is not included.
+ */
+export interface StoredRows {
+	/** Conversations that have a record, ordered by id. */
+	readonly conversation: ConversationRow;
+	/** The activities of conversations, ordered by conversation id. */
+	readonly activity: ActivityRow;
+	/** Ordered by sequence. To be written after their conversations. */
+	readonly update: UpdateRow;
+	/** Ordered by sequence. To be written after the activities of their conversations. */
+	readonly event: EventRow;
+	/** Ordered by conversation id. */
+	readonly prunedUpdates: PrunedRow;
+	/** Ordered by conversation id. */
+	readonly prunedEvents: PrunedRow;
+}
+
+/** The kinds of rows, in the order in which they must be written. */
+export const rowKinds = [
+	"conversation",
+	"activity",
+	"update",
+	"event",
+	"prunedUpdates",
+	"prunedEvents",
+] as const satisfies readonly (keyof StoredRows)[];
+export type RowKind = (typeof rowKinds)[number];
+
+export interface ConversationRow {
+	readonly conversationId: string;
+	readonly state: ConversationState;
+	/** Encoded summary of the current record. */
+	readonly summary: Uint8Array;
+}
+
+export interface ActivityRow {
+	readonly conversationId: string;
+	readonly activity: Activity;
+}
+
+/** An update as it is stored; its record can be a delta. */
+export interface UpdateRow extends Omit<WrittenUpdate, "record"> {
+	readonly record: RecordColumn & Omit<StoredRecord, "bytes">;
+}
+
+export interface EventRow extends Pick<NewEvent, "eventId" | "happenedAt" | "kind" | "source" | "redactionVersion"> {
+	readonly sequence: bigint;
+	readonly conversationId: string;
+	readonly receivedAt: bigint;
+	/** The result of `packSecrets`. */
+	readonly secrets: string | null;
+	readonly text: RecordColumn;
+}
+
+/** How far a conversation has been pruned in a log. */
+export interface PrunedRow {
+	readonly conversationId: string;
+	/** Largest pruned sequence of the conversation. */
+	readonly through: bigint;
+	/** Number of the last removal of its entries. */
+	readonly removal: bigint;
+}
+
+/** The key that orders the rows of a kind: the sequence, or the id of the conversation. */
+export type RowKey = bigint | string;
+
+export function keyOf(row: { readonly conversationId: string; readonly sequence?: bigint }): RowKey {
+	return row.sequence ?? row.conversationId;
+}
