@@ -123,7 +123,7 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 		eventWebhook(basePath, maxBodyBytes, eventIngest),
 		oauthStateRoute(basePath),
 		...readRoutes(basePath, format, get, list, events),
-		openApiRoute(basePath, format.plan),
+		openApiRoute(basePath),
 	];
 
 	// Before the first read. A conversation for which this fails is retried when its next events or record arrive.

@@ -1,4 +1,4 @@
-import type { ExactJson, ExactJsonObject } from "../../record/json/json-value.ts";
+import type { ExactJson, ExactJsonObject } from "../../src/record/json/json-value.ts";
 
 /** Bodies of a real sender, without members of no interest. Checked by test/transports/webhook/openapi.test.ts. */
 

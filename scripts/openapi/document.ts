@@ -1,0 +1,292 @@
+import type { DescEnum, DescField } from "@bufbuild/protobuf";
+import { TimestampSchema } from "@bufbuild/protobuf/wkt";
+import { comments } from "../../gen/comments.js";
+import { IngestConversationEventsRequestSchema } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
+import {
+	ConversationEventFilterSchema,
+	ListConversationEventsRequestSchema,
+	ListConversationEventsResponseSchema,
+} from "../../gen/conversations/v1/conversation_event_service_pb.js";
+import {
+	ConversationFilterSchema,
+	ConversationViewSchema,
+	GetConversationRequestSchema,
+	ListConversationsRequestSchema,
+	ListConversationsResponseSchema,
+	SecretsModeSchema,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
+import { ConversationEventSchema } from "../../gen/conversations/v1/event_pb.js";
+import { type ExactJsonObject, isJsonObject } from "../../src/record/json/json-value.ts";
+import { deriveJsonSchemas, type JsonSchemas } from "../../src/record/json-schema.ts";
+import { type MessagePlan, planMessage } from "../../src/record/plan/plan.ts";
+import { CONVERSATIONS_PATH } from "../../src/transports/reads/reads.ts";
+import { EVENT_WEBHOOK_PATH, WEBHOOK_PATH } from "../../src/transports/webhook/webhook.ts";
+import { EVENTS, EVENTS_REFUSED, FINISHED, LISTED, LISTED_EVENTS, REFUSED, STARTED } from "./examples.ts";
+
+const COMPONENTS = "#/components/schemas/";
+
+/**
+ * Returns the HTTP interface as an OpenAPI 3.1.0 document (specification, "Endpoints", "Errors" and "Versioning"): the
+ * webhooks and the JSON reads, without a base path.
+ *
+ * @param plan plan of the record that the conversation webhook takes
+ */
+export function openApiDocument(plan: MessagePlan): ExactJsonObject {
+	return {
+		openapi: "3.1.0",
+		info: {
+			title: "Conversation Update Webhook Service",
+			summary: "Receives an agent server's conversation updates and serves the conversations to other services.",
+			version: "0.0.1",
+		},
+		paths: {
+			[WEBHOOK_PATH]: { post: conversationWebhook(plan) },
+			[`${EVENT_WEBHOOK_PATH}/{conversation_id}`]: { post: eventWebhook() },
+			[CONVERSATIONS_PATH]: { get: listConversations() },
+			[`${CONVERSATIONS_PATH}/{id}`]: { get: getConversation(plan) },
+			[`${CONVERSATIONS_PATH}/{id}/events`]: { get: listEvents() },
+		},
+		components: {
+			schemas: {
+				...deriveJsonSchemas(plan, COMPONENTS),
+				...deriveJsonSchemas(planMessage(ListConversationsResponseSchema), COMPONENTS),
+				...eventSchemas(),
+				...ANSWERS,
+			},
+			securitySchemes: { APIKeyHeader: { type: "apiKey", in: "header", name: "X-Access-Token" } },
+		},
+		tags: [
+			{ name: "Webhooks", description: "Endpoints that an agent server calls." },
+			{ name: "Conversations", description: "Endpoints that return received conversations and events." },
+		],
+	};
+}
+
+function conversationWebhook(plan: MessagePlan): ExactJsonObject {
+	return {
+		operationId: "on_conversation_update_api_v1_webhooks_conversations_post",
+		summary: "Store a conversation's record after the conversation started, paused, resumed or was deleted",
+		...webhook({
+			body: "The whole record. May be sent with the content coding gzip.",
+			content: jsonOf(plan.desc.name, {
+				started: { summary: "A conversation that has started", value: STARTED },
+				finished: { summary: "The same conversation after it ran", value: FINISHED },
+			}),
+			taken: "The record is on disk.",
+			refused: "The record breaks rules.",
+			example: { summary: "One member is missing, another one is out of bounds", value: REFUSED },
+		}),
+	};
+}
+
+function eventWebhook(): ExactJsonObject {
+	const examples = { finished: { summary: "The agent answers and has finished", value: EVENTS } };
+	return {
+		operationId: "on_event_api_v1_webhooks_events__conversation_id__post",
+		summary: "Store a batch of a conversation's events",
+		parameters: [pathParameter(IngestConversationEventsRequestSchema.field.conversationId)],
+		...webhook({
+			body: "The events, in the order in which they were made. May be sent with the content coding gzip.",
+			content: jsonOf(ConversationEventSchema.name, examples, true),
+			taken: "All events are on disk. An event whose id is stored already is skipped.",
+			refused: "An event breaks rules, or the id in the path is not a UUID. No event of the batch was stored.",
+			example: { summary: "The second event has no kind", value: EVENTS_REFUSED },
+		}),
+	};
+}
+
+/** Returns the part of an operation that both webhooks have in common. */
+function webhook(texts: {
+	readonly body: string;
+	readonly content: ExactJsonObject;
+	readonly taken: string;
+	readonly refused: string;
+	readonly example: ExactJsonObject;
+}): ExactJsonObject {
+	return {
+		tags: ["Webhooks"],
+		security: [{ APIKeyHeader: [] }],
+		requestBody: { description: texts.body, required: true, content: texts.content },
+		responses: {
+			200: { description: texts.taken, content: jsonOf("Success") },
+			400: failure("The gzip data is damaged."),
+			...REFUSALS,
+			413: failure("The body is larger than the limit."),
+			415: failure("The body is not JSON, or has a content coding other than gzip."),
+			422: { description: texts.refused, content: jsonOf("HTTPValidationError", { refused: texts.example }) },
+		},
+	};
+}
+
+function getConversation(plan: MessagePlan): ExactJsonObject {
+	return {
+		operationId: "get_conversation",
+		summary: "The current record of a conversation, or the one that was current at a sequence number",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		parameters: [
+			pathParameter(GetConversationRequestSchema.field.id),
+			parameter(GetConversationRequestSchema.field.sequence),
+			parameter(GetConversationRequestSchema.field.secrets),
+		],
+		responses: {
+			200: {
+				description: "The record, in the form that the webhook accepts.",
+				content: jsonOf(plan.desc.name, { finished: { value: FINISHED } }),
+			},
+			400: failure("A parameter is unknown or has an invalid value."),
+			...REFUSALS,
+			404: failure("There is no such conversation, or there was none at that sequence number."),
+			410: failure("The record that was current at that sequence number has been pruned."),
+		},
+	};
+}
+
+function listConversations(): ExactJsonObject {
+	const { field } = ListConversationsRequestSchema;
+	return {
+		operationId: "list_conversations",
+		summary: "Conversations, the one with the newest update first",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		parameters: [
+			...ConversationFilterSchema.fields.map(parameter),
+			...[field.pageSize, field.pageToken, field.view, field.secrets].map(parameter),
+		],
+		responses: {
+			200: {
+				description: "A page.",
+				content: jsonOf(ListConversationsResponseSchema.name, { one: { value: LISTED } }),
+			},
+			400: failure("A parameter is unknown or has an invalid value."),
+			...REFUSALS,
+		},
+	};
+}
+
+function listEvents(): ExactJsonObject {
+	const { field } = ListConversationEventsRequestSchema;
+	return {
+		operationId: "list_conversation_events",
+		summary: "Events of a conversation, oldest first. For an unknown conversation the list is empty",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		parameters: [
+			{ ...pathParameter(IngestConversationEventsRequestSchema.field.conversationId), name: "id" },
+			...ConversationEventFilterSchema.fields.map(parameter),
+			...[field.afterSequence, field.pageSize, field.pageToken, field.secrets].map(parameter),
+		],
+		responses: {
+			200: {
+				description: "A page.",
+				content: jsonOf(ListConversationEventsResponseSchema.name, { run: { value: LISTED_EVENTS } }),
+			},
+			400: failure("A parameter is unknown or has an invalid value."),
+			...REFUSALS,
+			410: failure("Events of the requested page have been pruned, or after_sequence is beyond the newest event."),
+		},
+	};
+}
+
+/** Returns the schemas of a page of events and of its entries. */
+function eventSchemas(): JsonSchemas {
+	const schemas = deriveJsonSchemas(planMessage(ListConversationEventsResponseSchema), COMPONENTS);
+	// The route omits the conversation id from each entry, because the path has it.
+	const { properties } = schemas.ConversationEventEntry ?? {};
+	if (isJsonObject(properties)) delete properties.conversation_id;
+	return schemas;
+}
+
+function pathParameter(field: DescField): ExactJsonObject {
+	return { ...parameter(field), in: "path", required: true };
+}
+
+/** Returns the query parameter for a field of the request of a read. */
+function parameter(field: DescField): ExactJsonObject {
+	const description = comments[`${field.parent.typeName}.${field.name}`] ?? "";
+	if (field.fieldKind !== "map" && field.fieldKind !== "list")
+		return { name: field.name, in: "query", description, schema: parameterSchema(field) };
+	// The parameter is repeated for each value, so transports/reads names it in the singular.
+	const isMap = field.fieldKind === "map";
+	return {
+		name: field.name.replace(/s$/, ""),
+		in: "query",
+		description: isMap ? `${description} Each as key:value.` : description,
+		schema: { type: "array", items: { type: "string", ...(isMap ? { pattern: "^[^:]+:" } : {}) } },
+	};
+}
+
+/** @throws Error for a type of field that no query parameter can have */
+function parameterSchema(field: DescField): ExactJsonObject {
+	if (field.fieldKind === "enum") return enumSchema(field.enum);
+	if (field.fieldKind === "message" && field.message === TimestampSchema)
+		return { type: "string", format: "date-time" };
+	if (field.fieldKind !== "scalar")
+		throw new Error(`${field.parent.typeName}.${field.name} cannot be a query parameter`);
+	if (field.name === "page_size") return { type: "integer", format: "int32", minimum: 0 };
+	if (field.name === "sequence" || field.name === "after_sequence")
+		return { type: "integer", format: "int64", minimum: 0 };
+	return { type: "string" };
+}
+
+/** Returns the schema of an enum. An enum of requests becomes a list of words; an enum of the record is referenced. */
+function enumSchema(desc: DescEnum): ExactJsonObject {
+	if (desc !== SecretsModeSchema && desc !== ConversationViewSchema) return { $ref: COMPONENTS + desc.name };
+	const words = desc.values.filter(({ number }) => number !== 0).map(({ localName }) => localName.toLowerCase());
+	return { type: "string", enum: words, default: words[0] ?? "" };
+}
+
+function failure(description: string, headers?: ExactJsonObject): ExactJsonObject {
+	return { description, ...(headers === undefined ? {} : { headers }), content: jsonOf("Failure") };
+}
+
+/** @param list whether the JSON is an array of items that the schema describes */
+function jsonOf(name: string, examples?: ExactJsonObject, list = false): ExactJsonObject {
+	const schema = { $ref: COMPONENTS + name };
+	return {
+		"application/json": {
+			schema: list ? { type: "array", items: schema } : schema,
+			...(examples === undefined ? {} : { examples }),
+		},
+	};
+}
+
+/** Error responses that every operation has. */
+const REFUSALS: ExactJsonObject = {
+	401: failure("The access key is missing or unknown.", {
+		"WWW-Authenticate": { description: "The authentication scheme of the access key.", schema: { type: "string" } },
+	}),
+	403: failure("The access key or client certificate lacks the required scope."),
+	500: failure("The service failed unexpectedly."),
+	503: failure("The store cannot be reached now, or the service has too much to do.", {
+		"Retry-After": { description: "Seconds to wait before the next attempt.", schema: { type: "integer" } },
+	}),
+};
+
+/** Schemas of the responses of the webhooks, as transports/http/answer.ts writes them. */
+const ANSWERS: ExactJsonObject = {
+	Success: {
+		type: "object",
+		properties: { success: { type: "boolean", default: true } },
+	},
+	Failure: {
+		type: "object",
+		properties: { detail: { type: "string" } },
+		required: ["detail"],
+	},
+	HTTPValidationError: {
+		type: "object",
+		properties: { detail: { type: "array", items: { $ref: `${COMPONENTS}ValidationError` } } },
+	},
+	ValidationError: {
+		type: "object",
+		properties: {
+			loc: { type: "array", items: { anyOf: [{ type: "string" }, { type: "integer" }] } },
+			msg: { type: "string" },
+			type: { type: "string" },
+			input: {},
+			ctx: { type: "object" },
+		},
+		required: ["loc", "msg", "type"],
+	},
+};
