@@ -90,8 +90,13 @@ describe("the modules of src import only what they may", () => {
 		expect(forbiddenImports("intake/", ...known)).toEqual([]);
 	});
 
-	test("access imports only record", () => {
-		expect(forbiddenImports("access/", /^record\//)).toEqual([]);
+	test("access imports no other module", () => {
+		expect(forbiddenImports("access/")).toEqual([]);
+	});
+
+	test("config imports only scopes and keys, the database's URL, and settings of the log and of OpenTelemetry", () => {
+		const settings = /^telemetry\/(?:log|log-format|otel-settings)\.ts$/;
+		expect(forbiddenImports("config/", /^access\/keys\.ts$/, /^store\/database\.ts$/, settings)).toEqual([]);
 	});
 
 	test("rpc imports neither a transport nor a store engine", () => {

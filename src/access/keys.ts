@@ -1,6 +1,5 @@
 import { hash, timingSafeEqual } from "node:crypto";
 import { ServiceError } from "../errors.ts";
-import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 
 /**
  * Permissions of a key: send records, read them with secrets redacted or encrypted, read secrets in plain text, read
@@ -75,14 +74,4 @@ export function authorize(principal: Principal, scope: Scope): void {
 			caller: principal.name,
 		});
 	}
-}
-
-/**
- * Checks that a principal may read records with their secrets in a form. Plain text needs the scope `secrets`. The
- * other forms need only the scope `read`, which the gate has checked.
- *
- * @throws ServiceError `permission_denied`, naming the scope that the principal lacks
- */
-export function authorizeSecrets(principal: Principal, form: SecretsForm): void {
-	if (form === "plaintext") authorize(principal, "secrets");
 }

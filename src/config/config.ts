@@ -1,9 +1,7 @@
 import { createSecretKey, type KeyObject } from "node:crypto";
 import type { z } from "zod";
 import type { KeyEntry, Principal } from "../access/keys.ts";
-import type { Database } from "../store/open.ts";
-import type { PostgresUrl } from "../store/postgres/database-url.ts";
-import type { PostgresSettings } from "../store/postgres/dial.ts";
+import type { Database, PostgresSettings, PostgresUrl } from "../store/database.ts";
 import type { LogLevel } from "../telemetry/log.ts";
 import type { LogFormat } from "../telemetry/log-format.ts";
 import { type OtelSettings, readOtelSettings, shownOtelVariables } from "../telemetry/otel-settings.ts";

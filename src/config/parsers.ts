@@ -2,7 +2,7 @@ import { createSecretKey, type KeyObject } from "node:crypto";
 import { isIPv4, isIPv6 } from "node:net";
 import { z } from "zod";
 import { defaultScopes, hashKey, type KeyEntry, type Principal, type Scope, scopes } from "../access/keys.ts";
-import { isPostgresUrl, type PostgresUrl, parsePostgresUrl } from "../store/postgres/database-url.ts";
+import { isPostgresUrl, type PostgresUrl, parsePostgresUrl } from "../store/database.ts";
 import type { Address } from "./address.ts";
 
 /** Parsers of variables. Each function returns the value of a text, and reports each mistake in it. */

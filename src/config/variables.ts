@@ -1,6 +1,6 @@
 import { constants } from "node:buffer";
 import { z } from "zod";
-import { maskPostgresUrl } from "../store/postgres/database-url.ts";
+import { maskPostgresUrl } from "../store/database.ts";
 import { logLevels } from "../telemetry/log.ts";
 import { logFormats } from "../telemetry/log-format.ts";
 import {

@@ -1,5 +1,6 @@
 import { ConversationView, SecretsMode } from "../../gen/conversations/v1/conversation_service_pb.js";
-import { authorizeSecrets, type Principal } from "../access/keys.ts";
+import type { Principal } from "../access/keys.ts";
+import { authorizeSecrets } from "../conversations/read/authorize-secrets.ts";
 import { invalid } from "../conversations/read/filter.ts";
 import type { UpdateViewOptions } from "../conversations/read/update-view.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";

@@ -1,13 +1,8 @@
 import type { ThreadLog } from "../threads/worker-thread.ts";
+import type { Database, PostgresSettings } from "./database.ts";
 import type { ExportSource, ImportTarget } from "./export/databases.ts";
-import type { PostgresSettings } from "./postgres/dial.ts";
 import type { SqliteOptions } from "./sqlite/sqlite.ts";
 import type { Store } from "./store.ts";
-
-/** The location of a store's data. */
-export type Database =
-	| { readonly engine: "sqlite"; readonly path: string }
-	| ({ readonly engine: "postgres" } & PostgresSettings);
 
 /**
  * Opens the store in a database. Loads only the engine of that database.

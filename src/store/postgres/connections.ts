@@ -1,5 +1,5 @@
 import type { ThreadLog } from "../../threads/worker-thread.ts";
-import type { PostgresSettings } from "./dial.ts";
+import type { PostgresSettings } from "../database.ts";
 import { CommitUnknown, DatabaseError, databaseError } from "./failures.ts";
 import { Listener } from "./listener.ts";
 import { type Lease, lend, Primary } from "./primary.ts";

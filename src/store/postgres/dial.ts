@@ -1,22 +1,7 @@
-import type { KeyObject } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import { rootCertificates } from "node:tls";
 import pg from "pg";
-import type { PostgresHost, PostgresTls, PostgresUrl } from "./database-url.ts";
-
-/** Settings of a PostgreSQL database, from its URL and from further environment variables. */
-export interface PostgresSettings extends Omit<PostgresUrl, "password"> {
-	/** Undefined when none is configured. */
-	readonly password: KeyObject | undefined;
-	/** Maximum number of connections in the pool. One or two more listen for notifications and search for the primary. */
-	readonly connections: number;
-	/** `statement_timeout` in milliseconds. */
-	readonly statementTimeout: number;
-	/** `lock_timeout` in milliseconds. */
-	readonly lockTimeout: number;
-	/** Whether notifications are sent and listened for. */
-	readonly notify: boolean;
-}
+import type { PostgresHost, PostgresSettings, PostgresTls } from "../database.ts";
 
 /** Milliseconds after the statement timeout until a server that has not responded counts as unreachable. */
 const RESPONSE_MARGIN = 5_000;

@@ -1,7 +1,7 @@
 import type { ThreadLog } from "../../threads/worker-thread.ts";
+import type { PostgresSettings } from "../database.ts";
 import { BEGINNING, type ExportSource, type ImportTarget, type Ranges, requireContents } from "../export/databases.ts";
 import { type Connections, openConnections } from "./connections.ts";
-import type { PostgresSettings } from "./dial.ts";
 import { countRows, insertQueries, lastKey, readRows } from "./export-rows.ts";
 import { type HeldTransaction, holdTransaction } from "./held-transaction.ts";
 import { readRange, readRetentionTime, saveRetentionTime } from "./log.ts";

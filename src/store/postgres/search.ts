@@ -1,8 +1,8 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type pg from "pg";
 import { ServiceError } from "../../errors.ts";
-import type { PostgresHost } from "./database-url.ts";
-import { dial, type PostgresSettings } from "./dial.ts";
+import type { PostgresHost, PostgresSettings } from "../database.ts";
+import { dial } from "./dial.ts";
 import { databaseError } from "./failures.ts";
 
 /** Milliseconds between two attempts to connect to one host. */

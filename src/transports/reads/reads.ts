@@ -9,7 +9,8 @@ import {
 	ConversationFilterSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
-import { authorizeSecrets, type Principal } from "../../access/keys.ts";
+import type { Principal } from "../../access/keys.ts";
+import { authorizeSecrets } from "../../conversations/read/authorize-secrets.ts";
 import type { EventText } from "../../conversations/read/event-view.ts";
 import type { ListConversationEvents } from "../../conversations/read/events.ts";
 import { invalid, uuid } from "../../conversations/read/filter.ts";

@@ -1,7 +1,7 @@
 import { onTestFinished } from "vitest";
 import { readConfig } from "../../../src/config/config.ts";
+import type { PostgresSettings } from "../../../src/store/database.ts";
 import { type Connections, openConnections } from "../../../src/store/postgres/connections.ts";
-import type { PostgresSettings } from "../../../src/store/postgres/dial.ts";
 
 /** Returns the settings that the service derives from a URL, with changes for a test. */
 export function settingsOf(url: string, changes: Partial<PostgresSettings> = {}): PostgresSettings {

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
-import { authorizeSecrets, type Principal, type Scope } from "../../src/access/keys.ts";
-import { ServiceError } from "../../src/errors.ts";
+import type { Principal, Scope } from "../../../src/access/keys.ts";
+import { authorizeSecrets } from "../../../src/conversations/read/authorize-secrets.ts";
+import { ServiceError } from "../../../src/errors.ts";
 
 function holder(...scopes: Scope[]): Principal {
 	return { name: "someone", scopes: new Set(scopes) };

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { maskPostgresUrl, parsePostgresUrl } from "../../../src/store/postgres/database-url.ts";
+import { maskPostgresUrl, parsePostgresUrl } from "../../src/store/database.ts";
 
 function parse(url: string) {
 	const mistakes: string[] = [];

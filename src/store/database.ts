@@ -1,3 +1,4 @@
+import type { KeyObject } from "node:crypto";
 import { isIPv6 } from "node:net";
 
 /** One of the servers in a database URL. */
@@ -36,6 +37,25 @@ export interface PostgresUrl {
 	/** `application_name` of the connections, which `pg_stat_activity` shows. */
 	readonly applicationName: string;
 }
+
+/** Settings of a PostgreSQL database, from its URL and from further environment variables. */
+export interface PostgresSettings extends Omit<PostgresUrl, "password"> {
+	/** Undefined when none is configured. */
+	readonly password: KeyObject | undefined;
+	/** Maximum number of connections in the pool. One or two more listen for notifications and search for the primary. */
+	readonly connections: number;
+	/** `statement_timeout` in milliseconds. */
+	readonly statementTimeout: number;
+	/** `lock_timeout` in milliseconds. */
+	readonly lockTimeout: number;
+	/** Whether notifications are sent and listened for. */
+	readonly notify: boolean;
+}
+
+/** The location of a store's data. */
+export type Database =
+	| { readonly engine: "sqlite"; readonly path: string }
+	| ({ readonly engine: "postgres" } & PostgresSettings);
 
 const DEFAULT_PORT = "5432";
 const DEFAULT_CONNECT_TIMEOUT_SECONDS = "5";
