@@ -12,7 +12,7 @@ const keyFile = z.strictObject({
 
 /**
  * The access key of a service without configured keys. The first start generates it, later starts read it again. Only
- * {@link keep} stores a new key, so a start that fails before leaves no file. The file `<databasePath>.access-key`
+ * {@link keep} stores a new key, so a start that fails before leaves no file. A new key can also read the metrics. The file `<databasePath>.access-key`
  * (mode 0600) has only the hash of the key.
  */
 export class FirstKey {
@@ -39,7 +39,7 @@ export class FirstKey {
 		const kept = await readEntry(path);
 		if (kept !== undefined) return new FirstKey(path, kept);
 		const plain = randomBytes(32).toString("base64url");
-		return new FirstKey(path, makeEntry("default", defaultScopes, hashKey(plain)), plain);
+		return new FirstKey(path, makeEntry("default", [...defaultScopes, "metrics"], hashKey(plain)), plain);
 	}
 
 	/**

@@ -108,7 +108,7 @@ export const environment = z.object({
 		parse: parseSwitch,
 	}),
 	ACCESS_KEYS: variable({
-		meaning: `comma-separated entries \`name:key\` or \`name:key:scope+scope\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`, \`metrics\`; the default is \`ingest+read\`. Without entries, the first start generates a key`,
+		meaning: `comma-separated entries \`name:key\` or \`name:key:scope+scope\`; a key has at least ${MIN_KEY_LENGTH} characters. Scopes are \`ingest\`, \`read\`, \`secrets\`, \`metrics\`; the default is \`ingest+read\`. Without entries, the first start generates a key with \`ingest+read+metrics\`; with entries, that key is valid only if it is one of them`,
 		default: "",
 		example: "<name>:<key>,<name>:<key>:read+secrets",
 		mask: (text) =>

@@ -177,7 +177,13 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		},
 		/** A request has ended, with success or not. At the level `debug`, because there is a line for each request. */
 		requestEnded: (request: RequestInfo, { status, failure, seconds, bytes }: EndedRequest) =>
-			emit("request_ended", { ...requestFields(request, undefined), status, failure, seconds, bytes }),
+			emit("request_ended", {
+				...requestFields(request, undefined),
+				status,
+				failure,
+				seconds: Number(seconds.toFixed(6)),
+				bytes,
+			}),
 		/** Metrics or traces cannot be sent to their receiver. */
 		exportFailed: (signal: "metrics" | "traces", error: unknown) =>
 			emit("export_failed", { signal, error: describe(error, true) }),

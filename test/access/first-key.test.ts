@@ -18,14 +18,14 @@ test("the first start creates a key and stores only its hash; later starts find 
 	const first = await FirstKey.of(path);
 	const plain = (await first.keep()) ?? "";
 	expect(plain).toMatch(/^[A-Za-z0-9_-]{43}$/);
-	expect(first.entry).toEqual({ name: "default", scopes: new Set(["ingest", "read"]), hash: hashKey(plain) });
+	expect(first.entry).toEqual({ name: "default", scopes: new Set(["ingest", "read", "metrics"]), hash: hashKey(plain) });
 	expect(new Keyring([first.entry]).authenticate(plain).name).toBe("default");
 
 	expect(await readdir(folder)).toEqual(["conversations.db.access-key"]);
 	expect((await stat(`${path}.access-key`)).mode & 0o777).toBe(0o600);
 	expect(JSON.parse(await readFile(`${path}.access-key`, "utf8"))).toEqual({
 		name: "default",
-		scopes: ["ingest", "read"],
+		scopes: ["ingest", "read", "metrics"],
 		sha256: Buffer.from(hashKey(plain)).toString("hex"),
 	});
 
