@@ -18,7 +18,11 @@ test("the first start creates a key and stores only its hash; later starts find 
 	const first = await FirstKey.of(path);
 	const plain = (await first.keep()) ?? "";
 	expect(plain).toMatch(/^[A-Za-z0-9_-]{43}$/);
-	expect(first.entry).toEqual({ name: "default", scopes: new Set(["ingest", "read", "metrics"]), hash: hashKey(plain) });
+	expect(first.entry).toEqual({
+		name: "default",
+		scopes: new Set(["ingest", "read", "metrics"]),
+		hash: hashKey(plain),
+	});
 	expect(new Keyring([first.entry]).authenticate(plain).name).toBe("default");
 
 	expect(await readdir(folder)).toEqual(["conversations.db.access-key"]);
