@@ -1,3 +1,5 @@
+import { echoable } from "./userinfo.ts";
+
 /** Kinds of failure of a request. Each transport maps them to its own status codes in one place. */
 export const errorKinds = [
 	"invalid_record",
@@ -49,7 +51,10 @@ interface Details {
 	readonly cause?: unknown;
 }
 
-/** The error type of the service. `message` is shown to the client and contains no secret. */
+/**
+ * The error type of the service. Its message and its violations are shown to the client and logged. They may quote what
+ * the client sent: passwords and tokens in URLs are redacted here, see {@link echoable}.
+ */
 export class ServiceError extends Error {
 	override readonly name = "ServiceError";
 	readonly kind: ErrorKind;
@@ -63,9 +68,9 @@ export class ServiceError extends Error {
 	readonly caller: string | undefined;
 
 	constructor(kind: ErrorKind, message: string, { violations, conversationId, field, caller, cause }: Details = {}) {
-		super(message, cause === undefined ? undefined : { cause });
+		super(echoable(message), cause === undefined ? undefined : { cause });
 		this.kind = kind;
-		this.violations = violations ?? [];
+		this.violations = violations?.map(echoableViolation) ?? [];
 		this.conversationId = conversationId;
 		this.field = field;
 		this.caller = caller;
@@ -76,6 +81,16 @@ export class ServiceError extends Error {
 		const { kind, message, violations, conversationId, field, caller, cause } = this;
 		return new ServiceError(kind, message, { violations, conversationId, field, caller, cause, ...details });
 	}
+}
+
+function echoableViolation(violation: Violation): Violation {
+	const { path, message, input } = violation;
+	return {
+		...violation,
+		path: path.map((token) => (typeof token === "string" ? echoable(token) : token)),
+		message: echoable(message),
+		...(typeof input === "string" ? { input: echoable(input) } : {}),
+	};
 }
 
 /** Returns whether an error means that stored data cannot be read. */

@@ -5,7 +5,7 @@ import { type ConversationEvent, ConversationEventSchema } from "../../gen/conve
 import { ServiceError, type Violation } from "../errors.ts";
 import { deriveEncoder } from "../record/json/encode.ts";
 import {
-	measureWithinBounds,
+	checkJson,
 	type ParsedJson,
 	parseExactJson,
 	readExactJson,
@@ -18,17 +18,17 @@ import { parsePointer, toPointer } from "../record/json/pointer.ts";
 import { type Microseconds, parseUuid } from "../record/json/scalars.ts";
 import { type PlainPlan, planMessage } from "../record/plan/plan.ts";
 import type { RecordFormat } from "../record/record-format.ts";
-import { Cipher, isCiphertext } from "../record/secrets/cipher.ts";
+import { beginsLikeCiphertext, Cipher, isCiphertext } from "../record/secrets/cipher.ts";
 import type { Secret } from "../record/secrets/free-form-secrets.ts";
 import { MAX_SECRETS, tooManySecrets } from "../record/secrets/record-vault.ts";
-import { REDACTED, type SecretsForm } from "../record/secrets/secret-walk.ts";
-import { hasUserinfo, replaceUserinfo } from "../record/secrets/userinfo.ts";
+import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import { brokenRulesError, findViolations } from "../record/validation/find-violations.ts";
 import { decodeIngestRequest } from "../record/validation/message-size.ts";
 import { isLonger, MAX_VIOLATIONS, RecordSchema } from "../record/validation/schema.ts";
 import { NOT_A_DATE_TIME, NOT_A_MAP, valueError, violation, wrongLength } from "../record/validation/violations.ts";
 import { MAX_CLOCK_SKEW } from "../store/ordering.ts";
 import type { NewEvent, NewEvents, ProtectedEvent } from "../store/store.ts";
+import { hasUserinfo, REDACTED, replaceUserinfo } from "../userinfo.ts";
 import { EventSecrets, replaceAt } from "./event-secrets.ts";
 import { eventTime } from "./event-time.ts";
 import { beginning, messageText } from "./message-text.ts";
@@ -115,7 +115,7 @@ export class EventFormat {
 					});
 				return misplaced.length > 0 ? envelope : { ...envelope, ...members.json };
 			});
-			return this.#read(id, { json, size: measureWithinBounds(json), mayHaveSurrogates }, violations);
+			return this.#read(id, checkJson(json, mayHaveSurrogates), violations);
 		});
 	}
 
@@ -136,7 +136,9 @@ export class EventFormat {
 		for (const pointer of secrets) {
 			const show = (ciphertext: string): Secret => {
 				if (form === "encrypted") return ciphertext;
-				return form === "redacted" ? REDACTED : cipher.decrypt(ciphertext, placeOf(event, pointer));
+				if (form === "redacted") return REDACTED;
+				// In one text, a release with fewer rules encrypted only some of the passwords.
+				return beginsLikeCiphertext(ciphertext) ? cipher.decrypt(ciphertext, placeOf(event, pointer)) : ciphertext;
 			};
 			const isReplaced = replaceAt(event, parsePointer(pointer) ?? [], (value) => {
 				const ciphertext = String(value);
@@ -174,6 +176,8 @@ export class EventFormat {
 			if (id === "" || isLonger(id, MAX_EVENT_ID_LENGTH))
 				report([index, "id"], wrongLength(id, 1, MAX_EVENT_ID_LENGTH));
 			else if (happenedAt === undefined) report([index, "timestamp"], NOT_A_DATE_TIME);
+			else if ([id, source, kind, memberOf(event, "parent_id")].some(hasPassword))
+				report([index], PASSWORD_IN_ENVELOPE);
 			else if (!envelopes.has(id)) envelopes.set(id, { event, id, source, kind, happenedAt });
 		}
 		if (violations.length > 0)
@@ -196,13 +200,14 @@ export class EventFormat {
 		bigints: boolean,
 		hide: (secret: Secret, place: string) => string,
 	): UnencodedEvent {
-		const said = messageText(event);
-		const shown = said && replaceUserinfo(said, () => REDACTED);
 		const pointers = new Set<string>();
 		const text = this.#secrets.replace(event, bigints, (secret, pointer) => {
 			pointers.add(pointer);
 			return hide(secret, placeOf(event, pointer));
 		});
+		// After the secrets are hidden. A ciphertext in a URL is redacted, too.
+		const said = messageText(event);
+		const shown = said && replaceUserinfo(said, () => REDACTED);
 		return {
 			eventId: id,
 			happenedAt,
@@ -225,6 +230,13 @@ export class EventFormat {
 		return this.#envelope.has(name);
 	}
 }
+
+function hasPassword(member: ExactJson | undefined): boolean {
+	return typeof member === "string" && hasUserinfo(member);
+}
+
+/** These members are stored as they are. */
+const PASSWORD_IN_ENVELOPE = valueError("id, source, kind and parent_id must not contain a URL with a password");
 
 /** An event, and the members that all events have. */
 interface Envelope {

@@ -12,7 +12,7 @@ import {
 	replaceSecretsInMember,
 } from "../record/secrets/secret-walk.ts";
 import { deriveSecretPathTest } from "../record/secrets/unnamed-secrets.ts";
-import { hasUserinfo, replaceUserinfo } from "../record/secrets/userinfo.ts";
+import { hasUserinfo, replaceUserinfo } from "../userinfo.ts";
 import { FULL_STATE, STATE_UPDATE } from "./statements.ts";
 
 /**

@@ -7,7 +7,7 @@ import { type ExactJsonObject, isJsonObject } from "../record/json/json-value.ts
 import { encodeDelta } from "../record/record-delta.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
-import { encodeSummary, summarize } from "../record/summary.ts";
+import { encodeSummary, SUMMARY_MEMBERS, summarize } from "../record/summary.ts";
 import { hasTooManyFields, MIN_SIZE_OF_TOO_MANY_FIELDS } from "../record/validation/message-size.ts";
 import type { NewEvents, NewLiveState, ProtectedEvent, StoredRecord } from "../store/store.ts";
 import type { EventFormat, ParsedEvents } from "./event-format.ts";
@@ -59,6 +59,8 @@ const MAX_HELD_BYTES = 8 * 2 ** 20;
 interface HeldRecord extends LiveRecord {
 	/** Revision of the conversation's live state, if the store accepts the result of these updates. */
 	readonly revision: bigint;
+	/** The members that summaries are made of, with their secrets redacted. */
+	readonly shown: ConversationInfo;
 	/** Upper bound of the size of the encoded record, in bytes. */
 	readonly size: number;
 }
@@ -118,14 +120,15 @@ export class LiveRecords {
 			const size = base.byteLength;
 			const mayHold = this.#fetched.has(conversationId);
 			this.#fetched.set(conversationId, true, { size });
-			return this.#applyTo(conversationId, { reportTimes, record, json: new Map(), size }, opened, mayHold);
+			const shown = this.#vault.redactedMembers(record, SUMMARY_MEMBERS);
+			return this.#applyTo(conversationId, { reportTimes, record, shown, json: new Map(), size }, opened, mayHold);
 		}
 		const first = firstRecord(conversationId, opened, this.#format);
 		if (first === undefined)
 			return { next: newRevision(), memberTimes: formatMemberTimes({}), version: undefined, refused: [] };
 		const { reportTimes, refused } = applyUpdates(this.#format, first, opened);
-		const summary = encodeSummary(summarize(first.record));
-		const version = { summary, record: this.#vault.protect(first.record) };
+		const stored = this.#vault.protect(first.record);
+		const version = { summary: encodeSummary(summarize(first.record)), record: stored };
 		return { next: newRevision(), memberTimes: formatMemberTimes(reportTimes.events), version, refused };
 	}
 
@@ -138,12 +141,13 @@ export class LiveRecords {
 	): AppliedUpdates {
 		// Not held during the changes, which are made in place.
 		this.#held.delete(conversationId);
-		const { reportTimes, record, json, size } = held;
+		const { reportTimes, record, shown, json, size } = held;
 		const { changed, values, refused, ...change } = applyUpdates(this.#format, held, updates);
 		const next = newRevision();
 		const hold = (size: number): void => {
 			if (!mayHold || size >= MIN_SIZE_OF_TOO_MANY_FIELDS) return;
-			this.#held.set(conversationId, { revision: next, reportTimes: change.reportTimes, record, json, size }, { size });
+			const now = { revision: next, reportTimes: change.reportTimes, record, shown, json, size };
+			this.#held.set(conversationId, now, { size });
 		};
 		const applied = { next, memberTimes: formatMemberTimes(change.reportTimes.events), version: undefined, refused };
 		if (changed.length === 0) {
@@ -151,8 +155,9 @@ export class LiveRecords {
 			return applied;
 		}
 		try {
-			// A copy, because `protect` changes its argument, and the held record shares the members in plain text.
-			const partial = this.#vault.protect(clone(ConversationInfoSchema, values), conversationId);
+			// A copy, because `protect` redacts it, and the held record shares the members in plain text.
+			const redacted = clone(ConversationInfoSchema, values);
+			const partial = this.#vault.protect(redacted, conversationId);
 			const bytes = encodeDelta(
 				changed.map((member) => this.#fieldNumber(member)),
 				partial.bytes,
@@ -160,8 +165,9 @@ export class LiveRecords {
 			const newSize = size + bytes.byteLength;
 			if (newSize >= MIN_SIZE_OF_TOO_MANY_FIELDS && this.#hasTooManyFields(record, conversationId))
 				throw tooManyValues();
+			for (const member of changed) this.#format.replaceMember(shown, member, redacted);
 			hold(newSize);
-			return { ...applied, version: { summary: encodeSummary(summarize(record)), record: { ...partial, bytes } } };
+			return { ...applied, version: { summary: encodeSummary(summarize(shown)), record: { ...partial, bytes } } };
 		} catch (error) {
 			// Each member is within the limits of a record, but all of them together are not.
 			const violations = violationsOf(error);

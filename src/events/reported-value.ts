@@ -2,7 +2,7 @@ import { sameTree } from "../record/diff.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember } from "../record/json/json-value.ts";
 import { armOf, childPlace, objectAt, type Place, rootPlace } from "../record/plan/place.ts";
 import type { MessagePlan } from "../record/plan/plan.ts";
-import { REDACTED } from "../record/secrets/secret-walk.ts";
+import { REDACTED } from "../userinfo.ts";
 import type { Statement } from "./statements.ts";
 
 /** Lists of the record's metrics that a state update of `stats` omits. A full state contains them. */

@@ -5,7 +5,7 @@ import { type ConversationInfo, ConversationInfoSchema } from "../../gen/convers
 import type { ServiceError, Violation } from "../errors.ts";
 import { deriveDecoder, type RecordDecoder } from "./json/decode.ts";
 import { deriveEncoder } from "./json/encode.ts";
-import { measureWithinBounds, type ParsedJson, parseExactJson } from "./json/exact-json.ts";
+import { checkJson, type ParsedJson, parseExactJson } from "./json/exact-json.ts";
 import { fromValue } from "./json/free-form.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember } from "./json/json-value.ts";
 import { lastToken, parsePointer } from "./json/pointer.ts";
@@ -63,7 +63,7 @@ export class RecordFormat {
 	 * @throws ServiceError as `parse` does
 	 */
 	fromJson(json: ExactJson): ConversationInfo {
-		return this.#check({ json, size: measureWithinBounds(json), mayHaveSurrogates: true });
+		return this.#check(checkJson(json, true));
 	}
 
 	/**
@@ -79,7 +79,7 @@ export class RecordFormat {
 		const misplaced = this.#putUnnamed(json, message);
 		if (misplaced.length > 0) throw invalid(misplaced, json);
 		// The strings of a message were encoded in UTF-8, which has no lone surrogates.
-		return this.#check({ json, size: measureWithinBounds(json), mayHaveSurrogates: false });
+		return this.#check(checkJson(json, false));
 	}
 
 	/** Converts a record to its JSON form, with the unnamed members at their places. */
@@ -97,13 +97,12 @@ export class RecordFormat {
 	 * @throws ServiceError as `parse` does
 	 */
 	membersFromJson(json: ExactJsonObject): ConversationInfo {
-		const parsed = { json, size: measureWithinBounds(json), mayHaveSurrogates: true };
-		return this.#pick(this.#check(parsed, this.#membersSchema), Object.keys(json));
+		return this.pick(this.#check(checkJson(json, true), this.#membersSchema), Object.keys(json));
 	}
 
 	/** Converts some top-level members to their JSON form, as {@link toJson} converts all. Others may be null in it. */
 	membersToJson(message: ConversationInfo, names: Iterable<string>): ExactJsonObject {
-		return this.toJson(this.#pick(message, names));
+		return this.toJson(this.pick(message, names));
 	}
 
 	/**
@@ -180,8 +179,8 @@ export class RecordFormat {
 		return message;
 	}
 
-	/** Returns a record with only some top-level members of another one. */
-	#pick(message: ConversationInfo, names: Iterable<string>): ConversationInfo {
+	/** Returns a record with only some top-level members of another one, which it shares with that one. */
+	pick(message: ConversationInfo, names: Iterable<string>): ConversationInfo {
 		const kept = new Set(names);
 		return Object.assign(create(ConversationInfoSchema), this.#fields(message, kept), {
 			unnamedMembers: unnamedIn(message, (name) => kept.has(name)),

@@ -14,7 +14,17 @@ import { deriveBinaryEncoder } from "../protobuf/binary-encoder.ts";
 export const encodeSummary: (summary: ConversationSummary) => Uint8Array =
 	deriveBinaryEncoder(ConversationSummarySchema);
 
-/** Returns the summary of a record. It holds no secret. */
+/** Members of a record that {@link summarize} reads. */
+export const SUMMARY_MEMBERS: readonly string[] = [
+	...["id", "title", "execution_status", "agent", "current_model_id", "available_models", "stats"],
+	...["created_at", "updated_at", "parent_conversation_id", "tags"],
+];
+
+/**
+ * Returns the summary of a record.
+ *
+ * @param record its secrets are redacted, because the summary repeats parts of it
+ */
 export function summarize(record: ConversationInfo): ConversationSummary {
 	const { cost, tokens } = totals(record.stats);
 	return create(ConversationSummarySchema, {

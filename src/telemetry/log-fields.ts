@@ -1,4 +1,5 @@
 import { formatPath, ServiceError, type Violation } from "../errors.ts";
+import { echoable } from "../userinfo.ts";
 
 export type Transport = "http" | "connect" | "grpc-web" | "grpc";
 
@@ -54,8 +55,9 @@ export function brokenRules(violations: readonly Violation[], root: string) {
 	return { reasons, locs };
 }
 
-/** Limits the length of a text that a client controls. */
-export function shorten(text: string): string {
+/** Returns the beginning of a text that a client may have chosen, without passwords and tokens in URLs. */
+export function shorten(whole: string): string {
+	const text = echoable(whole);
 	return text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT)}…` : text;
 }
 

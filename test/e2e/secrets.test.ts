@@ -18,6 +18,7 @@ import { completed } from "../support/completed.ts";
 import { object, record } from "../support/fixtures.ts";
 import { ingestRequest, recordJson } from "../support/record-message.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
+import { urlPlaces } from "../support/url-places.ts";
 import { BEGINNING, updatesUntilCaughtUp } from "../support/watching.ts";
 
 const { plan } = new RecordFormat();
@@ -35,6 +36,10 @@ const canaries = [
 	...Object.entries(SECRET_MEMBERS).map(([name, members]) => {
 		const canary = newCanary();
 		return { name, canary, json: record(members(canary)) };
+	}),
+	...urlPlaces(plan).map(({ name, plant }) => {
+		const canary = newCanary();
+		return { name: `URL in ${name}`, canary, json: plant(canary) };
 	}),
 ];
 
@@ -96,7 +101,7 @@ describe.each([
 		for (const { json } of [...canaries, { json: pinRecord }]) {
 			expect((await postWebhook(service, READER, JSON.stringify(json))).status).toBe(200);
 			// A second record of the conversation, so that an update has changed fields.
-			await client.ingestConversation(ingestRequest({ ...json, title: "over gRPC" }));
+			await client.ingestConversation(ingestRequest({ ...json, max_iterations: 7 }));
 
 			const refused = await postWebhook(service, READER, JSON.stringify(broken(json)));
 			expect(refused.status).toBe(422);

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { valueAfter } from "../../src/events/reported-value.ts";
 import { type ExactJson, type ExactJsonObject, setMember } from "../../src/record/json/json-value.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
-import { REDACTED } from "../../src/record/secrets/secret-walk.ts";
+import { REDACTED } from "../../src/userinfo.ts";
 import { corpus } from "../support/fixtures.ts";
 
 const format = new RecordFormat();

@@ -15,7 +15,7 @@ import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_
 import { toValue } from "../../src/record/json/free-form.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
-import { REDACTED } from "../../src/record/secrets/secret-walk.ts";
+import { REDACTED } from "../../src/userinfo.ts";
 import { object, record } from "../support/fixtures.ts";
 import { summaryOf, violationsOf } from "../support/refusal.ts";
 

@@ -29,6 +29,15 @@ export const SECRET_MEMBERS: Readonly<Record<string, (secret: string) => JsonObj
 	"unnamed member beside a secret": (secret) => native({ llm: { model: "m", api_key: "k", backup_api_key: secret } }),
 	"session id in the agent's state": (secret) => ({ agent_state: { acp_session_id: secret } }),
 	"key in a tool's parameters": (secret) => native({ tools: [{ name: "t", params: { nested: { keyfile: secret } } }] }),
+	"override of a capability under the name of a secret": (secret) =>
+		native({ llm: { model: "m", capability_overrides: { API_KEY: secret } } }),
+	"nested override of a capability under the name of a secret": (secret) =>
+		native({ llm: { model: "m", capability_overrides: { auth_token: { any: [secret] } } } }),
+	"token alone in an address": (secret) => ({ agent_state: { remote: `https://${secret}@github.com/o/r.git` } }),
+	"other names of secrets": (secret) => ({
+		agent_state: { pwd: secret, jwt: secret, GITHUB_PAT: secret, dsn: [secret], connection_string: secret },
+	}),
+	"connection string of a database": (secret) => ({ agent_state: { url: `postgresql://user:${secret}@db/x` } }),
 };
 
 function native(members: JsonObject): JsonObject {

@@ -35,14 +35,15 @@ export class UpdateParser {
 		return this.fromRecord(this.#format.fromMessage(conversation));
 	}
 
-	/** @param record a checked record with its defaults filled in; is changed in place */
+	/** @param record a checked record with its defaults filled in; its secrets are redacted in place */
 	fromRecord(record: ConversationInfo): NewUpdate {
+		const stored = this.#vault.protect(record);
 		const summary = summarize(record);
 		return {
 			conversationId: summary.id,
 			receivedAt: BigInt(Date.now()) * 1000n,
 			summary: encodeSummary(summary),
-			record: this.#vault.protect(record),
+			record: stored,
 		};
 	}
 }

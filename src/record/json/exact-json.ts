@@ -1,12 +1,12 @@
 import { isAscii, isUtf8 } from "node:buffer";
 import jsonc from "jsonc-parser";
 import { ServiceError } from "../../errors.ts";
+import { REDACTED, replaceUserinfo } from "../../userinfo.ts";
 import { isBlank, locateJsonError } from "./json-syntax.ts";
-import type { ExactJson, ExactJsonObject } from "./json-value.ts";
-import { setMember } from "./json-value.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject, setMember } from "./json-value.ts";
 import { type JsonSize, MAX_RECORD_DEPTH, MAX_VALUES, measure } from "./measure.ts";
 
-/** Result of parsing a JSON text. */
+/** A JSON value within the limits of a record. Passwords and tokens of URLs in its member names are redacted. */
 export interface ParsedJson {
 	readonly json: ExactJson;
 	/** Whether a string can contain a lone surrogate. Valid UTF-8 has none, so only an escape can produce one. */
@@ -32,12 +32,9 @@ export function parseExactJson(body: Buffer): ParsedJson {
 	if (hasTooManyValues(body)) throw tooManyValues();
 	const text = body.toString(isAscii(body) ? "latin1" : "utf8", start);
 	const json = parseText(text);
-	const size = measureWithinBounds(json);
-	return {
-		json: size.large || hasEscapedName(text) ? parseLossless(text) : json,
-		mayHaveSurrogates: body.includes("\\ud") || body.includes("\\uD"),
-		size,
-	};
+	const mayHaveSurrogates = body.includes("\\ud") || body.includes("\\uD");
+	const parsed = checkJson(json, mayHaveSurrogates);
+	return parsed.size.large || hasEscapedName(text) ? checkJson(parseLossless(text), mayHaveSurrogates) : parsed;
 }
 
 /** Parses a JSON text as {@link parseExactJson} does, but without limits: for texts that were checked before. */
@@ -59,17 +56,31 @@ export function readUniqueJson(text: string): ExactJson {
 }
 
 /**
- * Measures a JSON value and checks it against the limits.
+ * Checks a JSON value against the limits, and redacts passwords and tokens of URLs in member names. A name cannot be
+ * encrypted, because it is part of the places of other secrets.
  *
  * @throws ServiceError `invalid_record` when it has more than {@link MAX_VALUES} elements and members, or more than
  *   {@link MAX_RECORD_DEPTH} levels
  */
-export function measureWithinBounds(json: ExactJson): JsonSize {
+export function checkJson(json: ExactJson, mayHaveSurrogates: boolean): ParsedJson {
 	const size = measure(json);
 	if (size.depth > MAX_RECORD_DEPTH)
 		throw refused("value_error", `Value error, nested more than ${MAX_RECORD_DEPTH} levels deep`);
 	if (size.values > MAX_VALUES) throw tooManyValues();
-	return size;
+	return { json: size.userinfoInNames ? withRedactedNames(json) : json, mayHaveSurrogates, size };
+}
+
+function withRedactedNames(json: ExactJson): ExactJson {
+	if (Array.isArray(json)) return json.map(withRedactedNames);
+	if (!isJsonObject(json)) return json;
+	const redacted: ExactJsonObject = {};
+	for (const [name, member] of Object.entries(json)) {
+		let shown = replaceUserinfo(name, () => REDACTED);
+		// Two names that differ only in the password stay two names.
+		while (shown !== name && (Object.hasOwn(redacted, shown) || Object.hasOwn(json, shown))) shown += "'";
+		setMember(redacted, shown, withRedactedNames(member));
+	}
+	return redacted;
 }
 
 declare global {

@@ -1,3 +1,4 @@
+import { hasUserinfo } from "../../userinfo.ts";
 import { type ExactJson, isJsonObject } from "./json-value.ts";
 
 /** Maximum number of elements and members in a record, free-form JSON included. Real records have a few thousand. */
@@ -22,6 +23,8 @@ export interface JsonSize {
 	readonly finite: boolean;
 	/** Whether a number, double or bigint, is beyond 2^53, where a double cannot represent each integer. */
 	readonly large: boolean;
+	/** Whether a member name has a URL with a password or a token. */
+	readonly userinfoInNames: boolean;
 }
 
 /**
@@ -33,6 +36,7 @@ export function measure(json: ExactJson): JsonSize {
 	let values = 0;
 	let finite = true;
 	let large = false;
+	let userinfoInNames = false;
 	let next: object[] = [];
 	const visit = (item: unknown): void => {
 		if (typeof item === "object") {
@@ -55,9 +59,10 @@ export function measure(json: ExactJson): JsonSize {
 			} else if (isJsonObject(container))
 				for (const name in container) {
 					values++;
+					userinfoInNames ||= hasUserinfo(name);
 					visit(container[name]);
 				}
 		}
 	}
-	return { depth, values, finite, large };
+	return { depth, values, finite, large, userinfoInNames };
 }

@@ -110,6 +110,11 @@ export function isCiphertext(text: string): boolean {
 	return parse(text) !== undefined;
 }
 
+/** Whether a text begins like a ciphertext, so that it was one if it is not damaged. */
+export function beginsLikeCiphertext(text: string): boolean {
+	return text.startsWith(PREFIX);
+}
+
 /** Derives a 256-bit key for one purpose from a configured key (HKDF-SHA256, RFC 5869). */
 function deriveKey(key: KeyObject, purpose: string): KeyObject {
 	return createSecretKey(Buffer.from(hkdfSync("sha256", key, "", purpose, KEY_BYTES)));

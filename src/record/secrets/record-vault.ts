@@ -1,23 +1,22 @@
 import type { KeyObject } from "node:crypto";
-import { equals, fromBinary } from "@bufbuild/protobuf";
+import { clone, equals, fromBinary } from "@bufbuild/protobuf";
 import { BinaryReader } from "@bufbuild/protobuf/wire";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError } from "../../errors.ts";
 import { deriveBinaryEncoder } from "../../protobuf/binary-encoder.ts";
+import { hasUserinfo, REDACTED, replaceUserinfo } from "../../userinfo.ts";
 import type { ProtectedRecord, RecordVersions } from "../protected-record.ts";
 import { pointerOf } from "../record-delta.ts";
 import type { RecordFormat } from "../record-format.ts";
-import { Cipher, isCiphertext } from "./cipher.ts";
+import { beginsLikeCiphertext, Cipher, isCiphertext } from "./cipher.ts";
 import {
 	deriveNonSecretWalk,
 	deriveSecretWalk,
-	REDACTED,
 	type RecordWalk,
 	type Replace,
 	redactionVersionOf,
 	type SecretsForm,
 } from "./secret-walk.ts";
-import { hasUserinfo, replaceUserinfo } from "./userinfo.ts";
 
 /** Maximum number of secrets in one record. Real records have a few dozen. */
 export const MAX_SECRETS = 10_000;
@@ -50,8 +49,10 @@ export class RecordVault {
 	}
 
 	/**
-	 * Encrypts or redacts the secrets of a record in place, and encodes it.
+	 * Encodes a record with its secrets encrypted, or redacted if there is no key. Everything else that is derived from the
+	 * record must be derived from `record` afterwards.
 	 *
+	 * @param record is changed in place: afterwards its secrets are redacted, also if there is a key
 	 * @param id the conversation's id, for a record with only some of its members
 	 * @throws ServiceError `invalid_record` when it has more than {@link MAX_SECRETS} secrets
 	 */
@@ -66,12 +67,27 @@ export class RecordVault {
 		};
 		this.#walkSecrets(record, hide);
 		let bytes: Uint8Array = this.#encode(record);
-		if (mayHaveUserinfo(bytes)) {
+		const withUserinfo = mayHaveUserinfo(bytes);
+		if (withUserinfo) {
 			this.#replaceUserinfo(record, hide);
 			bytes = this.#encode(record);
 		}
+		if (cipher !== undefined && count > 0) this.#redact(record, withUserinfo);
 		const redactionVersion = cipher !== undefined && count > 0 ? ENCRYPTED : this.#redactionVersion;
 		return { bytes, redactionVersion, schemaVersion: this.#format.schemaVersion };
+	}
+
+	/** Returns a copy of some top-level members of a record in plain text, with their secrets redacted. */
+	redactedMembers(record: ConversationInfo, names: Iterable<string>): ConversationInfo {
+		const copy = clone(ConversationInfoSchema, this.#format.pick(record, names));
+		this.#redact(copy, true);
+		return copy;
+	}
+
+	#redact(record: ConversationInfo, withUserinfo: boolean): void {
+		const redact: Replace = () => REDACTED;
+		this.#walkSecrets(record, redact);
+		if (withUserinfo) this.#replaceUserinfo(record, redact);
 	}
 
 	/**
@@ -131,7 +147,9 @@ export class RecordVault {
 				return (stored) => (typeof stored === "string" && isCiphertext(stored) ? stored : REDACTED);
 			case "plaintext": {
 				const cipher = this.#decrypting.of(idOf(record));
-				return (stored, pointer) => cipher.decrypt(String(stored), pointer);
+				// A release with fewer rules stored some secrets as they came.
+				return (stored, pointer) =>
+					typeof stored === "string" && beginsLikeCiphertext(stored) ? cipher.decrypt(stored, pointer) : stored;
 			}
 		}
 	}

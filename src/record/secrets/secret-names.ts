@@ -1,11 +1,14 @@
 /** A name that contains one of these, when its separators are removed, indicates a secret. */
-const SECRET_WORDS = /secret|passw(?:or)?d|passphrase|credential|authorization|bearer|cookie|keyfile|sessionid/;
+const SECRET_WORDS =
+	/secret|passw(?:or)?d|passphrase|credential|connectionstring|authorization|bearer|cookie|keyfile|sessionid/;
 /** Last word of a name whose value refers to secrets but does not contain them: `secret_refs`. */
 const REFERENCE = /^refs?$/i;
 /** Names of keys and tokens that are written as one word, such as `apikey`. */
 const COMPOUND = /(?:api|access|auth|private|session|ssh|signing|encryption|master|client|refresh)(?:key|token)s?$/;
 const KEY = /^keys?$/;
 const TOKEN = /^tokens?$/;
+/** Words that indicate a secret by themselves. */
+const WHOLE_WORDS = /^(?:pwds?|jwts?|pats?|dsns?)$/;
 /** Words before `key` or `token` with which it is no secret: `primary_key`, `max_tokens`. */
 const BEFORE = {
 	key: new Set("primary foreign sort partition unique composite index group order cache public".split(" ")),
@@ -22,7 +25,7 @@ const AFTER = {
 };
 
 /** Text that identifies these rules: it changes when the rules change. */
-export const SECRET_NAME_RULES = [SECRET_WORDS, REFERENCE, COMPOUND, KEY, TOKEN, BEFORE, AFTER]
+export const SECRET_NAME_RULES = [SECRET_WORDS, REFERENCE, COMPOUND, WHOLE_WORDS, KEY, TOKEN, BEFORE, AFTER]
 	.map((rule) => (rule instanceof RegExp ? rule.source : JSON.stringify([[...rule.key], [...rule.token]])))
 	.join("\n");
 
@@ -34,7 +37,8 @@ const cache = new Map<string, boolean>();
 
 /**
  * Whether the name of a JSON member that the schema does not name indicates that a string under it is a secret: the
- * name mentions a key, token, secret, password, credential, authorization, cookie or session id. Letter case and the
+ * name mentions a key, token (also JWT, PAT), secret, password, credential, authorization, cookie, session id or
+ * connection string (also DSN). Letter case and the
  * way of joining words do not matter. Names that only contain the letters (`monkey`), names of other keys and tokens
  * (`primary_key`, `max_tokens`) and references (`secret_refs`) do not indicate a secret.
  */
@@ -49,14 +53,14 @@ export function isSecretName(name: string): boolean {
 function indicatesSecret(name: string): boolean {
 	const letters = name.replace(/[^A-Za-z0-9]+/g, "").toLowerCase();
 	const hasSecretWord = SECRET_WORDS.test(letters);
-	if (!hasSecretWord && !/key|token/.test(letters)) return false;
+	if (!hasSecretWord && !/key|token|pwd|jwt|pat|dsn/.test(letters)) return false;
 	// Other characters or capital letters separate the words: `x-api-key`, `APIKeyId`.
 	const words = name.match(/[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+/g) ?? [];
 	if (REFERENCE.test(words.at(-1) ?? "")) return false;
 	if (hasSecretWord) return true;
 	return words.some((word, index) => {
 		const lower = word.toLowerCase();
-		if (COMPOUND.test(lower)) return true;
+		if (COMPOUND.test(lower) || WHOLE_WORDS.test(lower)) return true;
 		const kind = KEY.test(lower) ? "key" : TOKEN.test(lower) ? "token" : undefined;
 		if (kind === undefined) return false;
 		const [before, after] = [words[index - 1] ?? "", words[index + 1] ?? ""];

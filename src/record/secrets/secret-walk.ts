@@ -3,6 +3,7 @@ import { isMessage } from "@bufbuild/protobuf";
 import { type Value, ValueSchema } from "@bufbuild/protobuf/wkt";
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
 import { isFields } from "../../protobuf/fields.ts";
+import { REDACTED, USERINFO_RULES } from "../../userinfo.ts";
 import { fromValue, toValue } from "../json/free-form.ts";
 import { type ExactJson, type ExactJsonObject, isJsonObject, setMember } from "../json/json-value.ts";
 import { lastToken, parsePointer, toPointer } from "../json/pointer.ts";
@@ -25,11 +26,8 @@ import {
 	type Secret,
 	type SecretContext,
 } from "./free-form-secrets.ts";
-import { SECRET_NAME_RULES } from "./secret-names.ts";
+import { isSecretName, SECRET_NAME_RULES } from "./secret-names.ts";
 import { contextAroundUnnamed } from "./unnamed-secrets.ts";
-
-/** Text in place of a secret that is not shown. */
-export const REDACTED = "**********";
 
 /** Forms in which a read returns the secrets of a record (specification, "SecretRegistry"). */
 export const secretsForms = ["redacted", "encrypted", "plaintext"] as const;
@@ -109,9 +107,12 @@ export function redactionVersionOf(root: MessagePlan): number {
 		for (const { property, secret, jsonSchema } of plan.fields)
 			if (secret || jsonSchema) places.push(`${typeName} ${property} ${secret ? "secret" : "schema"}`);
 	}
-	const text = [...places.sort(), REDACTED, SECRET_NAME_RULES, FREE_FORM_RULES].join("\n");
+	const text = [...places.sort(), REDACTED, SECRET_NAME_RULES, FREE_FORM_RULES, USERINFO_RULES, MAP_RULES].join("\n");
 	return hash("sha256", text, "buffer").readUIntBE(0, 6) + 1;
 }
+
+/** Text that identifies the rule of {@link isFreeFormMap}. */
+const MAP_RULES = "names in maps of free-form values decide";
 
 class WalkBuilder {
 	/** Whether the walk visits the secrets; otherwise it visits all other strings. */
@@ -195,16 +196,25 @@ class WalkBuilder {
 
 	#collection(field: FieldPlan, secret: boolean): Walk | undefined {
 		const walk = this.#value(field.value, secret, field.jsonSchema);
+		if (field.shape === "map") return this.#map(field, walk);
 		if (walk === undefined || field.shape === "single") return walk;
-		if (field.shape === "list")
-			return (items, at) => {
-				if (Array.isArray(items))
-					for (const [index, item] of items.entries()) items[index] = walkStep(walk, item, at, index);
-				return items;
-			};
+		return (items, at) => {
+			if (Array.isArray(items))
+				for (const [index, item] of items.entries()) items[index] = walkStep(walk, item, at, index);
+			return items;
+		};
+	}
+
+	/** @param walk of an entry's value whose key indicates no secret */
+	#map(field: FieldPlan, walk: Walk | undefined): Walk | undefined {
+		const named = isFreeFormMap(field) ? this.#value(field.value, true, false) : walk;
+		if (walk === undefined && named === undefined) return undefined;
 		return (entries, at) => {
-			if (isFields(entries))
-				for (const [key, value] of Object.entries(entries)) setMember(entries, key, walkStep(walk, value, at, key));
+			if (!isFields(entries)) return entries;
+			for (const [key, value] of Object.entries(entries)) {
+				const walkEntry = isSecretName(key) ? named : walk;
+				if (walkEntry !== undefined) setMember(entries, key, walkStep(walkEntry, value, at, key));
+			}
 			return entries;
 		};
 	}
@@ -281,6 +291,14 @@ export function replaceSecretsInMember(
 ): ExactJson {
 	const at: Position = { path: [], replace, isSecret };
 	return freeForm.walkMember(json, at, name, contextOf(outer, name, json));
+}
+
+/** Whether the values of a map are free-form JSON, whose names indicate secrets. */
+function isFreeFormMap({ shape, value }: FieldPlan): boolean {
+	if (shape !== "map") return false;
+	if (value.type !== "message") return value.type === "value" || value.type === "struct";
+	const { message } = value;
+	return message.form === "union" && message.unknown !== undefined && message.unknownTypes.length === 0;
 }
 
 function walkStep(walk: Walk, value: unknown, at: Position, step: string | number): unknown {

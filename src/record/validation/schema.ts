@@ -162,7 +162,10 @@ class SchemaBuilder {
 				const list = this.#compiles
 					? z.array(item)
 					: z.array(z.unknown()).check(({ value, issues }) => {
-							for (const [index, json] of value.entries()) this.#checkItem(item, json, index, issues);
+							for (const [index, json] of value.entries()) {
+								if (this.#isEnough(issues)) return;
+								this.#checkItem(item, json, index, issues);
+							}
 						});
 				return field.minItems > 0 ? list.min(field.minItems) : list;
 			}
@@ -185,14 +188,16 @@ class SchemaBuilder {
 				issues.push({ code: "invalid_type", expected: "record", input: entries });
 				return;
 			}
-			for (const [key, json] of Object.entries(entries))
+			for (const [key, json] of Object.entries(entries)) {
+				if (this.#isEnough(issues)) return;
 				if (keyPattern === undefined || keyPattern.test(key)) this.#checkItem(value, json, key, issues);
-				else if (!this.#isEnough()) {
+				else {
 					this.#found++;
 					const message = `keys must match ${keyPattern.source}`;
 					const wrong: z.core.$ZodIssueCustom = { code: "custom", message, path: [] };
 					issues.push({ code: "invalid_key", origin: "record", issues: [wrong], path: [key], input: json });
 				}
+			}
 		});
 	}
 
@@ -202,7 +207,6 @@ class SchemaBuilder {
 			if (!schema.validate(json)) issues.push({ code: "custom", path: [step], input: json });
 			return;
 		}
-		if (this.#isEnough()) return;
 		const before = this.#found;
 		const found = schema.safeParse(json).error?.issues ?? [];
 		if (found.length > 0)
@@ -211,9 +215,9 @@ class SchemaBuilder {
 		this.#found = Math.max(this.#found, before + found.length);
 	}
 
-	/** Whether no further issues need to be listed. Compiled schemas list none, so that nothing escapes their verdict. */
-	#isEnough(): boolean {
-		return !this.#compiles && this.#found >= MAX_VIOLATIONS;
+	/** Whether the further items of a list or a map need no check: the value is refused, and enough issues are listed. */
+	#isEnough(issues: readonly z.core.$ZodRawIssue[]): boolean {
+		return this.#compiles ? issues.length > 0 : this.#found >= MAX_VIOLATIONS;
 	}
 
 	#value(plan: ValuePlan): z.ZodType {

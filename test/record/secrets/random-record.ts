@@ -3,7 +3,7 @@ import fc, { type GeneratorValue } from "fast-check";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { toValue } from "../../../src/record/json/free-form.ts";
 import { setMember } from "../../../src/record/json/json-value.ts";
-import { REDACTED } from "../../../src/record/secrets/secret-walk.ts";
+import { REDACTED } from "../../../src/userinfo.ts";
 
 /** Maximum nesting depth of messages. At this depth, fields of a message type stay unset. */
 const MAX_DEPTH = 7;

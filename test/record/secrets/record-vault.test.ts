@@ -8,7 +8,8 @@ import { toValue } from "../../../src/record/json/free-form.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { isCiphertext } from "../../../src/record/secrets/cipher.ts";
 import { MAX_SECRETS, RecordVault } from "../../../src/record/secrets/record-vault.ts";
-import { deriveSecretWalk, REDACTED, secretsForms } from "../../../src/record/secrets/secret-walk.ts";
+import { deriveSecretWalk, secretsForms } from "../../../src/record/secrets/secret-walk.ts";
+import { REDACTED } from "../../../src/userinfo.ts";
 import { object } from "../../support/fixtures.ts";
 import { violationsOf } from "../../support/refusal.ts";
 import { records } from "./random-record.ts";
@@ -153,27 +154,31 @@ test("ciphertexts that were swapped, moved or changed fail only reads in plainte
 		alter((record) => {
 			llmOf(record).apiKey += "A";
 		}),
-		alter((record) => {
-			llmOf(record).apiKey = "a plain secret";
-		}),
 	];
 	const redacted = format.toJson(redactedCopy(nativeRecord()));
 	for (const stored of altered) {
 		expect(() => encrypting.open(stored, "plaintext")).toThrow(DATA_LOSS);
-		expect(JSON.stringify(format.toJson(encrypting.open(stored, "encrypted")))).not.toContain("a plain secret");
 		expect(format.toJson(encrypting.open(stored, "redacted"))).toMatchObject({ agent: redacted.agent ?? null });
 	}
+	// As a release stored it whose rules did not find it.
+	const unprotected = alter((record) => {
+		llmOf(record).apiKey = "a plain secret";
+	});
+	const shown = secretsForms.map((form) => JSON.stringify(format.toJson(encrypting.open(unprotected, form))));
+	expect(shown.map((json) => json.includes("a plain secret"))).toEqual(
+		secretsForms.map((form) => form === "plaintext"),
+	);
 });
 
-test("a ciphertext with any byte changed is refused instead of decrypted to a wrong secret", () => {
+test("a ciphertext with any byte after its prefix changed is refused instead of decrypted to a wrong secret", () => {
 	const bytes = stored(encrypting, nativeRecord());
 	const places: number[] = [];
 	walk(encrypting.open(bytes, "encrypted"), (ciphertext) => {
 		const start = Buffer.from(bytes).indexOf(String(ciphertext));
-		for (let offset = 0; offset < String(ciphertext).length; offset++) places.push(start + offset);
+		for (let offset = "enc:v1:".length; offset < String(ciphertext).length; offset++) places.push(start + offset);
 		return ciphertext;
 	});
-	expect(places.length).toBeGreaterThan(5 * 60);
+	expect(places.length).toBeGreaterThan(200);
 	for (const place of places) {
 		const changed = Buffer.from(bytes);
 		// A letter with another lowest bit: still ASCII, so the record itself can be read.

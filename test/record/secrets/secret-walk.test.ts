@@ -4,7 +4,8 @@ import { ConversationInfoSchema } from "../../../gen/conversations/v1/conversati
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import type { Secret } from "../../../src/record/secrets/free-form-secrets.ts";
 import { isSecretName } from "../../../src/record/secrets/secret-names.ts";
-import { deriveSecretWalk, REDACTED } from "../../../src/record/secrets/secret-walk.ts";
+import { deriveSecretWalk } from "../../../src/record/secrets/secret-walk.ts";
+import { REDACTED } from "../../../src/userinfo.ts";
 import { object } from "../../support/fixtures.ts";
 import { CONVERSATION_ID, isMarked, pointersTo, recordFields, secretPlaces } from "./secret-places.ts";
 
@@ -283,6 +284,18 @@ test.each(
 		["passwd", "db_passwd", "passphrase", "credential", "awsCredentials", "bearer", "private_key", "privatekey"],
 		["reference_token", "secret_refs_value", "preferred_secret", "secretreference"],
 		["keyfile", "key_file", "acp_session_id", "acpSessionId"],
+		[
+			"pwd",
+			"DB_PWD",
+			"jwt",
+			"idJwt",
+			"pat",
+			"GITHUB_PAT",
+			"dsn",
+			"SENTRY_DSN",
+			"connection_string",
+			"connectionString",
+		],
 	].flat(),
 )("the name %s is the name of a secret", (name) => {
 	expect(isSecretName(name)).toBe(true);
@@ -292,6 +305,7 @@ test.each(
 	[
 		["", "keyword", "keyboard_layout", "tokenizer", "tokenized", "model", "name", "pass", "author", "session"],
 		["secret_refs", "secretRef", "SECRET_REFS", "api_key_ref"],
+		["path", "pattern", "patient", "oldpwd1x", "cwd", "connection", "compat"],
 		["monkey", "turkey", "primary_key", "primaryKey", "sort_keys", "token_budget", "max_tokens", "maxTokens"],
 	].flat(),
 )("the name %j is not the name of a secret", (name) => {

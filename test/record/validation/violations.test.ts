@@ -59,4 +59,29 @@ describe("a violation", () => {
 		expect(shown).not.toContain(String(canary));
 		expect(shown).not.toContain(text);
 	});
+
+	test.each(["https://user:CANARY@host/", "https://CANARY@host/", "https%3A%2F%2Fuser%3ACANARY%40host"])(
+		"repeats %s without its password",
+		(url) => {
+			const violations = violationsOf(() =>
+				format.fromJson({
+					...record({
+						execution_status: url,
+						updated_at: url,
+						confirmation_policy: { kind: "ConfirmRisky", threshold: url },
+						max_iterations: url,
+						security_analyzer: { kind: url },
+						hook_config: { [url]: 1 },
+					}),
+				}),
+			);
+			expect(violations.length).toBe(6);
+			expect(JSON.stringify(violations)).not.toContain("CANARY");
+			expect(violations.find(({ path }) => path[0] === "execution_status")?.input).toBe(
+				url.includes("user")
+					? "https://**********@host".concat(url.endsWith("/") ? "/" : "")
+					: "https://**********@host/",
+			);
+		},
+	);
 });
