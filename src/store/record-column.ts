@@ -66,7 +66,7 @@ export function ownBytes(bytes: Uint8Array): Uint8Array {
 }
 
 /** Returns the result of `read`, which reads one record or event, or the message of the error that it throws. */
-export function tryRead<Read>(read: () => Read): Read | Unreadable {
+export function readOrUnreadable<Read>(read: () => Read): Read | Unreadable {
 	try {
 		return read();
 	} catch (error) {

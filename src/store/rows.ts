@@ -22,6 +22,9 @@ import { bigint, blob, boolean, integer, nullable, type Row, text } from "./valu
 /** The tables of the logs. Each has sequence numbers of its own and a column `received_at`. */
 export type LogTable = "updates" | "events";
 
+/** The newest sequences of both logs. */
+export type NewestSequences = Readonly<Record<LogTable, bigint>>;
+
 /** Reads a text column, in the engine's encoding. */
 type ReadText = (value: unknown) => string;
 

@@ -1,6 +1,6 @@
 import { isUtf8 } from "node:buffer";
 import { z } from "zod";
-import { packRecord, type RecordColumn, tryRead, unpackRecord } from "../record-column.ts";
+import { packRecord, type RecordColumn, readOrUnreadable, unpackRecord } from "../record-column.ts";
 import type { StoredUpdate } from "../store.ts";
 import { type RowKind, rowKinds, type StoredRows } from "../stored-rows.ts";
 import type { After, Counts, Ranges } from "./databases.ts";
@@ -63,7 +63,7 @@ function jsonOf(value: unknown): unknown {
 
 /** Returns the bytes of a record or a text. If they are damaged, returns them as they are stored. */
 function unpacked({ record, unpackedSize, checksum }: RecordColumn): Uint8Array | { readonly damaged: RecordColumn } {
-	const content = tryRead(() => unpackRecord({ record, unpackedSize, checksum }));
+	const content = readOrUnreadable(() => unpackRecord({ record, unpackedSize, checksum }));
 	return "unreadable" in content ? { damaged: { record, unpackedSize, checksum } } : content;
 }
 

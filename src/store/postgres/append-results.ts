@@ -1,13 +1,13 @@
 import { ServiceError } from "../../errors.ts";
+import type { AppendOutcome, AppendResult } from "../group-plan.ts";
 import type { PossibleRepetition } from "../repetition.ts";
+import type { NewestSequences } from "../rows.ts";
 import type { Appended, AppendedEvents } from "../store.ts";
 import { bigint, type Row } from "../values.ts";
-import type { AppendOutcome, AppendResult } from "./group.ts";
-import type { Newest } from "./log.ts";
 import { PROVISIONAL } from "./numbered-sql.ts";
 
 /** Returns the newest sequences before a group, from the result of its last statement or its row of `writers`. */
-export function precedingOf(row: Row | undefined): Newest {
+export function precedingOf(row: Row | undefined): NewestSequences {
 	return { updates: bigint(row?.first_update), events: bigint(row?.first_event) };
 }
 
@@ -16,7 +16,7 @@ export function precedingOf(row: Row | undefined): Newest {
  *
  * @param preceding the newest sequences before the group
  */
-export function finalOutcome(outcome: AppendOutcome, preceding: Newest | undefined): AppendOutcome {
+export function finalOutcome(outcome: AppendOutcome, preceding: NewestSequences | undefined): AppendOutcome {
 	const final = (number: bigint, before: bigint | undefined) => {
 		if (number <= PROVISIONAL) return number;
 		if (before === undefined) throw new Error("the sequences before the group are missing");
@@ -42,7 +42,7 @@ export function isAcknowledgement(outcome: AppendOutcome): boolean {
 }
 
 /** Returns the newest sequences that a group added, from its outcomes; 0 for a log that it did not add to. */
-export function newestOf(outcomes: readonly AppendOutcome[]): Newest {
+export function newestOf(outcomes: readonly AppendOutcome[]): NewestSequences {
 	let [updates, events] = [0n, 0n];
 	for (const outcome of outcomes) {
 		if (outcome === undefined || outcome instanceof ServiceError) continue;

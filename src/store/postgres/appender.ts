@@ -1,12 +1,13 @@
 import { ServiceError } from "../../errors.ts";
 import type { AnsweredGroup } from "../../threads/protocol.ts";
 import type { CallEnd, ThreadLog, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
+import { type AppendResult, conversationOf } from "../group-plan.ts";
+import type { NewestSequences } from "../rows.ts";
 import { newestOf } from "./append-results.ts";
 import type { Connections } from "./connections.ts";
 import { serviceError } from "./failures.ts";
-import { type AppendResult, conversationOf, type SentRequest } from "./group.ts";
+import type { SentRequest } from "./group.ts";
 import { GroupCommitter } from "./group-committer.ts";
-import type { Newest } from "./log.ts";
 
 /** Maximum number of appends in one group. It bounds the locks that a transaction takes. */
 const MAX_GROUP_REQUESTS = 256;
@@ -40,7 +41,7 @@ interface PendingRequest {
  */
 export class Appender {
 	readonly #log: ThreadLog;
-	readonly #onAppended: (newest: Newest) => void;
+	readonly #onAppended: (newest: NewestSequences) => void;
 	readonly #observer: ThreadObserver | undefined;
 	/** Committers that write no group at the moment. */
 	readonly #idleCommitters: GroupCommitter[];
@@ -57,7 +58,7 @@ export class Appender {
 	constructor(
 		connections: Connections,
 		log: ThreadLog,
-		onAppended: (newest: Newest) => void,
+		onAppended: (newest: NewestSequences) => void,
 		observer?: ThreadObserver,
 	) {
 		this.#idleCommitters = Array.from({ length: MAX_GROUPS }, () => new GroupCommitter(connections));

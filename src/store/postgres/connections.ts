@@ -106,8 +106,8 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 		WITHOUT_JIT,
 	].join("; ");
 
-	async function dial(): Promise<Lease> {
-		const client = await primary.dial(NO_TIMEOUT);
+	async function leaseOutsideOfPool(): Promise<Lease> {
+		const client = await primary.openConnection(NO_TIMEOUT);
 		return lend(client, () => void client.end().catch(() => undefined));
 	}
 
@@ -121,7 +121,7 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 			}),
 		transaction: (work, { unlimited = false, snapshot = false } = {}) =>
 			withRetry(async () => {
-				const lease = unlimited ? await dial() : await primary.lease();
+				const lease = unlimited ? await leaseOutsideOfPool() : await primary.lease();
 				const local = unlimited
 					? `${WITH_WARNINGS}; ${withoutTimeouts("transaction")}`
 					: `${limited}; ${WITH_WARNINGS}; ${PREFER_INDEXES}`;
@@ -137,7 +137,7 @@ export async function openConnections(settings: PostgresSettings, log: ThreadLog
 				});
 			}),
 		async alone({ text, values = [] }) {
-			const { client, release } = await dial();
+			const { client, release } = await leaseOutsideOfPool();
 			try {
 				if (keepsSession) await client.query(withoutTimeouts("session"));
 				await client.query(text, [...values]);

@@ -1,5 +1,5 @@
 import type { EventCondition } from "../event-condition.ts";
-import { tryRead } from "../record-column.ts";
+import { readOrUnreadable } from "../record-column.ts";
 import { eventColumnsFrom, protectedEventFrom } from "../rows.ts";
 import type { EventQuery, StoredEvent } from "../store.ts";
 import { bindable } from "../values.ts";
@@ -34,7 +34,7 @@ export async function listEvents(session: Session, query: EventQuery): Promise<S
 	return rows.map((row) => ({
 		...eventColumnsFrom(row, decoded),
 		// A damaged event does not make the whole query fail.
-		event: tryRead(() => protectedEventFrom(row)),
+		event: readOrUnreadable(() => protectedEventFrom(row)),
 	}));
 }
 

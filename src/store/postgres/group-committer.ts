@@ -1,10 +1,11 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
+import type { AppendOutcome } from "../group-plan.ts";
+import type { NewestSequences } from "../rows.ts";
 import { finalOutcome, isAcknowledgement, precedingOf } from "./append-results.ts";
 import type { Connections } from "./connections.ts";
 import { CommitUnknown } from "./failures.ts";
-import { type AppendOutcome, planGroup, type SentRequest } from "./group.ts";
-import type { Newest } from "./log.ts";
+import { planLocked, type SentRequest } from "./group.ts";
 import { endGroup, touchWriter } from "./writers.ts";
 import { groupQueries } from "./written-group.ts";
 
@@ -37,10 +38,10 @@ export class GroupCommitter {
 			// The odd number between two groups marks the first one as given up: see `endGroup`.
 			this.#group += 2n;
 			let outcomes: readonly AppendOutcome[] = [];
-			let preceding: Newest | undefined;
+			let preceding: NewestSequences | undefined;
 			try {
 				await this.#connections.transaction(async (transaction) => {
-					const planned = await planGroup(transaction, requests);
+					const planned = await planLocked(transaction, requests);
 					outcomes = planned.outcomes;
 					const { updates, events, states, activities } = planned.written;
 					const [id, group] = [this.#id, this.#group];
@@ -71,7 +72,7 @@ export class GroupCommitter {
 	 * @returns the newest sequences before the group; undefined when it was not committed
 	 * @throws `unknown` when the database does not respond in time
 	 */
-	async #findOutcome(unknown: CommitUnknown): Promise<Newest | undefined> {
+	async #findOutcome(unknown: CommitUnknown): Promise<NewestSequences | undefined> {
 		const [id, group] = [this.#id, this.#group];
 		for (const until = performance.now() + OUTCOME_TIMEOUT; ; ) {
 			try {

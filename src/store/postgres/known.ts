@@ -1,37 +1,28 @@
-import type { Activity } from "../activity.ts";
-import type { ConversationState } from "../conversation-state.ts";
-import { tryRead } from "../record-column.ts";
-import type { StoredPost } from "../repetition.ts";
+import type { GroupQuery, KnownConversation, StoredRecords } from "../group-plan.ts";
+import { readOrUnreadable } from "../record-column.ts";
 import { recordFrom } from "../rows.ts";
-import type { StoredRecord, Unreadable } from "../store.ts";
 import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts";
+import { lockConversations } from "./locks.ts";
 import { ACTIVITY_COLUMNS, activityOf, STATE_COLUMNS, stateOf } from "./rows.ts";
+import { encodeKey } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
 
-/** The state of a conversation while a group of appends is planned: read once, then updated with each append. */
-export interface KnownConversation {
-	state: ConversationState | undefined;
-	activity: Activity | undefined;
-	/** The newest posted update; undefined when there is none, or when pruning has removed it. */
-	newestPosted: NewestPostedUpdate | undefined;
-	/** The whole record: the current one or its base. Known if the group has a live version of the record. */
-	base: WholeRecord | undefined;
-	/** The current record if it is a delta. */
-	delta: StoredRecord | undefined;
-	/** Keys of those events of the group that are stored already: see `encodeKey`. */
-	readonly eventKeys: Set<string>;
-}
-
-export interface NewestPostedUpdate extends Omit<StoredPost, "read"> {
-	/** Undefined until it is read. */
-	record: StoredRecord | Unreadable | undefined;
-}
-
-export interface WholeRecord {
-	readonly sequence: bigint;
-	readonly size: number;
-	/** Undefined while only the database has it. */
-	readonly record: StoredRecord | undefined;
+/** Locks the conversations of a group, and reads what its plan needs. */
+export async function readKnown(
+	session: Session,
+	{ conversationIds, versions, events }: GroupQuery,
+): Promise<ReadonlyMap<string, KnownConversation>> {
+	const keyed = events.map((event) => ({ ...event, key: encodeKey(event.eventId) }));
+	const [, rows = [], stored = []] = await session.query(
+		lockConversations(conversationIds),
+		knownQuery(conversationIds, [...versions]),
+		...(keyed.length === 0 ? [] : [knownEventsQuery(keyed)]),
+	);
+	const known = new Map(rows.map((row) => [text(row.conversation_id), knownOf(row)]));
+	const storedKeys = new Set(stored.map((row) => `${text(row.conversation_id)} ${text(row.event_id)}`));
+	for (const { conversationId, eventId, key } of keyed)
+		if (storedKeys.has(`${conversationId} ${key}`)) known.get(conversationId)?.eventIds.add(eventId);
+	return known;
 }
 
 /**
@@ -39,7 +30,7 @@ export interface WholeRecord {
  *
  * @param versions ids of the conversations for which the group has live versions
  */
-export function knownQuery(conversationIds: readonly string[], versions: readonly string[]): Query {
+function knownQuery(conversationIds: readonly string[], versions: readonly string[]): Query {
 	return {
 		name: "known_conversations",
 		text: `
@@ -61,7 +52,7 @@ export function knownQuery(conversationIds: readonly string[], versions: readonl
 }
 
 /** Returns the query that reads which events are stored, by their keys: see `encodeKey`. */
-export function knownEventsQuery(events: readonly { readonly conversationId: string; readonly key: string }[]): Query {
+function knownEventsQuery(events: readonly { readonly conversationId: string; readonly key: string }[]): Query {
 	return {
 		name: "known_events",
 		text: `
@@ -71,13 +62,6 @@ export function knownEventsQuery(events: readonly { readonly conversationId: str
 		`,
 		values: [events.map(({ conversationId }) => conversationId), events.map(({ key }) => key)],
 	};
-}
-
-/** Returns the conversations of the rows of {@link knownQuery} and {@link knownEventsQuery}, by id. */
-export function knownConversations(rows: readonly Row[], events: readonly Row[]): Map<string, KnownConversation> {
-	const known = new Map(rows.map((row) => [text(row.conversation_id), knownOf(row)]));
-	for (const row of events) known.get(text(row.conversation_id))?.eventKeys.add(text(row.event_id));
-	return known;
 }
 
 function knownOf(row: Row): KnownConversation {
@@ -94,22 +78,15 @@ function knownOf(row: Row): KnownConversation {
 						change: integer(row.newest_change),
 						current: boolean(row.newest_current),
 						schemaVersion: integer(row.newest_schema_version),
-						record: undefined,
 					},
-		base:
-			size === undefined || state === undefined
-				? undefined
-				: { sequence: base ?? state.sequence, size, record: undefined },
+		base: size === undefined || state === undefined ? undefined : { sequence: base ?? state.sequence, size },
 		delta: base === undefined ? undefined : recordFrom(row, "current_"),
-		eventKeys: new Set(),
+		eventIds: new Set(),
 	};
 }
 
 /** Reads records in their stored form, whole or a delta, by sequence. */
-export async function readStoredRecords(
-	session: Session,
-	sequences: readonly bigint[],
-): Promise<Map<bigint, StoredRecord | Unreadable>> {
+export async function readStoredRecords(session: Session, sequences: readonly bigint[]): Promise<StoredRecords> {
 	const [rows = []] = await session.query({
 		name: "stored_records",
 		text: `
@@ -118,5 +95,5 @@ export async function readStoredRecords(
 		`,
 		values: [sequences],
 	});
-	return new Map(rows.map((row) => [bigint(row.sequence), tryRead(() => recordFrom(row))]));
+	return new Map(rows.map((row) => [bigint(row.sequence), readOrUnreadable(() => recordFrom(row))]));
 }

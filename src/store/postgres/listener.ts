@@ -57,7 +57,7 @@ export class Listener implements AsyncDisposable {
 		const { signal } = this.#closing;
 		while (!signal.aborted) {
 			// A failed attempt starts a search for the primary, which logs the reasons.
-			const client = await primary.dial(CHECK_INTERVAL).catch(() => undefined);
+			const client = await primary.openConnection(CHECK_INTERVAL).catch(() => undefined);
 			if (client !== undefined) await this.#passOn(client).catch(() => undefined);
 			if (!signal.aborted) await delay(RECONNECT_DELAY, undefined, { signal }).catch(() => undefined);
 		}

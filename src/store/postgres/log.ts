@@ -1,4 +1,4 @@
-import type { LogTable } from "../rows.ts";
+import type { LogTable, NewestSequences } from "../rows.ts";
 import type { RangeQuery, SequenceRange } from "../store.ts";
 import { bigint, bindable, nullable } from "../values.ts";
 import { isConversationId } from "./rows.ts";
@@ -46,11 +46,8 @@ export function saveRetentionTime(time: bigint | undefined): Query {
 	return { text: "UPDATE conversation_updates.retention SET clock = $1", values: [time ?? null] };
 }
 
-/** The newest sequences of both logs. */
-export type Newest = Readonly<Record<LogTable, bigint>>;
-
 /** Reads the newest sequences of both logs. */
-export async function readNewest(session: Session): Promise<Newest> {
+export async function readNewest(session: Session): Promise<NewestSequences> {
 	const [[row] = []] = await session.query({
 		name: "newest",
 		text: "SELECT newest_update, newest_event FROM conversation_updates.positions",

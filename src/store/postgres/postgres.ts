@@ -2,20 +2,21 @@ import { randomUUID } from "node:crypto";
 import type { CallSignal } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLog, ThreadObserver } from "../../threads/worker-thread.ts";
+import { Pruner } from "../pruner.ts";
 import { appendJudged } from "../repetition.ts";
 import type { IsSameRecord, Store } from "../store.ts";
 import { batchResult, updateResult } from "./append-results.ts";
 import { Appender } from "./appender.ts";
 import type { Connections } from "./connections.ts";
+import { EntryAnnouncer } from "./entry-announcer.ts";
 import { listEvents } from "./events.ts";
 import { serviceError } from "./failures.ts";
-import { Follower } from "./follower.ts";
 import type { WriteLimits } from "./group.ts";
 import { listConversations } from "./list-conversations.ts";
 import { getLiveState, listUnapplied } from "./live-state.ts";
 import { readNewest, readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
 import { migrate } from "./migrate.ts";
-import { Pruner } from "./pruner.ts";
+import { pruningOf } from "./pruning.ts";
 import type { Query, Session } from "./transaction.ts";
 import { requireFinished } from "./unfinished.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
@@ -66,9 +67,9 @@ function storeOf(
 	isSameRecord: IsSameRecord,
 	observer: ThreadObserver | undefined,
 ): Store {
-	const follower = new Follower(connections, log, () => run(() => connections.read(readNewest)));
-	const appender = new Appender(connections, log, (newest) => follower.announce(newest), observer);
-	const pruner = new Pruner(connections);
+	const announcer = new EntryAnnouncer(connections, log, () => run(() => connections.read(readNewest)));
+	const appender = new Appender(connections, log, (newest) => announcer.announce(newest), observer);
+	const pruner = new Pruner(pruningOf(connections));
 	/** Id of the row of `writers` that `check` writes. */
 	const checkId = randomUUID();
 	/** Operations in progress. */
@@ -125,12 +126,12 @@ function storeOf(
 		updates: {
 			list: (query) => read("listUpdates", (session) => listUpdates(session, query)),
 			range: (query = {}) => read("range", (session) => readRange(session, "updates", query)),
-			subscribe: (listener) => follower.subscribe("updates", listener),
+			subscribe: (listener) => announcer.subscribe("updates", listener),
 		},
 		events: {
 			list: (query) => read("listEvents", (session) => listEvents(session, query)),
 			range: (query = {}) => read("range", (session) => readRange(session, "events", query)),
-			subscribe: (listener) => follower.subscribe("events", listener),
+			subscribe: (listener) => announcer.subscribe("events", listener),
 		},
 		append: (update, signal) =>
 			run(() => {

@@ -106,7 +106,7 @@ export class Primary implements AsyncDisposable {
 	 * @param statementTimeout milliseconds, at most 2^30; a query without a response 5 seconds later fails
 	 * @throws {ServiceError} `unavailable`
 	 */
-	async dial(statementTimeout: number): Promise<pg.Client> {
+	async openConnection(statementTimeout: number): Promise<pg.Client> {
 		const server = await this.#server();
 		try {
 			return (await dial({ ...this.#settings, statementTimeout }, server.found.host)).client;

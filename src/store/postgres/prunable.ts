@@ -1,4 +1,5 @@
 import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
+import type { PrunableQuery, RemovalBounds } from "../pruner.ts";
 import type { LogTable } from "../rows.ts";
 import { bigint, text } from "../values.ts";
 import { Sql } from "./sql.ts";
@@ -15,13 +16,6 @@ const IS_BASE = "EXISTS (SELECT 1 FROM conversation_updates.updates d WHERE d.ba
 export const IS_CURRENT_OR_BASE = `(
 	EXISTS (SELECT 1 FROM conversation_updates.conversations c WHERE c.sequence = e.sequence) OR ${IS_BASE}
 )`;
-
-/** Selects entries with a sequence below `below` that were received before a time. */
-export interface AgeBounds {
-	readonly below: bigint;
-	/** Microseconds since the Unix epoch. */
-	readonly receivedBefore: bigint;
-}
 
 /**
  * Returns the first sequence of a log that was not received before a time (microseconds since the Unix epoch). Uses
@@ -53,7 +47,7 @@ export async function firstReceivedSince(session: Session, log: LogTable, time: 
  * Returns the query for the id, `sequence` and `base_sequence` of conversations whose deletion was received before a time,
  * oldest first. With a `conversationId` it looks at this conversation only.
  */
-export function deletedQuery(bounds: AgeBounds & { readonly limit: number; readonly conversationId?: string }): Query {
+export function deletedQuery(bounds: RemovalBounds & { readonly conversationId?: string }): Query {
 	const { below, receivedBefore, limit, conversationId } = bounds;
 	const sql = new Sql();
 	const ofOne = conversationId === undefined ? "" : `AND c.conversation_id = ${sql.value(conversationId)}`;
@@ -64,15 +58,6 @@ export function deletedQuery(bounds: AgeBounds & { readonly limit: number; reado
 			${ofOne}
 		ORDER BY c.sequence LIMIT ${sql.value(limit)}
 	`);
-}
-
-/** Selects history that a policy no longer keeps, conversation by conversation. */
-export interface FindPrunableRequest extends AgeBounds {
-	/** Id of the first conversation to examine; undefined for the first of all. */
-	readonly from: string | undefined;
-	/** Maximum number of updates to find. */
-	readonly limit: number;
-	readonly updatesPerConversation: number | undefined;
 }
 
 export interface Prunable {
@@ -88,8 +73,8 @@ export interface Prunable {
  * `OFFSET 0` makes the planner compute the surplus once for each conversation. There is no condition on the sequence alone
  * beside that on the time, because the planner would evaluate it with the index of all sequences.
  */
-export async function findPrunable(session: Session, request: FindPrunableRequest): Promise<Prunable> {
-	const { from, limit, below, receivedBefore, updatesPerConversation } = request;
+export async function findPrunable(session: Session, query: PrunableQuery<string>): Promise<Prunable> {
+	const { from, limit, below, receivedBefore, updatesPerConversation } = query;
 	const sql = new Sql();
 	const [belowThis, before] = [sql.value(below), sql.value(receivedBefore)];
 	const fromHere = from === undefined ? "true" : `conversation_id >= ${sql.value(from)}`;

@@ -1,5 +1,5 @@
 import { mergeProtected, mergeRecord } from "../../record/record-delta.ts";
-import { tryRead } from "../record-column.ts";
+import { readOrUnreadable } from "../record-column.ts";
 import { recordFrom } from "../rows.ts";
 import type { StoredRecord, Unreadable } from "../store.ts";
 import { bigint, nullable, type Row } from "../values.ts";
@@ -25,11 +25,11 @@ export class RecordReader {
 
 	/** Returns the whole record of an update. A damaged record does not make the whole query fail. */
 	read(row: Row): StoredRecord | Unreadable {
-		return tryRead(() => {
+		return readOrUnreadable(() => {
 			const base = nullable(bigint, row.base_sequence);
 			const record = recordFrom(row);
 			if (base === undefined) return record;
-			const whole = this.#bases.getOrInsertComputed(base, () => tryRead(() => recordFrom(row, "base_")));
+			const whole = this.#bases.getOrInsertComputed(base, () => readOrUnreadable(() => recordFrom(row, "base_")));
 			return "unreadable" in whole ? whole : mergeProtected(whole, record, mergeRecord);
 		});
 	}

@@ -1,9 +1,7 @@
-import type { ConversationSummary } from "../../../gen/conversations/v1/summary_pb.js";
-import type { Activity } from "../activity.ts";
-import type { ConversationState, WrittenUpdate } from "../conversation-state.ts";
+import type { WrittenGroup } from "../group-plan.ts";
 import { packRecordAsync, packSecrets } from "../record-column.ts";
-import type { NewEvent } from "../store.ts";
-import { WRITE_GROUP } from "./numbered-sql.ts";
+import { PROVISIONAL, WRITE_GROUP } from "./numbered-sql.ts";
+import { encodeKey } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
 import {
 	activitiesQuery,
@@ -17,28 +15,6 @@ import {
 	titleRow,
 	updateRow,
 } from "./written-rows.ts";
-
-/** The rows that a group of appends writes, in one transaction. Their sequences are provisional. */
-export interface WrittenGroup {
-	readonly updates: WrittenUpdate[];
-	/** In order of their sequences. */
-	readonly events: WrittenEvent[];
-	/** Changed conversations with their final state, and with the summary of their current record if it is a new one. */
-	readonly states: Map<
-		string,
-		{ readonly state: ConversationState; readonly summary: ConversationSummary | undefined }
-	>;
-	/** Changed activities. */
-	readonly activities: Map<string, Activity>;
-}
-
-export interface WrittenEvent {
-	readonly conversationId: string;
-	readonly receivedAt: bigint;
-	readonly event: NewEvent;
-	/** Id of the event in its indexed form: see `encodeKey`. */
-	readonly key: string;
-}
 
 /** The committer that writes a group. */
 export interface GroupWriter {
@@ -99,9 +75,14 @@ async function writeQuery(group: WrittenGroup, current: readonly CurrentState[],
 		const { redactionVersion, schemaVersion } = update.record;
 		return updateRow({ ...update, record: { redactionVersion, schemaVersion, ...(packed[0][n] ?? missing()) } }, bytes);
 	});
-	const events = group.events.map(({ conversationId, receivedAt, event, key }, n) => {
+	const events = group.events.map(({ sequence, conversationId, receivedAt, event }, n) => {
 		const [text, secrets] = [packed[1][n] ?? missing(), packSecrets(event.secrets)];
-		return eventRow(n + 1, key, { ...event, conversationId, receivedAt, text, secrets }, bytes);
+		return eventRow(
+			sequence - PROVISIONAL,
+			encodeKey(event.eventId),
+			{ ...event, conversationId, receivedAt, text, secrets },
+			bytes,
+		);
 	});
 	const states = [...group.states].flatMap(([id, { state, summary }]) =>
 		summary === undefined ? [stateRow(id, state)] : [],

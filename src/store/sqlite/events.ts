@@ -1,5 +1,5 @@
 import type { EventCondition } from "../event-condition.ts";
-import { tryRead } from "../record-column.ts";
+import { readOrUnreadable } from "../record-column.ts";
 import { eventColumnsFrom, protectedEventFrom } from "../rows.ts";
 import type { EventQuery, ProtectedEvent, StoredEvent, Unreadable } from "../store.ts";
 import { bigint, bindable, integer, text } from "../values.ts";
@@ -39,7 +39,7 @@ export function listEvents(statements: Statements, query: EventQuery): StoredEve
 
 /** Reads the text of one event by a query of its own, so that a damaged event does not fail the whole list. */
 function readEvent(statements: Statements, sequence: bigint): ProtectedEvent | Unreadable {
-	return tryRead(() => {
+	return readOrUnreadable(() => {
 		const row = statements
 			.prepare("SELECT text, unpacked_size, checksum, secrets, redaction_version FROM events WHERE sequence = ?")
 			.get(sequence);

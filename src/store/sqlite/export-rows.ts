@@ -6,9 +6,8 @@ import { activityFrom, eventRowFrom, type LogTable, prunedFrom, stateFrom, updat
 import type { PrunedRow, RowKey, RowKind, StoredRows } from "../stored-rows.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
 import { writeActivity } from "./activities.ts";
-import { insertEvent } from "./append-events.ts";
 import type { Statements } from "./statements.ts";
-import { insertConversation, insertUpdate } from "./update-writer.ts";
+import { insertConversation, insertEvent, insertUpdate } from "./update-writer.ts";
 
 /** How the rows of one table are read and written. */
 interface RowsOf<Stored> {

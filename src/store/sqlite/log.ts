@@ -1,6 +1,6 @@
 import type { LogTable } from "../rows.ts";
 import type { RangeQuery, SequenceRange } from "../store.ts";
-import { bigint, bindable, nullable } from "../values.ts";
+import { bigint, nullable } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
 /** Returns the newest sequence number of a log, and how far it was pruned. */
@@ -41,15 +41,6 @@ function prunedThrough(
 	return nullable(bigint, row?.through) ?? 0n;
 }
 
-/** Returns a function that returns the next sequence number of a log. Its first call queries the newest one. */
-export function sequenceCounter(statements: Statements, log: LogTable): () => bigint {
-	let sequence: bigint | undefined;
-	return () => {
-		sequence = (sequence ?? readRange(statements, log, {}).newest) + 1n;
-		return sequence;
-	};
-}
-
 /** Skips the next `count` sequence numbers of a log, so that no entry ever gets them. */
 export function skipSequences(statements: Statements, log: LogTable, count: bigint): void {
 	const through = readRange(statements, log, {}).newest + count;
@@ -72,7 +63,7 @@ export function firstReceivedSince(statements: Statements, log: LogTable, time: 
 	let high = bigint(newest?.sequence) + 1n;
 	while (low < high) {
 		const middle = (low + high) / 2n;
-		const row = at.get(bindable(time), middle);
+		const row = at.get(time, middle);
 		if (row?.before === 1n) low = bigint(row.sequence) + 1n;
 		else high = middle;
 	}

@@ -1,29 +1,37 @@
-import { bigint, bindable, nullable } from "../values.ts";
-import type { FindPrunableRequest, Prunable } from "./calls.ts";
+import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
+import type { AgeBounds, PrunableQuery, RemovalBounds } from "../pruner.ts";
+import { bigint, nullable, type Row, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
+const DELETING = ConversationExecutionStatus.DELETING;
 /** Maximum number of conversations that one call searches, so that other reads do not wait long. */
 const MAX_CONVERSATIONS = 1_000;
 
 /** SQL that tests whether the record of update `u` is the base of a delta, which needs it. */
 export const IS_BASE = `EXISTS (SELECT 1 FROM updates d INDEXED BY updates_by_base WHERE d.base_sequence = u.sequence)`;
 
+export interface Prunable {
+	readonly sequences: readonly bigint[];
+	/** Row id of the conversation to go on with; undefined after the last one. */
+	readonly next: bigint | undefined;
+}
+
 /**
- * Finds updates that are too old, or exceed the number to keep, in the conversations after a given one. It returns the
- * base of deltas only after all these deltas have been removed.
+ * Finds updates that are too old, or exceed the number to keep. It finds the base of deltas only after all these deltas
+ * have been removed.
  */
-export function findPrunable(statements: Statements, request: FindPrunableRequest): Prunable {
-	const { after, limit, below, receivedBefore, updatesPerConversation } = request;
+export function findPrunable(statements: Statements, query: PrunableQuery<bigint>): Prunable {
+	const { from = 0n, limit, below, receivedBefore, updatesPerConversation } = query;
 	const last = statements
-		.prepare("SELECT max(id) AS id FROM (SELECT id FROM conversations WHERE id > ? ORDER BY id LIMIT ?)")
-		.get(after, MAX_CONVERSATIONS);
+		.prepare("SELECT max(id) AS id FROM (SELECT id FROM conversations WHERE id >= ? ORDER BY id LIMIT ?)")
+		.get(from, MAX_CONVERSATIONS);
 	const through = nullable(bigint, last?.id);
 	if (through === undefined) return { sequences: [], next: undefined };
 	const rows = statements
 		.prepare(`
 			WITH looked_at (id, current, surplus) AS MATERIALIZED (
 				SELECT c.id, c.sequence, ${surplus(updatesPerConversation)}
-				FROM conversations c WHERE c.id > ? AND c.id <= ? ORDER BY c.id
+				FROM conversations c WHERE c.id >= ? AND c.id <= ? ORDER BY c.id
 			)
 			SELECT l.id, u.sequence FROM looked_at l CROSS JOIN updates u INDEXED BY updates_by_conversation
 			WHERE u.conversation = l.id AND u.sequence < max(?, l.surplus + 1) AND u.sequence <> l.current
@@ -31,12 +39,12 @@ export function findPrunable(statements: Statements, request: FindPrunableReques
 				AND NOT ${IS_BASE}
 			ORDER BY l.id, u.sequence LIMIT ?
 		`)
-		.all(after, through, below, below, bindable(receivedBefore), limit);
+		.all(from, through, below, below, receivedBefore, limit);
 	const lastRow = rows.at(-1);
 	return {
 		sequences: rows.map(({ sequence }) => bigint(sequence)),
 		// A full result may end inside a conversation, which the next call then searches again.
-		next: rows.length === limit && lastRow !== undefined ? bigint(lastRow.id) - 1n : through,
+		next: rows.length === limit && lastRow !== undefined ? bigint(lastRow.id) : through + 1n,
 	};
 }
 
@@ -49,4 +57,51 @@ function surplus(updatesPerConversation: number | undefined): string {
 		WHERE s.conversation = c.id AND s.sequence <> c.sequence
 		ORDER BY s.sequence DESC LIMIT 1 OFFSET ${Math.max(0, Math.trunc(updatesPerConversation) - 1)}
 	), 0)`;
+}
+
+/** A conversation whose deletion is old enough to remove it. */
+export interface Deleted {
+	readonly id: bigint;
+	readonly conversationId: string;
+	/** Sequence of the current update. */
+	readonly sequence: bigint;
+	/** Sequence of the base of that; undefined when it has none. */
+	readonly base: bigint | undefined;
+}
+
+/** Finds conversations whose deletion is within the bounds. */
+export function findDeleted(statements: Statements, { below, receivedBefore, limit }: RemovalBounds): Deleted[] {
+	const rows = statements
+		.prepare(`
+			SELECT c.id, c.conversation_id, c.sequence, u.base_sequence
+			FROM conversations c INDEXED BY conversations_by_status JOIN updates u ON u.sequence = c.sequence
+			WHERE c.status = ${DELETING} AND c.sequence < ? AND u.received_at < ? ORDER BY c.sequence LIMIT ?
+		`)
+		.all(below, receivedBefore, limit);
+	return rows.map(deletedFrom);
+}
+
+/** Returns a conversation if its deletion is within the bounds. */
+export function getDeleted(
+	statements: Statements,
+	conversationId: string,
+	{ below, receivedBefore }: AgeBounds,
+): Deleted | undefined {
+	const row = statements
+		.prepare(`
+			SELECT c.id, c.conversation_id, c.sequence, u.base_sequence
+			FROM conversations c JOIN updates u ON u.sequence = c.sequence
+			WHERE c.conversation_id = ? AND c.status = ${DELETING} AND c.sequence < ? AND u.received_at < ?
+		`)
+		.get(conversationId, below, receivedBefore);
+	return row && deletedFrom(row);
+}
+
+function deletedFrom(row: Row): Deleted {
+	return {
+		id: bigint(row.id),
+		conversationId: text(row.conversation_id),
+		sequence: bigint(row.sequence),
+		base: nullable(bigint, row.base_sequence),
+	};
 }

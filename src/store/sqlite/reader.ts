@@ -1,13 +1,15 @@
 import { serve } from "../../threads/serve.ts";
+import type { PrunableQuery, RemovalBounds } from "../pruner.ts";
+
 import type { LogTable } from "../rows.ts";
 import type { ConversationQuery, EventQuery, RangeQuery, UpdateQuery } from "../store.ts";
-import type { FindPrunableRequest, LiveStateRequest } from "./calls.ts";
+import type { LiveStateRequest } from "./calls.ts";
 import { type DatabaseOptions, openForReading, transaction } from "./database.ts";
 import { listEvents } from "./events.ts";
 import { listConversations } from "./list-conversations.ts";
 import { getLiveState, listUnapplied } from "./live-state.ts";
 import { firstReceivedSince, readRange, readRetentionTime } from "./log.ts";
-import { findPrunable } from "./prunable.ts";
+import { findDeleted, findPrunable } from "./prunable.ts";
 import { Statements } from "./statements.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
 
@@ -39,7 +41,10 @@ function reader(options: DatabaseOptions) {
 			/** Returns a sequence number: entries below it were received before `time`, in microseconds since the epoch. */
 			firstReceivedSince: ({ log, time }: { readonly log: LogTable; readonly time: bigint }) =>
 				read(() => firstReceivedSince(statements, log, time)),
-			findPrunable: (request: FindPrunableRequest) => read(() => findPrunable(statements, request)),
+			findPrunable: (query: PrunableQuery<bigint>) => read(() => findPrunable(statements, query)),
+			/** Returns the ids of conversations whose deletion is old enough. */
+			findDeleted: (bounds: RemovalBounds) =>
+				read(() => findDeleted(statements, bounds).map(({ conversationId }) => conversationId)),
 		},
 		close: () => database.close(),
 	};

@@ -1,6 +1,6 @@
 import { release } from "../../memory.ts";
 import { mergeProtected, mergeRecord } from "../../record/record-delta.ts";
-import { tryRead } from "../record-column.ts";
+import { readOrUnreadable } from "../record-column.ts";
 import { recordFrom } from "../rows.ts";
 import type { StoredRecord, Unreadable } from "../store.ts";
 import { bigint, nullable } from "../values.ts";
@@ -26,7 +26,7 @@ export class RecordReader implements Disposable {
 
 	/** Returns the whole record of an update, in memory that nothing else uses. */
 	read(sequence: bigint): StoredRecord | Unreadable {
-		return tryRead(() => {
+		return readOrUnreadable(() => {
 			const { base, ...record } = this.readRaw(sequence);
 			if (base === undefined) return record;
 			if (this.#base?.sequence !== base) {

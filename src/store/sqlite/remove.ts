@@ -1,16 +1,18 @@
-import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
+import type { RemovalBounds } from "../pruner.ts";
 import type { LogTable } from "../rows.ts";
-import { bigint, nullable, type Row, text } from "../values.ts";
-import type { RemoveRequest } from "./calls.ts";
-import { IS_BASE } from "./prunable.ts";
+import { bigint, type Row, text } from "../values.ts";
+import { getDeleted, IS_BASE } from "./prunable.ts";
 import type { Statements } from "./statements.ts";
-
-const DELETING = ConversationExecutionStatus.DELETING;
 
 /**
  * Functions that remove updates and events, and record for each conversation how far it was pruned. The caller has
  * begun a transaction.
  */
+
+/** Asks to remove a deleted conversation. */
+export interface DeletedRequest extends RemovalBounds {
+	readonly conversationId: string;
+}
 
 /**
  * Removes updates, except the current update of a conversation and the base of another update. Ignores sequence numbers
@@ -35,7 +37,7 @@ export function removeUpdates(statements: Statements, sequences: readonly bigint
  *
  * @returns the number of removed events
  */
-export function removeEvents(statements: Statements, { below, receivedBefore, limit }: RemoveRequest): number {
+export function removeEvents(statements: Statements, { below, receivedBefore, limit }: RemovalBounds): number {
 	const rows = statements
 		.prepare(`
 			SELECT a.conversation_id, e.sequence FROM events e CROSS JOIN activities a ON a.id = e.activity
@@ -54,49 +56,47 @@ export function removeEvents(statements: Statements, { below, receivedBefore, li
 }
 
 /**
- * Removes deleted conversations whose current update was received before a time. The history and the events of a
- * conversation are removed first, then its current update with the base, and the conversation itself.
+ * Removes entries of a deleted conversation: see `PruningEngine.removeDeleted`.
  *
  * @returns the number of removed updates and events
  */
-export function removeDeleted(statements: Statements, { below, receivedBefore, limit }: RemoveRequest): number {
-	const conversations = statements
-		.prepare(`
-			SELECT c.id, c.conversation_id, c.sequence, u.base_sequence
-			FROM conversations c INDEXED BY conversations_by_status JOIN updates u ON u.sequence = c.sequence
-			WHERE c.status = ${DELETING} AND c.sequence < ? AND u.received_at < ? ORDER BY c.sequence LIMIT ?
-		`)
-		.all(below, receivedBefore, limit);
-	// Newest first, so that deltas are removed before their base.
-	const historyOf = statements.prepare(`
-		SELECT sequence FROM updates INDEXED BY updates_by_conversation
-		WHERE conversation = ? AND sequence <> ? AND sequence IS NOT ? ORDER BY sequence DESC LIMIT ?
-	`);
-	const eventsOf = statements.prepare(`
-		SELECT e.sequence FROM activities a CROSS JOIN events e INDEXED BY events_by_activity ON e.activity = a.id
-		WHERE a.conversation_id = ? ORDER BY e.sequence LIMIT ?
-	`);
-	let removed = 0;
-	for (const row of conversations) {
-		const conversationId = text(row.conversation_id);
-		const [id, current, base] = [bigint(row.id), bigint(row.sequence), nullable(bigint, row.base_sequence)];
-		const toLogRows = (rows: readonly Row[]) =>
-			rows.map(({ sequence }) => ({ conversation_id: conversationId, sequence: bigint(sequence) }));
-		removed += removeRows(statements, "updates", toLogRows(historyOf.all(id, current, base ?? null, limit - removed)));
-		removed += removeRows(statements, "events", toLogRows(eventsOf.all(conversationId, limit - removed)));
-		if (removed >= limit) break;
-		const last = base === undefined ? [current] : [current, base];
-		removed += removeRows(
+export function removeDeleted(statements: Statements, { conversationId, ...bounds }: DeletedRequest): number {
+	const deleted = getDeleted(statements, conversationId, bounds);
+	if (deleted === undefined) return 0;
+	const { id, sequence, base } = deleted;
+	const remove = (log: LogTable, sequences: readonly unknown[]) =>
+		removeRows(
 			statements,
-			"updates",
-			last.map((sequence) => ({ conversation_id: conversationId, sequence })),
+			log,
+			sequences.map((one) => ({ conversation_id: conversationId, sequence: one })),
 		);
-		statements.prepare("DELETE FROM tags WHERE conversation = ?").run(id);
-		statements.prepare("DELETE FROM titles WHERE rowid = ?").run(id);
-		statements.prepare("DELETE FROM activities WHERE conversation_id = ?").run(conversationId);
-		statements.prepare("DELETE FROM conversations WHERE id = ?").run(id);
-		if (removed >= limit) break;
-	}
+	// Newest first, so that deltas are removed before their base.
+	const history = statements
+		.prepare(`
+			SELECT sequence FROM updates INDEXED BY updates_by_conversation
+			WHERE conversation = ? AND sequence <> ? AND sequence IS NOT ? ORDER BY sequence DESC LIMIT ?
+		`)
+		.all(id, sequence, base ?? null, bounds.limit);
+	let removed = remove(
+		"updates",
+		history.map((row) => row.sequence),
+	);
+	const events = statements
+		.prepare(`
+			SELECT e.sequence FROM activities a CROSS JOIN events e INDEXED BY events_by_activity ON e.activity = a.id
+			WHERE a.conversation_id = ? ORDER BY e.sequence LIMIT ?
+		`)
+		.all(conversationId, bounds.limit - removed);
+	removed += remove(
+		"events",
+		events.map((row) => row.sequence),
+	);
+	if (removed >= bounds.limit) return removed;
+	removed += remove("updates", base === undefined ? [sequence] : [sequence, base]);
+	statements.prepare("DELETE FROM tags WHERE conversation = ?").run(id);
+	statements.prepare("DELETE FROM titles WHERE rowid = ?").run(id);
+	statements.prepare("DELETE FROM activities WHERE conversation_id = ?").run(conversationId);
+	statements.prepare("DELETE FROM conversations WHERE id = ?").run(id);
 	return removed;
 }
 

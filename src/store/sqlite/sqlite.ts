@@ -9,6 +9,7 @@ import {
 	type WorkerThreadOptions,
 } from "../../threads/worker-thread.ts";
 import { Announcer } from "../announcer.ts";
+import { Pruner } from "../pruner.ts";
 import { appendJudged, type JudgedRepetition } from "../repetition.ts";
 import type { IsSameRecord, Store } from "../store.ts";
 import { bytesOfBatch, compactBatch } from "./batch.ts";
@@ -21,7 +22,7 @@ import {
 	type WriterOptions,
 } from "./database.ts";
 import { lockDatabase } from "./lock.ts";
-import { Pruner } from "./pruner.ts";
+import { pruningOf } from "./pruning.ts";
 import type { ReaderCalls } from "./reader.ts";
 import { storeError, unavailable } from "./result-codes.ts";
 import type { WriterCalls } from "./writer.ts";
@@ -112,7 +113,7 @@ function storeOf(
 	log: ThreadLog,
 	isSameRecord: IsSameRecord,
 ): Store {
-	const pruner = new Pruner(writer, reader);
+	const pruner = new Pruner(pruningOf(writer, reader));
 	const [updates, events] = [new Announcer(log), new Announcer(log)];
 
 	async function close(): Promise<void> {

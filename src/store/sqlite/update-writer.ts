@@ -1,14 +1,13 @@
 import type { ConversationSummary } from "../../../gen/conversations/v1/summary_pb.js";
 import { microsecondsOf } from "../condition.ts";
-import type { ConversationState, WrittenUpdate } from "../conversation-state.ts";
-import { packRecord } from "../record-column.ts";
+import type { ConversationState } from "../conversation-state.ts";
 import { stateFrom } from "../rows.ts";
-import type { UpdateRow } from "../stored-rows.ts";
+import type { EventRow, UpdateRow } from "../stored-rows.ts";
 import { bigint, nullable, type Row, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
-/** A conversation that has a record. */
-export interface KnownConversation {
+/** The row of a conversation that has a record. */
+export interface KnownRow {
 	readonly id: bigint;
 	readonly row: Row;
 	readonly state: ConversationState;
@@ -18,31 +17,9 @@ export interface KnownConversation {
 type Columns = Readonly<Record<string, string | bigint | null>>;
 
 /** Finds a conversation; returns undefined when it has no record. */
-export function findConversation(statements: Statements, conversationId: string): KnownConversation | undefined {
+export function findConversation(statements: Statements, conversationId: string): KnownRow | undefined {
 	const row = statements.prepare("SELECT * FROM conversations WHERE conversation_id = ?").get(conversationId);
 	return row && { id: bigint(row.id), row, state: stateFrom(row, text) };
-}
-
-/**
- * Writes an update, and the columns that lists filter by. The caller has begun a transaction.
- *
- * @param summary decoded summary of the update
- * @param known undefined for a new conversation, whose first update is always current
- * @param after the conversation's state after the update
- */
-export function writeUpdate(
-	statements: Statements,
-	update: WrittenUpdate,
-	summary: ConversationSummary,
-	known: KnownConversation | undefined,
-	after: ConversationState,
-): void {
-	const { conversationId, current, record } = update;
-	if (known !== undefined) updateConversation(statements, known, after, current ? summary : undefined);
-	const conversation = known?.id ?? insertConversation(statements, conversationId, after, summary);
-	const { redactionVersion, schemaVersion } = record;
-	const packed = { redactionVersion, schemaVersion, ...packRecord(record.bytes) };
-	insertUpdate(statements, conversation, { ...update, record: packed });
 }
 
 /** Inserts a conversation; returns its row id. */
@@ -92,6 +69,30 @@ export function insertUpdate(statements: Statements, conversation: bigint, updat
 }
 
 /**
+ * Inserts an event.
+ *
+ * @param activity row id of its conversation's activity
+ */
+export function insertEvent(statements: Statements, activity: bigint, event: Omit<EventRow, "conversationId">): void {
+	statements
+		.prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+		.run(
+			event.sequence,
+			activity,
+			event.eventId,
+			event.receivedAt,
+			event.happenedAt,
+			event.kind,
+			event.source,
+			event.redactionVersion,
+			event.text.unpackedSize,
+			event.text.checksum,
+			event.secrets,
+			event.text.record,
+		);
+}
+
+/**
  * Writes the columns of a conversation that change. A statement names no other column, because SQLite writes the index
  * of each column that it names.
  *
@@ -99,7 +100,7 @@ export function insertUpdate(statements: Statements, conversation: bigint, updat
  */
 export function updateConversation(
 	statements: Statements,
-	{ id, row }: KnownConversation,
+	{ id, row }: KnownRow,
 	after: ConversationState,
 	summary: ConversationSummary | undefined,
 ): void {

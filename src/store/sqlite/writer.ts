@@ -1,17 +1,17 @@
 import { isPast, SENDER_GONE } from "../../call-signal.ts";
+import { ServiceError } from "../../errors.ts";
 import { failureOf } from "../../threads/failure.ts";
 import type { Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
+import type { RemovalBounds } from "../pruner.ts";
 import type { AppendRequest, GroupRequest, PossibleRepetition } from "../repetition.ts";
 import type { Appended, AppendedEvents, NewEvents } from "../store.ts";
-import { appendUpdate } from "./append.ts";
-import { appendEvents } from "./append-events.ts";
 import { bytesOfBatch } from "./batch.ts";
-import type { RemoveRequest, SenderDeadline } from "./calls.ts";
+import type { SenderDeadline } from "./calls.ts";
 import { hasLog, openForWriting, transaction, type WriterOptions } from "./database.ts";
-import { sequenceCounter } from "./log.ts";
+import { appendGroup } from "./group.ts";
 import { OpenFiles } from "./open-files.ts";
-import { removeDeleted, removeEvents, removeUpdates } from "./remove.ts";
+import { type DeletedRequest, removeDeleted, removeEvents, removeUpdates } from "./remove.ts";
 import { isDatabaseFailure } from "./result-codes.ts";
 import { beginRun, endRun } from "./run.ts";
 import { createSchema } from "./schema.ts";
@@ -106,10 +106,10 @@ function writer(options: WriterOptions) {
 		methods: {
 			/** Removes updates by their sequence numbers. Returns the number of updates that it removed. */
 			removeUpdates: (sequences: readonly bigint[]) => write(() => removeUpdates(statements, sequences)),
-			/** Removes conversations that were deleted long enough ago. Returns the number of removed updates and events. */
-			removeDeleted: (request: RemoveRequest) => write(() => removeDeleted(statements, request)),
+			/** Removes entries of a conversation that was deleted long enough ago. Returns the number of removed entries. */
+			removeDeleted: (request: DeletedRequest) => write(() => removeDeleted(statements, request)),
 			/** Removes events that are old enough. Returns the number of removed events. */
-			removeEvents: (request: RemoveRequest) => write(() => removeEvents(statements, request)),
+			removeEvents: (bounds: RemovalBounds) => write(() => removeEvents(statements, bounds)),
 			/** Checks that the next append can be stored. */
 			check(): void {
 				verifyFiles();
@@ -151,15 +151,12 @@ function appendAll(
 	requests: readonly (GroupRequest & SenderDeadline)[],
 ): Outcome[] {
 	try {
-		return write(() => {
-			const next = { updates: sequenceCounter(statements, "updates"), events: sequenceCounter(statements, "events") };
-			return requests.map((request) => {
-				// Checked inside the transaction, because the wait for the database's lock may have been long.
-				if (isPast(request.senderDeadline)) return { failure: failureOf(SENDER_GONE) };
-				if ("update" in request) return { value: appendUpdate(statements, request, next.updates) };
-				return { value: appendEvents(statements, request, next) };
-			});
-		});
+		// Senders' deadlines are checked inside the transaction, because the wait for the database's lock may have been long.
+		const refusalOf = ({ senderDeadline }: SenderDeadline) => (isPast(senderDeadline) ? SENDER_GONE : undefined);
+		const outcomes = write(() => appendGroup(statements, requests, refusalOf));
+		return outcomes.map((outcome) =>
+			outcome instanceof ServiceError ? { failure: failureOf(outcome) } : { value: outcome },
+		);
 	} catch (error) {
 		const failure = failureOf(error);
 		if (requests.length === 1 || isDatabaseFailure(failure)) return requests.map(() => ({ failure }));

@@ -1,17 +1,16 @@
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLog } from "../../threads/worker-thread.ts";
 import { Announcer } from "../announcer.ts";
-import type { LogTable } from "../rows.ts";
+import type { LogTable, NewestSequences } from "../rows.ts";
 import type { LogListener } from "../store.ts";
 import type { Connections } from "./connections.ts";
-import type { Newest } from "./log.ts";
 import { CHANNEL } from "./numbered-sql.ts";
 
 /** Announces entries that this process appends, and from the first subscription on also those of other processes. */
-export class Follower {
+export class EntryAnnouncer {
 	readonly #connections: Connections;
 	readonly #log: ThreadLog;
-	readonly #readNewest: () => Promise<Newest>;
+	readonly #readNewest: () => Promise<NewestSequences>;
 	readonly #announcers: Readonly<Record<LogTable, Announcer>>;
 	#isListening = false;
 	#isLookingUp = false;
@@ -19,7 +18,7 @@ export class Follower {
 	#mustLookUpAgain = false;
 
 	/** @param readNewest rejects when the store is closed */
-	constructor(connections: Connections, log: ThreadLog, readNewest: () => Promise<Newest>) {
+	constructor(connections: Connections, log: ThreadLog, readNewest: () => Promise<NewestSequences>) {
 		this.#connections = connections;
 		this.#log = log;
 		this.#readNewest = readNewest;
@@ -36,7 +35,7 @@ export class Follower {
 	}
 
 	/** Announces the newest sequences after a commit of this process. */
-	announce({ updates, events }: Newest): void {
+	announce({ updates, events }: NewestSequences): void {
 		this.#announcers.updates.announce(updates);
 		this.#announcers.events.announce(events);
 	}
@@ -77,7 +76,7 @@ export class Follower {
 		this.#isLookingUp = false;
 	}
 
-	#announceFound(log: LogTable, { [log]: newest }: Newest, { [log]: known }: Newest): void {
+	#announceFound(log: LogTable, { [log]: newest }: NewestSequences, { [log]: known }: NewestSequences): void {
 		if (newest < known) {
 			const message = `the database has lost the entries after sequence ${newest}; the newest sequence was ${known}`;
 			this.#log.error({ err: new ServiceError("data_loss", message) }, "the database has lost commits");
@@ -85,7 +84,7 @@ export class Follower {
 		} else this.#announcers[log].announce(newest);
 	}
 
-	#known(): Newest {
+	#known(): NewestSequences {
 		return { updates: this.#announcers.updates.newest, events: this.#announcers.events.newest };
 	}
 }

@@ -1,0 +1,297 @@
+import { fromBinary } from "@bufbuild/protobuf";
+import { type ConversationSummary, ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import type { ServiceError } from "../errors.ts";
+import { mergeProtected, mergeRecord } from "../record/record-delta.ts";
+import { type Activity, addEvents, eventsToAdd, leafOver } from "./activity.ts";
+import { microsecondsOf } from "./condition.ts";
+import {
+	type ConversationState,
+	deltaForm,
+	deltaOverBase,
+	firstForm,
+	type NextUpdate,
+	planLiveVersion,
+	planPostedUpdate,
+	revisionOf,
+	type StoredForm,
+	stateAfterEvents,
+	type WrittenUpdate,
+	wholeForm,
+} from "./conversation-state.ts";
+import {
+	type AppendRequest,
+	findRepetition,
+	type GroupRequest,
+	type PossibleRepetition,
+	repetitionCandidate,
+	type StoredPost,
+} from "./repetition.ts";
+import type { NewestSequences } from "./rows.ts";
+import type { Appended, AppendedEvents, NewEvent, NewEvents, NewLiveState, StoredRecord, Unreadable } from "./store.ts";
+
+/**
+ * Decides what a group of appends changes. An engine begins a transaction, reads what {@link groupQuery} asks for, plans
+ * the group, and writes {@link WrittenGroup}. Everything that is derived from an append is a member of that group, so that
+ * it is written in the same transaction.
+ */
+
+/** What an engine reads before it plans a group. */
+export interface GroupQuery {
+	readonly conversationIds: readonly string[];
+	/** Those of the conversations whose {@link KnownConversation.base} is needed. */
+	readonly versions: ReadonlySet<string>;
+	/** The events of the group. */
+	readonly events: readonly { readonly conversationId: string; readonly eventId: string }[];
+}
+
+/** The state of a conversation while a group is planned: read once, then changed with each append. */
+export interface KnownConversation {
+	/** Undefined when the conversation has no record. */
+	state: ConversationState | undefined;
+	/** Undefined when the conversation has had no event. */
+	activity: Activity | undefined;
+	/** The newest posted update; undefined when there is none, or when pruning has removed it. */
+	newestPosted: (Omit<StoredPost, "read"> & { record?: StoredRecord | Unreadable | undefined }) | undefined;
+	/** The whole record: the current one or its base. */
+	base: { readonly sequence: bigint; readonly size: number; readonly record?: StoredRecord } | undefined;
+	/** The current record if it is a delta. */
+	delta: StoredRecord | undefined;
+	/** Ids of those events of the group that are stored already. */
+	readonly eventIds: Set<string>;
+}
+
+/** The rows that a group writes. */
+export interface WrittenGroup {
+	/** In order of their sequences. */
+	readonly updates: WrittenUpdate[];
+	/** In order of their sequences. */
+	readonly events: WrittenEvent[];
+	/** Changed conversations by their ids, with the summary of their current record if it is a new one. */
+	readonly states: Map<
+		string,
+		{ readonly state: ConversationState; readonly summary: ConversationSummary | undefined }
+	>;
+	/** Changed activities, by the ids of their conversations. */
+	readonly activities: Map<string, Activity>;
+}
+
+export interface WrittenEvent {
+	readonly sequence: bigint;
+	readonly conversationId: string;
+	readonly receivedAt: bigint;
+	readonly event: NewEvent;
+}
+
+/** Result of a request of a group. Undefined as for `Store.appendEvents`. */
+export type AppendResult = Appended | PossibleRepetition | AppendedEvents | undefined;
+
+/** Outcome of a request of a group: its result, or the error for a request that may no longer be written. */
+export type AppendOutcome = AppendResult | ServiceError;
+
+/** The rows that a group writes, and the outcomes of its requests once these rows are on disk. */
+export interface GroupPlan {
+	readonly written: WrittenGroup;
+	readonly outcomes: readonly AppendOutcome[];
+}
+
+/** Records in their stored form, whole or a delta, by sequence. Those that do not exist are missing. */
+export type StoredRecords = ReadonlyMap<bigint, StoredRecord | Unreadable>;
+
+/** The making of a plan, which stops to have records read by their sequences. */
+export type Planning<Result = GroupPlan> = Generator<readonly bigint[], Result, StoredRecords>;
+
+/** Returns what an engine reads before it plans a group. */
+export function groupQuery(requests: readonly GroupRequest[]): GroupQuery {
+	const batches = requests.flatMap((request) => ("update" in request ? [] : [request]));
+	return {
+		conversationIds: [...new Set(requests.map(conversationOf))],
+		versions: new Set(
+			batches.flatMap(({ conversationId, live }) => (live?.version === undefined ? [] : [conversationId])),
+		),
+		events: batches.flatMap(({ conversationId, events }) => events.map(({ eventId }) => ({ conversationId, eventId }))),
+	};
+}
+
+export function conversationOf(request: GroupRequest): string {
+	return "update" in request ? request.update.conversationId : request.conversationId;
+}
+
+/**
+ * Plans a group, one request after the other.
+ *
+ * @param known the conversations of {@link groupQuery}, by id; the plan changes them
+ * @param newest the sequences after which those of the group begin
+ * @param refusalOf returns the error for a request that may no longer be written
+ * @throws Error when the record on which a version is based cannot be read
+ */
+export function* planGroup<Request extends GroupRequest>(
+	requests: readonly Request[],
+	known: ReadonlyMap<string, KnownConversation>,
+	newest: NewestSequences,
+	refusalOf: (request: Request) => ServiceError | undefined,
+): Planning {
+	const decoded = requests.map((request) => ({ request, append: decode(request) }));
+	const planner = new GroupPlanner(known, newest);
+	yield* planner.readRepetitionCandidates(decoded.flatMap(({ append }) => ("summary" in append ? [append] : [])));
+	const outcomes: AppendOutcome[] = [];
+	for (const { request, append } of decoded) {
+		const refusal = refusalOf(request);
+		if (refusal !== undefined) outcomes.push(refusal);
+		else outcomes.push("summary" in append ? planner.post(append) : yield* planner.addEvents(append));
+	}
+	return { written: planner.written, outcomes };
+}
+
+/** Completes a plan. `read` reads records by their sequences. */
+export function completePlan(planning: Planning, read: (sequences: readonly bigint[]) => StoredRecords): GroupPlan {
+	let step = planning.next();
+	while (!step.done) step = planning.next(read(step.value));
+	return step.value;
+}
+
+/** Does the same as {@link completePlan} with a `read` that is asynchronous. */
+export async function completePlanAsync(
+	planning: Planning,
+	read: (sequences: readonly bigint[]) => Promise<StoredRecords>,
+): Promise<GroupPlan> {
+	let step = planning.next();
+	while (!step.done) step = planning.next(await read(step.value));
+	return step.value;
+}
+
+/** An append of an update, with its summary decoded. */
+interface Post extends AppendRequest {
+	readonly summary: ConversationSummary;
+}
+
+function decode(request: GroupRequest): Post | NewEvents {
+	if (!("update" in request)) return request;
+	const { update, judged } = request;
+	return { update, judged, summary: fromBinary(ConversationSummarySchema, update.summary) };
+}
+
+class GroupPlanner {
+	readonly written: WrittenGroup = { updates: [], events: [], states: new Map(), activities: new Map() };
+	readonly #known: ReadonlyMap<string, KnownConversation>;
+	readonly #newest: NewestSequences;
+
+	constructor(known: ReadonlyMap<string, KnownConversation>, newest: NewestSequences) {
+		this.#known = known;
+		this.#newest = newest;
+	}
+
+	/** Reads the newest posted records that the posts may repeat, unless the caller has compared them already. */
+	*readRepetitionCandidates(posts: readonly Post[]): Planning<void> {
+		const wanted = new Map<bigint, KnownConversation["newestPosted"]>();
+		for (const { update, summary, judged } of posts) {
+			const { state, newestPosted } = this.#conversation(update.conversationId);
+			if (state?.newestPosted === undefined) continue;
+			const { sequence } = state.newestPosted;
+			const updatedAt = microsecondsOf(summary.updatedAt);
+			const candidate = repetitionCandidate(state, updatedAt, update.record, () => newestPosted);
+			if (candidate !== undefined && sequence !== judged?.sequence) wanted.set(sequence, candidate);
+		}
+		if (wanted.size === 0) return;
+		const records = yield [...wanted.keys()];
+		for (const [sequence, post] of wanted) if (post !== undefined) post.record = records.get(sequence);
+	}
+
+	post(request: Post): Appended | PossibleRepetition {
+		const { update, summary } = request;
+		const known = this.#conversation(update.conversationId);
+		const { state, newestPosted } = known;
+		const find = () =>
+			newestPosted && { ...newestPosted, read: () => newestPosted.record ?? { unreadable: "the record is missing" } };
+		const repetition = state && findRepetition(request, state, microsecondsOf(summary.updatedAt), find);
+		if (repetition !== undefined) return repetition;
+		const sequence = this.#nextUpdate();
+		const next = planPostedUpdate(update, summary, known.state, known.activity, sequence);
+		const { change, current } = next.written;
+		known.newestPosted = { change, current, schemaVersion: update.record.schemaVersion, record: update.record };
+		this.#write(known, next, summary);
+		return { sequence, repeated: false, change, current, hasUnappliedEvents: next.after.hasUnappliedEvents };
+	}
+
+	/**
+	 * Adds a batch of events, with the version of the record that it makes.
+	 *
+	 * @returns undefined when nothing may be written: the batch has a live state, and the conversation's revision is not the
+	 *   expected one or an event that changes the record is stored already
+	 */
+	*addEvents(batch: NewEvents): Planning<AppendedEvents | undefined> {
+		const { conversationId, receivedAt, events, live } = batch;
+		const known = this.#conversation(conversationId);
+		const isStored = ({ eventId }: NewEvent) => known.eventIds.has(eventId);
+		const added = eventsToAdd(batch, revisionOf(known.state, known.activity), isStored);
+		if (added === undefined) return undefined;
+		let newest = 0n;
+		for (const event of added) {
+			known.eventIds.add(event.eventId);
+			newest = this.#newest.events + BigInt(this.written.events.length + 1);
+			this.written.events.push({ sequence: newest, conversationId, receivedAt, event });
+		}
+		known.activity = addEvents(known.activity, events, added);
+		if (added.size > 0 && known.activity !== undefined) this.written.activities.set(conversationId, known.activity);
+		const updateSequence = live && (yield* this.#applyLiveState(batch, live, known));
+		return { stored: added.size, newest, updateSequence };
+	}
+
+	/**
+	 * Applies the live state of a batch.
+	 *
+	 * @returns the sequence of the version that it makes; undefined when the record stays the same
+	 */
+	*#applyLiveState(batch: NewEvents, live: NewLiveState, known: KnownConversation): Planning<bigint | undefined> {
+		const { version } = live;
+		const { state: before, activity } = known;
+		if (version === undefined) {
+			if (before === undefined) return undefined;
+			known.state = stateAfterEvents(before, live);
+			const change = this.written.states.get(batch.conversationId);
+			this.written.states.set(batch.conversationId, { state: known.state, summary: change?.summary });
+			return undefined;
+		}
+		const summary = fromBinary(ConversationSummarySchema, version.summary);
+		const status = summary.executionStatus;
+		const sequence = this.#nextUpdate();
+		const leaf = leafOver({ status, postedAt: before?.postedAt }, activity);
+		const form = yield* this.#storedForm(version.record, known, leaf);
+		this.#write(known, planLiveVersion({ batch, live, version, status, before, activity, sequence }, form), summary);
+		return sequence;
+	}
+
+	/** Returns the form in which the record of a live version is stored: a delta over the last whole record, or whole. */
+	*#storedForm(record: StoredRecord, known: KnownConversation, leaf: string | undefined): Planning<StoredForm> {
+		const { state, base } = known;
+		if (state === undefined) return firstForm(record, leaf);
+		if (base === undefined) throw new Error("the base of a conversation's current record is missing");
+		const delta = deltaOverBase(record, leaf, known.delta);
+		const form = deltaForm(delta, base.sequence, base.size);
+		if (form !== undefined) return form;
+		const whole = base.record ?? (yield [base.sequence]).get(base.sequence);
+		if (whole === undefined) throw new Error("the base record of a delta is missing");
+		if ("unreadable" in whole) throw new Error(whole.unreadable);
+		return wholeForm(mergeProtected(whole, delta, mergeRecord));
+	}
+
+	#write(known: KnownConversation, { written, after }: NextUpdate, summary: ConversationSummary): void {
+		const { conversationId, record, base, size, sequence } = written;
+		this.written.updates.push(written);
+		known.state = after;
+		const change = this.written.states.get(conversationId);
+		this.written.states.set(conversationId, { state: after, summary: written.current ? summary : change?.summary });
+		if (!written.current) return;
+		known.delta = base === undefined ? undefined : record;
+		if (base === undefined) known.base = { sequence, size, record };
+	}
+
+	#nextUpdate(): bigint {
+		return this.#newest.updates + BigInt(this.written.updates.length + 1);
+	}
+
+	#conversation(id: string): KnownConversation {
+		const known = this.#known.get(id);
+		if (known === undefined) throw new Error("the conversation does not belong to the group");
+		return known;
+	}
+}

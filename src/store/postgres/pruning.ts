@@ -1,0 +1,139 @@
+import type { PrunableQuery, PruningEngine, RemovalBounds } from "../pruner.ts";
+import type { LogTable } from "../rows.ts";
+import { bigint, boolean, nullable, text } from "../values.ts";
+import type { Connections } from "./connections.ts";
+import { lockConversations, tryLockHistory } from "./locks.ts";
+import { deletedQuery, findPrunable, firstReceivedSince, IS_CURRENT_OR_BASE } from "./prunable.ts";
+import type { Query, Session, Transaction } from "./transaction.ts";
+
+/**
+ * Returns what the pruner removes. Several processes may remove at the same time. Conversations are ordered by id.
+ */
+export function pruningOf(connections: Connections): PruningEngine<string> {
+	return {
+		maxRemoved: 50,
+		firstReceivedSince: (log, time) => connections.read((session) => firstReceivedSince(session, log, time)),
+		async findDeleted(bounds) {
+			const [rows = []] = await connections.read((session) => session.query(deletedQuery(bounds)));
+			return rows.map(({ conversation_id }) => text(conversation_id));
+		},
+		removeDeleted: (conversationId, bounds) =>
+			connections.transaction((transaction) => removeDeleted(transaction, conversationId, bounds)),
+		removeHistory: (query) => connections.transaction((transaction) => removeHistory(transaction, query)),
+		removeEvents: (bounds) => connections.transaction((transaction) => removeEvents(transaction, bounds)),
+	};
+}
+
+async function removeHistory(transaction: Transaction, query: PrunableQuery<string>) {
+	const [locked] = await transaction.query(tryLockHistory);
+	if (!boolean(locked?.[0]?.taken)) return undefined;
+	const { updates, next } = await findPrunable(transaction, query);
+	if (updates.length === 0) return { removed: 0, next };
+	await transaction.query(lockConversations(updates.map(({ conversationId }) => conversationId)));
+	const sequences = updates.map(({ sequence }) => sequence);
+	const where = `e.sequence = ANY ($1::bigint[]) AND NOT ${IS_CURRENT_OR_BASE}`;
+	const [rows] = await transaction.commit(removeQuery("updates", where, [sequences]));
+	return { removed: countOf(rows), next };
+}
+
+async function removeEvents(
+	transaction: Transaction,
+	{ below, receivedBefore, limit }: RemovalBounds,
+): Promise<number> {
+	const [rows = []] = await transaction.query({
+		text: `
+			SELECT conversation_id, sequence FROM conversation_updates.events
+			WHERE sequence < $1 AND received_at < $2 ORDER BY sequence LIMIT $3
+		`,
+		values: [below, receivedBefore, limit],
+	});
+	if (rows.length === 0) return 0;
+	const ids = [...new Set(rows.map(({ conversation_id }) => text(conversation_id)))];
+	await transaction.query(lockConversations(ids));
+	const sequences = rows.map(({ sequence }) => bigint(sequence));
+	const [removed] = await transaction.commit(
+		removeQuery("events", "e.sequence = ANY ($1::bigint[])", [sequences]),
+		// A conversation without a record consists of its events, so its activity goes with the last event.
+		{
+			text: `
+				DELETE FROM conversation_updates.activities a WHERE a.conversation_id = ANY ($1::uuid[])
+					AND NOT EXISTS (
+						SELECT 1 FROM conversation_updates.events e WHERE e.conversation_id = a.conversation_id
+					)
+					AND NOT EXISTS (
+						SELECT 1 FROM conversation_updates.conversations c WHERE c.conversation_id = a.conversation_id
+					)
+			`,
+			values: [ids],
+		},
+	);
+	return countOf(removed);
+}
+
+async function removeDeleted(transaction: Transaction, conversationId: string, bounds: RemovalBounds): Promise<number> {
+	const { limit } = bounds;
+	const [, states] = await transaction.query(
+		lockConversations([conversationId]),
+		deletedQuery({ ...bounds, conversationId, limit: 1 }),
+	);
+	const state = states?.[0];
+	// Another process has removed the conversation, or it was posted again.
+	if (state === undefined) return 0;
+	const lastUpdates = [bigint(state.sequence), nullable(bigint, state.base_sequence) ?? bigint(state.sequence)];
+	let removed = await remove(transaction, removeNewest("updates", conversationId, lastUpdates, limit));
+	removed += await remove(transaction, removeNewest("events", conversationId, [], limit - removed));
+	if (removed >= limit) return removed;
+	removed += await remove(transaction, removeQuery("updates", "e.sequence = ANY ($1::bigint[])", [lastUpdates]));
+	const tables = ["tags", "titles", "activities", "conversations"];
+	await transaction.commit(
+		...tables.map((table) => ({
+			text: `DELETE FROM conversation_updates.${table} WHERE conversation_id = $1`,
+			values: [conversationId],
+		})),
+	);
+	return removed;
+}
+
+async function remove(session: Session, query: Query): Promise<number> {
+	return countOf((await session.query(query))[0]);
+}
+
+function countOf(rows: readonly { readonly [column: string]: unknown }[] | undefined): number {
+	return Number(bigint(rows?.[0]?.count));
+}
+
+/** Returns the query that removes the newest entries of a conversation, so that deltas are removed before their base. */
+function removeNewest(log: LogTable, conversationId: string, kept: readonly bigint[], limit: number): Query {
+	const where = `e.sequence IN (
+		SELECT sequence FROM conversation_updates.${log}
+		WHERE conversation_id = $1 AND NOT sequence = ANY ($2::bigint[]) ORDER BY sequence DESC LIMIT $3
+	)`;
+	return removeQuery(log, where, [conversationId, kept, limit]);
+}
+
+/**
+ * Returns the query that removes entries `e` of a log, stores in `pruned` how far each conversation was pruned, and
+ * returns the `count` of the entries.
+ */
+function removeQuery(log: LogTable, where: string, values: readonly unknown[]): Query {
+	return {
+		text: `
+			WITH gone AS (
+				DELETE FROM conversation_updates.${log} e WHERE ${where} RETURNING conversation_id, sequence
+			), removal AS (
+				UPDATE conversation_updates.removals
+				SET last_removal = last_removal + 1,
+					pruned_through = greatest(pruned_through, (SELECT max(sequence) FROM gone))
+				WHERE log = '${log}' AND EXISTS (SELECT 1 FROM gone) RETURNING last_removal
+			), remembered AS (
+				INSERT INTO conversation_updates.pruned AS p (log, conversation_id, through, removal)
+				SELECT '${log}', g.conversation_id, max(g.sequence), r.last_removal FROM gone g, removal r
+				GROUP BY g.conversation_id, r.last_removal
+				ON CONFLICT (log, conversation_id) DO UPDATE SET
+					through = greatest(p.through, excluded.through), removal = excluded.removal
+			)
+			SELECT count(*) AS count FROM gone
+		`,
+		values,
+	};
+}

@@ -1,0 +1,111 @@
+import type { LogTable } from "./rows.ts";
+import type { PrunePolicy } from "./store.ts";
+import { bindable } from "./values.ts";
+
+/** Selects entries with a sequence below `below` that were received before a time. */
+export interface AgeBounds {
+	readonly below: bigint;
+	/** Microseconds since the Unix epoch. */
+	readonly receivedBefore: bigint;
+}
+
+/** Selects entries, oldest first. */
+export interface RemovalBounds extends AgeBounds {
+	/** Maximum number of entries. */
+	readonly limit: number;
+}
+
+/** Selects updates that a policy no longer keeps, one conversation after the other. */
+export interface PrunableQuery<Conversation> extends RemovalBounds {
+	/** The first conversation to examine; undefined for the first of all. */
+	readonly from: Conversation | undefined;
+	readonly updatesPerConversation: number | undefined;
+}
+
+/**
+ * What an engine removes, each time in one transaction. Conversations have an order, by which a search goes on.
+ */
+export interface PruningEngine<Conversation extends bigint | string> {
+	/** Maximum number of entries that one transaction removes, so that appends do not wait long. */
+	readonly maxRemoved: number;
+	/**
+	 * Returns a sequence such that the entries of a log below it were received before a time (microseconds since the Unix
+	 * epoch), and the others at that time or later.
+	 */
+	firstReceivedSince(log: LogTable, time: bigint): Promise<bigint>;
+	/** Returns the ids of conversations whose deletion is within the bounds. */
+	findDeleted(bounds: RemovalBounds): Promise<readonly string[]>;
+	/**
+	 * Removes entries of a conversation if its deletion is still within the bounds: its history and its events, then its
+	 * current update with the base of that, which may exceed the limit by one, and the conversation itself.
+	 */
+	removeDeleted(conversationId: string, bounds: RemovalBounds): Promise<number>;
+	/**
+	 * Removes updates that are neither current nor the base of another one.
+	 *
+	 * @returns their number, and the conversation to go on with, undefined after the last one; undefined while another
+	 *   process removes history
+	 */
+	removeHistory(
+		query: PrunableQuery<Conversation>,
+	): Promise<{ readonly removed: number; readonly next: Conversation | undefined } | undefined>;
+	/** Removes events, and the activity of a conversation without a record with its last event. */
+	removeEvents(bounds: RemovalBounds): Promise<number>;
+}
+
+/** Removes the history that a policy no longer keeps, in small transactions. */
+export class Pruner<Conversation extends bigint | string> {
+	readonly #engine: PruningEngine<Conversation>;
+	/** The conversation at which the next search begins; undefined for the first of all. */
+	#next: Conversation | undefined;
+
+	constructor(engine: PruningEngine<Conversation>) {
+		this.#engine = engine;
+	}
+
+	/** Does what `Store.prune` says. */
+	async prune({ limit, updatesPerConversation, receivedBefore: time }: PrunePolicy): Promise<number> {
+		const receivedBefore = bindable(time ?? -(2n ** 62n));
+		const bounds = { below: await this.#engine.firstReceivedSince("updates", receivedBefore), receivedBefore };
+		let removed = 0;
+		for (const id of await this.#engine.findDeleted({ ...bounds, limit })) {
+			removed += await this.#inBatches(limit - removed, (batch) =>
+				this.#engine.removeDeleted(id, { ...bounds, limit: batch }),
+			);
+			if (removed >= limit) return removed;
+		}
+		const start = this.#next;
+		let wrapped = start === undefined;
+		while (removed < limit) {
+			const batch = Math.min(limit - removed, this.#engine.maxRemoved);
+			const query = { ...bounds, from: this.#next, limit: batch, updatesPerConversation };
+			const found = await this.#engine.removeHistory(query);
+			if (found === undefined) break;
+			const { next } = found;
+			removed += found.removed;
+			this.#next = next;
+			if (wrapped && (next === undefined || (start !== undefined && next >= start))) break;
+			wrapped ||= next === undefined;
+		}
+		return removed;
+	}
+
+	/** Does what `Store.pruneEvents` says. */
+	async pruneEvents(time: bigint, limit: number): Promise<number> {
+		const receivedBefore = bindable(time);
+		const bounds = { below: await this.#engine.firstReceivedSince("events", receivedBefore), receivedBefore };
+		return await this.#inBatches(limit, (batch) => this.#engine.removeEvents({ ...bounds, limit: batch }));
+	}
+
+	/** Removes batches until one is smaller than its limit, or `limit` is reached. Returns the total number. */
+	async #inBatches(limit: number, remove: (batch: number) => Promise<number>): Promise<number> {
+		let removed = 0;
+		while (removed < limit) {
+			const batch = Math.min(limit - removed, this.#engine.maxRemoved);
+			const gone = await remove(batch);
+			removed += gone;
+			if (gone < batch) break;
+		}
+		return removed;
+	}
+}

@@ -1,0 +1,149 @@
+import type { ServiceError } from "../../errors.ts";
+import {
+	type AppendOutcome,
+	completePlan,
+	type GroupQuery,
+	groupQuery,
+	type KnownConversation,
+	planGroup,
+	type StoredRecords,
+	type WrittenGroup,
+} from "../group-plan.ts";
+import { packRecord, packSecrets, readOrUnreadable } from "../record-column.ts";
+import type { GroupRequest } from "../repetition.ts";
+import { bigint, boolean, integer, nullable } from "../values.ts";
+import { findActivity, writeActivity } from "./activities.ts";
+import { readRange } from "./log.ts";
+import { RecordReader } from "./record-reader.ts";
+import type { Statements } from "./statements.ts";
+import {
+	findConversation,
+	insertConversation,
+	insertEvent,
+	insertUpdate,
+	type KnownRow,
+	updateConversation,
+} from "./update-writer.ts";
+
+/** The rows of a conversation before a group. */
+interface FoundRows {
+	readonly conversation: KnownRow | undefined;
+	/** Row id of the activity. */
+	readonly activity: bigint | undefined;
+}
+
+/**
+ * Appends a group. The caller has begun a transaction.
+ *
+ * @returns the outcomes of the requests, in their order
+ */
+export function appendGroup<Request extends GroupRequest>(
+	statements: Statements,
+	requests: readonly Request[],
+	refusalOf: (request: Request) => ServiceError | undefined,
+): readonly AppendOutcome[] {
+	const { known, found } = readKnown(statements, groupQuery(requests));
+	const newest = {
+		updates: readRange(statements, "updates", {}).newest,
+		events: readRange(statements, "events", {}).newest,
+	};
+	const planning = planGroup(requests, known, newest, refusalOf);
+	const { written, outcomes } = completePlan(planning, (sequences) => readRecords(statements, sequences));
+	writeGroup(statements, written, found);
+	return outcomes;
+}
+
+function readKnown(statements: Statements, { conversationIds, versions, events }: GroupQuery) {
+	const known = new Map<string, KnownConversation>();
+	const found = new Map<string, FoundRows>();
+	for (const id of conversationIds) {
+		const conversation = findConversation(statements, id);
+		const activity = findActivity(statements, id);
+		found.set(id, { conversation, activity: activity?.id });
+		known.set(id, {
+			state: conversation?.state,
+			activity,
+			newestPosted: readNewestPosted(statements, conversation),
+			...readForm(statements, versions.has(id) ? conversation?.state.sequence : undefined),
+			eventIds: new Set(),
+		});
+	}
+	const isStored = statements.prepare("SELECT 1 FROM events WHERE activity = ? AND event_id = ?");
+	for (const { conversationId, eventId } of events) {
+		const activity = found.get(conversationId)?.activity;
+		if (activity !== undefined && isStored.get(activity, eventId) !== undefined)
+			known.get(conversationId)?.eventIds.add(eventId);
+	}
+	return { known, found };
+}
+
+function readNewestPosted(
+	statements: Statements,
+	conversation: KnownRow | undefined,
+): KnownConversation["newestPosted"] {
+	const sequence = conversation?.state.newestPosted?.sequence;
+	if (sequence === undefined) return undefined;
+	const row = statements
+		.prepare("SELECT change, current, schema_version FROM updates WHERE sequence = ?")
+		.get(sequence);
+	return (
+		row && {
+			change: integer(row.change),
+			current: boolean(row.current),
+			schemaVersion: integer(row.schema_version),
+		}
+	);
+}
+
+/**
+ * Reads the form in which the current record is stored.
+ *
+ * @param sequence of the current update; undefined when the form is not needed
+ */
+function readForm(statements: Statements, sequence: bigint | undefined): Pick<KnownConversation, "base" | "delta"> {
+	if (sequence === undefined) return { base: undefined, delta: undefined };
+	const row = statements
+		.prepare(`
+			SELECT u.base_sequence, coalesce(b.size, u.size) AS base_size
+			FROM updates u LEFT JOIN updates b ON b.sequence = u.base_sequence WHERE u.sequence = ?
+		`)
+		.get(sequence);
+	const base = nullable(bigint, row?.base_sequence);
+	return {
+		base: { sequence: base ?? sequence, size: integer(row?.base_size) },
+		delta: base === undefined ? undefined : new RecordReader(statements).readRaw(sequence),
+	};
+}
+
+function readRecords(statements: Statements, sequences: readonly bigint[]): StoredRecords {
+	const records = new RecordReader(statements);
+	return new Map(sequences.map((sequence) => [sequence, readOrUnreadable(() => records.readRaw(sequence))]));
+}
+
+function writeGroup(statements: Statements, written: WrittenGroup, found: ReadonlyMap<string, FoundRows>): void {
+	const activities = new Map<string, bigint>();
+	for (const [id, activity] of written.activities)
+		activities.set(id, writeActivity(statements, id, found.get(id)?.activity, activity));
+	const conversations = new Map<string, bigint>();
+	for (const [id, { state, summary }] of written.states) {
+		const row = found.get(id)?.conversation;
+		if (row !== undefined) updateConversation(statements, row, state, summary);
+		conversations.set(id, row?.id ?? insertConversation(statements, id, state, present(summary)));
+	}
+	for (const update of written.updates) {
+		const { redactionVersion, schemaVersion, bytes } = update.record;
+		const record = { redactionVersion, schemaVersion, ...packRecord(bytes) };
+		insertUpdate(statements, present(conversations.get(update.conversationId)), { ...update, record });
+	}
+	for (const { sequence, conversationId, receivedAt, event } of written.events) {
+		const [text, secrets] = [packRecord(event.text), packSecrets(event.secrets)];
+		const activity = present(activities.get(conversationId));
+		insertEvent(statements, activity, { ...event, sequence, receivedAt, text, secrets });
+	}
+}
+
+/** Returns a value that every plan has. */
+function present<Value>(value: Value | undefined): Value {
+	if (value === undefined) throw new Error("the plan of a group is not complete");
+	return value;
+}
