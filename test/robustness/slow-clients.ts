@@ -11,11 +11,11 @@ import { type Report, unlessSilent } from "./report.ts";
 import type { Run } from "./run.ts";
 import { quiet, Subject } from "./subject.ts";
 
-/** Maximum resident memory of the service, in bytes. Large responses fill its limits (docs/operations.md, Memory). */
+/** Maximum resident memory of the service, in bytes. Large responses fill its limits (docs/limits.md, Memory). */
 const MAX_MEMORY = 2 * 1024 ** 3;
 /**
  * Milliseconds until the service must have closed every slow connection. It closes a request after 120 s and an idle
- * connection after 65 s (docs/operations.md).
+ * connection after 65 s (docs/limits.md).
  */
 const CLOSE_TIMEOUT = 150_000;
 /** Milliseconds after which an idle connection must have been closed. */
