@@ -101,11 +101,11 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 	const stopping = new AbortController();
 
 	const onUnreadable: OnUnreadable = (record) => log.recordUnreadable(record);
-	const views = new UpdateViews(store, vault, onUnreadable);
+	const views = new UpdateViews(store, vault, onUnreadable, intake);
 	const eventIngest = new EventIngest(store, intake, log);
 	const ingest = new Ingest(store, intake, eventIngest);
 	const get = new GetConversation(store, format, vault, onUnreadable, intake);
-	const list = new ListConversations(store, vault, onUnreadable);
+	const list = new ListConversations(store, format, vault, onUnreadable, intake);
 	const updates = new ListConversationUpdates(store, views);
 	const watches = new UpdateWatches(store, views, { stopping: stopping.signal });
 	const eventViews = new EventViews(eventFormat, (event) => log.eventUnreadable(event));
@@ -122,7 +122,7 @@ export async function startService(config: Config, log: Log, showKey: (key: stri
 		conversationWebhook(basePath, maxBodyBytes, ingest),
 		eventWebhook(basePath, maxBodyBytes, eventIngest),
 		oauthStateRoute(basePath),
-		...readRoutes(basePath, format, get, list, events),
+		...readRoutes(basePath, get, list, events),
 		openApiRoute(basePath),
 	];
 

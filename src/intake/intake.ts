@@ -1,7 +1,8 @@
 import type { CallSignal } from "../call-signal.ts";
 import type { EventIntake } from "../conversations/ingest/event-ingest.ts";
 import type { Intake } from "../conversations/ingest/ingest.ts";
-import type { LargeRecords } from "../conversations/read/get.ts";
+import type { ComparedRecords } from "../conversations/read/comparable-record.ts";
+import type { LargeRecords } from "../conversations/read/large-records.ts";
 import { ServiceError } from "../errors.ts";
 import type { AppliedUpdates, ApplyRequest, PreparedBatch } from "../events/live-records.ts";
 import { compact, release } from "../memory.ts";
@@ -139,23 +140,37 @@ export class SharedIntake implements Intake, EventIntake, LargeRecords, AsyncDis
 	}
 
 	async openEncoded(record: StoredRecord, form: SecretsForm): Promise<Uint8Array> {
-		return await this.#open(record, (own) => this.#large.calls.openEncoded({ record: own, form }));
+		return await this.#open([record.bytes], ([bytes = record.bytes]) =>
+			this.#large.calls.openEncoded({ record: { ...record, bytes }, form }),
+		);
 	}
 
 	async openJson(record: StoredRecord, form: SecretsForm): Promise<string> {
-		return await this.#open(record, (own) => this.#large.calls.openJson({ record: own, form }));
+		return await this.#open([record.bytes], ([bytes = record.bytes]) =>
+			this.#large.calls.openJson({ record: { ...record, bytes }, form }),
+		);
 	}
 
-	/** Opens a record. Fails while too many bytes are being opened, because the store reads records faster than that. */
-	async #open<Form>(record: StoredRecord, open: (record: StoredRecord) => Promise<Form>): Promise<Form> {
-		const { byteLength } = record.bytes;
+	async changedPaths({ before, after, secretPaths }: ComparedRecords): Promise<readonly string[] | undefined> {
+		const records = before === undefined ? [after] : [after, before];
+		return await this.#open(records, ([first = after, second]) =>
+			this.#large.calls.changedPaths({ after: first, before: second, secretPaths }),
+		);
+	}
+
+	/** Opens records. Fails while too many bytes are being opened, because the store reads records faster than that. */
+	async #open<Form>(
+		records: readonly Uint8Array[],
+		open: (own: readonly Uint8Array[]) => Promise<Form>,
+	): Promise<Form> {
+		const byteLength = records.reduce((sum, bytes) => sum + bytes.byteLength, 0);
 		if (this.#openingBytes > 0 && this.#openingBytes + byteLength > MAX_OPENING_BYTES) {
-			release(record.bytes);
+			for (const bytes of records) release(bytes);
 			throw new ServiceError("unavailable", "Too many large records are being read; try again later");
 		}
 		this.#openingBytes += byteLength;
 		try {
-			return await open({ ...record, bytes: compact(record.bytes) });
+			return await open(records.map(compact));
 		} finally {
 			this.#openingBytes -= byteLength;
 		}

@@ -1,4 +1,5 @@
 import { UpdateParser } from "../conversations/ingest/update-parser.ts";
+import { type ComparedRecords, changedPaths } from "../conversations/read/comparable-record.ts";
 import { recordJson } from "../conversations/read/get.ts";
 import type { EventFormat } from "../events/event-format.ts";
 import { type ApplyRequest, LiveRecords } from "../events/live-records.ts";
@@ -44,6 +45,8 @@ export function recordIntake(format: RecordFormat, vault: RecordVault, events: E
 		openEncoded: ({ record, form }: ShownRecord) => compact(vault.openEncoded(record.bytes, record, form)),
 		/** As `recordJson`. */
 		openJson: ({ record, form }: ShownRecord) => recordJson(format, vault, record, form),
+		/** As `changedPaths`. */
+		changedPaths: (records: ComparedRecords) => changedPaths(vault, records),
 	};
 }
 

@@ -2,7 +2,10 @@ import { create, type DescService } from "@bufbuild/protobuf";
 import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
 import {
+	type ConversationEntry,
+	ConversationEntrySchema,
 	ConversationService,
 	GetConversationResponseSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
@@ -11,7 +14,7 @@ import type { Ingest } from "../conversations/ingest/ingest.ts";
 import { setEncodedField } from "../conversations/read/encoded-field.ts";
 import type { ListConversationEvents } from "../conversations/read/events.ts";
 import type { GetConversation } from "../conversations/read/get.ts";
-import type { ListConversations } from "../conversations/read/list.ts";
+import type { ListConversations, ListedConversation } from "../conversations/read/list.ts";
 import type { ListConversationUpdates } from "../conversations/read/updates.ts";
 import type { EventWatches } from "../conversations/watch/event-watches.ts";
 import type { UpdateWatches } from "../conversations/watch/update-watches.ts";
@@ -70,7 +73,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 		),
 		unary(reading.listConversations, async (request, caller) => {
 			const page = await list.list({ ...request, ...viewOptionsOf(request, caller) });
-			return { conversations: [...page.conversations], nextPageToken: page.nextPageToken };
+			return { conversations: page.conversations.map(toEntry), nextPageToken: page.nextPageToken };
 		}),
 		unary(
 			reading.listConversationUpdates,
@@ -105,4 +108,11 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 			{ conversationId },
 		),
 	];
+}
+
+function toEntry({ conversation, ...entry }: ListedConversation<ConversationInfo | Uint8Array>): ConversationEntry {
+	if (!(conversation instanceof Uint8Array)) return create(ConversationEntrySchema, { ...entry, conversation });
+	const message = create(ConversationEntrySchema, entry);
+	setEncodedField(message, ConversationEntrySchema.field.conversation, conversation);
+	return message;
 }

@@ -5,6 +5,7 @@ import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { Store, StoredRecord } from "../../store/store.ts";
 import { invalid, uuid } from "./filter.ts";
+import { type LargeRecords, threadFor } from "./large-records.ts";
 import { type OnUnreadable, storedRecord } from "./record-opener.ts";
 
 /** Which record is requested, and how it is shown. */
@@ -22,16 +23,6 @@ export interface FoundConversation<Form> {
 	readonly sequence: bigint;
 	/** Microseconds since the Unix epoch. */
 	readonly receivedAt: bigint;
-}
-
-/** Opens large records on another thread, so that they do not delay other requests. */
-export interface LargeRecords {
-	/** Minimum size of a large record, in bytes. */
-	readonly minLargeBytes: number;
-	/** As `RecordVault.openEncoded`. */
-	openEncoded(record: StoredRecord, form: SecretsForm): Promise<Uint8Array>;
-	/** Returns the JSON text of the result of `RecordVault.open`. */
-	openJson(record: StoredRecord, form: SecretsForm): Promise<string>;
 }
 
 /** Returns the current record of a conversation, or the one that was current at a sequence number. */
@@ -69,7 +60,8 @@ export class GetConversation {
 		return await this.#read(
 			request,
 			(record) =>
-				this.#largeOf(record)?.openEncoded(record, secrets) ?? this.#vault.openEncoded(record.bytes, record, secrets),
+				threadFor(this.#large, record.bytes.byteLength)?.openEncoded(record, secrets) ??
+				this.#vault.openEncoded(record.bytes, record, secrets),
 		);
 	}
 
@@ -83,12 +75,9 @@ export class GetConversation {
 		return await this.#read(
 			request,
 			(record) =>
-				this.#largeOf(record)?.openJson(record, secrets) ?? recordJson(this.#format, this.#vault, record, secrets),
+				threadFor(this.#large, record.bytes.byteLength)?.openJson(record, secrets) ??
+				recordJson(this.#format, this.#vault, record, secrets),
 		);
-	}
-
-	#largeOf({ bytes }: StoredRecord): LargeRecords | undefined {
-		return this.#large !== undefined && bytes.byteLength >= this.#large.minLargeBytes ? this.#large : undefined;
 	}
 
 	async #read<Form>(

@@ -2,14 +2,17 @@ import { create } from "@bufbuild/protobuf";
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
 import type { ConversationFilter } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { Condition } from "../../store/condition.ts";
-import type { Store, StoredConversation } from "../../store/store.ts";
+import type { Store, StoredConversation, StoredRecord } from "../../store/store.ts";
 import { conditionsOf } from "./filter.ts";
+import { recordJson } from "./get.ts";
+import { type LargeRecords, threadFor } from "./large-records.ts";
 import { MAX_PAGE_BYTES, pageSize } from "./page.ts";
 import { readPageToken, writePageToken } from "./page-token.ts";
-import { type OnUnreadable, recordSize, storedRecord, tryRead } from "./record-opener.ts";
+import { type OnUnreadable, recordSize, storedRecord, tryOpen } from "./record-opener.ts";
 import { decodeSummary } from "./stored-summary.ts";
 
 /** Which conversations are requested, and how they are shown. */
@@ -24,19 +27,20 @@ export interface ListRequest {
 	readonly secrets: SecretsForm;
 }
 
-/** A conversation in a list. */
-export interface ListedConversation {
+/** A conversation in a list. `Form` is the form of its record. */
+export interface ListedConversation<Form> {
 	/** Sequence of the current update. */
 	readonly sequence: bigint;
 	readonly summary: ConversationSummary;
-	readonly conversation: ConversationInfo | undefined;
+	/** Undefined unless whole records are requested. */
+	readonly conversation: Form | undefined;
 	/** Whether the stored conversation cannot be read. Its summary then holds the id only. */
 	readonly unreadable: boolean;
 }
 
 /** A page of conversations. */
-export interface ConversationPage {
-	readonly conversations: readonly ListedConversation[];
+export interface ConversationPage<Form> {
+	readonly conversations: readonly ListedConversation<Form>[];
 	/** Empty on the last page. */
 	readonly nextPageToken: string;
 }
@@ -52,37 +56,76 @@ export class ListConversations {
 	readonly #store: Pick<Store, "listConversations">;
 	readonly #vault: RecordVault;
 	readonly #onUnreadable: OnUnreadable;
+	readonly #format: RecordFormat;
+	readonly #large: LargeRecords | undefined;
 
-	constructor(store: Pick<Store, "listConversations">, vault: RecordVault, onUnreadable: OnUnreadable) {
+	/** @param large opens large records; without it, this thread opens them */
+	constructor(
+		store: Pick<Store, "listConversations">,
+		format: RecordFormat,
+		vault: RecordVault,
+		onUnreadable: OnUnreadable,
+		large?: LargeRecords,
+	) {
 		this.#store = store;
+		this.#format = format;
 		this.#vault = vault;
 		this.#onUnreadable = onUnreadable;
+		this.#large = large;
 	}
 
 	/**
-	 * Returns a page. It ends before its entries exceed {@link MAX_PAGE_BYTES}, but has at least one if there is one.
+	 * Returns a page. It ends before its entries exceed {@link MAX_PAGE_BYTES}, but has at least one if there is one. Large
+	 * records are encoded, because another thread has opened them.
 	 *
-	 * @param filterPrefix text before the name of a field in errors about the filter
 	 * @throws ServiceError `invalid_argument` that names the field, or `unavailable` when the store cannot be read
 	 */
-	async list(request: ListRequest, filterPrefix = "filter."): Promise<ConversationPage> {
-		const { pageToken, full, secrets } = request;
+	async list(request: ListRequest): Promise<ConversationPage<ConversationInfo | Uint8Array>> {
+		const { secrets } = request;
+		return await this.#page(request, "filter.", async (record) => {
+			const large = threadFor(this.#large, record.bytes.byteLength);
+			return (await large?.openEncoded(record, secrets)) ?? this.#vault.open(record.bytes, secrets);
+		});
+	}
+
+	/**
+	 * Returns a page whose records are JSON texts in the webhook's form.
+	 *
+	 * @throws ServiceError as {@link list} does, but it names a field of the filter without a prefix
+	 */
+	async listJson(request: ListRequest): Promise<ConversationPage<string>> {
+		const { secrets } = request;
+		return await this.#page(request, "", async (record) => {
+			const large = threadFor(this.#large, record.bytes.byteLength);
+			return (await large?.openJson(record, secrets)) ?? recordJson(this.#format, this.#vault, record, secrets);
+		});
+	}
+
+	async #page<Form>(
+		request: ListRequest,
+		filterPrefix: string,
+		open: (record: StoredRecord) => Promise<Form>,
+	): Promise<ConversationPage<Form>> {
+		const { pageToken, full } = request;
 		const size = pageSize(request.pageSize);
 		const conditions = conditionsOf(request.filter, filterPrefix);
 		const before = pageToken === "" ? undefined : readPageToken(LIST, { conditions }, pageToken);
 		const { found, more } = await this.#read(conditions, before, size, full);
 		const last = found.at(-1);
-		return {
-			conversations: found.map((stored) => this.#entry(stored, full, secrets)),
-			nextPageToken: more && last !== undefined ? writePageToken(LIST, { conditions }, last.sequence) : "",
-		};
+		const nextPageToken = more && last !== undefined ? writePageToken(LIST, { conditions }, last.sequence) : "";
+		const conversations: ListedConversation<Form>[] = [];
+		for (const stored of found) conversations.push(await this.#entry(stored, full ? open : undefined));
+		return { conversations, nextPageToken };
 	}
 
-	#entry(stored: StoredConversation, full: boolean, secrets: SecretsForm): ListedConversation {
+	async #entry<Form>(
+		stored: StoredConversation,
+		open: ((record: StoredRecord) => Promise<Form>) | undefined,
+	): Promise<ListedConversation<Form>> {
 		const { conversationId, sequence } = stored;
-		const entry = tryRead(stored, this.#onUnreadable, () => ({
+		const entry = await tryOpen(stored, this.#onUnreadable, async () => ({
 			summary: decodeSummary(stored.summary),
-			conversation: full ? this.#vault.open(storedRecord(stored).bytes, secrets) : undefined,
+			conversation: await open?.(storedRecord(stored)),
 		}));
 		if (entry !== undefined) return { sequence, ...entry, unreadable: false };
 		const summary = create(ConversationSummarySchema, { id: conversationId });

@@ -25,6 +25,21 @@ export function tryRead<Result>(source: StoredAt, onUnreadable: OnUnreadable, re
 	}
 }
 
+/** As {@link tryRead}, for a record that another thread opens. */
+export async function tryOpen<Result>(
+	source: StoredAt,
+	onUnreadable: OnUnreadable,
+	open: () => Promise<Result>,
+): Promise<Result | undefined> {
+	const opened = await open().then(
+		(result) => () => result,
+		(error: unknown) => () => {
+			throw error;
+		},
+	);
+	return tryRead(source, onUnreadable, opened);
+}
+
 /** @throws ServiceError `data_loss` when the store could not read the record */
 export function storedRecord({ conversationId, sequence, record }: RecordSource): StoredRecord {
 	if (record === undefined) throw new TypeError(`update ${sequence} was read without its record`);

@@ -1,17 +1,18 @@
 import { create } from "@bufbuild/protobuf";
 import { LRUCache } from "lru-cache";
-import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
+import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
 import {
 	type ConversationUpdate,
 	ConversationUpdateSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import { isDataLoss } from "../../errors.ts";
-import { deriveDiff } from "../../record/diff.ts";
 import { fromMicroseconds } from "../../record/json/scalars.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { Store, StoredUpdate } from "../../store/store.ts";
-import { type OnUnreadable, recordSize, storedRecord, tryRead } from "./record-opener.ts";
+import { diffRecords, openComparable } from "./comparable-record.ts";
+import { setEncodedField } from "./encoded-field.ts";
+import { type LargeRecords, threadFor } from "./large-records.ts";
+import { type OnUnreadable, recordSize, storedRecord, tryOpen, tryRead } from "./record-opener.ts";
 import { decodeSummary } from "./stored-summary.ts";
 
 /** How much of an update is shown. */
@@ -32,8 +33,6 @@ const SUMMARY_BYTES = 2048;
 /** Returns the size of a cache entry. The cache would refuse an entry that is larger than its maximum size. */
 const cacheSize = (bytes: number): { size: number } => ({ size: Math.min(bytes, MAX_CACHED_BYTES) });
 
-const diff = deriveDiff(ConversationInfoSchema);
-
 /**
  * Builds the views of stored updates that readers receive. Views are cached for a while, so that many watchers of an
  * update share one computation. They must not be changed.
@@ -42,14 +41,17 @@ export class UpdateViews {
 	readonly #store: Pick<Store, "get">;
 	readonly #vault: RecordVault;
 	readonly #onUnreadable: OnUnreadable;
+	readonly #large: LargeRecords | undefined;
 	readonly #views = new LRUCache<string, Promise<ConversationUpdate>>({ maxSize: MAX_CACHED_BYTES });
 	/** Records for comparison with the next update of their conversation. */
 	readonly #comparableRecords = new LRUCache<string, ConversationInfo>({ maxSize: MAX_CACHED_BYTES });
 
-	constructor(store: Pick<Store, "get">, vault: RecordVault, onUnreadable: OnUnreadable) {
+	/** @param large opens large records; without it, this thread opens them */
+	constructor(store: Pick<Store, "get">, vault: RecordVault, onUnreadable: OnUnreadable, large?: LargeRecords) {
 		this.#store = store;
 		this.#vault = vault;
 		this.#onUnreadable = onUnreadable;
+		this.#large = large;
 	}
 
 	/**
@@ -73,12 +75,25 @@ export class UpdateViews {
 	async #full(stored: StoredUpdate, options: UpdateViewOptions): Promise<ConversationUpdate> {
 		const summary = await this.toUpdate(stored, { ...options, full: false });
 		if (summary.unreadable) return summary;
-		const { bytes } = storedRecord(stored);
+		const record = storedRecord(stored);
+		const { bytes } = record;
+		const large = threadFor(this.#large, bytes.byteLength);
+		if (large !== undefined) {
+			const encoded = await tryOpen(stored, this.#onUnreadable, () =>
+				large.openEncoded({ ...record, bytes: copyOf(bytes) }, options.secrets),
+			);
+			if (encoded === undefined) return unreadable(stored);
+			const view = { ...summary };
+			setEncodedField(view, ConversationUpdateSchema.field.conversation, encoded);
+			return view;
+		}
 		const conversation = tryRead(stored, this.#onUnreadable, () => this.#vault.open(bytes, options.secrets));
 		return conversation === undefined ? unreadable(stored) : { ...summary, conversation };
 	}
 
 	async #summary(stored: StoredUpdate, secretPaths: boolean): Promise<ConversationUpdate> {
+		const large = threadFor(this.#large, recordSize(stored.record));
+		if (large !== undefined) return await this.#summaryOfLarge(large, stored, secretPaths);
 		const read = tryRead(stored, this.#onUnreadable, () => ({
 			summary: decodeSummary(stored.summary),
 			record: this.#comparableRecord(stored, secretPaths),
@@ -88,7 +103,25 @@ export class UpdateViews {
 		return create(ConversationUpdateSchema, {
 			...metadataOf(stored),
 			summary: read.summary,
-			changedFields: before && { paths: diff(before, read.record) },
+			changedFields: before && { paths: diffRecords(before, read.record) },
+		});
+	}
+
+	async #summaryOfLarge(large: LargeRecords, stored: StoredUpdate, secretPaths: boolean): Promise<ConversationUpdate> {
+		const { conversationId, previousSequence } = stored;
+		const found = previousSequence === undefined ? undefined : await this.#store.get(conversationId, previousSequence);
+		// The update with that sequence may have been pruned, or be unreadable.
+		const previous = found?.sequence === previousSequence ? found?.record : undefined;
+		const before = previous === undefined || "unreadable" in previous ? undefined : previous.bytes;
+		const read = await tryOpen(stored, this.#onUnreadable, async () => ({
+			summary: decodeSummary(stored.summary),
+			paths: await large.changedPaths({ before, after: copyOf(storedRecord(stored).bytes), secretPaths }),
+		}));
+		if (read === undefined) return unreadable(stored);
+		return create(ConversationUpdateSchema, {
+			...metadataOf(stored),
+			summary: read.summary,
+			changedFields: read.paths && { paths: [...read.paths] },
 		});
 	}
 
@@ -112,23 +145,15 @@ export class UpdateViews {
 		const cached = this.#comparableRecords.get(key);
 		if (cached !== undefined) return cached;
 		const { bytes } = storedRecord(stored);
-		const record = secretPaths ? this.#openPlain(bytes) : this.#vault.open(bytes, "redacted");
+		const record = openComparable(this.#vault, bytes, secretPaths);
 		this.#comparableRecords.set(key, record, cacheSize(bytes.byteLength + 1));
 		return record;
 	}
+}
 
-	/**
-	 * Opens a record with its secrets in plain text, because equal secrets have different ciphertexts. When one cannot be
-	 * decrypted, all of them stay encrypted, so they can count as changed.
-	 */
-	#openPlain(bytes: Uint8Array): ConversationInfo {
-		try {
-			return this.#vault.open(bytes, "plaintext");
-		} catch (error) {
-			if (!isDataLoss(error)) throw error;
-			return this.#vault.open(bytes, "encrypted");
-		}
-	}
+/** Returns a copy for another thread, because watchers share the bytes of a stored update. */
+function copyOf(bytes: Uint8Array): Uint8Array {
+	return new Uint8Array(bytes);
 }
 
 function comparableKey(sequence: bigint, secretPaths: boolean): string {

@@ -23,7 +23,6 @@ import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import { type ExactJson, setMember } from "../../record/json/json-value.ts";
 import { formatDateTime, fromMicroseconds } from "../../record/json/scalars.ts";
 import { planMessage } from "../../record/plan/plan.ts";
-import type { RecordFormat } from "../../record/record-format.ts";
 import { type SecretsForm, secretsForms } from "../../record/secrets/secret-walk.ts";
 import type { Route } from "../http/router.ts";
 import { Query } from "./query.ts";
@@ -69,7 +68,6 @@ const encodeSummary: (summary: ConversationSummary) => ExactJson = deriveEncoder
  */
 export function readRoutes(
 	basePath: string,
-	format: RecordFormat,
 	get: GetConversation,
 	list: ListConversations,
 	events: ListConversationEvents,
@@ -99,11 +97,9 @@ export function readRoutes(
 					full: parameters.word("view", ["summary", "full"]) === "full",
 					secrets: secretsOf(parameters, principal),
 				};
-				const page = await list.list(request, "");
-				return stringifyExactJson({
-					conversations: page.conversations.map((entry) => entryJson(entry, format)),
-					next_page_token: page.nextPageToken,
-				});
+				const page = await list.listJson(request);
+				// The records are JSON texts already.
+				return `{"conversations":[${page.conversations.map(entryJson).join(",")}],"next_page_token":"${page.nextPageToken}"}`;
 			},
 		},
 		{
@@ -182,13 +178,10 @@ function tagsOf(texts: readonly string[]): Record<string, string> {
 	return tags;
 }
 
-function entryJson({ sequence, summary, conversation, unreadable }: ListedConversation, format: RecordFormat) {
-	return {
-		sequence,
-		summary: encodeSummary(summary),
-		...(conversation === undefined ? {} : { conversation: format.toJson(conversation) }),
-		...(unreadable ? { unreadable } : {}),
-	};
+function entryJson({ sequence, summary, conversation, unreadable }: ListedConversation<string>): string {
+	const record = conversation === undefined ? "" : `,"conversation":${conversation}`;
+	const mark = unreadable ? ',"unreadable":true' : "";
+	return `{"sequence":${sequence},"summary":${stringifyExactJson(encodeSummary(summary))}${record}${mark}}`;
 }
 
 /** Returns the JSON text of a list entry: the event as it was sent, its sequence number and its times. */
