@@ -3,9 +3,9 @@ import { randomBytes } from "node:crypto";
 import { rmSync } from "node:fs";
 import { mkdir, mkdtemp, rm, statfs } from "node:fs/promises";
 import { connect, createServer } from "node:net";
-import { join } from "node:path";
+import { delimiter, dirname, join } from "node:path";
 import { setTimeout as wait } from "node:timers/promises";
-import { ROOT, startCommand } from "../../test/support/start-command.ts";
+import { ROOT } from "../../test/support/start-command.ts";
 
 /** Type of an in-memory file system (statfs(2)). */
 const TMPFS_MAGIC = 0x0102_1994;
@@ -41,18 +41,17 @@ export class Service implements AsyncDisposable {
 	static async start({ database, profile, root = ROOT, environment }: ServiceOptions): Promise<Service> {
 		const [httpPort, grpcPort] = [await freePort(), await freePort()];
 		const key = randomBytes(16).toString("hex");
-		const { environment: own, args } = startCommand(root);
-		const profiling = profile === undefined ? [] : ["--cpu-prof", `--cpu-prof-dir=${profile}`];
-		const child = spawn(process.execPath, [...profiling, ...args], {
+		// The first line of the program finds node in the PATH.
+		const child = spawn(join(root, "dist", "main.js"), [], {
 			cwd: root,
 			env: {
-				PATH: process.env.PATH,
+				PATH: [dirname(process.execPath), process.env.PATH].join(delimiter),
+				NODE_OPTIONS: profile === undefined ? "" : `--cpu-prof --cpu-prof-dir=${profile}`,
 				HTTP_ADDRESS: `127.0.0.1:${httpPort}`,
 				GRPC_ADDRESS: `127.0.0.1:${grpcPort}`,
 				DATABASE_URL: database,
 				ACCESS_KEYS: `bench:${key}`,
 				LOG_LEVEL: "warn",
-				...own,
 				...environment,
 			},
 			stdio: ["ignore", "inherit", "inherit"],

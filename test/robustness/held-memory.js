@@ -1,3 +1,4 @@
+import { rmSync } from "node:fs";
 import { createServer } from "node:net";
 import { getHeapStatistics } from "node:v8";
 import { BroadcastChannel, isMainThread, threadId } from "node:worker_threads";
@@ -63,7 +64,10 @@ if (isMainThread) {
 		questions.postMessage(undefined);
 		respondIfAllAnswered();
 	});
-	server.listen(process.env.HELD_MEMORY_SOCKET).unref();
+	const path = process.env.HELD_MEMORY_SOCKET ?? "";
+	// The program starts its process again, and the first one has left its socket.
+	rmSync(path, { force: true });
+	server.listen(path).unref();
 } else {
 	/** @param {number} bytes */
 	const answer = (bytes) => {

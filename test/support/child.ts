@@ -5,7 +5,7 @@ import type { Readable } from "node:stream";
 import type { Endpoints } from "./clients.ts";
 import { ignorePipeErrors } from "./pipes.ts";
 import { testEnvironment } from "./service.ts";
-import { ROOT, START_ARGUMENTS, START_ENVIRONMENT } from "./start-command.ts";
+import { ROOT, START_ARGUMENTS } from "./start-command.ts";
 
 /** Running services. An exit listener ends them, for the case that a test process leaves by process.exit. */
 const running = new Set<ChildProcessByStdio<null, Readable, Readable>>();
@@ -42,7 +42,7 @@ export class ServiceProcess implements Endpoints, AsyncDisposable {
 	) {
 		this.#child = spawn(program, command, {
 			cwd: ROOT,
-			env: { ...START_ENVIRONMENT, ...COMPILED, ...env },
+			env: { ...COMPILED, ...env },
 			stdio: ["ignore", "pipe", "pipe"],
 			// An aborted test must not leave its service behind.
 			timeout: lifetime,
