@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
+import { readFileSync } from "node:fs";
 import { get } from "node:http";
 import { setTimeout as delay } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
@@ -18,13 +19,21 @@ const TIMEOUT = 120_000;
 /** Maximum number of problems that are reported. */
 const MAX_PROBLEMS = 10;
 
-const given = z.object({ http: z.string(), grpc: z.string(), key: z.string(), work: z.enum(["all", "reads"]) });
-const { key, work, ...service } = given.parse(workerData);
+const given = z.object({
+	http: z.string(),
+	grpc: z.string(),
+	pid: z.number(),
+	key: z.string(),
+	work: z.enum(["all", "reads"]),
+});
+const { key, work, pid, ...service } = given.parse(workerData);
 if (parentPort === null) throw new Error("this is a worker");
 const parent = parentPort;
 
 const problems: string[] = [];
 let slowest = { what: "none", milliseconds: 0 };
+/** Processor time of the service's main thread, in milliseconds, during the probe of `/healthz` that took most of it. */
+let probeWork = 0;
 let count = 0;
 let over = false;
 
@@ -55,13 +64,29 @@ async function expectOk(response: Promise<Response>): Promise<void> {
 	if (status !== 200) throw new Error(`status ${status}`);
 }
 
-/** Requests the health over a new connection, as probes do. */
+/** Returns the processor time that the service's main thread has used, in milliseconds. Linux only; 0 elsewhere. */
+function mainThreadTime(): number {
+	if (process.platform !== "linux") return 0;
+	try {
+		const stat = readFileSync(`/proc/${pid}/task/${pid}/stat`, "utf8");
+		// As for the whole process in test/support/child.ts; one tick is 10 ms.
+		const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+		return (Number(fields[11]) + Number(fields[12])) * 10;
+	} catch {
+		// The service has ended, which the run reports.
+		return 0;
+	}
+}
+
+/** Requests the health over a new connection, as probes do, and measures the work that it waits for. */
 async function probe(): Promise<void> {
+	const before = mainThreadTime();
 	const request = get(`${service.http}/healthz`, { agent: false });
 	const [response] = await once(request, "response");
 	response.resume();
 	if (response.statusCode !== 200) throw new Error(`status ${response.statusCode}`);
 	await once(response, "close");
+	probeWork = Math.max(probeWork, mainThreadTime() - before);
 }
 
 const json = record({ title: "ordinary" });
@@ -92,4 +117,4 @@ parent.postMessage("started");
 await once(parent, "message");
 over = true;
 await Promise.all(clients);
-parent.postMessage({ count, slowest, problems });
+parent.postMessage({ count, slowest, probeWork, problems });

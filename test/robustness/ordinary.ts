@@ -10,6 +10,7 @@ export type OrdinaryWork = "all" | "reads";
 const outcome = z.object({
 	count: z.number(),
 	slowest: z.object({ what: z.string(), milliseconds: z.number() }),
+	probeWork: z.number(),
 	problems: z.array(z.string()),
 });
 
@@ -25,10 +26,18 @@ export class OrdinaryClients {
 		this.#failed.catch(() => undefined);
 	}
 
-	/** Starts the clients and waits until they have begun. */
-	static async start({ http, grpc }: Endpoints, key: string, work: OrdinaryWork): Promise<OrdinaryClients> {
+	/**
+	 * Starts the clients and waits until they have begun.
+	 *
+	 * @param service its process id is that of this process if it has none
+	 */
+	static async start(
+		{ http, grpc, pid = process.pid }: Endpoints & { readonly pid?: number },
+		key: string,
+		work: OrdinaryWork,
+	): Promise<OrdinaryClients> {
 		const worker = new Worker(new URL("./ordinary-worker.ts", import.meta.url), {
-			workerData: { http, grpc, key, work },
+			workerData: { http, grpc, pid, key, work },
 		});
 		const clients = new OrdinaryClients(worker);
 		await Promise.race([once(worker, "message"), clients.#failed]);

@@ -1,10 +1,16 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { create, toBinary } from "@bufbuild/protobuf";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import {
+	ConversationService,
+	GetConversationRequestSchema,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type Endpoints, postWebhook, rpcPath, WEBHOOK } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
 import type { Random } from "../support/random.ts";
-import { RawHttp } from "../support/raw-http.ts";
+import { postBytes, RawHttp } from "../support/raw-http.ts";
 import { FRAME, frame, headerBlock, RawHttp2 } from "../support/raw-http2.ts";
+import { framed } from "../support/raw-rpc.ts";
 import { httpAddress, openSocket } from "../support/raw-socket.ts";
 import { KEY } from "../support/service.ts";
 import { type Report, unlessSilent } from "./report.ts";
@@ -46,7 +52,7 @@ export const slowClients: Run = {
 	async run(count, random, report) {
 		await using subject = await Subject.start(report);
 		const large = String(record().id);
-		const filler = "x".repeat(2_000_000);
+		const filler = "x".repeat(3_000_000);
 		const stored = await postWebhook(subject.service, KEY, JSON.stringify(record({ id: large, title: filler })));
 		report.expect(stored.status === 200, `the large record is answered with ${stored.status}`);
 		const clients = slowKinds(large).flatMap((client) => Array.from({ length: client.share }, () => client));
@@ -86,6 +92,17 @@ async function statusOf(client: RawHttp, over: AbortSignal): Promise<string> {
 		() => "closed",
 	);
 	return await Promise.race([answered, left]);
+}
+
+/** Returns the bytes of a request for a record. */
+function readRequest(protocol: "GET" | "Connect" | "gRPC-Web", id: string): Uint8Array {
+	if (protocol === "GET")
+		return Buffer.from(`GET /api/v1/conversations/${id} HTTP/1.1\r\nHost: x\r\nX-Access-Token: ${KEY}\r\n\r\n`);
+	const message = toBinary(GetConversationRequestSchema, create(GetConversationRequestSchema, { id }));
+	const isConnect = protocol === "Connect";
+	const type = isConnect ? "application/proto" : "application/grpc-web+proto";
+	const path = rpcPath(ConversationService.method.getConversation);
+	return postBytes(path, { "X-Access-Token": KEY, "Content-Type": type }, isConnect ? message : framed(message));
 }
 
 /**
@@ -147,28 +164,29 @@ function slowKinds(large: string): readonly SlowClient[] {
 				return await statusOf(client, over);
 			},
 		},
-		{
-			name: "answers that are not read",
-			share: 2,
-			correct: ["closed"],
-			act: async (service, over) => {
-				const socket = openSocket(httpAddress(service)).pause();
-				let closed = false;
-				socket.on("close", () => {
-					closed = true;
-				});
-				const request = `GET /api/v1/conversations/${large} HTTP/1.1\r\nHost: x\r\nX-Access-Token: ${KEY}\r\n\r\n`;
-				socket.write(request.repeat(4));
-				// A paused socket notices that it was closed only when something is written to it. Before the service may have
-				// closed it, a write would count as activity.
-				const began = performance.now();
-				const looks = setInterval(() => performance.now() - began > IDLE_TIMEOUT && socket.write("GET"), 5_000);
-				const isClosed = await until(over, () => closed);
-				clearInterval(looks);
-				socket.destroy();
-				return isClosed ? "closed" : "left";
-			},
-		},
+		...(["GET", "Connect", "gRPC-Web"] as const).map(
+			(protocol): SlowClient => ({
+				name: `answers that are not read, ${protocol}`,
+				share: 1,
+				correct: ["closed"],
+				act: async (service, over) => {
+					const socket = openSocket(httpAddress(service)).pause();
+					let closed = false;
+					socket.on("close", () => {
+						closed = true;
+					});
+					for (let count = 0; count < 4; count++) socket.write(readRequest(protocol, large));
+					// A paused socket notices that it was closed only when something is written to it. Before the service may have
+					// closed it, a write would count as activity.
+					const began = performance.now();
+					const looks = setInterval(() => performance.now() - began > IDLE_TIMEOUT && socket.write("GET"), 5_000);
+					const isClosed = await until(over, () => closed);
+					clearInterval(looks);
+					socket.destroy();
+					return isClosed ? "closed" : "left";
+				},
+			}),
+		),
 		{
 			name: "an answer in small parts",
 			share: 1,

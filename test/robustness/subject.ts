@@ -29,6 +29,11 @@ const SOCKET_NAME = "held-memory";
 const RESPONSE_TIMEOUT = 10_000;
 /** Number of posts after a load of which one must be accepted. */
 const MAX_ATTEMPTS = 100;
+/**
+ * Maximum processor time of the main thread while a probe of `/healthz` waits, in milliseconds: the timeout of the probe
+ * in deploy/kubernetes.yaml. Processor time, because other programs on the machine delay a probe, too.
+ */
+const PROBE_WORK = 3_000;
 /** Maximum lifetime of the program, in milliseconds. */
 const LIFETIME = 3_600_000;
 /** Log lines that show a failure of the service. */
@@ -103,10 +108,12 @@ export class Subject implements AsyncDisposable {
 			await ordinary.stop();
 			throw error;
 		});
-		const { count, slowest, problems } = await ordinary.stop();
+		const { count, slowest, probeWork, problems } = await ordinary.stop();
 		this.#report.figure(
 			`${count} ordinary requests meanwhile, the slowest ${slowest.milliseconds} ms (${slowest.what})`,
 		);
+		this.#report.figure(`the main thread worked for up to ${probeWork} ms while a probe of /healthz waited`);
+		this.#report.expect(probeWork <= PROBE_WORK, `a probe of /healthz waited for ${probeWork} ms of work`);
 		for (const problem of problems) this.#report.breaks(`an ordinary client: ${problem}`);
 		this.#report.expect(
 			!this.#report.isTimed || slowest.milliseconds <= RESPONSE_TIMEOUT,
