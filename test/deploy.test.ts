@@ -10,7 +10,7 @@ import {
 	readFileSync,
 	writeFileSync,
 } from "node:fs";
-import { delimiter, join, matchesGlob, relative } from "node:path";
+import { delimiter, dirname, join, matchesGlob, relative } from "node:path";
 import { createInterface } from "node:readline";
 import { promisify } from "node:util";
 import { validate as isStatefulSet } from "kubernetes-models/_schemas/IoK8sApiAppsV1StatefulSet";
@@ -20,6 +20,7 @@ import { describe, expect, test } from "vitest";
 import { parseAllDocuments } from "yaml";
 import { z } from "zod";
 import packageJson from "../package.json" with { type: "json" };
+import { openSqliteStore } from "../src/store/sqlite/sqlite.ts";
 import { postWebhook } from "./support/clients.ts";
 import { record } from "./support/fixtures.ts";
 import { KEY, testEnvironment } from "./support/service.ts";
@@ -36,6 +37,44 @@ const dockerfile = [...readDeployFile("Dockerfile").matchAll(/^([A-Z]+) (.+)$/gm
 }));
 const textsOf = (name: string): string[] => dockerfile.filter((found) => found.name === name).map(({ text }) => text);
 const argumentsOf = (text = ""): string[] => z.array(z.string()).parse(JSON.parse(text.slice(text.indexOf("["))));
+
+describe("the package", () => {
+	test("is installed into an empty folder without development dependencies, and runs", {
+		timeout: 300_000,
+	}, async () => {
+		using folder = new TempFolder();
+		const app = folder.file("app");
+		mkdirSync(app);
+		// The scripts would build dist/ again, which other tests run.
+		await run("npm", ["pack", "--ignore-scripts", "--pack-destination", folder.path], { cwd: ROOT });
+		const file = folder.file(`${packageJson.name}-${packageJson.version}.tgz`);
+		await run("tar", ["-xzf", file, "--strip-components=1", "-C", app]);
+		copyFileSync(join(ROOT, "package-lock.json"), join(app, "package-lock.json"));
+		const install = ["ci", "--omit=dev", "--ignore-scripts", "--prefer-offline", "--no-audit", "--no-fund"];
+		await run("npm", install, { cwd: app });
+		expect(existsSync(join(app, "node_modules", "vitest"))).toBe(false);
+		const PATH = [dirname(process.execPath), "/usr/bin", "/bin"].join(delimiter);
+		const program = (env: Readonly<Record<string, string>>, ...args: string[]) =>
+			run(join(app, "dist", "main.js"), args, { cwd: folder.path, env: { PATH, ...env } });
+		expect(await program({}, "--version")).toEqual({ stdout: `${packageJson.version}\n`, stderr: "" });
+		// An empty database is imported, which loads an engine and reads its migrations.
+		const database = folder.file("conversations.db");
+		const env = { DATABASE_URL: `sqlite:${database}` };
+		await (await openSqliteStore(folder.file("source.db"), { error() {} })).close();
+		await program({ DATABASE_URL: `sqlite:${folder.file("source.db")}` }, "export", folder.file("all.jsonl.zst"));
+		await program(env, "import", folder.file("all.jsonl.zst"));
+		expect(existsSync(database)).toBe(true);
+	});
+
+	test("cannot be built without development dependencies, and says so", async () => {
+		using folder = new TempFolder();
+		copyFileSync(join(ROOT, "package.json"), folder.file("package.json"));
+		const env = { ...process.env, PATH: [dirname(process.execPath), "/usr/bin", "/bin"].join(delimiter) };
+		await expect(run("npm", ["run", "prepare"], { cwd: folder.path, env })).rejects.toMatchObject({
+			stderr: expect.stringContaining("The program cannot be built without the development dependencies"),
+		});
+	});
+});
 
 describe("the Dockerfile", () => {
 	test("uses the pinned Node.js, two stages and a user other than root", () => {

@@ -46,7 +46,7 @@ function forbiddenImports(folder: string, ...allowed: readonly RegExp[]): string
 
 describe("the modules of src import only what they may", () => {
 	test("the scan finds the imports", () => {
-		expect(imports).toContainEqual({ from: "main.ts", to: "server.ts", typeOnly: false });
+		expect(imports).toContainEqual({ from: "commands.ts", to: "server.ts", typeOnly: false });
 		expect(imports).toContainEqual({ from: "record/validation/record-limits.ts", to: "errors.ts", typeOnly: true });
 		expect(imports.length).toBeGreaterThan(200);
 	});
@@ -74,7 +74,7 @@ describe("the modules of src import only what they may", () => {
 		const loaders = imports.filter(
 			({ from, to }) => /^store\/export\/(lines|export|import)/.test(to) && !/^store\/export\//.test(from),
 		);
-		expect(new Set(loaders.map(({ from }) => from))).toEqual(new Set(["main.ts"]));
+		expect(new Set(loaders.map(({ from }) => from))).toEqual(new Set(["commands.ts"]));
 	});
 
 	test("events imports only record, the store's interface and its rules of order", () => {
@@ -147,15 +147,21 @@ describe("the modules of src import only what they may", () => {
 		expect([...left]).toEqual([]);
 	});
 
-	test("only main.ts imports server.ts, and no file imports main.ts", () => {
-		const roots = imports.filter(({ to }) => to === "server.ts" || to === "main.ts");
-		expect(new Set(roots.map(({ from }) => from))).toEqual(new Set(["main.ts"]));
+	test("only commands.ts imports server.ts, only main.ts imports commands.ts, and no file imports main.ts", () => {
+		const importersOf = (file: string) => new Set(imports.filter(({ to }) => to === file).map(({ from }) => from));
+		expect(importersOf("server.ts")).toEqual(new Set(["commands.ts"]));
+		expect(importersOf("commands.ts")).toEqual(new Set(["main.ts"]));
+		expect(importersOf("main.ts")).toEqual(new Set());
+	});
+
+	test("main.ts imports nothing before it has checked the version of Node.js, which may not parse the rest", () => {
+		expect(texts.get("main.ts")).not.toMatch(/^(import|export)\b/m);
 	});
 
 	test("the environment is read only once, in main.ts for config", () => {
 		const readers = [...texts].filter(([, text]) => /\bprocess\.env\b|\benv\b.*from "node:process"/.test(text));
 		expect(readers.map(([file]) => file)).toEqual(["main.ts"]);
 		expect(texts.get("main.ts")?.match(/process\.env/g)).toHaveLength(1);
-		expect(texts.get("main.ts")).toContain("readConfig(process.env)");
+		expect(texts.get("main.ts")).toContain("runProgram(process.argv.slice(2), process.env)");
 	});
 });

@@ -1,0 +1,324 @@
+import { parseArgs } from "node:util";
+import { formatAddress } from "./config/address.ts";
+import { type Config, ConfigError, readConfig } from "./config/config.ts";
+import { variables } from "./config/variables.ts";
+import { packageJson } from "./package-json.ts";
+import { showProgress } from "./progress.ts";
+import type { Database } from "./store/database.ts";
+import { migrateDatabase, openExportSource, openImportTarget } from "./store/open.ts";
+import { backupDatabase, restoreDatabase } from "./store/sqlite/backup.ts";
+import { createLogger } from "./telemetry/log.ts";
+import { lineFormat } from "./telemetry/log-format.ts";
+import { LogOutput } from "./telemetry/log-output.ts";
+
+/** A command of the program. */
+interface Command {
+	/** Names of the operands. */
+	readonly operands: readonly string[];
+	/** Names of the options that it takes, each with a value. */
+	readonly options?: readonly OptionName[];
+	readonly meaning: string;
+	/** Message for an error of the command; the error follows as the reason. */
+	readonly failure: string;
+	readonly run: (config: Config, operands: readonly string[], options: Values) => Promise<void> | void;
+}
+
+const OPTIONS = {
+	help: { type: "boolean", short: "h" },
+	version: { type: "boolean" },
+	"after-update": { type: "string" },
+	"after-event": { type: "string" },
+} as const;
+const VALUE_OPTIONS = ["after-update", "after-event"] as const;
+type OptionName = (typeof VALUE_OPTIONS)[number];
+/** Values of the options that were given. */
+type Values = Readonly<Partial<Record<OptionName, string>>>;
+
+const COMMANDS: Readonly<Record<string, Command>> = {
+	serve: {
+		operands: [],
+		meaning: "run the service until SIGTERM or SIGINT (the default)",
+		failure: "The service cannot start",
+		run: serve,
+	},
+	config: {
+		operands: [],
+		meaning: "print the effective value of every variable and where it comes from; secrets are masked",
+		failure: "The configuration cannot be shown",
+		run: showConfig,
+	},
+	backup: {
+		operands: ["FILE"],
+		meaning: "copy the database into a new file, also while the service runs",
+		failure: "The backup failed",
+		run: async ({ database }, [file = ""]) => {
+			const path = sqlitePath(database);
+			const newest = await backupDatabase(path, file, showProgress(mebibytes, "copied"));
+			print(`${file} holds the database ${path} up to sequence ${newest}.`);
+		},
+	},
+	restore: {
+		operands: ["FILE"],
+		meaning: "replace the database with a copy of a backup; the service must not run",
+		failure: "The restore failed",
+		run: async ({ database }, [file = ""]) => {
+			const path = sqlitePath(database);
+			const { newest, replacedPath } = await restoreDatabase(path, file, showProgress(mebibytes, "copied"));
+			const kept = replacedPath === undefined ? "" : ` The former database is ${replacedPath}.`;
+			print(`${path} is restored from ${file}, up to sequence ${newest}.${kept}`);
+		},
+	},
+	migrate: {
+		operands: [],
+		meaning: "create or upgrade the tables of a PostgreSQL database; `serve` does this too",
+		failure: "The migration failed",
+		run: migrate,
+	},
+	export: {
+		operands: ["FILE"],
+		options: VALUE_OPTIONS,
+		meaning:
+			"write all data into a new file of JSON lines, also while the service runs; with an option, only what came after that sequence; FILE is `-` for standard output, and is compressed if it ends in .zst or .gz",
+		failure: "The export failed",
+		run: (config, [file = ""], options) => exportTo(file, options, config),
+	},
+	import: {
+		operands: ["FILE"],
+		meaning: "read an export into an empty database of any engine, or continue an interrupted import",
+		failure: "The import failed",
+		run: (config, [file = ""]) => importFrom(file, config),
+	},
+};
+
+/** @throws Error when the database is not a SQLite file */
+function sqlitePath(database: Database): string {
+	if (database.engine === "sqlite") return database.path;
+	throw new Error(
+		"backup and restore are only for SQLite; for PostgreSQL use pg_dump and pg_restore, or export and import",
+	);
+}
+
+/** Exit status for invalid arguments. */
+const USAGE_STATUS = 2;
+
+/** Runs the command that is named in the arguments. */
+async function runCommand(args: readonly string[], environment: NodeJS.ProcessEnv): Promise<void> {
+	const { values, positionals } = parseArgs({ args: [...args], options: OPTIONS, allowPositionals: true });
+	if (values.help === true) return print(help());
+	const [name = "serve", ...operands] = positionals;
+	if (values.version === true) return print(packageJson().version);
+	const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
+	if (command === undefined) throw new UsageError(`There is no command "${name}"`);
+	const { options = [] } = command;
+	const isForeign = VALUE_OPTIONS.some((option) => values[option] !== undefined && !options.includes(option));
+	if (operands.length !== command.operands.length || isForeign)
+		throw new UsageError(`Usage: ${usageOf(name, command)}`);
+	const config = readConfig(environment);
+	try {
+		await command.run(config, operands, values);
+	} catch (error) {
+		if (error instanceof UsageError) throw error;
+		throw new Error(command.failure, { cause: error });
+	}
+}
+
+/** The error for invalid arguments. */
+class UsageError extends Error {}
+
+/** V8 options of the service. docs/architecture.md (Threads) says what they and the allocator's settings bring. */
+const V8_OPTIONS = ["--no-allocation-site-pretenuring", "--heap-growing-percent=100"];
+/** Settings of glibc's allocator, in bytes. It reads them only when a process starts. */
+const ALLOCATOR_SETTINGS = { MALLOC_MMAP_THRESHOLD_: "1048576", MALLOC_TRIM_THRESHOLD_: "67108864" };
+
+/** Starts this process again with the options and settings of the service, unless it has them. */
+function ensureOptions(): void {
+	const { argv, env, execArgv, execPath } = process;
+	if (process.platform === "win32" || V8_OPTIONS.every((option) => execArgv.includes(option))) return;
+	process.execve?.(execPath, [execPath, ...execArgv, ...V8_OPTIONS, ...argv.slice(1)], {
+		...ALLOCATOR_SETTINGS,
+		...env,
+	});
+}
+
+async function serve(config: Config): Promise<void> {
+	ensureOptions();
+	const { fd, isTTY } = process.stdout;
+	const output = new LogOutput(fd, lineFormat(config.logFormat, isTTY));
+	const log = createLogger(config.logLevel, output);
+	const signalled = firstSignal();
+	// Loaded here, so that an error while loading these modules is reported like any other startup failure.
+	const { startService } = await import("./server.ts");
+	const { WEBHOOK_PATH } = await import("./transports/webhook/webhook.ts");
+	const service = await startService(config, log, (key) => showFirstKey(key, config, WEBHOOK_PATH));
+	log.stopping(await signalled);
+	// Exits when the stop hangs. No acknowledged data is lost, because it is on disk.
+	const forcedExit = setTimeout(() => {
+		log.unexpectedError("stop", new Error("The service has not stopped within DRAIN_SECONDS"));
+		process.exit(1);
+	}, config.drainSeconds * 1000);
+	const status = await service.stop().then(
+		() => 0,
+		(error: unknown) => {
+			log.unexpectedError("stop", error);
+			log.sumUp();
+			return 1;
+		},
+	);
+	clearTimeout(forcedExit);
+	await output.end(LOG_FLUSH_MILLISECONDS);
+	process.exit(status);
+}
+
+/** Maximum time for which a stopped process tries to write its last log lines when the reader is slow. */
+const LOG_FLUSH_MILLISECONDS = 500;
+
+/** Time after the first signal in which further ones count as the same: `npm start` forwards Ctrl-C a second time. */
+const SAME_SIGNAL_MILLISECONDS = 500;
+
+/** Resolves with the first signal to stop, even if it arrives during startup. A later one ends the process at once. */
+function firstSignal(): Promise<NodeJS.Signals> {
+	const { promise, resolve } = Promise.withResolvers<NodeJS.Signals>();
+	let first: number | undefined;
+	for (const name of ["SIGTERM", "SIGINT"] as const)
+		process.on(name, () => {
+			first ??= performance.now();
+			if (performance.now() - first > SAME_SIGNAL_MILLISECONDS) process.exit(1);
+			resolve(name);
+		});
+	return promise;
+}
+
+/** Shows a new access key. It cannot be shown again, because the service stores only its hash. */
+function showFirstKey(key: string, { httpAddress, tls, basePath }: Config, path: string): void {
+	const url = `${tls === undefined ? "http" : "https"}://${formatAddress(httpAddress)}${basePath}${path}`;
+	process.stderr.write(`
+ACCESS_KEYS is not set, so the service generated an access key. It is shown only once:
+
+  ${key}
+
+Try it:
+
+  curl -sS ${url} -H 'X-Access-Token: ${key}' -H 'Content-Type: application/json' \\
+    -d '{"id":"7c9e6679-7425-40de-944b-e07fc1f90ae7","workspace":{"kind":"LocalWorkspace","working_dir":"/workspace"},"agent":{"kind":"ACPAgent","acp_command":["acp"]}}'
+
+`);
+}
+
+async function migrate({ database }: Config): Promise<void> {
+	if (database.engine === "sqlite") return print(`Nothing to do: serve creates and upgrades ${database.path} itself.`);
+	const { from, to } = await migrateDatabase(database, { error: showError });
+	if (from === to) print(`The schema already has version ${to}.`);
+	else
+		print(from === 0 ? `Created the schema with version ${to}.` : `Upgraded the schema from version ${from} to ${to}.`);
+}
+
+async function exportTo(file: string, options: Values, { database }: Config): Promise<void> {
+	const [update, event] = [sequenceOption(options, "after-update"), sequenceOption(options, "after-event")];
+	const isWhole = update === undefined && event === undefined;
+	const after = isWhole ? undefined : { update: update ?? 0n, event: event ?? 0n };
+	// Loaded here, because only these commands need them.
+	const { exportLines } = await import("./store/export/export.ts");
+	const { writeExport } = await import("./store/export/file.ts");
+	await using source = await openExportSource(database, { error: showError });
+	const { updates, events } = await source.ranges();
+	await writeExport(exportLines(source, after, showProgress(rows, "exported")), file);
+	const of = isWhole ? "the whole database" : "what is new";
+	const result = `${file} has ${of} up to update ${updates.newest} and event ${events.newest}.`;
+	if (file !== "-") print(result);
+}
+
+/** @throws UsageError when the value is not a sequence */
+function sequenceOption(options: Values, name: OptionName): bigint | undefined {
+	const value = options[name];
+	if (value === undefined) return undefined;
+	if (!/^\d{1,18}$/.test(value)) throw new UsageError(`--${name} must be a sequence, which is a number from 0 on`);
+	return BigInt(value);
+}
+
+async function importFrom(file: string, { database }: Config): Promise<void> {
+	const { importStore } = await import("./store/export/import.ts");
+	const { readExport } = await import("./store/export/file.ts");
+	await using target = await openImportTarget(database, { error: showError });
+	const [imported, verified] = [showProgress(rows, "imported"), showProgress(rows, "verified")];
+	const { updates, events } = await importStore(readExport(file), target, imported, verified);
+	print(`The database holds the same as ${file}, up to update ${updates.newest} and event ${events.newest}.`);
+}
+
+/** Reports a failure that does not end the program. */
+function showError(fields: object, message: string): void {
+	process.stderr.write(`${message}${"err" in fields ? `: ${reasonOf(fields.err)}` : ""}\n`);
+}
+
+function showConfig({ settings }: Config): void {
+	const shown = (value = ""): string => (value === "" ? "none" : value);
+	for (const { name, value, source } of settings) {
+		const fallback = variables.find((known) => known.name === name)?.default;
+		const origin = source === "default" || fallback === undefined ? source : `${source}; default: ${shown(fallback)}`;
+		print(`${name} = ${shown(value)} (${origin})`);
+	}
+}
+
+/** Returns the usage of a command: its name and arguments. */
+function usageOf(name: string, { operands, options = [] }: Command): string {
+	return [name, ...operands, ...options.map((option) => `[--${option} N]`)].join(" ");
+}
+
+function help(): string {
+	const { name, description } = packageJson();
+	const usages = Object.entries(COMMANDS).map(([command, of]) => ({
+		usage: usageOf(command, of),
+		meaning: of.meaning,
+	}));
+	const width = Math.max(...usages.map(({ usage }) => usage.length));
+	const commands = usages.map(({ usage, meaning }) => `  ${usage.padEnd(width)}  ${meaning}`);
+	const environment = variables.map(
+		({ name, default: fallback, meaning }) => `  ${name} (default: ${fallback || "none"})\n      ${meaning}`,
+	);
+	return `${description}
+
+Usage: ${name} [command]
+
+Commands:
+${commands.join("\n")}
+
+Options:
+  -h, --help    print this text
+  --version     print the version
+
+Environment variables:
+${environment.join("\n")}`;
+}
+
+/** Writes a line to standard output. The program ends when the reader, such as `head`, has closed the pipe. */
+function print(text: string): void {
+	if (process.stdout.listenerCount("error") === 0) process.stdout.on("error", () => process.exit(1));
+	process.stdout.write(`${text}\n`);
+}
+
+const mebibytes = (bytes: number): string => `${(bytes / 2 ** 20).toFixed(1)} MiB`;
+const rows = (count: number): string => `${count} rows`;
+
+/** Returns the message of an error and of its causes in one line. */
+function reasonOf(error: unknown): string {
+	if (!(error instanceof Error)) return String(error);
+	const message = error.message.replaceAll(/\s*\n\s*/g, " ");
+	return error.cause === undefined ? message : `${message}: ${reasonOf(error.cause)}`;
+}
+
+/** Returns whether an error means invalid arguments, which `parseArgs` or a command rejected. */
+function isUsage(error: unknown): boolean {
+	const code = error instanceof Error && "code" in error ? String(error.code) : "";
+	return error instanceof UsageError || code.startsWith("ERR_PARSE_ARGS_");
+}
+
+/** Runs the program. Writes the reason of a failure to standard error, and exits. */
+export async function runProgram(args: readonly string[], environment: NodeJS.ProcessEnv): Promise<void> {
+	try {
+		await runCommand(args, environment);
+	} catch (error) {
+		const usage = isUsage(error);
+		const text = error instanceof ConfigError ? error.message : `${reasonOf(error)}${usage ? "; see --help" : ""}`;
+		process.stderr.write(`${text}\n`);
+		process.exit(usage ? USAGE_STATUS : 1);
+	}
+}
