@@ -27,12 +27,12 @@ import { RecordVault } from "./record/secrets/record-vault.ts";
 import { rpcMethods, SERVICES } from "./rpc/services.ts";
 import { openStore } from "./store/open.ts";
 import type { IsSameRecord } from "./store/store.ts";
-import type { Log } from "./telemetry/log.ts";
+import type { Logger } from "./telemetry/log.ts";
 import { Readiness } from "./telemetry/readiness.ts";
 import { addServiceFigures } from "./telemetry/service-figures.ts";
 import { followStoreHealth } from "./telemetry/store-health.ts";
 import { startTelemetry } from "./telemetry/telemetry.ts";
-import type { ThreadLog } from "./threads/worker-thread.ts";
+import type { ThreadLogger } from "./threads/worker-thread.ts";
 import { Admission, WORKS } from "./transports/admission.ts";
 import { connectHandlers } from "./transports/connect/connect-adapter.ts";
 import { listenGrpc } from "./transports/grpc/grpc-listener.ts";
@@ -71,7 +71,11 @@ export interface RunningService {
  *   start cannot fail any more, because the key cannot be shown again.
  * @throws Error when a listener or the store cannot be opened; then everything that was opened is closed
  */
-export async function startService(config: Config, log: Log, showKey: (key: string) => void): Promise<RunningService> {
+export async function startService(
+	config: Config,
+	log: Logger,
+	showKey: (key: string) => void,
+): Promise<RunningService> {
 	log.starting(Object.fromEntries(config.settings.map(({ name, value }) => [name, value])));
 	await using opened = new AsyncDisposableStack();
 	const { encryptionKeys, eventTimeZone, maxBodyBytes, basePath } = config;
@@ -203,6 +207,6 @@ async function firstKeyOf({ database, accessKeys, clientCertificates }: Config):
 	);
 }
 
-function threadLog(report: (error: unknown) => void): ThreadLog {
+function threadLog(report: (error: unknown) => void): ThreadLogger {
 	return { error: (fields) => report("err" in fields ? fields.err : fields) };
 }

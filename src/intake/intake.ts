@@ -11,7 +11,7 @@ import type { NewUpdate, StoredRecord } from "../store/store.ts";
 import { localCalls } from "../threads/local-calls.ts";
 import type { Calls } from "../threads/protocol.ts";
 import {
-	type ThreadLog,
+	type ThreadLogger,
 	type ThreadObserver,
 	WorkerThread,
 	type WorkerThreadOptions,
@@ -43,7 +43,7 @@ export interface IntakeOptions {
 	readonly underWay: () => number;
 	/** From which a thread makes the same as `here`. */
 	readonly data: IntakeData;
-	readonly log: ThreadLog;
+	readonly log: ThreadLogger;
 	readonly observer?: ThreadObserver | undefined;
 }
 

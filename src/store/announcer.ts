@@ -1,4 +1,4 @@
-import type { ThreadLog } from "../threads/worker-thread.ts";
+import type { ThreadLogger } from "../threads/worker-thread.ts";
 import type { LogListener } from "./store.ts";
 
 /**
@@ -6,14 +6,14 @@ import type { LogListener } from "./store.ts";
  * so listeners are notified once for all of them.
  */
 export class Announcer {
-	readonly #log: ThreadLog;
+	readonly #logger: ThreadLogger;
 	readonly #listeners = new Set<LogListener>();
 	#newest = 0n;
 	#isScheduled = false;
 
 	/** @param log receives the errors that listeners throw */
-	constructor(log: ThreadLog) {
-		this.#log = log;
+	constructor(log: ThreadLogger) {
+		this.#logger = log;
 	}
 
 	/** The newest announced sequence; 0 when none was announced. */
@@ -52,7 +52,7 @@ export class Announcer {
 			try {
 				listener(this.#newest, isLoss);
 			} catch (error) {
-				this.#log.error({ err: error }, "a listener of the store failed");
+				this.#logger.error({ err: error }, "a listener of the store failed");
 			}
 		}
 	}

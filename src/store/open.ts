@@ -1,4 +1,4 @@
-import type { ThreadLog } from "../threads/worker-thread.ts";
+import type { ThreadLogger } from "../threads/worker-thread.ts";
 import type { Database, PostgresSettings } from "./database.ts";
 import type { ExportSource, ImportTarget } from "./export/databases.ts";
 import type { SqliteOptions } from "./sqlite/sqlite.ts";
@@ -12,7 +12,7 @@ import type { Store } from "./store.ts";
  */
 export async function openStore(
 	database: Database,
-	log: ThreadLog,
+	log: ThreadLogger,
 	options: Pick<SqliteOptions, "isSameRecord" | "onUncleanStop" | "observer">,
 ): Promise<Store> {
 	if (database.engine === "sqlite") {
@@ -32,7 +32,7 @@ export async function openStore(
  */
 export async function migrateDatabase(
 	settings: PostgresSettings,
-	log: ThreadLog,
+	log: ThreadLogger,
 ): Promise<{ readonly from: number; readonly to: number }> {
 	const { openConnections } = await import("./postgres/connections.ts");
 	const { migrate } = await import("./postgres/migrate.ts");
@@ -45,7 +45,7 @@ export async function migrateDatabase(
  *
  * @throws Error when it cannot be opened, or is empty
  */
-export async function openExportSource(database: Database, log: ThreadLog): Promise<ExportSource> {
+export async function openExportSource(database: Database, log: ThreadLogger): Promise<ExportSource> {
 	if (database.engine === "sqlite") {
 		const { openSqliteSource } = await import("./sqlite/export.ts");
 		return openSqliteSource(database.path);
@@ -59,7 +59,7 @@ export async function openExportSource(database: Database, log: ThreadLog): Prom
  *
  * @throws Error when it cannot be opened, or is in use
  */
-export async function openImportTarget(database: Database, log: ThreadLog): Promise<ImportTarget> {
+export async function openImportTarget(database: Database, log: ThreadLogger): Promise<ImportTarget> {
 	if (database.engine === "sqlite") {
 		const { openSqliteTarget } = await import("./sqlite/export.ts");
 		return openSqliteTarget(database.path);

@@ -1,5 +1,5 @@
 import { type ExportResult, ExportResultCode } from "@opentelemetry/core";
-import type { Log } from "./log.ts";
+import type { Logger } from "./log.ts";
 
 /** An OpenTelemetry exporter, of metrics or spans. */
 interface Exporter<Items> {
@@ -15,7 +15,7 @@ interface Exporter<Items> {
 export function logExportFailures<Items, Kind extends Exporter<Items>>(
 	exporter: Kind & Exporter<Items>,
 	signal: "metrics" | "traces",
-	log: Pick<Log, "exportFailed">,
+	log: Pick<Logger, "exportFailed">,
 ): Kind {
 	const send = exporter.export.bind(exporter);
 	let failing = false;

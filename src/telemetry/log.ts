@@ -126,7 +126,7 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 			emit("certificates_refused", { listener, error: describe(error, true) }),
 		/** The service begins to stop, because of a signal such as `SIGTERM`. */
 		stopping: (signal: string) => emit("stopping", { signal }),
-		/** All accepted data is on disk and the service has stopped. Calls {@link Log.sumUp} first. */
+		/** All accepted data is on disk and the service has stopped. Calls {@link Logger.sumUp} first. */
 		stopped: () => {
 			limit.endWindow();
 			emit("stopped");
@@ -189,7 +189,7 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 			emit("export_failed", { signal, error: describe(error, true) }),
 		/**
 		 * Background work failed and will be retried. Logs an unexpected error, except for `unavailable`: the store logs
-		 * that itself, by {@link Log.storeFailed}.
+		 * that itself, by {@link Logger.storeFailed}.
 		 */
 		workFailed: (where: string, error: unknown) => {
 			if (!(error instanceof ServiceError && error.kind === "unavailable")) unexpected(where, error);
@@ -203,7 +203,7 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
  * The events that the service can log; it cannot log anything else. An event takes names, numbers and errors, and never
  * a request body, header or key. So no filter for secrets is needed.
  */
-export type Log = ReturnType<typeof createLogger>;
+export type Logger = ReturnType<typeof createLogger>;
 
 /** Returns whether the service, and not the client, caused a failure. */
 function isOwnFailure({ kind }: ServiceError): boolean {

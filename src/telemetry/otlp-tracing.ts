@@ -27,7 +27,7 @@ import type { AnsweredGroup } from "../threads/protocol.ts";
 import type { CallEnd } from "../threads/worker-thread.ts";
 import type { EndedRequest } from "./ended-request.ts";
 import { logExportFailures } from "./exports.ts";
-import type { Log } from "./log.ts";
+import type { Logger } from "./log.ts";
 import type { SamplerSetting } from "./otel-settings.ts";
 import { attributesOf, isRpc, spanNameOf } from "./request-attributes.ts";
 
@@ -64,7 +64,7 @@ export class OtlpTracing implements AsyncDisposable {
 	/** The request on whose behalf the current code runs. */
 	readonly #current = new AsyncLocalStorage<Running>();
 
-	constructor(resource: Resource, sampler: SamplerSetting, log: Pick<Log, "exportFailed">) {
+	constructor(resource: Resource, sampler: SamplerSetting, log: Pick<Logger, "exportFailed">) {
 		// The exporter reads its own variables: endpoint, headers, compression, timeout and certificates.
 		const exporter = logExportFailures(new OTLPTraceExporter(), "traces", log);
 		this.#provider = new TracerProvider({

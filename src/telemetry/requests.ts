@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { ServiceError } from "../errors.ts";
 import type { EndedRequest, RequestTarget } from "./ended-request.ts";
-import type { Log } from "./log.ts";
+import type { Logger } from "./log.ts";
 import type { RequestInfo } from "./log-fields.ts";
 import type { Metrics } from "./metrics.ts";
 import type { HeaderOf, OtlpTracing, RequestSpan } from "./otlp-tracing.ts";
@@ -14,7 +14,7 @@ const ACCEPTED_ID = /^[\w.:+=-]{1,64}$/;
 
 /** Receivers of what is observed of each request. */
 export interface RequestSinks {
-	readonly log: Pick<Log, "requestFailed" | "requestEnded">;
+	readonly log: Pick<Logger, "requestFailed" | "requestEnded">;
 	readonly metrics: Pick<Metrics, "ended" | "violated">;
 	/** Undefined when tracing is off. */
 	readonly tracing?: Pick<OtlpTracing, "begin"> | undefined;

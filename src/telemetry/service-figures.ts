@@ -1,7 +1,7 @@
 import { stat, statfs } from "node:fs/promises";
 import { dirname } from "node:path";
 import type { Store } from "../store/store.ts";
-import type { Log } from "./log.ts";
+import type { Logger } from "./log.ts";
 import type { Metrics, Sample } from "./metrics.ts";
 import type { Readiness } from "./readiness.ts";
 import type { Requests } from "./requests.ts";
@@ -32,7 +32,7 @@ export interface ServiceFigures {
 	readonly databasePath: string | undefined;
 	/** Admitted requests whose responses have not been sent, by kind, and the bytes of their bodies and responses. */
 	readonly admitted: () => readonly AdmittedWork[];
-	readonly log: Pick<Log, "droppedLines">;
+	readonly log: Pick<Logger, "droppedLines">;
 }
 
 const LISTENERS = ["http", "grpc"] as const;

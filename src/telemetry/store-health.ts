@@ -1,11 +1,11 @@
 import type { Store } from "../store/store.ts";
-import type { Log } from "./log.ts";
+import type { Logger } from "./log.ts";
 
 /** Settings of {@link followStoreHealth}. */
 export interface StoreHealthOptions {
 	/** Called when the store's check begins to fail, and when it succeeds again. */
 	readonly onChange: (healthy: boolean) => void;
-	readonly log: Pick<Log, "storeHealthChanged">;
+	readonly log: Pick<Logger, "storeHealthChanged">;
 	/** Milliseconds between two checks. Default: 1000. */
 	readonly interval?: number;
 	/** Milliseconds after which an unfinished check counts as failed. Default: 10,000. */

@@ -4,7 +4,7 @@ import { type IMetricReader, PeriodicExportingMetricReader } from "@opentelemetr
 import { ATTR_SERVICE_NAME, ATTR_SERVICE_VERSION } from "@opentelemetry/semantic-conventions";
 import type { ThreadObserver, ThreadQueue } from "../threads/worker-thread.ts";
 import { logExportFailures } from "./exports.ts";
-import type { Log } from "./log.ts";
+import type { Logger } from "./log.ts";
 import { Metrics } from "./metrics.ts";
 import type { OtelSettings } from "./otel-settings.ts";
 import type { OtlpTracing } from "./otlp-tracing.ts";
@@ -29,7 +29,7 @@ export interface Telemetry extends AsyncDisposable {
 }
 
 /** Starts telemetry. The modules that send metrics and traces are loaded only if needed. */
-export async function startTelemetry(settings: OtelSettings, program: ProgramName, log: Log): Promise<Telemetry> {
+export async function startTelemetry(settings: OtelSettings, program: ProgramName, log: Logger): Promise<Telemetry> {
 	// OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
 	const resource = defaultResource()
 		.merge(resourceFromAttributes({ [ATTR_SERVICE_NAME]: program.name, [ATTR_SERVICE_VERSION]: program.version }))

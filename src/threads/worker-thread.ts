@@ -6,7 +6,7 @@ import { type Failure, failureOf, refusalOf } from "./failure.ts";
 import { type AnsweredGroup, type CallMessage, type Calls, CLOSE, type WorkerMessage } from "./protocol.ts";
 
 /** The part of a logger that a thread needs. */
-export interface ThreadLog {
+export interface ThreadLogger {
 	error(fields: object, message: string): void;
 }
 
@@ -46,7 +46,7 @@ export interface WorkerThreadOptions {
 	readonly data: unknown;
 	/** Maps a failure of a call or of the whole thread, unless the worker threw a {@link ServiceError}. */
 	readonly toError: (failure: Failure, of: "call" | "thread") => ServiceError;
-	readonly log: ThreadLog;
+	readonly log: ThreadLogger;
 	/** Maximum size of the young generation of the thread's heap, in MiB. */
 	readonly youngGenerationMiB: number;
 	/** Maximum size of the old generation, in MiB; V8's default when left out. A thread that exceeds it ends. */

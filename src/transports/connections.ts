@@ -5,12 +5,12 @@ import { setTimeout as delay } from "node:timers/promises";
 import { createServer as createTlsServer, type PeerCertificate, type SecureContextOptions, TLSSocket } from "node:tls";
 import { type Address, formatAddress } from "../config/address.ts";
 import type { TlsFiles } from "../config/config.ts";
-import type { Log } from "../telemetry/log.ts";
+import type { Logger } from "../telemetry/log.ts";
 import { LIMITS, type Limits } from "./limits.ts";
 
 /** Log events of a listener. */
 export type ListenerLog = Pick<
-	Log,
+	Logger,
 	"cleartext" | "connectionsFull" | "connectionFailed" | "certificatesTaken" | "certificatesRefused"
 >;
 

@@ -6,7 +6,7 @@ import { DatabaseSync } from "node:sqlite";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/sqlite.ts";
 import type { IsSameRecord, Store } from "../../src/store/store.ts";
-import type { ThreadLog } from "../../src/threads/worker-thread.ts";
+import type { ThreadLogger } from "../../src/threads/worker-thread.ts";
 import { storeConformance } from "./conformance.ts";
 import { appendEvents, batch, event, liveOf, record, stateUpdate, storedEvent, titleDelta } from "./event-samples.ts";
 import { append, bytes, listed, pages, type Sample, sample, stored } from "./samples.ts";
@@ -32,7 +32,7 @@ async function crashedCopy(path: string): Promise<string> {
 }
 
 /** Returns a log that records its lines. */
-function recorded(): { log: ThreadLog; lines: unknown[] } {
+function recorded(): { log: ThreadLogger; lines: unknown[] } {
 	const lines: unknown[] = [];
 	return { log: { error: (fields, message) => lines.push([fields, message]) }, lines };
 }

@@ -1,6 +1,6 @@
-import { createLogger, type Log } from "../../src/telemetry/log.ts";
+import { createLogger, type Logger } from "../../src/telemetry/log.ts";
 
 /** Returns a log that writes nothing. */
-export function silentLog(): Log {
+export function silentLog(): Logger {
 	return createLogger("silent", { write: () => undefined });
 }

@@ -1,13 +1,13 @@
 import { stripVTControlCharacters } from "node:util";
 import { describe, expect, test } from "vitest";
-import { createLogger, type Log } from "../../src/telemetry/log.ts";
+import { createLogger, type Logger } from "../../src/telemetry/log.ts";
 import { type LogFormat, lineFormat } from "../../src/telemetry/log-format.ts";
 
 const TIME = "05:01:36.123Z";
 const ISO = `2026-11-22T${TIME}`;
 
 /** Returns the lines that an action logs in a format, all with the same time. */
-function logged(format: LogFormat, isTerminal: boolean, action: (log: Log) => void): string {
+function logged(format: LogFormat, isTerminal: boolean, action: (log: Logger) => void): string {
 	const form = lineFormat(format, isTerminal);
 	let text = "";
 	const write = (line: string): void => {
@@ -17,7 +17,7 @@ function logged(format: LogFormat, isTerminal: boolean, action: (log: Log) => vo
 	return stripVTControlCharacters(text);
 }
 
-const twoLines = (log: Log): void => {
+const twoLines = (log: Logger): void => {
 	log.listening("http", "127.0.0.1:8080");
 	log.stopped();
 };

@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
 import { ServiceError } from "../../src/errors.ts";
-import { createLogger, type Log, type LogLevel } from "../../src/telemetry/log.ts";
+import { createLogger, type Logger, type LogLevel } from "../../src/telemetry/log.ts";
 
 /** Returns the parsed lines that an action logs, without the fields that differ from run to run. */
-function logged(action: (log: Log) => void, level: LogLevel = "info"): unknown[] {
+function logged(action: (log: Logger) => void, level: LogLevel = "info"): unknown[] {
 	const lines: unknown[] = [];
 	action(
 		createLogger(level, {
@@ -90,7 +90,7 @@ test("a refusal of a request without a known caller has the address of its clien
 
 test("at the level debug each request has a line when it has ended", () => {
 	const ended = { target: request, status: 200, failure: undefined, seconds: 0.25, bytes: 7 };
-	const action = (log: Log) => log.requestEnded({ ...request, requestId: "a", caller: "sender" }, ended);
+	const action = (log: Logger) => log.requestEnded({ ...request, requestId: "a", caller: "sender" }, ended);
 	const { target: _target, failure: _failure, ...fields } = ended;
 	expect(logged(action, "debug")).toEqual([
 		{
@@ -251,7 +251,7 @@ test("background work that fails because the store is unavailable is not logged 
 });
 
 test("lines below the log level are not written", () => {
-	const all = (log: Log) => {
+	const all = (log: Logger) => {
 		log.stopped();
 		log.requestFailed(request, new ServiceError("not_found", ""));
 		log.storeFailed(new Error(""));

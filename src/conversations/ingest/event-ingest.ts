@@ -13,7 +13,7 @@ import { release } from "../../memory.ts";
 import { mergeDeltas, mergeProtected, mergeRecord } from "../../record/record-delta.ts";
 import type { EventCondition } from "../../store/event-condition.ts";
 import type { AppendedEvents, LiveState, NewEvents, NewLiveState, Store, StoredRecord } from "../../store/store.ts";
-import type { Log } from "../../telemetry/log.ts";
+import type { Logger } from "../../telemetry/log.ts";
 
 /** Reads events from request bodies and applies them to records, here or on another thread. */
 export interface EventIntake {
@@ -64,14 +64,14 @@ interface Progress extends AppliedUpdates {
 export class EventIngest {
 	readonly #store: EventStore;
 	readonly #intake: EventIntake;
-	readonly #log: Pick<Log, "statementsRefused" | "recordUnreadable">;
+	readonly #logger: Pick<Logger, "statementsRefused" | "recordUnreadable">;
 	/** The last task in the queue of each conversation that has tasks. */
 	readonly #lastTasks = new Map<string, Promise<IngestedEvents>>();
 
-	constructor(store: EventStore, intake: EventIntake, log: Pick<Log, "statementsRefused" | "recordUnreadable">) {
+	constructor(store: EventStore, intake: EventIntake, log: Pick<Logger, "statementsRefused" | "recordUnreadable">) {
 		this.#store = store;
 		this.#intake = intake;
-		this.#log = log;
+		this.#logger = log;
 	}
 
 	/**
@@ -144,7 +144,7 @@ export class EventIngest {
 		refused: readonly RefusedStatement[],
 	): IngestedEvents {
 		const violations = refused.flatMap((statement) => statement.violations);
-		if (violations.length > 0) this.#log.statementsRefused(conversationId, violations);
+		if (violations.length > 0) this.#logger.statementsRefused(conversationId, violations);
 		return { stored, updateSequence };
 	}
 
@@ -206,7 +206,7 @@ export class EventIngest {
 			return { live: { expects, ...live }, refused };
 		} catch (error) {
 			if (!isDataLoss(error)) throw error;
-			this.#log.recordUnreadable({ conversationId, sequence: current?.sequence ?? 0n, error });
+			this.#logger.recordUnreadable({ conversationId, sequence: current?.sequence ?? 0n, error });
 			return { live: { expects, next: newRevision(), memberTimes, version: undefined }, refused: [] };
 		}
 	}

@@ -1,5 +1,5 @@
 import type { Store } from "../../store/store.ts";
-import type { Log } from "../../telemetry/log.ts";
+import type { Logger } from "../../telemetry/log.ts";
 
 /** The computer's clocks, in milliseconds. */
 export interface Clocks {
@@ -25,7 +25,7 @@ const SAVE_INTERVAL = 30_000;
  */
 export class RetentionClock {
 	readonly #store: Pick<Store, "getRetentionTime" | "saveRetentionTime">;
-	readonly #onDoubt: Log["clockDoubtChanged"];
+	readonly #onDoubt: Logger["clockDoubtChanged"];
 	readonly #clocks: Clocks;
 	#last: { readonly time: bigint; readonly at: number } | undefined;
 	#savedAt = Number.NEGATIVE_INFINITY;
@@ -33,7 +33,7 @@ export class RetentionClock {
 
 	constructor(
 		store: Pick<Store, "getRetentionTime" | "saveRetentionTime">,
-		onDoubt: Log["clockDoubtChanged"],
+		onDoubt: Logger["clockDoubtChanged"],
 		clocks: Clocks = { now: Date.now, elapsed: () => performance.now() },
 	) {
 		this.#store = store;

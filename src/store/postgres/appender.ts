@@ -1,6 +1,6 @@
 import { ServiceError } from "../../errors.ts";
 import type { AnsweredGroup } from "../../threads/protocol.ts";
-import type { CallEnd, ThreadLog, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
+import type { CallEnd, ThreadLogger, ThreadObserver, ThreadQueue } from "../../threads/worker-thread.ts";
 import { type AppendResult, conversationOf } from "../group-plan.ts";
 import type { NewestSequences } from "../rows.ts";
 import { newestOf } from "./append-results.ts";
@@ -40,7 +40,7 @@ interface PendingRequest {
  * process has locked a conversation of the first one.
  */
 export class Appender {
-	readonly #log: ThreadLog;
+	readonly #logger: ThreadLogger;
 	readonly #onAppended: (newest: NewestSequences) => void;
 	readonly #observer: ThreadObserver | undefined;
 	/** Committers that write no group at the moment. */
@@ -57,12 +57,12 @@ export class Appender {
 	/** @param onAppended called after each group with the newest sequences that it added */
 	constructor(
 		connections: Connections,
-		log: ThreadLog,
+		log: ThreadLogger,
 		onAppended: (newest: NewestSequences) => void,
 		observer?: ThreadObserver,
 	) {
 		this.#idleCommitters = Array.from({ length: MAX_GROUPS }, () => new GroupCommitter(connections));
-		this.#log = log;
+		this.#logger = log;
 		this.#onAppended = onAppended;
 		this.#observer = observer;
 		observer?.onThread(OBSERVED_AS, () => this.#queue());
@@ -190,7 +190,7 @@ export class Appender {
 				await this.#answer(group.slice(middle), committer);
 				return;
 			}
-			this.#log.error({ err: failure, operation: "append", count: group.length }, "the store failed");
+			this.#logger.error({ err: failure, operation: "append", count: group.length }, "the store failed");
 			for (const pending of group) refuse(pending, failure, answered);
 		}
 	}

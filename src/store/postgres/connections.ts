@@ -1,4 +1,4 @@
-import type { ThreadLog } from "../../threads/worker-thread.ts";
+import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "../database.ts";
 import { CommitUnknown, DatabaseError, databaseError } from "./failures.ts";
 import { Listener } from "./listener.ts";
@@ -92,7 +92,7 @@ export interface TransactionOptions {
  *
  * @throws {ServiceError} `unavailable` when no host accepts writes; its cause names the failure of each host
  */
-export async function openConnections(settings: PostgresSettings, log: ThreadLog): Promise<Connections> {
+export async function openConnections(settings: PostgresSettings, log: ThreadLogger): Promise<Connections> {
 	const primary = await Primary.find(settings, log);
 	const listener = new Listener(settings.notify ? primary : undefined, log);
 	// Whether each connection keeps one session of the server. Behind a pooler in transaction mode it does not, and

@@ -1,5 +1,5 @@
 import { ServiceError } from "../../errors.ts";
-import type { ThreadLog } from "../../threads/worker-thread.ts";
+import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import { Announcer } from "../announcer.ts";
 import type { LogTable, NewestSequences } from "../rows.ts";
 import type { LogListener } from "../store.ts";
@@ -9,7 +9,7 @@ import { CHANNEL } from "./numbered-sql.ts";
 /** Announces entries that this process appends, and from the first subscription on also those of other processes. */
 export class EntryAnnouncer {
 	readonly #connections: Connections;
-	readonly #log: ThreadLog;
+	readonly #logger: ThreadLogger;
 	readonly #readNewest: () => Promise<NewestSequences>;
 	readonly #announcers: Readonly<Record<LogTable, Announcer>>;
 	#isListening = false;
@@ -18,9 +18,9 @@ export class EntryAnnouncer {
 	#mustLookUpAgain = false;
 
 	/** @param readNewest rejects when the store is closed */
-	constructor(connections: Connections, log: ThreadLog, readNewest: () => Promise<NewestSequences>) {
+	constructor(connections: Connections, log: ThreadLogger, readNewest: () => Promise<NewestSequences>) {
 		this.#connections = connections;
-		this.#log = log;
+		this.#logger = log;
 		this.#readNewest = readNewest;
 		this.#announcers = { updates: new Announcer(log), events: new Announcer(log) };
 	}
@@ -79,7 +79,7 @@ export class EntryAnnouncer {
 	#announceFound(log: LogTable, { [log]: newest }: NewestSequences, { [log]: known }: NewestSequences): void {
 		if (newest < known) {
 			const message = `the database has lost the entries after sequence ${newest}; the newest sequence was ${known}`;
-			this.#log.error({ err: new ServiceError("data_loss", message) }, "the database has lost commits");
+			this.#logger.error({ err: new ServiceError("data_loss", message) }, "the database has lost commits");
 			this.#announcers[log].announceLoss(newest);
 		} else this.#announcers[log].announce(newest);
 	}

@@ -1,4 +1,4 @@
-import type { ThreadLog } from "../../threads/worker-thread.ts";
+import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "../database.ts";
 import { BEGINNING, type ExportSource, type ImportTarget, type Ranges, requireContents } from "../export/databases.ts";
 import { type Connections, openConnections } from "./connections.ts";
@@ -18,7 +18,7 @@ import { listUpdates } from "./updates.ts";
  * @throws Error when the database has no tables of this service, or those of another release
  * @throws ServiceError `unavailable` when it cannot be opened, or holds an unfinished import
  */
-export async function openPostgresSource(settings: PostgresSettings, log: ThreadLog): Promise<ExportSource> {
+export async function openPostgresSource(settings: PostgresSettings, log: ThreadLogger): Promise<ExportSource> {
 	const connections = await openConnections(settings, log);
 	return await openOrClose(connections, async () => {
 		const version = await connections.read(schemaVersion);
@@ -46,7 +46,7 @@ const WRITTEN_TABLES = "conversation_updates.positions, conversation_updates.rem
  *
  * @throws ServiceError `unavailable` when it cannot be opened, or another transaction prevents the lock on its tables
  */
-export async function openPostgresTarget(settings: PostgresSettings, log: ThreadLog): Promise<ImportTarget> {
+export async function openPostgresTarget(settings: PostgresSettings, log: ThreadLogger): Promise<ImportTarget> {
 	const connections = await openConnections(settings, log);
 	return await openOrClose(connections, async () => {
 		await migrate(connections);

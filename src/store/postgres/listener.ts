@@ -1,6 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type pg from "pg";
-import type { ThreadLog } from "../../threads/worker-thread.ts";
+import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import { requireWrites } from "./dial.ts";
 import type { Primary } from "./primary.ts";
 
@@ -19,7 +19,7 @@ const CHECK_INTERVAL = 5_000;
  */
 export class Listener implements AsyncDisposable {
 	readonly #primary: Primary | undefined;
-	readonly #log: ThreadLog;
+	readonly #logger: ThreadLogger;
 	readonly #listeners = new Map<string, Set<Listen>>();
 	readonly #closing = new AbortController();
 	readonly #poll: NodeJS.Timeout;
@@ -27,9 +27,9 @@ export class Listener implements AsyncDisposable {
 	#listening: Promise<void> | undefined;
 
 	/** @param primary undefined when notifications are off: the listeners are then only called every second */
-	constructor(primary: Primary | undefined, log: ThreadLog) {
+	constructor(primary: Primary | undefined, log: ThreadLogger) {
 		this.#primary = primary;
-		this.#log = log;
+		this.#logger = log;
 		this.#poll = setInterval(() => this.#callAll(), POLL_INTERVAL);
 		this.#poll.unref();
 	}
@@ -104,7 +104,7 @@ export class Listener implements AsyncDisposable {
 		try {
 			listener(payload);
 		} catch (error) {
-			this.#log.error({ err: error }, "a listener of the store failed");
+			this.#logger.error({ err: error }, "a listener of the store failed");
 		}
 	}
 }

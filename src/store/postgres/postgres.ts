@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { CallSignal } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
-import type { ThreadLog, ThreadObserver } from "../../threads/worker-thread.ts";
+import type { ThreadLogger, ThreadObserver } from "../../threads/worker-thread.ts";
 import { Pruner } from "../pruner.ts";
 import { appendJudged } from "../repetition.ts";
 import type { IsSameRecord, Store } from "../store.ts";
@@ -45,7 +45,7 @@ export interface PostgresOptions {
  */
 export async function openPostgresStore(
 	connections: Connections,
-	log: ThreadLog,
+	log: ThreadLogger,
 	options: PostgresOptions = {},
 ): Promise<Store> {
 	const { isSameRecord = async () => false, observer } = options;
@@ -63,7 +63,7 @@ export async function openPostgresStore(
 
 function storeOf(
 	connections: Connections,
-	log: ThreadLog,
+	log: ThreadLogger,
 	isSameRecord: IsSameRecord,
 	observer: ThreadObserver | undefined,
 ): Store {

@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import pg from "pg";
 import { ServiceError } from "../../errors.ts";
-import type { ThreadLog } from "../../threads/worker-thread.ts";
+import type { ThreadLogger } from "../../threads/worker-thread.ts";
 import type { PostgresSettings } from "../database.ts";
 import { dial, requireWrites } from "./dial.ts";
 import { DatabaseError, databaseError } from "./failures.ts";
@@ -45,21 +45,21 @@ export interface Lease {
  */
 export class Primary implements AsyncDisposable {
 	readonly #settings: PostgresSettings;
-	readonly #log: ThreadLog;
+	readonly #logger: ThreadLogger;
 	readonly #slots: Slots;
 	readonly #closing = new AbortController();
 	#state: State;
 	#searching: Promise<void> = Promise.resolve();
 
-	private constructor(settings: PostgresSettings, log: ThreadLog) {
+	private constructor(settings: PostgresSettings, log: ThreadLogger) {
 		this.#settings = settings;
-		this.#log = log;
+		this.#logger = log;
 		this.#slots = new Slots(settings.connections);
 		this.#state = this.#search(() => undefined);
 	}
 
 	/** @throws {ServiceError} `unavailable` when all hosts have failed */
-	static async find(settings: PostgresSettings, log: ThreadLog): Promise<Primary> {
+	static async find(settings: PostgresSettings, log: ThreadLogger): Promise<Primary> {
 		const primary = new Primary(settings, log);
 		try {
 			await primary.#server();
@@ -153,7 +153,9 @@ export class Primary implements AsyncDisposable {
 	#lose(server: Server): void {
 		if (this.#state.name !== "found" || this.#state.server !== server) return;
 		server.pool.end().catch(() => undefined);
-		this.#state = this.#search((error) => this.#log.error({ err: error }, "no primary of the database can be reached"));
+		this.#state = this.#search((error) =>
+			this.#logger.error({ err: error }, "no primary of the database can be reached"),
+		);
 	}
 
 	/** @param onAway called once, when all hosts have failed */

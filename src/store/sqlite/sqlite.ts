@@ -3,7 +3,7 @@ import { existsSync, rmSync, statSync } from "node:fs";
 import { ServiceError } from "../../errors.ts";
 import { compact, release } from "../../memory.ts";
 import {
-	type ThreadLog,
+	type ThreadLogger,
 	type ThreadObserver,
 	WorkerThread,
 	type WorkerThreadOptions,
@@ -45,7 +45,7 @@ export interface SqliteOptions extends Omit<DatabaseOptions, "path"> {
  * @throws ServiceError `unavailable` when the database cannot be opened, another store has it open, a newer release
  *   wrote it, its file was emptied or has several hard links, or an import into it is not finished; the cause says which.
  */
-export async function openSqliteStore(path: string, log: ThreadLog, options: SqliteOptions = {}): Promise<Store> {
+export async function openSqliteStore(path: string, log: ThreadLogger, options: SqliteOptions = {}): Promise<Store> {
 	const { isSameRecord = async () => false, lockTimeout, maxBytes, onUncleanStop, observer } = options;
 	orUnavailable(() => requireIntact(path));
 	const isNew = !existsSync(path);
@@ -110,7 +110,7 @@ function storeOf(
 	writer: WorkerThread<WriterCalls>,
 	reader: WorkerThread<ReaderCalls>,
 	lock: Disposable,
-	log: ThreadLog,
+	log: ThreadLogger,
 	isSameRecord: IsSameRecord,
 ): Store {
 	const pruner = new Pruner(pruningOf(writer, reader));

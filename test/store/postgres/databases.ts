@@ -3,11 +3,11 @@ import { readConfig } from "../../../src/config/config.ts";
 import { type Connections, openConnections } from "../../../src/store/postgres/connections.ts";
 import { openPostgresStore, type PostgresOptions } from "../../../src/store/postgres/postgres.ts";
 import type { Store } from "../../../src/store/store.ts";
-import type { ThreadLog } from "../../../src/threads/worker-thread.ts";
+import type { ThreadLogger } from "../../../src/threads/worker-thread.ts";
 import { TempFolder } from "../../support/temp.ts";
 import { PostgresServer } from "./server.ts";
 
-const silent: ThreadLog = { error: () => undefined };
+const silent: ThreadLogger = { error: () => undefined };
 
 /** A PostgreSQL server for the tests of a file. Each test creates its own databases. */
 export class Databases implements AsyncDisposable {
@@ -58,7 +58,7 @@ export async function connect(url: string, env: Readonly<Record<string, string>>
 /** Opens a store as the service does. */
 export async function openStore(
 	url: string,
-	options: PostgresOptions & { readonly env?: Readonly<Record<string, string>>; readonly log?: ThreadLog } = {},
+	options: PostgresOptions & { readonly env?: Readonly<Record<string, string>>; readonly log?: ThreadLogger } = {},
 ): Promise<Store> {
 	const { env, log = silent, ...rest } = options;
 	return await openPostgresStore(await connect(url, env), log, rest);
