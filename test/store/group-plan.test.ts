@@ -1,0 +1,127 @@
+import { randomUUID } from "node:crypto";
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import type { Activity } from "../../src/store/activity.ts";
+import type { ConversationState, WrittenUpdate } from "../../src/store/conversation-state.ts";
+import {
+	type AppendOutcome,
+	completePlan,
+	groupQuery,
+	type KnownConversation,
+	planGroup,
+	type WrittenEvent,
+} from "../../src/store/group-plan.ts";
+import type { GroupRequest } from "../../src/store/repetition.ts";
+import { batch, event, live, liveOf, record, stateUpdate } from "./event-samples.ts";
+import { sample, second, start } from "./samples.ts";
+
+/** An engine in memory, which keeps the rows that plans write. */
+class MemoryEngine {
+	readonly states = new Map<string, ConversationState>();
+	readonly activities = new Map<string, Activity>();
+	readonly updates: WrittenUpdate[] = [];
+	readonly events: WrittenEvent[] = [];
+
+	append(group: readonly GroupRequest[]): readonly AppendOutcome[] {
+		const { conversationIds, events } = groupQuery(group);
+		const known = new Map(conversationIds.map((id) => [id, this.#known(id)]));
+		for (const { conversationId, eventId } of events)
+			if (this.events.some((one) => one.conversationId === conversationId && one.event.eventId === eventId))
+				known.get(conversationId)?.eventIds.add(eventId);
+		const newest = { updates: BigInt(this.updates.length), events: BigInt(this.events.length) };
+		const { written, outcomes } = completePlan(
+			planGroup(group, known, newest, () => undefined),
+			(sequences) => new Map(sequences.map((sequence) => [sequence, this.#update(sequence).record])),
+		);
+		this.updates.push(...written.updates);
+		this.events.push(...written.events);
+		for (const [id, { state }] of written.states) this.states.set(id, state);
+		for (const [id, activity] of written.activities) this.activities.set(id, activity);
+		return outcomes;
+	}
+
+	#known(id: string): KnownConversation {
+		const state = this.states.get(id);
+		const posted = state?.newestPosted && this.#update(state.newestPosted.sequence);
+		const current = state && this.#update(state.sequence);
+		const base = current && (current.base === undefined ? current : this.#update(current.base));
+		return {
+			state,
+			activity: this.activities.get(id),
+			newestPosted: posted && {
+				change: posted.change,
+				current: posted.current,
+				schemaVersion: posted.record.schemaVersion,
+			},
+			base: base && { sequence: base.sequence, size: base.size },
+			delta: current?.base === undefined ? undefined : current.record,
+			eventIds: new Set(),
+		};
+	}
+
+	#update(sequence: bigint): WrittenUpdate {
+		const found = this.updates[Number(sequence) - 1];
+		if (found === undefined) throw new Error(`there is no update ${sequence}`);
+		return found;
+	}
+}
+
+const conversations = [randomUUID(), randomUUID()] as const;
+
+/** A request, made when the revision of its conversation is known. */
+const request = fc
+	.record({
+		kind: fc.constantFrom("post", "events", "version"),
+		id: fc.constantFrom(...conversations),
+		title: fc.constantFrom("short", "another", "long ".repeat(100), "longer ".repeat(100)),
+		minute: fc.integer({ min: 0, max: 3 }),
+		eventId: fc.constantFrom("a", "b", "c", "d", "e"),
+		status: fc.constantFrom("idle", "running", "deleting"),
+		isStale: fc.boolean(),
+	})
+	.map(({ kind, id, title, minute, eventId, status, isStale }) => (revision: bigint): GroupRequest => {
+		const at = start + BigInt(minute) * 60n * second;
+		if (kind === "post") {
+			const columns = { title, status, updatedAt: minute === 0 ? undefined : at };
+			const update = sample({
+				conversationId: id,
+				receivedAt: at,
+				record: record({ title }),
+				columns,
+				schemaVersion: 3,
+			});
+			return { update, judged: undefined };
+		}
+		if (kind === "events") return batch(id, [event({ eventId, happenedAt: at, message: title })]);
+		const expects = isStale ? revision - 1n : revision;
+		const made = revision > 0n ? live(expects, title) : liveOf(expects, record({ title }), { title });
+		return batch(id, [stateUpdate({ eventId, happenedAt: at })], {
+			live: { ...made, next: 2n ** 61n + (revision & 255n) + 1n },
+		});
+	});
+
+function idOf(one: GroupRequest): string {
+	return "update" in one ? one.update.conversationId : one.conversationId;
+}
+
+test("a group has the outcomes and writes the rows of its requests one after the other", () => {
+	const steps = fc.array(fc.tuple(request, fc.boolean()), { minLength: 1, maxLength: 25 });
+	fc.assert(
+		fc.property(steps, (made) => {
+			const [single, grouped] = [new MemoryEngine(), new MemoryEngine()];
+			const outcomes: AppendOutcome[] = [];
+			const groups: GroupRequest[][] = [[]];
+			for (const [make, endsGroup] of made) {
+				const id = idOf(make(0n));
+				const revision = single.states.get(id)?.revision ?? -(single.activities.get(id)?.eventCount ?? 0n);
+				const one = make(revision);
+				outcomes.push(...single.append([one]));
+				groups.at(-1)?.push(one);
+				if (endsGroup) groups.push([]);
+			}
+			expect(groups.flatMap((group) => grouped.append(group))).toEqual(outcomes);
+			expect(grouped).toEqual(single);
+		}),
+		{ numRuns: 300 },
+	);
+});
