@@ -5,6 +5,7 @@ import { Keyring } from "./access/keys.ts";
 import { RateLimit } from "./access/rate-limit.ts";
 import { type Address, formatAddress } from "./config/address.ts";
 import type { Config } from "./config/config.ts";
+import { deriveSummaries } from "./conversations/ingest/derive-summaries.ts";
 import { EventIngest } from "./conversations/ingest/event-ingest.ts";
 import { Ingest } from "./conversations/ingest/ingest.ts";
 import { EventViews } from "./conversations/read/event-view.ts";
@@ -49,6 +50,8 @@ import { conversationWebhook, eventWebhook, oauthStateRoute } from "./transports
 
 /** Maximum time, in milliseconds, for which a stopping service accepts connections that are on their way. */
 const MAX_GRACE = 1_000;
+/** Milliseconds between two lines of the log about the progress of work on stored data. */
+const PROGRESS_INTERVAL = 10_000;
 /** Milliseconds between two checks in this time whether a client is still connected. */
 const CONNECTION_CHECK_INTERVAL = 20;
 
@@ -168,6 +171,13 @@ export async function startService(
 	const onError = (error: unknown) => log.workFailed("retention", error);
 	const pruning = pruneUntilStopped(store, retention, clock, stopping.signal, onError);
 	opened.defer(() => pruning);
+	let reportedAt = performance.now();
+	const deriving = deriveSummaries(store, vault, stopping.signal, (examined, replaced, isComplete) => {
+		if (examined === 0 || (!isComplete && performance.now() - reportedAt < PROGRESS_INTERVAL)) return;
+		reportedAt = performance.now();
+		log.summariesDerived(examined, replaced, isComplete);
+	}).catch((error: unknown) => log.workFailed("derivation", error));
+	opened.defer(() => deriving);
 
 	const running = opened.move();
 	return {

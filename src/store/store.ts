@@ -8,6 +8,7 @@
 import type { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { CallSignal } from "../call-signal.ts";
 import type { Condition } from "./condition.ts";
+import type { Derivation, DerivationStep } from "./derivation.ts";
 import type { EventCondition } from "./event-condition.ts";
 
 /** An encoded record without secrets in plain text, and the versions of the rules that it was encoded by. */
@@ -317,6 +318,10 @@ export interface Store extends AsyncDisposable {
 	getRetentionTime(): Promise<bigint | undefined>;
 	/** Saves the time of retention (microseconds since the Unix epoch). Resolves when it is on disk. */
 	saveRetentionTime(time: bigint): Promise<void>;
+	/** Returns how far data of one kind has been derived; undefined when no step of it was saved. */
+	getDerivation(name: string): Promise<Derivation | undefined>;
+	/** Saves a step of {@link Derivation}. Resolves when it is on disk. */
+	saveDerivation(step: DerivationStep): Promise<void>;
 	/** Resolves when the store can read and write; rejects otherwise. */
 	check(): Promise<void>;
 	/** Completes the requests that were accepted, then closes the store. */

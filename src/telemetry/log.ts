@@ -49,6 +49,7 @@ export const logEvents = {
 	statements_refused: ["warn", "Events contain values that break the record's rules; these values were not applied"],
 	store_failed: ["error", "The store failed"],
 	unclean_stop: ["warn", "The last stop of the service was not clean: sequence numbers are skipped"],
+	summaries_derived: ["info", "Summaries of stored records are derived anew by the present rules"],
 	clock_doubted: ["warn", "The clock differs from the time that retention uses"],
 	clock_trusted: ["info", "The clock agrees again with the time that retention uses"],
 	store_unhealthy: ["error", "The check of the store fails"],
@@ -137,6 +138,9 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		storeFailed: (error: unknown) => failed("store_failed", error),
 		/** The database shows that the service was not stopped cleanly before this start. */
 		uncleanStop: () => emit("unclean_stop"),
+		/** Progress of deriving stored summaries anew: updates examined and summaries replaced since the start. */
+		summariesDerived: (examined: number, replaced: number, isComplete: boolean) =>
+			emit("summaries_derived", { examined, replaced, isComplete }),
 		/** The clock now differs greatly from the time of retention, or, if undefined, no longer does. */
 		clockDoubtChanged: (difference: ClockDifference | undefined) => {
 			if (difference === undefined) return emit("clock_trusted");

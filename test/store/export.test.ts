@@ -477,6 +477,7 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 	sqlite: {
 		activities: "SELECT * FROM activities ORDER BY conversation_id",
 		conversations: "SELECT * FROM conversations ORDER BY conversation_id",
+		derivations: "made by each database itself",
 		events: "SELECT a.conversation_id, e.* FROM events e JOIN activities a ON a.id = e.activity ORDER BY sequence",
 		logs: "SELECT log, pruned_through, last_removal FROM logs ORDER BY log",
 		pruned: "SELECT * FROM pruned ORDER BY log, conversation_id",
@@ -489,6 +490,7 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 	postgres: {
 		activities: "SELECT * FROM conversation_updates.activities ORDER BY conversation_id",
 		conversations: "SELECT * FROM conversation_updates.conversations ORDER BY conversation_id",
+		derivations: "made by each database itself",
 		events: "SELECT * FROM conversation_updates.events ORDER BY sequence",
 		positions: "SELECT * FROM conversation_updates.positions",
 		pruned: "SELECT * FROM conversation_updates.pruned ORDER BY log, conversation_id",

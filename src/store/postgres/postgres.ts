@@ -8,6 +8,7 @@ import type { IsSameRecord, Store } from "../store.ts";
 import { batchResult, updateResult } from "./append-results.ts";
 import { Appender } from "./appender.ts";
 import type { Connections } from "./connections.ts";
+import { readDerivation, saveDerivation } from "./derivations.ts";
 import { EntryAnnouncer } from "./entry-announcer.ts";
 import { listEvents } from "./events.ts";
 import { serviceError } from "./failures.ts";
@@ -153,6 +154,8 @@ function storeOf(
 		pruneEvents: (receivedBefore, limit) => run(() => logged("pruneEvents", pruner.pruneEvents(receivedBefore, limit))),
 		getRetentionTime: () => read("getRetentionTime", readRetentionTime),
 		saveRetentionTime: (time) => run(() => logged("saveRetentionTime", write(saveRetentionTime(time)))),
+		getDerivation: (name) => read("getDerivation", (session) => readDerivation(session, name)),
+		saveDerivation: (step) => run(() => logged("saveDerivation", saveDerivation(connections, step))),
 		check: () => run(() => write(touchWriter(checkId))),
 		close,
 		[Symbol.asyncDispose]: close,

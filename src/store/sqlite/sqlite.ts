@@ -163,6 +163,8 @@ function storeOf(
 		pruneEvents: (receivedBefore, limit) => pruner.pruneEvents(receivedBefore, limit),
 		getRetentionTime: () => reader.calls.getRetentionTime(),
 		saveRetentionTime: (time) => writer.calls.saveRetentionTime(time),
+		getDerivation: (name) => writer.calls.readDerivation(name),
+		saveDerivation: (step) => writer.calls.saveDerivation(step),
 		async check() {
 			await Promise.all([writer.calls.check(), reader.calls.range({ log: "updates", query: {} })]);
 		},

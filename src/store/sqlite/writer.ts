@@ -3,12 +3,14 @@ import { ServiceError } from "../../errors.ts";
 import { failureOf } from "../../threads/failure.ts";
 import type { Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
+import type { DerivationStep } from "../derivation.ts";
 import type { RemovalBounds } from "../pruner.ts";
 import type { AppendRequest, GroupRequest, PossibleRepetition } from "../repetition.ts";
 import type { Appended, AppendedEvents, NewEvents } from "../store.ts";
 import { bytesOfBatch } from "./batch.ts";
 import type { SenderDeadline } from "./calls.ts";
 import { hasLog, openForWriting, transaction, type WriterOptions } from "./database.ts";
+import { readDerivation, saveDerivation } from "./derivations.ts";
 import { appendGroup } from "./group.ts";
 import { OpenFiles } from "./open-files.ts";
 import { type DeletedRequest, removeDeleted, removeEvents, removeUpdates } from "./remove.ts";
@@ -117,6 +119,8 @@ function writer(options: WriterOptions) {
 				if (committedAt === undefined || performance.now() - committedAt > PROOF_MILLISECONDS) write(() => check.run());
 			},
 			saveRetentionTime: (time: bigint): void => void write(() => saveRetentionTime.run(time)),
+			readDerivation: (name: string) => readDerivation(statements, name),
+			saveDerivation: (step: DerivationStep): void => write(() => saveDerivation(statements, step)),
 			/** Returns whether the last stop before this run was clean: see `beginRun`. */
 			wasStoppedCleanly: (): boolean => wasStoppedCleanly,
 		},
