@@ -1,5 +1,6 @@
 // `npm run clients`: starts the service and runs the program of each language whose toolchain is installed.
 import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
@@ -18,15 +19,20 @@ const CLIENTS: Readonly<Record<string, readonly string[]>> = {
 	typescript: ["npm"],
 };
 
-/** Reads the addresses of the service from its log. Returns them by listener. */
-async function readAddresses(log: NodeJS.ReadableStream): Promise<Readonly<Record<string, string>>> {
+/** Reads the log of the service to its end. Calls back with the addresses of its listeners, and with each warning. */
+async function readLog(
+	log: NodeJS.ReadableStream,
+	onListening: (addresses: Readonly<Record<string, string>>) => void,
+	onWarning: (line: string) => void,
+): Promise<void> {
 	const found: Record<string, string> = {};
 	for await (const line of createInterface(log)) {
-		const { event, listener, address } = JSON.parse(line);
+		const { event, listener, address, level } = JSON.parse(line);
 		if (event === "listening") found[listener] = address;
-		if (found.http !== undefined && found.grpc !== undefined) return found;
+		if (event === "listening" && listener === "grpc") onListening(found);
+		// The refusal that each client checks is a warning, too.
+		if (level === "error" || event === "connection_failed") onWarning(line);
 	}
-	throw new Error("the service did not start");
 }
 
 function isInstalled(tool: string): boolean {
@@ -57,8 +63,11 @@ process.once("exit", () => {
 });
 for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(1));
 
-const { http = "", grpc = "" } = await readAddresses(service.stdout);
-service.stdout.resume();
+const listening = Promise.withResolvers<Readonly<Record<string, string>>>();
+const warnings: string[] = [];
+const logged = readLog(service.stdout, listening.resolve, (line) => warnings.push(line));
+void logged.then(() => listening.reject(new Error("the service did not start")));
+const { http = "", grpc = "" } = await listening.promise;
 const env = { ...process.env, PATH, HTTP_URL: `http://${http}`, GRPC_ADDRESS: grpc, ACCESS_KEY: KEY };
 const outcomes: string[] = [];
 for (const [client, tools] of Object.entries(CLIENTS)) {
@@ -69,8 +78,12 @@ for (const [client, tools] of Object.entries(CLIENTS)) {
 		continue;
 	}
 	console.log(`\n${client}`);
-	const { status } = spawnSync(join(import.meta.dirname, client, "run"), { env, stdio: "inherit" });
+	const program = spawn(join(import.meta.dirname, client, "run"), { env, stdio: "inherit" });
+	const [status] = await once(program, "close");
 	outcomes.push(`${status === 0 ? "passed " : "FAILED "}  ${client}`);
 }
+service.kill("SIGTERM");
+await logged;
+for (const warning of warnings) outcomes.push(`FAILED   the service logged ${warning}`);
 console.log(`\n${outcomes.join("\n")}`);
 process.exit(outcomes.some((outcome) => outcome.startsWith("FAILED")) ? 1 : 0);

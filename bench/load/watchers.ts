@@ -65,9 +65,9 @@ class Watcher implements StreamHandler {
 }
 
 function delayOf(message: Uint8Array): number {
-	const { event } = fromBinary(WatchConversationUpdatesResponseSchema, message);
-	if (event.case !== "update" || event.value.receivedAt === undefined) return Number.NaN;
-	const { seconds, nanos } = event.value.receivedAt;
+	const { content } = fromBinary(WatchConversationUpdatesResponseSchema, message);
+	if (content.case !== "update" || content.value.receivedAt === undefined) return Number.NaN;
+	const { seconds, nanos } = content.value.receivedAt;
 	return performance.timeOrigin + performance.now() - (Number(seconds) * 1000 + nanos / 1e6);
 }
 

@@ -25,7 +25,7 @@ async function send(title: string): Promise<bigint> {
 /** Returns the conversation's first update after a sequence number. `watch` reconnects when its stream breaks. */
 async function nextAfter(sequence: bigint): Promise<ConversationUpdate> {
 	const request = { start: { case: "afterSequence", value: sequence }, conversationId: id } as const;
-	for await (const { event } of watch(request)) if (event.case === "update") return event.value;
+	for await (const { content } of watch(request)) if (content.case === "update") return content.value;
 	throw new Error("a watch does not end by itself");
 }
 

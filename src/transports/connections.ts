@@ -24,6 +24,11 @@ export interface ConnectionOptions {
 	readonly protocols: readonly string[];
 	/** Serves a connection. With TLS it is called after the handshake. */
 	readonly serve: (socket: Socket) => void;
+	/**
+	 * Whether a client has made a call on its connection. Then it speaks the protocol, so an error of HTTP/2 when the
+	 * connection ends is not logged: the last frame of grpc-go names a stream in a way that Node.js does not accept.
+	 */
+	readonly hasCalled?: (socket: Socket) => boolean;
 	readonly log: ListenerLog;
 	readonly limits?: Limits;
 	/** Milliseconds between two reads of the TLS files. */
@@ -65,8 +70,9 @@ export class Connections {
 		const { address, tls, log, listener, limits = LIMITS } = options;
 		const open = new Set<Socket>();
 		const server = tls === undefined ? createServer(SOCKET_OPTIONS) : await createSecureServer(tls, options);
-		const logFailure = (peer: string | undefined, { code, message }: NodeJS.ErrnoException): void => {
+		const logFailure = (peer: string | undefined, { code, message }: NodeJS.ErrnoException, socket?: Socket): void => {
 			if (!isClientFault(code)) return;
+			if (code === "ERR_HTTP2_ERROR" && socket !== undefined && options.hasCalled?.(socket) === true) return;
 			// These messages come from fixed lists. Other messages may quote the client's bytes.
 			const reason = /^HPE_|^ERR_HTTP2_ERROR$/.test(code) ? message : undefined;
 			log.connectionFailed({ listener, peer, code, reason });
@@ -86,7 +92,7 @@ export class Connections {
 				if (socket.bytesRead < SHORTEST_REQUEST) socket.destroy();
 			}, limits.headerTime);
 			const peer = peerOf(socket);
-			socket.on("error", (error) => logFailure(peer, error));
+			socket.on("error", (error) => logFailure(peer, error, socket));
 			socket.on("close", () => {
 				clearTimeout(silenceTimeout);
 				open.delete(socket);
@@ -94,7 +100,7 @@ export class Connections {
 		});
 		server.on("secureConnection", (socket: TLSSocket) => {
 			const peer = peerOf(socket);
-			socket.on("error", (error) => logFailure(peer, error));
+			socket.on("error", (error) => logFailure(peer, error, socket));
 		});
 		server.on("tlsClientError", (error: Error, socket: TLSSocket) => {
 			// At run time a code such as CERT_HAS_EXPIRED, although the type says Error.

@@ -94,8 +94,8 @@ test("a watch on one replica shows posts to another, and continues after the oth
 	const seen: bigint[] = [];
 	const watching = (async () => {
 		try {
-			for await (const { event } of watch(other, KEY, { start: BEGINNING }, end.signal))
-				if (event.case === "update") seen.push(event.value.sequence);
+			for await (const { content } of watch(other, KEY, { start: BEGINNING }, end.signal))
+				if (content.case === "update") seen.push(content.value.sequence);
 		} catch (error) {
 			if (!end.signal.aborted) throw error;
 		}

@@ -91,7 +91,7 @@ describe("a pruned update", () => {
 			for (;;) {
 				// On a busy machine the watch may fail before it delivers anything.
 				const { value, done } = await messages.next();
-				if (done === true || value.event.case === "heartbeat") return undefined;
+				if (done === true || value.content.case === "heartbeat") return undefined;
 				delivered.push(value.sequence);
 				// Reads nothing until the updates that were not delivered yet are pruned.
 				if (delivered.length === 1) await pruned(service, String(json.id));

@@ -35,10 +35,10 @@ test.each([
 		const end = new AbortController();
 		let seen = 0;
 		const reading = (async () => {
-			for await (const { event } of readClient(service, protocol, KEY).watchConversationUpdates(request, {
+			for await (const { content } of readClient(service, protocol, KEY).watchConversationUpdates(request, {
 				signal: end.signal,
 			}))
-				if (event.case === "update") seen += 1;
+				if (content.case === "update") seen += 1;
 		})().catch(() => undefined);
 		for (let update = 0; update < UPDATES; update++) {
 			const posted = await postWebhook(service, KEY, JSON.stringify(record({ title: "x".repeat(UPDATE_BYTES) })));

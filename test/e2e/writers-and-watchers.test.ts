@@ -81,11 +81,11 @@ async function watchOnce(
 		watcher.cursor === undefined ? {} : { start: { case: "afterSequence", value: watcher.cursor } };
 	const request = { ...from, conversationId: watcher.conversationId ?? "" };
 	for await (const message of messages(service, proxy, watcher.protocol, request, signal)) {
-		const { sequence, event } = message;
-		watcher.start ??= event.case === "update" ? sequence - 1n : sequence;
+		const { sequence, content } = message;
+		watcher.start ??= content.case === "update" ? sequence - 1n : sequence;
 		watcher.cursor = sequence;
-		if (event.case === "update") {
-			expect(event.value.sequence).toBe(sequence);
+		if (content.case === "update") {
+			expect(content.value.sequence).toBe(sequence);
 			watcher.seen.push(sequence);
 		}
 		// Now and then a watcher reads slowly.

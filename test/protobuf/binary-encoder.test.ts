@@ -118,7 +118,7 @@ describe("the encoder writes the same bytes as protobuf-es", () => {
 		for (const sequence of INTEGERS) {
 			const heartbeat = create(WatchConversationUpdatesResponseSchema, {
 				sequence,
-				event: { case: "heartbeat", value: { latestSequence: sequence } },
+				content: { case: "heartbeat", value: { latestSequence: sequence } },
 			});
 			expect([...encodeResponse(heartbeat)]).toEqual([...toBinary(WatchConversationUpdatesResponseSchema, heartbeat)]);
 		}

@@ -208,8 +208,8 @@ export class ReplicaLoad implements AsyncDisposable {
 		const follow = async (): Promise<void> => {
 			try {
 				if (log === "updates") {
-					for await (const { event } of client.watch(request, options))
-						if (event.case === "update") seen.push(event.value.sequence);
+					for await (const { content } of client.watch(request, options))
+						if (content.case === "update") seen.push(content.value.sequence);
 				} else {
 					for await (const { content } of client.watchEvents(request, options))
 						if (content.case === "event") seen.push(content.value.sequence);

@@ -73,8 +73,8 @@ class Reader {
 	}
 
 	async #read(service: Endpoints): Promise<void> {
-		for await (const { event, sequence } of watch(service, KEY, {}, this.#end.signal)) {
-			if (event.case === "update") this.#seen.push(sequence);
+		for await (const { content, sequence } of watch(service, KEY, {}, this.#end.signal)) {
+			if (content.case === "update") this.#seen.push(sequence);
 			this.#cursor = sequence;
 		}
 	}

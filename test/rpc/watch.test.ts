@@ -119,8 +119,8 @@ test.each(clients)("over %s an invalid request is refused with its code", async 
 test.each(clients)("over %s secrets are shown in the requested form", async (_, watch) => {
 	await service.reading.keep({ id: ID, agent: { kind: "Agent", llm: { model: "m", api_key: "sk-canary" } } });
 	const shown = async (secrets: SecretsMode, key?: string) => {
-		for await (const { event } of watch({ ...BEGINNING, view: ConversationView.FULL, secrets }, key)) {
-			const agent = event.case === "update" ? event.value.conversation?.agent?.kind : undefined;
+		for await (const { content } of watch({ ...BEGINNING, view: ConversationView.FULL, secrets }, key)) {
+			const agent = content.case === "update" ? content.value.conversation?.agent?.kind : undefined;
 			return agent?.case === "agent" ? agent.value.llm?.apiKey : undefined;
 		}
 		return undefined;

@@ -35,9 +35,9 @@ export async function updatesUntilCaughtUp(
 	const end = new AbortController();
 	const updates: ConversationUpdate[] = [];
 	try {
-		for await (const { event, sequence } of watch(service, key, request, end.signal)) {
-			if (event.case === "update") updates.push(event.value);
-			if (event.case === "heartbeat" && event.value.latestSequence === sequence) break;
+		for await (const { content, sequence } of watch(service, key, request, end.signal)) {
+			if (content.case === "update") updates.push(content.value);
+			if (content.case === "heartbeat" && content.value.latestSequence === sequence) break;
 		}
 	} finally {
 		end.abort();

@@ -4,6 +4,8 @@ import { connect as connectTls } from "node:tls";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { Certificates } from "../support/certificates.ts";
 import { WEBHOOK } from "../support/clients.ts";
+import { FRAME, frame, headerBlock, RawHttp2 } from "../support/raw-http2.ts";
+import { framed } from "../support/raw-rpc.ts";
 import { startTestService, type TestService } from "../support/service.ts";
 
 const certificates = new Certificates();
@@ -123,6 +125,28 @@ describe("without TLS", () => {
 			await expect.poll(() => linesOf(service).slice(before)).toEqual([{ ...LINE, listener, ...fields, peer }]);
 		},
 	);
+
+	test("a gRPC client that ends its connection after a call as grpc-go does is not logged", async () => {
+		const client = await RawHttp2.connect(service.grpc);
+		const header = headerBlock({
+			":method": "POST",
+			":scheme": "http",
+			":path": "/grpc.health.v1.Health/Check",
+			":authority": "x",
+			"content-type": "application/grpc",
+			te: "trailers",
+		});
+		const call = [frame(FRAME.headers, 0x4, 1, header), frame(FRAME.data, 0x1, 1, framed(Buffer.alloc(0)))];
+		await client.write(Buffer.concat(call));
+		// The response, and its trailer.
+		await expect.poll(() => client.frames(FRAME.headers).length).toBe(2);
+		// The last stream is one that only a client opens, and no error.
+		await client.write(frame(FRAME.goaway, 0, 0, Buffer.from([0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0])));
+		await client.closed();
+		// A line about that client would precede the line about this one.
+		await send(host("grpc"), "\u0000".repeat(1_000));
+		await expect.poll(() => linesOf(service).slice(before)).toMatchObject([{ ...magic }]);
+	});
 
 	test("a client that disconnects is not logged", async () => {
 		for (const [listener, bytes] of [

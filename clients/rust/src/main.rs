@@ -23,7 +23,7 @@ use conversations::v1::{
     ListConversationsRequest, LocalWorkspace, WatchConversationUpdatesRequest, Workspace, any_agent,
     conversation_ingest_service_client::ConversationIngestServiceClient,
     conversation_service_client::ConversationServiceClient, watch_conversation_updates_request,
-    watch_conversation_updates_response::Event, workspace,
+    watch_conversation_updates_response::Content, workspace,
 };
 
 /// Adds the access key to each request.
@@ -124,7 +124,7 @@ async fn follow(
     };
     let mut stream = client.watch_conversation_updates(request).await?.into_inner();
     while let Some(response) = stream.message().await? {
-        if let Some(Event::Update(update)) = response.event {
+        if let Some(Content::Update(update)) = response.content {
             return Ok(Some(update));
         }
         *sequence = response.sequence;

@@ -554,9 +554,9 @@ export declare type WatchConversationUpdatesResponse = Message<"conversations.v1
   /**
    * Content of the message.
    *
-   * @generated from oneof conversations.v1.WatchConversationUpdatesResponse.event
+   * @generated from oneof conversations.v1.WatchConversationUpdatesResponse.content
    */
-  event: {
+  content: {
     /**
      * An update.
      *

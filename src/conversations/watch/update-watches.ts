@@ -80,7 +80,7 @@ function heartbeat(sequence: bigint, latestSequence: bigint): SharedResponse<Res
 	return responseOf(sequence, { case: "heartbeat", value: create(HeartbeatSchema, { latestSequence }) });
 }
 
-function responseOf(sequence: bigint, event: WatchConversationUpdatesResponse["event"]): SharedResponse<Response> {
-	const message = create(WatchConversationUpdatesResponseSchema, { sequence, event });
+function responseOf(sequence: bigint, content: WatchConversationUpdatesResponse["content"]): SharedResponse<Response> {
+	const message = create(WatchConversationUpdatesResponseSchema, { sequence, content });
 	return new SharedResponse(WatchConversationUpdatesResponseSchema, message);
 }

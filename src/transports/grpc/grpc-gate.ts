@@ -32,6 +32,8 @@ export interface GateInterceptorOptions {
 	/** Observes each call from its beginning to its end. */
 	readonly requests: Requests;
 	readonly limits: Limits;
+	/** Called with the address and port of the client of each call. */
+	readonly onCall: (peer: string) => void;
 }
 
 /**
@@ -42,7 +44,7 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 	interceptor: ServerInterceptor;
 	findAdmitted: FindAdmitted;
 } {
-	const { gate, admission, isStream, requests, limits } = options;
+	const { gate, admission, isStream, requests, limits, onCall } = options;
 	// A map, because grpc-js has no place on a call where a server can keep values.
 	const calls = new WeakMap<Metadata, AdmittedCall>();
 	let keylessCalls = 0;
@@ -91,6 +93,7 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 						const headerOf = (name: string) => metadata.get(name)[0]?.toString();
 						const request = requests.begin("grpc", target, headerOf, () => call.getPeer());
 						seen = request;
+						onCall(call.getPeer());
 						try {
 							admit(metadata, request);
 						} catch (error) {

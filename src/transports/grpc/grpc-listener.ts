@@ -1,3 +1,4 @@
+import type { Socket } from "node:net";
 import { promisify } from "node:util";
 import { type DescFile, type DescService, toBinary } from "@bufbuild/protobuf";
 import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
@@ -21,7 +22,7 @@ import { gateInterceptor, KEYLESS } from "./grpc-gate.ts";
 import { watchHeaders } from "./grpc-headers.ts";
 
 /** Settings of the gRPC transport. */
-export interface GrpcOptions extends Omit<ConnectionOptions, "listener" | "protocols" | "serve"> {
+export interface GrpcOptions extends Omit<ConnectionOptions, "listener" | "protocols" | "serve" | "hasCalled"> {
 	readonly services: readonly DescService[];
 	/** The methods of `services`. */
 	readonly methods: readonly RpcMethod[];
@@ -51,7 +52,11 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 	const { services, methods, gate, admission, held, maxBodyBytes, stopping, requests, limits = LIMITS } = options;
 	const kinds = new Map(methods.map(({ kind, method }) => [rpcPath(method), kind]));
 	const isStream = (path: string): boolean => kinds.get(path) === "server_streaming";
-	const { interceptor, findAdmitted } = gateInterceptor({ gate, admission, isStream, requests, limits });
+	/** Address and port of each open connection, and those of the clients that have made a call on theirs. */
+	const peers = new WeakMap<Socket, string>();
+	const callers = new Set<string>();
+	const onCall = (peer: string) => callers.add(peer);
+	const { interceptor, findAdmitted } = gateInterceptor({ gate, admission, isStream, requests, limits, onCall });
 	// Without this, grpc-js writes to standard error in its own format. Failures reach the callers as errors anyway.
 	setLogVerbosity(logVerbosity.NONE);
 	const server = new Server({
@@ -81,7 +86,13 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 		...options,
 		listener: "grpc",
 		protocols: ["h2"],
-		serve: (socket) => injector.injectConnection(socket),
+		serve: (socket) => {
+			const peer = `${socket.remoteAddress}:${socket.remotePort}`;
+			peers.set(socket, peer);
+			socket.once("close", () => callers.delete(peer));
+			injector.injectConnection(socket);
+		},
+		hasCalled: (socket) => callers.has(peers.get(socket) ?? ""),
 	});
 	const { address } = connections;
 	const headerWatch = watchHeaders(address.port, (path) => kinds.has(path) || KEYLESS.test(path), requests);

@@ -72,8 +72,8 @@ test("an update has its changed fields and summary, and the whole record on requ
 	for (const full of [false, true]) {
 		const watcher = new Watcher(watching(), { start: 1n, view: { full, secrets: "redacted", secretPaths: true } });
 		const message = await watcher.message();
-		if (message?.event.case !== "update") throw new Error("no update came");
-		updates.push(message.event.value);
+		if (message?.content.case !== "update") throw new Error("no update came");
+		updates.push(message.content.value);
 	}
 	const [summary, full] = updates;
 	expect(summary).toMatchObject({
@@ -356,7 +356,7 @@ test("an unreadable update is sent as unreadable, whatever the filter, and the w
 	const unreadable = [];
 	for (let count = 0; count < 2; count++) {
 		const message = await watcher.message();
-		if (message?.event.case === "update") unreadable.push([message.sequence, message.event.value.unreadable]);
+		if (message?.content.case === "update") unreadable.push([message.sequence, message.content.value.unreadable]);
 	}
 	expect(unreadable).toEqual([
 		[2n, true],

@@ -6,13 +6,13 @@ import type { LogListener, SequenceLog } from "../../../src/store/store.ts";
 export type Said = bigint | { readonly at: bigint; readonly latest: bigint };
 
 /** Returns a message of a watch in short. */
-export function said({ sequence, event }: WatchConversationUpdatesResponse): Said {
-	switch (event.case) {
+export function said({ sequence, content }: WatchConversationUpdatesResponse): Said {
+	switch (content.case) {
 		case "update":
-			if (event.value.sequence !== sequence) throw new Error(`update ${event.value.sequence} came at ${sequence}`);
+			if (content.value.sequence !== sequence) throw new Error(`update ${content.value.sequence} came at ${sequence}`);
 			return sequence;
 		case "heartbeat":
-			return { at: sequence, latest: event.value.latestSequence };
+			return { at: sequence, latest: content.value.latestSequence };
 		default:
 			throw new Error("a message without an event");
 	}

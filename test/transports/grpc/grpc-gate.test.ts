@@ -49,7 +49,14 @@ test("a call without a stream counts as under way until its end, even if it neve
 	const scopes = new Set(["ingest"] as const);
 	const gate = new Gate(new Keyring([{ name: "test", scopes, hash: hashKey(KEY) }]), SERVICES);
 	const requests = unobservedRequests();
-	const { interceptor } = gateInterceptor({ gate, admission, isStream: () => false, requests, limits: LIMITS });
+	const { interceptor } = gateInterceptor({
+		gate,
+		admission,
+		isStream: () => false,
+		onCall: () => undefined,
+		requests,
+		limits: LIMITS,
+	});
 	const call = new CallWithoutStream();
 	const path = rpcPath(ConversationIngestService.method.ingestConversation);
 	const definition = {
