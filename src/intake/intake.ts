@@ -21,8 +21,12 @@ import type { RecordIntake } from "./record-intake.ts";
 
 /** Size in bytes from which a record goes to a thread even while few requests are under way. */
 const MIN_THREAD_BYTES = 64 * 2 ** 10;
-/** Maximum number of requests under way with which small records are processed in the calling thread. */
-const FEW_REQUESTS = 16;
+/**
+ * Maximum numbers of requests under way with which small records are processed in the calling thread. A protobuf message
+ * takes twice the time of its JSON, and grpc-js leaves less of the thread: docs/benchmarks.md has the figures.
+ */
+const FEW_JSON = 16;
+const FEW_PROTOBUF = 4;
 /** Size in bytes from which bodies and records go to the thread for large ones. */
 const MIN_LARGE_BYTES = 2 ** 20;
 /** Milliseconds without work after which a thread ends. A start takes about 0.2 seconds of processor time. */
@@ -93,12 +97,12 @@ export class SharedIntake implements Intake, EventIntake, LargeRecords, AsyncDis
 	}
 
 	async fromJson(body: Buffer, signal: CallSignal): Promise<NewUpdate> {
-		if (this.#isForHere(body)) return await this.#here.fromJson(body);
+		if (this.#isForHere(body, FEW_JSON)) return await this.#here.fromJson(body);
 		return await this.#parse(body, (thread, bytes) => thread.fromJson(bytes, signal));
 	}
 
 	async fromRequest(request: Uint8Array, signal: CallSignal): Promise<NewUpdate> {
-		if (this.#isForHere(request)) return await this.#here.fromRequest(request);
+		if (this.#isForHere(request, FEW_PROTOBUF)) return await this.#here.fromRequest(request);
 		return await this.#parse(request, (thread, bytes) => thread.fromRequest(bytes, signal));
 	}
 
@@ -135,7 +139,7 @@ export class SharedIntake implements Intake, EventIntake, LargeRecords, AsyncDis
 
 	/** See `RecordVault.isSame`. */
 	async isSame(stored: Uint8Array, arriving: Uint8Array): Promise<boolean> {
-		if (this.#isForHere(stored)) return await this.#here.isSame({ stored, arriving });
+		if (this.#isForHere(stored, FEW_PROTOBUF)) return await this.#here.isSame({ stored, arriving });
 		return await this.#threadFor(stored).isSame({ stored: compact(stored), arriving: compact(arriving) });
 	}
 
@@ -176,8 +180,8 @@ export class SharedIntake implements Intake, EventIntake, LargeRecords, AsyncDis
 		}
 	}
 
-	#isForHere({ byteLength }: Uint8Array): boolean {
-		return byteLength < MIN_THREAD_BYTES && this.#underWay() <= FEW_REQUESTS;
+	#isForHere({ byteLength }: Uint8Array, few: number): boolean {
+		return byteLength < MIN_THREAD_BYTES && this.#underWay() <= few;
 	}
 
 	#threadFor({ byteLength }: Pick<Uint8Array, "byteLength">): Calls<RecordIntake> {

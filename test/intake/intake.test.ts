@@ -1,6 +1,8 @@
 import { createSecretKey, randomUUID } from "node:crypto";
 import type { JsonObject } from "@bufbuild/protobuf";
+import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { afterEach, beforeEach, expect, test } from "vitest";
+import { IngestConversationRequestSchema } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { Ingest } from "../../src/conversations/ingest/ingest.ts";
 import { EventFormat } from "../../src/events/event-format.ts";
 import { STATE_UPDATE } from "../../src/events/statements.ts";
@@ -45,6 +47,12 @@ beforeEach(() => {
 
 afterEach(() => intake[Symbol.asyncDispose]());
 
+/** Returns an encoded IngestConversationRequest with an encoded record. */
+const ingestRequestOf = (record: Uint8Array) =>
+	new BinaryWriter()
+		.tag(IngestConversationRequestSchema.field.conversation.number, WireType.LengthDelimited)
+		.bytes(record)
+		.finish();
 const body = (members: JsonObject) => Buffer.from(JSON.stringify(record(members)));
 
 test("records of every size are parsed and opened alike, in every place", async () => {
@@ -71,12 +79,15 @@ test("a small record is parsed and compared in the calling thread only while few
 	const places = async (requests: number) => {
 		underWay = requests;
 		const { record } = await intake.fromJson(body({ title: "a" }), WAITING);
+		await intake.fromRequest(ingestRequestOf(record.bytes), WAITING);
 		await intake.isSame(record.bytes, record.bytes);
 		return calls.splice(0);
 	};
-	expect(await places(16)).toEqual(["main fromJson", "main isSame"]);
-	expect(await places(17)).toEqual(["intake fromJson", "intake isSame"]);
-	expect(await places(16)).toEqual(["main fromJson", "main isSame"]);
+	expect(await places(4)).toEqual(["main fromJson", "main fromRequest", "main isSame"]);
+	expect(await places(5)).toEqual(["main fromJson", "intake fromRequest", "intake isSame"]);
+	expect(await places(16)).toEqual(["main fromJson", "intake fromRequest", "intake isSame"]);
+	expect(await places(17)).toEqual(["intake fromJson", "intake fromRequest", "intake isSame"]);
+	expect(await places(4)).toEqual(["main fromJson", "main fromRequest", "main isSame"]);
 });
 
 test("an unexpected error in the calling thread has the same form as one in a thread, and is logged", async () => {
