@@ -186,6 +186,14 @@ export declare type ConversationEventEntry = Message<"conversations.v1.Conversat
    * @generated from field: bool unreadable = 6;
    */
   unreadable: boolean;
+
+  /**
+   * Name of the access key or client certificate that posted the event. Empty for an event that was stored before the
+   * service kept senders.
+   *
+   * @generated from field: string sender = 7;
+   */
+  sender: string;
 };
 
 /**

@@ -97,6 +97,20 @@ export declare type ConversationFilter = Message<"conversations.v1.ConversationF
    * @generated from field: string title_contains = 11;
    */
   titleContains: string;
+
+  /**
+   * Sender of the first post, as in the summary.
+   *
+   * @generated from field: string sender = 12;
+   */
+  sender: string;
+
+  /**
+   * Owner, as in the summary. A key with an owner finds conversations of that owner only.
+   *
+   * @generated from field: string owner = 13;
+   */
+  owner: string;
 };
 
 /**
@@ -458,6 +472,14 @@ export declare type ConversationUpdate = Message<"conversations.v1.ConversationU
    * @generated from field: conversations.v1.UpdateOrigin origin = 10;
    */
   origin: UpdateOrigin;
+
+  /**
+   * Name of the access key or client certificate that posted the record or, for an update from events, the events.
+   * Empty for an update that was stored before the service kept senders.
+   *
+   * @generated from field: string sender = 11;
+   */
+  sender: string;
 };
 
 /**

@@ -118,6 +118,21 @@ export declare type ConversationSummary = Message<"conversations.v1.Conversation
    * @generated from field: optional string last_message = 14;
    */
   lastMessage?: string | undefined;
+
+  /**
+   * Name of the access key or client certificate of the first post. Empty for a conversation that was first stored
+   * before the service kept senders.
+   *
+   * @generated from field: string sender = 15;
+   */
+  sender: string;
+
+  /**
+   * Owner of the conversation: that of the access key of the first post, unless another one was assigned. Empty: none.
+   *
+   * @generated from field: string owner = 16;
+   */
+  owner: string;
 };
 
 /**
