@@ -2,7 +2,7 @@
 // @generated from file conversations/v1/conversation_event_service.proto (package conversations.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Heartbeat, SecretsMode, WatchPosition } from "./conversation_service_pb.js";
@@ -46,6 +46,20 @@ export declare type ConversationEventFilter = Message<"conversations.v1.Conversa
    * @generated from field: google.protobuf.Timestamp happened_to = 4;
    */
   happenedTo?: Timestamp | undefined;
+
+  /**
+   * Kinds of events that are left out; at most 32.
+   *
+   * @generated from field: repeated string kinds_not = 5;
+   */
+  kindsNot: string[];
+
+  /**
+   * Id of the event. Empty: any.
+   *
+   * @generated from field: string event_id = 6;
+   */
+  eventId: string;
 };
 
 /**
@@ -102,6 +116,20 @@ export declare type ListConversationEventsRequest = Message<"conversations.v1.Li
    * @generated from field: conversations.v1.SecretsMode secrets = 6;
    */
   secrets: SecretsMode;
+
+  /**
+   * Order of the list. Unspecified: oldest first.
+   *
+   * @generated from field: conversations.v1.EventOrder order = 7;
+   */
+  order: EventOrder;
+
+  /**
+   * Only events before this sequence number. 0: no limit.
+   *
+   * @generated from field: int64 before_sequence = 8;
+   */
+  beforeSequence: bigint;
 };
 
 /**
@@ -302,6 +330,39 @@ export declare type WatchConversationEventsResponse = Message<"conversations.v1.
  * Use `create(WatchConversationEventsResponseSchema)` to create a new message.
  */
 export declare const WatchConversationEventsResponseSchema: GenMessage<WatchConversationEventsResponse>;
+
+/**
+ * Order of a list of events.
+ *
+ * @generated from enum conversations.v1.EventOrder
+ */
+export enum EventOrder {
+  /**
+   * The same as EVENT_ORDER_OLDEST_FIRST.
+   *
+   * @generated from enum value: EVENT_ORDER_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * By sequence number, oldest first.
+   *
+   * @generated from enum value: EVENT_ORDER_OLDEST_FIRST = 1;
+   */
+  OLDEST_FIRST = 1,
+
+  /**
+   * By sequence number, newest first.
+   *
+   * @generated from enum value: EVENT_ORDER_NEWEST_FIRST = 2;
+   */
+  NEWEST_FIRST = 2,
+}
+
+/**
+ * Describes the enum conversations.v1.EventOrder.
+ */
+export declare const EventOrderSchema: GenEnum<EventOrder>;
 
 /**
  * Reads and watches the events that were received.

@@ -111,6 +111,55 @@ export declare type ConversationFilter = Message<"conversations.v1.ConversationF
    * @generated from field: string owner = 13;
    */
   owner: string;
+
+  /**
+   * Execution statuses; the conversation must have one of them. It must also have execution_status if that is set.
+   *
+   * @generated from field: repeated conversations.v1.ConversationExecutionStatus execution_statuses = 14;
+   */
+  executionStatuses: ConversationExecutionStatus[];
+
+  /**
+   * Execution statuses that the conversation must not have.
+   *
+   * @generated from field: repeated conversations.v1.ConversationExecutionStatus execution_statuses_not = 15;
+   */
+  executionStatusesNot: ConversationExecutionStatus[];
+
+  /**
+   * Earliest last_activity_at, inclusive. The time of the current update stands in where no event has arrived.
+   *
+   * @generated from field: google.protobuf.Timestamp activity_from = 16;
+   */
+  activityFrom?: Timestamp | undefined;
+
+  /**
+   * Latest last_activity_at, exclusive; as activity_from.
+   *
+   * @generated from field: google.protobuf.Timestamp activity_to = 17;
+   */
+  activityTo?: Timestamp | undefined;
+
+  /**
+   * Smallest accumulated_cost, inclusive.
+   *
+   * @generated from field: optional double cost_from = 18;
+   */
+  costFrom?: number | undefined;
+
+  /**
+   * Largest accumulated_cost, exclusive.
+   *
+   * @generated from field: optional double cost_to = 19;
+   */
+  costTo?: number | undefined;
+
+  /**
+   * Whether the summary must have, or must not have, last_error. Unset: either.
+   *
+   * @generated from field: optional bool has_error = 20;
+   */
+  hasError?: boolean | undefined;
 };
 
 /**
@@ -227,6 +276,13 @@ export declare type ListConversationsRequest = Message<"conversations.v1.ListCon
    * @generated from field: conversations.v1.SecretsMode secrets = 5;
    */
   secrets: SecretsMode;
+
+  /**
+   * Order of the list. Unspecified: the newest update first.
+   *
+   * @generated from field: conversations.v1.ConversationOrder order_by = 6;
+   */
+  orderBy: ConversationOrder;
 };
 
 /**
@@ -254,6 +310,13 @@ export declare type ListConversationsResponse = Message<"conversations.v1.ListCo
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
+
+  /**
+   * Number of all conversations that the filter selects. Unset when it is not known without counting them.
+   *
+   * @generated from field: optional int64 total_size = 3;
+   */
+  totalSize?: bigint | undefined;
 };
 
 /**
@@ -729,6 +792,60 @@ export enum WatchPosition {
  * Describes the enum conversations.v1.WatchPosition.
  */
 export declare const WatchPositionSchema: GenEnum<WatchPosition>;
+
+/**
+ * Order of a list of conversations. The largest or newest comes first.
+ *
+ * @generated from enum conversations.v1.ConversationOrder
+ */
+export enum ConversationOrder {
+  /**
+   * The same as CONVERSATION_ORDER_UPDATED.
+   *
+   * @generated from enum value: CONVERSATION_ORDER_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * By the newest update.
+   *
+   * @generated from enum value: CONVERSATION_ORDER_UPDATED = 1;
+   */
+  UPDATED = 1,
+
+  /**
+   * By last_activity_at, or the time of the current update where no event has arrived.
+   *
+   * @generated from enum value: CONVERSATION_ORDER_ACTIVITY = 2;
+   */
+  ACTIVITY = 2,
+
+  /**
+   * By created_at.
+   *
+   * @generated from enum value: CONVERSATION_ORDER_CREATED = 3;
+   */
+  CREATED = 3,
+
+  /**
+   * By accumulated_cost.
+   *
+   * @generated from enum value: CONVERSATION_ORDER_COST = 4;
+   */
+  COST = 4,
+
+  /**
+   * By the sum of prompt and completion tokens.
+   *
+   * @generated from enum value: CONVERSATION_ORDER_TOKENS = 5;
+   */
+  TOKENS = 5,
+}
+
+/**
+ * Describes the enum conversations.v1.ConversationOrder.
+ */
+export declare const ConversationOrderSchema: GenEnum<ConversationOrder>;
 
 /**
  * Reads and watches the conversations that were received.

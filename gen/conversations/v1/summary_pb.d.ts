@@ -133,6 +133,34 @@ export declare type ConversationSummary = Message<"conversations.v1.Conversation
    * @generated from field: string owner = 16;
    */
   owner: string;
+
+  /**
+   * First 200 characters (Unicode code points) of the first message of a user in an event. Unset if there was none.
+   *
+   * @generated from field: optional string first_message = 17;
+   */
+  firstMessage?: string | undefined;
+
+  /**
+   * The last error that the agent server reported. Unset if there was none, or if the conversation has run again since.
+   *
+   * @generated from field: conversations.v1.ConversationError last_error = 18;
+   */
+  lastError?: ConversationError | undefined;
+
+  /**
+   * Context of the last call of a model. Unset if none is known.
+   *
+   * @generated from field: conversations.v1.ContextUse context = 19;
+   */
+  context?: ContextUse | undefined;
+
+  /**
+   * When the present or last run started: when the status last became running. Unset if it never ran.
+   *
+   * @generated from field: google.protobuf.Timestamp run_started_at = 20;
+   */
+  runStartedAt?: Timestamp | undefined;
 };
 
 /**
@@ -140,6 +168,88 @@ export declare type ConversationSummary = Message<"conversations.v1.Conversation
  * Use `create(ConversationSummarySchema)` to create a new message.
  */
 export declare const ConversationSummarySchema: GenMessage<ConversationSummary>;
+
+/**
+ * An error that the agent server reported in an event of kind ConversationErrorEvent.
+ *
+ * @generated from message conversations.v1.ConversationError
+ */
+export declare type ConversationError = Message<"conversations.v1.ConversationError"> & {
+  /**
+   * Code, such as LLMAuthenticationError.
+   *
+   * @generated from field: string code = 1;
+   */
+  code: string;
+
+  /**
+   * Kind of the error, if the event tells it.
+   *
+   * @generated from field: string kind = 2;
+   */
+  kind: string;
+
+  /**
+   * Whether the agent server says that a retry can succeed. Unset: it does not say.
+   *
+   * @generated from field: optional bool retryable = 3;
+   */
+  retryable?: boolean | undefined;
+
+  /**
+   * First 500 characters (Unicode code points) of the text.
+   *
+   * @generated from field: string text = 4;
+   */
+  text: string;
+
+  /**
+   * When it happened.
+   *
+   * @generated from field: google.protobuf.Timestamp happened_at = 5;
+   */
+  happenedAt?: Timestamp | undefined;
+
+  /**
+   * Sequence number of the event.
+   *
+   * @generated from field: int64 event_sequence = 6;
+   */
+  eventSequence: bigint;
+};
+
+/**
+ * Describes the message conversations.v1.ConversationError.
+ * Use `create(ConversationErrorSchema)` to create a new message.
+ */
+export declare const ConversationErrorSchema: GenMessage<ConversationError>;
+
+/**
+ * How much of a model's context was used by a call.
+ *
+ * @generated from message conversations.v1.ContextUse
+ */
+export declare type ContextUse = Message<"conversations.v1.ContextUse"> & {
+  /**
+   * Tokens of the call.
+   *
+   * @generated from field: int64 per_turn_token = 1;
+   */
+  perTurnToken: bigint;
+
+  /**
+   * Tokens that the model can take. 0: not known.
+   *
+   * @generated from field: int64 context_window = 2;
+   */
+  contextWindow: bigint;
+};
+
+/**
+ * Describes the message conversations.v1.ContextUse.
+ * Use `create(ContextUseSchema)` to create a new message.
+ */
+export declare const ContextUseSchema: GenMessage<ContextUse>;
 
 /**
  * Numbers of tokens, each from 0 to 2^63 - 1. A larger sum is returned as 2^63 - 1.
