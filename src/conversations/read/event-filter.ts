@@ -3,7 +3,7 @@ import {
 	ConversationEventFilterSchema,
 } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
 import type { EventCondition } from "../../store/event-condition.ts";
-import { conditionsOfFields, type FilterFields, invalid, timeBound, wellFormed } from "./filter.ts";
+import { conditionsOfFields, type FilterFields, invalid, notYet, timeBound, wellFormed } from "./filter.ts";
 
 /** Maximum number of kinds, and of sources, in one filter. */
 const MAX_VALUES = 32;
@@ -13,6 +13,8 @@ const FIELDS: FilterFields<ConversationEventFilter, EventCondition> = {
 	sources: (values, name) => oneOf("source", values, name),
 	happenedFrom: (value, name) => (value === undefined ? [] : [{ kind: "happened", from: timeBound(value, name) }]),
 	happenedTo: (value, name) => (value === undefined ? [] : [{ kind: "happened", to: timeBound(value, name) }]),
+	kindsNot: (values, name) => notYet(values.length === 0, name),
+	eventId: (value, name) => notYet(value === "", name),
 };
 
 /**

@@ -75,7 +75,22 @@ const FIELDS: FilterFields<ConversationFilter, Condition> = {
 		if ([...value].length > MAX_TITLE_TEXT) throw invalid(name, `must have at most ${MAX_TITLE_TEXT} characters`);
 		return [{ kind: "title", contains: wellFormed(value, name) }];
 	},
+	sender: (value, name) => notYet(value === "", name),
+	owner: (value, name) => notYet(value === "", name),
+	executionStatuses: (value, name) => notYet(value.length === 0, name),
+	executionStatusesNot: (value, name) => notYet(value.length === 0, name),
+	activityFrom: (value, name) => notYet(value === undefined, name),
+	activityTo: (value, name) => notYet(value === undefined, name),
+	costFrom: (value, name) => notYet(value === undefined, name),
+	costTo: (value, name) => notYet(value === undefined, name),
+	hasError: (value, name) => notYet(value === undefined, name),
 };
+
+/** Refuses a field of a filter that the store cannot select by yet. */
+export function notYet(isUnset: boolean, name: string): readonly never[] {
+	if (!isUnset) throw invalid(name, "is not supported yet");
+	return [];
+}
 
 /**
  * Returns the conditions of a filter.
