@@ -60,7 +60,7 @@ export class FirstKey {
 }
 
 function makeEntry(name: string, scopes: Iterable<Scope>, hash: Uint8Array): KeyEntry {
-	return Object.freeze({ name, scopes: new Set(scopes), hash });
+	return Object.freeze({ name, scopes: new Set(scopes), owner: undefined, hash });
 }
 
 async function readEntry(path: string): Promise<KeyEntry | undefined> {

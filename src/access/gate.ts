@@ -4,9 +4,6 @@ import { ServiceError } from "../errors.ts";
 import { authorize, type Keyring, type Principal, type Scope, scopes } from "./keys.ts";
 import type { RateLimit } from "./rate-limit.ts";
 
-/** Name of the HTTP header and gRPC metadata entry that carries the access key. */
-export const KEY_HEADER = "x-access-token";
-
 /** Optional settings of a {@link Gate}. */
 export interface GateOptions {
 	/** Holders of client certificates. Their names are the names of the certificates. */

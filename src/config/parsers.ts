@@ -1,7 +1,7 @@
 import { createSecretKey, type KeyObject } from "node:crypto";
 import { isIPv4, isIPv6 } from "node:net";
 import { z } from "zod";
-import { defaultScopes, hashKey, type KeyEntry, type Principal, type Scope, scopes } from "../access/keys.ts";
+import { defaultScopes, hashKey, type KeyEntry, OWNER, type Principal, type Scope, scopes } from "../access/keys.ts";
 import { isPostgresUrl, type PostgresUrl, parsePostgresUrl } from "../store/database.ts";
 import type { Address } from "./address.ts";
 
@@ -68,7 +68,7 @@ export function parseSwitch(text: string, report: Report): boolean {
 }
 
 /**
- * Parses comma-separated entries `name:key` or `name:key:scope+scope`. Messages refer to entries by number, because a
+ * Parses comma-separated entries `name:key`, `name:key:scope+scope` or `name:key:scope+scope@owner`. Messages refer to entries by number, because a
  * key may be in the place of a name.
  */
 export function parseAccessKeys(text: string, report: Report): KeyEntry[] {
@@ -94,25 +94,23 @@ export function parseAccessKeys(text: string, report: Report): KeyEntry[] {
 		reportDuplicate(hashes, Buffer.from(hash).toString("hex"), index, (other) => {
 			report(`${entry} has the same key as entry ${other}`);
 		});
-		const chosen = scopeList === undefined ? defaultScopes : parseScopes(scopeList);
-		if (chosen === undefined) {
-			report(`${entry} has a scope that is not one of ${scopes.join(", ")}`);
-		}
-		return Object.freeze({ name, scopes: chosen ?? defaultScopes, hash });
+		const rights = scopeList === undefined ? { scopes: defaultScopes, owner: undefined } : parseRights(scopeList);
+		reportRights(rights, entry, report);
+		return Object.freeze({ name, scopes: rights.scopes ?? defaultScopes, owner: rights.owner, hash });
 	});
 }
 
-/** Parses comma-separated entries `name:scope+scope`. The name may contain colons, as URIs do. */
+/** Parses comma-separated entries `name:scope+scope` or `name:scope+scope@owner`. The name may contain colons, as URIs do. */
 export function parseCertificates(text: string, report: Report): Principal[] {
 	const names = new Map<string, number>();
 	return splitList(text).map((item, index) => {
 		const entry = `entry ${index + 1}`;
 		const [, name = "", scopeList = ""] = /^(.+):([^:]*)$/.exec(item) ?? [];
-		const chosen = parseScopes(scopeList);
+		const rights = parseRights(scopeList);
 		if (name === "") report(`${entry} must be the name of a certificate, a colon and scopes`);
-		else if (chosen === undefined) report(`${entry} has a scope that is not one of ${scopes.join(", ")}`);
+		else reportRights(rights, entry, report);
 		reportDuplicate(names, name, index, (other) => report(`${entry} has the same name as entry ${other}`));
-		return Object.freeze({ name, scopes: chosen ?? defaultScopes });
+		return Object.freeze({ name, scopes: rights.scopes ?? defaultScopes, owner: rights.owner });
 	});
 }
 
@@ -123,6 +121,28 @@ export function parseOrigins(text: string, report: Report): string[] {
 			report(`entry ${index + 1} must be * or an origin such as https://dashboard.example, without a slash at its end`);
 		return origin;
 	});
+}
+
+/** What a key or certificate may do, and for whom. */
+interface Rights {
+	/** Undefined when a name is not a scope. */
+	readonly scopes: ReadonlySet<Scope> | undefined;
+	readonly owner: string | undefined;
+}
+
+/** Parses `scope+scope` or `scope+scope@owner`. */
+function parseRights(text: string): Rights {
+	const [scopeList = "", ...owner] = text.split("@");
+	return { scopes: parseScopes(scopeList), owner: owner.length === 0 ? undefined : owner.join("@") };
+}
+
+function reportRights({ scopes: chosen, owner }: Rights, entry: string, report: Report): void {
+	if (chosen === undefined) report(`${entry} has a scope that is not one of ${scopes.join(", ")}`);
+	if (owner === undefined) return;
+	if (!OWNER.test(owner))
+		report(`${entry} has an owner that is not 1 to 64 letters, digits, dots, dashes or underscores`);
+	if (chosen?.has("metrics") === true)
+		report(`${entry} has an owner and the scope metrics, whose figures are those of all owners`);
 }
 
 /** Returns undefined when a name is not a scope. */

@@ -6,8 +6,8 @@ import { hashKey, Keyring, scopes } from "../../src/access/keys.ts";
 import { SERVICES } from "../../src/rpc/services.ts";
 
 const keyring = new Keyring([
-	{ name: "all", scopes: new Set(scopes), hash: hashKey("every-scope") },
-	{ name: "none", scopes: new Set(), hash: hashKey("no-scope") },
+	{ name: "all", scopes: new Set(scopes), owner: undefined, hash: hashKey("every-scope") },
+	{ name: "none", scopes: new Set(), owner: undefined, hash: hashKey("no-scope") },
 ]);
 
 /** Returns a service whose method has no scope, as a developer who does not know the gate might add it. */

@@ -4,7 +4,7 @@ import { authorize, hashKey, Keyring, type Scope, scopes } from "../../src/acces
 import { ServiceError } from "../../src/errors.ts";
 
 function entry(name: string, key: string, ...granted: Scope[]) {
-	return { name, scopes: new Set(granted), hash: hashKey(key) };
+	return { name, scopes: new Set(granted), owner: undefined, hash: hashKey(key) };
 }
 
 const keyring = new Keyring([
@@ -60,7 +60,7 @@ describe("Keyring", () => {
 test("a principal is authorized for the scopes that it holds and for no other", () => {
 	fc.assert(
 		fc.property(fc.subarray([...scopes]), fc.constantFrom(...scopes), (held, needed) => {
-			const pass = () => authorize({ name: "anyone", scopes: new Set(held) }, needed);
+			const pass = () => authorize({ name: "anyone", scopes: new Set(held), owner: undefined }, needed);
 			if (held.includes(needed)) {
 				expect(pass()).toBeUndefined();
 			} else {

@@ -10,8 +10,8 @@ const REFUSED = expect.objectContaining({
 test("each holder may use the whole limit at once, and then as much as the elapsed time refills", () => {
 	const limit = new RateLimit(3);
 	const [first, second] = [
-		{ name: "first", scopes: new Set<never>() },
-		{ name: "second", scopes: new Set<never>() },
+		{ name: "first", scopes: new Set<never>(), owner: undefined },
+		{ name: "second", scopes: new Set<never>(), owner: undefined },
 	];
 	/** Returns how many of 10 requests are accepted at a time in milliseconds. */
 	const accepted = (holder: typeof first, now: number): number => {

@@ -62,7 +62,12 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const watches = new UpdateWatches(reading.store, reading.views, watching);
 		const eventWatches = new EventWatches(reading.store, reading.eventViews, watching);
 		const log = silentLog();
-		const key = (text: string, ...scopes: Scope[]) => ({ name: text, scopes: new Set(scopes), hash: hashKey(text) });
+		const key = (text: string, ...scopes: Scope[]) => ({
+			name: text,
+			scopes: new Set(scopes),
+			owner: undefined,
+			hash: hashKey(text),
+		});
 		const keys = new Keyring([key(READ_KEY, "read"), key(SECRETS_KEY, "read", "secrets")]);
 		const { get, list, updates, events } = reading;
 		const parser = new UpdateParser(format, new RecordVault(format, []));

@@ -74,7 +74,7 @@ export class BoundedService implements Endpoints, AsyncDisposable {
 			if (first === "w") await letGo.promise;
 		};
 		const scopes = new Set(["ingest", "read"] as const);
-		const gate = new Gate(new Keyring([{ name: "test", scopes, hash: hashKey(KEY) }]), SERVICES);
+		const gate = new Gate(new Keyring([{ name: "test", scopes, owner: undefined, hash: hashKey(KEY) }]), SERVICES);
 		const methods = [
 			unaryUndecoded(ConversationIngestService.method.ingestConversation, "conversation", async (request) => {
 				await take(request);

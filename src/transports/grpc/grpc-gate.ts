@@ -1,6 +1,7 @@
 import { Metadata, ServerInterceptingCall, type ServerInterceptor } from "@grpc/grpc-js";
-import { type Gate, KEY_HEADER } from "../../access/gate.ts";
+import type { Gate } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
+import { presentedKey } from "../../access/presented-key.ts";
 import { ServiceError } from "../../errors.ts";
 import { type ObservedRequest, REQUEST_ID_HEADER, type Requests } from "../../telemetry/requests.ts";
 import { type Admission, type Permit, workOf } from "../admission.ts";
@@ -67,11 +68,11 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 				};
 				return;
 			}
-			const [key] = metadata.get(KEY_HEADER);
+			const key = presentedKey((name) => metadata.get(name).map(String).join(",") || undefined);
 			const caller =
-				typeof key === "string" && key !== ""
-					? gate.admitRpc(path, key)
-					: gate.admitRpc(path, undefined, certificateName(call.getAuthContext().sslPeerCertificate));
+				key === undefined
+					? gate.admitRpc(path, undefined, certificateName(call.getAuthContext().sslPeerCertificate))
+					: gate.admitRpc(path, key);
 			request.admitted(caller.name);
 			const permit = admission.enter(workOf(gate.scopeOf(path), isStream(path)));
 			calls.set(metadata, { caller, permit, seen: request });

@@ -1,5 +1,5 @@
 import { cors } from "@connectrpc/connect";
-import { KEY_HEADER } from "../../access/gate.ts";
+import { KEY_HEADER } from "../../access/presented-key.ts";
 import { REQUEST_ID_HEADER } from "../../telemetry/requests.ts";
 import { sendStatus } from "./answer.ts";
 import type { ObservedHandler } from "./http-listener.ts";

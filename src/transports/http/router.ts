@@ -1,6 +1,7 @@
 import type { Socket } from "node:net";
-import { type Gate, KEY_HEADER } from "../../access/gate.ts";
+import type { Gate } from "../../access/gate.ts";
 import type { Principal, Scope } from "../../access/keys.ts";
+import { presentedKey } from "../../access/presented-key.ts";
 import { ServiceError } from "../../errors.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
 import type { ObservedRequest } from "../../telemetry/requests.ts";
@@ -39,8 +40,6 @@ export interface Route {
 	readonly scope: Scope | "public";
 	/** Set for a small response that is sent however many requests are under way: such requests do not count. */
 	readonly isProbe?: true;
-	/** Set when the key may also be a bearer token, for clients that cannot send other headers (RFC 6750, section 2.1). */
-	readonly takesBearer?: true;
 	/** Set when only the first failure for each key is logged, because the holder of the key calls again and again. */
 	readonly logsOncePerKey?: true;
 	/** Returns the body of the response, as JSON text or with its own status and type. An error that it throws is sent. */
@@ -60,6 +59,7 @@ const WORK: Readonly<Record<Route["scope"], Work>> = {
 	read: "read",
 	secrets: "read",
 	metrics: "metrics",
+	keys: "read",
 	public: "document",
 };
 /** The permit of a probe, which does not count. */
@@ -125,7 +125,7 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 			const { route, params } = match;
 			seen.routed({ route: route.path, operation: `${method} ${route.path}` });
 			if (route.scope !== "public") {
-				principal = gate.admit(route.scope, ...credentialsOf(request, route.takesBearer));
+				principal = gate.admit(route.scope, ...credentialsOf(request));
 				seen.admitted(principal.name);
 			}
 			const permit = route.isProbe === true ? UNCOUNTED : enter(admission, WORK[route.scope], request, response);
@@ -165,16 +165,13 @@ function uuidIn(segment: string | undefined): string | undefined {
 /** Credentials of a request: its access key, or else the name of the client's certificate. */
 export type Credentials = readonly [key: string | undefined, certificate: string | undefined];
 
-/** @param takesBearer whether the key may also be a bearer token */
-export function credentialsOf(
-	request: { headers: BodyRequest["headers"]; socket: Socket },
-	takesBearer = false,
-): Credentials {
-	const bearer = takesBearer ? /^Bearer +([^ ]+) *$/i.exec(request.headers.authorization ?? "")?.[1] : undefined;
-	const key = request.headers[KEY_HEADER] ?? bearer;
-	return typeof key === "string" && key !== ""
-		? [key, undefined]
-		: [undefined, certificateName(certificateOf(request.socket))];
+/** @throws ServiceError as {@link presentedKey} does */
+export function credentialsOf(request: { headers: BodyRequest["headers"]; socket: Socket }): Credentials {
+	const key = presentedKey((name) => {
+		const value = request.headers[name];
+		return typeof value === "string" ? value : value?.join(",");
+	});
+	return key === undefined ? [undefined, certificateName(certificateOf(request.socket))] : [key, undefined];
 }
 
 /** Returns a function that finds the routes for a path. Routes without `{name}` segments take precedence. */

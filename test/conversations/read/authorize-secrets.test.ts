@@ -4,7 +4,7 @@ import { authorizeSecrets } from "../../../src/conversations/read/authorize-secr
 import { ServiceError } from "../../../src/errors.ts";
 
 function holder(...scopes: Scope[]): Principal {
-	return { name: "someone", scopes: new Set(scopes) };
+	return { name: "someone", scopes: new Set(scopes), owner: undefined };
 }
 
 test("secrets in plain text need the scope secrets", () => {

@@ -1,8 +1,9 @@
 import { Metadata, type ServerInterceptingCallInterface } from "@grpc/grpc-js";
 import { expect, test } from "vitest";
 import { ConversationIngestService } from "../../../gen/conversations/v1/conversation_ingest_service_pb.js";
-import { Gate, KEY_HEADER } from "../../../src/access/gate.ts";
+import { Gate } from "../../../src/access/gate.ts";
 import { hashKey, Keyring } from "../../../src/access/keys.ts";
+import { KEY_HEADER } from "../../../src/access/presented-key.ts";
 import { SERVICES } from "../../../src/rpc/services.ts";
 import { Admission } from "../../../src/transports/admission.ts";
 import { gateInterceptor } from "../../../src/transports/grpc/grpc-gate.ts";
@@ -47,7 +48,7 @@ class CallWithoutStream implements ServerInterceptingCallInterface {
 test("a call without a stream counts as under way until its end, even if it never reaches its method", () => {
 	const admission = new Admission(1_000);
 	const scopes = new Set(["ingest"] as const);
-	const gate = new Gate(new Keyring([{ name: "test", scopes, hash: hashKey(KEY) }]), SERVICES);
+	const gate = new Gate(new Keyring([{ name: "test", scopes, owner: undefined, hash: hashKey(KEY) }]), SERVICES);
 	const requests = unobservedRequests();
 	const { interceptor } = gateInterceptor({
 		gate,

@@ -1,0 +1,23 @@
+import { ServiceError } from "../errors.ts";
+
+/** Name of the HTTP header and gRPC metadata entry that carries the access key. */
+export const KEY_HEADER = "x-access-token";
+
+/** The header that the agent server's own receiver reads. */
+const SESSION_HEADER = "x-session-api-key";
+
+/**
+ * Returns the access key of a request: that of `X-Access-Token`, of `Authorization: Bearer` (RFC 6750, section 2.1) or of
+ * `X-Session-API-Key`. Other schemes of `Authorization` are ignored.
+ *
+ * @param header returns the value of a header by its name in lower case; undefined when the request lacks it
+ * @returns undefined when the request has no key
+ * @throws ServiceError `unauthenticated` when the request has two different keys
+ */
+export function presentedKey(header: (name: string) => string | undefined): string | undefined {
+	const bearer = /^Bearer +([^ ]+) *$/i.exec(header("authorization") ?? "")?.[1];
+	const keys = new Set([header(KEY_HEADER), bearer, header(SESSION_HEADER)].filter(Boolean));
+	if (keys.size > 1) throw new ServiceError("unauthenticated", "The request has two different access keys");
+	const [key] = keys;
+	return key;
+}
