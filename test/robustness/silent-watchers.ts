@@ -23,6 +23,9 @@ const MAX_MEMORY = 1024 ** 3;
 /** Number of updates per silent watcher, and their size in bytes. Together they are far larger than socket buffers. */
 const UPDATES = 5;
 const UPDATE_BYTES = 20_000;
+/** Number and size of the large updates. The watchers of whole records cannot all hold one of their own. */
+const LARGE_UPDATES = 3;
+const LARGE_UPDATE_BYTES = 15_000_000;
 const WRITERS = 4;
 /** Maximum time for the reading watcher to catch up, in milliseconds. */
 const CATCH_UP_TIMEOUT = 60_000;
@@ -41,7 +44,10 @@ export const silentWatchers: Run = {
 			using watchers = await SilentWatchers.open(service, count);
 			const reader = new Reader(service);
 			await reader.reaches(0n, report);
-			const acknowledged = await write(service, count * UPDATES);
+			const acknowledged = [
+				...(await write(service, count * UPDATES, UPDATE_BYTES)),
+				...(await write(service, LARGE_UPDATES, LARGE_UPDATE_BYTES)),
+			];
 			await reader.reaches(acknowledged.at(-1) ?? 0n, report);
 			const seen = await reader.stop();
 			const given = new Set(seen);
@@ -97,15 +103,16 @@ class Reader {
 	}
 }
 
-/** Posts records, a few concurrently. Returns their sequences in ascending order. */
-async function write(service: Endpoints, count: number): Promise<bigint[]> {
-	const client = ingestClient(service, "gRPC", KEY);
+/** Posts records of a size in bytes, a few concurrently. Returns their sequences in ascending order. */
+async function write(service: Endpoints, count: number, bytes: number): Promise<bigint[]> {
+	// Each call over Connect has a connection of its own. One HTTP/2 connection refuses several large bodies at a time.
+	const client = ingestClient(service, "connect", KEY);
 	const sequences: bigint[] = [];
 	let left = count;
 	const writer = async (): Promise<void> => {
 		while (left > 0) {
 			left -= 1;
-			const json = record({ agent_state: { filler: "x".repeat(UPDATE_BYTES) } });
+			const json = record({ agent_state: { filler: "x".repeat(bytes) } });
 			sequences.push((await client.ingestConversation(ingestRequest(json))).sequence);
 		}
 	};
@@ -122,7 +129,7 @@ class SilentWatchers {
 	}
 
 	static async open(service: Endpoints, count: number): Promise<SilentWatchers> {
-		const transports = [overGrpc, overConnect, overGrpcWithoutWindow, overGrpcWeb];
+		const transports = [overGrpc, overConnect, overGrpcWithoutWindow, overGrpcWeb, overConnectJson];
 		const opened = Array.from({ length: count }, (_, index) => transports[index % transports.length]?.(service));
 		const connections = await Promise.all(opened);
 		return new SilentWatchers(connections.filter((connection) => connection !== undefined));
@@ -143,6 +150,8 @@ const message = toBinary(
 	WatchConversationUpdatesRequestSchema,
 	create(WatchConversationUpdatesRequestSchema, { view: ConversationView.FULL }),
 );
+
+const jsonMessage = Buffer.from(JSON.stringify({ view: "CONVERSATION_VIEW_FULL" }));
 
 async function callOver(service: Endpoints): Promise<RawHttp2> {
 	const client = await RawHttp2.connect(service.grpc);
@@ -171,10 +180,15 @@ const overGrpcWithoutWindow = callOver;
 
 const overConnect = (service: Endpoints) => overHttp(service, "application/connect+proto");
 const overGrpcWeb = (service: Endpoints) => overHttp(service, "application/grpc-web+proto");
+const overConnectJson = (service: Endpoints) => overHttp(service, "application/connect+json", jsonMessage);
 
-async function overHttp(service: Endpoints, type: string): Promise<Disposable & { readonly open: boolean }> {
+async function overHttp(
+	service: Endpoints,
+	type: string,
+	sent = message,
+): Promise<Disposable & { readonly open: boolean }> {
 	const socket = openSocket(httpAddress(service)).pause();
-	const bytes = postBytes(rpcPath(method), { "Content-Type": type, "X-Access-Token": KEY }, framed(message));
+	const bytes = postBytes(rpcPath(method), { "Content-Type": type, "X-Access-Token": KEY }, framed(sent));
 	await new Promise<void>((resolve) => {
 		socket.write(bytes, () => resolve());
 	});
