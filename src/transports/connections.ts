@@ -159,10 +159,11 @@ function portOf(server: Server): number {
 
 /**
  * Whether the code of an error says that a connection failed because of its client: the bytes were wrong, or did not
- * arrive in time. Errors of the operating system, in contrast, only say that a client has gone.
+ * arrive in time. Errors of the operating system, in contrast, only say that a client has gone, and so does a GOAWAY with
+ * an error code (`ERR_HTTP2_SESSION_ERROR`).
  */
 function isClientFault(code: string | undefined): code is string {
-	return code !== undefined && /^(?:HPE|ERR)_/.test(code);
+	return code !== undefined && /^(?:HPE|ERR)_(?!HTTP2_SESSION_ERROR$)/.test(code);
 }
 
 /** Returns the address and port of the client of a connection. Undefined when the connection is closed. */

@@ -148,6 +148,14 @@ describe("without TLS", () => {
 		await expect.poll(() => linesOf(service).slice(before)).toMatchObject([{ ...magic }]);
 	});
 
+	test("a client that ends its HTTP/2 connection with an error code is not logged", async () => {
+		const settings = "\0\0\0\u0004\0\0\0\0\0";
+		const goaway = "\0\0\u0008\u0007\0\0\0\0\0\0\0\0\0\0\0\0\u0002";
+		for (const listener of ["http", "grpc"] as const) await send(host(listener), preface + settings + goaway);
+		await send(host("http"), "\u0000\r\n\r\n");
+		await expect.poll(() => linesOf(service).slice(before)).toMatchObject([{ code: "HPE_INVALID_METHOD" }]);
+	});
+
 	test("a client that disconnects is not logged", async () => {
 		for (const [listener, bytes] of [
 			["http", ""],
