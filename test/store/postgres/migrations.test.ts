@@ -63,7 +63,8 @@ test("a database of schema version 1 is upgraded and keeps its data", async () =
 		ALTER TABLE conversation_updates.conversations RENAME COLUMN has_unapplied_events TO is_behind;
 		ALTER INDEX conversation_updates.conversations_unapplied RENAME TO conversations_behind;
 		ALTER TABLE conversation_updates.unfinished_import RENAME COLUMN manifest TO source;
-		ALTER TABLE conversation_updates.unfinished_import RENAME TO unfinished_copy`,
+		ALTER TABLE conversation_updates.unfinished_import RENAME TO unfinished_copy;
+		DROP TABLE conversation_updates.derivations`,
 	);
 	const store = await openStore(url);
 	onTestFinished(() => store.close());
