@@ -251,16 +251,19 @@ function jsonOf(name: string, examples?: ExactJsonObject, list = false): ExactJs
 	};
 }
 
+const RETRY_AFTER: ExactJsonObject = {
+	"Retry-After": { description: "Seconds to wait before the next attempt.", schema: { type: "integer" } },
+};
+
 /** Error responses that every operation has. */
 const REFUSALS: ExactJsonObject = {
 	401: failure("The access key is missing or unknown.", {
 		"WWW-Authenticate": { description: "The authentication scheme of the access key.", schema: { type: "string" } },
 	}),
 	403: failure("The access key or client certificate lacks the required scope."),
+	429: failure("The access key or client certificate exceeds its limit of requests per second.", RETRY_AFTER),
 	500: failure("The service failed unexpectedly."),
-	503: failure("The store cannot be reached now, or the service has too much to do.", {
-		"Retry-After": { description: "Seconds to wait before the next attempt.", schema: { type: "integer" } },
-	}),
+	503: failure("The store cannot be reached now, or the service has too much to do.", RETRY_AFTER),
 };
 
 /** Schemas of the responses of the webhooks, as transports/http/answer.ts writes them. */

@@ -120,11 +120,11 @@ test("the schemas are those of the record and of the responses", () => {
 });
 
 test.each([
-	["post", PATH, "Success", [400, 401, 403, 413, 415, 422, 500, 503]],
-	["post", EVENTS, "Success", [400, 401, 403, 413, 415, 422, 500, 503]],
-	["get", READS, "ListConversationsResponse", [400, 401, 403, 500, 503]],
-	["get", `${READS}/{id}`, "ConversationInfo", [400, 401, 403, 404, 410, 500, 503]],
-	["get", `${READS}/{id}/events`, "ListConversationEventsResponse", [400, 401, 403, 410, 500, 503]],
+	["post", PATH, "Success", [400, 401, 403, 413, 415, 422, 429, 500, 503]],
+	["post", EVENTS, "Success", [400, 401, 403, 413, 415, 422, 429, 500, 503]],
+	["get", READS, "ListConversationsResponse", [400, 401, 403, 429, 500, 503]],
+	["get", `${READS}/{id}`, "ConversationInfo", [400, 401, 403, 404, 410, 429, 500, 503]],
+	["get", `${READS}/{id}/events`, "ListConversationEventsResponse", [400, 401, 403, 410, 429, 500, 503]],
 ] as const)("each status of %s %s is documented with the schema of its body", (method, path, success, failures) => {
 	const responses = Object.entries(at(document, "paths", path, method, "responses"));
 	expect(responses.map(([status, response]) => [status, schemaOf(response)])).toEqual([
