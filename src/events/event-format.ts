@@ -32,6 +32,7 @@ import { hasUserinfo, REDACTED, replaceUserinfo } from "../userinfo.ts";
 import { EventSecrets, replaceAt } from "./event-secrets.ts";
 import { eventTime } from "./event-time.ts";
 import { beginning, messageText } from "./message-text.ts";
+import { HIDDEN } from "./reported-value.ts";
 import { STATE_UPDATE } from "./statements.ts";
 
 /** Maximum number of characters of an event's id. */
@@ -132,26 +133,54 @@ export class EventFormat {
 		const needsNoSearch = redactionVersion === this.#secrets.version || form === "plaintext";
 		if (needsNoSearch && (secrets.length === 0 || form === "encrypted")) return stored;
 		const event = readStored(conversationId, stored);
-		const cipher = this.#cipher.of(conversationId);
-		for (const pointer of secrets) {
-			const show = (ciphertext: string): Secret => {
-				if (form === "encrypted") return ciphertext;
-				if (form === "redacted") return REDACTED;
-				// In one text, a release with fewer rules encrypted only some of the passwords.
-				return beginsLikeCiphertext(ciphertext) ? cipher.decrypt(ciphertext, placeOf(event, pointer)) : ciphertext;
-			};
-			const isReplaced = replaceAt(event, parsePointer(pointer) ?? [], (value) => {
-				const ciphertext = String(value);
-				return hasUserinfo(ciphertext)
-					? replaceUserinfo(ciphertext, (userinfo) => String(show(userinfo)))
-					: show(ciphertext);
-			});
-			if (!isReplaced) throw unreadable(conversationId);
-		}
+		if (form !== "encrypted") this.#reveal(conversationId, event, secrets, form === "plaintext", REDACTED);
 		if (needsNoSearch) return stringifyExactJson(event);
 		return this.#secrets.replace(event, true, (secret) =>
 			form === "encrypted" && isCiphertext(String(secret)) ? secret : REDACTED,
 		);
+	}
+
+	/**
+	 * Returns the members of a stored event, with its secrets in plain text. One that was redacted when it arrived, because
+	 * there was no key, is {@link HIDDEN}.
+	 *
+	 * @throws ServiceError `data_loss` as {@link open} does
+	 */
+	members(conversationId: string, { text, secrets }: ProtectedEvent): ExactJsonObject {
+		const event = readStored(conversationId, Buffer.from(text.buffer, text.byteOffset, text.byteLength).toString());
+		this.#reveal(conversationId, event, secrets, true, HIDDEN);
+		return event;
+	}
+
+	/**
+	 * Replaces the protected secrets of an event in place.
+	 *
+	 * @param decrypts whether ciphertexts are decrypted; otherwise they are redacted
+	 * @param redacted replaces a secret that is stored redacted
+	 */
+	#reveal(
+		conversationId: string,
+		event: ExactJsonObject,
+		secrets: readonly string[],
+		decrypts: boolean,
+		redacted: string,
+	): void {
+		const cipher = this.#cipher.of(conversationId);
+		for (const pointer of secrets) {
+			const show = (stored: string): Secret => {
+				if (!decrypts) return REDACTED;
+				// In one text, a release with fewer rules encrypted only some of the passwords. Without a key, none is.
+				return beginsLikeCiphertext(stored) ? cipher.decrypt(stored, placeOf(event, pointer)) : stored;
+			};
+			const isReplaced = replaceAt(event, parsePointer(pointer) ?? [], (value) => {
+				const stored = String(value);
+				if (stored === REDACTED) return redacted;
+				if (hasUserinfo(stored)) return replaceUserinfo(stored, (userinfo) => String(show(userinfo)));
+				// A text in which a user name and a password were redacted is no ciphertext.
+				return beginsLikeCiphertext(stored) ? show(stored) : stored;
+			});
+			if (!isReplaced) throw unreadable(conversationId);
+		}
 	}
 
 	/**
@@ -216,7 +245,7 @@ export class EventFormat {
 			isLeaf: kind !== STATE_UPDATE,
 			message: shown && beginning(shown, MAX_MESSAGE),
 			text,
-			secrets: this.#encrypts ? [...pointers] : [],
+			secrets: [...pointers],
 			redactionVersion: this.#secrets.version,
 		};
 	}

@@ -2,8 +2,7 @@ import { randomBytes } from "node:crypto";
 import { clone } from "@bufbuild/protobuf";
 import { LRUCache } from "lru-cache";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
-import { readExactJson, tooManyValues } from "../record/json/exact-json.ts";
-import { type ExactJsonObject, isJsonObject } from "../record/json/json-value.ts";
+import { tooManyValues } from "../record/json/exact-json.ts";
 import { encodeDelta } from "../record/record-delta.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
@@ -95,7 +94,7 @@ export class LiveRecords {
 		if (held === undefined) return { batch, refused: [] };
 		const updates = events.flatMap((event, index) => {
 			if (event.kind !== STATE_UPDATE) return [];
-			const members = event.secrets.length === 0 ? json[index] : this.#open(conversationId, event);
+			const members = event.secrets.length === 0 ? json[index] : this.#events.members(conversationId, event);
 			return members === undefined ? [] : [{ members, time: event.happenedAt }];
 		});
 		if (updates.length === 0) return { batch, refused: [] };
@@ -110,7 +109,7 @@ export class LiveRecords {
 	 */
 	apply({ conversationId, present, updates }: ApplyRequest): AppliedUpdates {
 		const opened = updates.map(({ event, happenedAt }) => ({
-			members: this.#open(conversationId, event),
+			members: this.#events.members(conversationId, event),
 			time: happenedAt,
 		}));
 		const base = present.record?.bytes;
@@ -178,12 +177,6 @@ export class LiveRecords {
 
 	#hasTooManyFields(record: ConversationInfo, conversationId: string): boolean {
 		return hasTooManyFields(this.#vault.protect(record, conversationId).bytes, ConversationInfoSchema);
-	}
-
-	/** Returns the members of an event, with its secrets in plain text. */
-	#open(conversationId: string, event: ProtectedEvent): ExactJsonObject {
-		const json = readExactJson(this.#events.open(conversationId, event, "plaintext"));
-		return isJsonObject(json) ? json : {};
 	}
 
 	#fieldNumber(member: string): number {

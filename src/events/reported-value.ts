@@ -5,6 +5,12 @@ import type { MessagePlan } from "../record/plan/plan.ts";
 import { REDACTED } from "../userinfo.ts";
 import type { Statement } from "./statements.ts";
 
+/**
+ * Stands in a reported value for a secret that this service has redacted, because it has no key to encrypt it. The sender
+ * reported the secret, so it becomes part of the record, redacted. {@link REDACTED} is the sender's placeholder.
+ */
+export const HIDDEN = "\0redacted";
+
 /** Lists of the record's metrics that a state update of `stats` omits. A full state contains them. */
 const PER_CALL_LISTS = ["costs", "response_latencies", "token_usages"] as const;
 
@@ -38,6 +44,7 @@ function merge(
 	place: Place | undefined,
 ): ExactJson | undefined {
 	if (reported === REDACTED) return present;
+	if (reported === HIDDEN) return REDACTED;
 	if (Array.isArray(reported)) {
 		const items = Array.isArray(present) ? present : undefined;
 		let isSame = items?.length === reported.length;

@@ -41,6 +41,13 @@ const OMITTED_WHEN_NULL = [
 const IGNORED_MEMBERS: ReadonlySet<string> = new Set(["id", "created_at", "updated_at"]);
 
 /**
+ * Whether a value is taken from events. The status `deleting` is not: it is final, so a conversation would end or not
+ * depending on what arrives first. The sender posts a record when it deletes a conversation.
+ */
+const isTaken = (member: string, value: ExactJson): boolean =>
+	!IGNORED_MEMBERS.has(member) && !(member === "execution_status" && value === "deleting");
+
+/**
  * Member that the store takes from the events that are no state updates. The sender changes it with each of these
  * events and reports it in full states only.
  */
@@ -56,7 +63,7 @@ export function statementsOf(updates: readonly StateUpdate[]): Statement[] {
 		const omitsNulls = key === FULL_STATE;
 		const reported = omitsNulls ? fullState(value) : { [key]: value };
 		return Object.entries({ ...copiedMembers(reported.agent_state), ...reported })
-			.filter(([member]) => !IGNORED_MEMBERS.has(member) && member !== LEAF)
+			.filter(([member, value]) => isTaken(member, value) && member !== LEAF)
 			.map(([member, value]) => ({ member, value, time, omitsNulls }));
 	});
 }
@@ -65,7 +72,7 @@ export function statementsOf(updates: readonly StateUpdate[]): Statement[] {
 export function firstStatements({ members: { key, value }, time }: StateUpdate): Statement[] {
 	if (key !== FULL_STATE || value === undefined) return [];
 	return Object.entries(fullState(value))
-		.filter(([member]) => !IGNORED_MEMBERS.has(member))
+		.filter(([member, value]) => isTaken(member, value))
 		.map(([member, value]) => ({ member, value, time, omitsNulls: true }));
 }
 

@@ -14,7 +14,7 @@ export type Condition =
 	  }
 	/** There is a tag with this key, and with this value unless `value` is undefined. */
 	| { readonly kind: "tag"; readonly key: string; readonly value: string | undefined }
-	/** The time is set, `from` or later, and before `to`. Undefined bounds do not apply. Microseconds of Unix time. */
+	/** The time is `from` or later, and before `to`. Undefined bounds do not apply. Microseconds of Unix time. */
 	| {
 			readonly kind: "time";
 			readonly field: "createdAt" | "updatedAt";

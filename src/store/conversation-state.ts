@@ -1,7 +1,9 @@
+import { create, toBinary } from "@bufbuild/protobuf";
 import type { ConversationExecutionStatus as Status } from "../../gen/conversations/v1/conversation_pb.js";
-import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
+import { type ConversationSummary, ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
-import { deltaWithLeaf, mergeDeltas, mergeProtected, withLeaf } from "../record/record-delta.ts";
+import { fromMicroseconds } from "../record/json/scalars.ts";
+import { concatBytes, deltaWithLeaf, mergeDeltas, mergeProtected, withLeaf } from "../record/record-delta.ts";
 import { type Activity, encodeActivity, isOlderThanEvents } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
 import { changeBetween, comparableTime, decide, orderTime } from "./ordering.ts";
@@ -23,6 +25,12 @@ export interface ConversationState
 	readonly status: Status;
 	/** The time by which the current record is ordered: see ordering.ts. */
 	readonly orderTime: bigint | undefined;
+	/** `created_at` of the records of the conversation's present life (see ordering.ts); undefined while none has it. */
+	readonly lifeBeganAt: bigint | undefined;
+	/** `created_at` of the current record; if it has none, the time of receipt of the conversation's first update. */
+	readonly createdAt: bigint;
+	/** `updated_at` of the current record; if it has none, the time of receipt of the current update. */
+	readonly updatedAt: bigint;
 	/** The posted update with the largest sequence; undefined when no record was posted. */
 	readonly newestPosted: NewestPosted | undefined;
 }
@@ -65,20 +73,26 @@ export interface NextUpdate {
  * @param sequence sequence of the update
  */
 export function planPostedUpdate(
-	{ conversationId, receivedAt, record, summary: encoded }: NewUpdate,
+	update: NewUpdate,
 	summary: ConversationSummary,
 	before: ConversationState | undefined,
 	activity: Activity | undefined,
 	sequence: bigint,
 ): NextUpdate {
+	const { conversationId, receivedAt, record } = update;
 	const updatedAt = microsecondsOf(summary.updatedAt);
 	const time = orderTime(updatedAt, receivedAt);
 	const status = summary.executionStatus;
-	const known = before && { status: before.status, time: comparableTime(before.orderTime, receivedAt) };
-	const { current, change } = decide(known, { status, time });
+	const lifeBeganAt = comparableTime(microsecondsOf(summary.createdAt), receivedAt);
+	const known = before && {
+		status: before.status,
+		time: comparableTime(before.orderTime, receivedAt),
+		lifeBeganAt: comparableTime(before.lifeBeganAt, receivedAt),
+	};
+	const { current, change } = decide(known, { status, time, lifeBeganAt });
 	const size = record.bytes.byteLength;
 	const newestPosted = { sequence, updatedAt, size };
-	const posted = { status, postedAt: time ?? receivedAt };
+	const times = timesOf(summary, before, receivedAt);
 	const written: WrittenUpdate = {
 		conversationId,
 		sequence,
@@ -87,24 +101,48 @@ export function planPostedUpdate(
 		current,
 		origin: UpdateOrigin.POSTED,
 		previousSequence: before?.sequence,
-		summary: encoded,
+		summary: withTimes(update.summary, summary, times),
 		activity: activity && encodeActivity(activity),
 		record,
 		base: undefined,
 		size,
 	};
 	if (before !== undefined && !current) return { written, after: { ...before, newestPosted } };
+	const postedAt = time ?? receivedAt;
 	const after = {
-		...posted,
 		sequence,
+		status,
 		orderTime: time,
+		lifeBeganAt: lifeBeganAt ?? before?.lifeBeganAt,
+		...times,
 		newestPosted,
 		// Unique, even if the conversation was removed and this is the first record of a new one with the same id.
 		revision: sequence,
 		memberTimes: undefined,
-		hasUnappliedEvents: isOlderThanEvents(posted, activity),
+		postedAt,
+		hasUnappliedEvents: isOlderThanEvents({ status, postedAt }, activity),
 	};
 	return { written, after };
+}
+
+type Times = Pick<ConversationState, "createdAt" | "updatedAt">;
+
+/** Returns the times by which lists and watches filter: those of a record, and times of receipt where it has none. */
+function timesOf(summary: ConversationSummary, before: Times | undefined, receivedAt: bigint): Times {
+	return {
+		createdAt: microsecondsOf(summary.createdAt) ?? before?.createdAt ?? receivedAt,
+		updatedAt: microsecondsOf(summary.updatedAt) ?? receivedAt,
+	};
+}
+
+/** Returns an encoded summary with the times that its decoded form lacks. */
+function withTimes(encoded: Uint8Array, summary: ConversationSummary, { createdAt, updatedAt }: Times): Uint8Array {
+	const missing = create(ConversationSummarySchema, {
+		...(summary.createdAt === undefined ? { createdAt: fromMicroseconds(createdAt) } : {}),
+		...(summary.updatedAt === undefined ? { updatedAt: fromMicroseconds(updatedAt) } : {}),
+	});
+	const added = toBinary(ConversationSummarySchema, missing);
+	return added.byteLength === 0 ? encoded : concatBytes([encoded, added]);
 }
 
 /** A record version that state updates produced, and the state before it. */
@@ -112,8 +150,8 @@ export interface VersionToWrite {
 	readonly batch: Pick<NewEvents, "conversationId" | "receivedAt">;
 	readonly live: NewLiveState;
 	readonly version: LiveVersion;
-	/** Status in the summary of the version. */
-	readonly status: Status;
+	/** The decoded summary of the version. */
+	readonly summary: ConversationSummary;
 	/** Undefined for a conversation without a record. */
 	readonly before: ConversationState | undefined;
 	/** The activity after the events of the batch. */
@@ -124,25 +162,29 @@ export interface VersionToWrite {
 
 /** Derives the update and the next state of a conversation from a version that state updates produced. */
 export function planLiveVersion(of: VersionToWrite, form: StoredForm): NextUpdate {
-	const { batch, live, version, status, before, activity, sequence } = of;
+	const { batch, live, version, summary, before, activity, sequence } = of;
+	const { conversationId, receivedAt } = batch;
+	const status = summary.executionStatus;
 	const { change } =
 		before === undefined
-			? decide(undefined, { status, time: undefined })
+			? decide(undefined, { status, time: undefined, lifeBeganAt: undefined })
 			: { change: changeBetween(before.status, status) };
+	const times = timesOf(summary, before, receivedAt);
 	const written: WrittenUpdate = {
-		conversationId: batch.conversationId,
+		conversationId,
 		sequence,
-		receivedAt: batch.receivedAt,
+		receivedAt,
 		change,
 		current: true,
 		origin: UpdateOrigin.EVENTS,
 		previousSequence: before?.sequence,
-		summary: version.summary,
+		summary: withTimes(version.summary, summary, times),
 		activity: activity && encodeActivity(activity),
 		...form,
 	};
-	const { orderTime, postedAt, newestPosted } = before ?? {};
-	return { written, after: stateAfterEvents({ sequence, status, orderTime, postedAt, newestPosted }, live) };
+	const { orderTime, lifeBeganAt, postedAt, newestPosted } = before ?? {};
+	const state = { sequence, status, orderTime, lifeBeganAt, ...times, postedAt, newestPosted };
+	return { written, after: stateAfterEvents(state, live) };
 }
 
 /**

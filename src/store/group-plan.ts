@@ -256,7 +256,7 @@ class GroupPlanner {
 		const sequence = this.#nextUpdate();
 		const leaf = leafOver({ status, postedAt: before?.postedAt }, activity);
 		const form = yield* this.#storedForm(version.record, known, leaf);
-		this.#write(known, planLiveVersion({ batch, live, version, status, before, activity, sequence }, form), summary);
+		this.#write(known, planLiveVersion({ batch, live, version, summary, before, activity, sequence }, form), summary);
 		return sequence;
 	}
 

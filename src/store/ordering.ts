@@ -12,6 +12,8 @@ export interface OrderState {
 	readonly status: Status;
 	/** The result of {@link orderTime} or {@link comparableTime}. */
 	readonly time: bigint | undefined;
+	/** `created_at` of its life, as {@link comparableTime} returns it. */
+	readonly lifeBeganAt: bigint | undefined;
 }
 
 /**
@@ -23,9 +25,9 @@ export function orderTime(updatedAt: bigint | undefined, receivedAt: bigint): bi
 }
 
 /**
- * Returns the order time of the current record for the comparison with a record received at `receivedAt`. Undefined
- * when it is too far in the future: then the clock was wrong when the record was stored, or is wrong now, and later
- * arrivals would lose against that time.
+ * Returns the time of a record for the comparison with a record received at `receivedAt`. Undefined when it is too far
+ * in the future: then the clock was wrong when the record was stored, or is wrong now, and later arrivals would lose
+ * against that time.
  */
 export function comparableTime(time: bigint | undefined, receivedAt: bigint): bigint | undefined {
 	return time !== undefined && time > receivedAt + MAX_CLOCK_SKEW ? undefined : time;
@@ -34,24 +36,35 @@ export function comparableTime(time: bigint | undefined, receivedAt: bigint): bi
 /**
  * Decides whether an arriving record becomes current, and which change it is.
  *
- * Posts can overtake each other, and only `updated_at` orders them: an older record never becomes current. When times
- * are equal or missing, the later arrival wins. Only a newer record replaces a `deleting` one, so that a late post does
- * not revive a deleted conversation.
+ * Posts can overtake each other, and an id can be used again after a deletion. Records with equal `created_at` belong to
+ * one life of the conversation. A record of a later life replaces one of an earlier life, never the reverse. A record
+ * without `created_at` belongs to the present life.
+ *
+ * In one life, a `deleting` record replaces all others, whatever its `updated_at`: a sender that was restarted may have
+ * gone back to an older state before the deletion. No other record of the same life replaces it. Otherwise an older
+ * record never becomes current. When times are equal or missing, the later arrival wins, except over a deletion.
  */
 export function decide(
 	current: OrderState | undefined,
 	arriving: OrderState,
 ): { readonly current: boolean; readonly change: UpdateChange } {
-	if (current === undefined) {
-		const change = arriving.status === Status.DELETING ? UpdateChange.DELETED : UpdateChange.STARTED;
-		return { current: true, change };
-	}
-	const comparable = current.time !== undefined && arriving.time !== undefined;
-	const older = comparable && arriving.time < current.time;
-	const newer = comparable && arriving.time > current.time;
-	const becomesCurrent = current.status === Status.DELETING ? newer : !older;
-	const change = becomesCurrent ? changeBetween(current.status, arriving.status) : UpdateChange.UPDATED;
-	return { current: becomesCurrent, change };
+	const first = arriving.status === Status.DELETING ? UpdateChange.DELETED : UpdateChange.STARTED;
+	if (current === undefined) return { current: true, change: first };
+	const life = compare(arriving.lifeBeganAt, current.lifeBeganAt);
+	if (life > 0) return { current: true, change: first };
+	if (life < 0 || !replacesInSameLife(current, arriving)) return { current: false, change: UpdateChange.UPDATED };
+	return { current: true, change: changeBetween(current.status, arriving.status) };
+}
+
+function replacesInSameLife(current: OrderState, arriving: OrderState): boolean {
+	const order = compare(arriving.time, current.time);
+	if (arriving.status === Status.DELETING) return current.status !== Status.DELETING || order > 0;
+	return current.status !== Status.DELETING && order >= 0;
+}
+
+/** Returns a positive number if `a` is later than `b`, a negative one if it is earlier; 0 also when one is unknown. */
+function compare(a: bigint | undefined, b: bigint | undefined): number {
+	return a === undefined || b === undefined ? 0 : Number(a > b) - Number(a < b);
 }
 
 /** Returns the change that a transition from one status to another is. */

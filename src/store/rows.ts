@@ -82,7 +82,7 @@ export function activityFrom(row: Row, readText: ReadText): Activity {
 		lastAt: bigint(row.last_at),
 		message: timedText("message"),
 		leaf: timedText("leaf"),
-		lastStateUpdateAt: nullable(bigint, row.told_at),
+		lastStateUpdateAt: nullable(bigint, row.last_state_update_at),
 	};
 }
 
@@ -102,7 +102,7 @@ export function liveStateWithoutRecord(activity: Pick<Activity, "eventCount"> | 
 export function liveStateFrom(row: Row, readText: ReadText): LiveStateColumns {
 	return {
 		revision: bigint(row.revision),
-		memberTimes: nullable(readText, row.told),
+		memberTimes: nullable(readText, row.member_times),
 		postedAt: nullable(bigint, row.posted_at),
 		hasUnappliedEvents: boolean(row.has_unapplied_events),
 	};
@@ -115,6 +115,9 @@ export function stateFrom(row: Row, readText: ReadText): ConversationState {
 		sequence: bigint(row.sequence),
 		status: integer(row.status),
 		orderTime: nullable(bigint, row.order_time),
+		lifeBeganAt: nullable(bigint, row.life_began_at),
+		createdAt: bigint(row.created_at),
+		updatedAt: bigint(row.updated_at),
 		newestPosted:
 			sequence === undefined
 				? undefined

@@ -140,7 +140,7 @@ export type LogListener = (newest: bigint, isLoss: boolean) => void;
 export interface ProtectedEvent {
 	/** JSON text of the whole event, in UTF-8. */
 	readonly text: Uint8Array;
-	/** JSON Pointers (RFC 6901) of the encrypted secrets in the text; empty when secrets are redacted. */
+	/** JSON Pointers (RFC 6901) of the secrets in the text that were encrypted or redacted when it arrived. */
 	readonly secrets: readonly string[];
 	/** Version of the rules that found the secrets; a safe integer above 0. */
 	readonly redactionVersion: number;

@@ -148,7 +148,7 @@ describe("records that overtake each other", () => {
 		expect(await ingest(at("paused", undefined))).toMatchObject({ current: true, change: UpdateChange.PAUSED });
 	});
 
-	test("replace a deleting record only when they are newer", async () => {
+	test("replace a deleting record only when they are deleting and newer", async () => {
 		const at = conversation();
 		await ingest(at("running", first));
 		// The sender deletes without changing updated_at.
@@ -158,7 +158,7 @@ describe("records that overtake each other", () => {
 		expect(await ingest(at("deleting", first, { title: "another" }))).toMatchObject({ current: false });
 		expect(await ingest(at("deleting", undefined, { title: "another" }))).toMatchObject({ current: false });
 		expect(await ingest(at("deleting", later, { title: "newer" }))).toMatchObject({ current: true });
-		expect(await ingest(at("running", latest))).toMatchObject({ current: true });
+		expect(await ingest(at("running", latest))).toMatchObject({ current: false });
 	});
 
 	test.each(["paused", "deleting"])(

@@ -26,7 +26,7 @@ import {
 	storedEvent,
 	withActivity,
 } from "./event-samples.ts";
-import { append, bytes, conditions, type Sample, sample, second, start, stored } from "./samples.ts";
+import { append, bytes, conditions, type Sample, sample, second, start, stored, summaryWithTimes } from "./samples.ts";
 
 const at = (n: number) => start + BigInt(n) * second;
 
@@ -229,7 +229,11 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 				change,
 				current: true,
 				previousSequence: BigInt(n - 1),
-				summary: withActivity(summary, BigInt(n - 1), at(n === 2 ? 5 : 7)),
+				summary: withActivity(
+					summaryWithTimes(summary, { createdAt: start, updatedAt: at(n === 2 ? 6 : 8) }),
+					BigInt(n - 1),
+					at(n === 2 ? 5 : 7),
+				),
 				record: { bytes: encoded(title), ...versions },
 			});
 			const [{ version: v1 }, { version: v2 }] = [running, finished];

@@ -1,6 +1,8 @@
 import { randomUUID } from "node:crypto";
+import { fromBinary } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { beforeEach, describe, expect, it } from "vitest";
+import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import type { Appended, Store, StoredConversation } from "../../src/store/store.ts";
 import {
 	append,
@@ -13,6 +15,8 @@ import {
 	sample,
 	second,
 	start,
+	summaryOf,
+	withTimes,
 } from "./samples.ts";
 
 const day = 86_400n * second;
@@ -151,13 +155,31 @@ export function listConformance(current: () => Store): void {
 				ids.unshift(update.conversationId);
 				await append(store, update);
 			}
-			await append(store, sample());
 			expect(await list({ createdFrom: start, createdTo: start + 2n })).toEqual([ids[1], ids[2]]);
 			expect(await list({ createdFrom: start + 1n })).toEqual([ids[0], ids[1]]);
 			expect(await list({ createdTo: start + 1n })).toEqual([ids[2]]);
 			expect(await list({ updatedFrom: start - 1n, updatedTo: start })).toEqual([ids[1]]);
 			expect(await list({ createdFrom: -(2n ** 80n), createdTo: 2n ** 80n })).toEqual(ids);
 			expect(await list({ createdFrom: start + 2n, createdTo: start })).toEqual([]);
+		});
+
+		it("filters by times of receipt where the record has no time: of the first update and of the newest", async () => {
+			const { conversationId, ...bare } = sample({ columns: { createdAt: undefined } });
+			const at = (receivedAt: bigint) => ({ ...bare, conversationId, receivedAt, record: sample().record });
+			const within = async (field: "created" | "updated", time: bigint) =>
+				(await list({ [`${field}From`]: time, [`${field}To`]: time + 1n })).length === 1;
+			await append(store, at(start));
+			expect([await within("created", start), await within("updated", start)]).toEqual([true, true]);
+			await append(store, at(start + 5n));
+			expect([await within("created", start), await within("updated", start + 5n)]).toEqual([true, true]);
+			const columns = { createdAt: start - 7n, updatedAt: start - 6n };
+			await append(store, sample({ conversationId, receivedAt: start + 8n, columns }));
+			expect([await within("created", start - 7n), await within("updated", start - 6n)]).toEqual([true, true]);
+			const [entry] = await store.listConversations({ conditions: [], limit: 1, withRecords: false });
+			expect(fromBinary(ConversationSummarySchema, entry?.summary ?? Buffer.alloc(0))).toEqual({
+				...summaryOf({ ...bare.columns, ...columns }),
+				id: expect.any(String),
+			});
 		});
 
 		it("returns the conversations of a large store that meet all filters, page by page", async () => {
@@ -267,7 +289,9 @@ function selected(updates: readonly Sample[], outcomes: readonly Appended[], by:
 		return outcome === undefined ? [] : [{ update, outcome }];
 	});
 	for (const pair of paired.toSorted((a, b) => Number(a.outcome.sequence - b.outcome.sequence))) {
-		if (pair.outcome.current) current.set(pair.update.conversationId, pair);
+		const { conversationId } = pair.update;
+		const update = withTimes(pair.update, current.get(conversationId)?.update.columns.createdAt);
+		if (pair.outcome.current) current.set(conversationId, { ...pair, update });
 	}
 	return [...current.values()]
 		.filter(({ update }) => matches(update.columns, by))

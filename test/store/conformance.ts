@@ -1,14 +1,18 @@
 import { randomUUID } from "node:crypto";
+import { fromBinary } from "@bufbuild/protobuf";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { ConversationExecutionStatus as Status } from "../../gen/conversations/v1/conversation_pb.js";
+import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
 import { ServiceError } from "../../src/errors.ts";
+import { microsecondsOf } from "../../src/store/condition.ts";
 import type { Appended, IsSameRecord, Store } from "../../src/store/store.ts";
 import { eventConformance } from "./conformance-events.ts";
 import { lifetimeConformance } from "./conformance-lifetime.ts";
 import { listConformance } from "./conformance-lists.ts";
 import { pruneConformance } from "./conformance-prune.ts";
 import { appendEvents, batch, event } from "./event-samples.ts";
-import { append, conditions, type Sample, sample, second, start, stored } from "./samples.ts";
+import { append, conditions, permutations, type Sample, sample, second, start, stored } from "./samples.ts";
 
 /** Opens stores of the engine under test. */
 export interface StoreHarness {
@@ -185,7 +189,7 @@ export function storeConformance(harness: StoreHarness): void {
 			const [first, late] = await appendAll([newer, older]);
 			if (first === undefined || late === undefined) throw new Error("two updates were appended");
 			expect(late).toEqual({
-				sequence: late.sequence,
+				sequence: 2n,
 				repeated: false,
 				change: UpdateChange.UPDATED,
 				current: false,
@@ -204,7 +208,7 @@ export function storeConformance(harness: StoreHarness): void {
 			const [first, second] = await appendAll([gone, late]);
 			if (first === undefined) throw new Error("two updates were appended");
 			expect(second).toEqual({
-				sequence: second?.sequence,
+				sequence: 2n,
 				repeated: false,
 				change: UpdateChange.UPDATED,
 				current: false,
@@ -213,7 +217,7 @@ export function storeConformance(harness: StoreHarness): void {
 			expect(await store.get(conversationId)).toEqual(stored(gone, first));
 		});
 
-		it("lets later records replace one whose time is far in the future, even a deletion", async () => {
+		it("lets later records replace one whose time is far in the future, except a deletion", async () => {
 			const year9999 = 253_402_300_799_999_999n;
 			const conversationId = randomUUID();
 			const post = (status: string, updatedAt: bigint, minute: number) =>
@@ -226,7 +230,6 @@ export function storeConformance(harness: StoreHarness): void {
 				post("deleting", start + 120n * second, 4),
 				post("deleting", start + 180n * second, 5),
 				post("idle", start + 181n * second, 6),
-				post("running", year9999, 7),
 			]);
 			expect(outcomes.map(({ current, change }) => [current, change])).toEqual([
 				[true, UpdateChange.STARTED],
@@ -235,8 +238,42 @@ export function storeConformance(harness: StoreHarness): void {
 				[true, UpdateChange.DELETED],
 				[false, UpdateChange.UPDATED],
 				[false, UpdateChange.UPDATED],
-				[true, UpdateChange.UPDATED],
-				[true, UpdateChange.RUNNING],
+				[false, UpdateChange.UPDATED],
+			]);
+		});
+
+		it("ends with the deletion of the last life, in whatever order the records of two lives arrive", async () => {
+			const life = (createdAt: bigint, ...records: (readonly [string, bigint])[]) =>
+				records.map(([status, at]) => ({ status, createdAt, updatedAt: createdAt + at }));
+			// The sender was restarted, and deletes the conversation in an older state than it has posted.
+			const records = [
+				...life(start, ["running", 1n], ["error", 3n], ["deleting", 2n]),
+				...life(start + 10n, ["running", 5n], ["deleting", 0n]),
+			];
+			for (const order of permutations(records)) {
+				const conversationId = randomUUID();
+				await appendAll(order.map((columns) => sample({ conversationId, columns })));
+				const found = await store.get(conversationId);
+				const { executionStatus, createdAt } = fromBinary(ConversationSummarySchema, found?.summary ?? Buffer.alloc(0));
+				expect([executionStatus, microsecondsOf(createdAt)]).toEqual([Status.DELETING, start + 10n]);
+			}
+		});
+
+		it("starts a conversation again that was deleted, with a record of a later life only", async () => {
+			const conversationId = randomUUID();
+			const outcomes = await appendAll(
+				[
+					{ status: "running", createdAt: start, updatedAt: start + 9n },
+					{ status: "deleting", createdAt: undefined, updatedAt: start + 2n },
+					{ status: "idle", createdAt: start, updatedAt: start + 50n },
+					{ status: "idle", createdAt: start + 5n, updatedAt: start + 1n },
+				].map((columns) => sample({ conversationId, columns })),
+			);
+			expect(outcomes.map(({ current, change }) => [current, change])).toEqual([
+				[true, UpdateChange.STARTED],
+				[true, UpdateChange.DELETED],
+				[false, UpdateChange.UPDATED],
+				[true, UpdateChange.STARTED],
 			]);
 		});
 

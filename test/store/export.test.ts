@@ -120,7 +120,7 @@ async function fill(store: Store): Promise<void> {
 					title: random.pick(titles),
 					model: random.pick(["model-a", "m".repeat(400)]) ?? "model-a",
 					parentId: random.pick([undefined, posted]),
-					createdAt: random.pick([undefined, at(n)]),
+					createdAt: random.pick([undefined, start]),
 					updatedAt: random.pick([undefined, at(random.integer(10, 50))]),
 					tags: random.pick([{}, { team: "a\u0001", ["k".repeat(300)]: "v" }, { team: "b" }]) ?? {},
 				},

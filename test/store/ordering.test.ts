@@ -14,7 +14,9 @@ import {
 const statuses = [Status.IDLE, Status.RUNNING, Status.PAUSED, Status.FINISHED, Status.DELETING];
 const status = fc.constantFrom(...statuses);
 const time = fc.option(fc.bigInt({ min: -5n, max: 5n }), { nil: undefined });
-const state: fc.Arbitrary<OrderState> = fc.record({ status, time });
+const state: fc.Arbitrary<OrderState> = fc.record({ status, time, lifeBeganAt: time });
+/** A record without `created_at`. */
+const of = (status: Status, time: bigint | undefined): OrderState => ({ status, time, lifeBeganAt: undefined });
 
 /** Returns the record that is current after all records have arrived in this order. */
 function settle<State extends OrderState>(arriving: readonly State[]): State | undefined {
@@ -25,94 +27,26 @@ function settle<State extends OrderState>(arriving: readonly State[]): State | u
 
 describe("decide", () => {
 	it.each([
-		[undefined, { status: Status.IDLE, time: 1n }, { current: true, change: UpdateChange.STARTED }],
-		[undefined, { status: Status.PAUSED, time: 1n }, { current: true, change: UpdateChange.STARTED }],
-		[undefined, { status: Status.DELETING, time: 1n }, { current: true, change: UpdateChange.DELETED }],
-		[
-			{ status: Status.IDLE, time: 1n },
-			{ status: Status.RUNNING, time: 2n },
-			{ current: true, change: UpdateChange.RUNNING },
-		],
-		[
-			{ status: Status.IDLE, time: 1n },
-			{ status: Status.IDLE, time: 2n },
-			{ current: true, change: UpdateChange.UPDATED },
-		],
-		[
-			{ status: Status.IDLE, time: 1n },
-			{ status: Status.PAUSED, time: 2n },
-			{ current: true, change: UpdateChange.PAUSED },
-		],
-		[
-			{ status: Status.PAUSED, time: 1n },
-			{ status: Status.PAUSED, time: 2n },
-			{ current: true, change: UpdateChange.UPDATED },
-		],
-		[
-			{ status: Status.PAUSED, time: 1n },
-			{ status: Status.RUNNING, time: 2n },
-			{ current: true, change: UpdateChange.RESUMED },
-		],
-		[
-			{ status: Status.PAUSED, time: 1n },
-			{ status: Status.DELETING, time: 2n },
-			{ current: true, change: UpdateChange.DELETED },
-		],
-		[
-			{ status: Status.IDLE, time: 2n },
-			{ status: Status.PAUSED, time: 1n },
-			{ current: false, change: UpdateChange.UPDATED },
-		],
-		[
-			{ status: Status.IDLE, time: 2n },
-			{ status: Status.PAUSED, time: 2n },
-			{ current: true, change: UpdateChange.PAUSED },
-		],
-		[
-			{ status: Status.IDLE, time: undefined },
-			{ status: Status.IDLE, time: 2n },
-			{ current: true, change: UpdateChange.UPDATED },
-		],
-		[
-			{ status: Status.IDLE, time: 2n },
-			{ status: Status.IDLE, time: undefined },
-			{ current: true, change: UpdateChange.UPDATED },
-		],
-		[
-			{ status: Status.DELETING, time: 2n },
-			{ status: Status.IDLE, time: 2n },
-			{ current: false, change: UpdateChange.UPDATED },
-		],
-		[
-			{ status: Status.DELETING, time: 2n },
-			{ status: Status.IDLE, time: undefined },
-			{ current: false, change: UpdateChange.UPDATED },
-		],
-		[
-			{ status: Status.DELETING, time: 2n },
-			{ status: Status.IDLE, time: 3n },
-			{ current: true, change: UpdateChange.UPDATED },
-		],
-		[
-			{ status: Status.DELETING, time: 2n },
-			{ status: Status.DELETING, time: 1n },
-			{ current: false, change: UpdateChange.UPDATED },
-		],
-		[
-			{ status: Status.DELETING, time: 2n },
-			{ status: Status.DELETING, time: 2n },
-			{ current: false, change: UpdateChange.UPDATED },
-		],
-		[
-			{ status: Status.DELETING, time: 2n },
-			{ status: Status.DELETING, time: undefined },
-			{ current: false, change: UpdateChange.UPDATED },
-		],
-		[
-			{ status: Status.DELETING, time: 2n },
-			{ status: Status.DELETING, time: 3n },
-			{ current: true, change: UpdateChange.UPDATED },
-		],
+		[undefined, of(Status.IDLE, 1n), { current: true, change: UpdateChange.STARTED }],
+		[undefined, of(Status.PAUSED, 1n), { current: true, change: UpdateChange.STARTED }],
+		[undefined, of(Status.DELETING, 1n), { current: true, change: UpdateChange.DELETED }],
+		[of(Status.IDLE, 1n), of(Status.RUNNING, 2n), { current: true, change: UpdateChange.RUNNING }],
+		[of(Status.IDLE, 1n), of(Status.IDLE, 2n), { current: true, change: UpdateChange.UPDATED }],
+		[of(Status.IDLE, 1n), of(Status.PAUSED, 2n), { current: true, change: UpdateChange.PAUSED }],
+		[of(Status.PAUSED, 1n), of(Status.PAUSED, 2n), { current: true, change: UpdateChange.UPDATED }],
+		[of(Status.PAUSED, 1n), of(Status.RUNNING, 2n), { current: true, change: UpdateChange.RESUMED }],
+		[of(Status.PAUSED, 1n), of(Status.DELETING, 2n), { current: true, change: UpdateChange.DELETED }],
+		[of(Status.IDLE, 2n), of(Status.PAUSED, 1n), { current: false, change: UpdateChange.UPDATED }],
+		[of(Status.IDLE, 2n), of(Status.PAUSED, 2n), { current: true, change: UpdateChange.PAUSED }],
+		[of(Status.IDLE, undefined), of(Status.IDLE, 2n), { current: true, change: UpdateChange.UPDATED }],
+		[of(Status.IDLE, 2n), of(Status.IDLE, undefined), { current: true, change: UpdateChange.UPDATED }],
+		[of(Status.DELETING, 2n), of(Status.IDLE, 2n), { current: false, change: UpdateChange.UPDATED }],
+		[of(Status.DELETING, 2n), of(Status.IDLE, undefined), { current: false, change: UpdateChange.UPDATED }],
+		[of(Status.DELETING, 2n), of(Status.IDLE, 3n), { current: false, change: UpdateChange.UPDATED }],
+		[of(Status.DELETING, 2n), of(Status.DELETING, 1n), { current: false, change: UpdateChange.UPDATED }],
+		[of(Status.DELETING, 2n), of(Status.DELETING, 2n), { current: false, change: UpdateChange.UPDATED }],
+		[of(Status.DELETING, 2n), of(Status.DELETING, undefined), { current: false, change: UpdateChange.UPDATED }],
+		[of(Status.DELETING, 2n), of(Status.DELETING, 3n), { current: true, change: UpdateChange.UPDATED }],
 	] as const)("after %o, the arrival of %o results in %o", (current, arriving, expected) => {
 		expect(decide(current, arriving)).toEqual(expected);
 	});
@@ -135,33 +69,66 @@ describe("decide", () => {
 			]);
 	});
 
-	it("makes the newest record current in the end, in whatever order distinct times arrive", () => {
-		const distinct = fc
+	it.each([
+		["a later life replaces a newer record", of(Status.RUNNING, 9n), 1n, of(Status.IDLE, 3n), 2n, UpdateChange.STARTED],
+		["a later life replaces a deletion", of(Status.DELETING, 9n), 1n, of(Status.IDLE, 3n), 2n, UpdateChange.STARTED],
+		["a later life can begin deleted", of(Status.IDLE, 9n), 1n, of(Status.DELETING, 3n), 2n, UpdateChange.DELETED],
+		["an earlier life replaces nothing", of(Status.RUNNING, 1n), 2n, of(Status.DELETING, 3n), 1n, undefined],
+	] as const)("%s", (_, current, its, arriving, other, change) => {
+		expect(decide({ ...current, lifeBeganAt: its }, { ...arriving, lifeBeganAt: other })).toEqual({
+			current: change !== undefined,
+			change: change ?? UpdateChange.UPDATED,
+		});
+	});
+
+	it("ends with the same record in every order, if times are distinct and either all or none have `created_at`", () => {
+		const records: fc.Arbitrary<OrderState[]> = fc
 			.uniqueArray(fc.bigInt({ min: 0n, max: 1_000n }), { minLength: 1, maxLength: 12 })
-			.chain((times) => fc.tuple(...times.map((time) => fc.record({ status: status, time: fc.constant(time) }))));
+			.chain((times) =>
+				fc.oneof(
+					fc.tuple(
+						...times.map((time) => fc.record({ status, time: fc.constant(time), lifeBeganAt: fc.nat(2).map(BigInt) })),
+					),
+					fc.tuple(
+						...times.map((time) =>
+							fc.record({
+								status,
+								time: fc.constant(time),
+								lifeBeganAt: fc.constantFrom(undefined, 7n),
+							}),
+						),
+					),
+				),
+			);
+		const rank = ({ status, time, lifeBeganAt }: OrderState) =>
+			(lifeBeganAt ?? 7n) * 10_000n + (status === Status.DELETING ? 5_000n : 0n) + (time ?? 0n);
 		fc.assert(
-			fc.property(distinct, (arriving) => {
-				const newest = arriving.toSorted((a, b) => Number(a.time - b.time)).at(-1);
-				expect(settle(arriving)).toEqual(newest);
+			fc.property(records, (arriving) => {
+				const expected = arriving.toSorted((a, b) => Number(rank(a) - rank(b))).at(-1);
+				expect(settle(arriving)).toEqual(expected);
 			}),
 		);
 	});
 
-	it("never lets an older record become current", () => {
+	it("never revives a deleted conversation in the same life, and never keeps it from being deleted", () => {
+		fc.assert(
+			fc.property(state, state, (current, arriving) => {
+				const [a, b] = [current.lifeBeganAt, arriving.lifeBeganAt];
+				fc.pre(a === undefined || b === undefined || a === b);
+				const [before, after] = [current.status === Status.DELETING, arriving.status === Status.DELETING];
+				fc.pre(before !== after);
+				expect(decide(current, arriving).current).toBe(after);
+			}),
+		);
+	});
+
+	it("never lets an older record of the same life become current, except a deletion", () => {
 		fc.assert(
 			fc.property(state, state, (current, arriving) => {
 				const older = current.time !== undefined && arriving.time !== undefined && arriving.time < current.time;
-				fc.pre(older);
-				expect(decide(current, arriving)).toEqual({ current: false, change: UpdateChange.UPDATED });
-			}),
-		);
-	});
-
-	it("replaces a deletion only by a record that is certainly newer", () => {
-		fc.assert(
-			fc.property(time, state, (time, arriving) => {
-				const newer = time !== undefined && arriving.time !== undefined && arriving.time > time;
-				expect(decide({ status: Status.DELETING, time }, arriving).current).toBe(newer);
+				fc.pre(older && (current.status === Status.DELETING || arriving.status !== Status.DELETING));
+				const same = { ...arriving, lifeBeganAt: current.lifeBeganAt };
+				expect(decide(current, same)).toEqual({ current: false, change: UpdateChange.UPDATED });
 			}),
 		);
 	});
@@ -171,7 +138,7 @@ describe("decide", () => {
 			fc.property(state, state, (current, arriving) => {
 				fc.pre(current.status !== Status.DELETING);
 				fc.pre(current.time === undefined || arriving.time === undefined || current.time === arriving.time);
-				expect(decide(current, arriving).current).toBe(true);
+				expect(decide(current, { ...arriving, lifeBeganAt: undefined }).current).toBe(true);
 			}),
 		);
 	});
@@ -194,7 +161,7 @@ describe("the order of records when a clock may be wrong", () => {
 			all.map(({ status: its, claimed }, n) => {
 				const receivedAt = BigInt(n) * minute;
 				const updatedAt = claimed === undefined ? undefined : receivedAt + claimed * minute;
-				return { status: its, receivedAt, updatedAt, time: orderTime(updatedAt, receivedAt) };
+				return { ...of(its, orderTime(updatedAt, receivedAt)), receivedAt, updatedAt };
 			}),
 		);
 
@@ -216,6 +183,8 @@ describe("the order of records when a clock may be wrong", () => {
 			fc.property(records, (arriving) => {
 				// The model: a record replaces the current one if it beats it.
 				const beats = (a: (typeof arriving)[number], b: (typeof arriving)[number]) => {
+					const deletion = Number(a.status === Status.DELETING) - Number(b.status === Status.DELETING);
+					if (deletion !== 0) return deletion > 0;
 					if (a.time === undefined || b.time === undefined) return b.status !== Status.DELETING;
 					return b.status === Status.DELETING ? a.time > b.time : a.time >= b.time;
 				};
@@ -229,9 +198,9 @@ describe("the order of records when a clock may be wrong", () => {
 		fc.assert(
 			fc.property(records, status, (arriving, its) => {
 				const receivedAt = BigInt(arriving.length) * minute + MAX_CLOCK_SKEW;
-				const next = { status: its, time: orderTime(receivedAt, receivedAt) };
+				const next = of(its, orderTime(receivedAt, receivedAt));
 				const before = settle(arriving);
-				fc.pre(before?.status !== Status.DELETING || before.time !== undefined);
+				fc.pre(before?.status !== Status.DELETING);
 				expect(decide(before, next).current).toBe(true);
 			}),
 		);

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { create, toBinary } from "@bufbuild/protobuf";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
@@ -67,7 +67,7 @@ export function sample(
 		model: "model-a",
 		title: undefined,
 		parentId: undefined,
-		createdAt: undefined,
+		createdAt: start,
 		updatedAt: undefined,
 		tags: {},
 		...update.columns,
@@ -132,6 +132,32 @@ export async function append(
 	return await store.append(update, signal);
 }
 
+/**
+ * Returns an update with the times that the store fills in where its record has none.
+ *
+ * @param createdAt that of the conversation's current record before, or the time of its first update
+ */
+export function withTimes(update: Sample, createdAt = update.receivedAt): Sample {
+	const times = {
+		createdAt: update.columns.createdAt ?? createdAt,
+		updatedAt: update.columns.updatedAt ?? update.receivedAt,
+	};
+	return { ...update, summary: summaryWithTimes(update.summary, times), columns: { ...update.columns, ...times } };
+}
+
+/** Returns an encoded summary, with those of the times appended that it lacks. */
+export function summaryWithTimes(
+	summary: Uint8Array,
+	{ createdAt, updatedAt }: { readonly createdAt: bigint; readonly updatedAt: bigint },
+): Uint8Array {
+	const has = fromBinary(ConversationSummarySchema, summary);
+	const missing = create(ConversationSummarySchema, {
+		...(has.createdAt === undefined ? { createdAt: fromMicroseconds(createdAt) } : {}),
+		...(has.updatedAt === undefined ? { updatedAt: fromMicroseconds(updatedAt) } : {}),
+	});
+	return Buffer.concat([summary, toBinary(ConversationSummarySchema, missing)]);
+}
+
 /** Returns an appended update as the store should return it. */
 export function stored(update: Sample, appended: Appended, previous?: Appended): StoredUpdate {
 	const { sequence, change, current } = appended;
@@ -143,7 +169,7 @@ export function stored(update: Sample, appended: Appended, previous?: Appended):
 		conversationId: update.conversationId,
 		receivedAt: update.receivedAt,
 		previousSequence: previous?.sequence,
-		summary: bytes(update.summary),
+		summary: bytes(withTimes(update).summary),
 		record: { ...update.record, bytes: bytes(update.record.bytes) },
 	};
 }
@@ -158,7 +184,7 @@ export function listed(update: Sample, { sequence }: Appended, withRecords = fal
 	return {
 		conversationId: update.conversationId,
 		sequence,
-		summary: bytes(update.summary),
+		summary: bytes(withTimes(update).summary),
 		record: withRecords ? { ...update.record, bytes: bytes(update.record.bytes) } : undefined,
 	};
 }
@@ -200,4 +226,10 @@ export function matches(columns: Columns, filter: Filter): boolean {
 		(filter.titleContains === undefined ||
 			(columns.title !== undefined && lower(columns.title).includes(lower(filter.titleContains))))
 	);
+}
+
+/** Returns the items in every order. */
+export function permutations<Item>(items: readonly Item[]): Item[][] {
+	if (items.length === 0) return [[]];
+	return items.flatMap((item, n) => permutations(items.toSpliced(n, 1)).map((others) => [item, ...others]));
 }

@@ -57,6 +57,28 @@ test.each(Array.from({ length: SCHEMA_VERSION - 1 }, (_, n) => n + 1))(
 	},
 );
 
+test("times of receipt stand in for the missing times of the records of an older release", async () => {
+	using folder = new TempFolder();
+	const path = folder.file("conversations.db");
+	writeFileSync(path, zstdDecompressSync(readFileSync(new URL("./schema-4.db.zst", import.meta.url))));
+	{
+		using older = new DatabaseSync(path);
+		older.exec(`
+			UPDATE conversations SET created_at = NULL, updated_at = NULL;
+			UPDATE updates SET received_at = 1000 + sequence;
+		`);
+	}
+	await using store = await openSqliteStore(path, { error() {} });
+	const listed = async (field: "createdAt" | "updatedAt", from: bigint) => {
+		const conditions = [{ kind: "time", field, from, to: from + 1n }] as const;
+		const page = await store.listConversations({ conditions, limit: 10, withRecords: false });
+		return page.map(({ sequence }) => sequence);
+	};
+	// The first conversation has the updates 1 and 2, the second one has update 3.
+	expect([await listed("createdAt", 1001n), await listed("updatedAt", 1002n)]).toEqual([[2n], [2n]]);
+	expect([await listed("createdAt", 1003n), await listed("updatedAt", 1003n)]).toEqual([[3n], [3n]]);
+});
+
 test("a database that the release with schema version 4 wrote is upgraded and keeps its data", async () => {
 	using folder = new TempFolder();
 	const path = folder.file("conversations.db");

@@ -93,8 +93,10 @@ export declare const ConversationIngestService: GenService<{
    *
    * A duplicate of the newest posted update of its conversation succeeds, and no second update is stored. A
    * record that is older than the current record by updated_at is stored in the history and does not become
-   * current. At equal times, or if a time is missing, the later arrival becomes current; but only a newer
-   * record replaces a record with the status deleting. An updated_at that is more than 5 minutes ahead of
+   * current. At equal times, or if a time is missing, the later arrival becomes current. A record with the
+   * status deleting becomes current whatever its updated_at, and no record with the same created_at, or
+   * without one, replaces it. A record with a later created_at begins the conversation again and becomes
+   * current; one with an earlier created_at does not. An updated_at that is more than 5 minutes ahead of
    * the server's clock counts as the time of receipt.
    *
    * INVALID_ARGUMENT: the record breaks rules. A google.rpc.BadRequest detail names each field by its

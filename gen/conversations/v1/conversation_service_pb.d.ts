@@ -63,7 +63,7 @@ export declare type ConversationFilter = Message<"conversations.v1.ConversationF
   tagKey: string;
 
   /**
-   * Earliest created_at, inclusive.
+   * Earliest created_at of the summary, inclusive.
    *
    * @generated from field: google.protobuf.Timestamp created_from = 7;
    */
@@ -77,7 +77,7 @@ export declare type ConversationFilter = Message<"conversations.v1.ConversationF
   createdTo?: Timestamp | undefined;
 
   /**
-   * Earliest updated_at, inclusive.
+   * Earliest updated_at of the summary, inclusive.
    *
    * @generated from field: google.protobuf.Timestamp updated_from = 9;
    */
@@ -182,7 +182,9 @@ export declare type GetConversationRequest = Message<"conversations.v1.GetConver
   id: string;
 
   /**
-   * Sequence number: returns the record that was current then. Unset: the current record.
+   * Sequence number: returns the record of the update that was current then, which stays the same for ever.
+   * Unset: the current record. Its leaf_event_id follows the events that arrive after its update, so it can
+   * differ from that of the same sequence number.
    *
    * @generated from field: optional int64 sequence = 2;
    */
@@ -501,7 +503,8 @@ export declare type ConversationUpdate = Message<"conversations.v1.ConversationU
   /**
    * Paths of the record's fields that differ from the record that was current before. Unset if there was
    * no record before, or if it has been pruned or cannot be read. Paths of secrets are returned only for
-   * keys with the scope secrets.
+   * keys with the scope secrets. leaf_event_id is listed only if the conversation has no events: they change
+   * it without an update.
    *
    * @generated from field: google.protobuf.FieldMask changed_fields = 6;
    */

@@ -70,14 +70,16 @@ export declare type ConversationSummary = Message<"conversations.v1.Conversation
   tokens?: TokenTotals | undefined;
 
   /**
-   * When the conversation was created, according to its record.
+   * When the conversation was created, according to its record. If the record has no created_at: when the
+   * server received the conversation's first update.
    *
    * @generated from field: google.protobuf.Timestamp created_at = 8;
    */
   createdAt?: Timestamp | undefined;
 
   /**
-   * When the conversation was last updated, according to its record.
+   * When the conversation was last updated, according to its record. If the record has no updated_at: when
+   * the server received the update.
    *
    * @generated from field: google.protobuf.Timestamp updated_at = 9;
    */

@@ -23,7 +23,8 @@ export enum UpdateChange {
   UNSPECIFIED = 0,
 
   /**
-   * The conversation's first record.
+   * The conversation's first record, or the first one after the conversation began again: with a later
+   * created_at.
    *
    * @generated from enum value: UPDATE_CHANGE_STARTED = 1;
    */

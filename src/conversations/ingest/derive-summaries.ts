@@ -1,4 +1,6 @@
 import { setImmediate } from "node:timers/promises";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { isDataLoss } from "../../errors.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import { encodeSummary, SUMMARY_RULES, summarize } from "../../record/summary.ts";
@@ -50,7 +52,14 @@ function changedSummary(
 ): DerivedSummary | undefined {
 	if (record === undefined || "unreadable" in record) return undefined;
 	try {
-		const summary = encodeSummary(summarize(vault.open(record.bytes, "redacted")));
+		const derived = summarize(vault.open(record.bytes, "redacted"));
+		const { createdAt, updatedAt } = fromBinary(ConversationSummarySchema, stored);
+		// Where the record has no time, the stored summary has a time of receipt.
+		const times = create(ConversationSummarySchema, {
+			...(derived.createdAt === undefined && createdAt !== undefined ? { createdAt } : {}),
+			...(derived.updatedAt === undefined && updatedAt !== undefined ? { updatedAt } : {}),
+		});
+		const summary = new Uint8Array(Buffer.concat([encodeSummary(derived), toBinary(ConversationSummarySchema, times)]));
 		// The fields of the activity follow the stored summary.
 		if (Buffer.from(stored).subarray(0, summary.byteLength).equals(summary)) return undefined;
 		return { conversationId, sequence, summary };

@@ -1,10 +1,11 @@
 import { create } from "@bufbuild/protobuf";
 import { LRUCache } from "lru-cache";
-import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
+import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import {
 	type ConversationUpdate,
 	ConversationUpdateSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import type { ConversationSummary } from "../../../gen/conversations/v1/summary_pb.js";
 import { fromMicroseconds } from "../../record/json/scalars.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
@@ -32,6 +33,8 @@ const SUMMARY_BYTES = 2048;
 
 /** Returns the size of a cache entry. The cache would refuse an entry that is larger than its maximum size. */
 const cacheSize = (bytes: number): { size: number } => ({ size: Math.min(bytes, MAX_CACHED_BYTES) });
+
+const LEAF = ConversationInfoSchema.field.leafEventId.name;
 
 /**
  * Builds the views of stored updates that readers receive. Views are cached for a while, so that many watchers of an
@@ -103,7 +106,7 @@ export class UpdateViews {
 		return create(ConversationUpdateSchema, {
 			...metadataOf(stored),
 			summary: read.summary,
-			changedFields: before && { paths: diffRecords(before, read.record) },
+			changedFields: before && { paths: changedPaths(diffRecords(before, read.record), read.summary) },
 		});
 	}
 
@@ -121,7 +124,7 @@ export class UpdateViews {
 		return create(ConversationUpdateSchema, {
 			...metadataOf(stored),
 			summary: read.summary,
-			changedFields: read.paths && { paths: [...read.paths] },
+			changedFields: read.paths && { paths: changedPaths(read.paths, read.summary) },
 		});
 	}
 
@@ -154,6 +157,14 @@ export class UpdateViews {
 /** Returns a copy for another thread, because watchers share the bytes of a stored update. */
 function copyOf(bytes: Uint8Array): Uint8Array {
 	return new Uint8Array(bytes);
+}
+
+/**
+ * Returns the paths that are shown as changed, of those in which two records differ. Once a conversation has events, they
+ * set its leaf without an update, so that a leaf that differs from that of the update before need not be a change.
+ */
+function changedPaths(paths: readonly string[], { eventCount }: Pick<ConversationSummary, "eventCount">): string[] {
+	return paths.filter((path) => eventCount === 0n || path !== LEAF);
 }
 
 function comparableKey(sequence: bigint, secretPaths: boolean): string {

@@ -19,7 +19,7 @@ export async function getLiveState(
 		{
 			text: `
 				SELECT ${UPDATE_COLUMNS}, ${RECORD_COLUMNS}, ${ACTIVITY_COLUMNS},
-					c.status, c.revision, c.told, c.posted_at, c.has_unapplied_events
+					c.status, c.revision, c.member_times, c.posted_at, c.has_unapplied_events
 				${FROM_CURRENT} WHERE c.conversation_id = $1
 			`,
 			values: [conversationId],

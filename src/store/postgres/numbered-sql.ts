@@ -13,19 +13,22 @@ const STATE = {
 	sequence: "bigint",
 	status: "bigint",
 	order_time: "bigint",
+	life_began_at: "bigint",
+	created_at: "bigint",
+	updated_at: "bigint",
 	newest_sequence: "bigint",
 	newest_updated_at: "bigint",
 	newest_size: "bigint",
 	revision: "bigint",
 	posted_at: "bigint",
 	has_unapplied_events: "boolean",
-	told: "text",
+	member_times: "text",
 };
 export const STATE_NAMES = Object.keys(STATE);
 const STATE_ROW = Object.entries(STATE)
 	.map((column) => column.join(" "))
 	.join();
-const FILTER_NAMES = ["agent_kind", "model", "parent_id", "created_at", "updated_at"];
+const FILTER_NAMES = ["agent_kind", "model", "parent_id"];
 const PROVISIONAL_NAMES = ["sequence", "newest_sequence", "revision"];
 
 /**
@@ -45,7 +48,7 @@ const EVENT_ROW = `
 `;
 /** Columns of a row with the state of a conversation and the values that lists filter by. */
 const CURRENT_ROW = `
-	conversation_id uuid, ${STATE_ROW}, agent_kind text, model text, parent_id text, created_at bigint, updated_at bigint
+	conversation_id uuid, ${STATE_ROW}, agent_kind text, model text, parent_id text
 `;
 const TAG_ROW = "conversation_id uuid, key text, value text, sequence bigint";
 

@@ -28,7 +28,8 @@ export function stateOf(row: Row): ConversationState | undefined {
 }
 
 /** SQL columns of `a` that {@link activityOf} reads. */
-export const ACTIVITY_COLUMNS = "a.event_count, a.last_at, a.told_at, a.leaf_at, a.leaf, a.message_at, a.message";
+export const ACTIVITY_COLUMNS =
+	"a.event_count, a.last_at, a.last_state_update_at, a.leaf_at, a.leaf, a.message_at, a.message";
 
 /** Returns the activity of a conversation; undefined when it has had no event. */
 export function activityOf(row: Row): Activity | undefined {

@@ -1,6 +1,6 @@
 import type { ConversationSummary } from "../../../gen/conversations/v1/summary_pb.js";
 import type { Activity } from "../activity.ts";
-import { asciiLower, microsecondsOf } from "../condition.ts";
+import { asciiLower } from "../condition.ts";
 import type { ConversationState } from "../conversation-state.ts";
 import { unpackedSizeOf } from "../record-column.ts";
 import type { EventRow, UpdateRow } from "../stored-rows.ts";
@@ -18,7 +18,7 @@ export function activitiesQuery(activities: Iterable<readonly [id: string, activ
 		conversation_id: id,
 		event_count: eventCount,
 		last_at: lastAt,
-		told_at: lastStateUpdateAt,
+		last_state_update_at: lastStateUpdateAt,
 		leaf_at: leaf?.at,
 		leaf: nullableText(leaf?.text),
 		message_at: message?.at,
@@ -28,13 +28,13 @@ export function activitiesQuery(activities: Iterable<readonly [id: string, activ
 		name: "write_activities",
 		text: `
 			INSERT INTO conversation_updates.activities AS a
-			SELECT conversation_id, event_count, last_at, told_at, leaf_at, leaf, message_at, message
+			SELECT conversation_id, event_count, last_at, last_state_update_at, leaf_at, leaf, message_at, message
 			FROM json_to_recordset($1::json) AS r (
-				conversation_id uuid, event_count bigint, last_at bigint, told_at bigint, leaf_at bigint, leaf text,
+				conversation_id uuid, event_count bigint, last_at bigint, last_state_update_at bigint, leaf_at bigint, leaf text,
 				message_at bigint, message text
 			)
 			ON CONFLICT (conversation_id) DO UPDATE SET
-				event_count = excluded.event_count, last_at = excluded.last_at, told_at = excluded.told_at,
+				event_count = excluded.event_count, last_at = excluded.last_at, last_state_update_at = excluded.last_state_update_at,
 				leaf_at = excluded.leaf_at, leaf = excluded.leaf,
 				message_at = excluded.message_at, message = excluded.message
 		`,
@@ -107,8 +107,6 @@ export function currentRow({ id, state, summary }: CurrentState) {
 		agent_kind: encodeKey(summary.agentKind),
 		model: encodeKey(summary.model),
 		parent_id: summary.parentConversationId === undefined ? null : encodeKey(summary.parentConversationId),
-		created_at: microsecondsOf(summary.createdAt),
-		updated_at: microsecondsOf(summary.updatedAt),
 	};
 }
 
@@ -138,13 +136,16 @@ export function stateRow(id: string, state: ConversationState) {
 		sequence: state.sequence,
 		status: state.status,
 		order_time: state.orderTime,
+		life_began_at: state.lifeBeganAt,
+		created_at: state.createdAt,
+		updated_at: state.updatedAt,
 		newest_sequence: state.newestPosted?.sequence,
 		newest_updated_at: state.newestPosted?.updatedAt,
 		newest_size: state.newestPosted?.size,
 		revision: state.revision,
 		posted_at: state.postedAt,
 		has_unapplied_events: state.hasUnappliedEvents,
-		told: nullableText(state.memberTimes),
+		member_times: nullableText(state.memberTimes),
 	};
 }
 

@@ -34,7 +34,7 @@ export function writeActivity(
 	statements
 		.prepare(`
 			UPDATE activities SET
-				event_count = ?, last_at = ?, told_at = ?, leaf_at = ?, leaf = ?, message_at = ?, message = ?
+				event_count = ?, last_at = ?, last_state_update_at = ?, leaf_at = ?, leaf = ?, message_at = ?, message = ?
 			WHERE id = ?
 		`)
 		.run(

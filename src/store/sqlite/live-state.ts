@@ -9,7 +9,9 @@ import { getUpdate } from "./updates.ts";
 /** Returns the state from which the next live version is computed. */
 export function getLiveState(statements: Statements, { conversationId, eventIds }: LiveStateRequest): LiveState {
 	const row = statements
-		.prepare("SELECT revision, told, posted_at, has_unapplied_events FROM conversations WHERE conversation_id = ?")
+		.prepare(
+			"SELECT revision, member_times, posted_at, has_unapplied_events FROM conversations WHERE conversation_id = ?",
+		)
 		.get(conversationId);
 	const isKnown = statements.prepare(`
 		SELECT 1 FROM activities a JOIN events e ON e.activity = a.id WHERE a.conversation_id = ? AND e.event_id = ?

@@ -1,5 +1,4 @@
 import type { ConversationSummary } from "../../../gen/conversations/v1/summary_pb.js";
-import { microsecondsOf } from "../condition.ts";
 import type { ConversationState } from "../conversation-state.ts";
 import { stateFrom } from "../rows.ts";
 import type { EventRow, UpdateRow } from "../stored-rows.ts";
@@ -153,29 +152,30 @@ function writeTitle(
 const NO_TAGS = "{}";
 
 function stateColumns(state: ConversationState) {
-	const { sequence, orderTime, newestPosted, revision, memberTimes, postedAt, hasUnappliedEvents } = state;
+	const { sequence, newestPosted, revision, memberTimes, postedAt, hasUnappliedEvents } = state;
 	return {
 		sequence,
 		status: BigInt(state.status),
-		order_time: orderTime ?? null,
+		order_time: state.orderTime ?? null,
+		life_began_at: state.lifeBeganAt ?? null,
+		created_at: state.createdAt,
+		updated_at: state.updatedAt,
 		newest_sequence: newestPosted?.sequence ?? null,
 		newest_updated_at: newestPosted?.updatedAt ?? null,
 		newest_size: newestPosted === undefined ? null : BigInt(newestPosted.size),
 		revision,
-		told: memberTimes ?? null,
+		member_times: memberTimes ?? null,
 		posted_at: postedAt ?? null,
 		has_unapplied_events: hasUnappliedEvents ? 1n : 0n,
 	};
 }
 
-/** Columns that lists filter by, except the status. */
+/** Columns that lists filter by, except the status and the times. */
 function filterColumns(summary: ConversationSummary) {
 	return {
 		agent_kind: summary.agentKind,
 		model: summary.model,
 		parent_id: summary.parentConversationId ?? null,
-		created_at: microsecondsOf(summary.createdAt) ?? null,
-		updated_at: microsecondsOf(summary.updatedAt) ?? null,
 		title: summary.title ?? null,
 		// Sorted, so that equal tags have equal texts.
 		tags: JSON.stringify(summary.tags, Object.keys(summary.tags).sort()),

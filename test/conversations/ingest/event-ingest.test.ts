@@ -4,6 +4,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { ServiceError } from "../../../src/errors.ts";
 import type { ExactJson, ExactJsonObject } from "../../../src/record/json/json-value.ts";
+import { permutations } from "../../store/samples.ts";
 import { record } from "../../support/fixtures.ts";
 import { seedProperties } from "../../support/random.ts";
 import { LiveService } from "./live-service.ts";
@@ -63,9 +64,13 @@ class Model {
 			return;
 		}
 		const { second, values } = delivery.post;
-		const isDeleting = this.#base?.values.execution_status === "deleting";
-		if (this.#base === undefined || second > this.#base.second || (second === this.#base.second && !isDeleting))
-			this.#base = { second, values };
+		const base = this.#base;
+		const [wasDeleting, isDeleting] = [base?.values, values].map((one) => one?.execution_status === "deleting");
+		const replaces =
+			wasDeleting === isDeleting &&
+			base !== undefined &&
+			(second > base.second || (second === base.second && !isDeleting));
+		if (base === undefined || (isDeleting && !wasDeleting) || replaces) this.#base = { second, values };
 	}
 
 	record(): ExactJsonObject | undefined {
@@ -144,6 +149,68 @@ test("whatever arrives late, twice or out of order, each member has the value wi
 		}),
 		{ numRuns: 150 },
 	);
+});
+
+test("a record, its changes and a reported deletion end in the same record in every order", async () => {
+	const deliveries = [
+		["post", posted("", 2, { execution_status: "idle", title: "new" })],
+		["batch", report(3, "execution_status", "running")],
+		["batch", report(4, "execution_status", "deleting")],
+		["batch", report(5, "full_state", { execution_status: "deleting", max_iterations: 7 })],
+	] as const;
+	for (const order of permutations(deliveries)) {
+		const id = randomUUID();
+		for (const [kind, json] of order)
+			await (kind === "post" ? service.post({ ...json, id }) : service.batch(id, [{ ...json, id: randomUUID() }]));
+		expect(await shown(id, "execution_status", "title", "max_iterations")).toEqual(["running", "new", 7]);
+	}
+});
+
+test("the parts that a later event leaves out stay as they are when an earlier event arrives after it", async () => {
+	const stats = (...costs: number[]) => ({
+		usage_to_metrics: {
+			agent: {
+				accumulated_cost: 1,
+				...(costs.length > 0 ? { costs: costs.map((cost) => ({ model: "m", cost, timestamp: 1 })) } : {}),
+			},
+		},
+	});
+	const events = [report(20, "full_state", { stats: stats(1) }), report(30, "stats", stats())];
+	const counts: unknown[] = [];
+	for (const order of permutations(events)) {
+		const id = randomUUID();
+		await service.post(posted(id, 1, {}));
+		for (const event of order) await service.batch(id, [event]);
+		const [shownStats] = await shown(id, "stats");
+		counts.push(shownStats);
+	}
+	expect(counts).toMatchObject([stats(1), { usage_to_metrics: { agent: { costs: [] } } }]);
+});
+
+test("a secret that an event reports is in the record redacted if there is no key, and a placeholder changes nothing", async () => {
+	const id = randomUUID();
+	await service.post(posted(id, 1, { agent_state: { note: "n" } }));
+	const hidden = "**********";
+	for (const [second, session] of [
+		[2, "a session"],
+		[3, hidden],
+		[4, "another session"],
+	] as const) {
+		await service.batch(id, [
+			report(second, "agent_state", { acp_session_id: session, at: `https://u:p@h/${second}` }),
+		]);
+		expect(await shown(id, "agent_state")).toEqual([{ acp_session_id: hidden, at: `https://${hidden}@h/${second}` }]);
+	}
+	// The sender's placeholder stands for a value that is not there.
+	const other = randomUUID();
+	await service.post(posted(other, 1, { agent_state: { note: "n" } }));
+	await service.batch(other, [report(2, "agent_state", { acp_session_id: hidden, note: "m" })]);
+	expect(await shown(other, "agent_state")).toEqual([{ note: "m" }]);
+	// Events that arrive before the first record.
+	const late = randomUUID();
+	await service.batch(late, [report(2, "agent_state", { acp_session_id: "a session" })]);
+	await service.post(posted(late, 1, { agent_state: {} }));
+	expect(await shown(late, "agent_state")).toEqual([{ acp_session_id: hidden }]);
 });
 
 test("a late batch does not change a newer record, and its events are stored", async () => {

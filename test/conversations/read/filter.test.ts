@@ -8,7 +8,7 @@ import { conditionsOf } from "../../../src/conversations/read/filter.ts";
 import { ServiceError } from "../../../src/errors.ts";
 import { summaryMeets } from "../../../src/store/condition.ts";
 import { openSqliteStore } from "../../../src/store/sqlite/sqlite.ts";
-import { append, conditions, sample, summaryOf } from "../../store/samples.ts";
+import { append, conditions, sample, summaryOf, withTimes } from "../../store/samples.ts";
 import { TempFolder } from "../../support/temp.ts";
 import { columns, storeFilters } from "./filters.ts";
 
@@ -110,7 +110,7 @@ test("a record meets the conditions of a filter exactly if the store lists it", 
 		fc.asyncProperty(storeFilters, async (filter) => {
 			const of = conditions(filter);
 			const found = await store.listConversations({ conditions: of, limit: 1000, withRecords: false });
-			const met = updates.filter((update) => summaryMeets(of, summaryOf(update.columns)));
+			const met = updates.filter((update) => summaryMeets(of, summaryOf(withTimes(update).columns)));
 			expect(found.map((one) => one.conversationId).sort()).toEqual(met.map((one) => one.conversationId).sort());
 		}),
 		{ numRuns: 300 },

@@ -76,8 +76,16 @@ function members(own: Columns): JsonObject {
 
 test("the pages of any size for any filter together are all matching conversations, newest update first", async () => {
 	const kept: { columns: Columns; sequence: bigint }[] = [];
-	for (const own of fc.sample(columns, 120))
-		kept.push({ columns: own, sequence: (await reading.keep(members(own))).sequence });
+	for (const own of fc.sample(columns, 120)) {
+		const { sequence } = await reading.keep(members(own));
+		const [{ receivedAt = 0n } = {}] = await reading.store.updates.list({
+			after: sequence - 1n,
+			limit: 1,
+			withRecords: false,
+		});
+		const { createdAt = receivedAt, updatedAt = receivedAt } = own;
+		kept.push({ columns: { ...own, createdAt, updatedAt }, sequence });
+	}
 	kept.reverse();
 	await fc.assert(
 		fc.asyncProperty(storeFilters, fc.integer({ min: 1, max: 40 }), fc.boolean(), async (filter, pageSize, full) => {

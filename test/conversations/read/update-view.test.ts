@@ -36,6 +36,26 @@ function native(llm: JsonObject): JsonObject {
 	return { id: ID, agent: { kind: "Agent", llm: { model: "m", ...llm } } };
 }
 
+test("changed fields have a leaf only while the conversation has no events, which change it without an update", async () => {
+	await using reading = await Reading.open();
+	const post = (day: number, leaf: string) =>
+		reading.keep({ id: ID, updated_at: `2026-01-0${day}T00:00:00Z`, leaf_event_id: leaf });
+	await post(1, "m1");
+	await post(2, "m2");
+	const event = { id: "m9", timestamp: "2026-01-03T00:00:00Z", source: "agent", kind: "MessageEvent" };
+	await reading.keepEvents(ID, event);
+	const leafOf = async (sequence?: bigint) =>
+		(await reading.getDecoded({ id: ID, sequence, secrets: "redacted" })).conversation.leafEventId;
+	expect([await leafOf(), await leafOf(2n)]).toEqual(["m9", "m2"]);
+	await post(4, "m9");
+	const views = await Promise.all((await updates(reading)).map((one) => reading.views.toUpdate(one, SUMMARY)));
+	expect(views.map(({ changedFields }) => changedFields?.paths)).toEqual([
+		undefined,
+		["leaf_event_id", "updated_at"],
+		["updated_at"],
+	]);
+});
+
 test("the view of an update has its change, changed fields, time of receipt, summary and record", async () => {
 	await using reading = await Reading.open();
 	const bodies: JsonObject[] = [
@@ -66,7 +86,8 @@ test("the view of an update has its change, changed fields, time of receipt, sum
 				sequence: BigInt(index + 1),
 				conversationId: ID,
 				receivedAt: fromMicroseconds(stored[index]?.receivedAt ?? 0n),
-				summary: summarize(conversation),
+				// The records have no created_at, so the time of receipt of the first one stands in.
+				summary: { ...summarize(conversation), createdAt: fromMicroseconds(stored[0]?.receivedAt ?? 0n) },
 				conversation,
 				...(changedFields === undefined ? {} : { changedFields }),
 			}),

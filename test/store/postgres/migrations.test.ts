@@ -60,6 +60,10 @@ test("a database of schema version 1 is upgraded and keeps its data", async () =
 		url,
 		`DELETE FROM conversation_updates.schema_versions WHERE version > 1;
 		ALTER INDEX conversation_updates.titles_by_trigram RESET (gin_pending_list_limit);
+		ALTER TABLE conversation_updates.conversations DROP COLUMN life_began_at;
+		ALTER TABLE conversation_updates.conversations RENAME COLUMN member_times TO told;
+		ALTER TABLE conversation_updates.activities RENAME COLUMN last_state_update_at TO told_at;
+		UPDATE conversation_updates.conversations SET created_at = NULL, updated_at = NULL;
 		ALTER TABLE conversation_updates.conversations RENAME COLUMN has_unapplied_events TO is_behind;
 		ALTER INDEX conversation_updates.conversations_unapplied RENAME TO conversations_behind;
 		ALTER TABLE conversation_updates.unfinished_import RENAME COLUMN manifest TO source;
@@ -69,7 +73,14 @@ test("a database of schema version 1 is upgraded and keeps its data", async () =
 	const store = await openStore(url);
 	onTestFinished(() => store.close());
 	expect(await titleIndex()).toEqual(made);
-	expect((await pages(store, {}, 10)).flat()).toEqual([listed(update, outcome)]);
+	const { receivedAt } = update;
+	const times = {
+		createdFrom: receivedAt,
+		createdTo: receivedAt + 1n,
+		updatedFrom: receivedAt,
+		updatedTo: receivedAt + 1n,
+	};
+	expect((await pages(store, times, 10)).flat()).toEqual([listed(update, outcome)]);
 	expect(await append(store, sample())).toMatchObject({ sequence: 2n });
 });
 
