@@ -20,9 +20,9 @@ const PROBE_WORK = 9_000;
 /** Offered rate, as a multiple of the best rate. */
 const OVERLOAD_FACTOR = 5;
 /** Minimum share of the best rate that must succeed at this offered rate. */
-const MIN_SHARE = 0.6;
+const MIN_SHARE = 0.4;
 /** Minimum share with clients that ignore the request to wait and send again at once. Each refusal costs time. */
-const MIN_SHARE_WITHOUT_PAUSE = 0.3;
+const MIN_SHARE_WITHOUT_PAUSE = 0.2;
 /** Minimum duration of a load, in seconds, from which its rate and memory are judged. */
 const MIN_JUDGED_SECONDS = 10;
 /**
@@ -39,7 +39,7 @@ const TICK = 5;
 /** Offers records at five times the rate that the service can process. */
 export const overload: Run = {
 	name: "overload",
-	about: "five times the best rate of records; successes must stay at 0.6 of it, and reads and the health must answer",
+	about: "five times the best rate of records; successes must stay at 0.4 of it, and reads and the health must answer",
 	counted: "seconds of each load",
 	long: 10,
 	short: 1,
