@@ -197,9 +197,11 @@ describe("a service", () => {
 		using client = await new RawHttp(service).connected();
 		await client.write(`POST ${RPC} HTTP/1.1\r\nHost: [\r\nContent-Length: 0\r\n\r\n`);
 		expect((await client.response()).status).toBe(400);
-		expect(service.log()).toMatch(
-			/"event":"request_refused","transport":"connect","operation":"\/conversations.v1.ConversationService\/ListConversations","requestId":"[0-9a-f-]{36}","peer":"127.0.0.1:\d+","kind":"invalid_argument"/,
-		);
+		await expect
+			.poll(() => service.log())
+			.toMatch(
+				/"event":"request_refused","transport":"connect","operation":"\/conversations.v1.ConversationService\/ListConversations","peer":"127.0.0.1:\d+","requestId":"[0-9a-f-]{36}","kind":"invalid_argument"/,
+			);
 	});
 
 	test("treats a timeout longer than any timer as none", async () => {
