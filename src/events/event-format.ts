@@ -33,7 +33,7 @@ import { EventSecrets, replaceAt } from "./event-secrets.ts";
 import { eventTime } from "./event-time.ts";
 import { beginning, messageText } from "./message-text.ts";
 import { HIDDEN } from "./reported-value.ts";
-import { STATE_UPDATE } from "./statements.ts";
+import { STATE_UPDATE } from "./state-update.ts";
 
 /** Maximum number of characters of an event's id. */
 export const MAX_EVENT_ID_LENGTH = 256;
@@ -220,7 +220,7 @@ export class EventFormat {
 		};
 		const read = [...envelopes.values()];
 		const events = encodeTexts(read.map((envelope) => this.#protect(envelope, parsed.size.large, hide)));
-		return { batch: { conversationId, receivedAt, events, live: undefined }, json: read.map(({ event }) => event) };
+		return { batch: { conversationId, receivedAt, events, effect: undefined }, json: read.map(({ event }) => event) };
 	}
 
 	/** @param hide returns the text that replaces a secret; it takes the secret's place as {@link placeOf} returns it */

@@ -13,7 +13,7 @@ import {
 } from "../record/secrets/secret-walk.ts";
 import { deriveSecretPathTest } from "../record/secrets/unnamed-secrets.ts";
 import { hasUserinfo, replaceUserinfo } from "../userinfo.ts";
-import { FULL_STATE, STATE_UPDATE } from "./statements.ts";
+import { FULL_STATE, STATE_UPDATE } from "./state-update.ts";
 
 /**
  * Finds the secrets in events. In the members of the record that a state update reports, it finds the same secrets as

@@ -3,7 +3,7 @@ import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember
 import { armOf, childPlace, objectAt, type Place, rootPlace } from "../record/plan/place.ts";
 import type { MessagePlan } from "../record/plan/plan.ts";
 import { REDACTED } from "../userinfo.ts";
-import type { Statement } from "./statements.ts";
+import type { ReportedMember } from "./state-update.ts";
 
 /**
  * Stands in a reported value for a secret that this service has redacted, because it has no key to encrypt it. The sender
@@ -27,7 +27,7 @@ const PER_CALL_LISTS = ["costs", "response_latencies", "token_usages"] as const;
  * @returns `present` itself when the event reports no other value; undefined when it reports nothing but placeholders
  */
 export function valueAfter(
-	{ member, value, omitsNulls }: Statement,
+	{ member, value, omitsNulls }: ReportedMember,
 	plan: MessagePlan,
 	present: ExactJson | undefined,
 ): ExactJson | undefined {

@@ -4,7 +4,7 @@ import type { Intake } from "../conversations/ingest/ingest.ts";
 import type { ComparedRecords } from "../conversations/read/comparable-record.ts";
 import type { LargeRecords } from "../conversations/read/large-records.ts";
 import { ServiceError } from "../errors.ts";
-import type { AppliedUpdates, ApplyRequest, PreparedBatch } from "../events/live-records.ts";
+import type { AppliedUpdates, ApplyRequest, PreparedBatch } from "../events/record-updater.ts";
 import { compact, release } from "../memory.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import type { NewUpdate, StoredRecord } from "../store/store.ts";
@@ -126,13 +126,13 @@ export class SharedIntake implements Intake, EventIntake, LargeRecords, AsyncDis
 		}
 	}
 
-	async applyEvents({ conversationId, present, updates }: ApplyRequest): Promise<AppliedUpdates> {
-		const { record } = present;
+	async applyEvents({ conversationId, current, updates }: ApplyRequest): Promise<AppliedUpdates> {
+		const { record } = current;
 		const texts = updates.map(({ event }) => event.text);
 		const byteLength = texts.reduce((sum, text) => sum + text.byteLength, record?.bytes.byteLength ?? 0);
 		return await this.#threadFor({ byteLength }).applyEvents({
 			conversationId,
-			present: { ...present, record: record && { ...record, bytes: compact(record.bytes) } },
+			current: { ...current, record: record && { ...record, bytes: compact(record.bytes) } },
 			updates: updates.map(({ event, happenedAt }) => ({ event: { ...event, text: compact(event.text) }, happenedAt })),
 		});
 	}

@@ -2,7 +2,7 @@ import { UpdateParser } from "../conversations/ingest/update-parser.ts";
 import { type ComparedRecords, changedPaths } from "../conversations/read/comparable-record.ts";
 import { recordJson } from "../conversations/read/get.ts";
 import type { EventFormat } from "../events/event-format.ts";
-import { type ApplyRequest, LiveRecords } from "../events/live-records.ts";
+import { type ApplyRequest, RecordUpdater } from "../events/record-updater.ts";
 import { compact } from "../memory.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
@@ -25,19 +25,19 @@ interface ShownRecord {
 /** Returns the functions that parse, check, protect, compare and open records and events. */
 export function recordIntake(format: RecordFormat, vault: RecordVault, events: EventFormat) {
 	const parser = new UpdateParser(format, vault);
-	const live = new LiveRecords(format, vault, events);
+	const updater = new RecordUpdater(format, vault, events);
 	return {
 		/** As `UpdateParser.fromJson`. */
 		fromJson: (body: Uint8Array) => parser.fromJson(bufferOf(body)),
 		/** As `UpdateParser.fromRequest`. */
 		fromRequest: (request: Uint8Array) => parser.fromRequest(request),
-		/** As `EventFormat.parse`, then `LiveRecords.applyToHeld`. */
+		/** As `EventFormat.parse`, then `RecordUpdater.applyToCached`. */
 		eventsFromJson: ({ conversationId, body }: EventBody) =>
-			live.applyToHeld(events.parse(conversationId, bufferOf(body))),
-		/** As `EventFormat.fromRequest`, then `LiveRecords.applyToHeld`. */
-		eventsFromRequest: (request: Uint8Array) => live.applyToHeld(events.fromRequest(request)),
-		/** As `LiveRecords.apply`. */
-		applyEvents: (request: ApplyRequest) => live.apply(request),
+			updater.applyToCached(events.parse(conversationId, bufferOf(body))),
+		/** As `EventFormat.fromRequest`, then `RecordUpdater.applyToCached`. */
+		eventsFromRequest: (request: Uint8Array) => updater.applyToCached(events.fromRequest(request)),
+		/** As `RecordUpdater.apply`. */
+		applyEvents: (request: ApplyRequest) => updater.apply(request),
 		/** As `RecordVault.isSame`. */
 		isSame: ({ stored, arriving }: { readonly stored: Uint8Array; readonly arriving: Uint8Array }) =>
 			vault.isSame(stored, arriving),

@@ -53,8 +53,8 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 	const conversationId = (request: { readonly conversationId: string }) => request.conversationId;
 	return [
 		unaryUndecoded(ingesting.ingestConversation, "conversation", async (encoded, _, signal) => {
-			const { sequence, repeated, change, current } = await ingest.request(encoded, signal);
-			return { success: true, sequence, repetition: repeated, change, current };
+			const { sequence, duplicate, change, current } = await ingest.request(encoded, signal);
+			return { success: true, sequence, repetition: duplicate, change, current };
 		}),
 		unaryUndecoded(ingestingEvents.ingestConversationEvents, "events", async (encoded, _, signal) => {
 			const { stored, updateSequence } = await eventIngest.request(encoded, signal);

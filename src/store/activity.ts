@@ -26,23 +26,23 @@ export interface Activity {
 /** The values of a record that decide whether an event overrides it. */
 export interface OverridableRecord {
 	readonly status: Status;
-	/** See {@link import("./store.ts").LiveState.postedAt}. */
+	/** See {@link import("./store.ts").RecordState.postedAt}. */
 	readonly postedAt: bigint | undefined;
 }
 
 /**
  * Returns the events of a batch to add: those that are not stored yet, and of several with the same id the first.
  *
- * @param revision revision of the conversation's live state
+ * @param revision revision of the conversation's record state
  * @returns undefined when nothing of the batch may be written: see `Store.appendEvents`
  */
 export function eventsToAdd(
-	{ events, live }: NewEvents,
+	{ events, effect }: NewEvents,
 	revision: bigint,
 	isStored: (event: NewEvent) => boolean,
 ): ReadonlySet<NewEvent> | undefined {
-	if (live !== undefined) {
-		if (live.expects !== revision) return undefined;
+	if (effect !== undefined) {
+		if (effect.expects !== revision) return undefined;
 		if (events.some((event) => !event.isLeaf && isStored(event))) return undefined;
 	}
 	const added = new Map<string, NewEvent>();

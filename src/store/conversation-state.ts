@@ -8,18 +8,18 @@ import { type Activity, encodeActivity, isOlderThanEvents } from "./activity.ts"
 import { microsecondsOf } from "./condition.ts";
 import { changeBetween, comparableTime, decide, orderTime } from "./ordering.ts";
 import type {
-	LiveState,
-	LiveVersion,
+	EventEffect,
 	NewEvents,
-	NewLiveState,
 	NewUpdate,
+	RecordState,
+	RecordVersion,
 	StoredRecord,
 	StoredUpdate,
 } from "./store.ts";
 
 /** The state of a conversation with a record, from which its next update is derived. Every engine stores it. */
 export interface ConversationState
-	extends Pick<LiveState, "revision" | "memberTimes" | "postedAt" | "hasUnappliedEvents"> {
+	extends Pick<RecordState, "revision" | "memberTimes" | "postedAt" | "hasUnappliedEvents"> {
 	/** Sequence of the current update. */
 	readonly sequence: bigint;
 	readonly status: Status;
@@ -148,8 +148,8 @@ function withTimes(encoded: Uint8Array, summary: ConversationSummary, { createdA
 /** A record version that state updates produced, and the state before it. */
 export interface VersionToWrite {
 	readonly batch: Pick<NewEvents, "conversationId" | "receivedAt">;
-	readonly live: NewLiveState;
-	readonly version: LiveVersion;
+	readonly effect: EventEffect;
+	readonly version: RecordVersion;
 	/** The decoded summary of the version. */
 	readonly summary: ConversationSummary;
 	/** Undefined for a conversation without a record. */
@@ -161,8 +161,8 @@ export interface VersionToWrite {
 }
 
 /** Derives the update and the next state of a conversation from a version that state updates produced. */
-export function planLiveVersion(of: VersionToWrite, form: StoredForm): NextUpdate {
-	const { batch, live, version, summary, before, activity, sequence } = of;
+export function planEventUpdate(of: VersionToWrite, form: StoredForm): NextUpdate {
+	const { batch, effect, version, summary, before, activity, sequence } = of;
 	const { conversationId, receivedAt } = batch;
 	const status = summary.executionStatus;
 	const { change } =
@@ -184,11 +184,11 @@ export function planLiveVersion(of: VersionToWrite, form: StoredForm): NextUpdat
 	};
 	const { orderTime, lifeBeganAt, postedAt, newestPosted } = before ?? {};
 	const state = { sequence, status, orderTime, lifeBeganAt, ...times, postedAt, newestPosted };
-	return { written, after: stateAfterEvents(state, live) };
+	return { written, after: stateAfterEvents(state, effect) };
 }
 
 /**
- * Returns the revision of a conversation's live state: see `LiveState.revision`.
+ * Returns the revision of a conversation's record state: see `RecordState.revision`.
  *
  * @param state undefined for a conversation without a record
  * @param activity undefined for a conversation that has had no event
@@ -203,9 +203,9 @@ export function revisionOf(
 /** Returns the state after the state updates of a batch. */
 export function stateAfterEvents(
 	before: Omit<ConversationState, "revision" | "memberTimes" | "hasUnappliedEvents">,
-	live: NewLiveState,
+	effect: EventEffect,
 ): ConversationState {
-	return { ...before, revision: live.next, memberTimes: live.memberTimes, hasUnappliedEvents: false };
+	return { ...before, revision: effect.next, memberTimes: effect.memberTimes, hasUnappliedEvents: false };
 }
 
 /** Maximum size of a delta, as a fraction of its base. A larger one saves too little: the whole record is stored. */

@@ -10,7 +10,7 @@ import {
 	deltaOverBase,
 	firstForm,
 	type NextUpdate,
-	planLiveVersion,
+	planEventUpdate,
 	planPostedUpdate,
 	revisionOf,
 	type StoredForm,
@@ -20,14 +20,14 @@ import {
 } from "./conversation-state.ts";
 import {
 	type AppendRequest,
-	findRepetition,
+	duplicateCandidate,
+	findDuplicate,
 	type GroupRequest,
-	type PossibleRepetition,
-	repetitionCandidate,
+	type PossibleDuplicate,
 	type StoredPost,
-} from "./repetition.ts";
+} from "./duplicates.ts";
 import type { NewestSequences } from "./rows.ts";
-import type { Appended, AppendedEvents, NewEvent, NewEvents, NewLiveState, StoredRecord, Unreadable } from "./store.ts";
+import type { Appended, AppendedEvents, EventEffect, NewEvent, NewEvents, StoredRecord, Unreadable } from "./store.ts";
 
 /**
  * Decides what a group of appends changes. An engine begins a transaction, reads what {@link groupQuery} asks for, plans
@@ -83,7 +83,7 @@ export interface WrittenEvent {
 }
 
 /** Result of a request of a group. Undefined as for `Store.appendEvents`. */
-export type AppendResult = Appended | PossibleRepetition | AppendedEvents | undefined;
+export type AppendResult = Appended | PossibleDuplicate | AppendedEvents | undefined;
 
 /** Outcome of a request of a group: its result, or the error for a request that may no longer be written. */
 export type AppendOutcome = AppendResult | ServiceError;
@@ -106,7 +106,7 @@ export function groupQuery(requests: readonly GroupRequest[]): GroupQuery {
 	return {
 		conversationIds: [...new Set(requests.map(conversationOf))],
 		versions: new Set(
-			batches.flatMap(({ conversationId, live }) => (live?.version === undefined ? [] : [conversationId])),
+			batches.flatMap(({ conversationId, effect }) => (effect?.version === undefined ? [] : [conversationId])),
 		),
 		events: batches.flatMap(({ conversationId, events }) => events.map(({ eventId }) => ({ conversationId, eventId }))),
 	};
@@ -132,7 +132,7 @@ export function* planGroup<Request extends GroupRequest>(
 ): Planning {
 	const decoded = requests.map((request) => ({ request, append: decode(request) }));
 	const planner = new GroupPlanner(known, newest);
-	yield* planner.readRepetitionCandidates(decoded.flatMap(({ append }) => ("summary" in append ? [append] : [])));
+	yield* planner.readDuplicateCandidates(decoded.flatMap(({ append }) => ("summary" in append ? [append] : [])));
 	const outcomes: AppendOutcome[] = [];
 	for (const { request, append } of decoded) {
 		const refusal = refusalOf(request);
@@ -181,45 +181,46 @@ class GroupPlanner {
 	}
 
 	/** Reads the newest posted records that the posts may repeat, unless the caller has compared them already. */
-	*readRepetitionCandidates(posts: readonly Post[]): Planning<void> {
+	*readDuplicateCandidates(posts: readonly Post[]): Planning<void> {
 		const wanted = new Map<bigint, KnownConversation["newestPosted"]>();
 		for (const { update, summary, judged } of posts) {
 			const { state, newestPosted } = this.#conversation(update.conversationId);
 			if (state?.newestPosted === undefined) continue;
 			const { sequence } = state.newestPosted;
 			const updatedAt = microsecondsOf(summary.updatedAt);
-			const candidate = repetitionCandidate(state, updatedAt, update.record, () => newestPosted);
-			if (candidate !== undefined && sequence !== judged?.sequence) wanted.set(sequence, candidate);
+			const candidate = duplicateCandidate(state, updatedAt, update.record, () => newestPosted);
+			if (candidate !== undefined && judged !== "no duplicate" && sequence !== judged?.sequence)
+				wanted.set(sequence, candidate);
 		}
 		if (wanted.size === 0) return;
 		const records = yield [...wanted.keys()];
 		for (const [sequence, post] of wanted) if (post !== undefined) post.record = records.get(sequence);
 	}
 
-	post(request: Post): Appended | PossibleRepetition {
+	post(request: Post): Appended | PossibleDuplicate {
 		const { update, summary } = request;
 		const known = this.#conversation(update.conversationId);
 		const { state, newestPosted } = known;
 		const find = () =>
 			newestPosted && { ...newestPosted, read: () => newestPosted.record ?? { unreadable: "the record is missing" } };
-		const repetition = state && findRepetition(request, state, microsecondsOf(summary.updatedAt), find);
-		if (repetition !== undefined) return repetition;
+		const duplicate = state && findDuplicate(request, state, microsecondsOf(summary.updatedAt), find);
+		if (duplicate !== undefined) return duplicate;
 		const sequence = this.#nextUpdate();
 		const next = planPostedUpdate(update, summary, known.state, known.activity, sequence);
 		const { change, current } = next.written;
 		known.newestPosted = { change, current, schemaVersion: update.record.schemaVersion, record: update.record };
 		this.#write(known, next, summary);
-		return { sequence, repeated: false, change, current, hasUnappliedEvents: next.after.hasUnappliedEvents };
+		return { sequence, duplicate: false, change, current, hasUnappliedEvents: next.after.hasUnappliedEvents };
 	}
 
 	/**
 	 * Adds a batch of events, with the version of the record that it makes.
 	 *
-	 * @returns undefined when nothing may be written: the batch has a live state, and the conversation's revision is not the
+	 * @returns undefined when nothing may be written: the batch has an effect, and the conversation's revision is not the
 	 *   expected one or an event that changes the record is stored already
 	 */
 	*addEvents(batch: NewEvents): Planning<AppendedEvents | undefined> {
-		const { conversationId, receivedAt, events, live } = batch;
+		const { conversationId, receivedAt, events, effect } = batch;
 		const known = this.#conversation(conversationId);
 		const isStored = ({ eventId }: NewEvent) => known.eventIds.has(eventId);
 		const added = eventsToAdd(batch, revisionOf(known.state, known.activity), isStored);
@@ -232,21 +233,21 @@ class GroupPlanner {
 		}
 		known.activity = addEvents(known.activity, events, added);
 		if (added.size > 0 && known.activity !== undefined) this.written.activities.set(conversationId, known.activity);
-		const updateSequence = live && (yield* this.#applyLiveState(batch, live, known));
+		const updateSequence = effect && (yield* this.#applyEffect(batch, effect, known));
 		return { stored: added.size, newest, updateSequence };
 	}
 
 	/**
-	 * Applies the live state of a batch.
+	 * Applies the effect of a batch.
 	 *
 	 * @returns the sequence of the version that it makes; undefined when the record stays the same
 	 */
-	*#applyLiveState(batch: NewEvents, live: NewLiveState, known: KnownConversation): Planning<bigint | undefined> {
-		const { version } = live;
+	*#applyEffect(batch: NewEvents, effect: EventEffect, known: KnownConversation): Planning<bigint | undefined> {
+		const { version } = effect;
 		const { state: before, activity } = known;
 		if (version === undefined) {
 			if (before === undefined) return undefined;
-			known.state = stateAfterEvents(before, live);
+			known.state = stateAfterEvents(before, effect);
 			const change = this.written.states.get(batch.conversationId);
 			this.written.states.set(batch.conversationId, { state: known.state, summary: change?.summary });
 			return undefined;
@@ -256,11 +257,11 @@ class GroupPlanner {
 		const sequence = this.#nextUpdate();
 		const leaf = leafOver({ status, postedAt: before?.postedAt }, activity);
 		const form = yield* this.#storedForm(version.record, known, leaf);
-		this.#write(known, planLiveVersion({ batch, live, version, summary, before, activity, sequence }, form), summary);
+		this.#write(known, planEventUpdate({ batch, effect, version, summary, before, activity, sequence }, form), summary);
 		return sequence;
 	}
 
-	/** Returns the form in which the record of a live version is stored: a delta over the last whole record, or whole. */
+	/** Returns the form in which a version that events make is stored: a delta over the last whole record, or whole. */
 	*#storedForm(record: StoredRecord, known: KnownConversation, leaf: string | undefined): Planning<StoredForm> {
 		const { state, base } = known;
 		if (state === undefined) return firstForm(record, leaf);

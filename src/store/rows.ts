@@ -3,8 +3,8 @@ import { type Activity, encodeActivity, leafOver } from "./activity.ts";
 import { type ConversationState, revisionOf } from "./conversation-state.ts";
 import { ownBytes, type RecordColumn, unpackRecord, unpackSecrets } from "./record-column.ts";
 import type {
-	LiveState,
 	ProtectedEvent,
+	RecordState,
 	StoredConversation,
 	StoredEvent,
 	StoredRecord,
@@ -86,20 +86,20 @@ export function activityFrom(row: Row, readText: ReadText): Activity {
 	};
 }
 
-type LiveStateColumns = Pick<LiveState, "revision" | "memberTimes" | "postedAt" | "hasUnappliedEvents">;
+type RecordStateColumns = Pick<RecordState, "revision" | "memberTimes" | "postedAt" | "hasUnappliedEvents">;
 
 /**
- * Returns the live state of a conversation without a record.
+ * Returns the record state of a conversation without a record.
  *
  * @param activity undefined for a conversation that has had no event
  */
-export function liveStateWithoutRecord(activity: Pick<Activity, "eventCount"> | undefined): LiveStateColumns {
+export function stateWithoutRecord(activity: Pick<Activity, "eventCount"> | undefined): RecordStateColumns {
 	const revision = revisionOf(undefined, activity);
 	return { revision, memberTimes: undefined, postedAt: undefined, hasUnappliedEvents: false };
 }
 
-/** Reads the live state of a conversation with a record. */
-export function liveStateFrom(row: Row, readText: ReadText): LiveStateColumns {
+/** Reads the record state of a conversation with a record. */
+export function recordStateFrom(row: Row, readText: ReadText): RecordStateColumns {
 	return {
 		revision: bigint(row.revision),
 		memberTimes: nullable(readText, row.member_times),
@@ -122,7 +122,7 @@ export function stateFrom(row: Row, readText: ReadText): ConversationState {
 			sequence === undefined
 				? undefined
 				: { sequence, updatedAt: nullable(bigint, row.newest_updated_at), size: integer(row.newest_size) },
-		...liveStateFrom(row, readText),
+		...recordStateFrom(row, readText),
 	};
 }
 

@@ -36,16 +36,16 @@ export interface Appended {
 	/** Sequence number of the update. For a duplicate, that of the stored update. Starts at 1; gaps are possible. */
 	readonly sequence: bigint;
 	/** Whether the record duplicates the newest posted update of its conversation. Nothing was written then. */
-	readonly repeated: boolean;
+	readonly duplicate: boolean;
 	readonly change: UpdateChange;
 	/** Whether the update became the current one: see `decide` in ordering.ts. */
 	readonly current: boolean;
-	/** {@link LiveState.hasUnappliedEvents} of the conversation after the append. */
+	/** {@link RecordState.hasUnappliedEvents} of the conversation after the append. */
 	readonly hasUnappliedEvents: boolean;
 }
 
 /** A stored update. Times are microseconds since the Unix epoch. */
-export interface StoredUpdate extends Omit<Appended, "repeated" | "hasUnappliedEvents"> {
+export interface StoredUpdate extends Omit<Appended, "duplicate" | "hasUnappliedEvents"> {
 	readonly conversationId: string;
 	readonly receivedAt: bigint;
 	readonly origin: UpdateOrigin;
@@ -183,23 +183,23 @@ export interface NewEvents {
 	/** In the order of the batch. Events whose id is already stored are skipped. */
 	readonly events: readonly NewEvent[];
 	/** Effect of state updates on the record; undefined when there are none to apply. */
-	readonly live: NewLiveState | undefined;
+	readonly effect: EventEffect | undefined;
 }
 
-/** Effect of state updates on the live state of a conversation. */
-export interface NewLiveState {
-	/** {@link LiveState.revision} of the state from which it was computed. */
+/** Effect of state updates on the record state of a conversation. */
+export interface EventEffect {
+	/** {@link RecordState.revision} of the state from which it was computed. */
 	readonly expects: bigint;
 	/** The revision afterwards: from 2^61 to 2^62, and different from all earlier ones of the conversation. */
 	readonly next: bigint;
 	/** JSON text with the time of the last state update of each member. The store does not read it. */
 	readonly memberTimes: string;
 	/** Undefined when no member of the record changes. */
-	readonly version: LiveVersion | undefined;
+	readonly version: RecordVersion | undefined;
 }
 
 /** A version of the record that state updates produced. */
-export interface LiveVersion {
+export interface RecordVersion {
 	/** Encoded `ConversationSummary` of the record. */
 	readonly summary: Uint8Array;
 	/** A delta over the current record (see record-delta.ts), or the whole record when there is no current one. */
@@ -212,19 +212,19 @@ export interface AppendedEvents {
 	readonly stored: number;
 	/** Sequence of the last event that was added; 0 when none was. */
 	readonly newest: bigint;
-	/** Sequence of the update for {@link NewLiveState.version}; undefined when there was no version to write. */
+	/** Sequence of the update for {@link EventEffect.version}; undefined when there was no version to write. */
 	readonly updateSequence: bigint | undefined;
 }
 
 /** The state from which the next version of a conversation's record is computed. */
-export interface LiveState {
+export interface RecordState {
 	/**
 	 * Identifies the state. A posted record that becomes current sets it to a number below 2^61 that no conversation had
-	 * before; {@link NewLiveState.next} replaces it. Without a record it is minus the number of events, because the first
+	 * before; {@link EventEffect.next} replaces it. Without a record it is minus the number of events, because the first
 	 * record is made from all state updates.
 	 */
 	readonly revision: bigint;
-	/** That of the last {@link NewLiveState}; undefined when a posted record became current since, or there is none. */
+	/** That of the last {@link EventEffect}; undefined when a posted record became current since, or there is none. */
 	readonly memberTimes: string | undefined;
 	/**
 	 * Order time (see ordering.ts) of the posted record that the current record is based on, or its time of receipt when
@@ -278,7 +278,7 @@ export interface Store extends AsyncDisposable {
 	readonly updates: SequenceLog<StoredUpdate, UpdateQuery>;
 	readonly events: SequenceLog<StoredEvent, EventQuery>;
 	/**
-	 * Appends an update, unless it is a duplicate: {@link Appended.repeated}. Resolves when it is on disk.
+	 * Appends an update, unless it is a duplicate: {@link Appended.duplicate}. Resolves when it is on disk.
 	 *
 	 * @param signal if it has fired when the engine looks at it, the append fails with `unavailable`. SQLite's engine looks
 	 *   before it sends the update to its writer thread, which checks the deadline again. PostgreSQL's engine looks when it
@@ -289,13 +289,13 @@ export interface Store extends AsyncDisposable {
 	 * Appends a batch of events and the update that they cause, in one transaction. Resolves when both are on disk.
 	 *
 	 * @param signal as for `append`
-	 * @returns undefined when nothing was written, because the batch has a live state and the conversation's revision is
+	 * @returns undefined when nothing was written, because the batch has an effect and the conversation's revision is
 	 *   not the expected one, or one of the batch's state updates is already stored
 	 */
 	appendEvents(batch: NewEvents, signal?: CallSignal): Promise<AppendedEvents | undefined>;
-	/** Returns the live state of a conversation, and which of the event ids are already stored. */
-	getLiveState(conversationId: string, eventIds: readonly string[]): Promise<LiveState>;
-	/** Returns the ids of at most `limit` conversations for which {@link LiveState.hasUnappliedEvents} is true. */
+	/** Returns the record state of a conversation, and which of the event ids are already stored. */
+	getRecordState(conversationId: string, eventIds: readonly string[]): Promise<RecordState>;
+	/** Returns the ids of at most `limit` conversations for which {@link RecordState.hasUnappliedEvents} is true. */
 	listUnapplied(limit: number): Promise<readonly string[]>;
 	/**
 	 * Returns the current update of a conversation, or the one that was current as of sequence `asOf`; undefined when

@@ -46,7 +46,7 @@ export const logEvents = {
 	request_ended: ["debug", "A request has ended"],
 	request_refused: ["warn", "Refused a request"],
 	request_failed: ["error", "A request failed"],
-	statements_refused: ["warn", "Events contain values that break the record's rules; these values were not applied"],
+	event_values_refused: ["warn", "Events contain values that break the record's rules; these values were not applied"],
 	store_failed: ["error", "The store failed"],
 	unclean_stop: ["warn", "The last stop of the service was not clean: sequence numbers are skipped"],
 	summaries_derived: ["info", "Summaries of stored records are derived anew by the present rules"],
@@ -154,8 +154,8 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		/** A stored event cannot be read. */
 		eventUnreadable: (event: UnreadableEntry) => unreadable("event_unreadable", event),
 		/** Events would change a conversation's record so that it breaks the rules. The change was not applied. */
-		statementsRefused: (conversationId: string, violations: readonly Violation[]) =>
-			emitLimited("statements_refused", { conversationId, ...brokenRules(violations, "record") }),
+		eventValuesRefused: (conversationId: string, violations: readonly Violation[]) =>
+			emitLimited("event_values_refused", { conversationId, ...brokenRules(violations, "record") }),
 		/** The store's health check has begun to fail with an error, or, if undefined, succeeds again. */
 		storeHealthChanged: (error: unknown) => {
 			if (error === undefined) emit("store_healthy");

@@ -3,7 +3,7 @@ import { connect } from "node:http2";
 import type { JsonObject } from "@bufbuild/protobuf";
 import pg from "pg";
 import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
-import { STATE_UPDATE } from "../../src/events/statements.ts";
+import { STATE_UPDATE } from "../../src/events/state-update.ts";
 import { lockConversations } from "../../src/store/postgres/locks.ts";
 import { Databases } from "../store/postgres/databases.ts";
 import { type Endpoints, ingestClient, PROTOCOLS, postWebhook, WEBHOOK } from "../support/clients.ts";

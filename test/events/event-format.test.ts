@@ -119,7 +119,7 @@ test("a parsed batch has for each event all that the store keeps, and one buffer
 	expect(batch).toEqual({
 		conversationId: ID,
 		receivedAt: micros(NOW),
-		live: undefined,
+		effect: undefined,
 		events: [
 			{
 				...usual,
@@ -139,7 +139,7 @@ test("a parsed batch has for each event all that the store keeps, and one buffer
 	const [shared, ...others] = new Set(batch.events.map(({ text }) => text.buffer));
 	const sizes = batch.events.map(({ text }) => text.byteLength);
 	expect([shared?.byteLength, others]).toEqual([sizes.reduce((sum, size) => sum + size), []]);
-	expect(parse([])).toEqual({ conversationId: ID, receivedAt: micros(NOW), live: undefined, events: [] });
+	expect(parse([])).toEqual({ conversationId: ID, receivedAt: micros(NOW), effect: undefined, events: [] });
 });
 
 test("timestamps without an offset are in the configured time zone", () => {

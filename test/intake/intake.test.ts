@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test } from "vitest";
 import { IngestConversationRequestSchema } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { Ingest } from "../../src/conversations/ingest/ingest.ts";
 import { EventFormat } from "../../src/events/event-format.ts";
-import { STATE_UPDATE } from "../../src/events/statements.ts";
+import { STATE_UPDATE } from "../../src/events/state-update.ts";
 import { SharedIntake } from "../../src/intake/intake.ts";
 import { recordIntake } from "../../src/intake/record-intake.ts";
 import { mergeRecord } from "../../src/record/record-delta.ts";
@@ -132,7 +132,7 @@ test("events of every size are parsed and applied alike, in either thread", asyn
 		const { batch: read } = await intake.eventsFromJson(conversationId, batch, WAITING);
 		const { memberTimes, version, refused } = await intake.applyEvents({
 			conversationId,
-			present: { memberTimes: undefined, postedAt: 0n, record },
+			current: { memberTimes: undefined, postedAt: 0n, record },
 			updates: read.events.map((event) => ({ event, happenedAt: event.happenedAt })),
 		});
 		const merged = version && vault.open(mergeRecord(record.bytes, version.record.bytes), "plaintext");
@@ -164,11 +164,11 @@ test("an encrypted record that is posted again with its tags in another order is
 	const send = (members: JsonObject) =>
 		ingest.json(body({ id, agent_state: { token: "secret" }, ...members }), WAITING);
 	const first = await send({ tags: { a: "1", b: "2" } });
-	expect(await send({ tags: { b: "2", a: "1" } })).toEqual({ ...first, repeated: true });
-	expect(await send({ tags: { a: "1", b: "3" } })).toMatchObject({ sequence: 2n, repeated: false });
+	expect(await send({ tags: { b: "2", a: "1" } })).toEqual({ ...first, duplicate: true });
+	expect(await send({ tags: { a: "1", b: "3" } })).toMatchObject({ sequence: 2n, duplicate: false });
 	expect(await send({ tags: { a: "1", b: "3" }, agent_state: { token: "tresec" } })).toMatchObject({
 		sequence: 3n,
-		repeated: false,
+		duplicate: false,
 	});
 	expect(lines).toEqual([]);
 });

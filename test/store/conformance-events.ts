@@ -8,8 +8,8 @@ import { type EventCondition, eventMeets } from "../../src/store/event-condition
 import type {
 	Appended,
 	AppendedEvents,
-	LiveState,
 	NewEvent,
+	RecordState,
 	Store,
 	StoredRecord,
 	StoredUpdate,
@@ -18,9 +18,9 @@ import type {
 import {
 	appendEvents,
 	batch,
+	effect,
+	effectOf,
 	event,
-	live,
-	liveOf,
 	record,
 	stateUpdate,
 	storedEvent,
@@ -38,7 +38,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 	});
 
 	const all = { after: 0n, limit: 1_000 };
-	const emptyState: Omit<LiveState, "revision"> = {
+	const emptyState: Omit<RecordState, "revision"> = {
 		memberTimes: undefined,
 		postedAt: undefined,
 		hasUnappliedEvents: false,
@@ -138,18 +138,20 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			for (const stop of stops) stop();
 		});
 
-		it("writes nothing of a batch that expects another revision of the live state", async () => {
+		it("writes nothing of a batch that expects another revision of the record state", async () => {
 			const a = randomUUID();
-			expect(await appendEvents(store, batch(a, [stateUpdate()], { live: live(1n, "stale") }))).toBeUndefined();
-			expect(await store.getLiveState(a, [])).toEqual({ revision: 0n, ...emptyState });
+			expect(await appendEvents(store, batch(a, [stateUpdate()], { effect: effect(1n, "stale") }))).toBeUndefined();
+			expect(await store.getRecordState(a, [])).toEqual({ revision: 0n, ...emptyState });
 			await post(a, "posted", 1);
 			await post(a, "posted again", 2);
 			for (const expects of [0n, 1n, 3n])
-				expect(await appendEvents(store, batch(a, [stateUpdate()], { live: live(expects, "stale") }))).toBeUndefined();
+				expect(
+					await appendEvents(store, batch(a, [stateUpdate()], { effect: effect(expects, "stale") })),
+				).toBeUndefined();
 			expect(await store.events.list(all)).toEqual([]);
 			expect(await history(a)).toEqual(["posted posted", "posted again posted"]);
 			const taken = await Promise.all(
-				["one", "other"].map((title) => appendEvents(store, batch(a, [stateUpdate()], { live: live(2n, title) }))),
+				["one", "other"].map((title) => appendEvents(store, batch(a, [stateUpdate()], { effect: effect(2n, title) }))),
 			);
 			expect(taken.filter((outcome) => outcome !== undefined)).toHaveLength(1);
 			expect(await store.events.list(all)).toHaveLength(1);
@@ -209,16 +211,16 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 		});
 	});
 
-	describe("live versions", () => {
+	describe("versions that events make", () => {
 		it("are returned by every read as whole records, with the other fields of the posted record", async () => {
 			const a = randomUUID();
 			const { update, appended } = await post(a, "posted", 1, { status: "idle" });
-			const told = stateUpdate({ happenedAt: at(5) });
-			const running = live(1n, "first", { status: "running" });
-			const one = await appendBatch(a, [told], { live: running, receivedAt: at(6) });
+			const reported = stateUpdate({ happenedAt: at(5) });
+			const running = effect(1n, "first", { status: "running" });
+			const one = await appendBatch(a, [reported], { effect: running, receivedAt: at(6) });
 			expect(one).toEqual({ stored: 1, newest: 1n, updateSequence: 2n });
-			const finished = live(2n, "second", { status: "finished" }, { schemaVersion: 4 });
-			const two = await appendBatch(a, [stateUpdate({ happenedAt: at(7) })], { live: finished, receivedAt: at(8) });
+			const finished = effect(2n, "second", { status: "finished" }, { schemaVersion: 4 });
+			const two = await appendBatch(a, [stateUpdate({ happenedAt: at(7) })], { effect: finished, receivedAt: at(8) });
 			const encoded = (title: string) =>
 				bytes(Buffer.concat([recordWithoutTitle(update.record.bytes), record({ title })]));
 			const version = (n: number, title: string, change: UpdateChange, summary: Uint8Array, versions: object) => ({
@@ -252,13 +254,13 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 				expect(await store.listConversations(page)).toEqual([
 					{ conversationId: a, sequence: 3n, summary: expected[2]?.summary, record: expected[2]?.record },
 				]);
-				expect(await store.getLiveState(a, ["unknown", told.eventId])).toEqual({
+				expect(await store.getRecordState(a, ["unknown", reported.eventId])).toEqual({
 					revision: 3n,
-					memberTimes: "told over 2",
+					memberTimes: "reported over 2",
 					postedAt: at(1),
 					hasUnappliedEvents: false,
 					current: expected[2],
-					knownIds: [told.eventId],
+					knownIds: [reported.eventId],
 				});
 			};
 			expect(two).toEqual({ stored: 1, newest: 2n, updateSequence: 3n });
@@ -279,87 +281,91 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			const a = randomUUID();
 			await post(a, "posted", 1);
 			const said = Array.from({ length: 12 }, (_, n) => `${n} ${"y".repeat((n % 3) * 200)}`);
-			for (const [n, title] of said.entries()) await appendBatch(a, [], { live: live(BigInt(n + 1), title) });
+			for (const [n, title] of said.entries()) await appendBatch(a, [], { effect: effect(BigInt(n + 1), title) });
 			expect(await history(a)).toEqual(["posted posted", ...said.map((title) => `${title} posted`)]);
 			const { update } = await post(a, "posted again", 2);
-			await appendBatch(a, [], { live: live(14n, "after it") });
+			await appendBatch(a, [], { effect: effect(14n, "after it") });
 			expect(decoded((await store.get(a))?.record)).toBe("after it posted");
 			expect(decoded((await store.get(a, 14n))?.record)).toBe("posted again posted");
-			expect(await append(store, update)).toMatchObject({ sequence: 14n, repeated: true, current: true });
+			expect(await append(store, update)).toMatchObject({ sequence: 14n, duplicate: true, current: true });
 		});
 
-		it("are not written when no member changes; the live state is saved only if there is a record", async () => {
+		it("are not written when no member changes; the record state is saved only if there is a record", async () => {
 			const a = randomUUID();
 			await post(a, "posted", 1);
-			const told = { expects: 1n, next: 2n, memberTimes: "told", version: undefined };
-			expect(await appendBatch(a, [stateUpdate()], { live: told })).toMatchObject({
+			const reported = { expects: 1n, next: 2n, memberTimes: "reported", version: undefined };
+			expect(await appendBatch(a, [stateUpdate()], { effect: reported })).toMatchObject({
 				stored: 1,
 				updateSequence: undefined,
 			});
-			expect(await store.getLiveState(a, [])).toMatchObject({
+			expect(await store.getRecordState(a, [])).toMatchObject({
 				revision: 2n,
-				memberTimes: "told",
+				memberTimes: "reported",
 				current: { sequence: 1n },
 			});
 			const b = randomUUID();
-			expect(await appendBatch(b, [stateUpdate()], { live: { ...told, expects: 0n, next: 1n } })).toMatchObject({
+			expect(await appendBatch(b, [stateUpdate()], { effect: { ...reported, expects: 0n, next: 1n } })).toMatchObject({
 				stored: 1,
 			});
-			expect(await store.getLiveState(b, [])).toEqual({ revision: -1n, ...emptyState });
+			expect(await store.getRecordState(b, [])).toEqual({ revision: -1n, ...emptyState });
 		});
 
 		it("are not written as the first record when they were made without an event that is stored", async () => {
 			const a = randomUUID();
-			const first = record({ id: a, title: "told", tags: { padding: "x".repeat(400) } });
-			const { revision } = await store.getLiveState(a, []);
-			const told = { expects: revision, next: 2n ** 61n, memberTimes: "{}", version: undefined };
-			await appendBatch(a, [stateUpdate()], { live: told });
-			const made = batch(a, [stateUpdate()], { live: liveOf(revision, first) });
+			const first = record({ id: a, title: "reported", tags: { padding: "x".repeat(400) } });
+			const { revision } = await store.getRecordState(a, []);
+			const reported = { expects: revision, next: 2n ** 61n, memberTimes: "{}", version: undefined };
+			await appendBatch(a, [stateUpdate()], { effect: reported });
+			const made = batch(a, [stateUpdate()], { effect: effectOf(revision, first) });
 			expect([revision, await appendEvents(store, made)]).toEqual([0n, undefined]);
-			expect(await store.getLiveState(a, [])).toEqual({ revision: -1n, ...emptyState });
-			expect(await appendBatch(a, [stateUpdate()], { live: liveOf(-1n, first) })).toEqual({
+			expect(await store.getRecordState(a, [])).toEqual({ revision: -1n, ...emptyState });
+			expect(await appendBatch(a, [stateUpdate()], { effect: effectOf(-1n, first) })).toEqual({
 				stored: 1,
 				newest: 2n,
 				updateSequence: 1n,
 			});
-			expect(await history(a)).toEqual(["told undefined"]);
+			expect(await history(a)).toEqual(["reported undefined"]);
 		});
 
 		it("can be the first record of a conversation, which a posted record then replaces", async () => {
 			const a = randomUUID();
-			const first = record({ id: a, title: "told", tags: { padding: "x".repeat(400) } });
+			const first = record({ id: a, title: "reported", tags: { padding: "x".repeat(400) } });
 			const events = [stateUpdate({ happenedAt: at(9) }), event({ eventId: "leaf", happenedAt: at(3) })];
 			const { updateSequence } = await appendBatch(a, events, {
-				live: liveOf(0n, first, { status: "running" }),
+				effect: effectOf(0n, first, { status: "running" }),
 			});
 			expect(updateSequence).toBe(1n);
-			const found = await store.getLiveState(a, []);
+			const found = await store.getRecordState(a, []);
 			expect(found).toMatchObject({
 				revision: 1n,
-				memberTimes: "told over 0",
+				memberTimes: "reported over 0",
 				postedAt: undefined,
 				hasUnappliedEvents: false,
 			});
 			expect(found.current).toMatchObject({ change: UpdateChange.STARTED, current: true, previousSequence: undefined });
-			expect(decoded(found.current?.record)).toBe("told leaf");
+			expect(decoded(found.current?.record)).toBe("reported leaf");
 			const { appended } = await post(a, "posted", 4);
-			expect(appended).toMatchObject({ sequence: 2n, current: true, hasUnappliedEvents: true, repeated: false });
-			expect(await store.getLiveState(a, [])).toMatchObject({ revision: 2n, memberTimes: undefined, postedAt: at(4) });
-			expect(await history(a)).toEqual(["told leaf", "posted posted"]);
+			expect(appended).toMatchObject({ sequence: 2n, current: true, hasUnappliedEvents: true, duplicate: false });
+			expect(await store.getRecordState(a, [])).toMatchObject({
+				revision: 2n,
+				memberTimes: undefined,
+				postedAt: at(4),
+			});
+			expect(await history(a)).toEqual(["reported leaf", "posted posted"]);
 		});
 
 		it("of a record without `updated_at` are replaced when the same record is posted again", async () => {
 			const a = randomUUID();
 			const { update, appended } = await post(a, "posted", 1, { updatedAt: undefined });
-			expect(await append(store, update)).toEqual({ ...appended, repeated: true });
-			await appendBatch(a, [], { live: live(1n, "told") });
-			expect(await append(store, update)).toMatchObject({ sequence: 3n, repeated: false, current: true });
-			expect(await history(a)).toEqual(["posted posted", "told posted", "posted posted"]);
+			expect(await append(store, update)).toEqual({ ...appended, duplicate: true });
+			await appendBatch(a, [], { effect: effect(1n, "reported") });
+			expect(await append(store, update)).toMatchObject({ sequence: 3n, duplicate: false, current: true });
+			expect(await history(a)).toEqual(["posted posted", "reported posted", "posted posted"]);
 		});
 	});
 
 	describe("a posted record", () => {
-		it("has unapplied events when stored state updates are later, until a live state is appended", async () => {
+		it("has unapplied events when stored state updates are later, until an effect is appended", async () => {
 			const [a, b, c, d] = [randomUUID(), randomUUID(), randomUUID(), randomUUID()];
 			for (const id of [a, b, c, d])
 				await appendBatch(id, [stateUpdate({ happenedAt: at(5) }), event({ happenedAt: at(9) })]);
@@ -371,20 +377,20 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			];
 			expect(outcomes.map(({ appended }) => appended.hasUnappliedEvents)).toEqual([true, false, false, true]);
 			expect(await append(store, outcomes[0]?.update ?? sample())).toMatchObject({
-				repeated: true,
+				duplicate: true,
 				hasUnappliedEvents: true,
 			});
 			expect((await post(a, "too old", 3)).appended).toMatchObject({ current: false, hasUnappliedEvents: true });
 			store = await reopen();
 			expect(new Set(await store.listUnapplied(10))).toEqual(new Set([a, d]));
 			expect(await store.listUnapplied(1)).toHaveLength(1);
-			await appendBatch(a, [], { live: { expects: 1n, next: 2n, memberTimes: "told", version: undefined } });
+			await appendBatch(a, [], { effect: { expects: 1n, next: 2n, memberTimes: "reported", version: undefined } });
 			expect(await store.listUnapplied(10)).toEqual([d]);
 			expect((await post(d, "newer", 6)).appended).toMatchObject({ current: true, hasUnappliedEvents: false });
 			expect(await store.listUnapplied(10)).toEqual([]);
 			expect((await post(a, "still older", 4)).appended).toMatchObject({ current: true, hasUnappliedEvents: true });
 			await appendBatch(b, [stateUpdate({ happenedAt: at(7) })]);
-			expect((await store.getLiveState(b, [])).hasUnappliedEvents).toBe(false);
+			expect((await store.getRecordState(b, [])).hasUnappliedEvents).toBe(false);
 		});
 
 		it("without `updated_at` is compared with state updates by its time of receipt", async () => {
@@ -392,7 +398,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			const of = (receivedAt: bigint) => sample({ conversationId: a, receivedAt, record: record({ id: a }) });
 			await appendBatch(a, [stateUpdate({ happenedAt: at(5) })]);
 			expect(await append(store, of(at(4)))).toMatchObject({ hasUnappliedEvents: true });
-			expect(await store.getLiveState(a, [])).toMatchObject({ postedAt: at(4), hasUnappliedEvents: true });
+			expect(await store.getRecordState(a, [])).toMatchObject({ postedAt: at(4), hasUnappliedEvents: true });
 			expect(await append(store, sample({ ...of(at(5)), record: record({ id: a, title: "x" }) }))).toMatchObject({
 				hasUnappliedEvents: false,
 			});
@@ -402,7 +408,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 	describe("the leaf", () => {
 		const leafOf = async (conversationId: string) => {
 			const { record: got } = (await store.get(conversationId)) ?? {};
-			const { current: same } = await store.getLiveState(conversationId, []);
+			const { current: same } = await store.getRecordState(conversationId, []);
 			const [listed] = await store.listConversations({ conditions: [], limit: 1, withRecords: true });
 			expect([same?.record, listed?.record]).toEqual([got, got]);
 			return decoded(got).split(" ")[1];
@@ -422,11 +428,11 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			await appendBatch(a, [leafAt("later", 8), leafAt("grown-batch", 6)]);
 			expect(await leafOf(a)).toBe("grown-batch");
 			expect(await history(a)).toEqual(["posted posted"]);
-			await appendBatch(a, [leafAt("newest", 9)], { live: live(1n, "told") });
+			await appendBatch(a, [leafAt("newest", 9)], { effect: effect(1n, "reported") });
 			await appendBatch(a, [leafAt("last", 10)]);
 			expect(await leafOf(a)).toBe("last");
-			expect(await history(a)).toEqual(["posted posted", "told newest"]);
-			expect(decoded((await store.get(a, 2n))?.record)).toBe("told newest");
+			expect(await history(a)).toEqual(["posted posted", "reported newest"]);
+			expect(decoded((await store.get(a, 2n))?.record)).toBe("reported newest");
 			await post(a, "again", 10);
 			expect(await leafOf(a)).toBe("posted");
 			await appendBatch(a, [leafAt("after", 11)]);
@@ -493,12 +499,12 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 		const kept = async () => (await store.updates.list({ ...all, withRecords: false })).map((one) => one.sequence);
 		const keptEvents = async () => (await store.events.list(all)).map(({ sequence }) => sequence);
 
-		/** Appends a posted record, and then live versions that were received 1,000 seconds apart. */
+		/** Appends a posted record, and then versions that events make that were received 1,000 seconds apart. */
 		async function versions(count: number): Promise<{ id: string; posted: Appended }> {
 			const id = randomUUID();
 			const { appended: posted } = await post(id, "posted", 1);
 			for (let n = 1; n <= count; n++)
-				await appendBatch(id, [], { live: live(BigInt(n), `v${n}`), receivedAt: at(1_000 * n) });
+				await appendBatch(id, [], { effect: effect(BigInt(n), `v${n}`), receivedAt: at(1_000 * n) });
 			return { id, posted };
 		}
 
@@ -569,17 +575,17 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(removed).toEqual([4, 4, 3]);
 			expect([await kept(), await keptEvents()]).toEqual([[], [8n]]);
 			expect(await store.events.range({ conversationId: id })).toMatchObject({ newest: 8n, prunedThrough: 7n });
-			expect(await store.getLiveState(id, [])).toEqual({ revision: 0n, ...emptyState });
+			expect(await store.getRecordState(id, [])).toEqual({ revision: 0n, ...emptyState });
 			const { update: again } = await post(id, "new", 1);
 			const page = await store.listConversations({ conditions: [], limit: 10, withRecords: false });
 			expect(page.map(({ summary }) => summary)).toEqual([bytes(again.summary)]);
-			// A live state computed from the removed conversation does not fit the new one with the same id.
-			expect(await appendEvents(store, batch(id, [], { live: live(1n, "stale") }))).toBeUndefined();
+			// An effect computed from the removed conversation does not fit the new one with the same id.
+			expect(await appendEvents(store, batch(id, [], { effect: effect(1n, "stale") }))).toBeUndefined();
 		});
 
 		it("removes a conversation whose deletion came from a state update", async () => {
 			const { id } = await versions(2);
-			await appendBatch(id, [], { live: live(3n, "gone", { status: "deleting" }), receivedAt: at(3_000) });
+			await appendBatch(id, [], { effect: effect(3n, "gone", { status: "deleting" }), receivedAt: at(3_000) });
 			expect(await store.prune(olderThan(3_001, 2))).toBe(2);
 			expect(await store.prune(olderThan(3_001, 2))).toBe(2);
 			expect(await store.prune(olderThan(3_001, 2))).toBe(0);

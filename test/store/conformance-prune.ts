@@ -85,7 +85,7 @@ export function pruneConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await append(store, again)).toMatchObject({
 				change: UpdateChange.STARTED,
 				current: true,
-				repeated: false,
+				duplicate: false,
 			});
 		});
 

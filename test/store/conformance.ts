@@ -65,7 +65,7 @@ export function storeConformance(harness: StoreHarness): void {
 					UpdateChange.DELETED,
 				].map((change, n) => ({
 					sequence: sequences[n],
-					repeated: false,
+					duplicate: false,
 					change,
 					current: true,
 					hasUnappliedEvents: false,
@@ -77,12 +77,12 @@ export function storeConformance(harness: StoreHarness): void {
 			const [first, bad, last] = [sample(), sample({ redactionVersion: 0.5 }), sample()];
 			const outcomes = await Promise.allSettled([first, bad, last].map((update) => append(store, update)));
 			expect(outcomes).toMatchObject([
-				{ status: "fulfilled", value: { repeated: false } },
+				{ status: "fulfilled", value: { duplicate: false } },
 				{
 					status: "rejected",
 					reason: { name: "ServiceError", kind: "internal", message: "the store failed while processing this request" },
 				},
-				{ status: "fulfilled", value: { repeated: false } },
+				{ status: "fulfilled", value: { duplicate: false } },
 			]);
 			const kept = await store.updates.list({ after: 0n, limit: 10, withRecords: false });
 			expect(kept.map(({ conversationId }) => conversationId)).toEqual([first.conversationId, last.conversationId]);
@@ -94,7 +94,7 @@ export function storeConformance(harness: StoreHarness): void {
 			const late = sample({ conversationId, columns: { updatedAt: start - 1n } });
 			const appended = await appendAll([first, late]);
 			const [again] = await appendAll([{ ...late, receivedAt: start + 9n }]);
-			expect(again).toEqual({ ...appended[1], repeated: true });
+			expect(again).toEqual({ ...appended[1], duplicate: true });
 			const history = await store.updates.list({ after: 0n, limit: 10, withRecords: true });
 			expect(history).toEqual(
 				[first, late].map((update, n) => stored(update, outcomeOf(appended[n]), n === 0 ? undefined : appended[0])),
@@ -106,10 +106,10 @@ export function storeConformance(harness: StoreHarness): void {
 			const running = sample({ conversationId, columns: { status: "running" } });
 			const paused = sample({ conversationId, columns: { status: "paused" } });
 			const outcomes = await appendAll([running, paused, running]);
-			expect(outcomes.map(({ repeated, change, current }) => ({ repeated, change, current }))).toEqual([
-				{ repeated: false, change: UpdateChange.STARTED, current: true },
-				{ repeated: false, change: UpdateChange.PAUSED, current: true },
-				{ repeated: false, change: UpdateChange.RESUMED, current: true },
+			expect(outcomes.map(({ duplicate, change, current }) => ({ duplicate, change, current }))).toEqual([
+				{ duplicate: false, change: UpdateChange.STARTED, current: true },
+				{ duplicate: false, change: UpdateChange.PAUSED, current: true },
+				{ duplicate: false, change: UpdateChange.RESUMED, current: true },
 			]);
 			expect(await store.get(conversationId)).toEqual(stored(running, outcomeOf(outcomes[2]), outcomes[1]));
 		});
@@ -119,9 +119,9 @@ export function storeConformance(harness: StoreHarness): void {
 			const outcomes = await Promise.all([append(store, update), append(store, update), append(store, update)]);
 			const sequence = outcomes[0]?.sequence;
 			expect(outcomes).toEqual([
-				{ sequence, repeated: false, change: UpdateChange.STARTED, current: true, hasUnappliedEvents: false },
-				{ sequence, repeated: true, change: UpdateChange.STARTED, current: true, hasUnappliedEvents: false },
-				{ sequence, repeated: true, change: UpdateChange.STARTED, current: true, hasUnappliedEvents: false },
+				{ sequence, duplicate: false, change: UpdateChange.STARTED, current: true, hasUnappliedEvents: false },
+				{ sequence, duplicate: true, change: UpdateChange.STARTED, current: true, hasUnappliedEvents: false },
+				{ sequence, duplicate: true, change: UpdateChange.STARTED, current: true, hasUnappliedEvents: false },
 			]);
 		});
 
@@ -134,7 +134,7 @@ export function storeConformance(harness: StoreHarness): void {
 				sample({ conversationId: update.conversationId, record: Buffer.from("larger") }),
 			];
 			const outcomes = await appendAll([update, ...others]);
-			expect(outcomes.map(({ repeated }) => repeated)).toEqual([false, false, false, false, false]);
+			expect(outcomes.map(({ duplicate }) => duplicate)).toEqual([false, false, false, false, false]);
 		});
 
 		it("compares records of equal time and length by `isSameRecord`, again if a newer record arrives meanwhile", async () => {
@@ -149,8 +149,8 @@ export function storeConformance(harness: StoreHarness): void {
 				return pair[0]?.toLowerCase() === pair[1]?.toLowerCase();
 			};
 			const first = await append(store, text("abc"));
-			expect(await append(store, text("ABC"))).toEqual({ ...first, repeated: true });
-			expect(await append(store, text("abd"))).toMatchObject({ repeated: false });
+			expect(await append(store, text("ABC"))).toEqual({ ...first, duplicate: true });
+			expect(await append(store, text("abd"))).toMatchObject({ duplicate: false });
 			expect(asked).toEqual(["abc ABC", "abc abd"]);
 			asked.length = 0;
 			during = async () => {
@@ -160,9 +160,9 @@ export function storeConformance(harness: StoreHarness): void {
 			};
 			const last = await append(store, text("ABD"));
 			expect(asked).toEqual(["abd ABD", "xyz ABD"]);
-			expect(last).toMatchObject({ repeated: false, current: true });
+			expect(last).toMatchObject({ duplicate: false, current: true });
 			isSameRecord = () => Promise.reject(new ServiceError("data_loss", "not a record"));
-			expect(await append(store, text("abD"))).toMatchObject({ repeated: false });
+			expect(await append(store, text("abD"))).toMatchObject({ duplicate: false });
 			isSameRecord = () => Promise.reject(new ServiceError("unavailable", "no thread"));
 			await expect(append(store, text("aBD"))).rejects.toMatchObject({ kind: "unavailable" });
 		});
@@ -172,14 +172,14 @@ export function storeConformance(harness: StoreHarness): void {
 			isSameRecord = async () => true;
 			const first = await append(store, sample({ conversationId, record: Buffer.from("older"), schemaVersion: 1 }));
 			const again = sample({ conversationId, record: Buffer.from("as it is now"), schemaVersion: 2 });
-			expect(await append(store, again)).toEqual({ ...first, repeated: true });
+			expect(await append(store, again)).toEqual({ ...first, duplicate: true });
 			const later = sample({
 				conversationId,
 				record: again.record.bytes,
 				schemaVersion: 2,
 				columns: { updatedAt: start },
 			});
-			expect(await append(store, later)).toMatchObject({ repeated: false });
+			expect(await append(store, later)).toMatchObject({ duplicate: false });
 		});
 
 		it("adds a record that is older than the current one to the history only", async () => {
@@ -190,7 +190,7 @@ export function storeConformance(harness: StoreHarness): void {
 			if (first === undefined || late === undefined) throw new Error("two updates were appended");
 			expect(late).toEqual({
 				sequence: 2n,
-				repeated: false,
+				duplicate: false,
 				change: UpdateChange.UPDATED,
 				current: false,
 				hasUnappliedEvents: false,
@@ -209,7 +209,7 @@ export function storeConformance(harness: StoreHarness): void {
 			if (first === undefined) throw new Error("two updates were appended");
 			expect(second).toEqual({
 				sequence: 2n,
-				repeated: false,
+				duplicate: false,
 				change: UpdateChange.UPDATED,
 				current: false,
 				hasUnappliedEvents: false,

@@ -93,7 +93,7 @@ describe("a database with damaged pages", () => {
 		});
 		// Updates that do not touch the page are stored and read.
 		const later = sample({ record: randomBytes(100) });
-		expect(await append(store, later)).toMatchObject({ sequence: 61n, repeated: false });
+		expect(await append(store, later)).toMatchObject({ sequence: 61n, duplicate: false });
 		expect((await store.get(later.conversationId))?.record).toEqual({
 			...later.record,
 			bytes: bytes(later.record.bytes),

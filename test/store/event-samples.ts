@@ -4,7 +4,7 @@ import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb
 import type { CallSignal } from "../../src/call-signal.ts";
 import { fromMicroseconds } from "../../src/record/json/scalars.ts";
 import { encodeDelta } from "../../src/record/record-delta.ts";
-import type { AppendedEvents, NewEvent, NewEvents, NewLiveState, Store, StoredEvent } from "../../src/store/store.ts";
+import type { AppendedEvents, EventEffect, NewEvent, NewEvents, Store, StoredEvent } from "../../src/store/store.ts";
 import { bytes, type Columns, sample, start } from "./samples.ts";
 
 type Members = MessageInitShape<typeof ConversationInfoSchema>;
@@ -34,23 +34,23 @@ export function stateUpdate(of: Partial<NewEvent> = {}): NewEvent {
 	return event({ kind: "ConversationStateUpdateEvent", source: "environment", isLeaf: false, ...of });
 }
 
-/** Returns a batch of events, by default without a live state. */
+/** Returns a batch of events, by default without an effect. */
 export function batch(conversationId: string, events: readonly NewEvent[], of: Partial<NewEvents> = {}): NewEvents {
-	return { conversationId, receivedAt: start, events, live: undefined, ...of };
+	return { conversationId, receivedAt: start, events, effect: undefined, ...of };
 }
 
 /** Appends a copy of a batch, because the store takes ownership of its byte strings. */
 export function appendEvents(
 	store: Store,
-	{ events, live, ...rest }: NewEvents,
+	{ events, effect, ...rest }: NewEvents,
 	signal?: CallSignal,
 ): Promise<AppendedEvents | undefined> {
-	const version = live?.version;
+	const version = effect?.version;
 	const copied: NewEvents = {
 		...rest,
 		events: events.map((one) => ({ ...one, text: bytes(one.text) })),
-		live: live && {
-			...live,
+		effect: effect && {
+			...effect,
 			version: version && {
 				summary: bytes(version.summary),
 				record: { ...version.record, bytes: bytes(version.record.bytes) },
@@ -77,29 +77,29 @@ export function titleDelta(title: string): Uint8Array {
 	return encodeDelta([ConversationInfoSchema.field.title.number], record({ title }));
 }
 
-/** Returns a live state whose version is a delta that sets the title. `columns` are values of the summary. */
-export function live(
+/** Returns an effect whose version is a delta that sets the title. `columns` are values of the summary. */
+export function effect(
 	expects: bigint,
 	title: string,
 	columns: Partial<Columns> = {},
 	versions: { readonly redactionVersion?: number; readonly schemaVersion?: number } = {},
-): NewLiveState {
-	return liveOf(expects, titleDelta(title), { title, ...columns }, versions);
+): EventEffect {
+	return effectOf(expects, titleDelta(title), { title, ...columns }, versions);
 }
 
-/** Returns a live state whose version is an encoded delta, or the first record of a conversation. */
-export function liveOf(
+/** Returns an effect whose version is an encoded delta, or the first record of a conversation. */
+export function effectOf(
 	expects: bigint,
 	encoded: Uint8Array,
 	columns: Partial<Columns> = {},
 	versions: { readonly redactionVersion?: number; readonly schemaVersion?: number } = {},
-): NewLiveState {
+): EventEffect {
 	const { summary } = sample({ columns });
 	const { redactionVersion = 7, schemaVersion = 3 } = versions;
 	return {
 		expects,
 		next: expects + 1n,
-		memberTimes: `told over ${expects}`,
+		memberTimes: `reported over ${expects}`,
 		version: { summary, record: { bytes: encoded, redactionVersion, schemaVersion } },
 	};
 }

@@ -14,7 +14,7 @@ import { bigint } from "../../src/store/values.ts";
 import { damageStoredRecord } from "../support/database.ts";
 import { Random } from "../support/random.ts";
 import { TempFolder } from "../support/temp.ts";
-import { appendEvents, batch, event, live, record, stateUpdate } from "./event-samples.ts";
+import { appendEvents, batch, effect, event, record, stateUpdate } from "./event-samples.ts";
 import { Databases, sqlOn } from "./postgres/databases.ts";
 import { append, conditions, type Filter, sample, second, start } from "./samples.ts";
 
@@ -95,7 +95,7 @@ function interrupted(target: ImportTarget, { writes, finishes }: { writes: numbe
 
 /** Ids of conversations, named by their contents. The one that is `deleted` is pruned as a whole. */
 const ids = Array.from({ length: 8 }, (_, n) => `${n.toString(16).repeat(8)}-0000-4000-8000-00000000000${n}`);
-const [posted = "", told = "", eventsOnly = "", deleted = "", unapplied = "", ...others] = ids;
+const [posted = "", reported = "", eventsOnly = "", deleted = "", unapplied = "", ...others] = ids;
 /** An id with more UTF-16 code units than the PostgreSQL engine keeps whole in an index. */
 const LONG_ID = "\u{1F600}".repeat(200);
 const large = (of: string) => Buffer.from(`${of} `.repeat(9_000));
@@ -112,7 +112,7 @@ async function fill(store: Store): Promise<void> {
 		await append(
 			store,
 			sample({
-				conversationId: random.pick([posted, told, ...others]) ?? posted,
+				conversationId: random.pick([posted, reported, ...others]) ?? posted,
 				receivedAt: at(n),
 				record: n % 7 === 0 ? large(`${n}`) : record({ id: `${n}`, tags: { padding: "x".repeat(n * 40) } }),
 				columns: {
@@ -126,22 +126,22 @@ async function fill(store: Store): Promise<void> {
 				},
 			}),
 		);
-	// Live versions, stored as deltas over a whole record, and events with leaves and messages.
+	// Versions that events make, stored as deltas over a whole record, and events with leaves and messages.
 	await append(
 		store,
 		sample({
-			conversationId: told,
+			conversationId: reported,
 			receivedAt: at(50),
-			record: record({ id: told, tags: { padding: "y".repeat(4_000) }, leafEventId: "posted" }),
+			record: record({ id: reported, tags: { padding: "y".repeat(4_000) }, leafEventId: "posted" }),
 			columns: { updatedAt: at(50) },
 		}),
 	);
 	for (let n = 0; n < 5; n++) {
-		const { revision } = await store.getLiveState(told, []);
+		const { revision } = await store.getRecordState(reported, []);
 		const said = event({ eventId: `said-${n}`, happenedAt: at(60 + n), message: `said ${n}`, secrets: ["/a", "/b"] });
-		const state = { ...live(revision, `title ${n}`), next: 2n ** 61n + BigInt(n) };
+		const state = { ...effect(revision, `title ${n}`), next: 2n ** 61n + BigInt(n) };
 		const events = [said, stateUpdate({ happenedAt: at(60 + n) })];
-		expect(await appendEvents(store, batch(told, events, { live: state }))).toMatchObject({ stored: 2 });
+		expect(await appendEvents(store, batch(reported, events, { effect: state }))).toMatchObject({ stored: 2 });
 	}
 	const long = { id: LONG_ID, note: "a\u0000".repeat(20_000) };
 	const texts = [long, { id: "plain" }].map((json) => ({ eventId: json.id, text: Buffer.from(JSON.stringify(json)) }));
@@ -188,7 +188,7 @@ async function everything(store: Store) {
 		updates,
 		events,
 		ranges: await Promise.all(ranges.flatMap((query) => [store.updates.range(query), store.events.range(query)])),
-		states: await Promise.all(ids.map((id) => store.getLiveState(id, eventIds))),
+		states: await Promise.all(ids.map((id) => store.getRecordState(id, eventIds))),
 		unapplied: await store.listUnapplied(10),
 		asOf: await Promise.all(ids.flatMap((id) => updates.map(({ sequence }) => store.get(id, sequence)))),
 		lists: await Promise.all(

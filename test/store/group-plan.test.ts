@@ -3,6 +3,7 @@ import fc from "fast-check";
 import { expect, test } from "vitest";
 import type { Activity } from "../../src/store/activity.ts";
 import type { ConversationState, WrittenUpdate } from "../../src/store/conversation-state.ts";
+import type { GroupRequest } from "../../src/store/duplicates.ts";
 import {
 	type AppendOutcome,
 	completePlan,
@@ -11,8 +12,7 @@ import {
 	planGroup,
 	type WrittenEvent,
 } from "../../src/store/group-plan.ts";
-import type { GroupRequest } from "../../src/store/repetition.ts";
-import { batch, event, live, liveOf, record, stateUpdate } from "./event-samples.ts";
+import { batch, effect, effectOf, event, record, stateUpdate } from "./event-samples.ts";
 import { sample, second, start } from "./samples.ts";
 
 /** An engine in memory, which keeps the rows that plans write. */
@@ -94,9 +94,9 @@ const request = fc
 		}
 		if (kind === "events") return batch(id, [event({ eventId, happenedAt: at, message: title })]);
 		const expects = isStale ? revision - 1n : revision;
-		const made = revision > 0n ? live(expects, title) : liveOf(expects, record({ title }), { title });
+		const made = revision > 0n ? effect(expects, title) : effectOf(expects, record({ title }), { title });
 		return batch(id, [stateUpdate({ eventId, happenedAt: at })], {
-			live: { ...made, next: 2n ** 61n + (revision & 255n) + 1n },
+			effect: { ...made, next: 2n ** 61n + (revision & 255n) + 1n },
 		});
 	});
 

@@ -41,11 +41,11 @@ async function sequences(from: Store): Promise<bigint[]> {
 	return (await from.updates.list({ after: 0n, limit: 1000, withRecords: false })).map(({ sequence }) => sequence);
 }
 
-async function expectRefused(cause: string, repetition: Sample): Promise<void> {
+async function expectRefused(cause: string, duplicate: Sample): Promise<void> {
 	lines = [];
 	await expect(store.check()).rejects.toMatchObject(REFUSED);
 	await expect(append(store, sample())).rejects.toMatchObject(REFUSED);
-	await expect(append(store, repetition)).rejects.toMatchObject(REFUSED);
+	await expect(append(store, duplicate)).rejects.toMatchObject(REFUSED);
 	const error = { ...REFUSED, cause: new Error(`${cause} (SQLite result code 1032)`) };
 	expect(lines).toMatchObject([
 		{ err: error, operation: "check", count: 1 },
@@ -67,7 +67,7 @@ describe("a store whose files are not in their place", () => {
 			await expectRefused(`${file} was deleted or moved while the database was open`, update);
 			renameSync(folder.file("away"), file);
 			await store.check();
-			expect(await append(store, update)).toMatchObject({ sequence: 1n, repeated: true });
+			expect(await append(store, update)).toMatchObject({ sequence: 1n, duplicate: true });
 			expect(await append(store, sample())).toMatchObject({ sequence: 2n });
 		},
 	);
@@ -161,7 +161,7 @@ describe("a store whose path is a symbolic link", () => {
 			await expect(append(store, sample())).rejects.toMatchObject(REFUSED);
 			renameSync(folder.file("away"), file);
 			await store.check();
-			expect(await append(store, update)).toMatchObject({ sequence: 2n, repeated: true });
+			expect(await append(store, update)).toMatchObject({ sequence: 2n, duplicate: true });
 		}
 	});
 

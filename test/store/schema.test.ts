@@ -103,7 +103,7 @@ test("a database that the release with schema version 4 wrote is upgraded and ke
 	});
 	expect(byTitle.map(({ conversationId }) => conversationId)).toEqual([first]);
 	expect(await store.getRetentionTime()).toBe(5n);
-	expect(await append(store, sample({ conversationId: first }))).toMatchObject({ sequence: 4n, repeated: false });
+	expect(await append(store, sample({ conversationId: first }))).toMatchObject({ sequence: 4n, duplicate: false });
 });
 
 /** Returns the title in a stored record. */

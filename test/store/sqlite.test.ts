@@ -8,7 +8,7 @@ import { openSqliteStore, type SqliteOptions } from "../../src/store/sqlite/sqli
 import type { IsSameRecord, Store } from "../../src/store/store.ts";
 import type { ThreadLogger } from "../../src/threads/worker-thread.ts";
 import { storeConformance } from "./conformance.ts";
-import { appendEvents, batch, event, liveOf, record, stateUpdate, storedEvent, titleDelta } from "./event-samples.ts";
+import { appendEvents, batch, effectOf, event, record, stateUpdate, storedEvent, titleDelta } from "./event-samples.ts";
 import { append, bytes, listed, pages, type Sample, sample, stored } from "./samples.ts";
 
 let folder: string;
@@ -75,7 +75,7 @@ describe("SQLite store", () => {
 		const again = await open(crashed);
 		expect(await again.get(update.conversationId)).toEqual(stored(update, outcome));
 		expect(await pages(again, {}, 10, true)).toEqual([[listed(update, outcome, true)]]);
-		expect(await append(again, update)).toEqual({ ...outcome, repeated: true });
+		expect(await append(again, update)).toEqual({ ...outcome, duplicate: true });
 		await again.close();
 		await store.close();
 	});
@@ -141,7 +141,7 @@ describe("SQLite store", () => {
 		expect(kept.map(({ sequence }) => sequence)).toEqual(appended);
 		expect(await store.prune({ updatesPerConversation: 1, limit: 100 })).toBe(appended.length - 1);
 		const update = sample({ record: randomBytes(50_000) });
-		expect(await append(store, update)).toMatchObject({ repeated: false });
+		expect(await append(store, update)).toMatchObject({ duplicate: false });
 		await store.close();
 	});
 
@@ -186,13 +186,13 @@ describe("SQLite store", () => {
 		const { conversationId } = sample();
 		await append(store, sample());
 		await append(store, sample({ conversationId, record: record({ id: conversationId, title: "posted" }) }));
-		const told = batch(conversationId, [stateUpdate()], { live: liveOf(2n, titleDelta("told")) });
-		expect(await appendEvents(store, told)).toEqual({ stored: 1, newest: 1n, updateSequence: 3n });
+		const reported = batch(conversationId, [stateUpdate()], { effect: effectOf(2n, titleDelta("reported")) });
+		expect(await appendEvents(store, reported)).toEqual({ stored: 1, newest: 1n, updateSequence: 3n });
 		const read = async (from: Store) => [
 			await from.events.list({ after: 0n, limit: 10 }),
-			await from.getLiveState(
+			await from.getRecordState(
 				conversationId,
-				told.events.map(({ eventId }) => eventId),
+				reported.events.map(({ eventId }) => eventId),
 			),
 		];
 		const before = await read(store);
@@ -301,7 +301,7 @@ describe("SQLite store", () => {
 			if (second === undefined) throw new Error("there are three updates");
 			expect((await store.get(second.conversationId))?.record).toEqual(unreadable);
 			// A damaged record cannot be compared, so the same record is stored again.
-			expect(await append(store, second)).toMatchObject({ sequence: 4n, repeated: false });
+			expect(await append(store, second)).toMatchObject({ sequence: 4n, duplicate: false });
 			expect((await store.get(second.conversationId))?.record).toEqual({
 				...second.record,
 				bytes: bytes(second.record.bytes),
@@ -315,16 +315,16 @@ describe("SQLite store", () => {
 			const { conversationId } = sample();
 			const encoded = record({ id: conversationId, tags: { padding: "x".repeat(400) } });
 			await append(first, sample({ conversationId, record: encoded }));
-			await appendEvents(first, batch(conversationId, [], { live: liveOf(1n, titleDelta("told")) }));
+			await appendEvents(first, batch(conversationId, [], { effect: effectOf(1n, titleDelta("reported")) }));
 			await first.close();
 			withSql("UPDATE updates SET checksum = 0 WHERE sequence = 1")(path);
 			const store = await open(path);
 			const unreadable = { unreadable: "the checksum of the record is wrong" };
 			const updates = await store.updates.list({ after: 0n, limit: 10, withRecords: true });
 			expect(updates.map((update) => update.record)).toEqual([unreadable, unreadable]);
-			expect((await store.getLiveState(conversationId, [])).current?.record).toEqual(unreadable);
-			const told = { expects: 2n, next: 3n, memberTimes: "{}", version: undefined };
-			expect(await appendEvents(store, batch(conversationId, [stateUpdate()], { live: told }))).toMatchObject({
+			expect((await store.getRecordState(conversationId, [])).current?.record).toEqual(unreadable);
+			const reported = { expects: 2n, next: 3n, memberTimes: "{}", version: undefined };
+			expect(await appendEvents(store, batch(conversationId, [stateUpdate()], { effect: reported }))).toMatchObject({
 				stored: 1,
 			});
 			const posted = sample({ conversationId, record: encoded });

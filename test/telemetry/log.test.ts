@@ -277,7 +277,7 @@ test("of events that repeat, ten lines of each kind are written, and the others 
 			log.intakeFailed(error);
 			log.recordUnreadable({ conversationId: id, sequence: BigInt(round), error });
 			log.eventUnreadable({ conversationId: id, sequence: BigInt(round), error });
-			log.statementsRefused(id, violations);
+			log.eventValuesRefused(id, violations);
 		}
 		log.stopped();
 	});
@@ -293,7 +293,7 @@ test("of events that repeat, ten lines of each kind are written, and the others 
 		{ ...common, of: "intake_failed", count: 2 },
 		{ ...common, of: "record_unreadable", count: 2 },
 		{ ...common, of: "event_unreadable", count: 2 },
-		{ ...common, of: "statements_refused", count: 2 },
+		{ ...common, of: "event_values_refused", count: 2 },
 		{ level: "info", event: "stopped", msg: "The service has stopped" },
 	]);
 });

@@ -1,35 +1,35 @@
 import type { CallSignal } from "../../call-signal.ts";
 import { isDataLoss, ServiceError, withConversation } from "../../errors.ts";
-import type { RefusedStatement } from "../../events/live-record.ts";
+import type { RefusedMember } from "../../events/apply-updates.ts";
 import {
 	type AppliedUpdates,
 	type ApplyRequest,
+	type CurrentRecord,
 	newRevision,
 	type PreparedBatch,
-	type PresentRecord,
-} from "../../events/live-records.ts";
-import { STATE_UPDATE } from "../../events/statements.ts";
+} from "../../events/record-updater.ts";
+import { STATE_UPDATE } from "../../events/state-update.ts";
 import { release } from "../../memory.ts";
 import { mergeDeltas, mergeProtected, mergeRecord } from "../../record/record-delta.ts";
 import type { EventCondition } from "../../store/event-condition.ts";
-import type { AppendedEvents, LiveState, NewEvents, NewLiveState, Store, StoredRecord } from "../../store/store.ts";
+import type { AppendedEvents, EventEffect, NewEvents, RecordState, Store, StoredRecord } from "../../store/store.ts";
 import type { Logger } from "../../telemetry/log.ts";
 
 /** Reads events from request bodies and applies them to records, here or on another thread. */
 export interface EventIntake {
 	/**
-	 * As `EventFormat.parse`, then `LiveRecords.applyToHeld`. The memory of the body may be released.
+	 * As `EventFormat.parse`, then `RecordUpdater.applyToCached`. The memory of the body may be released.
 	 *
 	 * @param signal once it has fired, the body need not be read
 	 */
 	eventsFromJson(conversationId: string, body: Buffer, signal: CallSignal): Promise<PreparedBatch>;
 	/**
-	 * As `EventFormat.fromRequest`, then `LiveRecords.applyToHeld`. The memory of the request may be released.
+	 * As `EventFormat.fromRequest`, then `RecordUpdater.applyToCached`. The memory of the request may be released.
 	 *
 	 * @param signal once it has fired, the request need not be read
 	 */
 	eventsFromRequest(request: Uint8Array, signal: CallSignal): Promise<PreparedBatch>;
-	/** As `LiveRecords.apply`. */
+	/** As `RecordUpdater.apply`. */
 	applyEvents(request: ApplyRequest): Promise<AppliedUpdates>;
 }
 
@@ -42,8 +42,8 @@ export interface IngestedEvents {
 }
 
 /**
- * Maximum number of attempts to append a batch. An attempt fails when the live state that the batch was computed
- * from has changed, through a posted record or through state updates that were applied to a held record.
+ * Maximum number of attempts to append a batch. An attempt fails when the record state that the batch was computed
+ * from has changed, through a posted record or through state updates that were applied to a cached record.
  */
 const MAX_ATTEMPTS = 10;
 /** Maximum bytes of stored events that are applied at a time. */
@@ -51,24 +51,24 @@ const PAGE_BYTES = 4 * 2 ** 20;
 /** Number of conversations that {@link EventIngest.applyAllUnappliedEvents} lists at a time, not counting failed ones. */
 const UNAPPLIED_PAGE_SIZE = 100;
 
-type EventStore = Pick<Store, "appendEvents" | "getLiveState" | "listUnapplied" | "events">;
+type EventStore = Pick<Store, "appendEvents" | "getRecordState" | "listUnapplied" | "events">;
 type Updates = ApplyRequest["updates"];
 
 /** Combined result of the state updates that have been applied to a record so far. */
 interface Progress extends AppliedUpdates {
 	/** The record before these updates. */
-	readonly present: PresentRecord;
+	readonly current: CurrentRecord;
 }
 
 /** Stores batches of events for all transports, and applies the state updates among them to the records. */
 export class EventIngest {
 	readonly #store: EventStore;
 	readonly #intake: EventIntake;
-	readonly #logger: Pick<Logger, "statementsRefused" | "recordUnreadable">;
+	readonly #logger: Pick<Logger, "eventValuesRefused" | "recordUnreadable">;
 	/** The last task in the queue of each conversation that has tasks. */
 	readonly #lastTasks = new Map<string, Promise<IngestedEvents>>();
 
-	constructor(store: EventStore, intake: EventIntake, log: Pick<Logger, "statementsRefused" | "recordUnreadable">) {
+	constructor(store: EventStore, intake: EventIntake, log: Pick<Logger, "eventValuesRefused" | "recordUnreadable">) {
 		this.#store = store;
 		this.#intake = intake;
 		this.#logger = log;
@@ -105,8 +105,8 @@ export class EventIngest {
 	 */
 	async applyUnappliedEvents(conversationId: string): Promise<void> {
 		const receivedAt = BigInt(Date.now()) * 1000n;
-		const batch = { conversationId, receivedAt, events: [], live: undefined };
-		await this.#enqueue(conversationId, () => this.#appendLive(batch));
+		const batch = { conversationId, receivedAt, events: [], effect: undefined };
+		await this.#enqueue(conversationId, () => this.#appendToCurrent(batch));
 	}
 
 	/**
@@ -130,21 +130,21 @@ export class EventIngest {
 
 	async #ingest({ batch, refused }: PreparedBatch, signal: CallSignal): Promise<IngestedEvents> {
 		const hasStateUpdates = batch.events.some(({ kind }) => kind === STATE_UPDATE);
-		if (!hasStateUpdates || batch.live !== undefined) {
+		if (!hasStateUpdates || batch.effect !== undefined) {
 			const appended = await this.#store.appendEvents(batch, signal);
 			if (appended !== undefined) return this.#finish(batch, appended, refused);
 		}
-		return await this.#enqueue(batch.conversationId, () => this.#appendLive(batch, signal));
+		return await this.#enqueue(batch.conversationId, () => this.#appendToCurrent(batch, signal));
 	}
 
-	/** Logs the refused statements and returns the result. */
+	/** Logs the refused values and returns the result. */
 	#finish(
 		{ conversationId }: NewEvents,
 		{ stored, updateSequence }: AppendedEvents,
-		refused: readonly RefusedStatement[],
+		refused: readonly RefusedMember[],
 	): IngestedEvents {
-		const violations = refused.flatMap((statement) => statement.violations);
-		if (violations.length > 0) this.#logger.statementsRefused(conversationId, violations);
+		const violations = refused.flatMap((member) => member.violations);
+		if (violations.length > 0) this.#logger.eventValuesRefused(conversationId, violations);
 		return { stored, updateSequence };
 	}
 
@@ -161,12 +161,12 @@ export class EventIngest {
 	}
 
 	/** Appends a batch with the update that it makes to the record in the store. */
-	async #appendLive(batch: NewEvents, signal?: CallSignal): Promise<IngestedEvents> {
+	async #appendToCurrent(batch: NewEvents, signal?: CallSignal): Promise<IngestedEvents> {
 		const { conversationId } = batch;
 		const updates = batch.events.filter(({ kind }) => kind === STATE_UPDATE);
 		const ids = updates.map(({ eventId }) => eventId);
 		for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-			const state = await this.#store.getLiveState(conversationId, ids);
+			const state = await this.#store.getRecordState(conversationId, ids);
 			const known = new Set(state.knownIds);
 			const newUpdates = updates
 				.filter(({ eventId }) => !known.has(eventId))
@@ -176,38 +176,38 @@ export class EventIngest {
 				}));
 			const isUpToDate = newUpdates.length === 0 && !state.hasUnappliedEvents;
 			if (isUpToDate && batch.events.length === 0) return { stored: 0, updateSequence: undefined };
-			const { live, refused } = isUpToDate
-				? { live: undefined, refused: [] }
+			const { effect, refused } = isUpToDate
+				? { effect: undefined, refused: [] }
 				: await this.#applyToCurrent(conversationId, state, newUpdates);
 			const events = batch.events.filter(({ eventId }) => !known.has(eventId));
-			const appended = await this.#store.appendEvents({ ...batch, events, live }, signal);
+			const appended = await this.#store.appendEvents({ ...batch, events, effect }, signal);
 			if (appended !== undefined) return this.#finish(batch, appended, refused);
 		}
 		throw conflicting(conversationId);
 	}
 
 	/**
-	 * Applies state updates to the current record. Returns a live state even when nothing changes, so that the store
+	 * Applies state updates to the current record. Returns an effect even when nothing changes, so that the store
 	 * refuses it if a record is posted meanwhile: the updates must then be applied to that record.
 	 *
 	 * A record that cannot be read stays as it is until the next one is posted.
 	 */
 	async #applyToCurrent(
 		conversationId: string,
-		state: LiveState,
+		state: RecordState,
 		updates: Updates,
-	): Promise<{ readonly live: NewLiveState; readonly refused: readonly RefusedStatement[] }> {
+	): Promise<{ readonly effect: EventEffect; readonly refused: readonly RefusedMember[] }> {
 		const { revision: expects, memberTimes = "{}", current } = state;
 		try {
 			const record = current?.record;
 			if (record !== undefined && "unreadable" in record) throw new ServiceError("data_loss", record.unreadable);
-			const { refused, present: _, ...live } = await this.#applyAll(conversationId, state, record, updates);
+			const { refused, current: _, ...effect } = await this.#applyAll(conversationId, state, record, updates);
 			if (record !== undefined) release(record.bytes);
-			return { live: { expects, ...live }, refused };
+			return { effect: { expects, ...effect }, refused };
 		} catch (error) {
 			if (!isDataLoss(error)) throw error;
 			this.#logger.recordUnreadable({ conversationId, sequence: current?.sequence ?? 0n, error });
-			return { live: { expects, next: newRevision(), memberTimes, version: undefined }, refused: [] };
+			return { effect: { expects, next: newRevision(), memberTimes, version: undefined }, refused: [] };
 		}
 	}
 
@@ -217,15 +217,14 @@ export class EventIngest {
 	 */
 	async #applyAll(
 		conversationId: string,
-		{ memberTimes, postedAt, hasUnappliedEvents }: LiveState,
+		{ memberTimes, postedAt, hasUnappliedEvents }: RecordState,
 		record: StoredRecord | undefined,
 		updates: Updates,
 	): Promise<Progress> {
 		let progress: Progress | undefined;
 		const apply = async (applied: Updates): Promise<Progress> => {
-			const present: PresentRecord =
-				progress === undefined ? { memberTimes, postedAt, record } : presentAfter(progress);
-			return extend(progress, present, await this.#intake.applyEvents({ conversationId, present, updates: applied }));
+			const current: CurrentRecord = progress === undefined ? { memberTimes, postedAt, record } : recordAfter(progress);
+			return extend(progress, current, await this.#intake.applyEvents({ conversationId, current, updates: applied }));
 		};
 		if (record === undefined) {
 			const first = await apply(updates);
@@ -252,25 +251,25 @@ export class EventIngest {
 	}
 }
 
-/** Extends the result so far by that of the last updates, which were applied to `present`. */
-function extend(before: Progress | undefined, present: PresentRecord, result: AppliedUpdates): Progress {
-	if (before === undefined) return { ...result, present };
-	const { record } = before.present;
+/** Extends the result so far by that of the last updates, which were applied to `current`. */
+function extend(before: Progress | undefined, current: CurrentRecord, result: AppliedUpdates): Progress {
+	if (before === undefined) return { ...result, current };
+	const { record } = before.current;
 	const [first, last] = [before.version, result.version];
 	const merge = record === undefined ? mergeRecord : mergeDeltas;
 	const version =
 		first === undefined || last === undefined
 			? (last ?? first)
 			: { summary: last.summary, record: mergeProtected(first.record, last.record, merge) };
-	return { ...result, version, present: before.present, refused: [...before.refused, ...result.refused] };
+	return { ...result, version, current: before.current, refused: [...before.refused, ...result.refused] };
 }
 
 /** Returns the record with the updates applied. */
-function presentAfter({ present, memberTimes, version }: Progress): PresentRecord {
-	if (version === undefined) return { ...present, memberTimes };
-	const { record } = present;
+function recordAfter({ current, memberTimes, version }: Progress): CurrentRecord {
+	if (version === undefined) return { ...current, memberTimes };
+	const { record } = current;
 	return {
-		...present,
+		...current,
 		memberTimes,
 		record: record === undefined ? version.record : mergeProtected(record, version.record, mergeRecord),
 	};

@@ -1,6 +1,6 @@
 import { ServiceError } from "../../errors.ts";
+import type { PossibleDuplicate } from "../duplicates.ts";
 import type { AppendOutcome, AppendResult } from "../group-plan.ts";
-import type { PossibleRepetition } from "../repetition.ts";
 import type { NewestSequences } from "../rows.ts";
 import type { Appended, AppendedEvents } from "../store.ts";
 import { bigint, type Row } from "../values.ts";
@@ -49,13 +49,13 @@ export function newestOf(outcomes: readonly AppendOutcome[]): NewestSequences {
 		if ("stored" in outcome) {
 			events = max(events, outcome.newest);
 			updates = max(updates, outcome.updateSequence ?? 0n);
-		} else if ("sequence" in outcome && !outcome.repeated) updates = max(updates, outcome.sequence);
+		} else if ("sequence" in outcome && !outcome.duplicate) updates = max(updates, outcome.sequence);
 	}
 	return { updates, events };
 }
 
 /** Narrows the result of an append to that of an update. */
-export function updateResult(result: AppendResult): Appended | PossibleRepetition {
+export function updateResult(result: AppendResult): Appended | PossibleDuplicate {
 	if (result === undefined || "stored" in result) throw new Error("an append of an update has the result of a batch");
 	return result;
 }

@@ -203,7 +203,7 @@ function refuse({ reportEnd, reject }: PendingRequest, error: ServiceError, grou
 
 function bytesOf(request: SentRequest): number {
 	if ("update" in request) return request.update.record.bytes.byteLength + request.update.summary.byteLength;
-	const { events, live } = request;
-	const record = live?.version?.record.bytes.byteLength ?? 0;
+	const { events, effect } = request;
+	const record = effect?.version?.record.bytes.byteLength ?? 0;
 	return events.reduce((size, { text }) => size + text.byteLength, record);
 }

@@ -46,7 +46,7 @@ export class GroupCommitter {
 					const { updates, events, states, activities } = planned.written;
 					const [id, group] = [this.#id, this.#group];
 					if (updates.length + events.length + states.size + activities.size === 0) {
-						// A repeated record may not be on the standby yet. A commit that writes waits until the standby has it.
+						// The original of a duplicate may not be on the standby yet. A commit that writes waits until the standby has it.
 						if (outcomes.some(isAcknowledgement)) await transaction.commit(touchWriter(id));
 						return;
 					}

@@ -1,7 +1,7 @@
 import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
+import type { GroupRequest } from "../duplicates.ts";
 import { completePlanAsync, type GroupPlan, groupQuery, planGroup } from "../group-plan.ts";
-import type { GroupRequest } from "../repetition.ts";
 import { readKnown, readStoredRecords } from "./known.ts";
 import { PROVISIONAL } from "./numbered-sql.ts";
 import type { Session } from "./transaction.ts";

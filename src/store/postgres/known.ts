@@ -28,7 +28,7 @@ export async function readKnown(
 /**
  * Returns the query that reads the state of conversations. Its result has one row for each, with null for missing values.
  *
- * @param versions ids of the conversations for which the group has live versions
+ * @param versions ids of the conversations for which events of the group make a version
  */
 function knownQuery(conversationIds: readonly string[], versions: readonly string[]): Query {
 	return {

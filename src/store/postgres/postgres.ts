@@ -2,8 +2,8 @@ import { randomUUID } from "node:crypto";
 import type { CallSignal } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { ThreadLogger, ThreadObserver } from "../../threads/worker-thread.ts";
+import { appendJudged } from "../duplicates.ts";
 import { Pruner } from "../pruner.ts";
-import { appendJudged } from "../repetition.ts";
 import type { IsSameRecord, Store } from "../store.ts";
 import { batchResult, updateResult } from "./append-results.ts";
 import { Appender } from "./appender.ts";
@@ -14,10 +14,10 @@ import { listEvents } from "./events.ts";
 import { serviceError } from "./failures.ts";
 import type { WriteLimits } from "./group.ts";
 import { listConversations } from "./list-conversations.ts";
-import { getLiveState, listUnapplied } from "./live-state.ts";
 import { readNewest, readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
 import { migrate } from "./migrate.ts";
 import { pruningOf } from "./pruning.ts";
+import { getRecordState, listUnapplied } from "./record-state.ts";
 import type { Query, Session } from "./transaction.ts";
 import { requireFinished } from "./unfinished.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
@@ -30,7 +30,7 @@ import { deleteIdleWriters, touchWriter } from "./writers.ts";
 const WRITE_TIMEOUT = 20_000;
 
 export interface PostgresOptions {
-	/** Compares records that may be a repetition. When omitted, only records with the same bytes are repetitions. */
+	/** Compares records that may be duplicates. When omitted, only records with the same bytes are duplicates. */
 	readonly isSameRecord?: IsSameRecord;
 	/** Observes the appends, under the thread name `writer`. */
 	readonly observer?: ThreadObserver | undefined;
@@ -145,8 +145,8 @@ function storeOf(
 			}),
 		appendEvents: (batch, signal) =>
 			run(async () => batchResult(await appender.append({ ...batch, ...limits(signal) }))),
-		getLiveState: (conversationId, eventIds) =>
-			read("getLiveState", (session) => getLiveState(session, conversationId, eventIds)),
+		getRecordState: (conversationId, eventIds) =>
+			read("getRecordState", (session) => getRecordState(session, conversationId, eventIds)),
 		listUnapplied: (limit) => read("listUnapplied", (session) => listUnapplied(session, limit)),
 		get: (conversationId, asOf) => read("get", (session) => getUpdate(session, conversationId, asOf)),
 		listConversations: (query) => read("listConversations", (session) => listConversations(session, query)),

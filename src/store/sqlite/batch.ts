@@ -3,14 +3,14 @@ import type { NewEvents } from "../store.ts";
 
 /** Returns a batch with its byte strings in buffers that hold nothing else, because whole buffers cross to a thread. */
 export function compactBatch(batch: NewEvents): NewEvents {
-	const { live } = batch;
+	const { effect } = batch;
 	const texts = compactAll(batch.events.map(({ text }) => text));
-	const version = live?.version;
+	const version = effect?.version;
 	return {
 		...batch,
 		events: batch.events.map((event, index) => ({ ...event, text: texts[index] ?? event.text })),
-		live: live && {
-			...live,
+		effect: effect && {
+			...effect,
 			version: version && {
 				summary: compact(version.summary),
 				record: { ...version.record, bytes: compact(version.record.bytes) },
@@ -20,7 +20,7 @@ export function compactBatch(batch: NewEvents): NewEvents {
 }
 
 /** Returns the byte strings of a batch. */
-export function bytesOfBatch({ events, live }: NewEvents): Uint8Array[] {
-	const { version } = live ?? {};
+export function bytesOfBatch({ events, effect }: NewEvents): Uint8Array[] {
+	const { version } = effect ?? {};
 	return [...events.map(({ text }) => text), ...(version === undefined ? [] : [version.summary, version.record.bytes])];
 }

@@ -5,7 +5,7 @@ export interface SenderDeadline {
 	readonly senderDeadline: CallSignal["deadline"];
 }
 
-export interface LiveStateRequest {
+export interface RecordStateRequest {
 	readonly conversationId: string;
 	readonly eventIds: readonly string[];
 }

@@ -1,4 +1,5 @@
 import type { ServiceError } from "../../errors.ts";
+import type { GroupRequest } from "../duplicates.ts";
 import {
 	type AppendOutcome,
 	completePlan,
@@ -10,7 +11,6 @@ import {
 	type WrittenGroup,
 } from "../group-plan.ts";
 import { packRecord, packSecrets, readOrUnreadable } from "../record-column.ts";
-import type { GroupRequest } from "../repetition.ts";
 import { bigint, boolean, integer, nullable } from "../values.ts";
 import { findActivity, writeActivity } from "./activities.ts";
 import { readRange } from "./log.ts";

@@ -3,13 +3,13 @@ import type { PrunableQuery, RemovalBounds } from "../pruner.ts";
 
 import type { LogTable } from "../rows.ts";
 import type { ConversationQuery, EventQuery, RangeQuery, UpdateQuery } from "../store.ts";
-import type { LiveStateRequest } from "./calls.ts";
+import type { RecordStateRequest } from "./calls.ts";
 import { type DatabaseOptions, openForReading, transaction } from "./database.ts";
 import { listEvents } from "./events.ts";
 import { listConversations } from "./list-conversations.ts";
-import { getLiveState, listUnapplied } from "./live-state.ts";
 import { firstReceivedSince, readRange, readRetentionTime } from "./log.ts";
 import { findDeleted, findPrunable } from "./prunable.ts";
+import { getRecordState, listUnapplied } from "./record-state.ts";
 import { Statements } from "./statements.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
 
@@ -33,7 +33,7 @@ function reader(options: DatabaseOptions) {
 			listConversations: (query: ConversationQuery) => read(() => listConversations(statements, query)),
 			listUpdates: (query: UpdateQuery) => read(() => listUpdates(statements, query)),
 			listEvents: (query: EventQuery) => read(() => listEvents(statements, query)),
-			getLiveState: (request: LiveStateRequest) => read(() => getLiveState(statements, request)),
+			getRecordState: (request: RecordStateRequest) => read(() => getRecordState(statements, request)),
 			listUnapplied: (limit: number) => read(() => listUnapplied(statements, limit)),
 			getRetentionTime: () => read(() => readRetentionTime(statements)),
 			range: ({ log, query }: { readonly log: LogTable; readonly query: RangeQuery }) =>

@@ -9,8 +9,8 @@ import {
 	type WorkerThreadOptions,
 } from "../../threads/worker-thread.ts";
 import { Announcer } from "../announcer.ts";
+import { appendJudged, type Judgement } from "../duplicates.ts";
 import { Pruner } from "../pruner.ts";
-import { appendJudged, type JudgedRepetition } from "../repetition.ts";
 import type { IsSameRecord, Store } from "../store.ts";
 import { bytesOfBatch, compactBatch } from "./batch.ts";
 import {
@@ -138,10 +138,10 @@ function storeOf(
 		async append(update, signal) {
 			const { record, summary } = update;
 			const compacted = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };
-			const attempt = (judged: JudgedRepetition | undefined) =>
+			const attempt = (judged: Judgement | undefined) =>
 				writer.calls.append({ update: compacted, judged, senderDeadline: signal?.deadline }, signal);
 			const appended = await appendJudged(attempt, record.bytes, isSameRecord);
-			if (!appended.repeated) updates.announce(appended.sequence);
+			if (!appended.duplicate) updates.announce(appended.sequence);
 			release(compacted.record.bytes);
 			release(compacted.summary);
 			return appended;
@@ -155,7 +155,7 @@ function storeOf(
 			if (appended.updateSequence !== undefined) updates.announce(appended.updateSequence);
 			return appended;
 		},
-		getLiveState: (conversationId, eventIds) => reader.calls.getLiveState({ conversationId, eventIds }),
+		getRecordState: (conversationId, eventIds) => reader.calls.getRecordState({ conversationId, eventIds }),
 		listUnapplied: (limit) => reader.calls.listUnapplied(limit),
 		get: (conversationId, asOf) => reader.calls.get({ conversationId, asOf }),
 		listConversations: (query) => reader.calls.listConversations(query),

@@ -4,8 +4,8 @@ import { failureOf } from "../../threads/failure.ts";
 import type { Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
 import type { DerivationStep } from "../derivation.ts";
+import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
 import type { RemovalBounds } from "../pruner.ts";
-import type { AppendRequest, GroupRequest, PossibleRepetition } from "../repetition.ts";
 import type { Appended, AppendedEvents, NewEvents } from "../store.ts";
 import { bytesOfBatch } from "./batch.ts";
 import type { SenderDeadline } from "./calls.ts";
@@ -40,7 +40,7 @@ export type WriterCalls = ReturnType<typeof writer>["methods"] & Appends;
 
 /** The calls that are answered in groups. */
 interface Appends {
-	append(request: AppendRequest & SenderDeadline): Appended | PossibleRepetition;
+	append(request: AppendRequest & SenderDeadline): Appended | PossibleDuplicate;
 	/** Returns undefined in the case that `Store.appendEvents` describes. */
 	appendEvents(batch: NewEvents & SenderDeadline): AppendedEvents | undefined;
 }

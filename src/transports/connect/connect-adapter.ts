@@ -48,7 +48,7 @@ export interface ConnectOptions {
 
 /** A call under way. */
 interface Call {
-	readonly seen: ObservedRequest;
+	readonly observed: ObservedRequest;
 	/** Access key, or name of the client's certificate. */
 	readonly credentials: Credentials;
 	/** Whether messages are in ProtoJSON. */
@@ -63,7 +63,7 @@ interface Call {
 	message: Uint8Array | undefined;
 	/** Chunks that replace the next empty message of the response body. */
 	next: readonly Uint8Array[] | undefined;
-	/** Whether an error was reported to `seen`. */
+	/** Whether an error was reported to `observed`. */
 	reported: boolean;
 }
 
@@ -90,7 +90,7 @@ export function connectHandlers(options: ConnectOptions): ReadonlyMap<string, Ob
 			const path = rpcPath(method);
 			try {
 				const caller = gate.admitRpc(path, ...call.credentials);
-				call.seen.admitted(caller.name);
+				call.observed.admitted(caller.name);
 				const permit = call.enter(workOf(gate.scopeOf(path), method.methodKind !== "unary"));
 				call.admitted = { caller, permit };
 			} catch (error) {
@@ -105,12 +105,12 @@ export function connectHandlers(options: ConnectOptions): ReadonlyMap<string, Ob
 			const isUnary = method.methodKind === "unary";
 			const isIngest = workOf(gate.scopeOf(rpcPath(method)), !isUnary) === "ingest";
 			const maxBytes = isIngest ? options.maxBodyBytes : limits.readRequestBytes;
-			const handle: ObservedHandler = (request, response, seen) => {
+			const handle: ObservedHandler = (request, response, observed) => {
 				const type = request.headers["content-type"] ?? "";
 				const isGrpcWeb = type.startsWith("application/grpc-web");
-				seen.routed({ transport: isGrpcWeb ? "grpc-web" : "connect", route: requestPath, operation: requestPath });
+				observed.routed({ transport: isGrpcWeb ? "grpc-web" : "connect", route: requestPath, operation: requestPath });
 				const call: Call = {
-					seen,
+					observed,
 					credentials: credentialsOf(request),
 					json: /^application\/(?:connect\+|grpc-web\+)?json/i.test(type),
 					prefixed: isGrpcWeb || /^application\/connect\+/i.test(type),
@@ -157,7 +157,7 @@ export function connectHandlers(options: ConnectOptions): ReadonlyMap<string, Ob
 /** Reports an error, and returns it in the form that clients see. */
 function failed(call: Call, error: unknown): ConnectError {
 	call.reported = true;
-	call.seen.failed(error);
+	call.observed.failed(error);
 	return toConnectError(error);
 }
 
@@ -181,7 +181,7 @@ async function* requestBody(call: Call, read: () => Promise<Uint8Array>): AsyncG
 		call.reported = true;
 		throw new ConnectError("the client has gone", Code.Aborted);
 	}
-	call.seen.received(call.message.length);
+	call.observed.received(call.message.length);
 	yield emptyMessage(call);
 }
 
@@ -232,7 +232,7 @@ function mountUnary(router: ConnectRouter, { method, handle }: UnaryRpc): void {
 		const { message, caller, permit } = startOf(call);
 		const release = permit.hold();
 		try {
-			const encoded = await call.seen.run(() => handle(message, caller, signal));
+			const encoded = await call.observed.run(() => handle(message, caller, signal));
 			const answer = call.json ? jsonOf(method.output, encoded) : encoded;
 			permit.reserveResponse(answer.byteLength);
 			call.next = call.prefixed ? lengthPrefixed([answer]) : [answer];

@@ -53,10 +53,10 @@ function unaryHandler({ handle }: UnaryRpc, { findAdmitted }: GrpcCalls) {
 	return (call: ServerUnaryCall<Uint8Array, Uint8Array>, callback: sendUnaryData<Uint8Array>): void => {
 		const signal = new GrpcCallSignal(call);
 		const answer = async () => {
-			const { caller, permit, seen } = admittedCall(findAdmitted, call.metadata);
+			const { caller, permit, observed } = admittedCall(findAdmitted, call.metadata);
 			const release = permit.hold();
 			try {
-				const response = await seen.run(() => handle(call.request, caller, signal));
+				const response = await observed.run(() => handle(call.request, caller, signal));
 				permit.reserveResponse(response.byteLength);
 				return response;
 			} finally {
@@ -67,7 +67,7 @@ function unaryHandler({ handle }: UnaryRpc, { findAdmitted }: GrpcCalls) {
 			(response) => callback(null, response),
 			(error: unknown) => {
 				// A cancelled call did not fail: nobody waits for its response.
-				if (!call.cancelled) findAdmitted(call.metadata)?.seen.failed(error);
+				if (!call.cancelled) findAdmitted(call.metadata)?.observed.failed(error);
 				callback(grpcStatus(error));
 			},
 		);
@@ -116,7 +116,7 @@ function streamHandler({ stream }: StreamRpc, { findAdmitted, held, stopping }: 
 				() => call.end(),
 				(error: unknown) => {
 					// A stream that its client cancelled, or that the service stopped, did not fail.
-					if (!cancelled.signal.aborted) findAdmitted(call.metadata)?.seen.failed(error);
+					if (!cancelled.signal.aborted) findAdmitted(call.metadata)?.observed.failed(error);
 					// grpc-js sends the status that an error event of the stream carries.
 					if (!call.cancelled) call.emit("error", grpcStatus(error));
 				},

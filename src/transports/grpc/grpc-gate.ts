@@ -17,7 +17,7 @@ export const KEYLESS = /^\/grpc\.(?:health\.v1\.Health|reflection\.v1(?:alpha)?\
 export interface AdmittedCall {
 	readonly caller: Principal;
 	readonly permit: Permit;
-	readonly seen: ObservedRequest;
+	readonly observed: ObservedRequest;
 }
 
 /** Returns the call that the gate has let in with this metadata. Undefined for a call without a key. */
@@ -52,7 +52,7 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 	const interceptor: ServerInterceptor = ({ path }, call) => {
 		const isKeyless = KEYLESS.test(path);
 		const batching = call instanceof BatchingCall ? call : undefined;
-		let seen: ObservedRequest | undefined;
+		let observed: ObservedRequest | undefined;
 		let answered = false;
 		/** Ends the counting of the call. */
 		let leave: (() => void) | undefined;
@@ -75,7 +75,7 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 					: gate.admitRpc(path, key);
 			request.admitted(caller.name);
 			const permit = admission.enter(workOf(gate.scopeOf(path), isStream(path)));
-			calls.set(metadata, { caller, permit, seen: request });
+			calls.set(metadata, { caller, permit, observed: request });
 			leave = permit.hold();
 			batching?.count(permit, (error) => refuse(request, error));
 		};
@@ -93,7 +93,7 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 						const target = { transport: "grpc", operation: path, route: path } as const;
 						const headerOf = (name: string) => metadata.get(name)[0]?.toString();
 						const request = requests.begin("grpc", target, headerOf, () => call.getPeer());
-						seen = request;
+						observed = request;
 						onCall(call.getPeer());
 						try {
 							admit(metadata, request);
@@ -105,30 +105,33 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 					},
 					onReceiveMessage: (message: unknown, pass) => {
 						if (!(message instanceof Uint8Array)) return pass(message);
-						seen?.received(message.length);
+						observed?.received(message.length);
 						const isLong = message.length > limits.readRequestBytes && gate.scopeOf(path) !== "ingest";
-						if (!isLong || seen === undefined) return pass(message);
-						refuse(seen, new ServiceError("too_large", `The request is larger than ${limits.readRequestBytes} bytes`));
+						if (!isLong || observed === undefined) return pass(message);
+						refuse(
+							observed,
+							new ServiceError("too_large", `The request is larger than ${limits.readRequestBytes} bytes`),
+						);
 					},
 					// grpc-js calls this at the end of every call.
 					onCancel: () => {
 						leave?.();
 						const refusal = batching?.refusal;
-						if (refusal !== undefined) seen?.failed(refusal);
-						seen?.end(answered);
+						if (refusal !== undefined) observed?.failed(refusal);
+						observed?.end(answered);
 					},
 				}),
 			sendMetadata: (metadata, pass) => {
-				if (seen !== undefined) metadata.set(REQUEST_ID_HEADER, seen.id);
+				if (observed !== undefined) metadata.set(REQUEST_ID_HEADER, observed.id);
 				idSent = true;
 				pass(metadata);
 			},
 			sendStatus: (status, pass) => {
 				answered = true;
-				if (idSent || seen === undefined) return pass(status);
+				if (idSent || observed === undefined) return pass(status);
 				// A response without headers before the status ("Trailers-Only" in gRPC over HTTP/2).
 				const metadata = status.metadata ?? new Metadata();
-				metadata.set(REQUEST_ID_HEADER, seen.id);
+				metadata.set(REQUEST_ID_HEADER, observed.id);
 				pass({ ...status, metadata });
 			},
 		});

@@ -25,12 +25,12 @@ export function watchHeaders(port: number, isKnown: (path: string) => boolean, r
 		if (isKnown(path)) return;
 		const socket = member(member(member(message, "stream"), "session"), "socket");
 		if (member(socket, "localPort") !== port) return;
-		const seen = requests.begin("grpc", { transport: "grpc", operation: path }, (name) => {
+		const observed = requests.begin("grpc", { transport: "grpc", operation: path }, (name) => {
 			const value = headers[name];
 			return typeof value === "string" ? value : undefined;
 		});
-		seen.failed(new ServiceError("not_found", "There is no such method"));
-		seen.end(true);
+		observed.failed(new ServiceError("not_found", "There is no such method"));
+		observed.end(true);
 	};
 	subscribe(CREATED, created);
 	return { [Symbol.dispose]: () => unsubscribe(CREATED, created) };

@@ -21,7 +21,7 @@ const EXPOSED_HEADERS = [...cors.exposedHeaders, "Retry-After", REQUEST_ID_HEADE
 export function allowOrigins(origins: readonly string[], handler: ObservedHandler): ObservedHandler {
 	if (origins.length === 0) return handler;
 	const all = origins.includes("*");
-	return (request, response, seen) => {
+	return (request, response, observed) => {
 		const { origin } = request.headers;
 		response.setHeader("Vary", "Origin");
 		if (origin !== undefined && (all || origins.includes(origin))) {
@@ -35,6 +35,6 @@ export function allowOrigins(origins: readonly string[], handler: ObservedHandle
 				return;
 			}
 		}
-		handler(request, response, seen);
+		handler(request, response, observed);
 	};
 }

@@ -11,11 +11,11 @@ export function observed(requests: Requests, handler: ObservedHandler): HttpHand
 			const value = request.headers[name];
 			return typeof value === "string" ? value : undefined;
 		};
-		const seen = requests.begin("http", target, headerOf, () => peerOf(request.socket));
-		response.setHeader(REQUEST_ID_HEADER, seen.id);
+		const observed = requests.begin("http", target, headerOf, () => peerOf(request.socket));
+		response.setHeader(REQUEST_ID_HEADER, observed.id);
 		// A response that was not ended was cut off by the client or by the service.
-		response.on("close", () => seen.end(response.writableEnded, response.statusCode));
-		handler(request, response, seen);
+		response.on("close", () => observed.end(response.writableEnded, response.statusCode));
+		handler(request, response, observed);
 	};
 }
 

@@ -29,7 +29,7 @@ export interface RouteRequest {
 	readonly search: string;
 	/** Undefined only on a public route. */
 	readonly principal: Principal | undefined;
-	readonly seen: ObservedRequest;
+	readonly observed: ObservedRequest;
 }
 
 export interface Route {
@@ -99,12 +99,12 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 		if (route?.logsOncePerKey === undefined || caller === undefined) return false;
 		return logged.size === logged.add(`${route.path} ${caller}`).size;
 	};
-	return (request, response, seen) => {
+	return (request, response, observed) => {
 		const { method = "", url = "" } = request;
 		const path = pathOf(url);
 		const rpc = rpcs?.get(path);
 		if (rpc !== undefined) {
-			rpc(request, response, seen);
+			rpc(request, response, observed);
 			return;
 		}
 		let match: Match | undefined;
@@ -118,23 +118,23 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 			match = found.find(({ route }) => route.method === wanted);
 			if (match === undefined) {
 				const known = found[0]?.route.path;
-				seen.routed({ route: known, operation: `${method} ${known}` });
+				observed.routed({ route: known, operation: `${method} ${known}` });
 				response.setHeader("Allow", allowed(found));
 				throw new ServiceError("method_not_allowed", "Method Not Allowed");
 			}
 			const { route, params } = match;
-			seen.routed({ route: route.path, operation: `${method} ${route.path}` });
+			observed.routed({ route: route.path, operation: `${method} ${route.path}` });
 			if (route.scope !== "public") {
 				principal = gate.admit(route.scope, ...credentialsOf(request));
-				seen.admitted(principal.name);
+				observed.admitted(principal.name);
 			}
 			const permit = route.isProbe === true ? UNCOUNTED : enter(admission, WORK[route.scope], request, response);
 			// The work counts until it is done, also when its client has gone.
 			const release = permit.hold();
 			try {
 				const search = url.slice(path.length + 1);
-				const routeRequest = { request, params, search, principal, permit, signal, seen };
-				const result = await seen.run(() => route.handle(routeRequest));
+				const routeRequest = { request, params, search, principal, permit, signal, observed };
+				const result = await observed.run(() => route.handle(routeRequest));
 				const text = typeof result === "string" ? result : result.text;
 				permit.reserveResponse(Buffer.byteLength(text));
 				if (typeof result === "string") sendJsonText(response, 200, text);
@@ -149,7 +149,7 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 			// The client has gone, so nobody waits for a response.
 			if (signal.aborted || (error instanceof Error && error.name === "AbortError")) return;
 			const silent = isLogged(match?.route, principal?.name);
-			seen.failed(error, { conversationId: uuidIn(match?.params.id), silent });
+			observed.failed(error, { conversationId: uuidIn(match?.params.id), silent });
 			discardBody(request);
 			if (response.headersSent) response.destroy();
 			else sendError(response, error);

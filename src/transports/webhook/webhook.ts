@@ -81,11 +81,11 @@ function webhookRoute(
 		method: "POST",
 		path,
 		scope: "ingest",
-		handle: async ({ request, params, permit, signal, seen }) => {
+		handle: async ({ request, params, permit, signal, observed }) => {
 			if (!isJson(request.headers["content-type"]))
 				throw new ServiceError("unsupported_media_type", "The body must be JSON (Content-Type: application/json)");
 			const body = await readBody(request, maxBodyBytes, (bytes) => permit.reserve(bytes));
-			seen.received(body.length);
+			observed.received(body.length);
 			await take(body, params, signal);
 			return SUCCESS;
 		},

@@ -269,7 +269,7 @@ test("the first record is made from the latest valid full state and the updates 
 	const id = randomUUID();
 	const agent = { kind: "ACPAgent", acp_command: ["acp"] };
 	const workspace = { kind: "LocalWorkspace", working_dir: "/workspace" };
-	await service.batch(id, [report(8, "tags", { told: "late" }), report(1, "execution_status", "error")]);
+	await service.batch(id, [report(8, "tags", { reported: "late" }), report(1, "execution_status", "error")]);
 	expect(await service.record(id)).toBeUndefined();
 	await service.batch(id, [
 		report(5, "full_state", { agent: {}, workspace: {} }),
@@ -277,10 +277,10 @@ test("the first record is made from the latest valid full state and the updates 
 		report(6, "execution_status", "running"),
 	]);
 	const names = ["id", "execution_status", "tags", "leaf_event_id", "max_iterations", "created_at"];
-	expect(await shown(id, ...names)).toEqual([id, "running", { told: "late" }, "leaf", 500, undefined]);
+	expect(await shown(id, ...names)).toEqual([id, "running", { reported: "late" }, "leaf", 500, undefined]);
 	expect((await service.updates()).filter(({ conversationId }) => conversationId === id)).toHaveLength(1);
 	await service.post(posted(id, 7, { execution_status: "paused" }));
-	expect(await shown(id, "execution_status", "tags")).toEqual(["paused", { told: "late" }]);
+	expect(await shown(id, "execution_status", "tags")).toEqual(["paused", { reported: "late" }]);
 });
 
 test("a placeholder in a state update keeps the present value, also under an alias", async () => {
@@ -397,7 +397,7 @@ test("a batch is also applied to a record that is posted while the batch is appe
 			meanwhile = undefined;
 			return await store.appendEvents(batch);
 		},
-		getLiveState: (...of) => store.getLiveState(...of),
+		getRecordState: (...of) => store.getRecordState(...of),
 		listUnapplied: (limit) => store.listUnapplied(limit),
 		events: store.events,
 	}));
@@ -438,9 +438,9 @@ test("a conversation that cannot be settled does not prevent settling the others
 	await using service = await LiveService.open([], (store) => ({
 		...store,
 		appendEvents: (batch) => store.appendEvents(batch),
-		getLiveState: async (id, eventIds) => {
+		getRecordState: async (id, eventIds) => {
 			if (id === failing) throw new ServiceError("internal", "spoilt");
-			return await store.getLiveState(id, eventIds);
+			return await store.getRecordState(id, eventIds);
 		},
 		listUnapplied: (limit) => store.listUnapplied(limit),
 		events: store.events,
@@ -473,8 +473,8 @@ test("state updates do not change an unreadable record, and are stored", async (
 	await using service = await LiveService.open([], (store) => ({
 		...store,
 		appendEvents: (batch) => store.appendEvents(batch),
-		getLiveState: async (...of) => {
-			const state = await store.getLiveState(...of);
+		getRecordState: async (...of) => {
+			const state = await store.getRecordState(...of);
 			const current = state.current && { ...state.current, record: { unreadable: "spoilt" } };
 			return unreadable ? { ...state, current } : state;
 		},

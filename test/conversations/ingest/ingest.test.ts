@@ -29,7 +29,7 @@ test("a request that is cancelled before it was checked stores nothing, and can 
 	const json = Buffer.from(JSON.stringify(record({ id, updated_at: "2026-01-01T00:00:00Z" })));
 	await expect(cancelled((signal) => live.ingest.json(json, signal))).rejects.toMatchObject(refusal);
 	expect(await live.record(id)).toBeUndefined();
-	expect(await live.ingest.request(request, waiting)).toMatchObject({ sequence: 1n, repeated: false });
+	expect(await live.ingest.request(request, waiting)).toMatchObject({ sequence: 1n, duplicate: false });
 
 	// The second batch finds a record that is held in memory.
 	for (const [index, title] of ["first", "second"].entries()) {

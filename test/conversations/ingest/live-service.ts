@@ -5,7 +5,7 @@ import { Ingest } from "../../../src/conversations/ingest/ingest.ts";
 import { UpdateParser } from "../../../src/conversations/ingest/update-parser.ts";
 import type { Violation } from "../../../src/errors.ts";
 import { EventFormat } from "../../../src/events/event-format.ts";
-import { LiveRecords } from "../../../src/events/live-records.ts";
+import { RecordUpdater } from "../../../src/events/record-updater.ts";
 import { stringifyExactJson } from "../../../src/record/json/exact-json.ts";
 import type { ExactJson, ExactJsonObject } from "../../../src/record/json/json-value.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
@@ -37,16 +37,16 @@ export class LiveService implements AsyncDisposable {
 		this.#vault = vault;
 		this.#folder = folder;
 		const eventFormat = new EventFormat(format, keys, "UTC");
-		const live = new LiveRecords(format, vault, eventFormat);
+		const updater = new RecordUpdater(format, vault, eventFormat);
 		const intake: EventIntake = {
-			eventsFromJson: async (conversationId, body) => live.applyToHeld(eventFormat.parse(conversationId, body)),
-			eventsFromRequest: async (request) => live.applyToHeld(eventFormat.fromRequest(request)),
-			applyEvents: async (request) => live.apply(request),
+			eventsFromJson: async (conversationId, body) => updater.applyToCached(eventFormat.parse(conversationId, body)),
+			eventsFromRequest: async (request) => updater.applyToCached(eventFormat.fromRequest(request)),
+			applyEvents: async (request) => updater.apply(request),
 		};
 		const parser = new UpdateParser(format, vault);
 		this.#parser = parser;
 		this.events = new EventIngest(wrap(store), intake, {
-			statementsRefused: (_, violations: readonly Violation[]) =>
+			eventValuesRefused: (_, violations: readonly Violation[]) =>
 				this.logged.push(...violations.map(({ path, type }) => `${path.join(".")}: ${type}`)),
 			recordUnreadable: ({ error }) => this.logged.push(error.message),
 		});

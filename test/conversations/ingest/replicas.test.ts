@@ -32,18 +32,18 @@ test("the first record that events make includes a state update that another rep
 			await before?.();
 			return await store.appendEvents(...of);
 		},
-		getLiveState: (...of) => store.getLiveState(...of),
+		getRecordState: (...of) => store.getRecordState(...of),
 		events: store.events,
 	});
 	const one = await LiveService.open([], wrap, (_, options) => openStore(url, options));
 	onTestFinished(() => one[Symbol.asyncDispose]());
 	const other = await LiveService.open([], undefined, (_, options) => openStore(url, options));
 	onTestFinished(() => other[Symbol.asyncDispose]());
-	meanwhile = () => other.batch(id, [report(8, "tags", { told: "late" })]);
+	meanwhile = () => other.batch(id, [report(8, "tags", { reported: "late" })]);
 	const agent = { kind: "ACPAgent", acp_command: ["acp"] };
 	const workspace = { kind: "LocalWorkspace", working_dir: "/workspace" };
 	const full = report(5, "full_state", { agent, workspace, execution_status: "running", tags: {} });
 	expect(await one.batch(id, [full])).toEqual({ stored: 1, updateSequence: 1n });
 	const { execution_status, tags } = (await one.record(id)) ?? {};
-	expect({ execution_status, tags }).toEqual({ execution_status: "running", tags: { told: "late" } });
+	expect({ execution_status, tags }).toEqual({ execution_status: "running", tags: { reported: "late" } });
 });

@@ -5,8 +5,8 @@ import { describe, expect, test } from "vitest";
 import { IngestConversationRequestSchema } from "../../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { UpdateParser } from "../../../src/conversations/ingest/update-parser.ts";
 import { EventFormat } from "../../../src/events/event-format.ts";
-import { LiveRecords, type PresentRecord } from "../../../src/events/live-records.ts";
-import { STATE_UPDATE } from "../../../src/events/statements.ts";
+import { type CurrentRecord, RecordUpdater } from "../../../src/events/record-updater.ts";
+import { STATE_UPDATE } from "../../../src/events/state-update.ts";
 import { mergeRecord } from "../../../src/record/record-delta.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { RecordVault } from "../../../src/record/secrets/record-vault.ts";
@@ -58,21 +58,21 @@ function isAccepted(read: () => unknown): boolean {
 }
 
 /** Applies state updates to a record, and returns the JSON form of the record that results; undefined if none does. */
-function applied(present: PresentRecord, reports: readonly { readonly key: string; readonly value: JsonValue }[]) {
-	const { id: conversationId = "" } = vault.open(present.record?.bytes ?? posted.record.bytes, "plaintext");
+function applied(current: CurrentRecord, reports: readonly { readonly key: string; readonly value: JsonValue }[]) {
+	const { id: conversationId = "" } = vault.open(current.record?.bytes ?? posted.record.bytes, "plaintext");
 	const envelope = { timestamp: "2026-01-01T00:00:00", source: "environment", kind: STATE_UPDATE };
 	const events = reports.map((report, index) => ({ ...envelope, id: String(index), ...report }));
 	const { batch } = eventFormat.parse(conversationId, Buffer.from(JSON.stringify(events)));
 	const updates = batch.events.map((event) => ({ event, happenedAt: event.happenedAt }));
-	const live = new LiveRecords(format, vault, eventFormat);
-	const { version, refused } = live.apply({ conversationId, present, updates });
-	const { record: base } = present;
+	const updater = new RecordUpdater(format, vault, eventFormat);
+	const { version, refused } = updater.apply({ conversationId, current, updates });
+	const { record: base } = current;
 	const bytes = version && (base === undefined ? version.record.bytes : mergeRecord(base.bytes, version.record.bytes));
 	return { made: bytes && format.toJson(vault.open(bytes, "plaintext")), refused };
 }
 
 const posted = parser.fromJson(Buffer.from(JSON.stringify(record())));
-const NO_RECORD: PresentRecord = { memberTimes: undefined, postedAt: undefined, record: undefined };
+const NO_RECORD: CurrentRecord = { memberTimes: undefined, postedAt: undefined, record: undefined };
 /** Members that are not taken from events. */
 const NOT_FROM_EVENTS = new Set(["id", "created_at", "updated_at", "leaf_event_id"]);
 
@@ -112,9 +112,9 @@ describe("whether a record is valid is what the compiled schema says, however ma
 				const isReported = value !== undefined && !NOT_FROM_EVENTS.has(field.name) && field.name !== "agent_state";
 				return isReported ? [{ field, key: field.name, value }] : [];
 			});
-			const present = { ...NO_RECORD, postedAt: 0n, record: posted.record };
+			const current = { ...NO_RECORD, postedAt: 0n, record: posted.record };
 			const { made, refused } = applied(
-				present,
+				current,
 				reports.map(({ key, value }) => ({ key, value })),
 			);
 			const wrong = reports.filter(({ field, value }) => !schema.accepts(field, value));

@@ -82,8 +82,8 @@ export class Reading implements AsyncDisposable {
 			summary,
 			record: protectedRecord,
 		} = this.#parser.fromRecord(format.fromJson(record(members)));
-		const live = { expects: 0n, next: 1n, memberTimes: "{}", version: { summary, record: protectedRecord } };
-		return (await this.#append({ conversationId, receivedAt, events: [], live })).updateSequence;
+		const effect = { expects: 0n, next: 1n, memberTimes: "{}", version: { summary, record: protectedRecord } };
+		return (await this.#append({ conversationId, receivedAt, events: [], effect })).updateSequence;
 	}
 
 	/** Stores a batch of events and returns the sequence of the newest one. */
@@ -94,7 +94,7 @@ export class Reading implements AsyncDisposable {
 
 	async #append(batch: NewEvents): Promise<AppendedEvents> {
 		const appended = await this.store.appendEvents(batch);
-		if (appended === undefined) throw new Error("the live state is another one");
+		if (appended === undefined) throw new Error("the record state is another one");
 		return appended;
 	}
 

@@ -3,7 +3,16 @@ import { afterAll, beforeAll, expect, onTestFinished, test } from "vitest";
 import { ServiceError } from "../../../src/errors.ts";
 import type { Store } from "../../../src/store/store.ts";
 import type { ThreadObserver } from "../../../src/threads/worker-thread.ts";
-import { appendEvents, batch, event, liveOf, record, stateUpdate, storedEvent, titleDelta } from "../event-samples.ts";
+import {
+	appendEvents,
+	batch,
+	effectOf,
+	event,
+	record,
+	stateUpdate,
+	storedEvent,
+	titleDelta,
+} from "../event-samples.ts";
 import { append, bytes, type Columns, type Filter, pages, sample, stored } from "../samples.ts";
 import { Databases, openStore, sqlOn } from "./databases.ts";
 
@@ -66,7 +75,7 @@ test.each([
 	expect(await store.events.list({ after: 0n, limit: 10 })).toEqual(expected);
 	const ofKind = { kind: "one_of", field: "kind", values: [text] } as const;
 	expect(await store.events.list({ after: 0n, limit: 10, conditions: [ofKind] })).toEqual(expected.slice(0, 1));
-	expect((await store.getLiveState(update.conversationId, [text, "a", `${text}.`])).knownIds).toEqual([
+	expect((await store.getRecordState(update.conversationId, [text, "a", `${text}.`])).knownIds).toEqual([
 		text,
 		`${text}.`,
 	]);
@@ -143,7 +152,7 @@ test("a damaged record and the deltas over it are returned as unreadable, the ot
 	const { conversationId } = sample();
 	const encoded = record({ id: conversationId, tags: { padding: "x".repeat(400) } });
 	await append(store, sample({ conversationId, record: encoded }));
-	await appendEvents(store, batch(conversationId, [], { live: liveOf(1n, titleDelta("told")) }));
+	await appendEvents(store, batch(conversationId, [], { effect: effectOf(1n, titleDelta("reported")) }));
 	const large = sample({ record: Buffer.from("Always use tabs. ".repeat(5_000)) });
 	await append(store, large);
 	await sql("UPDATE conversation_updates.updates SET checksum = 0 WHERE sequence = 1");
@@ -152,10 +161,10 @@ test("a damaged record and the deltas over it are returned as unreadable, the ot
 	const readable = { ...large.record, bytes: bytes(large.record.bytes) };
 	expect(updates.map((update) => update.record)).toEqual([unreadable, unreadable, readable]);
 	expect((await pages(store, {}, 10, true)).flat().map((one) => one.record)).toEqual([readable, unreadable]);
-	expect((await store.getLiveState(conversationId, [])).current?.record).toEqual(unreadable);
+	expect((await store.getRecordState(conversationId, [])).current?.record).toEqual(unreadable);
 	// A damaged record cannot be compared, so the same record is stored again.
 	const posted = sample({ conversationId, record: encoded });
-	expect(await append(store, posted)).toMatchObject({ sequence: 4n, repeated: false });
+	expect(await append(store, posted)).toMatchObject({ sequence: 4n, duplicate: false });
 	expect((await store.get(conversationId))?.record).toEqual({ ...posted.record, bytes: bytes(encoded) });
 });
 

@@ -125,7 +125,7 @@ test("a duplicate is not acknowledged before the standby has the original", asyn
 	await expect.poll(list, { timeout: 30_000 }).toBe(1);
 	const acknowledged: unknown[] = [];
 	const repeated = [
-		append(replica, update).then(({ repeated }) => acknowledged.push({ repeated })),
+		append(replica, update).then(({ duplicate }) => acknowledged.push({ duplicate })),
 		appendEvents(replica, events).then((answer) => acknowledged.push({ stored: answer?.stored })),
 	];
 	// The search for the outcome of the first attempt, and the group of the duplicates.
@@ -133,5 +133,5 @@ test("a duplicate is not acknowledged before the standby has the original", asyn
 	expect(acknowledged).toEqual([]);
 	await server.setSynchronousStandbys("");
 	await Promise.all([first, ...repeated]);
-	expect(acknowledged).toEqual(expect.arrayContaining([{ repeated: true }, { stored: 0 }]));
+	expect(acknowledged).toEqual(expect.arrayContaining([{ duplicate: true }, { stored: 0 }]));
 });

@@ -117,7 +117,7 @@ test("duplicates that reach several replicas at once are stored once", async () 
 		const update = sample({ columns: { updatedAt: start } });
 		const events = batch(update.conversationId, [event(), event()]);
 		const outcomes = await Promise.all(stores.flatMap((store) => [append(store, update), append(store, update)]));
-		expect(outcomes.filter(({ repeated }) => !repeated)).toHaveLength(1);
+		expect(outcomes.filter(({ duplicate }) => !duplicate)).toHaveLength(1);
 		expect(new Set(outcomes.map(({ sequence }) => sequence))).toEqual(new Set([BigInt(round + 1)]));
 		const added = await Promise.all(stores.map((store) => appendEvents(store, events)));
 		expect(added.map((one) => one?.stored).toSorted()).toEqual([0, 0, 2]);
@@ -228,12 +228,12 @@ test.each<Loss>(["committed", "late", "too late", "rolled back"])(
 		onTestFinished(() => store.close());
 		// Loses the response to the writer's first group, and to a later one.
 		losses.push(loss);
-		expect(await append(store, sample())).toMatchObject({ sequence: 1n, repeated: false });
+		expect(await append(store, sample())).toMatchObject({ sequence: 1n, duplicate: false });
 		losses.push(...(loss === "rolled back" ? [loss, loss] : [loss]));
 		const updates = Array.from({ length: 5 }, () => sample());
-		const repeated = updates[0] ?? raise("there are five updates");
+		const duplicate = updates[0] ?? raise("there are five updates");
 		const outcomes = await Promise.all([
-			...[...updates, repeated].map((update) => append(store, update)),
+			...[...updates, duplicate].map((update) => append(store, update)),
 			appendEvents(store, batch(randomUUID(), [event(), event()])),
 		]);
 		expect(losses).toEqual([]);
@@ -241,12 +241,12 @@ test.each<Loss>(["committed", "late", "too late", "rolled back"])(
 		expect(outcomes).toEqual([
 			...sequences.map((sequence) => ({
 				sequence,
-				repeated: false,
+				duplicate: false,
 				change: UpdateChange.STARTED,
 				current: true,
 				hasUnappliedEvents: false,
 			})),
-			{ sequence: 2n, repeated: true, change: UpdateChange.STARTED, current: true, hasUnappliedEvents: false },
+			{ sequence: 2n, duplicate: true, change: UpdateChange.STARTED, current: true, hasUnappliedEvents: false },
 			{ stored: 2, newest: 2n, updateSequence: undefined },
 		]);
 		const kept = await store.updates.list({ after: 1n, limit: 100, withRecords: false });

@@ -10,7 +10,7 @@ export interface StateUpdate {
 }
 
 /** A member of the record and the value that an event reports for it. */
-export interface Statement {
+export interface ReportedMember {
 	readonly member: string;
 	readonly value: ExactJson;
 	/** When the member had the value, by the sender's clock. */
@@ -54,10 +54,10 @@ const isTaken = (member: string, value: ExactJson): boolean =>
 const LEAF = "leaf_event_id";
 
 /**
- * Returns the statements of state updates about the record, in their order. A state update reports the member that its
+ * Returns the members that state updates report, in their order. A state update reports the member that its
  * `key` names; a full state reports many. The state of an ACP agent also reports the members of {@link copiedMembers}.
  */
-export function statementsOf(updates: readonly StateUpdate[]): Statement[] {
+export function reportedMembers(updates: readonly StateUpdate[]): ReportedMember[] {
 	return updates.flatMap(({ members: { key, value }, time }) => {
 		if (typeof key !== "string" || value === undefined) return [];
 		const omitsNulls = key === FULL_STATE;
@@ -68,8 +68,8 @@ export function statementsOf(updates: readonly StateUpdate[]): Statement[] {
 	});
 }
 
-/** Returns the statements of a full state about a record that does not exist yet; none for another state update. */
-export function firstStatements({ members: { key, value }, time }: StateUpdate): Statement[] {
+/** Returns the members of a full state for a record that does not exist yet; none for another state update. */
+export function membersOfFullState({ members: { key, value }, time }: StateUpdate): ReportedMember[] {
 	if (key !== FULL_STATE || value === undefined) return [];
 	return Object.entries(fullState(value))
 		.filter(([member, value]) => isTaken(member, value))

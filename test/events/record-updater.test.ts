@@ -1,8 +1,8 @@
 import { expect, test } from "vitest";
 import { UpdateParser } from "../../src/conversations/ingest/update-parser.ts";
 import { EventFormat } from "../../src/events/event-format.ts";
-import { LiveRecords } from "../../src/events/live-records.ts";
-import { STATE_UPDATE } from "../../src/events/statements.ts";
+import { RecordUpdater } from "../../src/events/record-updater.ts";
+import { STATE_UPDATE } from "../../src/events/state-update.ts";
 import { RecordFormat } from "../../src/record/record-format.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { record } from "../support/fixtures.ts";
@@ -11,18 +11,18 @@ test("a record is held in memory from the second time on that it was fetched", (
 	const format = new RecordFormat();
 	const vault = new RecordVault(format, []);
 	const events = new EventFormat(format, [], "UTC");
-	const live = new LiveRecords(format, vault, events);
+	const updater = new RecordUpdater(format, vault, events);
 	const posted = new UpdateParser(format, vault).fromJson(Buffer.from(JSON.stringify(record({}))));
 	const { conversationId } = posted;
 	const batch = (id: string) => {
 		const event = { id, timestamp: "2026-01-01T00:00:00", source: "environment", kind: STATE_UPDATE };
 		const body = JSON.stringify([{ ...event, key: "execution_status", value: "running" }]);
-		return live.applyToHeld(events.parse(conversationId, Buffer.from(body))).batch;
+		return updater.applyToCached(events.parse(conversationId, Buffer.from(body))).batch;
 	};
 	const fetched = ({ events }: ReturnType<typeof batch>) =>
-		live.apply({
+		updater.apply({
 			conversationId,
-			present: { memberTimes: undefined, postedAt: 0n, record: posted.record },
+			current: { memberTimes: undefined, postedAt: 0n, record: posted.record },
 			updates: events.map((event) => ({ event, happenedAt: event.happenedAt })),
 		});
 
@@ -32,11 +32,11 @@ test("a record is held in memory from the second time on that it was fetched", (
 	const { next } = fetched(second);
 	const third = batch("3");
 	const fourth = batch("4");
-	expect([first.live, second.live, third.live?.expects, fourth.live?.expects]).toEqual([
+	expect([first.effect, second.effect, third.effect?.expects, fourth.effect?.expects]).toEqual([
 		undefined,
 		undefined,
 		next,
-		third.live?.next,
+		third.effect?.next,
 	]);
 });
 
@@ -53,9 +53,9 @@ test("an invalid full state makes no record, and errors other than violations ar
 		const event = { id: "1", timestamp: "2026-01-01T00:00:00", source: "environment", kind: STATE_UPDATE };
 		const body = Buffer.from(JSON.stringify([{ ...event, key: "full_state", value }]));
 		const { batch } = events.parse(String(conversationId), body);
-		return new LiveRecords(format, vault, events).apply({
+		return new RecordUpdater(format, vault, events).apply({
 			conversationId: batch.conversationId,
-			present: { memberTimes: undefined, postedAt: undefined, record: undefined },
+			current: { memberTimes: undefined, postedAt: undefined, record: undefined },
 			updates: batch.events.map((event) => ({ event, happenedAt: event.happenedAt })),
 		});
 	};

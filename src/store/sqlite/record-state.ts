@@ -1,13 +1,13 @@
-import { liveStateFrom, liveStateWithoutRecord } from "../rows.ts";
-import type { LiveState } from "../store.ts";
+import { recordStateFrom, stateWithoutRecord } from "../rows.ts";
+import type { RecordState } from "../store.ts";
 import { text } from "../values.ts";
 import { findActivity } from "./activities.ts";
-import type { LiveStateRequest } from "./calls.ts";
+import type { RecordStateRequest } from "./calls.ts";
 import type { Statements } from "./statements.ts";
 import { getUpdate } from "./updates.ts";
 
-/** Returns the state from which the next live version is computed. */
-export function getLiveState(statements: Statements, { conversationId, eventIds }: LiveStateRequest): LiveState {
+/** Returns the state from which the next version that events make is computed. */
+export function getRecordState(statements: Statements, { conversationId, eventIds }: RecordStateRequest): RecordState {
 	const row = statements
 		.prepare(
 			"SELECT revision, member_times, posted_at, has_unapplied_events FROM conversations WHERE conversation_id = ?",
@@ -17,9 +17,7 @@ export function getLiveState(statements: Statements, { conversationId, eventIds 
 		SELECT 1 FROM activities a JOIN events e ON e.activity = a.id WHERE a.conversation_id = ? AND e.event_id = ?
 	`);
 	return {
-		...(row === undefined
-			? liveStateWithoutRecord(findActivity(statements, conversationId))
-			: liveStateFrom(row, text)),
+		...(row === undefined ? stateWithoutRecord(findActivity(statements, conversationId)) : recordStateFrom(row, text)),
 		current: getUpdate(statements, conversationId, undefined),
 		knownIds: eventIds.filter((id) => isKnown.get(conversationId, id) !== undefined),
 	};

@@ -10,24 +10,22 @@ import type { Appended, IsSameRecord, NewEvents, NewUpdate, StoredRecord, Unread
 /** A request to an engine to append an update. */
 export interface AppendRequest {
 	readonly update: NewUpdate;
-	/** The judgement of the {@link PossibleRepetition} that an earlier attempt returned. */
-	readonly judged: JudgedRepetition | undefined;
+	/** The judgement of the {@link PossibleDuplicate} that an earlier attempt returned. */
+	readonly judged: Judgement | undefined;
 }
 
 /** The requests that engines append in groups: updates and batches of events. */
 export type GroupRequest = AppendRequest | NewEvents;
 
 /** Result of an attempt that wrote nothing, because the newest posted record may be the same with different bytes. */
-export interface PossibleRepetition {
+export interface PossibleDuplicate {
 	/** Sequence of the newest posted update. */
 	readonly candidateSequence: bigint;
 	readonly record: Uint8Array;
 }
 
-/** Whether an update repeats the one with this sequence. `any`: it repeats none, whichever update is the newest. */
-export type JudgedRepetition =
-	| { readonly sequence: bigint; readonly same: boolean }
-	| { readonly sequence: "any"; readonly same: false };
+/** Whether an update has the same record as the one with this sequence; or it is no duplicate, whichever is the newest. */
+export type Judgement = { readonly sequence: bigint; readonly same: boolean } | "no duplicate";
 
 /**
  * Maximum number of judgements of one record. Another one is needed only when a concurrent post became the newest
@@ -42,24 +40,23 @@ const MAX_JUDGEMENTS = 3;
  * @param arriving encoded record of the update
  */
 export async function appendJudged(
-	attempt: (judged: JudgedRepetition | undefined) => Promise<Appended | PossibleRepetition>,
+	attempt: (judged: Judgement | undefined) => Promise<Appended | PossibleDuplicate>,
 	arriving: Uint8Array,
 	isSameRecord: IsSameRecord,
 ): Promise<Appended> {
-	let judged: JudgedRepetition | undefined;
+	let judged: Judgement | undefined;
 	for (let judgements = 0; ; judgements += 1) {
 		const result = await attempt(judged);
 		if ("sequence" in result) return result;
-		judged =
-			judgements < MAX_JUDGEMENTS ? await judge(result, arriving, isSameRecord) : { sequence: "any", same: false };
+		judged = judgements < MAX_JUDGEMENTS ? await judge(result, arriving, isSameRecord) : "no duplicate";
 	}
 }
 
 async function judge(
-	{ candidateSequence, record }: PossibleRepetition,
+	{ candidateSequence, record }: PossibleDuplicate,
 	arriving: Uint8Array,
 	isSameRecord: IsSameRecord,
-): Promise<JudgedRepetition> {
+): Promise<Judgement> {
 	try {
 		return { sequence: candidateSequence, same: await isSameRecord(record, arriving) };
 	} catch (error) {
@@ -76,14 +73,14 @@ export interface StoredPost extends Pick<Appended, "change" | "current"> {
 }
 
 /**
- * Returns the newest posted update of a conversation if an arriving record may repeat it: both have the same
+ * Returns the newest posted update of a conversation if an arriving record may duplicate it: both have the same
  * `updated_at`, and the same length unless different schemas encoded them. A record without `updated_at` describes the
  * state at its arrival, so it is no duplicate once events have changed the record.
  *
  * @param updatedAt time of the arriving record, in microseconds since the Unix epoch
  * @param find returns the newest posted update, or undefined when it is gone. Called only when the times are equal.
  */
-export function repetitionCandidate<Post extends Pick<StoredPost, "schemaVersion">>(
+export function duplicateCandidate<Post extends Pick<StoredPost, "schemaVersion">>(
 	{ newestPosted, sequence }: ConversationState,
 	updatedAt: bigint | undefined,
 	{ bytes, schemaVersion }: StoredRecord,
@@ -99,19 +96,20 @@ export function repetitionCandidate<Post extends Pick<StoredPost, "schemaVersion
  * Returns the result for an update that is a duplicate, or may be one; undefined when it is none.
  *
  * @param updatedAt time of the update's record, in microseconds since the Unix epoch
- * @param find see {@link repetitionCandidate}
+ * @param find see {@link duplicateCandidate}
  */
-export function findRepetition(
+export function findDuplicate(
 	{ update, judged }: AppendRequest,
 	state: ConversationState,
 	updatedAt: bigint | undefined,
 	find: (sequence: bigint) => StoredPost | undefined,
-): Appended | PossibleRepetition | undefined {
-	const post = repetitionCandidate(state, updatedAt, update.record, find);
+): Appended | PossibleDuplicate | undefined {
+	const post = duplicateCandidate(state, updatedAt, update.record, find);
 	const { newestPosted, hasUnappliedEvents } = state;
 	if (newestPosted === undefined || post === undefined) return undefined;
 	const { sequence } = newestPosted;
-	if (judged?.sequence === sequence || judged?.sequence === "any") {
+	if (judged === "no duplicate") return undefined;
+	if (judged?.sequence === sequence) {
 		if (!judged.same) return undefined;
 	} else {
 		const record = post.read();
@@ -120,5 +118,5 @@ export function findRepetition(
 		if (Buffer.compare(record.bytes, update.record.bytes) !== 0)
 			return { candidateSequence: sequence, record: record.bytes };
 	}
-	return { sequence, repeated: true, change: post.change, current: post.current, hasUnappliedEvents };
+	return { sequence, duplicate: true, change: post.change, current: post.current, hasUnappliedEvents };
 }

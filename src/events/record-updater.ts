@@ -8,23 +8,23 @@ import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
 import { encodeSummary, SUMMARY_MEMBERS, summarize } from "../record/summary.ts";
 import { hasTooManyFields, MIN_SIZE_OF_TOO_MANY_FIELDS } from "../record/validation/message-size.ts";
-import type { NewEvents, NewLiveState, ProtectedEvent, StoredRecord } from "../store/store.ts";
-import type { EventFormat, ParsedEvents } from "./event-format.ts";
+import type { EventEffect, NewEvents, ProtectedEvent, StoredRecord } from "../store/store.ts";
 import {
 	applyUpdates,
 	firstRecord,
-	type LiveRecord,
-	type RefusedStatement,
+	type OpenRecord,
+	type RefusedMember,
 	type ReportTimes,
 	violationsOf,
-} from "./live-record.ts";
-import { STATE_UPDATE, type StateUpdate } from "./statements.ts";
+} from "./apply-updates.ts";
+import type { EventFormat, ParsedEvents } from "./event-format.ts";
+import { STATE_UPDATE, type StateUpdate } from "./state-update.ts";
 
 /** The record to which state updates are applied. Times are microseconds since the Unix epoch. */
-export interface PresentRecord {
-	/** As `LiveState.memberTimes`. */
+export interface CurrentRecord {
+	/** As `RecordState.memberTimes`. */
 	readonly memberTimes: string | undefined;
-	/** As `LiveState.postedAt`. */
+	/** As `RecordState.postedAt`. */
 	readonly postedAt: bigint | undefined;
 	/** The whole current record; undefined when there is none. */
 	readonly record: StoredRecord | undefined;
@@ -33,30 +33,30 @@ export interface PresentRecord {
 /** State updates of one conversation that were not applied before, in order of arrival. */
 export interface ApplyRequest {
 	readonly conversationId: string;
-	readonly present: PresentRecord;
+	readonly current: CurrentRecord;
 	readonly updates: readonly { readonly event: ProtectedEvent; readonly happenedAt: bigint }[];
 }
 
 /** Result of applying state updates to a record. */
-export interface AppliedUpdates extends Pick<NewLiveState, "next" | "memberTimes" | "version"> {
-	/** Statements that were not applied, because they break rules of the record. */
-	readonly refused: readonly RefusedStatement[];
+export interface AppliedUpdates extends Pick<EventEffect, "next" | "memberTimes" | "version"> {
+	/** Members whose values were not applied, because they break rules of the record. */
+	readonly refused: readonly RefusedMember[];
 }
 
-/** A batch of events that was parsed and, if possible, applied to a held record. */
+/** A batch of events that was parsed and, if possible, applied to a cached record. */
 export interface PreparedBatch {
-	/** Has a live state if it was applied to a held record. The store checks whether that record is still current. */
+	/** Has an effect if it was applied to a cached record. The store checks whether that record is still current. */
 	readonly batch: NewEvents;
 	/** As {@link AppliedUpdates.refused}. */
-	readonly refused: readonly RefusedStatement[];
+	readonly refused: readonly RefusedMember[];
 }
 
-/** Maximum bytes of encoded records that are held for the next state updates of their conversations. */
-const MAX_HELD_BYTES = 8 * 2 ** 20;
+/** Maximum bytes of encoded records that are cached for the next state updates of their conversations. */
+const MAX_CACHED_BYTES = 8 * 2 ** 20;
 
 /** A record to which the last state updates have been applied. */
-interface HeldRecord extends LiveRecord {
-	/** Revision of the conversation's live state, if the store accepts the result of these updates. */
+interface CachedRecord extends OpenRecord {
+	/** Revision of the conversation's record state, if the store accepts the result of these updates. */
 	readonly revision: bigint;
 	/** The members that summaries are made of, with their secrets redacted. */
 	readonly shown: ConversationInfo;
@@ -67,19 +67,19 @@ interface HeldRecord extends LiveRecord {
 /**
  * Makes the next version of a conversation's record from its state updates.
  *
- * The records of the conversations with the most recent state updates are held in memory, so that they need not be
- * fetched and decoded again. A held record may be out of date: the store compares its revision, which is unique.
+ * The records of the conversations with the most recent state updates are cached in memory, so that they need not be
+ * fetched and decoded again. A cached record may be out of date: the store compares its revision, which is unique.
  */
-export class LiveRecords {
+export class RecordUpdater {
 	readonly #format: RecordFormat;
 	readonly #vault: RecordVault;
 	readonly #events: EventFormat;
-	readonly #held = new LRUCache<string, HeldRecord>({ maxSize: MAX_HELD_BYTES });
+	readonly #cache = new LRUCache<string, CachedRecord>({ maxSize: MAX_CACHED_BYTES });
 	/**
-	 * Conversations whose record was fetched, weighted by its size. A record is held from the second time on: otherwise
+	 * Conversations whose record was fetched, weighted by its size. A record is cached from the second time on: otherwise
 	 * conversations that have state updates once would fill the heap and evict those that have more.
 	 */
-	readonly #fetched = new LRUCache<string, true>({ maxSize: MAX_HELD_BYTES });
+	readonly #fetched = new LRUCache<string, true>({ maxSize: MAX_CACHED_BYTES });
 
 	constructor(format: RecordFormat, vault: RecordVault, events: EventFormat) {
 		this.#format = format;
@@ -87,40 +87,40 @@ export class LiveRecords {
 		this.#events = events;
 	}
 
-	/** Applies the state updates of a batch to the held record of its conversation, if there is one. */
-	applyToHeld({ batch, json }: ParsedEvents): PreparedBatch {
+	/** Applies the state updates of a batch to the cached record of its conversation, if there is one. */
+	applyToCached({ batch, json }: ParsedEvents): PreparedBatch {
 		const { conversationId, events } = batch;
-		const held = this.#held.get(conversationId);
-		if (held === undefined) return { batch, refused: [] };
+		const cached = this.#cache.get(conversationId);
+		if (cached === undefined) return { batch, refused: [] };
 		const updates = events.flatMap((event, index) => {
 			if (event.kind !== STATE_UPDATE) return [];
 			const members = event.secrets.length === 0 ? json[index] : this.#events.members(conversationId, event);
 			return members === undefined ? [] : [{ members, time: event.happenedAt }];
 		});
 		if (updates.length === 0) return { batch, refused: [] };
-		const { refused, ...live } = this.#applyTo(conversationId, held, updates);
-		return { batch: { ...batch, live: { expects: held.revision, ...live } }, refused };
+		const { refused, ...effect } = this.#applyTo(conversationId, cached, updates);
+		return { batch: { ...batch, effect: { expects: cached.revision, ...effect } }, refused };
 	}
 
 	/**
-	 * Applies state updates to the present record, or makes the first record from them.
+	 * Applies state updates to the current record, or makes the first record from them.
 	 *
-	 * @throws ServiceError `data_loss` when the present record or an event cannot be read or decrypted
+	 * @throws ServiceError `data_loss` when the current record or an event cannot be read or decrypted
 	 */
-	apply({ conversationId, present, updates }: ApplyRequest): AppliedUpdates {
+	apply({ conversationId, current, updates }: ApplyRequest): AppliedUpdates {
 		const opened = updates.map(({ event, happenedAt }) => ({
 			members: this.#events.members(conversationId, event),
 			time: happenedAt,
 		}));
-		const base = present.record?.bytes;
+		const base = current.record?.bytes;
 		if (base !== undefined) {
-			const reportTimes = { posted: present.postedAt, events: parseMemberTimes(present.memberTimes) };
+			const reportTimes = { posted: current.postedAt, events: parseMemberTimes(current.memberTimes) };
 			const record = this.#vault.open(base, "plaintext");
 			const size = base.byteLength;
-			const mayHold = this.#fetched.has(conversationId);
+			const mayCache = this.#fetched.has(conversationId);
 			this.#fetched.set(conversationId, true, { size });
 			const shown = this.#vault.redactedMembers(record, SUMMARY_MEMBERS);
-			return this.#applyTo(conversationId, { reportTimes, record, shown, json: new Map(), size }, opened, mayHold);
+			return this.#applyTo(conversationId, { reportTimes, record, shown, json: new Map(), size }, opened, mayCache);
 		}
 		const first = firstRecord(conversationId, opened, this.#format);
 		if (first === undefined)
@@ -131,30 +131,30 @@ export class LiveRecords {
 		return { next: newRevision(), memberTimes: formatMemberTimes(reportTimes.events), version, refused };
 	}
 
-	/** Applies state updates to a record, and holds it for the next ones if `mayHold` is set and it is small enough. */
+	/** Applies state updates to a record, and caches it for the next ones if `mayCache` is set and it is small enough. */
 	#applyTo(
 		conversationId: string,
-		held: Omit<HeldRecord, "revision">,
+		cached: Omit<CachedRecord, "revision">,
 		updates: readonly StateUpdate[],
-		mayHold = true,
+		mayCache = true,
 	): AppliedUpdates {
-		// Not held during the changes, which are made in place.
-		this.#held.delete(conversationId);
-		const { reportTimes, record, shown, json, size } = held;
-		const { changed, values, refused, ...change } = applyUpdates(this.#format, held, updates);
+		// Not cached during the changes, which are made in place.
+		this.#cache.delete(conversationId);
+		const { reportTimes, record, shown, json, size } = cached;
+		const { changed, values, refused, ...change } = applyUpdates(this.#format, cached, updates);
 		const next = newRevision();
-		const hold = (size: number): void => {
-			if (!mayHold || size >= MIN_SIZE_OF_TOO_MANY_FIELDS) return;
+		const keep = (size: number): void => {
+			if (!mayCache || size >= MIN_SIZE_OF_TOO_MANY_FIELDS) return;
 			const now = { revision: next, reportTimes: change.reportTimes, record, shown, json, size };
-			this.#held.set(conversationId, now, { size });
+			this.#cache.set(conversationId, now, { size });
 		};
 		const applied = { next, memberTimes: formatMemberTimes(change.reportTimes.events), version: undefined, refused };
 		if (changed.length === 0) {
-			hold(size);
+			keep(size);
 			return applied;
 		}
 		try {
-			// A copy, because `protect` redacts it, and the held record shares the members in plain text.
+			// A copy, because `protect` redacts it, and the cached record shares the members in plain text.
 			const redacted = clone(ConversationInfoSchema, values);
 			const partial = this.#vault.protect(redacted, conversationId);
 			const bytes = encodeDelta(
@@ -165,7 +165,7 @@ export class LiveRecords {
 			if (newSize >= MIN_SIZE_OF_TOO_MANY_FIELDS && this.#hasTooManyFields(record, conversationId))
 				throw tooManyValues();
 			for (const member of changed) this.#format.replaceMember(shown, member, redacted);
-			hold(newSize);
+			keep(newSize);
 			return { ...applied, version: { summary: encodeSummary(summarize(shown)), record: { ...partial, bytes } } };
 		} catch (error) {
 			// Each member is within the limits of a record, but all of them together are not.
@@ -186,7 +186,7 @@ export class LiveRecords {
 	}
 }
 
-/** Encodes the times as JSON. Microseconds are strings, because a JSON number cannot hold all of them exactly. */
+/** Encodes the times as JSON. Microseconds are strings, because a JSON number cannot keep all of them exactly. */
 function formatMemberTimes(events: ReportTimes["events"]): string {
 	return JSON.stringify(Object.fromEntries(Object.entries(events).map(([member, time]) => [member, String(time)])));
 }
@@ -199,7 +199,7 @@ function parseMemberTimes(memberTimes = "{}"): ReportTimes["events"] {
 /** Last revision of this thread. It starts at random from 2^61 to 2^62, far from those of other threads and runs. */
 let lastRevision = 2n ** 61n + (randomBytes(8).readBigUInt64BE() >> 3n);
 
-/** Returns a revision that no other live state has. The revisions of posted records are smaller, below 2^61. */
+/** Returns a revision that no other record state has. The revisions of posted records are smaller, below 2^61. */
 export function newRevision(): bigint {
 	lastRevision += 1n;
 	return lastRevision;

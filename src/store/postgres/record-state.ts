@@ -1,5 +1,5 @@
-import { liveStateFrom, liveStateWithoutRecord } from "../rows.ts";
-import type { LiveState } from "../store.ts";
+import { recordStateFrom, stateWithoutRecord } from "../rows.ts";
+import type { RecordState } from "../store.ts";
 import { bigint, text } from "../values.ts";
 import { RECORD_COLUMNS } from "./records.ts";
 import { ACTIVITY_COLUMNS, decoded, isConversationId } from "./rows.ts";
@@ -7,14 +7,13 @@ import { encodeKey } from "./stored-text.ts";
 import type { Session } from "./transaction.ts";
 import { currentUpdateOf, FROM_CURRENT, UPDATE_COLUMNS } from "./updates.ts";
 
-/** Returns the state from which the next live version is computed, and which of some event ids are stored. */
-export async function getLiveState(
+/** Returns the state from which the next version that events make is computed, and which of some event ids are stored. */
+export async function getRecordState(
 	session: Session,
 	conversationId: string,
 	eventIds: readonly string[],
-): Promise<LiveState> {
-	if (!isConversationId(conversationId))
-		return { ...liveStateWithoutRecord(undefined), current: undefined, knownIds: [] };
+): Promise<RecordState> {
+	if (!isConversationId(conversationId)) return { ...stateWithoutRecord(undefined), current: undefined, knownIds: [] };
 	const [[row] = [], [activity] = [], events = []] = await session.query(
 		{
 			text: `
@@ -36,8 +35,8 @@ export async function getLiveState(
 	const known = new Set(events.map(({ event_id }) => text(event_id)));
 	return {
 		...(row === undefined
-			? liveStateWithoutRecord(activity && { eventCount: bigint(activity.event_count) })
-			: liveStateFrom(row, decoded)),
+			? stateWithoutRecord(activity && { eventCount: bigint(activity.event_count) })
+			: recordStateFrom(row, decoded)),
 		current: row && currentUpdateOf(row),
 		knownIds: eventIds.filter((id) => known.has(encodeKey(id))),
 	};

@@ -6,7 +6,7 @@ import type { ExactJson, ExactJsonObject } from "../record/json/json-value.ts";
 import type { Microseconds } from "../record/json/scalars.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import { valueAfter } from "./reported-value.ts";
-import { firstStatements, type StateUpdate, statementsOf } from "./statements.ts";
+import { membersOfFullState, reportedMembers, type StateUpdate } from "./state-update.ts";
 
 /**
  * When the present value of each member of a record was reported, by the sender's clock. It decides what a later
@@ -22,14 +22,14 @@ export interface ReportTimes {
 	readonly events: Readonly<Record<string, Microseconds>>;
 }
 
-/** A reported member that is not applied, because it breaks rules of the record. */
-export interface RefusedStatement {
+/** A member whose reported value is not applied, because it breaks rules of the record. */
+export interface RefusedMember {
 	readonly member: string;
 	readonly violations: readonly Violation[];
 }
 
 /** A record in plain text. */
-export interface LiveRecord {
+export interface OpenRecord {
 	readonly reportTimes: ReportTimes;
 	/** {@link applyUpdates} changes it in place. */
 	readonly record: ConversationInfo;
@@ -38,7 +38,7 @@ export interface LiveRecord {
 }
 
 /** How state updates change a record. */
-export interface LiveChange {
+export interface MemberChanges {
 	/** The members that change. When there are none, there is no new version. */
 	readonly changed: readonly string[];
 	/** A record that holds only the new values of these members. */
@@ -46,13 +46,13 @@ export interface LiveChange {
 	/** To be stored even when no member changes, so that a late arrival cannot undo what was reported. */
 	readonly reportTimes: ReportTimes;
 	/** To be logged. */
-	readonly refused: readonly RefusedStatement[];
+	readonly refused: readonly RefusedMember[];
 }
 
 /**
- * Applies state updates to the present record. A statement about a member is applied if it meets the rules and is later
- * than the present value. Statements are applied in order of time, and of arrival at equal times. A statement about a
- * member that the schema does not name is not applied.
+ * Applies state updates to the present record. A reported value is applied if it meets the rules and is later than the
+ * present value of the member. Values are applied in order of time, and of arrival at equal times. A member that the
+ * schema does not name is ignored.
  *
  * Nothing is applied to a record that is `deleting`: that status is final, and its record is the sender's last report.
  *
@@ -60,11 +60,11 @@ export interface LiveChange {
  */
 export function applyUpdates(
 	format: RecordFormat,
-	{ record, reportTimes, json }: LiveRecord,
+	{ record, reportTimes, json }: OpenRecord,
 	updates: readonly StateUpdate[],
-): LiveChange {
-	const statements = statementsOf(updates);
-	const missing = new Set(["execution_status", ...statements.map(({ member }) => member)]).difference(json);
+): MemberChanges {
+	const reported = reportedMembers(updates);
+	const missing = new Set(["execution_status", ...reported.map(({ member }) => member)]).difference(json);
 	if (missing.size > 0) {
 		const members = format.membersToJson(record, missing);
 		for (const name of missing) json.set(name, members[name]);
@@ -72,18 +72,18 @@ export function applyUpdates(
 	const changed: string[] = [];
 	const values = create(ConversationInfoSchema);
 	const times: Record<string, Microseconds> = {};
-	const refused: RefusedStatement[] = [];
+	const refused: RefusedMember[] = [];
 	if (json.get("execution_status") === "deleting") return { changed, values, reportTimes, refused };
-	const later = statements.filter(
+	const later = reported.filter(
 		({ member, time }) => format.plan.members.has(member) && isLater(reportTimes, member, time),
 	);
 	for (const [member, candidates] of Map.groupBy(later, ({ member }) => member)) {
 		const before = json.get(member);
-		// One after the other, because a later statement may omit values that an earlier one reports.
+		// One after the other, because a later report may omit values that an earlier one reports.
 		let value = before;
 		let part: ConversationInfo | undefined;
-		for (const statement of earliestFirst(candidates)) {
-			const next = valueAfter(statement, format.plan, value);
+		for (const candidate of earliestFirst(candidates)) {
+			const next = valueAfter(candidate, format.plan, value);
 			if (next === undefined) continue;
 			if (next !== value) {
 				try {
@@ -95,7 +95,7 @@ export function applyUpdates(
 				// Read back with the schema's defaults filled in.
 				value = format.toJson(part)[member];
 			}
-			times[member] = statement.time;
+			times[member] = candidate.time;
 		}
 		if (part === undefined || sameTree(value, before)) continue;
 		changed.push(member);
@@ -117,7 +117,7 @@ export function violationsOf(error: unknown): readonly Violation[] {
 }
 
 /**
- * Whether a statement about a member at `time` replaces the present value. At equal times a posted record wins over an
+ * Whether a value reported at `time` replaces the present value of a member. At equal times a posted record wins over an
  * event, because it was written after its `updated_at`; of two events the later arrival wins.
  */
 function isLater({ posted, events }: ReportTimes, member: string, time: Microseconds): boolean {
@@ -141,13 +141,13 @@ export function firstRecord(
 	conversationId: string,
 	updates: readonly StateUpdate[],
 	format: RecordFormat,
-): LiveRecord | undefined {
+): OpenRecord | undefined {
 	for (const update of earliestFirst(updates).toReversed()) {
 		const json: ExactJsonObject = { id: conversationId };
 		const times: Record<string, Microseconds> = {};
-		for (const statement of firstStatements(update)) {
-			const { member, time } = statement;
-			const value = format.plan.members.has(member) ? valueAfter(statement, format.plan, undefined) : undefined;
+		for (const reported of membersOfFullState(update)) {
+			const { member, time } = reported;
+			const value = format.plan.members.has(member) ? valueAfter(reported, format.plan, undefined) : undefined;
 			if (value === undefined) continue;
 			json[member] = value;
 			times[member] = time;
