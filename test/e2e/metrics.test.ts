@@ -63,11 +63,10 @@ test("only a key with the scope metrics reads metrics, also as a bearer token", 
 	expect(await status({ Authorization: `Bearer ${SCRAPER}` })).toBe(200);
 	const answer = await fetch(`${service.http}/metrics`, { headers: { "X-Access-Token": SCRAPER } });
 	expect(answer.headers.get("Content-Type")).toBe("text/plain; version=0.0.4; charset=utf-8");
-	// No other route accepts a bearer token.
-	const read = await fetch(`${service.http}/api/v1/conversations`, { headers: { Authorization: `Bearer ${KEY}` } });
-	expect(read.status).toBe(401);
+	const read = await fetch(`${service.http}/api/v1/conversations`, { headers: { Authorization: `Bearer ${SCRAPER}` } });
+	expect(read.status).toBe(403);
 	await expectCounts("http_server_request_duration_seconds_count").toEqual({
-		"http_request_method=GET http_route=/api/v1/conversations http_response_status_code=401 error_type=unauthenticated": 1,
+		"http_request_method=GET http_route=/api/v1/conversations http_response_status_code=403 error_type=permission_denied": 1,
 	});
 });
 
@@ -92,7 +91,7 @@ test("requests are counted by transport, route and outcome, without labels that 
 	const http = "http_server_request_duration_seconds_count";
 	const webhook = `http_request_method=POST http_route=${WEBHOOK}`;
 	await expectCounts(http).toEqual({
-		"http_request_method=GET http_route=/api/v1/conversations http_response_status_code=401 error_type=unauthenticated": 1,
+		"http_request_method=GET http_route=/api/v1/conversations http_response_status_code=403 error_type=permission_denied": 1,
 		[`${webhook} http_response_status_code=200`]: 2,
 		[`${webhook} http_response_status_code=422 error_type=invalid_record`]: 1,
 		[`${webhook} http_response_status_code=401 error_type=unauthenticated`]: 1,

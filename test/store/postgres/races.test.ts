@@ -36,12 +36,10 @@ async function opened() {
 test("a conversation that is posted again while its deletion is pruned is kept", async () => {
 	const { store, session, waiting } = await opened();
 	const { conversationId } = sample();
-	const at = (seconds: bigint, status: string) =>
-		sample({
-			conversationId,
-			receivedAt: start + seconds * second,
-			columns: { status, updatedAt: start + seconds * second },
-		});
+	const at = (seconds: bigint, status: string) => {
+		const time = start + seconds * second;
+		return sample({ conversationId, receivedAt: time, columns: { status, createdAt: time, updatedAt: time } });
+	};
 	await append(store, at(0n, "deleting"));
 	const lock = lockConversations([conversationId]);
 	await session.query("BEGIN");
