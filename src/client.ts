@@ -15,6 +15,7 @@ import {
 	createGrpcWebTransport,
 	Http2SessionManager,
 } from "@connectrpc/connect-node";
+import { AccessKeyService } from "../gen/conversations/v1/access_key_service_pb.js";
 import { ConversationEventIngestService } from "../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import {
 	ConversationEventService,
@@ -29,6 +30,7 @@ import {
 } from "../gen/conversations/v1/conversation_service_pb.js";
 import { type BadRequest, BadRequestSchema } from "../gen/google/rpc/error_details_pb.js";
 
+export * from "../gen/conversations/v1/access_key_service_pb.js";
 export * from "../gen/conversations/v1/agent_pb.js";
 export * from "../gen/conversations/v1/common_pb.js";
 export * from "../gen/conversations/v1/condenser_pb.js";
@@ -84,6 +86,7 @@ export interface ConversationsClient {
 	readonly conversations: Client<typeof ConversationService>;
 	readonly eventIngest: Client<typeof ConversationEventIngestService>;
 	readonly events: Client<typeof ConversationEventService>;
+	readonly accessKeys: Client<typeof AccessKeyService>;
 	/**
 	 * Watches updates across restarts of the service and network failures. After an interruption it resumes after the
 	 * sequence number of the last message, so that it misses no update and returns none twice. If no message has arrived
@@ -113,6 +116,7 @@ export function createConversationsClient(options: ConversationsClientOptions): 
 		conversations,
 		eventIngest: createClient(ConversationEventIngestService, transport),
 		events,
+		accessKeys: createClient(AccessKeyService, transport),
 		watch: (request = {}, watchOptions = {}) =>
 			watch(conversations.watchConversationUpdates, disconnect, request, watchOptions),
 		watchEvents: (request = {}, watchOptions = {}) =>

@@ -7,6 +7,9 @@ export const errorKinds = [
 	"unauthenticated",
 	"permission_denied",
 	"not_found",
+	"already_exists",
+	/** The state of what the request names does not allow it. */
+	"failed_precondition",
 	"method_not_allowed",
 	"out_of_range",
 	"too_large",

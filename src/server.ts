@@ -1,8 +1,9 @@
 import { setTimeout as delay } from "node:timers/promises";
-import { FirstKey } from "./access/first-key.ts";
+import { AccessKeys } from "./access/access-keys.ts";
+import { takeOverKeyFile } from "./access/first-key.ts";
 import { Gate } from "./access/gate.ts";
-import { Keyring } from "./access/keys.ts";
 import { RateLimit } from "./access/rate-limit.ts";
+import { REFRESH_INTERVAL, StoredKeys } from "./access/stored-keys.ts";
 import { type Address, formatAddress } from "./config/address.ts";
 import type { Config } from "./config/config.ts";
 import { deriveSummaries } from "./conversations/ingest/derive-summaries.ts";
@@ -97,14 +98,21 @@ export async function startService(
 		}),
 	);
 	const isSameRecord: IsSameRecord = (stored, arriving) => intake.isSame(stored, arriving);
-	const firstKey = await firstKeyOf(config);
 	const { uncleanStop: onUncleanStop } = log;
 	const storeOptions = { isSameRecord, onUncleanStop, observer: threads };
 	const store = opened.use(await openStore(config.database, threadLog(log.storeFailed), storeOptions));
-	const keys = firstKey === undefined ? config.accessKeys : [firstKey.entry];
-	const { rateLimitPerKey, clientCertificates: certificates, tls } = config;
+	const { accessKeys: configured, rateLimitPerKey, clientCertificates: certificates, tls } = config;
+	const storedKeys = opened.use(
+		await StoredKeys.open(store.accessKeys, {
+			configured,
+			log,
+			refreshInterval: config.database.engine === "postgres" ? REFRESH_INTERVAL : undefined,
+		}),
+	);
+	await requireKeys(config, storedKeys);
+	const accessKeys = new AccessKeys(storedKeys, [...configured, ...certificates], log);
 	const rateLimit = rateLimitPerKey === undefined ? undefined : new RateLimit(rateLimitPerKey);
-	const gate = new Gate(new Keyring(keys), SERVICES, { certificates, rateLimit });
+	const gate = new Gate(storedKeys.keyring, SERVICES, { certificates, rateLimit });
 	const stopping = new AbortController();
 
 	const onUnreadable: OnUnreadable = (record) => log.recordUnreadable(record);
@@ -119,7 +127,8 @@ export async function startService(
 	const events = new ListConversationEvents(store, eventViews);
 	const eventWatches = new EventWatches(store, eventViews, { stopping: stopping.signal });
 
-	const methods = rpcMethods({ ingest, eventIngest, get, list, updates, watches, events, eventWatches });
+	const reading = { get, list, updates, watches, events, eventWatches };
+	const methods = rpcMethods({ ingest, eventIngest, ...reading, accessKeys });
 	const held = new HeldBatches(admission);
 	const rpc = { methods, gate, admission, held, maxBodyBytes, stopping: stopping.signal };
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
@@ -152,10 +161,12 @@ export async function startService(
 		watched: { updates: watches.recent, events: eventWatches.recent },
 		databasePath: config.database.engine === "sqlite" ? config.database.path : undefined,
 		admitted: () => WORKS.map((work) => ({ work, ...admission.underWay(work) })),
+		keyExpiry: () => storedKeys.secondsToExpiry,
 		log,
 	});
 
-	const newKey = await firstKey?.keep();
+	// At the end, because the key is shown only once, and a start that fails later would lose it.
+	const newKey = makesFirstKey(config) ? await accessKeys.createFirst() : undefined;
 	if (newKey !== undefined) showKey(newKey);
 	log.listening("http", formatAddress(http.address));
 	log.listening("grpc", formatAddress(grpc.address));
@@ -203,17 +214,25 @@ export async function startService(
 	};
 }
 
+/** Returns whether the first start with a database makes a key. */
+function makesFirstKey({ database, accessKeys }: Config): boolean {
+	return database.engine === "sqlite" && accessKeys.length === 0;
+}
+
 /**
- * Returns the access key of a service for which no keys are configured; undefined when it needs none.
+ * Checks that clients can have a key. With SQLite, the key of an earlier release is taken over, or the start makes one.
  *
- * @throws Error when other replicas with the same database would not know the key
+ * @throws Error when there is no key, or the key of an earlier release cannot be taken over
  */
-async function firstKeyOf({ database, accessKeys, clientCertificates }: Config): Promise<FirstKey | undefined> {
-	if (accessKeys.length > 0) return undefined;
-	if (database.engine === "sqlite") return await FirstKey.of(database.path);
-	if (clientCertificates.length > 0) return undefined;
+async function requireKeys(config: Config, stored: StoredKeys): Promise<void> {
+	const { database, accessKeys, clientCertificates } = config;
+	if (database.engine === "sqlite") {
+		if (makesFirstKey(config)) await takeOverKeyFile(database.path, stored);
+		return;
+	}
+	if (accessKeys.length + clientCertificates.length + stored.valid.length > 0) return;
 	throw new Error(
-		"With PostgreSQL, ACCESS_KEYS or CLIENT_CERTIFICATES must be set, to the same value for every replica",
+		"With PostgreSQL, ACCESS_KEYS or CLIENT_CERTIFICATES must be set, to the same value for every replica, or a key must have been made with the command `keys add`",
 	);
 }
 

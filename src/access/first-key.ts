@@ -1,8 +1,8 @@
-import { randomBytes } from "node:crypto";
-import { link, mkdir, open, readFile, unlink } from "node:fs/promises";
-import { dirname } from "node:path";
+import { readFile, unlink } from "node:fs/promises";
 import { z } from "zod";
-import { defaultScopes, hashKey, type KeyEntry, type Scope, scopes } from "./keys.ts";
+import { SERVICE } from "./access-keys.ts";
+import { scopes } from "./keys.ts";
+import { microseconds, type StoredKeys } from "./stored-keys.ts";
 
 const keyFile = z.strictObject({
 	name: z.string().min(1),
@@ -11,93 +11,39 @@ const keyFile = z.strictObject({
 });
 
 /**
- * The access key of a service without configured keys. The first start generates it, later starts read it again. Only
- * {@link keep} stores a new key, so a start that fails before leaves no file. A new key can also read the metrics. The file `<databasePath>.access-key`
- * (mode 0600) has only the hash of the key.
+ * Moves the key of an earlier release into the store. Such a release kept the hash of the key that its first start had
+ * made in the file `<databasePath>.access-key`. The file is removed when the key is on disk in the store.
+ *
+ * @throws {Error} when the file cannot be read or removed, or has no valid key. A damaged file is never removed, because
+ *   that would silently lock out the clients that have the key
  */
-export class FirstKey {
-	readonly entry: KeyEntry;
-	readonly #path: string;
-	/** The key, 32 random bytes in base64url; undefined when an earlier start generated it. */
-	readonly #plain: string | undefined;
-
-	private constructor(path: string, entry: KeyEntry, plain?: string) {
-		this.#path = path;
-		this.entry = entry;
-		this.#plain = plain;
-	}
-
-	/**
-	 * Reads the key, or generates one that is not stored yet.
-	 *
-	 * @param databasePath path of the database file, which need not exist yet
-	 * @throws {Error} when the file cannot be read, or has no valid key. A damaged file is never replaced, because that
-	 *   would silently lock out the clients that have the key
-	 */
-	static async of(databasePath: string): Promise<FirstKey> {
-		const path = `${databasePath}.access-key`;
-		const kept = await readEntry(path);
-		if (kept !== undefined) return new FirstKey(path, kept);
-		const plain = randomBytes(32).toString("base64url");
-		return new FirstKey(path, makeEntry("default", [...defaultScopes, "metrics"], hashKey(plain)), plain);
-	}
-
-	/**
-	 * Stores the hash of a new key. The caller must show the key at once, because it cannot be recovered later.
-	 *
-	 * @returns the key if it is new; otherwise undefined
-	 * @throws {Error} when the file cannot be written, or another start has stored another key meanwhile
-	 */
-	async keep(): Promise<string | undefined> {
-		if (this.#plain === undefined) return undefined;
-		await mkdir(dirname(this.#path), { recursive: true });
-		if (!(await writeEntry(this.#path, this.entry)))
-			throw new Error(
-				"Another process generated an access key at the same time; start the service again to use that key",
-			);
-		return this.#plain;
-	}
-}
-
-function makeEntry(name: string, scopes: Iterable<Scope>, hash: Uint8Array): KeyEntry {
-	return Object.freeze({ name, scopes: new Set(scopes), owner: undefined, hash });
-}
-
-async function readEntry(path: string): Promise<KeyEntry | undefined> {
-	let text: string;
-	try {
-		text = await readFile(path, "utf8");
-	} catch (error) {
-		if (hasCode(error, "ENOENT")) return undefined;
+export async function takeOverKeyFile(databasePath: string, stored: Pick<StoredKeys, "all" | "create">): Promise<void> {
+	const path = `${databasePath}.access-key`;
+	const text = await readFile(path, "utf8").catch((error: unknown) => {
+		if (error instanceof Error && "code" in error && error.code === "ENOENT") return undefined;
 		throw error;
-	}
+	});
+	if (text === undefined) return;
 	const parsed = keyFile.safeParse(parseJson(text));
-	if (!parsed.success) {
+	if (!parsed.success)
 		throw new Error(
 			`The access key file ${path} is damaged; restore it, or remove it so that the next start generates a new key`,
 		);
-	}
-	const { name, scopes, sha256 } = parsed.data;
-	return makeEntry(name, scopes, Buffer.from(sha256, "hex"));
-}
-
-/** Writes the file atomically. Returns false when another process has written it before. */
-async function writeEntry(path: string, { name, scopes, hash }: KeyEntry): Promise<boolean> {
-	const temporary = `${path}.${process.pid}.${randomBytes(4).toString("hex")}`;
-	const text = JSON.stringify({ name, scopes: [...scopes], sha256: Buffer.from(hash).toString("hex") });
-	try {
-		await using file = await open(temporary, "wx", 0o600);
-		await file.writeFile(`${text}\n`);
-		await file.sync();
-		// Unlike a rename, a link fails when the file exists, so only one of two processes shows a key.
-		await link(temporary, path);
-		return true;
-	} catch (error) {
-		if (hasCode(error, "EEXIST")) return false;
-		throw error;
-	} finally {
-		await unlink(temporary).catch(() => undefined);
-	}
+	const { name, scopes: granted, sha256 } = parsed.data;
+	const hash = Buffer.from(sha256, "hex");
+	await stored.create({
+		name,
+		sha256: hash,
+		scopes: granted,
+		owner: "",
+		createdAt: microseconds(Date.now()),
+		createdBy: SERVICE,
+		expiresAt: undefined,
+		revokedAt: undefined,
+		lastUsedAt: undefined,
+	});
+	// Another key with the name leaves the file in its place, so that nothing is lost.
+	if (stored.all.some((key) => key.name === name && hash.equals(key.sha256))) await unlink(path);
 }
 
 function parseJson(text: string): unknown {
@@ -106,8 +52,4 @@ function parseJson(text: string): unknown {
 	} catch {
 		return undefined;
 	}
-}
-
-function hasCode(error: unknown, code: string): boolean {
-	return error instanceof Error && "code" in error && error.code === code;
 }

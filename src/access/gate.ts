@@ -17,12 +17,12 @@ export interface GateOptions {
  * call an RPC whose descriptor names no scope.
  */
 export class Gate {
-	readonly #keyring: Keyring;
+	readonly #keyring: Pick<Keyring, "authenticate">;
 	readonly #scopes = new Map<string, Scope | undefined>();
 	readonly #certificates: ReadonlyMap<string, Principal>;
 	readonly #rateLimit: RateLimit | undefined;
 
-	constructor(keyring: Keyring, services: readonly DescService[], options: GateOptions = {}) {
+	constructor(keyring: Pick<Keyring, "authenticate">, services: readonly DescService[], options: GateOptions = {}) {
 		this.#keyring = keyring;
 		this.#certificates = new Map(options.certificates?.map((holder) => [holder.name, holder]));
 		this.#rateLimit = options.rateLimit;

@@ -101,7 +101,7 @@ export class Keyring {
 			known.set(name, { key, principal, end });
 			if (key.revokedAt === undefined) stored.set(digestOf(key.hash), { principal, expiresAt: key.expiresAt });
 		}
-		const ended = [...this.#known.values()].filter(({ end }) => [...known.values()].every((now) => now.end !== end));
+		const ended = [...this.#known.values()].filter(({ key, end }) => known.get(key.name)?.end !== end);
 		this.#known = known;
 		this.#stored = stored;
 		for (const { end } of ended) end.abort();

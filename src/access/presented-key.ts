@@ -6,6 +6,9 @@ export const KEY_HEADER = "x-access-token";
 /** The header that the agent server's own receiver reads. */
 const SESSION_HEADER = "x-session-api-key";
 
+/** All headers that can carry the key. */
+export const KEY_HEADERS = [KEY_HEADER, "authorization", SESSION_HEADER] as const;
+
 /**
  * Returns the access key of a request: that of `X-Access-Token`, of `Authorization: Bearer` (RFC 6750, section 2.1) or of
  * `X-Session-API-Key`. Other schemes of `Authorization` are ignored.

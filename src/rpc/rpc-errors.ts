@@ -10,6 +10,8 @@ const CODES: Readonly<Record<ErrorKind, Code>> = {
 	unauthenticated: Code.Unauthenticated,
 	permission_denied: Code.PermissionDenied,
 	not_found: Code.NotFound,
+	already_exists: Code.AlreadyExists,
+	failed_precondition: Code.FailedPrecondition,
 	method_not_allowed: Code.Unimplemented,
 	out_of_range: Code.OutOfRange,
 	too_large: Code.ResourceExhausted,

@@ -110,10 +110,26 @@ export function serverStream<I extends DescMessage, O extends DescMessage>(
 		method,
 		stream: async function* (bytes, caller, signal) {
 			const request = decodeRequest(method.input, bytes);
+			const over = new AbortController();
+			const end = () => over.abort();
+			const { ended } = caller;
+			signal.addEventListener("abort", end, { once: true });
+			ended?.addEventListener("abort", end, { once: true });
+			// On abort too: a transport may never resume the iteration when its client has gone.
+			const release = () => {
+				signal.removeEventListener("abort", end);
+				ended?.removeEventListener("abort", end);
+			};
+			over.signal.addEventListener("abort", release);
+			if (signal.aborted || ended?.aborted === true) end();
 			try {
-				yield* handler(request, caller, signal);
+				yield* handler(request, caller, over.signal);
+				if (ended?.aborted === true && !signal.aborted)
+					throw new ServiceError("unauthenticated", "The access key was revoked or has expired");
 			} catch (error) {
 				throw withConversation(error, conversationId?.(request));
+			} finally {
+				release();
 			}
 		},
 	};

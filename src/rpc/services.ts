@@ -1,4 +1,5 @@
 import { create, type DescService } from "@bufbuild/protobuf";
+import { AccessKeyService } from "../../gen/conversations/v1/access_key_service_pb.js";
 import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
@@ -9,6 +10,7 @@ import {
 	ConversationService,
 	GetConversationResponseSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
+import type { AccessKeys } from "../access/access-keys.ts";
 import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
 import { setEncodedField } from "../conversations/read/encoded-field.ts";
@@ -19,6 +21,7 @@ import type { ListConversationUpdates } from "../conversations/read/updates.ts";
 import type { EventWatches } from "../conversations/watch/event-watches.ts";
 import type { UpdateWatches } from "../conversations/watch/update-watches.ts";
 import { fromMicroseconds } from "../record/json/scalars.ts";
+import { accessKeyMethods } from "./access-key-methods.ts";
 import { type RpcMethod, serverStream, unary, unaryUndecoded } from "./rpc-method.ts";
 import { secretsFormOf, viewOptionsOf } from "./view-options.ts";
 import { targetOf } from "./watch-target.ts";
@@ -29,6 +32,7 @@ export const SERVICES: readonly DescService[] = [
 	ConversationEventIngestService,
 	ConversationService,
 	ConversationEventService,
+	AccessKeyService,
 ];
 
 /** The objects that the methods use. */
@@ -41,11 +45,12 @@ export interface RpcContext {
 	readonly watches: UpdateWatches;
 	readonly events: ListConversationEvents;
 	readonly eventWatches: EventWatches;
+	readonly accessKeys: AccessKeys;
 }
 
 /** The methods of {@link SERVICES}. Every transport mounts this table. */
 export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
-	const { ingest, eventIngest, get, list, updates, watches, events, eventWatches } = context;
+	const { ingest, eventIngest, get, list, updates, watches, events, eventWatches, accessKeys } = context;
 	const ingesting = ConversationIngestService.method;
 	const ingestingEvents = ConversationEventIngestService.method;
 	const reading = ConversationService.method;
@@ -107,6 +112,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 			},
 			{ conversationId },
 		),
+		...accessKeyMethods(accessKeys),
 	];
 }
 

@@ -7,6 +7,7 @@
 
 import type { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { CallSignal } from "../call-signal.ts";
+import type { AccessKeyTable } from "./access-keys.ts";
 import type { Condition } from "./condition.ts";
 import type { Derivation, DerivationStep } from "./derivation.ts";
 import type { EventCondition } from "./event-condition.ts";
@@ -277,6 +278,7 @@ export type IsSameRecord = (stored: Uint8Array, arriving: Uint8Array) => Promise
 export interface Store extends AsyncDisposable {
 	readonly updates: SequenceLog<StoredUpdate, UpdateQuery>;
 	readonly events: SequenceLog<StoredEvent, EventQuery>;
+	readonly accessKeys: AccessKeyTable;
 	/**
 	 * Appends an update, unless it is a duplicate: {@link Appended.duplicate}. Resolves when it is on disk.
 	 *

@@ -1,3 +1,4 @@
+import type { AccessKeyRow } from "./access-keys.ts";
 import type { Activity } from "./activity.ts";
 import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
 import type { RecordColumn } from "./record-column.ts";
@@ -20,6 +21,8 @@ export interface StoredRows {
 	readonly prunedUpdates: PrunedRow;
 	/** Ordered by conversation id. */
 	readonly prunedEvents: PrunedRow;
+	/** Ordered by name. Only an export of everything with access keys has them. */
+	readonly accessKey: AccessKeyRow;
 }
 
 /** The kinds of rows, in the order in which they must be written. */
@@ -30,6 +33,7 @@ export const rowKinds = [
 	"event",
 	"prunedUpdates",
 	"prunedEvents",
+	"accessKey",
 ] as const satisfies readonly (keyof StoredRows)[];
 export type RowKind = (typeof rowKinds)[number];
 
@@ -68,9 +72,11 @@ export interface PrunedRow {
 	readonly removal: bigint;
 }
 
-/** The key that orders the rows of a kind: the sequence, or the id of the conversation. */
+/** The key that orders the rows of a kind: the sequence, the id of the conversation, or the name of the access key. */
 export type RowKey = bigint | string;
 
-export function keyOf(row: { readonly conversationId: string; readonly sequence?: bigint }): RowKey {
-	return row.sequence ?? row.conversationId;
+export function keyOf(
+	row: { readonly conversationId: string; readonly sequence?: bigint } | Pick<AccessKeyRow, "name">,
+): RowKey {
+	return "name" in row ? row.name : (row.sequence ?? row.conversationId);
 }

@@ -43,6 +43,10 @@ export const logEvents = {
 	certificates_refused: ["error", "The changed TLS files cannot be used; the previous ones stay in use"],
 	stopping: ["info", "The service is stopping"],
 	stopped: ["info", "The service has stopped"],
+	access_key_created: ["info", "An access key was created"],
+	access_key_revoked: ["info", "An access key was revoked"],
+	access_key_expires: ["warn", "An access key expires within a week"],
+	commands_unreachable: ["warn", "Commands cannot reach the service, because its socket cannot be opened"],
 	request_ended: ["debug", "A request has ended"],
 	request_refused: ["warn", "Refused a request"],
 	request_failed: ["error", "A request failed"],
@@ -153,6 +157,18 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		recordUnreadable: (record: UnreadableEntry) => unreadable("record_unreadable", record),
 		/** A stored event cannot be read. */
 		eventUnreadable: (event: UnreadableEntry) => unreadable("event_unreadable", event),
+		/** A caller has created an access key. The owner is empty if there is none. */
+		accessKeyCreated: (
+			{ name, scopes, owner }: { readonly name: string; readonly scopes: readonly string[]; readonly owner: string },
+			caller: string,
+		) => emit("access_key_created", { name, scopes, owner, caller }),
+		/** A caller has revoked an access key. */
+		accessKeyRevoked: (name: string, caller: string) => emit("access_key_revoked", { name, caller }),
+		/** An access key expires within a week. */
+		accessKeyExpires: (name: string, expiresAt: Date) =>
+			emit("access_key_expires", { name, expiresAt: expiresAt.toISOString() }),
+		/** The Unix socket for commands cannot be opened. */
+		commandsUnreachable: (error: unknown) => emit("commands_unreachable", { error: describe(error, true) }),
 		/** Events would change a conversation's record so that it breaks the rules. The change was not applied. */
 		eventValuesRefused: (conversationId: string, violations: readonly Violation[]) =>
 			emitLimited("event_values_refused", { conversationId, ...brokenRules(violations, "record") }),

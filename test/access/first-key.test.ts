@@ -1,59 +1,48 @@
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { expect, onTestFinished, test } from "vitest";
-import { FirstKey } from "../../src/access/first-key.ts";
-import { hashKey, Keyring } from "../../src/access/keys.ts";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import { takeOverKeyFile } from "../../src/access/first-key.ts";
+import { hashKey } from "../../src/access/keys.ts";
+import { KeyTable } from "./key-table.ts";
 
-async function makeFolder(): Promise<string> {
-	const folder = await mkdtemp(join(tmpdir(), "first-key-"));
-	onTestFinished(() => rm(folder, { recursive: true }));
-	return folder;
+const KEY = "the-key-of-an-earlier-release";
+const contents = {
+	name: "default",
+	scopes: ["ingest", "read", "metrics"],
+	sha256: Buffer.from(hashKey(KEY)).toString("hex"),
+};
+
+async function withFile(text?: string) {
+	const keys = await KeyTable.open();
+	const database = keys.folder.file("conversations.db");
+	const file = `${database}.access-key`;
+	if (text !== undefined) writeFileSync(file, text);
+	return { keys, stored: await keys.stored(), database, file };
 }
 
-test("the first start creates a key and stores only its hash; later starts find it", async () => {
-	const folder = join(await makeFolder(), "not", "there", "yet");
-	const path = join(folder, "conversations.db");
-
-	const first = await FirstKey.of(path);
-	const plain = (await first.keep()) ?? "";
-	expect(plain).toMatch(/^[A-Za-z0-9_-]{43}$/);
-	expect(first.entry).toEqual({
-		name: "default",
-		scopes: new Set(["ingest", "read", "metrics"]),
-		hash: hashKey(plain),
-	});
-	expect(new Keyring([first.entry]).authenticate(plain).name).toBe("default");
-
-	expect(await readdir(folder)).toEqual(["conversations.db.access-key"]);
-	expect((await stat(`${path}.access-key`)).mode & 0o777).toBe(0o600);
-	expect(JSON.parse(await readFile(`${path}.access-key`, "utf8"))).toEqual({
-		name: "default",
-		scopes: ["ingest", "read", "metrics"],
-		sha256: Buffer.from(hashKey(plain)).toString("hex"),
-	});
-
-	const later = await FirstKey.of(path);
-	expect(later.entry).toEqual(first.entry);
-	expect(await later.keep()).toBeUndefined();
+test("the key of an earlier release moves into the store, with its scopes, and the file goes", async () => {
+	const { keys, stored, database, file } = await withFile(JSON.stringify(contents));
+	await using _ = keys;
+	await takeOverKeyFile(database, stored);
+	expect(existsSync(file)).toBe(false);
+	expect(stored.keyring.authenticate(KEY)).toMatchObject({ name: "default", scopes: new Set(contents.scopes) });
+	expect(await keys.table.list()).toMatchObject([{ name: "default", owner: "", createdBy: "service" }]);
+	await takeOverKeyFile(database, stored);
+	expect(await keys.table.list()).toHaveLength(1);
 });
 
-test("a start that fails before it stores its key leaves no file", async () => {
-	const folder = await makeFolder();
-	await FirstKey.of(join(folder, "conversations.db"));
-	expect(await readdir(folder)).toEqual([]);
-});
-
-test("of several concurrent starts one stores its key, and the others fail", async () => {
-	const folder = await makeFolder();
-	const path = join(folder, "conversations.db");
-	const starts = await Promise.all(Array.from({ length: 8 }, () => FirstKey.of(path)));
-	const outcomes = await Promise.allSettled(starts.map((start) => start.keep()));
-	const [plain = "", ...others] = outcomes.flatMap((outcome) => (outcome.status === "fulfilled" ? outcome.value : []));
-	expect(others).toEqual([]);
-	expect(outcomes.filter(({ status }) => status === "rejected")).toHaveLength(7);
-	expect((await FirstKey.of(path)).entry.hash).toEqual(Buffer.from(hashKey(plain ?? "")));
-	expect(await readdir(folder)).toEqual(["conversations.db.access-key"]);
+test("a file that stayed after its key was stored goes; one with another key of the name stays", async () => {
+	const { keys, stored, database, file } = await withFile(JSON.stringify(contents));
+	await using _ = keys;
+	await takeOverKeyFile(database, stored);
+	await stored.revoke("default");
+	writeFileSync(file, JSON.stringify(contents));
+	await takeOverKeyFile(database, stored);
+	expect(existsSync(file)).toBe(false);
+	expect(stored.valid).toEqual([]);
+	writeFileSync(file, JSON.stringify({ ...contents, sha256: "0".repeat(64) }));
+	await takeOverKeyFile(database, stored);
+	expect(existsSync(file)).toBe(true);
+	expect(stored.valid).toEqual([]);
 });
 
 test.each([
@@ -62,19 +51,14 @@ test.each([
 	"{}",
 	'{"name":"default","scopes":[],"sha256":""}',
 	`{"name":"default","scopes":["all"],"sha256":"${"0".repeat(64)}"}`,
-])("a damaged key file (%j) is neither used nor replaced", async (text) => {
-	const path = join(await makeFolder(), "conversations.db");
-	await writeFile(`${path}.access-key`, text);
-	await expect(FirstKey.of(path)).rejects.toThrow(
+])("a damaged key file (%j) is neither used nor removed", async (text) => {
+	const { keys, stored, database, file } = await withFile(text);
+	await using _ = keys;
+	await expect(takeOverKeyFile(database, stored)).rejects.toThrow(
 		new Error(
-			`The access key file ${path}.access-key is damaged; restore it, or remove it so that the next start generates a new key`,
+			`The access key file ${file} is damaged; restore it, or remove it so that the next start generates a new key`,
 		),
 	);
-	expect(await readFile(`${path}.access-key`, "utf8")).toBe(text);
-});
-
-test("a folder that cannot be created is an error", async () => {
-	const folder = await makeFolder();
-	await writeFile(join(folder, "file"), "");
-	await expect(FirstKey.of(join(folder, "file", "conversations.db"))).rejects.toMatchObject({ code: "ENOTDIR" });
+	expect(readFileSync(file, "utf8")).toBe(text);
+	expect(stored.all).toEqual([]);
 });

@@ -82,8 +82,7 @@ test("after a move from SQLite to PostgreSQL and back, clients read the same dat
 	expect(await importFrom(url, file)).toEqual({
 		code: 1,
 		stdout: "",
-		stderr:
-			"The import failed: the database already holds updates or events; its schema conversation_updates must be empty\n",
+		stderr: "The import failed: the database already holds data; its schema conversation_updates must be empty\n",
 	});
 	expect((await exportTo(url, again)).code).toBe(0);
 	expect(zstdDecompressSync(readFileSync(again))).toEqual(zstdDecompressSync(readFileSync(file)));

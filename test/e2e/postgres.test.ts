@@ -131,7 +131,7 @@ test("a start with PostgreSQL and without keys fails with one line, because repl
 	expect({ code, stderr }).toEqual({
 		code: 1,
 		stderr:
-			"The service cannot start: With PostgreSQL, ACCESS_KEYS or CLIENT_CERTIFICATES must be set, to the same value for every replica\n",
+			"The service cannot start: With PostgreSQL, ACCESS_KEYS or CLIENT_CERTIFICATES must be set, to the same value for every replica, or a key must have been made with the command `keys add`\n",
 	});
 	expect(stdout).not.toContain(databases.server.password);
 });

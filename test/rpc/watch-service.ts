@@ -7,8 +7,10 @@ import {
 	type WatchConversationUpdatesResponse,
 	WatchConversationUpdatesResponseSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
+import { AccessKeys } from "../../src/access/access-keys.ts";
 import { Gate, rpcPath } from "../../src/access/gate.ts";
 import { hashKey, Keyring, type Scope } from "../../src/access/keys.ts";
+import { StoredKeys } from "../../src/access/stored-keys.ts";
 import { Ingest } from "../../src/conversations/ingest/ingest.ts";
 import { UpdateParser } from "../../src/conversations/ingest/update-parser.ts";
 import { EventWatches } from "../../src/conversations/watch/event-watches.ts";
@@ -79,9 +81,11 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		};
 		const ingest = new Ingest(reading.store, intake, eventIngest);
 		const admission = new Admission(16 * 1024 * 1024);
+		const stored = await StoredKeys.open(reading.store.accessKeys, { configured: [], log });
+		const accessKeys = new AccessKeys(stored, [], log);
 		const options = {
 			services: SERVICES,
-			methods: rpcMethods({ ingest, eventIngest, get, list, updates, watches, events, eventWatches }),
+			methods: rpcMethods({ ingest, eventIngest, get, list, updates, watches, events, eventWatches, accessKeys }),
 			gate: new Gate(keys, SERVICES),
 			admission,
 			held: new HeldBatches(admission),
@@ -99,6 +103,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			stopping.abort();
 			const until = performance.now() + 25_000;
 			await Promise.all([http.stop(5_000, until), grpc.stop(5_000, until)]);
+			await stored[Symbol.asyncDispose]();
 		};
 		return new WatchService(
 			{ reading, watches, eventWatches },

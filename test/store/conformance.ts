@@ -7,6 +7,7 @@ import { UpdateChange } from "../../gen/conversations/v1/update_pb.js";
 import { ServiceError } from "../../src/errors.ts";
 import { microsecondsOf } from "../../src/store/condition.ts";
 import type { Appended, IsSameRecord, Store } from "../../src/store/store.ts";
+import { accessKeyConformance } from "./conformance-access-keys.ts";
 import { eventConformance } from "./conformance-events.ts";
 import { lifetimeConformance } from "./conformance-lifetime.ts";
 import { listConformance } from "./conformance-lists.ts";
@@ -429,4 +430,5 @@ export function storeConformance(harness: StoreHarness): void {
 	pruneConformance(current, reopen);
 	lifetimeConformance(current, reopen);
 	eventConformance(current, reopen);
+	accessKeyConformance(current, reopen);
 }

@@ -14,6 +14,7 @@ import { bigint } from "../../src/store/values.ts";
 import { damageStoredRecord } from "../support/database.ts";
 import { Random } from "../support/random.ts";
 import { TempFolder } from "../support/temp.ts";
+import { accessKey } from "./conformance-access-keys.ts";
 import { appendEvents, batch, effect, event, record, stateUpdate } from "./event-samples.ts";
 import { Databases, sqlOn } from "./postgres/databases.ts";
 import { append, conditions, type Filter, sample, second, start } from "./samples.ts";
@@ -44,9 +45,9 @@ const openTarget = (url: string): Promise<ImportTarget> => openImportTarget(data
 const nothing = () => undefined;
 
 /** Returns the lines of an export, without their line ends. */
-async function exported(url: string, after?: After): Promise<string[]> {
+async function exported(url: string, after?: After, withKeys = true): Promise<string[]> {
 	await using source = await openSource(url);
-	const texts = await Array.fromAsync(exportLines(source, after, nothing));
+	const texts = await Array.fromAsync(exportLines(source, after, nothing, withKeys));
 	return texts.join("").split("\n").slice(0, -1);
 }
 
@@ -163,6 +164,10 @@ async function fill(store: Store): Promise<void> {
 	expect(await store.prune({ updatesPerConversation: 4, limit: 3 })).toBe(3);
 	expect(await store.pruneEvents(start + 1n, 2)).toBe(2);
 	await store.saveRetentionTime(at(1_000));
+	for (const name of ["B", "a"]) await store.accessKeys.create(accessKey(name));
+	await store.accessKeys.create(accessKey("c", { owner: "", expiresAt: undefined }));
+	await store.accessKeys.revoke("a", at(1_001));
+	await store.accessKeys.touch([{ name: "B", at: at(1_002) }]);
 }
 
 const filters: readonly Filter[] = [
@@ -197,6 +202,7 @@ async function everything(store: Store) {
 			),
 		),
 		clock: await store.getRetentionTime(),
+		accessKeys: (await store.accessKeys.list()).map((key) => ({ ...key, sha256: Buffer.from(key.sha256) })),
 	};
 }
 
@@ -254,7 +260,7 @@ describe.each(ENGINES.flatMap((from) => ENGINES.map((to) => ({ from, to }))))("f
 		const lines = await exported(source);
 		const interrupt = (whole: ImportTarget) => interrupted(whole, { writes: 1, finishes: false });
 		// Each attempt writes the rows of one kind; the last one finds nothing to write.
-		for (let times = 0; times < 7; times++) {
+		for (let times = 0; times < 8; times++) {
 			await expect(imported(lines, target, interrupt)).rejects.toThrow("broken off");
 			await expect(open(target)).rejects.toMatchObject({ cause: { message: reasonOfUnfinished(target) } });
 		}
@@ -271,6 +277,17 @@ describe.each(ENGINES.flatMap((from) => ENGINES.map((to) => ({ from, to }))))("f
 });
 
 describe.each(ENGINES)("an export from %s", (engine) => {
+	test("has access keys only if they are asked for", async () => {
+		const [url, target] = [await filled(engine), await newUrl("sqlite")];
+		const [without, whole] = [await exported(url, undefined, false), await exported(url)];
+		const isKey = (line: string) => line.startsWith('{"accessKey":');
+		expect(whole.filter(isKey)).toHaveLength(3);
+		expect(without.slice(1, -1)).toEqual(whole.slice(1, -1).filter((line) => !isKey(line)));
+		for (const line of without) expect(line).not.toContain('sha256":"QkJC');
+		await imported(without, target);
+		expect(await everythingAt(target)).toEqual({ ...(await everythingAt(url)), accessKeys: [] });
+	});
+
 	test("has the data of one moment while the service writes", async () => {
 		const url = await filled(engine);
 		const wanted = await exported(url);
@@ -279,7 +296,7 @@ describe.each(ENGINES)("an export from %s", (engine) => {
 		await source.ranges();
 		await append(store, sample());
 		await store.prune({ updatesPerConversation: 1, limit: 1_000 });
-		const texts = await Array.fromAsync(exportLines(source, undefined, nothing));
+		const texts = await Array.fromAsync(exportLines(source, undefined, nothing, true));
 		expect(texts.join("")).toBe(wanted.map((line) => `${line}\n`).join(""));
 		expect(await exported(url)).not.toEqual(wanted);
 	});
@@ -297,7 +314,15 @@ describe.each(ENGINES)("an export from %s", (engine) => {
 				manifest: {
 					format: 1,
 					after: { update: `${after.update}`, event: `${after.event}` },
-					counts: { conversation: 0, activity: 0, update: 4, event: 3, prunedUpdates: 0, prunedEvents: 0 },
+					counts: {
+						conversation: 0,
+						activity: 0,
+						update: 4,
+						event: 3,
+						prunedUpdates: 0,
+						prunedEvents: 0,
+						accessKey: 0,
+					},
 					updates: textsOf(ranges[0]),
 					events: textsOf(ranges[1]),
 					retentionTime: `${at(1_000)}`,
@@ -340,7 +365,7 @@ test.each(ENGINES)("a target in %s that holds data is refused and left unchanged
 		await append(store, sample());
 	}
 	const before = await everythingAt(target);
-	await expect(imported(lines, target)).rejects.toThrow(/already exists|already holds updates or events/);
+	await expect(imported(lines, target)).rejects.toThrow(/already exists|already holds data/);
 	expect(await everythingAt(target)).toEqual(before);
 });
 
@@ -442,7 +467,7 @@ test("the file of an export is compressed by its name, readable by its owner alo
 		const file = folder.file(name);
 		const write = async () => {
 			await using opened = await openSource(source);
-			await writeExport(exportLines(opened, undefined, nothing), file);
+			await writeExport(exportLines(opened, undefined, nothing, true), file);
 		};
 		await write();
 		expect((statSync(file).mode & 0o777).toString(8)).toBe("600");
@@ -475,6 +500,7 @@ test("a missing database, or one without the tables of the service, is refused a
  */
 const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by each database itself">>>> = {
 	sqlite: {
+		access_keys: "SELECT * FROM access_keys ORDER BY name",
 		activities: "SELECT * FROM activities ORDER BY conversation_id",
 		conversations: "SELECT * FROM conversations ORDER BY conversation_id",
 		derivations: "made by each database itself",
@@ -488,6 +514,7 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 			"SELECT c.conversation_id, u.* FROM updates u JOIN conversations c ON c.id = u.conversation ORDER BY sequence",
 	},
 	postgres: {
+		access_keys: "SELECT * FROM conversation_updates.access_keys ORDER BY name",
 		activities: "SELECT * FROM conversation_updates.activities ORDER BY conversation_id",
 		conversations: "SELECT * FROM conversation_updates.conversations ORDER BY conversation_id",
 		derivations: "made by each database itself",

@@ -19,6 +19,7 @@ import {
 	type ServiceError as GrpcError,
 	Metadata,
 } from "@grpc/grpc-js";
+import { AccessKeyService } from "../../gen/conversations/v1/access_key_service_pb.js";
 import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
@@ -164,6 +165,11 @@ export function eventIngestClient(service: Endpoints, protocol: Protocol, key: s
 /** Returns a client of the service that reads events. */
 export function eventClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
 	return clientOf(ConversationEventService, service, protocol, key);
+}
+
+/** Returns a client of the service that manages access keys. */
+export function accessKeyClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
+	return clientOf(AccessKeyService, service, protocol, key);
 }
 
 function clientOf<Desc extends DescService>(

@@ -85,6 +85,7 @@ export function countsOf(row: Row): Counts {
 		event: integer(row.event),
 		prunedUpdates: integer(row.prunedUpdates),
 		prunedEvents: integer(row.prunedEvents),
+		accessKey: integer(row.accessKey),
 	};
 }
 

@@ -13,27 +13,39 @@ export type OnRows = (done: number, total: number) => void;
  *
  * @param after Undefined for an export of everything, which can be imported. Otherwise only the updates and the events
  *   after these sequences are exported, with whole records, for other programs.
+ * @param withKeys Whether the hashes of access keys are exported. They give access where the export is imported.
  * @returns the lines, several in each text
  */
 export async function* exportLines(
 	source: ExportSource,
 	after: After | undefined,
 	onRows: OnRows,
+	withKeys = false,
 ): AsyncGenerator<string> {
 	const ranges = await source.ranges();
 	const all = await source.counts(after ?? BEGINNING);
-	const counts = after === undefined ? all : { ...NO_ROWS, update: all.update, event: all.event };
+	const kinds = withKeys ? rowKinds : rowKinds.filter((kind) => kind !== "accessKey");
+	const exported = after === undefined ? kinds : (["update", "event"] as const);
+	const counts = { ...NO_ROWS, ...Object.fromEntries(exported.map((kind) => [kind, all[kind]])) };
 	const digest = new LineDigest();
 	const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
 	yield digest.add(manifestLine({ after, counts, ...ranges }), 1);
-	for await (const page of after === undefined ? storedLines(source) : newLines(source, after)) {
+	for await (const page of after === undefined ? storedLines(source, kinds) : newLines(source, after)) {
 		yield digest.add(page.join(""), page.length);
 		onRows(digest.lines - 1, total);
 	}
 	yield lineOf("end", digest.end());
 }
 
-const NO_ROWS: Counts = { conversation: 0, activity: 0, update: 0, event: 0, prunedUpdates: 0, prunedEvents: 0 };
+const NO_ROWS: Counts = {
+	conversation: 0,
+	activity: 0,
+	update: 0,
+	event: 0,
+	prunedUpdates: 0,
+	prunedEvents: 0,
+	accessKey: 0,
+};
 
 /** Counts lines, and computes their SHA-256. */
 export class LineDigest {
@@ -53,9 +65,12 @@ export class LineDigest {
 	}
 }
 
-/** Returns the lines of all rows, in the order in which an import writes them, in pages. */
-export async function* storedLines(source: Pick<ExportSource, "rows">): AsyncGenerator<readonly string[]> {
-	for (const kind of rowKinds) yield* linesOf(source, kind, undefined);
+/** Returns the lines of all rows of these kinds, in the order in which an import writes them, in pages. */
+export async function* storedLines(
+	source: Pick<ExportSource, "rows">,
+	kinds: readonly RowKind[] = rowKinds,
+): AsyncGenerator<readonly string[]> {
+	for (const kind of kinds) yield* linesOf(source, kind, undefined);
 }
 
 async function* linesOf<Kind extends RowKind>(

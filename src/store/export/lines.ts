@@ -183,6 +183,20 @@ const forms: { readonly [Kind in RowKind]: RowForm<StoredRows[Kind]> } = {
 	},
 	prunedUpdates: { toLine: same, fromLine: pruned },
 	prunedEvents: { toLine: same, fromLine: pruned },
+	accessKey: {
+		toLine: same,
+		fromLine: z.strictObject({
+			name: z.string(),
+			sha256: bytes,
+			scopes: z.array(z.string()),
+			owner: z.string(),
+			createdAt: int64,
+			createdBy: z.string(),
+			expiresAt: int64OrNone,
+			revokedAt: int64OrNone,
+			lastUsedAt: int64OrNone,
+		}),
+	},
 };
 
 const range = z.strictObject({ newest: int64, prunedThrough: int64, lastRemoval: int64 });

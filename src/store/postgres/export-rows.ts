@@ -1,10 +1,12 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { accessKeyFrom } from "../access-keys.ts";
 import { type After, type Counts, countsOf, countsQuery, PAGE_BYTES, PAGE_ROWS } from "../export/databases.ts";
 import { unpackRecord } from "../record-column.ts";
 import { eventRowFrom, type LogTable, packedColumnsFrom, prunedFrom, updateRowFrom } from "../rows.ts";
 import type { PrunedRow, RowKey, RowKind, StoredRows } from "../stored-rows.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
+import { insertAccessKey } from "./access-keys.ts";
 import { insertCurrents, insertEvents, insertTags, insertUpdates } from "./numbered-sql.ts";
 import { ACTIVITY_COLUMNS, activityOf, decoded, STATE_COLUMNS, stateOf } from "./rows.ts";
 import { encodeKey } from "./stored-text.ts";
@@ -89,6 +91,13 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 	},
 	prunedUpdates: prunedOf("updates"),
 	prunedEvents: prunedOf("events"),
+	accessKey: {
+		table: "conversation_updates.access_keys",
+		columns: "*",
+		key: "name",
+		read: accessKeyFrom,
+		write: (rows) => rows.map(insertAccessKey),
+	},
 };
 
 function prunedOf(log: LogTable): RowsOf<PrunedRow> {

@@ -81,7 +81,7 @@ function targetOf(connections: Connections, held: HeldTransaction): ImportTarget
 			const { updates, events } = await readRanges(session);
 			const counts = Object.values(await countRows(session, BEGINNING));
 			if (updates.newest > 0n || events.newest > 0n || counts.some((count) => count > 0))
-				throw new Error("the database already holds updates or events; its schema conversation_updates must be empty");
+				throw new Error("the database already holds data; its schema conversation_updates must be empty");
 			// In a transaction of its own: the one that locks the tables is not committed before the import is finished.
 			await connections.transaction(async (transaction) => {
 				const text = "INSERT INTO conversation_updates.unfinished_import VALUES (1, $1)";

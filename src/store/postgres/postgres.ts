@@ -5,6 +5,7 @@ import type { ThreadLogger, ThreadObserver } from "../../threads/worker-thread.t
 import { appendJudged } from "../duplicates.ts";
 import { Pruner } from "../pruner.ts";
 import type { IsSameRecord, Store } from "../store.ts";
+import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
 import { batchResult, updateResult } from "./append-results.ts";
 import { Appender } from "./appender.ts";
 import type { Connections } from "./connections.ts";
@@ -133,6 +134,12 @@ function storeOf(
 			list: (query) => read("listEvents", (session) => listEvents(session, query)),
 			range: (query = {}) => read("range", (session) => readRange(session, "events", query)),
 			subscribe: (listener) => announcer.subscribe("events", listener),
+		},
+		accessKeys: {
+			list: () => read("listAccessKeys", listAccessKeys),
+			create: (key) => run(() => logged("createAccessKey", createAccessKey(connections, key))),
+			revoke: (name, at) => run(() => logged("revokeAccessKey", write(revokeAccessKey(name, at)))),
+			touch: (uses) => run(() => logged("touchAccessKeys", write(touchAccessKeys(uses)))),
 		},
 		append: (update, signal) =>
 			run(() => {

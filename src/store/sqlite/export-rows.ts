@@ -1,10 +1,12 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { accessKeyFrom } from "../access-keys.ts";
 import { type After, type Counts, countsOf, countsQuery, PAGE_BYTES, PAGE_ROWS } from "../export/databases.ts";
 import { unpackedSizeOf } from "../record-column.ts";
 import { activityFrom, eventRowFrom, type LogTable, prunedFrom, stateFrom, updateRowFrom } from "../rows.ts";
 import type { PrunedRow, RowKey, RowKind, StoredRows } from "../stored-rows.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
+import { createAccessKey } from "./access-keys.ts";
 import { writeActivity } from "./activities.ts";
 import type { Statements } from "./statements.ts";
 import { insertConversation, insertEvent, insertUpdate } from "./update-writer.ts";
@@ -75,6 +77,13 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 	},
 	prunedUpdates: prunedOf("updates"),
 	prunedEvents: prunedOf("events"),
+	accessKey: {
+		table: "access_keys",
+		columns: "*",
+		key: "name",
+		read: accessKeyFrom,
+		write: createAccessKey,
+	},
 };
 
 function prunedOf(log: LogTable): RowsOf<PrunedRow> {

@@ -135,6 +135,12 @@ function storeOf(
 			range: (query = {}) => reader.calls.range({ log: "events", query }),
 			subscribe: (listener) => events.subscribe(listener),
 		},
+		accessKeys: {
+			list: () => writer.calls.listAccessKeys(),
+			create: (key) => writer.calls.createAccessKey(key),
+			revoke: (name, at) => writer.calls.revokeAccessKey({ name, at }),
+			touch: (uses) => writer.calls.touchAccessKeys(uses),
+		},
 		async append(update, signal) {
 			const { record, summary } = update;
 			const compacted = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };

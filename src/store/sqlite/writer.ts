@@ -3,10 +3,12 @@ import { ServiceError } from "../../errors.ts";
 import { failureOf } from "../../threads/failure.ts";
 import type { Outcome } from "../../threads/protocol.ts";
 import { serve } from "../../threads/serve.ts";
+import type { AccessKeyRow, AccessKeyUse } from "../access-keys.ts";
 import type { DerivationStep } from "../derivation.ts";
 import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
 import type { RemovalBounds } from "../pruner.ts";
 import type { Appended, AppendedEvents, NewEvents } from "../store.ts";
+import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
 import { bytesOfBatch } from "./batch.ts";
 import type { SenderDeadline } from "./calls.ts";
 import { hasLog, openForWriting, transaction, type WriterOptions } from "./database.ts";
@@ -121,6 +123,10 @@ function writer(options: WriterOptions) {
 			saveRetentionTime: (time: bigint): void => void write(() => saveRetentionTime.run(time)),
 			readDerivation: (name: string) => readDerivation(statements, name),
 			saveDerivation: (step: DerivationStep): void => write(() => saveDerivation(statements, step)),
+			listAccessKeys: () => listAccessKeys(statements),
+			createAccessKey: (key: AccessKeyRow) => write(() => createAccessKey(statements, key)),
+			revokeAccessKey: (revoked: AccessKeyUse): void => write(() => revokeAccessKey(statements, revoked)),
+			touchAccessKeys: (uses: readonly AccessKeyUse[]): void => write(() => touchAccessKeys(statements, uses)),
 			/** Returns whether the last stop before this run was clean: see `beginRun`. */
 			wasStoppedCleanly: (): boolean => wasStoppedCleanly,
 		},

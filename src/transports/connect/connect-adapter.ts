@@ -49,8 +49,8 @@ export interface ConnectOptions {
 /** A call under way. */
 interface Call {
 	readonly observed: ObservedRequest;
-	/** Access key, or name of the client's certificate. */
-	readonly credentials: Credentials;
+	/** Returns the access key, or the name of the client's certificate. Throws as {@link credentialsOf} does. */
+	readonly credentials: () => Credentials;
 	/** Whether messages are in ProtoJSON. */
 	readonly json: boolean;
 	/** Whether a prefix stands before each message: in streams of Connect, and in gRPC-Web. */
@@ -89,7 +89,7 @@ export function connectHandlers(options: ConnectOptions): ReadonlyMap<string, Ob
 			const call = callOf(values);
 			const path = rpcPath(method);
 			try {
-				const caller = gate.admitRpc(path, ...call.credentials);
+				const caller = gate.admitRpc(path, ...call.credentials());
 				call.observed.admitted(caller.name);
 				const permit = call.enter(workOf(gate.scopeOf(path), method.methodKind !== "unary"));
 				call.admitted = { caller, permit };
@@ -111,7 +111,7 @@ export function connectHandlers(options: ConnectOptions): ReadonlyMap<string, Ob
 				observed.routed({ transport: isGrpcWeb ? "grpc-web" : "connect", route: requestPath, operation: requestPath });
 				const call: Call = {
 					observed,
-					credentials: credentialsOf(request),
+					credentials: () => credentialsOf(request),
 					json: /^application\/(?:connect\+|grpc-web\+)?json/i.test(type),
 					prefixed: isGrpcWeb || /^application\/connect\+/i.test(type),
 					enter: (work) => enter(admission, work, request, response),

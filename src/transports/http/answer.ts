@@ -8,6 +8,8 @@ const STATUSES: Readonly<Record<ErrorKind, number>> = {
 	unauthenticated: 401,
 	permission_denied: 403,
 	not_found: 404,
+	already_exists: 409,
+	failed_precondition: 400,
 	method_not_allowed: 405,
 	out_of_range: 410,
 	too_large: 413,

@@ -1,5 +1,5 @@
 import { cors } from "@connectrpc/connect";
-import { KEY_HEADER } from "../../access/presented-key.ts";
+import { KEY_HEADERS } from "../../access/presented-key.ts";
 import { REQUEST_ID_HEADER } from "../../telemetry/requests.ts";
 import { sendStatus } from "./answer.ts";
 import type { ObservedHandler } from "./http-listener.ts";
@@ -8,7 +8,9 @@ import type { ObservedHandler } from "./http-listener.ts";
 const MAX_AGE = 7_200;
 
 const ALLOWED_METHODS = [...cors.allowedMethods, "HEAD"].join(", ");
-const ALLOWED_HEADERS = [...cors.allowedHeaders, KEY_HEADER, REQUEST_ID_HEADER, "traceparent", "tracestate"].join(", ");
+const ALLOWED_HEADERS = [...cors.allowedHeaders, ...KEY_HEADERS, REQUEST_ID_HEADER, "traceparent", "tracestate"].join(
+	", ",
+);
 const EXPOSED_HEADERS = [...cors.exposedHeaders, "Retry-After", REQUEST_ID_HEADER].join(", ");
 
 /**

@@ -68,6 +68,7 @@ test("a database of schema version 1 is upgraded and keeps its data", async () =
 		ALTER INDEX conversation_updates.conversations_unapplied RENAME TO conversations_behind;
 		ALTER TABLE conversation_updates.unfinished_import RENAME COLUMN manifest TO source;
 		ALTER TABLE conversation_updates.unfinished_import RENAME TO unfinished_copy;
+		DROP TABLE conversation_updates.access_keys;
 		DROP TABLE conversation_updates.derivations`,
 	);
 	const store = await openStore(url);

@@ -1,0 +1,45 @@
+import { StoredKeys, type StoredKeysOptions } from "../../src/access/stored-keys.ts";
+import type { AccessKeyTable } from "../../src/store/access-keys.ts";
+import { openSqliteStore } from "../../src/store/sqlite/sqlite.ts";
+import { TempFolder } from "../support/temp.ts";
+
+/** A line of the log about keys: its event and its values. */
+export type KeyLine = readonly unknown[];
+
+/** The table of access keys of a SQLite store, and stored keys that read it. */
+export class KeyTable implements AsyncDisposable {
+	readonly lines: KeyLine[] = [];
+	readonly log = {
+		accessKeyCreated: (...values: unknown[]) => void this.lines.push(["created", ...values]),
+		accessKeyRevoked: (...values: unknown[]) => void this.lines.push(["revoked", ...values]),
+		accessKeyExpires: (...values: unknown[]) => void this.lines.push(["expires", ...values]),
+		workFailed: (...values: unknown[]) => void this.lines.push(["failed", ...values]),
+	};
+	readonly table: AccessKeyTable;
+	readonly folder: TempFolder;
+	readonly #resources: AsyncDisposableStack;
+
+	private constructor(folder: TempFolder, table: AccessKeyTable, resources: AsyncDisposableStack) {
+		this.folder = folder;
+		this.table = table;
+		this.#resources = resources;
+	}
+
+	static async open(): Promise<KeyTable> {
+		const resources = new AsyncDisposableStack();
+		const folder = resources.use(new TempFolder());
+		const store = await openSqliteStore(folder.file("conversations.db"), { error: () => undefined });
+		resources.use(store);
+		return new KeyTable(folder, store.accessKeys, resources);
+	}
+
+	/** Opens stored keys that are disposed of with the table, or before. */
+	async stored(options: Partial<StoredKeysOptions> = {}): Promise<StoredKeys> {
+		const stored = await StoredKeys.open(this.table, { configured: [], log: this.log, ...options });
+		return this.#resources.use(stored);
+	}
+
+	async [Symbol.asyncDispose](): Promise<void> {
+		await this.#resources.disposeAsync();
+	}
+}
