@@ -2,7 +2,7 @@ import type { Scope } from "../access/keys.ts";
 import { ServiceError } from "../errors.ts";
 
 /** Kinds of work that requests ask for. Each has limits of its own, so that reads are answered while ingest is full. */
-export const WORKS = ["ingest", "read", "watch", "document", "metrics"] as const;
+export const WORKS = ["ingest", "read", "watch", "document", "metrics", "keyless"] as const;
 export type Work = (typeof WORKS)[number];
 
 /** Limits of one kind of work. */
@@ -29,8 +29,10 @@ const MAX_REQUESTS: Readonly<Record<Work, number>> = {
 	watch: 2_000,
 	document: 64,
 	metrics: 16,
+	// Health and reflection over gRPC. A client that watches the health has one such call.
+	keyless: 1_000,
 };
-/** Maximum number of bytes of the responses with metrics, and of those of public routes. */
+/** Maximum number of bytes of the responses with metrics, of those of public routes, and of keyless requests. */
 const SMALL_POOL_BYTES = 16 * 2 ** 20;
 /** Maximum size in bytes of a response that does not count. */
 const MAX_UNCOUNTED_RESPONSE = 4096;
@@ -65,6 +67,7 @@ export class Admission {
 			watch: pool("watch", maxBytes),
 			document: pool("document", SMALL_POOL_BYTES),
 			metrics: pool("metrics", SMALL_POOL_BYTES),
+			keyless: pool("keyless", SMALL_POOL_BYTES),
 		};
 	}
 

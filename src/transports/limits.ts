@@ -19,8 +19,6 @@ export interface Limits {
 	readonly grpcStreams: number;
 	/** Maximum bytes of a request message of a read or a watch. Requests with a record have `MAX_BODY_BYTES` instead. */
 	readonly readRequestBytes: number;
-	/** Maximum number of concurrent gRPC calls that need no key. A client that watches the health has one such call. */
-	readonly keylessCalls: number;
 }
 
 export const LIMITS: Limits = {
@@ -33,7 +31,6 @@ export const LIMITS: Limits = {
 	httpStreams: 100,
 	grpcStreams: 1_000,
 	readRequestBytes: 64 * 1024,
-	keylessCalls: 1_000,
 };
 
 /**

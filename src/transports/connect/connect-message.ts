@@ -59,7 +59,7 @@ async function readBytes(request: BodyRequest, form: MessageForm, reserve: Reser
 	if (body[0] === 0) return message;
 	// Other flags mark the end of a stream.
 	if (body[0] !== 1 || !gzip) throw unreadableRequest(input);
-	return message.length === 0 ? message : await unpack(message, "gzip", maxBytes, reserve);
+	return message.length === 0 ? message : await unpack(message, maxBytes, reserve);
 }
 
 /** Returns an encoded message as ProtoJSON in UTF-8. */

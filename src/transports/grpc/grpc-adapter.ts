@@ -11,7 +11,7 @@ import type { CallSignal } from "../../call-signal.ts";
 import { ServiceError } from "../../errors.ts";
 import type { RpcMethod, StreamRpc, UnaryRpc } from "../../rpc/rpc-method.ts";
 import type { HeldBatches } from "../held-batches.ts";
-import { MessageBatch } from "./grpc-batch.ts";
+import { MessageBatch } from "./grpc-call.ts";
 import type { AdmittedCall, FindAdmitted } from "./grpc-gate.ts";
 import { grpcStatus } from "./grpc-status.ts";
 
@@ -92,10 +92,10 @@ class GrpcCallSignal implements CallSignal {
 	}
 }
 
-type StreamCall = ServerWritableStream<Uint8Array, Uint8Array | MessageBatch>;
+type WatchCall = ServerWritableStream<Uint8Array, Uint8Array | MessageBatch>;
 
 function streamHandler({ stream }: StreamRpc, { findAdmitted, held, stopping }: GrpcCalls) {
-	return (call: StreamCall): void => {
+	return (call: WatchCall): void => {
 		const cancelled = new AbortController();
 		const stop = (): void => cancelled.abort();
 		call.on("cancelled", stop);
@@ -126,7 +126,7 @@ function streamHandler({ stream }: StreamRpc, { findAdmitted, held, stopping }: 
 }
 
 /** Writes a batch, and waits until the client has taken it or the call is over. A call has one write at a time. */
-async function write(call: StreamCall, batch: MessageBatch, signal: AbortSignal): Promise<void> {
+async function write(call: WatchCall, batch: MessageBatch, signal: AbortSignal): Promise<void> {
 	if (signal.aborted) return;
 	await new Promise<void>((resolve) => {
 		const done = (): void => {

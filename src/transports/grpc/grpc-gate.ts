@@ -2,13 +2,14 @@ import { Metadata, ServerInterceptingCall, type ServerInterceptor } from "@grpc/
 import type { Gate } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import { presentedKey } from "../../access/presented-key.ts";
-import { ServiceError } from "../../errors.ts";
 import { type ObservedRequest, REQUEST_ID_HEADER, type Requests } from "../../telemetry/requests.ts";
 import { type Admission, type Permit, workOf } from "../admission.ts";
 import { certificateName } from "../connections.ts";
 import type { Limits } from "../limits.ts";
-import { BatchingCall } from "./grpc-batch.ts";
+import { tooLarge } from "./grpc-bytes.ts";
+import { StreamCall } from "./grpc-call.ts";
 import { grpcStatus } from "./grpc-status.ts";
+import type { GrpcStreams } from "./grpc-streams.ts";
 
 /** Matches the methods that need no key: probes have none, and the schema is public. They reveal no conversation. */
 export const KEYLESS = /^\/grpc\.(?:health\.v1\.Health|reflection\.v1(?:alpha)?\.ServerReflection)\//;
@@ -33,6 +34,9 @@ export interface GateInterceptorOptions {
 	/** Observes each call from its beginning to its end. */
 	readonly requests: Requests;
 	readonly limits: Limits;
+	/** Maximum number of bytes of a request message of ingest, and of any message after decompression. */
+	readonly maxBodyBytes: number;
+	readonly streams: Pick<GrpcStreams, "current">;
 	/** Called with the address and port of the client of each call. */
 	readonly onCall: (peer: string) => void;
 }
@@ -45,39 +49,35 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 	interceptor: ServerInterceptor;
 	findAdmitted: FindAdmitted;
 } {
-	const { gate, admission, isStream, requests, limits, onCall } = options;
+	const { gate, admission, isStream, requests, limits, maxBodyBytes, streams, onCall } = options;
 	// A map, because grpc-js has no place on a call where a server can keep values.
 	const calls = new WeakMap<Metadata, AdmittedCall>();
-	let keylessCalls = 0;
-	const interceptor: ServerInterceptor = ({ path }, call) => {
+	const interceptor: ServerInterceptor = ({ path }, next) => {
 		const isKeyless = KEYLESS.test(path);
-		const batching = call instanceof BatchingCall ? call : undefined;
+		const call = new StreamCall(next, streams.current(), path, limits);
+		const maxBytes = gate.scopeOf(path) === "ingest" ? maxBodyBytes : limits.readRequestBytes;
 		let observed: ObservedRequest | undefined;
 		let answered = false;
 		/** Ends the counting of the call. */
 		let leave: (() => void) | undefined;
 		/** Whether the request id was sent with the response headers. */
 		let idSent = false;
-		const admit = (metadata: Metadata, request: ObservedRequest): void => {
-			if (isKeyless) {
-				if (keylessCalls >= limits.keylessCalls)
-					throw new ServiceError("unavailable", "Too many calls without an access key are under way; try again later");
-				keylessCalls += 1;
-				leave = () => {
-					keylessCalls -= 1;
-				};
-				return;
-			}
+		const callerOf = (metadata: Metadata): Principal => {
 			const key = presentedKey((name) => metadata.get(name).map(String).join(",") || undefined);
-			const caller =
-				key === undefined
-					? gate.admitRpc(path, undefined, certificateName(call.getAuthContext().sslPeerCertificate))
-					: gate.admitRpc(path, key);
-			request.admitted(caller.name);
-			const permit = admission.enter(workOf(gate.scopeOf(path), isStream(path)));
-			calls.set(metadata, { caller, permit, observed: request });
+			if (key !== undefined) return gate.admitRpc(path, key);
+			return gate.admitRpc(path, undefined, certificateName(call.getAuthContext().sslPeerCertificate));
+		};
+		const admit = (metadata: Metadata, request: ObservedRequest): void => {
+			let permit: Permit;
+			if (isKeyless) permit = admission.enter("keyless");
+			else {
+				const caller = callerOf(metadata);
+				request.admitted(caller.name);
+				permit = admission.enter(workOf(gate.scopeOf(path), isStream(path)));
+				calls.set(metadata, { caller, permit, observed: request });
+			}
 			leave = permit.hold();
-			batching?.count(permit, (error) => refuse(request, error));
+			call.count(permit, { maxBytes, maxDecompressed: maxBodyBytes }, (error) => refuse(request, error));
 		};
 		const refuse = (request: ObservedRequest, error: unknown): void => {
 			request.failed(error);
@@ -104,19 +104,17 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 						pass(metadata);
 					},
 					onReceiveMessage: (message: unknown, pass) => {
-						if (!(message instanceof Uint8Array)) return pass(message);
-						observed?.received(message.length);
-						const isLong = message.length > limits.readRequestBytes && gate.scopeOf(path) !== "ingest";
-						if (!isLong || observed === undefined) return pass(message);
-						refuse(
-							observed,
-							new ServiceError("too_large", `The request is larger than ${limits.readRequestBytes} bytes`),
-						);
+						const length = message instanceof Uint8Array ? message.length : 0;
+						call.received(length);
+						if (observed === undefined || length <= maxBytes) {
+							if (length > 0) observed?.received(length);
+							pass(message);
+						} else refuse(observed, tooLarge(maxBytes));
 					},
 					// grpc-js calls this at the end of every call.
 					onCancel: () => {
 						leave?.();
-						const refusal = batching?.refusal;
+						const { refusal } = call;
 						if (refusal !== undefined) observed?.failed(refusal);
 						observed?.end(answered);
 					},

@@ -17,9 +17,8 @@ import type { HeldBatches } from "../held-batches.ts";
 import { LIMITS } from "../limits.ts";
 import type { RunningListener } from "../running-listener.ts";
 import { mountOnGrpc } from "./grpc-adapter.ts";
-import { batchInterceptor } from "./grpc-batch.ts";
 import { gateInterceptor, KEYLESS } from "./grpc-gate.ts";
-import { watchHeaders } from "./grpc-headers.ts";
+import { GrpcStreams } from "./grpc-streams.ts";
 
 /** Settings of the gRPC transport. */
 export interface GrpcOptions extends Omit<ConnectionOptions, "listener" | "protocols" | "serve" | "hasCalled"> {
@@ -56,7 +55,18 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 	const peers = new WeakMap<Socket, string>();
 	const callers = new Set<string>();
 	const onCall = (peer: string) => callers.add(peer);
-	const { interceptor, findAdmitted } = gateInterceptor({ gate, admission, isStream, requests, limits, onCall });
+	const isKnown = (path: string): boolean => kinds.has(path) || KEYLESS.test(path);
+	const streams = new GrpcStreams({ isKnown, requests });
+	const { interceptor, findAdmitted } = gateInterceptor({
+		gate,
+		admission,
+		isStream,
+		requests,
+		limits,
+		maxBodyBytes,
+		streams,
+		onCall,
+	});
 	// Without this, grpc-js writes to standard error in its own format. Failures reach the callers as errors anyway.
 	setLogVerbosity(logVerbosity.NONE);
 	const server = new Server({
@@ -67,7 +77,7 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 		"grpc.keepalive_time_ms": 60_000,
 		"grpc.max_connection_idle_ms": 300_000,
 		"grpc.max_concurrent_streams": limits.grpcStreams,
-		interceptors: [batchInterceptor(limits, maxBodyBytes), interceptor],
+		interceptors: [interceptor],
 	});
 	mountOnGrpc(server, methods, { findAdmitted, held, stopping });
 	const health = new HealthImplementation();
@@ -95,7 +105,7 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 		hasCalled: (socket) => callers.has(peers.get(socket) ?? ""),
 	});
 	const { address } = connections;
-	const headerWatch = watchHeaders(address.port, (path) => kinds.has(path) || KEYLESS.test(path), requests);
+	streams.follow(address.port);
 	return {
 		address,
 		setServing,
@@ -105,11 +115,11 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 		stop: async (stall, until) => {
 			connections.stopAccepting();
 			await Promise.all([promisify(server.tryShutdown.bind(server))(), connections.waitForEnd(stall, until)]);
-			headerWatch[Symbol.dispose]();
+			streams[Symbol.dispose]();
 		},
 		kill: () => {
 			connections.kill();
-			headerWatch[Symbol.dispose]();
+			streams[Symbol.dispose]();
 		},
 	};
 }

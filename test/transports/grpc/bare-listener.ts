@@ -9,8 +9,7 @@ import { unobservedRequests } from "../../support/requests.ts";
 import { silentLog } from "../../support/silent-log.ts";
 
 /** Starts a gRPC listener on a free port without methods, for tests that need none, such as of health and limits. */
-export function listenBare(limits: Partial<Limits> = {}) {
-	const admission = new Admission(1024);
+export function listenBare(limits: Partial<Limits> = {}, admission = new Admission(1024)) {
 	return listenGrpc({
 		address: { host: "127.0.0.1", port: 0 },
 		tls: undefined,

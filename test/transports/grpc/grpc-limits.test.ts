@@ -1,6 +1,8 @@
 import { once } from "node:events";
 import { type ClientHttp2Session, connect } from "node:http2";
+import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { Admission } from "../../../src/transports/admission.ts";
 import type { Limits } from "../../../src/transports/limits.ts";
 import { framed } from "../../support/raw-rpc.ts";
 import { KEY, startTestService, type TestService } from "../../support/service.ts";
@@ -93,10 +95,6 @@ describe("a service", () => {
 		await expect.poll(lines).toMatchObject([{ event: "request_refused", transport: "grpc", operation, ...refusal }]);
 	});
 
-	test.each(["1000H", "99999999H", "99999999M", "99999999S"])("treats the timeout %s as none", async (timeout) => {
-		expect(await statusOf(session, LIST, framed(Buffer.alloc(0)), { "grpc-timeout": timeout })).toBe("0");
-	});
-
 	test.each([
 		[LIST, INGEST],
 		[LIST_EVENTS, INGEST_EVENTS],
@@ -110,8 +108,8 @@ describe("a service", () => {
 });
 
 describe("a listener with limits", () => {
-	async function listening(limits: Partial<Limits>) {
-		const listener = await listenBare(limits);
+	async function listening(limits: Partial<Limits>, admission?: Admission) {
+		const listener = await listenBare(limits, admission);
 		const session = connect(`http://127.0.0.1:${listener.address.port}`);
 		return {
 			session,
@@ -123,7 +121,7 @@ describe("a listener with limits", () => {
 	}
 
 	test("refuses open calls without a key beyond the maximum, until others have ended", async () => {
-		using listener = await listening({ keylessCalls: 3 });
+		using listener = await listening({}, new Admission(1024, { keyless: { requests: 3, bytes: 1000 } }));
 		const { session } = listener;
 		const watch = async () => {
 			const stream = begin(session, WATCH_HEALTH);
@@ -136,6 +134,44 @@ describe("a listener with limits", () => {
 		expect((await watch()).status).toBe("14");
 		watches[0]?.stream.close();
 		await expect.poll(async () => (await watch()).status).toBeUndefined();
+	});
+
+	test("counts what the messages of open calls hold, and the most that a compressed one can decompress to", async () => {
+		const admission = new Admission(1024);
+		using listener = await listening({}, admission);
+		const { session } = listener;
+		const check = begin(session, "/grpc.health.v1.Health/Check");
+		check.write(Buffer.concat([Buffer.from([0, 0, 0, 3, 0]), Buffer.alloc(500)]));
+		await expect.poll(() => admission.underWay("keyless")).toEqual({ requests: 1, bytes: 768 });
+		const packed = begin(session, REFLECTION, { "grpc-encoding": "gzip" });
+		packed.write(Buffer.from([1, 0, 0, 0, 1]));
+		await expect.poll(() => admission.underWay("keyless")).toEqual({ requests: 2, bytes: 768 + 1024 });
+		check.close();
+		packed.close();
+		await expect.poll(() => admission.underWay("keyless")).toEqual({ requests: 0, bytes: 0 });
+	});
+
+	test("keeps nothing counted of a message that a call has handled", async () => {
+		const admission = new Admission(1024);
+		using listener = await listening({}, admission);
+		const { session } = listener;
+		const watch = begin(session, WATCH_HEALTH, { "grpc-encoding": "gzip" });
+		const zipped = gzipSync(Buffer.alloc(0));
+		watch.write(Buffer.concat([Buffer.from([1, 0, 0, 0, zipped.length]), zipped]));
+		watch.resume().end();
+		await once(watch, "data");
+		expect(admission.underWay("keyless")).toEqual({ requests: 1, bytes: 0 });
+	});
+
+	test("refuses a message that is too large when its length has arrived", async () => {
+		using listener = await listening({ readRequestBytes: 100 });
+		const stream = begin(listener.session, REFLECTION);
+		stream.write(Buffer.from([0, 0, 0, 0, 101]));
+		const [answer] = await once(stream, "response");
+		expect([answer["grpc-status"], decodeURI(String(answer["grpc-message"]))]).toEqual([
+			"8",
+			"The request is larger than 100 bytes",
+		]);
 	});
 
 	test("ends calls whose request takes too long or that are idle, but not watches of the health", async () => {

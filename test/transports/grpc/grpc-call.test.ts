@@ -1,18 +1,13 @@
 import { promisify } from "node:util";
 import { create, fromBinary, type MessageShape, toBinary } from "@bufbuild/protobuf";
-import {
-	Client,
-	credentials,
-	Server,
-	ServerCredentials,
-	type ServerInterceptor,
-	type ServerWritableStream,
-} from "@grpc/grpc-js";
+import { Client, credentials, Server, ServerCredentials, type ServerWritableStream } from "@grpc/grpc-js";
 import { expect, test } from "vitest";
 import { HeartbeatSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
-import { batchInterceptor, MessageBatch } from "../../../src/transports/grpc/grpc-batch.ts";
+import { MessageBatch, StreamCall } from "../../../src/transports/grpc/grpc-call.ts";
+import { GrpcStreams } from "../../../src/transports/grpc/grpc-streams.ts";
 import { lengthPrefixed } from "../../../src/transports/length-prefixed.ts";
 import { LIMITS } from "../../../src/transports/limits.ts";
+import { unobservedRequests } from "../../support/requests.ts";
 
 type Heartbeat = MessageShape<typeof HeartbeatSchema>;
 
@@ -24,8 +19,11 @@ const heartbeat = (latestSequence: bigint) => encode(create(HeartbeatSchema, { l
 const batch = (...sequences: bigint[]) => new MessageBatch(lengthPrefixed(sequences.map(heartbeat)));
 
 /** Returns the sequences that a client receives from a handler that makes the writes one after another. */
-async function received(interceptors: ServerInterceptor[], writes: readonly (Uint8Array | MessageBatch)[]) {
-	const server = new Server({ interceptors });
+async function received(writes: readonly (Uint8Array | MessageBatch)[]) {
+	using streams = new GrpcStreams({ isKnown: () => true, requests: unobservedRequests() });
+	const server = new Server({
+		interceptors: [({ path }, next) => new StreamCall(next, streams.current(), path, LIMITS)],
+	});
 	const definition = {
 		path: PATH,
 		requestStream: false,
@@ -45,6 +43,7 @@ async function received(interceptors: ServerInterceptor[], writes: readonly (Uin
 		},
 	);
 	const port = await promisify(server.bindAsync.bind(server))("127.0.0.1:0", ServerCredentials.createInsecure());
+	streams.follow(port);
 	const client = new Client(`127.0.0.1:${port}`, credentials.createInsecure());
 	const sequences: bigint[] = [];
 	for await (const message of client.makeServerStreamRequest(PATH, encode, decode, create(HeartbeatSchema)))
@@ -55,9 +54,8 @@ async function received(interceptors: ServerInterceptor[], writes: readonly (Uin
 }
 
 test("batches and single responses arrive in order", async () => {
-	const interceptors = [batchInterceptor(LIMITS, 1024 * 1024)];
 	const writes = [batch(1n, 2n, 3n), heartbeat(4n), batch(5n), batch(6n, 2n ** 62n)];
-	expect(await received(interceptors, writes)).toEqual([1n, 2n, 3n, 4n, 5n, 6n, 2n ** 62n]);
+	expect(await received(writes)).toEqual([1n, 2n, 3n, 4n, 5n, 6n, 2n ** 62n]);
 });
 
 test("a length-prefixed message consists of a zero, four bytes of length, and the message", () => {

@@ -1,20 +1,10 @@
 import { constants, type ServerHttp2Stream } from "node:http2";
-import { Duplex } from "node:stream";
-import {
-	Metadata,
-	ServerInterceptingCall,
-	type ServerInterceptingCallInterface,
-	type ServerInterceptor,
-	status,
-} from "@grpc/grpc-js";
+import { Metadata, ServerInterceptingCall, type ServerInterceptingCallInterface, status } from "@grpc/grpc-js";
 import { type ErrorKind, ServiceError } from "../../errors.ts";
 import type { Permit } from "../admission.ts";
 import { DISCARDED_BYTES } from "../http/body.ts";
-import { unpack } from "../http/unpack.ts";
-import { PREFIX_BYTES } from "../length-prefixed.ts";
 import { type Limits, limitStream } from "../limits.ts";
-import { MessageCounter } from "./grpc-bytes.ts";
-import { grpcStatus } from "./grpc-status.ts";
+import { MessageCounter, type MessageLimits } from "./grpc-bytes.ts";
 
 /** Length-prefixed messages that a stream sends in one write. */
 export class MessageBatch {
@@ -23,20 +13,6 @@ export class MessageBatch {
 	constructor(chunks: readonly Uint8Array[]) {
 		this.chunks = chunks;
 	}
-}
-
-/**
- * Returns an interceptor that lets handlers write a {@link MessageBatch} in place of an encoded message. It must be the
- * first interceptor of the server, the one next to the HTTP/2 stream.
- *
- * grpc-js sends one message at a time, and waits until it is written before it takes the next one. A batch goes to the
- * HTTP/2 stream in one write instead, because writes are most of the work when many streams send many messages. grpc-js
- * has no public access to the stream. If the stream is not found, the messages are sent one by one.
- *
- * @param maxBytes maximum number of bytes of a request message
- */
-export function batchInterceptor(limits: Limits, maxBytes: number): ServerInterceptor {
-	return ({ path }, call) => new BatchingCall(call, path, limits, maxBytes);
 }
 
 /** Error kinds for the status codes with which grpc-js itself refuses calls. */
@@ -48,12 +24,19 @@ const REFUSALS: Readonly<Record<number, ErrorKind>> = {
 	[status.UNAVAILABLE]: "unavailable",
 };
 
-/** A call with access to its HTTP/2 stream. If the stream is not found, `refusal` is undefined. */
-export class BatchingCall extends ServerInterceptingCall {
-	readonly #maxBytes: number;
+/**
+ * A call with its HTTP/2 stream. Its handler may write a {@link MessageBatch} in place of an encoded message.
+ *
+ * grpc-js copies each message for each call, sends one at a time, and waits until it is written before it takes the next
+ * one. A batch goes to the stream in one write instead: writes are most of the work when many streams send many
+ * messages, and the watches that send the same record share its bytes.
+ */
+export class StreamCall extends ServerInterceptingCall {
 	readonly #answerTime: number;
 	readonly #next: ServerInterceptingCallInterface;
-	readonly #stream: ServerHttp2Stream | undefined;
+	readonly #stream: ServerHttp2Stream;
+	/** Counts the bytes of request messages, once the call is admitted. */
+	#counter: MessageCounter | undefined;
 	/** Whether a batch was written, and the response headers before it. */
 	#started = false;
 	/** Whether the service has sent a status. */
@@ -64,21 +47,21 @@ export class BatchingCall extends ServerInterceptingCall {
 	/** Timer that ends the call if the client does not take the current message within `answerTime`. */
 	#sendTimeout: NodeJS.Timeout | undefined;
 
-	constructor(next: ServerInterceptingCallInterface, path: string, limits: Limits, maxBytes: number) {
+	/** @param path method of the call */
+	constructor(next: ServerInterceptingCallInterface, stream: ServerHttp2Stream, path: string, limits: Limits) {
 		super(next);
 		this.#next = next;
-		this.#maxBytes = maxBytes;
 		this.#answerTime = limits.answerTime;
-		this.#stream = "stream" in next && isHttp2Stream(next.stream) ? next.stream : undefined;
+		this.#stream = stream;
 		// A health watch is idle until the health changes.
-		if (this.#stream !== undefined) limitStream(this.#stream, limits, path.startsWith("/grpc.health."));
-		this.#stream?.once("close", () => clearTimeout(this.#sendTimeout));
+		limitStream(stream, limits, path.startsWith("/grpc.health."));
+		stream.once("close", () => clearTimeout(this.#sendTimeout));
 	}
 
-	/** Why grpc-js itself has refused a call that is over, such as a message that is too large. Otherwise undefined. */
+	/** Why grpc-js itself has refused a call that is over, such as a message that decompresses to too much. Otherwise undefined. */
 	get refusal(): ServiceError | undefined {
 		if (this.#answered) return undefined;
-		const { sentHeaders, sentTrailers } = this.#stream ?? {};
+		const { sentHeaders, sentTrailers } = this.#stream;
 		const kind = REFUSALS[Number(sentHeaders?.["grpc-status"] ?? sentTrailers?.["grpc-status"])];
 		return kind && new ServiceError(kind, "grpc-js has refused the call");
 	}
@@ -86,15 +69,15 @@ export class BatchingCall extends ServerInterceptingCall {
 	/**
 	 * Counts the bytes of the messages that the client sends, and holds the permit until the stream has closed.
 	 *
-	 * @param refuse ends the call with the error that the permit has thrown
+	 * @param refuse ends the call with the error of a message that is too large, or that the permit has thrown
 	 */
-	count(permit: Permit, refuse: (error: unknown) => void): void {
+	count(permit: Permit, limits: MessageLimits, refuse: (error: unknown) => void): void {
 		const stream = this.#stream;
-		// Without an open stream, only the gate holds the permit, until the end of the call.
-		if (stream === undefined || stream.closed) return;
-		const reserve = (bytes: number): void => permit.reserve(bytes);
+		// The gate holds the permit, too, until the end of the call.
+		if (stream.closed) return;
 		stream.once("close", permit.hold());
-		const counter = new MessageCounter(this.#maxBytes, reserve);
+		const counter = new MessageCounter(limits, permit);
+		this.#counter = counter;
 		// Prepended, so that bytes are counted before grpc-js keeps them. It keeps none of a call that is over.
 		let discarded = 0;
 		stream.prependListener("data", (chunk: Buffer) => {
@@ -106,22 +89,11 @@ export class BatchingCall extends ServerInterceptingCall {
 			}
 			if (discarded > DISCARDED_BYTES) stream.close(constants.NGHTTP2_NO_ERROR);
 		});
-		this.#countDecompressed(reserve);
 	}
 
-	/** Replaces the decompression of grpc-js, which decompresses a whole message before its bytes can be counted. */
-	#countDecompressed(reserve: (bytes: number) => void): void {
-		const next = this.#next;
-		if (!("decompressMessage" in next) || typeof next.decompressMessage !== "function") return;
-		const { decompressMessage } = next;
-		next.decompressMessage = async (message: Buffer, encoding: unknown): Promise<unknown> => {
-			if (encoding !== "gzip" && encoding !== "deflate") return await decompressMessage.call(next, message, encoding);
-			try {
-				return await unpack(message.subarray(PREFIX_BYTES), encoding, this.#maxBytes, reserve);
-			} catch (error) {
-				throw grpcStatus(error);
-			}
-		};
+	/** Notes that a message has arrived as a whole, of which the service keeps some bytes. */
+	received(kept: number): void {
+		this.#counter?.received(kept);
 	}
 
 	override sendStatus(statusObject: Parameters<ServerInterceptingCallInterface["sendStatus"]>[0]): void {
@@ -140,10 +112,9 @@ export class BatchingCall extends ServerInterceptingCall {
 			clearTimeout(this.#sendTimeout);
 			callback();
 		};
-		this.#sendTimeout = setTimeout(() => this.#stream?.close(constants.NGHTTP2_CANCEL), this.#answerTime);
+		this.#sendTimeout = setTimeout(() => this.#stream.close(constants.NGHTTP2_CANCEL), this.#answerTime);
 		if (!(message instanceof MessageBatch)) this.#send(message, onTaken);
-		else if (this.#stream === undefined) throw new TypeError("grpc-js has no stream");
-		else this.#write(this.#stream, message.chunks, onTaken);
+		else this.#write(message.chunks, onTaken);
 	}
 
 	#send(message: unknown, callback: () => void): void {
@@ -156,7 +127,8 @@ export class BatchingCall extends ServerInterceptingCall {
 		});
 	}
 
-	#write(stream: ServerHttp2Stream, chunks: readonly Uint8Array[], callback: () => void): void {
+	#write(chunks: readonly Uint8Array[], callback: () => void): void {
+		const stream = this.#stream;
 		if (!this.#started) this.#next.sendMetadata(new Metadata());
 		this.#started = true;
 		// The callback is not needed: a call whose stream has ended is cancelled, and its handler stops because of that.
@@ -166,8 +138,4 @@ export class BatchingCall extends ServerInterceptingCall {
 			stream.write(chunk, index === chunks.length - 1 ? () => callback() : undefined);
 		stream.uncork();
 	}
-}
-
-function isHttp2Stream(value: unknown): value is ServerHttp2Stream {
-	return value instanceof Duplex && "sentTrailers" in value;
 }
