@@ -1,0 +1,93 @@
+import { create } from "@bufbuild/protobuf";
+import { timestampFromDate } from "@bufbuild/protobuf/wkt";
+import { ConversationExecutionStatus as Status } from "../../../../gen/conversations/v1/conversation_pb.js";
+import {
+	type ConversationFilter,
+	ConversationFilterSchema,
+	ConversationOrder,
+} from "../../../../gen/conversations/v1/conversation_service_pb.js";
+
+/** The filter and the order of a list, as the address has them. The names are those of the JSON API. */
+
+/** Statuses by their names in the record and in the address. */
+export const STATUSES: ReadonlyMap<string, Status> = new Map([
+	["running", Status.RUNNING],
+	["waiting_for_confirmation", Status.WAITING_FOR_CONFIRMATION],
+	["error", Status.ERROR],
+	["stuck", Status.STUCK],
+	["paused", Status.PAUSED],
+	["idle", Status.IDLE],
+	["finished", Status.FINISHED],
+	["deleting", Status.DELETING],
+]);
+
+/** Orders by their names in the address, with the words for a person. */
+export const ORDERS: ReadonlyMap<string, { readonly order: ConversationOrder; readonly words: string }> = new Map([
+	["updated", { order: ConversationOrder.UPDATED, words: "newest update" }],
+	["activity", { order: ConversationOrder.ACTIVITY, words: "last activity" }],
+	["created", { order: ConversationOrder.CREATED, words: "newest" }],
+	["cost", { order: ConversationOrder.COST, words: "cost" }],
+	["tokens", { order: ConversationOrder.TOKENS, words: "tokens" }],
+]);
+
+/** Parameters that select by one text each. */
+export const TEXT_FILTERS = ["model", "agent_kind", "sender", "owner", "tag_key", "title_contains"] as const;
+
+export function orderOf(query: URLSearchParams): ConversationOrder {
+	return ORDERS.get(query.get("order_by") ?? "")?.order ?? ConversationOrder.UPDATED;
+}
+
+/**
+ * Returns the filter of an address.
+ *
+ * @param now milliseconds of Unix time; `silent_minutes` counts back from it
+ */
+export function filterOf(query: URLSearchParams, now: number): ConversationFilter {
+	const statuses = (name: string) => query.getAll(name).flatMap((status) => STATUSES.get(status) ?? []);
+	const time = (name: string) => {
+		const date = new Date(query.get(name) ?? "");
+		return Number.isNaN(date.getTime()) ? {} : timestampFromDate(date);
+	};
+	const text = (name: string) => query.get(name) ?? "";
+	const number = (name: string) => (query.has(name) ? Number(query.get(name)) : undefined);
+	const silent = number("silent_minutes");
+	const filter = create(ConversationFilterSchema, {
+		executionStatuses: statuses("execution_status"),
+		executionStatusesNot: statuses("execution_status_not"),
+		model: text("model"),
+		agentKind: text("agent_kind"),
+		sender: text("sender"),
+		owner: text("owner"),
+		tagKey: text("tag_key"),
+		titleContains: text("title_contains"),
+		parentConversationId: text("parent_conversation_id"),
+		tags: Object.fromEntries(
+			query.getAll("tag").map((tag) => {
+				const at = tag.indexOf(":");
+				return at < 0 ? [tag, ""] : [tag.slice(0, at), tag.slice(at + 1)];
+			}),
+		),
+	});
+	const costFrom = number("cost_from");
+	const costTo = number("cost_to");
+	if (costFrom !== undefined) filter.costFrom = costFrom;
+	if (costTo !== undefined) filter.costTo = costTo;
+	if (query.has("has_error")) filter.hasError = query.get("has_error") === "true";
+	const times = {
+		createdFrom: "created_from",
+		createdTo: "created_to",
+		updatedFrom: "updated_from",
+		updatedTo: "updated_to",
+		activityFrom: "activity_from",
+		activityTo: "activity_to",
+	} as const;
+	for (const [field, name] of Object.entries(times))
+		if (query.has(name)) Object.assign(filter, { [field]: time(name) });
+	if (silent !== undefined) filter.activityTo = timestampFromDate(new Date(now - silent * 60_000));
+	return filter;
+}
+
+/** Whether a view shows conversations that run or wait, and have been silent for some minutes. */
+export function isStuckView(query: URLSearchParams): boolean {
+	return query.has("silent_minutes");
+}

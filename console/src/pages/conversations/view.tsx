@@ -1,0 +1,283 @@
+import "./style.css";
+import { useSignal } from "@preact/signals";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { ConversationExecutionStatus as Status } from "../../../../gen/conversations/v1/conversation_pb.js";
+import { cost, full, short } from "../../parts/format.ts";
+import { Notice, ProblemNotice } from "../../parts/notice.tsx";
+import { lookOf, StatusMark } from "../../parts/status.tsx";
+import { Ago } from "../../parts/time.tsx";
+import { VirtualList } from "../../parts/virtual-list.tsx";
+import { useShortcuts } from "../../shell/keys.ts";
+import { addressOf, go, query, setQuery } from "../../shell/route.ts";
+import { isStuckView, ORDERS, STATUSES, type TEXT_FILTERS } from "./filter.ts";
+import { SavedViews } from "./saved-views.tsx";
+import { ConversationList, type Row } from "./state.ts";
+
+/** The live list of conversations. */
+export default function ConversationsPage() {
+	const parameters = query.value.toString();
+	const list = useMemo(() => new ConversationList(new URLSearchParams(parameters)), [parameters]);
+	useEffect(() => () => list.close(), [list]);
+	const chosen = useSignal<number | undefined>(undefined);
+	const search = useRef<HTMLInputElement>(null);
+	const rows = list.rows.value;
+	const move = (by: number): void => {
+		const next = Math.min(Math.max((chosen.value ?? -1) + by, 0), rows.length - 1);
+		if (rows.length > 0) chosen.value = next;
+	};
+	useShortcuts([
+		{ key: "j", meaning: "next conversation", run: () => move(1) },
+		{ key: "k", meaning: "previous conversation", run: () => move(-1) },
+		{
+			key: "Enter",
+			meaning: "open the chosen conversation",
+			run: () => {
+				const row = rows[chosen.value ?? -1];
+				if (row !== undefined) go(addressOf(["conversations", row.summary.id]));
+			},
+		},
+		{ key: "/", meaning: "filter by title", run: () => search.current?.focus() },
+		{ key: "Escape", meaning: "remove all filters", run: () => clearFilters(search.current) },
+	]);
+	const problem = list.problem.value;
+	return (
+		<>
+			<h1 class="visually-hidden">Conversations</h1>
+			<StatusButtons list={list} />
+			<Filters search={search} />
+			{problem !== undefined ? (
+				<ProblemNotice problem={problem} retry={() => list.reload()} />
+			) : rows.length === 0 ? (
+				<EmptyList loading={list.loading.value} />
+			) : (
+				<section class="list" role="table" aria-label="Conversations" aria-rowcount={rows.length}>
+					<div class="line head" role="row">
+						{["Status", "Conversation", "Agent", "Cost", "Tokens", "Activity", "Sender"].map((title) => (
+							<span key={title} role="columnheader">
+								{title}
+							</span>
+						))}
+					</div>
+					<VirtualList
+						count={rows.length}
+						estimate={56}
+						keyOf={(index) => rows[index]?.summary.id ?? String(index)}
+						render={(index) => <Line row={rows[index]} chosen={index === chosen.value} />}
+						onEnd={() => void list.loadMore()}
+						focus={chosen.value}
+					/>
+					<p class="small muted" aria-live="polite">
+						{list.loading.value ? "Loading more…" : `${full(rows.length)} of ${totalOf(list)}`}
+					</p>
+				</section>
+			)}
+		</>
+	);
+}
+
+function totalOf(list: ConversationList): string {
+	const { value } = list.total;
+	if (value !== undefined) return full(Math.max(Number(value), list.rows.value.length));
+	return list.more.value ? "more" : full(list.rows.value.length);
+}
+
+function clearFilters(search: HTMLInputElement | null): void {
+	search?.blur();
+	setQuery((parameters) => {
+		for (const name of [...parameters.keys()]) if (name !== "order_by") parameters.delete(name);
+	});
+}
+
+/** The number of conversations of each status, as buttons that filter by it. */
+function StatusButtons({ list }: { readonly list: ConversationList }) {
+	const counts = list.counts.value;
+	const parameters = query.value;
+	const chosen = parameters.getAll("execution_status");
+	const stuck = isStuckView(parameters);
+	const all = [...counts.values()].reduce((sum, count) => sum + count, 0n);
+	const choose = (status: string | undefined): void =>
+		setQuery((next) => {
+			for (const name of ["execution_status", "execution_status_not", "silent_minutes"]) next.delete(name);
+			if (status !== undefined) next.append("execution_status", status);
+		});
+	return (
+		<fieldset class="row statuses" aria-label="Status">
+			<button type="button" aria-pressed={chosen.length === 0 && !stuck} onClick={() => choose(undefined)}>
+				all <strong>{full(all)}</strong>
+			</button>
+			{[...STATUSES].map(([name, status]) => {
+				const { word, glyph } = lookOf(status);
+				return (
+					<button
+						key={name}
+						type="button"
+						class={word}
+						aria-pressed={!stuck && chosen.includes(name)}
+						onClick={() => choose(name)}
+					>
+						<span aria-hidden="true">{glyph}</span> {word} <strong>{full(counts.get(name) ?? 0n)}</strong>
+					</button>
+				);
+			})}
+			<button
+				type="button"
+				aria-pressed={stuck}
+				title="Running or waiting, and without activity for ten minutes"
+				onClick={() =>
+					setQuery((next) => {
+						for (const name of ["execution_status", "execution_status_not"]) next.delete(name);
+						for (const status of ["running", "waiting_for_confirmation"]) next.append("execution_status", status);
+						next.set("silent_minutes", "10");
+					})
+				}
+			>
+				silent for 10 min
+			</button>
+		</fieldset>
+	);
+}
+
+const FILTER_WORDS: Readonly<Record<(typeof TEXT_FILTERS)[number], string>> = {
+	model: "Model",
+	agent_kind: "Agent",
+	sender: "Sender",
+	owner: "Owner",
+	tag_key: "Tag key",
+	title_contains: "Title",
+};
+
+function Filters({ search }: { readonly search: { current: HTMLInputElement | null } }) {
+	const parameters = query.value;
+	const active = [...parameters].filter(([name]) => !["order_by", "execution_status", "silent_minutes"].includes(name));
+	const without = (name: string, value: string): void =>
+		setQuery((next) => {
+			const rest = next.getAll(name).filter((one) => one !== value);
+			next.delete(name);
+			for (const one of rest) next.append(name, one);
+		});
+	return (
+		<div class="row filters">
+			<form
+				class="grow"
+				onSubmit={(event) => {
+					event.preventDefault();
+					const text = search.current?.value.trim() ?? "";
+					setQuery((next) => {
+						const [, name, value] = /^(\w+):\s*(.*)$/.exec(text) ?? [];
+						if (name === "tag" && value !== undefined) next.append("tag", value);
+						else if (name !== undefined && value !== undefined && Object.hasOwn(FILTER_WORDS, name))
+							next.set(name, value);
+						else if (text === "") next.delete("title_contains");
+						else next.set("title_contains", text);
+					});
+					if (search.current !== null) search.current.value = "";
+				}}
+			>
+				<input
+					ref={search}
+					class="search"
+					type="search"
+					aria-label="Filter: words of the title, or model:NAME, sender:NAME, agent_kind:NAME, tag:KEY:VALUE"
+					placeholder="Filter by title, or model:…  sender:…  tag:key:value   ( / )"
+				/>
+			</form>
+			{active.map(([name, value]) => (
+				<button key={`${name}:${value}`} type="button" title="Remove this filter" onClick={() => without(name, value)}>
+					{name}: {value} <span aria-hidden="true">×</span>
+				</button>
+			))}
+			<label class="row small muted">
+				Order
+				<select
+					value={parameters.get("order_by") ?? "updated"}
+					onChange={(event) => {
+						const { value } = event.currentTarget;
+						setQuery((next) => next.set("order_by", value));
+					}}
+				>
+					{[...ORDERS].map(([name, { words }]) => (
+						<option key={name} value={name}>
+							{words}
+						</option>
+					))}
+				</select>
+			</label>
+			<SavedViews />
+		</div>
+	);
+}
+
+function EmptyList({ loading }: { readonly loading: boolean }) {
+	if (loading) return <Notice title="Loading…" />;
+	const filtered = [...query.value.keys()].some((name) => name !== "order_by");
+	return filtered ? (
+		<Notice title="No conversation matches">
+			<button type="button" onClick={() => clearFilters(null)}>
+				Remove all filters
+			</button>
+		</Notice>
+	) : (
+		<Notice title="No conversation yet">
+			<span>
+				Point an agent server at this service: see <a href={addressOf(["about"])}>About</a>. This list fills by itself.
+			</span>
+		</Notice>
+	);
+}
+
+/** One conversation: its label, and the reason for its status where one is known. */
+function Line({ row, chosen }: { readonly row: Row | undefined; readonly chosen: boolean }) {
+	if (row === undefined) return null;
+	const { summary, fresh } = row;
+	const { title, firstMessage, lastMessage, lastError, tokens } = summary;
+	const failed = lastError !== undefined && [Status.ERROR, Status.STUCK].includes(summary.executionStatus);
+	const address = addressOf(["conversations", summary.id], failed ? { event: String(lastError.eventSequence) } : {});
+	const label = title ?? (firstMessage === undefined ? undefined : `“${firstMessage}”`);
+	return (
+		<div class={`line${chosen ? " chosen" : ""}${fresh ? " fresh" : ""}`} role="row" aria-selected={chosen}>
+			<span role="cell">
+				<StatusMark status={summary.executionStatus} />
+			</span>
+			<span role="cell" class="label">
+				<a href={address}>{row.unreadable ? "cannot be read" : (label ?? summary.id)}</a>
+				<span class="reason small">
+					{failed ? (
+						<span class="problem-text">
+							{lastError.code}: {lastError.text}
+							{lastError.retryable === true ? " · a retry is possible" : ""}
+						</span>
+					) : (
+						<>
+							{Object.entries(summary.tags).map(([key, value]) => (
+								<span key={key} class="tag">
+									{key}: {value}
+								</span>
+							))}
+							<span class="muted">{lastMessage}</span>
+						</>
+					)}
+				</span>
+			</span>
+			<span role="cell">
+				{summary.agentKind}
+				<span class="small muted model">{summary.model}</span>
+			</span>
+			<span role="cell" class="number">
+				{cost(summary.accumulatedCost)}
+			</span>
+			<span
+				role="cell"
+				class="number"
+				title={`${full(tokens?.promptTokens ?? 0n)} prompt, ${full(tokens?.completionTokens ?? 0n)} completion`}
+			>
+				{short((tokens?.promptTokens ?? 0n) + (tokens?.completionTokens ?? 0n))}
+			</span>
+			<span role="cell" class="number">
+				<Ago time={summary.lastActivityAt ?? summary.updatedAt} />
+			</span>
+			<span role="cell" class="sender">
+				{summary.sender}
+			</span>
+		</div>
+	);
+}

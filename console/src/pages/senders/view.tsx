@@ -1,0 +1,5 @@
+import { Notice } from "../../parts/notice.tsx";
+
+export default function Page() {
+	return <Notice title="…" />;
+}

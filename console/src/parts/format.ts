@@ -1,0 +1,54 @@
+/** How numbers and times are written. */
+
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+const whole = new Intl.NumberFormat("en");
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "long" });
+
+/** Writes a large number shortly, such as 412K. */
+export function short(value: bigint | number): string {
+	return compact.format(value);
+}
+
+/** Writes a number in full, such as 411,982. */
+export function full(value: bigint | number): string {
+	return whole.format(value);
+}
+
+/** Writes a cost with as many digits as it needs: $1.84, $0.0031. */
+export function cost(value: number): string {
+	const digits = value !== 0 && Math.abs(value) < 0.1 ? 4 : 2;
+	return `$${value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })}`;
+}
+
+/** Writes a duration in milliseconds, such as 48 s or 3 min 20 s. */
+export function duration(milliseconds: number): string {
+	const seconds = Math.max(0, milliseconds) / 1000;
+	if (seconds < 10) return `${seconds.toFixed(1)} s`;
+	if (seconds < 60) return `${Math.round(seconds)} s`;
+	const minutes = Math.floor(seconds / 60);
+	if (minutes < 60) return `${minutes} min ${Math.round(seconds % 60)} s`;
+	const hours = Math.floor(minutes / 60);
+	if (hours < 48) return `${hours} h ${minutes % 60} min`;
+	return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
+/** Writes how long ago a time was, such as 4 s ago. */
+export function ago(time: Date, now: number): string {
+	const seconds = Math.round((now - time.getTime()) / 1000);
+	if (seconds < 1) return "now";
+	if (seconds < 60) return `${seconds} s ago`;
+	if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`;
+	if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ago`;
+	return `${Math.floor(seconds / 86_400)} d ago`;
+}
+
+/** Writes the time of day in the viewer's zone. */
+export function timeOfDay(time: Date): string {
+	return clock.format(time);
+}
+
+/** Writes a time exactly, in the viewer's zone. */
+export function exactTime(time: Date): string {
+	return exact.format(time);
+}

@@ -1,0 +1,35 @@
+import type { ComponentChildren } from "preact";
+import type { Problem } from "../service/service.ts";
+
+/** Stands in place of content that is not there: it loads, there is none, or it cannot be shown. */
+export function Notice({ title, children }: { readonly title: string; readonly children?: ComponentChildren }) {
+	return (
+		<div class="notice" role="status">
+			<strong>{title}</strong>
+			{children}
+		</div>
+	);
+}
+
+const TITLES: Readonly<Record<Problem["kind"], string>> = {
+	key: "Sign in again",
+	scope: "This key may not do that",
+	missing: "Not found",
+	away: "The service does not answer",
+	argument: "This view cannot be shown",
+	other: "Something went wrong",
+};
+
+/** Says what went wrong, and offers to try again. */
+export function ProblemNotice({ problem, retry }: { readonly problem: Problem; readonly retry?: () => void }) {
+	return (
+		<Notice title={TITLES[problem.kind]}>
+			<span>{problem.text}</span>
+			{retry && (
+				<button type="button" onClick={retry}>
+					Try again
+				</button>
+			)}
+		</Notice>
+	);
+}

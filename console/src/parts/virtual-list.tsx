@@ -1,0 +1,72 @@
+import { signal } from "@preact/signals";
+import { observeWindowOffset, observeWindowRect, Virtualizer, windowScroll } from "@tanstack/virtual-core";
+import type { ComponentChildren } from "preact";
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
+
+interface VirtualListProps {
+	readonly count: number;
+	/** Height of a row in pixels before it has been measured. */
+	readonly estimate: number;
+	readonly keyOf: (index: number) => string;
+	readonly render: (index: number) => ComponentChildren;
+	/** Called when the end of the list comes near. */
+	readonly onEnd?: () => void;
+	/** Index of the row that is kept in view. */
+	readonly focus?: number | undefined;
+}
+
+/** Shows only the rows of a long list that are in view. The page itself scrolls. */
+export function VirtualList({ count, estimate, keyOf, render, onEnd, focus }: VirtualListProps) {
+	const box = useRef<HTMLDivElement>(null);
+	const version = useMemo(() => signal(0), []);
+	const virtualizer = useMemo(
+		() =>
+			new Virtualizer<Window, Element>({
+				count: 0,
+				getScrollElement: () => window,
+				estimateSize: () => estimate,
+				observeElementRect: observeWindowRect,
+				observeElementOffset: observeWindowOffset,
+				scrollToFn: windowScroll,
+				initialOffset: () => window.scrollY,
+				overscan: 8,
+				onChange: () => {
+					version.value += 1;
+				},
+			}),
+		[],
+	);
+	virtualizer.setOptions({
+		...virtualizer.options,
+		count,
+		getItemKey: keyOf,
+		scrollMargin: box.current?.offsetTop ?? 0,
+	});
+	useEffect(() => virtualizer._didMount(), []);
+	useLayoutEffect(() => virtualizer._willUpdate());
+	useEffect(() => {
+		if (focus !== undefined) virtualizer.scrollToIndex(focus, { align: "auto" });
+	}, [focus]);
+	void version.value;
+	const items = virtualizer.getVirtualItems();
+	const last = items.at(-1);
+	useEffect(() => {
+		if (last !== undefined && last.index >= count - 20) onEnd?.();
+	}, [last?.index, count]);
+	const margin = virtualizer.options.scrollMargin;
+	return (
+		<div ref={box} role="rowgroup" style={{ position: "relative", height: `${virtualizer.getTotalSize()}px` }}>
+			{items.map(({ index, key, start }) => (
+				<div
+					key={key}
+					role="presentation"
+					data-index={index}
+					ref={(element) => virtualizer.measureElement(element)}
+					style={{ position: "absolute", top: 0, left: 0, right: 0, transform: `translateY(${start - margin}px)` }}
+				>
+					{render(index)}
+				</div>
+			))}
+		</div>
+	);
+}

@@ -1,0 +1,53 @@
+import { Code, ConnectError, createClient, type Interceptor } from "@connectrpc/connect";
+import { createConnectTransport } from "@connectrpc/connect-web";
+import { ConversationEventService } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
+import { ConversationReportService } from "../../../gen/conversations/v1/conversation_report_service_pb.js";
+import { ConversationSenderService } from "../../../gen/conversations/v1/conversation_sender_service_pb.js";
+import { ConversationService } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { ServiceInfoService } from "../../../gen/conversations/v1/service_info_service_pb.js";
+import { accessKey } from "./session.ts";
+
+/** The one place that talks to the service. It uses the public RPCs only. */
+
+const withKey: Interceptor = (next) => (request) => {
+	if (accessKey.value !== undefined) request.header.set("X-Access-Token", accessKey.value);
+	return next(request);
+};
+
+/** Address of the service: the folder of the page. */
+export const BASE_URL = new URL(".", document.baseURI).href.replace(/\/$/, "");
+
+const transport = createConnectTransport({ baseUrl: BASE_URL, useBinaryFormat: true, interceptors: [withKey] });
+
+export const conversations = createClient(ConversationService, transport);
+export const events = createClient(ConversationEventService, transport);
+export const reports = createClient(ConversationReportService, transport);
+export const senders = createClient(ConversationSenderService, transport);
+export const serviceInfo = createClient(ServiceInfoService, transport);
+
+/** What went wrong with a call, in the words of the console. */
+export interface Problem {
+	readonly kind: "key" | "scope" | "missing" | "away" | "argument" | "other";
+	readonly text: string;
+}
+
+/** Returns what an error of a call means for a person. */
+export function problemOf(error: unknown): Problem {
+	const { code, rawMessage } = ConnectError.from(error);
+	switch (code) {
+		case Code.Unauthenticated:
+			return { kind: "key", text: "The service does not accept this access key." };
+		case Code.PermissionDenied:
+			return { kind: "scope", text: rawMessage };
+		case Code.NotFound:
+			return { kind: "missing", text: "The service has nothing with this id." };
+		case Code.InvalidArgument:
+		case Code.OutOfRange:
+			return { kind: "argument", text: rawMessage };
+		case Code.Unavailable:
+		case Code.Unknown:
+			return { kind: "away", text: "The service cannot be reached." };
+		default:
+			return { kind: "other", text: rawMessage };
+	}
+}

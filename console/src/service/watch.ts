@@ -1,0 +1,100 @@
+import { Code, ConnectError } from "@connectrpc/connect";
+import { computed, signal } from "@preact/signals";
+import { problemOf } from "./service.ts";
+import { signOut } from "./session.ts";
+
+/** Whether each open watch receives messages now. */
+const open = signal<ReadonlyMap<string, boolean>>(new Map());
+
+/** Whether the page shows the present state: every open watch is connected. Undefined if there is no watch. */
+export const live = computed(() => (open.value.size === 0 ? undefined : [...open.value.values()].every(Boolean)));
+
+function setOpen(name: string, state: boolean | undefined): void {
+	const next = new Map(open.value);
+	if (state === undefined) next.delete(name);
+	else next.set(name, state);
+	open.value = next;
+}
+
+/** A message of a watch: how far the stream has come, and perhaps an entry. */
+interface WatchMessage<Entry> {
+	readonly sequence: bigint;
+	readonly entry: Entry | undefined;
+}
+
+/** Milliseconds between two attempts to connect. */
+const RETRY_AFTER = 1_000;
+/** Milliseconds without a message, not even a heartbeat, after which a stream counts as dead. */
+const MAX_SILENCE = 60_000;
+
+/**
+ * Follows a watch until it is stopped. After an interruption it goes on behind the last sequence that arrived, so that
+ * nothing is missed.
+ *
+ * @param name name of the watch, unique among the open ones
+ * @param from sequence after which to start
+ * @param start opens the stream after a sequence
+ * @param onEntries receives the entries that arrived together
+ * @param onLost called when the entries after the sequence are no longer stored; the page has to load its data again
+ * @returns a function that ends the watch
+ */
+export function follow<Entry>(
+	name: string,
+	from: bigint,
+	start: (after: bigint, signal: AbortSignal) => AsyncIterable<WatchMessage<Entry>>,
+	onEntries: (entries: readonly Entry[]) => void,
+	onLost: () => void,
+): () => void {
+	const stop = new AbortController();
+	let waiting: Entry[] = [];
+	let scheduled = false;
+	const deliver = (): void => {
+		scheduled = false;
+		const entries = waiting;
+		waiting = [];
+		if (!stop.signal.aborted && entries.length > 0) onEntries(entries);
+	};
+	const run = async (): Promise<void> => {
+		let after = from;
+		while (!stop.signal.aborted) {
+			const attempt = new AbortController();
+			let silence: ReturnType<typeof setTimeout> | undefined;
+			const heard = (): void => {
+				clearTimeout(silence);
+				silence = setTimeout(() => attempt.abort(), MAX_SILENCE);
+			};
+			try {
+				heard();
+				for await (const { sequence, entry } of start(after, AbortSignal.any([stop.signal, attempt.signal]))) {
+					heard();
+					setOpen(name, true);
+					after = sequence;
+					if (entry === undefined) continue;
+					waiting.push(entry);
+					if (!scheduled) {
+						scheduled = true;
+						requestAnimationFrame(deliver);
+					}
+				}
+			} catch (error) {
+				if (stop.signal.aborted) break;
+				if (problemOf(error).kind === "key") signOut();
+				if (ConnectError.from(error).code === Code.OutOfRange) {
+					onLost();
+					break;
+				}
+			} finally {
+				clearTimeout(silence);
+			}
+			if (stop.signal.aborted) break;
+			setOpen(name, false);
+			await new Promise((resolve) => setTimeout(resolve, RETRY_AFTER));
+		}
+	};
+	setOpen(name, false);
+	void run().finally(() => setOpen(name, undefined));
+	return () => {
+		stop.abort();
+		setOpen(name, undefined);
+	};
+}

@@ -1,0 +1,44 @@
+import { computed, signal } from "@preact/signals";
+
+/**
+ * The address of the console is the fragment: `#/page/part?name=value`. So every view can be sent to someone, and the
+ * service serves one page only.
+ */
+const address = signal(location.hash);
+
+addEventListener("hashchange", () => {
+	address.value = location.hash;
+});
+
+/** The path of the address without empty parts, such as ["conversations", id]. */
+export const path = computed(() => (address.value.slice(1).split("?")[0] ?? "").split("/").filter(Boolean).map(decode));
+
+/** The parameters of the address. */
+export const query = computed(() => new URLSearchParams(address.value.split("?")[1] ?? ""));
+
+/** Returns the address of a view, for links. Parameters without a value are left out. */
+export function addressOf(parts: readonly string[], parameters: URLSearchParams | Record<string, string> = {}): string {
+	const text = new URLSearchParams(parameters).toString();
+	return `#/${parts.map(encodeURIComponent).join("/")}${text === "" ? "" : `?${text}`}`;
+}
+
+/** Goes to an address. */
+export function go(to: string): void {
+	location.hash = to;
+}
+
+/** Changes parameters of the present address without a new entry in the browser's history. */
+export function setQuery(change: (parameters: URLSearchParams) => void): void {
+	const next = new URLSearchParams(query.value);
+	change(next);
+	history.replaceState(null, "", addressOf(path.value, next));
+	address.value = location.hash;
+}
+
+function decode(part: string): string {
+	try {
+		return decodeURIComponent(part);
+	} catch {
+		return part;
+	}
+}

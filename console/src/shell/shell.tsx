@@ -1,0 +1,109 @@
+import { lazy, Suspense } from "preact/compat";
+import { useEffect, useRef } from "preact/hooks";
+import { Notice } from "../parts/notice.tsx";
+import { accessKey, signOut } from "../service/session.ts";
+import { live } from "../service/watch.ts";
+import { activeShortcuts, useShortcuts } from "./keys.ts";
+import { addressOf, go, path } from "./route.ts";
+import { OfferedKey, SignIn } from "./sign-in.tsx";
+import { nextTheme, theme } from "./theme.ts";
+
+/** Pages by the first part of the address. Each is loaded when it is opened first. */
+const PAGES = {
+	conversations: { title: "Conversations", view: lazy(() => import("../pages/conversations/view.tsx")) },
+	usage: { title: "Usage", view: lazy(() => import("../pages/usage/view.tsx")) },
+	senders: { title: "Senders", view: lazy(() => import("../pages/senders/view.tsx")) },
+	about: { title: "About", view: lazy(() => import("../pages/about/view.tsx")) },
+} as const;
+const Conversation = lazy(() => import("../pages/conversation/view.tsx"));
+
+type PageName = keyof typeof PAGES;
+const NAMES: readonly PageName[] = ["conversations", "usage", "senders", "about"];
+
+/** The page of the address, with the navigation above it. */
+export function Shell() {
+	if (accessKey.value === undefined) return <SignIn />;
+	const [first = "conversations", id] = path.value;
+	const name = NAMES.find((known) => known === first) ?? "conversations";
+	const Page = PAGES[name].view;
+	return (
+		<>
+			<a class="visually-hidden" href="#main">
+				Skip to content
+			</a>
+			<header class="top">
+				<nav aria-label="Pages">
+					{NAMES.map((page) => (
+						<a key={page} href={addressOf([page])} aria-current={page === name ? "page" : undefined}>
+							{PAGES[page].title}
+						</a>
+					))}
+				</nav>
+				<div class="side">
+					<Live />
+					<button type="button" onClick={nextTheme} title="Change the theme">
+						{theme.value}
+					</button>
+					<button type="button" onClick={signOut}>
+						Sign out
+					</button>
+				</div>
+			</header>
+			<OfferedKey />
+			<main id="main" tabIndex={-1}>
+				<Suspense fallback={<Notice title="Loading…" />}>
+					{name === "conversations" && id !== undefined ? <Conversation key={id} id={id} /> : <Page />}
+				</Suspense>
+			</main>
+			<Help />
+		</>
+	);
+}
+
+/** Whether the page shows the present state. */
+function Live() {
+	if (live.value === undefined) return null;
+	return (
+		<span class={`live ${live.value ? "on" : "off"}`} role="status">
+			{live.value ? "live" : "not live, reconnecting"}
+		</span>
+	);
+}
+
+/** The list of keys, which `?` opens. */
+function Help() {
+	const dialog = useRef<HTMLDialogElement>(null);
+	useShortcuts([
+		{ key: "?", meaning: "show these keys", run: () => dialog.current?.showModal() },
+		...NAMES.map((page, index) => ({
+			key: String(index + 1),
+			meaning: `open ${PAGES[page].title}`,
+			run: () => go(addressOf([page])),
+		})),
+	]);
+	useEffect(() => {
+		const { current } = dialog;
+		const close = (event: MouseEvent): void => {
+			if (event.target === current) current?.close();
+		};
+		current?.addEventListener("click", close);
+		return () => current?.removeEventListener("click", close);
+	}, []);
+	return (
+		<dialog ref={dialog} aria-label="Keys">
+			<h2>Keys</h2>
+			<table>
+				<tbody>
+					{activeShortcuts.value.map(({ key, meaning }) => (
+						<tr key={key}>
+							<td>
+								<kbd>{key}</kbd>
+							</td>
+							<td>{meaning}</td>
+						</tr>
+					))}
+				</tbody>
+			</table>
+		</dialog>
+	);
+}

@@ -1,0 +1,66 @@
+import { useSignal } from "@preact/signals";
+import { offeredKey, signIn } from "../service/session.ts";
+
+/** Asks for an access key. */
+export function SignIn() {
+	const key = useSignal("");
+	return (
+		<main class="sign-in">
+			<h1>Conversations</h1>
+			<p class="muted">
+				Give an access key with the scope <code>read</code>. It stays in this tab and is forgotten when the tab is
+				closed.
+			</p>
+			<form
+				class="row"
+				onSubmit={(event) => {
+					event.preventDefault();
+					if (key.value.trim() !== "") signIn(key.value.trim());
+				}}
+			>
+				<input
+					class="grow"
+					type="password"
+					aria-label="Access key"
+					placeholder="Access key"
+					autocomplete="off"
+					value={key.value}
+					onInput={(event) => {
+						key.value = event.currentTarget.value;
+					}}
+				/>
+				<button type="submit" class="primary">
+					Sign in
+				</button>
+			</form>
+		</main>
+	);
+}
+
+/** Asks whether a key of the address replaces the key that the tab has. */
+export function OfferedKey() {
+	const key = offeredKey.value;
+	if (key === undefined) return null;
+	return (
+		<div class="card row" role="alertdialog" aria-label="Another access key">
+			<span class="grow">The address that you opened has another access key than this tab.</span>
+			<button
+				type="button"
+				onClick={() => {
+					signIn(key);
+				}}
+			>
+				Use the new key
+			</button>
+			<button
+				type="button"
+				class="primary"
+				onClick={() => {
+					offeredKey.value = undefined;
+				}}
+			>
+				Keep mine
+			</button>
+		</div>
+	);
+}
