@@ -1,5 +1,92 @@
-import { Notice } from "../../parts/notice.tsx";
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import type { GetServiceInfoResponse } from "../../../../gen/conversations/v1/service_info_service_pb.js";
+import { Notice, ProblemNotice } from "../../parts/notice.tsx";
+import { Ago } from "../../parts/time.tsx";
+import { BASE_URL, type Problem, problemOf, serviceInfo } from "../../service/service.ts";
 
-export default function Page() {
-	return <Notice title="…" />;
+/** What the service is, and how to point an agent server at it. */
+export default function AboutPage() {
+	const info = useSignal<GetServiceInfoResponse | undefined>(undefined);
+	const problem = useSignal<Problem | undefined>(undefined);
+	useEffect(() => {
+		serviceInfo.getServiceInfo({}).then(
+			(response) => {
+				info.value = response;
+			},
+			(error: unknown) => {
+				problem.value = problemOf(error);
+			},
+		);
+	}, []);
+	if (problem.value !== undefined) return <ProblemNotice problem={problem.value} />;
+	if (info.value === undefined) return <Notice title="Loading…" />;
+	return (
+		<>
+			<h1 class="visually-hidden">About</h1>
+			<PointAgentServer />
+			<Facts info={info.value} />
+		</>
+	);
+}
+
+/** The setting with which an agent server posts here. */
+export function PointAgentServer() {
+	const setting = `export OH_WEBHOOKS='[{
+  "base_url": "${BASE_URL}/api/v1/webhooks",
+  "headers": {"X-Access-Token": "<a key with the scope ingest>"},
+  "event_buffer_size": 20,
+  "flush_delay": 2,
+  "num_retries": 12
+}]'
+export TZ=UTC`;
+	return (
+		<section class="card">
+			<h2>Point an agent server here</h2>
+			<p>Set these variables for the agent server, and start it:</p>
+			<pre>{setting}</pre>
+			<button type="button" onClick={() => void navigator.clipboard.writeText(setting)}>
+				Copy
+			</button>
+		</section>
+	);
+}
+
+function Facts({ info }: { readonly info: GetServiceInfoResponse }) {
+	const days = (value: number | undefined): string => (value === undefined ? "for ever" : `${value} days`);
+	const facts: readonly (readonly [string, string])[] = [
+		["Version", info.version],
+		["Store", `${info.engine}, ${info.storeHealthy ? "healthy" : "cannot be read or written"}`],
+		["History is kept", days(info.retentionDays)],
+		["Events are kept", days(info.eventRetentionDays)],
+		["Secrets are stored", info.encryptsSecrets ? "encrypted" : "redacted"],
+		["Time zone of events", info.eventTimeZone],
+		["Your key", `${info.caller}: ${info.callerScopes.join(", ")}`],
+		["Your owner", info.callerOwner === "" ? "none: the key sees everything" : info.callerOwner],
+	];
+	return (
+		<section class="card">
+			<h2>This service</h2>
+			<table>
+				<tbody>
+					{facts.map(([name, value]) => (
+						<tr key={name}>
+							<th scope="row">{name}</th>
+							<td>{value}</td>
+						</tr>
+					))}
+					<tr>
+						<th scope="row">Started</th>
+						<td>
+							<Ago time={info.startedAt} />
+						</td>
+					</tr>
+				</tbody>
+			</table>
+			<p class="row">
+				<a href={`${BASE_URL}/openapi.json`}>/openapi.json</a>
+				<span class="muted">/metrics and the docs are described in the README of the service.</span>
+			</p>
+		</section>
+	);
 }

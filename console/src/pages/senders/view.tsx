@@ -1,5 +1,126 @@
-import { Notice } from "../../parts/notice.tsx";
+import { durationMs } from "@bufbuild/protobuf/wkt";
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import type { Sender } from "../../../../gen/conversations/v1/conversation_sender_service_pb.js";
+import { duration, full } from "../../parts/format.ts";
+import { Notice, ProblemNotice } from "../../parts/notice.tsx";
+import { Ago } from "../../parts/time.tsx";
+import { type Problem, problemOf, senders } from "../../service/service.ts";
+import { signOut } from "../../service/session.ts";
+import { addressOf } from "../../shell/route.ts";
 
-export default function Page() {
-	return <Notice title="…" />;
+/** Milliseconds between two reads of the senders. */
+const INTERVAL = 5_000;
+
+/** Who posts, who is silent, whose clock is wrong, and whose posts are refused. */
+export default function SendersPage() {
+	const list = useSignal<readonly Sender[] | undefined>(undefined);
+	const problem = useSignal<Problem | undefined>(undefined);
+	useEffect(() => {
+		const load = async (): Promise<void> => {
+			try {
+				list.value = (await senders.listSenders({})).senders;
+				problem.value = undefined;
+			} catch (error) {
+				problem.value = problemOf(error);
+				if (problem.value.kind === "key") signOut();
+			}
+		};
+		void load();
+		const timer = setInterval(() => void load(), INTERVAL);
+		return () => clearInterval(timer);
+	}, []);
+	if (problem.value !== undefined) return <ProblemNotice problem={problem.value} />;
+	if (list.value === undefined) return <Notice title="Loading…" />;
+	if (list.value.length === 0)
+		return (
+			<Notice title="Nobody has posted yet">
+				<span>
+					<a href={addressOf(["about"])}>About</a> says how to point an agent server at this service.
+				</span>
+			</Notice>
+		);
+	return (
+		<>
+			<h1 class="visually-hidden">Senders</h1>
+			<div class="scroll" role="region" aria-label="Senders" tabIndex={0}>
+				<table class="card">
+					<thead>
+						<tr>
+							{[
+								"Sender",
+								"Last post",
+								"State",
+								"Running",
+								"Records",
+								"Events",
+								"Clock",
+								"Refused, last hour",
+								"last day",
+							].map((title) => (
+								<th key={title} scope="col">
+									{title}
+								</th>
+							))}
+						</tr>
+					</thead>
+					<tbody>
+						{list.value.map((sender) => (
+							<Line key={sender.name} sender={sender} />
+						))}
+					</tbody>
+				</table>
+			</div>
+		</>
+	);
+}
+
+function Line({ sender }: { readonly sender: Sender }) {
+	const skew = sender.clockSkew === undefined ? undefined : durationMs(sender.clockSkew);
+	return (
+		<tr>
+			<td>
+				<a href={addressOf(["conversations"], { sender: sender.name })}>{sender.name}</a>
+				{sender.owner !== "" && <span class="tag">{sender.owner}</span>}
+			</td>
+			<td>
+				<Ago time={sender.lastPostAt} />
+			</td>
+			<td>{sender.silent ? <span class="error">✕ silent</span> : <span class="finished">✓ posts</span>}</td>
+			<td class="number">{full(sender.runningConversations)}</td>
+			<td class="number">{full(sender.records)}</td>
+			<td class="number">{full(sender.events)}</td>
+			<td>
+				{skew === undefined ? (
+					<span class="muted">not known yet</span>
+				) : skew === 0 ? (
+					<span class="finished">✓ right</span>
+				) : (
+					<span class="error">
+						✕ {duration(Math.abs(skew))} {skew > 0 ? "behind" : "ahead"}: set its time zone
+					</span>
+				)}
+			</td>
+			<td>
+				<Refusals counts={sender.refusalsLastHour} />
+			</td>
+			<td>
+				<Refusals counts={sender.refusalsLastDay} />
+			</td>
+		</tr>
+	);
+}
+
+function Refusals({ counts }: { readonly counts: Readonly<Record<string, bigint>> }) {
+	const kinds = Object.entries(counts);
+	if (kinds.length === 0) return <span class="muted">none</span>;
+	return (
+		<>
+			{kinds.map(([kind, count]) => (
+				<span key={kind} class="tag">
+					{kind} {full(count)}
+				</span>
+			))}
+		</>
+	);
 }
