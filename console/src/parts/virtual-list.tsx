@@ -11,12 +11,14 @@ interface VirtualListProps {
 	readonly render: (index: number) => ComponentChildren;
 	/** Called when the end of the list comes near. */
 	readonly onEnd?: () => void;
+	/** Role of the box around the rows, if the list is a part of a table. */
+	readonly role?: "rowgroup";
 	/** Index of the row that is kept in view. */
 	readonly focus?: number | undefined;
 }
 
 /** Shows only the rows of a long list that are in view. The page itself scrolls. */
-export function VirtualList({ count, estimate, keyOf, render, onEnd, focus }: VirtualListProps) {
+export function VirtualList({ count, estimate, keyOf, render, onEnd, role, focus }: VirtualListProps) {
 	const box = useRef<HTMLDivElement>(null);
 	const version = useMemo(() => signal(0), []);
 	const virtualizer = useMemo(
@@ -55,11 +57,11 @@ export function VirtualList({ count, estimate, keyOf, render, onEnd, focus }: Vi
 	}, [last?.index, count]);
 	const margin = virtualizer.options.scrollMargin;
 	return (
-		<div ref={box} role="rowgroup" style={{ position: "relative", height: `${virtualizer.getTotalSize()}px` }}>
+		<div ref={box} role={role} style={{ position: "relative", height: `${virtualizer.getTotalSize()}px` }}>
 			{items.map(({ index, key, start }) => (
 				<div
 					key={key}
-					role="presentation"
+					role={role && "presentation"}
 					data-index={index}
 					ref={(element) => virtualizer.measureElement(element)}
 					style={{ position: "absolute", top: 0, left: 0, right: 0, transform: `translateY(${start - margin}px)` }}

@@ -51,3 +51,24 @@ export function problemOf(error: unknown): Problem {
 			return { kind: "other", text: rawMessage };
 	}
 }
+
+/**
+ * Reads JSON from a route of the API.
+ *
+ * @param path path below the folder of the page, such as api/v1/conversations/ID
+ * @throws ConnectError as the RPCs do
+ */
+export async function readJson(path: string): Promise<unknown> {
+	const headers = accessKey.value === undefined ? {} : { "X-Access-Token": accessKey.value };
+	const response = await fetch(`${BASE_URL}/${path}`, { headers });
+	if (response.ok) return await response.json();
+	const codes: Readonly<Record<number, Code>> = {
+		400: Code.InvalidArgument,
+		401: Code.Unauthenticated,
+		403: Code.PermissionDenied,
+		404: Code.NotFound,
+		410: Code.OutOfRange,
+		503: Code.Unavailable,
+	};
+	throw new ConnectError(await response.text(), codes[response.status] ?? Code.Internal);
+}

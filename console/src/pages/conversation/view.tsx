@@ -1,5 +1,176 @@
-import { Notice } from "../../parts/notice.tsx";
+import "./style.css";
+import { useEffect, useMemo } from "preact/hooks";
+import { cost, full, short } from "../../parts/format.ts";
+import { Notice, ProblemNotice } from "../../parts/notice.tsx";
+import { StatusMark } from "../../parts/status.tsx";
+import { Ago, Clock } from "../../parts/time.tsx";
+import { useShortcuts } from "../../shell/keys.ts";
+import { addressOf, go, query, setQuery } from "../../shell/route.ts";
+import { CopyMenu } from "./copy.tsx";
+import { CostChart } from "./cost-chart.tsx";
+import { History } from "./history.tsx";
+import { OpenConversation } from "./state.ts";
+import { Timeline } from "./timeline.tsx";
+import { Tree } from "./tree.tsx";
 
-export default function Page(_: { readonly id: string }) {
-	return <Notice title="…" />;
+const TABS = { timeline: "Timeline", record: "Record", history: "History" } as const;
+type Tab = keyof typeof TABS;
+const TAB_NAMES: readonly Tab[] = ["timeline", "record", "history"];
+
+/** A conversation: what it is, what happened in it, its record and its history. */
+export default function ConversationPage({ id }: { readonly id: string }) {
+	const open = useMemo(() => new OpenConversation(id), [id]);
+	useEffect(() => () => open.close(), [open]);
+	const tab = TAB_NAMES.find((name) => name === query.value.get("tab")) ?? "timeline";
+	const show = (name: Tab): void => setQuery((next) => next.set("tab", name));
+	useShortcuts([
+		{ key: "t", meaning: "show the timeline", run: () => show("timeline") },
+		{ key: "r", meaning: "show the record", run: () => show("record") },
+		{ key: "h", meaning: "show the history", run: () => show("history") },
+		{ key: "Escape", meaning: "back to the list", run: () => go(addressOf(["conversations"])) },
+	]);
+	const problem = open.problem.value;
+	if (problem !== undefined) return <ProblemNotice problem={problem} retry={() => open.reload()} />;
+	const summary = open.summary.value;
+	const record = open.record.value;
+	if (summary === undefined && open.steps.value.length === 0)
+		return open.loadingEvents.value ? (
+			<Notice title="Loading…" />
+		) : (
+			<Notice title="Not found">
+				<span>The service has no conversation with the id {id}.</span>
+			</Notice>
+		);
+	return (
+		<>
+			<header class="conversation-head">
+				<h1>{summary?.title ?? (summary?.firstMessage ? `“${summary.firstMessage}”` : id)}</h1>
+				<p class="row small muted">
+					{summary && <StatusMark status={summary.executionStatus} />}
+					<span>{summary?.agentKind}</span>
+					<span>{summary?.model}</span>
+					{summary?.sender && <a href={addressOf(["conversations"], { sender: summary.sender })}>{summary.sender}</a>}
+					<span>
+						last activity <Ago time={summary?.lastActivityAt ?? summary?.updatedAt} />
+					</span>
+					<code>{id}</code>
+					<CopyMenu id={id} record={record} />
+				</p>
+			</header>
+			<div class="conversation">
+				<aside aria-label="Facts">
+					<section class="card">
+						<h2>Facts</h2>
+						<dl>
+							<Fact name="Started">
+								<Ago time={summary?.createdAt} />
+							</Fact>
+							<Fact name="Last run">
+								<Clock time={summary?.runStartedAt} />
+							</Fact>
+							<Fact name="Events">{full(summary?.eventCount ?? 0n)}</Fact>
+							<Fact name="Owner">{summary?.owner || <span class="muted">none</span>}</Fact>
+							<Fact name="Tags">
+								{Object.entries(summary?.tags ?? {}).map(([key, value]) => (
+									<a key={key} class="tag" href={addressOf(["conversations"], { tag: `${key}:${value}` })}>
+										{key}: {value}
+									</a>
+								))}
+							</Fact>
+							<Fact name="Parent">
+								<Relation id={summary?.parentConversationId} />
+							</Fact>
+							<Fact name="Fork of">
+								<Relation
+									id={
+										typeof record?.forked_from_conversation_id === "string"
+											? record.forked_from_conversation_id
+											: undefined
+									}
+								/>
+							</Fact>
+							<Fact name="Children">
+								{open.children.value.length === 0 ? (
+									<span class="muted">none</span>
+								) : (
+									open.children.value.map((child) => (
+										<a key={child.id} href={addressOf(["conversations", child.id])}>
+											{child.title ?? child.id}
+										</a>
+									))
+								)}
+							</Fact>
+						</dl>
+					</section>
+					{summary?.lastError && (
+						<section class="card">
+							<h2>Last error</h2>
+							<a
+								class="problem-text"
+								href={addressOf(["conversations", id], { event: String(summary.lastError.eventSequence) })}
+							>
+								{summary.lastError.code}
+							</a>
+							<p class="small muted">{summary.lastError.text}</p>
+						</section>
+					)}
+				</aside>
+				<section class="conversation-body">
+					<div class="tabs" role="tablist">
+						{TAB_NAMES.map((name) => (
+							<button
+								key={name}
+								type="button"
+								role="tab"
+								aria-selected={name === tab}
+								aria-controls="tab-panel"
+								onClick={() => show(name)}
+							>
+								{TABS[name]} {name === "history" ? full(open.updates.value.length) : ""}
+							</button>
+						))}
+					</div>
+					<div role="tabpanel" id="tab-panel" aria-label={TABS[tab]}>
+						{tab === "timeline" && <Timeline open={open} />}
+						{tab === "record" && <Tree value={record} name="record" />}
+						{tab === "history" && <History open={open} />}
+					</div>
+				</section>
+				<aside aria-label="Usage">
+					<section class="card">
+						<h2>Cost</h2>
+						<CostChart record={record} total={summary?.accumulatedCost ?? 0} />
+					</section>
+					<section class="card">
+						<h2>Tokens</h2>
+						<dl>
+							<Fact name="Prompt">{full(summary?.tokens?.promptTokens ?? 0n)}</Fact>
+							<Fact name="Cached">{full(summary?.tokens?.cacheReadTokens ?? 0n)}</Fact>
+							<Fact name="Completion">{full(summary?.tokens?.completionTokens ?? 0n)}</Fact>
+							<Fact name="Context">
+								{summary?.context
+									? `${full(summary.context.perTurnToken)} of ${summary.context.contextWindow === 0n ? "?" : short(summary.context.contextWindow)}`
+									: "–"}
+							</Fact>
+							<Fact name="Cost">{cost(summary?.accumulatedCost ?? 0)}</Fact>
+						</dl>
+					</section>
+				</aside>
+			</div>
+		</>
+	);
+}
+
+function Fact({ name, children }: { readonly name: string; readonly children: preact.ComponentChildren }) {
+	return (
+		<div>
+			<dt>{name}</dt>
+			<dd>{children}</dd>
+		</div>
+	);
+}
+
+function Relation({ id }: { readonly id: string | undefined }) {
+	if (id === undefined) return <span class="muted">none</span>;
+	return <a href={addressOf(["conversations", id])}>{id.slice(0, 8)}</a>;
 }

@@ -59,6 +59,7 @@ export default function ConversationsPage() {
 						))}
 					</div>
 					<VirtualList
+						role="rowgroup"
 						count={rows.length}
 						estimate={56}
 						keyOf={(index) => rows[index]?.summary.id ?? String(index)}

@@ -1,0 +1,169 @@
+import { computed, signal } from "@preact/signals";
+import {
+	type ConversationEventEntry,
+	EventOrder,
+} from "../../../../gen/conversations/v1/conversation_event_service_pb.js";
+import type { ConversationUpdate } from "../../../../gen/conversations/v1/conversation_service_pb.js";
+import type { ConversationSummary } from "../../../../gen/conversations/v1/summary_pb.js";
+import { conversations, events, type Problem, problemOf, readJson } from "../../service/service.ts";
+import { signOut } from "../../service/session.ts";
+import { follow } from "../../service/watch.ts";
+import { type Json, type ParsedEvent, parseEntry, stepsOf } from "./steps.ts";
+
+/** Number of events that are loaded at a time. */
+const PAGE_SIZE = 500;
+
+/** Everything that the page of a conversation shows, kept up to date by two watches. */
+export class OpenConversation {
+	readonly id: string;
+	readonly summary = signal<ConversationSummary | undefined>(undefined);
+	/** The record in its JSON form, secrets redacted. */
+	readonly record = signal<Json | undefined>(undefined);
+	readonly updates = signal<readonly ConversationUpdate[]>([]);
+	readonly children = signal<readonly ConversationSummary[]>([]);
+	readonly problem = signal<Problem | undefined>(undefined);
+	/** Whether older events are still being loaded. */
+	readonly loadingEvents = signal(true);
+	readonly #events = signal<readonly ParsedEvent[]>([]);
+	readonly steps = computed(() => stepsOf(this.#events.value));
+	readonly #stops: (() => void)[] = [];
+	#closed = false;
+
+	constructor(id: string) {
+		this.id = id;
+		void this.#open();
+	}
+
+	reload(): void {
+		for (const stop of this.#stops.splice(0)) stop();
+		this.problem.value = undefined;
+		void this.#open();
+	}
+
+	close(): void {
+		this.#closed = true;
+		for (const stop of this.#stops.splice(0)) stop();
+	}
+
+	async #open(): Promise<void> {
+		try {
+			await Promise.all([this.#openUpdates(), this.#openEvents(), this.#loadChildren()]);
+		} catch (error) {
+			const problem = problemOf(error);
+			if (problem.kind === "key") signOut();
+			if (!this.#closed) this.problem.value = problem;
+		}
+	}
+
+	async #openUpdates(): Promise<void> {
+		const loaded: ConversationUpdate[] = [];
+		let pageToken = "";
+		do {
+			const page = await conversations.listConversationUpdates({ conversationId: this.id, pageSize: 1000, pageToken });
+			loaded.push(...page.updates);
+			pageToken = page.nextPageToken;
+		} while (pageToken !== "" && !this.#closed);
+		this.#take(loaded);
+		await this.#loadRecord();
+		this.#follow<ConversationUpdate>(
+			"updates",
+			loaded.at(-1)?.sequence ?? 0n,
+			async function* (conversationId, after, abort) {
+				const start = { case: "afterSequence" as const, value: after };
+				for await (const message of conversations.watchConversationUpdates(
+					{ start, conversationId },
+					{ signal: abort },
+				))
+					yield {
+						sequence: message.sequence,
+						entry: message.content.case === "update" ? message.content.value : undefined,
+					};
+			},
+			(arrived) => {
+				this.#take(arrived);
+				void this.#loadRecord().catch(() => undefined);
+			},
+		);
+	}
+
+	#take(arrived: readonly ConversationUpdate[]): void {
+		this.updates.value = [...this.updates.value, ...arrived];
+		this.summary.value =
+			arrived.findLast(({ current, summary }) => current && summary !== undefined)?.summary ?? this.summary.value;
+	}
+
+	async #loadRecord(): Promise<void> {
+		this.record.value = await readRecord(this.id);
+	}
+
+	async #openEvents(): Promise<void> {
+		const filter = { kindsNot: ["StreamingDeltaEvent"] };
+		const newest = { conversationId: this.id, filter, order: EventOrder.NEWEST_FIRST, pageSize: PAGE_SIZE };
+		let page = await events.listConversationEvents(newest);
+		const from = page.events[0]?.sequence ?? 0n;
+		this.#follow<ConversationEventEntry>(
+			"events",
+			from,
+			async function* (conversationId, after, abort) {
+				const start = { case: "afterSequence" as const, value: after };
+				for await (const { sequence, content } of events.watchConversationEvents(
+					{ start, conversationId, filter },
+					{ signal: abort },
+				))
+					yield { sequence, entry: content.case === "event" ? content.value : undefined };
+			},
+			(arrived) => this.#add(arrived),
+		);
+		this.#add(page.events);
+		while (page.nextPageToken !== "" && !this.#closed) {
+			page = await events.listConversationEvents({ ...newest, pageSize: 1000, pageToken: page.nextPageToken });
+			this.#add(page.events);
+		}
+		this.loadingEvents.value = false;
+	}
+
+	#add(entries: readonly ConversationEventEntry[]): void {
+		const known = new Set(this.#events.value.map(({ sequence }) => sequence));
+		const added = entries.filter(({ sequence }) => !known.has(sequence)).map(parseEntry);
+		if (added.length > 0) this.#events.value = [...this.#events.value, ...added];
+	}
+
+	async #loadChildren(): Promise<void> {
+		const { conversations: found } = await conversations.listConversations({
+			filter: { parentConversationId: this.id },
+			pageSize: 100,
+		});
+		this.children.value = found.flatMap(({ summary }) => summary ?? []);
+	}
+
+	#follow<Entry>(
+		what: string,
+		from: bigint,
+		start: (
+			id: string,
+			after: bigint,
+			abort: AbortSignal,
+		) => AsyncIterable<{ readonly sequence: bigint; readonly entry: Entry | undefined }>,
+		onEntries: (entries: readonly Entry[]) => void,
+	): void {
+		if (this.#closed) return;
+		const open = (after: bigint, abort: AbortSignal) => start(this.id, after, abort);
+		this.#stops.push(follow(`${what} of ${this.id}`, from, open, onEntries, () => this.reload()));
+	}
+}
+
+/** Reads a record in its JSON form; undefined when there is none, because only events have arrived. */
+export async function readRecord(id: string, sequence?: bigint): Promise<Json | undefined> {
+	const version = sequence === undefined ? "" : `?sequence=${sequence}`;
+	try {
+		const value = await readJson(`api/v1/conversations/${encodeURIComponent(id)}${version}`);
+		return isObject(value) ? value : undefined;
+	} catch (error) {
+		if (problemOf(error).kind === "missing") return undefined;
+		throw error;
+	}
+}
+
+function isObject(value: unknown): value is Json {
+	return typeof value === "object" && value !== null && !Array.isArray(value);
+}

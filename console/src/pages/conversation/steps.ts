@@ -1,0 +1,264 @@
+import { timestampDate } from "@bufbuild/protobuf/wkt";
+import type { ConversationEventEntry } from "../../../../gen/conversations/v1/conversation_event_service_pb.js";
+
+/** The steps of a conversation, as the timeline shows them: an action and its observation are one step. */
+
+/** An event with its members parsed. */
+export interface ParsedEvent {
+	readonly sequence: bigint;
+	readonly id: string;
+	readonly kind: string;
+	readonly source: string;
+	readonly parentId: string | undefined;
+	/** Milliseconds of Unix time. */
+	readonly time: number;
+	readonly members: Json;
+	readonly unreadable: boolean;
+}
+
+/** A JSON object of any form. */
+export type Json = Readonly<Record<string, unknown>>;
+
+export interface Step {
+	/** Id of the step's first event. */
+	readonly id: string;
+	readonly sequence: bigint;
+	readonly look: "user" | "agent" | "tool" | "hook" | "error" | "state" | "other";
+	readonly title: string;
+	readonly time: number;
+	/** Milliseconds from the action to its observation; undefined where it is not known, or does not apply. */
+	readonly duration: number | undefined;
+	/** Text that was written by a person, a model or a program. It is shown as text only. */
+	readonly text: string;
+	/** What a tool was called with. */
+	readonly input: string;
+	/** What a tool returned. */
+	readonly output: string;
+	readonly failed: boolean;
+	/** Id of the model's response that asked for the step. */
+	readonly responseId: string | undefined;
+	/** The events of the step. */
+	readonly events: readonly ParsedEvent[];
+}
+
+export function parseEntry(entry: ConversationEventEntry): ParsedEvent {
+	const { event, happenedAt, receivedAt, sequence, unreadable } = entry;
+	const time = happenedAt ?? receivedAt;
+	return {
+		sequence,
+		id: event?.id ?? `#${sequence}`,
+		kind: event?.kind ?? "unreadable",
+		source: event?.source ?? "",
+		parentId: event?.parentId,
+		time: time === undefined ? 0 : timestampDate(time).getTime(),
+		members: parseMembers(event?.membersJson ?? ""),
+		unreadable,
+	};
+}
+
+function parseMembers(text: string): Json {
+	if (text === "") return {};
+	return object(JSON.parse(text)) ?? {};
+}
+
+/** Returns the steps of events, each after the event that it follows in the tree of the conversation. */
+export function stepsOf(events: readonly ParsedEvent[]): readonly Step[] {
+	const ordered = inTreeOrder(events);
+	const resultsOf = new Map<string, ParsedEvent[]>();
+	const toolCalls = new Map<string, ParsedEvent[]>();
+	for (const event of ordered) {
+		const action = text(event.members.action_id);
+		if (action !== "" && event.kind !== "HookExecutionEvent") put(resultsOf, action, event);
+		if (event.kind === "ACPToolCallEvent") put(toolCalls, text(event.members.tool_call_id), event);
+	}
+	const known = new Set(ordered.map(({ id }) => id));
+	const steps: Step[] = [];
+	for (const event of ordered) {
+		const action = text(event.members.action_id);
+		if (action !== "" && known.has(action) && event.kind !== "HookExecutionEvent") continue;
+		if (event.kind === "ACPToolCallEvent") {
+			const calls = toolCalls.get(text(event.members.tool_call_id)) ?? [event];
+			if (calls[0] === event) steps.push(toolCallStep(calls));
+			continue;
+		}
+		steps.push(stepOf(event, resultsOf.get(event.id) ?? []));
+	}
+	return steps;
+}
+
+function put(map: Map<string, ParsedEvent[]>, key: string, event: ParsedEvent): void {
+	const list = map.get(key);
+	if (list === undefined) map.set(key, [event]);
+	else list.push(event);
+}
+
+/** Orders events by sequence, but never an event before its parent. */
+function inTreeOrder(events: readonly ParsedEvent[]): readonly ParsedEvent[] {
+	const sorted = [...events].sort((a, b) => (a.sequence < b.sequence ? -1 : 1));
+	const byId = new Map(sorted.map((event) => [event.id, event]));
+	const placed = new Set<ParsedEvent>();
+	const ordered: ParsedEvent[] = [];
+	for (const event of sorted) {
+		const chain: ParsedEvent[] = [];
+		let next: ParsedEvent | undefined = event;
+		while (next !== undefined && !placed.has(next)) {
+			placed.add(next);
+			chain.push(next);
+			next = next.parentId === undefined ? undefined : byId.get(next.parentId);
+		}
+		ordered.push(...chain.reverse());
+	}
+	return ordered;
+}
+
+function stepOf(event: ParsedEvent, results: readonly ParsedEvent[]): Step {
+	const { members, kind, source } = event;
+	const common = { ...base(event), events: [event, ...results] };
+	if (event.unreadable) return { ...common, look: "error", title: "This event cannot be read", failed: true };
+	switch (kind) {
+		case "MessageEvent": {
+			const message = object(members.llm_message) ?? {};
+			const look = source === "user" ? "user" : "agent";
+			return { ...common, look, title: look === "user" ? "User" : "Agent", text: contentText(message.content) };
+		}
+		case "SystemPromptEvent":
+			return { ...common, title: "System prompt", text: contentText([members.system_prompt]) };
+		case "ActionEvent": {
+			const result = results.at(-1);
+			const observation = object(result?.members.observation) ?? {};
+			const action = object(members.action) ?? {};
+			const finish = text(action.message);
+			return {
+				...common,
+				look: "tool",
+				title: text(members.tool_name) || "action",
+				text: [contentText(members.thought), text(members.summary)].filter(Boolean).join("\n"),
+				input: text(action.command) || finish || argumentsText(action, members),
+				output: outputOf(result, observation),
+				duration: result && result.time - event.time,
+				failed: observation.is_error === true || result?.kind === "AgentErrorEvent",
+			};
+		}
+		case "ObservationEvent": {
+			const observation = object(members.observation) ?? {};
+			const output = outputOf(event, observation);
+			return { ...common, look: "tool", title: text(members.tool_name), output, failed: observation.is_error === true };
+		}
+		case "HookExecutionEvent": {
+			const failed = members.success === false || members.blocked === true;
+			const verdict = members.blocked === true ? "blocked" : failed ? "failed" : "allowed";
+			return {
+				...common,
+				look: "hook",
+				title: `hook ${text(members.hook_event_type)}`,
+				text: `${text(members.hook_command)} · ${verdict}`,
+				output: [text(members.stdout), text(members.stderr), text(members.error)].filter(Boolean).join("\n"),
+				failed,
+			};
+		}
+		case "ConversationErrorEvent": {
+			const classification = object(members.classification) ?? {};
+			const retry = classification.retryable === true ? "a retry is possible" : "";
+			const facts = [text(classification.kind), retry].filter(Boolean).join(" · ");
+			return {
+				...common,
+				look: "error",
+				title: text(members.code) || "Error",
+				text: [text(members.detail), facts].filter(Boolean).join("\n"),
+				failed: true,
+			};
+		}
+		case "AgentErrorEvent":
+			return { ...common, look: "error", title: "Error of the agent", text: text(members.error), failed: true };
+		case "PauseEvent":
+			return { ...common, look: "state", title: "Paused" };
+		case "InterruptEvent":
+			return { ...common, look: "state", title: "Interrupted", text: text(members.reason) };
+		case "ConversationStateUpdateEvent": {
+			const key = text(members.key);
+			const value = key === "full_state" ? "" : plain(members.value);
+			return { ...common, look: "state", title: key === "full_state" ? "Full state" : key, text: value };
+		}
+		default:
+			return { ...common, title: kind, text: plain(members) };
+	}
+}
+
+/** Returns the step of a tool call of an ACP agent, which reports its progress in several events. */
+function toolCallStep(calls: readonly ParsedEvent[]): Step {
+	const [first] = calls;
+	const last = calls.at(-1);
+	if (first === undefined || last === undefined) throw new TypeError("a tool call has an event");
+	const newest = (name: string): unknown =>
+		calls.findLast(({ members }) => (members[name] ?? null) !== null)?.members[name];
+	return {
+		...base(first),
+		events: calls,
+		look: "tool",
+		title: text(newest("title")) || text(newest("tool_kind")) || "tool",
+		input: plain(newest("raw_input")),
+		output: plain(newest("raw_output")) || contentText(newest("content")),
+		duration: calls.length > 1 ? last.time - first.time : undefined,
+		failed: last.members.is_error === true,
+	};
+}
+
+function base(event: ParsedEvent): Step {
+	return {
+		id: event.id,
+		sequence: event.sequence,
+		look: "other",
+		title: event.kind,
+		time: event.time,
+		duration: undefined,
+		text: "",
+		input: "",
+		output: "",
+		failed: false,
+		responseId: text(event.members.llm_response_id) || undefined,
+		events: [event],
+	};
+}
+
+function outputOf(result: ParsedEvent | undefined, observation: Json): string {
+	if (result === undefined) return "";
+	const { members } = result;
+	if (result.kind === "UserRejectObservation") return `Rejected: ${text(members.rejection_reason)}`;
+	if (result.kind === "AgentErrorEvent") return text(members.error);
+	return contentText(observation.content) || text(observation.output) || plain(observation);
+}
+
+/** Returns what a tool was called with: the arguments of the call, or the action without its kind. */
+function argumentsText(action: Json, members: Json): string {
+	const { kind: _, ...rest } = action;
+	const call = object(members.tool_call) ?? {};
+	return Object.keys(rest).length > 0 ? plain(rest) : text(call.arguments);
+}
+
+/** Returns the texts of a list of content, such as that of a message. Images and other content are named only. */
+function contentText(content: unknown): string {
+	if (typeof content === "string") return content;
+	if (!Array.isArray(content)) return "";
+	return content
+		.map((item: unknown) => {
+			if (typeof item === "string") return item;
+			const one = object(item) ?? {};
+			return typeof one.text === "string" ? one.text : `[${text(one.type) || text(one.kind) || "content"}]`;
+		})
+		.join("\n");
+}
+
+function object(value: unknown): Json | undefined {
+	const isObject = (one: unknown): one is Json => typeof one === "object" && one !== null && !Array.isArray(one);
+	return isObject(value) ? value : undefined;
+}
+
+function text(value: unknown): string {
+	return typeof value === "string" ? value : "";
+}
+
+/** Returns a value as a person reads it: a text as it is, anything else as indented JSON. */
+function plain(value: unknown): string {
+	if (value === undefined || value === null) return "";
+	return typeof value === "string" ? value : JSON.stringify(value, null, 2);
+}

@@ -1,0 +1,212 @@
+import { useSignal } from "@preact/signals";
+import { useMemo, useRef } from "preact/hooks";
+import { ConversationExecutionStatus as Status } from "../../../../gen/conversations/v1/conversation_pb.js";
+import { cost, duration, exactTime, timeOfDay } from "../../parts/format.ts";
+import { Notice } from "../../parts/notice.tsx";
+import { VirtualList } from "../../parts/virtual-list.tsx";
+import { useShortcuts } from "../../shell/keys.ts";
+import { addressOf, query, setQuery } from "../../shell/route.ts";
+import { callsOf } from "./cost-chart.tsx";
+import type { OpenConversation } from "./state.ts";
+import type { Step } from "./steps.ts";
+
+/** Characters of a text that are shown before it is opened. */
+const FOLDED = 600;
+
+/** What happened, step by step. */
+export function Timeline({ open }: { readonly open: OpenConversation }) {
+	const search = useRef<HTMLInputElement>(null);
+	const wanted = useSignal("");
+	const showStates = useSignal(false);
+	const steps = open.steps.value;
+	const shown = useMemo(() => {
+		const words = wanted.value.toLowerCase();
+		return steps.filter(
+			(step) =>
+				(showStates.value ||
+					step.look !== "state" ||
+					!step.events.every(({ kind }) => kind === "ConversationStateUpdateEvent")) &&
+				(words === "" ||
+					[step.title, step.text, step.input, step.output].some((text) => text.toLowerCase().includes(words))),
+		);
+	}, [steps, wanted.value, showStates.value]);
+	const costs = useMemo(() => costsOf(open, steps), [steps, open.record.value]);
+	const marks = useMemo(() => marksOf(steps, costs), [steps, costs]);
+	const event = query.value.get("event");
+	const focus = shown.findIndex(({ events }) => events.some(({ sequence }) => String(sequence) === event));
+	const running = open.summary.value?.executionStatus === Status.RUNNING;
+	const chosen = focus >= 0 ? focus : running && event === null ? shown.length - 1 : undefined;
+	const choose = (index: number): void => {
+		const step = shown[Math.min(Math.max(index, 0), shown.length - 1)];
+		if (step !== undefined) setQuery((next) => next.set("event", String(step.sequence)));
+	};
+	useShortcuts([
+		{ key: "j", meaning: "next step", run: () => choose(focus + 1) },
+		{ key: "k", meaning: "previous step", run: () => choose(focus - 1) },
+		{ key: "g", meaning: "newest step", run: () => choose(shown.length - 1) },
+		{
+			key: "s",
+			meaning: "slowest step",
+			run: () => choose(shown.findIndex(({ id }) => marks.get(id)?.includes("slowest"))),
+		},
+		{
+			key: "d",
+			meaning: "dearest step",
+			run: () => choose(shown.findIndex(({ id }) => marks.get(id)?.includes("dearest"))),
+		},
+		{ key: "/", meaning: "search in the timeline", run: () => search.current?.focus() },
+	]);
+	if (steps.length === 0)
+		return open.loadingEvents.value ? (
+			<Notice title="Loading…" />
+		) : (
+			<Notice title="No event yet">
+				<span>Only the record of this conversation has arrived.</span>
+			</Notice>
+		);
+	return (
+		<>
+			<div class="row timeline-tools">
+				<input
+					ref={search}
+					class="grow"
+					type="search"
+					aria-label="Search in the timeline"
+					placeholder="Search in the timeline  ( / )"
+					value={wanted.value}
+					onInput={(input) => {
+						wanted.value = input.currentTarget.value;
+					}}
+				/>
+				<label class="row small muted">
+					<input
+						type="checkbox"
+						checked={showStates.value}
+						onChange={() => {
+							showStates.value = !showStates.value;
+						}}
+					/>
+					changes of state
+				</label>
+				<span class="small muted" aria-live="polite">
+					{open.loadingEvents.value ? "loading older events…" : `${shown.length} steps`}
+				</span>
+			</div>
+			<section class="timeline" aria-label="Timeline">
+				<VirtualList
+					count={shown.length}
+					estimate={84}
+					keyOf={(index) => shown[index]?.id ?? String(index)}
+					render={(index) => {
+						const step = shown[index];
+						return step === undefined ? null : (
+							<StepView
+								id={open.id}
+								step={step}
+								chosen={index === focus}
+								marks={marks.get(step.id) ?? []}
+								price={costs.get(step.id)}
+							/>
+						);
+					}}
+					focus={chosen}
+				/>
+			</section>
+		</>
+	);
+}
+
+interface StepViewProps {
+	readonly id: string;
+	readonly step: Step;
+	readonly chosen: boolean;
+	readonly marks: readonly string[];
+	readonly price: number | undefined;
+}
+
+function StepView({ id, step, chosen, marks, price }: StepViewProps) {
+	const facts = [
+		timeOfDay(new Date(step.time)),
+		step.duration === undefined ? "" : duration(step.duration),
+		price === undefined ? "" : cost(price),
+	].filter(Boolean);
+	return (
+		<article class={`step ${step.look}${step.failed ? " failed" : ""}${chosen ? " chosen" : ""}`}>
+			<header class="row">
+				<strong>{step.title}</strong>
+				{marks.map((mark) => (
+					<span key={mark} class="tag waiting">
+						{mark}
+					</span>
+				))}
+				<a
+					class="small muted step-facts"
+					href={addressOf(["conversations", id], { event: String(step.sequence) })}
+					title={`${exactTime(new Date(step.time))} · event ${step.sequence} · ${step.id}`}
+				>
+					{facts.join(" · ")}
+				</a>
+			</header>
+			{step.text !== "" && <Folded text={step.text} />}
+			{step.input !== "" && <Folded text={step.input} code="input" />}
+			{step.output !== "" && <Folded text={step.output} code="output" />}
+		</article>
+	);
+}
+
+/** A text that is cut while it is long, until a person opens it. */
+function Folded({ text, code }: { readonly text: string; readonly code?: "input" | "output" }) {
+	const open = useSignal(false);
+	const long = text.length > FOLDED || text.split("\n").length > 14;
+	const cut = long && !open.value ? text.split("\n").slice(0, 12).join("\n").slice(0, FOLDED) : text;
+	return (
+		<>
+			{code === undefined ? <p class="said">{cut}</p> : <pre class={code}>{cut}</pre>}
+			{long && (
+				<button
+					type="button"
+					class="small more"
+					aria-expanded={open.value}
+					onClick={() => {
+						open.value = !open.value;
+					}}
+				>
+					{open.value ? "show less" : `show all ${text.split("\n").length} lines`}
+				</button>
+			)}
+		</>
+	);
+}
+
+/** Returns the cost of steps: of the call that was listed last before the step, and belongs to no step before it. */
+function costsOf(open: OpenConversation, steps: readonly Step[]): ReadonlyMap<string, number> {
+	const calls = callsOf(open.record.value);
+	const prices = new Map<string, number>();
+	let next = 0;
+	const seen = new Set<string>();
+	for (const { id, responseId, time } of steps) {
+		if (responseId === undefined || seen.has(responseId)) continue;
+		seen.add(responseId);
+		let price: number | undefined;
+		for (; next < calls.length; next += 1) {
+			const call = calls[next];
+			if (call === undefined || call.time * 1000 > time + 500) break;
+			price = (price ?? 0) + call.cost;
+		}
+		if (price !== undefined) prices.set(id, price);
+	}
+	return prices;
+}
+
+/** Returns which steps are the slowest and the dearest. */
+function marksOf(steps: readonly Step[], costs: ReadonlyMap<string, number>): ReadonlyMap<string, readonly string[]> {
+	const marks = new Map<string, string[]>();
+	const mark = (word: string, value: (step: Step) => number | undefined): void => {
+		const ranked = steps.filter((step) => (value(step) ?? 0) > 0).sort((a, b) => (value(b) ?? 0) - (value(a) ?? 0));
+		const [first] = ranked;
+		if (first !== undefined && ranked.length > 1) marks.set(first.id, [...(marks.get(first.id) ?? []), word]);
+	};
+	mark("slowest", ({ duration: time }) => time);
+	mark("dearest", ({ id }) => costs.get(id));
+	return marks;
+}
