@@ -1,6 +1,7 @@
 import { type ErrorKind, RETRY_AFTER_SECONDS, ServiceError, type Violation } from "../../errors.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import type { HttpResponse } from "./http-listener.ts";
+import type { ContentResponse } from "./router.ts";
 
 const STATUSES: Readonly<Record<ErrorKind, number>> = {
 	invalid_record: 422,
@@ -50,16 +51,17 @@ function validationError({ path, part = "body", type, message, context, input }:
 
 /** Sends a response whose body is a JSON text. */
 export function sendJsonText(response: HttpResponse, status: number, text: string): void {
-	sendText(response, status, text, "application/json");
+	sendContent(response, { status, content: text, type: "application/json" });
 }
 
-/** Sends a response whose body is a text of a media type. */
-export function sendText(response: HttpResponse, status: number, text: string, type: string): void {
+/** Sends a response with a body. */
+export function sendContent(response: HttpResponse, { status, content, type, headers }: ContentResponse): void {
 	response.writeHead(status, {
+		...headers,
 		"Content-Type": type,
-		"Content-Length": Buffer.byteLength(text),
+		"Content-Length": Buffer.byteLength(content),
 	});
-	response.end(text);
+	response.end(content);
 }
 
 /** Sends a response without a body. */

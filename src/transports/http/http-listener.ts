@@ -21,7 +21,7 @@ export interface HttpResponse {
 	readonly headersSent: boolean;
 	setHeader(name: string, value: string): unknown;
 	writeHead(status: number, headers?: OutgoingHttpHeaders): unknown;
-	end(text: string): unknown;
+	end(body: string | Buffer): unknown;
 	destroy(): unknown;
 }
 

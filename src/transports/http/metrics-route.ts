@@ -9,6 +9,6 @@ export function metricsRoute(scrape: () => Promise<string>): Route {
 		method: "GET",
 		path: "/metrics",
 		scope: "metrics",
-		handle: async () => ({ status: 200, text: await scrape(), type: "text/plain; version=0.0.4; charset=utf-8" }),
+		handle: async () => ({ status: 200, content: await scrape(), type: "text/plain; version=0.0.4; charset=utf-8" }),
 	};
 }

@@ -18,7 +18,7 @@ export function probeRoutes(readiness: Readiness): Route[] {
 			isProbe: true,
 			handle: async () => {
 				const { ready, failing } = readiness;
-				return { status: ready ? 200 : 503, text: JSON.stringify({ ready, failing }), type: "application/json" };
+				return { status: ready ? 200 : 503, content: JSON.stringify({ ready, failing }), type: "application/json" };
 			},
 		},
 	];

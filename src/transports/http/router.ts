@@ -8,7 +8,7 @@ import type { ObservedRequest } from "../../telemetry/requests.ts";
 import type { Admission, Permit, Work } from "../admission.ts";
 import { certificateName, certificateOf } from "../connections.ts";
 import { LIMITS, type Limits } from "../limits.ts";
-import { sendError, sendJsonText, sendText } from "./answer.ts";
+import { sendContent, sendError, sendJsonText } from "./answer.ts";
 import { type BodyRequest, discardBody } from "./body.ts";
 import { enter } from "./enter.ts";
 import type { ObservedHandler } from "./http-listener.ts";
@@ -43,15 +43,17 @@ export interface Route {
 	/** Set when only the first failure for each key is logged, because the holder of the key calls again and again. */
 	readonly logsOncePerKey?: true;
 	/** Returns the body of the response, as JSON text or with its own status and type. An error that it throws is sent. */
-	readonly handle: (request: RouteRequest) => Promise<string | TextResponse>;
+	readonly handle: (request: RouteRequest) => Promise<string | ContentResponse>;
 }
 
 /** A response with a status and a media type of its own. */
-export interface TextResponse {
+export interface ContentResponse {
 	readonly status: number;
-	readonly text: string;
+	readonly content: string | Buffer;
 	/** Media type. */
 	readonly type: string;
+	/** Further headers. */
+	readonly headers?: Readonly<Record<string, string>>;
 }
 
 const WORK: Readonly<Record<Route["scope"], Work>> = {
@@ -135,10 +137,9 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 				const search = url.slice(path.length + 1);
 				const routeRequest = { request, params, search, principal, permit, signal, observed };
 				const result = await observed.run(() => route.handle(routeRequest));
-				const text = typeof result === "string" ? result : result.text;
-				permit.reserveResponse(Buffer.byteLength(text));
-				if (typeof result === "string") sendJsonText(response, 200, text);
-				else sendText(response, result.status, text, result.type);
+				permit.reserveResponse(Buffer.byteLength(typeof result === "string" ? result : result.content));
+				if (typeof result === "string") sendJsonText(response, 200, result);
+				else sendContent(response, result);
 				limitResponseTime(request, response, limits);
 			} finally {
 				release();
