@@ -46,6 +46,7 @@ export * from "../gen/conversations/v1/hooks_pb.js";
 export * from "../gen/conversations/v1/llm_pb.js";
 export * from "../gen/conversations/v1/secrets_pb.js";
 export * from "../gen/conversations/v1/security_pb.js";
+export * from "../gen/conversations/v1/service_info_service_pb.js";
 export * from "../gen/conversations/v1/stats_pb.js";
 export * from "../gen/conversations/v1/summary_pb.js";
 export * from "../gen/conversations/v1/tools_pb.js";

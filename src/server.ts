@@ -1,4 +1,6 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { fileURLToPath } from "node:url";
+import { timestampNow } from "@bufbuild/protobuf/wkt";
 import { AccessKeys } from "./access/access-keys.ts";
 import { takeOverKeyFile } from "./access/first-key.ts";
 import { Gate } from "./access/gate.ts";
@@ -26,7 +28,7 @@ import { recordIntake } from "./intake/record-intake.ts";
 import { packageJson } from "./package-json.ts";
 import { RecordFormat } from "./record/record-format.ts";
 import { RecordVault } from "./record/secrets/record-vault.ts";
-import { rpcMethods, SERVICES } from "./rpc/services.ts";
+import { type DescribeService, rpcMethods, SERVICES } from "./rpc/services.ts";
 import { openStore } from "./store/open.ts";
 import type { IsSameRecord } from "./store/store.ts";
 import type { Logger } from "./telemetry/log.ts";
@@ -37,6 +39,7 @@ import { startTelemetry } from "./telemetry/telemetry.ts";
 import type { ThreadLogger } from "./threads/worker-thread.ts";
 import { Admission, WORKS } from "./transports/admission.ts";
 import { connectHandlers } from "./transports/connect/connect-adapter.ts";
+import { consoleRoutes } from "./transports/console/console.ts";
 import { listenGrpc } from "./transports/grpc/grpc-listener.ts";
 import { HeldBatches } from "./transports/held-batches.ts";
 import { allowOrigins } from "./transports/http/cors.ts";
@@ -49,6 +52,8 @@ import { readRoutes } from "./transports/reads/reads.ts";
 import { openApiRoute } from "./transports/webhook/openapi.ts";
 import { conversationWebhook, eventWebhook, oauthStateRoute } from "./transports/webhook/webhook.ts";
 
+/** Folder of the built console: this file is in src/ or in dist/. */
+const CONSOLE_FOLDER = fileURLToPath(new URL("../dist/console/", import.meta.url));
 /** Maximum time, in milliseconds, for which a stopping service accepts connections that are on their way. */
 const MAX_GRACE = 1_000;
 /** Milliseconds between two lines of the log about the progress of work on stored data. */
@@ -127,11 +132,12 @@ export async function startService(
 	const events = new ListConversationEvents(store, eventViews);
 	const eventWatches = new EventWatches(store, eventViews, { stopping: stopping.signal });
 
+	const readiness = new Readiness((ready) => grpc.setServing(ready));
+	const info = serviceInfo(config, () => readiness.passes("store"));
 	const reading = { get, list, updates, watches, events, eventWatches };
-	const methods = rpcMethods({ ingest, eventIngest, ...reading, accessKeys });
+	const methods = rpcMethods({ ingest, eventIngest, ...reading, accessKeys, info });
 	const held = new HeldBatches(admission);
 	const rpc = { methods, gate, admission, held, maxBodyBytes, stopping: stopping.signal };
-	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const routes = [
 		...probeRoutes(readiness),
 		metricsRoute(() => metrics.scrape()),
@@ -140,12 +146,13 @@ export async function startService(
 		oauthStateRoute(basePath),
 		...readRoutes(basePath, get, list, events),
 		openApiRoute(basePath),
+		...(config.console ? await consoleRoutes(basePath, CONSOLE_FOLDER) : []),
 	];
 
 	// Before the first read. A conversation for which this fails is retried when its next events or record arrive.
 	await eventIngest.applyAllUnappliedEvents().catch((error: unknown) => log.workFailed("settle", error));
 
-	const router = createRouter({ routes, rpcs: connectHandlers(rpc), gate, admission });
+	const router = createRouter({ routes, rpcs: connectHandlers(rpc, basePath), gate, admission });
 	const answer = observed(requests, allowOrigins(config.corsOrigins, router));
 	const http = await listenHttp({ address: config.httpAddress, tls, log }, answer);
 	opened.defer(() => http.kill());
@@ -234,6 +241,28 @@ async function requireKeys(config: Config, stored: StoredKeys): Promise<void> {
 	throw new Error(
 		"With PostgreSQL, ACCESS_KEYS or CLIENT_CERTIFICATES must be set, to the same value for every replica, or a key must have been made with the command `keys add`",
 	);
+}
+
+/** Returns the function that tells a caller about a service that starts now. */
+function serviceInfo(config: Config, storeHealthy: () => boolean): DescribeService {
+	const facts = {
+		version: packageJson().version,
+		engine: config.database.engine,
+		startedAt: timestampNow(),
+		retentionDays: config.retentionDays,
+		retentionUpdatesPerConversation: config.retentionUpdatesPerConversation,
+		eventRetentionDays: config.eventRetentionDays,
+		encryptsSecrets: config.encryptionKeys.length > 0,
+		basePath: config.basePath,
+		eventTimeZone: config.eventTimeZone,
+	};
+	return ({ name, scopes, owner = "" }) => ({
+		...facts,
+		storeHealthy: storeHealthy(),
+		caller: name,
+		callerScopes: [...scopes],
+		callerOwner: owner,
+	});
 }
 
 function threadLog(report: (error: unknown) => void): ThreadLogger {

@@ -109,6 +109,7 @@ describe("the program", () => {
 				"MAX_BODY_BYTES = 16777216 (default)",
 				"MAX_INFLIGHT_BYTES = 134217728 (default)",
 				"BASE_PATH = none (default)",
+				"CONSOLE = on (default)",
 				"LOG_LEVEL = debug (environment; default: info)",
 				"LOG_FORMAT = auto (default)",
 				"ENCRYPTION_KEY = ********** (environment; default: none)",

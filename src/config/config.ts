@@ -24,8 +24,10 @@ export interface Config {
 	 * Maximum bytes of the request bodies in progress, and separately of the responses: at least twice `maxBodyBytes`.
 	 */
 	readonly maxInflightBytes: number;
-	/** Prefix of the paths `/api/v1/…`: empty, or with a leading and no trailing slash. */
+	/** Prefix of the paths `/api/v1/…` and of the console: empty, or with a leading and no trailing slash. */
 	readonly basePath: string;
+	/** Whether the browser console is served. */
+	readonly console: boolean;
 	readonly logLevel: LogLevel;
 	readonly logFormat: LogFormat;
 	/** 32-byte keys for stored secrets: the first encrypts, all decrypt. Empty when secrets are stored redacted. */
@@ -122,6 +124,7 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		maxBodyBytes: values.MAX_BODY_BYTES,
 		maxInflightBytes: values.MAX_INFLIGHT_BYTES,
 		basePath: values.BASE_PATH,
+		console: values.CONSOLE,
 		logLevel: values.LOG_LEVEL,
 		logFormat: values.LOG_FORMAT,
 		encryptionKeys: Object.freeze(values.ENCRYPTION_KEY),

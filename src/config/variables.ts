@@ -132,10 +132,18 @@ export const environment = z.object({
 		parse: parseInteger(2 ** 40),
 	}),
 	BASE_PATH: variable({
-		meaning: "prefix of the paths `/api/v1/…`, such as `/bridge`",
+		meaning:
+			"prefix of the paths `/api/v1/…` and of the console, such as `/bridge`; Connect and gRPC-Web are served with it and without",
 		default: "",
 		example: "/bridge",
 		parse: parseBasePath,
+	}),
+	CONSOLE: variable({
+		meaning:
+			"`on` or `off`: whether the HTTP listener serves the browser console at `/`, or below `BASE_PATH` (see docs/console.md)",
+		default: "on",
+		example: "on",
+		parse: parseSwitch,
 	}),
 	LOG_LEVEL: variable({
 		meaning: "`trace`, `debug`, `info`, `warn`, `error`, `fatal` or `silent`",

@@ -1,4 +1,4 @@
-import { create, type DescService } from "@bufbuild/protobuf";
+import { create, type DescService, type MessageInitShape } from "@bufbuild/protobuf";
 import { AccessKeyService } from "../../gen/conversations/v1/access_key_service_pb.js";
 import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
@@ -10,7 +10,12 @@ import {
 	ConversationService,
 	GetConversationResponseSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
+import {
+	type GetServiceInfoResponseSchema,
+	ServiceInfoService,
+} from "../../gen/conversations/v1/service_info_service_pb.js";
 import type { AccessKeys } from "../access/access-keys.ts";
+import type { Principal } from "../access/keys.ts";
 import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
 import { setEncodedField } from "../conversations/read/encoded-field.ts";
@@ -33,7 +38,11 @@ export const SERVICES: readonly DescService[] = [
 	ConversationService,
 	ConversationEventService,
 	AccessKeyService,
+	ServiceInfoService,
 ];
+
+/** Returns what a caller may know of the service. */
+export type DescribeService = (caller: Principal) => MessageInitShape<typeof GetServiceInfoResponseSchema>;
 
 /** The objects that the methods use. */
 export interface RpcContext {
@@ -46,6 +55,7 @@ export interface RpcContext {
 	readonly events: ListConversationEvents;
 	readonly eventWatches: EventWatches;
 	readonly accessKeys: AccessKeys;
+	readonly info: DescribeService;
 }
 
 /** The methods of {@link SERVICES}. Every transport mounts this table. */
@@ -113,6 +123,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 			{ conversationId },
 		),
 		...accessKeyMethods(accessKeys),
+		unary(ServiceInfoService.method.getServiceInfo, async (_, caller) => context.info(caller)),
 	];
 }
 

@@ -19,6 +19,12 @@ export class Readiness {
 		if (this.ready !== before) this.#onChange(this.ready);
 	}
 
+	/** Whether a check succeeds. */
+	passes(check: ReadinessCheck): boolean {
+		return !this.#failing.has(check);
+	}
+
+	/** Whether all checks succeed. */
 	get ready(): boolean {
 		return this.#failing.size === 0;
 	}

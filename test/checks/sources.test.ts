@@ -3,6 +3,7 @@ import { runTool, TOOL_TIMEOUT } from "./tools.ts";
 
 test.for([
 	["types", "tsc", "--project", "."],
+	["types of the console", "tsc", "--project", "console"],
 	["lint and format", "biome", "check", "--error-on-warnings", "."],
 	["lint of the protos", "buf", "lint"],
 	["format of the protos", "buf", "format", "--diff", "--exit-code"],

@@ -85,7 +85,18 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		const accessKeys = new AccessKeys(stored, [], log);
 		const options = {
 			services: SERVICES,
-			methods: rpcMethods({ ingest, eventIngest, get, list, updates, watches, events, eventWatches, accessKeys }),
+			methods: rpcMethods({
+				ingest,
+				eventIngest,
+				get,
+				list,
+				updates,
+				watches,
+				events,
+				eventWatches,
+				accessKeys,
+				info: () => ({}),
+			}),
 			gate: new Gate(keys, SERVICES),
 			admission,
 			held: new HeldBatches(admission),

@@ -5,7 +5,7 @@ import type { Problem } from "../service/service.ts";
 export function Notice({ title, children }: { readonly title: string; readonly children?: ComponentChildren }) {
 	return (
 		<div class="notice" role="status">
-			<strong>{title}</strong>
+			<h1>{title}</h1>
 			{children}
 		</div>
 	);

@@ -62,7 +62,7 @@ export declare type GetServiceInfoResponse = Message<"conversations.v1.GetServic
   /**
    * Days for which history is kept. Unset: for ever.
    *
-   * @generated from field: optional int32 retention_days = 5;
+   * @generated from field: optional double retention_days = 5;
    */
   retentionDays?: number | undefined;
 
@@ -76,7 +76,7 @@ export declare type GetServiceInfoResponse = Message<"conversations.v1.GetServic
   /**
    * Days for which events are kept. Unset: for ever.
    *
-   * @generated from field: optional int32 event_retention_days = 7;
+   * @generated from field: optional double event_retention_days = 7;
    */
   eventRetentionDays?: number | undefined;
 

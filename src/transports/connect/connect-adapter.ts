@@ -75,8 +75,10 @@ const CALL = createContextKey<Call | undefined>(undefined, { description: "call"
  * The library serves the protocols, but messages pass it as bytes: it gets an empty message in place of the request, and
  * an empty one in place of each response message, which {@link responseBody} replaces. So records are neither decoded nor
  * encoded here, and watches share the bytes of their messages.
+ *
+ * @param basePath prefix below which the methods are served, too, so that the console can use relative addresses
  */
-export function connectHandlers(options: ConnectOptions): ReadonlyMap<string, ObservedHandler> {
+export function connectHandlers(options: ConnectOptions, basePath = ""): ReadonlyMap<string, ObservedHandler> {
 	const { methods, gate, admission, stopping, limits = LIMITS } = options;
 	const router = createConnectRouter({
 		// gRPC has a listener of its own, and over HTTP/1.1 it would lack its trailers.
@@ -100,7 +102,7 @@ export function connectHandlers(options: ConnectOptions): ReadonlyMap<string, Ob
 	});
 	for (const rpc of methods) mount(router, rpc, options.held);
 	return new Map(
-		router.handlers.map((handler) => {
+		router.handlers.flatMap((handler) => {
 			const { method, requestPath } = handler;
 			const isUnary = method.methodKind === "unary";
 			const isIngest = workOf(gate.scopeOf(rpcPath(method)), !isUnary) === "ingest";
@@ -149,7 +151,7 @@ export function connectHandlers(options: ConnectOptions): ReadonlyMap<string, Ob
 						response.destroy();
 					});
 			};
-			return [requestPath, handle];
+			return [requestPath, `${basePath}${requestPath}`].map((path) => [path, handle] as const);
 		}),
 	);
 }

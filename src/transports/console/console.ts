@@ -2,17 +2,16 @@ import { readdir, readFile } from "node:fs/promises";
 import { extname, join, relative, sep } from "node:path";
 import { promisify } from "node:util";
 import { gzip } from "node:zlib";
-import type { Route } from "../http/router.ts";
+import type { ContentResponse, Route } from "../http/router.ts";
 
 const TYPES: Readonly<Record<string, string>> = {
 	".html": "text/html; charset=utf-8",
 	".js": "text/javascript; charset=utf-8",
 	".css": "text/css; charset=utf-8",
 	".svg": "image/svg+xml",
-	".png": "image/png",
 };
 
-/** Headers of every file. The console needs nothing from elsewhere, and nobody may embed it. */
+/** Headers of every file. The console needs nothing from elsewhere, and no page may embed it. */
 const HEADERS: Readonly<Record<string, string>> = {
 	"Content-Security-Policy": [
 		"default-src 'none'",
@@ -28,15 +27,10 @@ const HEADERS: Readonly<Record<string, string>> = {
 	"X-Content-Type-Options": "nosniff",
 	"Referrer-Policy": "no-referrer",
 	"Cross-Origin-Opener-Policy": "same-origin",
+	Vary: "Accept-Encoding",
 };
 
-/** A file of the console, as it is sent. */
-interface ConsoleFile {
-	/** Path below the folder, with slashes. */
-	readonly path: string;
-	readonly content: Buffer;
-	readonly compressed: Buffer;
-}
+const PAGE = "index.html";
 
 /**
  * Returns the routes of the browser console. They need no key, because the files hold no data.
@@ -45,46 +39,39 @@ interface ConsoleFile {
  * @throws Error when the folder cannot be read
  */
 export async function consoleRoutes(basePath: string, folder: string): Promise<readonly Route[]> {
-	const files = await filesIn(folder);
-	return files.flatMap((file) => {
-		const isPage = file.path === "index.html";
-		const route = (path: string): Route => ({
-			method: "GET",
-			path,
-			scope: "public",
-			handle: async ({ request }) => {
-				const zips = /\bgzip\b/.test(request.headers["accept-encoding"] ?? "");
-				return {
-					status: 200,
-					content: zips ? file.compressed : file.content,
-					type: TYPES[extname(file.path)] ?? "application/octet-stream",
-					headers: {
-						...HEADERS,
-						// Names of all other files contain a hash of their content.
-						"Cache-Control": isPage ? "no-store" : "public, max-age=31536000, immutable",
-						Vary: "Accept-Encoding",
-						...(zips ? { "Content-Encoding": "gzip" } : {}),
-					},
-				};
-			},
+	const entries = await readdir(folder, { recursive: true, withFileTypes: true });
+	const routes = entries
+		.filter((entry) => entry.isFile())
+		.map(({ parentPath, name }): Route => {
+			const file = join(parentPath, name);
+			const path = relative(folder, file).split(sep).join("/");
+			return route(`${basePath}/${path === PAGE ? "" : path}`, servedFile(file, path === PAGE));
 		});
-		return isPage ? [route(`${basePath}/`)] : [route(`${basePath}/${file.path}`)];
-	});
+	if (basePath === "") return routes;
+	const moved = { status: 308, content: "", type: "text/plain", headers: { Location: `${basePath}/` } };
+	return [...routes, route(basePath, async () => moved)];
 }
 
-async function filesIn(folder: string): Promise<readonly ConsoleFile[]> {
-	const entries = await readdir(folder, { recursive: true, withFileTypes: true });
-	return await Promise.all(
-		entries
-			.filter((entry) => entry.isFile())
-			.map(async ({ parentPath, name }) => {
-				const file = join(parentPath, name);
-				const content = await readFile(file);
-				return {
-					path: relative(folder, file).split(sep).join("/"),
-					content,
-					compressed: await promisify(gzip)(content, { level: 9 }),
-				};
-			}),
-	);
+function route(path: string, handle: Route["handle"]): Route {
+	return { method: "GET", path, scope: "public", handle };
+}
+
+/** Returns the handler of a file. The file is read and compressed once, at its first request. */
+function servedFile(file: string, isPage: boolean): Route["handle"] {
+	const type = TYPES[extname(file)] ?? "application/octet-stream";
+	// The names of all other files contain a hash of their content.
+	const caching = isPage ? "no-store" : "public, max-age=31536000, immutable";
+	let read: Promise<{ readonly content: Buffer; readonly zipped: Buffer }> | undefined;
+	const load = async () => {
+		const content = await readFile(file);
+		return { content, zipped: await promisify(gzip)(content) };
+	};
+	return async ({ request }): Promise<ContentResponse> => {
+		read ??= load();
+		const { content, zipped } = await read;
+		const headers = { ...HEADERS, "Cache-Control": caching };
+		return /\bgzip\b/.test(request.headers["accept-encoding"] ?? "")
+			? { status: 200, content: zipped, type, headers: { ...headers, "Content-Encoding": "gzip" } }
+			: { status: 200, content, type, headers };
+	};
 }

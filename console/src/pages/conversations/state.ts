@@ -78,7 +78,7 @@ export class ConversationList {
 				(updates) => this.#apply(updates),
 				() => this.reload(),
 			);
-			await this.#count();
+			await this.#count().catch(() => undefined);
 		} catch (error) {
 			this.#fail(error);
 		} finally {

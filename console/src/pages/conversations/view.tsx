@@ -50,27 +50,29 @@ export default function ConversationsPage() {
 			) : rows.length === 0 ? (
 				<EmptyList loading={list.loading.value} />
 			) : (
-				<section class="list" role="table" aria-label="Conversations" aria-rowcount={rows.length}>
-					<div class="line head" role="row">
-						{["Status", "Conversation", "Agent", "Cost", "Tokens", "Activity", "Sender"].map((title) => (
-							<span key={title} role="columnheader">
-								{title}
-							</span>
-						))}
+				<>
+					<div class="list" role="table" aria-label="Conversations" aria-rowcount={rows.length + 1}>
+						<div class="line head" role="row">
+							{["Status", "Conversation", "Agent", "Cost", "Tokens", "Activity", "Sender"].map((title) => (
+								<span key={title} role="columnheader">
+									{title}
+								</span>
+							))}
+						</div>
+						<VirtualList
+							role="rowgroup"
+							count={rows.length}
+							estimate={56}
+							keyOf={(index) => rows[index]?.summary.id ?? String(index)}
+							render={(index) => <Line row={rows[index]} chosen={index === chosen.value} />}
+							onEnd={() => void list.loadMore()}
+							focus={chosen.value}
+						/>
 					</div>
-					<VirtualList
-						role="rowgroup"
-						count={rows.length}
-						estimate={56}
-						keyOf={(index) => rows[index]?.summary.id ?? String(index)}
-						render={(index) => <Line row={rows[index]} chosen={index === chosen.value} />}
-						onEnd={() => void list.loadMore()}
-						focus={chosen.value}
-					/>
 					<p class="small muted" aria-live="polite">
 						{list.loading.value ? "Loading more…" : `${full(rows.length)} of ${totalOf(list)}`}
 					</p>
-				</section>
+				</>
 			)}
 		</>
 	);
