@@ -133,6 +133,22 @@ describe("the modules of src import only what they may", () => {
 		expect(texts.get("telemetry/telemetry.ts")).toContain('await import("./otlp-tracing.ts")');
 	});
 
+	test("the console imports only the conditions of filters, which load neither Node.js modules nor zod", () => {
+		const folder = join(SRC, "..", "console", "src");
+		const own = readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((file) => /\.tsx?$/.test(file));
+		const entries = own
+			.flatMap((file) => importsOf(join("..", "console", "src", file), readFileSync(join(folder, file), "utf8")))
+			.filter(({ to }) => to.endsWith(".ts") && !to.startsWith(".."));
+		expect(new Set(entries.map(({ to }) => to))).toEqual(
+			new Set(["conversations/read/filter.ts", "store/condition.ts"]),
+		);
+		const reached = new Set(entries.map(({ to }) => to));
+		for (const file of reached)
+			for (const { to } of imports.filter(({ from, typeOnly }) => from === file && !typeOnly)) reached.add(to);
+		const packages = [...reached].filter((to) => !to.endsWith(".ts") && !to.includes("gen/"));
+		expect(packages.filter((name) => !name.startsWith("@bufbuild/protobuf"))).toEqual([]);
+	});
+
 	test("there are no import cycles, not even of types", () => {
 		const left = new Set(files);
 		// Removes a file when all files that it imports have been removed. The remaining files are on a cycle or import one.

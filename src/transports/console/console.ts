@@ -2,7 +2,8 @@ import { readdir, readFile } from "node:fs/promises";
 import { extname, join, relative, sep } from "node:path";
 import { promisify } from "node:util";
 import { gzip } from "node:zlib";
-import type { ContentResponse, Route } from "../http/router.ts";
+import type { ContentResponse } from "../http/answer.ts";
+import type { Route } from "../http/router.ts";
 
 const TYPES: Readonly<Record<string, string>> = {
 	".html": "text/html; charset=utf-8",

@@ -1,7 +1,6 @@
 import { type ErrorKind, RETRY_AFTER_SECONDS, ServiceError, type Violation } from "../../errors.ts";
 import { stringifyExactJson } from "../../record/json/exact-json.ts";
 import type { HttpResponse } from "./http-listener.ts";
-import type { ContentResponse } from "./router.ts";
 
 const STATUSES: Readonly<Record<ErrorKind, number>> = {
 	invalid_record: 422,
@@ -20,6 +19,16 @@ const STATUSES: Readonly<Record<ErrorKind, number>> = {
 	internal: 500,
 	unavailable: 503,
 };
+
+/** A response with a status and a media type of its own. */
+export interface ContentResponse {
+	readonly status: number;
+	readonly content: string | Buffer;
+	/** Media type. */
+	readonly type: string;
+	/** Further headers. */
+	readonly headers?: Readonly<Record<string, string>>;
+}
 
 /**
  * Sends an error in the form of the specification: `HTTPValidationError` for a record that breaks rules, otherwise a

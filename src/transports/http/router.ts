@@ -8,7 +8,7 @@ import type { ObservedRequest } from "../../telemetry/requests.ts";
 import type { Admission, Permit, Work } from "../admission.ts";
 import { certificateName, certificateOf } from "../connections.ts";
 import { LIMITS, type Limits } from "../limits.ts";
-import { sendContent, sendError, sendJsonText } from "./answer.ts";
+import { type ContentResponse, sendContent, sendError, sendJsonText } from "./answer.ts";
 import { type BodyRequest, discardBody } from "./body.ts";
 import { enter } from "./enter.ts";
 import type { ObservedHandler } from "./http-listener.ts";
@@ -44,16 +44,6 @@ export interface Route {
 	readonly logsOncePerKey?: true;
 	/** Returns the body of the response, as JSON text or with its own status and type. An error that it throws is sent. */
 	readonly handle: (request: RouteRequest) => Promise<string | ContentResponse>;
-}
-
-/** A response with a status and a media type of its own. */
-export interface ContentResponse {
-	readonly status: number;
-	readonly content: string | Buffer;
-	/** Media type. */
-	readonly type: string;
-	/** Further headers. */
-	readonly headers?: Readonly<Record<string, string>>;
 }
 
 const WORK: Readonly<Record<Route["scope"], Work>> = {
