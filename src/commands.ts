@@ -4,6 +4,7 @@ import { type Config, ConfigError, readConfig } from "./config/config.ts";
 import { variables } from "./config/variables.ts";
 import { packageJson } from "./package-json.ts";
 import { showProgress } from "./progress.ts";
+import type { FirstKeys } from "./server.ts";
 import type { Database } from "./store/database.ts";
 import { migrateDatabase, openExportSource, openImportTarget } from "./store/open.ts";
 import { backupDatabase, restoreDatabase } from "./store/sqlite/backup.ts";
@@ -149,7 +150,7 @@ async function serve(config: Config): Promise<void> {
 	// Loaded here, so that an error while loading these modules is reported like any other startup failure.
 	const { startService } = await import("./server.ts");
 	const { WEBHOOK_PATH } = await import("./transports/webhook/webhook.ts");
-	const service = await startService(config, log, (key) => showFirstKey(key, config, WEBHOOK_PATH));
+	const service = await startService(config, log, (keys) => showFirstKeys(keys, config, WEBHOOK_PATH));
 	log.stopping(await signalled);
 	// Exits when the stop hangs. No acknowledged data is lost, because it is on disk.
 	const forcedExit = setTimeout(() => {
@@ -188,17 +189,25 @@ function firstSignal(): Promise<NodeJS.Signals> {
 	return promise;
 }
 
-/** Shows a new access key. It cannot be shown again, because the service stores only its hash. */
-function showFirstKey(key: string, { httpAddress, tls, basePath }: Config, path: string): void {
-	const url = `${tls === undefined ? "http" : "https"}://${formatAddress(httpAddress)}${basePath}${path}`;
+/** Shows the new access keys. They cannot be shown again, because the service stores only their hashes. */
+function showFirstKeys({ key, consoleKey, httpAddress }: FirstKeys, { tls, basePath }: Config, path: string): void {
+	const url = `${tls === undefined ? "http" : "https"}://${formatAddress(httpAddress)}${basePath}`;
+	const console =
+		consoleKey === undefined
+			? ""
+			: `Open the console. This address has a key that can only read, and ends after 24 hours:
+
+  ${url}/#key=${consoleKey}
+
+`;
 	process.stderr.write(`
 ACCESS_KEYS is not set, so the service generated an access key. It is shown only once:
 
   ${key}
 
-Try it:
+${console}Try it:
 
-  curl -sS ${url} -H 'X-Access-Token: ${key}' -H 'Content-Type: application/json' \\
+  curl -sS ${url}${path} -H 'X-Access-Token: ${key}' -H 'Content-Type: application/json' \\
     -d '{"id":"7c9e6679-7425-40de-944b-e07fc1f90ae7","workspace":{"kind":"LocalWorkspace","working_dir":"/workspace"},"agent":{"kind":"ACPAgent","acp_command":["acp"]}}'
 
 `);

@@ -61,6 +61,16 @@ const PROGRESS_INTERVAL = 10_000;
 /** Milliseconds between two checks in this time whether a client is still connected. */
 const CONNECTION_CHECK_INTERVAL = 20;
 
+/** The access keys that the first start creates. */
+export interface FirstKeys {
+	/** The permanent key. */
+	readonly key: string;
+	/** A key for the console, which can only read, and ends after a day. Undefined without a console. */
+	readonly consoleKey: string | undefined;
+	/** Address of the HTTP listener. */
+	readonly httpAddress: Address;
+}
+
 /** A service that accepts requests. */
 export interface RunningService {
 	readonly httpAddress: Address;
@@ -76,14 +86,14 @@ export interface RunningService {
 /**
  * Builds and starts the service.
  *
- * @param showKey shows the access key that the first start creates when no keys are configured. It is called when the
+ * @param showKeys shows the access keys that the first start creates when no keys are configured. It is called when the
  *   start cannot fail any more, because the key cannot be shown again.
  * @throws Error when a listener or the store cannot be opened; then everything that was opened is closed
  */
 export async function startService(
 	config: Config,
 	log: Logger,
-	showKey: (key: string) => void,
+	showKeys: (keys: FirstKeys) => void,
 ): Promise<RunningService> {
 	log.starting(Object.fromEntries(config.settings.map(({ name, value }) => [name, value])));
 	await using opened = new AsyncDisposableStack();
@@ -174,7 +184,10 @@ export async function startService(
 
 	// At the end, because the key is shown only once, and a start that fails later would lose it.
 	const newKey = makesFirstKey(config) ? await accessKeys.createFirst() : undefined;
-	if (newKey !== undefined) showKey(newKey);
+	if (newKey !== undefined) {
+		const consoleKey = config.console ? await accessKeys.createForConsole() : undefined;
+		showKeys({ key: newKey, consoleKey, httpAddress: http.address });
+	}
 	log.listening("http", formatAddress(http.address));
 	log.listening("grpc", formatAddress(grpc.address));
 

@@ -39,6 +39,10 @@ export const SERVICE = "service";
 export const COMMAND: Principal = Object.freeze({ name: "command", scopes: new Set(scopes), owner: undefined });
 /** Scopes of the key of the first start. */
 const FIRST_SCOPES: readonly Scope[] = [...defaultScopes, "metrics", "keys"];
+/** Name of the key with which the first start opens the console. */
+const CONSOLE_NAME = "console";
+/** Milliseconds after which that key ends. */
+const CONSOLE_KEY_LIFETIME = 24 * 60 * 60 * 1000;
 /** Name of the key of the first start. */
 const FIRST_NAME = "default";
 
@@ -89,6 +93,19 @@ export class AccessKeys {
 		if (this.#stored.all.length > 0) return undefined;
 		const grant = { name: FIRST_NAME, scopes: FIRST_SCOPES, owner: "", expiresAt: undefined };
 		const { key } = await this.#create(grant, SERVICE, microseconds(Date.now()));
+		return key;
+	}
+
+	/**
+	 * Creates the key with which the first start opens the console. It can only read, and ends after a day, because
+	 * browsers may keep an address with a key.
+	 *
+	 * @throws ServiceError when the store fails, or `already_exists`
+	 */
+	async createForConsole(): Promise<string> {
+		const now = Date.now();
+		const grant = { scopes: ["read"] as const, owner: "", expiresAt: microseconds(now + CONSOLE_KEY_LIFETIME) };
+		const { key } = await this.#create({ name: CONSOLE_NAME, ...grant }, SERVICE, microseconds(now));
 		return key;
 	}
 

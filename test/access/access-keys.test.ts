@@ -143,4 +143,17 @@ describe("AccessKeys", () => {
 		await access.revoke("default", COMMAND);
 		expect(await access.createFirst()).toBeUndefined();
 	});
+
+	test("makes a key for the console, which can only read and ends after a day", async () => {
+		const { keys, stored, access } = await open();
+		await using _ = keys;
+		const before = Date.now();
+		const key = await access.createForConsole();
+		const after = Date.now();
+		expect(stored.keyring.authenticate(key)).toMatchObject({ name: "console", scopes: new Set(["read"]) });
+		const [row] = stored.all;
+		const lifetime = 24 * 60 * 60 * 1000;
+		expect(Number(row?.expiresAt) / 1000).toBeGreaterThanOrEqual(before + lifetime);
+		expect(Number(row?.expiresAt) / 1000).toBeLessThanOrEqual(after + lifetime);
+	});
 });
