@@ -2,12 +2,14 @@ import { Metadata, ServerInterceptingCall, type ServerInterceptor } from "@grpc/
 import type { Gate } from "../../access/gate.ts";
 import type { Principal } from "../../access/keys.ts";
 import { presentedKey } from "../../access/presented-key.ts";
+import { ServiceError } from "../../errors.ts";
 import { type ObservedRequest, REQUEST_ID_HEADER, type Requests } from "../../telemetry/requests.ts";
 import { type Admission, type Permit, workOf } from "../admission.ts";
 import { certificateName } from "../connections.ts";
 import type { Limits } from "../limits.ts";
 import { tooLarge } from "./grpc-bytes.ts";
 import { StreamCall } from "./grpc-call.ts";
+import { UnreadableMessage } from "./grpc-server.ts";
 import { grpcStatus } from "./grpc-status.ts";
 import type { GrpcStreams } from "./grpc-streams.ts";
 
@@ -106,10 +108,15 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 					onReceiveMessage: (message: unknown, pass) => {
 						const length = message instanceof Uint8Array ? message.length : 0;
 						call.received(length);
-						if (observed === undefined || length <= maxBytes) {
-							if (length > 0) observed?.received(length);
+						if (observed === undefined) return;
+						if (message instanceof UnreadableMessage) {
+							const { cause } = message;
+							refuse(observed, new ServiceError("invalid_argument", "The request cannot be read", { cause }));
+						} else if (length > maxBytes) refuse(observed, tooLarge(maxBytes));
+						else {
+							if (length > 0) observed.received(length);
 							pass(message);
-						} else refuse(observed, tooLarge(maxBytes));
+						}
 					},
 					// grpc-js calls this at the end of every call.
 					onCancel: () => {

@@ -2,7 +2,7 @@ import type { Socket } from "node:net";
 import { promisify } from "node:util";
 import { type DescFile, type DescService, toBinary } from "@bufbuild/protobuf";
 import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
-import { logVerbosity, Server, ServerCredentials, setLogVerbosity } from "@grpc/grpc-js";
+import { logVerbosity, ServerCredentials, setLogVerbosity } from "@grpc/grpc-js";
 import type { EnumTypeDefinition } from "@grpc/proto-loader";
 import { ReflectionService } from "@grpc/reflection";
 import { HealthImplementation } from "grpc-health-check";
@@ -18,6 +18,7 @@ import { LIMITS } from "../limits.ts";
 import type { RunningListener } from "../running-listener.ts";
 import { mountOnGrpc } from "./grpc-adapter.ts";
 import { gateInterceptor, KEYLESS } from "./grpc-gate.ts";
+import { GrpcServer } from "./grpc-server.ts";
 import { GrpcStreams } from "./grpc-streams.ts";
 
 /** Settings of the gRPC transport. */
@@ -69,7 +70,7 @@ export async function listenGrpc(options: GrpcOptions): Promise<GrpcListener> {
 	});
 	// Without this, grpc-js writes to standard error in its own format. Failures reach the callers as errors anyway.
 	setLogVerbosity(logVerbosity.NONE);
-	const server = new Server({
+	const server = new GrpcServer({
 		"grpc.max_receive_message_length": maxBodyBytes,
 		// channelz counts calls for a service that is not offered here.
 		"grpc.enable_channelz": 0,
