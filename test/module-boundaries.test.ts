@@ -65,8 +65,8 @@ describe("the modules of src import only what they may", () => {
 		expect(forbiddenImports("conversations/", ...known)).toEqual([]);
 	});
 
-	test("store imports only threads, and the times and deltas of records", () => {
-		const known = [/^threads\//, /^record\/json\/scalars\.ts$/, /^record\/record-delta\.ts$/];
+	test("store imports only threads, the times and deltas of records, and the ledger of usage", () => {
+		const known = [/^threads\//, /^record\/json\/scalars\.ts$/, /^record\/record-delta\.ts$/, /^usage\//];
 		expect(forbiddenImports("store/", ...known)).toEqual([]);
 		// Each of the store's threads would load zod, which takes some 3 MB. Only commands load store/export/lines.ts.
 		const zod = imports.filter(({ from, to }) => from.startsWith("store/") && to === "zod");
@@ -79,6 +79,10 @@ describe("the modules of src import only what they may", () => {
 
 	test("events imports only record, the store's interface and its rules of order", () => {
 		expect(forbiddenImports("events/", /^record\//, /^store\/[^/]+$/)).toEqual([]);
+	});
+
+	test("usage imports no other module", () => {
+		expect(forbiddenImports("usage/")).toEqual([]);
 	});
 
 	test("threads imports no other module", () => {

@@ -28,6 +28,7 @@ import { isLonger, MAX_VIOLATIONS, RecordSchema } from "../record/validation/sch
 import { NOT_A_DATE_TIME, NOT_A_MAP, valueError, violation, wrongLength } from "../record/validation/violations.ts";
 import { MAX_CLOCK_SKEW } from "../store/ordering.ts";
 import type { NewEvent, NewEvents, ProtectedEvent } from "../store/store.ts";
+import { responseKey } from "../store/usage-names.ts";
 import { hasUserinfo, REDACTED, replaceUserinfo } from "../userinfo.ts";
 import { EventSecrets, replaceAt } from "./event-secrets.ts";
 import { eventTime } from "./event-time.ts";
@@ -244,6 +245,7 @@ export class EventFormat {
 			source,
 			isLeaf: kind !== STATE_UPDATE,
 			message: shown && beginning(shown, MAX_MESSAGE),
+			llmResponseId: responseIdOf(event),
 			text,
 			secrets: [...pointers],
 			redactionVersion: this.#secrets.version,
@@ -258,6 +260,15 @@ export class EventFormat {
 		if (name === "parent_id" && member === null) return Object.hasOwn(envelope, name);
 		return this.#envelope.has(name);
 	}
+}
+
+/**
+ * Returns the stored form of the id of the response of a model that an event shows. One with a URL that has a password is
+ * ignored.
+ */
+export function responseIdOf(event: ExactJsonObject): string | undefined {
+	const id = memberOf(event, "llm_response_id");
+	return typeof id !== "string" || id === "" || hasUserinfo(id) ? undefined : responseKey(id);
 }
 
 function hasPassword(member: ExactJson | undefined): boolean {

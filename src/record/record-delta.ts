@@ -20,8 +20,11 @@ const { leafEventId: LEAF, unnamedMembers: UNNAMED } = ConversationInfoSchema.fi
 /** Names of the record's top-level members by field number. A pointer begins with such a name. */
 const MEMBER_NAMES = new Map(ConversationInfoSchema.fields.map(({ number, name }) => [number, name]));
 
-interface Delta {
+/** A delta, decoded but for its values. */
+export interface Delta {
+	/** Field numbers of the members that it replaces. */
 	readonly members: ReadonlySet<number>;
+	/** Encoded `ConversationInfo` with their new values. */
 	readonly values: Uint8Array;
 }
 
@@ -79,6 +82,24 @@ export function deltaWithLeaf(delta: Uint8Array, eventId: string): Uint8Array {
 	return mergeDeltas(delta, encodeDelta([LEAF.number], leafField(eventId)));
 }
 
+/**
+ * Returns the encoded values of some top-level members that are messages or texts, by field number. Members without a
+ * value are missing.
+ *
+ * @param record an encoded `ConversationInfo`
+ */
+export function readMembers(record: Uint8Array, members: ReadonlySet<number>): Map<number, Uint8Array> {
+	const values = new Map<number, Uint8Array>();
+	const reader = new BinaryReader(record);
+	while (reader.pos < reader.len) {
+		const [number, wireType] = reader.tag();
+		// The last value of a field counts.
+		if (members.has(number) && wireType === WireType.LengthDelimited) values.set(number, reader.bytes());
+		else reader.skip(wireType, number);
+	}
+	return values;
+}
+
 /** Reads the pointer of an encoded entry of `unnamed_members`; undefined when the entry has none. */
 export function pointerOf(entry: Uint8Array): string | undefined {
 	const reader = new BinaryReader(entry);
@@ -98,7 +119,8 @@ export function concatBytes(parts: readonly Uint8Array[]): Uint8Array {
 	return whole;
 }
 
-function decodeDelta(delta: Uint8Array): Delta {
+/** Decodes a delta, but for its values. */
+export function decodeDelta(delta: Uint8Array): Delta {
 	const members = new Set<number>();
 	let values: Uint8Array | undefined;
 	const reader = new BinaryReader(delta);

@@ -26,8 +26,18 @@ import {
 	type PossibleDuplicate,
 	type StoredPost,
 } from "./duplicates.ts";
+import { comparableTime } from "./ordering.ts";
 import type { NewestSequences } from "./rows.ts";
 import type { Appended, AppendedEvents, EventEffect, NewEvent, NewEvents, StoredRecord, Unreadable } from "./store.ts";
+import {
+	countUsage,
+	type EncodedStats,
+	responsesToFind,
+	statsOfDelta,
+	statsOfRecord,
+	type UsageState,
+	type WrittenUsage,
+} from "./usage-plan.ts";
 
 /**
  * Decides what a group of appends changes. An engine begins a transaction, reads what {@link groupQuery} asks for, plans
@@ -58,6 +68,8 @@ export interface KnownConversation {
 	delta: StoredRecord | undefined;
 	/** Ids of those events of the group that are stored already. */
 	readonly eventIds: Set<string>;
+	/** Undefined when no usage of the conversation has been counted. */
+	usage: UsageState | undefined;
 }
 
 /** The rows that a group writes. */
@@ -73,6 +85,7 @@ export interface WrittenGroup {
 	>;
 	/** Changed activities, by the ids of their conversations. */
 	readonly activities: Map<string, Activity>;
+	readonly usage: WrittenUsage;
 }
 
 export interface WrittenEvent {
@@ -94,11 +107,33 @@ export interface GroupPlan {
 	readonly outcomes: readonly AppendOutcome[];
 }
 
+/** What a plan stops for to have it read. */
+export interface PlanReads {
+	/** Sequences of records. */
+	readonly records: readonly bigint[];
+	/** Responses of models whose time is wanted. */
+	readonly responses: readonly Response[];
+}
+
+/** A response of a model in a conversation. `key` is the stored form of its id: see `responseKey`. */
+export interface Response {
+	readonly conversationId: string;
+	readonly key: string;
+}
+
+/** What was read for a plan. What does not exist is missing. */
+export interface PlanResults {
+	/** Records in their stored form, whole or a delta, by sequence. */
+	readonly records: StoredRecords;
+	/** The times of the first events with the wanted responses. */
+	readonly responses: readonly (Response & { readonly happenedAt: bigint })[];
+}
+
 /** Records in their stored form, whole or a delta, by sequence. Those that do not exist are missing. */
 export type StoredRecords = ReadonlyMap<bigint, StoredRecord | Unreadable>;
 
-/** The making of a plan, which stops to have records read by their sequences. */
-export type Planning<Result = GroupPlan> = Generator<readonly bigint[], Result, StoredRecords>;
+/** The making of a plan, which stops to have something read. */
+export type Planning<Result = GroupPlan> = Generator<PlanReads, Result, PlanResults>;
 
 /** Returns what an engine reads before it plans a group. */
 export function groupQuery(requests: readonly GroupRequest[]): GroupQuery {
@@ -132,7 +167,7 @@ export function* planGroup<Request extends GroupRequest>(
 ): Planning {
 	const decoded = requests.map((request) => ({ request, append: decode(request) }));
 	const planner = new GroupPlanner(known, newest);
-	yield* planner.readDuplicateCandidates(decoded.flatMap(({ append }) => ("summary" in append ? [append] : [])));
+	yield* planner.readAhead(decoded.map(({ append }) => append));
 	const outcomes: AppendOutcome[] = [];
 	for (const { request, append } of decoded) {
 		const refusal = refusalOf(request);
@@ -142,8 +177,8 @@ export function* planGroup<Request extends GroupRequest>(
 	return { written: planner.written, outcomes };
 }
 
-/** Completes a plan. `read` reads records by their sequences. */
-export function completePlan(planning: Planning, read: (sequences: readonly bigint[]) => StoredRecords): GroupPlan {
+/** Completes a plan. */
+export function completePlan(planning: Planning, read: (reads: PlanReads) => PlanResults): GroupPlan {
 	let step = planning.next();
 	while (!step.done) step = planning.next(read(step.value));
 	return step.value;
@@ -152,7 +187,7 @@ export function completePlan(planning: Planning, read: (sequences: readonly bigi
 /** Does the same as {@link completePlan} with a `read` that is asynchronous. */
 export async function completePlanAsync(
 	planning: Planning,
-	read: (sequences: readonly bigint[]) => Promise<StoredRecords>,
+	read: (reads: PlanReads) => Promise<PlanResults>,
 ): Promise<GroupPlan> {
 	let step = planning.next();
 	while (!step.done) step = planning.next(await read(step.value));
@@ -171,20 +206,42 @@ function decode(request: GroupRequest): Post | NewEvents {
 }
 
 class GroupPlanner {
-	readonly written: WrittenGroup = { updates: [], events: [], states: new Map(), activities: new Map() };
+	readonly written: WrittenGroup = {
+		updates: [],
+		events: [],
+		states: new Map(),
+		activities: new Map(),
+		usage: { states: new Map(), rows: new Map() },
+	};
 	readonly #known: ReadonlyMap<string, KnownConversation>;
 	readonly #newest: NewestSequences;
+	/** The times of the first events with responses of models, by conversation and stored form of the response's id. */
+	readonly #responseTimes = new Map<string, bigint>();
 
 	constructor(known: ReadonlyMap<string, KnownConversation>, newest: NewestSequences) {
 		this.#known = known;
 		this.#newest = newest;
 	}
 
-	/** Reads the newest posted records that the posts may repeat, unless the caller has compared them already. */
-	*readDuplicateCandidates(posts: readonly Post[]): Planning<void> {
+	/**
+	 * Reads the newest posted records that the posts may repeat, unless the caller has compared them already, and the times
+	 * of the responses that new stats name.
+	 */
+	*readAhead(appends: readonly (Post | NewEvents)[]): Planning<void> {
 		const wanted = new Map<bigint, KnownConversation["newestPosted"]>();
-		for (const { update, summary, judged } of posts) {
-			const { state, newestPosted } = this.#conversation(update.conversationId);
+		const responses: Response[] = [];
+		const seen = new Set<string>();
+		for (const append of appends) {
+			const conversationId = "summary" in append ? append.update.conversationId : append.conversationId;
+			const known = this.#conversation(conversationId);
+			const stats = newStats(append, known);
+			const keys =
+				stats === undefined ? [] : responsesToFind(seen.has(conversationId) ? undefined : known.usage, stats);
+			responses.push(...keys.map((key) => ({ conversationId, key })));
+			seen.add(conversationId);
+			if (!("summary" in append)) continue;
+			const { update, summary, judged } = append;
+			const { state, newestPosted } = known;
 			if (state?.newestPosted === undefined) continue;
 			const { sequence } = state.newestPosted;
 			const updatedAt = microsecondsOf(summary.updatedAt);
@@ -192,9 +249,11 @@ class GroupPlanner {
 			if (candidate !== undefined && judged !== "no duplicate" && sequence !== judged?.sequence)
 				wanted.set(sequence, candidate);
 		}
-		if (wanted.size === 0) return;
-		const records = yield [...wanted.keys()];
-		for (const [sequence, post] of wanted) if (post !== undefined) post.record = records.get(sequence);
+		if (wanted.size === 0 && responses.length === 0) return;
+		const read = yield { records: [...wanted.keys()], responses };
+		for (const [sequence, post] of wanted) if (post !== undefined) post.record = read.records.get(sequence);
+		for (const { conversationId, key, happenedAt } of read.responses)
+			this.#addResponse(conversationId, key, happenedAt);
 	}
 
 	post(request: Post): Appended | PossibleDuplicate {
@@ -210,6 +269,7 @@ class GroupPlanner {
 		const { change, current } = next.written;
 		known.newestPosted = { change, current, schemaVersion: update.record.schemaVersion, record: update.record };
 		this.#write(known, next, summary);
+		if (current) this.#countUsage(known, next.written, statsOfRecord(update.record.bytes), summary);
 		return { sequence, duplicate: false, change, current, hasUnappliedEvents: next.after.hasUnappliedEvents };
 	}
 
@@ -230,6 +290,7 @@ class GroupPlanner {
 			known.eventIds.add(event.eventId);
 			newest = this.#newest.events + BigInt(this.written.events.length + 1);
 			this.written.events.push({ sequence: newest, conversationId, receivedAt, event });
+			if (event.llmResponseId !== undefined) this.#addResponse(conversationId, event.llmResponseId, event.happenedAt);
 		}
 		known.activity = addEvents(known.activity, events, added);
 		if (added.size > 0 && known.activity !== undefined) this.written.activities.set(conversationId, known.activity);
@@ -256,8 +317,11 @@ class GroupPlanner {
 		const status = summary.executionStatus;
 		const sequence = this.#nextUpdate();
 		const leaf = leafOver({ status, postedAt: before?.postedAt }, activity);
+		const stats = newStats(batch, known);
 		const form = yield* this.#storedForm(version.record, known, leaf);
-		this.#write(known, planEventUpdate({ batch, effect, version, summary, before, activity, sequence }, form), summary);
+		const next = planEventUpdate({ batch, effect, version, summary, before, activity, sequence }, form);
+		this.#write(known, next, summary);
+		this.#countUsage(known, next.written, stats, summary);
 		return sequence;
 	}
 
@@ -269,7 +333,7 @@ class GroupPlanner {
 		const delta = deltaOverBase(record, leaf, known.delta);
 		const form = deltaForm(delta, base.sequence, base.size);
 		if (form !== undefined) return form;
-		const whole = base.record ?? (yield [base.sequence]).get(base.sequence);
+		const whole = base.record ?? (yield { records: [base.sequence], responses: [] }).records.get(base.sequence);
 		if (whole === undefined) throw new Error("the base record of a delta is missing");
 		if ("unreadable" in whole) throw new Error(whole.unreadable);
 		return wholeForm(mergeProtected(whole, delta, mergeRecord));
@@ -286,6 +350,27 @@ class GroupPlanner {
 		if (base === undefined) known.base = { sequence, size, record };
 	}
 
+	/** @param stats undefined when the record that became current has the same stats as the one before */
+	#countUsage(
+		known: KnownConversation,
+		{ conversationId, receivedAt }: WrittenUpdate,
+		stats: EncodedStats | undefined,
+		{ agentKind, updatedAt }: Pick<ConversationSummary, "agentKind" | "updatedAt">,
+	): void {
+		if (stats === undefined) return;
+		const { lifeBeganAt } = known.state ?? {};
+		const time = comparableTime(microsecondsOf(updatedAt), receivedAt) ?? receivedAt;
+		const current = { ...stats, conversationId, lifeBeganAt, agentKind, sender: "", owner: "", time };
+		const timeOf = (key: string) => this.#responseTimes.get(`${conversationId} ${key}`);
+		known.usage = countUsage(known.usage, current, timeOf, this.written.usage);
+	}
+
+	#addResponse(conversationId: string, key: string, happenedAt: bigint): void {
+		const id = `${conversationId} ${key}`;
+		const known = this.#responseTimes.get(id);
+		if (known === undefined || happenedAt < known) this.#responseTimes.set(id, happenedAt);
+	}
+
 	#nextUpdate(): bigint {
 		return this.#newest.updates + BigInt(this.written.updates.length + 1);
 	}
@@ -295,4 +380,12 @@ class GroupPlanner {
 		if (known === undefined) throw new Error("the conversation does not belong to the group");
 		return known;
 	}
+}
+
+/** Returns the stats that an append would make current; undefined when it makes no record, or leaves them as they are. */
+function newStats(append: Post | NewEvents, { state }: KnownConversation): EncodedStats | undefined {
+	if ("summary" in append) return statsOfRecord(append.update.record.bytes);
+	const version = append.effect?.version;
+	if (version === undefined) return undefined;
+	return state === undefined ? statsOfRecord(version.record.bytes) : statsOfDelta(version.record.bytes);
 }

@@ -208,6 +208,7 @@ export function eventRowFrom(row: Row, eventId: string, readText: ReadText): Eve
 	return {
 		...eventColumnsFrom(row, readText),
 		eventId,
+		llmResponseId: nullable(readText, row.llm_response_id),
 		redactionVersion: integer(row.redaction_version),
 		secrets: nullable(text, row.secrets) ?? null,
 		text: packedColumnsFrom(row, "text"),

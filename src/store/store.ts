@@ -158,6 +158,8 @@ export interface NewEvent extends ProtectedEvent {
 	readonly isLeaf: boolean;
 	/** Beginning of the event's message text; undefined when it has none. */
 	readonly message: string | undefined;
+	/** Id of the response of a model that the event shows, in its stored form (`responseKey`); undefined without one. */
+	readonly llmResponseId: string | undefined;
 }
 
 /** A stored event. Times are microseconds since the Unix epoch. */

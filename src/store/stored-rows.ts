@@ -3,6 +3,7 @@ import type { Activity } from "./activity.ts";
 import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
 import type { RecordColumn } from "./record-column.ts";
 import type { NewEvent, StoredRecord } from "./store.ts";
+import type { LedgerRow, UsageState } from "./usage-plan.ts";
 
 /**
  * The rows of a database in a form that every engine can read and write. Records and event texts are in the packed form
@@ -18,6 +19,8 @@ export interface StoredRows {
 	/** Ordered by sequence. To be written after the activities of their conversations. */
 	readonly event: EventRow;
 	/** Ordered by conversation id. */
+	readonly usage: UsageLedger;
+	/** Ordered by conversation id. */
 	readonly prunedUpdates: PrunedRow;
 	/** Ordered by conversation id. */
 	readonly prunedEvents: PrunedRow;
@@ -31,6 +34,7 @@ export const rowKinds = [
 	"activity",
 	"update",
 	"event",
+	"usage",
 	"prunedUpdates",
 	"prunedEvents",
 	"accessKey",
@@ -54,13 +58,22 @@ export interface UpdateRow extends Omit<WrittenUpdate, "record"> {
 	readonly record: RecordColumn & Omit<StoredRecord, "bytes">;
 }
 
-export interface EventRow extends Pick<NewEvent, "eventId" | "happenedAt" | "kind" | "source" | "redactionVersion"> {
+export interface EventRow
+	extends Pick<NewEvent, "eventId" | "happenedAt" | "kind" | "source" | "llmResponseId" | "redactionVersion"> {
 	readonly sequence: bigint;
 	readonly conversationId: string;
 	readonly receivedAt: bigint;
 	/** The result of `packSecrets`. */
 	readonly secrets: string | null;
 	readonly text: RecordColumn;
+}
+
+/** The usage of a conversation, also of one that was removed. */
+export interface UsageLedger {
+	readonly conversationId: string;
+	readonly state: UsageState;
+	/** Ordered as `ledgerFrom` orders them. */
+	readonly rows: readonly Omit<LedgerRow, "conversationId" | "sender" | "owner">[];
 }
 
 /** How far a conversation has been pruned in a log. */

@@ -31,9 +31,14 @@ export interface UsageRow extends Amounts {
 	readonly usageId: string;
 	/** Model of the calls. */
 	readonly model: string;
+	/** Agent kind of the record that showed the calls. */
+	readonly agentKind: string;
 	/** Number of quarters of an hour from the Unix epoch to the time of the calls. */
 	readonly quarter: bigint;
 }
+
+/** What identifies a row of a life. */
+type RowKey = Omit<UsageRow, keyof Amounts>;
 
 /** What of a conversation's stats the ledger has counted. It is stored as JSON text; see {@link formatLedger}. */
 export interface Ledger {
@@ -67,6 +72,8 @@ export interface ReportedStats {
 	readonly createdAt: bigint | undefined;
 	/** Whether the record says that the conversation is a fork. */
 	readonly isFork: boolean;
+	/** Agent kind of the record. */
+	readonly agentKind: string;
 	/** Time of the update that shows the stats. Counts for calls whose time nothing tells. */
 	readonly time: bigint;
 	/** Returns the time of the event with an `llm_response_id`; undefined if there is none. */
@@ -135,9 +142,9 @@ interface TakenOver {
 /** Counts the metrics of one usage id. */
 function countUsage({ usageId, before, metrics, reported, settled, taken }: UsageToCount, rows: Rows): CountedUsage {
 	const fallbackModel = metrics?.modelName ?? before.provisional.at(-1)?.model ?? "";
-	const now = { usageId, model: fallbackModel, quarter: quarterOf(reported.time) };
-	const costs = costEntries(metrics, usageId, now.quarter);
-	const tokens = tokenEntries(metrics, usageId, reported);
+	const now = { usageId, model: fallbackModel, agentKind: reported.agentKind, quarter: quarterOf(reported.time) };
+	const costs = costEntries(metrics, now);
+	const tokens = tokenEntries(metrics, now, reported);
 	const totals = totalsOf(metrics, before);
 	if (!settled) {
 		// Everything is counted anew from the lists, with the rest at the time of the update that showed it.
@@ -192,7 +199,7 @@ function countList(
 	before: CountedList,
 	entries: readonly UsageRow[],
 	taken: number,
-	now: Pick<UsageRow, "usageId" | "model" | "quarter">,
+	now: RowKey,
 	rows: Rows,
 ): { readonly list: CountedList; readonly added: Amounts } {
 	// State updates have no lists. What was counted stays.
@@ -214,7 +221,7 @@ function replaceProvisional(
 	before: readonly UsageRow[],
 	rest: Amounts,
 	listed: Amounts,
-	now: Pick<UsageRow, "usageId" | "model" | "quarter">,
+	now: RowKey,
 ): readonly UsageRow[] {
 	if (isZero(rest)) return [];
 	const kept: UsageRow[] = [];
@@ -231,19 +238,19 @@ function replaceProvisional(
 	return merged(isZero(difference) ? kept : [...kept, { ...now, ...difference }]);
 }
 
-function costEntries(metrics: Metrics | undefined, usageId: string, quarterOfUpdate: bigint): UsageRow[] {
+function costEntries(metrics: Metrics | undefined, now: RowKey): UsageRow[] {
 	return (metrics?.costs ?? []).map(({ model, cost, timestamp }) => ({
 		...ZERO,
-		usageId,
+		...now,
 		model: model ?? metrics?.modelName ?? "",
-		quarter: timestamp === undefined ? quarterOfUpdate : quarterOf(microseconds(timestamp)),
+		quarter: timestamp === undefined ? now.quarter : quarterOf(microseconds(timestamp)),
 		cost: costUnits(cost ?? 0),
 	}));
 }
 
-function tokenEntries(metrics: Metrics | undefined, usageId: string, { time, timeOf }: ReportedStats): UsageRow[] {
+function tokenEntries(metrics: Metrics | undefined, now: RowKey, { time, timeOf }: ReportedStats): UsageRow[] {
 	return (metrics?.tokenUsages ?? []).map((usage) => ({
-		usageId,
+		...now,
 		model: usage.model || (metrics?.modelName ?? ""),
 		quarter: quarterOf(timeOf(usage.responseId ?? "") ?? time),
 		cost: 0n,
@@ -296,12 +303,12 @@ function microseconds(seconds: number): bigint {
 	return BigInt(Math.round(limited * 1e6));
 }
 
-/** Rows with one sum for each usage id, model and quarter. */
+/** Rows with one sum for each usage id, model, agent kind and quarter. */
 class Rows {
 	readonly #byKey = new Map<string, UsageRow>();
 
 	add(row: UsageRow): void {
-		const key = JSON.stringify([row.usageId, row.model, String(row.quarter)]);
+		const key = JSON.stringify([row.usageId, row.model, row.agentKind, String(row.quarter)]);
 		const known = this.#byKey.get(key);
 		this.#byKey.set(key, known === undefined ? row : { ...row, ...add(known, row) });
 	}
@@ -349,7 +356,12 @@ interface StoredLedger {
 		readonly costs: readonly [length: number, sum: readonly string[]];
 		readonly tokens: readonly [length: number, sum: readonly string[]];
 		readonly taken: readonly string[];
-		readonly provisional: readonly (readonly [model: string, quarter: string, amounts: readonly string[]])[];
+		readonly provisional: readonly (readonly [
+			model: string,
+			agentKind: string,
+			quarter: string,
+			amounts: readonly string[],
+		])[];
 	}[];
 }
 
@@ -362,7 +374,7 @@ export function formatLedger({ settled, usages }: Ledger): string {
 			costs: [costs.length, formatAmounts(costs.sum)],
 			tokens: [tokens.length, formatAmounts(tokens.sum)],
 			taken: formatAmounts(taken),
-			provisional: provisional.map((row) => [row.model, String(row.quarter), formatAmounts(row)]),
+			provisional: provisional.map((row) => [row.model, row.agentKind, String(row.quarter), formatAmounts(row)]),
 		})),
 	};
 	return JSON.stringify(stored);
@@ -380,9 +392,10 @@ export function parseLedger(text: string): Ledger {
 					costs: { length: costs[0], sum: parseAmounts(costs[1]) },
 					tokens: { length: tokens[0], sum: parseAmounts(tokens[1]) },
 					taken: parseAmounts(taken),
-					provisional: provisional.map(([model, quarter, amounts]) => ({
+					provisional: provisional.map(([model, agentKind, quarter, amounts]) => ({
 						usageId,
 						model,
+						agentKind,
 						quarter: BigInt(quarter),
 						...parseAmounts(amounts),
 					})),
@@ -398,6 +411,23 @@ function formatAmounts(amounts: Amounts): string[] {
 
 function parseAmounts(texts: readonly string[]): Amounts {
 	return mapAmounts((name) => BigInt(texts[AMOUNTS.indexOf(name)] ?? "0"));
+}
+
+/**
+ * Returns the ids of responses whose times matter for stats: those of the token usages that are not counted yet.
+ *
+ * @param ledger the ledger before the stats are counted
+ */
+export function uncountedResponses(ledger: Ledger, stats: ConversationStats): string[] {
+	return Object.entries(stats.usageToMetrics).flatMap(([usageId, { tokenUsages }]) => {
+		const counted = ledger.settled ? (ledger.usages.get(usageId)?.tokens.length ?? 0) : 0;
+		return tokenUsages.slice(counted).flatMap(({ responseId }) => (responseId ? [responseId] : []));
+	});
+}
+
+/** Returns the sum of two amounts; each number ends at the limits of its type. */
+export function addAmounts(a: Amounts, b: Amounts): Amounts {
+	return add(a, b);
 }
 
 /** Returns the sum of rows. */

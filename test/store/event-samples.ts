@@ -25,6 +25,7 @@ export function event(of: Partial<NewEvent> = {}): NewEvent {
 		source: "agent",
 		isLeaf: true,
 		message: undefined,
+		llmResponseId: undefined,
 		...of,
 	};
 }

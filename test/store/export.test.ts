@@ -102,13 +102,21 @@ const LONG_ID = "\u{1F600}".repeat(200);
 const large = (of: string) => Buffer.from(`${of} `.repeat(9_000));
 const at = (seconds: number) => start + BigInt(seconds) * second;
 
+/** Returns the stats after some calls of a model. */
+function usage(model: string, calls: number) {
+	const costs = Array.from({ length: calls }, (_, n) => ({ model, cost: 0.25, timestamp: 1_700_000_000 + n * 900 }));
+	return { usageToMetrics: { agent: { modelName: model, accumulatedCost: 0.25 * calls, costs } } };
+}
+
 /** Stores data of every kind, and prunes part of it. */
 async function fill(store: Store): Promise<void> {
 	const random = Random.ofTest();
 	const titles = ["Fix the LOGIN page", "a\u0000b", "", undefined, "50% _ \\"];
 	await appendEvents(store, batch(deleted, [event({ message: "gone" })]));
-	for (const status of ["running", "deleting"])
-		await append(store, sample({ conversationId: deleted, receivedAt: at(1), columns: { status } }));
+	for (const status of ["running", "deleting"]) {
+		const of = record({ id: deleted, title: status, stats: usage("gone", 2) });
+		await append(store, sample({ conversationId: deleted, receivedAt: at(1), record: of, columns: { status } }));
+	}
 	for (let n = 10; n < 50; n++)
 		await append(
 			store,
@@ -133,16 +141,32 @@ async function fill(store: Store): Promise<void> {
 		sample({
 			conversationId: reported,
 			receivedAt: at(50),
-			record: record({ id: reported, tags: { padding: "y".repeat(4_000) }, leafEventId: "posted" }),
+			record: record({
+				id: reported,
+				tags: { padding: "y".repeat(4_000) },
+				leafEventId: "posted",
+				stats: usage("a\u0000", 3),
+			}),
 			columns: { updatedAt: at(50) },
 		}),
 	);
 	for (let n = 0; n < 5; n++) {
 		const { revision } = await store.getRecordState(reported, []);
-		const said = event({ eventId: `said-${n}`, happenedAt: at(60 + n), message: `said ${n}`, secrets: ["/a", "/b"] });
+		const said = event({
+			eventId: `said-${n}`,
+			happenedAt: at(60 + n),
+			message: `said ${n}`,
+			llmResponseId: n % 2 === 0 ? undefined : `response-\u0000-${n}`,
+			secrets: ["/a", "/b"],
+		});
 		const state = { ...effect(revision, `title ${n}`), next: 2n ** 61n + BigInt(n) };
 		const events = [said, stateUpdate({ happenedAt: at(60 + n) })];
 		expect(await appendEvents(store, batch(reported, events, { effect: state }))).toMatchObject({ stored: 2 });
+	}
+	// Usage of a conversation that stays, and of one that is removed below.
+	for (const calls of [1, 2]) {
+		const of = { conversationId: unapplied, receivedAt: at(700 + calls) };
+		await append(store, sample({ ...of, record: record({ id: unapplied, stats: usage("m".repeat(300), calls) }) }));
 	}
 	const long = { id: LONG_ID, note: "a\u0000".repeat(20_000) };
 	const texts = [long, { id: "plain" }].map((json) => ({ eventId: json.id, text: Buffer.from(JSON.stringify(json)) }));
@@ -319,6 +343,7 @@ describe.each(ENGINES)("an export from %s", (engine) => {
 						activity: 0,
 						update: 4,
 						event: 3,
+						usage: 0,
 						prunedUpdates: 0,
 						prunedEvents: 0,
 						accessKey: 0,
@@ -512,6 +537,13 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 		titles: "SELECT c.conversation_id FROM titles t JOIN conversations c ON c.id = t.rowid ORDER BY 1",
 		updates:
 			"SELECT c.conversation_id, u.* FROM updates u JOIN conversations c ON c.id = u.conversation ORDER BY sequence",
+		usage_conversations:
+			"SELECT conversation_id, life, life_began_at, digest, ledger, sender, owner FROM usage_conversations ORDER BY 1",
+		usage_ledger: `
+			SELECT k.conversation_id, l.life, l.quarter, l.model, l.usage_id, l.agent_kind, l.cost, l.calls
+			FROM usage_ledger l JOIN usage_conversations k ON k.id = l.conversation ORDER BY 1, 2, 3, 4
+		`,
+		usage_sums: "SELECT * FROM usage_sums ORDER BY length, start, model, usage_id, agent_kind",
 	},
 	postgres: {
 		access_keys: "SELECT * FROM conversation_updates.access_keys ORDER BY name",
@@ -528,6 +560,9 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 		titles: "SELECT * FROM conversation_updates.titles ORDER BY conversation_id",
 		unfinished_import: "made by each database itself",
 		updates: "SELECT * FROM conversation_updates.updates ORDER BY sequence",
+		usage_conversations: "SELECT * FROM conversation_updates.usage_conversations ORDER BY id",
+		usage_ledger: "SELECT * FROM conversation_updates.usage_ledger ORDER BY conversation, life, quarter, model",
+		usage_sums: "SELECT * FROM conversation_updates.usage_sums ORDER BY length, start, model",
 		writers: "made by each database itself",
 	},
 };

@@ -1,6 +1,9 @@
 import { randomUUID } from "node:crypto";
+import type { MessageInitShape } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { expect, test } from "vitest";
+import type { ConversationStatsSchema } from "../../gen/conversations/v1/stats_pb.js";
+import { fromMicroseconds } from "../../src/record/json/scalars.ts";
 import type { Activity } from "../../src/store/activity.ts";
 import type { ConversationState, WrittenUpdate } from "../../src/store/conversation-state.ts";
 import type { GroupRequest } from "../../src/store/duplicates.ts";
@@ -12,6 +15,8 @@ import {
 	planGroup,
 	type WrittenEvent,
 } from "../../src/store/group-plan.ts";
+import type { LedgerRow, UsageState } from "../../src/store/usage-plan.ts";
+import { addAmounts } from "../../src/usage/ledger.ts";
 import { batch, effect, effectOf, event, record, stateUpdate } from "./event-samples.ts";
 import { sample, second, start } from "./samples.ts";
 
@@ -19,6 +24,8 @@ import { sample, second, start } from "./samples.ts";
 class MemoryEngine {
 	readonly states = new Map<string, ConversationState>();
 	readonly activities = new Map<string, Activity>();
+	readonly usage = new Map<string, UsageState>();
+	readonly ledger = new Map<string, LedgerRow>();
 	readonly updates: WrittenUpdate[] = [];
 	readonly events: WrittenEvent[] = [];
 
@@ -31,12 +38,26 @@ class MemoryEngine {
 		const newest = { updates: BigInt(this.updates.length), events: BigInt(this.events.length) };
 		const { written, outcomes } = completePlan(
 			planGroup(group, known, newest, () => undefined),
-			(sequences) => new Map(sequences.map((sequence) => [sequence, this.#update(sequence).record])),
+			({ records, responses }) => ({
+				records: new Map(records.map((sequence) => [sequence, this.#update(sequence).record])),
+				responses: responses.flatMap((response) => {
+					const { conversationId, key } = response;
+					const of = this.events.filter(
+						(one) => one.conversationId === conversationId && one.event.llmResponseId === key,
+					);
+					return of.map(({ event: { happenedAt } }) => ({ ...response, happenedAt }));
+				}),
+			}),
 		);
 		this.updates.push(...written.updates);
 		this.events.push(...written.events);
 		for (const [id, { state }] of written.states) this.states.set(id, state);
 		for (const [id, activity] of written.activities) this.activities.set(id, activity);
+		for (const [id, usage] of written.usage.states) this.usage.set(id, usage);
+		for (const [key, row] of written.usage.rows) {
+			const known = this.ledger.get(key);
+			this.ledger.set(key, known === undefined ? row : { ...row, ...addAmounts(known, row) });
+		}
 		return outcomes;
 	}
 
@@ -56,6 +77,7 @@ class MemoryEngine {
 			base: base && { sequence: base.sequence, size: base.size },
 			delta: current?.base === undefined ? undefined : current.record,
 			eventIds: new Set(),
+			usage: this.usage.get(id),
 		};
 	}
 
@@ -68,6 +90,17 @@ class MemoryEngine {
 
 const conversations = [randomUUID(), randomUUID()] as const;
 
+/** Returns stats after some calls. */
+function statsOf(calls: number): MessageInitShape<typeof ConversationStatsSchema> {
+	const tokenUsages = Array.from({ length: calls }, (_, n) => ({
+		model: "m",
+		promptTokens: 10n,
+		responseId: `response-${n}`,
+	}));
+	const accumulatedTokenUsage = { promptTokens: BigInt(calls * 10) };
+	return { usageToMetrics: { agent: { modelName: "m", accumulatedTokenUsage, tokenUsages } } };
+}
+
 /** A request, made when the revision of its conversation is known. */
 const request = fc
 	.record({
@@ -78,33 +111,47 @@ const request = fc
 		eventId: fc.constantFrom("a", "b", "c", "d", "e"),
 		status: fc.constantFrom("idle", "running", "deleting"),
 		isStale: fc.boolean(),
+		calls: fc.nat(3),
+		isNewLife: fc.boolean(),
 	})
-	.map(({ kind, id, title, minute, eventId, status, isStale }) => (revision: bigint): GroupRequest => {
-		const at = start + BigInt(minute) * 60n * second;
-		if (kind === "post") {
-			const columns = { title, status, updatedAt: minute === 0 ? undefined : at };
-			const update = sample({
-				conversationId: id,
-				receivedAt: at,
-				record: record({ title }),
-				columns,
-				schemaVersion: 3,
-			});
-			return { update, judged: undefined };
-		}
-		if (kind === "events") return batch(id, [event({ eventId, happenedAt: at, message: title })]);
-		const expects = isStale ? revision - 1n : revision;
-		const made = revision > 0n ? effect(expects, title) : effectOf(expects, record({ title }), { title });
-		return batch(id, [stateUpdate({ eventId, happenedAt: at })], {
-			effect: { ...made, next: 2n ** 61n + (revision & 255n) + 1n },
-		});
-	});
+	.map(
+		({ kind, id, title, minute, eventId, status, isStale, calls, isNewLife }) =>
+			(revision: bigint): GroupRequest => {
+				const at = start + BigInt(minute) * 60n * second;
+				if (kind === "post") {
+					const createdAt = start - (isNewLife ? 0n : 3600n * second);
+					const columns = { title, status, createdAt, updatedAt: minute === 0 ? undefined : at };
+					const stats = statsOf(calls);
+					const update = sample({
+						conversationId: id,
+						receivedAt: at,
+						record: record({ title, createdAt: fromMicroseconds(createdAt), stats }),
+						columns,
+						schemaVersion: 3,
+					});
+					return { update, judged: undefined };
+				}
+				if (kind === "events")
+					return batch(id, [
+						event({ eventId, happenedAt: at - 2000n * second, message: title, llmResponseId: `response-${calls}` }),
+					]);
+				const expects = isStale ? revision - 1n : revision;
+				const made =
+					revision > 0n
+						? effect(expects, title)
+						: effectOf(expects, record({ title, stats: statsOf(calls) }), { title });
+				return batch(id, [stateUpdate({ eventId, happenedAt: at })], {
+					effect: { ...made, next: 2n ** 61n + (revision & 255n) + 1n },
+				});
+			},
+	);
 
 function idOf(one: GroupRequest): string {
 	return "update" in one ? one.update.conversationId : one.conversationId;
 }
 
 test("a group has the outcomes and writes the rows of its requests one after the other", () => {
+	let counted = 0;
 	const steps = fc.array(fc.tuple(request, fc.boolean()), { minLength: 1, maxLength: 25 });
 	fc.assert(
 		fc.property(steps, (made) => {
@@ -121,7 +168,9 @@ test("a group has the outcomes and writes the rows of its requests one after the
 			}
 			expect(groups.flatMap((group) => grouped.append(group))).toEqual(outcomes);
 			expect(grouped).toEqual(single);
+			if (single.ledger.size > 0) counted += 1;
 		}),
 		{ numRuns: 300 },
 	);
+	expect(counted).toBeGreaterThan(100);
 });

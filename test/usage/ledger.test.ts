@@ -75,6 +75,7 @@ function report(stats: ConversationStats, of: Partial<ReportedStats> = {}): Repo
 		stats,
 		createdAt: BigInt(CREATED) * 1_000_000n,
 		isFork: false,
+		agentKind: "Agent",
 		time: BigInt(CREATED + 100 * HOUR) * 1_000_000n,
 		timeOf: () => undefined,
 		...of,

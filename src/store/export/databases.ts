@@ -83,6 +83,7 @@ export function countsOf(row: Row): Counts {
 		activity: integer(row.activity),
 		update: integer(row.update),
 		event: integer(row.event),
+		usage: integer(row.usage),
 		prunedUpdates: integer(row.prunedUpdates),
 		prunedEvents: integer(row.prunedEvents),
 		accessKey: integer(row.accessKey),

@@ -42,6 +42,7 @@ const NO_ROWS: Counts = {
 	activity: 0,
 	update: 0,
 	event: 0,
+	usage: 0,
 	prunedUpdates: 0,
 	prunedEvents: 0,
 	accessKey: 0,

@@ -172,6 +172,7 @@ const forms: { readonly [Kind in RowKind]: RowForm<StoredRows[Kind]> } = {
 				kind: z.string(),
 				source: z.string(),
 				eventId: z.string(),
+				llmResponseId: orNone(z.string()),
 				redactionVersion: integer,
 				secrets: z.string().nullable(),
 				text: z.union([z.string(), z.strictObject({ bytes }), damaged]),
@@ -180,6 +181,36 @@ const forms: { readonly [Kind in RowKind]: RowForm<StoredRows[Kind]> } = {
 				if (typeof text === "string") return { ...event, text: packRecord(Buffer.from(text)) };
 				return { ...event, text: "bytes" in text ? packRecord(text.bytes) : text.damaged };
 			}),
+	},
+	usage: {
+		toLine: same,
+		fromLine: z.strictObject({
+			conversationId,
+			state: z.strictObject({
+				life: integer,
+				lifeBeganAt: int64OrNone,
+				digest: int64,
+				ledger: z.string(),
+				sender: z.string(),
+				owner: z.string(),
+			}),
+			rows: z.array(
+				z.strictObject({
+					life: integer,
+					quarter: int64,
+					model: z.string(),
+					usageId: z.string(),
+					agentKind: z.string(),
+					cost: int64,
+					promptTokens: int64,
+					completionTokens: int64,
+					cacheReadTokens: int64,
+					cacheWriteTokens: int64,
+					reasoningTokens: int64,
+					calls: int64,
+				}),
+			),
+		}),
 	},
 	prunedUpdates: { toLine: same, fromLine: pruned },
 	prunedEvents: { toLine: same, fromLine: pruned },

@@ -5,12 +5,14 @@ import { type After, type Counts, countsOf, countsQuery, PAGE_BYTES, PAGE_ROWS }
 import { unpackRecord } from "../record-column.ts";
 import { eventRowFrom, type LogTable, packedColumnsFrom, prunedFrom, updateRowFrom } from "../rows.ts";
 import type { PrunedRow, RowKey, RowKind, StoredRows } from "../stored-rows.ts";
+import { ledgerArray, ledgerFrom, writtenLedgers } from "../usage-sql.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
 import { insertAccessKey } from "./access-keys.ts";
 import { insertCurrents, insertEvents, insertTags, insertUpdates } from "./numbered-sql.ts";
 import { ACTIVITY_COLUMNS, activityOf, decoded, STATE_COLUMNS, stateOf } from "./rows.ts";
 import { encodeKey } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
+import { usageOf, usageQueries } from "./usage.ts";
 import { projectionQuery } from "./written-group.ts";
 import { activitiesQuery, Bytes, currentRow, eventRow, json, tagRows, updateRow } from "./written-rows.ts";
 
@@ -88,6 +90,20 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 			const events = json(rows.map((row) => eventRow(row.sequence, encodeKey(row.eventId), row, bytes)));
 			return [{ text: insertEvents({ json: "$1", numbered }, "$2"), values: [events, bytes.all()] }];
 		},
+	},
+	usage: {
+		table: "conversation_updates.usage_conversations k",
+		columns: `k.id, k.life, k.life_began_at, k.digest, k.ledger, k.sender, k.owner, (
+			SELECT coalesce(json_agg(json_build_array(${ledgerArray((column) => `${column}::text`)})), '[]')::text
+			FROM conversation_updates.usage_ledger l WHERE l.conversation = k.id
+		) AS rows`,
+		key: "k.id",
+		read: (row) => ({
+			conversationId: text(row.id),
+			state: usageOf(row, ""),
+			rows: ledgerFrom(row.rows, decoded),
+		}),
+		write: (rows) => usageQueries(writtenLedgers(rows)),
 	},
 	prunedUpdates: prunedOf("updates"),
 	prunedEvents: prunedOf("events"),

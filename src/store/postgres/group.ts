@@ -2,7 +2,7 @@ import { type CallSignal, isSenderGone, SENDER_GONE } from "../../call-signal.ts
 import { ServiceError } from "../../errors.ts";
 import type { GroupRequest } from "../duplicates.ts";
 import { completePlanAsync, type GroupPlan, groupQuery, planGroup } from "../group-plan.ts";
-import { readKnown, readStoredRecords } from "./known.ts";
+import { readForPlan, readKnown } from "./known.ts";
 import { PROVISIONAL } from "./numbered-sql.ts";
 import type { Session } from "./transaction.ts";
 
@@ -28,7 +28,7 @@ const TOO_LATE = new ServiceError("unavailable", "the request could not be store
 export async function planLocked(session: Session, requests: readonly SentRequest[]): Promise<GroupPlan> {
 	const known = await readKnown(session, groupQuery(requests));
 	const planning = planGroup(requests, known, { updates: PROVISIONAL, events: PROVISIONAL }, refusalOf);
-	return await completePlanAsync(planning, (sequences) => readStoredRecords(session, sequences));
+	return await completePlanAsync(planning, (reads) => readForPlan(session, reads));
 }
 
 function refusalOf({ signal, until }: WriteLimits): ServiceError | undefined {

@@ -1,11 +1,12 @@
-import type { GroupQuery, KnownConversation, StoredRecords } from "../group-plan.ts";
+import type { GroupQuery, KnownConversation, PlanReads, PlanResults } from "../group-plan.ts";
 import { readOrUnreadable } from "../record-column.ts";
 import { recordFrom } from "../rows.ts";
 import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts";
 import { lockConversations } from "./locks.ts";
-import { ACTIVITY_COLUMNS, activityOf, STATE_COLUMNS, stateOf } from "./rows.ts";
-import { encodeKey } from "./stored-text.ts";
+import { ACTIVITY_COLUMNS, activityOf, decoded, STATE_COLUMNS, stateOf } from "./rows.ts";
+import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
+import { usageOf } from "./usage.ts";
 
 /** Locks the conversations of a group, and reads what its plan needs. */
 export async function readKnown(
@@ -39,13 +40,16 @@ function knownQuery(conversationIds: readonly string[], versions: readonly strin
 				u.base_sequence, coalesce(b.size, u.size) AS base_size,
 				CASE WHEN u.base_sequence IS NOT NULL THEN u.record END AS current_record,
 				u.unpacked_size AS current_unpacked_size, u.checksum AS current_checksum,
-				u.redaction_version AS current_redaction_version, u.schema_version AS current_schema_version
+				u.redaction_version AS current_redaction_version, u.schema_version AS current_schema_version,
+				g.life AS usage_life, g.life_began_at AS usage_life_began_at, g.digest AS usage_digest, g.ledger AS usage_ledger,
+				g.sender AS usage_sender, g.owner AS usage_owner
 			FROM unnest($1::uuid[]) AS k (conversation_id)
 			LEFT JOIN conversation_updates.conversations c ON c.conversation_id = k.conversation_id
 			LEFT JOIN conversation_updates.activities a ON a.conversation_id = k.conversation_id
 			LEFT JOIN conversation_updates.updates n ON n.sequence = c.newest_sequence
 			LEFT JOIN conversation_updates.updates u ON u.sequence = c.sequence AND c.conversation_id = ANY ($2::uuid[])
 			LEFT JOIN conversation_updates.updates b ON b.sequence = u.base_sequence
+			LEFT JOIN conversation_updates.usage_conversations g ON g.id = k.conversation_id
 		`,
 		values: [conversationIds, versions],
 	};
@@ -82,18 +86,46 @@ function knownOf(row: Row): KnownConversation {
 		base: size === undefined || state === undefined ? undefined : { sequence: base ?? state.sequence, size },
 		delta: base === undefined ? undefined : recordFrom(row, "current_"),
 		eventIds: new Set(),
+		usage: row.usage_life === null ? undefined : usageOf(row, "usage_"),
 	};
 }
 
-/** Reads records in their stored form, whole or a delta, by sequence. */
-export async function readStoredRecords(session: Session, sequences: readonly bigint[]): Promise<StoredRecords> {
-	const [rows = []] = await session.query({
+/** Reads what a plan stops for, in one round trip. */
+export async function readForPlan(session: Session, { records, responses }: PlanReads): Promise<PlanResults> {
+	const [found = [], times = []] = await session.query(recordsQuery(records), responsesQuery(responses));
+	return {
+		records: new Map(found.map((row) => [bigint(row.sequence), readOrUnreadable(() => recordFrom(row))])),
+		responses: times.map((row) => ({
+			conversationId: text(row.conversation_id),
+			key: decoded(row.llm_response_id),
+			happenedAt: bigint(row.happened_at),
+		})),
+	};
+}
+
+function recordsQuery(sequences: readonly bigint[]): Query {
+	return {
 		name: "stored_records",
 		text: `
 			SELECT sequence, record, unpacked_size, checksum, redaction_version, schema_version
 			FROM conversation_updates.updates WHERE sequence = ANY ($1::bigint[])
 		`,
 		values: [sequences],
-	});
-	return new Map(rows.map((row) => [bigint(row.sequence), readOrUnreadable(() => recordFrom(row))]));
+	};
+}
+
+function responsesQuery(responses: PlanReads["responses"]): Query {
+	return {
+		name: "response_times",
+		text: `
+			SELECT k.conversation_id, k.llm_response_id, e.happened_at
+			FROM unnest($1::uuid[], $2::text[]) AS k (conversation_id, llm_response_id)
+			CROSS JOIN LATERAL (
+				SELECT min(happened_at) AS happened_at FROM conversation_updates.events e
+				WHERE e.conversation_id = k.conversation_id AND e.llm_response_id = k.llm_response_id
+			) e
+			WHERE e.happened_at IS NOT NULL
+		`,
+		values: [responses.map(({ conversationId }) => conversationId), responses.map(({ key }) => encodeText(key))],
+	};
 }

@@ -3,6 +3,7 @@ import { packRecordAsync, packSecrets } from "../record-column.ts";
 import { PROVISIONAL, WRITE_GROUP } from "./numbered-sql.ts";
 import { encodeKey } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
+import { usageQueries } from "./usage.ts";
 import {
 	activitiesQuery,
 	Bytes,
@@ -33,6 +34,7 @@ export async function groupQueries(group: WrittenGroup, writer: GroupWriter): Pr
 	return [
 		...(group.activities.size === 0 ? [] : [activitiesQuery(group.activities)]),
 		...(current.length === 0 ? [] : [projectionQuery(current)]),
+		...(group.usage.states.size === 0 ? [] : usageQueries(group.usage)),
 		await writeQuery(group, current, writer),
 	];
 }

@@ -89,6 +89,7 @@ export function eventRow(
 		unpacked_size: text.unpackedSize,
 		checksum: text.checksum,
 		secrets: event.secrets,
+		llm_response_id: nullableText(event.llmResponseId),
 		...bytes.add("text", text.record),
 	};
 }

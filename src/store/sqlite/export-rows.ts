@@ -5,11 +5,13 @@ import { type After, type Counts, countsOf, countsQuery, PAGE_BYTES, PAGE_ROWS }
 import { unpackedSizeOf } from "../record-column.ts";
 import { activityFrom, eventRowFrom, type LogTable, prunedFrom, stateFrom, updateRowFrom } from "../rows.ts";
 import type { PrunedRow, RowKey, RowKind, StoredRows } from "../stored-rows.ts";
+import { ledgerArray, ledgerFrom, writtenLedgers } from "../usage-sql.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
 import { createAccessKey } from "./access-keys.ts";
 import { writeActivity } from "./activities.ts";
 import type { Statements } from "./statements.ts";
 import { insertConversation, insertEvent, insertUpdate } from "./update-writer.ts";
+import { usageFrom, writeUsage } from "./usage.ts";
 
 /** How the rows of one table are read and written. */
 interface RowsOf<Stored> {
@@ -74,6 +76,20 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 			const find = statements.prepare("SELECT id FROM activities WHERE conversation_id = ?");
 			insertEvent(statements, bigint(find.get(event.conversationId)?.id), event);
 		},
+	},
+	usage: {
+		table: "usage_conversations k",
+		columns: `k.*, (
+			SELECT json_group_array(json_array(${ledgerArray((column) => `CAST(${column} AS TEXT)`)}))
+			FROM usage_ledger l WHERE l.conversation = k.id
+		) AS rows`,
+		key: "k.conversation_id",
+		read: (row) => ({
+			conversationId: text(row.conversation_id),
+			state: usageFrom(row),
+			rows: ledgerFrom(row.rows, text),
+		}),
+		write: (statements, ledger) => writeUsage(statements, writtenLedgers([ledger])),
 	},
 	prunedUpdates: prunedOf("updates"),
 	prunedEvents: prunedOf("events"),

@@ -6,8 +6,9 @@ import {
 	type GroupQuery,
 	groupQuery,
 	type KnownConversation,
+	type PlanReads,
+	type PlanResults,
 	planGroup,
-	type StoredRecords,
 	type WrittenGroup,
 } from "../group-plan.ts";
 import { packRecord, packSecrets, readOrUnreadable } from "../record-column.ts";
@@ -24,6 +25,7 @@ import {
 	type KnownRow,
 	updateConversation,
 } from "./update-writer.ts";
+import { findResponse, findUsage, writeUsage } from "./usage.ts";
 
 /** The rows of a conversation before a group. */
 interface FoundRows {
@@ -48,7 +50,7 @@ export function appendGroup<Request extends GroupRequest>(
 		events: readRange(statements, "events", {}).newest,
 	};
 	const planning = planGroup(requests, known, newest, refusalOf);
-	const { written, outcomes } = completePlan(planning, (sequences) => readRecords(statements, sequences));
+	const { written, outcomes } = completePlan(planning, (reads) => readForPlan(statements, reads));
 	writeGroup(statements, written, found);
 	return outcomes;
 }
@@ -66,6 +68,7 @@ function readKnown(statements: Statements, { conversationIds, versions, events }
 			newestPosted: readNewestPosted(statements, conversation),
 			...readForm(statements, versions.has(id) ? conversation?.state.sequence : undefined),
 			eventIds: new Set(),
+			usage: findUsage(statements, id),
 		});
 	}
 	const isStored = statements.prepare("SELECT 1 FROM events WHERE activity = ? AND event_id = ?");
@@ -115,9 +118,15 @@ function readForm(statements: Statements, sequence: bigint | undefined): Pick<Kn
 	};
 }
 
-function readRecords(statements: Statements, sequences: readonly bigint[]): StoredRecords {
+function readForPlan(statements: Statements, { records: sequences, responses }: PlanReads): PlanResults {
 	const records = new RecordReader(statements);
-	return new Map(sequences.map((sequence) => [sequence, readOrUnreadable(() => records.readRaw(sequence))]));
+	return {
+		records: new Map(sequences.map((sequence) => [sequence, readOrUnreadable(() => records.readRaw(sequence))])),
+		responses: responses.flatMap((response) => {
+			const happenedAt = findResponse(statements, response);
+			return happenedAt === undefined ? [] : [{ ...response, happenedAt }];
+		}),
+	};
 }
 
 function writeGroup(statements: Statements, written: WrittenGroup, found: ReadonlyMap<string, FoundRows>): void {
@@ -140,6 +149,7 @@ function writeGroup(statements: Statements, written: WrittenGroup, found: Readon
 		const activity = present(activities.get(conversationId));
 		insertEvent(statements, activity, { ...event, sequence, receivedAt, text, secrets });
 	}
+	writeUsage(statements, written.usage);
 }
 
 /** Returns a value that every plan has. */

@@ -74,7 +74,7 @@ export function insertUpdate(statements: Statements, conversation: bigint, updat
  */
 export function insertEvent(statements: Statements, activity: bigint, event: Omit<EventRow, "conversationId">): void {
 	statements
-		.prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+		.prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
 		.run(
 			event.sequence,
 			activity,
@@ -88,6 +88,7 @@ export function insertEvent(statements: Statements, activity: bigint, event: Omi
 			event.text.checksum,
 			event.secrets,
 			event.text.record,
+			event.llmResponseId ?? null,
 		);
 }
 

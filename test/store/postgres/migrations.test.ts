@@ -69,7 +69,9 @@ test("a database of schema version 1 is upgraded and keeps its data", async () =
 		ALTER TABLE conversation_updates.unfinished_import RENAME COLUMN manifest TO source;
 		ALTER TABLE conversation_updates.unfinished_import RENAME TO unfinished_copy;
 		DROP TABLE conversation_updates.access_keys;
-		DROP TABLE conversation_updates.derivations`,
+		DROP TABLE conversation_updates.derivations;
+		ALTER TABLE conversation_updates.events DROP COLUMN llm_response_id;
+		DROP TABLE conversation_updates.usage_conversations, conversation_updates.usage_ledger, conversation_updates.usage_sums`,
 	);
 	const store = await openStore(url);
 	onTestFinished(() => store.close());

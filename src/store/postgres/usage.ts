@@ -1,0 +1,85 @@
+import { sumsOf, type UsageState, type WrittenUsage } from "../usage-plan.ts";
+import { AMOUNT_COLUMNS, LEDGER_KEY, ledgerColumns, SUMS_KEY, sumColumns } from "../usage-sql.ts";
+import { bigint, integer, nullable, type Row } from "../values.ts";
+import { decoded } from "./rows.ts";
+import { encodeText } from "./stored-text.ts";
+import type { Query } from "./transaction.ts";
+import { json } from "./written-rows.ts";
+
+/** Reads what is stored of the usage of a conversation. */
+export function usageOf(row: Row, prefix: string): UsageState {
+	const column = (name: string) => row[prefix + name];
+	return {
+		life: integer(column("life")),
+		lifeBeganAt: nullable(bigint, column("life_began_at")),
+		digest: bigint(column("digest")),
+		ledger: decoded(column("ledger")),
+		sender: decoded(column("sender")),
+		owner: decoded(column("owner")),
+	};
+}
+
+/**
+ * Returns the queries that write usage. They lock sums in the order of their keys, so that transactions cannot deadlock.
+ *
+ * @param usage with at least one state
+ */
+export function usageQueries({ states, rows }: WrittenUsage): Query[] {
+	const stateRows = [...states].map(([id, { lifeBeganAt, ledger, sender, owner, ...state }]) => ({
+		id,
+		...state,
+		life_began_at: lifeBeganAt,
+		ledger: encodeText(ledger),
+		sender: encodeText(sender),
+		owner: encodeText(owner),
+	}));
+	const write = { name: "write_usage_states", text: WRITE_STATES, values: [json(stateRows)] };
+	if (rows.size === 0) return [write];
+	const ledger = [...rows.values()].map((row) => ({
+		conversation: row.conversationId,
+		...encoded(ledgerColumns(row)),
+	}));
+	const sums = sumsOf(rows.values()).map((sum) => encoded(sumColumns(sum)));
+	return [write, { name: "add_usage", text: ADD_USAGE, values: [json(ledger), json(sums)] }];
+}
+
+/** Returns a row with its texts in their stored form. */
+function encoded(row: Readonly<Record<string, string | bigint>>): Record<string, string | bigint> {
+	const columns = Object.entries(row).map(([name, value]) => [
+		name,
+		typeof value === "string" ? encodeText(value) : value,
+	]);
+	return Object.fromEntries(columns);
+}
+
+const STATE_ROW = "id uuid, sender text, owner text, life bigint, life_began_at bigint, digest bigint, ledger text";
+
+const WRITE_STATES = `
+	INSERT INTO conversation_updates.usage_conversations (id, sender, owner, life, life_began_at, digest, ledger)
+	SELECT id, sender, owner, life, life_began_at, digest, ledger FROM json_to_recordset($1::json) AS r (${STATE_ROW})
+	ON CONFLICT (id) DO UPDATE SET
+		life = excluded.life, life_began_at = excluded.life_began_at, digest = excluded.digest, ledger = excluded.ledger
+`;
+
+const NUMBERS = new Set<string>(["life", "quarter", "length", "start", ...AMOUNT_COLUMNS]);
+
+const ADD_USAGE = `
+	WITH ledger AS (${addTo("usage_ledger", LEDGER_KEY, "$1")})
+	${addTo("usage_sums", SUMS_KEY, "$2")}
+`;
+
+/** Returns the SQL that adds rows to those with the same keys. A number that would pass its limit ends at it. */
+function addTo(table: string, key: readonly string[], rows: string): string {
+	const columns = [...key, ...AMOUNT_COLUMNS];
+	const type = (name: string) => (name === "conversation" ? "uuid" : NUMBERS.has(name) ? "bigint" : "text");
+	const added = AMOUNT_COLUMNS.map(
+		(name) => `
+			${name} = least(greatest(t.${name}::numeric + excluded.${name}, -9223372036854775808), 9223372036854775807)`,
+	);
+	return `
+		INSERT INTO conversation_updates.${table} AS t (${columns.join()})
+		SELECT ${columns.join()}
+		FROM json_to_recordset(${rows}::json) AS r (${columns.map((name) => `${name} ${type(name)}`).join()})
+		ON CONFLICT (${key.join()}) DO UPDATE SET ${added.join()}
+	`;
+}

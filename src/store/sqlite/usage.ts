@@ -1,0 +1,79 @@
+import type { Response } from "../group-plan.ts";
+import { sumsOf, type UsageState, type WrittenUsage } from "../usage-plan.ts";
+import { AMOUNT_COLUMNS, LEDGER_KEY, ledgerColumns, SUMS_KEY, sumColumns } from "../usage-sql.ts";
+import { bigint, integer, nullable, type Row, text } from "../values.ts";
+import type { Statements } from "./statements.ts";
+
+/** Finds what is stored of the usage of a conversation; returns undefined when none has been counted. */
+export function findUsage(statements: Statements, conversationId: string): UsageState | undefined {
+	const row = statements
+		.prepare(`
+			SELECT life, life_began_at, digest, ledger, sender, owner FROM usage_conversations WHERE conversation_id = ?
+		`)
+		.get(conversationId);
+	return row && usageFrom(row);
+}
+
+/** Reads what is stored of the usage of a conversation. */
+export function usageFrom(row: Row): UsageState {
+	return {
+		life: integer(row.life),
+		lifeBeganAt: nullable(bigint, row.life_began_at),
+		digest: bigint(row.digest),
+		ledger: text(row.ledger),
+		sender: text(row.sender),
+		owner: text(row.owner),
+	};
+}
+
+/** Returns the time of the first event with a response; undefined when there is none. */
+export function findResponse(statements: Statements, { conversationId, key }: Response): bigint | undefined {
+	const row = statements
+		.prepare(`
+			SELECT min(e.happened_at) AS happened_at
+			FROM activities a CROSS JOIN events e INDEXED BY events_by_response ON e.activity = a.id
+			WHERE a.conversation_id = ? AND e.llm_response_id = ?
+		`)
+		.get(conversationId, key);
+	return nullable(bigint, row?.happened_at);
+}
+
+/** Writes usage. The caller has begun a transaction. */
+export function writeUsage(statements: Statements, { states, rows }: WrittenUsage): void {
+	const ids = new Map([...states].map(([id, state]) => [id, writeState(statements, id, state)]));
+	for (const row of rows.values())
+		statements.prepare(ADD_TO_LEDGER).run({ conversation: ids.get(row.conversationId) ?? null, ...ledgerColumns(row) });
+	for (const sum of sumsOf(rows.values())) statements.prepare(ADD_TO_SUMS).run(sumColumns(sum));
+}
+
+/** Writes the state of a conversation's usage. Returns its row id. */
+function writeState(statements: Statements, conversationId: string, state: UsageState): bigint {
+	const row = statements
+		.prepare(`
+			INSERT INTO usage_conversations (conversation_id, sender, owner, life, life_began_at, digest, ledger)
+			VALUES (?, ?, ?, ?, ?, ?, ?)
+			ON CONFLICT (conversation_id) DO UPDATE SET
+				life = excluded.life, life_began_at = excluded.life_began_at, digest = excluded.digest, ledger = excluded.ledger
+			RETURNING id
+		`)
+		.get(conversationId, state.sender, state.owner, state.life, state.lifeBeganAt ?? null, state.digest, state.ledger);
+	return bigint(row?.id);
+}
+
+const ADD_TO_LEDGER = addTo("usage_ledger", LEDGER_KEY);
+const ADD_TO_SUMS = addTo("usage_sums", SUMS_KEY);
+
+/** Returns the SQL that adds a row to the one with the same key. A number that would pass its limit ends at it. */
+function addTo(table: string, key: readonly string[]): string {
+	const columns = [...key, ...AMOUNT_COLUMNS];
+	const added = AMOUNT_COLUMNS.map((name) => {
+		const sum = `t.${name} + excluded.${name}`;
+		// A sum of integers beyond 64 bits is a floating-point number.
+		return `${name} = CASE typeof(${sum}) WHEN 'integer' THEN ${sum}
+			ELSE iif(excluded.${name} > 0, 9223372036854775807, -9223372036854775808) END`;
+	});
+	return `
+		INSERT INTO ${table} AS t (${columns.join()}) VALUES (${columns.map((name) => `:${name}`).join()})
+		ON CONFLICT (${key.join()}) DO UPDATE SET ${added.join()}
+	`;
+}
