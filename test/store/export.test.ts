@@ -366,7 +366,8 @@ describe.each(ENGINES)("an export from %s", (engine) => {
 				const text = Buffer.from(stored.text).toString();
 				const secrets = stored.secrets.length === 0 ? null : JSON.stringify(stored.secrets);
 				const { redactionVersion } = stored;
-				return { event: { ...textsOf(rest), eventId: JSON.parse(text).id, redactionVersion, secrets, text } };
+				const own = { eventId: JSON.parse(text).id, llmResponseId: null, redactionVersion, secrets, text };
+				return { event: { ...textsOf(rest), ...own } };
 			}),
 		]);
 		const target = await newUrl("sqlite");

@@ -1,0 +1,88 @@
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { type Period, periodsOf, type Step, timeZone } from "../../src/usage/periods.ts";
+
+const QUARTER = 900_000;
+const zones = fc.constantFrom(...Intl.supportedValuesOf("timeZone"), "UTC");
+/** Quarters of an hour from 2012 to 2037. */
+const quarter = fc.integer({ min: Date.UTC(2012, 1) / QUARTER, max: Date.UTC(2037, 0) / QUARTER });
+
+function periods(step: Step, zone: string, first: number, beyond: number): Period[] {
+	const offsetAt = timeZone(zone);
+	if (offsetAt === undefined) throw new Error(`${zone} is not known`);
+	const found = periodsOf(step, offsetAt, { first, beyond }, 10_000);
+	if (found === undefined) throw new Error("there are more periods");
+	return found;
+}
+
+/** Returns a function that returns the text of a period to which a time belongs, by Intl alone. */
+function namesOf(step: "hour" | "day" | "month", zone: string): (time: number) => string {
+	const fields = { year: "numeric", month: "2-digit", ...(step === "month" ? {} : { day: "2-digit" }) } as const;
+	const hour = step === "hour" ? ({ hour: "2-digit", hourCycle: "h23" } as const) : {};
+	const format = new Intl.DateTimeFormat("en-CA", { timeZone: zone, ...fields, ...hour });
+	return (time) => format.format(time);
+}
+
+test.each(["hour", "day", "month"] as const)(
+	"a %s has all times that Intl shows with its date, and no other",
+	(step) => {
+		const length = { hour: 100, day: 96 * 20, month: 96 * 100 }[step];
+		fc.assert(
+			fc.property(zones, quarter, fc.integer({ min: 1, max: length }), (zone, first, count) => {
+				const found = periods(step, zone, first, first + count);
+				const nameOf = namesOf(step, zone);
+				expect([found.at(0)?.first, found.at(-1)?.beyond]).toEqual([first, first + count]);
+				for (const [n, { start, first: from, beyond }] of found.entries()) {
+					if (start === undefined) throw new Error("a period has a start");
+					const after = found[n + 1];
+					if (after !== undefined) expect([after.first, after.start]).toEqual([beyond, beyond * QUARTER]);
+					expect(nameOf(start)).toBe(nameOf(from * QUARTER));
+					expect(nameOf(beyond * QUARTER - 1)).toBe(nameOf(start));
+					// Where the clocks are set back by an hour, the same hour is shown twice.
+					if (step !== "hour" && after !== undefined) expect(nameOf(beyond * QUARTER)).not.toBe(nameOf(start));
+					if (step !== "hour") expect(nameOf(start - 1)).not.toBe(nameOf(start));
+				}
+			}),
+			{ numRuns: 400 },
+		);
+	},
+);
+
+test("weeks begin on Monday, and days have 23 or 25 hours where the clocks change", () => {
+	const first = Date.UTC(2026, 2, 25) / QUARTER;
+	const weeks = periods("week", "Europe/Berlin", first, first + 96 * 9);
+	expect(weeks.map(({ start = 0 }) => new Date(start).toISOString())).toEqual([
+		"2026-03-22T23:00:00.000Z",
+		"2026-03-29T22:00:00.000Z",
+	]);
+	const days = periods(
+		"day",
+		"Europe/Berlin",
+		Date.UTC(2026, 2, 28, 23) / QUARTER,
+		Date.UTC(2026, 2, 29, 22) / QUARTER,
+	);
+	expect(days.map(({ first: from, beyond }) => beyond - from)).toEqual([23 * 4]);
+});
+
+test("hours of a zone where the clocks change by half an hour begin at whole hours, or with the change", () => {
+	const first = Date.UTC(2026, 9, 3, 13, 30) / QUARTER;
+	const hours = periods("hour", "Australia/Lord_Howe", first, first + 14);
+	expect(hours.map(({ start = 0 }) => new Date(start).toISOString().slice(11, 16))).toEqual([
+		"13:30",
+		"14:30",
+		"15:30",
+		"16:00",
+	]);
+});
+
+test("a name that is no time zone is not known, and neither is an offset", () => {
+	expect([timeZone("Europe/Nowhere"), timeZone("+02:00"), timeZone("../UTC")]).toEqual([
+		undefined,
+		undefined,
+		undefined,
+	]);
+});
+
+test("more periods than the limit are none", () => {
+	expect(periodsOf("hour", () => 0, { first: 0, beyond: 41 }, 10)).toBeUndefined();
+});
