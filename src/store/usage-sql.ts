@@ -1,4 +1,4 @@
-import type { Amounts } from "../usage/ledger.ts";
+import { AMOUNTS, type Amounts } from "../usage/ledger.ts";
 import type { UsageLedger } from "./stored-rows.ts";
 import type { LedgerRow, UsageSum, WrittenUsage } from "./usage-plan.ts";
 import { bigint, type Row, text } from "./values.ts";
@@ -20,6 +20,14 @@ export const AMOUNT_COLUMNS = [
 export const LEDGER_KEY = ["conversation", "life", "quarter", "model", "usage_id", "agent_kind"] as const;
 /** Columns of the key of usage_sums. */
 export const SUMS_KEY = ["length", "start", "model", "usage_id", "agent_kind", "sender", "owner"] as const;
+
+/** SQL for whether all amounts of a row are zero. */
+export const IS_ZERO = AMOUNT_COLUMNS.map((name) => `${name} = 0`).join(" AND ");
+
+/** Whether a row takes back what was counted before, so that the sum may be zero. Rows that are zero are removed. */
+export function takesBack(row: LedgerRow): boolean {
+	return AMOUNTS.some((name) => row[name] < 0n);
+}
 
 /** Returns the columns of a row with names, except `conversation`. */
 export function ledgerColumns(row: LedgerRow) {

@@ -17,9 +17,14 @@ function periods(step: Step, zone: string, first: number, beyond: number): Perio
 
 /** Returns a function that returns the text of a period to which a time belongs, by Intl alone. */
 function namesOf(step: "hour" | "day" | "month", zone: string): (time: number) => string {
-	const fields = { year: "numeric", month: "2-digit", ...(step === "month" ? {} : { day: "2-digit" }) } as const;
-	const hour = step === "hour" ? ({ hour: "2-digit", hourCycle: "h23" } as const) : {};
-	const format = new Intl.DateTimeFormat("en-CA", { timeZone: zone, ...fields, ...hour });
+	const format = new Intl.DateTimeFormat("en-CA", {
+		timeZone: zone,
+		year: "numeric",
+		month: "2-digit",
+		day: step === "month" ? undefined : "2-digit",
+		hour: step === "hour" ? "2-digit" : undefined,
+		hourCycle: "h23",
+	});
 	return (time) => format.format(time);
 }
 

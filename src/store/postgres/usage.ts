@@ -1,5 +1,5 @@
 import { sumsOf, type UsageState, type WrittenUsage } from "../usage-plan.ts";
-import { AMOUNT_COLUMNS, LEDGER_KEY, ledgerColumns, SUMS_KEY, sumColumns } from "../usage-sql.ts";
+import { AMOUNT_COLUMNS, IS_ZERO, LEDGER_KEY, ledgerColumns, SUMS_KEY, sumColumns, takesBack } from "../usage-sql.ts";
 import { bigint, integer, nullable, type Row } from "../values.ts";
 import { decoded } from "./rows.ts";
 import { encodeText } from "./stored-text.ts";
@@ -40,7 +40,9 @@ export function usageQueries({ states, rows }: WrittenUsage): Query[] {
 		...encoded(ledgerColumns(row)),
 	}));
 	const sums = sumsOf(rows.values()).map((sum) => encoded(sumColumns(sum)));
-	return [write, { name: "add_usage", text: ADD_USAGE, values: [json(ledger), json(sums)] }];
+	const add = { name: "add_usage", text: ADD_USAGE, values: [json(ledger), json(sums)] };
+	if (![...rows.values()].some(takesBack)) return [write, add];
+	return [write, add, { name: "remove_zero_usage", text: REMOVE_ZERO, values: [json(ledger)] }];
 }
 
 /** Returns a row with its texts in their stored form. */
@@ -61,7 +63,18 @@ const WRITE_STATES = `
 		life = excluded.life, life_began_at = excluded.life_began_at, digest = excluded.digest, ledger = excluded.ledger
 `;
 
+/** Returns a column with its type. */
+function typed(name: string): string {
+	return `${name} ${name === "conversation" ? "uuid" : NUMBERS.has(name) ? "bigint" : "text"}`;
+}
+
 const NUMBERS = new Set<string>(["life", "quarter", "length", "start", ...AMOUNT_COLUMNS]);
+
+const REMOVE_ZERO = `
+	DELETE FROM conversation_updates.usage_ledger WHERE (${LEDGER_KEY.join()}) IN (
+		SELECT ${LEDGER_KEY.join()} FROM json_to_recordset($1::json) AS r (${LEDGER_KEY.map(typed).join()})
+	) AND ${IS_ZERO}
+`;
 
 const ADD_USAGE = `
 	WITH ledger AS (${addTo("usage_ledger", LEDGER_KEY, "$1")})
@@ -71,7 +84,6 @@ const ADD_USAGE = `
 /** Returns the SQL that adds rows to those with the same keys. A number that would pass its limit ends at it. */
 function addTo(table: string, key: readonly string[], rows: string): string {
 	const columns = [...key, ...AMOUNT_COLUMNS];
-	const type = (name: string) => (name === "conversation" ? "uuid" : NUMBERS.has(name) ? "bigint" : "text");
 	const added = AMOUNT_COLUMNS.map(
 		(name) => `
 			${name} = least(greatest(t.${name}::numeric + excluded.${name}, -9223372036854775808), 9223372036854775807)`,
@@ -79,7 +91,7 @@ function addTo(table: string, key: readonly string[], rows: string): string {
 	return `
 		INSERT INTO conversation_updates.${table} AS t (${columns.join()})
 		SELECT ${columns.join()}
-		FROM json_to_recordset(${rows}::json) AS r (${columns.map((name) => `${name} ${type(name)}`).join()})
+		FROM json_to_recordset(${rows}::json) AS r (${columns.map(typed).join()})
 		ON CONFLICT (${key.join()}) DO UPDATE SET ${added.join()}
 	`;
 }

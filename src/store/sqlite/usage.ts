@@ -1,6 +1,6 @@
 import type { Response } from "../group-plan.ts";
 import { sumsOf, type UsageState, type WrittenUsage } from "../usage-plan.ts";
-import { AMOUNT_COLUMNS, LEDGER_KEY, ledgerColumns, SUMS_KEY, sumColumns } from "../usage-sql.ts";
+import { AMOUNT_COLUMNS, IS_ZERO, LEDGER_KEY, ledgerColumns, SUMS_KEY, sumColumns, takesBack } from "../usage-sql.ts";
 import { bigint, integer, nullable, type Row, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
@@ -41,8 +41,12 @@ export function findResponse(statements: Statements, { conversationId, key }: Re
 /** Writes usage. The caller has begun a transaction. */
 export function writeUsage(statements: Statements, { states, rows }: WrittenUsage): void {
 	const ids = new Map([...states].map(([id, state]) => [id, writeState(statements, id, state)]));
-	for (const row of rows.values())
-		statements.prepare(ADD_TO_LEDGER).run({ conversation: ids.get(row.conversationId) ?? null, ...ledgerColumns(row) });
+	for (const row of rows.values()) {
+		const { conversationId, life, quarter, model, usageId, agentKind } = row;
+		const conversation = ids.get(conversationId) ?? null;
+		statements.prepare(ADD_TO_LEDGER).run({ conversation, ...ledgerColumns(row) });
+		if (takesBack(row)) statements.prepare(REMOVE_IF_ZERO).run(conversation, life, quarter, model, usageId, agentKind);
+	}
 	for (const sum of sumsOf(rows.values())) statements.prepare(ADD_TO_SUMS).run(sumColumns(sum));
 }
 
@@ -61,6 +65,9 @@ function writeState(statements: Statements, conversationId: string, state: Usage
 }
 
 const ADD_TO_LEDGER = addTo("usage_ledger", LEDGER_KEY);
+const REMOVE_IF_ZERO = `
+	DELETE FROM usage_ledger WHERE ${LEDGER_KEY.map((name) => `${name} = ?`).join(" AND ")} AND ${IS_ZERO}
+`;
 const ADD_TO_SUMS = addTo("usage_sums", SUMS_KEY);
 
 /** Returns the SQL that adds a row to the one with the same key. A number that would pass its limit ends at it. */

@@ -17,7 +17,7 @@ CREATE TABLE conversation_updates.usage_conversations (
 CREATE INDEX usage_conversations_by_owner ON conversation_updates.usage_conversations (owner);
 
 -- The usage of each life of each conversation. `conversation` is an id of usage_conversations. `quarter` is the number of
--- quarters of an hour since the Unix epoch. `cost` is in units of 10^-9. Rows can be zero.
+-- quarters of an hour since the Unix epoch. `cost` is in units of 10^-9.
 CREATE TABLE conversation_updates.usage_ledger (
 	conversation uuid NOT NULL,
 	life bigint NOT NULL,
@@ -34,7 +34,9 @@ CREATE TABLE conversation_updates.usage_ledger (
 	calls bigint NOT NULL,
 	PRIMARY KEY (conversation, life, quarter, model, usage_id, agent_kind)
 ) WITH (fillfactor = 80);
-CREATE INDEX usage_ledger_by_quarter ON conversation_updates.usage_ledger (quarter);
+-- Reports count distinct conversations with this index alone.
+CREATE INDEX usage_ledger_by_quarter ON conversation_updates.usage_ledger (quarter)
+	INCLUDE (conversation, model, usage_id, agent_kind);
 
 -- Sums of usage_ledger over all conversations, for periods of a quarter of an hour, an hour and a day (UTC): `length` and
 -- `start` are in quarters of an hour.

@@ -17,7 +17,7 @@ CREATE TABLE usage_conversations (
 CREATE INDEX usage_conversations_by_owner ON usage_conversations (owner);
 
 -- The usage of each life of each conversation. `conversation` is a row id of usage_conversations. `quarter` is the number
--- of quarters of an hour since the Unix epoch. `cost` is in units of 10^-9. Rows can be zero.
+-- of quarters of an hour since the Unix epoch. `cost` is in units of 10^-9.
 CREATE TABLE usage_ledger (
 	conversation INTEGER NOT NULL,
 	life INTEGER NOT NULL,
@@ -34,6 +34,7 @@ CREATE TABLE usage_ledger (
 	calls INTEGER NOT NULL,
 	PRIMARY KEY (conversation, life, quarter, model, usage_id, agent_kind)
 ) STRICT, WITHOUT ROWID;
+-- Reports count distinct conversations with this index alone, which also has the columns of the key.
 CREATE INDEX usage_ledger_by_quarter ON usage_ledger (quarter);
 
 -- Sums of usage_ledger over all conversations, for periods of a quarter of an hour, an hour and a day (UTC): `length` and
