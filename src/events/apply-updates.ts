@@ -28,13 +28,18 @@ export interface RefusedMember {
 	readonly violations: readonly Violation[];
 }
 
-/** A record in plain text. */
+/** A record of which only those members are decoded that are needed. */
 export interface OpenRecord {
 	readonly reportTimes: ReportTimes;
-	/** {@link applyUpdates} changes it in place. */
-	readonly record: ConversationInfo;
-	/** JSON form of the members that were needed so far. */
+	/** JSON form of the members that were needed so far, in plain text. {@link applyUpdates} adds and changes members. */
 	readonly json: Map<string, ExactJson | undefined>;
+	/** Returns the JSON form of members that were not needed before, in plain text. */
+	readonly read: (names: ReadonlySet<string>) => ExactJsonObject;
+}
+
+/** The first record of a conversation that no record was posted of, in plain text. */
+export interface FirstRecord extends Pick<OpenRecord, "reportTimes"> {
+	readonly record: ConversationInfo;
 }
 
 /** How state updates change a record. */
@@ -60,13 +65,13 @@ export interface MemberChanges {
  */
 export function applyUpdates(
 	format: RecordFormat,
-	{ record, reportTimes, json }: OpenRecord,
+	{ reportTimes, json, read }: OpenRecord,
 	updates: readonly StateUpdate[],
 ): MemberChanges {
 	const reported = reportedMembers(updates);
 	const missing = new Set(["execution_status", ...reported.map(({ member }) => member)]).difference(json);
 	if (missing.size > 0) {
-		const members = format.membersToJson(record, missing);
+		const members = read(missing);
 		for (const name of missing) json.set(name, members[name]);
 	}
 	const changed: string[] = [];
@@ -99,8 +104,8 @@ export function applyUpdates(
 		}
 		if (part === undefined || sameTree(value, before)) continue;
 		changed.push(member);
-		for (const message of [record, values]) format.replaceMember(message, member, part);
-		json.delete(member);
+		format.replaceMember(values, member, part);
+		json.set(member, value);
 	}
 	return {
 		changed,
@@ -141,7 +146,7 @@ export function firstRecord(
 	conversationId: string,
 	updates: readonly StateUpdate[],
 	format: RecordFormat,
-): OpenRecord | undefined {
+): FirstRecord | undefined {
 	for (const update of earliestFirst(updates).toReversed()) {
 		const json: ExactJsonObject = { id: conversationId };
 		const times: Record<string, Microseconds> = {};
@@ -154,7 +159,7 @@ export function firstRecord(
 		}
 		if (Object.keys(times).length === 0) continue;
 		try {
-			return { record: format.fromJson(json), reportTimes: { posted: undefined, events: times }, json: new Map() };
+			return { record: format.fromJson(json), reportTimes: { posted: undefined, events: times } };
 		} catch (error) {
 			// A full state that breaks rules is skipped. violationsOf throws any other error.
 			violationsOf(error);

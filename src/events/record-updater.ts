@@ -3,7 +3,7 @@ import { clone } from "@bufbuild/protobuf";
 import { LRUCache } from "lru-cache";
 import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { tooManyValues } from "../record/json/exact-json.ts";
-import { encodeDelta } from "../record/record-delta.ts";
+import { encodeDelta, mergeDeltas, mergeProtected, mergeRecord } from "../record/record-delta.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
 import { encodeSummary, SUMMARY_MEMBERS, summarize } from "../record/summary.ts";
@@ -60,9 +60,13 @@ interface CachedRecord extends OpenRecord {
 	readonly revision: bigint;
 	/** The members that summaries are made of, with their secrets redacted. */
 	readonly shown: ConversationInfo;
-	/** Upper bound of the size of the encoded record, in bytes. */
-	readonly size: number;
+	/** The protected record when it was fetched, encoded. */
+	readonly base: Uint8Array;
+	/** The changes to it since, encoded as a delta. */
+	readonly delta: Uint8Array;
 }
+
+const NO_CHANGES = encodeDelta([], new Uint8Array());
 
 /**
  * Makes the next version of a conversation's record from its state updates.
@@ -112,71 +116,86 @@ export class RecordUpdater {
 			members: this.#events.members(conversationId, event),
 			time: happenedAt,
 		}));
-		const base = current.record?.bytes;
-		if (base !== undefined) {
+		if (current.record !== undefined) {
 			const reportTimes = { posted: current.postedAt, events: parseMemberTimes(current.memberTimes) };
-			const record = this.#vault.open(base, "plaintext");
-			const size = base.byteLength;
-			const mayCache = this.#fetched.has(conversationId);
-			this.#fetched.set(conversationId, true, { size });
-			const shown = this.#vault.redactedMembers(record, SUMMARY_MEMBERS);
-			return this.#applyTo(conversationId, { reportTimes, record, shown, json: new Map(), size }, opened, mayCache);
+			const { bytes } = current.record;
+			const mayCache = this.#fetched.has(conversationId) && bytes.byteLength < MIN_SIZE_OF_TOO_MANY_FIELDS;
+			this.#fetched.set(conversationId, true, { size: bytes.byteLength });
+			// The memory of the argument may be released.
+			const base = mayCache ? bytes.slice() : bytes;
+			return this.#applyTo(conversationId, this.#open(base, reportTimes), opened, mayCache);
 		}
 		const first = firstRecord(conversationId, opened, this.#format);
 		if (first === undefined)
 			return { next: newRevision(), memberTimes: formatMemberTimes({}), version: undefined, refused: [] };
-		const { reportTimes, refused } = applyUpdates(this.#format, first, opened);
-		const stored = this.#vault.protect(first.record);
-		const version = { summary: encodeSummary(summarize(first.record)), record: stored };
-		return { next: newRevision(), memberTimes: formatMemberTimes(reportTimes.events), version, refused };
+		const base = this.#vault.protect(first.record);
+		const applied = this.#applyTo(conversationId, this.#open(base.bytes, first.reportTimes), opened, false);
+		const { summary = encodeSummary(summarize(first.record)), record: delta } = applied.version ?? {};
+		const record = delta === undefined ? base : mergeProtected(base, delta, mergeRecord);
+		return { ...applied, version: { summary, record } };
+	}
+
+	/** Opens a protected record, of which only those members are decoded that are needed. */
+	#open(base: Uint8Array, reportTimes: ReportTimes): Omit<CachedRecord, "revision"> {
+		return {
+			base,
+			delta: NO_CHANGES,
+			reportTimes,
+			json: new Map(),
+			read: (names) => this.#format.membersToJson(this.#vault.openMembers(base, names, "plaintext"), names),
+			shown: this.#vault.openMembers(base, SUMMARY_MEMBERS, "redacted"),
+		};
 	}
 
 	/** Applies state updates to a record, and caches it for the next ones if `mayCache` is set and it is small enough. */
 	#applyTo(
 		conversationId: string,
-		cached: Omit<CachedRecord, "revision">,
+		before: Omit<CachedRecord, "revision">,
 		updates: readonly StateUpdate[],
 		mayCache = true,
 	): AppliedUpdates {
 		// Not cached during the changes, which are made in place.
 		this.#cache.delete(conversationId);
-		const { reportTimes, record, shown, json, size } = cached;
-		const { changed, values, refused, ...change } = applyUpdates(this.#format, cached, updates);
+		const { base, shown } = before;
+		const { changed, values, refused, reportTimes } = applyUpdates(this.#format, before, updates);
 		const next = newRevision();
-		const keep = (size: number): void => {
+		const keep = (delta: Uint8Array): void => {
+			const size = base.byteLength + delta.byteLength;
 			if (!mayCache || size >= MIN_SIZE_OF_TOO_MANY_FIELDS) return;
-			const now = { revision: next, reportTimes: change.reportTimes, record, shown, json, size };
-			this.#cache.set(conversationId, now, { size });
+			this.#cache.set(conversationId, { ...before, revision: next, reportTimes, delta }, { size });
 		};
-		const applied = { next, memberTimes: formatMemberTimes(change.reportTimes.events), version: undefined, refused };
+		const applied = { next, memberTimes: formatMemberTimes(reportTimes.events), version: undefined, refused };
 		if (changed.length === 0) {
-			keep(size);
+			keep(before.delta);
 			return applied;
 		}
 		try {
-			// A copy, because `protect` redacts it, and the cached record shares the members in plain text.
+			// A copy, because `protect` redacts it, and the JSON form shares its free-form values.
 			const redacted = clone(ConversationInfoSchema, values);
 			const partial = this.#vault.protect(redacted, conversationId);
 			const bytes = encodeDelta(
 				changed.map((member) => this.#fieldNumber(member)),
 				partial.bytes,
 			);
-			const newSize = size + bytes.byteLength;
-			if (newSize >= MIN_SIZE_OF_TOO_MANY_FIELDS && this.#hasTooManyFields(record, conversationId))
+			const delta = mergeDeltas(before.delta, bytes);
+			if (
+				base.byteLength + delta.byteLength >= MIN_SIZE_OF_TOO_MANY_FIELDS &&
+				hasTooManyFields(mergeRecord(base, delta), ConversationInfoSchema)
+			)
 				throw tooManyValues();
 			for (const member of changed) this.#format.replaceMember(shown, member, redacted);
-			keep(newSize);
+			keep(delta);
 			return { ...applied, version: { summary: encodeSummary(summarize(shown)), record: { ...partial, bytes } } };
 		} catch (error) {
 			// Each member is within the limits of a record, but all of them together are not.
 			const violations = violationsOf(error);
 			const broken = changed.map((member) => ({ member, violations }));
-			return { ...applied, memberTimes: formatMemberTimes(reportTimes.events), refused: [...refused, ...broken] };
+			return {
+				...applied,
+				memberTimes: formatMemberTimes(before.reportTimes.events),
+				refused: [...refused, ...broken],
+			};
 		}
-	}
-
-	#hasTooManyFields(record: ConversationInfo, conversationId: string): boolean {
-		return hasTooManyFields(this.#vault.protect(record, conversationId).bytes, ConversationInfoSchema);
 	}
 
 	#fieldNumber(member: string): number {

@@ -17,8 +17,8 @@ const VALUES = 2;
 
 const { leafEventId: LEAF, unnamedMembers: UNNAMED } = ConversationInfoSchema.field;
 
-/** Names of the record's top-level members by field number. A pointer begins with such a name. */
-const MEMBER_NAMES = new Map(ConversationInfoSchema.fields.map(({ number, name }) => [number, name]));
+/** Field numbers of the record's top-level members by name. A pointer begins with such a name. */
+const MEMBER_NUMBERS = new Map(ConversationInfoSchema.fields.map(({ number, name }) => [name, number]));
 
 /** A delta, decoded but for its values. */
 export interface Delta {
@@ -38,6 +38,15 @@ export function encodeDelta(members: Iterable<number>, values: Uint8Array): Uint
 	const writer = new BinaryWriter();
 	for (const member of members) writer.tag(MEMBER, WireType.Varint).uint32(member);
 	return writer.tag(VALUES, WireType.LengthDelimited).bytes(values).finish();
+}
+
+/**
+ * Returns an encoded record with only some top-level members of another one, and the unnamed members in them.
+ *
+ * @param members field numbers
+ */
+export function pickMembers(record: Uint8Array, members: ReadonlySet<number>): Uint8Array {
+	return concatBytes(piecesOf(record, (member) => member !== undefined && members.has(member)));
 }
 
 /** Returns the whole record that results from applying a delta to its base record. */
@@ -134,23 +143,33 @@ export function decodeDelta(delta: Uint8Array): Delta {
 	return { members, values };
 }
 
-/** Returns the parts of an encoded record that remain without some members and the unnamed members in them. */
+/** Returns the pieces of an encoded record without some members and the unnamed members in them. */
 function withoutMembers(record: Uint8Array, members: ReadonlySet<number>): Uint8Array[] {
-	const names = new Set([...members].map((number) => MEMBER_NAMES.get(number)));
+	return piecesOf(record, (member) => member === undefined || !members.has(member));
+}
+
+/**
+ * Returns the pieces of an encoded record that hold the top-level members to keep, without copying them.
+ *
+ * @param keeps receives the number of a member's field; undefined for an unnamed member outside of the named ones
+ */
+function piecesOf(record: Uint8Array, keeps: (member: number | undefined) => boolean): Uint8Array[] {
 	const pieces: Uint8Array[] = [];
 	const reader = new BinaryReader(record);
-	let keptFrom = 0;
+	let keptFrom: number | undefined;
 	while (reader.pos < reader.len) {
 		const start = reader.pos;
 		const [number, wireType] = reader.tag();
-		let isReplaced = members.has(number);
-		if (number === UNNAMED.number) isReplaced = names.has(pointerOf(reader.bytes())?.split("/", 2)[1]);
+		let member: number | undefined = number;
+		if (number === UNNAMED.number) member = MEMBER_NUMBERS.get(pointerOf(reader.bytes())?.split("/", 2)[1] ?? "");
 		else reader.skip(wireType, number);
-		if (!isReplaced) continue;
-		pieces.push(record.subarray(keptFrom, start));
-		keptFrom = reader.pos;
+		if (keeps(member)) keptFrom ??= start;
+		else if (keptFrom !== undefined) {
+			pieces.push(record.subarray(keptFrom, start));
+			keptFrom = undefined;
+		}
 	}
-	pieces.push(record.subarray(keptFrom));
+	if (keptFrom !== undefined) pieces.push(record.subarray(keptFrom));
 	return pieces;
 }
 

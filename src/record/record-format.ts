@@ -97,12 +97,12 @@ export class RecordFormat {
 	 * @throws ServiceError as `parse` does
 	 */
 	membersFromJson(json: ExactJsonObject): ConversationInfo {
-		return this.pick(this.#check(checkJson(json, true), this.#membersSchema), Object.keys(json));
+		return this.#pick(this.#check(checkJson(json, true), this.#membersSchema), Object.keys(json));
 	}
 
 	/** Converts some top-level members to their JSON form, as {@link toJson} converts all. Others may be null in it. */
 	membersToJson(message: ConversationInfo, names: Iterable<string>): ExactJsonObject {
-		return this.toJson(this.pick(message, names));
+		return this.toJson(this.#pick(message, names));
 	}
 
 	/**
@@ -180,7 +180,7 @@ export class RecordFormat {
 	}
 
 	/** Returns a record with only some top-level members of another one, which it shares with that one. */
-	pick(message: ConversationInfo, names: Iterable<string>): ConversationInfo {
+	#pick(message: ConversationInfo, names: Iterable<string>): ConversationInfo {
 		const kept = new Set(names);
 		return Object.assign(create(ConversationInfoSchema), this.#fields(message, kept), {
 			unnamedMembers: unnamedIn(message, (name) => kept.has(name)),

@@ -73,6 +73,10 @@ describe("a record that was written with an older schema", () => {
 		const vault = new RecordVault(current, [key]);
 		expect(vault.open(bytes, "plaintext")).toEqual(current.fromJson(json));
 		expect(Object.keys(vault.open(bytes, "plaintext").unnamedMembers)).toEqual(["/vendor", "/agent/tools/0/vendor"]);
+		for (const name of ["title", "sub_conversation_ids", "agent", "tags"])
+			expect(current.membersToJson(vault.openMembers(bytes, [name], "plaintext"), [name])[name]).toEqual(
+				current.toJson(current.fromJson(json))[name],
+			);
 	});
 
 	test("equals the same record written with the current schema", () => {

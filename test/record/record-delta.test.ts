@@ -12,6 +12,7 @@ import {
 	encodeDelta,
 	mergeDeltas,
 	mergeRecord,
+	pickMembers,
 	pointerOf,
 	withLeaf,
 } from "../../src/record/record-delta.ts";
@@ -96,6 +97,19 @@ test("deltas replace members and all unnamed members below them, whether applied
 			);
 			expect(decode(deltas.reduce(mergeRecord, whole))).toEqual(expected);
 			expect(decode(mergeRecord(whole, deltas.reduce(mergeDeltas)))).toEqual(expected);
+		}),
+	);
+});
+
+test("picked members come with the unnamed members below them, and without all others", () => {
+	fc.assert(
+		fc.property(members, fc.subarray(names.slice()), (generated, only) => {
+			const record = recordOf(generated, names);
+			record.id = "a";
+			record.unnamedMembers["/titles"] = text("outside");
+			const whole = toBinary(ConversationInfoSchema, record);
+			const picked = pickMembers(whole, new Set(only.map((name) => NUMBERS[name])));
+			expect(decode(picked)).toEqual(recordOf(generated, only));
 		}),
 	);
 });

@@ -1,12 +1,12 @@
 import type { KeyObject } from "node:crypto";
-import { clone, equals, fromBinary } from "@bufbuild/protobuf";
+import { equals, fromBinary } from "@bufbuild/protobuf";
 import { BinaryReader } from "@bufbuild/protobuf/wire";
 import { type ConversationInfo, ConversationInfoSchema } from "../../../gen/conversations/v1/conversation_pb.js";
 import { ServiceError } from "../../errors.ts";
 import { deriveBinaryEncoder } from "../../protobuf/binary-encoder.ts";
 import { hasUserinfo, REDACTED, replaceUserinfo } from "../../userinfo.ts";
 import type { ProtectedRecord, RecordVersions } from "../protected-record.ts";
-import { pointerOf } from "../record-delta.ts";
+import { pickMembers, pointerOf } from "../record-delta.ts";
 import type { RecordFormat } from "../record-format.ts";
 import { beginsLikeCiphertext, Cipher, isCiphertext } from "./cipher.ts";
 import {
@@ -77,22 +77,13 @@ export class RecordVault {
 			this.#replaceUserinfo(record, hide);
 			bytes = this.#encode(record);
 		}
-		if (cipher !== undefined && count > 0) this.#redact(record, withUserinfo);
+		if (cipher !== undefined && count > 0) {
+			const redact: Replace = () => REDACTED;
+			this.#walkSecrets(record, redact);
+			if (withUserinfo) this.#replaceUserinfo(record, redact);
+		}
 		const redactionVersion = cipher !== undefined && count > 0 ? ENCRYPTED : this.#redactionVersion;
 		return { bytes, redactionVersion, schemaVersion: this.#format.schemaVersion };
-	}
-
-	/** Returns a copy of some top-level members of a record in plain text, with their secrets redacted. */
-	redactedMembers(record: ConversationInfo, names: Iterable<string>): ConversationInfo {
-		const copy = clone(ConversationInfoSchema, this.#format.pick(record, names));
-		this.#redact(copy, true);
-		return copy;
-	}
-
-	#redact(record: ConversationInfo, withUserinfo: boolean): void {
-		const redact: Replace = () => REDACTED;
-		this.#walkSecrets(record, redact);
-		if (withUserinfo) this.#replaceUserinfo(record, redact);
 	}
 
 	/**
@@ -111,6 +102,25 @@ export class RecordVault {
 		// A value that was no secret as an unnamed member can be one in its field.
 		if (this.#format.moveUnnamedToFields(record) && form !== "plaintext") this.#walkSecrets(record, show);
 		return record;
+	}
+
+	/**
+	 * Does the same as {@link open} for some top-level members of a protected record, without reading the others. Members
+	 * that are not named have any value.
+	 *
+	 * @throws ServiceError as `open` does
+	 */
+	openMembers(bytes: Uint8Array, names: Iterable<string>, form: SecretsForm): ConversationInfo {
+		// Ciphertexts are bound to the id.
+		const members = new Set([ConversationInfoSchema.field.id.number]);
+		for (const name of names) {
+			const field = this.#format.plan.members.get(name);
+			if (field !== undefined) members.add(field.desc.number);
+		}
+		return this.open(
+			readStored(() => pickMembers(bytes, members)),
+			form,
+		);
 	}
 
 	/**
@@ -167,8 +177,13 @@ export class RecordVault {
 }
 
 function decode(bytes: Uint8Array): ConversationInfo {
+	return readStored(() => fromBinary(ConversationInfoSchema, bytes));
+}
+
+/** @throws ServiceError `data_loss` when `read` throws */
+function readStored<Result>(read: () => Result): Result {
 	try {
-		return fromBinary(ConversationInfoSchema, bytes);
+		return read();
 	} catch (cause) {
 		throw new ServiceError("data_loss", "The stored record cannot be read", { cause });
 	}

@@ -99,6 +99,19 @@ test("any record is unchanged when read in plaintext, and has no secrets when re
 	);
 });
 
+test("members are the same whether they are opened by themselves or with the whole record", () => {
+	const names = fc.subarray(format.plan.fields.map(({ name }) => name));
+	fc.assert(
+		fc.property(records, names, fc.constantFrom(...secretsForms), (record, names, form) => {
+			const bytes = stored(encrypting, record);
+			const whole = format.membersToJson(encrypting.open(bytes, form), names);
+			expect(format.membersToJson(encrypting.openMembers(bytes, names, form), names)).toEqual(whole);
+		}),
+		{ numRuns: 100 },
+	);
+	expect(() => encrypting.openMembers(Buffer.from([0x0a, 0x7f]), [], "redacted")).toThrow(DATA_LOSS);
+});
+
 test("the encrypted form is the stored record", () => {
 	const bytes = stored(encrypting, nativeRecord());
 	expect(Buffer.from(toBinary(ConversationInfoSchema, encrypting.open(bytes, "encrypted")))).toEqual(
