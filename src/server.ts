@@ -203,7 +203,7 @@ export async function startService(
 	const pruning = pruneUntilStopped(store, retention, clock, stopping.signal, onError);
 	opened.defer(() => pruning);
 	let reportedAt = performance.now();
-	const deriving = deriveSummaries(store, vault, stopping.signal, (examined, replaced, isComplete) => {
+	const deriving = deriveSummaries(store, vault, intake, stopping.signal, (examined, replaced, isComplete) => {
 		if (examined === 0 || (!isComplete && performance.now() - reportedAt < PROGRESS_INTERVAL)) return;
 		reportedAt = performance.now();
 		log.summariesDerived(examined, replaced, isComplete);

@@ -1,4 +1,5 @@
 import type { CallSignal } from "../call-signal.ts";
+import type { LargeSummaries } from "../conversations/ingest/derive-summaries.ts";
 import type { EventIntake } from "../conversations/ingest/event-ingest.ts";
 import type { Intake } from "../conversations/ingest/ingest.ts";
 import type { ComparedRecords } from "../conversations/read/comparable-record.ts";
@@ -59,7 +60,7 @@ export interface IntakeOptions {
  *
  * A thread starts with its first call, and ends after a minute without one.
  */
-export class SharedIntake implements Intake, EventIntake, LargeRecords, AsyncDisposable {
+export class SharedIntake implements Intake, EventIntake, LargeRecords, LargeSummaries, AsyncDisposable {
 	readonly minLargeBytes = MIN_LARGE_BYTES;
 	readonly #here: Calls<RecordIntake>;
 	readonly #usual: WorkerThread<RecordIntake>;
@@ -160,6 +161,10 @@ export class SharedIntake implements Intake, EventIntake, LargeRecords, AsyncDis
 		return await this.#open(records, ([first = after, second]) =>
 			this.#large.calls.changedPaths({ after: first, before: second, secretPaths }),
 		);
+	}
+
+	async summaryOf(record: Uint8Array): Promise<Uint8Array> {
+		return await this.#large.calls.summaryOf(compact(record));
 	}
 
 	/** Opens records. Fails while too many bytes are being opened, because the store reads records faster than that. */

@@ -2,14 +2,32 @@ import { setImmediate } from "node:timers/promises";
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { isDataLoss } from "../../errors.ts";
+import { concatBytes } from "../../record/record-delta.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
-import { encodeSummary, SUMMARY_RULES, summarize } from "../../record/summary.ts";
+import { encodeSummary, SUMMARY_MEMBERS, SUMMARY_RULES, summarize } from "../../record/summary.ts";
 import { COMPLETE, type DerivedSummary } from "../../store/derivation.ts";
 import type { Store, StoredUpdate } from "../../store/store.ts";
 
 /** Maximum number of updates, and of bytes of their records, of one step. */
 const STEP = { limit: 200, maxBytes: 2 ** 20 };
 const NAME = "summaries";
+
+/** Summarizes large records on another thread, so that they do not delay requests. */
+export interface LargeSummaries {
+	/** Minimum size of a large record, in bytes. */
+	readonly minLargeBytes: number;
+	/** As {@link summaryOf}. The memory of the bytes may be released. */
+	summaryOf(record: Uint8Array): Promise<Uint8Array>;
+}
+
+/**
+ * Returns the encoded summary of a protected record.
+ *
+ * @throws ServiceError `data_loss` when the bytes are not a record
+ */
+export function summaryOf(record: Uint8Array, vault: RecordVault): Uint8Array {
+	return encodeSummary(summarize(vault.openMembers(record, SUMMARY_MEMBERS, "redacted")));
+}
 
 /**
  * Derives the summaries of the updates anew that a release with other rules stored: the rules for secrets, or for
@@ -21,6 +39,7 @@ const NAME = "summaries";
 export async function deriveSummaries(
 	store: Pick<Store, "updates" | "getDerivation" | "saveDerivation">,
 	vault: RecordVault,
+	large: LargeSummaries,
 	signal: AbortSignal,
 	onProgress: (examined: number, replaced: number, isComplete: boolean) => void,
 ): Promise<void> {
@@ -32,7 +51,7 @@ export async function deriveSummaries(
 		const updates = await store.updates.list({ after: through, ...STEP, withRecords: true });
 		const summaries: DerivedSummary[] = [];
 		for (const update of updates) {
-			const summary = changedSummary(update, vault);
+			const summary = await changedSummary(update, vault, large);
 			if (summary !== undefined) summaries.push(summary);
 			// Requests that wait are answered in between.
 			await setImmediate();
@@ -46,20 +65,23 @@ export async function deriveSummaries(
 }
 
 /** Returns the summary of an update by the present rules; undefined when the stored one is the same. */
-function changedSummary(
+async function changedSummary(
 	{ conversationId, sequence, record, summary: stored }: StoredUpdate,
 	vault: RecordVault,
-): DerivedSummary | undefined {
+	large: LargeSummaries,
+): Promise<DerivedSummary | undefined> {
 	if (record === undefined || "unreadable" in record) return undefined;
 	try {
-		const derived = summarize(vault.open(record.bytes, "redacted"));
+		const isLarge = record.bytes.byteLength >= large.minLargeBytes;
+		const encoded = isLarge ? await large.summaryOf(record.bytes) : summaryOf(record.bytes, vault);
+		const derived = fromBinary(ConversationSummarySchema, encoded);
 		const { createdAt, updatedAt } = fromBinary(ConversationSummarySchema, stored);
 		// Where the record has no time, the stored summary has a time of receipt.
 		const times = create(ConversationSummarySchema, {
 			...(derived.createdAt === undefined && createdAt !== undefined ? { createdAt } : {}),
 			...(derived.updatedAt === undefined && updatedAt !== undefined ? { updatedAt } : {}),
 		});
-		const summary = new Uint8Array(Buffer.concat([encodeSummary(derived), toBinary(ConversationSummarySchema, times)]));
+		const summary = concatBytes([encoded, toBinary(ConversationSummarySchema, times)]);
 		// The fields of the activity follow the stored summary.
 		if (Buffer.from(stored).subarray(0, summary.byteLength).equals(summary)) return undefined;
 		return { conversationId, sequence, summary };

@@ -1,8 +1,8 @@
-import { fromBinary } from "@bufbuild/protobuf";
+import { fromBinary, type JsonObject } from "@bufbuild/protobuf";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { readConfig } from "../../../src/config/config.ts";
-import { deriveSummaries } from "../../../src/conversations/ingest/derive-summaries.ts";
+import { deriveSummaries, summaryOf } from "../../../src/conversations/ingest/derive-summaries.ts";
 import { RecordFormat } from "../../../src/record/record-format.ts";
 import { RecordVault } from "../../../src/record/secrets/record-vault.ts";
 import { encodeSummary, SUMMARY_RULES, summarize } from "../../../src/record/summary.ts";
@@ -18,9 +18,9 @@ const vault = new RecordVault(format, []);
 const ID = "7c9e6679-7425-40de-944b-e07fc1f90ae7";
 
 /** Returns an update as a release stored it that made summaries before it hid secrets. */
-function leaking(id: string, url: string, updated_at: string): NewUpdate {
+function leaking(id: string, url: string, updated_at: string, more: JsonObject = {}): NewUpdate {
 	const agent = { kind: "Agent", llm: { model: url } };
-	const message = format.fromJson(record({ id, title: `clone ${url}`, tags: { a: url }, agent, updated_at }));
+	const message = format.fromJson(record({ id, title: `clone ${url}`, tags: { a: url }, agent, updated_at, ...more }));
 	const summary = encodeSummary(summarize(message));
 	return { conversationId: id, receivedAt: 0n, summary, record: vault.protect(message) };
 }
@@ -34,6 +34,10 @@ async function summaries(store: Store): Promise<(string | undefined)[][]> {
 }
 
 const URLS = ["https://user:PASS1@host/", "https://user:PASS2@host/", "https://host/"] as const;
+/** Size in bytes from which records are summarized on another thread. */
+const LARGE = 4_096;
+/** Sizes of the records that were summarized there. */
+const largeSizes: number[] = [];
 const HIDDEN = "https://**********@host/";
 const whole = (url: string) => [`clone ${url}`, url, url];
 
@@ -50,7 +54,7 @@ describe.each(ENGINES)("summaries in $engine that a release with other rules sto
 		const { database } = readConfig({ ...testEnvironment(""), ...(await databases.create()) });
 		const store = await openStore(database, { error() {} }, { isSameRecord: async () => false });
 		await store.append(leaking(ID, URLS[0], "2026-01-01T00:00:00Z"));
-		await store.append(leaking(ID, URLS[1], "2026-01-02T00:00:00Z"));
+		await store.append(leaking(ID, URLS[1], "2026-01-02T00:00:00Z", { padding: "x".repeat(LARGE) }));
 		await store.append(leaking("11111111-2222-4333-8444-555555555555", URLS[2], "2026-01-03T00:00:00Z"));
 		return store;
 	}
@@ -58,7 +62,14 @@ describe.each(ENGINES)("summaries in $engine that a release with other rules sto
 	async function derive(store: Store): Promise<[examined: number, replaced: number, isComplete: boolean][]> {
 		const progress: [number, number, boolean][] = [];
 		const { signal } = new AbortController();
-		await deriveSummaries(store, vault, signal, (...step) => progress.push(step));
+		const large = {
+			minLargeBytes: LARGE,
+			summaryOf: async (record: Uint8Array) => {
+				largeSizes.push(record.byteLength);
+				return summaryOf(record, vault);
+			},
+		};
+		await deriveSummaries(store, vault, large, signal, (...step) => progress.push(step));
 		return progress;
 	}
 
@@ -78,6 +89,7 @@ describe.each(ENGINES)("summaries in $engine that a release with other rules sto
 
 	test("are derived anew from the stored records, once, with the values that lists filter by", async () => {
 		await using store = await opened();
+		largeSizes.length = 0;
 		expect(await summaries(store)).toEqual(URLS.map(whole));
 		expect(await found(store, URLS[1])).toEqual([[ID], [ID], [ID]]);
 
@@ -86,6 +98,7 @@ describe.each(ENGINES)("summaries in $engine that a release with other rules sto
 			[3, 2, true],
 		]);
 		expect(await summaries(store)).toEqual([HIDDEN, HIDDEN, URLS[2]].map(whole));
+		expect(largeSizes).toEqual([expect.toSatisfy((size: number) => size > LARGE)]);
 		for (const url of URLS.slice(0, 2)) expect(await found(store, url)).toEqual([[], [], []]);
 		expect(await found(store, HIDDEN)).toEqual([[ID], [ID], [ID]]);
 		expect(await derive(store)).toEqual([]);
