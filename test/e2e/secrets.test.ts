@@ -1,7 +1,7 @@
 import { randomBytes, randomInt, randomUUID } from "node:crypto";
 import { type DescMessage, type JsonObject, type MessageShape, toJsonString } from "@bufbuild/protobuf";
 import { ConnectError } from "@connectrpc/connect";
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import {
 	ConversationUpdateSchema,
 	ConversationView,
@@ -16,14 +16,16 @@ import { SECRET_MEMBERS } from "../support/canaries.ts";
 import { badRequest, getText, ingestClient, postWebhook, readClient } from "../support/clients.ts";
 import { completed } from "../support/completed.ts";
 import { object, record } from "../support/fixtures.ts";
+import { OtlpReceiver } from "../support/otlp-receiver.ts";
 import { ingestRequest, recordJson } from "../support/record-message.ts";
+import { scrape } from "../support/scrape.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { urlPlaces } from "../support/url-places.ts";
 import { BEGINNING, updatesUntilCaughtUp } from "../support/watching.ts";
 
 const { plan } = new RecordFormat();
 const READER = "key-without-secrets";
-const ACCESS_KEYS = `test:${KEY}:ingest+read+secrets,reader:${READER}:ingest+read`;
+const ACCESS_KEYS = `test:${KEY}:ingest+read+secrets+metrics,reader:${READER}:ingest+read`;
 const FULL = { view: ConversationView.FULL } as const;
 
 /** A record for each place that can hold a secret, each with a different secret. */
@@ -95,8 +97,15 @@ describe.each([
 	["without an encryption key", {}],
 	["with an encryption key", { ENCRYPTION_KEY: randomBytes(32).toString("base64") }],
 ])("%s", (_, env) => {
-	test("no secret reaches the disk, the log, an error, or a read without the secrets scope", async () => {
-		await using service = await startTestService({ ...env, ACCESS_KEYS, LOG_LEVEL: "trace" });
+	test("no secret reaches the disk, the log, an error, telemetry, or a read without the secrets scope", async () => {
+		await using receiver = await OtlpReceiver.start();
+		const telemetry = { OTEL_EXPORTER_OTLP_ENDPOINT: receiver.url };
+		// The exporters read it from the environment of the process.
+		vi.stubEnv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url);
+		onTestFinished(() => {
+			vi.unstubAllEnvs();
+		});
+		await using service = await startTestService({ ...env, ...telemetry, ACCESS_KEYS, LOG_LEVEL: "trace" });
 		const client = ingestClient(service, "gRPC", READER);
 		for (const { json } of [...canaries, { json: pinRecord }]) {
 			expect((await postWebhook(service, READER, JSON.stringify(json))).status).toBe(200);
@@ -117,9 +126,13 @@ describe.each([
 		const texts = await readWithoutScope(service);
 		expect([...new Set(texts.flatMap(leaked))]).toEqual([]);
 		expect(leakedOnDisk(service)).toEqual([]);
+		expect(leaked((await scrape(service, KEY)).text)).toEqual([]);
 		await service.stop();
 		expect(leakedOnDisk(service)).toEqual([]);
 		expect(leaked(service.log())).toEqual([]);
+		expect(receiver.spans.length).toBeGreaterThan(canaries.length);
+		expect(receiver.metrics.size).toBeGreaterThan(0);
+		expect(receiver.bodies.flatMap(leaked)).toEqual([]);
 		// `leaked` finds secrets that are there.
 		const [first] = canaries;
 		expect(leaked(`x${first?.canary}x${pin}`)).toEqual([first?.name, "number in MCP auth"]);
