@@ -37,11 +37,24 @@ class EncoderBuilder {
 	}
 
 	#object(plan: PlainPlan): Encode {
-		const write = compileObject(
-			plan,
-			plan.fields.map((field) => this.#collection(field)),
-		);
-		return (message) => (isFields(message) ? write(message) : {});
+		const fields = plan.fields.map((field) => ({
+			name: field.name,
+			property: field.property,
+			encode: this.#collection(field),
+			// An enum's zero value has no JSON name and means the same as an unset field.
+			unset: field.value.type === "enum" && field.shape === "single" ? 0 : undefined,
+			isNull: field.nullable && !field.omitNull,
+		}));
+		return (message) => {
+			const json: ExactJsonObject = {};
+			if (!isFields(message)) return json;
+			for (const { name, property, encode, unset, isNull } of fields) {
+				const value = message[property];
+				if (value !== undefined && value !== unset) json[name] = encode(value);
+				else if (isNull) json[name] = null;
+			}
+			return json;
+		};
 	}
 
 	#bare(plan: PlainPlan): Encode {
@@ -113,26 +126,6 @@ class EncoderBuilder {
 				return this.message(plan.message);
 		}
 	}
-}
-
-/**
- * Compiles the encoder of a JSON object, for the same reason as decode.ts. A loop over the fields took 6 µs more for a
- * small record and 25 µs more for a large one, and it built objects that are slow to read.
- */
-function compileObject({ fields }: PlainPlan, write: readonly Encode[]): (message: Fields) => ExactJsonObject {
-	const lines = fields.map(({ name, property, shape, value, nullable, omitNull }, index) => {
-		const member = `json[${JSON.stringify(name)}]`;
-		// An enum's zero value has no JSON name and means the same as an unset field.
-		const isSet = `value !== undefined${value.type === "enum" && shape === "single" ? " && value !== 0" : ""}`;
-		const unset = nullable && !omitNull ? ` else ${member} = null;` : "";
-		return `value = message.${property}; if (${isSet}) ${member} = write[${index}](value);${unset}`;
-	});
-	// The source contains only names from the descriptors, and nothing that a client sent.
-	const make = new Function(
-		"write",
-		`return (message) => { const json = {}; let value; ${lines.join("\n")} return json; };`,
-	) as (write: readonly Encode[]) => (message: Fields) => ExactJsonObject;
-	return make(write);
 }
 
 /** Returns an integer within 2^53 as a number, and a larger one as a bigint. */
