@@ -9,7 +9,7 @@ import { toMicroseconds } from "../record/json/scalars.ts";
 export type Condition =
 	| {
 			readonly kind: "equal";
-			readonly field: "executionStatus" | "agentKind" | "model" | "parentConversationId";
+			readonly field: "executionStatus" | "agentKind" | "model" | "parentConversationId" | "sender" | "owner";
 			readonly value: string | number;
 	  }
 	/** There is a tag with this key, and with this value unless `value` is undefined. */

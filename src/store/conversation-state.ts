@@ -43,7 +43,7 @@ export interface NewestPosted {
 }
 
 /** An update as an engine writes it. */
-export interface WrittenUpdate extends Omit<StoredUpdate, "record" | "summary">, StoredForm {
+export interface WrittenUpdate extends Omit<StoredUpdate, "record" | "summary" | "owner">, StoredForm {
 	/** Encoded summary without the fields of the activity. */
 	readonly summary: Uint8Array;
 	/** Encoded summary fields of the activity; undefined when there are none. */
@@ -79,7 +79,7 @@ export function planPostedUpdate(
 	activity: Activity | undefined,
 	sequence: bigint,
 ): NextUpdate {
-	const { conversationId, receivedAt, record } = update;
+	const { conversationId, receivedAt, record, poster } = update;
 	const updatedAt = microsecondsOf(summary.updatedAt);
 	const time = orderTime(updatedAt, receivedAt);
 	const status = summary.executionStatus;
@@ -101,6 +101,7 @@ export function planPostedUpdate(
 		current,
 		origin: UpdateOrigin.POSTED,
 		previousSequence: before?.sequence,
+		sender: poster?.sender,
 		summary: withTimes(update.summary, summary, times),
 		activity: activity && encodeActivity(activity),
 		record,
@@ -147,7 +148,7 @@ function withTimes(encoded: Uint8Array, summary: ConversationSummary, { createdA
 
 /** A record version that state updates produced, and the state before it. */
 export interface VersionToWrite {
-	readonly batch: Pick<NewEvents, "conversationId" | "receivedAt">;
+	readonly batch: Pick<NewEvents, "conversationId" | "receivedAt" | "poster">;
 	readonly effect: EventEffect;
 	readonly version: RecordVersion;
 	/** The decoded summary of the version. */
@@ -178,6 +179,7 @@ export function planEventUpdate(of: VersionToWrite, form: StoredForm): NextUpdat
 		current: true,
 		origin: UpdateOrigin.EVENTS,
 		previousSequence: before?.sequence,
+		sender: batch.poster?.sender,
 		summary: withTimes(version.summary, summary, times),
 		activity: activity && encodeActivity(activity),
 		...form,

@@ -1,6 +1,6 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { type ConversationSummary, ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
-import type { ServiceError } from "../errors.ts";
+import { ServiceError } from "../errors.ts";
 import { mergeProtected, mergeRecord } from "../record/record-delta.ts";
 import { type Activity, addEvents, eventsToAdd, leafOver } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
@@ -28,7 +28,17 @@ import {
 } from "./duplicates.ts";
 import { comparableTime } from "./ordering.ts";
 import type { NewestSequences } from "./rows.ts";
-import type { Appended, AppendedEvents, EventEffect, NewEvent, NewEvents, StoredRecord, Unreadable } from "./store.ts";
+import type {
+	Appended,
+	AppendedEvents,
+	ConversationOrigin,
+	EventEffect,
+	NewEvent,
+	NewEvents,
+	Poster,
+	StoredRecord,
+	Unreadable,
+} from "./store.ts";
 import {
 	countUsage,
 	type EncodedStats,
@@ -70,6 +80,8 @@ export interface KnownConversation {
 	readonly eventIds: Set<string>;
 	/** Undefined when no usage of the conversation has been counted. */
 	usage: UsageState | undefined;
+	/** Who posted the conversation first; undefined when nothing of it is stored. */
+	origin: ConversationOrigin | undefined;
 }
 
 /** The rows that a group writes. */
@@ -86,14 +98,20 @@ export interface WrittenGroup {
 	/** Changed activities, by the ids of their conversations. */
 	readonly activities: Map<string, Activity>;
 	readonly usage: WrittenUsage;
+	/** Origins of the changed conversations, by their ids. They are written with a conversation's first row. */
+	readonly origins: Map<string, ConversationOrigin>;
 }
 
 export interface WrittenEvent {
 	readonly sequence: bigint;
 	readonly conversationId: string;
 	readonly receivedAt: bigint;
+	readonly sender: string | undefined;
 	readonly event: NewEvent;
 }
+
+/** The error for each post by an owner's key to a conversation that is not its owner's. */
+const OTHER_OWNER = new ServiceError("permission_denied", "The conversation does not belong to the owner of this key");
 
 /** Result of a request of a group. Undefined as for `Store.appendEvents`. */
 export type AppendResult = Appended | PossibleDuplicate | AppendedEvents | undefined;
@@ -170,7 +188,7 @@ export function* planGroup<Request extends GroupRequest>(
 	yield* planner.readAhead(decoded.map(({ append }) => append));
 	const outcomes: AppendOutcome[] = [];
 	for (const { request, append } of decoded) {
-		const refusal = refusalOf(request);
+		const refusal = refusalOf(request) ?? planner.refusalOfOwner(append);
 		if (refusal !== undefined) outcomes.push(refusal);
 		else outcomes.push("summary" in append ? planner.post(append) : yield* planner.addEvents(append));
 	}
@@ -212,6 +230,7 @@ class GroupPlanner {
 		states: new Map(),
 		activities: new Map(),
 		usage: { states: new Map(), rows: new Map() },
+		origins: new Map(),
 	};
 	readonly #known: ReadonlyMap<string, KnownConversation>;
 	readonly #newest: NewestSequences;
@@ -221,6 +240,21 @@ class GroupPlanner {
 	constructor(known: ReadonlyMap<string, KnownConversation>, newest: NewestSequences) {
 		this.#known = known;
 		this.#newest = newest;
+	}
+
+	/** Returns the error for a post to a conversation of another owner, before anything of it is compared. */
+	refusalOfOwner(append: Post | NewEvents): ServiceError | undefined {
+		const { conversationId, poster } = "summary" in append ? append.update : append;
+		const { origin } = this.#conversation(conversationId);
+		return poster?.owner !== undefined && origin !== undefined && origin.owner !== poster.owner
+			? OTHER_OWNER
+			: undefined;
+	}
+
+	/** Sets the origin of a conversation of which nothing was stored. */
+	#setOrigin(conversationId: string, known: KnownConversation, poster: Poster | undefined): void {
+		known.origin ??= { sender: poster?.sender, owner: poster?.owner };
+		this.written.origins.set(conversationId, known.origin);
 	}
 
 	/**
@@ -264,6 +298,7 @@ class GroupPlanner {
 			newestPosted && { ...newestPosted, read: () => newestPosted.record ?? { unreadable: "the record is missing" } };
 		const duplicate = state && findDuplicate(request, state, microsecondsOf(summary.updatedAt), find);
 		if (duplicate !== undefined) return duplicate;
+		this.#setOrigin(update.conversationId, known, update.poster);
 		const sequence = this.#nextUpdate();
 		const next = planPostedUpdate(update, summary, known.state, known.activity, sequence);
 		const { change, current } = next.written;
@@ -280,16 +315,17 @@ class GroupPlanner {
 	 *   expected one or an event that changes the record is stored already
 	 */
 	*addEvents(batch: NewEvents): Planning<AppendedEvents | undefined> {
-		const { conversationId, receivedAt, events, effect } = batch;
+		const { conversationId, receivedAt, poster, events, effect } = batch;
 		const known = this.#conversation(conversationId);
 		const isStored = ({ eventId }: NewEvent) => known.eventIds.has(eventId);
 		const added = eventsToAdd(batch, revisionOf(known.state, known.activity), isStored);
 		if (added === undefined) return undefined;
+		if (added.size > 0 || effect?.version !== undefined) this.#setOrigin(conversationId, known, poster);
 		let newest = 0n;
 		for (const event of added) {
 			known.eventIds.add(event.eventId);
 			newest = this.#newest.events + BigInt(this.written.events.length + 1);
-			this.written.events.push({ sequence: newest, conversationId, receivedAt, event });
+			this.written.events.push({ sequence: newest, conversationId, receivedAt, sender: poster?.sender, event });
 			if (event.llmResponseId !== undefined) this.#addResponse(conversationId, event.llmResponseId, event.happenedAt);
 		}
 		known.activity = addEvents(known.activity, events, added);

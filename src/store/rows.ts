@@ -1,8 +1,11 @@
+import { create, toBinary } from "@bufbuild/protobuf";
+import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { concatBytes, withLeaf } from "../record/record-delta.ts";
 import { type Activity, encodeActivity, leafOver } from "./activity.ts";
 import { type ConversationState, revisionOf } from "./conversation-state.ts";
-import { ownBytes, type RecordColumn, unpackRecord, unpackSecrets } from "./record-column.ts";
+import { type RecordColumn, unpackRecord, unpackSecrets } from "./record-column.ts";
 import type {
+	ConversationOrigin,
 	ProtectedEvent,
 	RecordState,
 	StoredConversation,
@@ -126,8 +129,18 @@ export function stateFrom(row: Row, readText: ReadText): ConversationState {
 	};
 }
 
+/** Reads who posted a conversation first, from its columns `sender` and `owner`. */
+export function originFrom(row: Row, readText: ReadText): ConversationOrigin {
+	return { sender: nullable(readText, row.sender), owner: nullable(readText, row.owner) };
+}
+
+/** Encodes the `ConversationSummary` fields of the origin. */
+function encodeOrigin({ sender = "", owner = "" }: ConversationOrigin): Uint8Array {
+	return toBinary(ConversationSummarySchema, create(ConversationSummarySchema, { sender, owner }));
+}
+
 /** Reads the columns that reads and exports of updates have in common. */
-function updateColumnsFrom(row: Row): Omit<StoredUpdate, "summary" | "record"> {
+function updateColumnsFrom(row: Row, readText: ReadText): Omit<StoredUpdate, "summary" | "record" | "owner"> {
 	return {
 		conversationId: text(row.conversation_id),
 		sequence: bigint(row.sequence),
@@ -136,18 +149,21 @@ function updateColumnsFrom(row: Row): Omit<StoredUpdate, "summary" | "record"> {
 		origin: integer(row.origin),
 		previousSequence: nullable(bigint, row.previous_sequence),
 		receivedAt: bigint(row.received_at),
+		sender: nullable(readText, row.sender),
 	};
 }
 
-/** Reads an update as reads return it. */
-export function updateFrom(row: Row, record: StoredUpdate["record"]): StoredUpdate {
-	return { ...updateColumnsFrom(row), summary: summaryOf(row, nullable(blob, row.activity)), record };
+/** Reads an update as reads return it. The row has the conversation's origin as `first_sender` and `owner`. */
+export function updateFrom(row: Row, readText: ReadText, record: StoredUpdate["record"]): StoredUpdate {
+	const origin = { sender: nullable(readText, row.first_sender), owner: nullable(readText, row.owner) };
+	const summary = summaryOf(row, nullable(blob, row.activity), origin);
+	return { ...updateColumnsFrom(row, readText), owner: origin.owner, summary, record };
 }
 
 /** Reads an update as it is stored. */
-export function updateRowFrom(row: Row): UpdateRow {
+export function updateRowFrom(row: Row, readText: ReadText): UpdateRow {
 	return {
-		...updateColumnsFrom(row),
+		...updateColumnsFrom(row, readText),
 		summary: blob(row.summary),
 		activity: nullable(blob, row.activity),
 		base: nullable(bigint, row.base_sequence),
@@ -160,16 +176,20 @@ export function updateRowFrom(row: Row): UpdateRow {
 	};
 }
 
-/** Reads a conversation as lists return it. The row needs the columns of {@link currentRecordFrom} too. */
+/**
+ * Reads a conversation as lists return it. The row needs the columns of {@link currentRecordFrom} and
+ * {@link originFrom} too.
+ */
 export function conversationFrom(
 	row: Row,
+	readText: ReadText,
 	activity: Activity | undefined,
 	record: StoredConversation["record"],
 ): StoredConversation {
 	return {
 		conversationId: text(row.conversation_id),
 		sequence: bigint(row.sequence),
-		summary: summaryOf(row, activity && encodeActivity(activity)),
+		summary: summaryOf(row, activity && encodeActivity(activity), originFrom(row, readText)),
 		record: currentRecordFrom(row, activity, record),
 	};
 }
@@ -185,14 +205,13 @@ export function currentRecordFrom(
 	return { ...record, bytes: withLeaf(record.bytes, leaf) };
 }
 
-/** Reads a summary and adds the fields of the activity, in an ArrayBuffer of its own. */
-function summaryOf(row: Row, activity: Uint8Array | undefined): Uint8Array {
-	const summary = blob(row.summary);
-	return activity === undefined ? ownBytes(summary) : concatBytes([summary, activity]);
+/** Reads a summary and adds the fields of the activity and of the origin, in an ArrayBuffer of its own. */
+function summaryOf(row: Row, activity: Uint8Array | undefined, origin: ConversationOrigin): Uint8Array {
+	return concatBytes([blob(row.summary), ...(activity === undefined ? [] : [activity]), encodeOrigin(origin)]);
 }
 
 /** Reads the columns that reads and exports of events have in common. */
-export function eventColumnsFrom(row: Row, readText: ReadText): Omit<StoredEvent, "event"> {
+export function eventColumnsFrom(row: Row, readText: ReadText): Omit<StoredEvent, "event" | "owner"> {
 	return {
 		sequence: bigint(row.sequence),
 		conversationId: text(row.conversation_id),
@@ -200,6 +219,7 @@ export function eventColumnsFrom(row: Row, readText: ReadText): Omit<StoredEvent
 		happenedAt: bigint(row.happened_at),
 		kind: readText(row.kind),
 		source: readText(row.source),
+		sender: nullable(readText, row.sender),
 	};
 }
 
@@ -216,8 +236,9 @@ export function eventRowFrom(row: Row, eventId: string, readText: ReadText): Eve
 }
 
 /** Reads how far a conversation has been pruned in a log. */
-export function prunedFrom(row: Row): PrunedRow {
+export function prunedFrom(row: Row, readText: ReadText): PrunedRow {
 	return {
+		owner: nullable(readText, row.owner),
 		conversationId: text(row.conversation_id),
 		through: bigint(row.through),
 		removal: bigint(row.removal),

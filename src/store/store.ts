@@ -21,6 +21,22 @@ export interface StoredRecord {
 	readonly schemaVersion: number;
 }
 
+/** Who posts. */
+export interface Poster {
+	/** Name of the access key or client certificate that the post was made with. */
+	readonly sender: string;
+	/** Owner of what the sender posts; undefined for none. */
+	readonly owner: string | undefined;
+}
+
+/** Who posted a conversation first. It stays the same, unless the conversation is assigned to another owner. */
+export interface ConversationOrigin {
+	/** Undefined for a conversation that was first stored when the service kept no senders. */
+	readonly sender: string | undefined;
+	/** Undefined for no owner. */
+	readonly owner: string | undefined;
+}
+
 /** An update to append. The store takes ownership of its byte strings: the caller must not use them afterwards. */
 export interface NewUpdate {
 	/** Lower-case UUID with dashes. */
@@ -30,6 +46,8 @@ export interface NewUpdate {
 	readonly record: StoredRecord;
 	/** Encoded `ConversationSummary` of the record. */
 	readonly summary: Uint8Array;
+	/** Undefined when the sender is not known. */
+	readonly poster?: Poster | undefined;
 }
 
 /** Result of an append whose data is on disk. */
@@ -52,6 +70,10 @@ export interface StoredUpdate extends Omit<Appended, "duplicate" | "hasUnapplied
 	readonly origin: UpdateOrigin;
 	/** Sequence of the update that was current before this one; undefined for the first update of a conversation. */
 	readonly previousSequence: bigint | undefined;
+	/** Who posted the record, or the events that made the update; undefined when it is not known. */
+	readonly sender: string | undefined;
+	/** Owner of the conversation now. */
+	readonly owner: string | undefined;
 	/** Encoded `ConversationSummary` of the record. */
 	readonly summary: Uint8Array;
 	/** Undefined when the query did not ask for records. */
@@ -90,6 +112,8 @@ export interface UpdateQuery {
 	readonly after: bigint;
 	/** Only updates of this conversation. */
 	readonly conversationId?: string | undefined;
+	/** Only updates of conversations of this owner. */
+	readonly owner?: string | undefined;
 	/** Only updates of this origin. UNSPECIFIED and undefined stand for every origin. */
 	readonly origin?: UpdateOrigin | undefined;
 	/** Maximum number of updates to return, from 1 to 1000. */
@@ -102,6 +126,8 @@ export interface UpdateQuery {
 export interface RangeQuery {
 	/** Consider only the pruned entries of this conversation. */
 	readonly conversationId?: string | undefined;
+	/** Consider only the pruned entries of conversations of this owner. */
+	readonly owner?: string | undefined;
 	/** Consider only conversations that lost entries in a removal after the one with this number. */
 	readonly afterRemoval?: bigint | undefined;
 }
@@ -171,6 +197,10 @@ export interface StoredEvent {
 	readonly happenedAt: bigint;
 	readonly kind: string;
 	readonly source: string;
+	/** Who posted the event; undefined when it is not known. */
+	readonly sender: string | undefined;
+	/** Owner of the conversation now. */
+	readonly owner: string | undefined;
 	readonly event: ProtectedEvent | Unreadable;
 }
 
@@ -183,6 +213,8 @@ export interface NewEvents {
 	readonly conversationId: string;
 	/** Time of receipt in microseconds since the Unix epoch. */
 	readonly receivedAt: bigint;
+	/** Undefined for what the service itself does, and when the sender is not known. */
+	readonly poster?: Poster | undefined;
 	/** In the order of the batch. Events whose id is already stored are skipped. */
 	readonly events: readonly NewEvent[];
 	/** Effect of state updates on the record; undefined when there are none to apply. */
@@ -247,6 +279,8 @@ export interface EventQuery {
 	readonly after: bigint;
 	/** Only events of this conversation. */
 	readonly conversationId?: string | undefined;
+	/** Only events of conversations of this owner. */
+	readonly owner?: string | undefined;
 	/** Conditions that must all hold. */
 	readonly conditions?: readonly EventCondition[] | undefined;
 	/** Maximum number of events to return, from 1 to 1000. */

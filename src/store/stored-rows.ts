@@ -2,7 +2,7 @@ import type { AccessKeyRow } from "./access-keys.ts";
 import type { Activity } from "./activity.ts";
 import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
 import type { RecordColumn } from "./record-column.ts";
-import type { NewEvent, StoredRecord } from "./store.ts";
+import type { ConversationOrigin, NewEvent, StoredRecord } from "./store.ts";
 import type { LedgerRow, UsageState } from "./usage-plan.ts";
 
 /**
@@ -43,6 +43,7 @@ export type RowKind = (typeof rowKinds)[number];
 
 export interface ConversationRow {
 	readonly conversationId: string;
+	readonly origin: ConversationOrigin;
 	readonly state: ConversationState;
 	/** Encoded summary of the current record. */
 	readonly summary: Uint8Array;
@@ -50,6 +51,7 @@ export interface ConversationRow {
 
 export interface ActivityRow {
 	readonly conversationId: string;
+	readonly origin: ConversationOrigin;
 	readonly activity: Activity;
 }
 
@@ -63,6 +65,7 @@ export interface EventRow
 	readonly sequence: bigint;
 	readonly conversationId: string;
 	readonly receivedAt: bigint;
+	readonly sender: string | undefined;
 	/** The result of `packSecrets`. */
 	readonly secrets: string | null;
 	readonly text: RecordColumn;
@@ -83,6 +86,8 @@ export interface PrunedRow {
 	readonly through: bigint;
 	/** Number of the last removal of its entries. */
 	readonly removal: bigint;
+	/** Owner of the conversation at that removal. */
+	readonly owner: string | undefined;
 }
 
 /** The key that orders the rows of a kind: the sequence, the id of the conversation, or the name of the access key. */

@@ -62,10 +62,15 @@ export function appendEvents(
 }
 
 /** Returns an event of a batch as the store should return it. */
-export function storedEvent({ conversationId, receivedAt }: NewEvents, one: NewEvent, sequence: bigint): StoredEvent {
+export function storedEvent(
+	{ conversationId, receivedAt, poster }: NewEvents,
+	one: NewEvent,
+	sequence: bigint,
+): StoredEvent {
 	const { text, secrets, redactionVersion, happenedAt, kind, source } = one;
 	const event = { text: bytes(text), secrets, redactionVersion };
-	return { sequence, conversationId, receivedAt, happenedAt, kind, source, event };
+	const { sender, owner } = poster ?? { sender: undefined, owner: undefined };
+	return { sequence, conversationId, receivedAt, happenedAt, kind, source, sender, owner, event };
 }
 
 /** Returns an encoded record. */

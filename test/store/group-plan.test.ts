@@ -78,6 +78,7 @@ class MemoryEngine {
 			delta: current?.base === undefined ? undefined : current.record,
 			eventIds: new Set(),
 			usage: this.usage.get(id),
+			origin: undefined,
 		};
 	}
 

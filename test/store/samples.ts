@@ -169,6 +169,8 @@ export function stored(update: Sample, appended: Appended, previous?: Appended):
 		conversationId: update.conversationId,
 		receivedAt: update.receivedAt,
 		previousSequence: previous?.sequence,
+		sender: update.poster?.sender,
+		owner: update.poster?.owner,
 		summary: bytes(withTimes(update).summary),
 		record: { ...update.record, bytes: bytes(update.record.bytes) },
 	};

@@ -11,7 +11,7 @@ import type { StoredEvent } from "../../store/store.ts";
 import { type OnUnreadable, tryRead } from "./record-opener.ts";
 
 /** An event as its JSON text. */
-export interface EventText extends Pick<StoredEvent, "sequence" | "receivedAt" | "happenedAt"> {
+export interface EventText extends Pick<StoredEvent, "sequence" | "receivedAt" | "happenedAt" | "sender"> {
 	/** Undefined when the stored event cannot be read. */
 	readonly text: string | undefined;
 }
@@ -28,20 +28,21 @@ export class EventViews {
 
 	/** Returns the event as JSON text. */
 	toText(stored: StoredEvent, secrets: SecretsForm): EventText {
-		const { sequence, receivedAt, happenedAt } = stored;
+		const { sequence, receivedAt, happenedAt, sender } = stored;
 		const text = tryRead(stored, this.#onUnreadable, () => this.#open(stored, secrets));
-		return { sequence, receivedAt, happenedAt, text };
+		return { sequence, receivedAt, happenedAt, sender, text };
 	}
 
 	/** Returns the event as a message. */
 	toEntry(stored: StoredEvent, secrets: SecretsForm): ConversationEventEntry {
-		const { sequence, conversationId, receivedAt, happenedAt } = stored;
+		const { sequence, conversationId, receivedAt, happenedAt, sender } = stored;
 		const event = tryRead(stored, this.#onUnreadable, () => toMessage(this.#open(stored, secrets)));
 		return create(ConversationEventEntrySchema, {
 			sequence,
 			conversationId,
 			receivedAt: fromMicroseconds(receivedAt),
 			happenedAt: fromMicroseconds(happenedAt),
+			sender: sender ?? "",
 			event,
 			unreadable: event === undefined,
 		});

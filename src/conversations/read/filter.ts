@@ -75,8 +75,8 @@ const FIELDS: FilterFields<ConversationFilter, Condition> = {
 		if ([...value].length > MAX_TITLE_TEXT) throw invalid(name, `must have at most ${MAX_TITLE_TEXT} characters`);
 		return [{ kind: "title", contains: wellFormed(value, name) }];
 	},
-	sender: (value, name) => notYet(value === "", name),
-	owner: (value, name) => notYet(value === "", name),
+	sender: (value, name) => (value === "" ? [] : [{ kind: "equal", field: "sender", value: wellFormed(value, name) }]),
+	owner: (value, name) => (value === "" ? [] : [{ kind: "equal", field: "owner", value: wellFormed(value, name) }]),
 	executionStatuses: (value, name) => notYet(value.length === 0, name),
 	executionStatusesNot: (value, name) => notYet(value.length === 0, name),
 	activityFrom: (value, name) => notYet(value === undefined, name),

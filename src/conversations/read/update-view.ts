@@ -171,8 +171,9 @@ function comparableKey(sequence: bigint, secretPaths: boolean): string {
 	return `${sequence} ${secretPaths}`;
 }
 
-function metadataOf({ sequence, conversationId, change, current, origin, receivedAt }: StoredUpdate) {
-	return { sequence, conversationId, change, current, origin, receivedAt: fromMicroseconds(receivedAt) };
+function metadataOf({ receivedAt, sender = "", ...stored }: StoredUpdate) {
+	const { sequence, conversationId, change, current, origin } = stored;
+	return { sequence, conversationId, change, current, origin, sender, receivedAt: fromMicroseconds(receivedAt) };
 }
 
 function unreadable(stored: StoredUpdate): ConversationUpdate {

@@ -91,7 +91,9 @@ const damaged = z.strictObject({
 });
 const conversationId = z.string();
 const timedText = z.strictObject({ text: z.string(), at: int64 });
-const pruned = z.strictObject({ conversationId, through: int64, removal: int64 });
+const name = orNone(z.string());
+const origin = z.strictObject({ sender: name, owner: name });
+const pruned = z.strictObject({ conversationId, through: int64, removal: int64, owner: name });
 
 /** How the rows of a kind are written as lines, and read from lines. */
 interface RowForm<Row> {
@@ -106,6 +108,7 @@ const forms: { readonly [Kind in RowKind]: RowForm<StoredRows[Kind]> } = {
 		toLine: same,
 		fromLine: z.strictObject({
 			conversationId,
+			origin,
 			state: z.strictObject({
 				sequence: int64,
 				status: integer,
@@ -126,6 +129,7 @@ const forms: { readonly [Kind in RowKind]: RowForm<StoredRows[Kind]> } = {
 		toLine: same,
 		fromLine: z.strictObject({
 			conversationId,
+			origin,
 			activity: z.strictObject({
 				eventCount: int64,
 				lastAt: int64,
@@ -148,6 +152,7 @@ const forms: { readonly [Kind in RowKind]: RowForm<StoredRows[Kind]> } = {
 				origin: integer,
 				previousSequence: int64OrNone,
 				receivedAt: int64,
+				sender: name,
 				summary: bytes,
 				activity: orNone(bytes),
 				base: int64OrNone,
@@ -168,6 +173,7 @@ const forms: { readonly [Kind in RowKind]: RowForm<StoredRows[Kind]> } = {
 				sequence: int64,
 				conversationId,
 				receivedAt: int64,
+				sender: name,
 				happenedAt: int64,
 				kind: z.string(),
 				source: z.string(),

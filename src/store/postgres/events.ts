@@ -2,7 +2,7 @@ import type { EventCondition } from "../event-condition.ts";
 import { readOrUnreadable } from "../record-column.ts";
 import { eventColumnsFrom, protectedEventFrom } from "../rows.ts";
 import type { EventQuery, StoredEvent } from "../store.ts";
-import { bindable } from "../values.ts";
+import { bindable, nullable } from "../values.ts";
 import { decoded, isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
@@ -10,17 +10,21 @@ import type { Session } from "./transaction.ts";
 
 /** Lists events in order of sequence. */
 export async function listEvents(session: Session, query: EventQuery): Promise<StoredEvent[]> {
-	const { after, conversationId, conditions = [], limit, maxBytes } = query;
+	const { after, conversationId, owner, conditions = [], limit, maxBytes } = query;
 	if (conversationId !== undefined && !isConversationId(conversationId)) return [];
 	const sql = new Sql();
 	const tests = [`sequence > ${sql.value(bindable(after))}`];
 	if (conversationId !== undefined) tests.push(`conversation_id = ${sql.value(conversationId)}`);
 	tests.push(...conditions.flatMap((condition) => conditionSql(condition, sql)));
+	if (owner !== undefined)
+		tests.push(`conversation_id IN (
+			SELECT conversation_id FROM conversation_updates.activities WHERE owner = ${sql.value(encodeText(owner))}
+		)`);
 	const fitsLimit = maxBytes === undefined ? "true" : `e.total <= ${sql.value(maxBytes)} OR e.number = 1`;
 	const [rows = []] = await session.query(
 		sql.query(`
-			SELECT conversation_id, sequence, received_at, happened_at, kind, source, text, unpacked_size, checksum, secrets,
-				redaction_version
+			SELECT e.conversation_id, e.sequence, e.received_at, e.happened_at, e.kind, e.source, e.sender, a.owner, e.text,
+				e.unpacked_size, e.checksum, e.secrets, e.redaction_version
 			FROM (
 				SELECT *, sum(size) OVER (ORDER BY sequence) AS total, row_number() OVER (ORDER BY sequence) AS number
 				FROM (
@@ -28,11 +32,13 @@ export async function listEvents(session: Session, query: EventQuery): Promise<S
 					WHERE ${tests.join(" AND ")} ORDER BY sequence LIMIT ${sql.value(limit)}
 				) page
 			) e
-			WHERE ${fitsLimit} ORDER BY sequence
+			JOIN conversation_updates.activities a ON a.conversation_id = e.conversation_id
+			WHERE ${fitsLimit} ORDER BY e.sequence
 		`),
 	);
 	return rows.map((row) => ({
 		...eventColumnsFrom(row, decoded),
+		owner: nullable(decoded, row.owner),
 		// A damaged event does not make the whole query fail.
 		event: readOrUnreadable(() => protectedEventFrom(row)),
 	}));

@@ -3,7 +3,7 @@ import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary
 import { accessKeyFrom } from "../access-keys.ts";
 import { type After, type Counts, countsOf, countsQuery, PAGE_BYTES, PAGE_ROWS } from "../export/databases.ts";
 import { unpackRecord } from "../record-column.ts";
-import { eventRowFrom, type LogTable, packedColumnsFrom, prunedFrom, updateRowFrom } from "../rows.ts";
+import { eventRowFrom, type LogTable, originFrom, packedColumnsFrom, prunedFrom, updateRowFrom } from "../rows.ts";
 import type { PrunedRow, RowKey, RowKind, StoredRows } from "../stored-rows.ts";
 import { ledgerArray, ledgerFrom, writtenLedgers } from "../usage-sql.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
@@ -38,16 +38,21 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 	conversation: {
 		table: "conversation_updates.conversations c",
 		join: "JOIN conversation_updates.updates u ON u.sequence = c.sequence",
-		columns: `c.conversation_id, ${STATE_COLUMNS}, u.summary`,
+		columns: `c.conversation_id, ${STATE_COLUMNS}, c.sender, c.owner, u.summary`,
 		key: "c.conversation_id",
 		read(row) {
 			const state = stateOf(row);
 			if (state === undefined) throw new Error("a conversation has no sequence");
-			return { conversationId: text(row.conversation_id), state, summary: blob(row.summary) };
+			return {
+				conversationId: text(row.conversation_id),
+				origin: originFrom(row, decoded),
+				state,
+				summary: blob(row.summary),
+			};
 		},
 		write(rows) {
-			const current = rows.map(({ conversationId: id, state, summary }) => {
-				return { id, state, summary: fromBinary(ConversationSummarySchema, summary) };
+			const current = rows.map(({ conversationId: id, origin, state, summary }) => {
+				return { id, origin, state, summary: fromBinary(ConversationSummarySchema, summary) };
 			});
 			return [
 				projectionQuery(current),
@@ -58,21 +63,21 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 	},
 	activity: {
 		table: "conversation_updates.activities a",
-		columns: `a.conversation_id, ${ACTIVITY_COLUMNS}`,
+		columns: `a.conversation_id, ${ACTIVITY_COLUMNS}, a.sender, a.owner`,
 		key: "a.conversation_id",
 		read(row) {
 			const activity = activityOf(row);
 			if (activity === undefined) throw new Error("an activity has no events");
-			return { conversationId: text(row.conversation_id), activity };
+			return { conversationId: text(row.conversation_id), origin: originFrom(row, decoded), activity };
 		},
-		write: (rows) => [activitiesQuery(rows.map(({ conversationId, activity }) => [conversationId, activity]))],
+		write: (rows) => [activitiesQuery(rows)],
 	},
 	update: {
 		table: "conversation_updates.updates",
 		columns: "*",
 		key: "sequence",
 		bytes: "coalesce(unpacked_size, octet_length(record))",
-		read: updateRowFrom,
+		read: (row) => updateRowFrom(row, decoded),
 		write(rows) {
 			const bytes = new Bytes();
 			const updates = json(rows.map((row) => updateRow(row, bytes)));
@@ -121,13 +126,13 @@ function prunedOf(log: LogTable): RowsOf<PrunedRow> {
 		table: `(SELECT * FROM conversation_updates.pruned WHERE log = '${log}') p`,
 		columns: "*",
 		key: "conversation_id",
-		read: prunedFrom,
+		read: (row) => prunedFrom(row, decoded),
 		write: (rows) => [
 			{
 				text: `
-					INSERT INTO conversation_updates.pruned (log, conversation_id, through, removal)
-					SELECT '${log}', conversation_id, through, removal
-					FROM json_to_recordset($1::json) AS r (conversation_id uuid, through bigint, removal bigint)
+					INSERT INTO conversation_updates.pruned (log, conversation_id, through, removal, owner)
+					SELECT '${log}', conversation_id, through, removal, owner
+					FROM json_to_recordset($1::json) AS r (conversation_id uuid, through bigint, removal bigint, owner text)
 				`,
 				values: [json(rows.map(({ conversationId, ...row }) => ({ conversation_id: conversationId, ...row })))],
 			},

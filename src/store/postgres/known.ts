@@ -3,7 +3,15 @@ import { readOrUnreadable } from "../record-column.ts";
 import { recordFrom } from "../rows.ts";
 import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts";
 import { lockConversations } from "./locks.ts";
-import { ACTIVITY_COLUMNS, activityOf, decoded, STATE_COLUMNS, stateOf } from "./rows.ts";
+import {
+	ACTIVITY_COLUMNS,
+	activityOf,
+	decoded,
+	knownOriginOf,
+	ORIGIN_COLUMNS,
+	STATE_COLUMNS,
+	stateOf,
+} from "./rows.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
 import { usageOf } from "./usage.ts";
@@ -35,7 +43,7 @@ function knownQuery(conversationIds: readonly string[], versions: readonly strin
 	return {
 		name: "known_conversations",
 		text: `
-			SELECT k.conversation_id, ${STATE_COLUMNS}, ${ACTIVITY_COLUMNS},
+			SELECT k.conversation_id, ${STATE_COLUMNS}, ${ACTIVITY_COLUMNS}, ${ORIGIN_COLUMNS},
 				n.change AS newest_change, n.current AS newest_current, n.schema_version AS newest_schema_version,
 				u.base_sequence, coalesce(b.size, u.size) AS base_size,
 				CASE WHEN u.base_sequence IS NOT NULL THEN u.record END AS current_record,
@@ -87,6 +95,7 @@ function knownOf(row: Row): KnownConversation {
 		delta: base === undefined ? undefined : recordFrom(row, "current_"),
 		eventIds: new Set(),
 		usage: row.usage_life === null ? undefined : usageOf(row, "usage_"),
+		origin: knownOriginOf(row),
 	};
 }
 

@@ -3,7 +3,7 @@ import { conversationFrom } from "../rows.ts";
 import type { ConversationQuery, StoredConversation } from "../store.ts";
 import { bindable } from "../values.ts";
 import { BASE_JOIN, RECORD_COLUMNS, RecordReader } from "./records.ts";
-import { ACTIVITY_COLUMNS, activityOf } from "./rows.ts";
+import { ACTIVITY_COLUMNS, activityOf, decoded } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Session } from "./transaction.ts";
@@ -13,6 +13,8 @@ const COLUMNS = {
 	agentKind: "agent_kind",
 	model: "model",
 	parentConversationId: "parent_id",
+	sender: "sender",
+	owner: "owner",
 	createdAt: "created_at",
 	updatedAt: "updated_at",
 } as const;
@@ -28,7 +30,7 @@ export async function listConversations(session: Session, query: ConversationQue
 	const tests = [`c.sequence < ${sql.value(bindable(before ?? 2n ** 63n))}`, ...pieces.map(({ test }) => test)];
 	const [rows = []] = await session.query(
 		sql.query(`
-			SELECT c.conversation_id, c.sequence, c.status, c.posted_at, u.summary, ${ACTIVITY_COLUMNS}
+			SELECT c.conversation_id, c.sequence, c.status, c.posted_at, c.sender, c.owner, u.summary, ${ACTIVITY_COLUMNS}
 				${withRecords ? `, ${RECORD_COLUMNS}` : ""}
 			FROM (
 				SELECT c.* FROM conversation_updates.conversations c ${pieces.map(({ join }) => join).join(" ")}
@@ -41,7 +43,9 @@ export async function listConversations(session: Session, query: ConversationQue
 		`),
 	);
 	const records = new RecordReader();
-	return rows.map((row) => conversationFrom(row, activityOf(row), withRecords ? records.read(row) : undefined));
+	return rows.map((row) =>
+		conversationFrom(row, decoded, activityOf(row), withRecords ? records.read(row) : undefined),
+	);
 }
 
 /** A condition in SQL: a test on conversation `c`, and the join that the test needs. */

@@ -3,6 +3,7 @@ import type { RangeQuery, SequenceRange } from "../store.ts";
 import { bigint, bindable, nullable } from "../values.ts";
 import { isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
+import { encodeText } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
 
 const NEWEST = { updates: "newest_update", events: "newest_event" } as const;
@@ -11,15 +12,16 @@ const NEWEST = { updates: "newest_update", events: "newest_event" } as const;
 export async function readRange(
 	session: Session,
 	log: LogTable,
-	{ conversationId, afterRemoval }: RangeQuery,
+	{ conversationId, owner, afterRemoval }: RangeQuery,
 ): Promise<SequenceRange> {
 	const sql = new Sql();
 	const ofLog = `log = ${sql.value(log)}`;
 	let through = "r.pruned_through";
-	if (conversationId !== undefined || afterRemoval !== undefined) {
+	if (conversationId !== undefined || owner !== undefined || afterRemoval !== undefined) {
 		const tests = [ofLog, `removal > ${sql.value(bindable(afterRemoval ?? -1n))}`];
 		if (conversationId !== undefined)
 			tests.push(`conversation_id = ${sql.value(isConversationId(conversationId) ? conversationId : null)}`);
+		if (owner !== undefined) tests.push(`owner = ${sql.value(encodeText(owner))}`);
 		through = `(SELECT max(through) FROM conversation_updates.pruned WHERE ${tests.join(" AND ")})`;
 	}
 	const [[row] = []] = await session.query(

@@ -29,6 +29,8 @@ const STATE_ROW = Object.entries(STATE)
 	.map((column) => column.join(" "))
 	.join();
 const FILTER_NAMES = ["agent_kind", "model", "parent_id"];
+/** Columns that are written with the first record only. */
+const ORIGIN_NAMES = ["sender", "owner"];
 const PROVISIONAL_NAMES = ["sequence", "newest_sequence", "revision"];
 
 /**
@@ -38,18 +40,18 @@ const PROVISIONAL_NAMES = ["sequence", "newest_sequence", "revision"];
 const UPDATE_ROW = `
 	sequence bigint, conversation_id uuid, change bigint, current boolean, origin bigint, previous_sequence bigint,
 	received_at bigint, base_sequence bigint, size bigint, redaction_version bigint, schema_version bigint,
-	unpacked_size bigint, checksum bigint, summary_at int, summary_size int, activity_at int, activity_size int,
+	unpacked_size bigint, checksum bigint, sender text, summary_at int, summary_size int, activity_at int, activity_size int,
 	record_at int, record_size int
 `;
 /** Columns of a row with an event. */
 const EVENT_ROW = `
 	ordinal bigint, conversation_id uuid, event_id text, received_at bigint, happened_at bigint, kind text, source text,
 	size bigint, redaction_version bigint, unpacked_size bigint, checksum bigint, secrets text, llm_response_id text,
-	text_at int, text_size int
+	sender text, text_at int, text_size int
 `;
 /** Columns of a row with the state of a conversation and the values that lists filter by. */
 const CURRENT_ROW = `
-	conversation_id uuid, ${STATE_ROW}, agent_kind text, model text, parent_id text
+	conversation_id uuid, ${STATE_ROW}, agent_kind text, model text, parent_id text, sender text, owner text
 `;
 const TAG_ROW = "conversation_id uuid, key text, value text, sequence bigint";
 
@@ -68,11 +70,11 @@ export function insertUpdates({ json, from = "", numbered }: Rows, bytes: string
 	return `
 		INSERT INTO conversation_updates.updates (
 			sequence, conversation_id, change, current, origin, previous_sequence, received_at, base_sequence, size,
-			redaction_version, schema_version, unpacked_size, checksum, summary, activity, record
+			redaction_version, schema_version, unpacked_size, checksum, sender, summary, activity, record
 		)
 		SELECT ${numbered("sequence")}, r.conversation_id, r.change, r.current, r.origin, ${numbered("previous_sequence")},
 			r.received_at, ${numbered("base_sequence")}, r.size, r.redaction_version, r.schema_version, r.unpacked_size,
-			r.checksum, substring(${bytes}::bytea FROM r.summary_at FOR r.summary_size),
+			r.checksum, r.sender, substring(${bytes}::bytea FROM r.summary_at FOR r.summary_size),
 			substring(${bytes}::bytea FROM r.activity_at FOR r.activity_size),
 			substring(${bytes}::bytea FROM r.record_at FOR r.record_size)
 		FROM ${from} json_to_recordset(${json}::json) AS r (${UPDATE_ROW})
@@ -84,10 +86,10 @@ export function insertEvents({ json, from = "", numbered }: Rows, bytes: string)
 	return `
 		INSERT INTO conversation_updates.events (
 			sequence, conversation_id, event_id, received_at, happened_at, kind, source, size, redaction_version,
-			unpacked_size, checksum, secrets, llm_response_id, text
+			unpacked_size, checksum, secrets, llm_response_id, sender, text
 		)
 		SELECT ${numbered("ordinal")}, r.conversation_id, r.event_id, r.received_at, r.happened_at, r.kind, r.source,
-			r.size, r.redaction_version, r.unpacked_size, r.checksum, r.secrets, r.llm_response_id,
+			r.size, r.redaction_version, r.unpacked_size, r.checksum, r.secrets, r.llm_response_id, r.sender,
 			substring(${bytes}::bytea FROM r.text_at FOR r.text_size)
 		FROM ${from} json_to_recordset(${json}::json) AS r (${EVENT_ROW})
 	`;
@@ -96,9 +98,10 @@ export function insertEvents({ json, from = "", numbered }: Rows, bytes: string)
 /** Returns the SQL that inserts conversations, or replaces the current record of existing ones. */
 export function insertCurrents({ json, from = "", numbered }: Rows): string {
 	const names = [...STATE_NAMES, ...FILTER_NAMES];
+	const others = [...FILTER_NAMES, ...ORIGIN_NAMES].map((name) => `r.${name}`);
 	return `
-		INSERT INTO conversation_updates.conversations (conversation_id, ${names.join()})
-		SELECT r.conversation_id, ${[...stateValues(numbered), ...FILTER_NAMES.map((name) => `r.${name}`)].join()}
+		INSERT INTO conversation_updates.conversations (conversation_id, ${[...names, ...ORIGIN_NAMES].join()})
+		SELECT r.conversation_id, ${[...stateValues(numbered), ...others].join()}
 		FROM ${from} json_to_recordset(${json}::json) AS r (${CURRENT_ROW})
 		ON CONFLICT (conversation_id) DO UPDATE SET ${names.map((name) => `${name} = excluded.${name}`).join()}
 	`;

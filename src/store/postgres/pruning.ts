@@ -126,11 +126,15 @@ function removeQuery(log: LogTable, where: string, values: readonly unknown[]): 
 					pruned_through = greatest(pruned_through, (SELECT max(sequence) FROM gone))
 				WHERE log = '${log}' AND EXISTS (SELECT 1 FROM gone) RETURNING last_removal
 			), remembered AS (
-				INSERT INTO conversation_updates.pruned AS p (log, conversation_id, through, removal)
-				SELECT '${log}', g.conversation_id, max(g.sequence), r.last_removal FROM gone g, removal r
+				INSERT INTO conversation_updates.pruned AS p (log, conversation_id, through, removal, owner)
+				SELECT '${log}', g.conversation_id, max(g.sequence), r.last_removal, coalesce(
+					(SELECT c.owner FROM conversation_updates.conversations c WHERE c.conversation_id = g.conversation_id),
+					(SELECT a.owner FROM conversation_updates.activities a WHERE a.conversation_id = g.conversation_id)
+				)
+				FROM gone g, removal r
 				GROUP BY g.conversation_id, r.last_removal
 				ON CONFLICT (log, conversation_id) DO UPDATE SET
-					through = greatest(p.through, excluded.through), removal = excluded.removal
+					through = greatest(p.through, excluded.through), removal = excluded.removal, owner = excluded.owner
 			)
 			SELECT count(*) AS count FROM gone
 		`,

@@ -1,6 +1,7 @@
 import type { Activity } from "../activity.ts";
 import type { ConversationState } from "../conversation-state.ts";
-import { activityFrom, stateFrom } from "../rows.ts";
+import { activityFrom, originFrom, stateFrom } from "../rows.ts";
+import type { ConversationOrigin } from "../store.ts";
 import { type Row, text } from "../values.ts";
 import { STATE_NAMES } from "./numbered-sql.ts";
 import { decodeText } from "./stored-text.ts";
@@ -30,6 +31,14 @@ export function stateOf(row: Row): ConversationState | undefined {
 /** SQL columns of `a` that {@link activityOf} reads. */
 export const ACTIVITY_COLUMNS =
 	"a.event_count, a.last_at, a.last_state_update_at, a.leaf_at, a.leaf, a.message_at, a.message";
+
+/** SQL columns that {@link knownOriginOf} reads, of `c` and `a`. */
+export const ORIGIN_COLUMNS = "coalesce(c.sender, a.sender) AS sender, coalesce(c.owner, a.owner) AS owner";
+
+/** Returns the origin of a conversation; undefined when it has neither a record nor an event. */
+export function knownOriginOf(row: Row): ConversationOrigin | undefined {
+	return row.sequence === null && row.event_count === null ? undefined : originFrom(row, decoded);
+}
 
 /** Returns the activity of a conversation; undefined when it has had no event. */
 export function activityOf(row: Row): Activity | undefined {

@@ -3,14 +3,19 @@ import { currentRecordFrom, updateFrom } from "../rows.ts";
 import type { StoredUpdate, UpdateQuery } from "../store.ts";
 import { bigint, bindable, nullable, type Row } from "../values.ts";
 import { BASE_JOIN, RECORD_COLUMNS, RecordReader } from "./records.ts";
-import { ACTIVITY_COLUMNS, activityOf, isConversationId } from "./rows.ts";
+import { ACTIVITY_COLUMNS, activityOf, decoded, isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
+import { encodeText } from "./stored-text.ts";
 import type { Session } from "./transaction.ts";
 
-/** SQL columns of update `u` that {@link updateFrom} reads. */
+/** SQL columns of update `u` and its conversation `c` that {@link updateFrom} reads. */
 export const UPDATE_COLUMNS = `
-	u.conversation_id, u.sequence, u.change, u.current, u.origin, u.previous_sequence, u.received_at, u.summary, u.activity
+	u.conversation_id, u.sequence, u.change, u.current, u.origin, u.previous_sequence, u.received_at, u.summary, u.activity,
+	u.sender, c.sender AS first_sender, c.owner
 `;
+
+/** SQL join of an update `u` with its conversation. */
+const CONVERSATION_JOIN = "JOIN conversation_updates.conversations c ON c.conversation_id = u.conversation_id";
 
 /** SQL FROM clause: conversations `c` with their current update `u`, its base `b` and the activity `a`. */
 export const FROM_CURRENT = `
@@ -55,7 +60,7 @@ async function getUpdateAsOf(
 			FROM (
 				SELECT * FROM conversation_updates.updates
 				WHERE conversation_id = $1 AND sequence <= $2 AND current ORDER BY sequence DESC LIMIT 1
-			) u ${BASE_JOIN}
+			) u ${CONVERSATION_JOIN} ${BASE_JOIN}
 		`,
 		values: [conversationId, asOf],
 	});
@@ -65,17 +70,21 @@ async function getUpdateAsOf(
 	// The update found may be an older one that was kept as a base, while the one that was current as of the sequence was
 	// pruned.
 	const isPruned = sequence !== asOf && next !== undefined && next !== sequence;
-	return isPruned ? undefined : updateFrom(row, new RecordReader().read(row));
+	return isPruned ? undefined : updateFrom(row, decoded, new RecordReader().read(row));
 }
 
 /** Lists updates in order of sequence. */
 export async function listUpdates(session: Session, query: UpdateQuery): Promise<StoredUpdate[]> {
-	const { after, conversationId, origin, limit, maxBytes, withRecords } = query;
+	const { after, conversationId, owner, origin, limit, maxBytes, withRecords } = query;
 	if (conversationId !== undefined && !isConversationId(conversationId)) return [];
 	const sql = new Sql();
 	const tests = [`sequence > ${sql.value(bindable(after))}`];
 	if (conversationId !== undefined) tests.push(`conversation_id = ${sql.value(conversationId)}`);
 	if (origin !== undefined && origin !== UpdateOrigin.UNSPECIFIED) tests.push(`origin = ${sql.value(origin)}`);
+	if (owner !== undefined)
+		tests.push(`conversation_id IN (
+			SELECT conversation_id FROM conversation_updates.conversations WHERE owner = ${sql.value(encodeText(owner))}
+		)`);
 	const fitsLimit =
 		withRecords && maxBytes !== undefined ? `u.total <= ${sql.value(maxBytes)} OR u.number = 1` : "true";
 	const [rows = []] = await session.query(
@@ -87,12 +96,12 @@ export async function listUpdates(session: Session, query: UpdateQuery): Promise
 					SELECT * FROM conversation_updates.updates
 					WHERE ${tests.join(" AND ")} ORDER BY sequence LIMIT ${sql.value(limit)}
 				) page
-			) u ${withRecords ? BASE_JOIN : ""}
+			) u ${CONVERSATION_JOIN} ${withRecords ? BASE_JOIN : ""}
 			WHERE ${fitsLimit} ORDER BY u.sequence
 		`),
 	);
 	const records = withRecords ? new RecordReader() : undefined;
-	return rows.map((row) => updateFrom(row, records?.read(row)));
+	return rows.map((row) => updateFrom(row, decoded, records?.read(row)));
 }
 
 /**
@@ -100,5 +109,5 @@ export async function listUpdates(session: Session, query: UpdateQuery): Promise
  */
 export function currentUpdateOf(row: Row): StoredUpdate {
 	const record = currentRecordFrom(row, activityOf(row), new RecordReader().read(row));
-	return updateFrom(row, record);
+	return updateFrom(row, decoded, record);
 }

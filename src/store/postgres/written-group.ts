@@ -1,5 +1,7 @@
 import type { WrittenGroup } from "../group-plan.ts";
 import { packRecordAsync, packSecrets } from "../record-column.ts";
+import type { ConversationOrigin } from "../store.ts";
+import type { ActivityRow } from "../stored-rows.ts";
 import { PROVISIONAL, WRITE_GROUP } from "./numbered-sql.ts";
 import { encodeKey } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
@@ -29,14 +31,28 @@ export interface GroupWriter {
 /** Returns the statements that write a group in one transaction. The last one returns `first_update` and `first_event`. */
 export async function groupQueries(group: WrittenGroup, writer: GroupWriter): Promise<Query[]> {
 	const current = [...group.states].flatMap(([id, { state, summary }]) =>
-		summary === undefined ? [] : [{ id, state, summary }],
+		summary === undefined ? [] : [{ id, state, summary, origin: originOf(group, id) }],
 	);
 	return [
-		...(group.activities.size === 0 ? [] : [activitiesQuery(group.activities)]),
+		...(group.activities.size === 0 ? [] : [activitiesQuery(activityRows(group))]),
 		...(current.length === 0 ? [] : [projectionQuery(current)]),
 		...(group.usage.states.size === 0 ? [] : usageQueries(group.usage)),
 		await writeQuery(group, current, writer),
 	];
+}
+
+function activityRows(group: WrittenGroup): ActivityRow[] {
+	return [...group.activities].map(([id, activity]) => ({
+		conversationId: id,
+		origin: originOf(group, id),
+		activity,
+	}));
+}
+
+function originOf({ origins }: WrittenGroup, id: string): ConversationOrigin {
+	const origin = origins.get(id);
+	if (origin === undefined) throw new Error("the plan of a group is not complete");
+	return origin;
 }
 
 /**
@@ -77,12 +93,12 @@ async function writeQuery(group: WrittenGroup, current: readonly CurrentState[],
 		const { redactionVersion, schemaVersion } = update.record;
 		return updateRow({ ...update, record: { redactionVersion, schemaVersion, ...(packed[0][n] ?? missing()) } }, bytes);
 	});
-	const events = group.events.map(({ sequence, conversationId, receivedAt, event }, n) => {
+	const events = group.events.map(({ sequence, conversationId, receivedAt, sender, event }, n) => {
 		const [text, secrets] = [packed[1][n] ?? missing(), packSecrets(event.secrets)];
 		return eventRow(
 			sequence - PROVISIONAL,
 			encodeKey(event.eventId),
-			{ ...event, conversationId, receivedAt, text, secrets },
+			{ ...event, conversationId, receivedAt, sender, text, secrets },
 			bytes,
 		);
 	});

@@ -3,7 +3,8 @@ import type { Activity } from "../activity.ts";
 import { asciiLower } from "../condition.ts";
 import type { ConversationState } from "../conversation-state.ts";
 import { unpackedSizeOf } from "../record-column.ts";
-import type { EventRow, UpdateRow } from "../stored-rows.ts";
+import type { ConversationOrigin } from "../store.ts";
+import type { ActivityRow, EventRow, UpdateRow } from "../stored-rows.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
 
@@ -12,26 +13,23 @@ import type { Query } from "./transaction.ts";
 /** Returns the stored form of a text; null without a text. */
 const nullableText = (text: string | undefined) => (text === undefined ? null : encodeText(text));
 
-/** Returns the query that writes activities, by the ids of their conversations. */
-export function activitiesQuery(activities: Iterable<readonly [id: string, activity: Activity]>): Query {
-	const rows = [...activities].map(([id, { eventCount, lastAt, lastStateUpdateAt, leaf, message }]) => ({
-		conversation_id: id,
-		event_count: eventCount,
-		last_at: lastAt,
-		last_state_update_at: lastStateUpdateAt,
-		leaf_at: leaf?.at,
-		leaf: nullableText(leaf?.text),
-		message_at: message?.at,
-		message: nullableText(message?.text),
+/** Returns the query that writes activities. The origin of one that exists stays the same. */
+export function activitiesQuery(activities: readonly ActivityRow[]): Query {
+	const rows = activities.map(({ conversationId, origin, activity }) => ({
+		conversation_id: conversationId,
+		...originColumns(origin),
+		...activityColumns(activity),
 	}));
 	return {
 		name: "write_activities",
 		text: `
-			INSERT INTO conversation_updates.activities AS a
-			SELECT conversation_id, event_count, last_at, last_state_update_at, leaf_at, leaf, message_at, message
+			INSERT INTO conversation_updates.activities AS a (
+				conversation_id, event_count, last_at, last_state_update_at, leaf_at, leaf, message_at, message, sender, owner
+			)
+			SELECT conversation_id, event_count, last_at, last_state_update_at, leaf_at, leaf, message_at, message, sender, owner
 			FROM json_to_recordset($1::json) AS r (
 				conversation_id uuid, event_count bigint, last_at bigint, last_state_update_at bigint, leaf_at bigint, leaf text,
-				message_at bigint, message text
+				message_at bigint, message text, sender text, owner text
 			)
 			ON CONFLICT (conversation_id) DO UPDATE SET
 				event_count = excluded.event_count, last_at = excluded.last_at, last_state_update_at = excluded.last_state_update_at,
@@ -39,6 +37,22 @@ export function activitiesQuery(activities: Iterable<readonly [id: string, activ
 				message_at = excluded.message_at, message = excluded.message
 		`,
 		values: [json(rows)],
+	};
+}
+
+function originColumns({ sender, owner }: ConversationOrigin) {
+	return { sender: nullableText(sender), owner: nullableText(owner) };
+}
+
+function activityColumns({ eventCount, lastAt, lastStateUpdateAt, leaf, message }: Activity) {
+	return {
+		event_count: eventCount,
+		last_at: lastAt,
+		last_state_update_at: lastStateUpdateAt,
+		leaf_at: leaf?.at,
+		leaf: nullableText(leaf?.text),
+		message_at: message?.at,
+		message: nullableText(message?.text),
 	};
 }
 
@@ -54,6 +68,7 @@ export function updateRow({ record, ...update }: UpdateRow, bytes: Bytes) {
 		received_at: update.receivedAt,
 		base_sequence: update.base,
 		size: update.size,
+		sender: nullableText(update.sender),
 		redaction_version: record.redactionVersion,
 		schema_version: record.schemaVersion,
 		unpacked_size: record.unpackedSize,
@@ -84,6 +99,7 @@ export function eventRow(
 		happened_at: event.happenedAt,
 		kind: encodeText(event.kind),
 		source: encodeText(event.source),
+		sender: nullableText(event.sender),
 		size: unpackedSizeOf(text),
 		redaction_version: event.redactionVersion,
 		unpacked_size: text.unpackedSize,
@@ -94,17 +110,20 @@ export function eventRow(
 	};
 }
 
-/** A conversation with a new current record: its id, its state and the summary of that record. */
+/** A conversation with a new current record: its id, its origin, its state and the summary of that record. */
 export interface CurrentState {
 	readonly id: string;
+	/** Written with the first record only. */
+	readonly origin: ConversationOrigin;
 	readonly state: ConversationState;
 	readonly summary: ConversationSummary;
 }
 
 /** Returns a row of `CURRENT_ROW`. */
-export function currentRow({ id, state, summary }: CurrentState) {
+export function currentRow({ id, origin, state, summary }: CurrentState) {
 	return {
 		...stateRow(id, state),
+		...originColumns(origin),
 		agent_kind: encodeKey(summary.agentKind),
 		model: encodeKey(summary.model),
 		parent_id: summary.parentConversationId === undefined ? null : encodeKey(summary.parentConversationId),

@@ -1,5 +1,6 @@
 import type { Activity } from "../activity.ts";
-import { activityFrom } from "../rows.ts";
+import { activityFrom, originFrom } from "../rows.ts";
+import type { ConversationOrigin } from "../store.ts";
 import { bigint, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
@@ -7,9 +8,9 @@ import type { Statements } from "./statements.ts";
 export function findActivity(
 	statements: Statements,
 	conversationId: string,
-): (Activity & { readonly id: bigint }) | undefined {
+): (Activity & { readonly id: bigint; readonly origin: ConversationOrigin }) | undefined {
 	const row = statements.prepare("SELECT * FROM activities WHERE conversation_id = ?").get(conversationId);
-	return row && { id: bigint(row.id), ...activityFrom(row, text) };
+	return row && { id: bigint(row.id), origin: originFrom(row, text), ...activityFrom(row, text) };
 }
 
 /**
@@ -23,13 +24,17 @@ export function writeActivity(
 	conversationId: string,
 	known: bigint | undefined,
 	{ eventCount, lastAt, lastStateUpdateAt, leaf, message }: Activity,
+	{ sender, owner }: ConversationOrigin,
 ): bigint {
 	const id =
 		known ??
 		bigint(
 			statements
-				.prepare("INSERT INTO activities (conversation_id, event_count, last_at) VALUES (?, 0, 0) RETURNING id")
-				.get(conversationId)?.id,
+				.prepare(`
+					INSERT INTO activities (conversation_id, event_count, last_at, sender, owner) VALUES (?, 0, 0, ?, ?)
+					RETURNING id
+				`)
+				.get(conversationId, sender ?? null, owner ?? null)?.id,
 		);
 	statements
 		.prepare(`

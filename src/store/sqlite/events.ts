@@ -2,7 +2,7 @@ import type { EventCondition } from "../event-condition.ts";
 import { readOrUnreadable } from "../record-column.ts";
 import { eventColumnsFrom, protectedEventFrom } from "../rows.ts";
 import type { EventQuery, ProtectedEvent, StoredEvent, Unreadable } from "../store.ts";
-import { bigint, bindable, integer, text } from "../values.ts";
+import { bigint, bindable, integer, nullable, text } from "../values.ts";
 import type { Sql } from "./condition-sql.ts";
 import type { Statements } from "./statements.ts";
 
@@ -12,11 +12,12 @@ const OF_ONE =
 
 /** Lists events by sequence number, oldest first. */
 export function listEvents(statements: Statements, query: EventQuery): StoredEvent[] {
-	const { after, conversationId, conditions = [], limit, maxBytes = Number.POSITIVE_INFINITY } = query;
+	const { after, conversationId, owner, conditions = [], limit, maxBytes = Number.POSITIVE_INFINITY } = query;
 	const tests = conditions.flatMap(conditionSql);
+	if (owner !== undefined) tests.push({ text: "a.owner = ?", parameters: [owner] });
 	const rows = statements
 		.prepare(`
-			SELECT a.conversation_id, e.sequence, e.received_at, e.happened_at, e.kind, e.source,
+			SELECT a.conversation_id, e.sequence, e.received_at, e.happened_at, e.kind, e.source, e.sender, a.owner,
 				coalesce(e.unpacked_size, octet_length(e.text)) AS size
 			FROM ${conversationId === undefined ? OF_ALL : OF_ONE}
 			WHERE e.sequence > ? ${tests.map((test) => `AND ${test.text}`).join(" ")} ORDER BY e.sequence LIMIT ?
@@ -32,7 +33,11 @@ export function listEvents(statements: Statements, query: EventQuery): StoredEve
 	for (const row of rows) {
 		bytes += integer(row.size);
 		if (events.length > 0 && bytes > maxBytes) break;
-		events.push({ ...eventColumnsFrom(row, text), event: readEvent(statements, bigint(row.sequence)) });
+		events.push({
+			...eventColumnsFrom(row, text),
+			owner: nullable(text, row.owner),
+			event: readEvent(statements, bigint(row.sequence)),
+		});
 	}
 	return events;
 }

@@ -3,7 +3,15 @@ import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary
 import { accessKeyFrom } from "../access-keys.ts";
 import { type After, type Counts, countsOf, countsQuery, PAGE_BYTES, PAGE_ROWS } from "../export/databases.ts";
 import { unpackedSizeOf } from "../record-column.ts";
-import { activityFrom, eventRowFrom, type LogTable, prunedFrom, stateFrom, updateRowFrom } from "../rows.ts";
+import {
+	activityFrom,
+	eventRowFrom,
+	type LogTable,
+	originFrom,
+	prunedFrom,
+	stateFrom,
+	updateRowFrom,
+} from "../rows.ts";
 import type { PrunedRow, RowKey, RowKind, StoredRows } from "../stored-rows.ts";
 import { ledgerArray, ledgerFrom, writtenLedgers } from "../usage-sql.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
@@ -35,21 +43,26 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		key: "c.conversation_id",
 		read: (row) => ({
 			conversationId: text(row.conversation_id),
+			origin: originFrom(row, text),
 			state: stateFrom(row, text),
 			summary: blob(row.summary),
 		}),
-		write(statements, { conversationId, state, summary }) {
+		write(statements, { conversationId, origin, state, summary }) {
 			const decoded = fromBinary(ConversationSummarySchema, summary);
-			insertConversation(statements, conversationId, state, decoded);
+			insertConversation(statements, conversationId, state, decoded, origin);
 		},
 	},
 	activity: {
 		table: "activities",
 		columns: "*",
 		key: "conversation_id",
-		read: (row) => ({ conversationId: text(row.conversation_id), activity: activityFrom(row, text) }),
-		write(statements, { conversationId, activity }) {
-			writeActivity(statements, conversationId, undefined, activity);
+		read: (row) => ({
+			conversationId: text(row.conversation_id),
+			origin: originFrom(row, text),
+			activity: activityFrom(row, text),
+		}),
+		write(statements, { conversationId, origin, activity }) {
+			writeActivity(statements, conversationId, undefined, activity, origin);
 		},
 	},
 	update: {
@@ -57,7 +70,7 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		join: "CROSS JOIN conversations c ON c.id = u.conversation",
 		columns: "c.conversation_id, u.*",
 		key: "u.sequence",
-		read: updateRowFrom,
+		read: (row) => updateRowFrom(row, text),
 		bytesOf: ({ record }) => unpackedSizeOf(record),
 		write(statements, update) {
 			const find = statements.prepare("SELECT id FROM conversations WHERE conversation_id = ?");
@@ -107,9 +120,9 @@ function prunedOf(log: LogTable): RowsOf<PrunedRow> {
 		table: `(SELECT * FROM pruned WHERE log = '${log}')`,
 		columns: "*",
 		key: "conversation_id",
-		read: prunedFrom,
-		write(statements, { conversationId, through, removal }) {
-			statements.prepare("INSERT INTO pruned VALUES (?, ?, ?, ?)").run(log, conversationId, through, removal);
+		read: (row) => prunedFrom(row, text),
+		write(statements, { conversationId, through, removal, owner = null }) {
+			statements.prepare("INSERT INTO pruned VALUES (?, ?, ?, ?, ?)").run(log, conversationId, through, removal, owner);
 		},
 	};
 }

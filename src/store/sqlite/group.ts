@@ -69,6 +69,7 @@ function readKnown(statements: Statements, { conversationIds, versions, events }
 			...readForm(statements, versions.has(id) ? conversation?.state.sequence : undefined),
 			eventIds: new Set(),
 			usage: findUsage(statements, id),
+			origin: conversation?.origin ?? activity?.origin,
 		});
 	}
 	const isStored = statements.prepare("SELECT 1 FROM events WHERE activity = ? AND event_id = ?");
@@ -132,22 +133,26 @@ function readForPlan(statements: Statements, { records: sequences, responses }: 
 function writeGroup(statements: Statements, written: WrittenGroup, found: ReadonlyMap<string, FoundRows>): void {
 	const activities = new Map<string, bigint>();
 	for (const [id, activity] of written.activities)
-		activities.set(id, writeActivity(statements, id, found.get(id)?.activity, activity));
+		activities.set(
+			id,
+			writeActivity(statements, id, found.get(id)?.activity, activity, present(written.origins.get(id))),
+		);
 	const conversations = new Map<string, bigint>();
 	for (const [id, { state, summary }] of written.states) {
 		const row = found.get(id)?.conversation;
 		if (row !== undefined) updateConversation(statements, row, state, summary);
-		conversations.set(id, row?.id ?? insertConversation(statements, id, state, present(summary)));
+		const insert = () => insertConversation(statements, id, state, present(summary), present(written.origins.get(id)));
+		conversations.set(id, row?.id ?? insert());
 	}
 	for (const update of written.updates) {
 		const { redactionVersion, schemaVersion, bytes } = update.record;
 		const record = { redactionVersion, schemaVersion, ...packRecord(bytes) };
 		insertUpdate(statements, present(conversations.get(update.conversationId)), { ...update, record });
 	}
-	for (const { sequence, conversationId, receivedAt, event } of written.events) {
+	for (const { sequence, conversationId, receivedAt, sender, event } of written.events) {
 		const [text, secrets] = [packRecord(event.text), packSecrets(event.secrets)];
 		const activity = present(activities.get(conversationId));
-		insertEvent(statements, activity, { ...event, sequence, receivedAt, text, secrets });
+		insertEvent(statements, activity, { ...event, sequence, receivedAt, sender, text, secrets });
 	}
 	writeUsage(statements, written.usage);
 }

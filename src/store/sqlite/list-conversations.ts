@@ -32,7 +32,7 @@ export function listConversations(statements: Statements, query: ConversationQue
 	const tests = [where, ...conditions.filter((condition) => condition !== chosen).map(({ test }) => test)];
 	const rows = statements
 		.prepare(`
-			SELECT c.conversation_id, c.status, c.posted_at, c.sequence, u.summary
+			SELECT c.conversation_id, c.status, c.posted_at, c.sequence, c.sender, c.owner, u.summary
 			FROM ${from} ${join} CROSS JOIN updates u ON u.sequence = c.sequence
 			WHERE ${tests.map(({ text: test }) => test).join(" AND ")} AND ${order} < ? ORDER BY ${order} DESC LIMIT ?
 		`)
@@ -40,7 +40,7 @@ export function listConversations(statements: Statements, query: ConversationQue
 	using records = new RecordReader(statements);
 	return rows.map((row) => {
 		const activity = findActivity(statements, text(row.conversation_id));
-		return conversationFrom(row, activity, query.withRecords ? records.read(bigint(row.sequence)) : undefined);
+		return conversationFrom(row, text, activity, query.withRecords ? records.read(bigint(row.sequence)) : undefined);
 	});
 }
 

@@ -4,11 +4,7 @@ import { bigint, nullable } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
 /** Returns the newest sequence number of a log, and how far it was pruned. */
-export function readRange(
-	statements: Statements,
-	log: LogTable,
-	{ conversationId, afterRemoval }: RangeQuery,
-): SequenceRange {
+export function readRange(statements: Statements, log: LogTable, query: RangeQuery): SequenceRange {
 	const state = statements
 		.prepare(
 			`SELECT pruned_through, last_removal,
@@ -16,13 +12,10 @@ export function readRange(
 			FROM logs WHERE log = ?`,
 		)
 		.get(log);
-	const prunedOfAll = bigint(state?.pruned_through);
+	const isOfAll = Object.values(query).every((value) => value === undefined);
 	return {
 		newest: bigint(state?.newest),
-		prunedThrough:
-			conversationId === undefined && afterRemoval === undefined
-				? prunedOfAll
-				: prunedThrough(statements, log, conversationId, afterRemoval ?? -1n),
+		prunedThrough: isOfAll ? bigint(state?.pruned_through) : prunedThrough(statements, log, query),
 		lastRemoval: bigint(state?.last_removal),
 	};
 }
@@ -30,14 +23,14 @@ export function readRange(
 function prunedThrough(
 	statements: Statements,
 	log: LogTable,
-	conversationId: string | undefined,
-	afterRemoval: bigint,
+	{ conversationId, owner, afterRemoval = -1n }: RangeQuery,
 ): bigint {
-	const sql = "SELECT max(through) AS through FROM pruned WHERE log = ? AND removal > ?";
-	const row =
-		conversationId === undefined
-			? statements.prepare(sql).get(log, afterRemoval)
-			: statements.prepare(`${sql} AND conversation_id = ?`).get(log, afterRemoval, conversationId);
+	const tests = ["log = ?", "removal > ?"];
+	if (conversationId !== undefined) tests.push("conversation_id = ?");
+	if (owner !== undefined) tests.push("owner = ?");
+	const row = statements
+		.prepare(`SELECT max(through) AS through FROM pruned WHERE ${tests.join(" AND ")}`)
+		.get(log, afterRemoval, ...[conversationId, owner].filter((value) => value !== undefined));
 	return nullable(bigint, row?.through) ?? 0n;
 }
 

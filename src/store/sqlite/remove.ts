@@ -111,14 +111,19 @@ function removeRows(statements: Statements, log: LogTable, rows: readonly Row[])
 	statements.prepare("UPDATE logs SET last_removal = last_removal + 1 WHERE log = ?").run(log);
 	const through = statements.prepare("UPDATE logs SET pruned_through = max(pruned_through, ?) WHERE log = ?");
 	const markPruned = statements.prepare(`
-		INSERT INTO pruned SELECT log, ?, ?, last_removal FROM logs WHERE log = ?
-		ON CONFLICT DO UPDATE SET through = max(through, excluded.through), removal = excluded.removal
+		INSERT INTO pruned
+		SELECT log, :id, :sequence, last_removal, coalesce(
+			(SELECT owner FROM conversations WHERE conversation_id = :id),
+			(SELECT owner FROM activities WHERE conversation_id = :id)
+		) FROM logs WHERE log = :log
+		ON CONFLICT DO UPDATE SET
+			through = max(through, excluded.through), removal = excluded.removal, owner = excluded.owner
 	`);
 	for (const row of rows) {
 		const sequence = bigint(row.sequence);
 		statements.prepare(`DELETE FROM ${log} WHERE sequence = ?`).run(sequence);
 		through.run(sequence, log);
-		markPruned.run(text(row.conversation_id), sequence, log);
+		markPruned.run({ id: text(row.conversation_id), sequence, log });
 	}
 	return rows.length;
 }

@@ -1,6 +1,7 @@
 import type { ConversationSummary } from "../../../gen/conversations/v1/summary_pb.js";
 import type { ConversationState } from "../conversation-state.ts";
-import { stateFrom } from "../rows.ts";
+import { originFrom, stateFrom } from "../rows.ts";
+import type { ConversationOrigin } from "../store.ts";
 import type { EventRow, UpdateRow } from "../stored-rows.ts";
 import { bigint, nullable, type Row, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
@@ -10,6 +11,7 @@ export interface KnownRow {
 	readonly id: bigint;
 	readonly row: Row;
 	readonly state: ConversationState;
+	readonly origin: ConversationOrigin;
 }
 
 /** Values of columns by column name. */
@@ -18,7 +20,7 @@ type Columns = Readonly<Record<string, string | bigint | null>>;
 /** Finds a conversation; returns undefined when it has no record. */
 export function findConversation(statements: Statements, conversationId: string): KnownRow | undefined {
 	const row = statements.prepare("SELECT * FROM conversations WHERE conversation_id = ?").get(conversationId);
-	return row && { id: bigint(row.id), row, state: stateFrom(row, text) };
+	return row && { id: bigint(row.id), row, state: stateFrom(row, text), origin: originFrom(row, text) };
 }
 
 /** Inserts a conversation; returns its row id. */
@@ -27,9 +29,16 @@ export function insertConversation(
 	conversationId: string,
 	state: ConversationState,
 	summary: ConversationSummary,
+	origin: ConversationOrigin,
 ): bigint {
 	const filters = filterColumns(summary);
-	const columns: Columns = { conversation_id: conversationId, ...stateColumns(state), ...filters };
+	const columns: Columns = {
+		conversation_id: conversationId,
+		sender: origin.sender ?? null,
+		owner: origin.owner ?? null,
+		...stateColumns(state),
+		...filters,
+	};
 	const names = Object.keys(columns);
 	const row = statements
 		.prepare(
@@ -46,7 +55,7 @@ export function insertConversation(
 export function insertUpdate(statements: Statements, conversation: bigint, update: UpdateRow): void {
 	const { record } = update;
 	statements
-		.prepare("INSERT INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+		.prepare("INSERT INTO updates VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
 		.run(
 			update.sequence,
 			conversation,
@@ -64,6 +73,7 @@ export function insertUpdate(statements: Statements, conversation: bigint, updat
 			update.summary,
 			update.activity ?? null,
 			record.record,
+			update.sender ?? null,
 		);
 }
 
@@ -74,7 +84,7 @@ export function insertUpdate(statements: Statements, conversation: bigint, updat
  */
 export function insertEvent(statements: Statements, activity: bigint, event: Omit<EventRow, "conversationId">): void {
 	statements
-		.prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+		.prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
 		.run(
 			event.sequence,
 			activity,
@@ -89,6 +99,7 @@ export function insertEvent(statements: Statements, activity: bigint, event: Omi
 			event.secrets,
 			event.text.record,
 			event.llmResponseId ?? null,
+			event.sender ?? null,
 		);
 }
 

@@ -1,14 +1,14 @@
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { currentRecordFrom, updateFrom } from "../rows.ts";
 import type { StoredUpdate, UpdateQuery } from "../store.ts";
-import { bigint, bindable, integer, type Row } from "../values.ts";
+import { bigint, bindable, integer, type Row, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
 
 const COLUMNS = `
 	c.conversation_id, c.status, c.posted_at, u.sequence, u.change, u.current, u.origin, u.previous_sequence,
-	u.received_at, u.summary, u.activity, u.size
+	u.received_at, u.summary, u.activity, u.size, u.sender, c.sender AS first_sender, c.owner
 `;
 const OF_ALL = "updates u CROSS JOIN conversations c ON c.id = u.conversation";
 const OF_ONE = `conversations c CROSS JOIN updates u INDEXED BY updates_by_conversation
@@ -57,14 +57,22 @@ function getUpdateAsOf(
 
 /** Lists updates by sequence number, oldest first. */
 export function listUpdates(statements: Statements, query: UpdateQuery): StoredUpdate[] {
-	const { after, conversationId, origin, limit, maxBytes = Number.POSITIVE_INFINITY, withRecords } = query;
+	const { after, conversationId, owner, origin, limit, maxBytes = Number.POSITIVE_INFINITY, withRecords } = query;
 	const ofOrigin = origin === undefined || origin === UpdateOrigin.UNSPECIFIED ? [] : [origin];
+	const ofOwner = owner === undefined ? [] : [owner];
 	const rows = statements
 		.prepare(`
 			SELECT ${COLUMNS} FROM ${conversationId === undefined ? OF_ALL : OF_ONE}
-			WHERE u.sequence > ? ${ofOrigin.length > 0 ? "AND u.origin = ?" : ""} ORDER BY u.sequence LIMIT ?
+			WHERE u.sequence > ? ${ofOrigin.length > 0 ? "AND u.origin = ?" : ""} ${ofOwner.length > 0 ? "AND c.owner = ?" : ""}
+			ORDER BY u.sequence LIMIT ?
 		`)
-		.iterate(...(conversationId === undefined ? [] : [conversationId]), bindable(after), ...ofOrigin, limit);
+		.iterate(
+			...(conversationId === undefined ? [] : [conversationId]),
+			bindable(after),
+			...ofOrigin,
+			...ofOwner,
+			limit,
+		);
 	using records = new RecordReader(statements);
 	const updates: StoredUpdate[] = [];
 	let bytes = 0;
@@ -79,5 +87,5 @@ export function listUpdates(statements: Statements, query: UpdateQuery): StoredU
 }
 
 function updateOf(row: Row, records: RecordReader | undefined): StoredUpdate {
-	return updateFrom(row, records?.read(bigint(row.sequence)));
+	return updateFrom(row, text, records?.read(bigint(row.sequence)));
 }

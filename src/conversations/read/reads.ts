@@ -1,0 +1,93 @@
+import { LRUCache } from "lru-cache";
+import type { EventFormat } from "../../events/event-format.ts";
+import type { RecordFormat } from "../../record/record-format.ts";
+import type { RecordVault } from "../../record/secrets/record-vault.ts";
+import type { StoredEvent, StoredUpdate } from "../../store/store.ts";
+import { type EventWatchRequest, EventWatches } from "../watch/event-watches.ts";
+import type { RecentEntries } from "../watch/recent-entries.ts";
+import { type UpdateWatchRequest, UpdateWatches } from "../watch/update-watches.ts";
+import type { WatchOptions } from "../watch/watch.ts";
+import { EventViews } from "./event-view.ts";
+import { ListConversationEvents } from "./events.ts";
+import { GetConversation } from "./get.ts";
+import type { LargeRecords } from "./large-records.ts";
+import { ListConversations } from "./list.ts";
+import type { OnUnreadable } from "./record-opener.ts";
+import { UpdateViews } from "./update-view.ts";
+import { ListConversationUpdates } from "./updates.ts";
+import { type StoreReads, visibleStore } from "./visible-store.ts";
+
+/** Everything that a caller can read and watch. It is limited to what the caller may see. */
+export interface Reads {
+	readonly get: GetConversation;
+	readonly list: ListConversations;
+	readonly updates: ListConversationUpdates;
+	readonly events: ListConversationEvents;
+	watchUpdates(request: UpdateWatchRequest, signal: AbortSignal): ReturnType<UpdateWatches["watch"]>;
+	watchEvents(request: EventWatchRequest, signal: AbortSignal): ReturnType<EventWatches["watch"]>;
+}
+
+/** What {@link ConversationReads} needs. */
+export interface ReadOptions {
+	readonly store: StoreReads;
+	readonly format: RecordFormat;
+	readonly vault: RecordVault;
+	readonly events: Pick<EventFormat, "open">;
+	/** Opens large records; without it, this thread opens them. */
+	readonly large?: LargeRecords | undefined;
+	readonly watches: WatchOptions;
+	readonly onUnreadable: OnUnreadable;
+	readonly onUnreadableEvent: OnUnreadable;
+}
+
+/** Maximum number of owners whose reads are kept. Those of others are made again. */
+const MAX_OWNERS = 1_000;
+
+/** The reads of all callers. Watchers of different owners share what is in memory. */
+export class ConversationReads {
+	readonly #options: ReadOptions;
+	readonly #views: UpdateViews;
+	readonly #eventViews: EventViews;
+	readonly #watches: UpdateWatches;
+	readonly #eventWatches: EventWatches;
+	readonly #ofAll: Reads;
+	readonly #ofOwners = new LRUCache<string, Reads>({ max: MAX_OWNERS });
+
+	constructor(options: ReadOptions) {
+		const { store, vault, events, large, watches, onUnreadable, onUnreadableEvent } = options;
+		this.#options = options;
+		this.#views = new UpdateViews(store, vault, onUnreadable, large);
+		this.#eventViews = new EventViews(events, onUnreadableEvent);
+		this.#watches = new UpdateWatches(store, this.#views, watches);
+		this.#eventWatches = new EventWatches(store, this.#eventViews, watches);
+		this.#ofAll = this.#make(undefined);
+	}
+
+	/** Returns the reads of a caller. */
+	of({ owner }: { readonly owner: string | undefined }): Reads {
+		if (owner === undefined) return this.#ofAll;
+		const known = this.#ofOwners.get(owner);
+		if (known !== undefined) return known;
+		const made = this.#make(owner);
+		this.#ofOwners.set(owner, made);
+		return made;
+	}
+
+	/** The newest updates and events, as far as they are in memory for watchers. */
+	get recent(): { readonly updates: RecentEntries<StoredUpdate>; readonly events: RecentEntries<StoredEvent> } {
+		return { updates: this.#watches.recent, events: this.#eventWatches.recent };
+	}
+
+	#make(owner: string | undefined): Reads {
+		const { format, vault, large, onUnreadable } = this.#options;
+		const store = visibleStore(this.#options.store, owner);
+		return {
+			get: new GetConversation(store, format, vault, onUnreadable, large),
+			list: new ListConversations(store, format, vault, onUnreadable, large),
+			updates: new ListConversationUpdates(store, this.#views),
+			events: new ListConversationEvents(store, this.#eventViews),
+			watchUpdates: (request, signal) => this.#watches.watch(request, owner, signal),
+			watchEvents: (request, signal) => this.#eventWatches.watch(request, owner, signal),
+		};
+	}
+}

@@ -1,0 +1,35 @@
+import type { SequenceLog, Store } from "../../store/store.ts";
+
+/** The reads of the store. */
+export type StoreReads = Pick<Store, "get" | "listConversations" | "updates" | "events">;
+
+/**
+ * Returns the reads of the store, limited to the conversations of an owner. For every other conversation they return what
+ * they return for one that does not exist. This is the only place that decides who may see what.
+ *
+ * @param owner undefined for a caller that sees everything
+ */
+export function visibleStore(store: StoreReads, owner: string | undefined): StoreReads {
+	if (owner === undefined) return store;
+	return {
+		async get(conversationId, asOf) {
+			const found = await store.get(conversationId, asOf);
+			return found?.owner === owner ? found : undefined;
+		},
+		listConversations: ({ conditions, ...query }) =>
+			store.listConversations({ ...query, conditions: [{ kind: "equal", field: "owner", value: owner }, ...conditions] }),
+		updates: visibleLog(store.updates, owner),
+		events: visibleLog(store.events, owner),
+	};
+}
+
+function visibleLog<Entry, Query extends object>(
+	log: SequenceLog<Entry, Query>,
+	owner: string,
+): SequenceLog<Entry, Query> {
+	return {
+		list: (query) => log.list({ ...query, owner }),
+		range: (query) => log.range({ ...query, owner }),
+		subscribe: (listener) => log.subscribe(listener),
+	};
+}
