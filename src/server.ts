@@ -8,20 +8,13 @@ import { RateLimit } from "./access/rate-limit.ts";
 import { REFRESH_INTERVAL, StoredKeys } from "./access/stored-keys.ts";
 import { type Address, formatAddress } from "./config/address.ts";
 import type { Config } from "./config/config.ts";
+import { ConversationReads } from "./conversations/conversation-reads.ts";
 import { deriveSummaries } from "./conversations/ingest/derive-summaries.ts";
 import { EventIngest } from "./conversations/ingest/event-ingest.ts";
 import { Ingest } from "./conversations/ingest/ingest.ts";
-import { EventViews } from "./conversations/read/event-view.ts";
-import { ListConversationEvents } from "./conversations/read/events.ts";
-import { GetConversation } from "./conversations/read/get.ts";
-import { ListConversations } from "./conversations/read/list.ts";
 import type { OnUnreadable } from "./conversations/read/record-opener.ts";
-import { UpdateViews } from "./conversations/read/update-view.ts";
-import { ListConversationUpdates } from "./conversations/read/updates.ts";
 import { pruneUntilStopped } from "./conversations/retention/retention.ts";
 import { RetentionClock } from "./conversations/retention/retention-clock.ts";
-import { EventWatches } from "./conversations/watch/event-watches.ts";
-import { UpdateWatches } from "./conversations/watch/update-watches.ts";
 import { EventFormat } from "./events/event-format.ts";
 import { SharedIntake } from "./intake/intake.ts";
 import { recordIntake } from "./intake/record-intake.ts";
@@ -131,21 +124,21 @@ export async function startService(
 	const stopping = new AbortController();
 
 	const onUnreadable: OnUnreadable = (record) => log.recordUnreadable(record);
-	const views = new UpdateViews(store, vault, onUnreadable, intake);
 	const eventIngest = new EventIngest(store, intake, log);
 	const ingest = new Ingest(store, intake, eventIngest);
-	const get = new GetConversation(store, format, vault, onUnreadable, intake);
-	const list = new ListConversations(store, format, vault, onUnreadable, intake);
-	const updates = new ListConversationUpdates(store, views);
-	const watches = new UpdateWatches(store, views, { stopping: stopping.signal });
-	const eventViews = new EventViews(eventFormat, (event) => log.eventUnreadable(event));
-	const events = new ListConversationEvents(store, eventViews);
-	const eventWatches = new EventWatches(store, eventViews, { stopping: stopping.signal });
-
+	const reads = new ConversationReads({
+		store,
+		format,
+		vault,
+		events: eventFormat,
+		large: intake,
+		watches: { stopping: stopping.signal },
+		onUnreadable,
+		onUnreadableEvent: (event) => log.eventUnreadable(event),
+	});
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const info = serviceInfo(config, () => readiness.passes("store"));
-	const reading = { get, list, updates, watches, events, eventWatches };
-	const methods = rpcMethods({ ingest, eventIngest, ...reading, accessKeys, info });
+	const methods = rpcMethods({ ingest, eventIngest, reads, accessKeys, info });
 	const held = new HeldBatches(admission);
 	const rpc = { methods, gate, admission, held, maxBodyBytes, stopping: stopping.signal };
 	const routes = [
@@ -154,7 +147,7 @@ export async function startService(
 		conversationWebhook(basePath, maxBodyBytes, ingest),
 		eventWebhook(basePath, maxBodyBytes, eventIngest),
 		oauthStateRoute(basePath),
-		...readRoutes(basePath, get, list, events),
+		...readRoutes(basePath, reads),
 		openApiRoute(basePath),
 		...(config.console ? await consoleRoutes(basePath, CONSOLE_FOLDER) : []),
 	];
@@ -175,7 +168,7 @@ export async function startService(
 		connections: { http: () => http.connections(), grpc: () => grpc.connections() },
 		readiness,
 		store,
-		watched: { updates: watches.recent, events: eventWatches.recent },
+		watched: reads.recent,
 		databasePath: config.database.engine === "sqlite" ? config.database.path : undefined,
 		admitted: () => WORKS.map((work) => ({ work, ...admission.underWay(work) })),
 		keyExpiry: () => storedKeys.secondsToExpiry,

@@ -16,15 +16,11 @@ import {
 } from "../../gen/conversations/v1/service_info_service_pb.js";
 import type { AccessKeys } from "../access/access-keys.ts";
 import type { Principal } from "../access/keys.ts";
+import type { ConversationReads } from "../conversations/conversation-reads.ts";
 import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
 import { setEncodedField } from "../conversations/read/encoded-field.ts";
-import type { ListConversationEvents } from "../conversations/read/events.ts";
-import type { GetConversation } from "../conversations/read/get.ts";
-import type { ListConversations, ListedConversation } from "../conversations/read/list.ts";
-import type { ListConversationUpdates } from "../conversations/read/updates.ts";
-import type { EventWatches } from "../conversations/watch/event-watches.ts";
-import type { UpdateWatches } from "../conversations/watch/update-watches.ts";
+import type { ListedConversation } from "../conversations/read/list.ts";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import { accessKeyMethods } from "./access-key-methods.ts";
 import { type RpcMethod, serverStream, unary, unaryUndecoded } from "./rpc-method.ts";
@@ -48,19 +44,15 @@ export type DescribeService = (caller: Principal) => MessageInitShape<typeof Get
 export interface RpcContext {
 	readonly ingest: Ingest;
 	readonly eventIngest: Pick<EventIngest, "request">;
-	readonly get: GetConversation;
-	readonly list: ListConversations;
-	readonly updates: ListConversationUpdates;
-	readonly watches: UpdateWatches;
-	readonly events: ListConversationEvents;
-	readonly eventWatches: EventWatches;
+	/** What a caller can read. There is no other way for a method to read conversations, so each is limited. */
+	readonly reads: Pick<ConversationReads, "of">;
 	readonly accessKeys: AccessKeys;
 	readonly info: DescribeService;
 }
 
 /** The methods of {@link SERVICES}. Every transport mounts this table. */
 export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
-	const { ingest, eventIngest, get, list, updates, watches, events, eventWatches, accessKeys } = context;
+	const { ingest, eventIngest, reads, accessKeys } = context;
 	const ingesting = ConversationIngestService.method;
 	const ingestingEvents = ConversationEventIngestService.method;
 	const reading = ConversationService.method;
@@ -78,7 +70,9 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 		unary(
 			reading.getConversation,
 			async ({ id, sequence: asOf, secrets }, caller) => {
-				const found = await get.getEncoded({ id, sequence: asOf, secrets: secretsFormOf(secrets, caller) });
+				const found = await reads
+					.of(caller)
+					.get.getEncoded({ id, sequence: asOf, secrets: secretsFormOf(secrets, caller) });
 				const receivedAt = fromMicroseconds(found.receivedAt);
 				const response = create(GetConversationResponseSchema, { sequence: found.sequence, receivedAt });
 				setEncodedField(response, GetConversationResponseSchema.field.conversation, found.conversation);
@@ -87,13 +81,13 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 			{ conversationId: ({ id }) => id },
 		),
 		unary(reading.listConversations, async (request, caller) => {
-			const page = await list.list({ ...request, ...viewOptionsOf(request, caller) });
+			const page = await reads.of(caller).list.list({ ...request, ...viewOptionsOf(request, caller) });
 			return { conversations: page.conversations.map(toEntry), nextPageToken: page.nextPageToken };
 		}),
 		unary(
 			reading.listConversationUpdates,
 			async (request, caller) => {
-				const page = await updates.list({ ...request, ...viewOptionsOf(request, caller) });
+				const page = await reads.of(caller).updates.list({ ...request, ...viewOptionsOf(request, caller) });
 				return { updates: [...page.updates], nextPageToken: page.nextPageToken };
 			},
 			{ conversationId },
@@ -102,14 +96,18 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 			reading.watchConversationUpdates,
 			(request, caller, signal) => {
 				const { filter, origin } = request;
-				return watches.watch({ ...targetOf(request), filter, origin, view: viewOptionsOf(request, caller) }, signal);
+				return reads
+					.of(caller)
+					.watchUpdates({ ...targetOf(request), filter, origin, view: viewOptionsOf(request, caller) }, signal);
 			},
 			{ conversationId },
 		),
 		unary(
 			readingEvents.listConversationEvents,
 			async (request, caller) => {
-				const page = await events.list({ ...request, secrets: secretsFormOf(request.secrets, caller) });
+				const page = await reads
+					.of(caller)
+					.events.list({ ...request, secrets: secretsFormOf(request.secrets, caller) });
 				return { events: [...page.entries], nextPageToken: page.nextPageToken };
 			},
 			{ conversationId },
@@ -118,7 +116,9 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 			readingEvents.watchConversationEvents,
 			(request, caller, signal) => {
 				const { filter, secrets } = request;
-				return eventWatches.watch({ ...targetOf(request), filter, secrets: secretsFormOf(secrets, caller) }, signal);
+				return reads
+					.of(caller)
+					.watchEvents({ ...targetOf(request), filter, secrets: secretsFormOf(secrets, caller) }, signal);
 			},
 			{ conversationId },
 		),

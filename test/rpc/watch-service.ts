@@ -88,12 +88,16 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			methods: rpcMethods({
 				ingest,
 				eventIngest,
-				get,
-				list,
-				updates,
-				watches,
-				events,
-				eventWatches,
+				reads: {
+					of: () => ({
+						get,
+						list,
+						updates,
+						events,
+						watchUpdates: (request, signal) => watches.watch(request, signal),
+						watchEvents: (request, signal) => eventWatches.watch(request, signal),
+					}),
+				},
 				accessKeys,
 				info: () => ({}),
 			}),

@@ -2,12 +2,14 @@ import type { EventQuery, SequenceLog, Store, StoredEvent, StoredUpdate, UpdateQ
 import { recordSize } from "./record-opener.ts";
 
 /** A query that every log supports. The log of events ignores `withRecords`: events are always read whole. */
-export type EntryQuery = Pick<UpdateQuery, "after" | "conversationId" | "limit" | "maxBytes" | "withRecords">;
+export type EntryQuery = Pick<UpdateQuery, "after" | "conversationId" | "owner" | "limit" | "maxBytes" | "withRecords">;
 
 /** An entry of any log. */
 export interface LogEntry {
 	readonly sequence: bigint;
 	readonly conversationId: string;
+	/** Owner of the conversation; undefined for none. */
+	readonly owner: string | undefined;
 }
 
 /** A log of the store, as lists and watches read it. `Filter` adds the filter of its queries to {@link EntryQuery}. */

@@ -17,7 +17,10 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 			return found?.owner === owner ? found : undefined;
 		},
 		listConversations: ({ conditions, ...query }) =>
-			store.listConversations({ ...query, conditions: [{ kind: "equal", field: "owner", value: owner }, ...conditions] }),
+			store.listConversations({
+				...query,
+				conditions: [{ kind: "equal", field: "owner", value: owner }, ...conditions],
+			}),
 		updates: visibleLog(store.updates, owner),
 		events: visibleLog(store.events, owner),
 	};

@@ -50,16 +50,18 @@ export class EventWatches {
 	/**
 	 * Follows events as {@link Watches.watch} does.
 	 *
+	 * @param owner limits the watch to the conversations of an owner
 	 * @throws ServiceError `invalid_argument` that names a field of the filter, by the call and not by the iteration
 	 */
 	watch(
 		{ start, conversationId, filter, secrets }: EventWatchRequest,
 		signal: AbortSignal,
+		owner?: string,
 	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
 		const conditions = eventConditionsOf(filter);
 		const respond = (stored: StoredEvent) =>
 			eventMeets(conditions, stored) ? this.#responseOf(stored, secrets) : undefined;
-		return this.#watches.watch({ start, conversationId, variant: [conditions, secrets], respond }, signal);
+		return this.#watches.watch({ start, conversationId, owner, variant: [conditions, secrets], respond }, signal);
 	}
 
 	#responseOf(stored: StoredEvent, secrets: SecretsForm): SharedResponse<Response> {

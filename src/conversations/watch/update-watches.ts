@@ -50,11 +50,13 @@ export class UpdateWatches {
 	/**
 	 * Follows updates as {@link Watches.watch} does.
 	 *
+	 * @param owner limits the watch to the conversations of an owner
 	 * @throws ServiceError `invalid_argument` that names a field of the request, by the call and not by the iteration
 	 */
 	watch(
 		{ start, conversationId, filter, origin: requestedOrigin, view }: UpdateWatchRequest,
 		signal: AbortSignal,
+		owner?: string,
 	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
 		const conditions = conditionsOf(filter);
 		const origin = originOf(requestedOrigin);
@@ -66,7 +68,7 @@ export class UpdateWatches {
 				? this.#responseOf(update)
 				: undefined;
 		};
-		return this.#watches.watch({ start, conversationId, variant: [conditions, origin, view], respond }, signal);
+		return this.#watches.watch({ start, conversationId, owner, variant: [conditions, origin, view], respond }, signal);
 	}
 
 	#responseOf(update: ConversationUpdate): SharedResponse<Response> {

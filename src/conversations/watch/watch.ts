@@ -16,6 +16,8 @@ export interface WatchRequest<Entry extends LogEntry, Response extends DescMessa
 	readonly start: WatchStart;
 	/** Lower-case UUID with dashes; undefined for all conversations. */
 	readonly conversationId: string | undefined;
+	/** Only entries of conversations of this owner; undefined for those of all. */
+	readonly owner?: string | undefined;
 	/** All else that determines the messages. Watchers of the same conversation with an equal variant share them. */
 	readonly variant: readonly unknown[];
 	/** Returns the message for an entry of the requested conversations; undefined when the request excludes it. */
@@ -188,23 +190,31 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 		cursor: bigint,
 		afterRemoval: bigint | undefined,
 	): Promise<Scanned<Response>> {
-		const { conversationId } = request;
+		const { conversationId, owner } = request;
 		const { end } = this.recent;
-		const query = { after: cursor, conversationId, limit: BATCH.entries, maxBytes: BATCH.bytes, withRecords: true };
+		const query = {
+			after: cursor,
+			conversationId,
+			owner,
+			limit: BATCH.entries,
+			maxBytes: BATCH.bytes,
+			withRecords: true,
+		};
 		const entries = await this.#source.log.list(query);
-		await assertNotPruned(this.#source, cursor, { conversationId, afterRemoval });
+		await assertNotPruned(this.#source, cursor, { conversationId, owner, afterRemoval });
 		const through = entries.at(-1)?.sequence ?? maxOf(cursor, end);
 		return { responses: await this.#select(request, entries), through };
 	}
 
 	async #select(
-		{ conversationId, respond }: WatchRequest<Entry, Response>,
+		{ conversationId, owner, respond }: WatchRequest<Entry, Response>,
 		entries: readonly Entry[],
 	): Promise<WatchBatch<Response>> {
 		const responses: SharedResponse<Response>[] = [];
 		let since = performance.now();
 		for (const entry of entries) {
 			if (conversationId !== undefined && entry.conversationId !== conversationId) continue;
+			if (owner !== undefined && entry.owner !== owner) continue;
 			const response = await respond(entry);
 			if (response !== undefined) responses.push(response);
 			if (performance.now() - since < MAX_RUN) continue;
@@ -227,9 +237,10 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 
 function keyOf<Entry extends LogEntry, Response extends DescMessage>({
 	conversationId,
+	owner,
 	variant,
 }: WatchRequest<Entry, Response>): string {
-	return JSON.stringify([conversationId, variant], (_, value: unknown) =>
+	return JSON.stringify([conversationId, owner, variant], (_, value: unknown) =>
 		typeof value === "bigint" ? String(value) : value,
 	);
 }

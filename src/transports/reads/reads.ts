@@ -10,12 +10,11 @@ import {
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import type { Principal } from "../../access/keys.ts";
+import type { ConversationReads, Reads } from "../../conversations/conversation-reads.ts";
 import { authorizeSecrets } from "../../conversations/read/authorize-secrets.ts";
 import type { EventText } from "../../conversations/read/event-view.ts";
-import type { ListConversationEvents } from "../../conversations/read/events.ts";
 import { invalid, uuid } from "../../conversations/read/filter.ts";
-import type { GetConversation } from "../../conversations/read/get.ts";
-import type { ListConversations, ListedConversation } from "../../conversations/read/list.ts";
+import type { ListedConversation } from "../../conversations/read/list.ts";
 import { statusNamed } from "../../conversations/status.ts";
 import { ServiceError } from "../../errors.ts";
 import { deriveEncoder } from "../../record/json/encode.ts";
@@ -43,6 +42,8 @@ const FILTER_PARAMETERS = [
 	"updated_from",
 	"updated_to",
 	"title_contains",
+	"sender",
+	"owner",
 ] as const;
 const LIST_PARAMETERS = [...FILTER_PARAMETERS, "page_size", "page_token", "view", "secrets"] as const;
 const EVENT_PARAMETERS = [
@@ -66,12 +67,9 @@ const encodeSummary: (summary: ConversationSummary) => ExactJson = deriveEncoder
  * Returns the routes of the JSON reads. Records have the form of the webhook. Errors are JSON objects whose `detail` is
  * a sentence.
  */
-export function readRoutes(
-	basePath: string,
-	get: GetConversation,
-	list: ListConversations,
-	events: ListConversationEvents,
-): readonly Route[] {
+export function readRoutes(basePath: string, reads: Pick<ConversationReads, "of">): readonly Route[] {
+	/** Returns what the caller can read. There is no other way for a route to read conversations, so each is limited. */
+	const readsOf = (principal: Principal | undefined): Reads => reads.of(known(principal));
 	return [
 		{
 			method: "GET",
@@ -81,7 +79,7 @@ export function readRoutes(
 				const parameters = new Query(search, GET_PARAMETERS);
 				const sequence = parameters.number("sequence");
 				const secrets = secretsOf(parameters, principal);
-				const { conversation } = await get.getJson({ id: params.id ?? "", sequence, secrets });
+				const { conversation } = await readsOf(principal).get.getJson({ id: params.id ?? "", sequence, secrets });
 				return conversation;
 			},
 		},
@@ -97,7 +95,7 @@ export function readRoutes(
 					full: parameters.word("view", ["summary", "full"]) === "full",
 					secrets: secretsOf(parameters, principal),
 				};
-				const page = await list.listJson(request);
+				const page = await readsOf(principal).list.listJson(request);
 				// The records are JSON texts already.
 				return `{"conversations":[${page.conversations.map(entryJson).join(",")}],"next_page_token":"${page.nextPageToken}"}`;
 			},
@@ -108,7 +106,7 @@ export function readRoutes(
 			scope: "read",
 			handle: async ({ params, search, principal }) => {
 				const parameters = new Query(search, EVENT_PARAMETERS, ["kind", "source"]);
-				const page = await events.listTexts({
+				const page = await readsOf(principal).events.listTexts({
 					...pageOf(parameters),
 					conversationId: uuid(params.id ?? "", "id"),
 					afterSequence: parameters.number("after_sequence") ?? 0n,
@@ -132,9 +130,14 @@ function pageOf(parameters: Query<"page_size" | "page_token">): { pageSize: numb
 
 function secretsOf(parameters: Query<"secrets">, principal: Principal | undefined): SecretsForm {
 	const form = parameters.word("secrets", secretsForms);
-	if (principal === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
-	authorizeSecrets(principal, form);
+	authorizeSecrets(known(principal), form);
 	return form;
+}
+
+/** @throws ServiceError `unauthenticated` for a request without a key, which the gate lets through on public routes only */
+function known(principal: Principal | undefined): Principal {
+	if (principal === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
+	return principal;
 }
 
 /** Returns the filter in the form of the RPCs, so that the same rules apply to both. */
@@ -185,8 +188,8 @@ function entryJson({ sequence, summary, conversation, unreadable }: ListedConver
 }
 
 /** Returns the JSON text of a list entry: the event as it was sent, its sequence number and its times. */
-function eventJson({ sequence, receivedAt, happenedAt, text }: EventText): string {
+function eventJson({ sequence, receivedAt, happenedAt, sender = "", text }: EventText): string {
 	const [received, happened] = [receivedAt, happenedAt].map((time) => formatDateTime(fromMicroseconds(time)));
 	const event = text === undefined ? '"unreadable":true' : `"event":${text}`;
-	return `{"sequence":${sequence},"received_at":"${received}","happened_at":"${happened}",${event}}`;
+	return `{"sequence":${sequence},"received_at":"${received}","happened_at":"${happened}","sender":${JSON.stringify(sender)},${event}}`;
 }

@@ -1,21 +1,21 @@
 import { LRUCache } from "lru-cache";
-import type { EventFormat } from "../../events/event-format.ts";
-import type { RecordFormat } from "../../record/record-format.ts";
-import type { RecordVault } from "../../record/secrets/record-vault.ts";
-import type { StoredEvent, StoredUpdate } from "../../store/store.ts";
-import { type EventWatchRequest, EventWatches } from "../watch/event-watches.ts";
-import type { RecentEntries } from "../watch/recent-entries.ts";
-import { type UpdateWatchRequest, UpdateWatches } from "../watch/update-watches.ts";
-import type { WatchOptions } from "../watch/watch.ts";
-import { EventViews } from "./event-view.ts";
-import { ListConversationEvents } from "./events.ts";
-import { GetConversation } from "./get.ts";
-import type { LargeRecords } from "./large-records.ts";
-import { ListConversations } from "./list.ts";
-import type { OnUnreadable } from "./record-opener.ts";
-import { UpdateViews } from "./update-view.ts";
-import { ListConversationUpdates } from "./updates.ts";
-import { type StoreReads, visibleStore } from "./visible-store.ts";
+import type { EventFormat } from "../events/event-format.ts";
+import type { RecordFormat } from "../record/record-format.ts";
+import type { RecordVault } from "../record/secrets/record-vault.ts";
+import type { StoredEvent, StoredUpdate } from "../store/store.ts";
+import { EventViews } from "./read/event-view.ts";
+import { ListConversationEvents } from "./read/events.ts";
+import { GetConversation } from "./read/get.ts";
+import type { LargeRecords } from "./read/large-records.ts";
+import { ListConversations } from "./read/list.ts";
+import type { OnUnreadable } from "./read/record-opener.ts";
+import { UpdateViews } from "./read/update-view.ts";
+import { ListConversationUpdates } from "./read/updates.ts";
+import { type StoreReads, visibleStore } from "./read/visible-store.ts";
+import { EventWatches, type EventWatchRequest } from "./watch/event-watches.ts";
+import type { RecentEntries } from "./watch/recent-entries.ts";
+import { UpdateWatches, type UpdateWatchRequest } from "./watch/update-watches.ts";
+import type { WatchOptions } from "./watch/watch.ts";
 
 /** Everything that a caller can read and watch. It is limited to what the caller may see. */
 export interface Reads {
@@ -86,8 +86,8 @@ export class ConversationReads {
 			list: new ListConversations(store, format, vault, onUnreadable, large),
 			updates: new ListConversationUpdates(store, this.#views),
 			events: new ListConversationEvents(store, this.#eventViews),
-			watchUpdates: (request, signal) => this.#watches.watch(request, owner, signal),
-			watchEvents: (request, signal) => this.#eventWatches.watch(request, owner, signal),
+			watchUpdates: (request, signal) => this.#watches.watch(request, signal, owner),
+			watchEvents: (request, signal) => this.#eventWatches.watch(request, signal, owner),
 		};
 	}
 }
