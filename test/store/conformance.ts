@@ -11,6 +11,7 @@ import { accessKeyConformance } from "./conformance-access-keys.ts";
 import { eventConformance } from "./conformance-events.ts";
 import { lifetimeConformance } from "./conformance-lifetime.ts";
 import { listConformance } from "./conformance-lists.ts";
+import { ownerConformance } from "./conformance-owners.ts";
 import { pruneConformance } from "./conformance-prune.ts";
 import { appendEvents, batch, event } from "./event-samples.ts";
 import { append, conditions, permutations, type Sample, sample, second, start, stored } from "./samples.ts";
@@ -431,4 +432,5 @@ export function storeConformance(harness: StoreHarness): void {
 	lifetimeConformance(current, reopen);
 	eventConformance(current, reopen);
 	accessKeyConformance(current, reopen);
+	ownerConformance(() => harness.open(async () => false));
 }

@@ -1,0 +1,126 @@
+import { fromBinary } from "@bufbuild/protobuf";
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import { type StoreReads, visibleStore } from "../../src/conversations/read/visible-store.ts";
+import type { Poster, Store } from "../../src/store/store.ts";
+import { appendEvents, batch, event } from "./event-samples.ts";
+import { append, sample, second, start } from "./samples.ts";
+
+/** A key without an owner, and the keys of two owners. */
+const POSTERS: Readonly<Record<string, Poster>> = {
+	operator: { sender: "operator", owner: undefined },
+	red: { sender: "red-server", owner: "red" },
+	"red-too": { sender: "red-server-2", owner: "red" },
+	blue: { sender: "blue-server", owner: "blue" },
+};
+const OWNERS = ["red", "blue"];
+const REFUSAL = { kind: "permission_denied", message: "The conversation does not belong to the owner of this key" };
+
+const id = (n: number) => `00000000-0000-4000-8000-00000000000${n}`;
+
+/** A post of a record, or of an event, by a key to a conversation. */
+interface Post {
+	readonly by: string;
+	readonly conversation: number;
+	readonly kind: "record" | "event";
+	readonly n: number;
+}
+
+const posts = fc
+	.array(
+		fc.record({
+			by: fc.constantFrom(...Object.keys(POSTERS)),
+			conversation: fc.nat(3),
+			kind: fc.constantFrom("record" as const, "event" as const),
+		}),
+		{ maxLength: 24 },
+	)
+	.map((list) => list.map((post, n): Post => ({ ...post, n })));
+
+async function send(store: Store, { by, conversation, kind, n }: Post): Promise<void> {
+	const receivedAt = start + BigInt(n) * second;
+	const poster = POSTERS[by];
+	if (kind === "event") {
+		const one = event({ eventId: `event ${n}`, happenedAt: receivedAt, text: Buffer.from(`{"id":"event ${n}"}`) });
+		await appendEvents(store, batch(id(conversation), [one], { receivedAt, poster }));
+		return;
+	}
+	const columns = { updatedAt: receivedAt, title: `title ${n}` };
+	const record = Buffer.from(`record ${n}`);
+	await append(store, { ...sample({ conversationId: id(conversation), receivedAt, record, columns }), poster });
+}
+
+/** Returns what a reader sees, without the numbers of sequences and versions, which depend on other owners. */
+async function seen(store: StoreReads): Promise<object> {
+	const plain = ({ summary, record }: { summary: Uint8Array; record: unknown }) => ({
+		summary: fromBinary(ConversationSummarySchema, summary),
+		record:
+			record !== undefined && record !== null && typeof record === "object" && "bytes" in record
+				? record.bytes
+				: record,
+	});
+	const updates = await store.updates.list({ after: 0n, limit: 100, withRecords: true });
+	const events = await store.events.list({ after: 0n, limit: 100 });
+	const listed = await store.listConversations({ conditions: [], limit: 100, withRecords: true });
+	const current = await Promise.all([0, 1, 2, 3].map((n) => store.get(id(n))));
+	return {
+		updates: updates.map(({ conversationId, receivedAt, sender, owner, change, current: isCurrent, ...rest }) => ({
+			...{ conversationId, receivedAt, sender, owner, change, isCurrent },
+			...plain(rest),
+		})),
+		events: events.map(({ sequence: _, event: stored, ...rest }) => ({
+			...rest,
+			text: "unreadable" in stored ? undefined : stored.text,
+		})),
+		listed: listed.map(({ conversationId, ...rest }) => ({ conversationId, ...plain(rest) })),
+		current: current.map((found) => found && { sender: found.sender, owner: found.owner, ...plain(found) }),
+		pruned: [(await store.updates.range()).prunedThrough, (await store.events.range()).prunedThrough],
+	};
+}
+
+/** @param open opens an empty store */
+export function ownerConformance(open: () => Promise<Store>): void {
+	describe("owners", () => {
+		it("see what a store with their data alone would return, and cannot post to others' conversations", async () => {
+			await fc.assert(
+				fc.asyncProperty(posts, async (list) => {
+					await using shared = await open();
+					const alone = new Map<string, Store>();
+					try {
+						for (const owner of OWNERS) alone.set(owner, await open());
+						const owners = new Map<number, string | undefined>();
+						for (const post of list) {
+							const { owner } = POSTERS[post.by] ?? { owner: undefined };
+							const known = owners.has(post.conversation);
+							if (known && owner !== undefined && owners.get(post.conversation) !== owner) {
+								await expect(send(shared, post)).rejects.toMatchObject(REFUSAL);
+								continue;
+							}
+							if (!known) owners.set(post.conversation, owner);
+							await send(shared, post);
+							const own = alone.get(owners.get(post.conversation) ?? "");
+							if (own !== undefined) await send(own, post);
+						}
+						for (const [owner, store] of alone)
+							expect(await seen(visibleStore(shared, owner))).toEqual(await seen(visibleStore(store, owner)));
+						for (const [owner, store] of alone)
+							expect(await seen(visibleStore(store, owner))).toEqual(await seen(store));
+					} finally {
+						for (const store of alone.values()) await store.close();
+					}
+				}),
+				{ numRuns: 12 },
+			);
+		});
+
+		it("learn of pruned entries of their own conversations only", async () => {
+			await using store = await open();
+			for (const n of [0, 1, 2]) await send(store, { by: "red", conversation: 0, kind: "record", n });
+			await send(store, { by: "blue", conversation: 1, kind: "record", n: 3 });
+			expect(await store.prune({ updatesPerConversation: 1, limit: 100 })).toBe(2);
+			const prunedThrough = async (owner: string) => (await visibleStore(store, owner).updates.range()).prunedThrough;
+			expect([await prunedThrough("red"), await prunedThrough("blue")]).toEqual([2n, 0n]);
+		});
+	});
+}
