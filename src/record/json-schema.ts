@@ -108,11 +108,31 @@ class JsonSchemaBuilder {
 	#union(plan: UnionPlan): ExactJsonObject {
 		const arms = [...plan.arms.values()].filter((arm) => arm !== plan.unknown);
 		const schemas = arms.map((arm) => withWriteOnly(this.#value(arm.value, arm.secret), arm.secret));
-		if (plan.unknown !== undefined)
-			return { oneOf: [...schemas, withWriteOnly(unknownArm(plan), plan.unknown.secret)] };
-		return arms.every((arm) => arm.tag !== undefined)
-			? { oneOf: schemas, discriminator: this.#discriminator(plan) }
-			: { oneOf: schemas };
+		if (plan.unknown !== undefined) schemas.push(withWriteOnly(this.#catchAll(plan), plan.unknown.secret));
+		if (arms.every((arm) => arm.tag !== undefined)) return { oneOf: schemas, discriminator: this.#discriminator(plan) };
+		// Generated clients cannot count the matching arms when a discriminator selects only some of them.
+		return arms.some((arm) => arm.tag !== undefined) ? { anyOf: schemas } : { oneOf: schemas };
+	}
+
+	/**
+	 * Returns the schema of the arm `unknown`: a value of a type that it accepts, and that no known arm claims by its type
+	 * or tag. It has a name, and no `not`, because generated clients ignore `not` and take each object for this arm, too.
+	 */
+	#catchAll(plan: UnionPlan): ExactJsonObject {
+		const accepted = plan.unknownTypes.length > 0 ? plan.unknownTypes.map(nameOf) : JSON_TYPES;
+		const name = `Other${plan.desc.name}`;
+		const tagged: ExactJsonObject = {
+			type: "object",
+			properties: { [plan.discriminator]: { enum: [...plan.tagged.keys()] } },
+			required: [plan.discriminator],
+		};
+		this.schemas[name] = {
+			...ofTypes(accepted.filter((type) => !Object.hasOwn(plan.bare, type))),
+			// biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
+			...(plan.tagged.size > 0 ? { if: tagged, then: false } : {}),
+			description: `Any other ${plan.desc.name}. It is stored unchanged.`,
+		};
+		return { $ref: this.#prefix + name };
 	}
 
 	#discriminator(plan: UnionPlan): ExactJsonObject {
@@ -165,7 +185,7 @@ class JsonSchemaBuilder {
 			case "struct":
 				return { type: "object", additionalProperties: true };
 			case "value":
-				return ofTypes(plan.jsonTypes);
+				return ofTypes(plan.jsonTypes.map(nameOf));
 			case "message":
 				return this.message(plan.message, secret);
 		}
@@ -207,28 +227,17 @@ function lowerBound({ gt, gte }: Bounds): ExactJsonObject | undefined {
 	return gte === undefined ? undefined : { minimum: gte };
 }
 
-/** Returns the schema of the arm `unknown`: a value of a type that it accepts, and that no known arm claims. */
-function unknownArm(plan: UnionPlan): ExactJsonObject {
-	const claimed = claimedSchemas(plan);
-	return { ...ofTypes(plan.unknownTypes), ...(claimed.length > 0 ? { not: { anyOf: claimed } } : {}) };
+/** All types of JSON, as JSON Schema names them. */
+const JSON_TYPES: readonly string[] = ["null", "boolean", "number", "string", "array", "object"];
+
+function nameOf(type: JsonType): string {
+	return JsonType[type].toLowerCase();
 }
 
-function ofTypes(jsonTypes: readonly JsonType[]): ExactJsonObject {
-	const types = jsonTypes.map((type) => JsonType[type].toLowerCase());
+function ofTypes(types: readonly string[]): ExactJsonObject {
 	const [only, ...others] = types;
 	if (only === undefined) return {};
-	return { type: others.length === 0 ? only : types };
-}
-
-/** Returns schemas of the values that the known arms claim, valid or not. The arm `unknown` accepts none of them. */
-function claimedSchemas(plan: UnionPlan): ExactJsonObject[] {
-	const tags = [...plan.tagged.keys()];
-	const tagged: ExactJsonObject = {
-		type: "object",
-		properties: { [plan.discriminator]: { enum: tags } },
-		required: [plan.discriminator],
-	};
-	return [...(tags.length > 0 ? [tagged] : []), ...Object.keys(plan.bare).map((type) => ({ type }))];
+	return { type: others.length === 0 ? only : [...types] };
 }
 
 /** Whether the schema states a default. It omits an object, which Go generators copy into code that does not compile. */

@@ -148,7 +148,7 @@ describe("the JSON Schema", () => {
 
 	test("of a union with arms that are not objects has no discriminator", () => {
 		expect(schemas.ContextSecret).toEqual({
-			oneOf: [
+			anyOf: [
 				{ type: "string", format: "password", writeOnly: true },
 				{ $ref: "#/$defs/StaticSecret" },
 				{ $ref: "#/$defs/LookupSecret" },
@@ -158,31 +158,52 @@ describe("the JSON Schema", () => {
 
 	test("of an open union accepts objects that belong to none of its arms", () => {
 		expect(schemas.SkillTrigger).toEqual({
-			oneOf: [
+			anyOf: [
 				{ $ref: "#/$defs/KeywordTrigger" },
 				{ $ref: "#/$defs/TaskTrigger" },
 				{ $ref: "#/$defs/PathTrigger" },
 				{ type: "array", items: { type: "string" } },
-				{
-					type: "object",
-					not: {
-						anyOf: [
-							{ type: "object", properties: { type: { enum: ["keyword", "task", "path"] } }, required: ["type"] },
-							{ type: "array" },
-						],
-					},
-				},
+				{ $ref: "#/$defs/OtherSkillTrigger" },
 			],
 		});
+		const tagged = { type: "object", properties: { type: { enum: ["keyword", "task", "path"] } }, required: ["type"] };
+		// biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
+		expect(schemas.OtherSkillTrigger).toEqual({ type: "object", if: tagged, then: false });
+	});
+
+	// openapi-generator's Go client takes every object for an arm whose type is all that it understands.
+	test("of an open union has a named catch-all without `not`, and a discriminator when each known arm has a tag", () => {
+		const catchAlls = Object.keys(schemas).filter((name) => name.startsWith("Other"));
+		expect(catchAlls.sort()).toEqual([
+			"OtherCapabilityOverride",
+			"OtherCondenser",
+			"OtherCritic",
+			"OtherMCPAuth",
+			"OtherSkillTrigger",
+		]);
+		expect(catchAlls.filter((name) => JSON.stringify(schemas[name]).includes('"not"'))).toEqual([]);
+		const arms = Object.values(schemas).flatMap(({ anyOf, oneOf }) => [anyOf ?? [], oneOf ?? []].flat());
+		expect(arms.filter((arm) => JSON.stringify(arm).includes('"not"'))).toEqual([]);
+		expect(schemas.Condenser?.discriminator).toEqual({
+			propertyName: "kind",
+			mapping: Object.fromEntries(
+				["LLMSummarizingCondenser", "NoOpCondenser", "PipelineCondenser"].map((kind) => [kind, `#/$defs/${kind}`]),
+			),
+		});
+		expect(["Condenser", "Critic", "MCPAuth"].map((name) => schemas[name]?.discriminator !== undefined)).toEqual([
+			true,
+			true,
+			true,
+		]);
 	});
 });
 
 test("every secret is marked as write-only", () => {
-	const marked = Object.entries(schemas).flatMap(([name, { properties, oneOf }]) => [
+	const marked = Object.entries(schemas).flatMap(([name, { properties, oneOf, anyOf }]) => [
 		...Object.entries(isJsonObject(properties) ? properties : {}).flatMap(([member, schema]) =>
 			isJsonObject(schema) && schema.writeOnly === true ? [`${name}.${member}`] : [],
 		),
-		...(Array.isArray(oneOf) && oneOf.some((arm) => isJsonObject(arm) && arm.writeOnly === true) ? [name] : []),
+		...([oneOf ?? [], anyOf ?? []].flat().some((arm) => isJsonObject(arm) && arm.writeOnly === true) ? [name] : []),
 	]);
 	expect(marked.sort()).toEqual([
 		"ACPAgent.acp_resume_session_id",
