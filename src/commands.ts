@@ -16,7 +16,7 @@ import { LogOutput } from "./telemetry/log-output.ts";
 interface Command {
 	/** Names of the operands. */
 	readonly operands: readonly string[];
-	/** Names of the options that it takes, each with a value. */
+	/** Names of the options that it takes. */
 	readonly options?: readonly OptionName[];
 	readonly meaning: string;
 	/** Message for an error of the command; the error follows as the reason. */
@@ -29,11 +29,23 @@ const OPTIONS = {
 	version: { type: "boolean" },
 	"after-update": { type: "string" },
 	"after-event": { type: "string" },
+	all: { type: "boolean" },
+	scope: { type: "string" },
+	owner: { type: "string" },
+	expires: { type: "string" },
 } as const;
-const VALUE_OPTIONS = ["after-update", "after-event"] as const;
-type OptionName = (typeof VALUE_OPTIONS)[number];
+/** What stands for the value of an option in the usage; empty for an option without a value. */
+const OPTION_VALUES = {
+	"after-update": "N",
+	"after-event": "N",
+	all: "",
+	scope: "SCOPE+SCOPE",
+	owner: "TEAM",
+	expires: "TIME",
+} as const;
+type OptionName = keyof typeof OPTION_VALUES;
 /** Values of the options that were given. */
-type Values = Readonly<Partial<Record<OptionName, string>>>;
+type Values = Readonly<Partial<Record<Exclude<OptionName, "all">, string> & { readonly all: boolean }>>;
 
 const COMMANDS: Readonly<Record<string, Command>> = {
 	serve: {
@@ -77,9 +89,9 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 	},
 	export: {
 		operands: ["FILE"],
-		options: VALUE_OPTIONS,
+		options: ["all", "after-update", "after-event"],
 		meaning:
-			"write all data into a new file of JSON lines, also while the service runs; with an option, only what came after that sequence; FILE is `-` for standard output, and is compressed if it ends in .zst or .gz",
+			"write all data into a new file of JSON lines, also while the service runs; with --all also the hashes of access keys; with another option, only what came after that sequence; FILE is `-` for standard output, and is compressed if it ends in .zst or .gz",
 		failure: "The export failed",
 		run: (config, [file = ""], options) => exportTo(file, options, config),
 	},
@@ -88,6 +100,38 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 		meaning: "read an export into an empty database of any engine, or continue an interrupted import",
 		failure: "The import failed",
 		run: (config, [file = ""]) => importFrom(file, config),
+	},
+	"keys add": {
+		operands: ["NAME"],
+		options: ["scope", "owner", "expires"],
+		meaning:
+			"create an access key and print it, also while the service runs; it has the scopes ingest+read or the given ones, and expires after a TIME such as 90d or 12h, or at a date",
+		failure: "The key cannot be created",
+		async run(config, [name = ""], { scope = "", owner = "", expires }) {
+			const scopes = scope === "" ? [] : scope.split("+");
+			const { addKey } = await import("./key-commands.ts");
+			const { key, text } = await addKey(config, { name, scopes, owner, expires: expiryOption(expires) });
+			process.stderr.write(`${text}\n`);
+			print(key);
+		},
+	},
+	"keys list": {
+		operands: [],
+		meaning: "print all access keys, without the keys themselves",
+		failure: "The keys cannot be listed",
+		async run(config) {
+			const { listKeys } = await import("./key-commands.ts");
+			for (const line of await listKeys(config)) print(line);
+		},
+	},
+	"keys revoke": {
+		operands: ["NAME"],
+		meaning: "end an access key for good, also while the service runs",
+		failure: "The key cannot be revoked",
+		async run(config, [name = ""]) {
+			const { revokeKey } = await import("./key-commands.ts");
+			print(await revokeKey(config, name));
+		},
 	},
 };
 
@@ -102,16 +146,20 @@ function sqlitePath(database: Database): string {
 /** Exit status for invalid arguments. */
 const USAGE_STATUS = 2;
 
+const optionNames = Object.keys(OPTION_VALUES).filter((name): name is OptionName => name in OPTION_VALUES);
+
 /** Runs the command that is named in the arguments. */
 async function runCommand(args: readonly string[], environment: NodeJS.ProcessEnv): Promise<void> {
 	const { values, positionals } = parseArgs({ args: [...args], options: OPTIONS, allowPositionals: true });
 	if (values.help === true) return print(help());
-	const [name = "serve", ...operands] = positionals;
 	if (values.version === true) return print(packageJson().version);
+	const [first = "serve", second = ""] = positionals;
+	// A name has one word or two.
+	const name = Object.hasOwn(COMMANDS, `${first} ${second}`) ? `${first} ${second}` : first;
+	const operands = positionals.slice(name === first ? 1 : 2);
 	const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
 	if (command === undefined) throw new UsageError(`There is no command "${name}"`);
-	const { options = [] } = command;
-	const isForeign = VALUE_OPTIONS.some((option) => values[option] !== undefined && !options.includes(option));
+	const isForeign = optionNames.some((option) => values[option] !== undefined && !command.options?.includes(option));
 	if (operands.length !== command.operands.length || isForeign)
 		throw new UsageError(`Usage: ${usageOf(name, command)}`);
 	const config = readConfig(environment);
@@ -224,24 +272,44 @@ async function migrate({ database }: Config): Promise<void> {
 async function exportTo(file: string, options: Values, { database }: Config): Promise<void> {
 	const [update, event] = [sequenceOption(options, "after-update"), sequenceOption(options, "after-event")];
 	const isWhole = update === undefined && event === undefined;
+	const withKeys = options.all === true;
+	if (withKeys && !isWhole) throw new UsageError("--all is only for an export of the whole database");
 	const after = isWhole ? undefined : { update: update ?? 0n, event: event ?? 0n };
 	// Loaded here, because only these commands need them.
 	const { exportLines } = await import("./store/export/export.ts");
 	const { writeExport } = await import("./store/export/file.ts");
 	await using source = await openExportSource(database, { error: showError });
 	const { updates, events } = await source.ranges();
-	await writeExport(exportLines(source, after, showProgress(rows, "exported")), file);
+	await writeExport(exportLines(source, after, showProgress(rows, "exported"), withKeys), file);
 	const of = isWhole ? "the whole database" : "what is new";
 	const result = `${file} has ${of} up to update ${updates.newest} and event ${events.newest}.`;
 	if (file !== "-") print(result);
 }
 
 /** @throws UsageError when the value is not a sequence */
-function sequenceOption(options: Values, name: OptionName): bigint | undefined {
+function sequenceOption(options: Values, name: "after-update" | "after-event"): bigint | undefined {
 	const value = options[name];
 	if (value === undefined) return undefined;
 	if (!/^\d{1,18}$/.test(value)) throw new UsageError(`--${name} must be a sequence, which is a number from 0 on`);
 	return BigInt(value);
+}
+
+/** Milliseconds of the units of `--expires`. */
+const UNITS: Readonly<Record<string, number>> = { m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
+
+/**
+ * Returns the time that `--expires` names: after a duration from now, or at a date or a time in ISO 8601.
+ *
+ * @throws UsageError when the value is neither
+ */
+function expiryOption(value: string | undefined): Date | undefined {
+	if (value === undefined) return undefined;
+	const [, count, unit = ""] = /^(\d{1,5})([mhdw])$/.exec(value) ?? [];
+	const isDate = /^\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d))?$/.test(value);
+	const time = count === undefined ? Date.parse(isDate ? value : "") : Date.now() + Number(count) * (UNITS[unit] ?? 0);
+	if (Number.isNaN(time))
+		throw new UsageError("--expires must be such as 90d, 12h or 30m, or a date or time such as 2030-01-31T12:00Z");
+	return new Date(time);
 }
 
 async function importFrom(file: string, { database }: Config): Promise<void> {
@@ -269,7 +337,11 @@ function showConfig({ settings }: Config): void {
 
 /** Returns the usage of a command: its name and arguments. */
 function usageOf(name: string, { operands, options = [] }: Command): string {
-	return [name, ...operands, ...options.map((option) => `[--${option} N]`)].join(" ");
+	const taken = options.map((option) => {
+		const value = OPTION_VALUES[option];
+		return value === "" ? `[--${option}]` : `[--${option} ${value}]`;
+	});
+	return [name, ...operands, ...taken].join(" ");
 }
 
 function help(): string {

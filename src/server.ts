@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { timestampNow } from "@bufbuild/protobuf/wkt";
-import { AccessKeys } from "./access/access-keys.ts";
+import { AccessKeys, COMMAND } from "./access/access-keys.ts";
 import { takeOverKeyFile } from "./access/first-key.ts";
 import { Gate } from "./access/gate.ts";
 import { RateLimit } from "./access/rate-limit.ts";
@@ -35,6 +35,7 @@ import { connectHandlers } from "./transports/connect/connect-adapter.ts";
 import { consoleRoutes } from "./transports/console/console.ts";
 import { listenGrpc } from "./transports/grpc/grpc-listener.ts";
 import { HeldBatches } from "./transports/held-batches.ts";
+import { commandSocketOf, listenForCommands } from "./transports/http/command-socket.ts";
 import { allowOrigins } from "./transports/http/cors.ts";
 import { listenHttp } from "./transports/http/http-listener.ts";
 import { metricsRoute } from "./transports/http/metrics-route.ts";
@@ -180,6 +181,13 @@ export async function startService(
 	if (newKey !== undefined) {
 		const consoleKey = config.console ? await accessKeys.createForConsole() : undefined;
 		showKeys({ key: newKey, consoleKey, httpAddress: http.address });
+	}
+	if (config.database.engine === "sqlite") {
+		const own = { ...rpc, gate: new Gate({ authenticate: () => COMMAND }, SERVICES) };
+		const commands = observed(requests, createRouter({ ...own, routes: [], rpcs: connectHandlers(own) }));
+		const socket = listenForCommands(commandSocketOf(config.database.path), commands);
+		// The service is of use without it, for example where the file system has no sockets.
+		opened.use(await socket.catch((error: unknown) => void log.commandsUnreachable(error)));
 	}
 	log.listening("http", formatAddress(http.address));
 	log.listening("grpc", formatAddress(grpc.address));

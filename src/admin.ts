@@ -1,0 +1,49 @@
+import { existsSync } from "node:fs";
+import type { Transport } from "@connectrpc/connect";
+import { createConnectTransport } from "@connectrpc/connect-node";
+import { AccessKeys, COMMAND } from "./access/access-keys.ts";
+import { StoredKeys } from "./access/stored-keys.ts";
+import type { Config } from "./config/config.ts";
+import { accessKeyMethods } from "./rpc/access-key-methods.ts";
+import { inProcessTransport } from "./rpc/in-process.ts";
+import { openStore } from "./store/open.ts";
+import { createLogger } from "./telemetry/log.ts";
+import { commandSocketOf, isListening } from "./transports/http/command-socket.ts";
+
+/** The way of a command to the methods that change data. */
+export interface Admin extends AsyncDisposable {
+	/** Calls the methods with all scopes, without an owner, under the name `command`. */
+	readonly transport: Transport;
+}
+
+/**
+ * Opens the way to the data of the configuration. A service that has a SQLite database open is asked over its Unix
+ * socket. Otherwise the store is opened here, until the result is disposed of; the changes are then logged to standard
+ * error. With PostgreSQL this process is one more client of the database.
+ *
+ * @throws Error when there is no database, or the socket or the store cannot be opened
+ */
+export async function openAdmin(config: Config): Promise<Admin> {
+	const { database, accessKeys: configured, clientCertificates } = config;
+	if (database.engine === "sqlite") {
+		if (!existsSync(database.path))
+			throw new Error(`there is no database ${database.path}; the first start of the service creates it`);
+		const socketPath = commandSocketOf(database.path);
+		if (await isListening(socketPath)) {
+			const nodeOptions = { socketPath };
+			const transport = createConnectTransport({ baseUrl: "http://localhost", httpVersion: "1.1", nodeOptions });
+			return { transport, [Symbol.asyncDispose]: async () => undefined };
+		}
+	}
+	const log = createLogger("info", { write: (line) => process.stderr.write(line) });
+	await using opened = new AsyncDisposableStack();
+	const store = opened.use(
+		await openStore(database, { error: (fields) => log.storeFailed("err" in fields ? fields.err : fields) }, {}),
+	);
+	const keysLog = { workFailed: log.workFailed, accessKeyExpires: () => undefined };
+	const stored = opened.use(await StoredKeys.open(store.accessKeys, { configured, log: keysLog }));
+	const accessKeys = new AccessKeys(stored, [...configured, ...clientCertificates], log);
+	const transport = inProcessTransport(accessKeyMethods(accessKeys), COMMAND);
+	const running = opened.move();
+	return { transport, [Symbol.asyncDispose]: () => running.disposeAsync() };
+}

@@ -1,0 +1,119 @@
+import { existsSync, statSync, writeFileSync } from "node:fs";
+import { expect, test } from "vitest";
+import { Databases } from "../store/postgres/databases.ts";
+import { ServiceProcess } from "../support/child.ts";
+import { type Endpoints, postWebhook } from "../support/clients.ts";
+import { record } from "../support/fixtures.ts";
+import { testEnvironment } from "../support/service.ts";
+import { TempFolder } from "../support/temp.ts";
+
+const post = async (to: Endpoints, key: string) => (await postWebhook(to, key, JSON.stringify(record()))).status;
+const environment = (database: string) => ({ ...testEnvironment(database), ACCESS_KEYS: "" });
+
+/** Creates a key by the command and returns it. */
+async function addKey(env: Readonly<Record<string, string>>, ...args: readonly string[]): Promise<string> {
+	const { code, stdout } = await ServiceProcess.run(env, "keys", "add", ...args);
+	expect(code).toBe(0);
+	expect(stdout).toMatch(/^[\w-]{43}\n$/);
+	return stdout.trim();
+}
+
+test("beside a running service, commands go through a socket that only its owner can use", async () => {
+	using folder = new TempFolder();
+	const database = folder.file("conversations.db");
+	const [env, socket] = [environment(database), `${database}.sock`];
+	{
+		await using killed = await ServiceProcess.start(database);
+		killed.signal("SIGKILL");
+		await killed.exit();
+	}
+	// A process that is killed leaves its socket behind, and the next one replaces it.
+	expect(existsSync(socket)).toBe(true);
+	await using service = await ServiceProcess.start(database);
+	expect((statSync(socket).mode & 0o777).toString(8)).toBe("600");
+	const key = await addKey(env, "agent", "--owner", "team-a", "--expires", "90d");
+	expect(await post(service, key)).toBe(200);
+	const { stdout } = await ServiceProcess.run(env, "keys", "list");
+	expect(stdout.split("\n").map((line) => line.split(/ {2,}/).slice(0, 4))).toEqual([
+		["NAME", "SCOPES", "OWNER", "STATE"],
+		["agent", "ingest+read", "team-a", "valid"],
+		["test", "ingest+read+secrets", "-", "configured"],
+		[""],
+	]);
+	expect(await ServiceProcess.run(env, "keys", "add", "agent")).toEqual({
+		code: 1,
+		stdout: "",
+		stderr: 'The key cannot be created: There is an access key with the name "agent"\n',
+	});
+	expect((await ServiceProcess.run(env, "keys", "revoke", "agent")).stdout).toMatch(/^The key agent is revoked since /);
+	expect(await post(service, key)).toBe(401);
+	expect(await service.logged(({ event }) => event === "access_key_revoked")).toMatchObject({ caller: "command" });
+	expect(service.output.stdout).not.toContain(key);
+	service.signal("SIGTERM");
+	expect((await service.exit()).code).toBe(0);
+	expect(existsSync(socket)).toBe(false);
+});
+
+test("without a running service, commands open the database, and log changes to standard error", async () => {
+	using folder = new TempFolder();
+	const database = folder.file("conversations.db");
+	const env = environment(database);
+	expect(await ServiceProcess.run(env, "keys", "add", "agent")).toEqual({
+		code: 1,
+		stdout: "",
+		stderr: `The key cannot be created: there is no database ${database}; the first start of the service creates it\n`,
+	});
+	{
+		await using service = await ServiceProcess.start(database, { ACCESS_KEYS: "" });
+		service.signal("SIGTERM");
+		await service.exit();
+	}
+	// A lost key of the scope keys is replaced so.
+	const { stdout, stderr } = await ServiceProcess.run(env, "keys", "add", "admin", "--scope", "ingest+keys");
+	const [line = "", text] = stderr.split("\n");
+	expect(JSON.parse(line)).toMatchObject({ event: "access_key_created", name: "admin", caller: "command" });
+	expect(text).toBe("The key admin was created with ingest+keys. It is shown only once.");
+	expect(stderr).not.toContain(stdout.trim());
+	await using again = await ServiceProcess.start(database, { ACCESS_KEYS: "" });
+	expect(again.output.stderr).toBe("");
+	expect(await post(again, stdout.trim())).toBe(200);
+});
+
+test("with PostgreSQL, a key of the command lets replicas start, and they follow its end", async () => {
+	await using databases = await Databases.start();
+	const env = { ...environment(""), DATABASE_URL: await databases.create() };
+	const key = await addKey(env, "agent");
+	await using service = await ServiceProcess.start("", env);
+	expect(await post(service, key)).toBe(200);
+	expect((await ServiceProcess.run(env, "keys", "revoke", "agent")).code).toBe(0);
+	await expect.poll(() => post(service, key)).toBe(401);
+});
+
+test("a service whose socket cannot be opened runs, and says so in the log", async () => {
+	using folder = new TempFolder();
+	const database = folder.file("conversations.db");
+	writeFileSync(`${database}.sock`, "another file");
+	await using service = await ServiceProcess.start(database);
+	expect(await service.logged(({ event }) => event === "commands_unreachable")).toMatchObject({
+		error: { code: "EADDRINUSE" },
+	});
+	expect(folder.contents().get("conversations.db.sock")?.toString()).toBe("another file");
+	const { code, stderr } = await ServiceProcess.run(environment(database), "keys", "list");
+	expect(code).toBe(1);
+	expect(stderr).toContain("another process has the database");
+});
+
+test.each([
+	[["keys", "add", "a", "--expires", "soon"], /^--expires must be such as 90d, .*; see --help\n$/],
+	[
+		["keys", "add"],
+		/^Usage: keys add NAME \[--scope SCOPE\+SCOPE\] \[--owner TEAM\] \[--expires TIME\]; see --help\n$/,
+	],
+	[["keys", "list", "--all"], /^Usage: keys list; see --help\n$/],
+	[["keys"], /^There is no command "keys"; see --help\n$/],
+	[["export", "-", "--all", "--after-event", "1"], /^--all is only for an export of the whole database; see --help\n$/],
+])("the arguments %j are refused", async (args, message) => {
+	const { code, stdout, stderr } = await ServiceProcess.run(environment("/tmp/not-there.db"), ...args);
+	expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
+	expect(stderr).toMatch(message);
+});
