@@ -70,7 +70,11 @@ test("a database of schema version 1 is upgraded and keeps its data", async () =
 		ALTER TABLE conversation_updates.unfinished_import RENAME TO unfinished_copy;
 		DROP TABLE conversation_updates.access_keys;
 		DROP TABLE conversation_updates.derivations;
-		ALTER TABLE conversation_updates.events DROP COLUMN llm_response_id;
+		ALTER TABLE conversation_updates.events DROP COLUMN llm_response_id, DROP COLUMN sender;
+		ALTER TABLE conversation_updates.updates DROP COLUMN sender;
+		ALTER TABLE conversation_updates.conversations DROP COLUMN sender, DROP COLUMN owner;
+		ALTER TABLE conversation_updates.activities DROP COLUMN sender, DROP COLUMN owner;
+		ALTER TABLE conversation_updates.pruned DROP COLUMN owner;
 		DROP TABLE conversation_updates.usage_conversations, conversation_updates.usage_ledger, conversation_updates.usage_sums`,
 	);
 	const store = await openStore(url);
