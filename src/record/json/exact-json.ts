@@ -112,8 +112,7 @@ function parseText(text: string): ExactJson {
 		return JSON.parse(text);
 	} catch {
 		// V8's own message quotes the text, which may contain secrets.
-		const { offset, reason } = locateJsonError(text);
-		throw syntaxError(offset, reason);
+		throw syntaxError(locateJsonError(text), "not JSON from this place on");
 	}
 }
 

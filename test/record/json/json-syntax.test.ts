@@ -1,13 +1,6 @@
-import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import { z } from "zod";
 import { locateJsonError } from "../../../src/record/json/json-syntax.ts";
-
-/** Malformed texts, each with the offset and the reason that Python 3.13.0 reports. */
-const rows = z
-	.array(z.tuple([z.string(), z.number(), z.string()]))
-	.parse(JSON.parse(readFileSync(new URL("../../fixtures/json-syntax.json", import.meta.url), "utf8")));
 
 function parses(text: string): boolean {
 	try {
@@ -19,36 +12,64 @@ function parses(text: string): boolean {
 }
 
 describe("locateJsonError", () => {
-	test.each(rows)("reports for %j the offset and reason that Python does", (text, offset, reason) => {
-		expect(locateJsonError(text)).toEqual({ offset, reason });
-	});
-
 	test.each([
+		["", 0],
+		[" ", 1],
+		["\n\t\r ", 4],
+		["{", 1],
+		["[", 1],
+		['"', 0],
+		['"a', 0],
+		['"a\\', 0],
+		['"a\\u', 3],
+		['"a\\u12', 3],
+		['"a\\u12g4"', 3],
+		['"\\ud83d\\uzzzz"', 8],
+		['"\\x41"', 1],
+		['"\\\n"', 1],
+		['"a\nb"', 2],
+		['"\u0000"', 1],
+		['"\u001f"', 1],
+		['"tab\there"', 4],
+		["trueX", 4],
+		["01", 1],
+		["-01", 2],
+		["1.", 1],
+		["[1", 2],
+		["[1 2]", 3],
+		["[1,]", 2],
+		["[ 1 , ]", 4],
+		["[1}", 2],
+		["[[]", 3],
+		["[[],]]", 3],
+		['{"a"', 4],
+		['{"a" 1}', 5],
+		['{"a":1,', 7],
+		['{"a":1,}', 6],
+		['{"a":1 , }', 7],
+		['{"a":1,,}', 7],
+		["{a:1}", 1],
+		['{"a":[1,2,{"b":null,}]}', 19],
+		['["\ud83d\ude00\\q"]', 3],
+		['"\ud83d\ude00', 0],
 		["NaN", 0],
-		["Infinity", 0],
 		["[-Infinity]", 1],
-		['{"😀": NaN}', 6],
-	])("refuses %j, which Python accepts", (text, offset) => {
-		expect(locateJsonError(text)).toEqual({ offset, reason: "Expecting value" });
+		['{"\ud83d\ude00": NaN}', 6],
+	])("finds the place in %j where JSON ends", (text, offset) => {
+		expect(locateJsonError(text)).toBe(offset);
 	});
 
 	test("scans text of any nesting depth", () => {
 		const depth = 100_000;
-		expect(locateJsonError("[".repeat(depth))).toEqual({ offset: depth, reason: "Expecting value" });
-		expect(locateJsonError(`${'{"a":'.repeat(depth)}1${"}".repeat(depth)}}`)).toEqual({
-			offset: 6 * depth + 1,
-			reason: "Extra data",
-		});
+		expect(locateJsonError("[".repeat(depth))).toBe(depth);
+		expect(locateJsonError(`${'{"a":'.repeat(depth)}1${"}".repeat(depth)}}`)).toEqual(6 * depth + 1);
 	});
 
 	test("scans long strings, numbers and white space without exhausting the stack", () => {
 		const length = 4_000_000;
-		expect(locateJsonError(`"${"\\n".repeat(length)}`)).toEqual({
-			offset: 0,
-			reason: "Unterminated string starting at",
-		});
-		expect(locateJsonError(`${"1".repeat(length)}x`)).toEqual({ offset: length, reason: "Extra data" });
-		expect(locateJsonError(" ".repeat(length))).toEqual({ offset: length, reason: "Expecting value" });
+		expect(locateJsonError(`"${"\\n".repeat(length)}`)).toEqual(0);
+		expect(locateJsonError(`${"1".repeat(length)}x`)).toEqual(length);
+		expect(locateJsonError(" ".repeat(length))).toEqual(length);
 	});
 
 	test("finds an error exactly in the texts that JSON.parse refuses", () => {
@@ -67,7 +88,7 @@ describe("locateJsonError", () => {
 					if (parses(text)) {
 						expect(() => locateJsonError(text)).toThrow(new TypeError("The text is well-formed JSON"));
 					} else {
-						const { offset } = locateJsonError(text);
+						const offset = locateJsonError(text);
 						expect(offset).toBeGreaterThanOrEqual(0);
 						expect(offset).toBeLessThanOrEqual([...text].length);
 					}
