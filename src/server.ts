@@ -9,6 +9,7 @@ import { REFRESH_INTERVAL, StoredKeys } from "./access/stored-keys.ts";
 import { type Address, formatAddress } from "./config/address.ts";
 import type { Config } from "./config/config.ts";
 import { ConversationReads } from "./conversations/conversation-reads.ts";
+import { deriveActivities } from "./conversations/ingest/derive-activities.ts";
 import { deriveSummaries } from "./conversations/ingest/derive-summaries.ts";
 import { EventIngest } from "./conversations/ingest/event-ingest.ts";
 import { Ingest } from "./conversations/ingest/ingest.ts";
@@ -210,6 +211,10 @@ export async function startService(
 		log.summariesDerived(examined, replaced, isComplete);
 	}).catch((error: unknown) => log.workFailed("derivation", error));
 	opened.defer(() => deriving);
+	const derivingActivities = deriveActivities(store, eventFormat, stopping.signal, (examined, isComplete) => {
+		if (isComplete && examined > 0) log.activitiesDerived(examined);
+	}).catch((error: unknown) => log.workFailed("derivation", error));
+	opened.defer(() => derivingActivities);
 
 	const running = opened.move();
 	return {

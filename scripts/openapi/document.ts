@@ -1,4 +1,4 @@
-import type { DescEnum, DescField } from "@bufbuild/protobuf";
+import { type DescEnum, type DescField, ScalarType } from "@bufbuild/protobuf";
 import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { comments } from "../../gen/comments.js";
 import { IngestConversationEventsRequestSchema } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
@@ -9,6 +9,7 @@ import {
 } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import {
 	ConversationFilterSchema,
+	ConversationOrderSchema,
 	ConversationViewSchema,
 	GetConversationRequestSchema,
 	ListConversationsRequestSchema,
@@ -142,16 +143,19 @@ function getConversation(plan: MessagePlan): ExactJsonObject {
 	};
 }
 
+/** Fields of the filter that are query parameters: the repeatable `execution_status` stands for both fields of statuses. */
+const FILTER = ConversationFilterSchema.fields.filter(({ name }) => name !== "execution_status");
+
 function listConversations(): ExactJsonObject {
 	const { field } = ListConversationsRequestSchema;
 	return {
 		operationId: "list_conversations",
-		summary: "Conversations, the one with the newest update first",
+		summary: "Conversations, by default the one with the newest update first",
 		tags: ["Conversations"],
 		security: [{ APIKeyHeader: [] }],
 		parameters: [
-			...ConversationFilterSchema.fields.map(parameter),
-			...[field.pageSize, field.pageToken, field.view, field.secrets].map(parameter),
+			...FILTER.map(parameter),
+			...[field.orderBy, field.pageSize, field.pageToken, field.view, field.secrets].map(parameter),
 		],
 		responses: {
 			200: {
@@ -201,6 +205,13 @@ function pathParameter(field: DescField): ExactJsonObject {
 	return { ...parameter(field), in: "path", required: true };
 }
 
+/** Names of the parameters for repeated fields whose singular is not the name without its last letter. */
+const SINGULAR: Readonly<Record<string, string>> = {
+	execution_statuses: "execution_status",
+	execution_statuses_not: "execution_status_not",
+	kinds_not: "kind_not",
+};
+
 /** Returns the query parameter for a field of the request of a read. */
 function parameter(field: DescField): ExactJsonObject {
 	const description = comments[`${field.parent.typeName}.${field.name}`] ?? "";
@@ -208,11 +219,15 @@ function parameter(field: DescField): ExactJsonObject {
 		return { name: field.name, in: "query", description, schema: parameterSchema(field) };
 	// The parameter is repeated for each value, so transports/reads names it in the singular.
 	const isMap = field.fieldKind === "map";
+	const items =
+		!isMap && field.listKind === "enum"
+			? enumSchema(field.enum)
+			: { type: "string", ...(isMap ? { pattern: "^[^:]+:" } : {}) };
 	return {
-		name: field.name.replace(/s$/, ""),
+		name: SINGULAR[field.name] ?? field.name.replace(/s$/, ""),
 		in: "query",
 		description: isMap ? `${description} Each as key:value.` : description,
-		schema: { type: "array", items: { type: "string", ...(isMap ? { pattern: "^[^:]+:" } : {}) } },
+		schema: { type: "array", items },
 	};
 }
 
@@ -226,12 +241,18 @@ function parameterSchema(field: DescField): ExactJsonObject {
 	if (field.name === "page_size") return { type: "integer", format: "int32", minimum: 0 };
 	if (field.name === "sequence" || field.name === "after_sequence")
 		return { type: "integer", format: "int64", minimum: 0 };
+	if (field.scalar === ScalarType.DOUBLE) return { type: "number" };
+	if (field.scalar === ScalarType.BOOL) return { type: "boolean" };
 	return { type: "string" };
 }
 
+const ENUMS_OF_REQUESTS: ReadonlySet<DescEnum> = new Set([
+	...[SecretsModeSchema, ConversationViewSchema, ConversationOrderSchema],
+]);
+
 /** Returns the schema of an enum. An enum of requests becomes a list of words; an enum of the record is referenced. */
 function enumSchema(desc: DescEnum): ExactJsonObject {
-	if (desc !== SecretsModeSchema && desc !== ConversationViewSchema) return { $ref: COMPONENTS + desc.name };
+	if (!ENUMS_OF_REQUESTS.has(desc)) return { $ref: COMPONENTS + desc.name };
 	const words = desc.values.filter(({ number }) => number !== 0).map(({ localName }) => localName.toLowerCase());
 	return { type: "string", enum: words, default: words[0] ?? "" };
 }

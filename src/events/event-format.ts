@@ -33,6 +33,7 @@ import { hasUserinfo, REDACTED, replaceUserinfo } from "../userinfo.ts";
 import { EventSecrets, replaceAt } from "./event-secrets.ts";
 import { eventTime } from "./event-time.ts";
 import { beginning, messageText } from "./message-text.ts";
+import { reportedError } from "./reported-error.ts";
 import { HIDDEN } from "./reported-value.ts";
 import { STATE_UPDATE } from "./state-update.ts";
 
@@ -142,6 +143,15 @@ export class EventFormat {
 	}
 
 	/**
+	 * Returns the texts of a stored event that summaries show.
+	 *
+	 * @throws ServiceError `data_loss` when the stored text is no event
+	 */
+	shownTexts(conversationId: string, event: ProtectedEvent): ShownTexts {
+		return shownTexts(readStored(conversationId, this.open(conversationId, event, "redacted")));
+	}
+
+	/**
 	 * Returns the members of a stored event, with its secrets in plain text. One that was redacted when it arrived, because
 	 * there was no key, is {@link HIDDEN}.
 	 *
@@ -235,16 +245,14 @@ export class EventFormat {
 			pointers.add(pointer);
 			return hide(secret, placeOf(event, pointer));
 		});
-		// After the secrets are hidden. A ciphertext in a URL is redacted, too.
-		const said = messageText(event);
-		const shown = said && replaceUserinfo(said, () => REDACTED);
 		return {
 			eventId: id,
 			happenedAt,
 			kind,
 			source,
 			isLeaf: kind !== STATE_UPDATE,
-			message: shown && beginning(shown, MAX_MESSAGE),
+			// After the secrets are hidden.
+			...shownTexts(event),
 			llmResponseId: responseIdOf(event),
 			text,
 			secrets: [...pointers],
@@ -269,6 +277,15 @@ export class EventFormat {
 export function responseIdOf(event: ExactJsonObject): string | undefined {
 	const id = memberOf(event, "llm_response_id");
 	return typeof id !== "string" || id === "" || hasUserinfo(id) ? undefined : responseKey(id);
+}
+
+type ShownTexts = Pick<NewEvent, "message" | "error">;
+
+/** @param event its secrets are hidden; a ciphertext in a URL is redacted, too */
+function shownTexts(event: ExactJsonObject): ShownTexts {
+	const said = messageText(event);
+	const shown = said && replaceUserinfo(said, () => REDACTED);
+	return { message: shown && beginning(shown, MAX_MESSAGE), error: reportedError(event) };
 }
 
 function hasPassword(member: ExactJson | undefined): boolean {

@@ -132,7 +132,8 @@ export class RecordUpdater {
 		const applied = this.#applyTo(conversationId, this.#open(base.bytes, first.reportTimes), opened, false);
 		const { summary = encodeSummary(summarize(first.record)), record: delta } = applied.version ?? {};
 		const record = delta === undefined ? base : mergeProtected(base, delta, mergeRecord);
-		return { ...applied, version: { summary, record } };
+		const statusAt = applied.version?.statusAt ?? first.reportTimes.events.execution_status;
+		return { ...applied, version: { summary, record, statusAt } };
 	}
 
 	/** Opens a protected record, of which only those members are decoded that are needed. */
@@ -185,7 +186,9 @@ export class RecordUpdater {
 				throw tooManyValues();
 			for (const member of changed) this.#format.replaceMember(shown, member, redacted);
 			keep(delta);
-			return { ...applied, version: { summary: encodeSummary(summarize(shown)), record: { ...partial, bytes } } };
+			const statusAt = reportTimes.events.execution_status;
+			const summary = encodeSummary(summarize(shown));
+			return { ...applied, version: { summary, record: { ...partial, bytes }, statusAt } };
 		} catch (error) {
 			// Each member is within the limits of a record, but all of them together are not.
 			const violations = violationsOf(error);

@@ -4,6 +4,8 @@ import type { ConversationInfo } from "../../gen/conversations/v1/conversation_p
 import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
 import type { ConversationStats } from "../../gen/conversations/v1/stats_pb.js";
 import {
+	type ContextUse,
+	ContextUseSchema,
 	type ConversationSummary,
 	ConversationSummarySchema,
 	type TokenTotals,
@@ -15,7 +17,7 @@ export const encodeSummary: (summary: ConversationSummary) => Uint8Array =
 	deriveBinaryEncoder(ConversationSummarySchema);
 
 /** Version of the rules of {@link summarize}. Increment it when they change: stored summaries are then derived anew. */
-export const SUMMARY_RULES = 1;
+export const SUMMARY_RULES = 2;
 
 /** Members of a record that {@link summarize} reads. */
 export const SUMMARY_MEMBERS: readonly string[] = [
@@ -42,6 +44,7 @@ export function summarize(record: ConversationInfo): ConversationSummary {
 		updatedAt: record.updatedAt,
 		parentConversationId: record.parentConversationId,
 		tags: record.tags,
+		context: contextOf(record.stats),
 	});
 }
 
@@ -82,6 +85,27 @@ function totals(stats: ConversationStats | undefined): { cost: number; tokens: T
 		tokens.reasoningTokens = addTokens(tokens.reasoningTokens, usage?.reasoningTokens);
 	}
 	return { cost, tokens };
+}
+
+/** Usage id of the agent itself; the others are those of condensers and the like. */
+const AGENT_USAGE = "agent";
+
+/**
+ * Returns how much of its context the last call of the agent's model used. If no usage is the agent's, it is the usage
+ * with the largest context. A state event updates the accumulated usage only, so the list of calls stands in where the
+ * accumulated usage does not tell.
+ */
+function contextOf(stats: ConversationStats | undefined): ContextUse | undefined {
+	const usages = stats?.usageToMetrics ?? {};
+	const agent = Object.hasOwn(usages, AGENT_USAGE) ? usages[AGENT_USAGE] : undefined;
+	let largest: ContextUse | undefined;
+	for (const { accumulatedTokenUsage, tokenUsages } of agent === undefined ? Object.values(usages) : [agent]) {
+		const use = [accumulatedTokenUsage, tokenUsages.at(-1)].find((usage) => (usage?.perTurnToken ?? 0n) > 0n);
+		const perTurnToken = use?.perTurnToken ?? 0n;
+		if (perTurnToken > (largest?.perTurnToken ?? 0n))
+			largest = create(ContextUseSchema, { perTurnToken, contextWindow: use?.contextWindow ?? 0n });
+	}
+	return largest;
 }
 
 const MAX_TOKENS = 2n ** 63n - 1n;

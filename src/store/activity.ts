@@ -2,16 +2,11 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { ConversationExecutionStatus as Status } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { fromMicroseconds } from "../record/json/scalars.ts";
+import type { DerivedActivity, LastError, TimedText } from "./activity-facts.ts";
 import type { NewEvent, NewEvents } from "./store.ts";
 
-/** A text from an event, and the time by which it is ordered, in microseconds since the Unix epoch. */
-interface TimedText {
-	readonly text: string;
-	readonly at: bigint;
-}
-
 /** Totals over all events of a conversation, including pruned ones. Every engine stores them. */
-export interface Activity {
+export interface Activity extends DerivedActivity {
 	readonly eventCount: bigint;
 	/** When the latest event happened. */
 	readonly lastAt: bigint;
@@ -51,31 +46,34 @@ export function eventsToAdd(
 }
 
 /**
- * Adds a batch of events to the totals. The latest message and the latest leaf win; at equal times, the one that
- * arrives later.
+ * Adds a batch of events to the totals. The latest message, error and leaf win; at equal times, the one that arrives
+ * later. Of the messages of a user, the earliest one is kept too; at equal times, the one that arrives first.
  *
  * The sender moves the leaf to each event in the order of the batch, whatever its time. An event therefore counts as a
  * leaf no earlier than the events before it in the batch, even if those are already stored.
  *
- * @param added the result of {@link eventsToAdd}; the other events of the batch are already stored
+ * @param added the events of the batch that are not stored yet (see {@link eventsToAdd}), with their sequences
  * @returns undefined when the conversation has no events
  */
 export function addEvents(
 	before: Activity | undefined,
 	events: readonly NewEvent[],
-	added: ReadonlySet<NewEvent>,
+	added: ReadonlyMap<NewEvent, bigint>,
 ): Activity | undefined {
 	let activity = before;
 	let leafAt: bigint | undefined;
 	for (const event of events) {
-		const { eventId, happenedAt, isLeaf, message } = event;
+		const { eventId, happenedAt, isLeaf, message, error } = event;
 		if (isLeaf) leafAt = laterOf(happenedAt, leafAt);
-		if (!added.has(event)) continue;
+		const sequence = added.get(event);
+		if (sequence === undefined) continue;
 		activity = {
 			eventCount: (activity?.eventCount ?? 0n) + 1n,
 			lastAt: laterOf(happenedAt, activity?.lastAt),
-			message: message === undefined ? activity?.message : latest(activity?.message, message, happenedAt),
-			leaf: leafAt !== undefined && isLeaf ? latest(activity?.leaf, eventId, leafAt) : activity?.leaf,
+			message: message === undefined ? activity?.message : latest(activity?.message, { text: message, at: happenedAt }),
+			firstMessage: earliest(activity?.firstMessage, firstMessageOf(event)),
+			error: error === undefined ? activity?.error : latest(activity?.error, { ...error, at: happenedAt, sequence }),
+			leaf: leafAt !== undefined && isLeaf ? latest(activity?.leaf, { text: eventId, at: leafAt }) : activity?.leaf,
 			lastStateUpdateAt: isLeaf ? activity?.lastStateUpdateAt : laterOf(happenedAt, activity?.lastStateUpdateAt),
 		};
 	}
@@ -94,16 +92,88 @@ export function isOlderThanEvents({ status, postedAt }: OverridableRecord, activ
 	return lastStateUpdateAt !== undefined && isOverriddenAt(status, postedAt, lastStateUpdateAt);
 }
 
-/** Encodes the `ConversationSummary` fields of the activity. The caller appends them to the other encoded fields. */
-export function encodeActivity({ eventCount, lastAt, message }: Activity): Uint8Array {
+/** Adds what was derived anew from stored events to an activity, whether or not it has it already. */
+export function addDerived<Known extends DerivedActivity>(
+	activity: Known,
+	{ firstMessage, error }: DerivedActivity,
+): Known {
+	return {
+		...activity,
+		firstMessage: earliest(activity.firstMessage, firstMessage),
+		error: error === undefined ? activity.error : latest(activity.error, error),
+	};
+}
+
+/** Returns the message of a user; undefined for any other event. */
+export function firstMessageOf({ kind, source, message, happenedAt }: MessageOfUser): TimedText | undefined {
+	const isOfUser = message !== undefined && kind === "MessageEvent" && source === "user";
+	return isOfUser ? { text: message, at: happenedAt } : undefined;
+}
+
+type MessageOfUser = Pick<NewEvent, "kind" | "source" | "message" | "happenedAt">;
+
+/**
+ * Returns the error that a summary shows: the latest one, unless the conversation has run again since.
+ *
+ * @param runStartedAt see `ConversationState.runStartedAt`
+ */
+export function shownError(activity: Activity | undefined, runStartedAt: bigint | undefined): LastError | undefined {
+	const error = activity?.error;
+	return error !== undefined && (runStartedAt === undefined || runStartedAt <= error.at) ? error : undefined;
+}
+
+/** Values that lists select and order by, from the events of a conversation with a record. */
+export interface Standing {
+	/** When the latest event happened; without events, the time of the current update. */
+	readonly activityAt: bigint;
+	readonly hasError: boolean;
+}
+
+/** Returns the standing of a conversation. The engines' SQL for migrations and imports does the same. */
+export function standingOf(
+	{ updatedAt, runStartedAt }: { readonly updatedAt: bigint; readonly runStartedAt: bigint | undefined },
+	activity: Activity | undefined,
+): Standing {
+	return {
+		activityAt: activity?.lastAt ?? updatedAt,
+		hasError: shownError(activity, runStartedAt) !== undefined,
+	};
+}
+
+/**
+ * Encodes the `ConversationSummary` fields of the activity and of the last run, except the sequence of the error (see
+ * {@link encodeErrorSequence}). The caller appends them to the other encoded fields.
+ *
+ * @param runStartedAt see `ConversationState.runStartedAt`
+ * @returns undefined when there is neither
+ */
+export function encodeActivity(
+	activity: Activity | undefined,
+	runStartedAt: bigint | undefined,
+): Uint8Array | undefined {
+	if (activity === undefined && runStartedAt === undefined) return undefined;
+	const error = shownError(activity, runStartedAt);
 	return toBinary(
 		ConversationSummarySchema,
 		create(ConversationSummarySchema, {
-			eventCount,
-			lastActivityAt: fromMicroseconds(lastAt),
-			...(message === undefined ? {} : { lastMessage: message.text }),
+			...(activity === undefined
+				? {}
+				: { eventCount: activity.eventCount, lastActivityAt: fromMicroseconds(activity.lastAt) }),
+			...(activity?.message === undefined ? {} : { lastMessage: activity.message.text }),
+			...(activity?.firstMessage === undefined ? {} : { firstMessage: activity.firstMessage.text }),
+			...(error === undefined ? {} : { lastError: encodableError(error) }),
+			...(runStartedAt === undefined ? {} : { runStartedAt: fromMicroseconds(runStartedAt) }),
 		}),
 	);
+}
+
+function encodableError({ code, kind, retryable, text, at }: LastError) {
+	return { code, kind, text, happenedAt: fromMicroseconds(at), ...(retryable === undefined ? {} : { retryable }) };
+}
+
+/** Encodes the sequence of the error of a summary. Appended to the summary, it becomes part of its `last_error`. */
+export function encodeErrorSequence(eventSequence: bigint): Uint8Array {
+	return toBinary(ConversationSummarySchema, create(ConversationSummarySchema, { lastError: { eventSequence } }));
 }
 
 /** Returns whether an event of this time overrides a record: if it is later, unless the record is `deleting`. */
@@ -111,8 +181,12 @@ function isOverriddenAt(status: Status, postedAt: bigint | undefined, time: bigi
 	return status !== Status.DELETING && (postedAt === undefined || time > postedAt);
 }
 
-function latest(before: TimedText | undefined, text: string, at: bigint): TimedText {
-	return before !== undefined && before.at > at ? before : { text, at };
+function latest<Timed extends { readonly at: bigint }>(before: Timed | undefined, next: Timed): Timed {
+	return before !== undefined && before.at > next.at ? before : next;
+}
+
+function earliest(before: TimedText | undefined, next: TimedText | undefined): TimedText | undefined {
+	return before === undefined || (next !== undefined && next.at < before.at) ? next : before;
 }
 
 function laterOf(time: bigint, other: bigint | undefined): bigint {

@@ -1,5 +1,5 @@
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import type { ConversationSummary } from "../../gen/conversations/v1/summary_pb.js";
+import type { ConversationSummary, TokenTotals } from "../../gen/conversations/v1/summary_pb.js";
 import { toMicroseconds } from "../record/json/scalars.ts";
 
 /**
@@ -12,15 +12,21 @@ export type Condition =
 			readonly field: "executionStatus" | "agentKind" | "model" | "parentConversationId" | "sender" | "owner";
 			readonly value: string | number;
 	  }
+	/** The status is one of the values. */
+	| { readonly kind: "one_of"; readonly field: "executionStatus"; readonly values: readonly number[] }
 	/** There is a tag with this key, and with this value unless `value` is undefined. */
 	| { readonly kind: "tag"; readonly key: string; readonly value: string | undefined }
 	/** The time is `from` or later, and before `to`. Undefined bounds do not apply. Microseconds of Unix time. */
 	| {
 			readonly kind: "time";
-			readonly field: "createdAt" | "updatedAt";
+			readonly field: "createdAt" | "updatedAt" | "activityAt";
 			readonly from?: bigint;
 			readonly to?: bigint;
 	  }
+	/** The cost is `from` or more, and below `to`. Undefined bounds do not apply. */
+	| { readonly kind: "cost"; readonly from?: number; readonly to?: number }
+	/** The summary has an error; if `value` is false, it has none. */
+	| { readonly kind: "error"; readonly value: boolean }
 	/** The title contains a text. The case of ASCII letters is ignored. */
 	| { readonly kind: "title"; readonly contains: string };
 
@@ -37,14 +43,35 @@ function meetsOne(condition: Condition, summary: ConversationSummary): boolean {
 			const { key, value } = condition;
 			return Object.hasOwn(summary.tags, key) && (value === undefined || summary.tags[key] === value);
 		}
+		case "one_of":
+			return condition.values.includes(summary[condition.field]);
+		case "cost": {
+			const { from = Number.NEGATIVE_INFINITY, to = Number.POSITIVE_INFINITY } = condition;
+			return summary.accumulatedCost >= from && summary.accumulatedCost < to;
+		}
+		case "error":
+			return (summary.lastError !== undefined) === condition.value;
 		case "time": {
-			const time = microsecondsOf(summary[condition.field]);
+			const { field } = condition;
+			const time = microsecondsOf(
+				field === "activityAt" ? (summary.lastActivityAt ?? summary.updatedAt) : summary[field],
+			);
 			const { from, to } = condition;
 			return time !== undefined && (from === undefined || time >= from) && (to === undefined || time < to);
 		}
 		case "title":
 			return summary.title !== undefined && asciiLower(summary.title).includes(asciiLower(condition.contains));
 	}
+}
+
+/** The orders of a list. The largest value comes first; of equal values, the one with the newest current update. */
+export const listOrders = ["updated", "activity", "created", "cost", "tokens"] as const;
+export type ListOrder = (typeof listOrders)[number];
+
+/** Returns the number by which lists order conversations by tokens. */
+export function orderedTokens(tokens: TokenTotals | undefined): bigint {
+	const sum = (tokens?.promptTokens ?? 0n) + (tokens?.completionTokens ?? 0n);
+	return sum < 2n ** 63n ? sum : 2n ** 63n - 1n;
 }
 
 /** Converts a timestamp that may be missing to microseconds since the Unix epoch. */

@@ -1,10 +1,10 @@
 import { create, toBinary } from "@bufbuild/protobuf";
-import type { ConversationExecutionStatus as Status } from "../../gen/conversations/v1/conversation_pb.js";
+import { ConversationExecutionStatus as Status } from "../../gen/conversations/v1/conversation_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import { concatBytes, deltaWithLeaf, mergeDeltas, mergeProtected, withLeaf } from "../record/record-delta.ts";
-import { type Activity, encodeActivity, isOlderThanEvents } from "./activity.ts";
+import { type Activity, encodeActivity, isOlderThanEvents, shownError } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
 import { changeBetween, comparableTime, decide, orderTime } from "./ordering.ts";
 import type {
@@ -31,6 +31,8 @@ export interface ConversationState
 	readonly createdAt: bigint;
 	/** `updated_at` of the current record; if it has none, the time of receipt of the current update. */
 	readonly updatedAt: bigint;
+	/** When the present or last run started: when the status last became `running`. Undefined when it never did. */
+	readonly runStartedAt: bigint | undefined;
 	/** The posted update with the largest sequence; undefined when no record was posted. */
 	readonly newestPosted: NewestPosted | undefined;
 }
@@ -46,8 +48,10 @@ export interface NewestPosted {
 export interface WrittenUpdate extends Omit<StoredUpdate, "record" | "summary" | "owner">, StoredForm {
 	/** Encoded summary without the fields of the activity. */
 	readonly summary: Uint8Array;
-	/** Encoded summary fields of the activity; undefined when there are none. */
+	/** Encoded summary fields of the activity without the sequence of the error; undefined when there are none. */
 	readonly activity: Uint8Array | undefined;
+	/** Sequence of the event whose error the summary shows; undefined when it shows none. */
+	readonly errorSequence: bigint | undefined;
 }
 
 /** The form in which the record of an update is stored. */
@@ -93,6 +97,8 @@ export function planPostedUpdate(
 	const size = record.bytes.byteLength;
 	const newestPosted = { sequence, updatedAt, size };
 	const times = timesOf(summary, before, receivedAt);
+	const postedAt = time ?? receivedAt;
+	const runStartedAt = current ? runStart(before, status, postedAt) : before?.runStartedAt;
 	const written: WrittenUpdate = {
 		conversationId,
 		sequence,
@@ -103,19 +109,20 @@ export function planPostedUpdate(
 		previousSequence: before?.sequence,
 		sender: poster?.sender,
 		summary: withTimes(update.summary, summary, times),
-		activity: activity && encodeActivity(activity),
+		activity: encodeActivity(activity, runStartedAt),
+		errorSequence: shownError(activity, runStartedAt)?.sequence,
 		record,
 		base: undefined,
 		size,
 	};
 	if (before !== undefined && !current) return { written, after: { ...before, newestPosted } };
-	const postedAt = time ?? receivedAt;
 	const after = {
 		sequence,
 		status,
 		orderTime: time,
 		lifeBeganAt: lifeBeganAt ?? before?.lifeBeganAt,
 		...times,
+		runStartedAt,
 		newestPosted,
 		// Unique, even if the conversation was removed and this is the first record of a new one with the same id.
 		revision: sequence,
@@ -124,6 +131,15 @@ export function planPostedUpdate(
 		hasUnappliedEvents: isOlderThanEvents({ status, postedAt }, activity),
 	};
 	return { written, after };
+}
+
+/** Returns when the last run started, once the status has become `status` at `time`. */
+function runStart(
+	before: Pick<ConversationState, "status" | "runStartedAt"> | undefined,
+	status: Status,
+	time: bigint,
+): bigint | undefined {
+	return status === Status.RUNNING && before?.status !== Status.RUNNING ? time : before?.runStartedAt;
 }
 
 type Times = Pick<ConversationState, "createdAt" | "updatedAt">;
@@ -171,6 +187,7 @@ export function planEventUpdate(of: VersionToWrite, form: StoredForm): NextUpdat
 			? decide(undefined, { status, time: undefined, lifeBeganAt: undefined })
 			: { change: changeBetween(before.status, status) };
 	const times = timesOf(summary, before, receivedAt);
+	const runStartedAt = runStart(before, status, version.statusAt ?? receivedAt);
 	const written: WrittenUpdate = {
 		conversationId,
 		sequence,
@@ -181,11 +198,12 @@ export function planEventUpdate(of: VersionToWrite, form: StoredForm): NextUpdat
 		previousSequence: before?.sequence,
 		sender: batch.poster?.sender,
 		summary: withTimes(version.summary, summary, times),
-		activity: activity && encodeActivity(activity),
+		activity: encodeActivity(activity, runStartedAt),
+		errorSequence: shownError(activity, runStartedAt)?.sequence,
 		...form,
 	};
 	const { orderTime, lifeBeganAt, postedAt, newestPosted } = before ?? {};
-	const state = { sequence, status, orderTime, lifeBeganAt, ...times, postedAt, newestPosted };
+	const state = { sequence, status, orderTime, lifeBeganAt, ...times, runStartedAt, postedAt, newestPosted };
 	return { written, after: stateAfterEvents(state, effect) };
 }
 

@@ -1,3 +1,5 @@
+import type { DerivedActivity } from "./activity-facts.ts";
+
 /**
  * Data that is derived from stored records, such as their summaries, follows rules. When the rules change, the data of the
  * updates that were stored before is derived anew, in steps. After each step the store knows how far it has come.
@@ -22,10 +24,17 @@ export interface DerivedSummary {
 	readonly summary: Uint8Array;
 }
 
+/** What stored events of a conversation add to its activity. */
+export interface DerivedEvents extends DerivedActivity {
+	readonly conversationId: string;
+}
+
 /** A step that is stored in one transaction. */
 export interface DerivationStep extends Derivation {
 	/** Name of the kind of data. */
 	readonly name: string;
 	/** Summaries that replace the stored ones, with the values that lists filter by if the update is the current one. */
-	readonly summaries: readonly DerivedSummary[];
+	readonly summaries?: readonly DerivedSummary[];
+	/** What is added to activities. A conversation without activity, because it has been removed, is left out. */
+	readonly activities?: readonly DerivedEvents[];
 }

@@ -2,7 +2,7 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { type ConversationSummary, ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { ServiceError } from "../errors.ts";
 import { mergeProtected, mergeRecord } from "../record/record-delta.ts";
-import { type Activity, addEvents, eventsToAdd, leafOver } from "./activity.ts";
+import { type Activity, addEvents, eventsToAdd, leafOver, type Standing, standingOf } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
 import {
 	type ConversationState,
@@ -100,6 +100,8 @@ export interface WrittenGroup {
 	readonly usage: WrittenUsage;
 	/** Origins of the changed conversations, by their ids. They are written with a conversation's first row. */
 	readonly origins: Map<string, ConversationOrigin>;
+	/** Standings of the conversations with a record whose state or activity changes, by their ids. */
+	readonly standings: Map<string, Standing>;
 }
 
 export interface WrittenEvent {
@@ -192,6 +194,7 @@ export function* planGroup<Request extends GroupRequest>(
 		if (refusal !== undefined) outcomes.push(refusal);
 		else outcomes.push("summary" in append ? planner.post(append) : yield* planner.addEvents(append));
 	}
+	planner.addStandings();
 	return { written: planner.written, outcomes };
 }
 
@@ -231,6 +234,7 @@ class GroupPlanner {
 		activities: new Map(),
 		usage: { states: new Map(), rows: new Map() },
 		origins: new Map(),
+		standings: new Map(),
 	};
 	readonly #known: ReadonlyMap<string, KnownConversation>;
 	readonly #newest: NewestSequences;
@@ -322,13 +326,15 @@ class GroupPlanner {
 		if (added === undefined) return undefined;
 		if (added.size > 0 || effect?.version !== undefined) this.#setOrigin(conversationId, known, poster);
 		let newest = 0n;
+		const sequences = new Map<NewEvent, bigint>();
 		for (const event of added) {
 			known.eventIds.add(event.eventId);
 			newest = this.#newest.events + BigInt(this.written.events.length + 1);
+			sequences.set(event, newest);
 			this.written.events.push({ sequence: newest, conversationId, receivedAt, sender: poster?.sender, event });
 			if (event.llmResponseId !== undefined) this.#addResponse(conversationId, event.llmResponseId, event.happenedAt);
 		}
-		known.activity = addEvents(known.activity, events, added);
+		known.activity = addEvents(known.activity, events, sequences);
 		if (added.size > 0 && known.activity !== undefined) this.written.activities.set(conversationId, known.activity);
 		const updateSequence = effect && (yield* this.#applyEffect(batch, effect, known));
 		return { stored: added.size, newest, updateSequence };
@@ -373,6 +379,15 @@ class GroupPlanner {
 		if (whole === undefined) throw new Error("the base record of a delta is missing");
 		if ("unreadable" in whole) throw new Error(whole.unreadable);
 		return wholeForm(mergeProtected(whole, delta, mergeRecord));
+	}
+
+	/** Adds the standings of the conversations that the group changes. */
+	addStandings(): void {
+		const { states, activities, standings } = this.written;
+		for (const id of new Set([...states.keys(), ...activities.keys()])) {
+			const { state, activity } = this.#conversation(id);
+			if (state !== undefined) standings.set(id, standingOf(state, activity));
+		}
 	}
 
 	#write(known: KnownConversation, { written, after }: NextUpdate, summary: ConversationSummary): void {

@@ -1,8 +1,10 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { concatBytes, withLeaf } from "../record/record-delta.ts";
-import { type Activity, encodeActivity, leafOver } from "./activity.ts";
+import { type Activity, encodeActivity, encodeErrorSequence, leafOver, shownError } from "./activity.ts";
+import type { ListOrder } from "./condition.ts";
 import { type ConversationState, revisionOf } from "./conversation-state.ts";
+import { errorFrom } from "./error-column.ts";
 import { type RecordColumn, unpackRecord, unpackSecrets } from "./record-column.ts";
 import type {
 	ConversationOrigin,
@@ -76,7 +78,7 @@ export function protectedEventFrom(row: Row | undefined): ProtectedEvent {
 
 /** Reads the activity of a conversation. */
 export function activityFrom(row: Row, readText: ReadText): Activity {
-	const timedText = (column: "message" | "leaf") => {
+	const timedText = (column: "message" | "first_message" | "leaf") => {
 		const value = nullable(readText, row[column]);
 		return value === undefined ? undefined : { text: value, at: bigint(row[`${column}_at`]) };
 	};
@@ -84,6 +86,8 @@ export function activityFrom(row: Row, readText: ReadText): Activity {
 		eventCount: bigint(row.event_count),
 		lastAt: bigint(row.last_at),
 		message: timedText("message"),
+		firstMessage: timedText("first_message"),
+		error: errorFrom(row, readText),
 		leaf: timedText("leaf"),
 		lastStateUpdateAt: nullable(bigint, row.last_state_update_at),
 	};
@@ -118,6 +122,7 @@ export function stateFrom(row: Row, readText: ReadText): ConversationState {
 		sequence: bigint(row.sequence),
 		status: integer(row.status),
 		orderTime: nullable(bigint, row.order_time),
+		runStartedAt: nullable(bigint, row.run_started_at),
 		lifeBeganAt: nullable(bigint, row.life_began_at),
 		createdAt: bigint(row.created_at),
 		updatedAt: bigint(row.updated_at),
@@ -156,7 +161,7 @@ function updateColumnsFrom(row: Row, readText: ReadText): Omit<StoredUpdate, "su
 /** Reads an update as reads return it. The row has the conversation's origin as `first_sender` and `owner`. */
 export function updateFrom(row: Row, readText: ReadText, record: StoredUpdate["record"]): StoredUpdate {
 	const origin = { sender: nullable(readText, row.first_sender), owner: nullable(readText, row.owner) };
-	const summary = summaryOf(row, nullable(blob, row.activity), origin);
+	const summary = summaryOf(row, activityFieldsOf(row), origin);
 	return { ...updateColumnsFrom(row, readText), owner: origin.owner, summary, record };
 }
 
@@ -165,7 +170,7 @@ export function updateRowFrom(row: Row, readText: ReadText): UpdateRow {
 	return {
 		...updateColumnsFrom(row, readText),
 		summary: blob(row.summary),
-		activity: nullable(blob, row.activity),
+		activity: activityFieldsOf(row),
 		base: nullable(bigint, row.base_sequence),
 		size: integer(row.size),
 		record: {
@@ -177,21 +182,33 @@ export function updateRowFrom(row: Row, readText: ReadText): UpdateRow {
 }
 
 /**
- * Reads a conversation as lists return it. The row needs the columns of {@link currentRecordFrom} and
- * {@link originFrom} too.
+ * Reads a conversation as lists return it. The row needs `order_value`, `run_started_at`, and the columns of
+ * {@link currentRecordFrom} and {@link originFrom} too.
  */
 export function conversationFrom(
 	row: Row,
 	readText: ReadText,
 	activity: Activity | undefined,
 	record: StoredConversation["record"],
+	order: ListOrder = "updated",
 ): StoredConversation {
+	const runStartedAt = nullable(bigint, row.run_started_at);
+	const error = shownError(activity, runStartedAt);
 	return {
 		conversationId: text(row.conversation_id),
 		sequence: bigint(row.sequence),
-		summary: summaryOf(row, activity && encodeActivity(activity), originFrom(row, readText)),
+		...(order === "updated" ? {} : { orderValue: orderValueOf(row.order_value) }),
+		summary: summaryOf(
+			row,
+			withErrorSequence(encodeActivity(activity, runStartedAt), error?.sequence),
+			originFrom(row, readText),
+		),
 		record: currentRecordFrom(row, activity, record),
 	};
+}
+
+function orderValueOf(value: unknown): bigint | number {
+	return typeof value === "number" ? value : bigint(value);
 }
 
 /** Returns a current record with the leaf from events. The row needs the conversation's `status` and `posted_at`. */
@@ -208,6 +225,20 @@ export function currentRecordFrom(
 /** Reads a summary and adds the fields of the activity and of the origin, in an ArrayBuffer of its own. */
 function summaryOf(row: Row, activity: Uint8Array | undefined, origin: ConversationOrigin): Uint8Array {
 	return concatBytes([blob(row.summary), ...(activity === undefined ? [] : [activity]), encodeOrigin(origin)]);
+}
+
+/** Reads the fields of the activity as they were when an update was written. Not every engine has `error_sequence`. */
+function activityFieldsOf(row: Row): Uint8Array | undefined {
+	return withErrorSequence(nullable(blob, row.activity), nullable(bigint, row.error_sequence ?? null));
+}
+
+/** Adds the sequence of the error to the encoded fields of an activity. */
+export function withErrorSequence(
+	activity: Uint8Array | undefined,
+	errorSequence: bigint | undefined,
+): Uint8Array | undefined {
+	if (activity === undefined || errorSequence === undefined) return activity;
+	return concatBytes([activity, encodeErrorSequence(errorSequence)]);
 }
 
 /** Reads the columns that reads and exports of events have in common. */

@@ -8,7 +8,8 @@
 import type { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { CallSignal } from "../call-signal.ts";
 import type { AccessKeyTable } from "./access-keys.ts";
-import type { Condition } from "./condition.ts";
+import type { ReportedError } from "./activity-facts.ts";
+import type { Condition, ListOrder } from "./condition.ts";
 import type { Derivation, DerivationStep } from "./derivation.ts";
 import type { EventCondition } from "./event-condition.ts";
 
@@ -82,6 +83,8 @@ export interface StoredUpdate extends Omit<Appended, "duplicate" | "hasUnapplied
 
 /** A conversation with its current record, as lists return it. */
 export interface StoredConversation {
+	/** The value by which the list is ordered; undefined in the order `updated`. Only `cost` has a fraction. */
+	readonly orderValue?: bigint | number | undefined;
 	readonly conversationId: string;
 	/** Sequence of the current update. */
 	readonly sequence: bigint;
@@ -100,9 +103,13 @@ export interface Unreadable {
 export interface ConversationQuery {
 	/** Conditions that must all hold. */
 	readonly conditions: readonly Condition[];
+	/** Default: `updated`. */
+	readonly order?: ListOrder | undefined;
 	/** Only conversations whose current update has a sequence below this one: where the next page begins. */
 	readonly before?: bigint | undefined;
-	/** Maximum number of conversations to return, from 1 to 1000. Order: newest current update first. */
+	/** Of another order than `updated`: the value at which the next page begins. Set if `before` is. */
+	readonly beforeValue?: bigint | number | undefined;
+	/** Maximum number of conversations to return, from 1 to 1000. */
 	readonly limit: number;
 	readonly withRecords: boolean;
 }
@@ -186,6 +193,8 @@ export interface NewEvent extends ProtectedEvent {
 	readonly message: string | undefined;
 	/** Id of the response of a model that the event shows, in its stored form (`responseKey`); undefined without one. */
 	readonly llmResponseId: string | undefined;
+	/** The error that the event reports; left out when it reports none. */
+	readonly error?: ReportedError | undefined;
 }
 
 /** A stored event. Times are microseconds since the Unix epoch. */
@@ -239,6 +248,8 @@ export interface RecordVersion {
 	readonly summary: Uint8Array;
 	/** A delta over the current record (see record-delta.ts), or the whole record when there is no current one. */
 	readonly record: StoredRecord;
+	/** When the state update happened that set the status; left out when none has. Microseconds since the Unix epoch. */
+	readonly statusAt?: bigint | undefined;
 }
 
 /** Result of an append of a batch whose data is on disk. */

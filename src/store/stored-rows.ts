@@ -56,7 +56,7 @@ export interface ActivityRow {
 }
 
 /** An update as it is stored; its record can be a delta. */
-export interface UpdateRow extends Omit<WrittenUpdate, "record"> {
+export interface UpdateRow extends Omit<WrittenUpdate, "record" | "errorSequence"> {
 	readonly record: RecordColumn & Omit<StoredRecord, "bytes">;
 }
 

@@ -49,3 +49,8 @@ export function bindable(value: bigint): bigint {
 	if (value > MAX_INTEGER) return MAX_INTEGER;
 	return value < -MAX_INTEGER ? -MAX_INTEGER : value;
 }
+
+/** As {@link bindable}, for a value that may be a floating-point number. */
+export function bindableNumber(value: bigint | number): bigint | number {
+	return typeof value === "bigint" ? bindable(value) : value;
+}

@@ -53,6 +53,7 @@ export const logEvents = {
 	event_values_refused: ["warn", "Events contain values that break the record's rules; these values were not applied"],
 	store_failed: ["error", "The store failed"],
 	unclean_stop: ["warn", "The last stop of the service was not clean: sequence numbers are skipped"],
+	activities_derived: ["info", "The first messages and last errors of conversations are derived from stored events"],
 	summaries_derived: ["info", "Summaries of stored records are derived anew by the present rules"],
 	clock_doubted: ["warn", "The clock differs from the time that retention uses"],
 	clock_trusted: ["info", "The clock agrees again with the time that retention uses"],
@@ -143,6 +144,7 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		/** The database shows that the service was not stopped cleanly before this start. */
 		uncleanStop: () => emit("unclean_stop"),
 		/** Progress of deriving stored summaries anew: updates examined and summaries replaced since the start. */
+		activitiesDerived: (examined: number) => emit("activities_derived", { examined }),
 		summariesDerived: (examined: number, replaced: number, isComplete: boolean) =>
 			emit("summaries_derived", { examined, replaced, isComplete }),
 		/** The clock now differs greatly from the time of retention, or, if undefined, no longer does. */

@@ -3,7 +3,9 @@ import { fromBinary } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { beforeEach, describe, expect, it } from "vitest";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import { type Condition, listOrders, microsecondsOf, orderedTokens, summaryMeets } from "../../src/store/condition.ts";
 import type { Appended, Store, StoredConversation } from "../../src/store/store.ts";
+import { appendEvents, batch, event } from "./event-samples.ts";
 import {
 	append,
 	conditions,
@@ -16,6 +18,7 @@ import {
 	second,
 	start,
 	summaryOf,
+	withRun,
 	withTimes,
 } from "./samples.ts";
 
@@ -254,6 +257,81 @@ export function listConformance(current: () => Store): void {
 			await check();
 		}, 60_000);
 
+		it("selects and orders by activity, errors, cost and tokens as a linear search does, page by page", async () => {
+			const cost = fc.constantFrom(0, 0.1, 0.3, 2);
+			const at = fc.integer({ min: 0, max: 6 }).map((n) => start + BigInt(n) * second);
+			const status = fc.constantFrom("idle", "running", "error", "finished");
+			const post = fc.record({ id: fc.nat(5), status, cost, tokens: fc.bigInt(0n, 3n), createdAt: at, updatedAt: at });
+			const happened = fc.record({ id: fc.nat(6), happenedAt: at, fails: fc.boolean() });
+			const statuses = fc.subarray([1, 2, 3, 4, 5, 6], { minLength: 1 });
+			const bounds = <Value>(value: fc.Arbitrary<Value>) => fc.record({ from: value, to: value }, { requiredKeys: [] });
+			const condition: fc.Arbitrary<Condition> = fc.oneof(
+				statuses.map((values) => ({ kind: "one_of", field: "executionStatus", values }) as const),
+				bounds(at).map((of) => ({ kind: "time", field: "activityAt", ...of }) as const),
+				bounds(at).map((of) => ({ kind: "time", field: "createdAt", ...of }) as const),
+				bounds(cost).map((of) => ({ kind: "cost", ...of }) as const),
+				fc.boolean().map((value) => ({ kind: "error", value }) as const),
+			);
+			const query = fc.tuple(fc.array(condition, { maxLength: 2 }), fc.constantFrom(...listOrders), fc.nat(3));
+			const arbitrary = fc.tuple(
+				fc.array(fc.oneof(post, happened), { minLength: 1, maxLength: 25 }),
+				fc.array(query, { minLength: 1, maxLength: 10 }),
+			);
+			const property = fc.asyncProperty(arbitrary, async ([arrivals, queries]) => {
+				const model = randomUUID();
+				const ids = Array.from({ length: 7 }, () => randomUUID());
+				for (const arrival of arrivals) {
+					const conversationId = ids[arrival.id] ?? "";
+					if ("fails" in arrival) {
+						const { happenedAt, fails } = arrival;
+						const error = fails ? { code: "Failed", kind: "", retryable: undefined, text: "" } : undefined;
+						await appendEvents(store, batch(conversationId, [event({ happenedAt, error })]));
+					} else await append(store, sample({ conversationId, columns: { ...arrival, model } }));
+				}
+				const own = { kind: "equal", field: "model", value: model } as const;
+				const all = await store.listConversations({ conditions: [own], limit: 100, withRecords: false });
+				const decoded = all.map((one) => ({ one, summary: fromBinary(ConversationSummarySchema, one.summary) }));
+				for (const [conditions, order, size] of queries) {
+					const orderedBy = ({ summary, one }: (typeof decoded)[number]): bigint | number => {
+						const { lastActivityAt, updatedAt, createdAt, accumulatedCost, tokens } = summary;
+						return {
+							updated: one.sequence,
+							activity: microsecondsOf(lastActivityAt ?? updatedAt) ?? 0n,
+							created: microsecondsOf(createdAt) ?? 0n,
+							cost: accumulatedCost,
+							tokens: orderedTokens(tokens),
+						}[order];
+					};
+					const expected = decoded
+						.filter(({ summary }) => summaryMeets(conditions, summary))
+						.toSorted((a, b) =>
+							orderedBy(a) === orderedBy(b)
+								? Number(b.one.sequence - a.one.sequence)
+								: orderedBy(a) < orderedBy(b)
+									? 1
+									: -1,
+						);
+					const found: StoredConversation[] = [];
+					for (;;) {
+						const last = found.at(-1);
+						const page = await store.listConversations({
+							conditions: [own, ...conditions],
+							order,
+							before: last?.sequence,
+							beforeValue: last?.orderValue,
+							limit: size + 1,
+							withRecords: false,
+						});
+						found.push(...page);
+						if (page.length <= size) break;
+					}
+					expect(found.map(({ sequence }) => sequence)).toEqual(expected.map(({ one }) => one.sequence));
+					expect(found.map(({ summary }) => summary)).toEqual(expected.map(({ one }) => one.summary));
+				}
+			});
+			await fc.assert(property, { numRuns: 30 });
+		}, 60_000);
+
 		it("returns the same conversations as a linear search, for any filter and page size", async () => {
 			const arbitrary = fc.tuple(
 				fc.array(fc.tuple(fc.nat(9), columns), { minLength: 1, maxLength: 25 }),
@@ -290,7 +368,8 @@ function selected(updates: readonly Sample[], outcomes: readonly Appended[], by:
 	});
 	for (const pair of paired.toSorted((a, b) => Number(a.outcome.sequence - b.outcome.sequence))) {
 		const { conversationId } = pair.update;
-		const update = withTimes(pair.update, current.get(conversationId)?.update.columns.createdAt);
+		const before = current.get(conversationId)?.update;
+		const update = withRun(withTimes(pair.update, before?.columns.createdAt), before);
 		if (pair.outcome.current) current.set(conversationId, { ...pair, update });
 	}
 	return [...current.values()]

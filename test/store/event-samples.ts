@@ -53,6 +53,7 @@ export function appendEvents(
 		effect: effect && {
 			...effect,
 			version: version && {
+				...version,
 				summary: bytes(version.summary),
 				record: { ...version.record, bytes: bytes(version.record.bytes) },
 			},
@@ -111,11 +112,17 @@ export function effectOf(
 }
 
 /** Returns an encoded summary with the fields of an activity appended. */
-export function withActivity(summary: Uint8Array, count: bigint, lastAt: bigint, lastMessage?: string): Uint8Array {
+export function withActivity(
+	summary: Uint8Array,
+	count: bigint,
+	lastAt: bigint,
+	{ lastMessage, runStartedAt }: { readonly lastMessage?: string | undefined; readonly runStartedAt?: bigint } = {},
+): Uint8Array {
 	const activity = create(ConversationSummarySchema, {
 		eventCount: count,
 		lastActivityAt: fromMicroseconds(lastAt),
 		...(lastMessage === undefined ? {} : { lastMessage }),
+		...(runStartedAt === undefined ? {} : { runStartedAt: fromMicroseconds(runStartedAt) }),
 	});
 	return bytes(Buffer.concat([summary, toBinary(ConversationSummarySchema, activity)]));
 }

@@ -557,6 +557,7 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 		removals: "SELECT * FROM conversation_updates.removals ORDER BY log",
 		retention: "SELECT * FROM conversation_updates.retention",
 		schema_versions: "made by each database itself",
+		standings: "SELECT * FROM conversation_updates.standings ORDER BY conversation_id",
 		tags: "SELECT * FROM conversation_updates.tags ORDER BY conversation_id, key",
 		titles: "SELECT * FROM conversation_updates.titles ORDER BY conversation_id",
 		unfinished_import: "made by each database itself",

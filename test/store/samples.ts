@@ -7,6 +7,7 @@ import type { CallSignal } from "../../src/call-signal.ts";
 import { statusNamed } from "../../src/conversations/status.ts";
 import { fromMicroseconds } from "../../src/record/json/scalars.ts";
 import type { Condition } from "../../src/store/condition.ts";
+import { orderTime } from "../../src/store/ordering.ts";
 import type { Appended, NewUpdate, Store, StoredConversation, StoredUpdate } from "../../src/store/store.ts";
 
 /** A time of 2026 in microseconds since the Unix epoch. */
@@ -23,6 +24,9 @@ export interface Columns {
 	readonly createdAt: bigint | undefined;
 	readonly updatedAt: bigint | undefined;
 	readonly tags: Readonly<Record<string, string>>;
+	readonly cost?: number;
+	/** Tokens in prompts. */
+	readonly tokens?: bigint;
 }
 
 /** A filter of lists, in the form of the tests. */
@@ -43,6 +47,8 @@ export interface Filter {
 /** An update, and the values that its summary was made from. */
 export interface Sample extends NewUpdate {
 	readonly columns: Columns;
+	/** See `ConversationState.runStartedAt`; set by {@link withRun}. */
+	readonly runStartedAt?: bigint | undefined;
 }
 
 let made = 0;
@@ -83,11 +89,15 @@ export function sample(
 
 /** Returns the summary of a record that has these values. */
 export function summaryOf(columns: Columns, id = ""): ConversationSummary {
-	const { status, title, parentId, createdAt, updatedAt, ...rest } = columns;
+	const { status, title, parentId, createdAt, updatedAt, agentKind, model, tags, cost = 0, tokens = 0n } = columns;
 	return create(ConversationSummarySchema, {
 		id,
 		executionStatus: statusNamed(status) ?? ConversationExecutionStatus.UNSPECIFIED,
-		...rest,
+		agentKind,
+		model,
+		tags,
+		accumulatedCost: cost,
+		...(tokens === 0n ? {} : { tokens: { promptTokens: tokens } }),
 		...(title === undefined ? {} : { title }),
 		...(parentId === undefined ? {} : { parentConversationId: parentId }),
 		...(createdAt === undefined ? {} : { createdAt: fromMicroseconds(createdAt) }),
@@ -125,7 +135,7 @@ export function conditions(filter: Filter): Condition[] {
 /** Appends a copy of an update, because the store takes ownership of its byte strings. */
 export async function append(
 	store: Store,
-	{ columns: _, record, summary, ...rest }: Sample,
+	{ columns: _, runStartedAt: __, record, summary, ...rest }: Sample,
 	signal?: CallSignal,
 ): Promise<Appended> {
 	const update = { ...rest, record: { ...record, bytes: bytes(record.bytes) }, summary: bytes(summary) };
@@ -143,6 +153,24 @@ export function withTimes(update: Sample, createdAt = update.receivedAt): Sample
 		updatedAt: update.columns.updatedAt ?? update.receivedAt,
 	};
 	return { ...update, summary: summaryWithTimes(update.summary, times), columns: { ...update.columns, ...times } };
+}
+
+/**
+ * Returns an update with the start of the last run in its summary.
+ *
+ * @param before the conversation's current update before
+ */
+export function withRun(update: Sample, before?: Pick<Sample, "columns" | "runStartedAt">): Sample {
+	const { columns, receivedAt } = update;
+	const starts = columns.status === "running" && before?.columns.status !== "running";
+	const runStartedAt = starts ? (orderTime(columns.updatedAt, receivedAt) ?? receivedAt) : before?.runStartedAt;
+	if (runStartedAt === undefined) return update;
+	const run = create(ConversationSummarySchema, { runStartedAt: fromMicroseconds(runStartedAt) });
+	return {
+		...update,
+		runStartedAt,
+		summary: Buffer.concat([update.summary, toBinary(ConversationSummarySchema, run)]),
+	};
 }
 
 /** Returns an encoded summary, with those of the times appended that it lacks. */
@@ -171,7 +199,7 @@ export function stored(update: Sample, appended: Appended, previous?: Appended):
 		previousSequence: previous?.sequence,
 		sender: update.poster?.sender,
 		owner: update.poster?.owner,
-		summary: bytes(withTimes(update).summary),
+		summary: storedSummary(update),
 		record: { ...update.record, bytes: bytes(update.record.bytes) },
 	};
 }
@@ -181,12 +209,18 @@ export function bytes(value: Uint8Array): Uint8Array {
 	return new Uint8Array(value);
 }
 
+/** Returns the summary of an update as the store should return it. */
+function storedSummary(update: Sample): Uint8Array {
+	const complete = withTimes(update);
+	return bytes((update.runStartedAt === undefined ? withRun(complete) : complete).summary);
+}
+
 /** Returns the expected list entry of a conversation with this current update. */
 export function listed(update: Sample, { sequence }: Appended, withRecords = false): StoredConversation {
 	return {
 		conversationId: update.conversationId,
 		sequence,
-		summary: bytes(withTimes(update).summary),
+		summary: storedSummary(update),
 		record: withRecords ? { ...update.record, bytes: bytes(update.record.bytes) } : undefined,
 	};
 }

@@ -51,25 +51,26 @@ export async function deriveSummaries(
 		const updates = await store.updates.list({ after: through, ...STEP, withRecords: true });
 		const summaries: DerivedSummary[] = [];
 		for (const update of updates) {
-			const summary = await changedSummary(update, vault, large);
-			if (summary !== undefined) summaries.push(summary);
+			const summary = await derivedSummary(update, vault, large);
+			if (summary?.isChanged) replaced += 1;
+			// That of a record that was current is stored again, with the values that lists filter and order by.
+			if (summary !== undefined && (summary.isChanged || update.current)) summaries.push(summary);
 			// Requests that wait are answered in between.
 			await setImmediate();
 		}
 		through = updates.at(-1)?.sequence ?? COMPLETE;
 		await store.saveDerivation({ name: NAME, version, through, summaries });
 		examined += updates.length;
-		replaced += summaries.length;
 		onProgress(examined, replaced, through === COMPLETE);
 	}
 }
 
-/** Returns the summary of an update by the present rules; undefined when the stored one is the same. */
-async function changedSummary(
+/** Returns the summary of an update by the present rules; undefined when its record cannot be read. */
+async function derivedSummary(
 	{ conversationId, sequence, record, summary: stored }: StoredUpdate,
 	vault: RecordVault,
 	large: LargeSummaries,
-): Promise<DerivedSummary | undefined> {
+): Promise<(DerivedSummary & { readonly isChanged: boolean }) | undefined> {
 	if (record === undefined || "unreadable" in record) return undefined;
 	try {
 		const isLarge = record.bytes.byteLength >= large.minLargeBytes;
@@ -83,8 +84,8 @@ async function changedSummary(
 		});
 		const summary = concatBytes([encoded, toBinary(ConversationSummarySchema, times)]);
 		// The fields of the activity follow the stored summary.
-		if (Buffer.from(stored).subarray(0, summary.byteLength).equals(summary)) return undefined;
-		return { conversationId, sequence, summary };
+		const isChanged = !Buffer.from(stored).subarray(0, summary.byteLength).equals(summary);
+		return { conversationId, sequence, summary, isChanged };
 	} catch (error) {
 		if (isDataLoss(error)) return undefined;
 		throw error;

@@ -260,7 +260,7 @@ function extend(before: Progress | undefined, current: CurrentRecord, result: Ap
 	const version =
 		first === undefined || last === undefined
 			? (last ?? first)
-			: { summary: last.summary, record: mergeProtected(first.record, last.record, merge) };
+			: { ...last, record: mergeProtected(first.record, last.record, merge) };
 	return { ...result, version, current: before.current, refused: [...before.refused, ...result.refused] };
 }
 

@@ -77,14 +77,39 @@ const FIELDS: FilterFields<ConversationFilter, Condition> = {
 	},
 	sender: (value, name) => (value === "" ? [] : [{ kind: "equal", field: "sender", value: wellFormed(value, name) }]),
 	owner: (value, name) => (value === "" ? [] : [{ kind: "equal", field: "owner", value: wellFormed(value, name) }]),
-	executionStatuses: (value, name) => notYet(value.length === 0, name),
-	executionStatusesNot: (value, name) => notYet(value.length === 0, name),
-	activityFrom: (value, name) => notYet(value === undefined, name),
-	activityTo: (value, name) => notYet(value === undefined, name),
-	costFrom: (value, name) => notYet(value === undefined, name),
-	costTo: (value, name) => notYet(value === undefined, name),
-	hasError: (value, name) => notYet(value === undefined, name),
+	executionStatuses(values, name) {
+		const [status, ...others] = statuses(values, name);
+		if (status === undefined) return [];
+		if (others.length === 0) return [{ kind: "equal", field: "executionStatus", value: status }];
+		return [{ kind: "one_of", field: "executionStatus", values: [status, ...others] }];
+	},
+	executionStatusesNot(values, name) {
+		const excluded = new Set<number>(statuses(values, name));
+		if (excluded.size === 0) return [];
+		// The others, because an index finds them.
+		return [{ kind: "one_of", field: "executionStatus", values: [...STATUSES.difference(excluded)] }];
+	},
+	activityFrom: (value, name) =>
+		value === undefined ? [] : [{ kind: "time", field: "activityAt", from: timeBound(value, name) }],
+	activityTo: (value, name) =>
+		value === undefined ? [] : [{ kind: "time", field: "activityAt", to: timeBound(value, name) }],
+	costFrom: (value, name) => (value === undefined ? [] : [{ kind: "cost", from: number(value, name) }]),
+	costTo: (value, name) => (value === undefined ? [] : [{ kind: "cost", to: number(value, name) }]),
+	hasError: (value) => (value === undefined ? [] : [{ kind: "error", value }]),
 };
+
+/** Returns statuses in the order of their numbers, so that equal filters have equal page tokens, each once. */
+function statuses(values: readonly number[], name: string): number[] {
+	for (const value of values)
+		if (!STATUSES.has(value) || value === ConversationExecutionStatus.UNSPECIFIED)
+			throw invalid(name, "has an unknown status");
+	return [...new Set(values)].sort((a, b) => a - b);
+}
+
+function number(value: number, name: string): number {
+	if (Number.isNaN(value)) throw invalid(name, "is not a number");
+	return value;
+}
 
 /** Refuses a field of a filter that the store cannot select by yet. */
 export function notYet(isUnset: boolean, name: string): readonly never[] {

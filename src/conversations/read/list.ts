@@ -1,17 +1,17 @@
 import { create } from "@bufbuild/protobuf";
 import type { ConversationInfo } from "../../../gen/conversations/v1/conversation_pb.js";
-import type { ConversationFilter } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { type ConversationFilter, ConversationOrder } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
-import type { Condition } from "../../store/condition.ts";
-import type { Store, StoredConversation, StoredRecord } from "../../store/store.ts";
-import { conditionsOf } from "./filter.ts";
+import type { ListOrder } from "../../store/condition.ts";
+import type { ConversationQuery, Store, StoredConversation, StoredRecord } from "../../store/store.ts";
+import { conditionsOf, invalid } from "./filter.ts";
 import { recordJson } from "./get.ts";
 import { type LargeRecords, threadFor } from "./large-records.ts";
 import { MAX_PAGE_BYTES, pageSize } from "./page.ts";
-import { readPageToken, writePageToken } from "./page-token.ts";
+import { type ListScope, readOrderedPageToken, readPageToken, writePageToken } from "./page-token.ts";
 import { type OnUnreadable, recordSize, storedRecord, tryOpen } from "./record-opener.ts";
 import { decodeSummary } from "./stored-summary.ts";
 
@@ -22,6 +22,8 @@ export interface ListRequest {
 	/** Empty for the first page. */
 	readonly pageToken: string;
 	readonly filter?: ConversationFilter | undefined;
+	/** UNSPECIFIED means the same as undefined: the newest current update first. */
+	readonly orderBy?: ConversationOrder | undefined;
 	/** Whether whole records are returned with the summaries. */
 	readonly full: boolean;
 	readonly secrets: SecretsForm;
@@ -51,7 +53,7 @@ const FIRST_READ = 8;
 /** Maximum number of conversations that the store returns at once. */
 const MAX_READ = 1000;
 
-/** Lists conversations, newest current update first. */
+/** Lists conversations. */
 export class ListConversations {
 	readonly #store: Pick<Store, "listConversations">;
 	readonly #vault: RecordVault;
@@ -109,10 +111,12 @@ export class ListConversations {
 		const { pageToken, full } = request;
 		const size = pageSize(request.pageSize);
 		const conditions = conditionsOf(request.filter, filterPrefix);
-		const before = pageToken === "" ? undefined : readPageToken(LIST, { conditions }, pageToken);
-		const { found, more } = await this.#read(conditions, before, size, full);
+		const order = orderOf(request.orderBy);
+		const scope = { conditions, ...(order === "updated" ? {} : { order }) };
+		const start = pageToken === "" ? undefined : startOf(order, scope, pageToken);
+		const { found, more } = await this.#read({ conditions, order, withRecords: full }, start, size);
 		const last = found.at(-1);
-		const nextPageToken = more && last !== undefined ? writePageToken(LIST, { conditions }, last.sequence) : "";
+		const nextPageToken = more && last !== undefined ? writePageToken(LIST, scope, ...positionOf(last)) : "";
 		const conversations: ListedConversation<Form>[] = [];
 		for (const stored of found) conversations.push(await this.#entry(stored, full ? open : undefined));
 		return { conversations, nextPageToken };
@@ -134,19 +138,19 @@ export class ListConversations {
 
 	/** Reads a page in portions, so that no more large records than needed are in memory. */
 	async #read(
-		conditions: readonly Condition[],
-		start: bigint | undefined,
+		query: Pick<ConversationQuery, "conditions" | "order" | "withRecords">,
+		start: PageStart | undefined,
 		size: number,
-		withRecords: boolean,
 	): Promise<{ found: readonly StoredConversation[]; more: boolean }> {
 		const found: StoredConversation[] = [];
 		let bytes = 0;
-		let portion = withRecords ? FIRST_READ : MAX_READ;
+		let portion = query.withRecords ? FIRST_READ : MAX_READ;
 		for (;;) {
 			// One more than fits on the page, to find out whether another page follows.
 			const limit = Math.min(portion, size + 1 - found.length);
-			const before = found.at(-1)?.sequence ?? start;
-			const read = await this.#store.listConversations({ conditions, before, limit, withRecords });
+			const last = found.at(-1);
+			const from = last === undefined ? start : { before: last.sequence, beforeValue: last.orderValue };
+			const read = await this.#store.listConversations({ ...query, ...from, limit });
 			for (const stored of read) {
 				bytes += sizeOf(stored);
 				if (found.length === size || (found.length > 0 && bytes > MAX_PAGE_BYTES)) return { found, more: true };
@@ -157,6 +161,36 @@ export class ListConversations {
 			portion = Math.max(1, Math.min(MAX_READ, Math.ceil((MAX_PAGE_BYTES - bytes) / average)));
 		}
 	}
+}
+
+/** Where a page begins. */
+type PageStart = Pick<ConversationQuery, "before" | "beforeValue">;
+
+const ORDERS: ReadonlyMap<ConversationOrder, ListOrder> = new Map([
+	[ConversationOrder.UNSPECIFIED, "updated"],
+	[ConversationOrder.UPDATED, "updated"],
+	[ConversationOrder.ACTIVITY, "activity"],
+	[ConversationOrder.CREATED, "created"],
+	[ConversationOrder.COST, "cost"],
+	[ConversationOrder.TOKENS, "tokens"],
+]);
+
+/** @throws ServiceError `invalid_argument` for an unknown order */
+function orderOf(requested: ConversationOrder = ConversationOrder.UNSPECIFIED): ListOrder {
+	const order = ORDERS.get(requested);
+	if (order === undefined) throw invalid("order_by", "is not a known order");
+	return order;
+}
+
+/** @throws ServiceError `invalid_argument` for a token of another list, filter or order */
+function startOf(order: ListOrder, scope: ListScope, token: string): PageStart {
+	if (order === "updated") return { before: readPageToken(LIST, scope, token) };
+	const { value, sequence } = readOrderedPageToken(LIST, scope, token, order === "cost");
+	return { before: sequence, beforeValue: value };
+}
+
+function positionOf({ orderValue, sequence }: StoredConversation): (bigint | number)[] {
+	return orderValue === undefined ? [sequence] : [orderValue, sequence];
 }
 
 function sizeOf({ summary, record }: StoredConversation): number {

@@ -2,7 +2,9 @@ import { createHash } from "node:crypto";
 import { ServiceError } from "../../errors.ts";
 
 const VERSION = 2;
-const POSITION_END = 9;
+/** Bytes of the version and of each number of the position. */
+const VERSION_BYTES = 1;
+const NUMBER_BYTES = 8;
 const DIGEST_BYTES = 16;
 
 /** The members of a request that determine the entries of a list and their order. A token is valid for one scope. */
@@ -17,28 +19,63 @@ export type ListScope = Readonly<Record<string, unknown>>;
  * reads the tokens of every other one, also while access keys change, and no state is stored for them.
  *
  * @param list name of the list
- * @param position sequence number, 0 to 2^63 - 1
+ * @param position sequence number, 0 to 2^63 - 1; in lists by another value, that value precedes it
  */
-export function writePageToken(list: string, scope: ListScope, position: bigint): string {
-	const content = Buffer.alloc(POSITION_END);
+export function writePageToken(list: string, scope: ListScope, ...position: readonly (bigint | number)[]): string {
+	const content = Buffer.alloc(VERSION_BYTES + NUMBER_BYTES * position.length);
 	content.writeUInt8(VERSION, 0);
-	content.writeBigInt64BE(position, 1);
+	for (const [n, value] of position.entries()) {
+		const at = VERSION_BYTES + NUMBER_BYTES * n;
+		if (typeof value === "bigint") content.writeBigInt64BE(value, at);
+		else content.writeDoubleBE(value, at);
+	}
 	return Buffer.concat([content, digest(list, scope, content)]).toString("base64url");
 }
 
 /**
- * Returns the position that a token holds.
+ * Returns the sequence number that a token holds.
  *
  * @throws ServiceError `invalid_argument` for a token that was altered, or made for another list or scope
  */
 export function readPageToken(list: string, scope: ListScope, token: string): bigint {
+	return contentOf(list, scope, token, 1).readBigInt64BE(VERSION_BYTES);
+}
+
+/** The position in a list that is ordered by a value. */
+export interface OrderedPosition {
+	readonly value: bigint | number;
+	readonly sequence: bigint;
+}
+
+/**
+ * Returns the position that a token of a list by a value holds.
+ *
+ * @param isDouble whether the value is a floating-point number
+ * @throws ServiceError as {@link readPageToken} does
+ */
+export function readOrderedPageToken(
+	list: string,
+	scope: ListScope,
+	token: string,
+	isDouble: boolean,
+): OrderedPosition {
+	const content = contentOf(list, scope, token, 2);
+	return {
+		value: isDouble ? content.readDoubleBE(VERSION_BYTES) : content.readBigInt64BE(VERSION_BYTES),
+		sequence: content.readBigInt64BE(VERSION_BYTES + NUMBER_BYTES),
+	};
+}
+
+/** @param count count of the numbers of the position */
+function contentOf(list: string, scope: ListScope, token: string, count: number): Buffer {
 	const bytes = Buffer.from(token, "base64url");
-	const content = bytes.subarray(0, POSITION_END);
+	const end = VERSION_BYTES + NUMBER_BYTES * count;
+	const content = bytes.subarray(0, end);
 	// Decoding skips characters that are not base64url, so only encoding the bytes again detects them.
-	const isWhole = bytes.length === POSITION_END + DIGEST_BYTES && bytes.toString("base64url") === token;
-	if (!isWhole || content[0] !== VERSION || !digest(list, scope, content).equals(bytes.subarray(POSITION_END)))
+	const isWhole = bytes.length === end + DIGEST_BYTES && bytes.toString("base64url") === token;
+	if (!isWhole || content[0] !== VERSION || !digest(list, scope, content).equals(bytes.subarray(end)))
 		throw new ServiceError("invalid_argument", "page_token is not valid for this list and filter");
-	return content.readBigInt64BE(1);
+	return content;
 }
 
 function digest(list: string, scope: ListScope, content: Uint8Array): Buffer {

@@ -1,12 +1,16 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
-import { asciiLower } from "../condition.ts";
-import type { Derivation, DerivationStep, DerivedSummary } from "../derivation.ts";
-import { bigint, integer } from "../values.ts";
+import { addDerived } from "../activity.ts";
+import { asciiLower, orderedTokens } from "../condition.ts";
+import type { Derivation, DerivationStep, DerivedEvents, DerivedSummary } from "../derivation.ts";
+import { activityFrom, originFrom } from "../rows.ts";
+import { bigint, integer, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { lockConversations } from "./locks.ts";
+import { ACTIVITY_COLUMNS, decoded } from "./rows.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
+import { activitiesQuery, standingsQuery } from "./written-rows.ts";
 
 export async function readDerivation(session: Session, name: string): Promise<Derivation | undefined> {
 	const [[row] = []] = await session.query({
@@ -19,12 +23,14 @@ export async function readDerivation(session: Session, name: string): Promise<De
 /** Stores a step in a transaction of its own. */
 export async function saveDerivation(
 	connections: Connections,
-	{ name, version, through, summaries }: DerivationStep,
+	{ name, version, through, summaries = [], activities = [] }: DerivationStep,
 ): Promise<void> {
 	await connections.transaction(async (transaction) => {
-		if (summaries.length > 0)
-			await transaction.query(lockConversations(summaries.map(({ conversationId }) => conversationId)));
-		await transaction.commit(...summaries.flatMap(summaryQueries), {
+		const changed = [...summaries, ...activities];
+		if (changed.length > 0)
+			await transaction.query(lockConversations(changed.map(({ conversationId }) => conversationId)));
+		const added = await addToActivities(transaction, activities);
+		await transaction.commit(...summaries.flatMap(summaryQueries), ...added, {
 			text: `
 				INSERT INTO conversation_updates.derivations VALUES ($1, $2, $3)
 				ON CONFLICT (name) DO UPDATE SET version = excluded.version, through = excluded.through
@@ -34,18 +40,38 @@ export async function saveDerivation(
 	});
 }
 
+/** Returns the query that adds what was derived from events to activities, if there is any. */
+async function addToActivities(session: Session, derived: readonly DerivedEvents[]): Promise<Query[]> {
+	if (derived.length === 0) return [];
+	const [rows = []] = await session.query({
+		text: `SELECT a.conversation_id, a.sender, a.owner, ${ACTIVITY_COLUMNS} FROM conversation_updates.activities a
+			WHERE a.conversation_id = ANY ($1::uuid[])`,
+		values: [derived.map(({ conversationId }) => conversationId)],
+	});
+	const facts = new Map(derived.map((one) => [one.conversationId, one]));
+	const activities = rows.flatMap((row) => {
+		const conversationId = text(row.conversation_id);
+		const one = facts.get(conversationId);
+		if (one === undefined) return [];
+		const activity = addDerived(activityFrom(row, decoded), one);
+		return [{ conversationId, origin: originFrom(row, decoded), activity }];
+	});
+	return activities.length === 0 ? [] : [activitiesQuery(activities), standingsQuery([...facts.keys()])];
+}
+
 /** Returns the queries that replace a summary, and the values that lists filter by if its update is the current one. */
 function summaryQueries({ sequence, summary }: DerivedSummary): Query[] {
-	const { agentKind, model, title, tags } = fromBinary(ConversationSummarySchema, summary);
+	const { agentKind, model, title, tags, accumulatedCost, tokens } = fromBinary(ConversationSummarySchema, summary);
 	const current = "FROM conversation_updates.conversations WHERE sequence = $1";
 	return [
 		{
-			text: "UPDATE conversation_updates.updates SET summary = $2 WHERE sequence = $1",
+			text: "UPDATE conversation_updates.updates SET summary = $2 WHERE sequence = $1 AND summary <> $2",
 			values: [sequence, Buffer.from(summary)],
 		},
 		{
-			text: "UPDATE conversation_updates.conversations SET agent_kind = $2, model = $3 WHERE sequence = $1",
-			values: [sequence, encodeKey(agentKind), encodeKey(model)],
+			text: `UPDATE conversation_updates.conversations SET agent_kind = $2, model = $3, cost = $4, tokens = $5
+				WHERE sequence = $1`,
+			values: [sequence, encodeKey(agentKind), encodeKey(model), accumulatedCost, orderedTokens(tokens)],
 		},
 		...["titles", "tags"].map((table) => ({
 			text: `DELETE FROM conversation_updates.${table} WHERE conversation_id = (SELECT conversation_id ${current})`,

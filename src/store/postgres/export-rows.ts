@@ -14,7 +14,16 @@ import { encodeKey } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
 import { usageOf, usageQueries } from "./usage.ts";
 import { projectionQuery } from "./written-group.ts";
-import { activitiesQuery, Bytes, currentRow, eventRow, json, tagRows, updateRow } from "./written-rows.ts";
+import {
+	activitiesQuery,
+	Bytes,
+	currentRow,
+	eventRow,
+	json,
+	standingsQuery,
+	tagRows,
+	updateRow,
+} from "./written-rows.ts";
 
 /** How the rows of one kind are read and written. */
 interface RowsOf<Stored> {
@@ -58,6 +67,7 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 				projectionQuery(current),
 				{ text: insertCurrents({ json: "$1", numbered }), values: [json(current.map(currentRow))] },
 				{ text: insertTags({ json: "$1", numbered }), values: [json(current.flatMap(tagRows))] },
+				standingsQuery(current.map(({ id }) => id)),
 			];
 		},
 	},
@@ -70,7 +80,7 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 			if (activity === undefined) throw new Error("an activity has no events");
 			return { conversationId: text(row.conversation_id), origin: originFrom(row, decoded), activity };
 		},
-		write: (rows) => [activitiesQuery(rows)],
+		write: (rows) => [activitiesQuery(rows), standingsQuery(rows.map(({ conversationId }) => conversationId))],
 	},
 	update: {
 		table: "conversation_updates.updates",

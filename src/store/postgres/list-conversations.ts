@@ -1,7 +1,7 @@
-import { asciiLower, type Condition } from "../condition.ts";
+import { asciiLower, type Condition, type ListOrder } from "../condition.ts";
 import { conversationFrom } from "../rows.ts";
 import type { ConversationQuery, StoredConversation } from "../store.ts";
-import { bindable } from "../values.ts";
+import { bindable, bindableNumber } from "../values.ts";
 import { BASE_JOIN, RECORD_COLUMNS, RecordReader } from "./records.ts";
 import { ACTIVITY_COLUMNS, activityOf, decoded } from "./rows.ts";
 import { Sql } from "./sql.ts";
@@ -19,33 +19,61 @@ const COLUMNS = {
 	updatedAt: "updated_at",
 } as const;
 
+/** The values by which lists are ordered, before the sequence of the current update. */
+const ORDERS: Readonly<Record<Exclude<ListOrder, "updated">, string>> = {
+	activity: "s.activity_at",
+	created: "c.created_at",
+	cost: "c.cost",
+	tokens: "c.tokens",
+};
+
+/** Joins the standing `s` of conversations `c`. */
+const STANDING_JOIN = "JOIN conversation_updates.standings s ON s.conversation_id = c.conversation_id";
+
 /**
- * Lists conversations, newest current update first. The planner chooses the index. An index for equality has its
- * conversations in this order; the indexes of times and titles select few conversations.
+ * Lists conversations. The planner chooses the index. An index for equality has its conversations in the order `updated`;
+ * the indexes of times and titles select few conversations, and the other orders have indexes of their own.
  */
 export async function listConversations(session: Session, query: ConversationQuery): Promise<StoredConversation[]> {
-	const { conditions, before, limit, withRecords } = query;
+	const { conditions, order = "updated", before, beforeValue, limit, withRecords } = query;
 	const sql = new Sql();
 	const pieces = conditions.map((condition, index) => conditionSql(condition, `t${index}`, sql));
-	const tests = [`c.sequence < ${sql.value(bindable(before ?? 2n ** 63n))}`, ...pieces.map(({ test }) => test)];
+	const orderValue = order === "updated" ? undefined : ORDERS[order];
+	const sequence = sql.value(bindable(before ?? 2n ** 63n));
+	const tests = [
+		orderValue === undefined || beforeValue === undefined
+			? `c.sequence < ${sequence}`
+			: `(${orderValue}, c.sequence) < (${sql.value(bindableNumber(beforeValue))}, ${sequence})`,
+		...pieces.map(({ test }) => test),
+	];
+	const needsStanding = order === "activity" || conditions.some(isOfStanding);
+	const joins = [...(needsStanding ? [STANDING_JOIN] : []), ...pieces.map(({ join }) => join)];
+	const ordered = orderValue === undefined ? "c.sequence DESC" : `${orderValue} DESC, c.sequence DESC`;
 	const [rows = []] = await session.query(
 		sql.query(`
-			SELECT c.conversation_id, c.sequence, c.status, c.posted_at, c.sender, c.owner, u.summary, ${ACTIVITY_COLUMNS}
+			SELECT c.order_value, c.conversation_id, c.sequence, c.status, c.posted_at, c.run_started_at, c.sender, c.owner,
+				u.summary, ${ACTIVITY_COLUMNS}
 				${withRecords ? `, ${RECORD_COLUMNS}` : ""}
 			FROM (
-				SELECT c.* FROM conversation_updates.conversations c ${pieces.map(({ join }) => join).join(" ")}
-				WHERE ${tests.join(" AND ")} ORDER BY c.sequence DESC LIMIT ${sql.value(limit)}
+				SELECT c.*, ${orderValue ?? "c.sequence"} AS order_value
+				FROM conversation_updates.conversations c ${joins.join(" ")}
+				WHERE ${tests.join(" AND ")} ORDER BY ${ordered} LIMIT ${sql.value(limit)}
 			) c
 			JOIN conversation_updates.updates u ON u.sequence = c.sequence
 			LEFT JOIN conversation_updates.activities a ON a.conversation_id = c.conversation_id
 			${withRecords ? BASE_JOIN : ""}
-			ORDER BY c.sequence DESC
+			ORDER BY c.order_value DESC, c.sequence DESC
 		`),
 	);
 	const records = new RecordReader();
 	return rows.map((row) =>
-		conversationFrom(row, decoded, activityOf(row), withRecords ? records.read(row) : undefined),
+		conversationFrom(row, decoded, activityOf(row), withRecords ? records.read(row) : undefined, order),
 	);
+}
+
+/** Returns whether the test of a condition reads the standing `s`. */
+function isOfStanding(condition: Condition): boolean {
+	return condition.kind === "error" || (condition.kind === "time" && condition.field === "activityAt");
 }
 
 /** A condition in SQL: a test on conversation `c`, and the join that the test needs. */
@@ -72,11 +100,23 @@ function conditionSql(condition: Condition, alias: string, sql: Sql): ConditionS
 			return { join, test };
 		}
 		case "time": {
-			const column = `c.${COLUMNS[condition.field]}`;
+			const column = condition.field === "activityAt" ? "s.activity_at" : `c.${COLUMNS[condition.field]}`;
 			const from = sql.value(bindable(condition.from ?? -(2n ** 63n)));
 			const to = sql.value(bindable(condition.to ?? 2n ** 63n));
 			return { join: "", test: `${column} >= ${from} AND ${column} < ${to}` };
 		}
+		case "one_of":
+			return { join: "", test: `c.${COLUMNS[condition.field]} = ANY (${sql.value(condition.values)}::bigint[])` };
+		case "cost": {
+			const { from, to } = condition;
+			const bounds = [
+				...(from === undefined ? [] : [`c.cost >= ${sql.value(from)}`]),
+				...(to === undefined ? [] : [`c.cost < ${sql.value(to)}`]),
+			];
+			return { join: "", test: bounds.length === 0 ? "true" : bounds.join(" AND ") };
+		}
+		case "error":
+			return { join: "", test: condition.value ? "s.has_error" : "NOT s.has_error" };
 		case "title": {
 			const join = `JOIN conversation_updates.titles ${alias} ON ${alias}.conversation_id = c.conversation_id`;
 			const contained = encodeText(asciiLower(condition.contains)).replaceAll(/[\\%_]/g, "\\$&");

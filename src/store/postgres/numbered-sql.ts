@@ -16,6 +16,7 @@ const STATE = {
 	life_began_at: "bigint",
 	created_at: "bigint",
 	updated_at: "bigint",
+	run_started_at: "bigint",
 	newest_sequence: "bigint",
 	newest_updated_at: "bigint",
 	newest_size: "bigint",
@@ -28,7 +29,7 @@ export const STATE_NAMES = Object.keys(STATE);
 const STATE_ROW = Object.entries(STATE)
 	.map((column) => column.join(" "))
 	.join();
-const FILTER_NAMES = ["agent_kind", "model", "parent_id"];
+const FILTER_NAMES = ["agent_kind", "model", "parent_id", "cost", "tokens"];
 /** Columns that are written with the first record only. */
 const ORIGIN_NAMES = ["sender", "owner"];
 const PROVISIONAL_NAMES = ["sequence", "newest_sequence", "revision"];
@@ -40,8 +41,8 @@ const PROVISIONAL_NAMES = ["sequence", "newest_sequence", "revision"];
 const UPDATE_ROW = `
 	sequence bigint, conversation_id uuid, change bigint, current boolean, origin bigint, previous_sequence bigint,
 	received_at bigint, base_sequence bigint, size bigint, redaction_version bigint, schema_version bigint,
-	unpacked_size bigint, checksum bigint, sender text, summary_at int, summary_size int, activity_at int, activity_size int,
-	record_at int, record_size int
+	unpacked_size bigint, checksum bigint, error_sequence bigint, sender text, summary_at int, summary_size int, activity_at int,
+	activity_size int, record_at int, record_size int
 `;
 /** Columns of a row with an event. */
 const EVENT_ROW = `
@@ -51,7 +52,8 @@ const EVENT_ROW = `
 `;
 /** Columns of a row with the state of a conversation and the values that lists filter by. */
 const CURRENT_ROW = `
-	conversation_id uuid, ${STATE_ROW}, agent_kind text, model text, parent_id text, sender text, owner text
+	conversation_id uuid, ${STATE_ROW}, agent_kind text, model text, parent_id text, cost double precision,
+	tokens bigint, sender text, owner text
 `;
 const TAG_ROW = "conversation_id uuid, key text, value text, sequence bigint";
 
@@ -63,18 +65,22 @@ interface Rows {
 	readonly json: string;
 	readonly from?: string;
 	readonly numbered: Numbered;
+	/** As `numbered`, for sequences of events. */
+	readonly numberedEvent?: Numbered;
 }
 
 /** Returns the SQL that inserts updates. `bytes` is the parameter with their byte strings. */
-export function insertUpdates({ json, from = "", numbered }: Rows, bytes: string): string {
+export function insertUpdates({ json, from = "", numbered, numberedEvent = numbered }: Rows, bytes: string): string {
 	return `
 		INSERT INTO conversation_updates.updates (
 			sequence, conversation_id, change, current, origin, previous_sequence, received_at, base_sequence, size,
-			redaction_version, schema_version, unpacked_size, checksum, sender, summary, activity, record
+			redaction_version, schema_version, unpacked_size, checksum, error_sequence, summary, activity,
+			record
 		)
 		SELECT ${numbered("sequence")}, r.conversation_id, r.change, r.current, r.origin, ${numbered("previous_sequence")},
 			r.received_at, ${numbered("base_sequence")}, r.size, r.redaction_version, r.schema_version, r.unpacked_size,
-			r.checksum, r.sender, substring(${bytes}::bytea FROM r.summary_at FOR r.summary_size),
+			r.checksum, ${numberedEvent("error_sequence")},
+			substring(${bytes}::bytea FROM r.summary_at FOR r.summary_size),
 			substring(${bytes}::bytea FROM r.activity_at FOR r.activity_size),
 			substring(${bytes}::bytea FROM r.record_at FOR r.record_size)
 		FROM ${from} json_to_recordset(${json}::json) AS r (${UPDATE_ROW})
@@ -122,12 +128,17 @@ function stateValues(numbered: Numbered): string[] {
 }
 
 /** Returns the SQL for the final value of a column whose number may be provisional. */
-function provisional(column: string): string {
-	return `CASE WHEN r.${column} > ${PROVISIONAL} THEN p.first_update + (r.${column} - ${PROVISIONAL}) ELSE r.${column} END`;
+function provisional(column: string, before = "first_update"): string {
+	return `CASE WHEN r.${column} > ${PROVISIONAL} THEN p.${before} + (r.${column} - ${PROVISIONAL}) ELSE r.${column} END`;
 }
 
 /** Rows of a group. Their final numbers are computed from the row `p` of {@link WRITE_GROUP}. */
-const groupRows = (json: string, numbered: Numbered = provisional): Rows => ({ json, from: "p,", numbered });
+const groupRows = (json: string, numbered: Numbered = (column) => provisional(column)): Rows => ({
+	json,
+	from: "p,",
+	numbered,
+	numberedEvent: (column) => provisional(column, "first_event"),
+});
 
 /**
  * The statement that takes the sequences of a group and writes all rows that contain them. It locks the row of `positions`
@@ -151,13 +162,22 @@ export const WRITE_GROUP = `
 		${insertCurrents(groupRows("$6"))}
 	), new_states AS (
 		UPDATE conversation_updates.conversations c
-		SET ${stateValues(provisional)
+		SET ${stateValues((column) => provisional(column))
 			.map((value, n) => `${STATE_NAMES[n]} = ${value}`)
 			.join()}
 		FROM p, json_to_recordset($7::json) AS r (conversation_id uuid, ${STATE_ROW})
 		WHERE c.conversation_id = r.conversation_id
 	), new_tags AS (
 		${insertTags(groupRows("$8"))}
+	), new_errors AS (
+		UPDATE conversation_updates.activities r SET error_sequence = ${provisional("error_sequence", "first_event")}
+		FROM p WHERE r.conversation_id = ANY ($12::uuid[])
+	), new_standings AS (
+		INSERT INTO conversation_updates.standings AS s (conversation_id, activity_at, has_error)
+		SELECT r.conversation_id, r.activity_at, r.has_error
+		FROM json_to_recordset($13::json) AS r (conversation_id uuid, activity_at bigint, has_error boolean)
+		ON CONFLICT (conversation_id) DO UPDATE SET activity_at = excluded.activity_at, has_error = excluded.has_error
+		WHERE (s.activity_at, s.has_error) <> (excluded.activity_at, excluded.has_error)
 	), writer AS (
 		INSERT INTO conversation_updates.writers (id, last_group, first_update, first_event, written_at)
 		SELECT $9::uuid, $10::bigint, p.first_update, p.first_event, now() FROM p

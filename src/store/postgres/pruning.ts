@@ -84,7 +84,7 @@ async function removeDeleted(transaction: Transaction, conversationId: string, b
 	removed += await remove(transaction, removeNewest("events", conversationId, [], limit - removed));
 	if (removed >= limit) return removed;
 	removed += await remove(transaction, removeQuery("updates", "e.sequence = ANY ($1::bigint[])", [lastUpdates]));
-	const tables = ["tags", "titles", "activities", "conversations"];
+	const tables = ["tags", "titles", "standings", "activities", "conversations"];
 	await transaction.commit(
 		...tables.map((table) => ({
 			text: `DELETE FROM conversation_updates.${table} WHERE conversation_id = $1`,

@@ -29,8 +29,10 @@ export function stateOf(row: Row): ConversationState | undefined {
 }
 
 /** SQL columns of `a` that {@link activityOf} reads. */
-export const ACTIVITY_COLUMNS =
-	"a.event_count, a.last_at, a.last_state_update_at, a.leaf_at, a.leaf, a.message_at, a.message";
+export const ACTIVITY_COLUMNS = `
+	a.event_count, a.last_at, a.last_state_update_at, a.leaf_at, a.leaf, a.message_at, a.message,
+	a.first_message_at, a.first_message, a.error_at, a.error, a.error_sequence
+`;
 
 /** SQL columns that {@link knownOriginOf} reads, of `c` and `a`. */
 export const ORIGIN_COLUMNS = "coalesce(c.sender, a.sender) AS sender, coalesce(c.owner, a.owner) AS owner";

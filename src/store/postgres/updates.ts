@@ -11,7 +11,7 @@ import type { Session } from "./transaction.ts";
 /** SQL columns of update `u` and its conversation `c` that {@link updateFrom} reads. */
 export const UPDATE_COLUMNS = `
 	u.conversation_id, u.sequence, u.change, u.current, u.origin, u.previous_sequence, u.received_at, u.summary, u.activity,
-	u.sender, c.sender AS first_sender, c.owner
+	u.error_sequence, u.sender, c.sender AS first_sender, c.owner
 `;
 
 /** SQL join of an update `u` with its conversation. */

@@ -91,7 +91,8 @@ async function writeQuery(group: WrittenGroup, current: readonly CurrentState[],
 	const bytes = new Bytes();
 	const updates = group.updates.map((update, n) => {
 		const { redactionVersion, schemaVersion } = update.record;
-		return updateRow({ ...update, record: { redactionVersion, schemaVersion, ...(packed[0][n] ?? missing()) } }, bytes);
+		const record = { redactionVersion, schemaVersion, ...(packed[0][n] ?? missing()) };
+		return updateRow({ ...update, record }, bytes, update.errorSequence);
 	});
 	const events = group.events.map(({ sequence, conversationId, receivedAt, sender, event }, n) => {
 		const [text, secrets] = [packed[1][n] ?? missing(), packSecrets(event.secrets)];
@@ -105,12 +106,30 @@ async function writeQuery(group: WrittenGroup, current: readonly CurrentState[],
 	const states = [...group.states].flatMap(([id, { state, summary }]) =>
 		summary === undefined ? [stateRow(id, state)] : [],
 	);
+	const errors = [...group.activities].flatMap(([id, { error }]) =>
+		error !== undefined && error.sequence > PROVISIONAL ? [id] : [],
+	);
+	const standings = [...group.standings].map(([id, { activityAt, hasError }]) => ({
+		conversation_id: id,
+		activity_at: activityAt,
+		has_error: hasError,
+	}));
 	const notifies = writer.notifies && updates.length + events.length > 0;
 	const rows = [updates, events, current.map(currentRow), states, current.flatMap(tagRows)].map(json);
 	return {
 		name: "write_group",
 		text: WRITE_GROUP,
-		values: [updates.length, events.length, bytes.all(), ...rows, writer.id, writer.group, notifies],
+		values: [
+			updates.length,
+			events.length,
+			bytes.all(),
+			...rows,
+			writer.id,
+			writer.group,
+			notifies,
+			errors,
+			json(standings),
+		],
 	};
 }
 

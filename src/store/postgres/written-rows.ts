@@ -1,7 +1,8 @@
 import type { ConversationSummary } from "../../../gen/conversations/v1/summary_pb.js";
 import type { Activity } from "../activity.ts";
-import { asciiLower } from "../condition.ts";
+import { asciiLower, orderedTokens } from "../condition.ts";
 import type { ConversationState } from "../conversation-state.ts";
+import { errorJson } from "../error-column.ts";
 import { unpackedSizeOf } from "../record-column.ts";
 import type { ConversationOrigin } from "../store.ts";
 import type { ActivityRow, EventRow, UpdateRow } from "../stored-rows.ts";
@@ -24,17 +25,22 @@ export function activitiesQuery(activities: readonly ActivityRow[]): Query {
 		name: "write_activities",
 		text: `
 			INSERT INTO conversation_updates.activities AS a (
-				conversation_id, event_count, last_at, last_state_update_at, leaf_at, leaf, message_at, message, sender, owner
+				conversation_id, event_count, last_at, last_state_update_at, leaf_at, leaf, message_at, message,
+				first_message_at, first_message, error_at, error, error_sequence, sender, owner
 			)
-			SELECT conversation_id, event_count, last_at, last_state_update_at, leaf_at, leaf, message_at, message, sender, owner
+			SELECT conversation_id, event_count, last_at, last_state_update_at, leaf_at, leaf, message_at, message,
+				first_message_at, first_message, error_at, error, error_sequence, sender, owner
 			FROM json_to_recordset($1::json) AS r (
 				conversation_id uuid, event_count bigint, last_at bigint, last_state_update_at bigint, leaf_at bigint, leaf text,
-				message_at bigint, message text, sender text, owner text
+				message_at bigint, message text, first_message_at bigint, first_message text, error_at bigint, error text,
+				error_sequence bigint, sender text, owner text
 			)
 			ON CONFLICT (conversation_id) DO UPDATE SET
 				event_count = excluded.event_count, last_at = excluded.last_at, last_state_update_at = excluded.last_state_update_at,
 				leaf_at = excluded.leaf_at, leaf = excluded.leaf,
-				message_at = excluded.message_at, message = excluded.message
+				message_at = excluded.message_at, message = excluded.message,
+				first_message_at = excluded.first_message_at, first_message = excluded.first_message,
+				error_at = excluded.error_at, error = excluded.error, error_sequence = excluded.error_sequence
 		`,
 		values: [json(rows)],
 	};
@@ -44,7 +50,7 @@ function originColumns({ sender, owner }: ConversationOrigin) {
 	return { sender: nullableText(sender), owner: nullableText(owner) };
 }
 
-function activityColumns({ eventCount, lastAt, lastStateUpdateAt, leaf, message }: Activity) {
+function activityColumns({ eventCount, lastAt, lastStateUpdateAt, leaf, message, firstMessage, error }: Activity) {
 	return {
 		event_count: eventCount,
 		last_at: lastAt,
@@ -53,11 +59,20 @@ function activityColumns({ eventCount, lastAt, lastStateUpdateAt, leaf, message 
 		leaf: nullableText(leaf?.text),
 		message_at: message?.at,
 		message: nullableText(message?.text),
+		first_message_at: firstMessage?.at,
+		first_message: nullableText(firstMessage?.text),
+		error_at: error?.at,
+		error: nullableText(error && errorJson(error)),
+		error_sequence: error?.sequence,
 	};
 }
 
-/** Returns a row of `UPDATE_ROW`. */
-export function updateRow({ record, ...update }: UpdateRow, bytes: Bytes) {
+/**
+ * Returns a row of `UPDATE_ROW`.
+ *
+ * @param errorSequence sequence of the error of the summary, if the fields of the activity lack it
+ */
+export function updateRow({ record, ...update }: UpdateRow, bytes: Bytes, errorSequence?: bigint) {
 	return {
 		sequence: update.sequence,
 		conversation_id: update.conversationId,
@@ -66,6 +81,7 @@ export function updateRow({ record, ...update }: UpdateRow, bytes: Bytes) {
 		origin: update.origin,
 		previous_sequence: update.previousSequence,
 		received_at: update.receivedAt,
+		error_sequence: errorSequence,
 		base_sequence: update.base,
 		size: update.size,
 		sender: nullableText(update.sender),
@@ -127,6 +143,8 @@ export function currentRow({ id, origin, state, summary }: CurrentState) {
 		agent_kind: encodeKey(summary.agentKind),
 		model: encodeKey(summary.model),
 		parent_id: summary.parentConversationId === undefined ? null : encodeKey(summary.parentConversationId),
+		cost: summary.accumulatedCost,
+		tokens: orderedTokens(summary.tokens),
 	};
 }
 
@@ -157,6 +175,7 @@ export function stateRow(id: string, state: ConversationState) {
 		status: state.status,
 		order_time: state.orderTime,
 		life_began_at: state.lifeBeganAt,
+		run_started_at: state.runStartedAt,
 		created_at: state.createdAt,
 		updated_at: state.updatedAt,
 		newest_sequence: state.newestPosted?.sequence,
@@ -197,4 +216,20 @@ function withBigintsAsStrings(row: object): object {
 	const texts: Record<string, unknown> = { ...row };
 	for (const name in texts) if (typeof texts[name] === "bigint") texts[name] = texts[name].toString();
 	return texts;
+}
+
+/** Returns the query that derives the standings of conversations from their rows anew, as `standingOf` does. */
+export function standingsQuery(conversationIds: readonly string[]): Query {
+	return {
+		text: `
+			INSERT INTO conversation_updates.standings (conversation_id, activity_at, has_error)
+			SELECT c.conversation_id, coalesce(a.last_at, c.updated_at, 0),
+				a.error_at IS NOT NULL AND a.error_at >= coalesce(c.run_started_at, a.error_at)
+			FROM conversation_updates.conversations c
+			LEFT JOIN conversation_updates.activities a ON a.conversation_id = c.conversation_id
+			WHERE c.conversation_id = ANY ($1::uuid[])
+			ON CONFLICT (conversation_id) DO UPDATE SET activity_at = excluded.activity_at, has_error = excluded.has_error
+		`,
+		values: [conversationIds],
+	};
 }

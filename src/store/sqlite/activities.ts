@@ -1,4 +1,5 @@
 import type { Activity } from "../activity.ts";
+import { errorJson } from "../error-column.ts";
 import { activityFrom, originFrom } from "../rows.ts";
 import type { ConversationOrigin } from "../store.ts";
 import { bigint, text } from "../values.ts";
@@ -23,7 +24,7 @@ export function writeActivity(
 	statements: Statements,
 	conversationId: string,
 	known: bigint | undefined,
-	{ eventCount, lastAt, lastStateUpdateAt, leaf, message }: Activity,
+	{ eventCount, lastAt, lastStateUpdateAt, leaf, message, firstMessage, error }: Activity,
 	{ sender, owner }: ConversationOrigin,
 ): bigint {
 	const id =
@@ -39,7 +40,8 @@ export function writeActivity(
 	statements
 		.prepare(`
 			UPDATE activities SET
-				event_count = ?, last_at = ?, last_state_update_at = ?, leaf_at = ?, leaf = ?, message_at = ?, message = ?
+				event_count = ?, last_at = ?, last_state_update_at = ?, leaf_at = ?, leaf = ?, message_at = ?, message = ?,
+				first_message_at = ?, first_message = ?, error_at = ?, error = ?, error_sequence = ?
 			WHERE id = ?
 		`)
 		.run(
@@ -50,6 +52,11 @@ export function writeActivity(
 			leaf?.text ?? null,
 			message?.at ?? null,
 			message?.text ?? null,
+			firstMessage?.at ?? null,
+			firstMessage?.text ?? null,
+			error?.at ?? null,
+			error === undefined ? null : errorJson(error),
+			error?.sequence ?? null,
 			id,
 		);
 	return id;

@@ -12,6 +12,7 @@ export function compactBatch(batch: NewEvents): NewEvents {
 		effect: effect && {
 			...effect,
 			version: version && {
+				...version,
 				summary: compact(version.summary),
 				record: { ...version.record, bytes: compact(version.record.bytes) },
 			},

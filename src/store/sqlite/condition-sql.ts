@@ -34,6 +34,7 @@ const COLUMNS = {
 	owner: { column: "owner", index: "conversations_by_owner" },
 	createdAt: { column: "created_at", index: "conversations_by_created" },
 	updatedAt: { column: "updated_at", index: "conversations_by_updated" },
+	activityAt: { column: "activity_at", index: "conversations_by_activity" },
 } as const;
 
 /** Translates conditions into SQL. Merges all conditions on the same time into one range. */
@@ -81,6 +82,26 @@ function oneConditionSql(condition: Condition): SqlCondition {
 			const test = { text: `c.${column} >= ? AND c.${column} < ?`, parameters };
 			const from = `conversations c INDEXED BY ${index}`;
 			return { test, index: { from, join: "", where: test, sequence: undefined } };
+		}
+		case "one_of": {
+			const { column, index } = COLUMNS[condition.field];
+			const { values } = condition;
+			const test = { text: `c.${column} IN (${values.map(() => "?").join()})`, parameters: values };
+			return {
+				test,
+				index: { from: `conversations c INDEXED BY ${index}`, join: "", where: test, sequence: undefined },
+			};
+		}
+		case "cost": {
+			const { from = Number.NEGATIVE_INFINITY, to = Number.POSITIVE_INFINITY } = condition;
+			const test = { text: "c.cost >= ? AND c.cost < ?", parameters: [from, to] };
+			const index = "conversations c INDEXED BY conversations_by_cost";
+			return { test, index: { from: index, join: "", where: test, sequence: undefined } };
+		}
+		case "error": {
+			const test = { text: `c.has_error = ${condition.value ? 1 : 0}`, parameters: [] };
+			const from = "conversations c INDEXED BY conversations_with_error";
+			return { test, index: condition.value ? { from, join: "", where: test, sequence: "c.sequence" } : undefined };
 		}
 		case "title":
 			return { test: titleTest(condition.contains), index: titleIndex(condition.contains) };

@@ -1,9 +1,11 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { addDerived } from "../activity.ts";
 import type { Derivation, DerivationStep } from "../derivation.ts";
 import { bigint, integer } from "../values.ts";
+import { findActivity, writeActivity } from "./activities.ts";
 import type { Statements } from "./statements.ts";
-import { findConversation, updateConversation } from "./update-writer.ts";
+import { findConversation, refreshStanding, updateConversation } from "./update-writer.ts";
 
 export function readDerivation(statements: Statements, name: string): Derivation | undefined {
 	const row = statements.prepare("SELECT version, through FROM derivations WHERE name = ?").get(name);
@@ -11,12 +13,25 @@ export function readDerivation(statements: Statements, name: string): Derivation
 }
 
 /** Stores a step. The caller has begun a transaction. */
-export function saveDerivation(statements: Statements, { name, version, through, summaries }: DerivationStep): void {
+export function saveDerivation(
+	statements: Statements,
+	{ name, version, through, summaries = [], activities = [] }: DerivationStep,
+): void {
 	for (const { conversationId, sequence, summary } of summaries) {
-		statements.prepare("UPDATE updates SET summary = ? WHERE sequence = ?").run(summary, sequence);
+		statements
+			.prepare("UPDATE updates SET summary = ? WHERE sequence = ? AND summary <> ?")
+			.run(summary, sequence, summary);
 		const known = findConversation(statements, conversationId);
 		if (known?.state.sequence === sequence)
 			updateConversation(statements, known, known.state, fromBinary(ConversationSummarySchema, summary));
+	}
+	for (const { conversationId, ...derived } of activities) {
+		const known = findActivity(statements, conversationId);
+		if (known === undefined) continue;
+		// The origin of a conversation that has an activity stays the same.
+		const origin = { sender: undefined, owner: undefined };
+		writeActivity(statements, conversationId, known.id, addDerived(known, derived), origin);
+		refreshStanding(statements, conversationId);
 	}
 	statements
 		.prepare("INSERT OR REPLACE INTO derivations (name, version, through) VALUES (?, ?, ?)")

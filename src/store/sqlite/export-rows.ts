@@ -18,7 +18,7 @@ import { bigint, blob, type Row, text } from "../values.ts";
 import { createAccessKey } from "./access-keys.ts";
 import { writeActivity } from "./activities.ts";
 import type { Statements } from "./statements.ts";
-import { insertConversation, insertEvent, insertUpdate } from "./update-writer.ts";
+import { insertConversation, insertEvent, insertUpdate, refreshStanding } from "./update-writer.ts";
 import { usageFrom, writeUsage } from "./usage.ts";
 
 /** How the rows of one table are read and written. */
@@ -50,6 +50,7 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		write(statements, { conversationId, origin, state, summary }) {
 			const decoded = fromBinary(ConversationSummarySchema, summary);
 			insertConversation(statements, conversationId, state, decoded, origin);
+			refreshStanding(statements, conversationId);
 		},
 	},
 	activity: {
@@ -63,6 +64,7 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		}),
 		write(statements, { conversationId, origin, activity }) {
 			writeActivity(statements, conversationId, undefined, activity, origin);
+			refreshStanding(statements, conversationId);
 		},
 	},
 	update: {

@@ -12,6 +12,7 @@ import {
 	type WrittenGroup,
 } from "../group-plan.ts";
 import { packRecord, packSecrets, readOrUnreadable } from "../record-column.ts";
+import { withErrorSequence } from "../rows.ts";
 import { bigint, boolean, integer, nullable } from "../values.ts";
 import { findActivity, writeActivity } from "./activities.ts";
 import { readRange } from "./log.ts";
@@ -24,6 +25,7 @@ import {
 	insertUpdate,
 	type KnownRow,
 	updateConversation,
+	writeStanding,
 } from "./update-writer.ts";
 import { findResponse, findUsage, writeUsage } from "./usage.ts";
 
@@ -144,10 +146,15 @@ function writeGroup(statements: Statements, written: WrittenGroup, found: Readon
 		const insert = () => insertConversation(statements, id, state, present(summary), present(written.origins.get(id)));
 		conversations.set(id, row?.id ?? insert());
 	}
+	for (const [id, standing] of written.standings) {
+		const row = found.get(id)?.conversation;
+		writeStanding(statements, present(row?.id ?? conversations.get(id)), standing);
+	}
 	for (const update of written.updates) {
 		const { redactionVersion, schemaVersion, bytes } = update.record;
 		const record = { redactionVersion, schemaVersion, ...packRecord(bytes) };
-		insertUpdate(statements, present(conversations.get(update.conversationId)), { ...update, record });
+		const activity = withErrorSequence(update.activity, update.errorSequence);
+		insertUpdate(statements, present(conversations.get(update.conversationId)), { ...update, activity, record });
 	}
 	for (const { sequence, conversationId, receivedAt, sender, event } of written.events) {
 		const [text, secrets] = [packRecord(event.text), packSecrets(event.secrets)];

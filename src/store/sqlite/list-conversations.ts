@@ -1,6 +1,7 @@
+import type { ListOrder } from "../condition.ts";
 import { conversationFrom } from "../rows.ts";
 import type { ConversationQuery, StoredConversation } from "../store.ts";
-import { bigint, bindable, integer, text } from "../values.ts";
+import { bigint, bindable, bindableNumber, integer, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import { conditionSql, type IndexAccess, type SqlCondition } from "./condition-sql.ts";
 import { RecordReader } from "./record-reader.ts";
@@ -9,62 +10,88 @@ import type { Statements } from "./statements.ts";
 /** Maximum number of index entries that a list counts, or reads and sorts if the index is not in list order. */
 const FEW_ENTRIES = 1_000;
 
-/** Reads all conversations, newest current update first. */
-const ALL_CONVERSATIONS: IndexAccess = {
-	from: "conversations c INDEXED BY conversations_by_sequence",
-	join: "",
-	where: { text: "true", parameters: [] },
-	sequence: "c.sequence",
-};
+/** As {@link FEW_ENTRIES}, for lists in another order than that of the newest update: no index of a condition has it. */
+const FEW_ENTRIES_TO_SORT = 10_000;
+
+/** The column and the index by which each order reads all conversations. The indexes have the sequence too. */
+const ORDERS = {
+	updated: { column: "c.sequence", index: "conversations_by_sequence" },
+	activity: { column: "c.activity_at", index: "conversations_by_activity" },
+	created: { column: "c.created_at", index: "conversations_by_created" },
+	cost: { column: "c.cost", index: "conversations_by_cost" },
+	tokens: { column: "c.tokens", index: "conversations_by_tokens" },
+} as const;
 
 /**
- * Lists conversations: reads one index, and tests each row for the other conditions.
+ * Lists conversations in an order: reads one index, and tests each row for the other conditions.
  *
  * It reads the index with the fewest entries if it has fewer than {@link FEW_ENTRIES}; the cost then does not grow with
  * the number of conversations. Otherwise it reads an index in list order until the page is full. If each condition
  * matches many conversations but few match all conditions, it reads that index to its end.
  */
 export function listConversations(statements: Statements, query: ConversationQuery): StoredConversation[] {
+	const { order = "updated", before = 2n ** 63n, beforeValue } = query;
 	const conditions = conditionSql(query.conditions);
-	const chosen = chooseCondition(statements, conditions);
-	const { from, join, where, sequence } = chosen?.index ?? ALL_CONVERSATIONS;
-	const order = sequence ?? "c.sequence";
+	const chosen = chooseCondition(statements, conditions, order);
+	const { column, index } = ORDERS[order];
+	const all: IndexAccess = {
+		from: `conversations c INDEXED BY ${index}`,
+		join: "",
+		where: { text: "true", parameters: [] },
+		sequence: order === "updated" ? column : undefined,
+	};
+	const { from, join, where, sequence = "c.sequence" } = chosen?.index ?? all;
+	const key = order === "updated" ? [sequence] : [column, sequence];
+	const page =
+		order !== "updated" && beforeValue === undefined
+			? []
+			: [...(beforeValue === undefined ? [] : [bindableNumber(beforeValue)]), bindable(before)];
 	const tests = [where, ...conditions.filter((condition) => condition !== chosen).map(({ test }) => test)];
+	if (page.length > 0) tests.push({ text: `(${key.join()}) < (${page.map(() => "?").join()})`, parameters: page });
 	const rows = statements
 		.prepare(`
-			SELECT c.conversation_id, c.status, c.posted_at, c.sequence, c.sender, c.owner, u.summary
+			SELECT ${column} AS order_value, c.conversation_id, c.status, c.posted_at, c.run_started_at, c.sequence, c.sender,
+				c.owner, u.summary
 			FROM ${from} ${join} CROSS JOIN updates u ON u.sequence = c.sequence
-			WHERE ${tests.map(({ text: test }) => test).join(" AND ")} AND ${order} < ? ORDER BY ${order} DESC LIMIT ?
+			WHERE ${tests.map(({ text: test }) => test).join(" AND ")}
+			ORDER BY ${key.map((part) => `${part} DESC`).join()} LIMIT ?
 		`)
-		.all(...tests.flatMap(({ parameters }) => parameters), bindable(query.before ?? 2n ** 63n), query.limit);
+		.all(...tests.flatMap(({ parameters }) => parameters), query.limit);
 	using records = new RecordReader(statements);
 	return rows.map((row) => {
 		const activity = findActivity(statements, text(row.conversation_id));
-		return conversationFrom(row, text, activity, query.withRecords ? records.read(bigint(row.sequence)) : undefined);
+		const record = query.withRecords ? records.read(bigint(row.sequence)) : undefined;
+		return conversationFrom(row, text, activity, record, order);
 	});
 }
 
 /** Returns the condition whose index a list reads; undefined for the index of all conversations. */
-function chooseCondition(statements: Statements, conditions: readonly SqlCondition[]): SqlCondition | undefined {
+function chooseCondition(
+	statements: Statements,
+	conditions: readonly SqlCondition[],
+	order: ListOrder,
+): SqlCondition | undefined {
 	const [first, ...others] = conditions;
-	if (first?.index?.sequence !== undefined && others.length === 0) return first;
+	const byUpdate = order === "updated";
+	if (byUpdate && first?.index?.sequence !== undefined && others.length === 0) return first;
+	const few = byUpdate ? FEW_ENTRIES : FEW_ENTRIES_TO_SORT;
 	let fewest: SqlCondition | undefined;
-	let entries = FEW_ENTRIES;
+	let entries = few;
 	for (const condition of conditions) {
-		const count = condition.index === undefined ? FEW_ENTRIES : countEntries(statements, condition.index);
+		const count = condition.index === undefined ? few : countEntries(statements, condition.index, few);
 		if (count < entries) {
 			fewest = condition;
 			entries = count;
 		}
 	}
-	return fewest ?? conditions.find(({ index }) => index?.sequence !== undefined);
+	return fewest ?? (byUpdate ? conditions.find(({ index }) => index?.sequence !== undefined) : undefined);
 }
 
-/** Counts the entries of an index that match its condition, up to {@link FEW_ENTRIES}. */
-function countEntries(statements: Statements, { from, join, where }: IndexAccess): number {
+/** Counts the entries of an index that match its condition, up to a number. */
+function countEntries(statements: Statements, { from, join, where }: IndexAccess, few: number): number {
 	// The condition on the title also tests a column of the conversation, hence the join.
 	const row = statements
-		.prepare(`SELECT count(*) AS count FROM (SELECT 1 FROM ${from} ${join} WHERE ${where.text} LIMIT ${FEW_ENTRIES})`)
+		.prepare(`SELECT count(*) AS count FROM (SELECT 1 FROM ${from} ${join} WHERE ${where.text} LIMIT ${few})`)
 		.get(...where.parameters);
 	return integer(row?.count);
 }

@@ -1,4 +1,6 @@
 import type { ConversationSummary } from "../../../gen/conversations/v1/summary_pb.js";
+import type { Standing } from "../activity.ts";
+import { orderedTokens } from "../condition.ts";
 import type { ConversationState } from "../conversation-state.ts";
 import { originFrom, stateFrom } from "../rows.ts";
 import type { ConversationOrigin } from "../store.ts";
@@ -15,7 +17,7 @@ export interface KnownRow {
 }
 
 /** Values of columns by column name. */
-type Columns = Readonly<Record<string, string | bigint | null>>;
+type Columns = Readonly<Record<string, string | bigint | number | null>>;
 
 /** Finds a conversation; returns undefined when it has no record. */
 export function findConversation(statements: Statements, conversationId: string): KnownRow | undefined {
@@ -129,6 +131,31 @@ export function updateConversation(
 	writeTitle(statements, id, summary.title, row);
 }
 
+/** @param id row id of the conversation */
+export function writeStanding(statements: Statements, id: bigint, { activityAt, hasError }: Standing): void {
+	const error = hasError ? 1n : 0n;
+	// SQLite writes the index of each column that a statement names.
+	statements
+		.prepare("UPDATE conversations SET activity_at = ? WHERE id = ? AND activity_at <> ?")
+		.run(activityAt, id, activityAt);
+	statements.prepare("UPDATE conversations SET has_error = ? WHERE id = ? AND has_error <> ?").run(error, id, error);
+}
+
+/** Derives the standing of a conversation from its rows anew, as `standingOf` does. */
+export function refreshStanding(statements: Statements, conversationId: string): void {
+	statements
+		.prepare(`
+			UPDATE conversations AS c SET
+				activity_at = coalesce((SELECT last_at FROM activities a WHERE a.conversation_id = c.conversation_id), updated_at, 0),
+				has_error = EXISTS (
+					SELECT 1 FROM activities a
+					WHERE a.conversation_id = c.conversation_id AND a.error_at >= coalesce(c.run_started_at, a.error_at)
+				)
+			WHERE conversation_id = ?
+		`)
+		.run(conversationId);
+}
+
 function writeTags(
 	statements: Statements,
 	conversation: bigint,
@@ -172,6 +199,7 @@ function stateColumns(state: ConversationState) {
 		life_began_at: state.lifeBeganAt ?? null,
 		created_at: state.createdAt,
 		updated_at: state.updatedAt,
+		run_started_at: state.runStartedAt ?? null,
 		newest_sequence: newestPosted?.sequence ?? null,
 		newest_updated_at: newestPosted?.updatedAt ?? null,
 		newest_size: newestPosted === undefined ? null : BigInt(newestPosted.size),
@@ -187,6 +215,8 @@ function filterColumns(summary: ConversationSummary) {
 	return {
 		agent_kind: summary.agentKind,
 		model: summary.model,
+		cost: summary.accumulatedCost,
+		tokens: orderedTokens(summary.tokens),
 		parent_id: summary.parentConversationId ?? null,
 		title: summary.title ?? null,
 		// Sorted, so that equal tags have equal texts.

@@ -56,6 +56,22 @@ export class Query<Name extends string> {
 		return value;
 	}
 
+	/** Returns true or false; undefined when the parameter is absent. */
+	boolean(name: Name): boolean | undefined {
+		const text = this.#parameters.get(name);
+		if (text === null || text === "true" || text === "false") return text === null ? undefined : text === "true";
+		throw invalid(name, "must be true or false");
+	}
+
+	/** Returns a number with an optional fraction and exponent; undefined when the parameter is absent. */
+	decimal(name: Name): number | undefined {
+		const text = this.#parameters.get(name);
+		if (text === null) return undefined;
+		if (!/^-?\d{1,400}(\.\d{1,400})?([eE][-+ ]?\d{1,4})?$/.test(text)) throw invalid(name, "must be a number");
+		// A plus sign that was not percent-encoded arrives as a space.
+		return Number(text.replace(" ", "+"));
+	}
+
 	/** Returns a point in time; undefined when the parameter is absent. */
 	dateTime(name: Name): Timestamp | undefined {
 		const text = this.#parameters.get(name);

@@ -3,10 +3,11 @@ import {
 	type ConversationEventFilter,
 	ConversationEventFilterSchema,
 } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
-import { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
+import type { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
 import {
 	type ConversationFilter,
 	ConversationFilterSchema,
+	ConversationOrder,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import type { Principal } from "../../access/keys.ts";
@@ -23,6 +24,7 @@ import { type ExactJson, setMember } from "../../record/json/json-value.ts";
 import { formatDateTime, fromMicroseconds } from "../../record/json/scalars.ts";
 import { planMessage } from "../../record/plan/plan.ts";
 import { type SecretsForm, secretsForms } from "../../record/secrets/secret-walk.ts";
+import { type ListOrder, listOrders } from "../../store/condition.ts";
 import type { Route } from "../http/router.ts";
 import { Query } from "./query.ts";
 
@@ -32,6 +34,7 @@ export const CONVERSATIONS_PATH = "/api/v1/conversations";
 const GET_PARAMETERS = ["sequence", "secrets"] as const;
 const FILTER_PARAMETERS = [
 	"execution_status",
+	"execution_status_not",
 	"agent_kind",
 	"model",
 	"parent_conversation_id",
@@ -44,8 +47,15 @@ const FILTER_PARAMETERS = [
 	"title_contains",
 	"sender",
 	"owner",
+	"activity_from",
+	"activity_to",
+	"cost_from",
+	"cost_to",
+	"has_error",
 ] as const;
-const LIST_PARAMETERS = [...FILTER_PARAMETERS, "page_size", "page_token", "view", "secrets"] as const;
+/** Those of the parameters of a filter that may occur several times. */
+const REPEATABLE = ["execution_status", "execution_status_not", "tag"] as const;
+const LIST_PARAMETERS = [...FILTER_PARAMETERS, "order_by", "page_size", "page_token", "view", "secrets"] as const;
 const EVENT_PARAMETERS = [
 	"after_sequence",
 	"page_size",
@@ -56,6 +66,13 @@ const EVENT_PARAMETERS = [
 	"happened_to",
 	"secrets",
 ] as const;
+const ORDERS: Readonly<Record<ListOrder, ConversationOrder>> = {
+	updated: ConversationOrder.UPDATED,
+	activity: ConversationOrder.ACTIVITY,
+	created: ConversationOrder.CREATED,
+	cost: ConversationOrder.COST,
+	tokens: ConversationOrder.TOKENS,
+};
 /** Replaces larger page sizes. It is larger than any page, so the result is the same. */
 const LARGE_PAGE = 1_000_000n;
 
@@ -88,10 +105,11 @@ export function readRoutes(basePath: string, reads: Pick<ConversationReads, "of"
 			path: `${basePath}${CONVERSATIONS_PATH}`,
 			scope: "read",
 			handle: async ({ search, principal }) => {
-				const parameters = new Query(search, LIST_PARAMETERS, ["tag"]);
+				const parameters = new Query(search, LIST_PARAMETERS, REPEATABLE);
 				const request = {
 					...pageOf(parameters),
 					filter: filterOf(parameters),
+					orderBy: ORDERS[parameters.word("order_by", listOrders)],
 					full: parameters.word("view", ["summary", "full"]) === "full",
 					secrets: secretsOf(parameters, principal),
 				};
@@ -142,11 +160,9 @@ function known(principal: Principal | undefined): Principal {
 
 /** Returns the filter in the form of the RPCs, so that the same rules apply to both. */
 function filterOf(parameters: Query<(typeof FILTER_PARAMETERS)[number]>): ConversationFilter {
-	const statusText = parameters.text("execution_status");
-	const executionStatus = statusText === "" ? ConversationExecutionStatus.UNSPECIFIED : statusNamed(statusText);
-	if (executionStatus === undefined) throw invalid("execution_status", "is not a known status");
 	return create(ConversationFilterSchema, {
-		executionStatus,
+		executionStatuses: statusesOf("execution_status", parameters),
+		executionStatusesNot: statusesOf("execution_status_not", parameters),
 		agentKind: parameters.text("agent_kind"),
 		model: parameters.text("model"),
 		parentConversationId: parameters.text("parent_conversation_id"),
@@ -157,6 +173,23 @@ function filterOf(parameters: Query<(typeof FILTER_PARAMETERS)[number]>): Conver
 		createdTo: parameters.dateTime("created_to"),
 		updatedFrom: parameters.dateTime("updated_from"),
 		updatedTo: parameters.dateTime("updated_to"),
+		activityFrom: parameters.dateTime("activity_from"),
+		activityTo: parameters.dateTime("activity_to"),
+		costFrom: parameters.decimal("cost_from"),
+		costTo: parameters.decimal("cost_to"),
+		hasError: parameters.boolean("has_error"),
+	});
+}
+
+function statusesOf<Name extends (typeof FILTER_PARAMETERS)[number]>(
+	name: Name,
+	parameters: Query<(typeof FILTER_PARAMETERS)[number]>,
+): ConversationExecutionStatus[] {
+	return parameters.texts(name).flatMap((text) => {
+		if (text === "") return [];
+		const status = statusNamed(text);
+		if (status === undefined) throw invalid(name, "is not a known status");
+		return [status];
 	});
 }
 

@@ -60,7 +60,12 @@ test("a database of schema version 1 is upgraded and keeps its data", async () =
 		url,
 		`DELETE FROM conversation_updates.schema_versions WHERE version > 1;
 		ALTER INDEX conversation_updates.titles_by_trigram RESET (gin_pending_list_limit);
-		ALTER TABLE conversation_updates.conversations DROP COLUMN life_began_at;
+		ALTER TABLE conversation_updates.conversations DROP COLUMN life_began_at, DROP COLUMN run_started_at,
+			DROP COLUMN cost, DROP COLUMN tokens;
+		DROP TABLE conversation_updates.standings;
+		ALTER TABLE conversation_updates.updates DROP COLUMN error_sequence;
+		ALTER TABLE conversation_updates.activities DROP COLUMN first_message_at, DROP COLUMN first_message,
+			DROP COLUMN error_at, DROP COLUMN error, DROP COLUMN error_sequence;
 		ALTER TABLE conversation_updates.conversations RENAME COLUMN member_times TO told;
 		ALTER TABLE conversation_updates.activities RENAME COLUMN last_state_update_at TO told_at;
 		UPDATE conversation_updates.conversations SET created_at = NULL, updated_at = NULL;

@@ -47,6 +47,9 @@ const firstSummary = {
 	parent_conversation_id: PARENT,
 	tags: { team: "a:b", env: "x" },
 	event_count: 0,
+	sender: "",
+	owner: "",
+	run_started_at: "2026-01-02T00:00:00.250000Z",
 };
 const secondSummary = {
 	id: SECOND,
@@ -65,6 +68,8 @@ const secondSummary = {
 	updated_at: "2026-01-04T00:00:00Z",
 	tags: {},
 	event_count: 0,
+	sender: "",
+	owner: "",
 };
 const FIRST_ENTRY = { sequence: 1, summary: firstSummary };
 const SECOND_ENTRY = { sequence: 2, summary: secondSummary };
@@ -163,6 +168,25 @@ test("the list is paged, and a page token is refused with another filter", async
 	]);
 });
 
+test.each([
+	["updated", SECOND_ENTRY],
+	["activity", SECOND_ENTRY],
+	["created", SECOND_ENTRY],
+	["cost", FIRST_ENTRY],
+	["tokens", FIRST_ENTRY],
+])("the list by %s begins with the largest value, and is paged in this order only", async (order, first) => {
+	const [, page] = await get(`?order_by=${order}&page_size=1`);
+	const { next_page_token: token, ...rest } = object(JSON.parse(JSON.stringify(page)));
+	expect(rest).toEqual({ conversations: [first] });
+	const other = first === FIRST_ENTRY ? SECOND_ENTRY : FIRST_ENTRY;
+	const next = [200, { conversations: [other], next_page_token: "" }];
+	expect(await get(`?order_by=${order}&page_size=1&page_token=${token}`)).toEqual(next);
+	expect(await get(`?order_by=${order === "cost" ? "tokens" : "cost"}&page_token=${token}`)).toEqual([
+		400,
+		{ detail: "page_token is not valid for this list and filter" },
+	]);
+});
+
 test.each<[string, "first" | "second" | "both" | "none"]>([
 	["execution_status=running", "first"],
 	["execution_status=idle", "second"],
@@ -182,6 +206,15 @@ test.each<[string, "first" | "second" | "both" | "none"]>([
 	["updated_to=2026-01-04T01:00:00%2B01:00", "first"],
 	["title_contains=T?%20o", "first"],
 	["title_contains=two", "none"],
+	["execution_status=running&execution_status=error", "first"],
+	["execution_status=running&execution_status=idle", "both"],
+	["execution_status_not=running&execution_status_not=deleting", "second"],
+	["activity_from=2026-01-03T00:00:00Z", "second"],
+	["activity_to=2026-01-03T00:00:00Z", "first"],
+	["cost_from=0.5", "first"],
+	["cost_from=-1&cost_to=5e-1", "second"],
+	["has_error=true", "none"],
+	["has_error=false", "both"],
 	["title_contains=&model=&tag_key=&page_token=", "both"],
 ])("the list by %s has the matching conversations", async (search, expected) => {
 	const entries = { first: [FIRST_ENTRY], second: [SECOND_ENTRY], both: [SECOND_ENTRY, FIRST_ENTRY], none: [] };
@@ -189,6 +222,11 @@ test.each<[string, "first" | "second" | "both" | "none"]>([
 });
 
 test.each([
+	["?order_by=newest", "order_by must be one of updated, activity, created, cost, tokens"],
+	["?execution_status_not=asleep", "execution_status_not is not a known status"],
+	["?activity_from=yesterday", "activity_from must be an ISO 8601 date-time such as 2026-01-31T12:00:00Z"],
+	["?cost_from=much", "cost_from must be a number"],
+	["?has_error=1", "has_error must be true or false"],
 	["?color=red", 'query parameter "color" is not known'],
 	["?model=a&model=b", "model may be given only once"],
 	["?execution_status=asleep", "execution_status is not a known status"],

@@ -258,6 +258,13 @@ describe("the reads", () => {
 	/** Valid values of the parameters; all others accept any text. */
 	const VALUES: Readonly<Record<string, string>> = {
 		execution_status: "idle",
+		execution_status_not: "deleting",
+		activity_from: "2026-01-01T00:00:00Z",
+		activity_to: "2026-01-01T00:00:00Z",
+		cost_from: "0.5",
+		cost_to: "1e3",
+		has_error: "false",
+		order_by: "cost",
 		agent_kind: "ACPAgent",
 		parent_conversation_id: "048c31eb-670a-4b4a-ad4b-afd97508c3e8",
 		tag: "acp:1",
@@ -281,9 +288,10 @@ describe("the reads", () => {
 	test.each([
 		[
 			READS,
-			["execution_status", "agent_kind", "model", "parent_conversation_id", "tag", "tag_key"],
+			["agent_kind", "model", "parent_conversation_id", "tag", "tag_key"],
 			["created_from", "created_to", "updated_from", "updated_to", "title_contains"],
-			["page_size", "page_token", "view", "secrets"],
+			["execution_status", "execution_status_not", "activity_from", "activity_to", "cost_from", "cost_to", "has_error"],
+			["order_by", "page_size", "page_token", "view", "secrets"],
 		],
 		[
 			`${READS}/{id}/events`,
