@@ -256,7 +256,7 @@ test("the first key is created by the first start that succeeds, not by one that
 
 	await using service = await ServiceProcess.start(database, { ACCESS_KEYS: "" });
 	await service.logged((line) => line.event === "listening" && line.listener === "grpc");
-	expect(service.output.stderr).toMatch(/^ {2}[\w-]{43}$/m);
+	await expect.poll(() => service.output.stderr).toMatch(/^ {2}[\w-]{43}$/m);
 
 	const [, console, key = ""] = /^ {2}(http:\S+\/)#key=([\w-]{43})$/m.exec(service.output.stderr) ?? [];
 	expect(console).toBe(`${service.http}/`);
