@@ -50,7 +50,14 @@ export function Chart({ times, series, kind, height, format, label, timeZone }: 
 					: { tzDate: (seconds: number) => uPlot.tzDate(new Date(seconds * 1000), timeZone) }),
 				scales: { x: { time: true }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] } },
 				axes: [
-					{ stroke: color("--muted"), grid: { show: false }, ticks: { show: false }, font: "11px sans-serif" },
+					{
+						stroke: color("--muted"),
+						grid: { show: false },
+						ticks: { show: false },
+						font: "11px sans-serif",
+						size: 24,
+						values: (_, seconds) => seconds.map(axisTime(seconds, timeZone)),
+					},
 					{
 						stroke: color("--muted"),
 						grid: { stroke: color("--line"), width: 1 },
@@ -84,6 +91,17 @@ export function Chart({ times, series, kind, height, format, label, timeZone }: 
 		};
 	}, [times, series, kind, height, chosenTheme, timeZone]);
 	return <div ref={box} class="chart" role="img" aria-label={label} style={{ minHeight: `${height}px` }} />;
+}
+
+/** Returns how an axis names its times: days if they are days apart, otherwise times of day. */
+function axisTime(seconds: readonly number[], timeZone: string | undefined): (time: number) => string {
+	const step = (seconds[1] ?? 0) - (seconds[0] ?? 0);
+	const format = new Intl.DateTimeFormat(undefined, {
+		...(step >= 80_000 ? { day: "numeric", month: "short" } : { hour: "2-digit", minute: "2-digit" }),
+		...(step > 0 && step < 60 ? { second: "2-digit" } : {}),
+		timeZone,
+	});
+	return (time) => format.format(time * 1000);
 }
 
 /** Returns the series with each value added to those of the series before it. */

@@ -17,8 +17,8 @@ export function full(value: bigint | number): string {
 
 /** Writes a cost with as many digits as it needs: $1.84, $0.0031. */
 export function cost(value: number): string {
-	const digits = value !== 0 && Math.abs(value) < 0.1 ? 4 : 2;
-	return `$${value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })}`;
+	const digits = Math.abs(value) < 0.1 ? 4 : 2;
+	return `$${value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: digits })}`;
 }
 
 /** Writes a duration in milliseconds, such as 48 s or 3 min 20 s. */

@@ -25,6 +25,9 @@ export const reports = createClient(ConversationReportService, transport);
 export const senders = createClient(ConversationSenderService, transport);
 export const serviceInfo = createClient(ServiceInfoService, transport);
 
+/** What a person reads whose key is not known, has expired or is revoked. */
+export const KEY_REFUSED = "The service does not accept this access key. It may have expired or been revoked.";
+
 /** What went wrong with a call, in the words of the console. */
 export interface Problem {
 	readonly kind: "key" | "scope" | "missing" | "away" | "argument" | "other";
@@ -36,7 +39,7 @@ export function problemOf(error: unknown): Problem {
 	const { code, rawMessage } = ConnectError.from(error);
 	switch (code) {
 		case Code.Unauthenticated:
-			return { kind: "key", text: "The service does not accept this access key." };
+			return { kind: "key", text: KEY_REFUSED };
 		case Code.PermissionDenied:
 			return { kind: "scope", text: rawMessage };
 		case Code.NotFound:

@@ -1,6 +1,6 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import { computed, signal } from "@preact/signals";
-import { problemOf } from "./service.ts";
+import { KEY_REFUSED, problemOf } from "./service.ts";
 import { signOut } from "./session.ts";
 
 /** Whether each open watch receives messages now. */
@@ -78,7 +78,7 @@ export function follow<Entry>(
 				}
 			} catch (error) {
 				if (stop.signal.aborted) break;
-				if (problemOf(error).kind === "key") signOut();
+				if (problemOf(error).kind === "key") signOut(KEY_REFUSED);
 				if (ConnectError.from(error).code === Code.OutOfRange) {
 					onLost();
 					break;

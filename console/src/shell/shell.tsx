@@ -1,7 +1,7 @@
 import { lazy, Suspense } from "preact/compat";
 import { useEffect, useRef } from "preact/hooks";
 import { Notice } from "../parts/notice.tsx";
-import { accessKey, signOut } from "../service/session.ts";
+import { accessKey, admitted, signOut } from "../service/session.ts";
 import { live } from "../service/watch.ts";
 import { activeShortcuts, useShortcuts } from "./keys.ts";
 import { addressOf, go, path } from "./route.ts";
@@ -22,15 +22,15 @@ const NAMES: readonly PageName[] = ["conversations", "usage", "senders", "about"
 
 /** The page of the address, with the navigation above it. */
 export function Shell() {
-	if (accessKey.value === undefined) return <SignIn />;
+	if (!admitted.value) return <SignIn />;
 	const [first = "conversations", id] = path.value;
 	const name = NAMES.find((known) => known === first) ?? "conversations";
 	const Page = PAGES[name].view;
 	return (
 		<>
-			<a class="visually-hidden" href="#main">
+			<button type="button" class="skip" onClick={() => document.getElementById("main")?.focus()}>
 				Skip to content
-			</a>
+			</button>
 			<header class="top">
 				<nav aria-label="Pages">
 					{NAMES.map((page) => (
@@ -42,11 +42,14 @@ export function Shell() {
 				<div class="side">
 					<Live />
 					<button type="button" onClick={nextTheme} title="Change the theme">
+						<span class="visually-hidden">Theme: </span>
 						{theme.value}
 					</button>
-					<button type="button" onClick={signOut}>
-						Sign out
-					</button>
+					{accessKey.value !== undefined && (
+						<button type="button" onClick={() => signOut()}>
+							Sign out
+						</button>
+					)}
 				</div>
 			</header>
 			<OfferedKey />

@@ -1,9 +1,20 @@
 import { useSignal } from "@preact/signals";
-import { offeredKey, signIn } from "../service/session.ts";
+import { useEffect } from "preact/hooks";
+import { serviceInfo } from "../service/service.ts";
+import { needsNoKey, offeredKey, signedOutBecause, signIn } from "../service/session.ts";
 
 /** Asks for an access key. */
 export function SignIn() {
 	const key = useSignal("");
+	// A browser with a client certificate needs no key.
+	useEffect(() => {
+		serviceInfo.getServiceInfo({}).then(
+			() => {
+				needsNoKey.value = true;
+			},
+			() => undefined,
+		);
+	}, []);
 	return (
 		<main class="sign-in">
 			<h1>Conversations</h1>
@@ -11,6 +22,11 @@ export function SignIn() {
 				Give an access key with the scope <code>read</code>. It stays in this tab and is forgotten when the tab is
 				closed.
 			</p>
+			{signedOutBecause.value !== undefined && (
+				<p class="problem-text" role="alert">
+					{signedOutBecause.value}
+				</p>
+			)}
 			<form
 				class="row"
 				onSubmit={(event) => {

@@ -24,8 +24,10 @@ export default function AboutPage() {
 	return (
 		<>
 			<h1 class="visually-hidden">About</h1>
-			<PointAgentServer />
-			<Facts info={info.value} />
+			<div class="about">
+				<PointAgentServer />
+				<Facts info={info.value} />
+			</div>
 		</>
 	);
 }

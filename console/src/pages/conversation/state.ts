@@ -2,7 +2,7 @@ import { computed, signal } from "@preact/signals";
 import type { ConversationEventEntry } from "../../../../gen/conversations/v1/conversation_event_service_pb.js";
 import type { ConversationUpdate } from "../../../../gen/conversations/v1/conversation_service_pb.js";
 import type { ConversationSummary } from "../../../../gen/conversations/v1/summary_pb.js";
-import { conversations, events, type Problem, problemOf, readJson } from "../../service/service.ts";
+import { conversations, events, KEY_REFUSED, type Problem, problemOf, readJson } from "../../service/service.ts";
 import { signOut } from "../../service/session.ts";
 import { follow } from "../../service/watch.ts";
 import { type Json, type ParsedEvent, parseEntry, stepsOf } from "./steps.ts";
@@ -47,7 +47,7 @@ export class OpenConversation {
 			await Promise.all([this.#openUpdates(), this.#openEvents(), this.#loadChildren()]);
 		} catch (error) {
 			const problem = problemOf(error);
-			if (problem.kind === "key") signOut();
+			if (problem.kind === "key") signOut(KEY_REFUSED);
 			if (!this.#closed) this.problem.value = problem;
 		}
 	}

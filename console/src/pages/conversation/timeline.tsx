@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals";
 import { useMemo, useRef } from "preact/hooks";
 import { ConversationExecutionStatus as Status } from "../../../../gen/conversations/v1/conversation_pb.js";
-import { cost, duration, exactTime, timeOfDay } from "../../parts/format.ts";
+import { cost, duration, exactTime, full, timeOfDay } from "../../parts/format.ts";
 import { Notice } from "../../parts/notice.tsx";
 import { VirtualList } from "../../parts/virtual-list.tsx";
 import { useShortcuts } from "../../shell/keys.ts";
@@ -89,7 +89,7 @@ export function Timeline({ open }: { readonly open: OpenConversation }) {
 					changes of state
 				</label>
 				<span class="small muted" aria-live="polite">
-					{open.loadingEvents.value ? "loading older events…" : `${shown.length} steps`}
+					{open.loadingEvents.value ? "loading older events…" : `${full(shown.length)} steps`}
 				</span>
 			</div>
 			<section class="timeline" aria-label="Timeline">

@@ -51,8 +51,10 @@ export function filterOf(query: URLSearchParams, now: number): ConversationFilte
 	const text = (name: string) => query.get(name) ?? "";
 	const number = (name: string) => (query.has(name) ? Number(query.get(name)) : undefined);
 	const silent = number("silent_minutes");
+	const chosen = statuses("execution_status");
 	const filter = create(ConversationFilterSchema, {
-		executionStatuses: statuses("execution_status"),
+		executionStatus: chosen.length === 1 ? (chosen[0] ?? Status.UNSPECIFIED) : Status.UNSPECIFIED,
+		executionStatuses: chosen.length === 1 ? [] : chosen,
 		executionStatusesNot: statuses("execution_status_not"),
 		model: text("model"),
 		agentKind: text("agent_kind"),

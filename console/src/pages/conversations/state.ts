@@ -1,4 +1,5 @@
 import { signal } from "@preact/signals";
+import { ConversationExecutionStatus as Status } from "../../../../gen/conversations/v1/conversation_pb.js";
 import {
 	ConversationOrder,
 	type ConversationUpdate,
@@ -6,7 +7,7 @@ import {
 import type { ConversationSummary } from "../../../../gen/conversations/v1/summary_pb.js";
 import { conditionsOf } from "../../../../src/conversations/read/filter.ts";
 import { microsecondsOf, summaryMeets } from "../../../../src/store/condition.ts";
-import { conversations, type Problem, problemOf, reports } from "../../service/service.ts";
+import { conversations, KEY_REFUSED, type Problem, problemOf, reports } from "../../service/service.ts";
 import { signOut } from "../../service/session.ts";
 import { follow } from "../../service/watch.ts";
 import { filterOf, orderOf } from "./filter.ts";
@@ -28,8 +29,8 @@ const COUNT_INTERVAL = 1_000;
 /** The live list of one view: its first pages, and the updates since. */
 export class ConversationList {
 	readonly rows = signal<readonly Row[]>([]);
-	/** Number of conversations by status, without the view's own choice of statuses. */
-	readonly counts = signal<ReadonlyMap<string, bigint>>(new Map());
+	/** Number of conversations by status, without the view's own choice of statuses. Undefined until they are known. */
+	readonly counts = signal<ReadonlyMap<string, bigint> | undefined>(undefined);
 	/** Number of conversations of the view; undefined when it is not known. */
 	readonly total = signal<bigint | undefined>(undefined);
 	readonly loading = signal(true);
@@ -111,7 +112,7 @@ export class ConversationList {
 
 	#fail(error: unknown): void {
 		const problem = problemOf(error);
-		if (problem.kind === "key") signOut();
+		if (problem.kind === "key") signOut(KEY_REFUSED);
 		this.problem.value = problem;
 	}
 
@@ -154,6 +155,7 @@ export class ConversationList {
 
 	async #count(): Promise<void> {
 		const filter = filterOf(this.#query, Date.now());
+		filter.executionStatus = Status.UNSPECIFIED;
 		filter.executionStatuses = [];
 		filter.executionStatusesNot = [];
 		const { counts } = await reports.countConversations({ groupBy: "status", filter });

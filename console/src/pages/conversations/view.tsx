@@ -97,7 +97,7 @@ function StatusButtons({ list }: { readonly list: ConversationList }) {
 	const parameters = query.value;
 	const chosen = parameters.getAll("execution_status");
 	const stuck = isStuckView(parameters);
-	const all = [...counts.values()].reduce((sum, count) => sum + count, 0n);
+	const all = counts && [...counts.values()].reduce((sum, count) => sum + count, 0n);
 	const choose = (status: string | undefined): void =>
 		setQuery((next) => {
 			for (const name of ["execution_status", "execution_status_not", "silent_minutes"]) next.delete(name);
@@ -106,7 +106,7 @@ function StatusButtons({ list }: { readonly list: ConversationList }) {
 	return (
 		<fieldset class="row statuses" aria-label="Status">
 			<button type="button" aria-pressed={chosen.length === 0 && !stuck} onClick={() => choose(undefined)}>
-				all <strong>{full(all)}</strong>
+				all {all !== undefined && <strong>{full(all)}</strong>}
 			</button>
 			{[...STATUSES].map(([name, status]) => {
 				const { word, glyph } = lookOf(status);
@@ -118,7 +118,7 @@ function StatusButtons({ list }: { readonly list: ConversationList }) {
 						aria-pressed={!stuck && chosen.includes(name)}
 						onClick={() => choose(name)}
 					>
-						<span aria-hidden="true">{glyph}</span> {word} <strong>{full(counts.get(name) ?? 0n)}</strong>
+						<span aria-hidden="true">{glyph}</span> {word} {counts && <strong>{full(counts.get(name) ?? 0n)}</strong>}
 					</button>
 				);
 			})}

@@ -5,7 +5,7 @@ import type { Sender } from "../../../../gen/conversations/v1/conversation_sende
 import { duration, full } from "../../parts/format.ts";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { Ago } from "../../parts/time.tsx";
-import { type Problem, problemOf, senders } from "../../service/service.ts";
+import { KEY_REFUSED, type Problem, problemOf, senders } from "../../service/service.ts";
 import { signOut } from "../../service/session.ts";
 import { addressOf } from "../../shell/route.ts";
 
@@ -23,7 +23,7 @@ export default function SendersPage() {
 				problem.value = undefined;
 			} catch (error) {
 				problem.value = problemOf(error);
-				if (problem.value.kind === "key") signOut();
+				if (problem.value.kind === "key") signOut(KEY_REFUSED);
 			}
 		};
 		void load();

@@ -8,7 +8,7 @@ import {
 	UsageTotalsSchema,
 } from "../../../../gen/conversations/v1/conversation_report_service_pb.js";
 import type { Series } from "../../parts/chart.tsx";
-import { BASE_URL, type Problem, problemOf, reports } from "../../service/service.ts";
+import { BASE_URL, KEY_REFUSED, type Problem, problemOf, reports } from "../../service/service.ts";
 import { accessKey, signOut } from "../../service/session.ts";
 import { filterOf } from "../conversations/filter.ts";
 
@@ -84,7 +84,7 @@ export class UsageReport {
 		this.problem.value = undefined;
 		void this.#load().catch((error: unknown) => {
 			const problem = problemOf(error);
-			if (problem.kind === "key") signOut();
+			if (problem.kind === "key") signOut(KEY_REFUSED);
 			if (!this.#closed) this.problem.value = problem;
 		});
 	}

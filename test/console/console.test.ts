@@ -1,0 +1,322 @@
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { KEY, startTestService, type TestService } from "../support/service.ts";
+import { DESKTOP, PHONE, TestBrowser } from "./browser.ts";
+import { eventsOf, post, postSample, recordOf, SAMPLES, said, sampleId } from "./samples.ts";
+import { expectAccessible, visit, visitWithKey } from "./visit.ts";
+
+let browser: TestBrowser;
+let service: TestService;
+
+beforeAll(async () => {
+	browser = await TestBrowser.start();
+	service = await startTestService();
+	for (const sample of SAMPLES) await postSample(service.http, sample);
+});
+
+afterAll(async () => {
+	await browser?.[Symbol.asyncDispose]();
+	await service?.[Symbol.asyncDispose]();
+});
+
+const CHECKOUT = `#/conversations/${sampleId(1)}`;
+
+describe("the key", () => {
+	test("is asked for once, stays in the tab, and is forgotten by signing out", async () => {
+		const { page, faults } = await visit(browser, `${service.http}/`);
+		await page.getByLabel("Access key").fill(KEY);
+		await page.keyboard.press("Enter");
+		await page.getByText("Fix the flaky test in checkout").waitFor();
+		await page.reload();
+		await page.getByText("Fix the flaky test in checkout").waitFor();
+		expect(await page.evaluate("[document.cookie, localStorage.getItem('access-key')]")).toEqual(["", null]);
+		await page.getByRole("button", { name: "Sign out" }).click();
+		await page.getByLabel("Access key").waitFor();
+		expect(await page.evaluate("sessionStorage.length")).toBe(0);
+		expect(faults).toEqual([]);
+		await page.context().close();
+	});
+
+	test("that is wrong is refused with a sentence", async () => {
+		const { page } = await visit(browser, `${service.http}/`);
+		await page.getByLabel("Access key").fill("a-key-that-nobody-has-made");
+		await page.keyboard.press("Enter");
+		await page.getByRole("alert").getByText("The service does not accept this access key.").waitFor();
+		await page.context().close();
+	});
+
+	test("without the scope read gets a sentence that names the scope", async () => {
+		await using other = await startTestService({ ACCESS_KEYS: `sender:${KEY}:ingest` });
+		const { page } = await visitWithKey(browser, other.http);
+		await page.getByText('lacks the scope "read"').waitFor();
+		await page.context().close();
+	});
+
+	test("is taken from the address, removed from it at once, and never replaces another one without asking", async () => {
+		const { page } = await visitWithKey(browser, service.http);
+		expect(page.url()).not.toContain(KEY);
+		await page.evaluate("location.hash = '#key=another-key-of-somebody'");
+		const question = page.getByRole("alertdialog");
+		await question.waitFor();
+		expect(page.url()).not.toContain("another-key");
+		await question.getByRole("button", { name: "Keep mine" }).click();
+		expect(await page.evaluate("sessionStorage.getItem('access-key')")).toBe(KEY);
+		await page.context().close();
+	});
+});
+
+describe("the list", () => {
+	test("changes by itself while posts arrive", async () => {
+		const { page } = await visitWithKey(browser, service.http);
+		await page.getByText("live", { exact: true }).waitFor();
+		const id = sampleId(201);
+		const [sample] = SAMPLES;
+		if (sample === undefined) throw new Error("there are samples");
+		const record = { ...recordOf({ ...sample, id, minutesAgo: 0 }), title: "Arrived while the page was open" };
+		await post(service.http, "conversations", { ...record, execution_status: "running" });
+		const row = page.getByRole("row", { name: /Arrived while the page was open/ });
+		await row.getByText("running").waitFor();
+		await post(service.http, "conversations", {
+			...record,
+			execution_status: "finished",
+			updated_at: new Date().toISOString(),
+		});
+		await row.getByText("finished").waitFor();
+		await page.context().close();
+	});
+
+	test("is filtered by its buttons, its search and its address, and by the keyboard", async () => {
+		const { page } = await visitWithKey(browser, service.http, "#/conversations?model=model-deep-4");
+		const rows = page.locator(".list .line:not(.head)");
+		await expect.poll(() => rows.count()).toBe(2);
+		await page.keyboard.press("Escape");
+		await expect.poll(() => rows.count()).toBeGreaterThan(5);
+		await page.getByRole("button", { name: "waiting" }).click();
+		await expect.poll(() => rows.count()).toBe(1);
+		expect(page.url()).toContain("execution_status=waiting_for_confirmation");
+		await page.keyboard.press("Escape");
+		await page.keyboard.press("/");
+		await page.keyboard.type("base image");
+		await page.keyboard.press("Enter");
+		await expect.poll(() => rows.count()).toBe(1);
+		await page.keyboard.press("Tab");
+		await page.keyboard.press("j");
+		await page.locator(".line.chosen").waitFor();
+		await page.evaluate("document.activeElement.blur()");
+		await page.keyboard.press("Enter");
+		await page.getByRole("heading", { name: "Upgrade the base image" }).waitFor();
+		await page.context().close();
+	});
+
+	test("goes on without a gap when the service was stopped and started under it", async () => {
+		const port = await freePort();
+		const fixed = { HTTP_ADDRESS: `127.0.0.1:${port}` };
+		await using first = await startTestService(fixed);
+		const { page } = await visitWithKey(browser, first.http);
+		await page.getByText("live", { exact: true }).waitFor();
+		await using second = await first.restart(fixed);
+		const [sample] = SAMPLES;
+		if (sample === undefined) throw new Error("there are samples");
+		for (const number of [301, 302, 303])
+			await post(
+				second.http,
+				"conversations",
+				recordOf({ ...sample, id: sampleId(number), title: `Number ${number}` }),
+			);
+		for (const number of [301, 302, 303]) await page.getByText(`Number ${number}`).waitFor();
+		await page.getByText("live", { exact: true }).waitFor();
+		await page.context().close();
+	});
+});
+
+describe("a conversation", () => {
+	test("shows its steps: messages, calls with their results, hooks and errors, and marks the slowest and the dearest", async () => {
+		const { page, faults } = await visitWithKey(browser, service.http, CHECKOUT);
+		const steps = page.locator("article.step");
+		await steps.first().waitFor();
+		const slow = page.locator("article.step", { hasText: "--repeat 100" });
+		await page.keyboard.press("s");
+		await slow.getByText("slowest").waitFor();
+		await page.keyboard.press("d");
+		await page.locator("article.step.chosen", { hasText: "dearest" }).waitFor();
+		await page.keyboard.press("g");
+		const error = page.locator("article.step.failed");
+		await error.getByText("LLMContextWindowExceedError").waitFor();
+		expect(page.url()).toMatch(/event=\d+/);
+		await page.getByRole("searchbox", { name: "Search in the timeline" }).fill("stub answered");
+		await expect.poll(() => steps.count()).toBe(1);
+		expect(faults).toEqual([]);
+		await page.context().close();
+	});
+
+	test("follows a running one, whose newest step stays in view", async () => {
+		const id = sampleId(202);
+		const [sample] = SAMPLES;
+		if (sample === undefined) throw new Error("there are samples");
+		const events = Array.from({ length: 30 }, (_, index) => said("agent", `Step number ${index}`, 1));
+		const running = { ...sample, id, status: "running", minutesAgo: 0, events };
+		await post(service.http, "conversations", recordOf(running));
+		await post(service.http, `events/${id}`, eventsOf(running));
+		const { page } = await visitWithKey(browser, service.http, `#/conversations/${id}`);
+		await expect.poll(() => page.getByText("Step number 29").isVisible()).toBe(true);
+		const more = { ...running, events: [...events, said("agent", "This one came later", 1)] };
+		await post(service.http, `events/${id}`, eventsOf(more).slice(-1));
+		await page.getByText("This one came later").waitFor();
+		await expect
+			.poll(() => page.getByText("This one came later").boundingBox())
+			.toMatchObject({ y: expect.any(Number) });
+		await page.context().close();
+	});
+
+	test("shows what changed between two versions in two steps", async () => {
+		const { page } = await visitWithKey(browser, service.http, CHECKOUT);
+		await page.locator("article.step").first().waitFor();
+		await page.keyboard.press("h");
+		await page
+			.getByRole("button", { name: /failed/ })
+			.first()
+			.click();
+		const versions = page.getByRole("region", { name: "Two versions" });
+		const row = versions.getByRole("row", { name: /\/execution_status/ });
+		expect(await row.getByRole("cell").allTextContents()).toEqual(["running", "error"]);
+		await page.context().close();
+	});
+
+	test("shows the record with its secrets as asterisks", async () => {
+		const { page } = await visitWithKey(browser, service.http, `${CHECKOUT}?tab=record`);
+		await page.getByRole("button", { name: /secret_registry/ }).click();
+		await page.getByRole("button", { name: /secret_sources/ }).click();
+		await page.getByRole("button", { name: /DEPLOY_TOKEN/ }).click();
+		await page.getByText('"**********"').waitFor();
+		expect(await page.content()).not.toContain("never-shown-in-the-console");
+		await page.context().close();
+	});
+
+	test("links to its parent and to its children", async () => {
+		const { page } = await visitWithKey(browser, service.http, `#/conversations/${sampleId(6)}`);
+		await page.getByRole("link", { name: "Collect the merged changes since 4.1" }).click();
+		await page.getByRole("heading", { name: "Collect the merged changes since 4.1" }).waitFor();
+		await page.getByRole("link", { name: sampleId(6).slice(0, 8) }).click();
+		await page.getByRole("heading", { name: "Write the release notes for 4.2" }).waitFor();
+		await page.context().close();
+	});
+
+	test("opens at an event of the address", async () => {
+		const { page } = await visitWithKey(browser, service.http, CHECKOUT);
+		const link = page.locator("article.step", { hasText: "grep -n coupon" }).getByRole("link");
+		await link.click();
+		const { href } = new URL(page.url());
+		expect(href).toMatch(/event=\d+$/);
+		const other = await visitWithKey(browser, service.http, new URL(href).hash);
+		await other.page.locator("article.step.chosen", { hasText: "grep -n coupon" }).waitFor();
+		await page.context().close();
+		await other.page.context().close();
+	});
+
+	test("of 10,000 events shows its newest and its oldest step", async () => {
+		const id = sampleId(203);
+		const [sample] = SAMPLES;
+		if (sample === undefined) throw new Error("there are samples");
+		const events = Array.from({ length: 10_000 }, (_, index) => said("agent", `Message ${index} of many`, 0.1));
+		const long = { ...sample, id, events };
+		await post(service.http, "conversations", recordOf(long));
+		const all = eventsOf(long).map((event, index) => ({ ...event, id: `many-${index}`, parent_id: null }));
+		for (let from = 0; from < all.length; from += 1000)
+			await post(service.http, `events/${id}`, all.slice(from, from + 1000));
+		const { page } = await visitWithKey(browser, service.http, `#/conversations/${id}`);
+		await page.getByText("10,000 steps").waitFor();
+		await page.getByText("Message 0 of many").waitFor();
+		await page.keyboard.press("g");
+		await page.getByText("Message 9999 of many").waitFor();
+		expect(await page.locator("article.step").count()).toBeLessThan(100);
+		await page.context().close();
+	});
+});
+
+describe("what others wrote is only text", () => {
+	const EVIL = `<img src=x onerror="document.title='injected'"><script>document.title='injected'</script>`;
+
+	test("in every string of records and events, with no violation of the policy", async () => {
+		const id = sampleId(204);
+		const [sample] = SAMPLES;
+		if (sample === undefined) throw new Error("there are samples");
+		const spoil = (value: unknown): unknown => {
+			if (Array.isArray(value)) return value.map(spoil);
+			if (typeof value !== "object" || value === null) return value;
+			return Object.fromEntries(
+				Object.entries(value).map(([name, member]) => [
+					name,
+					typeof member === "string" && !/(^id|_id|kind|timestamp|source|type|role|status|_at)$/.test(name)
+						? `${EVIL} ${member}`
+						: spoil(member),
+				]),
+			);
+		};
+		const text = (value: unknown): string => JSON.stringify(spoil(value));
+		const spoilt = { ...sample, id, tags: { [EVIL.toLowerCase().replace(/[^a-z0-9]/g, "")]: EVIL } };
+		const events = eventsOf(spoilt).map((event, index) => ({ ...event, id: `evil-${index}`, parent_id: null }));
+		await post(service.http, "conversations", text(recordOf(spoilt)));
+		await post(service.http, `events/${id}`, text(events));
+		for (const address of [
+			"#/conversations",
+			`#/conversations/${id}`,
+			`#/conversations/${id}?tab=record`,
+			`#/conversations/${id}?tab=history`,
+		]) {
+			const { page, faults } = await visitWithKey(browser, service.http, address);
+			await page.getByText("<img src=x onerror=").first().waitFor();
+			expect(await page.title()).toBe("Conversations");
+			expect(await page.locator("main img, main script, main iframe").count()).toBe(0);
+			expect(faults).toEqual([]);
+			await page.context().close();
+		}
+	});
+});
+
+test("works below BASE_PATH", async () => {
+	await using other = await startTestService({ BASE_PATH: "/bridge" });
+	const [sample] = SAMPLES;
+	if (sample === undefined) throw new Error("there are samples");
+	await postSample(`${other.http}/bridge`, sample);
+	const { page, faults } = await visitWithKey(browser, `${other.http}/bridge`, CHECKOUT);
+	await page.getByRole("heading", { name: "Fix the flaky test in checkout" }).waitFor();
+	await page.locator("article.step").first().waitFor();
+	expect(faults).toEqual([]);
+	await page.context().close();
+});
+
+test("About says how to point an agent server here, and the empty list leads to it", async () => {
+	await using empty = await startTestService();
+	const { page } = await visitWithKey(browser, empty.http);
+	await page.getByText("No conversation yet").waitFor();
+	await page.getByRole("main").getByRole("link", { name: "About" }).click();
+	await page.getByText(`"base_url": "${empty.http}/api/v1/webhooks"`).waitFor();
+	await page.context().close();
+});
+
+describe.each([
+	["light", DESKTOP],
+	["dark", DESKTOP],
+	["light", PHONE],
+] as const)("in the theme %s at the size %o", (colorScheme, viewport) => {
+	test.each([
+		["#/conversations", "Fix the flaky test in checkout"],
+		[CHECKOUT, "terminal"],
+		[`${CHECKOUT}?tab=record`, "secret_registry"],
+		[`${CHECKOUT}?tab=history`, "started"],
+		["#/about", "Point an agent server here"],
+		["#/usage", "Usage"],
+		["#/senders", "Senders"],
+		[`#/conversations/${sampleId(999)}`, "Not found"],
+	])("%s has no violation of WCAG 2.2 AA, and fits the width", async (address, text) => {
+		const { page } = await visitWithKey(browser, service.http, address, { colorScheme, viewport });
+		await page.getByText(text).first().waitFor();
+		await expectAccessible(page);
+		expect(await page.evaluate("document.documentElement.scrollWidth - innerWidth")).toBeLessThanOrEqual(0);
+		await page.context().close();
+	});
+});
+
+async function freePort(): Promise<number> {
+	await using probe = await startTestService();
+	return Number(new URL(probe.http).port);
+}
