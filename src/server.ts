@@ -16,6 +16,7 @@ import { Ingest } from "./conversations/ingest/ingest.ts";
 import type { OnUnreadable } from "./conversations/read/record-opener.ts";
 import { pruneUntilStopped } from "./conversations/retention/retention.ts";
 import { RetentionClock } from "./conversations/retention/retention-clock.ts";
+import { ClockSkews, fittingTimeZone } from "./conversations/senders/clock-skew.ts";
 import { EventFormat } from "./events/event-format.ts";
 import { SharedIntake } from "./intake/intake.ts";
 import { recordIntake } from "./intake/record-intake.ts";
@@ -92,17 +93,17 @@ export async function startService(
 ): Promise<RunningService> {
 	log.starting(Object.fromEntries(config.settings.map(({ name, value }) => [name, value])));
 	await using opened = new AsyncDisposableStack();
-	const { encryptionKeys, eventTimeZone, maxBodyBytes, basePath } = config;
+	const { encryptionKeys, eventTimeZone, senderTimeZones, maxBodyBytes, basePath } = config;
 	const format = new RecordFormat();
 	const vault = new RecordVault(format, encryptionKeys);
-	const eventFormat = new EventFormat(format, encryptionKeys, eventTimeZone);
+	const eventFormat = new EventFormat(format, encryptionKeys, eventTimeZone, senderTimeZones);
 	const { threads, requests, metrics } = opened.use(await startTelemetry(config.otel, packageJson(), log));
 	const admission = new Admission(config.maxInflightBytes);
 	const intake = opened.use(
 		new SharedIntake({
 			here: recordIntake(format, vault, eventFormat),
 			underWay: () => admission.underWay("ingest").requests,
-			data: { encryptionKeys, eventTimeZone },
+			data: { encryptionKeys, eventTimeZone, senderTimeZones },
 			log: threadLog(log.intakeFailed),
 			observer: threads,
 		}),
@@ -126,7 +127,11 @@ export async function startService(
 	const stopping = new AbortController();
 
 	const onUnreadable: OnUnreadable = (record) => log.recordUnreadable(record);
-	const eventIngest = new EventIngest(store, intake, log);
+	const clocks = new ClockSkews((sender, skew) => {
+		const zone = fittingTimeZone(skew, senderTimeZones.get(sender) ?? eventTimeZone, Date.now());
+		log.senderClockWrong(sender, skew, zone && `SENDER_TIME_ZONES=${sender}=${zone}`);
+	});
+	const eventIngest = new EventIngest(store, intake, log, clocks);
 	const ingest = new Ingest(store, intake, eventIngest);
 	const reads = new ConversationReads({
 		store,

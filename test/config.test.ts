@@ -28,6 +28,7 @@ const settings: readonly Setting[] = [
 	{ name: "LOG_FORMAT", value: "auto", source: "default" },
 	{ name: "ENCRYPTION_KEY", value: "", source: "default" },
 	{ name: "EVENT_TIME_ZONE", value: "UTC", source: "default" },
+	{ name: "SENDER_TIME_ZONES", value: "", source: "default" },
 	{ name: "RETENTION_DAYS", value: "", source: "default" },
 	{ name: "RETENTION_UPDATES_PER_CONVERSATION", value: "", source: "default" },
 	{ name: "EVENT_RETENTION_DAYS", value: "", source: "default" },
@@ -54,6 +55,7 @@ const defaults = {
 	logFormat: "auto",
 	encryptionKeys: [],
 	eventTimeZone: "UTC",
+	senderTimeZones: new Map(),
 	retentionDays: undefined,
 	retentionUpdatesPerConversation: undefined,
 	eventRetentionDays: undefined,
@@ -114,6 +116,7 @@ describe("readConfig", () => {
 			LOG_FORMAT: "pretty",
 			ENCRYPTION_KEY: `${encryptionKey1},${encryptionKey2}`,
 			EVENT_TIME_ZONE: "europe/berlin",
+			SENDER_TIME_ZONES: "agent-1=america/new_york, a=b=Asia/Tokyo",
 			RETENTION_DAYS: "0.5",
 			RETENTION_UPDATES_PER_CONVERSATION: "100",
 			EVENT_RETENTION_DAYS: "7",
@@ -147,6 +150,10 @@ describe("readConfig", () => {
 			logLevel: "silent",
 			logFormat: "pretty",
 			eventTimeZone: "Europe/Berlin",
+			senderTimeZones: new Map([
+				["agent-1", "America/New_York"],
+				["a=b", "Asia/Tokyo"],
+			]),
 			retentionDays: 0.5,
 			retentionUpdatesPerConversation: 100,
 			eventRetentionDays: 7,
@@ -387,6 +394,15 @@ test.each(["UTC", "Etc/UTC", "utc"])("the time zone %s is read as UTC", (text) =
 
 test.each(["+02:00", "Local", "Europe", "Europe/Berlin,UTC", "Europe/Berlin\0"])("%j is no time zone", (text) => {
 	expect(mistakes({ EVENT_TIME_ZONE: text })).toHaveLength(1);
+});
+
+test.each([
+	["agent-1", "entry 1 must be the name of a key or certificate, an equal sign and a time zone"],
+	["=UTC", "entry 1 must be the name of a key or certificate, an equal sign and a time zone"],
+	["a=UTC,b=Nowhere", "entry 2 must be UTC or the name of a time zone in the IANA database"],
+	["a=UTC,a=Asia/Tokyo", "entry 2 has the same name as entry 1"],
+])("the time zones of senders %j are refused", (text, mistake) => {
+	expect(mistakes({ SENDER_TIME_ZONES: text })).toEqual([expect.stringContaining(mistake)]);
 });
 
 describe("a configuration of the listeners", () => {

@@ -114,6 +114,7 @@ describe("the program", () => {
 				"LOG_FORMAT = auto (default)",
 				"ENCRYPTION_KEY = ********** (environment; default: none)",
 				"EVENT_TIME_ZONE = UTC (default)",
+				"SENDER_TIME_ZONES = none (default)",
 				"RETENTION_DAYS = none (default)",
 				"RETENTION_UPDATES_PER_CONVERSATION = none (default)",
 				"EVENT_RETENTION_DAYS = none (default)",

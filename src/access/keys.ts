@@ -1,5 +1,6 @@
 import { hash } from "node:crypto";
 import { ServiceError } from "../errors.ts";
+import type { Poster } from "../store/store.ts";
 
 /**
  * Permissions of a key: send records, read them with secrets redacted or encrypted, read secrets in plain text, read
@@ -23,6 +24,11 @@ export interface Principal {
 	readonly owner: string | undefined;
 	/** Fires when the key is revoked or expires. Undefined for a holder that is set in the configuration. */
 	readonly ended?: AbortSignal | undefined;
+}
+
+/** Returns the holder as the store knows who posts. */
+export function posterOf({ name, owner }: Pick<Principal, "name" | "owner">): Poster {
+	return { sender: name, owner };
 }
 
 /** A key as the service stores it: its hash, never the key itself. */

@@ -34,6 +34,8 @@ export interface Config {
 	readonly encryptionKeys: readonly KeyObject[];
 	/** Time zone of event times without an offset: `UTC` or a name of the IANA time zone database. */
 	readonly eventTimeZone: string;
+	/** Time zones of senders that have another one, by the names of their keys or certificates. */
+	readonly senderTimeZones: ReadonlyMap<string, string>;
 	/** Days for which history is kept; undefined keeps all. */
 	readonly retentionDays: number | undefined;
 	/** Number of updates that are kept of each conversation; undefined keeps all. */
@@ -129,6 +131,7 @@ export function readConfig(env: Readonly<Record<string, string | undefined>>): C
 		logFormat: values.LOG_FORMAT,
 		encryptionKeys: Object.freeze(values.ENCRYPTION_KEY),
 		eventTimeZone: values.EVENT_TIME_ZONE,
+		senderTimeZones: values.SENDER_TIME_ZONES,
 		retentionDays: values.RETENTION_DAYS,
 		retentionUpdatesPerConversation: values.RETENTION_UPDATES_PER_CONVERSATION,
 		eventRetentionDays: values.EVENT_RETENTION_DAYS,

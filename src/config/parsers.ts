@@ -192,6 +192,20 @@ export function parseTimeZone(text: string, report: Report): string {
 	return z.NEVER;
 }
 
+/** Parses comma-separated entries `name=zone`. The name may contain equal signs. */
+export function parseSenderTimeZones(text: string, report: Report): ReadonlyMap<string, string> {
+	const names = new Map<string, number>();
+	return new Map(
+		splitList(text).map((item, index) => {
+			const entry = `entry ${index + 1}`;
+			const [, name = "", zone = ""] = /^(.+)=([^=]*)$/.exec(item) ?? [];
+			if (name === "") report(`${entry} must be the name of a key or certificate, an equal sign and a time zone`);
+			reportDuplicate(names, name, index, (other) => report(`${entry} has the same name as entry ${other}`));
+			return [name, name === "" ? zone : parseTimeZone(zone, (mistake) => report(`${entry} ${mistake}`))];
+		}),
+	);
+}
+
 /** Makes a parser that accepts one of `words`. */
 export function oneOf<T extends string>(words: readonly T[]): Parse<T> {
 	return (text, report) => {

@@ -18,6 +18,7 @@ import {
 	parseEncryptionKeys,
 	parseInteger,
 	parseOrigins,
+	parseSenderTimeZones,
 	parseSwitch,
 	parseTimeZone,
 	RETENTION_DAYS,
@@ -175,6 +176,13 @@ export const environment = z.object({
 		default: "UTC",
 		example: "Europe/Berlin",
 		parse: parseTimeZone,
+	}),
+	SENDER_TIME_ZONES: variable({
+		meaning:
+			"comma-separated entries `name=zone` for senders in other time zones than `EVENT_TIME_ZONE`. The name is that of the access key or client certificate",
+		default: "",
+		example: "agent-1=America/New_York,agent-2=Asia/Tokyo",
+		parse: parseSenderTimeZones,
 	}),
 	RETENTION_DAYS: variable({
 		meaning: `days for which history is kept, such as \`30\` or \`0.5\`; from an hour to ${RETENTION_DAYS.largest} days. If unset, all history is kept`,

@@ -47,11 +47,17 @@ export interface ParsedEvents {
 	readonly batch: NewEvents;
 	/** The events of the batch as JSON with protected secrets, in the same order. */
 	readonly json: readonly ExactJsonObject[];
+	/**
+	 * Microseconds from the latest time of an event, as its sender wrote it, to the arrival of the batch. Negative when
+	 * that time is later. Undefined for a batch without events.
+	 */
+	readonly delay: Microseconds | undefined;
 }
 
 /** Converts events between the forms that arrive, are stored and are returned. Built once at start. */
 export class EventFormat {
 	readonly #timeZone: string;
+	readonly #senderTimeZones: ReadonlyMap<string, string>;
 	/** Schema of a batch: the field `events` of the request by itself. */
 	readonly #schema: RecordSchema;
 	readonly #encodeEnvelope: (event: ConversationEvent) => ExactJson;
@@ -64,10 +70,17 @@ export class EventFormat {
 	/**
 	 * @param keys 32 bytes each: the first encrypts, all decrypt; without keys, secrets are redacted at ingest
 	 * @param timeZone time zone of times without an offset: `UTC` or a name of the IANA time zone database
+	 * @param senderTimeZones time zones of senders that have another one, by their names
 	 */
-	constructor(format: RecordFormat, keys: readonly KeyObject[], timeZone: string) {
+	constructor(
+		format: RecordFormat,
+		keys: readonly KeyObject[],
+		timeZone: string,
+		senderTimeZones: ReadonlyMap<string, string> = new Map(),
+	) {
 		const [batch, event] = planBatch();
 		this.#timeZone = timeZone;
+		this.#senderTimeZones = senderTimeZones;
 		this.#schema = new RecordSchema(batch);
 		this.#encodeEnvelope = deriveEncoder(event);
 		this.#envelope = new Set(event.members.keys());
@@ -81,12 +94,13 @@ export class EventFormat {
 	 * the first is used. Members keep their order, except that names that are array indexes come first.
 	 *
 	 * @param conversationId UUID in any form
+	 * @param sender name of the batch's sender, which decides the time zone of its times
 	 * @throws ServiceError `invalid_argument` when the id is no UUID; `invalid_record` when the text is not JSON, exceeds
 	 *   a limit of records ({@link parseExactJson}, {@link MAX_SECRETS}), or has invalid events: with at most
 	 *   {@link MAX_VIOLATIONS} violations, whose paths begin with the index of the event
 	 */
-	parse(conversationId: string, body: Buffer): ParsedEvents {
-		return forConversation(uuidOf(conversationId), (id) => this.#read(id, parseExactJson(body), []));
+	parse(conversationId: string, body: Buffer, sender = ""): ParsedEvents {
+		return forConversation(uuidOf(conversationId), (id) => this.#read(id, parseExactJson(body), [], sender));
 	}
 
 	/**
@@ -94,7 +108,7 @@ export class EventFormat {
 	 *
 	 * @throws ServiceError as `parse` does, and `invalid_argument` when the bytes are no such message
 	 */
-	fromRequest(request: Uint8Array): ParsedEvents {
+	fromRequest(request: Uint8Array, sender = ""): ParsedEvents {
 		const { conversationId, events } = decodeIngestRequest(IngestConversationEventsRequestSchema, request);
 		return forConversation(uuidOf(conversationId), (id) => {
 			const violations: Violation[] = [];
@@ -118,7 +132,7 @@ export class EventFormat {
 					});
 				return misplaced.length > 0 ? envelope : { ...envelope, ...members.json };
 			});
-			return this.#read(id, checkJson(json, mayHaveSurrogates), violations);
+			return this.#read(id, checkJson(json, mayHaveSurrogates), violations, sender);
 		});
 	}
 
@@ -199,9 +213,9 @@ export class EventFormat {
 	 *
 	 * @param found violations that were found before
 	 */
-	#read(conversationId: string, parsed: ParsedJson, found: readonly Violation[]): ParsedEvents {
+	#read(conversationId: string, parsed: ParsedJson, found: readonly Violation[], sender: string): ParsedEvents {
 		const receivedAt = BigInt(Date.now()) * 1000n;
-		const clock = { timeZone: this.#timeZone, arrival: receivedAt, maxAhead: MAX_CLOCK_SKEW };
+		const timeZone = this.#senderTimeZones.get(sender) ?? this.#timeZone;
 		const violations = [...found, ...findViolations(this.#schema, parsed)];
 		const report = (path: Violation["path"], finding: Parameters<typeof violation>[1]): void => {
 			violations.push(violation(path, finding, parsed.json, this.#schema.plan));
@@ -212,7 +226,7 @@ export class EventFormat {
 			const [id, timestamp, source, kind] = ["id", "timestamp", "source", "kind"].map((name) => memberOf(event, name));
 			if (typeof id !== "string" || typeof timestamp !== "string" || !isJsonObject(event)) continue;
 			if (typeof source !== "string" || typeof kind !== "string") continue;
-			const happenedAt = eventTime(timestamp, clock);
+			const happenedAt = eventTime(timestamp, timeZone);
 			if (id === "" || isLonger(id, MAX_EVENT_ID_LENGTH))
 				report([index, "id"], wrongLength(id, 1, MAX_EVENT_ID_LENGTH));
 			else if (happenedAt === undefined) report([index, "timestamp"], NOT_A_DATE_TIME);
@@ -230,13 +244,15 @@ export class EventFormat {
 			return cipher === undefined ? REDACTED : cipher.encrypt(secret, place);
 		};
 		const read = [...envelopes.values()];
-		const events = encodeTexts(read.map((envelope) => this.#protect(envelope, parsed.size.large, hide)));
-		return { batch: { conversationId, receivedAt, events, effect: undefined }, json: read.map(({ event }) => event) };
+		const events = encodeTexts(read.map((envelope) => this.#protect(envelope, receivedAt, parsed.size.large, hide)));
+		const batch = { conversationId, receivedAt, events, effect: undefined };
+		return { batch, json: read.map(({ event }) => event), delay: delayOf(read, receivedAt) };
 	}
 
 	/** @param hide returns the text that replaces a secret; it takes the secret's place as {@link placeOf} returns it */
 	#protect(
 		{ event, id, source, kind, happenedAt }: Envelope,
+		receivedAt: Microseconds,
 		bigints: boolean,
 		hide: (secret: Secret, place: string) => string,
 	): UnencodedEvent {
@@ -247,7 +263,8 @@ export class EventFormat {
 		});
 		return {
 			eventId: id,
-			happenedAt,
+			// A later time would order the event after all that follow.
+			happenedAt: happenedAt > receivedAt + MAX_CLOCK_SKEW ? receivedAt : happenedAt,
 			kind,
 			source,
 			isLeaf: kind !== STATE_UPDATE,
@@ -301,7 +318,14 @@ interface Envelope {
 	readonly id: string;
 	readonly source: string;
 	readonly kind: string;
+	/** As its sender wrote it. */
 	readonly happenedAt: Microseconds;
+}
+
+function delayOf(envelopes: readonly Envelope[], receivedAt: Microseconds): Microseconds | undefined {
+	let newest: Microseconds | undefined;
+	for (const { happenedAt } of envelopes) if (newest === undefined || happenedAt > newest) newest = happenedAt;
+	return newest === undefined ? undefined : receivedAt - newest;
 }
 
 /** An event whose text is not encoded. */

@@ -1,33 +1,22 @@
 import { FIRST_TIME, type Microseconds, parseDateTime, toMicroseconds } from "../record/json/scalars.ts";
 
-/** How the times of a sender's events are interpreted. */
-export interface EventClock {
-	/**
-	 * Time zone of times without an offset: `UTC` or a name of the IANA time zone database. The agent
-	 * server writes the local time of its machine.
-	 */
-	readonly timeZone: string;
-	/** When the events arrived. */
-	readonly arrival: Microseconds;
-	/** Maximum microseconds by which a time may be after the arrival. A later time counts as the arrival. */
-	readonly maxAhead: Microseconds;
-}
-
 /**
  * Parses the time of an event.
  *
  * In the hour that a time zone repeats when summer time ends, a time means its first occurrence. A time before the year
  * 1 in UTC counts as {@link FIRST_TIME}.
  *
+ * @param timeZone time zone of times without an offset: `UTC` or a name of the IANA time zone database. The agent server
+ *   writes the local time of its machine.
  * @returns undefined when `text` is no date-time (ISO 8601, with or without an offset)
  */
-export function eventTime(text: string, { timeZone, arrival, maxAhead }: EventClock): Microseconds | undefined {
+export function eventTime(text: string, timeZone: string): Microseconds | undefined {
 	const parsed = parseDateTime(text);
 	if (parsed === undefined) return undefined;
 	const time =
 		timeZone === "UTC" || hasOffset(text) ? toMicroseconds(parsed) : inTimeZone(toMicroseconds(parsed), timeZone);
 	if (time < FIRST_TIME) return FIRST_TIME;
-	return time > arrival + maxAhead ? arrival : time;
+	return time;
 }
 
 /** Whether a date-time has an offset from UTC. */

@@ -49,6 +49,8 @@ export interface PreparedBatch {
 	readonly batch: NewEvents;
 	/** As {@link AppliedUpdates.refused}. */
 	readonly refused: readonly RefusedMember[];
+	/** As `ParsedEvents.delay`. */
+	readonly delay: bigint | undefined;
 }
 
 /** Maximum bytes of encoded records that are cached for the next state updates of their conversations. */
@@ -92,18 +94,18 @@ export class RecordUpdater {
 	}
 
 	/** Applies the state updates of a batch to the cached record of its conversation, if there is one. */
-	applyToCached({ batch, json }: ParsedEvents): PreparedBatch {
+	applyToCached({ batch, json, delay }: ParsedEvents): PreparedBatch {
 		const { conversationId, events } = batch;
 		const cached = this.#cache.get(conversationId);
-		if (cached === undefined) return { batch, refused: [] };
+		if (cached === undefined) return { batch, refused: [], delay };
 		const updates = events.flatMap((event, index) => {
 			if (event.kind !== STATE_UPDATE) return [];
 			const members = event.secrets.length === 0 ? json[index] : this.#events.members(conversationId, event);
 			return members === undefined ? [] : [{ members, time: event.happenedAt }];
 		});
-		if (updates.length === 0) return { batch, refused: [] };
+		if (updates.length === 0) return { batch, refused: [], delay };
 		const { refused, ...effect } = this.#applyTo(conversationId, cached, updates);
-		return { batch: { ...batch, effect: { expects: cached.revision, ...effect } }, refused };
+		return { batch: { ...batch, effect: { expects: cached.revision, ...effect } }, refused, delay };
 	}
 
 	/**

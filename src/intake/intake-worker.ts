@@ -10,12 +10,15 @@ export interface IntakeData {
 	readonly encryptionKeys: readonly KeyObject[];
 	/** Time zone of the events' times: `UTC` or a name of the IANA time zone database. */
 	readonly eventTimeZone: string;
+	/** Time zones of senders that have another one, by their names. */
+	readonly senderTimeZones: ReadonlyMap<string, string>;
 }
 
 /** Worker thread that parses, checks, protects, compares and opens records and events. */
 
-serve(({ encryptionKeys, eventTimeZone }: IntakeData) => {
+serve(({ encryptionKeys, eventTimeZone, senderTimeZones }: IntakeData) => {
 	const format = new RecordFormat();
 	const vault = new RecordVault(format, encryptionKeys);
-	return { methods: recordIntake(format, vault, new EventFormat(format, encryptionKeys, eventTimeZone)) };
+	const events = new EventFormat(format, encryptionKeys, eventTimeZone, senderTimeZones);
+	return { methods: recordIntake(format, vault, events) };
 });

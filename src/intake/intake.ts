@@ -107,12 +107,19 @@ export class SharedIntake implements Intake, EventIntake, LargeRecords, LargeSum
 		return await this.#parse(request, (thread, bytes) => thread.fromRequest(bytes, signal));
 	}
 
-	async eventsFromJson(conversationId: string, body: Buffer, signal: CallSignal): Promise<PreparedBatch> {
-		return await this.#parse(body, (thread, bytes) => thread.eventsFromJson({ conversationId, body: bytes }, signal));
+	async eventsFromJson(
+		conversationId: string,
+		body: Buffer,
+		sender: string,
+		signal: CallSignal,
+	): Promise<PreparedBatch> {
+		return await this.#parse(body, (thread, bytes) =>
+			thread.eventsFromJson({ conversationId, body: bytes, sender }, signal),
+		);
 	}
 
-	async eventsFromRequest(request: Uint8Array, signal: CallSignal): Promise<PreparedBatch> {
-		return await this.#parse(request, (thread, bytes) => thread.eventsFromRequest(bytes, signal));
+	async eventsFromRequest(request: Uint8Array, sender: string, signal: CallSignal): Promise<PreparedBatch> {
+		return await this.#parse(request, (thread, bytes) => thread.eventsFromRequest({ request: bytes, sender }, signal));
 	}
 
 	async #parse<Result>(

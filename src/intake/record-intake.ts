@@ -16,6 +16,12 @@ export type RecordIntake = ReturnType<typeof recordIntake>;
 interface EventBody {
 	readonly conversationId: string;
 	readonly body: Uint8Array;
+	/** Name of the sender. */
+	readonly sender: string;
+}
+
+interface EventRequest extends Pick<EventBody, "sender"> {
+	readonly request: Uint8Array;
 }
 
 interface ShownRecord {
@@ -33,10 +39,11 @@ export function recordIntake(format: RecordFormat, vault: RecordVault, events: E
 		/** As `UpdateParser.fromRequest`. */
 		fromRequest: (request: Uint8Array) => parser.fromRequest(request),
 		/** As `EventFormat.parse`, then `RecordUpdater.applyToCached`. */
-		eventsFromJson: ({ conversationId, body }: EventBody) =>
-			updater.applyToCached(events.parse(conversationId, bufferOf(body))),
+		eventsFromJson: ({ conversationId, body, sender }: EventBody) =>
+			updater.applyToCached(events.parse(conversationId, bufferOf(body), sender)),
 		/** As `EventFormat.fromRequest`, then `RecordUpdater.applyToCached`. */
-		eventsFromRequest: (request: Uint8Array) => updater.applyToCached(events.fromRequest(request)),
+		eventsFromRequest: ({ request, sender }: EventRequest) =>
+			updater.applyToCached(events.fromRequest(request, sender)),
 		/** As `RecordUpdater.apply`. */
 		applyEvents: (request: ApplyRequest) => updater.apply(request),
 		/** As `RecordVault.isSame`. */

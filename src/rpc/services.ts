@@ -15,7 +15,7 @@ import {
 	ServiceInfoService,
 } from "../../gen/conversations/v1/service_info_service_pb.js";
 import type { AccessKeys } from "../access/access-keys.ts";
-import type { Principal } from "../access/keys.ts";
+import { type Principal, posterOf } from "../access/keys.ts";
 import type { ConversationReads } from "../conversations/conversation-reads.ts";
 import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
@@ -59,12 +59,12 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 	const readingEvents = ConversationEventService.method;
 	const conversationId = (request: { readonly conversationId: string }) => request.conversationId;
 	return [
-		unaryUndecoded(ingesting.ingestConversation, "conversation", async (encoded, _, signal) => {
-			const { sequence, duplicate, change, current } = await ingest.request(encoded, signal);
+		unaryUndecoded(ingesting.ingestConversation, "conversation", async (encoded, caller, signal) => {
+			const { sequence, duplicate, change, current } = await ingest.request(encoded, posterOf(caller), signal);
 			return { success: true, sequence, repetition: duplicate, change, current };
 		}),
-		unaryUndecoded(ingestingEvents.ingestConversationEvents, "events", async (encoded, _, signal) => {
-			const { stored, updateSequence } = await eventIngest.request(encoded, signal);
+		unaryUndecoded(ingestingEvents.ingestConversationEvents, "events", async (encoded, caller, signal) => {
+			const { stored, updateSequence } = await eventIngest.request(encoded, posterOf(caller), signal);
 			return { success: true, stored, updateSequence: updateSequence ?? 0n };
 		}),
 		unary(

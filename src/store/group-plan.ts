@@ -28,6 +28,7 @@ import {
 } from "./duplicates.ts";
 import { comparableTime } from "./ordering.ts";
 import type { NewestSequences } from "./rows.ts";
+import { CountedPosts } from "./senders.ts";
 import type {
 	Appended,
 	AppendedEvents,
@@ -35,6 +36,7 @@ import type {
 	EventEffect,
 	NewEvent,
 	NewEvents,
+	NewUpdate,
 	Poster,
 	StoredRecord,
 	Unreadable,
@@ -102,6 +104,8 @@ export interface WrittenGroup {
 	readonly origins: Map<string, ConversationOrigin>;
 	/** Standings of the conversations with a record whose state or activity changes, by their ids. */
 	readonly standings: Map<string, Standing>;
+	/** What the posts of the group add to their senders. */
+	readonly posts: CountedPosts;
 }
 
 export interface WrittenEvent {
@@ -235,6 +239,7 @@ class GroupPlanner {
 		usage: { states: new Map(), rows: new Map() },
 		origins: new Map(),
 		standings: new Map(),
+		posts: new CountedPosts(),
 	};
 	readonly #known: ReadonlyMap<string, KnownConversation>;
 	readonly #newest: NewestSequences;
@@ -309,6 +314,7 @@ class GroupPlanner {
 		known.newestPosted = { change, current, schemaVersion: update.record.schemaVersion, record: update.record };
 		this.#write(known, next, summary);
 		if (current) this.#countUsage(known, next.written, statsOfRecord(update.record.bytes), summary);
+		this.#count(update, { records: 1n });
 		return { sequence, duplicate: false, change, current, hasUnappliedEvents: next.after.hasUnappliedEvents };
 	}
 
@@ -336,6 +342,7 @@ class GroupPlanner {
 		}
 		known.activity = addEvents(known.activity, events, sequences);
 		if (added.size > 0 && known.activity !== undefined) this.written.activities.set(conversationId, known.activity);
+		if (added.size > 0) this.#count(batch, { events: BigInt(added.size) });
 		const updateSequence = effect && (yield* this.#applyEffect(batch, effect, known));
 		return { stored: added.size, newest, updateSequence };
 	}
@@ -420,6 +427,13 @@ class GroupPlanner {
 		const id = `${conversationId} ${key}`;
 		const known = this.#responseTimes.get(id);
 		if (known === undefined || happenedAt < known) this.#responseTimes.set(id, happenedAt);
+	}
+
+	/** Counts a post that stored something, unless its sender is not known. */
+	#count({ poster, receivedAt }: NewUpdate | NewEvents, stored: { records?: bigint; events?: bigint }): void {
+		if (poster === undefined) return;
+		const { sender, owner = "" } = poster;
+		this.written.posts.add({ sender, owner }, receivedAt, stored);
 	}
 
 	#nextUpdate(): bigint {

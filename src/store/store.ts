@@ -12,6 +12,7 @@ import type { ReportedError } from "./activity-facts.ts";
 import type { Condition, ListOrder } from "./condition.ts";
 import type { Derivation, DerivationStep } from "./derivation.ts";
 import type { EventCondition } from "./event-condition.ts";
+import type { NewRefusals, SenderFigures } from "./senders.ts";
 
 /** An encoded record without secrets in plain text, and the versions of the rules that it was encoded by. */
 export interface StoredRecord {
@@ -363,6 +364,14 @@ export interface Store extends AsyncDisposable {
 	prune(policy: PrunePolicy): Promise<number>;
 	/** Removes at most `limit` events that were received before a time, oldest first. Returns the number removed. */
 	pruneEvents(receivedBefore: bigint, limit: number): Promise<number>;
+	/** Adds refusals to those of the same periods, and removes periods that are too old. Resolves when it is on disk. */
+	addRefusals(refusals: NewRefusals): Promise<void>;
+	/**
+	 * Returns the totals of the senders, their refusals and their running conversations.
+	 *
+	 * @param owner only those of this owner. If undefined, those of all owners and of none
+	 */
+	listSenders(owner?: string): Promise<SenderFigures>;
 	/** Returns the time that {@link saveRetentionTime} saved last; undefined when it was never called. */
 	getRetentionTime(): Promise<bigint | undefined>;
 	/** Saves the time of retention (microseconds since the Unix epoch). Resolves when it is on disk. */

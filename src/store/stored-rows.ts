@@ -2,6 +2,7 @@ import type { AccessKeyRow } from "./access-keys.ts";
 import type { Activity } from "./activity.ts";
 import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
 import type { RecordColumn } from "./record-column.ts";
+import type { SenderName, StoredSender } from "./senders.ts";
 import type { ConversationOrigin, NewEvent, StoredRecord } from "./store.ts";
 import type { LedgerRow, UsageState } from "./usage-plan.ts";
 
@@ -26,6 +27,8 @@ export interface StoredRows {
 	readonly prunedEvents: PrunedRow;
 	/** Ordered by name. Only an export of everything with access keys has them. */
 	readonly accessKey: AccessKeyRow;
+	/** Ordered by owner and name. */
+	readonly sender: StoredSender;
 }
 
 /** The kinds of rows, in the order in which they must be written. */
@@ -38,6 +41,7 @@ export const rowKinds = [
 	"prunedUpdates",
 	"prunedEvents",
 	"accessKey",
+	"sender",
 ] as const satisfies readonly (keyof StoredRows)[];
 export type RowKind = (typeof rowKinds)[number];
 
@@ -90,11 +94,22 @@ export interface PrunedRow {
 	readonly owner: string | undefined;
 }
 
-/** The key that orders the rows of a kind: the sequence, the id of the conversation, or the name of the access key. */
+/**
+ * The key that orders the rows of a kind: the sequence, the id of the conversation, {@link senderKey}, or the name of
+ * the access key.
+ */
 export type RowKey = bigint | string;
 
-export function keyOf(
-	row: { readonly conversationId: string; readonly sequence?: bigint } | Pick<AccessKeyRow, "name">,
-): RowKey {
-	return "name" in row ? row.name : (row.sequence ?? row.conversationId);
+export function keyOf(row: StoredRows[RowKind]): RowKey {
+	if ("name" in row) return row.name;
+	if ("usualInterval" in row) return senderKey(row);
+	return "sequence" in row ? row.sequence : row.conversationId;
+}
+
+/** SQL of {@link senderKey}. */
+export const SENDER_KEY = "owner || '/' || sender";
+
+/** Returns the key that orders senders. The name of an owner has no slash. */
+export function senderKey({ sender, owner }: SenderName): string {
+	return `${owner}/${sender}`;
 }

@@ -50,6 +50,10 @@ export const logEvents = {
 	request_ended: ["debug", "A request has ended"],
 	request_refused: ["warn", "Refused a request"],
 	request_failed: ["error", "A request failed"],
+	sender_clock_wrong: [
+		"warn",
+		"The events of a sender are wrong by a multiple of 15 minutes: set its time zone, or its clock",
+	],
 	event_values_refused: ["warn", "Events contain values that break the record's rules; these values were not applied"],
 	store_failed: ["error", "The store failed"],
 	unclean_stop: ["warn", "The last stop of the service was not clean: sequence numbers are skipped"],
@@ -171,6 +175,13 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 			emit("access_key_expires", { name, expiresAt: expiresAt.toISOString() }),
 		/** The Unix socket for commands cannot be opened. */
 		commandsUnreachable: (error: unknown) => emit("commands_unreachable", { error: describe(error, true) }),
+		/**
+		 * The events of a sender are wrong by a time in microseconds, because of its time zone or its clock.
+		 *
+		 * @param setting of the service that would correct it, if there is one
+		 */
+		senderClockWrong: (sender: string, skew: bigint, setting: string | undefined) =>
+			emit("sender_clock_wrong", { sender, minutes: Number(skew / 60_000_000n), setting }),
 		/** Events would change a conversation's record so that it breaks the rules. The change was not applied. */
 		eventValuesRefused: (conversationId: string, violations: readonly Violation[]) =>
 			emitLimited("event_values_refused", { conversationId, ...brokenRules(violations, "record") }),

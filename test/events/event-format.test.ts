@@ -142,10 +142,38 @@ test("a parsed batch has for each event all that the store keeps, and one buffer
 	expect(parse([])).toEqual({ conversationId: ID, receivedAt: micros(NOW), effect: undefined, events: [] });
 });
 
-test("timestamps without an offset are in the configured time zone", () => {
-	const berlin = new EventFormat(new RecordFormat(), [], "Europe/Berlin");
-	const [stored] = berlin.parse(ID, Buffer.from(JSON.stringify([event()]))).batch.events;
-	expect(stored?.happenedAt).toBe(micros("2026-11-21T07:57:29.401699Z"));
+test.each([
+	["in Berlin", "2026-11-21T07:57:29.401699Z"],
+	["in New York", "2026-11-21T13:57:29.401699Z"],
+])("timestamps without an offset are in the time zone of their sender %s", (sender, utc) => {
+	const zones = new Map([["in New York", "America/New_York"]]);
+	const format = new EventFormat(new RecordFormat(), [], "Europe/Berlin", zones);
+	const [stored] = format.parse(ID, Buffer.from(JSON.stringify([event()])), sender).batch.events;
+	expect(stored?.happenedAt).toBe(micros(utc));
+});
+
+test("a time more than five minutes after the arrival is replaced by the arrival", () => {
+	const timestamps = [
+		"2026-11-22T00:05:00",
+		"2026-11-22T00:05:00.000001",
+		"9999-12-31T23:59:59",
+		"2026-11-22T09:00:00+09:00",
+	];
+	const { events } = parse(timestamps.map((timestamp, n) => event({ id: `e${n}`, timestamp })));
+	expect(events.map(({ happenedAt }) => happenedAt)).toEqual([
+		micros("2026-11-22T00:05:00Z"),
+		...[1, 2, 3].map(() => micros("2026-11-22T00:00:00Z")),
+	]);
+});
+
+test("the delay of a batch is that of its newest event by the sender's own time", () => {
+	const delayOf = (...timestamps: string[]) => {
+		const events = timestamps.map((timestamp, n) => event({ id: `e${n}`, timestamp }));
+		return format.parse(ID, Buffer.from(JSON.stringify(events))).delay;
+	};
+	expect(delayOf("2026-11-21T18:00:00", "2026-11-21T19:00:00", "2026-11-21T18:30:00")).toBe(5n * 3_600_000_000n);
+	expect(delayOf("2026-11-22T02:00:00")).toBe(-2n * 3_600_000_000n);
+	expect(delayOf()).toBeUndefined();
 });
 
 describe("the message of an event", () => {

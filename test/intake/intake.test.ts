@@ -35,7 +35,7 @@ beforeEach(() => {
 	intake = new SharedIntake({
 		here: recordIntake(format, vault, new EventFormat(format, encryptionKeys, "UTC")),
 		underWay: () => underWay,
-		data: { encryptionKeys, eventTimeZone: "UTC" },
+		data: { encryptionKeys, eventTimeZone: "UTC", senderTimeZones: new Map() },
 		log,
 		observer: {
 			onThread: () => undefined,
@@ -101,7 +101,7 @@ test("an unexpected error in the calling thread has the same form as one in a th
 			},
 		},
 		underWay: () => 1,
-		data: { encryptionKeys, eventTimeZone: "UTC" },
+		data: { encryptionKeys, eventTimeZone: "UTC", senderTimeZones: new Map() },
 		log,
 	});
 	const error = { kind: "internal", message: "the record could not be processed" };
@@ -131,7 +131,7 @@ test("events of every size are parsed and applied alike, in either thread", asyn
 		const event = { id: "e", timestamp: "2026-01-01T00:00:00", source: "environment", kind: STATE_UPDATE };
 		const value = { note: "x".repeat(size), token: "other" };
 		const batch = Buffer.from(JSON.stringify([{ ...event, key: "agent_state", value }]));
-		const { batch: read } = await intake.eventsFromJson(conversationId, batch, WAITING);
+		const { batch: read } = await intake.eventsFromJson(conversationId, batch, "agent", WAITING);
 		const { memberTimes, version, refused } = await intake.applyEvents({
 			conversationId,
 			current: { memberTimes: undefined, postedAt: 0n, record },
@@ -164,7 +164,11 @@ test("an encrypted record that is posted again with its tags in another order is
 	});
 	const id = randomUUID();
 	const send = (members: JsonObject) =>
-		ingest.json(body({ id, agent_state: { token: "secret" }, ...members }), WAITING);
+		ingest.json(
+			body({ id, agent_state: { token: "secret" }, ...members }),
+			{ sender: "agent", owner: undefined },
+			WAITING,
+		);
 	const first = await send({ tags: { a: "1", b: "2" } });
 	expect(await send({ tags: { b: "2", a: "1" } })).toEqual({ ...first, duplicate: true });
 	expect(await send({ tags: { a: "1", b: "3" } })).toMatchObject({ sequence: 2n, duplicate: false });

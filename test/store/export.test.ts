@@ -182,6 +182,11 @@ async function fill(store: Store): Promise<void> {
 		tags: { team: "b" },
 	};
 	await append(store, sample({ conversationId: unapplied, receivedAt: at(800), columns }));
+	for (const owner of [undefined, "team-a"])
+		await appendEvents(store, {
+			...batch(eventsOnly, [event({ message: `of ${owner}` })], { receivedAt: at(900) }),
+			poster: { sender: "spiffe://corp/agent", owner },
+		});
 
 	// Prunes a whole conversation, then updates, then events.
 	expect(await store.prune({ receivedBefore: at(2), limit: 1_000 })).toBeGreaterThan(2);
@@ -346,6 +351,7 @@ describe.each(ENGINES)("an export from %s", (engine) => {
 						usage: 0,
 						prunedUpdates: 0,
 						prunedEvents: 0,
+						sender: 0,
 						accessKey: 0,
 					},
 					updates: textsOf(ranges[0]),
@@ -533,6 +539,8 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 		events: "SELECT a.conversation_id, e.* FROM events e JOIN activities a ON a.id = e.activity ORDER BY sequence",
 		logs: "SELECT log, pruned_through, last_removal FROM logs ORDER BY log",
 		pruned: "SELECT * FROM pruned ORDER BY log, conversation_id",
+		refusals: "made by each database itself",
+		senders: "SELECT * FROM senders ORDER BY owner, sender",
 		store_state: "SELECT clock FROM store_state",
 		tags: "SELECT c.conversation_id, t.* FROM tags t JOIN conversations c ON c.id = t.conversation ORDER BY 1, t.key",
 		titles: "SELECT c.conversation_id FROM titles t JOIN conversations c ON c.id = t.rowid ORDER BY 1",
@@ -554,9 +562,11 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 		events: "SELECT * FROM conversation_updates.events ORDER BY sequence",
 		positions: "SELECT * FROM conversation_updates.positions",
 		pruned: "SELECT * FROM conversation_updates.pruned ORDER BY log, conversation_id",
+		refusals: "made by each database itself",
 		removals: "SELECT * FROM conversation_updates.removals ORDER BY log",
 		retention: "SELECT * FROM conversation_updates.retention",
 		schema_versions: "made by each database itself",
+		senders: "SELECT * FROM conversation_updates.senders ORDER BY owner, sender",
 		standings: "SELECT * FROM conversation_updates.standings ORDER BY conversation_id",
 		tags: "SELECT * FROM conversation_updates.tags ORDER BY conversation_id, key",
 		titles: "SELECT * FROM conversation_updates.titles ORDER BY conversation_id",

@@ -12,23 +12,34 @@ import { STATE_UPDATE } from "../../events/state-update.ts";
 import { release } from "../../memory.ts";
 import { mergeDeltas, mergeProtected, mergeRecord } from "../../record/record-delta.ts";
 import type { EventCondition } from "../../store/event-condition.ts";
-import type { AppendedEvents, EventEffect, NewEvents, RecordState, Store, StoredRecord } from "../../store/store.ts";
+import type {
+	AppendedEvents,
+	EventEffect,
+	NewEvents,
+	Poster,
+	RecordState,
+	Store,
+	StoredRecord,
+} from "../../store/store.ts";
 import type { Logger } from "../../telemetry/log.ts";
+import type { ClockSkews } from "../senders/clock-skew.ts";
 
 /** Reads events from request bodies and applies them to records, here or on another thread. */
 export interface EventIntake {
 	/**
 	 * As `EventFormat.parse`, then `RecordUpdater.applyToCached`. The memory of the body may be released.
 	 *
+	 * @param sender name of the sender, which decides the time zone of the events
 	 * @param signal once it has fired, the body need not be read
 	 */
-	eventsFromJson(conversationId: string, body: Buffer, signal: CallSignal): Promise<PreparedBatch>;
+	eventsFromJson(conversationId: string, body: Buffer, sender: string, signal: CallSignal): Promise<PreparedBatch>;
 	/**
 	 * As `EventFormat.fromRequest`, then `RecordUpdater.applyToCached`. The memory of the request may be released.
 	 *
+	 * @param sender as for `eventsFromJson`
 	 * @param signal once it has fired, the request need not be read
 	 */
-	eventsFromRequest(request: Uint8Array, signal: CallSignal): Promise<PreparedBatch>;
+	eventsFromRequest(request: Uint8Array, sender: string, signal: CallSignal): Promise<PreparedBatch>;
 	/** As `RecordUpdater.apply`. */
 	applyEvents(request: ApplyRequest): Promise<AppliedUpdates>;
 }
@@ -65,13 +76,21 @@ export class EventIngest {
 	readonly #store: EventStore;
 	readonly #intake: EventIntake;
 	readonly #logger: Pick<Logger, "eventValuesRefused" | "recordUnreadable">;
+	readonly #clocks: Pick<ClockSkews, "add"> | undefined;
 	/** The last task in the queue of each conversation that has tasks. */
 	readonly #lastTasks = new Map<string, Promise<IngestedEvents>>();
 
-	constructor(store: EventStore, intake: EventIntake, log: Pick<Logger, "eventValuesRefused" | "recordUnreadable">) {
+	/** @param clocks judges the clocks of the senders */
+	constructor(
+		store: EventStore,
+		intake: EventIntake,
+		log: Pick<Logger, "eventValuesRefused" | "recordUnreadable">,
+		clocks?: Pick<ClockSkews, "add">,
+	) {
 		this.#store = store;
 		this.#intake = intake;
 		this.#logger = log;
+		this.#clocks = clocks;
 	}
 
 	/**
@@ -83,8 +102,9 @@ export class EventIngest {
 	 * @throws ServiceError `invalid_argument` when the id is no UUID; `invalid_record`; `unavailable` or `internal` when
 	 *   the batch was not stored at all
 	 */
-	async json(conversationId: string, body: Buffer, signal: CallSignal): Promise<IngestedEvents> {
-		return await this.#ingest(await this.#intake.eventsFromJson(conversationId, body, signal), signal);
+	async json(conversationId: string, body: Buffer, poster: Poster, signal: CallSignal): Promise<IngestedEvents> {
+		const prepared = await this.#intake.eventsFromJson(conversationId, body, poster.sender, signal);
+		return await this.#ingest(prepared, poster, signal);
 	}
 
 	/**
@@ -93,8 +113,8 @@ export class EventIngest {
 	 * @param signal as for `json`
 	 * @throws ServiceError as `json` does, and `invalid_argument` when the bytes are no such message
 	 */
-	async request(request: Uint8Array, signal: CallSignal): Promise<IngestedEvents> {
-		return await this.#ingest(await this.#intake.eventsFromRequest(request, signal), signal);
+	async request(request: Uint8Array, poster: Poster, signal: CallSignal): Promise<IngestedEvents> {
+		return await this.#ingest(await this.#intake.eventsFromRequest(request, poster.sender, signal), poster, signal);
 	}
 
 	/**
@@ -128,7 +148,16 @@ export class EventIngest {
 		for (const error of failures.values()) throw error;
 	}
 
-	async #ingest({ batch, refused }: PreparedBatch, signal: CallSignal): Promise<IngestedEvents> {
+	async #ingest(prepared: PreparedBatch, poster: Poster, signal: CallSignal): Promise<IngestedEvents> {
+		const { delay, refused } = prepared;
+		const batch = { ...prepared.batch, poster };
+		const ingested = await this.#append(batch, refused, signal);
+		// A batch that was stored before says nothing of the clock.
+		if (delay !== undefined && ingested.stored > 0) this.#clocks?.add(poster.sender, delay);
+		return ingested;
+	}
+
+	async #append(batch: NewEvents, refused: readonly RefusedMember[], signal: CallSignal): Promise<IngestedEvents> {
 		const hasStateUpdates = batch.events.some(({ kind }) => kind === STATE_UPDATE);
 		if (!hasStateUpdates || batch.effect !== undefined) {
 			const appended = await this.#store.appendEvents(batch, signal);

@@ -1,6 +1,6 @@
 import type { CallSignal } from "../../call-signal.ts";
 import { withConversation } from "../../errors.ts";
-import type { Appended, NewUpdate, Store } from "../../store/store.ts";
+import type { Appended, NewUpdate, Poster, Store } from "../../store/store.ts";
 import type { EventIngest } from "./event-ingest.ts";
 
 /**
@@ -35,8 +35,9 @@ export class Ingest {
 	 * @throws ServiceError `invalid_record`; `unavailable` or `internal` when nothing of the record was stored, or when
 	 *   it was stored but the events could not be applied, which is done later
 	 */
-	async json(body: Buffer, signal: CallSignal): Promise<Appended> {
-		return await this.#append(await this.#intake.fromJson(body, signal), signal);
+	async json(body: Buffer, poster: Poster, signal: CallSignal): Promise<Appended> {
+		const update = await this.#intake.fromJson(body, signal);
+		return await this.#append({ ...update, poster }, signal);
 	}
 
 	/**
@@ -46,8 +47,9 @@ export class Ingest {
 	 * @param signal as for `json`
 	 * @throws ServiceError as `json` does, and `invalid_argument` when the bytes are no such message
 	 */
-	async request(request: Uint8Array, signal: CallSignal): Promise<Appended> {
-		return await this.#append(await this.#intake.fromRequest(request, signal), signal);
+	async request(request: Uint8Array, poster: Poster, signal: CallSignal): Promise<Appended> {
+		const update = await this.#intake.fromRequest(request, signal);
+		return await this.#append({ ...update, poster }, signal);
 	}
 
 	async #append(update: NewUpdate, signal: CallSignal): Promise<Appended> {

@@ -87,6 +87,7 @@ export function countsOf(row: Row): Counts {
 		prunedUpdates: integer(row.prunedUpdates),
 		prunedEvents: integer(row.prunedEvents),
 		accessKey: integer(row.accessKey),
+		sender: integer(row.sender),
 	};
 }
 

@@ -46,6 +46,7 @@ const NO_ROWS: Counts = {
 	prunedUpdates: 0,
 	prunedEvents: 0,
 	accessKey: 0,
+	sender: 0,
 };
 
 /** Counts lines, and computes their SHA-256. */

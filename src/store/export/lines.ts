@@ -246,6 +246,19 @@ const forms: { readonly [Kind in RowKind]: RowForm<StoredRows[Kind]> } = {
 			lastUsedAt: int64OrNone,
 		}),
 	},
+	sender: {
+		toLine: same,
+		fromLine: z.strictObject({
+			sender: z.string(),
+			owner: z.string(),
+			firstAt: int64,
+			lastAt: int64,
+			posts: int64,
+			records: int64,
+			events: int64,
+			usualInterval: int64,
+		}),
+	},
 };
 
 const range = z.strictObject({ newest: int64, prunedThrough: int64, lastRemoval: int64 });

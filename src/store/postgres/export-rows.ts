@@ -4,12 +4,14 @@ import { accessKeyFrom } from "../access-keys.ts";
 import { type After, type Counts, countsOf, countsQuery, PAGE_BYTES, PAGE_ROWS } from "../export/databases.ts";
 import { unpackRecord } from "../record-column.ts";
 import { eventRowFrom, type LogTable, originFrom, packedColumnsFrom, prunedFrom, updateRowFrom } from "../rows.ts";
-import type { PrunedRow, RowKey, RowKind, StoredRows } from "../stored-rows.ts";
+import { senderFrom } from "../senders.ts";
+import { type PrunedRow, type RowKey, type RowKind, SENDER_KEY, type StoredRows } from "../stored-rows.ts";
 import { ledgerArray, ledgerFrom, writtenLedgers } from "../usage-sql.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
 import { insertAccessKey } from "./access-keys.ts";
 import { insertCurrents, insertEvents, insertTags, insertUpdates } from "./numbered-sql.ts";
 import { ACTIVITY_COLUMNS, activityOf, decoded, STATE_COLUMNS, stateOf } from "./rows.ts";
+import { sendersQuery } from "./senders.ts";
 import { encodeKey } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
 import { usageOf, usageQueries } from "./usage.ts";
@@ -128,6 +130,13 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		key: "name",
 		read: accessKeyFrom,
 		write: (rows) => rows.map(insertAccessKey),
+	},
+	sender: {
+		table: "conversation_updates.senders",
+		columns: "*",
+		key: SENDER_KEY,
+		read: senderFrom,
+		write: (rows) => [sendersQuery(rows)],
 	},
 };
 

@@ -19,6 +19,7 @@ import { readNewest, readRange, readRetentionTime, saveRetentionTime } from "./l
 import { migrate } from "./migrate.ts";
 import { pruningOf } from "./pruning.ts";
 import { getRecordState, listUnapplied } from "./record-state.ts";
+import { listSenders, refusalsQueries } from "./senders.ts";
 import type { Query, Session } from "./transaction.ts";
 import { requireFinished } from "./unfinished.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
@@ -109,9 +110,9 @@ function storeOf(
 		return { signal, until: performance.now() + WRITE_TIMEOUT };
 	}
 
-	/** Runs a query and commits. Only a commit that the server confirms proves that the data is stored. */
-	async function write(query: Query): Promise<void> {
-		await connections.transaction((transaction) => transaction.commit(query));
+	/** Runs queries and commits. Only a commit that the server confirms proves that the data is stored. */
+	async function write(...queries: readonly Query[]): Promise<void> {
+		await connections.transaction((transaction) => transaction.commit(...queries));
 	}
 
 	async function finish(): Promise<void> {
@@ -159,6 +160,8 @@ function storeOf(
 		listConversations: (query) => read("listConversations", (session) => listConversations(session, query)),
 		prune: (policy) => run(() => logged("prune", pruner.prune(policy))),
 		pruneEvents: (receivedBefore, limit) => run(() => logged("pruneEvents", pruner.pruneEvents(receivedBefore, limit))),
+		addRefusals: (refusals) => run(() => logged("addRefusals", write(...refusalsQueries(refusals)))),
+		listSenders: (owner) => read("listSenders", (session) => listSenders(session, owner)),
 		getRetentionTime: () => read("getRetentionTime", readRetentionTime),
 		saveRetentionTime: (time) => run(() => logged("saveRetentionTime", write(saveRetentionTime(time)))),
 		getDerivation: (name) => read("getDerivation", (session) => readDerivation(session, name)),

@@ -3,6 +3,7 @@ import { packRecordAsync, packSecrets } from "../record-column.ts";
 import type { ConversationOrigin } from "../store.ts";
 import type { ActivityRow } from "../stored-rows.ts";
 import { PROVISIONAL, WRITE_GROUP } from "./numbered-sql.ts";
+import { sendersQuery } from "./senders.ts";
 import { encodeKey } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
 import { usageQueries } from "./usage.ts";
@@ -33,7 +34,9 @@ export async function groupQueries(group: WrittenGroup, writer: GroupWriter): Pr
 	const current = [...group.states].flatMap(([id, { state, summary }]) =>
 		summary === undefined ? [] : [{ id, state, summary, origin: originOf(group, id) }],
 	);
+	const senders = group.posts.all().map((posts) => ({ ...posts, usualInterval: 0n }));
 	return [
+		...(senders.length === 0 ? [] : [sendersQuery(senders)]),
 		...(group.activities.size === 0 ? [] : [activitiesQuery(activityRows(group))]),
 		...(current.length === 0 ? [] : [projectionQuery(current)]),
 		...(group.usage.states.size === 0 ? [] : usageQueries(group.usage)),

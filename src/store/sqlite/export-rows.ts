@@ -12,11 +12,13 @@ import {
 	stateFrom,
 	updateRowFrom,
 } from "../rows.ts";
-import type { PrunedRow, RowKey, RowKind, StoredRows } from "../stored-rows.ts";
+import { senderFrom } from "../senders.ts";
+import { type PrunedRow, type RowKey, type RowKind, SENDER_KEY, type StoredRows } from "../stored-rows.ts";
 import { ledgerArray, ledgerFrom, writtenLedgers } from "../usage-sql.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
 import { createAccessKey } from "./access-keys.ts";
 import { writeActivity } from "./activities.ts";
+import { insertSender } from "./senders.ts";
 import type { Statements } from "./statements.ts";
 import { insertConversation, insertEvent, insertUpdate, refreshStanding } from "./update-writer.ts";
 import { usageFrom, writeUsage } from "./usage.ts";
@@ -115,6 +117,7 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		read: accessKeyFrom,
 		write: createAccessKey,
 	},
+	sender: { table: "senders", columns: "*", key: SENDER_KEY, read: senderFrom, write: insertSender },
 };
 
 function prunedOf(log: LogTable): RowsOf<PrunedRow> {

@@ -17,6 +17,7 @@ import { bigint, boolean, integer, nullable } from "../values.ts";
 import { findActivity, writeActivity } from "./activities.ts";
 import { readRange } from "./log.ts";
 import { RecordReader } from "./record-reader.ts";
+import { addPosts } from "./senders.ts";
 import type { Statements } from "./statements.ts";
 import {
 	findConversation,
@@ -133,6 +134,7 @@ function readForPlan(statements: Statements, { records: sequences, responses }: 
 }
 
 function writeGroup(statements: Statements, written: WrittenGroup, found: ReadonlyMap<string, FoundRows>): void {
+	addPosts(statements, written.posts.all());
 	const activities = new Map<string, bigint>();
 	for (const [id, activity] of written.activities)
 		activities.set(

@@ -10,6 +10,7 @@ import { listConversations } from "./list-conversations.ts";
 import { firstReceivedSince, readRange, readRetentionTime } from "./log.ts";
 import { findDeleted, findPrunable } from "./prunable.ts";
 import { getRecordState, listUnapplied } from "./record-state.ts";
+import { listSenders } from "./senders.ts";
 import { Statements } from "./statements.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
 
@@ -35,6 +36,7 @@ function reader(options: DatabaseOptions) {
 			listEvents: (query: EventQuery) => read(() => listEvents(statements, query)),
 			getRecordState: (request: RecordStateRequest) => read(() => getRecordState(statements, request)),
 			listUnapplied: (limit: number) => read(() => listUnapplied(statements, limit)),
+			listSenders: (owner: string | undefined) => read(() => listSenders(statements, owner)),
 			getRetentionTime: () => read(() => readRetentionTime(statements)),
 			range: ({ log, query }: { readonly log: LogTable; readonly query: RangeQuery }) =>
 				read(() => readRange(statements, log, query)),

@@ -167,6 +167,8 @@ function storeOf(
 		listConversations: (query) => reader.calls.listConversations(query),
 		prune: (policy) => pruner.prune(policy),
 		pruneEvents: (receivedBefore, limit) => pruner.pruneEvents(receivedBefore, limit),
+		addRefusals: (refusals) => writer.calls.addRefusals(refusals),
+		listSenders: (owner) => reader.calls.listSenders(owner),
 		getRetentionTime: () => reader.calls.getRetentionTime(),
 		saveRetentionTime: (time) => writer.calls.saveRetentionTime(time),
 		getDerivation: (name) => writer.calls.readDerivation(name),

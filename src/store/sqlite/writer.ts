@@ -7,6 +7,7 @@ import type { AccessKeyRow, AccessKeyUse } from "../access-keys.ts";
 import type { DerivationStep } from "../derivation.ts";
 import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
 import type { RemovalBounds } from "../pruner.ts";
+import type { NewRefusals } from "../senders.ts";
 import type { Appended, AppendedEvents, NewEvents } from "../store.ts";
 import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
 import { bytesOfBatch } from "./batch.ts";
@@ -19,6 +20,7 @@ import { type DeletedRequest, removeDeleted, removeEvents, removeUpdates } from 
 import { isDatabaseFailure } from "./result-codes.ts";
 import { beginRun, endRun } from "./run.ts";
 import { createSchema } from "./schema.ts";
+import { addRefusals } from "./senders.ts";
 import { Statements } from "./statements.ts";
 
 /** Entry point of the writer thread. Appends that wait for it share one transaction. */
@@ -121,6 +123,7 @@ function writer(options: WriterOptions) {
 				if (committedAt === undefined || performance.now() - committedAt > PROOF_MILLISECONDS) write(() => check.run());
 			},
 			saveRetentionTime: (time: bigint): void => void write(() => saveRetentionTime.run(time)),
+			addRefusals: (refusals: NewRefusals): void => write(() => addRefusals(statements, refusals)),
 			readDerivation: (name: string) => readDerivation(statements, name),
 			saveDerivation: (step: DerivationStep): void => write(() => saveDerivation(statements, step)),
 			listAccessKeys: () => listAccessKeys(statements),

@@ -1,7 +1,9 @@
+import { posterOf } from "../../access/keys.ts";
 import type { EventIngest } from "../../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../../conversations/ingest/ingest.ts";
 import { ServiceError } from "../../errors.ts";
 import { parseUuid } from "../../record/json/scalars.ts";
+import type { Poster } from "../../store/store.ts";
 import { readBody } from "../http/body.ts";
 import { isJson } from "../http/media-type.ts";
 import type { Route, RouteRequest } from "../http/router.ts";
@@ -17,16 +19,20 @@ const SUCCESS = JSON.stringify({ success: true });
 
 /** Returns the route of the conversation webhook. It takes a record as JSON and reports success when it is on disk. */
 export function conversationWebhook(basePath: string, maxBodyBytes: number, ingest: Ingest): Route {
-	return webhookRoute(`${basePath}${WEBHOOK_PATH}`, maxBodyBytes, async (body, _, signal) => {
-		await ingest.json(body, signal);
+	return webhookRoute(`${basePath}${WEBHOOK_PATH}`, maxBodyBytes, async (body, _, poster, signal) => {
+		await ingest.json(body, poster, signal);
 	});
 }
 
 /** Returns the route of the event webhook. It takes a batch of events and reports success when all are on disk. */
 export function eventWebhook(basePath: string, maxBodyBytes: number, ingest: Pick<EventIngest, "json">): Route {
-	return webhookRoute(`${basePath}${EVENT_WEBHOOK_PATH}/{id}`, maxBodyBytes, async (body, { id = "" }, signal) => {
-		await ingest.json(conversationIdOf(id), body, signal);
-	});
+	return webhookRoute(
+		`${basePath}${EVENT_WEBHOOK_PATH}/{id}`,
+		maxBodyBytes,
+		async (body, { id = "" }, poster, signal) => {
+			await ingest.json(conversationIdOf(id), body, poster, signal);
+		},
+	);
 }
 
 /**
@@ -75,18 +81,19 @@ function conversationIdOf(segment: string): string {
 function webhookRoute(
 	path: string,
 	maxBodyBytes: number,
-	take: (body: Buffer, params: RouteRequest["params"], signal: RouteRequest["signal"]) => Promise<void>,
+	take: (body: Buffer, params: RouteRequest["params"], poster: Poster, signal: RouteRequest["signal"]) => Promise<void>,
 ): Route {
 	return {
 		method: "POST",
 		path,
 		scope: "ingest",
-		handle: async ({ request, params, permit, signal, observed }) => {
+		handle: async ({ request, params, principal, permit, signal, observed }) => {
+			if (principal === undefined) throw new ServiceError("unauthenticated", "The access key is missing");
 			if (!isJson(request.headers["content-type"]))
 				throw new ServiceError("unsupported_media_type", "The body must be JSON (Content-Type: application/json)");
 			const body = await readBody(request, maxBodyBytes, (bytes) => permit.reserve(bytes));
 			observed.received(body.length);
-			await take(body, params, signal);
+			await take(body, params, posterOf(principal), signal);
 			return SUCCESS;
 		},
 	};

@@ -18,6 +18,7 @@ const format = new RecordFormat();
 
 /** Signal of a request that is not cancelled. */
 const WAITING = { aborted: false };
+export const POSTER = { sender: "agent", owner: undefined };
 
 type OpenStore = (file: string, options: { readonly isSameRecord: IsSameRecord }) => Promise<Store>;
 
@@ -78,7 +79,11 @@ export class LiveService implements AsyncDisposable {
 
 	/** Posts a record as JSON or text. */
 	async post(record: ExactJsonObject | string): Promise<void> {
-		await this.ingest.json(Buffer.from(typeof record === "string" ? record : stringifyExactJson(record)), WAITING);
+		await this.ingest.json(
+			Buffer.from(typeof record === "string" ? record : stringifyExactJson(record)),
+			POSTER,
+			WAITING,
+		);
 	}
 
 	/** Stores a posted record without applying stored events to it. */
@@ -91,6 +96,7 @@ export class LiveService implements AsyncDisposable {
 		return await this.events.json(
 			conversationId,
 			Buffer.from(typeof events === "string" ? events : stringifyExactJson(events)),
+			POSTER,
 			WAITING,
 		);
 	}

@@ -1,0 +1,131 @@
+import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
+import { bigint, type Row, text } from "./values.ts";
+
+/** What the store keeps of senders: the names of the keys and certificates that posts are made with, with their owners. */
+
+/** A sender and the owner of what it posts. An empty owner stands for none. */
+export interface SenderName {
+	readonly sender: string;
+	readonly owner: string;
+}
+
+/** What the posts of a group add to a sender. Times are microseconds since the Unix epoch. */
+export interface SenderPosts extends SenderName {
+	readonly firstAt: bigint;
+	readonly lastAt: bigint;
+	/** Number of posts that stored something: of `records`, and of batches of events. */
+	readonly posts: bigint;
+	readonly records: bigint;
+	readonly events: bigint;
+}
+
+/** The totals of a sender. Times are microseconds since the Unix epoch. */
+export interface StoredSender extends SenderPosts {
+	/** Mean microseconds between two of the last 20 posts or so. A longer time than an hour counts as an hour. */
+	readonly usualInterval: bigint;
+}
+
+/** Number of refused requests of a sender in a period. */
+export interface Refusals extends SenderName {
+	/** When the period begins, in microseconds since the Unix epoch. */
+	readonly since: bigint;
+	/** Kind of the refusal, such as `invalid_record`. */
+	readonly kind: string;
+	readonly count: bigint;
+}
+
+/** Number of conversations that a sender posted first, and whose status is running. */
+export interface RunningConversations extends SenderName {
+	readonly count: bigint;
+}
+
+/** What a list of senders is made of. */
+export interface SenderFigures {
+	/** Ordered by owner and name. */
+	readonly senders: readonly StoredSender[];
+	readonly refusals: readonly Refusals[];
+	readonly running: readonly RunningConversations[];
+}
+
+/** Refusals to add, and the time before which periods are forgotten. */
+export interface NewRefusals {
+	readonly refusals: readonly Refusals[];
+	/** Microseconds since the Unix epoch. */
+	readonly keptSince: bigint;
+}
+
+/** Collects what the posts of a group add. */
+export class CountedPosts {
+	readonly #senders = new Map<string, SenderPosts>();
+
+	/** Counts a post. */
+	add({ sender, owner }: SenderName, at: bigint, { records = 0n, events = 0n }): void {
+		const key = JSON.stringify([owner, sender]);
+		const before = this.#senders.get(key);
+		this.#senders.set(key, {
+			sender,
+			owner,
+			firstAt: before === undefined || at < before.firstAt ? at : before.firstAt,
+			lastAt: before === undefined || at > before.lastAt ? at : before.lastAt,
+			posts: (before?.posts ?? 0n) + 1n,
+			records: (before?.records ?? 0n) + records,
+			events: (before?.events ?? 0n) + events,
+		});
+	}
+
+	/** Returns the senders in an order that all groups share, so that transactions lock their rows in the same order. */
+	all(): readonly SenderPosts[] {
+		return [...this.#senders].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, posts]) => posts);
+	}
+}
+
+const HOUR = 3_600_000_000n;
+
+/**
+ * Returns the SQL of the columns of `senders` after further posts.
+ *
+ * @param least name of the engine's function that returns the least of its arguments
+ * @param greatest that of the greatest
+ */
+export function assignments(least: string, greatest: string): string {
+	const gap = `${least}(${greatest}(excluded.last_post_at - s.last_post_at, 0), excluded.posts * ${HOUR})`;
+	const weight = `${greatest}(excluded.posts, ${least}(20, s.posts + excluded.posts - 1))`;
+	return `
+		first_post_at = ${least}(s.first_post_at, excluded.first_post_at),
+		last_post_at = ${greatest}(s.last_post_at, excluded.last_post_at),
+		posts = s.posts + excluded.posts, records = s.records + excluded.records, events = s.events + excluded.events,
+		usual_interval = s.usual_interval + (${gap} - excluded.posts * s.usual_interval) / ${weight}
+	`;
+}
+
+/** Reads a row of `senders`. */
+export function senderFrom(row: Row): StoredSender {
+	return {
+		sender: text(row.sender),
+		owner: text(row.owner),
+		firstAt: bigint(row.first_post_at),
+		lastAt: bigint(row.last_post_at),
+		posts: bigint(row.posts),
+		records: bigint(row.records),
+		events: bigint(row.events),
+		usualInterval: bigint(row.usual_interval),
+	};
+}
+
+/** Reads a row of `refusals`. */
+export function refusalsFrom(row: Row): Refusals {
+	const { sender, owner } = nameFrom(row);
+	return { sender, owner, since: bigint(row.since), kind: text(row.kind), count: bigint(row.count) };
+}
+
+/** Reads the number of running conversations of a sender. */
+export function runningFrom(row: Row): RunningConversations {
+	return { ...nameFrom(row), count: bigint(row.count) };
+}
+
+/** Status of the conversations that {@link RunningConversations} counts, for SQL. The index has the same number. */
+export const RUNNING: number = ConversationExecutionStatus.RUNNING;
+
+function nameFrom(row: Row): SenderName {
+	return { sender: text(row.sender), owner: text(row.owner) };
+}
