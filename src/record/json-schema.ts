@@ -108,7 +108,7 @@ class JsonSchemaBuilder {
 	#union(plan: UnionPlan): ExactJsonObject {
 		const arms = [...plan.arms.values()].filter((arm) => arm !== plan.unknown);
 		const schemas = arms.map((arm) => withWriteOnly(this.#value(arm.value, arm.secret), arm.secret));
-		if (plan.unknown !== undefined) schemas.push(withWriteOnly(this.#catchAll(plan), plan.unknown.secret));
+		if (plan.unknown !== undefined) schemas.push(this.#catchAll(plan, plan.unknown.secret));
 		if (arms.every((arm) => arm.tag !== undefined)) return { oneOf: schemas, discriminator: this.#discriminator(plan) };
 		// Generated clients cannot count the matching arms when a discriminator selects only some of them.
 		return arms.some((arm) => arm.tag !== undefined) ? { anyOf: schemas } : { oneOf: schemas };
@@ -116,9 +116,10 @@ class JsonSchemaBuilder {
 
 	/**
 	 * Returns the schema of the arm `unknown`: a value of a type that it accepts, and that no known arm claims by its type
-	 * or tag. It has a name, and no `not`, because generated clients ignore `not` and take each object for this arm, too.
+	 * or tag. It has a name, a property and no `not`, because generated clients ignore `not`, and make a type of a schema
+	 * only if it has properties.
 	 */
-	#catchAll(plan: UnionPlan): ExactJsonObject {
+	#catchAll(plan: UnionPlan, secret: boolean): ExactJsonObject {
 		const accepted = plan.unknownTypes.length > 0 ? plan.unknownTypes.map(nameOf) : JSON_TYPES;
 		const name = `Other${plan.desc.name}`;
 		const tagged: ExactJsonObject = {
@@ -126,12 +127,13 @@ class JsonSchemaBuilder {
 			properties: { [plan.discriminator]: { enum: [...plan.tagged.keys()] } },
 			required: [plan.discriminator],
 		};
-		this.schemas[name] = {
+		const schema = {
 			...ofTypes(accepted.filter((type) => !Object.hasOwn(plan.bare, type))),
 			// biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
-			...(plan.tagged.size > 0 ? { if: tagged, then: false } : {}),
+			...(plan.tagged.size > 0 ? { properties: { [plan.discriminator]: {} }, if: tagged, then: false } : {}),
 			description: `Any other ${plan.desc.name}. It is stored unchanged.`,
 		};
+		this.schemas[name] = withWriteOnly(schema, secret);
 		return { $ref: this.#prefix + name };
 	}
 

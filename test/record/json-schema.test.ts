@@ -168,7 +168,7 @@ describe("the JSON Schema", () => {
 		});
 		const tagged = { type: "object", properties: { type: { enum: ["keyword", "task", "path"] } }, required: ["type"] };
 		// biome-ignore lint/suspicious/noThenProperty: a keyword of JSON Schema
-		expect(schemas.OtherSkillTrigger).toEqual({ type: "object", if: tagged, then: false });
+		expect(schemas.OtherSkillTrigger).toEqual({ type: "object", properties: { type: {} }, if: tagged, then: false });
 	});
 
 	// openapi-generator's Go client takes every object for an arm whose type is all that it understands.
@@ -199,10 +199,11 @@ describe("the JSON Schema", () => {
 });
 
 test("every secret is marked as write-only", () => {
-	const marked = Object.entries(schemas).flatMap(([name, { properties, oneOf, anyOf }]) => [
+	const marked = Object.entries(schemas).flatMap(([name, { properties, oneOf, anyOf, writeOnly }]) => [
 		...Object.entries(isJsonObject(properties) ? properties : {}).flatMap(([member, schema]) =>
 			isJsonObject(schema) && schema.writeOnly === true ? [`${name}.${member}`] : [],
 		),
+		...(writeOnly === true ? [name] : []),
 		...([oneOf ?? [], anyOf ?? []].flat().some((arm) => isJsonObject(arm) && arm.writeOnly === true) ? [name] : []),
 	]);
 	expect(marked.sort()).toEqual([
@@ -216,7 +217,6 @@ test("every secret is marked as write-only", () => {
 		"LLM.extra_headers",
 		"LookupSecret.headers",
 		"MCPApiKeyAuthCredential.value",
-		"MCPAuth",
 		"MCPBasicAuthCredential.password",
 		"MCPBearerAuthCredential.value",
 		"MCPHeaderAuthCredential.headers",
@@ -225,6 +225,7 @@ test("every secret is marked as write-only", () => {
 		"MCPServer.auth",
 		"MCPServer.env",
 		"MCPServer.headers",
+		"OtherMCPAuth",
 		"RemoteWorkspace.api_key",
 		"StaticSecret.value",
 		"VendorRiskAnalyzer.api_key",
