@@ -7,6 +7,7 @@ import {
 	ListConversationEventsRequestSchema,
 	ListConversationEventsResponseSchema,
 } from "../../gen/conversations/v1/conversation_event_service_pb.js";
+import { CountConversationsRequestSchema } from "../../gen/conversations/v1/conversation_report_service_pb.js";
 import {
 	ConversationFilterSchema,
 	ConversationOrderSchema,
@@ -44,6 +45,7 @@ export function openApiDocument(plan: MessagePlan): ExactJsonObject {
 			[WEBHOOK_PATH]: { post: conversationWebhook(plan) },
 			[`${EVENT_WEBHOOK_PATH}/{conversation_id}`]: { post: eventWebhook() },
 			[CONVERSATIONS_PATH]: { get: listConversations() },
+			[`${CONVERSATIONS_PATH}/counts`]: { get: countConversations() },
 			[`${CONVERSATIONS_PATH}/{id}`]: { get: getConversation(plan) },
 			[`${CONVERSATIONS_PATH}/{id}/events`]: { get: listEvents() },
 		},
@@ -161,6 +163,24 @@ function listConversations(): ExactJsonObject {
 			200: {
 				description: "A page.",
 				content: jsonOf(ListConversationsResponseSchema.name, { one: { value: LISTED } }),
+			},
+			400: failure("A parameter is unknown or has an invalid value."),
+			...REFUSALS,
+		},
+	};
+}
+
+function countConversations(): ExactJsonObject {
+	return {
+		operationId: "count_conversations",
+		summary: "Numbers of conversations by a value of their current records, the largest first",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		parameters: [parameter(CountConversationsRequestSchema.field.groupBy), ...FILTER.map(parameter)],
+		responses: {
+			200: {
+				description: "At most 10,000 counts. The member with a value has the name of the group.",
+				content: jsonOf("Counts"),
 			},
 			400: failure("A parameter is unknown or has an invalid value."),
 			...REFUSALS,
@@ -292,6 +312,17 @@ const ANSWERS: ExactJsonObject = {
 	Success: {
 		type: "object",
 		properties: { success: { type: "boolean", default: true } },
+	},
+	Counts: {
+		type: "object",
+		properties: {
+			counts: {
+				type: "array",
+				items: { type: "object", properties: { count: { type: "integer" } }, required: ["count"] },
+			},
+			total: { type: "integer" },
+		},
+		required: ["counts", "total"],
 	},
 	Failure: {
 		type: "object",

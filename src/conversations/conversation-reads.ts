@@ -3,6 +3,7 @@ import type { EventFormat } from "../events/event-format.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
 import type { StoredEvent, StoredUpdate } from "../store/store.ts";
+import { CountConversations } from "./read/count.ts";
 import { EventViews } from "./read/event-view.ts";
 import { ListConversationEvents } from "./read/events.ts";
 import { GetConversation } from "./read/get.ts";
@@ -21,6 +22,7 @@ import type { WatchOptions } from "./watch/watch.ts";
 export interface Reads {
 	readonly get: GetConversation;
 	readonly list: ListConversations;
+	readonly counts: CountConversations;
 	readonly updates: ListConversationUpdates;
 	readonly events: ListConversationEvents;
 	watchUpdates(request: UpdateWatchRequest, signal: AbortSignal): ReturnType<UpdateWatches["watch"]>;
@@ -84,6 +86,7 @@ export class ConversationReads {
 		return {
 			get: new GetConversation(store, format, vault, onUnreadable, large),
 			list: new ListConversations(store, format, vault, onUnreadable, large),
+			counts: new CountConversations(store),
 			updates: new ListConversationUpdates(store, this.#views),
 			events: new ListConversationEvents(store, this.#eventViews),
 			watchUpdates: (request, signal) => this.#watches.watch(request, signal, owner),

@@ -9,6 +9,13 @@ const NUMBERS: ReadonlyMap<string, ConversationExecutionStatus> = new Map(
 	ConversationExecutionStatusSchema.values.map((value) => [getOption(value, enum_value).name, value.number]),
 );
 
+const NAMES: ReadonlyMap<number, string> = new Map([...NUMBERS].map(([name, number]) => [number, name]));
+
+/** Returns the JSON name of an execution status; empty when there is none. */
+export function nameOfStatus(number: number): string {
+	return NAMES.get(number) ?? "";
+}
+
 /** Returns the execution status with a JSON name such as `idle`; undefined when there is none. */
 export function statusNamed(name: string): ConversationExecutionStatus | undefined {
 	return name === "" ? undefined : NUMBERS.get(name);

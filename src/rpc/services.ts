@@ -4,6 +4,7 @@ import { ConversationEventIngestService } from "../../gen/conversations/v1/conve
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
+import { ConversationReportService } from "../../gen/conversations/v1/conversation_report_service_pb.js";
 import {
 	type ConversationEntry,
 	ConversationEntrySchema,
@@ -33,6 +34,7 @@ export const SERVICES: readonly DescService[] = [
 	ConversationEventIngestService,
 	ConversationService,
 	ConversationEventService,
+	ConversationReportService,
 	AccessKeyService,
 	ServiceInfoService,
 ];
@@ -83,6 +85,10 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 		unary(reading.listConversations, async (request, caller) => {
 			const page = await reads.of(caller).list.list({ ...request, ...viewOptionsOf(request, caller) });
 			return { conversations: page.conversations.map(toEntry), nextPageToken: page.nextPageToken };
+		}),
+		unary(ConversationReportService.method.countConversations, async (request, caller) => {
+			const { counts, total } = await reads.of(caller).counts.count(request);
+			return { counts: [...counts], total };
 		}),
 		unary(
 			reading.listConversationUpdates,

@@ -115,6 +115,33 @@ export interface ConversationQuery {
 	readonly withRecords: boolean;
 }
 
+/** What conversations are counted by: a value of each, or the keys or the values of tags. Undefined: all together. */
+export type CountGroup =
+	| { readonly by: "executionStatus" | "agentKind" | "model" | "sender" | "owner" | "tagKey" }
+	| { readonly by: "tag"; readonly key: string };
+
+export interface CountQuery {
+	/** Conditions that must all hold. */
+	readonly conditions: readonly Condition[];
+	readonly group: CountGroup | undefined;
+	/** Maximum number of counts to return. */
+	readonly limit: number;
+}
+
+/** Number of conversations with a value: a text, or the number of a status. */
+export interface StoredCount {
+	/** Empty where a conversation has no value. A long one may be cut, with a digest in place of the rest. */
+	readonly value: string | number;
+	readonly count: number;
+}
+
+export interface StoredCounts {
+	/** The largest first. Empty without a group. */
+	readonly counts: readonly StoredCount[];
+	/** Number of conversations that meet the conditions. */
+	readonly total: number;
+}
+
 export interface UpdateQuery {
 	/** Only updates after this sequence. Order: by sequence, oldest first. */
 	readonly after: bigint;
@@ -353,6 +380,7 @@ export interface Store extends AsyncDisposable {
 	 */
 	get(conversationId: string, asOf?: bigint): Promise<StoredUpdate | undefined>;
 	listConversations(query: ConversationQuery): Promise<StoredConversation[]>;
+	countConversations(query: CountQuery): Promise<StoredCounts>;
 	/**
 	 * Removes history that a policy no longer keeps. The current update of a conversation, and the base if it is a delta,
 	 * are kept, unless the conversation has been `deleting` since before `receivedBefore`. Then all of the conversation

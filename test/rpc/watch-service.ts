@@ -13,6 +13,7 @@ import { hashKey, Keyring, type Scope } from "../../src/access/keys.ts";
 import { StoredKeys } from "../../src/access/stored-keys.ts";
 import { Ingest } from "../../src/conversations/ingest/ingest.ts";
 import { UpdateParser } from "../../src/conversations/ingest/update-parser.ts";
+import { CountConversations } from "../../src/conversations/read/count.ts";
 import { EventWatches } from "../../src/conversations/watch/event-watches.ts";
 import { UpdateWatches } from "../../src/conversations/watch/update-watches.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
@@ -92,6 +93,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 					of: () => ({
 						get,
 						list,
+						counts: new CountConversations(reading.store),
 						updates,
 						events,
 						watchUpdates: (request, signal) => watches.watch(request, signal),

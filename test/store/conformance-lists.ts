@@ -4,7 +4,7 @@ import fc from "fast-check";
 import { beforeEach, describe, expect, it } from "vitest";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { type Condition, listOrders, microsecondsOf, orderedTokens, summaryMeets } from "../../src/store/condition.ts";
-import type { Appended, Store, StoredConversation } from "../../src/store/store.ts";
+import type { Appended, CountGroup, Store, StoredConversation } from "../../src/store/store.ts";
 import { appendEvents, batch, event } from "./event-samples.ts";
 import {
 	append,
@@ -325,12 +325,63 @@ export function listConformance(current: () => Store): void {
 						found.push(...page);
 						if (page.length <= size) break;
 					}
+					const counted = await store.countConversations({
+						conditions: [own, ...conditions],
+						group: { by: "executionStatus" },
+						limit: 10,
+					});
+					const byStatus = Map.groupBy(expected, ({ summary }) => Number(summary.executionStatus));
+					const counts = [...byStatus].map(([value, of]) => ({ value, count: of.length }));
+					expect(counted).toEqual({
+						counts: counts.toSorted((a, b) => b.count - a.count || a.value - b.value),
+						total: expected.length,
+					});
 					expect(found.map(({ sequence }) => sequence)).toEqual(expected.map(({ one }) => one.sequence));
 					expect(found.map(({ summary }) => summary)).toEqual(expected.map(({ one }) => one.summary));
 				}
 			});
 			await fc.assert(property, { numRuns: 30 });
 		}, 60_000);
+
+		it("counts conversations by a value, or by keys and values of tags, of those that meet conditions", async () => {
+			const model = randomUUID();
+			const key = randomUUID();
+			const tagged = (value: string, agentKind: string, more = {}) =>
+				append(store, sample({ columns: { model, agentKind, tags: { [key]: value, ...more } } }));
+			await Promise.all([tagged("a", "Agent"), tagged("b", "ACPAgent", { rare: "x" }), tagged("b", "Agent")]);
+			const conditions = [{ kind: "equal", field: "model", value: model }] as const;
+			const counted = async (group: CountGroup | undefined, limit = 10) =>
+				await store.countConversations({ conditions, group, limit });
+			expect(await counted(undefined)).toEqual({ counts: [], total: 3 });
+			expect(await counted({ by: "agentKind" })).toEqual({
+				counts: [
+					{ value: "Agent", count: 2 },
+					{ value: "ACPAgent", count: 1 },
+				],
+				total: 3,
+			});
+			expect(await counted({ by: "agentKind" }, 1)).toEqual({ counts: [{ value: "Agent", count: 2 }], total: 3 });
+			expect(await counted({ by: "model" })).toEqual({ counts: [{ value: model, count: 3 }], total: 3 });
+			for (const by of ["sender", "owner"] as const)
+				expect(await counted({ by })).toEqual({ counts: [{ value: "", count: 3 }], total: 3 });
+			expect(await counted({ by: "tagKey" })).toEqual({
+				counts: [
+					{ value: key, count: 3 },
+					{ value: "rare", count: 1 },
+				],
+				total: 3,
+			});
+			const values = [
+				{ value: "b", count: 2 },
+				{ value: "a", count: 1 },
+			];
+			expect(await counted({ by: "tag", key })).toEqual({ counts: values, total: 3 });
+			const all = await store.countConversations({ conditions: [], group: { by: "tag", key }, limit: 10 });
+			expect(all.counts).toEqual(values);
+			const models = await store.countConversations({ conditions: [], group: { by: "model" }, limit: 10_000 });
+			expect(models.counts.find(({ value }) => value === model)).toEqual({ value: model, count: 3 });
+			expect(models.total).toBe(models.counts.reduce((sum, { count }) => sum + count, 0));
+		});
 
 		it("returns the same conversations as a linear search, for any filter and page size", async () => {
 			const arbitrary = fc.tuple(

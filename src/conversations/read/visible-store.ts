@@ -1,7 +1,7 @@
 import type { SequenceLog, Store } from "../../store/store.ts";
 
 /** The reads of the store. */
-export type StoreReads = Pick<Store, "get" | "listConversations" | "updates" | "events">;
+export type StoreReads = Pick<Store, "get" | "listConversations" | "countConversations" | "updates" | "events">;
 
 /**
  * Returns the reads of the store, limited to the conversations of an owner. For every other conversation they return what
@@ -18,6 +18,11 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 		},
 		listConversations: ({ conditions, ...query }) =>
 			store.listConversations({
+				...query,
+				conditions: [{ kind: "equal", field: "owner", value: owner }, ...conditions],
+			}),
+		countConversations: ({ conditions, ...query }) =>
+			store.countConversations({
 				...query,
 				conditions: [{ kind: "equal", field: "owner", value: owner }, ...conditions],
 			}),

@@ -1,7 +1,14 @@
 import { asciiLower, type Condition, type ListOrder } from "../condition.ts";
 import { conversationFrom } from "../rows.ts";
-import type { ConversationQuery, StoredConversation } from "../store.ts";
-import { bindable, bindableNumber } from "../values.ts";
+import type {
+	ConversationQuery,
+	CountGroup,
+	CountQuery,
+	StoredConversation,
+	StoredCount,
+	StoredCounts,
+} from "../store.ts";
+import { bindable, bindableNumber, integer } from "../values.ts";
 import { BASE_JOIN, RECORD_COLUMNS, RecordReader } from "./records.ts";
 import { ACTIVITY_COLUMNS, activityOf, decoded } from "./rows.ts";
 import { Sql } from "./sql.ts";
@@ -69,6 +76,46 @@ export async function listConversations(session: Session, query: ConversationQue
 	return rows.map((row) =>
 		conversationFrom(row, decoded, activityOf(row), withRecords ? records.read(row) : undefined, order),
 	);
+}
+
+const GROUPS = {
+	executionStatus: "status",
+	agentKind: "agent_kind",
+	model: "model",
+	sender: "sender",
+	owner: "owner",
+} as const;
+
+/** Counts conversations. */
+export async function countConversations(session: Session, query: CountQuery): Promise<StoredCounts> {
+	const { conditions, group, limit } = query;
+	const count = async (column: string, of: CountGroup | undefined): Promise<StoredCount[]> => {
+		const sql = new Sql();
+		const pieces = conditions.map((condition, index) => conditionSql(condition, `t${index}`, sql));
+		const tests = pieces.map(({ test }) => test);
+		const joins = [...(conditions.some(isOfStanding) ? [STANDING_JOIN] : []), ...pieces.map(({ join }) => join)];
+		if (of?.by === "tag" || of?.by === "tagKey")
+			joins.push("JOIN conversation_updates.tags g ON g.conversation_id = c.conversation_id");
+		if (of?.by === "tag") tests.push(`g.key = ${sql.value(encodeKey(of.key))}`);
+		const [rows = []] = await session.query(
+			sql.query(`
+				SELECT ${column} AS value, count(*) AS count FROM conversation_updates.conversations c ${joins.join(" ")}
+				${tests.length === 0 ? "" : `WHERE ${tests.join(" AND ")}`}
+				GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ${sql.value(limit)}
+			`),
+		);
+		return rows.map(({ value, count: number }) => ({
+			value: typeof value === "bigint" ? Number(value) : decoded(value),
+			count: integer(number),
+		}));
+	};
+	const total = async () => (await count("''::text", undefined))[0]?.count ?? 0;
+	if (group === undefined) return { counts: [], total: await total() };
+	if (group.by === "tag" || group.by === "tagKey")
+		return { counts: await count(group.by === "tag" ? "g.value" : "g.key", group), total: await total() };
+	const column = `c.${GROUPS[group.by]}`;
+	const counts = await count(group.by === "executionStatus" ? column : `coalesce(${column}, '')`, group);
+	return { counts, total: counts.length < limit ? counts.reduce((sum, one) => sum + one.count, 0) : await total() };
 }
 
 /** Returns whether the test of a condition reads the standing `s`. */

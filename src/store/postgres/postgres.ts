@@ -14,7 +14,7 @@ import { EntryAnnouncer } from "./entry-announcer.ts";
 import { listEvents } from "./events.ts";
 import { serviceError } from "./failures.ts";
 import type { WriteLimits } from "./group.ts";
-import { listConversations } from "./list-conversations.ts";
+import { countConversations, listConversations } from "./list-conversations.ts";
 import { readNewest, readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
 import { migrate } from "./migrate.ts";
 import { pruningOf } from "./pruning.ts";
@@ -158,6 +158,7 @@ function storeOf(
 		listUnapplied: (limit) => read("listUnapplied", (session) => listUnapplied(session, limit)),
 		get: (conversationId, asOf) => read("get", (session) => getUpdate(session, conversationId, asOf)),
 		listConversations: (query) => read("listConversations", (session) => listConversations(session, query)),
+		countConversations: (query) => read("countConversations", (session) => countConversations(session, query)),
 		prune: (policy) => run(() => logged("prune", pruner.prune(policy))),
 		pruneEvents: (receivedBefore, limit) => run(() => logged("pruneEvents", pruner.pruneEvents(receivedBefore, limit))),
 		addRefusals: (refusals) => run(() => logged("addRefusals", write(...refusalsQueries(refusals)))),

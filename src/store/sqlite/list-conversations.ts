@@ -1,9 +1,9 @@
 import type { ListOrder } from "../condition.ts";
 import { conversationFrom } from "../rows.ts";
-import type { ConversationQuery, StoredConversation } from "../store.ts";
+import type { ConversationQuery, CountQuery, StoredConversation, StoredCount, StoredCounts } from "../store.ts";
 import { bigint, bindable, bindableNumber, integer, text } from "../values.ts";
 import { findActivity } from "./activities.ts";
-import { conditionSql, type IndexAccess, type SqlCondition } from "./condition-sql.ts";
+import { conditionSql, type IndexAccess, type Sql, type SqlCondition } from "./condition-sql.ts";
 import { RecordReader } from "./record-reader.ts";
 import type { Statements } from "./statements.ts";
 
@@ -63,6 +63,49 @@ export function listConversations(statements: Statements, query: ConversationQue
 		const record = query.withRecords ? records.read(bigint(row.sequence)) : undefined;
 		return conversationFrom(row, text, activity, record, order);
 	});
+}
+
+/** The column and the index of each value that conversations are counted by. */
+const GROUPS = {
+	executionStatus: { column: "status", index: "conversations_by_status" },
+	agentKind: { column: "agent_kind", index: "conversations_by_agent_kind" },
+	model: { column: "model", index: "conversations_by_model" },
+	sender: { column: "sender", index: "conversations_by_sender" },
+	owner: { column: "owner", index: "conversations_by_owner" },
+} as const;
+
+/** Counts conversations: reads the index of one condition, or that of the group when there is no condition. */
+export function countConversations(statements: Statements, { conditions, group, limit }: CountQuery): StoredCounts {
+	const sql = conditionSql(conditions);
+	const chosen = chooseCondition(statements, sql, "activity") ?? sql.find(({ index }) => index !== undefined);
+	const others = sql.filter((condition) => condition !== chosen).map(({ test }) => test);
+	const count = (column: string, all: string, join: string, own: readonly Sql[]): StoredCount[] => {
+		const index = chosen?.index ?? { from: all, join: "", where: { text: "true", parameters: [] } };
+		const tests = [index.where, ...others, ...own];
+		const rows = statements
+			.prepare(`
+				SELECT ${column} AS value, count(*) AS count FROM ${index.from} ${index.join} ${join}
+				WHERE ${tests.map(({ text: test }) => test).join(" AND ")} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?
+			`)
+			.all(...tests.flatMap(({ parameters }) => parameters), limit);
+		return rows.map(({ value, count: number }) => ({
+			value: typeof value === "bigint" ? Number(value) : text(value),
+			count: integer(number),
+		}));
+	};
+	const total = () => count("''", "conversations c INDEXED BY conversations_by_sequence", "", [])[0]?.count ?? 0;
+	if (group === undefined) return { counts: [], total: total() };
+	if (group.by === "tagKey" || group.by === "tag") {
+		const own = group.by === "tag" ? [{ text: "g.key = ?", parameters: [group.key] }] : [];
+		const column = group.by === "tag" ? "g.value" : "g.key";
+		// Without conditions, the index of the tags is enough.
+		const isAll = conditions.length === 0;
+		const join = isAll ? "" : "CROSS JOIN tags g ON g.conversation = c.id";
+		return { counts: count(column, isAll ? "tags g" : "conversations c", join, own), total: total() };
+	}
+	const { column, index } = GROUPS[group.by];
+	const counts = count(`coalesce(c.${column}, '')`, `conversations c INDEXED BY ${index}`, "", []);
+	return { counts, total: counts.length < limit ? counts.reduce((sum, one) => sum + one.count, 0) : total() };
 }
 
 /** Returns the condition whose index a list reads; undefined for the index of all conversations. */

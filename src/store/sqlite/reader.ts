@@ -2,11 +2,11 @@ import { serve } from "../../threads/serve.ts";
 import type { PrunableQuery, RemovalBounds } from "../pruner.ts";
 
 import type { LogTable } from "../rows.ts";
-import type { ConversationQuery, EventQuery, RangeQuery, UpdateQuery } from "../store.ts";
+import type { ConversationQuery, CountQuery, EventQuery, RangeQuery, UpdateQuery } from "../store.ts";
 import type { RecordStateRequest } from "./calls.ts";
 import { type DatabaseOptions, openForReading, transaction } from "./database.ts";
 import { listEvents } from "./events.ts";
-import { listConversations } from "./list-conversations.ts";
+import { countConversations, listConversations } from "./list-conversations.ts";
 import { firstReceivedSince, readRange, readRetentionTime } from "./log.ts";
 import { findDeleted, findPrunable } from "./prunable.ts";
 import { getRecordState, listUnapplied } from "./record-state.ts";
@@ -32,6 +32,7 @@ function reader(options: DatabaseOptions) {
 			get: ({ conversationId, asOf }: { readonly conversationId: string; readonly asOf: bigint | undefined }) =>
 				read(() => getUpdate(statements, conversationId, asOf)),
 			listConversations: (query: ConversationQuery) => read(() => listConversations(statements, query)),
+			countConversations: (query: CountQuery) => read(() => countConversations(statements, query)),
 			listUpdates: (query: UpdateQuery) => read(() => listUpdates(statements, query)),
 			listEvents: (query: EventQuery) => read(() => listEvents(statements, query)),
 			getRecordState: (request: RecordStateRequest) => read(() => getRecordState(statements, request)),

@@ -165,6 +165,7 @@ function storeOf(
 		listUnapplied: (limit) => reader.calls.listUnapplied(limit),
 		get: (conversationId, asOf) => reader.calls.get({ conversationId, asOf }),
 		listConversations: (query) => reader.calls.listConversations(query),
+		countConversations: (query) => reader.calls.countConversations(query),
 		prune: (policy) => pruner.prune(policy),
 		pruneEvents: (receivedBefore, limit) => pruner.pruneEvents(receivedBefore, limit),
 		addRefusals: (refusals) => writer.calls.addRefusals(refusals),

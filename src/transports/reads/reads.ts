@@ -56,6 +56,7 @@ const FILTER_PARAMETERS = [
 /** Those of the parameters of a filter that may occur several times. */
 const REPEATABLE = ["execution_status", "execution_status_not", "tag"] as const;
 const LIST_PARAMETERS = [...FILTER_PARAMETERS, "order_by", "page_size", "page_token", "view", "secrets"] as const;
+const COUNT_PARAMETERS = [...FILTER_PARAMETERS, "group_by"] as const;
 const EVENT_PARAMETERS = [
 	"after_sequence",
 	"page_size",
@@ -116,6 +117,21 @@ export function readRoutes(basePath: string, reads: Pick<ConversationReads, "of"
 				const page = await readsOf(principal).list.listJson(request);
 				// The records are JSON texts already.
 				return `{"conversations":[${page.conversations.map(entryJson).join(",")}],"next_page_token":"${page.nextPageToken}"}`;
+			},
+		},
+		{
+			method: "GET",
+			path: `${basePath}${CONVERSATIONS_PATH}/counts`,
+			scope: "read",
+			handle: async ({ search, principal }) => {
+				const parameters = new Query(search, COUNT_PARAMETERS, REPEATABLE);
+				const groupBy = parameters.text("group_by");
+				const request = { groupBy, filter: filterOf(parameters) };
+				const { counts, total } = await readsOf(principal).counts.count(request, "");
+				// The member of a value has the name of the group.
+				const member = JSON.stringify(groupBy);
+				const items = counts.map(({ value, count }) => `{${member}:${JSON.stringify(value)},"count":${count}}`);
+				return `{"counts":[${items.join(",")}],"total":${total}}`;
 			},
 		},
 		{

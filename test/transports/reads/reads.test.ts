@@ -169,6 +169,24 @@ test("the list is paged, and a page token is refused with another filter", async
 });
 
 test.each([
+	["", '{"counts":[],"total":2}'],
+	["group_by=status", '{"counts":[{"status":"idle","count":1},{"status":"running","count":1}],"total":2}'],
+	["group_by=agent_kind&agent_kind=Agent", '{"counts":[{"agent_kind":"Agent","count":1}],"total":1}'],
+	["group_by=tag:team", '{"counts":[{"tag:team":"a:b","count":1}],"total":2}'],
+	["group_by=tag_key&tag_key=env", '{"counts":[{"tag_key":"env","count":1},{"tag_key":"team","count":1}],"total":1}'],
+])("conversations are counted by %s", async (search, expected) => {
+	expect(await get(`/counts?${search}`)).toEqual([200, JSON.parse(expected)]);
+});
+
+test.each([
+	["group_by=title", "group_by must be status, agent_kind, model, sender, owner, tag_key or tag:KEY"],
+	["page_size=1", 'query parameter "page_size" is not known'],
+	["execution_status=asleep", "execution_status is not a known status"],
+])("conversations are not counted by %s", async (search, detail) => {
+	expect(await get(`/counts?${search}`)).toEqual([400, { detail }]);
+});
+
+test.each([
 	["updated", SECOND_ENTRY],
 	["activity", SECOND_ENTRY],
 	["created", SECOND_ENTRY],

@@ -1,0 +1,66 @@
+import type { ConversationFilter } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import type { CountGroup, Store } from "../../store/store.ts";
+import { nameOfStatus } from "../status.ts";
+import { conditionsOf, invalid, wellFormed } from "./filter.ts";
+
+/** What is counted. */
+export interface CountRequest {
+	/** Empty: all conversations together. */
+	readonly groupBy: string;
+	readonly filter?: ConversationFilter | undefined;
+}
+
+/** Numbers of conversations. */
+export interface ConversationCounts {
+	/** The largest first; at most {@link MAX_COUNTS}. */
+	readonly counts: readonly { readonly value: string; readonly count: bigint }[];
+	readonly total: bigint;
+}
+
+/** Maximum number of counts in a response. */
+const MAX_COUNTS = 10_000;
+const TAG = "tag:";
+const GROUPS: ReadonlyMap<string, CountGroup | undefined> = new Map([
+	["", undefined],
+	["status", { by: "executionStatus" }],
+	["agent_kind", { by: "agentKind" }],
+	["model", { by: "model" }],
+	["sender", { by: "sender" }],
+	["owner", { by: "owner" }],
+	["tag_key", { by: "tagKey" }],
+]);
+
+/** Counts conversations by a value of their current record. */
+export class CountConversations {
+	readonly #store: Pick<Store, "countConversations">;
+
+	constructor(store: Pick<Store, "countConversations">) {
+		this.#store = store;
+	}
+
+	/**
+	 * @param filterPrefix text before the name of a field of the filter in error messages
+	 * @throws ServiceError `invalid_argument` that names the field, or `unavailable` when the store cannot be read
+	 */
+	async count({ groupBy, filter }: CountRequest, filterPrefix = "filter."): Promise<ConversationCounts> {
+		const group = groupOf(groupBy);
+		const conditions = conditionsOf(filter, filterPrefix);
+		const { counts, total } = await this.#store.countConversations({ conditions, group, limit: MAX_COUNTS });
+		return {
+			counts: counts.map(({ value, count }) => ({
+				value: typeof value === "number" ? nameOfStatus(value) : value,
+				count: BigInt(count),
+			})),
+			total: BigInt(total),
+		};
+	}
+}
+
+/** @throws ServiceError `invalid_argument` for an unknown group */
+function groupOf(groupBy: string): CountGroup | undefined {
+	if (groupBy.startsWith(TAG) && groupBy !== TAG)
+		return { by: "tag", key: wellFormed(groupBy.slice(TAG.length), "group_by") };
+	if (!GROUPS.has(groupBy))
+		throw invalid("group_by", "must be status, agent_kind, model, sender, owner, tag_key or tag:KEY");
+	return GROUPS.get(groupBy);
+}
