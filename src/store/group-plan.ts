@@ -119,6 +119,15 @@ export interface WrittenEvent {
 /** The error for each post by an owner's key to a conversation that is not its owner's. */
 const OTHER_OWNER = new ServiceError("permission_denied", "The conversation does not belong to the owner of this key");
 
+/** Returns the error for a post to a conversation of this origin; undefined for a post that is allowed. */
+export function ownerRefusal(
+	poster: Poster | undefined,
+	origin: ConversationOrigin | undefined,
+): ServiceError | undefined {
+	const isAllowed = poster?.owner === undefined || origin === undefined || origin.owner === poster.owner;
+	return isAllowed ? undefined : OTHER_OWNER;
+}
+
 /** Result of a request of a group. Undefined as for `Store.appendEvents`. */
 export type AppendResult = Appended | PossibleDuplicate | AppendedEvents | undefined;
 
@@ -254,10 +263,7 @@ class GroupPlanner {
 	/** Returns the error for a post to a conversation of another owner, before anything of it is compared. */
 	refusalOfOwner(append: Post | NewEvents): ServiceError | undefined {
 		const { conversationId, poster } = "summary" in append ? append.update : append;
-		const { origin } = this.#conversation(conversationId);
-		return poster?.owner !== undefined && origin !== undefined && origin.owner !== poster.owner
-			? OTHER_OWNER
-			: undefined;
+		return ownerRefusal(poster, this.#conversation(conversationId).origin);
 	}
 
 	/** Sets the origin of a conversation of which nothing was stored. */

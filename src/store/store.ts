@@ -370,6 +370,8 @@ export interface Store extends AsyncDisposable {
 	 *   not the expected one, or one of the batch's state updates is already stored
 	 */
 	appendEvents(batch: NewEvents, signal?: CallSignal): Promise<AppendedEvents | undefined>;
+	/** Returns who posted first to a conversation, and its owner; undefined when nothing of it is stored. */
+	getOrigin(conversationId: string): Promise<ConversationOrigin | undefined>;
 	/** Returns the record state of a conversation, and which of the event ids are already stored. */
 	getRecordState(conversationId: string, eventIds: readonly string[]): Promise<RecordState>;
 	/** Returns the ids of at most `limit` conversations for which {@link RecordState.hasUnappliedEvents} is true. */

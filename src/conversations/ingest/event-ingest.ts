@@ -1,3 +1,5 @@
+import { BinaryReader, WireType } from "@bufbuild/protobuf/wire";
+import { IngestConversationEventsRequestSchema } from "../../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import type { CallSignal } from "../../call-signal.ts";
 import { isDataLoss, ServiceError, withConversation } from "../../errors.ts";
 import type { RefusedMember } from "../../events/apply-updates.ts";
@@ -10,8 +12,10 @@ import {
 } from "../../events/record-updater.ts";
 import { STATE_UPDATE } from "../../events/state-update.ts";
 import { release } from "../../memory.ts";
+import { parseUuid } from "../../record/json/scalars.ts";
 import { mergeDeltas, mergeProtected, mergeRecord } from "../../record/record-delta.ts";
 import type { EventCondition } from "../../store/event-condition.ts";
+import { ownerRefusal } from "../../store/group-plan.ts";
 import type {
 	AppendedEvents,
 	EventEffect,
@@ -59,10 +63,11 @@ export interface IngestedEvents {
 const MAX_ATTEMPTS = 10;
 /** Maximum bytes of stored events that are applied at a time. */
 const PAGE_BYTES = 4 * 2 ** 20;
+const ID_FIELD = IngestConversationEventsRequestSchema.field.conversationId.number;
 /** Number of conversations that {@link EventIngest.applyAllUnappliedEvents} lists at a time, not counting failed ones. */
 const UNAPPLIED_PAGE_SIZE = 100;
 
-type EventStore = Pick<Store, "appendEvents" | "getRecordState" | "listUnapplied" | "events">;
+type EventStore = Pick<Store, "appendEvents" | "getOrigin" | "getRecordState" | "listUnapplied" | "events">;
 type Updates = ApplyRequest["updates"];
 
 /** Combined result of the state updates that have been applied to a record so far. */
@@ -103,6 +108,7 @@ export class EventIngest {
 	 *   the batch was not stored at all
 	 */
 	async json(conversationId: string, body: Buffer, poster: Poster, signal: CallSignal): Promise<IngestedEvents> {
+		await this.#requireOwner(conversationId, poster);
 		const prepared = await this.#intake.eventsFromJson(conversationId, body, poster.sender, signal);
 		return await this.#ingest(prepared, poster, signal);
 	}
@@ -114,7 +120,18 @@ export class EventIngest {
 	 * @throws ServiceError as `json` does, and `invalid_argument` when the bytes are no such message
 	 */
 	async request(request: Uint8Array, poster: Poster, signal: CallSignal): Promise<IngestedEvents> {
+		if (poster.owner !== undefined) await this.#requireOwner(conversationIdIn(request), poster);
 		return await this.#ingest(await this.#intake.eventsFromRequest(request, poster.sender, signal), poster, signal);
+	}
+
+	/**
+	 * Asserts that a poster with an owner may post to a conversation, before the batch reaches a cached record. The append
+	 * asserts it again, because the conversation may begin meanwhile.
+	 */
+	async #requireOwner(conversationId: string, poster: Poster): Promise<void> {
+		if (poster.owner === undefined) return;
+		const refusal = ownerRefusal(poster, await this.#store.getOrigin(conversationId));
+		if (refusal !== undefined) throw refusal;
 	}
 
 	/**
@@ -302,6 +319,22 @@ function recordAfter({ current, memberTimes, version }: Progress): CurrentRecord
 		memberTimes,
 		record: record === undefined ? version.record : mergeProtected(record, version.record, mergeRecord),
 	};
+}
+
+/** Returns the conversation id of an encoded IngestConversationEventsRequest, as far as it can be read. */
+function conversationIdIn(request: Uint8Array): string {
+	let id = "";
+	try {
+		const reader = new BinaryReader(request);
+		while (reader.pos < reader.len) {
+			const [field, type] = reader.tag();
+			if (field === ID_FIELD && type === WireType.LengthDelimited) id = reader.string();
+			else reader.skip(type, field);
+		}
+	} catch {
+		// The intake refuses the request.
+	}
+	return parseUuid(id) ?? id;
 }
 
 function conflicting(conversationId: string): ServiceError {

@@ -18,7 +18,7 @@ import { countConversations, listConversations } from "./list-conversations.ts";
 import { readNewest, readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
 import { migrate } from "./migrate.ts";
 import { pruningOf } from "./pruning.ts";
-import { getRecordState, listUnapplied } from "./record-state.ts";
+import { getOrigin, getRecordState, listUnapplied } from "./record-state.ts";
 import { listSenders, refusalsQueries } from "./senders.ts";
 import type { Query, Session } from "./transaction.ts";
 import { requireFinished } from "./unfinished.ts";
@@ -155,6 +155,7 @@ function storeOf(
 			run(async () => batchResult(await appender.append({ ...batch, ...limits(signal) }))),
 		getRecordState: (conversationId, eventIds) =>
 			read("getRecordState", (session) => getRecordState(session, conversationId, eventIds)),
+		getOrigin: (conversationId) => read("getOrigin", (session) => getOrigin(session, conversationId)),
 		listUnapplied: (limit) => read("listUnapplied", (session) => listUnapplied(session, limit)),
 		get: (conversationId, asOf) => read("get", (session) => getUpdate(session, conversationId, asOf)),
 		listConversations: (query) => read("listConversations", (session) => listConversations(session, query)),

@@ -1,5 +1,5 @@
-import { recordStateFrom, stateWithoutRecord } from "../rows.ts";
-import type { RecordState } from "../store.ts";
+import { originFrom, recordStateFrom, stateWithoutRecord } from "../rows.ts";
+import type { ConversationOrigin, RecordState } from "../store.ts";
 import { bigint, text } from "../values.ts";
 import { RECORD_COLUMNS } from "./records.ts";
 import { ACTIVITY_COLUMNS, decoded, isConversationId } from "./rows.ts";
@@ -49,4 +49,17 @@ export async function listUnapplied(session: Session, limit: number): Promise<re
 		values: [limit],
 	});
 	return rows.map(({ conversation_id }) => text(conversation_id));
+}
+
+/** Returns who posted a conversation first, and its owner; undefined when nothing of it is stored. */
+export async function getOrigin(session: Session, conversationId: string): Promise<ConversationOrigin | undefined> {
+	if (!isConversationId(conversationId)) return undefined;
+	const [[row] = []] = await session.query({
+		text: `
+			SELECT sender, owner FROM conversation_updates.conversations WHERE conversation_id = $1
+			UNION ALL SELECT sender, owner FROM conversation_updates.activities WHERE conversation_id = $1 LIMIT 1
+		`,
+		values: [conversationId],
+	});
+	return row && originFrom(row, decoded);
 }

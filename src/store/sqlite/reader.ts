@@ -9,7 +9,7 @@ import { listEvents } from "./events.ts";
 import { countConversations, listConversations } from "./list-conversations.ts";
 import { firstReceivedSince, readRange, readRetentionTime } from "./log.ts";
 import { findDeleted, findPrunable } from "./prunable.ts";
-import { getRecordState, listUnapplied } from "./record-state.ts";
+import { getOrigin, getRecordState, listUnapplied } from "./record-state.ts";
 import { listSenders } from "./senders.ts";
 import { Statements } from "./statements.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
@@ -36,6 +36,7 @@ function reader(options: DatabaseOptions) {
 			listUpdates: (query: UpdateQuery) => read(() => listUpdates(statements, query)),
 			listEvents: (query: EventQuery) => read(() => listEvents(statements, query)),
 			getRecordState: (request: RecordStateRequest) => read(() => getRecordState(statements, request)),
+			getOrigin: (conversationId: string) => read(() => getOrigin(statements, conversationId)),
 			listUnapplied: (limit: number) => read(() => listUnapplied(statements, limit)),
 			listSenders: (owner: string | undefined) => read(() => listSenders(statements, owner)),
 			getRetentionTime: () => read(() => readRetentionTime(statements)),

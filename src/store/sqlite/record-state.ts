@@ -1,5 +1,5 @@
-import { recordStateFrom, stateWithoutRecord } from "../rows.ts";
-import type { RecordState } from "../store.ts";
+import { originFrom, recordStateFrom, stateWithoutRecord } from "../rows.ts";
+import type { ConversationOrigin, RecordState } from "../store.ts";
 import { text } from "../values.ts";
 import { findActivity } from "./activities.ts";
 import type { RecordStateRequest } from "./calls.ts";
@@ -31,4 +31,12 @@ export function listUnapplied(statements: Statements, limit: number): readonly s
 		)
 		.all(limit);
 	return rows.map(({ conversation_id }) => text(conversation_id));
+}
+
+/** Returns who posted a conversation first, and its owner; undefined when nothing of it is stored. */
+export function getOrigin(statements: Statements, conversationId: string): ConversationOrigin | undefined {
+	const row = statements
+		.prepare("SELECT sender, owner FROM conversations WHERE conversation_id = ?")
+		.get(conversationId);
+	return row === undefined ? findActivity(statements, conversationId)?.origin : originFrom(row, text);
 }

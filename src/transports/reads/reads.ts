@@ -185,6 +185,8 @@ function filterOf(parameters: Query<(typeof FILTER_PARAMETERS)[number]>): Conver
 		tags: tagsOf(parameters.texts("tag")),
 		tagKey: parameters.text("tag_key"),
 		titleContains: parameters.text("title_contains"),
+		sender: parameters.text("sender"),
+		owner: parameters.text("owner"),
 		createdFrom: parameters.dateTime("created_from"),
 		createdTo: parameters.dateTime("created_to"),
 		updatedFrom: parameters.dateTime("updated_from"),
