@@ -178,22 +178,23 @@ export async function startService(
 		watched: reads.recent,
 		databasePath: config.database.engine === "sqlite" ? config.database.path : undefined,
 		admitted: () => WORKS.map((work) => ({ work, ...admission.underWay(work) })),
-		keyExpiry: () => storedKeys.secondsToExpiry,
+		keysExpiring: () => storedKeys.expiring,
 		log,
 	});
 
-	// At the end, because the key is shown only once, and a start that fails later would lose it.
-	const newKey = makesFirstKey(config) ? await accessKeys.createFirst() : undefined;
-	if (newKey !== undefined) {
-		const consoleKey = config.console ? await accessKeys.createForConsole() : undefined;
-		showKeys({ key: newKey, consoleKey, httpAddress: http.address });
-	}
 	if (config.database.engine === "sqlite") {
 		const own = { ...rpc, gate: new Gate({ authenticate: () => COMMAND }, SERVICES) };
 		const commands = observed(requests, createRouter({ ...own, routes: [], rpcs: connectHandlers(own) }));
 		const socket = listenForCommands(commandSocketOf(config.database.path), commands);
 		// The service is of use without it, for example where the file system has no sockets.
 		opened.use(await socket.catch((error: unknown) => void log.commandsUnreachable(error)));
+	}
+
+	// At the end, because the key is shown only once, and a start that fails later would lose it.
+	const newKey = makesFirstKey(config) ? await accessKeys.createFirst() : undefined;
+	if (newKey !== undefined) {
+		const consoleKey = config.console ? await accessKeys.createForConsole() : undefined;
+		showKeys({ key: newKey, consoleKey, httpAddress: http.address });
 	}
 	log.listening("http", formatAddress(http.address));
 	log.listening("grpc", formatAddress(grpc.address));

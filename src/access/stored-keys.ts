@@ -4,7 +4,7 @@ import { type KeyEntry, Keyring, type StoredKey, scopes } from "./keys.ts";
 
 /** What {@link StoredKeys} reports. */
 export interface StoredKeysLog {
-	/** An access key expires in less than {@link EXPIRY_NOTICE}. */
+	/** An access key expires in less than {@link EXPIRY_NOTICE}, for which it was not made. */
 	accessKeyExpires(name: string, expiresAt: Date): void;
 	/** Background work failed and will be tried again. */
 	workFailed(where: string, error: unknown): void;
@@ -84,10 +84,9 @@ export class StoredKeys implements AsyncDisposable {
 		);
 	}
 
-	/** Seconds until the next of the valid keys expires; undefined if none does. */
-	get secondsToExpiry(): number | undefined {
-		const ends = this.valid.flatMap(({ expiresAt }) => (expiresAt === undefined ? [] : milliseconds(expiresAt)));
-		return ends.length === 0 ? undefined : (Math.min(...ends) - Date.now()) / 1000;
+	/** Number of valid keys that expire in less than {@link EXPIRY_NOTICE}, for which they were not made. */
+	get expiring(): number {
+		return this.#expiring().length;
 	}
 
 	/**
@@ -124,12 +123,20 @@ export class StoredKeys implements AsyncDisposable {
 		await this.#read;
 	}
 
+	/** Returns the names and the ends, in milliseconds, of the keys that {@link expiring} counts. */
+	#expiring(): readonly { readonly name: string; readonly end: number }[] {
+		const soon = Date.now() + EXPIRY_NOTICE;
+		return this.valid.flatMap(({ name, createdAt, expiresAt }) => {
+			if (expiresAt === undefined || milliseconds(expiresAt - createdAt) <= EXPIRY_NOTICE) return [];
+			const end = milliseconds(expiresAt);
+			return end < soon ? { name, end } : [];
+		});
+	}
+
 	#reportExpiring(): void {
 		const now = Date.now();
-		for (const { name, expiresAt } of this.valid) {
-			const end = expiresAt === undefined ? Number.POSITIVE_INFINITY : milliseconds(expiresAt);
-			const last = this.#reported.get(name) ?? Number.NEGATIVE_INFINITY;
-			if (end - now > EXPIRY_NOTICE || now - last < REPORT_INTERVAL) continue;
+		for (const { name, end } of this.#expiring()) {
+			if (now - (this.#reported.get(name) ?? Number.NEGATIVE_INFINITY) < REPORT_INTERVAL) continue;
 			this.#reported.set(name, now);
 			this.#log.accessKeyExpires(name, new Date(end));
 		}

@@ -32,8 +32,8 @@ export interface ServiceFigures {
 	readonly databasePath: string | undefined;
 	/** Admitted requests whose responses have not been sent, by kind, and the bytes of their bodies and responses. */
 	readonly admitted: () => readonly AdmittedWork[];
-	/** Seconds until the next stored access key expires; undefined if none does. */
-	readonly keyExpiry: () => number | undefined;
+	/** Number of stored access keys that expire within a week. */
+	readonly keysExpiring: () => number;
 	readonly log: Pick<Logger, "droppedLines">;
 }
 
@@ -42,7 +42,7 @@ const LOGS = ["updates", "events"] as const;
 
 /** Adds metrics of the service, its store and its watchers. */
 export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): void {
-	const { requests, connections, readiness, watched, keyExpiry, log } = figures;
+	const { requests, connections, readiness, watched, keysExpiring, log } = figures;
 	metrics.gauge({ name: "conversations.ready", unit: "", description: "1 when /readyz answers 200, else 0" }, () => [
 		{ value: readiness.ready ? 1 : 0 },
 	]);
@@ -72,8 +72,12 @@ export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): vo
 	addStoreFigures(metrics, figures);
 	if (figures.databasePath !== undefined) addFileFigures(metrics, figures.databasePath);
 	metrics.gauge(
-		{ name: "conversations.access_key.expiry", unit: "s", description: "Time until the next access key expires" },
-		() => [keyExpiry()].flatMap((value) => (value === undefined ? [] : { value })),
+		{
+			name: "conversations.access_keys.expiring",
+			unit: "{key}",
+			description: "Stored access keys that expire within a week",
+		},
+		() => [{ value: keysExpiring() }],
 	);
 	metrics.counter(
 		{ name: "conversations.log.dropped_lines", unit: "{line}", description: "Log lines that could not be written" },

@@ -92,6 +92,8 @@ describe("a service that is started", () => {
 		let key: string;
 		{
 			await using service = await ServiceProcess.start(database, { ACCESS_KEYS: "" });
+			// Standard error may arrive after the lines of the log.
+			await expect.poll(() => service.output.stderr).toContain("curl -sS ");
 			const { stdout, stderr } = service.output;
 			key = /^ {2}([\w-]{43})$/m.exec(stderr)?.[1] ?? "";
 			expect(key).not.toBe("");
