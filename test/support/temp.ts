@@ -11,9 +11,10 @@ export class TempFolder {
 		return join(this.path, name);
 	}
 
-	/** Returns the bytes of each file in the folder, by name. */
+	/** Returns the bytes of each file in the folder, by name. A socket has none. */
 	contents(): Map<string, Buffer> {
-		return new Map(readdirSync(this.path).map((name) => [name, readFileSync(join(this.path, name))]));
+		const entries = readdirSync(this.path, { withFileTypes: true }).filter((entry) => !entry.isSocket());
+		return new Map(entries.map(({ name }) => [name, readFileSync(join(this.path, name))]));
 	}
 
 	[Symbol.dispose](): void {
