@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { DESKTOP, PHONE, TestBrowser } from "./browser.ts";
-import { eventsOf, post, postSample, recordOf, SAMPLES, said, sampleId } from "./samples.ts";
+import { eventsOf, post, postSample, recordOf, SAMPLES, SILENT, said, sampleId } from "./samples.ts";
 import { expectAccessible, visit, visitWithKey } from "./visit.ts";
 
 let browser: TestBrowser;
@@ -10,7 +10,7 @@ let service: TestService;
 beforeAll(async () => {
 	browser = await TestBrowser.start();
 	service = await startTestService();
-	for (const sample of SAMPLES) await postSample(service.http, sample);
+	for (const sample of [...SAMPLES, SILENT]) await postSample(service.http, sample);
 });
 
 afterAll(async () => {
@@ -104,6 +104,26 @@ describe("the list", () => {
 		await page.evaluate("document.activeElement.blur()");
 		await page.keyboard.press("Enter");
 		await page.getByRole("heading", { name: "Upgrade the base image" }).waitFor();
+		await page.context().close();
+	});
+
+	test("tells in one step what failed and why, and in a second opens the timeline at the error", async () => {
+		const { page } = await visitWithKey(browser, service.http);
+		await page.getByRole("button", { name: "error" }).click();
+		const row = page.getByRole("row", { name: /Fix the flaky test in checkout/ }).first();
+		await row.getByText("LLMContextWindowExceedError: The prompt has 203,118 tokens").waitFor();
+		await expect.poll(() => page.getByRole("row", { name: /finished/ }).count()).toBe(0);
+		await row.getByRole("link").click();
+		await page.locator("article.step.chosen", { hasText: "LLMContextWindowExceedError" }).waitFor();
+		await page.context().close();
+	});
+
+	test("tells in one step which running or waiting conversations are silent", async () => {
+		const { page } = await visitWithKey(browser, service.http);
+		await page.getByRole("button", { name: "silent for 10 min" }).click();
+		const rows = page.locator(".list .line:not(.head)");
+		await expect.poll(() => rows.count()).toBe(1);
+		await rows.getByText(SILENT.title ?? "").waitFor();
 		await page.context().close();
 	});
 

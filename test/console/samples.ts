@@ -249,6 +249,18 @@ export const SAMPLES: readonly Sample[] = [
 	},
 ];
 
+/** A conversation that runs, and has been silent for half an hour. */
+export const SILENT: Sample = {
+	id: sampleId(11),
+	title: "Wait for the build of the image",
+	status: "running",
+	kind: "Agent",
+	model: "model-fast-5",
+	costs: [0.05],
+	minutesAgo: 30,
+	events: [said("user", "Wait for the build of the image, then deploy it.")],
+};
+
 function pause(): SampleEvent {
 	return { after: 3, members: { kind: "PauseEvent", source: "user" } };
 }

@@ -1,0 +1,43 @@
+import { join } from "node:path";
+import { DESKTOP, PHONE, TestBrowser } from "../test/console/browser.ts";
+import { postSample, SAMPLES, sampleId } from "../test/console/samples.ts";
+import { visitWithKey } from "../test/console/visit.ts";
+import { ServiceProcess } from "../test/support/child.ts";
+import { KEY } from "../test/support/service.ts";
+import { TempFolder } from "../test/support/temp.ts";
+
+/** Takes the pictures of docs/console.md with invented conversations. `npm run pictures` runs it. */
+
+const FOLDER = join(import.meta.dirname, "..", "docs", "pictures");
+const CONVERSATION = `#/conversations/${sampleId(1)}`;
+
+/** A picture: its file, the address, a text to wait for, and how the window looks. */
+const PICTURES = [
+	["list-light", "#/conversations", "Upgrade the base image", "light", DESKTOP],
+	["list-dark", "#/conversations", "Upgrade the base image", "dark", DESKTOP],
+	["conversation-light", CONVERSATION, "show all 43 lines", "light", DESKTOP],
+	["conversation-dark", CONVERSATION, "show all 43 lines", "dark", DESKTOP],
+	["history-light", `${CONVERSATION}?tab=history`, "started", "light", DESKTOP],
+	["about-light", "#/about", "Point an agent server here", "light", DESKTOP],
+	["list-phone", "#/conversations", "Upgrade the base image", "dark", PHONE],
+] as const;
+
+using folder = new TempFolder();
+const keys = { ACCESS_KEYS: `build-07:${KEY}:ingest+read` };
+await using service = await ServiceProcess.start(folder.file("conversations.db"), keys);
+for (const sample of SAMPLES.toReversed()) await postSample(service.http, sample);
+await using browser = await TestBrowser.start();
+for (const [name, address, text, colorScheme, viewport] of PICTURES) {
+	const { page } = await visitWithKey(browser, service.http, address, { colorScheme, viewport });
+	await page.getByRole("main").getByText(text).first().waitFor();
+	if (name.startsWith("history")) {
+		await page
+			.getByRole("button", { name: /failed/ })
+			.first()
+			.click();
+		await page.getByRole("region", { name: "Two versions" }).waitFor();
+	}
+	await page.evaluate("document.fonts.ready.then(() => new Promise(requestAnimationFrame))");
+	await page.screenshot({ path: join(FOLDER, `${name}.png`), animations: "disabled" });
+	await page.context().close();
+}
