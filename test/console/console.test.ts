@@ -123,7 +123,7 @@ describe("the list", () => {
 		await page.getByRole("button", { name: "silent for 10 min" }).click();
 		const rows = page.locator(".list .line:not(.head)");
 		await expect.poll(() => rows.count()).toBe(1);
-		await rows.getByText(SILENT.title ?? "").waitFor();
+		await rows.getByRole("link", { name: SILENT.title ?? "" }).waitFor();
 		await page.context().close();
 	});
 
@@ -197,7 +197,7 @@ describe("a conversation", () => {
 			.click();
 		const versions = page.getByRole("region", { name: "Two versions" });
 		const row = versions.getByRole("row", { name: /\/execution_status/ });
-		expect(await row.getByRole("cell").allTextContents()).toEqual(["running", "error"]);
+		await expect.poll(() => row.getByRole("cell").allTextContents()).toEqual(["running", "error"]);
 		await page.context().close();
 	});
 
