@@ -4,6 +4,7 @@ import { timestampNow } from "@bufbuild/protobuf/wkt";
 import { AccessKeys, COMMAND } from "./access/access-keys.ts";
 import { takeOverKeyFile } from "./access/first-key.ts";
 import { Gate } from "./access/gate.ts";
+import { posterOf } from "./access/keys.ts";
 import { RateLimit } from "./access/rate-limit.ts";
 import { REFRESH_INTERVAL, StoredKeys } from "./access/stored-keys.ts";
 import { type Address, formatAddress } from "./config/address.ts";
@@ -17,6 +18,8 @@ import type { OnUnreadable } from "./conversations/read/record-opener.ts";
 import { pruneUntilStopped } from "./conversations/retention/retention.ts";
 import { RetentionClock } from "./conversations/retention/retention-clock.ts";
 import { ClockSkews, fittingTimeZone } from "./conversations/senders/clock-skew.ts";
+import { ListSenders } from "./conversations/senders/list-senders.ts";
+import { RefusalCounts } from "./conversations/senders/refusals.ts";
 import { EventFormat } from "./events/event-format.ts";
 import { SharedIntake } from "./intake/intake.ts";
 import { recordIntake } from "./intake/record-intake.ts";
@@ -112,6 +115,8 @@ export async function startService(
 	const { uncleanStop: onUncleanStop } = log;
 	const storeOptions = { isSameRecord, onUncleanStop, observer: threads };
 	const store = opened.use(await openStore(config.database, threadLog(log.storeFailed), storeOptions));
+	const refusals = opened.use(new RefusalCounts(store, (error) => log.workFailed("refusals", error)));
+	requests.onRefused = (caller, kind) => refusals.add(posterOf(caller), kind);
 	const { accessKeys: configured, rateLimitPerKey, clientCertificates: certificates, tls } = config;
 	const storedKeys = opened.use(
 		await StoredKeys.open(store.accessKeys, {
@@ -123,7 +128,11 @@ export async function startService(
 	await requireKeys(config, storedKeys);
 	const accessKeys = new AccessKeys(storedKeys, [...configured, ...certificates], log);
 	const rateLimit = rateLimitPerKey === undefined ? undefined : new RateLimit(rateLimitPerKey);
-	const gate = new Gate(storedKeys.keyring, SERVICES, { certificates, rateLimit });
+	const gate = new Gate(storedKeys.keyring, SERVICES, {
+		certificates,
+		rateLimit,
+		onRefused: (caller, kind) => refusals.add(posterOf(caller), kind),
+	});
 	const stopping = new AbortController();
 
 	const onUnreadable: OnUnreadable = (record) => log.recordUnreadable(record);
@@ -144,8 +153,9 @@ export async function startService(
 		onUnreadableEvent: (event) => log.eventUnreadable(event),
 	});
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
+	const senders = new ListSenders(store, clocks);
 	const info = serviceInfo(config, () => readiness.passes("store"));
-	const methods = rpcMethods({ ingest, eventIngest, reads, accessKeys, info });
+	const methods = rpcMethods({ ingest, eventIngest, reads, senders, accessKeys, info });
 	const held = new HeldBatches(admission);
 	const rpc = { methods, gate, admission, held, maxBodyBytes, stopping: stopping.signal };
 	const routes = [
@@ -154,7 +164,7 @@ export async function startService(
 		conversationWebhook(basePath, maxBodyBytes, ingest),
 		eventWebhook(basePath, maxBodyBytes, eventIngest),
 		oauthStateRoute(basePath),
-		...readRoutes(basePath, reads),
+		...readRoutes(basePath, reads, senders),
 		openApiRoute(basePath),
 		...(config.console ? await consoleRoutes(basePath, CONSOLE_FOLDER) : []),
 	];

@@ -46,6 +46,7 @@ export function openApiDocument(plan: MessagePlan): ExactJsonObject {
 			[`${EVENT_WEBHOOK_PATH}/{conversation_id}`]: { post: eventWebhook() },
 			[CONVERSATIONS_PATH]: { get: listConversations() },
 			[`${CONVERSATIONS_PATH}/counts`]: { get: countConversations() },
+			"/api/v1/senders": { get: listSenders() },
 			[`${CONVERSATIONS_PATH}/{id}`]: { get: getConversation(plan) },
 			[`${CONVERSATIONS_PATH}/{id}/events`]: { get: listEvents() },
 		},
@@ -208,6 +209,41 @@ function listEvents(): ExactJsonObject {
 			400: failure("A parameter is unknown or has an invalid value."),
 			...REFUSALS,
 			410: failure("Events of the requested page have been pruned, or after_sequence is beyond the newest event."),
+		},
+	};
+}
+
+const COUNTS: ExactJsonObject = { type: "object", additionalProperties: { type: "integer" } };
+const SENDER_MEMBERS: ExactJsonObject = {
+	name: { type: "string", description: "Name of its access key or client certificate." },
+	owner: { type: "string", description: "Owner of what it posts. Empty: none." },
+	first_post_at: { type: ["string", "null"], format: "date-time" },
+	last_post_at: { type: ["string", "null"], format: "date-time" },
+	records: { type: "integer", description: "Number of its records that were stored." },
+	events: { type: "integer", description: "Number of its events that were stored." },
+	running_conversations: { type: "integer" },
+	refusals_last_hour: { ...COUNTS, description: "Number of its refused posts by kind, in steps of five minutes." },
+	refusals_last_day: COUNTS,
+	clock_skew_seconds: {
+		type: ["integer", "null"],
+		description: "By how much the times of its events lie before their arrival. Null: not known yet.",
+	},
+	silent: { type: "boolean", description: "Whether it has been silent for longer than it usually is." },
+};
+
+function listSenders(): ExactJsonObject {
+	const sender = { type: "object", properties: SENDER_MEMBERS, required: Object.keys(SENDER_MEMBERS) };
+	const properties = { senders: { type: "array", items: sender } };
+	const schema = { type: "object", properties, required: ["senders"] };
+	return {
+		operationId: "list_senders",
+		summary: "The senders by name: who posts, how much, and what was refused",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		responses: {
+			200: { description: "All senders.", content: { "application/json": { schema } } },
+			400: failure("A parameter is unknown."),
+			...REFUSALS,
 		},
 	};
 }

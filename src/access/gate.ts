@@ -1,6 +1,6 @@
 import { type DescMethod, type DescService, getOption } from "@bufbuild/protobuf";
 import { scope as scopeOption } from "../../gen/conversations/options/v1/options_pb.js";
-import { ServiceError } from "../errors.ts";
+import { type ErrorKind, ServiceError } from "../errors.ts";
 import { authorize, type Keyring, type Principal, type Scope, scopes } from "./keys.ts";
 import type { RateLimit } from "./rate-limit.ts";
 
@@ -10,6 +10,8 @@ export interface GateOptions {
 	readonly certificates?: readonly Principal[];
 	/** Limits the requests of each holder. */
 	readonly rateLimit?: RateLimit | undefined;
+	/** Called when a holder lacks the scope `ingest` for a post, or exceeds the limit with one. */
+	readonly onRefused?: (holder: Principal, kind: ErrorKind) => void;
 }
 
 /**
@@ -21,11 +23,13 @@ export class Gate {
 	readonly #scopes = new Map<string, Scope | undefined>();
 	readonly #certificates: ReadonlyMap<string, Principal>;
 	readonly #rateLimit: RateLimit | undefined;
+	readonly #onRefused: GateOptions["onRefused"];
 
 	constructor(keyring: Pick<Keyring, "authenticate">, services: readonly DescService[], options: GateOptions = {}) {
 		this.#keyring = keyring;
 		this.#certificates = new Map(options.certificates?.map((holder) => [holder.name, holder]));
 		this.#rateLimit = options.rateLimit;
+		this.#onRefused = options.onRefused;
 		for (const service of services)
 			for (const method of service.methods) this.#scopes.set(rpcPath(method), scopeOf(method));
 	}
@@ -39,8 +43,13 @@ export class Gate {
 	 */
 	admit(scope: Scope, key: string | undefined, certificate?: string): Principal {
 		const principal = this.#authenticate(key, certificate);
-		authorize(principal, scope);
-		this.#rateLimit?.take(principal);
+		try {
+			authorize(principal, scope);
+			this.#rateLimit?.take(principal);
+		} catch (error) {
+			if (scope === "ingest" && error instanceof ServiceError) this.#onRefused?.(principal, error.kind);
+			throw error;
+		}
 		return principal;
 	}
 

@@ -5,6 +5,7 @@ import { ConversationEventService } from "../../gen/conversations/v1/conversatio
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationReportService } from "../../gen/conversations/v1/conversation_report_service_pb.js";
+import { ConversationSenderService } from "../../gen/conversations/v1/conversation_sender_service_pb.js";
 import {
 	type ConversationEntry,
 	ConversationEntrySchema,
@@ -22,6 +23,7 @@ import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
 import { setEncodedField } from "../conversations/read/encoded-field.ts";
 import type { ListedConversation } from "../conversations/read/list.ts";
+import type { ListSenders } from "../conversations/senders/list-senders.ts";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import { accessKeyMethods } from "./access-key-methods.ts";
 import { type RpcMethod, serverStream, unary, unaryUndecoded } from "./rpc-method.ts";
@@ -35,6 +37,7 @@ export const SERVICES: readonly DescService[] = [
 	ConversationService,
 	ConversationEventService,
 	ConversationReportService,
+	ConversationSenderService,
 	AccessKeyService,
 	ServiceInfoService,
 ];
@@ -48,13 +51,14 @@ export interface RpcContext {
 	readonly eventIngest: Pick<EventIngest, "request">;
 	/** What a caller can read. There is no other way for a method to read conversations, so each is limited. */
 	readonly reads: Pick<ConversationReads, "of">;
+	readonly senders: Pick<ListSenders, "list">;
 	readonly accessKeys: AccessKeys;
 	readonly info: DescribeService;
 }
 
 /** The methods of {@link SERVICES}. Every transport mounts this table. */
 export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
-	const { ingest, eventIngest, reads, accessKeys } = context;
+	const { ingest, eventIngest, reads, senders, accessKeys } = context;
 	const ingesting = ConversationIngestService.method;
 	const ingestingEvents = ConversationEventIngestService.method;
 	const reading = ConversationService.method;
@@ -129,6 +133,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 			{ conversationId },
 		),
 		...accessKeyMethods(accessKeys),
+		unary(ConversationSenderService.method.listSenders, async (_, caller) => ({ senders: await senders.list(caller) })),
 		unary(ServiceInfoService.method.getServiceInfo, async (_, caller) => context.info(caller)),
 	];
 }

@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { ServiceError } from "../errors.ts";
+import { type ErrorKind, ServiceError } from "../errors.ts";
 import type { EndedRequest, RequestTarget } from "./ended-request.ts";
 import type { Logger } from "./log.ts";
 import type { RequestInfo } from "./log-fields.ts";
@@ -24,6 +24,8 @@ export interface RequestSinks {
 export class Requests {
 	readonly #sinks: RequestSinks;
 	readonly #open = { http: 0, grpc: 0 };
+	/** Called when a post is refused whose sender the gate has admitted. */
+	onRefused: ((caller: Caller, kind: ErrorKind) => void) | undefined;
 
 	constructor(sinks: RequestSinks) {
 		this.#sinks = sinks;
@@ -49,28 +51,36 @@ export class Requests {
 		const onEnd = (): void => {
 			this.#open[listener] -= 1;
 		};
-		return new ObservedRequest(this.#sinks, target, headerOf, onEnd, peerOf);
+		const onRefused = (caller: Caller, kind: ErrorKind): void => this.onRefused?.(caller, kind);
+		return new ObservedRequest({ ...this.#sinks, onRefused }, target, headerOf, onEnd, peerOf);
 	}
+}
+
+/** The holder of a key or certificate. */
+export interface Caller {
+	readonly name: string;
+	readonly owner: string | undefined;
 }
 
 /** One request from its header to its end. */
 export class ObservedRequest {
 	/** Id from the caller's header, or a new one. It appears in the response and in the log. */
 	readonly id: string;
-	readonly #sinks: RequestSinks;
+	readonly #sinks: RequestSinks & { readonly onRefused: (caller: Caller, kind: ErrorKind) => void };
 	readonly #span: RequestSpan | undefined;
 	readonly #since = performance.now();
 	readonly #onEnd: () => void;
 	readonly #peerOf: (() => string | undefined) | undefined;
 	#target: RequestTarget;
 	#conversationId: string | undefined;
-	#caller: string | undefined;
+	#caller: Caller | undefined;
+	#isPost = false;
 	#bytes: number | undefined;
 	#failure: string | undefined;
 	#ended = false;
 
 	constructor(
-		sinks: RequestSinks,
+		sinks: RequestSinks & { readonly onRefused: (caller: Caller, kind: ErrorKind) => void },
 		target: RequestTarget,
 		headerOf: HeaderOf,
 		onEnd: () => void,
@@ -90,9 +100,14 @@ export class ObservedRequest {
 		this.#target = { ...this.#target, ...target };
 	}
 
-	/** Records that the gate admitted the holder of a key or certificate. */
-	admitted(caller: string): void {
+	/**
+	 * Records that the gate admitted the holder of a key or certificate.
+	 *
+	 * @param scope the scope that the request needs
+	 */
+	admitted(caller: Caller, scope: string | undefined): void {
 		this.#caller = caller;
+		this.#isPost = scope === "ingest";
 	}
 
 	/** Records that the body or message was read, with its bytes after decompression. */
@@ -115,6 +130,8 @@ export class ObservedRequest {
 		const { log, metrics } = this.#sinks;
 		this.#failure = error instanceof ServiceError ? error.kind : "unexpected";
 		for (const { type } of error instanceof ServiceError ? error.violations : []) metrics.violated(type);
+		if (this.#isPost && this.#caller !== undefined && error instanceof ServiceError)
+			this.#sinks.onRefused(this.#caller, error.kind);
 		this.#conversationId = options.conversationId;
 		if (options.silent !== true) log.requestFailed(this.#info(), error);
 	}
@@ -143,7 +160,7 @@ export class ObservedRequest {
 
 	#info(): RequestInfo {
 		const { transport, operation } = this.#target;
-		const [caller, conversationId] = [this.#caller, this.#conversationId];
+		const [caller, conversationId] = [this.#caller?.name, this.#conversationId];
 		const peer = caller === undefined ? this.#peerOf?.() : undefined;
 		return { transport, operation, caller, peer, requestId: this.id, traceId: this.#span?.traceId, conversationId };
 	}

@@ -89,6 +89,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			methods: rpcMethods({
 				ingest,
 				eventIngest,
+				senders: { list: async () => [] },
 				reads: {
 					of: () => ({
 						get,

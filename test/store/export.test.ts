@@ -182,9 +182,13 @@ async function fill(store: Store): Promise<void> {
 		tags: { team: "b" },
 	};
 	await append(store, sample({ conversationId: unapplied, receivedAt: at(800), columns }));
-	for (const owner of [undefined, "team-a"])
+	const owners = [
+		[eventsOnly, undefined],
+		["99999999-0000-4000-8000-000000000009", "team-a"],
+	] as const;
+	for (const [id, owner] of owners)
 		await appendEvents(store, {
-			...batch(eventsOnly, [event({ message: `of ${owner}` })], { receivedAt: at(900) }),
+			...batch(id, [event({ message: `of ${owner}` })], { receivedAt: at(900) }),
 			poster: { sender: "spiffe://corp/agent", owner },
 		});
 

@@ -92,7 +92,7 @@ export function connectHandlers(options: ConnectOptions, basePath = ""): Readonl
 			const path = rpcPath(method);
 			try {
 				const caller = gate.admitRpc(path, ...call.credentials());
-				call.observed.admitted(caller.name);
+				call.observed.admitted(caller, gate.scopeOf(path));
 				const permit = call.enter(workOf(gate.scopeOf(path), method.methodKind !== "unary"));
 				call.admitted = { caller, permit };
 			} catch (error) {

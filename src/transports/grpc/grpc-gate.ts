@@ -74,7 +74,7 @@ export function gateInterceptor(options: GateInterceptorOptions): {
 			if (isKeyless) permit = admission.enter("keyless");
 			else {
 				const caller = callerOf(metadata);
-				request.admitted(caller.name);
+				request.admitted(caller, gate.scopeOf(path));
 				permit = admission.enter(workOf(gate.scopeOf(path), isStream(path)));
 				calls.set(metadata, { caller, permit, observed: request });
 			}

@@ -118,7 +118,7 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 			observed.routed({ route: route.path, operation: `${method} ${route.path}` });
 			if (route.scope !== "public") {
 				principal = gate.admit(route.scope, ...credentialsOf(request));
-				observed.admitted(principal.name);
+				observed.admitted(principal, route.scope);
 			}
 			const permit = route.isProbe === true ? UNCOUNTED : enter(admission, WORK[route.scope], request, response);
 			// The work counts until it is done, also when its client has gone.

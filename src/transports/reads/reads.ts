@@ -4,6 +4,7 @@ import {
 	ConversationEventFilterSchema,
 } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
 import type { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
+import type { Sender } from "../../../gen/conversations/v1/conversation_sender_service_pb.js";
 import {
 	type ConversationFilter,
 	ConversationFilterSchema,
@@ -16,6 +17,7 @@ import { authorizeSecrets } from "../../conversations/read/authorize-secrets.ts"
 import type { EventText } from "../../conversations/read/event-view.ts";
 import { invalid, uuid } from "../../conversations/read/filter.ts";
 import type { ListedConversation } from "../../conversations/read/list.ts";
+import type { ListSenders } from "../../conversations/senders/list-senders.ts";
 import { statusNamed } from "../../conversations/status.ts";
 import { ServiceError } from "../../errors.ts";
 import { deriveEncoder } from "../../record/json/encode.ts";
@@ -85,7 +87,11 @@ const encodeSummary: (summary: ConversationSummary) => ExactJson = deriveEncoder
  * Returns the routes of the JSON reads. Records have the form of the webhook. Errors are JSON objects whose `detail` is
  * a sentence.
  */
-export function readRoutes(basePath: string, reads: Pick<ConversationReads, "of">): readonly Route[] {
+export function readRoutes(
+	basePath: string,
+	reads: Pick<ConversationReads, "of">,
+	senders: Pick<ListSenders, "list">,
+): readonly Route[] {
 	/** Returns what the caller can read. There is no other way for a route to read conversations, so each is limited. */
 	const readsOf = (principal: Principal | undefined): Reads => reads.of(known(principal));
 	return [
@@ -99,6 +105,16 @@ export function readRoutes(basePath: string, reads: Pick<ConversationReads, "of"
 				const secrets = secretsOf(parameters, principal);
 				const { conversation } = await readsOf(principal).get.getJson({ id: params.id ?? "", sequence, secrets });
 				return conversation;
+			},
+		},
+		{
+			method: "GET",
+			path: `${basePath}/api/v1/senders`,
+			scope: "read",
+			handle: async ({ search, principal }) => {
+				new Query(search, []);
+				const list = await senders.list(known(principal));
+				return `{"senders":[${list.map(senderJson).join(",")}]}`;
 			},
 		},
 		{
@@ -152,6 +168,23 @@ export function readRoutes(basePath: string, reads: Pick<ConversationReads, "of"
 			},
 		},
 	];
+}
+
+function senderJson(sender: Sender): string {
+	const { firstPostAt, lastPostAt, clockSkew } = sender;
+	return stringifyExactJson({
+		name: sender.name,
+		owner: sender.owner,
+		first_post_at: firstPostAt === undefined ? null : formatDateTime(firstPostAt),
+		last_post_at: lastPostAt === undefined ? null : formatDateTime(lastPostAt),
+		records: sender.records,
+		events: sender.events,
+		running_conversations: sender.runningConversations,
+		refusals_last_hour: sender.refusalsLastHour,
+		refusals_last_day: sender.refusalsLastDay,
+		clock_skew_seconds: clockSkew === undefined ? null : clockSkew.seconds,
+		silent: sender.silent,
+	});
 }
 
 function pageOf(parameters: Query<"page_size" | "page_token">): { pageSize: number; pageToken: string } {
