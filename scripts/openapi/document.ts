@@ -4,6 +4,7 @@ import { comments } from "../../gen/comments.js";
 import { IngestConversationEventsRequestSchema } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import {
 	ConversationEventFilterSchema,
+	EventOrderSchema,
 	ListConversationEventsRequestSchema,
 	ListConversationEventsResponseSchema,
 } from "../../gen/conversations/v1/conversation_event_service_pb.js";
@@ -193,13 +194,15 @@ function listEvents(): ExactJsonObject {
 	const { field } = ListConversationEventsRequestSchema;
 	return {
 		operationId: "list_conversation_events",
-		summary: "Events of a conversation, oldest first. For an unknown conversation the list is empty",
+		summary: "Events of a conversation, by default the oldest first. For an unknown conversation the list is empty",
 		tags: ["Conversations"],
 		security: [{ APIKeyHeader: [] }],
 		parameters: [
 			{ ...pathParameter(IngestConversationEventsRequestSchema.field.conversationId), name: "id" },
-			...ConversationEventFilterSchema.fields.map(parameter),
-			...[field.afterSequence, field.pageSize, field.pageToken, field.secrets].map(parameter),
+			...ConversationEventFilterSchema.fields.filter(({ name }) => name !== "event_id").map(parameter),
+			...[field.afterSequence, field.beforeSequence, field.order, field.pageSize, field.pageToken, field.secrets].map(
+				parameter,
+			),
 		],
 		responses: {
 			200: {
@@ -295,7 +298,7 @@ function parameterSchema(field: DescField): ExactJsonObject {
 	if (field.fieldKind !== "scalar")
 		throw new Error(`${field.parent.typeName}.${field.name} cannot be a query parameter`);
 	if (field.name === "page_size") return { type: "integer", format: "int32", minimum: 0 };
-	if (field.name === "sequence" || field.name === "after_sequence")
+	if (field.name === "sequence" || field.name === "after_sequence" || field.name === "before_sequence")
 		return { type: "integer", format: "int64", minimum: 0 };
 	if (field.scalar === ScalarType.DOUBLE) return { type: "number" };
 	if (field.scalar === ScalarType.BOOL) return { type: "boolean" };
@@ -303,7 +306,7 @@ function parameterSchema(field: DescField): ExactJsonObject {
 }
 
 const ENUMS_OF_REQUESTS: ReadonlySet<DescEnum> = new Set([
-	...[SecretsModeSchema, ConversationViewSchema, ConversationOrderSchema],
+	...[SecretsModeSchema, ConversationViewSchema, ConversationOrderSchema, EventOrderSchema],
 ]);
 
 /** Returns the schema of an enum. An enum of requests becomes a list of words; an enum of the record is referenced. */

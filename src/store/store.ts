@@ -314,8 +314,12 @@ export interface RecordState {
 }
 
 export interface EventQuery {
-	/** Only events after this sequence. Order: by sequence, oldest first. */
+	/** Only events after this sequence. Order: by sequence. */
 	readonly after: bigint;
+	/** Only events before this sequence. */
+	readonly before?: bigint | undefined;
+	/** Whether the newest event comes first. Default: the oldest. */
+	readonly newestFirst?: boolean | undefined;
 	/** Only events of this conversation. */
 	readonly conversationId?: string | undefined;
 	/** Only events of conversations of this owner. */

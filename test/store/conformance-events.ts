@@ -96,6 +96,21 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			expect(await store.events.list({ ...all, conversationId: b })).toEqual([ofOther]);
 			expect(await store.events.list({ ...all, after: 1n, limit: 2 })).toEqual(expected.slice(1, 3));
 			expect(await store.events.list({ ...all, conversationId: a, after: 2n })).toEqual([expected[2], expected[4]]);
+			const newestFirst = { ...all, newestFirst: true };
+			expect(await store.events.list(newestFirst)).toEqual(expected.toReversed());
+			expect(await store.events.list({ ...newestFirst, after: 1n, before: 5n, limit: 2 })).toEqual([
+				...[expected[3], expected[2]],
+			]);
+			expect(await store.events.list({ ...newestFirst, maxBytes: 1 })).toEqual([expected[4]]);
+			expect(await store.events.list({ ...all, conversationId: a, before: 3n })).toEqual([
+				...expected.slice(0, 2).filter(({ conversationId }) => conversationId === a),
+			]);
+			for (const { kind } of expected) {
+				const conditions: EventCondition[] = [{ kind: "none_of", field: "kind", values: [kind] }];
+				const others = expected.filter((one) => eventMeets(conditions, one));
+				expect(others).toEqual(expected.filter((one) => one.kind !== kind));
+				expect(await store.events.list({ ...all, conditions })).toEqual(others);
+			}
 			expect(await store.events.list({ ...all, conversationId: randomUUID() })).toEqual([]);
 			expect(await store.events.range()).toEqual({ newest: 5n, prunedThrough: 0n, lastRemoval: 0n });
 			expect(await store.updates.range()).toEqual({ newest: 0n, prunedThrough: 0n, lastRemoval: 0n });

@@ -13,7 +13,10 @@ const FIELDS: FilterFields<ConversationEventFilter, EventCondition> = {
 	sources: (values, name) => oneOf("source", values, name),
 	happenedFrom: (value, name) => (value === undefined ? [] : [{ kind: "happened", from: timeBound(value, name) }]),
 	happenedTo: (value, name) => (value === undefined ? [] : [{ kind: "happened", to: timeBound(value, name) }]),
-	kindsNot: (values, name) => notYet(values.length === 0, name),
+	kindsNot: (values, name) => {
+		const [condition] = oneOf("kind", values, name);
+		return condition?.kind === "one_of" ? [{ kind: "none_of", field: "kind", values: condition.values }] : [];
+	},
 	eventId: (value, name) => notYet(value === "", name),
 };
 

@@ -1,22 +1,26 @@
-import type {
-	ConversationEventEntry,
-	ConversationEventFilter,
+import {
+	type ConversationEventEntry,
+	type ConversationEventFilter,
+	EventOrder,
 } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { Store, StoredEvent } from "../../store/store.ts";
 import { type EntryLog, type EventFilter, eventLog } from "./entry-log.ts";
 import { eventConditionsOf } from "./event-filter.ts";
 import type { EventText, EventViews } from "./event-view.ts";
+import { invalid } from "./filter.ts";
 import { type LogPage, type LogPageRequest, readLogPage } from "./log-page.ts";
 import { MAX_PAGE_BYTES } from "./page.ts";
 
 /** Which events are requested, and how they are shown. */
 export interface EventsRequest extends LogPageRequest {
 	readonly filter?: ConversationEventFilter | undefined;
+	/** UNSPECIFIED means the same as undefined: oldest first. */
+	readonly order?: EventOrder | undefined;
 	readonly secrets: SecretsForm;
 }
 
-/** Lists the events of one conversation or of all, oldest first. */
+/** Lists the events of one conversation or of all. */
 export class ListConversationEvents {
 	readonly #log: EntryLog<StoredEvent, EventFilter>;
 	readonly #views: EventViews;
@@ -49,11 +53,22 @@ export class ListConversationEvents {
 		filterPrefix: string,
 		toView: (stored: StoredEvent) => View,
 	): Promise<LogPage<View>> {
-		return await readLogPage(this.#log, request, {
-			filter: { conditions: eventConditionsOf(request.filter, filterPrefix) },
-			maxReadBytes: MAX_PAGE_BYTES,
-			toView,
-			sizeOf: (_, stored) => this.#log.sizeOf(stored),
-		});
+		return await readLogPage(
+			this.#log,
+			{ ...request, newestFirst: isNewestFirst(request.order) },
+			{
+				filter: { conditions: eventConditionsOf(request.filter, filterPrefix) },
+				maxReadBytes: MAX_PAGE_BYTES,
+				toView,
+				sizeOf: (_, stored) => this.#log.sizeOf(stored),
+			},
+		);
 	}
+}
+
+/** @throws ServiceError `invalid_argument` for an unknown order */
+function isNewestFirst(order: EventOrder = EventOrder.UNSPECIFIED): boolean {
+	if (order === EventOrder.NEWEST_FIRST) return true;
+	if (order === EventOrder.UNSPECIFIED || order === EventOrder.OLDEST_FIRST) return false;
+	throw invalid("order", "is not a known order");
 }

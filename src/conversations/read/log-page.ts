@@ -11,6 +11,10 @@ export interface LogPageRequest {
 	readonly conversationId: string;
 	/** Only entries after this sequence; 0 for all stored entries. */
 	readonly afterSequence: bigint;
+	/** Only entries before this sequence; 0 or undefined for no limit. Only the log of events has it. */
+	readonly beforeSequence?: bigint | undefined;
+	/** Whether the newest entry comes first. Only the log of events has it. */
+	readonly newestFirst?: boolean | undefined;
 	/** 0 means the default size. */
 	readonly pageSize: number;
 	/** Empty for the first page. */
@@ -39,7 +43,7 @@ export interface LogPage<View> {
 const VIEWS_AT_ONCE = 8;
 
 /**
- * Reads a page of a log, oldest entry first. It ends before its entries exceed {@link MAX_PAGE_BYTES}, but has at least
+ * Reads a page of a log. It ends before its entries exceed {@link MAX_PAGE_BYTES}, but has at least
  * one entry if there is one.
  *
  * @throws ServiceError `invalid_argument` that names the field, `out_of_range` when entries of the page were pruned or
@@ -51,14 +55,29 @@ export async function readLogPage<Entry extends LogEntry, Filter extends object,
 	{ filter, maxReadBytes: maxBytes, toView, sizeOf }: LogPageOptions<Entry, Filter, View>,
 ): Promise<LogPage<View>> {
 	const { name, log } = source;
-	const { afterSequence, pageToken } = request;
+	const { afterSequence, beforeSequence = 0n, newestFirst = false, pageToken } = request;
 	const limit = pageSize(request.pageSize);
 	const conversationId = request.conversationId === "" ? undefined : uuid(request.conversationId, "conversation_id");
 	if (afterSequence < 0n) throw invalid("after_sequence", "must not be negative");
-	const scope = { conversationId, afterSequence, ...filter };
-	const after = pageToken === "" ? afterSequence : readPageToken(name, scope, pageToken);
+	if (beforeSequence < 0n) throw invalid("before_sequence", "must not be negative");
+	const end = beforeSequence === 0n ? undefined : beforeSequence;
+	const scope = { conversationId, afterSequence, ...filter, before: end, newestFirst: newestFirst || undefined };
+	const cursor = pageToken === "" ? undefined : readPageToken(name, scope, pageToken);
+	/** Returns the bounds of the entries that follow a position of the list. */
+	const following = (position: bigint | undefined) =>
+		newestFirst
+			? { after: afterSequence, before: position ?? end, newestFirst }
+			: { after: position ?? afterSequence, before: end };
+	const { after } = following(cursor);
 	assertNotBeyondNewest(after, (await log.range()).newest);
-	const stored = await log.list({ ...filter, after, conversationId, limit, maxBytes, withRecords: true });
+	const stored = await log.list({
+		...filter,
+		...following(cursor),
+		conversationId,
+		limit,
+		maxBytes,
+		withRecords: true,
+	});
 	// A list from 0 consists of the entries that are stored when each page is read, so pruning is no error.
 	if (afterSequence > 0n) await assertNotPruned(source, after, { conversationId });
 	const entries: View[] = [];
@@ -74,6 +93,6 @@ export async function readLogPage<Entry extends LogEntry, Filter extends object,
 	}
 	if (through === undefined) return { entries, nextPageToken: "" };
 	// A page can end because of the number or the size of its entries, so only the store knows whether more follow.
-	const [next] = await log.list({ ...filter, after: through, conversationId, limit: 1, withRecords: false });
+	const [next] = await log.list({ ...filter, ...following(through), conversationId, limit: 1, withRecords: false });
 	return { entries, nextPageToken: next === undefined ? "" : writePageToken(name, scope, through) };
 }

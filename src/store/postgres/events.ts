@@ -10,10 +10,12 @@ import type { Session } from "./transaction.ts";
 
 /** Lists events in order of sequence. */
 export async function listEvents(session: Session, query: EventQuery): Promise<StoredEvent[]> {
-	const { after, conversationId, owner, conditions = [], limit, maxBytes } = query;
+	const { after, before, newestFirst = false, conversationId, owner, conditions = [], limit, maxBytes } = query;
 	if (conversationId !== undefined && !isConversationId(conversationId)) return [];
 	const sql = new Sql();
 	const tests = [`sequence > ${sql.value(bindable(after))}`];
+	if (before !== undefined) tests.push(`sequence < ${sql.value(bindable(before))}`);
+	const order = `sequence ${newestFirst ? "DESC" : "ASC"}`;
 	if (conversationId !== undefined) tests.push(`conversation_id = ${sql.value(conversationId)}`);
 	tests.push(...conditions.flatMap((condition) => conditionSql(condition, sql)));
 	if (owner !== undefined)
@@ -26,14 +28,14 @@ export async function listEvents(session: Session, query: EventQuery): Promise<S
 			SELECT e.conversation_id, e.sequence, e.received_at, e.happened_at, e.kind, e.source, e.sender, a.owner, e.text,
 				e.unpacked_size, e.checksum, e.secrets, e.redaction_version
 			FROM (
-				SELECT *, sum(size) OVER (ORDER BY sequence) AS total, row_number() OVER (ORDER BY sequence) AS number
+				SELECT *, sum(size) OVER (ORDER BY ${order}) AS total, row_number() OVER (ORDER BY ${order}) AS number
 				FROM (
 					SELECT * FROM conversation_updates.events
-					WHERE ${tests.join(" AND ")} ORDER BY sequence LIMIT ${sql.value(limit)}
+					WHERE ${tests.join(" AND ")} ORDER BY ${order} LIMIT ${sql.value(limit)}
 				) page
 			) e
 			JOIN conversation_updates.activities a ON a.conversation_id = e.conversation_id
-			WHERE ${fitsLimit} ORDER BY e.sequence
+			WHERE ${fitsLimit} ORDER BY e.${order}
 		`),
 	);
 	return rows.map((row) => ({
@@ -48,6 +50,10 @@ function conditionSql(condition: EventCondition, sql: Sql): string[] {
 	if (condition.kind === "one_of") {
 		const { field, values } = condition;
 		return [`${field} = ANY (${sql.value(values.map(encodeText))}::text[])`];
+	}
+	if (condition.kind === "none_of") {
+		const { field, values } = condition;
+		return [`${field} <> ALL (${sql.value(values.map(encodeText))}::text[])`];
 	}
 	const { from, to } = condition;
 	return [

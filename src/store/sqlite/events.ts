@@ -10,17 +10,28 @@ const OF_ALL = "events e CROSS JOIN activities a ON a.id = e.activity";
 const OF_ONE =
 	"activities a CROSS JOIN events e INDEXED BY events_by_activity ON a.conversation_id = ? AND e.activity = a.id";
 
-/** Lists events by sequence number, oldest first. */
+/** Lists events by sequence number. */
 export function listEvents(statements: Statements, query: EventQuery): StoredEvent[] {
-	const { after, conversationId, owner, conditions = [], limit, maxBytes = Number.POSITIVE_INFINITY } = query;
+	const {
+		after,
+		before,
+		newestFirst = false,
+		conversationId,
+		owner,
+		conditions = [],
+		limit,
+		maxBytes = Number.POSITIVE_INFINITY,
+	} = query;
 	const tests = conditions.flatMap(conditionSql);
+	if (before !== undefined) tests.push({ text: "e.sequence < ?", parameters: [bindable(before)] });
 	if (owner !== undefined) tests.push({ text: "a.owner = ?", parameters: [owner] });
 	const rows = statements
 		.prepare(`
 			SELECT a.conversation_id, e.sequence, e.received_at, e.happened_at, e.kind, e.source, e.sender, a.owner,
 				coalesce(e.unpacked_size, octet_length(e.text)) AS size
 			FROM ${conversationId === undefined ? OF_ALL : OF_ONE}
-			WHERE e.sequence > ? ${tests.map((test) => `AND ${test.text}`).join(" ")} ORDER BY e.sequence LIMIT ?
+			WHERE e.sequence > ? ${tests.map((test) => `AND ${test.text}`).join(" ")} 
+			ORDER BY e.sequence ${newestFirst ? "DESC" : "ASC"} LIMIT ?
 		`)
 		.iterate(
 			...(conversationId === undefined ? [] : [conversationId]),
@@ -56,6 +67,10 @@ function conditionSql(condition: EventCondition): Sql[] {
 	if (condition.kind === "one_of") {
 		const { field, values } = condition;
 		return [{ text: `e.${field} IN (${values.map(() => "?").join()})`, parameters: values }];
+	}
+	if (condition.kind === "none_of") {
+		const { field, values } = condition;
+		return [{ text: `e.${field} NOT IN (${values.map(() => "?").join()})`, parameters: values }];
 	}
 	const { from, to } = condition;
 	return [

@@ -2,6 +2,7 @@ import { create } from "@bufbuild/protobuf";
 import {
 	type ConversationEventFilter,
 	ConversationEventFilterSchema,
+	EventOrder,
 } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
 import type { ConversationExecutionStatus } from "../../../gen/conversations/v1/conversation_pb.js";
 import type { Sender } from "../../../gen/conversations/v1/conversation_sender_service_pb.js";
@@ -61,14 +62,18 @@ const LIST_PARAMETERS = [...FILTER_PARAMETERS, "order_by", "page_size", "page_to
 const COUNT_PARAMETERS = [...FILTER_PARAMETERS, "group_by"] as const;
 const EVENT_PARAMETERS = [
 	"after_sequence",
+	"before_sequence",
+	"order",
 	"page_size",
 	"page_token",
 	"kind",
+	"kind_not",
 	"source",
 	"happened_from",
 	"happened_to",
 	"secrets",
 ] as const;
+const EVENT_ORDERS = { oldest_first: EventOrder.OLDEST_FIRST, newest_first: EventOrder.NEWEST_FIRST };
 const ORDERS: Readonly<Record<ListOrder, ConversationOrder>> = {
 	updated: ConversationOrder.UPDATED,
 	activity: ConversationOrder.ACTIVITY,
@@ -155,11 +160,13 @@ export function readRoutes(
 			path: `${basePath}${CONVERSATIONS_PATH}/{id}/events`,
 			scope: "read",
 			handle: async ({ params, search, principal }) => {
-				const parameters = new Query(search, EVENT_PARAMETERS, ["kind", "source"]);
+				const parameters = new Query(search, EVENT_PARAMETERS, ["kind", "kind_not", "source"]);
 				const page = await readsOf(principal).events.listTexts({
 					...pageOf(parameters),
 					conversationId: uuid(params.id ?? "", "id"),
 					afterSequence: parameters.number("after_sequence") ?? 0n,
+					beforeSequence: parameters.number("before_sequence"),
+					order: EVENT_ORDERS[parameters.word("order", ["oldest_first", "newest_first"])],
 					filter: eventFilterOf(parameters),
 					secrets: secretsOf(parameters, principal),
 				});
@@ -247,6 +254,7 @@ function statusesOf<Name extends (typeof FILTER_PARAMETERS)[number]>(
 function eventFilterOf(parameters: Query<(typeof EVENT_PARAMETERS)[number]>): ConversationEventFilter {
 	return create(ConversationEventFilterSchema, {
 		kinds: parameters.texts("kind"),
+		kindsNot: parameters.texts("kind_not"),
 		sources: parameters.texts("source"),
 		happenedFrom: parameters.dateTime("happened_from"),
 		happenedTo: parameters.dateTime("happened_to"),

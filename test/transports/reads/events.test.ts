@@ -45,7 +45,7 @@ async function events(search: string, key?: string, id = ID): Promise<[string[],
 	const [status, text] = await get(`${id}/events?${search}`, key);
 	expect([status, text]).toEqual([200, expect.stringMatching(/^\{"events":\[.*\],"next_page_token":"[^"]*"\}$/)]);
 	const entries = text.matchAll(
-		/\{"sequence":\d+,"received_at":"[^"]+","happened_at":"[^"]+","event":(.*?)\}(?=,\{"sequence"|\],"next)/g,
+		/\{"sequence":\d+,"received_at":"[^"]+","happened_at":"[^"]+","sender":"all","event":(.*?)\}(?=,\{"sequence"|\],"next)/g,
 	);
 	return [[...entries].map(([, event]) => event ?? ""), /"next_page_token":"(.*)"/.exec(text)?.[1] ?? ""];
 }
@@ -56,7 +56,7 @@ test("events are returned as they were sent, with the times when they were recei
 	const [status, text] = await get(`${ID}/events`);
 	const [receivedAt] = /(?<="received_at":")[^"]+/.exec(text) ?? [];
 	const entry = (sequence: number, happenedAt: string, event = "") =>
-		`{"sequence":${sequence},"received_at":"${receivedAt}","happened_at":"${happenedAt}","event":${event}}`;
+		`{"sequence":${sequence},"received_at":"${receivedAt}","happened_at":"${happenedAt}","sender":"all","event":${event}}`;
 	expect([status, text]).toEqual([
 		200,
 		`{"events":[${[
@@ -87,6 +87,16 @@ test("the list is paged, and a page token is refused with another filter", async
 	]);
 });
 
+test("the list is paged from the newest event, too, and the token is refused in another order", async () => {
+	const [first, token] = await events("order=newest_first&page_size=2");
+	expect(first).toEqual([redacted[2], redacted[1]]);
+	expect(await events(`order=newest_first&page_token=${token}`)).toEqual([[redacted[0]], ""]);
+	expect(await get(`${ID}/events?page_token=${token}`)).toEqual([
+		400,
+		'{"detail":"page_token is not valid for this list and filter"}',
+	]);
+});
+
 test.each<[string, number[]]>([
 	["after_sequence=3", [2]],
 	["kind=MessageEvent", [0]],
@@ -97,6 +107,10 @@ test.each<[string, number[]]>([
 	["happened_to=1970-01-01T01:00:02.5%2B01:00", [0]],
 	["happened_from=1970-01-01T00:00:02Z&happened_to=1970-01-01T00:00:03Z", [1]],
 	["page_token=", [0, 1, 2]],
+	["order=newest_first", [2, 1, 0]],
+	["order=newest_first&before_sequence=4&after_sequence=2", [1]],
+	["before_sequence=3", [0]],
+	["kind_not=MessageEvent&kind_not=other", [1, 2]],
 ])("the list by %s has the matching events", async (search, expected) => {
 	expect(await events(search)).toEqual([expected.map((index) => redacted[index]), ""]);
 });

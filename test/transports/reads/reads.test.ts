@@ -47,7 +47,7 @@ const firstSummary = {
 	parent_conversation_id: PARENT,
 	tags: { team: "a:b", env: "x" },
 	event_count: 0,
-	sender: "",
+	sender: "all",
 	owner: "",
 	run_started_at: "2026-01-02T00:00:00.250000Z",
 };
@@ -68,7 +68,7 @@ const secondSummary = {
 	updated_at: "2026-01-04T00:00:00Z",
 	tags: {},
 	event_count: 0,
-	sender: "",
+	sender: "all",
 	owner: "",
 };
 const FIRST_ENTRY = { sequence: 1, summary: firstSummary };

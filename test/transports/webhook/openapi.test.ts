@@ -275,6 +275,8 @@ describe("the reads", () => {
 		happened_from: "2026-01-01T00:00:00Z",
 		happened_to: "2026-01-01T00:00:00Z",
 		after_sequence: "0",
+		before_sequence: "9",
+		order: "newest_first",
 		page_size: "10",
 		page_token: "",
 		view: "full",
@@ -295,8 +297,8 @@ describe("the reads", () => {
 		],
 		[
 			`${READS}/{id}/events`,
-			["kind", "source", "happened_from", "happened_to"],
-			["after_sequence", "page_size", "page_token", "secrets"],
+			["kind", "source", "happened_from", "happened_to", "kind_not"],
+			["after_sequence", "before_sequence", "order", "page_size", "page_token", "secrets"],
 			[],
 		],
 	])("each parameter of the list %s is described and accepted", async (path, ...names) => {
