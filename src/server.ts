@@ -155,7 +155,7 @@ export async function startService(
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const senders = new ListSenders(store, clocks);
 	const info = serviceInfo(config, () => readiness.passes("store"));
-	const methods = rpcMethods({ ingest, eventIngest, reads, senders, accessKeys, info });
+	const methods = rpcMethods({ ingest, eventIngest, reads, senders, accessKeys, owners: { store, log }, info });
 	const held = new HeldBatches(admission);
 	const rpc = { methods, gate, admission, held, maxBodyBytes, stopping: stopping.signal };
 	const routes = [

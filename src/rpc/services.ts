@@ -3,6 +3,7 @@ import { AccessKeyService } from "../../gen/conversations/v1/access_key_service_
 import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { ConversationOwnerService } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
 import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationReportService } from "../../gen/conversations/v1/conversation_report_service_pb.js";
 import { ConversationSenderService } from "../../gen/conversations/v1/conversation_sender_service_pb.js";
@@ -25,7 +26,9 @@ import { setEncodedField } from "../conversations/read/encoded-field.ts";
 import type { ListedConversation } from "../conversations/read/list.ts";
 import type { ListSenders } from "../conversations/senders/list-senders.ts";
 import { fromMicroseconds } from "../record/json/scalars.ts";
+import type { Store } from "../store/store.ts";
 import { accessKeyMethods } from "./access-key-methods.ts";
+import { type OwnersLog, ownerMethods } from "./owner-methods.ts";
 import { type RpcMethod, serverStream, unary, unaryUndecoded } from "./rpc-method.ts";
 import { secretsFormOf, viewOptionsOf } from "./view-options.ts";
 import { targetOf } from "./watch-target.ts";
@@ -39,6 +42,7 @@ export const SERVICES: readonly DescService[] = [
 	ConversationReportService,
 	ConversationSenderService,
 	AccessKeyService,
+	ConversationOwnerService,
 	ServiceInfoService,
 ];
 
@@ -53,12 +57,13 @@ export interface RpcContext {
 	readonly reads: Pick<ConversationReads, "of">;
 	readonly senders: Pick<ListSenders, "list">;
 	readonly accessKeys: AccessKeys;
+	readonly owners: { readonly store: Pick<Store, "assignOwner">; readonly log: OwnersLog };
 	readonly info: DescribeService;
 }
 
 /** The methods of {@link SERVICES}. Every transport mounts this table. */
 export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
-	const { ingest, eventIngest, reads, senders, accessKeys } = context;
+	const { ingest, eventIngest, reads, senders, accessKeys, owners } = context;
 	const ingesting = ConversationIngestService.method;
 	const ingestingEvents = ConversationEventIngestService.method;
 	const reading = ConversationService.method;
@@ -133,6 +138,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 			{ conversationId },
 		),
 		...accessKeyMethods(accessKeys),
+		...ownerMethods(owners.store, owners.log),
 		unary(ConversationSenderService.method.listSenders, async (_, caller) => ({ senders: await senders.list(caller) })),
 		unary(ServiceInfoService.method.getServiceInfo, async (_, caller) => context.info(caller)),
 	];

@@ -12,6 +12,7 @@ import type { ReportedError } from "./activity-facts.ts";
 import type { Condition, ListOrder } from "./condition.ts";
 import type { Derivation, DerivationStep } from "./derivation.ts";
 import type { EventCondition } from "./event-condition.ts";
+import type { OwnerAssignment } from "./owners.ts";
 import type { NewRefusals, SenderFigures } from "./senders.ts";
 
 /** An encoded record without secrets in plain text, and the versions of the rules that it was encoded by. */
@@ -374,6 +375,12 @@ export interface Store extends AsyncDisposable {
 	 *   not the expected one, or one of the batch's state updates is already stored
 	 */
 	appendEvents(batch: NewEvents, signal?: CallSignal): Promise<AppendedEvents | undefined>;
+	/**
+	 * Gives conversations an owner in one transaction. Those that have another owner keep it, unless their ids are given.
+	 *
+	 * @returns the number of changed conversations; below the limit when no more are left
+	 */
+	assignOwner(assignment: OwnerAssignment): Promise<number>;
 	/** Returns who posted first to a conversation, and its owner; undefined when nothing of it is stored. */
 	getOrigin(conversationId: string): Promise<ConversationOrigin | undefined>;
 	/** Returns the record state of a conversation, and which of the event ids are already stored. */

@@ -45,6 +45,7 @@ export const logEvents = {
 	stopped: ["info", "The service has stopped"],
 	access_key_created: ["info", "An access key was created"],
 	access_key_revoked: ["info", "An access key was revoked"],
+	owner_assigned: ["info", "Conversations were given an owner"],
 	access_key_expires: ["warn", "An access key expires within a week"],
 	commands_unreachable: ["warn", "Commands cannot reach the service, because its socket cannot be opened"],
 	request_ended: ["debug", "A request has ended"],
@@ -170,6 +171,9 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		) => emit("access_key_created", { name, scopes, owner, caller }),
 		/** A caller has revoked an access key. */
 		accessKeyRevoked: (name: string, caller: string) => emit("access_key_revoked", { name, caller }),
+		/** A caller has given conversations an owner. */
+		ownerAssigned: (owner: string, conversations: number, caller: string) =>
+			emit("owner_assigned", { owner, count: conversations, caller }),
 		/** An access key expires within a week. */
 		accessKeyExpires: (name: string, expiresAt: Date) =>
 			emit("access_key_expires", { name, expiresAt: expiresAt.toISOString() }),

@@ -1,13 +1,18 @@
 import { randomUUID } from "node:crypto";
-import { fromBinary } from "@bufbuild/protobuf";
+import { create, fromBinary, type MessageInitShape } from "@bufbuild/protobuf";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { expect, test } from "vitest";
 import { IngestConversationEventsRequestSchema } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
+import {
+	type AssignOwnerRequestSchema,
+	ConversationIdsSchema,
+} from "../../gen/conversations/v1/conversation_owner_service_pb.js";
 import {
 	EVENT_WEBHOOK,
 	eventClient,
 	eventIngestClient,
 	ingestClient,
+	ownerClient,
 	PROTOCOLS,
 	postWebhook,
 	readClient,
@@ -18,7 +23,9 @@ import { ingestRequest } from "../support/record-message.ts";
 import { KEY, startTestService } from "../support/service.ts";
 
 const [RED, BLUE] = ["key-of-the-red-agents", "key-of-the-blue-agents"];
-const ENV = { ACCESS_KEYS: `test:${KEY}:ingest+read,red:${RED}:ingest+read@red,blue:${BLUE}:ingest+read@blue` };
+const ENV = {
+	ACCESS_KEYS: `test:${KEY}:ingest+read+keys,red:${RED}:ingest+read@red,blue:${BLUE}:ingest+read+keys@blue`,
+};
 const REFUSED = "The conversation does not belong to the owner of this key";
 const CANARY = "canary-of-red";
 /** Later than the events. */
@@ -44,12 +51,12 @@ async function refusal(promise: Promise<unknown>): Promise<readonly [string, str
 test.each(PROTOCOLS)("over %s, what a key with an owner posts is its owner's, and nobody else's", async (protocol) => {
 	await using service = await startTestService(ENV);
 	const [posted, batched] = [randomUUID(), randomUUID()];
-	const batch = (id: string, value: string) =>
+	const titles = (id: string, value: string) =>
 		fromBinary(IngestConversationEventsRequestSchema, eventsRequest(id, [title(id, value)]));
 	await ingestClient(service, protocol, RED).ingestConversation(
 		ingestRequest(record({ id: posted, title: CANARY, updated_at: "2026-01-01T00:00:00Z" })),
 	);
-	await eventIngestClient(service, protocol, RED).ingestConversationEvents(batch(batched, CANARY));
+	await eventIngestClient(service, protocol, RED).ingestConversationEvents(titles(batched, CANARY));
 
 	const own = await readClient(service, protocol, RED).listConversations({});
 	expect(own.conversations.map(({ summary }) => [summary?.id, summary?.sender, summary?.owner])).toEqual([
@@ -63,7 +70,7 @@ test.each(PROTOCOLS)("over %s, what a key with an owner posts is its owner's, an
 		const blue = ingestClient(service, protocol, BLUE);
 		expect(await refusal(blue.ingestConversation(ingestRequest(record({ id }))))).toEqual(denied);
 		const blueEvents = eventIngestClient(service, protocol, BLUE);
-		expect(await refusal(blueEvents.ingestConversationEvents(batch(id, "taken")))).toEqual(denied);
+		expect(await refusal(blueEvents.ingestConversationEvents(titles(id, "taken")))).toEqual(denied);
 		const reads = readClient(service, protocol, BLUE);
 		expect(await refusal(reads.getConversation({ id }))).toEqual(
 			await refusal(reads.getConversation({ id: randomUUID() })),
@@ -77,7 +84,7 @@ test.each(PROTOCOLS)("over %s, what a key with an owner posts is its owner's, an
 	await ingestClient(service, protocol, KEY).ingestConversation(
 		ingestRequest(record({ id: batched, title: "by all", updated_at: LATER })),
 	);
-	await eventIngestClient(service, protocol, RED).ingestConversationEvents(batch(posted, "changed"));
+	await eventIngestClient(service, protocol, RED).ingestConversationEvents(titles(posted, "changed"));
 	const { updates } = await readClient(service, protocol, RED).listConversationUpdates({});
 	const facts = updates.map(({ conversationId, sender, summary }) => [
 		...[conversationId, sender],
@@ -120,4 +127,34 @@ test("over JSON, a post to another owner's conversation is a 403, and reads answ
 	expect(await listed(BLUE, "?owner=red")).not.toContain(id);
 	expect(await listed(KEY, "?owner=red&sender=red")).toContain(id);
 	expect(await listed(KEY, "?sender=blue")).not.toContain(id);
+});
+
+test.each(PROTOCOLS)("over %s, a caller without an owner assigns conversations, which is logged", async (protocol) => {
+	await using service = await startTestService(ENV);
+	const ids = [randomUUID(), randomUUID()];
+	for (const id of ids) await ingestClient(service, protocol, KEY).ingestConversation(ingestRequest(record({ id })));
+	const assign = (key: string, conversations: MessageInitShape<typeof AssignOwnerRequestSchema>["conversations"]) =>
+		ownerClient(service, protocol, key).assignOwner({ owner: "red", ...(conversations && { conversations }) });
+	expect(await refusal(assign(BLUE, { case: "allWithoutOwner", value: true }))).toEqual([
+		"PermissionDenied",
+		"A key with an owner cannot assign conversations",
+	]);
+	expect(await refusal(assign(KEY, undefined))).toEqual([
+		"InvalidArgument",
+		"conversations must name ids, a sender, or all without an owner",
+	]);
+	expect(
+		(await assign(KEY, { case: "ids", value: create(ConversationIdsSchema, { ids: ids.slice(0, 1) }) })).assigned,
+	).toBe(1n);
+	expect((await assign(KEY, { case: "sender", value: "test" })).assigned).toBe(1n);
+	expect((await readClient(service, protocol, RED).listConversations({})).conversations).toHaveLength(2);
+	await ingestClient(service, protocol, RED).ingestConversation(ingestRequest(record({ id: ids[0] ?? "" })));
+	const lines = service
+		.log()
+		.split("\n")
+		.filter((line) => line.includes("owner_assigned"));
+	expect(lines.map((line) => JSON.parse(line))).toMatchObject([
+		{ owner: "red", count: 1, caller: "test" },
+		{ owner: "red", count: 1, caller: "test" },
+	]);
 });

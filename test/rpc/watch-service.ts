@@ -102,6 +102,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 					}),
 				},
 				accessKeys,
+				owners: { store: reading.store, log },
 				info: () => ({}),
 			}),
 			gate: new Gate(keys, SERVICES),

@@ -122,5 +122,31 @@ export function ownerConformance(open: () => Promise<Store>): void {
 			const prunedThrough = async (owner: string) => (await visibleStore(store, owner).updates.range()).prunedThrough;
 			expect([await prunedThrough("red"), await prunedThrough("blue")]).toEqual([2n, 0n]);
 		});
+
+		it("are assigned to conversations without an owner, of a sender or all, and to given ids", async () => {
+			await using store = await open();
+			const ids = [0, 1, 2, 3, 4].map(id);
+			const keys = ["operator", "operator", "operator", "operator", "blue"];
+			for (const [n, by] of keys.entries())
+				await send(store, { by, conversation: n, kind: n === 1 ? "event" : "record", n });
+			const owners = () => Promise.all(ids.map(async (one) => (await store.getOrigin(one))?.owner));
+			const sender = { sender: "operator" };
+			expect(await store.assignOwner({ owner: "red", of: { sender: "nobody" }, limit: 10 })).toBe(0);
+			expect(await store.assignOwner({ owner: "red", of: sender, limit: 1 })).toBe(1);
+			const given = { ids: [id(3), id(4), id(9)] };
+			expect(await store.assignOwner({ owner: "green", of: given, limit: 10 })).toBe(2);
+			expect((await owners()).slice(3)).toEqual(["green", "green"]);
+			expect(await store.assignOwner({ owner: "red", of: sender, limit: 10 })).toBe(2);
+			expect(await store.assignOwner({ owner: "blue", of: "all without an owner", limit: 10 })).toBe(0);
+			expect(await owners()).toEqual(["red", "red", "red", "green", "green"]);
+			const listed = await visibleStore(store, "green").listConversations({
+				conditions: [],
+				limit: 9,
+				withRecords: false,
+			});
+			expect(listed.map(({ conversationId }) => conversationId)).toEqual([id(4), id(3)]);
+			const events = await visibleStore(store, "red").events.list({ after: 0n, limit: 9 });
+			expect(events.map(({ conversationId }) => conversationId)).toEqual([id(1)]);
+		});
 	});
 }

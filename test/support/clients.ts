@@ -23,6 +23,7 @@ import { AccessKeyService } from "../../gen/conversations/v1/access_key_service_
 import { ConversationEventIngestService } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { ConversationOwnerService } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
 import { ConversationService } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type BadRequest, BadRequestSchema } from "../../gen/google/rpc/error_details_pb.js";
 
@@ -170,6 +171,11 @@ export function eventClient(service: Endpoints, protocol: Protocol, key: string 
 /** Returns a client of the service that manages access keys. */
 export function accessKeyClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
 	return clientOf(AccessKeyService, service, protocol, key);
+}
+
+/** Returns a client of the service that assigns owners. */
+export function ownerClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
+	return clientOf(ConversationOwnerService, service, protocol, key);
 }
 
 function clientOf<Desc extends DescService>(

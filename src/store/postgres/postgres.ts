@@ -17,6 +17,7 @@ import type { WriteLimits } from "./group.ts";
 import { countConversations, listConversations } from "./list-conversations.ts";
 import { readNewest, readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
 import { migrate } from "./migrate.ts";
+import { assignOwner } from "./owners.ts";
 import { pruningOf } from "./pruning.ts";
 import { getOrigin, getRecordState, listUnapplied } from "./record-state.ts";
 import { listSenders, refusalsQueries } from "./senders.ts";
@@ -155,6 +156,7 @@ function storeOf(
 			run(async () => batchResult(await appender.append({ ...batch, ...limits(signal) }))),
 		getRecordState: (conversationId, eventIds) =>
 			read("getRecordState", (session) => getRecordState(session, conversationId, eventIds)),
+		assignOwner: (assignment) => run(() => logged("assignOwner", assignOwner(connections, assignment))),
 		getOrigin: (conversationId) => read("getOrigin", (session) => getOrigin(session, conversationId)),
 		listUnapplied: (limit) => read("listUnapplied", (session) => listUnapplied(session, limit)),
 		get: (conversationId, asOf) => read("get", (session) => getUpdate(session, conversationId, asOf)),

@@ -162,6 +162,7 @@ function storeOf(
 			return appended;
 		},
 		getRecordState: (conversationId, eventIds) => reader.calls.getRecordState({ conversationId, eventIds }),
+		assignOwner: (assignment) => writer.calls.assignOwner(assignment),
 		getOrigin: (conversationId) => reader.calls.getOrigin(conversationId),
 		listUnapplied: (limit) => reader.calls.listUnapplied(limit),
 		get: (conversationId, asOf) => reader.calls.get({ conversationId, asOf }),

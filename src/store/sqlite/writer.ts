@@ -6,6 +6,7 @@ import { serve } from "../../threads/serve.ts";
 import type { AccessKeyRow, AccessKeyUse } from "../access-keys.ts";
 import type { DerivationStep } from "../derivation.ts";
 import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
+import type { OwnerAssignment } from "../owners.ts";
 import type { RemovalBounds } from "../pruner.ts";
 import type { NewRefusals } from "../senders.ts";
 import type { Appended, AppendedEvents, NewEvents } from "../store.ts";
@@ -16,6 +17,7 @@ import { hasLog, openForWriting, transaction, type WriterOptions } from "./datab
 import { readDerivation, saveDerivation } from "./derivations.ts";
 import { appendGroup } from "./group.ts";
 import { OpenFiles } from "./open-files.ts";
+import { assignOwner } from "./owners.ts";
 import { type DeletedRequest, removeDeleted, removeEvents, removeUpdates } from "./remove.ts";
 import { isDatabaseFailure } from "./result-codes.ts";
 import { beginRun, endRun } from "./run.ts";
@@ -116,6 +118,7 @@ function writer(options: WriterOptions) {
 			removeDeleted: (request: DeletedRequest) => write(() => removeDeleted(statements, request)),
 			/** Removes events that are old enough. Returns the number of removed events. */
 			removeEvents: (bounds: RemovalBounds) => write(() => removeEvents(statements, bounds)),
+			assignOwner: (assignment: OwnerAssignment) => write(() => assignOwner(statements, assignment)),
 			/** Checks that the next append can be stored. */
 			check(): void {
 				verifyFiles();
