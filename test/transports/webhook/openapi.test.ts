@@ -16,7 +16,8 @@ const READER = "key-of-the-reader";
 const PATH = "/api/v1/webhooks/conversations";
 const EVENTS = "/api/v1/webhooks/events/{conversation_id}";
 const READS = "/api/v1/conversations";
-const PATHS = [PATH, EVENTS, READS, `${READS}/{id}`, `${READS}/{id}/events`];
+const SENDERS = "/api/v1/senders";
+const PATHS = [PATH, EVENTS, READS, `${READS}/counts`, SENDERS, `${READS}/{id}`, `${READS}/{id}/events`];
 
 let service: TestService;
 let document: JsonObject;
