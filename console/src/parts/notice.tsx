@@ -17,7 +17,7 @@ const TITLES: Readonly<Record<Problem["kind"], string>> = {
 	missing: "Not found",
 	away: "The service does not answer",
 	argument: "This view cannot be shown",
-	other: "Something went wrong",
+	other: "This cannot be shown",
 };
 
 /** Says what went wrong, and offers to try again. */

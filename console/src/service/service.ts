@@ -50,6 +50,8 @@ export function problemOf(error: unknown): Problem {
 		case Code.Unavailable:
 		case Code.Unknown:
 			return { kind: "away", text: "The service cannot be reached." };
+		case Code.Unimplemented:
+			return { kind: "other", text: "This release of the service does not offer this." };
 		default:
 			return { kind: "other", text: rawMessage };
 	}
