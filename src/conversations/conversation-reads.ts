@@ -10,6 +10,7 @@ import { GetConversation } from "./read/get.ts";
 import type { LargeRecords } from "./read/large-records.ts";
 import { ListConversations } from "./read/list.ts";
 import type { OnUnreadable } from "./read/record-opener.ts";
+import { ReportUsage } from "./read/report-usage.ts";
 import { UpdateViews } from "./read/update-view.ts";
 import { ListConversationUpdates } from "./read/updates.ts";
 import { type StoreReads, visibleStore } from "./read/visible-store.ts";
@@ -25,6 +26,7 @@ export interface Reads {
 	readonly counts: CountConversations;
 	readonly updates: ListConversationUpdates;
 	readonly events: ListConversationEvents;
+	readonly usage: ReportUsage;
 	watchUpdates(request: UpdateWatchRequest, signal: AbortSignal): ReturnType<UpdateWatches["watch"]>;
 	watchEvents(request: EventWatchRequest, signal: AbortSignal): ReturnType<EventWatches["watch"]>;
 }
@@ -89,6 +91,7 @@ export class ConversationReads {
 			counts: new CountConversations(store),
 			updates: new ListConversationUpdates(store, this.#views),
 			events: new ListConversationEvents(store, this.#eventViews),
+			usage: new ReportUsage(store),
 			watchUpdates: (request, signal) => this.#watches.watch(request, signal, owner),
 			watchEvents: (request, signal) => this.#eventWatches.watch(request, signal, owner),
 		};

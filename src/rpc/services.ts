@@ -137,6 +137,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 			},
 			{ conversationId },
 		),
+		unary(ConversationReportService.method.reportUsage, (request, caller) => reads.of(caller).usage.report(request)),
 		...accessKeyMethods(accessKeys),
 		...ownerMethods(owners.store, owners.log),
 		unary(ConversationSenderService.method.listSenders, async (_, caller) => ({ senders: await senders.list(caller) })),

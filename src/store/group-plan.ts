@@ -424,7 +424,8 @@ class GroupPlanner {
 		if (stats === undefined) return;
 		const { lifeBeganAt } = known.state ?? {};
 		const time = comparableTime(microsecondsOf(updatedAt), receivedAt) ?? receivedAt;
-		const current = { ...stats, conversationId, lifeBeganAt, agentKind, sender: "", owner: "", time };
+		const { sender = "", owner = "" } = known.origin ?? {};
+		const current = { sender, owner, ...stats, conversationId, lifeBeganAt, agentKind, time };
 		const timeOf = (key: string) => this.#responseTimes.get(`${conversationId} ${key}`);
 		known.usage = countUsage(known.usage, current, timeOf, this.written.usage);
 	}

@@ -14,6 +14,7 @@ import type { Derivation, DerivationStep } from "./derivation.ts";
 import type { EventCondition } from "./event-condition.ts";
 import type { OwnerAssignment } from "./owners.ts";
 import type { NewRefusals, SenderFigures } from "./senders.ts";
+import type { UsagePeriod, UsageQuery, UsageReport } from "./usage-report.ts";
 
 /** An encoded record without secrets in plain text, and the versions of the rules that it was encoded by. */
 export interface StoredRecord {
@@ -417,6 +418,14 @@ export interface Store extends AsyncDisposable {
 	getRetentionTime(): Promise<bigint | undefined>;
 	/** Saves the time of retention (microseconds since the Unix epoch). Resolves when it is on disk. */
 	saveRetentionTime(time: bigint): Promise<void>;
+	/** Sums up usage: see usage-report.ts. */
+	reportUsage(query: UsageQuery): Promise<UsageReport>;
+	/**
+	 * Returns a range that has all usage, of whole days (UTC); undefined without any usage.
+	 *
+	 * @param owner only usage of conversations of this owner
+	 */
+	getUsageRange(owner?: string): Promise<UsagePeriod | undefined>;
 	/** Returns how far data of one kind has been derived; undefined when no step of it was saved. */
 	getDerivation(name: string): Promise<Derivation | undefined>;
 	/** Saves a step of {@link Derivation}. Resolves when it is on disk. */

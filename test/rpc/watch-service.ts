@@ -14,6 +14,7 @@ import { StoredKeys } from "../../src/access/stored-keys.ts";
 import { Ingest } from "../../src/conversations/ingest/ingest.ts";
 import { UpdateParser } from "../../src/conversations/ingest/update-parser.ts";
 import { CountConversations } from "../../src/conversations/read/count.ts";
+import { ReportUsage } from "../../src/conversations/read/report-usage.ts";
 import { EventWatches } from "../../src/conversations/watch/event-watches.ts";
 import { UpdateWatches } from "../../src/conversations/watch/update-watches.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
@@ -97,6 +98,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 						counts: new CountConversations(reading.store),
 						updates,
 						events,
+						usage: new ReportUsage(reading.store),
 						watchUpdates: (request, signal) => watches.watch(request, signal),
 						watchEvents: (request, signal) => eventWatches.watch(request, signal),
 					}),

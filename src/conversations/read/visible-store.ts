@@ -1,7 +1,10 @@
 import type { SequenceLog, Store } from "../../store/store.ts";
 
 /** The reads of the store. */
-export type StoreReads = Pick<Store, "get" | "listConversations" | "countConversations" | "updates" | "events">;
+export type StoreReads = Pick<
+	Store,
+	"get" | "listConversations" | "countConversations" | "updates" | "events" | "reportUsage" | "getUsageRange"
+>;
 
 /**
  * Returns the reads of the store, limited to the conversations of an owner. For every other conversation they return what
@@ -26,6 +29,8 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 				...query,
 				conditions: [{ kind: "equal", field: "owner", value: owner }, ...conditions],
 			}),
+		reportUsage: (query) => store.reportUsage({ ...query, owner }),
+		getUsageRange: () => store.getUsageRange(owner),
 		updates: visibleLog(store.updates, owner),
 		events: visibleLog(store.events, owner),
 	};

@@ -6,7 +6,7 @@ import { unpackRecord } from "../record-column.ts";
 import { eventRowFrom, type LogTable, originFrom, packedColumnsFrom, prunedFrom, updateRowFrom } from "../rows.ts";
 import { senderFrom } from "../senders.ts";
 import { type PrunedRow, type RowKey, type RowKind, SENDER_KEY, type StoredRows } from "../stored-rows.ts";
-import { ledgerArray, ledgerFrom, writtenLedgers } from "../usage-sql.ts";
+import { ledgerArray, ledgerFrom, writtenLedgers } from "../usage-ledgers.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
 import { insertAccessKey } from "./access-keys.ts";
 import { insertCurrents, insertEvents, insertTags, insertUpdates } from "./numbered-sql.ts";

@@ -124,13 +124,13 @@ function isOfStanding(condition: Condition): boolean {
 }
 
 /** A condition in SQL: a test on conversation `c`, and the join that the test needs. */
-interface ConditionSql {
+export interface ConditionSql {
 	readonly join: string;
 	readonly test: string;
 }
 
 /** @param alias name of the table that the condition joins */
-function conditionSql(condition: Condition, alias: string, sql: Sql): ConditionSql {
+export function conditionSql(condition: Condition, alias: string, sql: Sql): ConditionSql {
 	switch (condition.kind) {
 		case "equal": {
 			const { field, value } = condition;

@@ -24,6 +24,7 @@ import { listSenders, refusalsQueries } from "./senders.ts";
 import type { Query, Session } from "./transaction.ts";
 import { requireFinished } from "./unfinished.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
+import { getUsageRange, reportUsage } from "./usage-report.ts";
 import { deleteIdleWriters, touchWriter } from "./writers.ts";
 
 /**
@@ -166,6 +167,8 @@ function storeOf(
 		pruneEvents: (receivedBefore, limit) => run(() => logged("pruneEvents", pruner.pruneEvents(receivedBefore, limit))),
 		addRefusals: (refusals) => run(() => logged("addRefusals", write(...refusalsQueries(refusals)))),
 		listSenders: (owner) => read("listSenders", (session) => listSenders(session, owner)),
+		reportUsage: (query) => read("reportUsage", (session) => reportUsage(session, query)),
+		getUsageRange: (owner) => read("getUsageRange", (session) => getUsageRange(session, owner)),
 		getRetentionTime: () => read("getRetentionTime", readRetentionTime),
 		saveRetentionTime: (time) => run(() => logged("saveRetentionTime", write(saveRetentionTime(time)))),
 		getDerivation: (name) => read("getDerivation", (session) => readDerivation(session, name)),

@@ -14,7 +14,7 @@ import {
 } from "../rows.ts";
 import { senderFrom } from "../senders.ts";
 import { type PrunedRow, type RowKey, type RowKind, SENDER_KEY, type StoredRows } from "../stored-rows.ts";
-import { ledgerArray, ledgerFrom, writtenLedgers } from "../usage-sql.ts";
+import { ledgerArray, ledgerFrom, writtenLedgers } from "../usage-ledgers.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
 import { createAccessKey } from "./access-keys.ts";
 import { writeActivity } from "./activities.ts";

@@ -3,6 +3,7 @@ import type { PrunableQuery, RemovalBounds } from "../pruner.ts";
 
 import type { LogTable } from "../rows.ts";
 import type { ConversationQuery, CountQuery, EventQuery, RangeQuery, UpdateQuery } from "../store.ts";
+import type { UsageQuery } from "../usage-report.ts";
 import type { RecordStateRequest } from "./calls.ts";
 import { type DatabaseOptions, openForReading, transaction } from "./database.ts";
 import { listEvents } from "./events.ts";
@@ -13,6 +14,7 @@ import { getOrigin, getRecordState, listUnapplied } from "./record-state.ts";
 import { listSenders } from "./senders.ts";
 import { Statements } from "./statements.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
+import { getUsageRange, reportUsage } from "./usage-report.ts";
 
 /** Entry point of the reader thread. Each call reads one snapshot of the database. */
 
@@ -39,6 +41,8 @@ function reader(options: DatabaseOptions) {
 			getOrigin: (conversationId: string) => read(() => getOrigin(statements, conversationId)),
 			listUnapplied: (limit: number) => read(() => listUnapplied(statements, limit)),
 			listSenders: (owner: string | undefined) => read(() => listSenders(statements, owner)),
+			reportUsage: (query: UsageQuery) => read(() => reportUsage(statements, query)),
+			getUsageRange: (owner: string | undefined) => read(() => getUsageRange(statements, owner)),
 			getRetentionTime: () => read(() => readRetentionTime(statements)),
 			range: ({ log, query }: { readonly log: LogTable; readonly query: RangeQuery }) =>
 				read(() => readRange(statements, log, query)),

@@ -172,6 +172,8 @@ function storeOf(
 		pruneEvents: (receivedBefore, limit) => pruner.pruneEvents(receivedBefore, limit),
 		addRefusals: (refusals) => writer.calls.addRefusals(refusals),
 		listSenders: (owner) => reader.calls.listSenders(owner),
+		reportUsage: (query) => reader.calls.reportUsage(query),
+		getUsageRange: (owner) => reader.calls.getUsageRange(owner),
 		getRetentionTime: () => reader.calls.getRetentionTime(),
 		saveRetentionTime: (time) => writer.calls.saveRetentionTime(time),
 		getDerivation: (name) => writer.calls.readDerivation(name),

@@ -30,6 +30,7 @@ import { type SecretsForm, secretsForms } from "../../record/secrets/secret-walk
 import { type ListOrder, listOrders } from "../../store/condition.ts";
 import type { Route } from "../http/router.ts";
 import { Query } from "./query.ts";
+import { usageRoute } from "./usage.ts";
 
 /** Path of the list of conversations under the configured base path. */
 export const CONVERSATIONS_PATH = "/api/v1/conversations";
@@ -100,6 +101,11 @@ export function readRoutes(
 	/** Returns what the caller can read. There is no other way for a route to read conversations, so each is limited. */
 	const readsOf = (principal: Principal | undefined): Reads => reads.of(known(principal));
 	return [
+		usageRoute(basePath, (principal) => readsOf(principal).usage, {
+			names: FILTER_PARAMETERS,
+			repeatable: ["tag"],
+			read: filterOf,
+		}),
 		{
 			method: "GET",
 			path: `${basePath}${CONVERSATIONS_PATH}/{id}`,

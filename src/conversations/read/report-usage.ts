@@ -1,0 +1,139 @@
+import { create } from "@bufbuild/protobuf";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import {
+	type ReportUsageRequest,
+	type ReportUsageResponse,
+	ReportUsageResponseSchema,
+	UsageStep,
+	type UsageTotals,
+	UsageTotalsSchema,
+} from "../../../gen/conversations/v1/conversation_report_service_pb.js";
+import { TokenTotalsSchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { ServiceError } from "../../errors.ts";
+import { fromMicroseconds } from "../../record/json/scalars.ts";
+import type { Store } from "../../store/store.ts";
+import { isLimited, totalOf, type UsageGroup, type UsageQuery } from "../../store/usage-report.ts";
+import { type Amounts, COST_UNITS, quarterOf } from "../../usage/ledger.ts";
+import { type Period, periodsOf, type Step, timeZone } from "../../usage/periods.ts";
+import { conditionsOf, invalid, timeBound, wellFormed } from "./filter.ts";
+
+/** Maximum number of rows of a report, and of its periods. */
+export const MAX_ROWS = 10_000;
+const MAX_GROUPS = 4;
+const MAX_TOP = 1_000;
+const MICROSECONDS = 1_000n;
+
+const STEPS: Readonly<Record<UsageStep, Step>> = {
+	[UsageStep.UNSPECIFIED]: "none",
+	[UsageStep.NONE]: "none",
+	[UsageStep.HOUR]: "hour",
+	[UsageStep.DAY]: "day",
+	[UsageStep.WEEK]: "week",
+	[UsageStep.MONTH]: "month",
+};
+const GROUPS = ["model", "usage_id", "agent_kind", "sender", "owner", "conversation", "root"] as const;
+
+/** A request in the form of the RPC. */
+export type UsageRequest = Pick<ReportUsageRequest, "from" | "to" | "step" | "timeZone" | "groupBy" | "filter" | "top">;
+
+/** Sums up the cost, tokens and calls of models over time. */
+export class ReportUsage {
+	readonly #store: Pick<Store, "reportUsage" | "getUsageRange">;
+
+	constructor(store: Pick<Store, "reportUsage" | "getUsageRange">) {
+		this.#store = store;
+	}
+
+	/**
+	 * Returns a report.
+	 *
+	 * @param filterPrefix text before the names of the filter's fields in errors
+	 * @throws ServiceError `invalid_argument` that names the field, or says how to ask for fewer rows
+	 */
+	async report(request: UsageRequest, filterPrefix = "filter."): Promise<ReportUsageResponse> {
+		const { top } = request;
+		if (top < 0 || top > MAX_TOP) throw invalid("top", `must be from 0 to ${MAX_TOP}`);
+		const step = STEPS[request.step];
+		if (step === undefined) throw invalid("step", "is not a known step");
+		const groups = groupsOf(request.groupBy);
+		const conditions = conditionsOf(request.filter, filterPrefix);
+		const periods = await this.#periods(request, step);
+		const query: UsageQuery = {
+			periods: periods.map(({ first, beyond }) => ({ first: BigInt(first), beyond: BigInt(beyond) })),
+			groups,
+			conditions,
+			top,
+			limit: MAX_ROWS,
+		};
+		const { rows, conversations } = await this.#store.reportUsage(query);
+		if (rows.length > MAX_ROWS) throw tooManyRows();
+		return create(ReportUsageResponseSchema, {
+			rows: rows.map(({ period, group, isRest, amounts, conversations: of }) => {
+				const start = periods[period]?.start;
+				return {
+					...(start === undefined ? {} : { start: fromMicroseconds(BigInt(start) * MICROSECONDS) }),
+					group: isRest ? groups.map(() => "") : [...group],
+					isRest,
+					usage: totalsOf(amounts, of),
+				};
+			}),
+			total: totalsOf(totalOf(rows), conversations),
+		});
+	}
+
+	/** Returns the periods of a report. Without bounds, they are those in which there is usage. */
+	async #periods(request: UsageRequest, step: Step): Promise<readonly Period[]> {
+		const offsetAt = timeZone(request.timeZone);
+		if (offsetAt === undefined) throw invalid("time_zone", "is not a name of the IANA time zone database");
+		const [from, to] = [bound(request.from, "from"), bound(request.to, "to")];
+		if (from !== undefined && to !== undefined && from > to) throw invalid("to", "must not be before from");
+		const known = await this.#store.getUsageRange();
+		if (known === undefined) return [];
+		const first = from === undefined ? known.first : later(quarterOf(from), known.first);
+		const beyond = to === undefined ? known.beyond : earlier(-quarterOf(-to), known.beyond);
+		const range = { first: Number(first), beyond: Number(beyond) };
+		const periods = periodsOf(step, offsetAt, range, MAX_ROWS);
+		if (periods === undefined) throw tooManyRows();
+		return periods;
+	}
+}
+
+function bound(time: Timestamp | undefined, field: string): bigint | undefined {
+	return time && timeBound(time, field);
+}
+
+const later = (a: bigint, b: bigint): bigint => (a > b ? a : b);
+const earlier = (a: bigint, b: bigint): bigint => (a < b ? a : b);
+
+function groupsOf(names: readonly string[]): UsageGroup[] {
+	if (names.length > MAX_GROUPS) throw invalid("group_by", `must have at most ${MAX_GROUPS} entries`);
+	if (new Set(names).size < names.length) throw invalid("group_by", "has an entry twice");
+	return names.map((name) => {
+		const kind = GROUPS.find((group) => group === name);
+		if (kind !== undefined) return { kind };
+		if (name.startsWith("tag:") && name.length > 4) return { kind: "tag", key: wellFormed(name.slice(4), "group_by") };
+		throw invalid("group_by", `must be one of ${GROUPS.join(", ")} or tag:KEY`);
+	});
+}
+
+function totalsOf(amounts: Amounts, conversations: number): UsageTotals {
+	const { promptTokens, completionTokens, cacheReadTokens, cacheWriteTokens, reasoningTokens } = amounts;
+	return create(UsageTotalsSchema, {
+		cost: Number(amounts.cost) / COST_UNITS,
+		tokens: create(TokenTotalsSchema, {
+			promptTokens,
+			completionTokens,
+			cacheReadTokens,
+			cacheWriteTokens,
+			reasoningTokens,
+		}),
+		calls: amounts.calls,
+		conversations: BigInt(conversations),
+		limited: isLimited(amounts),
+	});
+}
+
+function tooManyRows(): ServiceError {
+	const message = `the report has more than ${MAX_ROWS} rows: ask for a shorter range, a longer step, fewer groups, or the largest ones with top`;
+	return new ServiceError("invalid_argument", message);
+}

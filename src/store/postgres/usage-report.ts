@@ -1,0 +1,65 @@
+import { nameOf } from "../usage-names.ts";
+import {
+	readUsageReport,
+	type UsagePeriod,
+	type UsageQuery,
+	type UsageReport,
+	type UsageStatement,
+	usageStatements,
+} from "../usage-report.ts";
+import { bigint, nullable } from "../values.ts";
+import { conditionSql } from "./list-conversations.ts";
+import { decoded } from "./rows.ts";
+import { Sql } from "./sql.ts";
+import { encodeKey } from "./stored-text.ts";
+import type { Query, Session } from "./transaction.ts";
+
+/** Sums up usage. */
+export async function reportUsage(session: Session, query: UsageQuery): Promise<UsageReport> {
+	const statements = usageStatements(query);
+	const results = await session.query(...statements.map(queryOf));
+	return readUsageReport(query, new Map(statements.map(({ kind }, n) => [kind, results[n] ?? []])), decoded);
+}
+
+/** Returns the query of a statement of a report. */
+export function queryOf({ build }: UsageStatement): Query {
+	const sql = new Sql();
+	const text = build({
+		schema: "conversation_updates.",
+		value: (value) => sql.value(value),
+		encode: encodeKey,
+		segments: (placeholder) => `
+			SELECT (value ->> 0)::bigint AS period, (value ->> 1)::bigint AS length, (value ->> 2)::bigint AS first,
+				(value ->> 3)::bigint AS beyond
+			FROM json_array_elements(${placeholder}::json)
+		`,
+		sum: (column) => `least(greatest(sum(${column}), -9223372036854775808), 9223372036854775807)::bigint`,
+		conversationId: "k.id::text",
+		isSame: "c.conversation_id = k.id",
+		isParent: `p.conversation_id = CASE WHEN up.id ~ '${UUID}' THEN up.id::uuid END`,
+		matching(conditions) {
+			const pieces = conditions.map((condition, n) => conditionSql(condition, `m${n}`, sql));
+			return `
+				SELECT c.conversation_id FROM conversation_updates.conversations c ${pieces.map(({ join }) => join).join(" ")}
+				WHERE ${pieces.map(({ test }) => test).join(" AND ")}
+			`;
+		},
+		tagsOf: (alias) => `${alias}.conversation_id = c.conversation_id`,
+		join: "JOIN",
+	});
+	return sql.query(text);
+}
+
+const UUID = "^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$";
+
+export async function getUsageRange(session: Session, owner: string | undefined): Promise<UsagePeriod | undefined> {
+	const [[row] = []] = await session.query({
+		text: `
+			SELECT min(start) AS first, max(start) + 96 AS beyond FROM conversation_updates.usage_sums
+			WHERE length = 96 ${owner === undefined ? "" : "AND owner = $1"}
+		`,
+		values: owner === undefined ? [] : [encodeKey(nameOf(owner))],
+	});
+	const first = nullable(bigint, row?.first);
+	return first === undefined ? undefined : { first, beyond: bigint(row?.beyond) };
+}

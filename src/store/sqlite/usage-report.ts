@@ -1,0 +1,68 @@
+import type { SQLInputValue } from "node:sqlite";
+import { nameOf } from "../usage-names.ts";
+import {
+	readUsageReport,
+	type UsageDialect,
+	type UsagePeriod,
+	type UsageQuery,
+	type UsageReport,
+	type UsageStatement,
+	usageStatements,
+} from "../usage-report.ts";
+import { bigint, nullable, type Row, text } from "../values.ts";
+import { conditionSql } from "./condition-sql.ts";
+import type { Statements } from "./statements.ts";
+
+/** Sums up usage. */
+export function reportUsage(statements: Statements, query: UsageQuery): UsageReport {
+	const results = usageStatements(query).map((statement): [UsageStatement["kind"], Row[]] => {
+		try {
+			return [statement.kind, run(statements, statement, (column) => `sum(${column})`)];
+		} catch (error) {
+			if (!(error instanceof Error && error.message === "integer overflow")) throw error;
+			// The sum in floating point is near the exact one, and ends at the limits when it is converted.
+			return [statement.kind, run(statements, statement, (column) => `CAST(total(${column}) AS INTEGER)`)];
+		}
+	});
+	return readUsageReport(query, new Map(results), text);
+}
+
+function run(statements: Statements, statement: UsageStatement, sum: UsageDialect["sum"]): Row[] {
+	const values: SQLInputValue[] = [];
+	const value = (one: SQLInputValue) => {
+		values.push(one);
+		return "?";
+	};
+	const sql = statement.build({
+		schema: "",
+		value,
+		encode: (name) => name,
+		segments: (placeholder) => `
+			SELECT value ->> 0 AS period, value ->> 1 AS length, value ->> 2 AS first, value ->> 3 AS beyond
+			FROM json_each(${placeholder})
+		`,
+		sum,
+		conversationId: "k.conversation_id",
+		isSame: "c.conversation_id = k.conversation_id",
+		isParent: "p.conversation_id = up.id",
+		matching(conditions) {
+			const tests = conditionSql(conditions).map(({ test }) => test);
+			for (const { parameters } of tests) for (const parameter of parameters) value(parameter);
+			return `SELECT c.conversation_id FROM conversations c WHERE ${tests.map((test) => test.text).join(" AND ")}`;
+		},
+		tagsOf: (alias) => `${alias}.conversation = c.id`,
+		join: "CROSS JOIN",
+	});
+	return statements.prepare(sql).all(...values);
+}
+
+export function getUsageRange(statements: Statements, owner: string | undefined): UsagePeriod | undefined {
+	const row = statements
+		.prepare(`
+			SELECT min(start) AS first, max(start) + 96 AS beyond FROM usage_sums
+			WHERE length = 96 ${owner === undefined ? "" : "AND owner = ?"}
+		`)
+		.get(...(owner === undefined ? [] : [nameOf(owner)]));
+	const first = nullable(bigint, row?.first);
+	return first === undefined ? undefined : { first, beyond: bigint(row?.beyond) };
+}

@@ -1,0 +1,309 @@
+import { AMOUNTS, type Amounts, sumOf } from "../usage/ledger.ts";
+import type { Condition } from "./condition.ts";
+import { nameOf } from "./usage-names.ts";
+import { PERIODS } from "./usage-plan.ts";
+import { AMOUNT_COLUMNS, amountsFrom } from "./usage-sql.ts";
+import { boolean, integer, type Row } from "./values.ts";
+
+/**
+ * Reports of usage. The sums over conversations answer a report that neither groups nor filters by what only a
+ * conversation has; its numbers of conversations come from the ledger. The ledger answers all others, with a cost that
+ * grows with the usage in the range.
+ */
+
+/** What a report groups by. */
+export type UsageGroup =
+	| { readonly kind: "model" | "usage_id" | "agent_kind" | "sender" | "owner" | "conversation" | "root" }
+	| { readonly kind: "tag"; readonly key: string };
+
+/** A period of a report, in quarters of an hour from the Unix epoch: from `first` to before `beyond`. */
+export interface UsagePeriod {
+	readonly first: bigint;
+	readonly beyond: bigint;
+}
+
+export interface UsageQuery {
+	/** In order, without overlaps. */
+	readonly periods: readonly UsagePeriod[];
+	readonly groups: readonly UsageGroup[];
+	/** Conditions on the present records of the conversations. */
+	readonly conditions: readonly Condition[];
+	/** Only conversations of this owner. */
+	readonly owner?: string | undefined;
+	/** Number of groups, those with the largest cost; the others make one row in each period. 0: all groups. */
+	readonly top: number;
+	/** Maximum number of rows. One more may be returned, to show that there are more. */
+	readonly limit: number;
+}
+
+export interface UsageReport {
+	/** By period, then by falling cost. */
+	readonly rows: readonly UsageReportRow[];
+	/** Number of conversations with usage in any of the periods. */
+	readonly conversations: number;
+}
+
+export interface UsageReportRow {
+	/** Index of the period. */
+	readonly period: number;
+	/** Values of the groups in their order; empty for the row of the other groups. */
+	readonly group: readonly string[];
+	readonly isRest: boolean;
+	readonly amounts: Amounts;
+	readonly conversations: number;
+}
+
+/** How the SQL of an engine differs. */
+export interface UsageDialect {
+	/** Prefix of the tables. */
+	readonly schema: string;
+	/** Adds a value; returns its placeholder. Placeholders stand in the statement in the order of the calls. */
+	readonly value: (value: string | bigint | number | null) => string;
+	/** Returns the text of a name as it is stored. */
+	readonly encode: (text: string) => string;
+	/** Returns a query with the columns period, length, first and beyond for the rows of a JSON array of arrays. */
+	readonly segments: (placeholder: string) => string;
+	/** Returns the sum of a column, as an integer of 64 bits that ends at its limits. */
+	readonly sum: (column: string) => string;
+	/** SQL for the id of a conversation `k` of usage_conversations, as a text. */
+	readonly conversationId: string;
+	/** SQL for whether `c` of conversations is the same as `k`. */
+	readonly isSame: string;
+	/** SQL for whether `p` of conversations has the id `up.id`, a text. */
+	readonly isParent: string;
+	/** Returns the query for the ids of the conversations that meet conditions. */
+	readonly matching: (conditions: readonly Condition[]) => string;
+	/** Joins tags `t`, by the condition that they belong to `c`. */
+	readonly tagsOf: (alias: string) => string;
+	/** Words between two tables that the engine must read in this order. */
+	readonly join: string;
+}
+
+/** A statement of a report. Its rows are read by {@link readUsageReport}. */
+export interface UsageStatement {
+	readonly kind: "rows" | "conversations" | "total";
+	/** Builds the SQL. It calls `value` of the dialect in the order of the placeholders. */
+	readonly build: (dialect: UsageDialect) => string;
+}
+
+/** Returns the statements of a report, which must read the same state of the database. */
+export function usageStatements(query: UsageQuery): UsageStatement[] {
+	const byConversation =
+		query.conditions.length > 0 || query.groups.some(({ kind }) => ["conversation", "root", "tag"].includes(kind));
+	const source = byConversation ? "ledger" : "sums";
+	return [
+		{ kind: "rows", build: (dialect) => rowsSql(query, source, dialect) },
+		...(byConversation
+			? []
+			: [{ kind: "conversations", build: (dialect: UsageDialect) => conversationsSql(query, dialect) } as const]),
+		{ kind: "total", build: (dialect) => totalSql(query, dialect) },
+	];
+}
+
+/** Returns the report of the rows that its statements returned. */
+export function readUsageReport(
+	{ groups }: UsageQuery,
+	results: ReadonlyMap<UsageStatement["kind"], readonly Row[]>,
+	decode: (value: unknown) => string,
+): UsageReport {
+	const keyed = (row: Row) => {
+		const isRest = boolean(row.is_rest);
+		const group = isRest ? [] : groups.map((_, n) => decode(row[`g${n}`]));
+		return { period: integer(row.period), group, isRest };
+	};
+	const keyOf = (row: Row) => JSON.stringify(keyed(row));
+	const counts = new Map(results.get("conversations")?.map((row) => [keyOf(row), integer(row.conversations)]));
+	const rows = (results.get("rows") ?? []).map((row) => ({
+		...keyed(row),
+		amounts: amountsFrom(row),
+		conversations: results.has("conversations") ? (counts.get(keyOf(row)) ?? 0) : integer(row.conversations),
+	}));
+	return { rows, conversations: integer(results.get("total")?.[0]?.conversations) };
+}
+
+const COLUMNS = AMOUNT_COLUMNS.join();
+
+/** Returns the statement for the rows; those from the ledger have their numbers of conversations. */
+function rowsSql(query: UsageQuery, source: "sums" | "ledger", dialect: UsageDialect): string {
+	const { groups, limit } = query;
+	const names = groups.map((_, n) => `g${n}`);
+	const counted = source === "ledger" ? ", count(DISTINCT b.conversation) AS conversations" : "";
+	const sums = AMOUNT_COLUMNS.map((name) => `${dialect.sum(`b.${name}`)} AS ${name}`);
+	const base = `base AS (${baseSql(query, source, dialect)})`;
+	const labelled = labelledSql(query, dialect, "b");
+	return `
+		WITH ${base} ${labelled.top === "" ? "" : `, ${labelled.top}`}
+		SELECT * FROM (
+			SELECT b.period, ${[...labelled.names, `${labelled.isRest} AS is_rest`, ...sums].join()} ${counted}
+			FROM base b ${labelled.join}
+			GROUP BY b.period ${names.map((_, n) => `, ${n + 2}`).join("")}, ${labelled.isRest}
+		) r
+		WHERE ${AMOUNT_COLUMNS.map((name) => `${name} <> 0`).join(" OR ")}
+		ORDER BY ${["period", "cost DESC", "prompt_tokens DESC", "is_rest", ...names].join()}
+		LIMIT ${dialect.value(limit + 1)}
+	`;
+}
+
+/** Returns the statement for the numbers of conversations of rows that the sums answer. */
+function conversationsSql(query: UsageQuery, dialect: UsageDialect): string {
+	const isLabelled = query.top > 0 && query.groups.length > 0;
+	const base = isLabelled ? `base AS (${baseSql(query, "sums", dialect)}),` : "";
+	const labelled = labelledSql(query, dialect, "d");
+	const names = query.groups.map((_, n) => `, ${n + 2}`).join("");
+	return `
+		WITH ${base} ${isLabelled ? `${labelled.top},` : ""} used AS (${usedSql(query, query.groups, dialect)})
+		SELECT d.period, ${[...labelled.names, `${labelled.isRest} AS is_rest`].join()},
+			count(DISTINCT d.conversation) AS conversations
+		FROM used d ${labelled.join}
+		GROUP BY d.period ${names}, ${labelled.isRest}
+	`;
+}
+
+function totalSql(query: UsageQuery, dialect: UsageDialect): string {
+	return `SELECT count(DISTINCT conversation) AS conversations FROM (${usedSql(query, [], dialect)}) d`;
+}
+
+/** Returns the parts of a statement that give groups beyond the largest ones the label of the rest. */
+function labelledSql({ groups, top }: UsageQuery, dialect: UsageDialect, alias: string) {
+	const names = groups.map((_, n) => `g${n}`);
+	if (top === 0 || names.length === 0)
+		return { top: "", join: "", isRest: "0 = 1", names: names.map((name) => `${alias}.${name} AS ${name}`) };
+	const total = AMOUNT_COLUMNS.slice(1, 3).map((name) => dialect.sum(name));
+	return {
+		top: `largest AS (
+			SELECT ${names.join()}, 1 AS found FROM base GROUP BY ${names.join()}
+			ORDER BY ${dialect.sum("cost")} DESC, ${total.join(" DESC, ")} DESC, ${names.join()} LIMIT ${dialect.value(top)}
+		)`,
+		join: `LEFT JOIN largest l ON ${names.map((name) => `l.${name} = ${alias}.${name}`).join(" AND ")}`,
+		isRest: "(l.found IS NULL)",
+		names: names.map((name) => `CASE WHEN l.found IS NULL THEN '' ELSE ${alias}.${name} END AS ${name}`),
+	};
+}
+
+/** Returns the query for the usage of each period and group. */
+function baseSql(query: UsageQuery, source: "sums" | "ledger", dialect: UsageDialect): string {
+	if (source === "ledger") return ledgerSql(query, query.groups, COLUMNS, dialect);
+	const { schema, join, value, segments, encode } = dialect;
+	const segmentsOf = value(segmentsJson(query.periods.flatMap(coverOf)));
+	const names = query.groups.map(({ kind }, n) => `u.${kind} AS g${n}`);
+	const sums = AMOUNT_COLUMNS.map((name) => `${dialect.sum(`u.${name}`)} AS ${name}`);
+	const owned = query.owner === undefined ? "" : `AND u.owner = ${value(encode(nameOf(query.owner)))}`;
+	return `
+		SELECT s.period, ${[...names, ...sums].join()}
+		FROM (${segments(segmentsOf)}) s ${join} ${schema}usage_sums u
+			ON u.length = s.length AND u.start >= s.first AND u.start < s.beyond ${owned}
+		GROUP BY s.period ${query.groups.map((_, n) => `, ${n + 2}`).join("")}
+	`;
+}
+
+/** Returns the query for which conversations have usage in each period and group. */
+function usedSql(query: UsageQuery, groups: readonly UsageGroup[], dialect: UsageDialect): string {
+	return ledgerSql(query, groups, "", dialect);
+}
+
+/** Returns the query for rows of the ledger with their periods and groups, and the given columns. */
+function ledgerSql(
+	{ periods, owner, conditions }: UsageQuery,
+	groups: readonly UsageGroup[],
+	columns: string,
+	dialect: UsageDialect,
+): string {
+	const { schema, join, value, segments, encode } = dialect;
+	const names = groups.map((group, n) => `${groupColumn(group, n, dialect)} AS g${n}`);
+	const amounts = columns === "" ? [] : columns.split(",").map((name) => `u.${name}`);
+	const whole = periods.map((period, n) => ({ period: n, length: 1n, ...period }));
+	const source = `(${segments(value(segmentsJson(whole)))}) s ${join} ${schema}usage_ledger u
+		ON u.quarter >= s.first AND u.quarter < s.beyond`;
+	const needsRecord = groups.some(({ kind }) => kind === "root" || kind === "tag") || conditions.length > 0;
+	const needsConversation =
+		needsRecord ||
+		owner !== undefined ||
+		groups.some(({ kind }) => kind === "sender" || kind === "owner" || kind === "conversation");
+	const joins = [
+		...(needsConversation ? [`JOIN ${schema}usage_conversations k ON k.id = u.conversation`] : []),
+		...(needsRecord ? [`LEFT JOIN ${schema}conversations c ON ${dialect.isSame}`] : []),
+		...groups.flatMap((group, n) =>
+			group.kind === "tag"
+				? [`LEFT JOIN ${schema}tags t${n} ON ${dialect.tagsOf(`t${n}`)} AND t${n}.key = ${value(encode(group.key))}`]
+				: [],
+		),
+	];
+	const tests = [
+		...(owner === undefined ? [] : [`k.owner = ${value(encode(nameOf(owner)))}`]),
+		...(conditions.length === 0 ? [] : [`c.conversation_id IN (${dialect.matching(conditions)})`]),
+	];
+	return `
+		SELECT s.period, u.conversation ${[...names, ...amounts].map((name) => `, ${name}`).join("")}
+		FROM ${source} ${joins.join("\n")} ${tests.length === 0 ? "" : `WHERE ${tests.join(" AND ")}`}
+	`;
+}
+
+function groupColumn(group: UsageGroup, n: number, dialect: UsageDialect): string {
+	switch (group.kind) {
+		case "model":
+		case "usage_id":
+		case "agent_kind":
+			return `u.${group.kind}`;
+		case "sender":
+		case "owner":
+			return `k.${group.kind}`;
+		case "conversation":
+			return dialect.conversationId;
+		case "tag":
+			return `coalesce(t${n}.value, '')`;
+		case "root":
+			return `coalesce((
+				WITH RECURSIVE up (id, depth) AS (
+					SELECT c.parent_id, 1 WHERE c.parent_id IS NOT NULL
+					UNION ALL
+					SELECT p.parent_id, up.depth + 1 FROM up JOIN ${dialect.schema}conversations p ON ${dialect.isParent}
+					WHERE p.parent_id IS NOT NULL AND up.depth < ${MAX_DEPTH}
+				)
+				SELECT id FROM up ORDER BY depth DESC LIMIT 1
+			), ${dialect.conversationId})`;
+	}
+}
+
+/** Maximum number of parents above a conversation that are followed, should they make a circle. */
+const MAX_DEPTH = 100;
+
+interface Segment extends UsagePeriod {
+	/** Index of the period. */
+	readonly period: number;
+	readonly length: bigint;
+}
+
+/** Returns the longest periods of sums that make up a period. */
+function coverOf({ first, beyond }: UsagePeriod, period: number): Segment[] {
+	const cover = (from: bigint, to: bigint, level: number): Segment[] => {
+		const length = PERIODS[level];
+		if (length === undefined || from >= to) return [];
+		const [inner, outer] = [from + modulo(-from, length), to - modulo(to, length)];
+		if (inner >= outer) return cover(from, to, level - 1);
+		const middle = { period, length, first: inner, beyond: outer };
+		return [...cover(from, inner, level - 1), middle, ...cover(outer, to, level - 1)];
+	};
+	return cover(first, beyond, PERIODS.length - 1);
+}
+
+function modulo(value: bigint, by: bigint): bigint {
+	return ((value % by) + by) % by;
+}
+
+function segmentsJson(segments: readonly Segment[]): string {
+	return JSON.stringify(
+		segments.map(({ period, length, first, beyond }) => [period, Number(length), Number(first), Number(beyond)]),
+	);
+}
+
+/** Returns the sum of the rows of a report, and whether a number is at the limit of its type. */
+export function totalOf(rows: readonly Pick<UsageReportRow, "amounts">[]): Amounts {
+	return sumOf(rows.map(({ amounts }) => amounts));
+}
+
+const LIMITS = new Set([2n ** 63n - 1n, -(2n ** 63n)]);
+
+/** Whether a number is at the limit of its type, so that the sum may be beyond. */
+export function isLimited(amounts: Amounts): boolean {
+	return AMOUNTS.some((name) => LIMITS.has(amounts[name]));
+}

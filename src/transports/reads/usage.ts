@@ -1,0 +1,125 @@
+import {
+	type ReportUsageResponse,
+	UsageStep,
+	type UsageTotals,
+} from "../../../gen/conversations/v1/conversation_report_service_pb.js";
+import type { ConversationFilter } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import type { Principal } from "../../access/keys.ts";
+import type { ReportUsage, UsageRequest } from "../../conversations/read/report-usage.ts";
+import { stringifyExactJson } from "../../record/json/exact-json.ts";
+import { formatDateTime } from "../../record/json/scalars.ts";
+import type { ContentResponse } from "../http/answer.ts";
+import type { Route } from "../http/router.ts";
+import { Query } from "./query.ts";
+
+/** Path of the report of usage under the configured base path. */
+export const USAGE_PATH = "/api/v1/usage";
+
+const STEPS = {
+	none: UsageStep.NONE,
+	hour: UsageStep.HOUR,
+	day: UsageStep.DAY,
+	week: UsageStep.WEEK,
+	month: UsageStep.MONTH,
+} as const;
+const PARAMETERS = ["from", "to", "step", "time_zone", "group_by", "top"] as const;
+/** Replaces larger numbers, which are as invalid. */
+const LARGE_TOP = 1_000_000n;
+
+/** The parameters of the filter of lists. */
+export interface FilterParameters<Name extends string> {
+	readonly names: readonly Name[];
+	readonly repeatable: readonly Name[];
+	readonly read: (parameters: Query<Name>) => ConversationFilter;
+}
+
+/** Returns the route of the report of usage, as JSON or, by `Accept: text/csv`, as CSV (RFC 4180). */
+export function usageRoute<Name extends string>(
+	basePath: string,
+	usageOf: (principal: Principal | undefined) => ReportUsage,
+	filter: FilterParameters<Name>,
+): Route {
+	return {
+		method: "GET",
+		path: `${basePath}${USAGE_PATH}`,
+		scope: "read",
+		handle: async ({ request, search, principal }) => {
+			const names: readonly (Name | (typeof PARAMETERS)[number])[] = [...PARAMETERS, ...filter.names];
+			const parameters = new Query(search, names, ["group_by", ...filter.repeatable]);
+			const top = parameters.number("top") ?? 0n;
+			const groupBy = parameters.texts("group_by");
+			const asked: UsageRequest = {
+				from: parameters.dateTime("from"),
+				to: parameters.dateTime("to"),
+				step: STEPS[parameters.word("step", ["none", "hour", "day", "week", "month"])],
+				timeZone: parameters.text("time_zone"),
+				groupBy,
+				filter: filter.read(parameters),
+				top: Number(top < LARGE_TOP ? top : LARGE_TOP),
+			};
+			const report = await usageOf(principal).report(asked, "");
+			return prefersCsv(request.headers.accept) ? csvOf(report, groupBy) : jsonOf(report, groupBy);
+		},
+	};
+}
+
+/** Whether the first media type of `Accept` that this route knows is CSV. */
+function prefersCsv(accept: string | undefined): boolean {
+	const types = (accept ?? "").split(",").map((type) => type.split(";", 1)[0]?.trim().toLowerCase());
+	return types.find((type) => type === "text/csv" || type === "application/json") === "text/csv";
+}
+
+function jsonOf({ rows, total }: ReportUsageResponse, groupBy: readonly string[]): string {
+	return stringifyExactJson({
+		rows: rows.map(({ start, group, isRest, usage }) => ({
+			...(start === undefined ? {} : { start: formatDateTime(start) }),
+			...(isRest ? { rest: true } : Object.fromEntries(groupBy.map((name, n) => [name, group[n] ?? ""]))),
+			...totalsJson(usage),
+		})),
+		total: totalsJson(total),
+	});
+}
+
+function totalsJson(totals: UsageTotals | undefined) {
+	const { cost = 0, tokens, calls = 0n, conversations = 0n, limited = false } = totals ?? {};
+	return {
+		cost,
+		tokens: {
+			prompt_tokens: tokens?.promptTokens ?? 0n,
+			completion_tokens: tokens?.completionTokens ?? 0n,
+			cache_read_tokens: tokens?.cacheReadTokens ?? 0n,
+			cache_write_tokens: tokens?.cacheWriteTokens ?? 0n,
+			reasoning_tokens: tokens?.reasoningTokens ?? 0n,
+		},
+		calls,
+		conversations,
+		...(limited ? { limited } : {}),
+	};
+}
+
+/** Returns a report as CSV with a header line. The row of the other groups has `true` in the column `rest`. */
+function csvOf({ rows }: ReportUsageResponse, groupBy: readonly string[]): ContentResponse {
+	const tokens = ["prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"];
+	const header = ["start", ...groupBy, "rest", "cost", ...tokens, "calls", "conversations"];
+	const lines = rows.map(({ start, group, isRest, usage }) => {
+		const { cost, tokens: counts, calls, conversations } = totalsJson(usage);
+		return [
+			start === undefined ? "" : formatDateTime(start),
+			...groupBy.map((_, n) => group[n] ?? ""),
+			isRest ? "true" : "",
+			cost,
+			...Object.values(counts),
+			calls,
+			conversations,
+		];
+	});
+	const content = [header, ...lines].map((line) => `${line.map(csvField).join()}\r\n`).join("");
+	return { status: 200, content, type: "text/csv; charset=utf-8" };
+}
+
+function csvField(value: string | number | bigint): string {
+	const text = String(value);
+	// A spreadsheet would read a text that begins like this as a formula.
+	const safe = typeof value === "string" && /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
+	return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}

@@ -1,0 +1,111 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import {
+	ConversationReportService,
+	ReportUsageRequestSchema,
+	UsageStep,
+} from "../../gen/conversations/v1/conversation_report_service_pb.js";
+import {
+	ConversationService,
+	GetConversationRequestSchema,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
+import { EVENT_WEBHOOK, GrpcClient, postWebhook } from "../support/clients.ts";
+import { ENGINES, type EngineDatabases } from "../support/engines.ts";
+import { capturedSequences } from "../support/fixtures.ts";
+import { Random } from "../support/random.ts";
+import { KEY, startTestService, type TestService } from "../support/service.ts";
+
+describe.each(ENGINES)("with $engine", ({ open }) => {
+	let databases: EngineDatabases;
+	let service: TestService;
+	beforeAll(async () => {
+		databases = await open();
+		service = await startTestService(await databases.create());
+	});
+	afterAll(async () => {
+		await service[Symbol.asyncDispose]();
+		await databases[Symbol.asyncDispose]();
+	});
+
+	test("the usage of a conversation is that of its current record, whatever the order of the posts and repeats", async () => {
+		const random = Random.ofTest();
+		using client = new GrpcClient(service, KEY);
+		const reportOf = (request: MessageInitShape<typeof ReportUsageRequestSchema>) =>
+			client.call(ConversationReportService.method.reportUsage, create(ReportUsageRequestSchema, request));
+		for (const { conversationId: id, posts } of capturedSequences()) {
+			const shuffled = [...posts];
+			if (random.integer(0, 2) === 0) random.shuffle(shuffled);
+			const repeated = shuffled.flatMap((post) => (random.integer(0, 4) === 0 ? [post, post] : [post]));
+			for (const { webhook, body } of repeated)
+				await postWebhook(service, KEY, body, {}, webhook === "events" ? `${EVENT_WEBHOOK}/${id}` : undefined);
+		}
+		const report = await reportOf({ groupBy: ["conversation"] });
+		const byConversation = new Map(report.rows.map(({ group, usage }) => [group[0], usage]));
+		let counted = 0;
+		for (const { conversationId: id, posts } of capturedSequences()) {
+			if (!posts.some(({ webhook }) => webhook === "conversations")) continue;
+			const read = create(GetConversationRequestSchema, { id });
+			const { conversation } = await client.call(ConversationService.method.getConversation, read);
+			const metrics = Object.values(conversation?.stats?.usageToMetrics ?? {});
+			const usage = byConversation.get(id);
+			const cost = metrics.reduce((sum, { accumulatedCost = 0 }) => sum + accumulatedCost, 0);
+			const prompt = metrics.reduce((sum, one) => sum + (one.accumulatedTokenUsage?.promptTokens ?? 0n), 0n);
+			const completion = metrics.reduce((sum, one) => sum + (one.accumulatedTokenUsage?.completionTokens ?? 0n), 0n);
+			const tokens = [usage?.tokens?.promptTokens ?? 0n, usage?.tokens?.completionTokens ?? 0n];
+			if (conversation?.forkedFromConversationId === undefined) {
+				expect({ id, tokens }).toEqual({ id, tokens: [prompt, completion] });
+				expect(usage?.cost ?? 0).toBeCloseTo(cost, 7);
+				if (prompt > 0n) counted += 1;
+			}
+		}
+		expect(counted).toBeGreaterThan(5);
+
+		// Every grouping, and every source of numbers, has the same total.
+		for (const groupBy of [[], ["model"], ["usage_id", "agent_kind"], ["tag:team"], ["root", "model"], ["sender"]])
+			for (const step of [UsageStep.NONE, UsageStep.MONTH, UsageStep.DAY])
+				for (const top of [0, 1]) {
+					const other = await reportOf({ groupBy, step, top, timeZone: "Asia/Kathmandu" });
+					expect(other.total).toEqual(report.total);
+					expect(other.rows.reduce((sum, { usage }) => sum + (usage?.calls ?? 0n), 0n)).toBe(report.total?.calls);
+				}
+	});
+
+	test("JSON and CSV have the rows of the report", async () => {
+		const json = await fetch(`${service.http}/api/v1/usage?group_by=model&step=day&time_zone=Europe/Paris`, {
+			headers: { "X-Access-Token": KEY },
+		});
+		const tokens = { prompt_tokens: expect.any(Number), completion_tokens: expect.any(Number) };
+		const totals = { cost: expect.any(Number), tokens: expect.objectContaining(tokens), calls: expect.any(Number) };
+		expect(await json.json()).toMatchObject({
+			rows: expect.arrayContaining([
+				expect.objectContaining({ start: expect.stringMatching(/T2[23]:00:00/), model: expect.any(String), ...totals }),
+			]),
+			total: { ...totals, conversations: expect.any(Number) },
+		});
+		const response = await fetch(`${service.http}/api/v1/usage?group_by=model&group_by=tag:a&step=day`, {
+			headers: { "X-Access-Token": KEY, Accept: "text/csv" },
+		});
+		expect(response.headers.get("content-type")).toBe("text/csv; charset=utf-8");
+		const [header, ...lines] = (await response.text()).split("\r\n");
+		expect(header).toBe(
+			"start,model,tag:a,rest,cost,prompt_tokens,completion_tokens,cache_read_tokens,cache_write_tokens,reasoning_tokens,calls,conversations",
+		);
+		expect(lines.length).toBeGreaterThan(1);
+	});
+
+	test.each([
+		[
+			"group_by=team",
+			"group_by must be one of model, usage_id, agent_kind, sender, owner, conversation, root or tag:KEY",
+		],
+		["group_by=model&group_by=model", "group_by has an entry twice"],
+		["time_zone=Mars/Olympus", "time_zone is not a name of the IANA time zone database"],
+		["step=year", "step must be one of none, hour, day, week, month"],
+		["top=1001", "top must be from 0 to 1000"],
+		["from=2026-01-02T00:00:00Z&to=2026-01-01T00:00:00Z", "to must not be before from"],
+		["agent_kind=Robot", "agent_kind must be ACPAgent or Agent"],
+	])("%s is refused with the name of the parameter", async (query, detail) => {
+		const response = await fetch(`${service.http}/api/v1/usage?${query}`, { headers: { "X-Access-Token": KEY } });
+		expect([response.status, await response.json()]).toEqual([400, { detail }]);
+	});
+});
