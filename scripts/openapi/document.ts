@@ -8,7 +8,11 @@ import {
 	ListConversationEventsRequestSchema,
 	ListConversationEventsResponseSchema,
 } from "../../gen/conversations/v1/conversation_event_service_pb.js";
-import { CountConversationsRequestSchema } from "../../gen/conversations/v1/conversation_report_service_pb.js";
+import {
+	CountConversationsRequestSchema,
+	ReportUsageRequestSchema,
+	UsageStepSchema,
+} from "../../gen/conversations/v1/conversation_report_service_pb.js";
 import {
 	ConversationFilterSchema,
 	ConversationOrderSchema,
@@ -23,6 +27,7 @@ import { type ExactJsonObject, isJsonObject } from "../../src/record/json/json-v
 import { deriveJsonSchemas, type JsonSchemas } from "../../src/record/json-schema.ts";
 import { type MessagePlan, planMessage } from "../../src/record/plan/plan.ts";
 import { CONVERSATIONS_PATH } from "../../src/transports/reads/reads.ts";
+import { USAGE_PATH } from "../../src/transports/reads/usage.ts";
 import { EVENT_WEBHOOK_PATH, WEBHOOK_PATH } from "../../src/transports/webhook/webhook.ts";
 import { EVENTS, EVENTS_REFUSED, FINISHED, LISTED, LISTED_EVENTS, REFUSED, STARTED } from "./examples.ts";
 
@@ -50,6 +55,7 @@ export function openApiDocument(plan: MessagePlan): ExactJsonObject {
 			"/api/v1/senders": { get: listSenders() },
 			[`${CONVERSATIONS_PATH}/{id}`]: { get: getConversation(plan) },
 			[`${CONVERSATIONS_PATH}/{id}/events`]: { get: listEvents() },
+			[USAGE_PATH]: { get: reportUsage() },
 		},
 		components: {
 			schemas: {
@@ -251,6 +257,51 @@ function listSenders(): ExactJsonObject {
 	};
 }
 
+function reportUsage(): ExactJsonObject {
+	const { field } = ReportUsageRequestSchema;
+	const asked = [field.from, field.to, field.step, field.timeZone, field.groupBy, field.top];
+	const count = { type: "integer", format: "int64" };
+	const names = ["prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"];
+	const totals = {
+		cost: { type: "number", description: "In the currency of the costs in the records." },
+		tokens: { type: "object", properties: Object.fromEntries(names.map((name) => [name, count])), required: names },
+		calls: { ...count, description: "Number of calls of models." },
+		conversations: { ...count, description: "Number of conversations with usage." },
+		limited: { type: "boolean", description: "True if a sum is beyond the range of its type and ends at the limit." },
+	};
+	const required = ["cost", "tokens", "calls", "conversations"];
+	const row = {
+		type: "object",
+		description: "Has a further member for each entry of group_by, named like it, with the value of the group.",
+		properties: {
+			start: { type: "string", format: "date-time", description: "Start of the period. Absent without a step." },
+			rest: { type: "boolean", description: "True in the row that sums up the groups beyond the largest ones." },
+			...totals,
+		},
+		required,
+	};
+	const report = {
+		type: "object",
+		properties: { rows: { type: "array", items: row }, total: { type: "object", properties: totals, required } },
+		required: ["rows", "total"],
+	};
+	return {
+		operationId: "report_usage",
+		summary: "Cost, tokens and calls of models over time",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		parameters: [...asked, ...ConversationFilterSchema.fields].map(parameter),
+		responses: {
+			200: {
+				description: "The report.",
+				content: { "application/json": { schema: report }, "text/csv": { schema: { type: "string" } } },
+			},
+			400: failure("A parameter is unknown or has an invalid value, or the report has more than 10,000 rows."),
+			...REFUSALS,
+		},
+	};
+}
+
 /** Returns the schemas of a page of events and of its entries. */
 function eventSchemas(): JsonSchemas {
 	const schemas = deriveJsonSchemas(planMessage(ListConversationEventsResponseSchema), COMPONENTS);
@@ -298,6 +349,7 @@ function parameterSchema(field: DescField): ExactJsonObject {
 	if (field.fieldKind !== "scalar")
 		throw new Error(`${field.parent.typeName}.${field.name} cannot be a query parameter`);
 	if (field.name === "page_size") return { type: "integer", format: "int32", minimum: 0 };
+	if (field.name === "top") return { type: "integer", format: "int32", minimum: 0, maximum: 1000 };
 	if (field.name === "sequence" || field.name === "after_sequence" || field.name === "before_sequence")
 		return { type: "integer", format: "int64", minimum: 0 };
 	if (field.scalar === ScalarType.DOUBLE) return { type: "number" };
@@ -306,7 +358,7 @@ function parameterSchema(field: DescField): ExactJsonObject {
 }
 
 const ENUMS_OF_REQUESTS: ReadonlySet<DescEnum> = new Set([
-	...[SecretsModeSchema, ConversationViewSchema, ConversationOrderSchema, EventOrderSchema],
+	...[SecretsModeSchema, ConversationViewSchema, ConversationOrderSchema, EventOrderSchema, UsageStepSchema],
 ]);
 
 /** Returns the schema of an enum. An enum of requests becomes a list of words; an enum of the record is referenced. */

@@ -17,7 +17,8 @@ const PATH = "/api/v1/webhooks/conversations";
 const EVENTS = "/api/v1/webhooks/events/{conversation_id}";
 const READS = "/api/v1/conversations";
 const SENDERS = "/api/v1/senders";
-const PATHS = [PATH, EVENTS, READS, `${READS}/counts`, SENDERS, `${READS}/{id}`, `${READS}/{id}/events`];
+const USAGE = "/api/v1/usage";
+const PATHS = [PATH, EVENTS, READS, `${READS}/counts`, SENDERS, `${READS}/{id}`, `${READS}/{id}/events`, USAGE];
 
 let service: TestService;
 let document: JsonObject;
