@@ -4,7 +4,8 @@ import { describe, expect, it } from "vitest";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { type StoreReads, visibleStore } from "../../src/conversations/read/visible-store.ts";
 import type { Poster, Store } from "../../src/store/store.ts";
-import { appendEvents, batch, event } from "./event-samples.ts";
+import type { UsageGroup } from "../../src/store/usage-report.ts";
+import { appendEvents, batch, event, record as recordOf } from "./event-samples.ts";
 import { append, sample, second, start } from "./samples.ts";
 
 /** A key without an owner, and the keys of two owners. */
@@ -47,7 +48,9 @@ async function send(store: Store, { by, conversation, kind, n }: Post): Promise<
 		return;
 	}
 	const columns = { updatedAt: receivedAt, title: `title ${n}` };
-	const record = Buffer.from(`record ${n}`);
+	const accumulatedTokenUsage = { promptTokens: BigInt(n) };
+	const stats = { usageToMetrics: { agent: { modelName: `model ${n % 2}`, accumulatedTokenUsage } } };
+	const record = recordOf({ title: `record ${n}`, stats });
 	await append(store, { ...sample({ conversationId: id(conversation), receivedAt, record, columns }), poster });
 }
 
@@ -64,7 +67,16 @@ async function seen(store: StoreReads): Promise<object> {
 	const events = await store.events.list({ after: 0n, limit: 100 });
 	const listed = await store.listConversations({ conditions: [], limit: 100, withRecords: true });
 	const current = await Promise.all([0, 1, 2, 3].map((n) => store.get(id(n))));
+	const range = await store.getUsageRange();
+	const whole = { periods: range === undefined ? [] : [range], conditions: [], top: 0, limit: 100 };
+	const reports = [
+		[],
+		[{ kind: "model" }, { kind: "owner" }],
+		[{ kind: "sender" }, { kind: "conversation" }],
+	] satisfies UsageGroup[][];
+	const usage = await Promise.all(reports.map((groups) => store.reportUsage({ ...whole, groups })));
 	return {
+		...{ range, usage },
 		updates: updates.map(({ conversationId, receivedAt, sender, owner, change, current: isCurrent, ...rest }) => ({
 			...{ conversationId, receivedAt, sender, owner, change, isCurrent },
 			...plain(rest),
