@@ -102,6 +102,17 @@ test("the schemas are those of the record and of the responses", () => {
 		...derived(planMessage(ListConversationsResponseSchema)),
 		...events,
 		Success: { type: "object", properties: { success: { type: "boolean", default: true } } },
+		Counts: {
+			type: "object",
+			properties: {
+				counts: {
+					type: "array",
+					items: { type: "object", properties: { count: { type: "integer" } }, required: ["count"] },
+				},
+				total: { type: "integer" },
+			},
+			required: ["counts", "total"],
+		},
 		Failure: { type: "object", properties: { detail: { type: "string" } }, required: ["detail"] },
 		HTTPValidationError: {
 			type: "object",
@@ -125,6 +136,7 @@ test.each([
 	["post", PATH, "Success", [400, 401, 403, 413, 415, 422, 429, 500, 503]],
 	["post", EVENTS, "Success", [400, 401, 403, 413, 415, 422, 429, 500, 503]],
 	["get", READS, "ListConversationsResponse", [400, 401, 403, 429, 500, 503]],
+	["get", `${READS}/counts`, "Counts", [400, 401, 403, 429, 500, 503]],
 	["get", `${READS}/{id}`, "ConversationInfo", [400, 401, 403, 404, 410, 429, 500, 503]],
 	["get", `${READS}/{id}/events`, "ListConversationEventsResponse", [400, 401, 403, 410, 429, 500, 503]],
 ] as const)("each status of %s %s is documented with the schema of its body", (method, path, success, failures) => {
@@ -211,7 +223,8 @@ describe("the examples", () => {
 		if (!Array.isArray(list)) throw new TypeError(`the page has no ${entries}`);
 		const rest = list.map((entry) => {
 			const { sequence: _, received_at: __, ...others } = object(entry);
-			return others;
+			// The sender is the name of the key.
+			return JSON.parse(JSON.stringify(others).replace('"sender":"test"', '"sender":"agent-server"'));
 		});
 		return { ...page, [entries]: rest };
 	};
@@ -293,7 +306,7 @@ describe("the reads", () => {
 		[
 			READS,
 			["agent_kind", "model", "parent_conversation_id", "tag", "tag_key"],
-			["created_from", "created_to", "updated_from", "updated_to", "title_contains"],
+			["created_from", "created_to", "updated_from", "updated_to", "title_contains", "sender", "owner"],
 			["execution_status", "execution_status_not", "activity_from", "activity_to", "cost_from", "cost_to", "has_error"],
 			["order_by", "page_size", "page_token", "view", "secrets"],
 		],
@@ -318,6 +331,7 @@ describe("the reads", () => {
 	test("the parameters view and secrets are described with their words", async () => {
 		const schemas = parametersOf(READS).map(({ name, schema }) => [name, object(schema).enum]);
 		expect(schemas.filter(([, words]) => words !== undefined)).toEqual([
+			["order_by", ["updated", "activity", "created", "cost", "tokens"]],
 			["view", ["summary", "full"]],
 			["secrets", ["redacted", "encrypted", "plaintext"]],
 		]);
