@@ -1,5 +1,8 @@
 import { computed, signal } from "@preact/signals";
-import type { ConversationEventEntry } from "../../../../gen/conversations/v1/conversation_event_service_pb.js";
+import {
+	type ConversationEventEntry,
+	EventOrder,
+} from "../../../../gen/conversations/v1/conversation_event_service_pb.js";
 import type { ConversationUpdate } from "../../../../gen/conversations/v1/conversation_service_pb.js";
 import type { ConversationSummary } from "../../../../gen/conversations/v1/summary_pb.js";
 import { conversations, events, KEY_REFUSED, type Problem, problemOf, readJson } from "../../service/service.ts";
@@ -94,15 +97,11 @@ export class OpenConversation {
 	}
 
 	async #openEvents(): Promise<void> {
-		const filter = {};
-		const newest = { conversationId: this.id, filter, pageSize: PAGE_SIZE };
+		const filter = { kindsNot: ["StreamingDeltaEvent"] };
+		const newest = { conversationId: this.id, filter, order: EventOrder.NEWEST_FIRST, pageSize: PAGE_SIZE };
 		let page = await events.listConversationEvents(newest);
 		this.#add(page.events);
-		while (page.nextPageToken !== "" && !this.#closed) {
-			page = await events.listConversationEvents({ ...newest, pageSize: 1000, pageToken: page.nextPageToken });
-			this.#add(page.events);
-		}
-		const from = page.events.at(-1)?.sequence ?? 0n;
+		const from = page.events[0]?.sequence ?? 0n;
 		this.#follow<ConversationEventEntry>(
 			"events",
 			from,
@@ -116,6 +115,10 @@ export class OpenConversation {
 			},
 			(arrived) => this.#add(arrived),
 		);
+		while (page.nextPageToken !== "" && !this.#closed) {
+			page = await events.listConversationEvents({ ...newest, pageSize: 1000, pageToken: page.nextPageToken });
+			this.#add(page.events);
+		}
 		this.loadingEvents.value = false;
 	}
 
