@@ -10,6 +10,7 @@ import { REFRESH_INTERVAL, StoredKeys } from "./access/stored-keys.ts";
 import { type Address, formatAddress } from "./config/address.ts";
 import type { Config } from "./config/config.ts";
 import { ConversationReads } from "./conversations/conversation-reads.ts";
+import { countStoredUsage } from "./conversations/ingest/count-usage.ts";
 import { deriveActivities } from "./conversations/ingest/derive-activities.ts";
 import { deriveSummaries } from "./conversations/ingest/derive-summaries.ts";
 import { EventIngest } from "./conversations/ingest/event-ingest.ts";
@@ -227,6 +228,12 @@ export async function startService(
 		log.summariesDerived(examined, replaced, isComplete);
 	}).catch((error: unknown) => log.workFailed("derivation", error));
 	opened.defer(() => deriving);
+	const counting = countStoredUsage(store, stopping.signal, (counted, isComplete) => {
+		if (counted === 0 || (!isComplete && performance.now() - reportedAt < PROGRESS_INTERVAL)) return;
+		reportedAt = performance.now();
+		log.usageCounted(counted, isComplete);
+	}).catch((error: unknown) => log.workFailed("derivation", error));
+	opened.defer(() => counting);
 	const derivingActivities = deriveActivities(store, eventFormat, stopping.signal, (examined, isComplete) => {
 		if (isComplete && examined > 0) log.activitiesDerived(examined);
 	}).catch((error: unknown) => log.workFailed("derivation", error));

@@ -258,6 +258,17 @@ export interface NewEvents {
 	readonly events: readonly NewEvent[];
 	/** Effect of state updates on the record; undefined when there are none to apply. */
 	readonly effect: EventEffect | undefined;
+	/** A current record whose usage is to be counted, unless usage of the conversation has been counted. */
+	readonly uncounted?: UncountedRecord | undefined;
+}
+
+/** The current record of a conversation that a release without a ledger stored. */
+export interface UncountedRecord {
+	/** Sequence of the update. If it is not the current one any more, nothing is counted. */
+	readonly sequence: bigint;
+	/** Encoded `ConversationInfo`. */
+	readonly record: Uint8Array;
+	readonly agentKind: string;
 }
 
 /** Effect of state updates on the record state of a conversation. */

@@ -59,6 +59,7 @@ export const logEvents = {
 	store_failed: ["error", "The store failed"],
 	unclean_stop: ["warn", "The last stop of the service was not clean: sequence numbers are skipped"],
 	activities_derived: ["info", "The first messages and last errors of conversations are derived from stored events"],
+	usage_counted: ["info", "The usage of stored conversations is counted"],
 	summaries_derived: ["info", "Summaries of stored records are derived anew by the present rules"],
 	clock_doubted: ["warn", "The clock differs from the time that retention uses"],
 	clock_trusted: ["info", "The clock agrees again with the time that retention uses"],
@@ -148,6 +149,8 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		storeFailed: (error: unknown) => failed("store_failed", error),
 		/** The database shows that the service was not stopped cleanly before this start. */
 		uncleanStop: () => emit("unclean_stop"),
+		/** Progress of counting the usage of stored conversations: those counted since the start. */
+		usageCounted: (counted: number, isComplete: boolean) => emit("usage_counted", { counted, isComplete }),
 		/** Progress of deriving stored summaries anew: updates examined and summaries replaced since the start. */
 		activitiesDerived: (examined: number) => emit("activities_derived", { examined }),
 		summariesDerived: (examined: number, replaced: number, isComplete: boolean) =>

@@ -103,7 +103,7 @@ export function readRoutes(
 	return [
 		usageRoute(basePath, (principal) => readsOf(principal).usage, {
 			names: FILTER_PARAMETERS,
-			repeatable: ["tag"],
+			repeatable: REPEATABLE,
 			read: filterOf,
 		}),
 		{
