@@ -75,6 +75,11 @@ function filled(field: DescField) {
 		agentKind: "Agent",
 		parentConversationId: "0190d6a0-0000-7000-8000-00000000000f",
 		tags: { a: "1" },
+		executionStatuses: [ConversationExecutionStatus.IDLE],
+		executionStatusesNot: [ConversationExecutionStatus.IDLE],
+		costFrom: 0,
+		costTo: 0,
+		hasError: false,
 	};
 	const value = values[field.localName] ?? (field.message === undefined ? "text" : create(TimestampSchema));
 	Object.assign(filter, { [field.localName]: value });
@@ -86,6 +91,9 @@ const manyTags = Object.fromEntries(Array.from({ length: 33 }, (_, index) => [`k
 
 test.each<[Init, string]>([
 	[{ executionStatus: unknownStatus }, "filter.execution_status is not a known status"],
+	[{ executionStatuses: [unknownStatus] }, "filter.execution_statuses has an unknown status"],
+	[{ executionStatusesNot: [0] }, "filter.execution_statuses_not has an unknown status"],
+	[{ costFrom: Number.NaN }, "filter.cost_from is not a number"],
 	[{ agentKind: "acp" }, "filter.agent_kind must be ACPAgent or Agent"],
 	[{ parentConversationId: "1" }, "filter.parent_conversation_id is not a UUID"],
 	[{ tags: manyTags }, "filter.tags must have at most 32 entries"],
