@@ -150,7 +150,14 @@ test("a watcher is counted while it watches, and its call is counted when it end
 	await expectCounts("conversations_watchers").toEqual({ "log=updates": 1, "log=events": 0 });
 	await expectCounts("conversations_watch_lag").toEqual({ "log=updates": 0, "log=events": 0 });
 	await expectCounts("conversations_requests_active").toEqual({ "listener=http": 1, "listener=grpc": 1 });
-	const admitted = { "work=ingest": 0, "work=read": 0, "work=watch": 1, "work=document": 0, "work=metrics": 1 };
+	const admitted = {
+		"work=ingest": 0,
+		"work=read": 0,
+		"work=watch": 1,
+		"work=document": 0,
+		"work=keyless": 0,
+		"work=metrics": 1,
+	};
 	await expectCounts("conversations_admitted_requests").toEqual(admitted);
 	stream.cancel();
 	await expectCounts("conversations_watchers").toEqual({ "log=updates": 0, "log=events": 0 });

@@ -61,7 +61,12 @@ test("two replicas with PostgreSQL store the same updates, records and events as
 		return {
 			updates: updates.map(({ receivedAt: _, summary, ...update }) => ({
 				...update,
-				summary: summary && { ...summary, createdAt: own(summary.createdAt), updatedAt: own(summary.updatedAt) },
+				summary: summary && {
+					...summary,
+					createdAt: own(summary.createdAt),
+					updatedAt: own(summary.updatedAt),
+					runStartedAt: own(summary.runStartedAt),
+				},
 			})),
 			records,
 			events: events.map(({ sequence, conversationId, event }) => ({

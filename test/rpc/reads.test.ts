@@ -117,6 +117,18 @@ function time(sequence: bigint): Timestamp {
 	return found;
 }
 
+/** Returns the summary of an update: with the sender, and with times of receipt for the times that the record lacks. */
+function summaryAt(record: ConversationInfo, sequence: bigint) {
+	const summary = summarize(record);
+	const first = record.id === FIRST ? 1n : 2n;
+	return {
+		...summary,
+		sender: "all",
+		createdAt: summary.createdAt ?? time(first),
+		updatedAt: summary.updatedAt ?? time(sequence),
+	};
+}
+
 describe.each<[string, (key: string | undefined) => Reads]>([
 	["gRPC", (key) => grpcReads(service, key)],
 	["Connect", (key) => connectReads(service, key, true)],
@@ -136,8 +148,8 @@ describe.each<[string, (key: string | undefined) => Reads]>([
 
 	test("ListConversations returns summaries or whole records, in pages and by a filter", async () => {
 		const entries = [
-			{ sequence: 3n, summary: summarize(message(2)), conversation: message(2) },
-			{ sequence: 2n, summary: summarize(message(1)), conversation: message(1) },
+			{ sequence: 3n, summary: summaryAt(message(2), 3n), conversation: message(2) },
+			{ sequence: 2n, summary: summaryAt(message(1), 2n), conversation: message(1) },
 		];
 		const summaries = entries.map(({ sequence, summary }) => ({ sequence, summary }));
 		expect(await reads(READER).listConversations({})).toEqual(
@@ -175,7 +187,8 @@ describe.each<[string, (key: string | undefined) => Reads]>([
 			current: true,
 			origin: UpdateOrigin.POSTED,
 			receivedAt: time(update.sequence),
-			summary: summarize(update.conversation),
+			sender: "all",
+			summary: summaryAt(update.conversation, update.sequence),
 		}));
 		const response = (...updates: MessageInitShape<typeof ConversationUpdateSchema>[]) =>
 			create(ListConversationUpdatesResponseSchema, { updates });
