@@ -18,6 +18,7 @@ const PICTURES = [
 	["conversation-light", CONVERSATION, "show all 43 lines", "light", DESKTOP],
 	["conversation-dark", CONVERSATION, "show all 43 lines", "dark", DESKTOP],
 	["history-light", `${CONVERSATION}?tab=history`, "started", "light", DESKTOP],
+	["usage-light", "#/usage", "model-large-4", "light", DESKTOP],
 	["senders-light", "#/senders", "build-07", "light", DESKTOP],
 	["about-light", "#/about", "Point an agent server here", "light", DESKTOP],
 	["list-phone", "#/conversations", "Upgrade the base image", "dark", PHONE],
