@@ -74,12 +74,12 @@ export function insertUpdates({ json, from = "", numbered, numberedEvent = numbe
 	return `
 		INSERT INTO conversation_updates.updates (
 			sequence, conversation_id, change, current, origin, previous_sequence, received_at, base_sequence, size,
-			redaction_version, schema_version, unpacked_size, checksum, error_sequence, summary, activity,
-			record
+			redaction_version, schema_version, unpacked_size, checksum, error_sequence, sender, summary,
+			activity, record
 		)
 		SELECT ${numbered("sequence")}, r.conversation_id, r.change, r.current, r.origin, ${numbered("previous_sequence")},
 			r.received_at, ${numbered("base_sequence")}, r.size, r.redaction_version, r.schema_version, r.unpacked_size,
-			r.checksum, ${numberedEvent("error_sequence")},
+			r.checksum, ${numberedEvent("error_sequence")}, r.sender,
 			substring(${bytes}::bytea FROM r.summary_at FOR r.summary_size),
 			substring(${bytes}::bytea FROM r.activity_at FOR r.activity_size),
 			substring(${bytes}::bytea FROM r.record_at FOR r.record_size)
