@@ -39,6 +39,7 @@ export function Chart({ times, series, kind, height, format, label, timeZone }: 
 		const stacked = kind === "bars" ? stack(series) : series;
 		// The largest sum is drawn first; the smaller ones cover its lower part.
 		const drawn = kind === "bars" ? [...stacked].reverse() : stacked;
+		const room = kind === "lines" ? 0 : times.length > 1 ? ((times[1] ?? 0) - (times[0] ?? 0)) / 2 : 3.5 * 86_400;
 		const chart = new uPlot(
 			{
 				width: element.clientWidth,
@@ -48,7 +49,11 @@ export function Chart({ times, series, kind, height, format, label, timeZone }: 
 				...(timeZone === undefined
 					? {}
 					: { tzDate: (seconds: number) => uPlot.tzDate(new Date(seconds * 1000), timeZone) }),
-				scales: { x: { time: true }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] } },
+				scales: {
+					// Bars need room on both sides; a single one stands in the middle of a week.
+					x: { time: true, range: () => [(times[0] ?? 0) - room, (times.at(-1) ?? 0) + room] },
+					y: { range: (_, __, max) => [0, max > 0 ? max * 1.08 : 1] },
+				},
 				axes: [
 					{
 						stroke: color("--muted"),
