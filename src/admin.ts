@@ -1,11 +1,13 @@
 import { existsSync } from "node:fs";
-import type { Transport } from "@connectrpc/connect";
+import type { DescService } from "@bufbuild/protobuf";
+import { type Client, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
 import { AccessKeys, COMMAND } from "./access/access-keys.ts";
 import { StoredKeys } from "./access/stored-keys.ts";
 import type { Config } from "./config/config.ts";
 import { accessKeyMethods } from "./rpc/access-key-methods.ts";
 import { inProcessTransport } from "./rpc/in-process.ts";
+import { ownerMethods } from "./rpc/owner-methods.ts";
 import { openStore } from "./store/open.ts";
 import { createLogger } from "./telemetry/log.ts";
 import { commandSocketOf, isListening } from "./transports/http/command-socket.ts";
@@ -43,7 +45,25 @@ export async function openAdmin(config: Config): Promise<Admin> {
 	const keysLog = { workFailed: log.workFailed, accessKeyExpires: () => undefined };
 	const stored = opened.use(await StoredKeys.open(store.accessKeys, { configured, log: keysLog }));
 	const accessKeys = new AccessKeys(stored, [...configured, ...clientCertificates], log);
-	const transport = inProcessTransport(accessKeyMethods(accessKeys), COMMAND);
+	const transport = inProcessTransport([...accessKeyMethods(accessKeys), ...ownerMethods(store, log)], COMMAND);
 	const running = opened.move();
 	return { transport, [Symbol.asyncDispose]: () => running.disposeAsync() };
+}
+
+/**
+ * Calls a method of a service for a command.
+ *
+ * @throws Error as {@link openAdmin} does, and with the message of the service when it refuses the call
+ */
+export async function callAsCommand<Service extends DescService, Response>(
+	config: Config,
+	service: Service,
+	work: (client: Client<Service>) => Promise<Response>,
+): Promise<Response> {
+	await using admin = await openAdmin(config);
+	try {
+		return await work(createClient(service, admin.transport));
+	} catch (error) {
+		throw error instanceof ConnectError ? new Error(error.rawMessage) : error;
+	}
 }

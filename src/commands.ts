@@ -33,6 +33,8 @@ const OPTIONS = {
 	scope: { type: "string" },
 	owner: { type: "string" },
 	expires: { type: "string" },
+	sender: { type: "string" },
+	ids: { type: "string" },
 } as const;
 /** What stands for the value of an option in the usage; empty for an option without a value. */
 const OPTION_VALUES = {
@@ -42,6 +44,8 @@ const OPTION_VALUES = {
 	scope: "SCOPE+SCOPE",
 	owner: "TEAM",
 	expires: "TIME",
+	sender: "NAME",
+	ids: "ID,ID",
 } as const;
 type OptionName = keyof typeof OPTION_VALUES;
 /** Values of the options that were given. */
@@ -131,6 +135,19 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 		async run(config, [name = ""]) {
 			const { revokeKey } = await import("./key-commands.ts");
 			print(await revokeKey(config, name));
+		},
+	},
+	"owners assign": {
+		operands: ["TEAM"],
+		options: ["sender", "ids", "all"],
+		meaning:
+			"give conversations an owner, also while the service runs: those without an owner whose first post came from a sender, those with the given ids, or with --all all that have none",
+		failure: "The conversations cannot be assigned",
+		async run(config, [team = ""], { sender, ids, all }) {
+			const given = [sender, ids, all].filter((value) => value !== undefined);
+			if (given.length !== 1) throw new UsageError("Give exactly one of --sender, --ids and --all");
+			const { assignOwner } = await import("./owner-commands.ts");
+			print(await assignOwner(config, team, { sender, ids: ids?.split(","), all }));
 		},
 	},
 };

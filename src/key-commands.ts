@@ -1,12 +1,9 @@
 import { timestampDate, timestampFromDate } from "@bufbuild/protobuf/wkt";
-import { type Client, ConnectError, createClient } from "@connectrpc/connect";
 import { type AccessKey, AccessKeyService } from "../gen/conversations/v1/access_key_service_pb.js";
-import { openAdmin } from "./admin.ts";
+import { callAsCommand } from "./admin.ts";
 import type { Config } from "./config/config.ts";
 
 /** The commands `keys`. Each is a client of `AccessKeyService`. */
-
-type KeyClient = Client<typeof AccessKeyService>;
 
 /** What `keys add` asks for. */
 export interface AddedKey {
@@ -25,14 +22,14 @@ export async function addKey(
 	{ name, scopes, owner, expires }: AddedKey,
 ): Promise<{ readonly key: string; readonly text: string }> {
 	const request = { name, scopes: [...scopes], owner, ...(expires && { expiresAt: timestampFromDate(expires) }) };
-	const { key, accessKey } = await call(config, (client) => client.createAccessKey(request));
+	const { key, accessKey } = await callAsCommand(config, AccessKeyService, (client) => client.createAccessKey(request));
 	const [granted, of] = [accessKey?.scopes.join("+"), owner === "" ? "" : ` of the owner ${owner}`];
 	return { key, text: `The key ${name}${of} was created with ${granted}. It is shown only once.` };
 }
 
 /** Returns the lines of a table of all keys. */
 export async function listKeys(config: Config): Promise<readonly string[]> {
-	const { accessKeys } = await call(config, (client) => client.listAccessKeys({}));
+	const { accessKeys } = await callAsCommand(config, AccessKeyService, (client) => client.listAccessKeys({}));
 	const rows = [["NAME", "SCOPES", "OWNER", "STATE", "EXPIRES", "LAST USED"], ...accessKeys.map(rowOf)];
 	const widths = rows[0]?.map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0))) ?? [];
 	return rows.map((row) =>
@@ -45,18 +42,8 @@ export async function listKeys(config: Config): Promise<readonly string[]> {
 
 /** Revokes a key. Returns a sentence about it. */
 export async function revokeKey(config: Config, name: string): Promise<string> {
-	const { accessKey } = await call(config, (client) => client.revokeAccessKey({ name }));
+	const { accessKey } = await callAsCommand(config, AccessKeyService, (client) => client.revokeAccessKey({ name }));
 	return `The key ${name} is revoked since ${timeOf(accessKey?.revokedAt)}.`;
-}
-
-/** @throws Error with the message of the service when it refuses the call */
-async function call<Response>(config: Config, work: (client: KeyClient) => Promise<Response>): Promise<Response> {
-	await using admin = await openAdmin(config);
-	try {
-		return await work(createClient(AccessKeyService, admin.transport));
-	} catch (error) {
-		throw error instanceof ConnectError ? new Error(error.rawMessage) : error;
-	}
 }
 
 function rowOf({ name, scopes, owner, expiresAt, lastUsedAt, ...key }: AccessKey): string[] {

@@ -4,7 +4,7 @@ import { Databases } from "../store/postgres/databases.ts";
 import { ServiceProcess } from "../support/child.ts";
 import { type Endpoints, postWebhook } from "../support/clients.ts";
 import { record } from "../support/fixtures.ts";
-import { testEnvironment } from "../support/service.ts";
+import { KEY, testEnvironment } from "../support/service.ts";
 import { TempFolder } from "../support/temp.ts";
 
 const post = async (to: Endpoints, key: string) => (await postWebhook(to, key, JSON.stringify(record()))).status;
@@ -116,4 +116,28 @@ test.each([
 	const { code, stdout, stderr } = await ServiceProcess.run(environment("/tmp/not-there.db"), ...args);
 	expect({ code, stdout }).toEqual({ code: 2, stdout: "" });
 	expect(stderr).toMatch(message);
+});
+
+test("owners assign gives conversations an owner, beside a running service and without one", async () => {
+	using folder = new TempFolder();
+	const database = folder.file("conversations.db");
+	const env = environment(database);
+	const [first, second] = ["11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"];
+	const assign = (...args: readonly string[]) => ServiceProcess.run(env, "owners", "assign", ...args);
+	{
+		await using service = await ServiceProcess.start(database);
+		for (const id of [first, second])
+			expect((await postWebhook(service, KEY, JSON.stringify({ ...record(), id }))).status).toBe(200);
+		expect((await assign("red", "--ids", first)).stdout).toBe("1 conversation belongs to red now.\n");
+		expect(await service.logged(({ event }) => event === "owner_assigned")).toMatchObject({ caller: "command" });
+		const answer = await fetch(`${service.http}/api/v1/conversations?owner=red`, {
+			headers: { "X-Access-Token": KEY },
+		});
+		expect(await answer.json()).toMatchObject({ conversations: [{ summary: { id: first, owner: "red" } }] });
+		service.signal("SIGTERM");
+		expect((await service.exit()).code).toBe(0);
+	}
+	expect((await assign("blue", "--all")).stdout).toBe("1 conversation belongs to blue now.\n");
+	expect((await assign("blue", "--all", "--sender", "test")).code).toBe(2);
+	expect((await assign("not a name", "--all")).stderr).toContain("owner must be 1 to 64 letters");
 });
