@@ -93,7 +93,6 @@ describe("the access key is checked before the body is read", () => {
 
 describe("HTTP routing", () => {
 	test.each([
-		"/",
 		`${WEBHOOK}/`,
 		`${WEBHOOK}/more`,
 		"/api/v1/webhooks",
@@ -103,6 +102,11 @@ describe("HTTP routing", () => {
 		const response = await fetch(`${service.http}${path}`, { method: "POST", headers: key, body });
 		expect(response.status).toBe(404);
 		expect(await response.json()).toEqual({ detail: "Not Found" });
+	});
+
+	test("a post to the address of the console is refused with 405", async () => {
+		const response = await fetch(`${service.http}/`, { method: "POST", headers: key, body });
+		expect([response.status, response.headers.get("Allow")]).toEqual([405, "GET, HEAD"]);
 	});
 
 	test.each(["GET", "PUT", "PATCH", "DELETE", "OPTIONS"])("%s to the webhook is refused with 405", async (method) => {
