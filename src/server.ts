@@ -15,6 +15,7 @@ import { deriveActivities } from "./conversations/ingest/derive-activities.ts";
 import { deriveSummaries } from "./conversations/ingest/derive-summaries.ts";
 import { EventIngest } from "./conversations/ingest/event-ingest.ts";
 import { Ingest } from "./conversations/ingest/ingest.ts";
+import { countSilent } from "./conversations/read/count.ts";
 import type { OnUnreadable } from "./conversations/read/record-opener.ts";
 import { pruneUntilStopped } from "./conversations/retention/retention.ts";
 import { RetentionClock } from "./conversations/retention/retention-clock.ts";
@@ -155,6 +156,7 @@ export async function startService(
 	});
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const senders = new ListSenders(store, clocks);
+	const { counts } = reads.of({ owner: undefined });
 	const info = serviceInfo(config, () => readiness.passes("store"));
 	const methods = rpcMethods({ ingest, eventIngest, reads, senders, accessKeys, owners: { store, log }, info });
 	const held = new HeldBatches(admission);
@@ -190,6 +192,11 @@ export async function startService(
 		databasePath: config.database.engine === "sqlite" ? config.database.path : undefined,
 		admitted: () => WORKS.map((work) => ({ work, ...admission.underWay(work) })),
 		keysExpiring: () => storedKeys.expiring,
+		counts: {
+			byStatus: async () => (await counts.count({ groupBy: "status" })).counts,
+			silent: () => countSilent(counts),
+			silentSenders: async () => (await senders.list({ owner: undefined })).filter(({ silent }) => silent).length,
+		},
 		log,
 	});
 

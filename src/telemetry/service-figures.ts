@@ -34,7 +34,19 @@ export interface ServiceFigures {
 	readonly admitted: () => readonly AdmittedWork[];
 	/** Number of stored access keys that expire within a week. */
 	readonly keysExpiring: () => number;
+	/** Numbers of conversations and senders, read from the store. */
+	readonly counts: ConversationFigures;
 	readonly log: Pick<Logger, "droppedLines">;
+}
+
+/** Numbers of conversations and senders. They reject when the store cannot be read. */
+export interface ConversationFigures {
+	/** Number of conversations by the JSON name of their status. */
+	readonly byStatus: () => Promise<readonly { readonly value: string; readonly count: bigint }[]>;
+	/** Number of conversations that run or wait, and have been silent for ten minutes. */
+	readonly silent: () => Promise<bigint>;
+	/** Number of senders that have been silent for longer than they usually are. */
+	readonly silentSenders: () => Promise<number>;
 }
 
 const LISTENERS = ["http", "grpc"] as const;
@@ -70,6 +82,7 @@ export function addServiceFigures(metrics: Metrics, figures: ServiceFigures): vo
 	);
 	addWorkFigures(metrics, figures);
 	addStoreFigures(metrics, figures);
+	addConversationFigures(metrics, figures.counts);
 	if (figures.databasePath !== undefined) addFileFigures(metrics, figures.databasePath);
 	metrics.gauge(
 		{
@@ -125,6 +138,33 @@ function addStoreFigures(metrics: Metrics, { store }: ServiceFigures): void {
 			await settled;
 			return LOGS.map((log) => ({ value: Number(newest[log]), labels: { log } }));
 		},
+	);
+}
+
+function addConversationFigures(metrics: Metrics, { byStatus, silent, silentSenders }: ConversationFigures): void {
+	// A scrape shows the other metrics while the store cannot be read.
+	const orNothing = (read: () => Promise<Sample[]>) => () => read().catch((): Sample[] => []);
+	metrics.gauge(
+		{ name: "conversations.by_status", unit: "{conversation}", description: "Conversations with a status" },
+		orNothing(async () =>
+			(await byStatus()).map(({ value, count }) => ({ value: Number(count), labels: { status: value } })),
+		),
+	);
+	metrics.gauge(
+		{
+			name: "conversations.silent",
+			unit: "{conversation}",
+			description: "Conversations that run or wait, and have had no activity for ten minutes",
+		},
+		orNothing(async () => [{ value: Number(await silent()) }]),
+	);
+	metrics.gauge(
+		{
+			name: "conversations.senders.silent",
+			unit: "{sender}",
+			description: "Senders with running conversations that have been silent for longer than they usually are",
+		},
+		orNothing(async () => [{ value: await silentSenders() }]),
 	);
 }
 

@@ -1,4 +1,10 @@
-import type { ConversationFilter } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import { create } from "@bufbuild/protobuf";
+import { timestampFromMs } from "@bufbuild/protobuf/wkt";
+import { ConversationExecutionStatus as Status } from "../../../gen/conversations/v1/conversation_pb.js";
+import {
+	type ConversationFilter,
+	ConversationFilterSchema,
+} from "../../../gen/conversations/v1/conversation_service_pb.js";
 import type { CountGroup, Store } from "../../store/store.ts";
 import { nameOfStatus } from "../status.ts";
 import { conditionsOf, invalid, wellFormed } from "./filter.ts";
@@ -54,6 +60,18 @@ export class CountConversations {
 			total: BigInt(total),
 		};
 	}
+}
+
+/** Minutes without activity after which a conversation that runs or waits counts as silent. */
+const SILENT_MINUTES = 10;
+
+/** Counts conversations that run or wait, and have had no activity for {@link SILENT_MINUTES}. */
+export async function countSilent(counts: CountConversations, now = Date.now()): Promise<bigint> {
+	const filter = create(ConversationFilterSchema, {
+		executionStatuses: [Status.RUNNING, Status.WAITING_FOR_CONFIRMATION],
+		activityTo: timestampFromMs(now - SILENT_MINUTES * 60_000),
+	});
+	return (await counts.count({ groupBy: "", filter })).total;
 }
 
 /** @throws ServiceError `invalid_argument` for an unknown group */
