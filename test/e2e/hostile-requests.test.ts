@@ -12,7 +12,7 @@ const body = JSON.stringify(record());
 let service: TestService;
 
 beforeAll(async () => {
-	service = await startTestService();
+	service = await startTestService({ CONSOLE: "off" });
 });
 
 afterAll(async () => {
