@@ -188,7 +188,7 @@ export function storeConformance(harness: StoreHarness): void {
 		it("adds a record that is older than the current one to the history only", async () => {
 			const conversationId = randomUUID();
 			const newer = sample({ conversationId, columns: { updatedAt: start + second } });
-			const older = sample({ conversationId, columns: { updatedAt: start, status: "running" } });
+			const older = sample({ conversationId, columns: { updatedAt: start, status: "paused" } });
 			const [first, late] = await appendAll([newer, older]);
 			if (first === undefined || late === undefined) throw new Error("two updates were appended");
 			expect(late).toEqual({
