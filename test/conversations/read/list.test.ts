@@ -132,6 +132,7 @@ test("an entry has the summary, and the whole record on request", async () => {
 		createdAt: { seconds: 1_767_225_600n },
 		updatedAt: { seconds: 1_767_312_000n, nanos: 1000 },
 		parentConversationId: "0190d6a0-0000-7000-8000-00000000000f",
+		runStartedAt: { seconds: 1_767_312_000n, nanos: 1000 },
 		tags: { a: "1" },
 	});
 	expect(await reading.list.list(ALL)).toEqual({
