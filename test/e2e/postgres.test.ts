@@ -96,8 +96,9 @@ test("metrics of a service with PostgreSQL show commits and queues, but no file 
 	await expect
 		.poll(counted)
 		.toEqual([
-			{ "": 1 },
-			{ "": 1 },
+			// That of the post, and perhaps one of the service's own work after its start.
+			{ "": expect.toBeOneOf([1, 2]) },
+			{ "": expect.toBeOneOf([1, 2]) },
 			{ "log=updates": 1, "log=events": 0 },
 			{ "thread=intake": 0, "thread=large-intake": 0, "thread=writer": 0 },
 		]);
