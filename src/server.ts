@@ -235,16 +235,21 @@ export async function startService(
 		log.summariesDerived(examined, replaced, isComplete);
 	}).catch((error: unknown) => log.workFailed("derivation", error));
 	opened.defer(() => deriving);
-	const counting = countStoredUsage(store, stopping.signal, (counted, isComplete) => {
-		if (counted === 0 || (!isComplete && performance.now() - reportedAt < PROGRESS_INTERVAL)) return;
-		reportedAt = performance.now();
-		log.usageCounted(counted, isComplete);
-	}).catch((error: unknown) => log.workFailed("derivation", error));
-	opened.defer(() => counting);
 	const derivingActivities = deriveActivities(store, eventFormat, stopping.signal, (examined, isComplete) => {
 		if (isComplete && examined > 0) log.activitiesDerived(examined);
 	}).catch((error: unknown) => log.workFailed("derivation", error));
 	opened.defer(() => derivingActivities);
+	// The events tell the times of calls.
+	const counting = derivingActivities
+		.then(() =>
+			countStoredUsage(store, stopping.signal, (counted, isComplete) => {
+				if (counted === 0 || (!isComplete && performance.now() - reportedAt < PROGRESS_INTERVAL)) return;
+				reportedAt = performance.now();
+				log.usageCounted(counted, isComplete);
+			}),
+		)
+		.catch((error: unknown) => log.workFailed("derivation", error));
+	opened.defer(() => counting);
 
 	const running = opened.move();
 	return {

@@ -157,12 +157,12 @@ export class EventFormat {
 	}
 
 	/**
-	 * Returns the texts of a stored event that summaries show.
+	 * Returns what is derived from a stored event: the texts that summaries show, and the id of the model's response.
 	 *
 	 * @throws ServiceError `data_loss` when the stored text is no event
 	 */
-	shownTexts(conversationId: string, event: ProtectedEvent): ShownTexts {
-		return shownTexts(readStored(conversationId, this.open(conversationId, event, "redacted")));
+	derivedFields(conversationId: string, stored: ProtectedEvent): DerivedFields {
+		return derivedFields(readStored(conversationId, this.open(conversationId, stored, "redacted")));
 	}
 
 	/**
@@ -269,8 +269,7 @@ export class EventFormat {
 			source,
 			isLeaf: kind !== STATE_UPDATE,
 			// After the secrets are hidden.
-			...shownTexts(event),
-			llmResponseId: responseIdOf(event),
+			...derivedFields(event),
 			text,
 			secrets: [...pointers],
 			redactionVersion: this.#secrets.version,
@@ -291,18 +290,19 @@ export class EventFormat {
  * Returns the stored form of the id of the response of a model that an event shows. One with a URL that has a password is
  * ignored.
  */
-export function responseIdOf(event: ExactJsonObject): string | undefined {
+function responseIdOf(event: ExactJsonObject): string | undefined {
 	const id = memberOf(event, "llm_response_id");
 	return typeof id !== "string" || id === "" || hasUserinfo(id) ? undefined : responseKey(id);
 }
 
-type ShownTexts = Pick<NewEvent, "message" | "error">;
+type DerivedFields = Pick<NewEvent, "message" | "error" | "llmResponseId">;
 
 /** @param event its secrets are hidden; a ciphertext in a URL is redacted, too */
-function shownTexts(event: ExactJsonObject): ShownTexts {
+function derivedFields(event: ExactJsonObject): DerivedFields {
 	const said = messageText(event);
 	const shown = said && replaceUserinfo(said, () => REDACTED);
-	return { message: shown && beginning(shown, MAX_MESSAGE), error: reportedError(event) };
+	const message = shown && beginning(shown, MAX_MESSAGE);
+	return { message, error: reportedError(event), llmResponseId: responseIdOf(event) };
 }
 
 function hasPassword(member: ExactJson | undefined): boolean {

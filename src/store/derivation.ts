@@ -37,4 +37,6 @@ export interface DerivationStep extends Derivation {
 	readonly summaries?: readonly DerivedSummary[];
 	/** What is added to activities. A conversation without activity, because it has been removed, is left out. */
 	readonly activities?: readonly DerivedEvents[];
+	/** The responses of models that events show, in their stored form, where none is stored. */
+	readonly responses?: readonly { readonly sequence: bigint; readonly llmResponseId: string }[];
 }

@@ -331,7 +331,7 @@ class GroupPlanner {
 	 *   expected one or an event that changes the record is stored already
 	 */
 	*addEvents(batch: NewEvents): Planning<AppendedEvents | undefined> {
-		const { conversationId, receivedAt, poster, events, effect, uncounted } = batch;
+		const { conversationId, receivedAt, poster, events, effect } = batch;
 		const known = this.#conversation(conversationId);
 		const isStored = ({ eventId }: NewEvent) => known.eventIds.has(eventId);
 		const added = eventsToAdd(batch, revisionOf(known.state, known.activity), isStored);
@@ -350,10 +350,6 @@ class GroupPlanner {
 		if (added.size > 0 && known.activity !== undefined) this.written.activities.set(conversationId, known.activity);
 		if (added.size > 0) this.#count(batch, { events: BigInt(added.size) });
 		const updateSequence = effect && (yield* this.#applyEffect(batch, effect, known));
-		if (uncounted !== undefined && known.usage === undefined && known.state?.sequence === uncounted.sequence)
-			this.#countUsage(known, batch, statsOfRecord(uncounted.record), {
-				agentKind: uncounted.agentKind,
-			});
 		return { stored: added.size, newest, updateSequence };
 	}
 

@@ -14,6 +14,7 @@ import type { Derivation, DerivationStep } from "./derivation.ts";
 import type { EventCondition } from "./event-condition.ts";
 import type { OwnerAssignment } from "./owners.ts";
 import type { NewRefusals, SenderFigures } from "./senders.ts";
+import type { StoredUsage, UsageCorrection } from "./usage-plan.ts";
 import type { UsagePeriod, UsageQuery, UsageReport } from "./usage-report.ts";
 
 /** An encoded record without secrets in plain text, and the versions of the rules that it was encoded by. */
@@ -258,17 +259,6 @@ export interface NewEvents {
 	readonly events: readonly NewEvent[];
 	/** Effect of state updates on the record; undefined when there are none to apply. */
 	readonly effect: EventEffect | undefined;
-	/** A current record whose usage is to be counted, unless usage of the conversation has been counted. */
-	readonly uncounted?: UncountedRecord | undefined;
-}
-
-/** The current record of a conversation that a release without a ledger stored. */
-export interface UncountedRecord {
-	/** Sequence of the update. If it is not the current one any more, nothing is counted. */
-	readonly sequence: bigint;
-	/** Encoded `ConversationInfo`. */
-	readonly record: Uint8Array;
-	readonly agentKind: string;
 }
 
 /** Effect of state updates on the record state of a conversation. */
@@ -437,6 +427,14 @@ export interface Store extends AsyncDisposable {
 	 * @param owner only usage of conversations of this owner
 	 */
 	getUsageRange(owner?: string): Promise<UsagePeriod | undefined>;
+	/** Returns what is stored of the usage of a conversation. */
+	getUsage(conversationId: string): Promise<StoredUsage>;
+	/**
+	 * Corrects the usage of a conversation in one transaction. Resolves when it is on disk.
+	 *
+	 * @returns whether it was corrected; false when usage has been counted since it was read
+	 */
+	correctUsage(correction: UsageCorrection): Promise<boolean>;
 	/** Returns how far data of one kind has been derived; undefined when no step of it was saved. */
 	getDerivation(name: string): Promise<Derivation | undefined>;
 	/** Saves a step of {@link Derivation}. Resolves when it is on disk. */

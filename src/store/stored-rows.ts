@@ -4,7 +4,7 @@ import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
 import type { RecordColumn } from "./record-column.ts";
 import type { SenderName, StoredSender } from "./senders.ts";
 import type { ConversationOrigin, NewEvent, StoredRecord } from "./store.ts";
-import type { LedgerRow, UsageState } from "./usage-plan.ts";
+import type { UsageLedger } from "./usage-plan.ts";
 
 /**
  * The rows of a database in a form that every engine can read and write. Records and event texts are in the packed form
@@ -73,14 +73,6 @@ export interface EventRow
 	/** The result of `packSecrets`. */
 	readonly secrets: string | null;
 	readonly text: RecordColumn;
-}
-
-/** The usage of a conversation, also of one that was removed. */
-export interface UsageLedger {
-	readonly conversationId: string;
-	readonly state: UsageState;
-	/** Ordered as `ledgerFrom` orders them. */
-	readonly rows: readonly Omit<LedgerRow, "conversationId" | "sender" | "owner">[];
 }
 
 /** How far a conversation has been pruned in a log. */

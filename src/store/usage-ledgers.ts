@@ -1,5 +1,4 @@
-import type { UsageLedger } from "./stored-rows.ts";
-import type { WrittenUsage } from "./usage-plan.ts";
+import type { UsageLedger, WrittenUsage } from "./usage-plan.ts";
 import { AMOUNT_COLUMNS } from "./usage-sql.ts";
 import { text } from "./values.ts";
 

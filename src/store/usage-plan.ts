@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { isDeepStrictEqual } from "node:util";
 import { fromBinary } from "@bufbuild/protobuf";
 import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
@@ -68,6 +69,43 @@ export interface WrittenUsage {
 	readonly states: Map<string, UsageState>;
 	/** Rows to add to those with the same key, by this key. */
 	readonly rows: Map<string, LedgerRow>;
+}
+
+/** The usage of a conversation, also of one that was removed. */
+export interface UsageLedger {
+	readonly conversationId: string;
+	readonly state: UsageState;
+	/** Ordered as `ledgerFrom` orders them. */
+	readonly rows: readonly Omit<LedgerRow, "conversationId" | "sender" | "owner">[];
+}
+
+/** What is stored of the usage of a conversation, and what tells the times of its calls. */
+export interface StoredUsage {
+	/** Undefined when no usage has been counted. */
+	readonly ledger: UsageLedger | undefined;
+	/** The events with responses of models, by the stored forms of the responses' ids. Times as in `StoredEvent`. */
+	readonly responses: readonly { readonly key: string; readonly happenedAt: bigint; readonly receivedAt: bigint }[];
+}
+
+/** A correction of the usage of a conversation. */
+export interface UsageCorrection {
+	readonly conversationId: string;
+	/** What was stored when the correction was computed. */
+	readonly known: UsageState | undefined;
+	readonly state: UsageState;
+	/** What is added to rows with the same keys. */
+	readonly rows: readonly LedgerRow[];
+}
+
+/** Returns what a correction writes; undefined when usage has been counted since it was computed. */
+export function correctedUsage(
+	{ conversationId, known, state, rows }: UsageCorrection,
+	stored: UsageState | undefined,
+): WrittenUsage | undefined {
+	if (!isDeepStrictEqual(known, stored)) return undefined;
+	const written: WrittenUsage = { states: new Map([[conversationId, state]]), rows: new Map() };
+	for (const row of rows) addRow(written.rows, row);
+	return written;
 }
 
 /** The stats of a record, still encoded, and what decides how they are counted. */

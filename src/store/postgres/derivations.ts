@@ -23,14 +23,14 @@ export async function readDerivation(session: Session, name: string): Promise<De
 /** Stores a step in a transaction of its own. */
 export async function saveDerivation(
 	connections: Connections,
-	{ name, version, through, summaries = [], activities = [] }: DerivationStep,
+	{ name, version, through, summaries = [], activities = [], responses = [] }: DerivationStep,
 ): Promise<void> {
 	await connections.transaction(async (transaction) => {
 		const changed = [...summaries, ...activities];
 		if (changed.length > 0)
 			await transaction.query(lockConversations(changed.map(({ conversationId }) => conversationId)));
 		const added = await addToActivities(transaction, activities);
-		await transaction.commit(...summaries.flatMap(summaryQueries), ...added, {
+		await transaction.commit(...summaries.flatMap(summaryQueries), ...added, ...responsesQueries(responses), {
 			text: `
 				INSERT INTO conversation_updates.derivations VALUES ($1, $2, $3)
 				ON CONFLICT (name) DO UPDATE SET version = excluded.version, through = excluded.through
@@ -38,6 +38,23 @@ export async function saveDerivation(
 			values: [name, version, through],
 		});
 	});
+}
+
+/** Returns the query that stores the responses that events show, if there are any. */
+function responsesQueries(responses: NonNullable<DerivationStep["responses"]>): Query[] {
+	if (responses.length === 0) return [];
+	return [
+		{
+			text: `
+				UPDATE conversation_updates.events e SET llm_response_id = r.response
+				FROM unnest($1::bigint[], $2::text[]) AS r (sequence, response) WHERE e.sequence = r.sequence
+			`,
+			values: [
+				responses.map(({ sequence }) => sequence),
+				responses.map(({ llmResponseId }) => encodeText(llmResponseId)),
+			],
+		},
+	];
 }
 
 /** Returns the query that adds what was derived from events to activities, if there is any. */

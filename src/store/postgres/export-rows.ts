@@ -6,7 +6,7 @@ import { unpackRecord } from "../record-column.ts";
 import { eventRowFrom, type LogTable, originFrom, packedColumnsFrom, prunedFrom, updateRowFrom } from "../rows.ts";
 import { senderFrom } from "../senders.ts";
 import { type PrunedRow, type RowKey, type RowKind, SENDER_KEY, type StoredRows } from "../stored-rows.ts";
-import { ledgerArray, ledgerFrom, writtenLedgers } from "../usage-ledgers.ts";
+import { writtenLedgers } from "../usage-ledgers.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
 import { insertAccessKey } from "./access-keys.ts";
 import { insertCurrents, insertEvents, insertTags, insertUpdates } from "./numbered-sql.ts";
@@ -14,7 +14,7 @@ import { ACTIVITY_COLUMNS, activityOf, decoded, STATE_COLUMNS, stateOf } from ".
 import { sendersQuery } from "./senders.ts";
 import { encodeKey } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
-import { usageOf, usageQueries } from "./usage.ts";
+import { LEDGER_COLUMNS, ledgerOf, usageQueries } from "./usage.ts";
 import { projectionQuery } from "./written-group.ts";
 import {
 	activitiesQuery,
@@ -110,16 +110,9 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 	},
 	usage: {
 		table: "conversation_updates.usage_conversations k",
-		columns: `k.id, k.life, k.life_began_at, k.digest, k.ledger, k.sender, k.owner, (
-			SELECT coalesce(json_agg(json_build_array(${ledgerArray((column) => `${column}::text`)})), '[]')::text
-			FROM conversation_updates.usage_ledger l WHERE l.conversation = k.id
-		) AS rows`,
+		columns: LEDGER_COLUMNS,
 		key: "k.id",
-		read: (row) => ({
-			conversationId: text(row.id),
-			state: usageOf(row, ""),
-			rows: ledgerFrom(row.rows, decoded),
-		}),
+		read: ledgerOf,
 		write: (rows) => usageQueries(writtenLedgers(rows)),
 	},
 	prunedUpdates: prunedOf("updates"),

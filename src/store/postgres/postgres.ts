@@ -24,6 +24,7 @@ import { listSenders, refusalsQueries } from "./senders.ts";
 import type { Query, Session } from "./transaction.ts";
 import { requireFinished } from "./unfinished.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
+import { correctUsage, getUsage } from "./usage.ts";
 import { getUsageRange, reportUsage } from "./usage-report.ts";
 import { deleteIdleWriters, touchWriter } from "./writers.ts";
 
@@ -169,6 +170,8 @@ function storeOf(
 		listSenders: (owner) => read("listSenders", (session) => listSenders(session, owner)),
 		reportUsage: (query) => read("reportUsage", (session) => reportUsage(session, query)),
 		getUsageRange: (owner) => read("getUsageRange", (session) => getUsageRange(session, owner)),
+		getUsage: (conversationId) => read("getUsage", (session) => getUsage(session, conversationId)),
+		correctUsage: (correction) => run(() => logged("correctUsage", correctUsage(connections, correction))),
 		getRetentionTime: () => read("getRetentionTime", readRetentionTime),
 		saveRetentionTime: (time) => run(() => logged("saveRetentionTime", write(saveRetentionTime(time)))),
 		getDerivation: (name) => read("getDerivation", (session) => readDerivation(session, name)),

@@ -1,9 +1,20 @@
-import { sumsOf, type UsageState, type WrittenUsage } from "../usage-plan.ts";
+import { ledgerArray, ledgerFrom } from "../usage-ledgers.ts";
+import {
+	correctedUsage,
+	type StoredUsage,
+	sumsOf,
+	type UsageCorrection,
+	type UsageLedger,
+	type UsageState,
+	type WrittenUsage,
+} from "../usage-plan.ts";
 import { AMOUNT_COLUMNS, IS_ZERO, LEDGER_KEY, ledgerColumns, SUMS_KEY, sumColumns, takesBack } from "../usage-sql.ts";
-import { bigint, integer, nullable, type Row } from "../values.ts";
+import { bigint, integer, nullable, type Row, text } from "../values.ts";
+import type { Connections } from "./connections.ts";
+import { lockConversations } from "./locks.ts";
 import { decoded } from "./rows.ts";
 import { encodeText } from "./stored-text.ts";
-import type { Query } from "./transaction.ts";
+import type { Query, Session } from "./transaction.ts";
 import { json } from "./written-rows.ts";
 
 /** Reads what is stored of the usage of a conversation. */
@@ -17,6 +28,54 @@ export function usageOf(row: Row, prefix: string): UsageState {
 		sender: decoded(column("sender")),
 		owner: decoded(column("owner")),
 	};
+}
+
+/** Columns of a conversation `k` of usage_conversations with its ledger. */
+export const LEDGER_COLUMNS = `k.id, k.life, k.life_began_at, k.digest, k.ledger, k.sender, k.owner, (
+	SELECT coalesce(json_agg(json_build_array(${ledgerArray((column) => `${column}::text`)})), '[]')::text
+	FROM conversation_updates.usage_ledger l WHERE l.conversation = k.id
+) AS rows`;
+
+/** Reads {@link LEDGER_COLUMNS}. */
+export function ledgerOf(row: Row): UsageLedger {
+	return { conversationId: text(row.id), state: usageOf(row, ""), rows: ledgerFrom(row.rows, decoded) };
+}
+
+export async function getUsage(session: Session, conversationId: string): Promise<StoredUsage> {
+	const values = [conversationId];
+	const [[row] = [], responses = []] = await session.query(
+		{ text: `SELECT ${LEDGER_COLUMNS} FROM conversation_updates.usage_conversations k WHERE k.id = $1`, values },
+		{
+			text: `
+				SELECT llm_response_id, happened_at, received_at FROM conversation_updates.events
+				WHERE conversation_id = $1 AND llm_response_id IS NOT NULL
+			`,
+			values,
+		},
+	);
+	return {
+		ledger: row && ledgerOf(row),
+		responses: responses.map(({ llm_response_id, happened_at, received_at }) => ({
+			key: decoded(llm_response_id),
+			happenedAt: bigint(happened_at),
+			receivedAt: bigint(received_at),
+		})),
+	};
+}
+
+/** Corrects usage: see `Store.correctUsage`. */
+export async function correctUsage(connections: Connections, correction: UsageCorrection): Promise<boolean> {
+	const { conversationId } = correction;
+	return await connections.transaction(async (transaction) => {
+		// Read in a later statement than the lock, which sees what other transactions have written before.
+		const [, [row] = []] = await transaction.query(lockConversations([conversationId]), {
+			text: `SELECT ${LEDGER_COLUMNS} FROM conversation_updates.usage_conversations k WHERE k.id = $1`,
+			values: [conversationId],
+		});
+		const written = correctedUsage(correction, row && ledgerOf(row).state);
+		if (written !== undefined) await transaction.commit(...usageQueries(written));
+		return written !== undefined;
+	});
 }
 
 /**

@@ -3,13 +3,12 @@ import type { NewEvents } from "../store.ts";
 
 /** Returns a batch with its byte strings in buffers that hold nothing else, because whole buffers cross to a thread. */
 export function compactBatch(batch: NewEvents): NewEvents {
-	const { effect, uncounted } = batch;
+	const { effect } = batch;
 	const texts = compactAll(batch.events.map(({ text }) => text));
 	const version = effect?.version;
 	return {
 		...batch,
 		events: batch.events.map((event, index) => ({ ...event, text: texts[index] ?? event.text })),
-		uncounted: uncounted && { ...uncounted, record: compact(uncounted.record) },
 		effect: effect && {
 			...effect,
 			version: version && {
@@ -22,11 +21,7 @@ export function compactBatch(batch: NewEvents): NewEvents {
 }
 
 /** Returns the byte strings of a batch. */
-export function bytesOfBatch({ events, effect, uncounted }: NewEvents): Uint8Array[] {
+export function bytesOfBatch({ events, effect }: NewEvents): Uint8Array[] {
 	const { version } = effect ?? {};
-	return [
-		...events.map(({ text }) => text),
-		...(version === undefined ? [] : [version.summary, version.record.bytes]),
-		...(uncounted === undefined ? [] : [uncounted.record]),
-	];
+	return [...events.map(({ text }) => text), ...(version === undefined ? [] : [version.summary, version.record.bytes])];
 }

@@ -15,7 +15,7 @@ export function readDerivation(statements: Statements, name: string): Derivation
 /** Stores a step. The caller has begun a transaction. */
 export function saveDerivation(
 	statements: Statements,
-	{ name, version, through, summaries = [], activities = [] }: DerivationStep,
+	{ name, version, through, summaries = [], activities = [], responses = [] }: DerivationStep,
 ): void {
 	for (const { conversationId, sequence, summary } of summaries) {
 		statements
@@ -33,6 +33,8 @@ export function saveDerivation(
 		writeActivity(statements, conversationId, known.id, addDerived(known, derived), origin);
 		refreshStanding(statements, conversationId);
 	}
+	const setResponse = statements.prepare("UPDATE events SET llm_response_id = ? WHERE sequence = ?");
+	for (const { sequence, llmResponseId } of responses) setResponse.run(llmResponseId, sequence);
 	statements
 		.prepare("INSERT OR REPLACE INTO derivations (name, version, through) VALUES (?, ?, ?)")
 		.run(name, version, through);

@@ -14,14 +14,14 @@ import {
 } from "../rows.ts";
 import { senderFrom } from "../senders.ts";
 import { type PrunedRow, type RowKey, type RowKind, SENDER_KEY, type StoredRows } from "../stored-rows.ts";
-import { ledgerArray, ledgerFrom, writtenLedgers } from "../usage-ledgers.ts";
+import { writtenLedgers } from "../usage-ledgers.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
 import { createAccessKey } from "./access-keys.ts";
 import { writeActivity } from "./activities.ts";
 import { insertSender } from "./senders.ts";
 import type { Statements } from "./statements.ts";
 import { insertConversation, insertEvent, insertUpdate, refreshStanding } from "./update-writer.ts";
-import { usageFrom, writeUsage } from "./usage.ts";
+import { LEDGER_COLUMNS, ledgerOf, writeUsage } from "./usage.ts";
 
 /** How the rows of one table are read and written. */
 interface RowsOf<Stored> {
@@ -96,16 +96,9 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 	},
 	usage: {
 		table: "usage_conversations k",
-		columns: `k.*, (
-			SELECT json_group_array(json_array(${ledgerArray((column) => `CAST(${column} AS TEXT)`)}))
-			FROM usage_ledger l WHERE l.conversation = k.id
-		) AS rows`,
+		columns: LEDGER_COLUMNS,
 		key: "k.conversation_id",
-		read: (row) => ({
-			conversationId: text(row.conversation_id),
-			state: usageFrom(row),
-			rows: ledgerFrom(row.rows, text),
-		}),
+		read: ledgerOf,
 		write: (statements, ledger) => writeUsage(statements, writtenLedgers([ledger])),
 	},
 	prunedUpdates: prunedOf("updates"),

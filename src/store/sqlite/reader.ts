@@ -14,6 +14,7 @@ import { getOrigin, getRecordState, listUnapplied } from "./record-state.ts";
 import { listSenders } from "./senders.ts";
 import { Statements } from "./statements.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
+import { getUsage } from "./usage.ts";
 import { getUsageRange, reportUsage } from "./usage-report.ts";
 
 /** Entry point of the reader thread. Each call reads one snapshot of the database. */
@@ -43,6 +44,7 @@ function reader(options: DatabaseOptions) {
 			listSenders: (owner: string | undefined) => read(() => listSenders(statements, owner)),
 			reportUsage: (query: UsageQuery) => read(() => reportUsage(statements, query)),
 			getUsageRange: (owner: string | undefined) => read(() => getUsageRange(statements, owner)),
+			getUsage: (conversationId: string) => read(() => getUsage(statements, conversationId)),
 			getRetentionTime: () => read(() => readRetentionTime(statements)),
 			range: ({ log, query }: { readonly log: LogTable; readonly query: RangeQuery }) =>
 				read(() => readRange(statements, log, query)),

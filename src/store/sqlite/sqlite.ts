@@ -174,6 +174,8 @@ function storeOf(
 		listSenders: (owner) => reader.calls.listSenders(owner),
 		reportUsage: (query) => reader.calls.reportUsage(query),
 		getUsageRange: (owner) => reader.calls.getUsageRange(owner),
+		getUsage: (conversationId) => reader.calls.getUsage(conversationId),
+		correctUsage: (correction) => writer.calls.correctUsage(correction),
 		getRetentionTime: () => reader.calls.getRetentionTime(),
 		saveRetentionTime: (time) => writer.calls.saveRetentionTime(time),
 		getDerivation: (name) => writer.calls.readDerivation(name),

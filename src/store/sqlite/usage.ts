@@ -1,5 +1,14 @@
 import type { Response } from "../group-plan.ts";
-import { sumsOf, type UsageState, type WrittenUsage } from "../usage-plan.ts";
+import { ledgerArray, ledgerFrom } from "../usage-ledgers.ts";
+import {
+	correctedUsage,
+	type StoredUsage,
+	sumsOf,
+	type UsageCorrection,
+	type UsageLedger,
+	type UsageState,
+	type WrittenUsage,
+} from "../usage-plan.ts";
 import { AMOUNT_COLUMNS, IS_ZERO, LEDGER_KEY, ledgerColumns, SUMS_KEY, sumColumns, takesBack } from "../usage-sql.ts";
 import { bigint, integer, nullable, type Row, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
@@ -24,6 +33,49 @@ export function usageFrom(row: Row): UsageState {
 		sender: text(row.sender),
 		owner: text(row.owner),
 	};
+}
+
+/** Columns of a conversation `k` of usage_conversations with its ledger. */
+export const LEDGER_COLUMNS = `k.*, (
+	SELECT json_group_array(json_array(${ledgerArray((column) => `CAST(${column} AS TEXT)`)}))
+	FROM usage_ledger l WHERE l.conversation = k.id
+) AS rows`;
+
+/** Reads {@link LEDGER_COLUMNS}. */
+export function ledgerOf(row: Row): UsageLedger {
+	return {
+		conversationId: text(row.conversation_id),
+		state: usageFrom(row),
+		rows: ledgerFrom(row.rows, text),
+	};
+}
+
+export function getUsage(statements: Statements, conversationId: string): StoredUsage {
+	const row = statements
+		.prepare(`SELECT ${LEDGER_COLUMNS} FROM usage_conversations k WHERE conversation_id = ?`)
+		.get(conversationId);
+	const responses = statements
+		.prepare(`
+			SELECT e.llm_response_id, e.happened_at, e.received_at
+			FROM activities a CROSS JOIN events e INDEXED BY events_by_response ON e.activity = a.id
+			WHERE a.conversation_id = ? AND e.llm_response_id IS NOT NULL
+		`)
+		.all(conversationId);
+	return {
+		ledger: row && ledgerOf(row),
+		responses: responses.map(({ llm_response_id, happened_at, received_at }) => ({
+			key: text(llm_response_id),
+			happenedAt: bigint(happened_at),
+			receivedAt: bigint(received_at),
+		})),
+	};
+}
+
+/** Corrects usage: see `Store.correctUsage`. The caller has begun a transaction. */
+export function correctUsage(statements: Statements, correction: UsageCorrection): boolean {
+	const written = correctedUsage(correction, findUsage(statements, correction.conversationId));
+	if (written !== undefined) writeUsage(statements, written);
+	return written !== undefined;
 }
 
 /** Returns the time of the first event with a response; undefined when there is none. */

@@ -10,6 +10,7 @@ import type { OwnerAssignment } from "../owners.ts";
 import type { RemovalBounds } from "../pruner.ts";
 import type { NewRefusals } from "../senders.ts";
 import type { Appended, AppendedEvents, NewEvents } from "../store.ts";
+import type { UsageCorrection } from "../usage-plan.ts";
 import { createAccessKey, listAccessKeys, revokeAccessKey, touchAccessKeys } from "./access-keys.ts";
 import { bytesOfBatch } from "./batch.ts";
 import type { SenderDeadline } from "./calls.ts";
@@ -24,6 +25,7 @@ import { beginRun, endRun } from "./run.ts";
 import { createSchema } from "./schema.ts";
 import { addRefusals } from "./senders.ts";
 import { Statements } from "./statements.ts";
+import { correctUsage } from "./usage.ts";
 
 /** Entry point of the writer thread. Appends that wait for it share one transaction. */
 
@@ -127,6 +129,7 @@ function writer(options: WriterOptions) {
 			},
 			saveRetentionTime: (time: bigint): void => void write(() => saveRetentionTime.run(time)),
 			addRefusals: (refusals: NewRefusals): void => write(() => addRefusals(statements, refusals)),
+			correctUsage: (correction: UsageCorrection) => write(() => correctUsage(statements, correction)),
 			readDerivation: (name: string) => readDerivation(statements, name),
 			saveDerivation: (step: DerivationStep): void => write(() => saveDerivation(statements, step)),
 			listAccessKeys: () => listAccessKeys(statements),
