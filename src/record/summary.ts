@@ -17,12 +17,12 @@ export const encodeSummary: (summary: ConversationSummary) => Uint8Array =
 	deriveBinaryEncoder(ConversationSummarySchema);
 
 /** Version of the rules of {@link summarize}. Increment it when they change: stored summaries are then derived anew. */
-export const SUMMARY_RULES = 2;
+export const SUMMARY_RULES = 3;
 
 /** Members of a record that {@link summarize} reads. */
 export const SUMMARY_MEMBERS: readonly string[] = [
 	...["id", "title", "execution_status", "agent", "current_model_id", "available_models", "stats"],
-	...["created_at", "updated_at", "parent_conversation_id", "tags"],
+	...["created_at", "updated_at", "parent_conversation_id", "forked_from_conversation_id", "tags"],
 ];
 
 /**
@@ -43,6 +43,7 @@ export function summarize(record: ConversationInfo): ConversationSummary {
 		createdAt: record.createdAt,
 		updatedAt: record.updatedAt,
 		parentConversationId: record.parentConversationId,
+		forkedFromConversationId: record.forkedFromConversationId,
 		tags: record.tags,
 		context: contextOf(record.stats),
 	});

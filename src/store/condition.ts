@@ -9,7 +9,14 @@ import { toMicroseconds } from "../record/json/scalars.ts";
 export type Condition =
 	| {
 			readonly kind: "equal";
-			readonly field: "executionStatus" | "agentKind" | "model" | "parentConversationId" | "sender" | "owner";
+			readonly field:
+				| "executionStatus"
+				| "agentKind"
+				| "model"
+				| "parentConversationId"
+				| "forkedFromConversationId"
+				| "sender"
+				| "owner";
 			readonly value: string | number;
 	  }
 	/** The status is one of the values. */

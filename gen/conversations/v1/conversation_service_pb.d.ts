@@ -160,6 +160,13 @@ export declare type ConversationFilter = Message<"conversations.v1.ConversationF
    * @generated from field: optional bool has_error = 20;
    */
   hasError?: boolean | undefined;
+
+  /**
+   * Id of the conversation of which it is a fork. Empty: any, and none.
+   *
+   * @generated from field: string forked_from_conversation_id = 22;
+   */
+  forkedFromConversationId: string;
 };
 
 /**
@@ -473,7 +480,8 @@ export declare type ConversationUpdate = Message<"conversations.v1.ConversationU
   sequence: bigint;
 
   /**
-   * Id of the conversation.
+   * Id of the conversation. If the change is ERASED: the SHA-256 of the id, which has lower-case letters and dashes, in
+   * hexadecimal digits.
    *
    * @generated from field: string conversation_id = 2;
    */

@@ -163,6 +163,13 @@ export declare type ConversationSummary = Message<"conversations.v1.Conversation
    * @generated from field: google.protobuf.Timestamp run_started_at = 20;
    */
   runStartedAt?: Timestamp | undefined;
+
+  /**
+   * Id of the conversation of which this one is a fork. Unset: it is not a fork.
+   *
+   * @generated from field: optional string forked_from_conversation_id = 22;
+   */
+  forkedFromConversationId?: string | undefined;
 };
 
 /**

@@ -92,6 +92,13 @@ export enum UpdateChange {
    * @generated from enum value: UPDATE_CHANGE_STUCK = 10;
    */
   STUCK = 10,
+
+  /**
+   * The conversation was erased, with its whole history. In place of its id the update has the SHA-256 of the id.
+   *
+   * @generated from enum value: UPDATE_CHANGE_ERASED = 11;
+   */
+  ERASED = 11,
 }
 
 /**

@@ -50,6 +50,8 @@ const FIELDS: FilterFields<ConversationFilter, Condition> = {
 	model: (value, name) => (value === "" ? [] : [{ kind: "equal", field: "model", value: wellFormed(value, name) }]),
 	parentConversationId: (value, name) =>
 		value === "" ? [] : [{ kind: "equal", field: "parentConversationId", value: uuid(value, name) }],
+	forkedFromConversationId: (value, name) =>
+		value === "" ? [] : [{ kind: "equal", field: "forkedFromConversationId", value: uuid(value, name) }],
 	tags(value, name) {
 		const entries = Object.entries(value);
 		if (entries.length > MAX_TAGS) throw invalid(name, `must have at most ${MAX_TAGS} entries`);

@@ -20,6 +20,7 @@ const COLUMNS = {
 	agentKind: "agent_kind",
 	model: "model",
 	parentConversationId: "parent_id",
+	forkedFromConversationId: "source_id",
 	sender: "sender",
 	owner: "owner",
 	createdAt: "created_at",

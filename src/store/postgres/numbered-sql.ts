@@ -29,7 +29,7 @@ export const STATE_NAMES = Object.keys(STATE);
 const STATE_ROW = Object.entries(STATE)
 	.map((column) => column.join(" "))
 	.join();
-const FILTER_NAMES = ["agent_kind", "model", "parent_id", "cost", "tokens"];
+const FILTER_NAMES = ["agent_kind", "model", "parent_id", "source_id", "cost", "tokens"];
 /** Columns that are written with the first record only. */
 const ORIGIN_NAMES = ["sender", "owner"];
 const PROVISIONAL_NAMES = ["sequence", "newest_sequence", "revision"];
@@ -52,7 +52,7 @@ const EVENT_ROW = `
 `;
 /** Columns of a row with the state of a conversation and the values that lists filter by. */
 const CURRENT_ROW = `
-	conversation_id uuid, ${STATE_ROW}, agent_kind text, model text, parent_id text, cost double precision,
+	conversation_id uuid, ${STATE_ROW}, agent_kind text, model text, parent_id text, source_id text, cost double precision,
 	tokens bigint, sender text, owner text
 `;
 const TAG_ROW = "conversation_id uuid, key text, value text, sequence bigint";

@@ -143,6 +143,7 @@ export function currentRow({ id, origin, state, summary }: CurrentState) {
 		agent_kind: encodeKey(summary.agentKind),
 		model: encodeKey(summary.model),
 		parent_id: summary.parentConversationId === undefined ? null : encodeKey(summary.parentConversationId),
+		source_id: summary.forkedFromConversationId === undefined ? null : encodeKey(summary.forkedFromConversationId),
 		cost: summary.accumulatedCost,
 		tokens: orderedTokens(summary.tokens),
 	};

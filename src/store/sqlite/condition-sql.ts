@@ -30,6 +30,7 @@ const COLUMNS = {
 	agentKind: { column: "agent_kind", index: "conversations_by_agent_kind" },
 	model: { column: "model", index: "conversations_by_model" },
 	parentConversationId: { column: "parent_id", index: "conversations_by_parent" },
+	forkedFromConversationId: { column: "source_id", index: "conversations_by_source" },
 	sender: { column: "sender", index: "conversations_by_sender" },
 	owner: { column: "owner", index: "conversations_by_owner" },
 	createdAt: { column: "created_at", index: "conversations_by_created" },

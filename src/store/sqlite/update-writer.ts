@@ -218,6 +218,7 @@ function filterColumns(summary: ConversationSummary) {
 		cost: summary.accumulatedCost,
 		tokens: orderedTokens(summary.tokens),
 		parent_id: summary.parentConversationId ?? null,
+		source_id: summary.forkedFromConversationId ?? null,
 		title: summary.title ?? null,
 		// Sorted, so that equal tags have equal texts.
 		tags: JSON.stringify(summary.tags, Object.keys(summary.tags).sort()),

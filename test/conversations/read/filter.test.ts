@@ -74,6 +74,7 @@ function filled(field: DescField) {
 		executionStatus: ConversationExecutionStatus.IDLE,
 		agentKind: "Agent",
 		parentConversationId: "0190d6a0-0000-7000-8000-00000000000f",
+		forkedFromConversationId: "0190d6a0-0000-7000-8000-00000000000f",
 		tags: { a: "1" },
 		executionStatuses: [ConversationExecutionStatus.IDLE],
 		executionStatusesNot: [ConversationExecutionStatus.IDLE],

@@ -9,6 +9,7 @@ const BASE = "/bridge";
 const FIRST = "0190d6a0-0000-7000-8000-00000000000a";
 const SECOND = "0190d6a0-0000-7000-8000-00000000000b";
 const PARENT = "0190d6a0-0000-7000-8000-00000000000f";
+const SOURCE = "0190d6a0-0000-7000-8000-00000000ffff";
 const SECRET = "sk-test-1";
 
 const format = new RecordFormat();
@@ -23,6 +24,7 @@ const first = record({
 	created_at: "2026-01-01T00:00:00Z",
 	updated_at: "2026-01-02T00:00:00.25Z",
 	parent_conversation_id: PARENT,
+	forked_from_conversation_id: SOURCE,
 	tags: { team: "a:b", env: "x" },
 	vendor_member: { x: [1, null] },
 });
@@ -50,6 +52,7 @@ const firstSummary = {
 	sender: "all",
 	owner: "",
 	run_started_at: "2026-01-02T00:00:00.250000Z",
+	forked_from_conversation_id: SOURCE,
 };
 const secondSummary = {
 	id: SECOND,
@@ -212,6 +215,8 @@ test.each<[string, "first" | "second" | "both" | "none"]>([
 	["agent_kind=ACPAgent", "second"],
 	["model=m", "first"],
 	[`parent_conversation_id=${PARENT.toUpperCase()}`, "first"],
+	[`forked_from_conversation_id=${SOURCE.toUpperCase()}`, "first"],
+	[`forked_from_conversation_id=${PARENT}`, "none"],
 	["tag=team:a:b", "first"],
 	["tag=team:a:b&tag=env:x", "first"],
 	["tag=team:a:b&tag=env:y", "none"],

@@ -282,6 +282,7 @@ describe("the reads", () => {
 		order_by: "cost",
 		agent_kind: "ACPAgent",
 		parent_conversation_id: "048c31eb-670a-4b4a-ad4b-afd97508c3e8",
+		forked_from_conversation_id: "148c31eb-670a-4b4a-ad4b-afd97508c3e8",
 		tag: "acp:1",
 		created_from: "2026-01-01T00:00:00Z",
 		created_to: "2026-01-01T00:00:00Z",
@@ -305,7 +306,7 @@ describe("the reads", () => {
 	test.each([
 		[
 			READS,
-			["agent_kind", "model", "parent_conversation_id", "tag", "tag_key"],
+			["agent_kind", "model", "parent_conversation_id", "forked_from_conversation_id", "tag", "tag_key"],
 			["created_from", "created_to", "updated_from", "updated_to", "title_contains", "sender", "owner"],
 			["execution_status", "execution_status_not", "activity_from", "activity_to", "cost_from", "cost_to", "has_error"],
 			["order_by", "page_size", "page_token", "view", "secrets"],

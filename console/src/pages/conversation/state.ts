@@ -1,9 +1,13 @@
+import type { MessageInitShape } from "@bufbuild/protobuf";
 import { computed, signal } from "@preact/signals";
 import {
 	type ConversationEventEntry,
 	EventOrder,
 } from "../../../../gen/conversations/v1/conversation_event_service_pb.js";
-import type { ConversationUpdate } from "../../../../gen/conversations/v1/conversation_service_pb.js";
+import type {
+	ConversationFilterSchema,
+	ConversationUpdate,
+} from "../../../../gen/conversations/v1/conversation_service_pb.js";
 import type { ConversationSummary } from "../../../../gen/conversations/v1/summary_pb.js";
 import { conversations, events, KEY_REFUSED, type Problem, problemOf, readJson } from "../../service/service.ts";
 import { signOut } from "../../service/session.ts";
@@ -21,6 +25,7 @@ export class OpenConversation {
 	readonly record = signal<Json | undefined>(undefined);
 	readonly updates = signal<readonly ConversationUpdate[]>([]);
 	readonly children = signal<readonly ConversationSummary[]>([]);
+	readonly forks = signal<readonly ConversationSummary[]>([]);
 	readonly problem = signal<Problem | undefined>(undefined);
 	/** Whether older events are still being loaded. */
 	readonly loadingEvents = signal(true);
@@ -47,7 +52,7 @@ export class OpenConversation {
 
 	async #open(): Promise<void> {
 		try {
-			await Promise.all([this.#openUpdates(), this.#openEvents(), this.#loadChildren()]);
+			await Promise.all([this.#openUpdates(), this.#openEvents(), this.#loadRelatives()]);
 		} catch (error) {
 			const problem = problemOf(error);
 			if (problem.kind === "key") signOut(KEY_REFUSED);
@@ -128,12 +133,13 @@ export class OpenConversation {
 		if (added.length > 0) this.#events.value = [...this.#events.value, ...added];
 	}
 
-	async #loadChildren(): Promise<void> {
-		const { conversations: found } = await conversations.listConversations({
-			filter: { parentConversationId: this.id },
-			pageSize: 100,
-		});
-		this.children.value = found.flatMap(({ summary }) => summary ?? []);
+	async #loadRelatives(): Promise<void> {
+		const find = async (filter: MessageInitShape<typeof ConversationFilterSchema>) => {
+			const { conversations: found } = await conversations.listConversations({ filter, pageSize: 100 });
+			return found.flatMap(({ summary }) => summary ?? []);
+		};
+		this.children.value = await find({ parentConversationId: this.id });
+		this.forks.value = await find({ forkedFromConversationId: this.id });
 	}
 
 	#follow<Entry>(

@@ -1,5 +1,6 @@
 import "./style.css";
 import { useEffect, useMemo } from "preact/hooks";
+import type { ConversationSummary } from "../../../../gen/conversations/v1/summary_pb.js";
 import { cost, full, short } from "../../parts/format.ts";
 import { Notice, ProblemNotice } from "../../parts/notice.tsx";
 import { StatusMark } from "../../parts/status.tsx";
@@ -81,24 +82,13 @@ export default function ConversationPage({ id }: { readonly id: string }) {
 								<Relation id={summary?.parentConversationId} />
 							</Fact>
 							<Fact name="Fork of">
-								<Relation
-									id={
-										typeof record?.forked_from_conversation_id === "string"
-											? record.forked_from_conversation_id
-											: undefined
-									}
-								/>
+								<Relation id={summary?.forkedFromConversationId} />
 							</Fact>
 							<Fact name="Children">
-								{open.children.value.length === 0 ? (
-									<span class="muted">none</span>
-								) : (
-									open.children.value.map((child) => (
-										<a key={child.id} href={addressOf(["conversations", child.id])}>
-											{child.title ?? child.id}
-										</a>
-									))
-								)}
+								<Relatives of={open.children.value} />
+							</Fact>
+							<Fact name="Forks">
+								<Relatives of={open.forks.value} />
 							</Fact>
 						</dl>
 					</section>
@@ -168,6 +158,15 @@ function Fact({ name, children }: { readonly name: string; readonly children: pr
 			<dd>{children}</dd>
 		</div>
 	);
+}
+
+function Relatives({ of }: { readonly of: readonly ConversationSummary[] }) {
+	if (of.length === 0) return <span class="muted">none</span>;
+	return of.map(({ id, title }) => (
+		<a key={id} href={addressOf(["conversations", id])}>
+			{title ?? id}
+		</a>
+	));
 }
 
 function Relation({ id }: { readonly id: string | undefined }) {

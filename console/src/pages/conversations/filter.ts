@@ -63,6 +63,7 @@ export function filterOf(query: URLSearchParams, now: number): ConversationFilte
 		tagKey: text("tag_key"),
 		titleContains: text("title_contains"),
 		parentConversationId: text("parent_conversation_id"),
+		forkedFromConversationId: text("forked_from_conversation_id"),
 		tags: Object.fromEntries(
 			query.getAll("tag").map((tag) => {
 				const at = tag.indexOf(":");
