@@ -13,6 +13,7 @@ import type { Condition, ListOrder } from "./condition.ts";
 import type { Derivation, DerivationStep } from "./derivation.ts";
 import type { EventCondition } from "./event-condition.ts";
 import type { OwnerAssignment } from "./owners.ts";
+import type { RefusedPostTable } from "./refused-posts.ts";
 import type { NewRefusals, SenderFigures } from "./senders.ts";
 import type { StoredUsage, UsageCorrection } from "./usage-plan.ts";
 import type { UsagePeriod, UsageQuery, UsageReport } from "./usage-report.ts";
@@ -361,6 +362,7 @@ export interface Store extends AsyncDisposable {
 	readonly updates: SequenceLog<StoredUpdate, UpdateQuery>;
 	readonly events: SequenceLog<StoredEvent, EventQuery>;
 	readonly accessKeys: AccessKeyTable;
+	readonly refusedPosts: RefusedPostTable;
 	/**
 	 * Appends an update, unless it is a duplicate: {@link Appended.duplicate}. Resolves when it is on disk.
 	 *

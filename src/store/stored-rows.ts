@@ -2,6 +2,7 @@ import type { AccessKeyRow } from "./access-keys.ts";
 import type { Activity } from "./activity.ts";
 import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
 import type { RecordColumn } from "./record-column.ts";
+import type { RefusedPostRow } from "./refused-posts.ts";
 import type { SenderName, StoredSender } from "./senders.ts";
 import type { ConversationOrigin, NewEvent, StoredRecord } from "./store.ts";
 import type { UsageLedger } from "./usage-plan.ts";
@@ -29,6 +30,8 @@ export interface StoredRows {
 	readonly accessKey: AccessKeyRow;
 	/** Ordered by owner and name. */
 	readonly sender: StoredSender;
+	/** Ordered by id. */
+	readonly refusedPost: RefusedPostRow;
 }
 
 /** The kinds of rows, in the order in which they must be written. */
@@ -42,6 +45,7 @@ export const rowKinds = [
 	"prunedEvents",
 	"accessKey",
 	"sender",
+	"refusedPost",
 ] as const satisfies readonly (keyof StoredRows)[];
 export type RowKind = (typeof rowKinds)[number];
 
@@ -87,13 +91,14 @@ export interface PrunedRow {
 }
 
 /**
- * The key that orders the rows of a kind: the sequence, the id of the conversation, {@link senderKey}, or the name of
+ * The key that orders the rows of a kind: the sequence, the id of a refused post, the id of the conversation, {@link senderKey}, or the name of
  * the access key.
  */
 export type RowKey = bigint | string;
 
 export function keyOf(row: StoredRows[RowKind]): RowKey {
 	if ("name" in row) return row.name;
+	if ("reasons" in row) return row.id;
 	if ("usualInterval" in row) return senderKey(row);
 	return "sequence" in row ? row.sequence : row.conversationId;
 }

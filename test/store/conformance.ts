@@ -13,6 +13,7 @@ import { lifetimeConformance } from "./conformance-lifetime.ts";
 import { listConformance } from "./conformance-lists.ts";
 import { ownerConformance } from "./conformance-owners.ts";
 import { pruneConformance } from "./conformance-prune.ts";
+import { refusedPostConformance } from "./conformance-refused-posts.ts";
 import { senderConformance } from "./conformance-senders.ts";
 import { appendEvents, batch, event } from "./event-samples.ts";
 import { append, conditions, permutations, type Sample, sample, second, start, stored } from "./samples.ts";
@@ -431,6 +432,7 @@ export function storeConformance(harness: StoreHarness): void {
 	listConformance(current);
 	pruneConformance(current, reopen);
 	senderConformance(current);
+	refusedPostConformance(current, reopen);
 	lifetimeConformance(current, reopen);
 	eventConformance(current, reopen);
 	accessKeyConformance(current, reopen);

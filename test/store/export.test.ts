@@ -15,6 +15,7 @@ import { damageStoredRecord } from "../support/database.ts";
 import { Random } from "../support/random.ts";
 import { TempFolder } from "../support/temp.ts";
 import { accessKey } from "./conformance-access-keys.ts";
+import { refusedPost } from "./conformance-refused-posts.ts";
 import { appendEvents, batch, effect, event, record, stateUpdate } from "./event-samples.ts";
 import { Databases, sqlOn } from "./postgres/databases.ts";
 import { append, conditions, type Filter, sample, second, start } from "./samples.ts";
@@ -201,6 +202,14 @@ async function fill(store: Store): Promise<void> {
 	await store.accessKeys.create(accessKey("c", { owner: "", expiresAt: undefined }));
 	await store.accessKeys.revoke("a", at(1_001));
 	await store.accessKeys.touch([{ name: "B", at: at(1_002) }]);
+	await store.refusedPosts.add(
+		[
+			refusedPost(1, { conversationId: posted, owner: "team-a", retriedAt: at(5) }),
+			refusedPost(2, { conversationId: posted, accepted: true, body: undefined }),
+			refusedPost(3, { conversationId: undefined, sender: undefined, peer: "192.0.2.7", requests: 9n }),
+		],
+		{ maxBytes: 2 ** 20, maxPeers: 5 },
+	);
 }
 
 const filters: readonly Filter[] = [
@@ -236,6 +245,8 @@ async function everything(store: Store) {
 		),
 		clock: await store.getRetentionTime(),
 		accessKeys: (await store.accessKeys.list()).map((key) => ({ ...key, sha256: Buffer.from(key.sha256) })),
+		refusedPosts: await store.refusedPosts.list({ limit: 10 }),
+		bodyOfRefused: (await store.refusedPosts.get(refusedPost(1).id))?.body?.length,
 	};
 }
 
@@ -357,6 +368,7 @@ describe.each(ENGINES)("an export from %s", (engine) => {
 						prunedEvents: 0,
 						sender: 0,
 						accessKey: 0,
+						refusedPost: 0,
 					},
 					updates: textsOf(ranges[0]),
 					events: textsOf(ranges[1]),
@@ -544,6 +556,7 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 		logs: "SELECT log, pruned_through, last_removal FROM logs ORDER BY log",
 		pruned: "SELECT * FROM pruned ORDER BY log, conversation_id",
 		refusals: "made by each database itself",
+		refused_posts: "SELECT * FROM refused_posts ORDER BY id",
 		senders: "SELECT * FROM senders ORDER BY owner, sender",
 		store_state: "SELECT clock FROM store_state",
 		tags: "SELECT c.conversation_id, t.* FROM tags t JOIN conversations c ON c.id = t.conversation ORDER BY 1, t.key",
@@ -567,6 +580,7 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 		positions: "SELECT * FROM conversation_updates.positions",
 		pruned: "SELECT * FROM conversation_updates.pruned ORDER BY log, conversation_id",
 		refusals: "made by each database itself",
+		refused_posts: "SELECT * FROM conversation_updates.refused_posts ORDER BY id",
 		removals: "SELECT * FROM conversation_updates.removals ORDER BY log",
 		retention: "SELECT * FROM conversation_updates.retention",
 		schema_versions: "made by each database itself",

@@ -14,12 +14,12 @@ import type { Secret } from "./free-form-secrets.ts";
 const PREFIX = "enc:v1:";
 /** Follows the prefix when the secret is a number. */
 const NUMBER = "number:";
-const ALGORITHM = "aes-256-gcm";
+export const ALGORITHM = "aes-256-gcm";
 const KEY_BYTES = 32;
-const KEY_ID_BYTES = 8;
+export const KEY_ID_BYTES = 8;
 /** Recommended nonce length and full tag length of GCM, in bytes (NIST SP 800-38D, sections 5.2.1.1 and 5.2.1.2). */
-const NONCE_BYTES = 12;
-const TAG_BYTES = 16;
+export const NONCE_BYTES = 12;
+export const TAG_BYTES = 16;
 /** Maximum length of a secret's place in an error message, in UTF-16 code units. */
 const MAX_SHOWN_PLACE = 200;
 
@@ -116,7 +116,7 @@ export function beginsLikeCiphertext(text: string): boolean {
 }
 
 /** Derives a 256-bit key for one purpose from a configured key (HKDF-SHA256, RFC 5869). */
-function deriveKey(key: KeyObject, purpose: string): KeyObject {
+export function deriveKey(key: KeyObject, purpose: string): KeyObject {
 	return createSecretKey(Buffer.from(hkdfSync("sha256", key, "", purpose, KEY_BYTES)));
 }
 
@@ -129,7 +129,12 @@ function toNumber(text: string): number | bigint {
 }
 
 function keyId(key: KeyObject): string {
-	return hash("sha256", key.export(), "buffer").subarray(0, KEY_ID_BYTES).toString("base64url");
+	return keyIdBytes(key).toString("base64url");
+}
+
+/** Returns what identifies a configured key: the first bytes of its SHA-256. */
+export function keyIdBytes(key: KeyObject): Buffer {
+	return hash("sha256", key.export(), "buffer").subarray(0, KEY_ID_BYTES);
 }
 
 /** Returns the parts of a ciphertext; undefined when the text does not have the form of a ciphertext. */

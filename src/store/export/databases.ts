@@ -88,6 +88,7 @@ export function countsOf(row: Row): Counts {
 		prunedEvents: integer(row.prunedEvents),
 		accessKey: integer(row.accessKey),
 		sender: integer(row.sender),
+		refusedPost: integer(row.refusedPost),
 	};
 }
 

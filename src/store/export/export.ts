@@ -47,6 +47,7 @@ const NO_ROWS: Counts = {
 	prunedEvents: 0,
 	accessKey: 0,
 	sender: 0,
+	refusedPost: 0,
 };
 
 /** Counts lines, and computes their SHA-256. */

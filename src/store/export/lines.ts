@@ -1,6 +1,7 @@
 import { isUtf8 } from "node:buffer";
 import { z } from "zod";
 import { packRecord, type RecordColumn, readOrUnreadable, unpackRecord } from "../record-column.ts";
+import { postForms } from "../refused-posts.ts";
 import type { StoredUpdate } from "../store.ts";
 import { type RowKind, rowKinds, type StoredRows } from "../stored-rows.ts";
 import type { After, Counts, Ranges } from "./databases.ts";
@@ -257,6 +258,27 @@ const forms: { readonly [Kind in RowKind]: RowForm<StoredRows[Kind]> } = {
 			records: int64,
 			events: int64,
 			usualInterval: int64,
+		}),
+	},
+	refusedPost: {
+		toLine: same,
+		fromLine: z.strictObject({
+			id: int64,
+			receivedAt: int64,
+			lastAt: int64,
+			requests: int64,
+			sender: name,
+			owner: name,
+			peer: name,
+			route: z.string(),
+			form: z.enum(postForms),
+			kind: z.string(),
+			reasons: z.string(),
+			conversationId: name,
+			size: integer,
+			accepted: z.boolean(),
+			retriedAt: int64OrNone,
+			body: orNone(bytes),
 		}),
 	},
 };

@@ -3,6 +3,7 @@ import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary
 import { accessKeyFrom } from "../access-keys.ts";
 import { type After, type Counts, countsOf, countsQuery, PAGE_BYTES, PAGE_ROWS } from "../export/databases.ts";
 import { unpackRecord } from "../record-column.ts";
+import { refusedRowFrom } from "../refused-posts.ts";
 import { eventRowFrom, type LogTable, originFrom, packedColumnsFrom, prunedFrom, updateRowFrom } from "../rows.ts";
 import { senderFrom } from "../senders.ts";
 import { type PrunedRow, type RowKey, type RowKind, SENDER_KEY, type StoredRows } from "../stored-rows.ts";
@@ -10,6 +11,7 @@ import { writtenLedgers } from "../usage-ledgers.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
 import { insertAccessKey } from "./access-keys.ts";
 import { insertCurrents, insertEvents, insertTags, insertUpdates } from "./numbered-sql.ts";
+import { insertRefusedPost } from "./refused-posts.ts";
 import { ACTIVITY_COLUMNS, activityOf, decoded, STATE_COLUMNS, stateOf } from "./rows.ts";
 import { sendersQuery } from "./senders.ts";
 import { encodeKey } from "./stored-text.ts";
@@ -130,6 +132,14 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		key: SENDER_KEY,
 		read: senderFrom,
 		write: (rows) => [sendersQuery(rows)],
+	},
+	refusedPost: {
+		table: "conversation_updates.refused_posts",
+		columns: "*",
+		key: "id",
+		bytes: "bytes",
+		read: refusedRowFrom,
+		write: (rows) => rows.map(insertRefusedPost),
 	},
 };
 

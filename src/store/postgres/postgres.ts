@@ -20,6 +20,15 @@ import { migrate } from "./migrate.ts";
 import { assignOwner } from "./owners.ts";
 import { pruningOf } from "./pruning.ts";
 import { getOrigin, getRecordState, listUnapplied } from "./record-state.ts";
+import {
+	addRefusedPosts,
+	expireRefusedPosts,
+	getRefusedPost,
+	listRefusedPosts,
+	refusedUsage,
+	removeRefusedPost,
+	setRefusedReasons,
+} from "./refused-posts.ts";
 import { listSenders, refusalsQueries } from "./senders.ts";
 import type { Query, Session } from "./transaction.ts";
 import { requireFinished } from "./unfinished.ts";
@@ -144,6 +153,15 @@ function storeOf(
 			create: (key) => run(() => logged("createAccessKey", createAccessKey(connections, key))),
 			revoke: (name, at) => run(() => logged("revokeAccessKey", write(revokeAccessKey(name, at)))),
 			touch: (uses) => run(() => logged("touchAccessKeys", write(touchAccessKeys(uses)))),
+		},
+		refusedPosts: {
+			add: (posts, room) => run(() => logged("addRefusedPosts", addRefusedPosts(connections, posts, room))),
+			expire: (age) => run(() => logged("expireRefusedPosts", expireRefusedPosts(connections, age))),
+			list: (query) => read("listRefusedPosts", (session) => listRefusedPosts(session, query)),
+			get: (id, owner) => read("getRefusedPost", (session) => getRefusedPost(session, id, owner)),
+			setReasons: (refused) => run(() => logged("setRefusedReasons", write(setRefusedReasons(refused)))),
+			remove: (id) => run(() => logged("removeRefusedPost", write(removeRefusedPost(id)))),
+			usage: () => read("refusedUsage", refusedUsage),
 		},
 		append: (update, signal) =>
 			run(() => {

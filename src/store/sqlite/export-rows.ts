@@ -3,6 +3,7 @@ import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary
 import { accessKeyFrom } from "../access-keys.ts";
 import { type After, type Counts, countsOf, countsQuery, PAGE_BYTES, PAGE_ROWS } from "../export/databases.ts";
 import { unpackedSizeOf } from "../record-column.ts";
+import { refusedRowFrom } from "../refused-posts.ts";
 import {
 	activityFrom,
 	eventRowFrom,
@@ -18,6 +19,7 @@ import { writtenLedgers } from "../usage-ledgers.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
 import { createAccessKey } from "./access-keys.ts";
 import { writeActivity } from "./activities.ts";
+import { insertRefusedPost } from "./refused-posts.ts";
 import { insertSender } from "./senders.ts";
 import type { Statements } from "./statements.ts";
 import { insertConversation, insertEvent, insertUpdate, refreshStanding } from "./update-writer.ts";
@@ -111,6 +113,14 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 		write: createAccessKey,
 	},
 	sender: { table: "senders", columns: "*", key: SENDER_KEY, read: senderFrom, write: insertSender },
+	refusedPost: {
+		table: "refused_posts",
+		columns: "*",
+		key: "id",
+		read: refusedRowFrom,
+		bytesOf: ({ body }) => body?.byteLength ?? 0,
+		write: insertRefusedPost,
+	},
 };
 
 function prunedOf(log: LogTable): RowsOf<PrunedRow> {

@@ -1,6 +1,6 @@
 import { serve } from "../../threads/serve.ts";
 import type { PrunableQuery, RemovalBounds } from "../pruner.ts";
-
+import type { RefusedQuery } from "../refused-posts.ts";
 import type { LogTable } from "../rows.ts";
 import type { ConversationQuery, CountQuery, EventQuery, RangeQuery, UpdateQuery } from "../store.ts";
 import type { UsageQuery } from "../usage-report.ts";
@@ -11,6 +11,7 @@ import { countConversations, listConversations } from "./list-conversations.ts";
 import { firstReceivedSince, readRange, readRetentionTime } from "./log.ts";
 import { findDeleted, findPrunable } from "./prunable.ts";
 import { getOrigin, getRecordState, listUnapplied } from "./record-state.ts";
+import { getRefusedPost, listRefusedPosts, refusedUsage } from "./refused-posts.ts";
 import { listSenders } from "./senders.ts";
 import { Statements } from "./statements.ts";
 import { getUpdate, listUpdates } from "./updates.ts";
@@ -42,6 +43,10 @@ function reader(options: DatabaseOptions) {
 			getOrigin: (conversationId: string) => read(() => getOrigin(statements, conversationId)),
 			listUnapplied: (limit: number) => read(() => listUnapplied(statements, limit)),
 			listSenders: (owner: string | undefined) => read(() => listSenders(statements, owner)),
+			listRefusedPosts: (query: RefusedQuery) => read(() => listRefusedPosts(statements, query)),
+			getRefusedPost: (one: { readonly id: bigint; readonly owner: string | undefined }) =>
+				read(() => getRefusedPost(statements, one)),
+			refusedUsage: () => read(() => refusedUsage(statements)),
 			reportUsage: (query: UsageQuery) => read(() => reportUsage(statements, query)),
 			getUsageRange: (owner: string | undefined) => read(() => getUsageRange(statements, owner)),
 			getUsage: (conversationId: string) => read(() => getUsage(statements, conversationId)),

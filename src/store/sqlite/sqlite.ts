@@ -141,6 +141,15 @@ function storeOf(
 			revoke: (name, at) => writer.calls.revokeAccessKey({ name, at }),
 			touch: (uses) => writer.calls.touchAccessKeys(uses),
 		},
+		refusedPosts: {
+			add: (posts, room) => writer.calls.addRefusedPosts({ posts, room }),
+			expire: (age) => writer.calls.expireRefusedPosts(age),
+			list: (query) => reader.calls.listRefusedPosts(query),
+			get: (id, owner) => reader.calls.getRefusedPost({ id, owner }),
+			setReasons: (refused) => writer.calls.setRefusedReasons(refused),
+			remove: (id) => writer.calls.removeRefusedPost(id),
+			usage: () => reader.calls.refusedUsage(),
+		},
 		async append(update, signal) {
 			const { record, summary } = update;
 			const compacted = { ...update, record: { ...record, bytes: compact(record.bytes) }, summary: compact(summary) };

@@ -21,4 +21,9 @@ export class Statements {
 		}
 		return statement;
 	}
+
+	/** Prepares a statement whose text is not used again. */
+	once(sql: string): StatementSync {
+		return this.#database.prepare(sql);
+	}
 }

@@ -8,6 +8,7 @@ import type { DerivationStep } from "../derivation.ts";
 import type { AppendRequest, GroupRequest, PossibleDuplicate } from "../duplicates.ts";
 import type { OwnerAssignment } from "../owners.ts";
 import type { RemovalBounds } from "../pruner.ts";
+import type { RefusedAge, RefusedPostRow, RefusedRoom, StillRefused } from "../refused-posts.ts";
 import type { NewRefusals } from "../senders.ts";
 import type { Appended, AppendedEvents, NewEvents } from "../store.ts";
 import type { UsageCorrection } from "../usage-plan.ts";
@@ -19,6 +20,7 @@ import { readDerivation, saveDerivation } from "./derivations.ts";
 import { appendGroup } from "./group.ts";
 import { OpenFiles } from "./open-files.ts";
 import { assignOwner } from "./owners.ts";
+import { addRefusedPosts, expireRefusedPosts, removeRefusedPost, setRefusedReasons } from "./refused-posts.ts";
 import { type DeletedRequest, removeDeleted, removeEvents, removeUpdates } from "./remove.ts";
 import { isDatabaseFailure } from "./result-codes.ts";
 import { beginRun, endRun } from "./run.ts";
@@ -130,6 +132,11 @@ function writer(options: WriterOptions) {
 			saveRetentionTime: (time: bigint): void => void write(() => saveRetentionTime.run(time)),
 			addRefusals: (refusals: NewRefusals): void => write(() => addRefusals(statements, refusals)),
 			correctUsage: (correction: UsageCorrection) => write(() => correctUsage(statements, correction)),
+			addRefusedPosts: (added: { readonly posts: readonly RefusedPostRow[]; readonly room: RefusedRoom }) =>
+				write(() => addRefusedPosts(statements, added)),
+			expireRefusedPosts: (age: RefusedAge) => write(() => expireRefusedPosts(statements, age)),
+			setRefusedReasons: (refused: StillRefused): void => write(() => setRefusedReasons(statements, refused)),
+			removeRefusedPost: (id: bigint): void => write(() => removeRefusedPost(statements, id)),
 			readDerivation: (name: string) => readDerivation(statements, name),
 			saveDerivation: (step: DerivationStep): void => write(() => saveDerivation(statements, step)),
 			listAccessKeys: () => listAccessKeys(statements),

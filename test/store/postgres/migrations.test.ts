@@ -73,7 +73,7 @@ test("a database of schema version 1 is upgraded and keeps its data", async () =
 		ALTER INDEX conversation_updates.conversations_unapplied RENAME TO conversations_behind;
 		ALTER TABLE conversation_updates.unfinished_import RENAME COLUMN manifest TO source;
 		ALTER TABLE conversation_updates.unfinished_import RENAME TO unfinished_copy;
-		DROP TABLE conversation_updates.access_keys;
+		DROP TABLE conversation_updates.access_keys, conversation_updates.refused_posts;
 		DROP TABLE conversation_updates.derivations, conversation_updates.senders, conversation_updates.refusals;
 		ALTER TABLE conversation_updates.events DROP COLUMN llm_response_id, DROP COLUMN sender;
 		ALTER TABLE conversation_updates.updates DROP COLUMN sender;

@@ -1,0 +1,89 @@
+import {
+	ageSql,
+	insertSql,
+	listSql,
+	type RefusedAge,
+	type RefusedPost,
+	type RefusedPostRow,
+	type RefusedQuery,
+	type RefusedRoom,
+	type RefusedUsage,
+	refusedFrom,
+	refusedRowFrom,
+	refusedValues,
+	roomSql,
+	type StillRefused,
+} from "../refused-posts.ts";
+import { integer } from "../values.ts";
+import type { Connections } from "./connections.ts";
+import type { Query, Session } from "./transaction.ts";
+
+/** The refused posts in PostgreSQL. The contracts are those of `RefusedPostTable`. */
+
+const TABLE = "conversation_updates.refused_posts";
+const INSERT = insertSql(TABLE, (index) => `$${index}`);
+/** Lets one process at a time add posts, so that their sum does not pass the limit. Reads go on. */
+const LOCK: Query = { text: `LOCK TABLE ${TABLE} IN SHARE ROW EXCLUSIVE MODE` };
+
+export function insertRefusedPost(post: RefusedPostRow): Query {
+	return { text: INSERT, values: refusedValues(post, (value) => value) };
+}
+
+export async function addRefusedPosts(
+	connections: Connections,
+	posts: readonly RefusedPostRow[],
+	room: RefusedRoom,
+): Promise<number> {
+	return await removeAll(connections, [LOCK, ...posts.map(insertRefusedPost)], roomSql(TABLE, room));
+}
+
+export async function expireRefusedPosts(connections: Connections, age: RefusedAge): Promise<number> {
+	return await removeAll(connections, [], ageSql(TABLE, age));
+}
+
+/** Runs queries and then deletions. Returns the number of deleted rows. */
+async function removeAll(
+	connections: Connections,
+	first: readonly Query[],
+	deletions: readonly string[],
+): Promise<number> {
+	return await connections.transaction(async (transaction) => {
+		const counted = deletions.map((sql) => ({
+			text: `WITH gone AS (${sql} RETURNING id) SELECT count(*) AS count FROM gone`,
+		}));
+		const results = await transaction.commit(...first, ...counted);
+		return results.slice(first.length).reduce((sum, [row]) => sum + integer(row?.count), 0);
+	});
+}
+
+export async function listRefusedPosts(session: Session, query: RefusedQuery): Promise<RefusedPost[]> {
+	const { sql: text, values } = listSql(TABLE, query, (index) => `$${index}`);
+	const [rows = []] = await session.query({ text, values });
+	return rows.map(refusedFrom);
+}
+
+/** @param owner returns only a post of this owner */
+export async function getRefusedPost(
+	session: Session,
+	id: bigint,
+	owner: string | undefined,
+): Promise<RefusedPostRow | undefined> {
+	const text = `SELECT * FROM ${TABLE} WHERE id = $1 AND ($2::text IS NULL OR owner = $2)`;
+	const [[row] = []] = await session.query({ text, values: [id, owner ?? null] });
+	return row === undefined ? undefined : refusedRowFrom(row);
+}
+
+export function setRefusedReasons({ id, kind, reasons, retriedAt }: StillRefused): Query {
+	const text = `UPDATE ${TABLE} SET kind = $2, reasons = $3, retried_at = $4 WHERE id = $1`;
+	return { text, values: [id, kind, reasons, retriedAt] };
+}
+
+export function removeRefusedPost(id: bigint): Query {
+	return { text: `DELETE FROM ${TABLE} WHERE id = $1`, values: [id] };
+}
+
+export async function refusedUsage(session: Session): Promise<RefusedUsage> {
+	const text = `SELECT count(*) AS posts, CAST(coalesce(sum(bytes), 0) AS bigint) AS bytes FROM ${TABLE}`;
+	const [[row] = []] = await session.query({ text });
+	return { posts: integer(row?.posts), bytes: integer(row?.bytes) };
+}
