@@ -1,5 +1,5 @@
 import type { ThreadLogger } from "../threads/worker-thread.ts";
-import type { LogListener } from "./store.ts";
+import type { LogChange, LogListener } from "./store.ts";
 
 /**
  * Notifies listeners of the newest sequence of a log when the log has grown. The results of one commit arrive together,
@@ -24,7 +24,7 @@ export class Announcer {
 	/** @returns a function that ends the subscription */
 	subscribe(listener: LogListener): () => void {
 		// Wrapped, so that a listener that is subscribed twice has two subscriptions.
-		const own: LogListener = (newest, isLoss) => listener(newest, isLoss);
+		const own: LogListener = (newest, change) => listener(newest, change);
 		this.#listeners.add(own);
 		return () => this.#listeners.delete(own);
 	}
@@ -36,21 +36,26 @@ export class Announcer {
 		this.#isScheduled = true;
 		queueMicrotask(() => {
 			this.#isScheduled = false;
-			this.#notify(false);
+			this.#notify("added");
 		});
 	}
 
 	/** Notifies the listeners that entries after `newest`, which were announced before, have been lost. */
 	announceLoss(newest: bigint): void {
 		this.#newest = newest;
-		this.#notify(true);
+		this.#notify("lost");
 	}
 
-	#notify(isLoss: boolean): void {
-		// A copy, because a listener subscribes again when it is notified of a loss.
+	/** Notifies the listeners that stored entries have other owners now. */
+	announceOwners(): void {
+		this.#notify("owners");
+	}
+
+	#notify(change: LogChange): void {
+		// A copy, because a listener subscribes again when what it has read is out of date.
 		for (const listener of [...this.#listeners]) {
 			try {
-				listener(this.#newest, isLoss);
+				listener(this.#newest, change);
 			} catch (error) {
 				this.#logger.error({ err: error }, "a listener of the store failed");
 			}

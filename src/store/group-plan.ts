@@ -263,12 +263,12 @@ class GroupPlanner {
 	/** Returns the error for a post to a conversation of another owner, before anything of it is compared. */
 	refusalOfOwner(append: Post | NewEvents): ServiceError | undefined {
 		const { conversationId, poster } = "summary" in append ? append.update : append;
-		return ownerRefusal(poster, this.#conversation(conversationId).origin);
+		return ownerRefusal(poster, originOf(this.#conversation(conversationId)));
 	}
 
 	/** Sets the origin of a conversation of which nothing was stored. */
 	#setOrigin(conversationId: string, known: KnownConversation, poster: Poster | undefined): void {
-		known.origin ??= { sender: poster?.sender, owner: poster?.owner };
+		known.origin = originOf(known) ?? { sender: poster?.sender, owner: poster?.owner };
 		this.written.origins.set(conversationId, known.origin);
 	}
 
@@ -452,6 +452,12 @@ class GroupPlanner {
 		if (known === undefined) throw new Error("the conversation does not belong to the group");
 		return known;
 	}
+}
+
+/** Returns the origin of a conversation. One that was removed has that of its usage, so that this stays its owner's. */
+function originOf({ origin, usage }: KnownConversation): ConversationOrigin | undefined {
+	if (origin !== undefined || usage === undefined) return origin;
+	return { sender: usage.sender || undefined, owner: usage.owner || undefined };
 }
 
 /** Returns the stats that an append would make current; undefined when it makes no record, or leaves them as they are. */

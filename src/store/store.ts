@@ -187,7 +187,7 @@ export interface SequenceLog<Entry, Query> {
 	list(query: Query): Promise<Entry[]>;
 	range(query?: RangeQuery): Promise<SequenceRange>;
 	/**
-	 * Calls `listener` when commits have added entries; several commits can share a call.
+	 * Calls `listener` when commits have added entries, or changed their owners; several commits can share a call.
 	 *
 	 * @returns a function that ends the subscription
 	 */
@@ -195,12 +195,14 @@ export interface SequenceLog<Entry, Query> {
 }
 
 /**
- * Receives the newest sequence of a log.
- *
- * @param isLoss whether the log has lost the entries after `newest`, for example in a failover to a standby that lacked
- *   the last commits. Their sequence numbers will be used again.
+ * What a listener is told of: new entries; the loss of the entries after the newest sequence, for example in a failover
+ * to a standby that lacked the last commits, so that their sequence numbers will be used again; or that stored entries
+ * have other owners now.
  */
-export type LogListener = (newest: bigint, isLoss: boolean) => void;
+export type LogChange = "added" | "lost" | "owners";
+
+/** Receives the newest sequence of a log. */
+export type LogListener = (newest: bigint, change: LogChange) => void;
 
 /** An event as it is stored: JSON text without secrets in plain text. */
 export interface ProtectedEvent {
@@ -380,7 +382,8 @@ export interface Store extends AsyncDisposable {
 	 */
 	appendEvents(batch: NewEvents, signal?: CallSignal): Promise<AppendedEvents | undefined>;
 	/**
-	 * Gives conversations an owner in one transaction. Those that have another owner keep it, unless their ids are given.
+	 * Gives conversations an owner in one transaction, with all that is stored of them. Those that have another owner keep
+	 * it, unless their ids are given. A conversation that was removed belongs to the owner of its usage.
 	 *
 	 * @returns the number of changed conversations; below the limit when no more are left
 	 */

@@ -13,6 +13,7 @@ import {
 	formatLedger,
 	type Ledger,
 	NO_LEDGER,
+	negated,
 	parseLedger,
 	type UsageRow,
 	uncountedResponses,
@@ -224,6 +225,16 @@ export function sumsOf(rows: Iterable<LedgerRow>): UsageSum[] {
 		}
 	// In the order of their keys, so that two transactions cannot wait for each other.
 	return [...sums].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, sum]) => sum);
+}
+
+/** Returns what is to be added to the sums when the conversations of rows get an owner. */
+export function sumsOfMove(rows: readonly LedgerRow[], owner: string): UsageSum[] {
+	return sumsOf(
+		rows.flatMap((row) => [
+			{ ...row, ...negated(row) },
+			{ ...row, owner: nameOf(owner) },
+		]),
+	);
 }
 
 function addRow(rows: Map<string, LedgerRow>, full: LedgerRow): void {

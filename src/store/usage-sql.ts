@@ -1,6 +1,6 @@
 import { AMOUNTS, type Amounts } from "../usage/ledger.ts";
 import type { LedgerRow, UsageSum } from "./usage-plan.ts";
-import { bigint, type Row } from "./values.ts";
+import { bigint, integer, type Row } from "./values.ts";
 
 /** The tables of usage, whose columns have the same names in every engine. */
 
@@ -26,6 +26,30 @@ export const IS_ZERO = AMOUNT_COLUMNS.map((name) => `${name} = 0`).join(" AND ")
 /** Whether a row takes back what was counted before, so that the sum may be zero. Rows that are zero are removed. */
 export function takesBack(row: LedgerRow): boolean {
 	return AMOUNTS.some((name) => row[name] < 0n);
+}
+
+/** SQL columns of rows `l` of usage_ledger and their conversations `k` that {@link ledgerRowFrom} reads. */
+export const LEDGER_ROW_COLUMNS = `
+	l.life, l.quarter, l.model, l.usage_id, l.agent_kind, ${AMOUNT_COLUMNS.map((name) => `l.${name}`).join()}, k.sender, k.owner
+`;
+
+/**
+ * Reads a row of a ledger.
+ *
+ * @param decode decodes the stored form of a text
+ */
+export function ledgerRowFrom(row: Row, conversationId: string, decode: (value: unknown) => string): LedgerRow {
+	return {
+		conversationId,
+		life: integer(row.life),
+		quarter: bigint(row.quarter),
+		model: decode(row.model),
+		usageId: decode(row.usage_id),
+		agentKind: decode(row.agent_kind),
+		sender: decode(row.sender),
+		owner: decode(row.owner),
+		...amountsFrom(row),
+	};
 }
 
 /** Returns the columns of a row with names, except `conversation`. */

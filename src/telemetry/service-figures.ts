@@ -1,6 +1,6 @@
 import { stat, statfs } from "node:fs/promises";
 import { dirname } from "node:path";
-import type { Store } from "../store/store.ts";
+import type { LogChange, Store } from "../store/store.ts";
 import type { Logger } from "./log.ts";
 import type { Metrics, Sample } from "./metrics.ts";
 import type { Readiness } from "./readiness.ts";
@@ -120,8 +120,8 @@ function addWorkFigures(metrics: Metrics, { admitted }: ServiceFigures): void {
 function addStoreFigures(metrics: Metrics, { store }: ServiceFigures): void {
 	const newest = { updates: 0n, events: 0n };
 	const known = LOGS.map(async (log) => {
-		const advance = (sequence: bigint, isLoss = false): void => {
-			if (isLoss || sequence > newest[log]) newest[log] = sequence;
+		const advance = (sequence: bigint, change: LogChange = "added"): void => {
+			if (change === "lost" || sequence > newest[log]) newest[log] = sequence;
 		};
 		store[log].subscribe(advance);
 		advance((await store[log].range()).newest);

@@ -430,6 +430,11 @@ export function addAmounts(a: Amounts, b: Amounts): Amounts {
 	return add(a, b);
 }
 
+/** Returns the amounts that take back others. */
+export function negated(amounts: Amounts): Amounts {
+	return subtract(ZERO, amounts);
+}
+
 /** Returns the sum of rows. */
 export function sumOf(list: readonly Amounts[]): Amounts {
 	return list.reduce<Amounts>(add, ZERO);

@@ -1,8 +1,15 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import fc from "fast-check";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import { EventViews } from "../../src/conversations/read/event-view.ts";
+import { UpdateViews } from "../../src/conversations/read/update-view.ts";
 import { type StoreReads, visibleStore } from "../../src/conversations/read/visible-store.ts";
+import { EventWatches } from "../../src/conversations/watch/event-watches.ts";
+import { UpdateWatches } from "../../src/conversations/watch/update-watches.ts";
+import { EventFormat } from "../../src/events/event-format.ts";
+import { RecordFormat } from "../../src/record/record-format.ts";
+import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import type { Poster, Store } from "../../src/store/store.ts";
 import type { UsageGroup } from "../../src/store/usage-report.ts";
 import { appendEvents, batch, event, record as recordOf } from "./event-samples.ts";
@@ -39,15 +46,15 @@ const posts = fc
 	)
 	.map((list) => list.map((post, n): Post => ({ ...post, n })));
 
-async function send(store: Store, { by, conversation, kind, n }: Post): Promise<void> {
+async function send(store: Store, { by, conversation, kind, n }: Post, poster = POSTERS[by]): Promise<void> {
 	const receivedAt = start + BigInt(n) * second;
-	const poster = POSTERS[by];
 	if (kind === "event") {
 		const one = event({ eventId: `event ${n}`, happenedAt: receivedAt, text: Buffer.from(`{"id":"event ${n}"}`) });
 		await appendEvents(store, batch(id(conversation), [one], { receivedAt, poster }));
 		return;
 	}
-	const columns = { updatedAt: receivedAt, title: `title ${n}` };
+	const status = ["running", "idle", "running", "deleting"][n % 4] ?? "";
+	const columns = { updatedAt: receivedAt, title: `title ${n}`, status };
 	const accumulatedTokenUsage = { promptTokens: BigInt(n) };
 	const stats = { usageToMetrics: { agent: { modelName: `model ${n % 2}`, accumulatedTokenUsage } } };
 	const record = recordOf({ title: `record ${n}`, stats });
@@ -122,7 +129,7 @@ export function ownerConformance(open: () => Promise<Store>): void {
 						for (const store of alone.values()) await store.close();
 					}
 				}),
-				{ numRuns: 12 },
+				{ numRuns: 8 },
 			);
 		});
 
@@ -133,6 +140,116 @@ export function ownerConformance(open: () => Promise<Store>): void {
 			expect(await store.prune({ updatesPerConversation: 1, limit: 100 })).toBe(2);
 			const prunedThrough = async (owner: string) => (await visibleStore(store, owner).updates.range()).prunedThrough;
 			expect([await prunedThrough("red"), await prunedThrough("blue")]).toEqual([2n, 0n]);
+		});
+
+		it("have everything of the conversations that they are given, as if it had been theirs from the beginning", async () => {
+			const plan = fc.array(fc.constantFrom(undefined, "red", "blue"), { minLength: 4, maxLength: 4 });
+			await fc.assert(
+				fc.asyncProperty(posts, plan, async (list, owners) => {
+					await using given = await open();
+					await using theirs = await open();
+					const known = new Set<number>();
+					for (const post of list) {
+						const { conversation } = post;
+						known.add(conversation);
+						await send(given, { ...post, by: "operator" });
+						await send(theirs, post, { sender: "operator", owner: owners[conversation] });
+					}
+					for (const policy of [
+						{ updatesPerConversation: 2, limit: 100 },
+						{ receivedBefore: start + second, limit: 100 },
+					])
+						for (const store of [given, theirs]) await store.prune(policy);
+					for (const owner of OWNERS) {
+						const ids = [...known].filter((n) => owners[n] === owner).map(id);
+						// They belong to another owner first.
+						for (const first of ["green", owner])
+							expect(await given.assignOwner({ owner: first, of: { ids }, limit: 10 })).toBe(ids.length);
+					}
+					for (const owner of [...OWNERS, "green", undefined])
+						expect(await seen(visibleStore(given, owner))).toEqual(await seen(visibleStore(theirs, owner)));
+					const running = async (store: Store) =>
+						(await store.listSenders()).running.toSorted((a, b) => (a.owner < b.owner ? -1 : 1));
+					expect(await running(given)).toEqual(await running(theirs));
+				}),
+				{ numRuns: 8 },
+			);
+		});
+
+		it("have the usage of a removed conversation, to which nobody else may post", async () => {
+			await using store = await open();
+			const post = (poster: Poster | undefined, seconds: number, status: string) => {
+				const receivedAt = start + BigInt(seconds) * second;
+				const accumulatedTokenUsage = { promptTokens: 7n };
+				const record = recordOf({
+					stats: { usageToMetrics: { agent: { modelName: "model", accumulatedTokenUsage } } },
+				});
+				const columns = { updatedAt: receivedAt, status };
+				return append(store, { ...sample({ conversationId: id(0), receivedAt, record, columns }), poster });
+			};
+			await post(POSTERS.operator, 0, "deleting");
+			expect(await store.prune({ receivedBefore: start + 10n * second, limit: 10 })).toBe(1);
+			expect(await store.assignOwner({ owner: "red", of: "all without an owner", limit: 10 })).toBe(1);
+			const tokens = async (owner: string) => {
+				const range = await store.getUsageRange(owner);
+				const query = {
+					periods: range === undefined ? [] : [range],
+					groups: [],
+					conditions: [],
+					top: 0,
+					limit: 9,
+					owner,
+				};
+				return (await store.reportUsage(query)).rows.map(({ amounts }) => amounts.promptTokens);
+			};
+			expect([await tokens("red"), await tokens("blue")]).toEqual([[7n], []]);
+			await expect(post(POSTERS.blue, 20, "idle")).rejects.toMatchObject(REFUSAL);
+			await post(POSTERS.red, 21, "idle");
+			expect((await store.getOrigin(id(0)))?.owner).toBe("red");
+		});
+
+		it("see in watches what they are given, also of the time before, and no more what they had", async () => {
+			await using store = await open();
+			const format = new RecordFormat();
+			const views = new UpdateViews(store, new RecordVault(format, []), () => undefined);
+			const eventViews = new EventViews(new EventFormat(format, [], "UTC"), () => undefined);
+			const stopping = new AbortController();
+			const updates = new UpdateWatches(store, views, { stopping: stopping.signal });
+			const events = new EventWatches(store, eventViews, { stopping: stopping.signal });
+			const all = { start: "beginning", conversationId: undefined, filter: undefined } as const;
+			/** Returns what an owner gets from the beginning to the newest entries. */
+			const watched = async (owner: string): Promise<readonly (readonly unknown[])[]> => {
+				const cancel = new AbortController();
+				const found: unknown[][] = [];
+				const view = { full: false, secrets: "redacted", secretPaths: false } as const;
+				for await (const batch of updates.watch({ ...all, view }, cancel.signal, owner))
+					for (const { message } of batch) {
+						if (message.content.case === "update") found.push([message.sequence, message.content.value.summary?.owner]);
+						else cancel.abort();
+					}
+				const cancelEvents = new AbortController();
+				for await (const batch of events.watch({ ...all, secrets: "redacted" }, cancelEvents.signal, owner))
+					for (const { message } of batch) {
+						if (message.content.case === "event") found.push([message.sequence]);
+						else cancelEvents.abort();
+					}
+				return found;
+			};
+			// Somebody else follows both logs, so that their newest entries are in memory.
+			const others = [await updates.recent.follow(), await events.recent.follow()];
+			for (const n of [0, 1]) await send(store, { by: "red", conversation: n, kind: "record", n });
+			await send(store, { by: "red", conversation: 0, kind: "event", n: 2 });
+			await vi.waitFor(() => expect([updates.recent.end, events.recent.end]).toEqual([2n, 1n]));
+			expect(await watched("red")).toEqual([[1n, "red"], [2n, "red"], [1n]]);
+			expect(await store.assignOwner({ owner: "blue", of: { ids: [id(0)] }, limit: 10 })).toBe(1);
+			expect(await watched("red")).toEqual([[2n, "red"]]);
+			expect(await watched("blue")).toEqual([[1n, "blue"], [1n]]);
+			await send(store, { by: "blue", conversation: 0, kind: "record", n: 3 });
+			await vi.waitFor(() => expect(updates.recent.end).toBe(3n));
+			expect(await watched("red")).toEqual([[2n, "red"]]);
+			expect(await watched("blue")).toEqual([[1n, "blue"], [3n, "blue"], [1n]]);
+			for (const other of others) other.leave();
+			stopping.abort();
 		});
 
 		it("are assigned to conversations without an owner, of a sender or all, and to given ids", async () => {

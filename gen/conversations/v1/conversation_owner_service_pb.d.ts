@@ -111,7 +111,9 @@ export declare const AssignOwnerResponseSchema: GenMessage<AssignOwnerResponse>;
  */
 export declare const ConversationOwnerService: GenService<{
   /**
-   * Gives conversations an owner. Conversations that have another owner keep it, unless the request names their ids.
+   * Gives conversations an owner, with their history, events and usage. The former owner no longer sees them, neither in
+   * watches. Conversations that have another owner keep it, unless the request names their ids. A conversation that was
+   * removed is assigned, too, as far as its usage is concerned.
    * Large numbers are assigned in several transactions; after a failure, the same request assigns the rest.
    *
    * INVALID_ARGUMENT: a field of the request is not valid; the error message names it.

@@ -66,7 +66,7 @@ export class UpdateViews {
 	toUpdate(stored: StoredUpdate, options: UpdateViewOptions): Promise<ConversationUpdate> {
 		const { full, secrets, secretPaths } = options;
 		// A view without the record does not depend on how secrets are shown.
-		const key = `${stored.sequence} ${full ? secrets : "summary"} ${secretPaths}`;
+		const key = `${stored.sequence} ${stored.owner ?? ""} ${full ? secrets : "summary"} ${secretPaths}`;
 		const cached = this.#views.get(key);
 		if (cached !== undefined) return cached;
 		const view = full ? this.#full(stored, options) : this.#summary(stored, secretPaths);

@@ -37,20 +37,21 @@ export class ListSenders {
 		const { senders, refusals, running } = await this.#store.listSenders(owner);
 		const at = BigInt(now) * 1000n;
 		const totals = new Map(senders.map((sender) => [keyOf(sender), sender]));
-		const names = new Map<string, SenderName>([...senders, ...refusals].map((one) => [keyOf(one), one]));
+		const names = new Map<string, SenderName>([...senders, ...refusals, ...running].map((one) => [keyOf(one), one]));
 		return [...names]
-			.map(([key, name]) => this.#senderOf(name, totals.get(key), refusals, running, at))
+			.map(([, name]) => this.#senderOf(name, totals, refusals, running, at))
 			.sort((a, b) => compare(a.name, b.name) || compare(a.owner, b.owner));
 	}
 
 	#senderOf(
 		{ sender: name, owner }: SenderName,
-		totals: StoredSender | undefined,
+		senders: ReadonlyMap<string, StoredSender>,
 		refusals: readonly Refusals[],
 		running: readonly RunningConversations[],
 		now: bigint,
 	): Sender {
 		const isIts = (one: SenderName) => one.sender === name && one.owner === owner;
+		const totals = senders.get(keyOf({ sender: name, owner }));
 		const ownRefusals = refusals.filter(isIts);
 		const runningConversations = running.find(isIts)?.count ?? 0n;
 		const skew = this.#clocks.of(name);
@@ -68,7 +69,11 @@ export class ListSenders {
 						lastPostAt: fromMicroseconds(totals.lastAt),
 						records: totals.records,
 						events: totals.events,
-						silent: isSilent(totals, runningConversations, now),
+						silent: isSilent(
+							totals,
+							runningConversations + (owner === "" ? elsewhere(name, senders, running) : 0n),
+							now,
+						),
 					}),
 		});
 	}
@@ -87,6 +92,20 @@ export function isSilent(
 	if (runningConversations === 0n || posts < REGULAR_POSTS) return false;
 	const silence = now - lastAt;
 	return silence > MIN_SILENCE && silence > INTERVALS * usualInterval && silence < MAX_SILENCE;
+}
+
+/**
+ * Returns the number of running conversations that a sender posted and that belong to owners for whom it has not posted:
+ * they were assigned to these owners, and the sender's key still has none.
+ */
+function elsewhere(
+	name: string,
+	senders: ReadonlyMap<string, StoredSender>,
+	running: readonly RunningConversations[],
+): bigint {
+	return running
+		.filter((one) => one.sender === name && one.owner !== "" && !senders.has(keyOf(one)))
+		.reduce((sum, { count }) => sum + count, 0n);
 }
 
 function byKind(refusals: readonly Refusals[], since: bigint): Record<string, bigint> {

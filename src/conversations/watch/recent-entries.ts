@@ -31,7 +31,7 @@ export class RecentEntries<Entry extends LogEntry> {
 	readonly #limits: EntryLimits;
 	readonly #followers = new Set<Follower>();
 	#tail: Tail<Entry> | undefined;
-	#losses = 0;
+	#restarts = 0;
 
 	constructor(source: EntryLog<Entry>, limits: EntryLimits = { entries: 1024, bytes: 8 * 1024 * 1024 }) {
 		this.#source = source;
@@ -48,9 +48,9 @@ export class RecentEntries<Entry extends LogEntry> {
 		return this.#tail?.end ?? 0n;
 	}
 
-	/** How many times the store has lost entries. After each loss, a sequence may belong to another entry. */
-	get losses(): number {
-		return this.#losses;
+	/** How often the entries in memory were dropped. Later, a sequence may have another entry or another owner. */
+	get restarts(): number {
+		return this.#restarts;
 	}
 
 	/** Number and size of the entries in memory, and number of followers. */
@@ -123,9 +123,10 @@ export class RecentEntries<Entry extends LogEntry> {
 			newest: 0n,
 			lastRemoval: 0n,
 			reading: true,
-			unsubscribe: log.subscribe((newest, isLoss) => {
+			unsubscribe: log.subscribe((newest, change) => {
 				if (newest > tail.newest) tail.newest = newest;
-				if (isLoss) this.#restart(newest);
+				if (change === "lost") this.#restart(newest);
+				else if (change === "owners") this.#restart(undefined);
 				else if (!tail.reading) void this.#read(tail);
 			}),
 			started: Promise.resolve(),
@@ -142,13 +143,18 @@ export class RecentEntries<Entry extends LogEntry> {
 		return tail;
 	}
 
-	/** Drops the entries in memory. Followers that received entries which the store has lost fail; the others go on. */
-	#restart(newest: bigint): void {
+	/**
+	 * Drops the entries in memory, so that followers read them from the store again. Followers that received entries which
+	 * the store has lost fail; the others go on.
+	 *
+	 * @param lostAfter sequence after which the store has lost entries; undefined if it has all of them
+	 */
+	#restart(lostAfter: bigint | undefined): void {
 		this.#tail?.unsubscribe();
-		this.#losses += 1;
+		this.#restarts += 1;
 		const tail = this.#start();
 		this.#tail = tail;
-		for (const follower of this.#followers) follower.lost(newest);
+		if (lostAfter !== undefined) for (const follower of this.#followers) follower.lost(lostAfter);
 		tail.started.then(
 			() => this.#wakeAll(),
 			(error: unknown) => this.#failAll(error),

@@ -159,7 +159,7 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 		const entries = this.recent.after(cursor, BATCH);
 		const through = entries.at(-1)?.sequence ?? maxOf(cursor, this.recent.end);
 		if (entries.length === 0) return { responses: [], through };
-		const key = `${this.recent.losses} ${cursor} ${through} ${request.key}`;
+		const key = `${this.recent.restarts} ${cursor} ${through} ${request.key}`;
 		let responses = this.#shared.get(key);
 		if (responses === undefined) {
 			responses = this.#select(request, entries);
@@ -175,7 +175,7 @@ export class Watches<Entry extends LogEntry, Response extends DescMessage> {
 		cursor: bigint,
 		afterRemoval: bigint | undefined,
 	): Promise<Scanned<Response>> {
-		const key = `${cursor} ${afterRemoval} ${request.key}`;
+		const key = `${this.recent.restarts} ${cursor} ${afterRemoval} ${request.key}`;
 		return this.#reads.getOrInsertComputed(key, () =>
 			this.#readLimit
 				.run(() => this.#readPage(request, cursor, afterRemoval))

@@ -4,24 +4,26 @@ import { Announcer } from "../announcer.ts";
 import type { LogTable, NewestSequences } from "../rows.ts";
 import type { LogListener } from "../store.ts";
 import type { Connections } from "./connections.ts";
+import type { Positions } from "./log.ts";
 import { CHANNEL } from "./numbered-sql.ts";
 
 /** Announces entries that this process appends, and from the first subscription on also those of other processes. */
 export class EntryAnnouncer {
 	readonly #connections: Connections;
 	readonly #logger: ThreadLogger;
-	readonly #readNewest: () => Promise<NewestSequences>;
+	readonly #readPositions: () => Promise<Positions>;
 	readonly #announcers: Readonly<Record<LogTable, Announcer>>;
+	#ownerChanges = 0n;
 	#isListening = false;
 	#isLookingUp = false;
 	/** Whether a notification or a poll came during the look-up in progress. */
 	#mustLookUpAgain = false;
 
-	/** @param readNewest rejects when the store is closed */
-	constructor(connections: Connections, log: ThreadLogger, readNewest: () => Promise<NewestSequences>) {
+	/** @param readPositions rejects when the store is closed */
+	constructor(connections: Connections, log: ThreadLogger, readPositions: () => Promise<Positions>) {
 		this.#connections = connections;
 		this.#logger = log;
-		this.#readNewest = readNewest;
+		this.#readPositions = readPositions;
 		this.#announcers = { updates: new Announcer(log), events: new Announcer(log) };
 	}
 
@@ -41,8 +43,19 @@ export class EntryAnnouncer {
 	}
 
 	/**
-	 * Handles a notification of an append, whose payload has the newest sequences, or undefined if notifications may have
-	 * been missed. Anyone who can connect to the database can send notifications, so this reads the newest sequences from the
+	 * Announces that entries have other owners.
+	 *
+	 * @param changes number of such changes of the database
+	 */
+	announceOwners(changes: bigint): void {
+		if (changes <= this.#ownerChanges) return;
+		this.#ownerChanges = changes;
+		for (const announcer of Object.values(this.#announcers)) announcer.announceOwners();
+	}
+
+	/**
+	 * Handles a notification. That of an append has the newest sequences as its payload; undefined stands for notifications
+	 * that may have been missed. Anyone who can connect to the database can send notifications, so this reads the newest sequences from the
 	 * database before it announces them.
 	 */
 	#onNotification(payload: string | undefined): void {
@@ -66,7 +79,8 @@ export class EntryAnnouncer {
 			// commits have been lost.
 			const known = this.#known();
 			try {
-				const newest = await this.#readNewest();
+				const { ownerChanges, ...newest } = await this.#readPositions();
+				this.announceOwners(ownerChanges);
 				this.#announceFound("updates", newest, known);
 				this.#announceFound("events", newest, known);
 			} catch {

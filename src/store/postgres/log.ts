@@ -48,11 +48,19 @@ export function saveRetentionTime(time: bigint | undefined): Query {
 	return { text: "UPDATE conversation_updates.retention SET clock = $1", values: [time ?? null] };
 }
 
-/** Reads the newest sequences of both logs. */
-export async function readNewest(session: Session): Promise<NewestSequences> {
+/** The newest sequences of both logs, and how often conversations were given owners. */
+export interface Positions extends NewestSequences {
+	readonly ownerChanges: bigint;
+}
+
+export async function readPositions(session: Session): Promise<Positions> {
 	const [[row] = []] = await session.query({
-		name: "newest",
-		text: "SELECT newest_update, newest_event FROM conversation_updates.positions",
+		name: "positions",
+		text: "SELECT newest_update, newest_event, owner_changes FROM conversation_updates.positions",
 	});
-	return { updates: bigint(row?.newest_update), events: bigint(row?.newest_event) };
+	return {
+		updates: bigint(row?.newest_update),
+		events: bigint(row?.newest_event),
+		ownerChanges: bigint(row?.owner_changes),
+	};
 }

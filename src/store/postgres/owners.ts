@@ -1,49 +1,76 @@
 import type { OwnerAssignment, Unassigned } from "../owners.ts";
-import { text } from "../values.ts";
+import { bigint, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { lockConversations } from "./locks.ts";
+import { CHANNEL } from "./numbered-sql.ts";
 import { isConversationId } from "./rows.ts";
 import { Sql } from "./sql.ts";
 import { encodeText } from "./stored-text.ts";
 import type { Query } from "./transaction.ts";
+import { ledgersQuery, moveUsageQueries } from "./usage.ts";
 
-/** Tables with a row for each conversation. A conversation can have a row in both; `pruned` has one for each log. */
-const CONVERSATIONS = ["conversations", "activities"];
-const OWNED = [...CONVERSATIONS, "pruned"];
+/** Tables with a row for each conversation. A conversation can have a row in each of them. */
+const CONVERSATIONS = [
+	{ table: "conversations", id: "conversation_id", hasNone: "owner IS NULL" },
+	{ table: "activities", id: "conversation_id", hasNone: "owner IS NULL" },
+	{ table: "usage_conversations", id: "id", hasNone: "owner = ''" },
+];
+/** Tables whose rows get the owner of the conversation as it is. */
+const OWNED = ["conversations", "activities", "pruned"];
 
-/**
- * Gives conversations an owner: see `Store.assignOwner`.
- *
- * @returns the number of changed conversations
- */
-export async function assignOwner(connections: Connections, { owner, of, limit }: OwnerAssignment): Promise<number> {
+/** Result of {@link assignOwner}. */
+export interface Assigned {
+	/** Number of changed conversations. */
+	readonly assigned: number;
+	/** How often conversations of the database were given owners; 0 when none was now. */
+	readonly ownerChanges: bigint;
+}
+
+/** Gives conversations an owner: see `Store.assignOwner`. */
+export async function assignOwner(connections: Connections, { owner, of, limit }: OwnerAssignment): Promise<Assigned> {
 	const stored = encodeText(owner);
 	return await connections.transaction(async (transaction) => {
 		const candidates = await transaction.query(selection(stored, of, limit, undefined));
 		const ids = [...new Set(candidates.flat().map((row) => text(row.conversation_id)))];
-		if (ids.length === 0) return 0;
+		if (ids.length === 0) return { assigned: 0, ownerChanges: 0n };
 		// Read again under the locks, because another process may have changed them.
 		const [, rows = []] = await transaction.query(lockConversations(ids), selection(stored, of, limit, ids));
 		const chosen = rows.map((row) => text(row.conversation_id));
-		await transaction.commit(
+		const [ledgers = []] = await transaction.query(ledgersQuery(chosen));
+		const results = await transaction.commit(
 			...OWNED.map((table) => ({
 				text: `UPDATE conversation_updates.${table} SET owner = $1 WHERE conversation_id = ANY ($2::uuid[])`,
 				values: [stored, chosen],
 			})),
+			...moveUsageQueries(chosen, ledgers, owner),
+			countChange(connections.notifies),
 		);
-		return chosen.length;
+		return { assigned: chosen.length, ownerChanges: bigint(results.at(-1)?.[0]?.owner_changes) };
 	});
+}
+
+/** Returns the query by which other processes learn that entries have other owners. It locks the row of `positions`. */
+function countChange(notifies: boolean): Query {
+	return {
+		text: `
+			UPDATE conversation_updates.positions SET owner_changes = owner_changes + 1
+			RETURNING owner_changes, CASE WHEN $1::boolean THEN pg_notify('${CHANNEL}', 'owners') END
+		`,
+		values: [notifies],
+	};
 }
 
 /** @param among the only conversations to select; undefined for all */
 function selection(owner: string, of: Unassigned, limit: number, among: readonly string[] | undefined): Query {
 	const sql = new Sql();
-	const tests = [`owner IS DISTINCT FROM ${sql.value(owner)}`];
-	if (of === "all without an owner") tests.push("owner IS NULL");
-	else if ("sender" in of) tests.push("owner IS NULL", `sender = ${sql.value(encodeText(of.sender))}`);
-	else tests.push(`conversation_id = ANY (${sql.value(of.ids.filter(isConversationId))}::uuid[])`);
-	if (among !== undefined) tests.push(`conversation_id = ANY (${sql.value(among)}::uuid[])`);
-	const where = `WHERE ${tests.join(" AND ")}`;
-	const selects = CONVERSATIONS.map((table) => `SELECT conversation_id FROM conversation_updates.${table} ${where}`);
+	const selects = CONVERSATIONS.map(({ table, id, hasNone }) => {
+		const tests = [`owner IS DISTINCT FROM ${sql.value(owner)}`];
+		if (of === "all without an owner") tests.push(hasNone);
+		else if ("sender" in of) tests.push(hasNone, `sender = ${sql.value(encodeText(of.sender))}`);
+		else tests.push(`${id} = ANY (${sql.value(of.ids.filter(isConversationId))}::uuid[])`);
+		if (among !== undefined) tests.push(`${id} = ANY (${sql.value(among)}::uuid[])`);
+		const where = tests.join(" AND ");
+		return `(SELECT ${id} AS conversation_id FROM conversation_updates.${table} WHERE ${where} LIMIT ${sql.value(limit)})`;
+	});
 	return sql.query(`${selects.join(" UNION ")} LIMIT ${sql.value(limit)}`);
 }

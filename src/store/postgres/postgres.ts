@@ -15,7 +15,7 @@ import { listEvents } from "./events.ts";
 import { serviceError } from "./failures.ts";
 import type { WriteLimits } from "./group.ts";
 import { countConversations, listConversations } from "./list-conversations.ts";
-import { readNewest, readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
+import { readPositions, readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
 import { migrate } from "./migrate.ts";
 import { assignOwner } from "./owners.ts";
 import { pruningOf } from "./pruning.ts";
@@ -82,7 +82,7 @@ function storeOf(
 	isSameRecord: IsSameRecord,
 	observer: ThreadObserver | undefined,
 ): Store {
-	const announcer = new EntryAnnouncer(connections, log, () => run(() => connections.read(readNewest)));
+	const announcer = new EntryAnnouncer(connections, log, () => run(() => connections.read(readPositions)));
 	const appender = new Appender(connections, log, (newest) => announcer.announce(newest), observer);
 	const pruner = new Pruner(pruningOf(connections));
 	/** Id of the row of `writers` that `check` writes. */
@@ -176,7 +176,12 @@ function storeOf(
 			run(async () => batchResult(await appender.append({ ...batch, ...limits(signal) }))),
 		getRecordState: (conversationId, eventIds) =>
 			read("getRecordState", (session) => getRecordState(session, conversationId, eventIds)),
-		assignOwner: (assignment) => run(() => logged("assignOwner", assignOwner(connections, assignment))),
+		assignOwner: (assignment) =>
+			run(async () => {
+				const { assigned, ownerChanges } = await logged("assignOwner", assignOwner(connections, assignment));
+				announcer.announceOwners(ownerChanges);
+				return assigned;
+			}),
 		getOrigin: (conversationId) => read("getOrigin", (session) => getOrigin(session, conversationId)),
 		listUnapplied: (limit) => read("listUnapplied", (session) => listUnapplied(session, limit)),
 		get: (conversationId, asOf) => read("get", (session) => getUpdate(session, conversationId, asOf)),

@@ -1,14 +1,26 @@
 import { ledgerArray, ledgerFrom } from "../usage-ledgers.ts";
+import { nameOf } from "../usage-names.ts";
 import {
 	correctedUsage,
 	type StoredUsage,
 	sumsOf,
+	sumsOfMove,
 	type UsageCorrection,
 	type UsageLedger,
 	type UsageState,
 	type WrittenUsage,
 } from "../usage-plan.ts";
-import { AMOUNT_COLUMNS, IS_ZERO, LEDGER_KEY, ledgerColumns, SUMS_KEY, sumColumns, takesBack } from "../usage-sql.ts";
+import {
+	AMOUNT_COLUMNS,
+	IS_ZERO,
+	LEDGER_KEY,
+	LEDGER_ROW_COLUMNS,
+	ledgerColumns,
+	ledgerRowFrom,
+	SUMS_KEY,
+	sumColumns,
+	takesBack,
+} from "../usage-sql.ts";
 import { bigint, integer, nullable, type Row, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { lockConversations } from "./locks.ts";
@@ -104,6 +116,35 @@ export function usageQueries({ states, rows }: WrittenUsage): Query[] {
 	return [write, add, { name: "remove_zero_usage", text: REMOVE_ZERO, values: [json(ledger)] }];
 }
 
+/** Returns the query that reads the rows that {@link moveUsageQueries} takes, with the columns `id`. */
+export function ledgersQuery(conversationIds: readonly string[]): Query {
+	return {
+		text: `
+			SELECT k.id, ${LEDGER_ROW_COLUMNS} FROM conversation_updates.usage_conversations k
+			JOIN conversation_updates.usage_ledger l ON l.conversation = k.id WHERE k.id = ANY ($1::uuid[])
+		`,
+		values: [conversationIds],
+	};
+}
+
+/**
+ * Returns the queries that give the usage of conversations an owner.
+ *
+ * @param rows result of {@link ledgersQuery} for the same conversations
+ */
+export function moveUsageQueries(conversationIds: readonly string[], rows: readonly Row[], owner: string): Query[] {
+	const ledger = rows.map((row) => ledgerRowFrom(row, text(row.id), decoded));
+	const sums = json(sumsOfMove(ledger, owner).map((sum) => encoded(sumColumns(sum))));
+	return [
+		{ text: ADD_TO_SUMS, values: [sums] },
+		{ text: REMOVE_ZERO_SUMS, values: [sums] },
+		{
+			text: "UPDATE conversation_updates.usage_conversations SET owner = $1 WHERE id = ANY ($2::uuid[])",
+			values: [encodeText(nameOf(owner)), conversationIds],
+		},
+	];
+}
+
 /** Returns a row with its texts in their stored form. */
 function encoded(row: Readonly<Record<string, string | bigint>>): Record<string, string | bigint> {
 	const columns = Object.entries(row).map(([name, value]) => [
@@ -129,11 +170,19 @@ function typed(name: string): string {
 
 const NUMBERS = new Set<string>(["life", "quarter", "length", "start", ...AMOUNT_COLUMNS]);
 
-const REMOVE_ZERO = `
-	DELETE FROM conversation_updates.usage_ledger WHERE (${LEDGER_KEY.join()}) IN (
-		SELECT ${LEDGER_KEY.join()} FROM json_to_recordset($1::json) AS r (${LEDGER_KEY.map(typed).join()})
-	) AND ${IS_ZERO}
-`;
+const REMOVE_ZERO = removeZero("usage_ledger", LEDGER_KEY);
+const REMOVE_ZERO_SUMS = removeZero("usage_sums", SUMS_KEY);
+
+/** Returns the SQL that removes the rows with the keys of the first parameter whose amounts are zero. */
+function removeZero(table: string, key: readonly string[]): string {
+	return `
+		DELETE FROM conversation_updates.${table} WHERE (${key.join()}) IN (
+			SELECT ${key.join()} FROM json_to_recordset($1::json) AS r (${key.map(typed).join()})
+		) AND ${IS_ZERO}
+	`;
+}
+
+const ADD_TO_SUMS = addTo("usage_sums", SUMS_KEY, "$1");
 
 const ADD_USAGE = `
 	WITH ledger AS (${addTo("usage_ledger", LEDGER_KEY, "$1")})

@@ -171,7 +171,11 @@ function storeOf(
 			return appended;
 		},
 		getRecordState: (conversationId, eventIds) => reader.calls.getRecordState({ conversationId, eventIds }),
-		assignOwner: (assignment) => writer.calls.assignOwner(assignment),
+		async assignOwner(assignment) {
+			const assigned = await writer.calls.assignOwner(assignment);
+			if (assigned > 0) for (const log of [updates, events]) log.announceOwners();
+			return assigned;
+		},
 		getOrigin: (conversationId) => reader.calls.getOrigin(conversationId),
 		listUnapplied: (limit) => reader.calls.listUnapplied(limit),
 		get: (conversationId, asOf) => reader.calls.get({ conversationId, asOf }),

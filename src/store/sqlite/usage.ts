@@ -1,15 +1,27 @@
 import type { Response } from "../group-plan.ts";
 import { ledgerArray, ledgerFrom } from "../usage-ledgers.ts";
+import { nameOf } from "../usage-names.ts";
 import {
 	correctedUsage,
 	type StoredUsage,
 	sumsOf,
+	sumsOfMove,
 	type UsageCorrection,
 	type UsageLedger,
 	type UsageState,
 	type WrittenUsage,
 } from "../usage-plan.ts";
-import { AMOUNT_COLUMNS, IS_ZERO, LEDGER_KEY, ledgerColumns, SUMS_KEY, sumColumns, takesBack } from "../usage-sql.ts";
+import {
+	AMOUNT_COLUMNS,
+	IS_ZERO,
+	LEDGER_KEY,
+	LEDGER_ROW_COLUMNS,
+	ledgerColumns,
+	ledgerRowFrom,
+	SUMS_KEY,
+	sumColumns,
+	takesBack,
+} from "../usage-sql.ts";
 import { bigint, integer, nullable, type Row, text } from "../values.ts";
 import type { Statements } from "./statements.ts";
 
@@ -116,11 +128,35 @@ function writeState(statements: Statements, conversationId: string, state: Usage
 	return bigint(row?.id);
 }
 
+/**
+ * Gives the usage of conversations an owner. The caller has begun a transaction.
+ *
+ * @param conversationIds conversations that do not have this owner
+ */
+export function moveUsage(statements: Statements, conversationIds: readonly string[], owner: string): void {
+	const find = statements.prepare(`
+		SELECT ${LEDGER_ROW_COLUMNS} FROM usage_conversations k CROSS JOIN usage_ledger l ON l.conversation = k.id
+		WHERE k.conversation_id = ?
+	`);
+	const rows = conversationIds.flatMap((id) => find.all(id).map((row) => ledgerRowFrom(row, id, text)));
+	for (const sum of sumsOfMove(rows, owner)) {
+		statements.prepare(ADD_TO_SUMS).run(sumColumns(sum));
+		const { length, start, model, usageId, agentKind, sender } = sum;
+		statements.prepare(REMOVE_ZERO_SUM).run(length, start, model, usageId, agentKind, sender, sum.owner);
+	}
+	const move = statements.prepare("UPDATE usage_conversations SET owner = ? WHERE conversation_id = ?");
+	for (const id of conversationIds) move.run(nameOf(owner), id);
+}
+
 const ADD_TO_LEDGER = addTo("usage_ledger", LEDGER_KEY);
-const REMOVE_IF_ZERO = `
-	DELETE FROM usage_ledger WHERE ${LEDGER_KEY.map((name) => `${name} = ?`).join(" AND ")} AND ${IS_ZERO}
-`;
+const REMOVE_IF_ZERO = removeZero("usage_ledger", LEDGER_KEY);
 const ADD_TO_SUMS = addTo("usage_sums", SUMS_KEY);
+const REMOVE_ZERO_SUM = removeZero("usage_sums", SUMS_KEY);
+
+/** Returns the SQL that removes the row with a key if its amounts are zero. */
+function removeZero(table: string, key: readonly string[]): string {
+	return `DELETE FROM ${table} WHERE ${key.map((name) => `${name} = ?`).join(" AND ")} AND ${IS_ZERO}`;
+}
 
 /** Returns the SQL that adds a row to the one with the same key. A number that would pass its limit ends at it. */
 function addTo(table: string, key: readonly string[]): string {

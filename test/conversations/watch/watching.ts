@@ -101,7 +101,7 @@ export function spyLog<Entry, Query>(log: SequenceLog<Entry, Query>): SpiedLog<E
 		listeners: () => listeners.size,
 		failure: undefined,
 		lose: (newest) => {
-			for (const listener of [...listeners]) listener(newest, true);
+			for (const listener of [...listeners]) listener(newest, "lost");
 		},
 		list: (query) => {
 			spied.queries.push(query);

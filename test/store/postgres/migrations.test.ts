@@ -80,6 +80,7 @@ test("a database of schema version 1 is upgraded and keeps its data", async () =
 		ALTER TABLE conversation_updates.conversations DROP COLUMN sender, DROP COLUMN owner;
 		ALTER TABLE conversation_updates.activities DROP COLUMN sender, DROP COLUMN owner;
 		ALTER TABLE conversation_updates.pruned DROP COLUMN owner;
+		ALTER TABLE conversation_updates.positions DROP COLUMN owner_changes;
 		DROP TABLE conversation_updates.usage_conversations, conversation_updates.usage_ledger, conversation_updates.usage_sums`,
 	);
 	const store = await openStore(url);

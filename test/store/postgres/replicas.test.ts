@@ -166,7 +166,7 @@ test("after a failover, watchers that got lost updates fail, and the others cont
 	for (let n = 0; n < 5; n++) await append(store, sample());
 	await expect.poll(() => recent.end, { timeout: 30_000 }).toBe(5n);
 	await loseUpdatesAfter(url, 3n);
-	await expect.poll(() => recent.losses, { timeout: 30_000 }).toBe(1);
+	await expect.poll(() => recent.restarts, { timeout: 30_000 }).toBe(1);
 	expect(() => ahead.check(5n)).toThrow("the database has lost the entries after sequence 3; start after sequence 3");
 	ahead.leave();
 	behind.check(3n);
@@ -179,6 +179,29 @@ test("after a failover, watchers that got lost updates fail, and the others cont
 	expect(lines).toEqual([
 		"ServiceError: the database has lost the entries after sequence 3; the newest sequence was 5",
 	]);
+});
+
+test("when a conversation gets another owner, other replicas drop the entries that they have in memory", async () => {
+	const { stores } = await replicas(2);
+	const [assigning, following] = stores;
+	if (assigning === undefined || following === undefined) throw new Error("there are two stores");
+	const recent = new RecentEntries(updateLog(following));
+	const follower = await recent.follow();
+	const update = sample();
+	const { sequence } = await append(assigning, update);
+	await expect.poll(() => recent.end, { timeout: 30_000 }).toBe(sequence);
+	expect(recent.covers(0n)).toBe(true);
+	const { conversationId } = update;
+	expect(await assigning.assignOwner({ owner: "red", of: { ids: [conversationId] }, limit: 10 })).toBe(1);
+	await expect.poll(() => recent.restarts, { timeout: 30_000 }).toBe(1);
+	await expect.poll(() => recent.end, { timeout: 30_000 }).toBe(sequence);
+	expect(recent.covers(0n)).toBe(false);
+	follower.check(sequence);
+	const next = await append(assigning, { ...sample({ conversationId }), poster: { sender: "agent", owner: "red" } });
+	await expect.poll(() => recent.end, { timeout: 30_000 }).toBe(next.sequence);
+	const limits = { entries: 10, bytes: 1024 };
+	expect(recent.after(0n, limits).map((entry) => [entry.sequence, entry.owner])).toEqual([[next.sequence, "red"]]);
+	follower.leave();
 });
 
 /** Outcome of a COMMIT whose response is lost. */
