@@ -437,7 +437,7 @@ export interface Store extends AsyncDisposable {
 	/**
 	 * Corrects the usage of a conversation in one transaction. Resolves when it is on disk.
 	 *
-	 * @returns whether it was corrected; false when usage has been counted since it was read
+	 * @returns whether it was corrected; false when usage has been counted, or its owner has changed, since it was read
 	 */
 	correctUsage(correction: UsageCorrection): Promise<boolean>;
 	/** Returns how far data of one kind has been derived; undefined when no step of it was saved. */

@@ -98,12 +98,20 @@ export interface UsageCorrection {
 	readonly rows: readonly LedgerRow[];
 }
 
-/** Returns what a correction writes; undefined when usage has been counted since it was computed. */
+/**
+ * Returns what a correction writes; undefined when usage has been counted, or the conversation has been given another
+ * owner, since it was computed.
+ *
+ * @param stored the present state
+ * @param origin that of the conversation; undefined when it was removed
+ */
 export function correctedUsage(
 	{ conversationId, known, state, rows }: UsageCorrection,
 	stored: UsageState | undefined,
+	origin: { readonly owner: string | undefined } | undefined,
 ): WrittenUsage | undefined {
-	if (!isDeepStrictEqual(known, stored)) return undefined;
+	const isOwners = origin === undefined || nameOf(origin.owner ?? "") === state.owner;
+	if (!isOwners || !isDeepStrictEqual(known, stored)) return undefined;
 	const written: WrittenUsage = { states: new Map([[conversationId, state]]), rows: new Map() };
 	for (const row of rows) addRow(written.rows, row);
 	return written;

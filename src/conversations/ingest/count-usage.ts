@@ -29,16 +29,25 @@ export async function countStoredUsage(
 	while (through !== COMPLETE && !signal.aborted) {
 		const query = { conditions: [], before: COMPLETE - through, limit: STEP, withRecords: false };
 		const found = await store.listConversations(query);
-		for (const { conversationId } of found) {
-			const { ledger, responses } = await store.getUsage(conversationId);
-			if (ledger !== undefined) continue;
-			const { state, rows } = await replayUsage(store, conversationId, responses);
-			if (state === undefined) continue;
-			if (await store.correctUsage({ conversationId, known: undefined, state, rows })) counted += 1;
-		}
+		for (const { conversationId } of found) if (await countOne(store, conversationId)) counted += 1;
 		const last = found.at(-1)?.sequence;
 		through = last === undefined ? COMPLETE : COMPLETE - last;
 		await store.saveDerivation({ name: NAME, version: VERSION, through, summaries: [] });
 		onProgress(counted, through === COMPLETE);
+	}
+}
+
+/** Counts the usage of a conversation, unless it has been counted. Returns whether it was counted now. */
+async function countOne(
+	store: Pick<Store, "updates" | "getOrigin" | "getUsage" | "correctUsage">,
+	conversationId: string,
+): Promise<boolean> {
+	for (;;) {
+		const { ledger, responses } = await store.getUsage(conversationId);
+		if (ledger !== undefined) return false;
+		const { state, rows } = await replayUsage(store, conversationId, responses);
+		if (state === undefined) return false;
+		// It fails when usage has been counted meanwhile, or the conversation has another owner now.
+		if (await store.correctUsage({ conversationId, known: undefined, state, rows })) return true;
 	}
 }

@@ -24,6 +24,7 @@ import {
 import { bigint, integer, nullable, type Row, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
 import { lockConversations } from "./locks.ts";
+import { getOrigin } from "./record-state.ts";
 import { decoded } from "./rows.ts";
 import { encodeText } from "./stored-text.ts";
 import type { Query, Session } from "./transaction.ts";
@@ -84,7 +85,8 @@ export async function correctUsage(connections: Connections, correction: UsageCo
 			text: `SELECT ${LEDGER_COLUMNS} FROM conversation_updates.usage_conversations k WHERE k.id = $1`,
 			values: [conversationId],
 		});
-		const written = correctedUsage(correction, row && ledgerOf(row).state);
+		const origin = await getOrigin(transaction, conversationId);
+		const written = correctedUsage(correction, row && ledgerOf(row).state, origin);
 		if (written !== undefined) await transaction.commit(...usageQueries(written));
 		return written !== undefined;
 	});

@@ -23,6 +23,7 @@ import {
 	takesBack,
 } from "../usage-sql.ts";
 import { bigint, integer, nullable, type Row, text } from "../values.ts";
+import { getOrigin } from "./record-state.ts";
 import type { Statements } from "./statements.ts";
 
 /** Finds what is stored of the usage of a conversation; returns undefined when none has been counted. */
@@ -85,7 +86,9 @@ export function getUsage(statements: Statements, conversationId: string): Stored
 
 /** Corrects usage: see `Store.correctUsage`. The caller has begun a transaction. */
 export function correctUsage(statements: Statements, correction: UsageCorrection): boolean {
-	const written = correctedUsage(correction, findUsage(statements, correction.conversationId));
+	const { conversationId } = correction;
+	const origin = getOrigin(statements, conversationId);
+	const written = correctedUsage(correction, findUsage(statements, conversationId), origin);
 	if (written !== undefined) writeUsage(statements, written);
 	return written !== undefined;
 }
