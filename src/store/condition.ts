@@ -71,6 +71,19 @@ function meetsOne(condition: Condition, summary: ConversationSummary): boolean {
 	}
 }
 
+/** The values by which conversations are counted when they change. */
+const COUNTED: ReadonlySet<string> = new Set(["executionStatus", "agentKind", "model", "sender", "owner"]);
+
+/** Returns whether the kept counts tell how many conversations meet all conditions, by one of the counted values. */
+export function hasCounts(conditions: readonly Condition[]): boolean {
+	return conditions.every((condition) => "field" in condition && COUNTED.has(condition.field));
+}
+
+/** Returns whether the kept counts tell how many tags the conversations have that meet all conditions. */
+export function hasTagCounts(conditions: readonly Condition[]): boolean {
+	return conditions.every((condition) => condition.kind === "equal" && condition.field === "owner");
+}
+
 /** The orders of a list. The largest value comes first; of equal values, the one with the newest current update. */
 export const listOrders = ["updated", "activity", "created", "cost", "tokens"] as const;
 export type ListOrder = (typeof listOrders)[number];

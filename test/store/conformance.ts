@@ -8,6 +8,7 @@ import { ServiceError } from "../../src/errors.ts";
 import { microsecondsOf } from "../../src/store/condition.ts";
 import type { Appended, IsSameRecord, Store } from "../../src/store/store.ts";
 import { accessKeyConformance } from "./conformance-access-keys.ts";
+import { countConformance } from "./conformance-counts.ts";
 import { eventConformance } from "./conformance-events.ts";
 import { lifetimeConformance } from "./conformance-lifetime.ts";
 import { listConformance } from "./conformance-lists.ts";
@@ -437,4 +438,5 @@ export function storeConformance(harness: StoreHarness): void {
 	eventConformance(current, reopen);
 	accessKeyConformance(current, reopen);
 	ownerConformance(() => harness.open(async () => false));
+	countConformance(() => harness.open(async () => false));
 }

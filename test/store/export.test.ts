@@ -550,6 +550,7 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 	sqlite: {
 		access_keys: "SELECT * FROM access_keys ORDER BY name",
 		activities: "SELECT * FROM activities ORDER BY conversation_id",
+		conversation_counts: "SELECT * FROM conversation_counts ORDER BY owner, status, agent_kind, model, sender",
 		conversations: "SELECT * FROM conversations ORDER BY conversation_id",
 		derivations: "made by each database itself",
 		events: "SELECT a.conversation_id, e.* FROM events e JOIN activities a ON a.id = e.activity ORDER BY sequence",
@@ -559,6 +560,8 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 		refused_posts: "SELECT * FROM refused_posts ORDER BY id",
 		senders: "SELECT * FROM senders ORDER BY owner, sender",
 		store_state: "SELECT clock FROM store_state",
+		tag_key_counts: "SELECT * FROM tag_key_counts ORDER BY key, owner",
+		tag_value_counts: "SELECT * FROM tag_value_counts ORDER BY key, value, owner",
 		tags: "SELECT c.conversation_id, t.* FROM tags t JOIN conversations c ON c.id = t.conversation ORDER BY 1, t.key",
 		titles: "SELECT c.conversation_id FROM titles t JOIN conversations c ON c.id = t.rowid ORDER BY 1",
 		updates:
@@ -574,6 +577,9 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 	postgres: {
 		access_keys: "SELECT * FROM conversation_updates.access_keys ORDER BY name",
 		activities: "SELECT * FROM conversation_updates.activities ORDER BY conversation_id",
+		conversation_counts: `
+			SELECT * FROM conversation_updates.conversation_counts ORDER BY owner, status, agent_kind, model, sender
+		`,
 		conversations: "SELECT * FROM conversation_updates.conversations ORDER BY conversation_id",
 		derivations: "made by each database itself",
 		events: "SELECT * FROM conversation_updates.events ORDER BY sequence",
@@ -586,6 +592,8 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 		schema_versions: "made by each database itself",
 		senders: "SELECT * FROM conversation_updates.senders ORDER BY owner, sender",
 		standings: "SELECT * FROM conversation_updates.standings ORDER BY conversation_id",
+		tag_key_counts: "SELECT * FROM conversation_updates.tag_key_counts ORDER BY key, owner",
+		tag_value_counts: "SELECT * FROM conversation_updates.tag_value_counts ORDER BY key, value, owner",
 		tags: "SELECT * FROM conversation_updates.tags ORDER BY conversation_id, key",
 		titles: "SELECT * FROM conversation_updates.titles ORDER BY conversation_id",
 		unfinished_import: "made by each database itself",

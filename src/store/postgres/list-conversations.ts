@@ -1,4 +1,4 @@
-import { asciiLower, type Condition, type ListOrder } from "../condition.ts";
+import { asciiLower, type Condition, hasCounts, hasTagCounts, type ListOrder } from "../condition.ts";
 import { conversationFrom } from "../rows.ts";
 import type {
 	ConversationQuery,
@@ -87,36 +87,49 @@ const GROUPS = {
 	owner: "owner",
 } as const;
 
-/** Counts conversations. */
+/** Counts conversations: sums up the kept counts, or if they do not tell, reads the conversations. */
 export async function countConversations(session: Session, query: CountQuery): Promise<StoredCounts> {
 	const { conditions, group, limit } = query;
-	const count = async (column: string, of: CountGroup | undefined): Promise<StoredCount[]> => {
+	/** @param table of kept counts; undefined to read the conversations */
+	const count = async (column: string, table: string | undefined, of: CountGroup | undefined) => {
 		const sql = new Sql();
 		const pieces = conditions.map((condition, index) => conditionSql(condition, `t${index}`, sql));
 		const tests = pieces.map(({ test }) => test);
 		const joins = [...(conditions.some(isOfStanding) ? [STANDING_JOIN] : []), ...pieces.map(({ join }) => join)];
-		if (of?.by === "tag" || of?.by === "tagKey")
+		if (table === undefined && (of?.by === "tag" || of?.by === "tagKey"))
 			joins.push("JOIN conversation_updates.tags g ON g.conversation_id = c.conversation_id");
-		if (of?.by === "tag") tests.push(`g.key = ${sql.value(encodeKey(of.key))}`);
+		if (of?.by === "tag") tests.push(`${table === undefined ? "g" : "c"}.key = ${sql.value(encodeKey(of.key))}`);
 		const [rows = []] = await session.query(
 			sql.query(`
-				SELECT ${column} AS value, count(*) AS count FROM conversation_updates.conversations c ${joins.join(" ")}
+				SELECT ${column} AS value, ${table === undefined ? "count(*)" : "sum(c.number)::bigint"} AS count
+				FROM conversation_updates.${table ?? "conversations"} c ${joins.join(" ")}
 				${tests.length === 0 ? "" : `WHERE ${tests.join(" AND ")}`}
 				GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ${sql.value(limit)}
 			`),
 		);
-		return rows.map(({ value, count: number }) => ({
-			value: typeof value === "bigint" ? Number(value) : decoded(value),
-			count: integer(number),
-		}));
+		return rows.map(
+			({ value, count: number }): StoredCount => ({
+				value: typeof value === "bigint" ? Number(value) : decoded(value),
+				count: integer(number),
+			}),
+		);
 	};
-	const total = async () => (await count("''::text", undefined))[0]?.count ?? 0;
+	const counts = hasCounts(conditions) ? "conversation_counts" : undefined;
+	const total = async () => (await count("''::text", counts, undefined))[0]?.count ?? 0;
 	if (group === undefined) return { counts: [], total: await total() };
-	if (group.by === "tag" || group.by === "tagKey")
-		return { counts: await count(group.by === "tag" ? "g.value" : "g.key", group), total: await total() };
+	if (group.by === "tag" || group.by === "tagKey") {
+		const column = group.by === "tag" ? "value" : "key";
+		const found = hasTagCounts(conditions)
+			? await count(`c.${column}`, `tag_${column}_counts`, group)
+			: await count(`g.${column}`, undefined, group);
+		return { counts: found, total: await total() };
+	}
 	const column = `c.${GROUPS[group.by]}`;
-	const counts = await count(group.by === "executionStatus" ? column : `coalesce(${column}, '')`, group);
-	return { counts, total: counts.length < limit ? counts.reduce((sum, one) => sum + one.count, 0) : await total() };
+	const found = await count(group.by === "executionStatus" ? column : `coalesce(${column}, '')`, counts, group);
+	return {
+		counts: found,
+		total: found.length < limit ? found.reduce((sum, one) => sum + one.count, 0) : await total(),
+	};
 }
 
 /** Returns whether the test of a condition reads the standing `s`. */

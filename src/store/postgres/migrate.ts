@@ -62,7 +62,8 @@ async function migrateTo(connections: Connections, { version, sql }: Migration):
 						)`,
 					},
 				);
-			for (const statement of sql.split(/;\s*$/m))
+			// The lines of a function's body are indented.
+			for (const statement of sql.split(/;\n(?!\t)/))
 				if (statement.trim() !== "") await session.query({ text: statement });
 			await session.query({
 				text: "INSERT INTO conversation_updates.schema_versions (version) VALUES ($1)",

@@ -38,11 +38,12 @@ export async function assignOwner(connections: Connections, { owner, of, limit }
 		const chosen = rows.map((row) => text(row.conversation_id));
 		const [ledgers = []] = await transaction.query(ledgersQuery(chosen));
 		const results = await transaction.commit(
+			// First, as when usage is counted: the triggers of the other tables lock the row of `positions`.
+			...moveUsageQueries(chosen, ledgers, owner),
 			...OWNED.map((table) => ({
 				text: `UPDATE conversation_updates.${table} SET owner = $1 WHERE conversation_id = ANY ($2::uuid[])`,
 				values: [stored, chosen],
 			})),
-			...moveUsageQueries(chosen, ledgers, owner),
 			countChange(connections.notifies),
 		);
 		return { assigned: chosen.length, ownerChanges: bigint(results.at(-1)?.[0]?.owner_changes) };

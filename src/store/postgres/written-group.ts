@@ -38,8 +38,9 @@ export async function groupQueries(group: WrittenGroup, writer: GroupWriter): Pr
 	return [
 		...(senders.length === 0 ? [] : [sendersQuery(senders)]),
 		...(group.activities.size === 0 ? [] : [activitiesQuery(activityRows(group))]),
-		...(current.length === 0 ? [] : [projectionQuery(current)]),
 		...(group.usage.states.size === 0 ? [] : usageQueries(group.usage)),
+		// It counts removed tags, and therefore locks the row of `positions`, as the last query does.
+		...(current.length === 0 ? [] : [projectionQuery(current)]),
 		await writeQuery(group, current, writer),
 	];
 }

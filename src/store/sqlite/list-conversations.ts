@@ -1,4 +1,4 @@
-import type { ListOrder } from "../condition.ts";
+import { hasCounts, hasTagCounts, type ListOrder } from "../condition.ts";
 import { conversationFrom } from "../rows.ts";
 import type { ConversationQuery, CountQuery, StoredConversation, StoredCount, StoredCounts } from "../store.ts";
 import { bigint, bindable, bindableNumber, integer, text } from "../values.ts";
@@ -74,37 +74,52 @@ const GROUPS = {
 	owner: { column: "owner", index: "conversations_by_owner" },
 } as const;
 
-/** Counts conversations: reads the index of one condition, or that of the group when there is no condition. */
+/**
+ * Counts conversations: sums up the kept counts, or if they do not tell, reads the index of one condition, or that of the
+ * group when there is no condition.
+ */
 export function countConversations(statements: Statements, { conditions, group, limit }: CountQuery): StoredCounts {
 	const sql = conditionSql(conditions);
-	const chosen = chooseCondition(statements, sql, "activity") ?? sql.find(({ index }) => index !== undefined);
-	const others = sql.filter((condition) => condition !== chosen).map(({ test }) => test);
-	const count = (column: string, all: string, join: string, own: readonly Sql[]): StoredCount[] => {
-		const index = chosen?.index ?? { from: all, join: "", where: { text: "true", parameters: [] } };
-		const tests = [index.where, ...others, ...own];
-		const rows = statements
-			.prepare(`
-				SELECT ${column} AS value, count(*) AS count FROM ${index.from} ${index.join} ${join}
-				WHERE ${tests.map(({ text: test }) => test).join(" AND ")} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?
-			`)
-			.all(...tests.flatMap(({ parameters }) => parameters), limit);
-		return rows.map(({ value, count: number }) => ({
-			value: typeof value === "bigint" ? Number(value) : text(value),
-			count: integer(number),
-		}));
+	const chosen = hasCounts(conditions)
+		? undefined
+		: (chooseCondition(statements, sql, "activity") ?? sql.find(({ index }) => index !== undefined));
+	const count = (column: string, number: string, from: string, tests: readonly Sql[]): StoredCount[] => {
+		const where = tests.length === 0 ? "" : `WHERE ${tests.map(({ text: test }) => test).join(" AND ")}`;
+		return statements
+			.prepare(
+				`SELECT ${column} AS value, ${number} AS count FROM ${from} ${where} GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT ?`,
+			)
+			.all(...tests.flatMap(({ parameters }) => parameters), limit)
+			.map(({ value, count: counted }) => ({
+				value: typeof value === "bigint" ? Number(value) : text(value),
+				count: integer(counted),
+			}));
 	};
-	const total = () => count("''", "conversations c INDEXED BY conversations_by_sequence", "", [])[0]?.count ?? 0;
+	const kept = (column: string, table: string, own: readonly Sql[] = []) =>
+		count(column, "sum(c.number)", `${table} c`, [...sql.map(({ test }) => test), ...own]);
+	const scanned = (column: string, all: string, join: string, own: readonly Sql[] = []) => {
+		const index = chosen?.index ?? { from: all, join: "", where: { text: "true", parameters: [] } };
+		const others = sql.filter((condition) => condition !== chosen).map(({ test }) => test);
+		return count(column, "count(*)", `${index.from} ${index.join} ${join}`, [index.where, ...others, ...own]);
+	};
+	const all = () =>
+		hasCounts(conditions)
+			? kept("''", "conversation_counts")
+			: scanned("''", "conversations c INDEXED BY conversations_by_sequence", "");
+	const total = () => all()[0]?.count ?? 0;
 	if (group === undefined) return { counts: [], total: total() };
 	if (group.by === "tagKey" || group.by === "tag") {
-		const own = group.by === "tag" ? [{ text: "g.key = ?", parameters: [group.key] }] : [];
-		const column = group.by === "tag" ? "g.value" : "g.key";
-		// Without conditions, the index of the tags is enough.
-		const isAll = conditions.length === 0;
-		const join = isAll ? "" : "CROSS JOIN tags g ON g.conversation = c.id";
-		return { counts: count(column, isAll ? "tags g" : "conversations c", join, own), total: total() };
+		const own = (alias: string) => (group.by === "tag" ? [{ text: `${alias}.key = ?`, parameters: [group.key] }] : []);
+		const [column, table] = group.by === "tag" ? ["value", "tag_value_counts"] : ["key", "tag_key_counts"];
+		const counts = hasTagCounts(conditions)
+			? kept(`c.${column}`, table, own("c"))
+			: scanned(`g.${column}`, "conversations c", "CROSS JOIN tags g ON g.conversation = c.id", own("g"));
+		return { counts, total: total() };
 	}
 	const { column, index } = GROUPS[group.by];
-	const counts = count(`coalesce(c.${column}, '')`, `conversations c INDEXED BY ${index}`, "", []);
+	const counts = hasCounts(conditions)
+		? kept(`c.${column}`, "conversation_counts")
+		: scanned(`coalesce(c.${column}, '')`, `conversations c INDEXED BY ${index}`, "");
 	return { counts, total: counts.length < limit ? counts.reduce((sum, one) => sum + one.count, 0) : total() };
 }
 

@@ -60,6 +60,10 @@ test("a database of schema version 1 is upgraded and keeps its data", async () =
 		url,
 		`DELETE FROM conversation_updates.schema_versions WHERE version > 1;
 		ALTER INDEX conversation_updates.titles_by_trigram RESET (gin_pending_list_limit);
+		DROP FUNCTION conversation_updates.count_conversations, conversation_updates.count_tags,
+			conversation_updates.count_assigned_tags CASCADE;
+		DROP TABLE conversation_updates.conversation_counts, conversation_updates.tag_key_counts,
+			conversation_updates.tag_value_counts CASCADE;
 		ALTER TABLE conversation_updates.conversations DROP COLUMN life_began_at, DROP COLUMN run_started_at,
 			DROP COLUMN cost, DROP COLUMN tokens;
 		DROP TABLE conversation_updates.standings;

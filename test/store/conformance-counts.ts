@@ -1,0 +1,146 @@
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { ServiceError } from "../../src/errors.ts";
+import type { Condition } from "../../src/store/condition.ts";
+import type { CountGroup, Poster, Store } from "../../src/store/store.ts";
+import type { UsageGroup } from "../../src/store/usage-report.ts";
+import { appendEvents, batch, effectOf, record, stateUpdate, titleDelta } from "./event-samples.ts";
+import { append, type Columns, sample, second, start } from "./samples.ts";
+
+const POSTERS: readonly (Poster | undefined)[] = [
+	undefined,
+	{ sender: "operator", owner: undefined },
+	{ sender: "red-server", owner: "red" },
+	{ sender: "blue-server", owner: "blue" },
+];
+const CONVERSATIONS = 6;
+const id = (n: number) => `00000000-0000-4000-8000-00000000000${n}`;
+
+const columns = fc.record({
+	status: fc.constantFrom("idle", "running", "finished", "deleting"),
+	agentKind: fc.constantFrom("Agent", "ACPAgent"),
+	model: fc.constantFrom("a", "b", "m".repeat(400)),
+	tags: fc.dictionary(fc.constantFrom("team", "x"), fc.constantFrom("1", "2"), { maxKeys: 2 }),
+});
+const conversation = fc.nat(CONVERSATIONS - 1);
+/** What can change which conversations there are, and their values. */
+const operation = fc.oneof(
+	fc.record({ kind: fc.constant("post" as const), conversation, poster: fc.nat(POSTERS.length - 1), columns }),
+	fc.record({ kind: fc.constant("event" as const), conversation, columns }),
+	fc.record({ kind: fc.constant("derive" as const), columns }),
+	fc.record({ kind: fc.constant("assign" as const), conversation, owner: fc.constantFrom("red", "green") }),
+	fc.record({ kind: fc.constant("remove deleted" as const) }),
+);
+type Operation = typeof operation extends fc.Arbitrary<infer Value> ? Value : never;
+
+/** Holds for all conversations. No count is kept by it, so that the conversations are counted. */
+const ALWAYS: Condition = { kind: "time", field: "updatedAt" };
+const CONDITIONS: readonly (readonly Condition[])[] = [
+	[],
+	[{ kind: "equal", field: "owner", value: "red" }],
+	[
+		{ kind: "one_of", field: "executionStatus", values: [2, 5] },
+		{ kind: "equal", field: "model", value: "b" },
+	],
+];
+const GROUPS: readonly (CountGroup | undefined)[] = [
+	undefined,
+	...(["executionStatus", "agentKind", "model", "sender", "owner", "tagKey"] as const).map((by) => ({ by })),
+	{ by: "tag", key: "team" },
+];
+
+async function perform(store: Store, done: Operation, n: number): Promise<void> {
+	const receivedAt = start + BigInt(n) * second;
+	const valuesOf = (of: Partial<Columns>) => ({ ...of, updatedAt: receivedAt });
+	switch (done.kind) {
+		case "post": {
+			const stats = {
+				usageToMetrics: {
+					agent: { modelName: done.columns.model, accumulatedTokenUsage: { promptTokens: BigInt(n) } },
+				},
+			};
+			const post = sample({
+				conversationId: id(done.conversation),
+				receivedAt,
+				record: record({ title: `${n}`, stats }),
+				columns: valuesOf(done.columns),
+			});
+			await append(store, { ...post, poster: POSTERS[done.poster] }).catch((error: unknown) => {
+				// The conversation belongs to another owner.
+				if (!(error instanceof ServiceError && error.kind === "permission_denied")) throw error;
+			});
+			return;
+		}
+		case "event": {
+			const conversationId = id(done.conversation);
+			const { revision, current } = await store.getRecordState(conversationId, []);
+			if (current === undefined) return;
+			const effect = effectOf(revision, titleDelta(`event ${n}`), valuesOf(done.columns));
+			await appendEvents(store, batch(conversationId, [stateUpdate()], { receivedAt, effect }));
+			return;
+		}
+		case "derive": {
+			const [found] = await store.listConversations({ conditions: [], limit: 1, withRecords: false });
+			if (found === undefined) return;
+			const { conversationId, sequence } = found;
+			const { summary } = sample({ conversationId, columns: valuesOf(done.columns) });
+			await store.saveDerivation({
+				...{ name: "counts", version: 1, through: sequence },
+				summaries: [{ conversationId, sequence, summary }],
+			});
+			return;
+		}
+		case "assign":
+			await store.assignOwner({ owner: done.owner, of: { ids: [id(done.conversation)] }, limit: 10 });
+			return;
+		case "remove deleted":
+			await store.prune({ receivedBefore: receivedAt, limit: 100 });
+	}
+}
+
+/** @param open opens an empty store */
+export function countConformance(open: () => Promise<Store>): void {
+	describe("kept counts", () => {
+		it("are those of the conversations, and sums of usage those of the ledger, after any operations", async () => {
+			await fc.assert(
+				fc.asyncProperty(fc.array(operation, { maxLength: 30 }), async (operations) => {
+					await using store = await open();
+					for (const [n, done] of operations.entries()) await perform(store, done, n + 1);
+					const listed = await store.listConversations({ conditions: [], limit: 100, withRecords: false });
+					for (const conditions of CONDITIONS)
+						for (const group of GROUPS) {
+							const kept = await store.countConversations({ conditions, group, limit: 100 });
+							const counted = await store.countConversations({
+								conditions: [...conditions, ALWAYS],
+								...{ group, limit: 100 },
+							});
+							expect({ conditions, group, ...kept }).toEqual({ conditions, group, ...counted });
+							if (conditions.length === 0) expect(kept.total).toBe(listed.length);
+						}
+					const range = await store.getUsageRange();
+					const whole = { periods: range === undefined ? [] : [range], conditions: [], top: 0, limit: 100 };
+					for (const groups of [[{ kind: "owner" }], [{ kind: "model" }]] satisfies UsageGroup[][]) {
+						const sums = await store.reportUsage({ ...whole, groups });
+						// The usage of each conversation is read from the ledger.
+						const ledger = await store.reportUsage({ ...whole, groups: [...groups, { kind: "conversation" }] });
+						const byGroup = Map.groupBy(ledger.rows, ({ group: [value = ""] }) => value);
+						const tokens = [...byGroup].map(([value, rows]) => ({
+							...{ value, conversations: rows.length },
+							tokens: rows.reduce((sum, { amounts }) => sum + amounts.promptTokens, 0n),
+						}));
+						const byValue = (a: { value: string }, b: { value: string }) => (a.value < b.value ? -1 : 1);
+						expect(
+							sums.rows
+								.map(({ group: [value = ""], amounts, conversations }) => ({
+									...{ value, conversations },
+									tokens: amounts.promptTokens,
+								}))
+								.toSorted(byValue),
+						).toEqual(tokens.toSorted(byValue));
+					}
+				}),
+				{ numRuns: 12 },
+			);
+		}, 120_000);
+	});
+}
