@@ -1,13 +1,21 @@
 import { randomBytes } from "node:crypto";
 import { clone } from "@bufbuild/protobuf";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { LRUCache } from "lru-cache";
-import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
+import {
+	type ConversationInfo,
+	ConversationInfoSchema,
+	ConversationExecutionStatus as Status,
+} from "../../gen/conversations/v1/conversation_pb.js";
+import { ServiceError } from "../errors.ts";
 import { tooManyValues } from "../record/json/exact-json.ts";
 import { encodeDelta, mergeDeltas, mergeProtected, mergeRecord } from "../record/record-delta.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
 import { encodeSummary, SUMMARY_MEMBERS, summarize } from "../record/summary.ts";
 import { hasTooManyFields, MIN_SIZE_OF_TOO_MANY_FIELDS } from "../record/validation/message-size.ts";
+import { microsecondsOf } from "../store/condition.ts";
+import { orderTime } from "../store/ordering.ts";
 import type { EventEffect, NewEvents, ProtectedEvent, StoredRecord } from "../store/store.ts";
 import {
 	applyUpdates,
@@ -18,6 +26,8 @@ import {
 	violationsOf,
 } from "./apply-updates.ts";
 import type { EventFormat, ParsedEvents } from "./event-format.ts";
+import { fetchedChanges, type ListedEvents, OTHER_MEMBERS } from "./fetched-record.ts";
+import { HIDDEN } from "./reported-value.ts";
 import { STATE_UPDATE, type StateUpdate } from "./state-update.ts";
 
 /** The record to which state updates are applied. Times are microseconds since the Unix epoch. */
@@ -35,6 +45,27 @@ export interface ApplyRequest {
 	readonly conversationId: string;
 	readonly current: CurrentRecord;
 	readonly updates: readonly { readonly event: ProtectedEvent; readonly happenedAt: bigint }[];
+}
+
+/** A record that was fetched from the agent server, and the record to which it is applied. */
+export interface FetchedRequest {
+	readonly conversationId: string;
+	/** Its record is set. */
+	readonly current: CurrentRecord;
+	/** The fetched record as JSON text. */
+	readonly body: Uint8Array;
+	readonly listed: ListedEvents;
+	/** When it was fetched, in microseconds since the Unix epoch. */
+	readonly receivedAt: bigint;
+}
+
+/** Result of applying a fetched record. */
+export interface AppliedFetch extends Pick<EventEffect, "next" | "memberTimes" | "version" | "postedAt" | "leafAt"> {
+	/**
+	 * `same` when the fetched record changes nothing. `other life` when it belongs to another life of the conversation than
+	 * the current one.
+	 */
+	readonly result: "changed" | "same" | "other life";
 }
 
 /** Result of applying state updates to a record. */
@@ -138,6 +169,57 @@ export class RecordUpdater {
 		return { ...applied, version: { summary, record, statusAt } };
 	}
 
+	/**
+	 * Applies a fetched record to the current one: see fetched-record.ts.
+	 *
+	 * @throws ServiceError `invalid_record` when the fetched one breaks rules, or is of another conversation; `data_loss`
+	 *   when the current one cannot be read or decrypted
+	 */
+	applyFetched({ conversationId, current, body, listed, receivedAt }: FetchedRequest): AppliedFetch {
+		const format = this.#format;
+		const fetched = format.parse(Buffer.from(body.buffer, body.byteOffset, body.byteLength));
+		if (fetched.id !== conversationId)
+			throw new ServiceError("invalid_record", "the fetched record has another id", { conversationId });
+		if (current.record === undefined) throw new TypeError("a fetched record needs one to be applied to");
+		const base = current.record.bytes;
+		const same = { result: "same", next: 0n, memberTimes: "", version: undefined } as const;
+		const present = this.#vault.open(base, "plaintext");
+		if (compareTimes(fetched.createdAt, present.createdAt) !== 0) return { ...same, result: "other life" };
+		// `deleting` is final. A conversation that is about to go is reported by a post, or is gone at the next fetch.
+		if ([fetched, present].some(({ executionStatus }) => executionStatus === Status.DELETING)) return same;
+		// What is stored redacted is compared in that form, so that it does not seem to change with each fetch.
+		this.#vault.hideWithoutKey(fetched, HIDDEN);
+		const changes = fetchedChanges(format, {
+			present: format.toJson(present),
+			fetched: format.toJson(fetched),
+			secrets: this.#vault.secretsIn(present),
+			reportTimes: { posted: current.postedAt, events: parseMemberTimes(current.memberTimes) },
+			updatedAt: orderTime(microsecondsOf(fetched.updatedAt), receivedAt),
+			listed,
+		});
+		if (changes.changed.length === 0) return same;
+		const redacted = clone(ConversationInfoSchema, changes.values);
+		const partial = this.#vault.protect(redacted, conversationId);
+		const numbers = changes.changed.map((member) => this.#fieldNumber(member));
+		const bytes = encodeDelta(numbers, partial.bytes);
+		if (hasTooManyFields(mergeRecord(base, bytes), ConversationInfoSchema)) throw tooManyValues();
+		const shown = this.#vault.openMembers(base, SUMMARY_MEMBERS, "redacted");
+		for (const member of changes.changed) format.replaceMember(shown, member, redacted);
+		const { events, posted } = changes.reportTimes;
+		return {
+			result: "changed",
+			next: newRevision(),
+			memberTimes: formatMemberTimes(events),
+			version: {
+				summary: encodeSummary(summarize(shown)),
+				record: { ...partial, bytes },
+				statusAt: events.execution_status ?? posted,
+			},
+			postedAt: changes.isNewer ? posted : undefined,
+			leafAt: changes.isFresh ? listed.newestAt : undefined,
+		};
+	}
+
 	/** Opens a protected record, of which only those members are decoded that are needed. */
 	#open(base: Uint8Array, reportTimes: ReportTimes): Omit<CachedRecord, "revision"> {
 		return {
@@ -204,10 +286,17 @@ export class RecordUpdater {
 	}
 
 	#fieldNumber(member: string): number {
+		if (member === OTHER_MEMBERS) return ConversationInfoSchema.field.unnamedMembers.number;
 		const field = this.#format.plan.members.get(member);
 		if (field === undefined) throw new TypeError(`the record has no member ${member}`);
 		return field.desc.number;
 	}
+}
+
+/** Compares two times; 0 also when one of them is unknown. */
+function compareTimes(one: Timestamp | undefined, other: Timestamp | undefined): number {
+	const [a, b] = [microsecondsOf(one), microsecondsOf(other)];
+	return a === undefined || b === undefined ? 0 : Number(a > b) - Number(a < b);
 }
 
 /** Encodes the times as JSON. Microseconds are strings, because a JSON number cannot keep all of them exactly. */

@@ -5,7 +5,13 @@ import type { Intake } from "../conversations/ingest/ingest.ts";
 import type { ComparedRecords } from "../conversations/read/comparable-record.ts";
 import type { LargeRecords } from "../conversations/read/large-records.ts";
 import { ServiceError } from "../errors.ts";
-import type { AppliedUpdates, ApplyRequest, PreparedBatch } from "../events/record-updater.ts";
+import type {
+	AppliedFetch,
+	AppliedUpdates,
+	ApplyRequest,
+	FetchedRequest,
+	PreparedBatch,
+} from "../events/record-updater.ts";
 import { compact, release } from "../memory.ts";
 import type { SecretsForm } from "../record/secrets/secret-walk.ts";
 import type { NewUpdate, StoredRecord } from "../store/store.ts";
@@ -142,6 +148,16 @@ export class SharedIntake implements Intake, EventIntake, LargeRecords, LargeSum
 			conversationId,
 			current: { ...current, record: record && { ...record, bytes: compact(record.bytes) } },
 			updates: updates.map(({ event, happenedAt }) => ({ event: { ...event, text: compact(event.text) }, happenedAt })),
+		});
+	}
+
+	async applyFetched({ current, body, ...request }: FetchedRequest): Promise<AppliedFetch> {
+		const { record } = current;
+		const byteLength = body.byteLength + (record?.bytes.byteLength ?? 0);
+		return await this.#threadFor({ byteLength }).applyFetched({
+			...request,
+			current: { ...current, record: record && { ...record, bytes: compact(record.bytes) } },
+			body: compact(body),
 		});
 	}
 

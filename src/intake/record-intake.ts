@@ -3,7 +3,7 @@ import { UpdateParser } from "../conversations/ingest/update-parser.ts";
 import { type ComparedRecords, changedPaths } from "../conversations/read/comparable-record.ts";
 import { recordJson } from "../conversations/read/get.ts";
 import type { EventFormat } from "../events/event-format.ts";
-import { type ApplyRequest, RecordUpdater } from "../events/record-updater.ts";
+import { type ApplyRequest, type FetchedRequest, RecordUpdater } from "../events/record-updater.ts";
 import { compact } from "../memory.ts";
 import type { RecordFormat } from "../record/record-format.ts";
 import type { RecordVault } from "../record/secrets/record-vault.ts";
@@ -46,6 +46,8 @@ export function recordIntake(format: RecordFormat, vault: RecordVault, events: E
 			updater.applyToCached(events.fromRequest(request, sender)),
 		/** As `RecordUpdater.apply`. */
 		applyEvents: (request: ApplyRequest) => updater.apply(request),
+		/** As `RecordUpdater.applyFetched`. */
+		applyFetched: (request: FetchedRequest) => updater.applyFetched(request),
 		/** As `RecordVault.isSame`. */
 		isSame: ({ stored, arriving }: { readonly stored: Uint8Array; readonly arriving: Uint8Array }) =>
 			vault.isSame(stored, arriving),

@@ -5,7 +5,8 @@ import type { ProtectedRecord } from "./protected-record.ts";
 /**
  * A delta holds the changes from one version of a record to another. It lists the top-level members that change, and
  * has an encoded `ConversationInfo` with only their new values. An unnamed member belongs to the top-level member that
- * its pointer begins with.
+ * its pointer begins with. Those that no top-level field names belong together: the field `unnamed_members` itself stands
+ * for them.
  *
  * These functions work on encoded records and deltas without decoding their values. The bytes that they return do not
  * share memory with their arguments. They throw an Error for bytes that they cannot read.
@@ -46,7 +47,7 @@ export function encodeDelta(members: Iterable<number>, values: Uint8Array): Uint
  * @param members field numbers
  */
 export function pickMembers(record: Uint8Array, members: ReadonlySet<number>): Uint8Array {
-	return concatBytes(piecesOf(record, (member) => member !== undefined && members.has(member)));
+	return concatBytes(piecesOf(record, (member) => members.has(member)));
 }
 
 /** Returns the whole record that results from applying a delta to its base record. */
@@ -145,23 +146,24 @@ export function decodeDelta(delta: Uint8Array): Delta {
 
 /** Returns the pieces of an encoded record without some members and the unnamed members in them. */
 function withoutMembers(record: Uint8Array, members: ReadonlySet<number>): Uint8Array[] {
-	return piecesOf(record, (member) => member === undefined || !members.has(member));
+	return piecesOf(record, (member) => !members.has(member));
 }
 
 /**
  * Returns the pieces of an encoded record that hold the top-level members to keep, without copying them.
  *
- * @param keeps receives the number of a member's field; undefined for an unnamed member outside of the named ones
+ * @param keeps receives the number of a member's field; that of `unnamed_members` for a member outside of the named ones
  */
-function piecesOf(record: Uint8Array, keeps: (member: number | undefined) => boolean): Uint8Array[] {
+function piecesOf(record: Uint8Array, keeps: (member: number) => boolean): Uint8Array[] {
 	const pieces: Uint8Array[] = [];
 	const reader = new BinaryReader(record);
 	let keptFrom: number | undefined;
 	while (reader.pos < reader.len) {
 		const start = reader.pos;
 		const [number, wireType] = reader.tag();
-		let member: number | undefined = number;
-		if (number === UNNAMED.number) member = MEMBER_NUMBERS.get(pointerOf(reader.bytes())?.split("/", 2)[1] ?? "");
+		let member = number;
+		if (number === UNNAMED.number)
+			member = MEMBER_NUMBERS.get(pointerOf(reader.bytes())?.split("/", 2)[1] ?? "") ?? UNNAMED.number;
 		else reader.skip(wireType, number);
 		if (keeps(member)) keptFrom ??= start;
 		else if (keptFrom !== undefined) {

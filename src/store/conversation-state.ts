@@ -87,7 +87,7 @@ export function planPostedUpdate(
 	const updatedAt = microsecondsOf(summary.updatedAt);
 	const time = orderTime(updatedAt, receivedAt);
 	const status = summary.executionStatus;
-	const lifeBeganAt = comparableTime(microsecondsOf(summary.createdAt), receivedAt);
+	const lifeBeganAt = lifeOf(summary, receivedAt);
 	const known = before && {
 		status: before.status,
 		time: comparableTime(before.orderTime, receivedAt),
@@ -105,7 +105,7 @@ export function planPostedUpdate(
 		receivedAt,
 		change,
 		current,
-		origin: UpdateOrigin.POSTED,
+		origin: update.isFetched ? UpdateOrigin.RECONCILED : UpdateOrigin.POSTED,
 		previousSequence: before?.sequence,
 		sender: poster?.sender,
 		summary: withTimes(update.summary, summary, times),
@@ -131,6 +131,21 @@ export function planPostedUpdate(
 		hasUnappliedEvents: isOlderThanEvents({ status, postedAt }, activity),
 	};
 	return { written, after };
+}
+
+/** Returns when the life of a conversation began that a record belongs to; undefined when it is not known. */
+function lifeOf({ createdAt }: ConversationSummary, receivedAt: bigint): bigint | undefined {
+	return comparableTime(microsecondsOf(createdAt), receivedAt);
+}
+
+/** Returns whether a record belongs to a later life of a conversation than its present one. */
+export function beginsLaterLife(
+	summary: ConversationSummary,
+	{ lifeBeganAt }: Pick<ConversationState, "lifeBeganAt">,
+	receivedAt: bigint,
+): boolean {
+	const [life, present] = [lifeOf(summary, receivedAt), comparableTime(lifeBeganAt, receivedAt)];
+	return life !== undefined && present !== undefined && life > present;
 }
 
 /** Returns when the last run started, once the status has become `status` at `time`. */
@@ -164,7 +179,7 @@ function withTimes(encoded: Uint8Array, summary: ConversationSummary, { createdA
 
 /** A record version that state updates produced, and the state before it. */
 export interface VersionToWrite {
-	readonly batch: Pick<NewEvents, "conversationId" | "receivedAt" | "poster">;
+	readonly batch: Pick<NewEvents, "conversationId" | "receivedAt" | "poster" | "isFetched">;
 	readonly effect: EventEffect;
 	readonly version: RecordVersion;
 	/** The decoded summary of the version. */
@@ -194,7 +209,7 @@ export function planEventUpdate(of: VersionToWrite, form: StoredForm): NextUpdat
 		receivedAt,
 		change,
 		current: true,
-		origin: UpdateOrigin.EVENTS,
+		origin: batch.isFetched ? UpdateOrigin.RECONCILED : UpdateOrigin.EVENTS,
 		previousSequence: before?.sequence,
 		sender: batch.poster?.sender,
 		summary: withTimes(version.summary, summary, times),
@@ -202,8 +217,12 @@ export function planEventUpdate(of: VersionToWrite, form: StoredForm): NextUpdat
 		errorSequence: shownError(activity, runStartedAt)?.sequence,
 		...form,
 	};
-	const { orderTime, lifeBeganAt, postedAt, newestPosted } = before ?? {};
-	const state = { sequence, status, orderTime, lifeBeganAt, ...times, runStartedAt, postedAt, newestPosted };
+	const { newestPosted } = before ?? {};
+	const posted =
+		effect.postedAt === undefined
+			? { orderTime: before?.orderTime, lifeBeganAt: before?.lifeBeganAt, postedAt: before?.postedAt }
+			: { orderTime: effect.postedAt, lifeBeganAt: lifeOf(summary, receivedAt), postedAt: effect.postedAt };
+	const state = { sequence, status, ...times, runStartedAt, ...posted, newestPosted };
 	return { written, after: stateAfterEvents(state, effect) };
 }
 

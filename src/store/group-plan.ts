@@ -1,10 +1,12 @@
 import { fromBinary } from "@bufbuild/protobuf";
 import { type ConversationSummary, ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import { UpdateChange, UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { ServiceError } from "../errors.ts";
 import { mergeProtected, mergeRecord } from "../record/record-delta.ts";
 import { type Activity, addEvents, eventsToAdd, leafOver, type Standing, standingOf } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
 import {
+	beginsLaterLife,
 	type ConversationState,
 	deltaForm,
 	deltaOverBase,
@@ -113,6 +115,7 @@ export interface WrittenEvent {
 	readonly conversationId: string;
 	readonly receivedAt: bigint;
 	readonly sender: string | undefined;
+	readonly origin: UpdateOrigin;
 	readonly event: NewEvent;
 }
 
@@ -311,6 +314,10 @@ class GroupPlanner {
 		const { state, newestPosted } = known;
 		const find = () =>
 			newestPosted && { ...newestPosted, read: () => newestPosted.record ?? { unreadable: "the record is missing" } };
+		if (update.isFetched && state !== undefined && !beginsLaterLife(summary, state, update.receivedAt)) {
+			const { sequence, hasUnappliedEvents } = state;
+			return { sequence, duplicate: true, change: UpdateChange.UPDATED, current: true, hasUnappliedEvents };
+		}
 		const duplicate = state && findDuplicate(request, state, microsecondsOf(summary.updatedAt), find);
 		if (duplicate !== undefined) return duplicate;
 		this.#setOrigin(update.conversationId, known, update.poster);
@@ -331,7 +338,8 @@ class GroupPlanner {
 	 *   expected one or an event that changes the record is stored already
 	 */
 	*addEvents(batch: NewEvents): Planning<AppendedEvents | undefined> {
-		const { conversationId, receivedAt, poster, events, effect } = batch;
+		const { conversationId, receivedAt, poster, events, effect, isFetched } = batch;
+		const origin = isFetched ? UpdateOrigin.RECONCILED : UpdateOrigin.POSTED;
 		const known = this.#conversation(conversationId);
 		const isStored = ({ eventId }: NewEvent) => known.eventIds.has(eventId);
 		const added = eventsToAdd(batch, revisionOf(known.state, known.activity), isStored);
@@ -343,7 +351,7 @@ class GroupPlanner {
 			known.eventIds.add(event.eventId);
 			newest = this.#newest.events + BigInt(this.written.events.length + 1);
 			sequences.set(event, newest);
-			this.written.events.push({ sequence: newest, conversationId, receivedAt, sender: poster?.sender, event });
+			this.written.events.push({ sequence: newest, conversationId, receivedAt, sender: poster?.sender, origin, event });
 			if (event.llmResponseId !== undefined) this.#addResponse(conversationId, event.llmResponseId, event.happenedAt);
 		}
 		known.activity = addEvents(known.activity, events, sequences);
@@ -371,7 +379,7 @@ class GroupPlanner {
 		const summary = fromBinary(ConversationSummarySchema, version.summary);
 		const status = summary.executionStatus;
 		const sequence = this.#nextUpdate();
-		const leaf = leafOver({ status, postedAt: before?.postedAt }, activity);
+		const leaf = leafOver({ status, postedAt: effect.leafAt ?? before?.postedAt }, activity);
 		const stats = newStats(batch, known);
 		const form = yield* this.#storedForm(version.record, known, leaf);
 		const next = planEventUpdate({ batch, effect, version, summary, before, activity, sequence }, form);
@@ -436,9 +444,12 @@ class GroupPlanner {
 		if (known === undefined || happenedAt < known) this.#responseTimes.set(id, happenedAt);
 	}
 
-	/** Counts a post that stored something, unless its sender is not known. */
-	#count({ poster, receivedAt }: NewUpdate | NewEvents, stored: { records?: bigint; events?: bigint }): void {
-		if (poster === undefined) return;
+	/** Counts a post that stored something, unless its sender is not known. What was fetched shows no life of the sender. */
+	#count(
+		{ poster, receivedAt, isFetched }: NewUpdate | NewEvents,
+		stored: { records?: bigint; events?: bigint },
+	): void {
+		if (poster === undefined || isFetched) return;
 		const { sender, owner = "" } = poster;
 		this.written.posts.add({ sender, owner }, receivedAt, stored);
 	}

@@ -1,5 +1,6 @@
 import { create, toBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import { concatBytes, withLeaf } from "../record/record-delta.ts";
 import { type Activity, encodeActivity, encodeErrorSequence, leafOver, shownError } from "./activity.ts";
 import type { ListOrder } from "./condition.ts";
@@ -251,7 +252,13 @@ export function eventColumnsFrom(row: Row, readText: ReadText): Omit<StoredEvent
 		kind: readText(row.kind),
 		source: readText(row.source),
 		sender: nullable(readText, row.sender),
+		origin: row.origin === null ? UpdateOrigin.POSTED : integer(row.origin),
 	};
+}
+
+/** Returns the column with the origin of an event. Nearly all events are posted, and null takes no space. */
+export function originColumn(origin: UpdateOrigin): number | null {
+	return origin === UpdateOrigin.POSTED ? null : origin;
 }
 
 /** Reads an event as it is stored. */

@@ -54,6 +54,11 @@ export interface NewUpdate {
 	readonly summary: Uint8Array;
 	/** Undefined when the sender is not known. */
 	readonly poster?: Poster | undefined;
+	/**
+	 * Set for a record that was fetched from the agent server. It is stored only if the conversation has no record, or
+	 * begins again with this one. Otherwise it counts as a duplicate: its members are taken one by one, see `EventEffect`.
+	 */
+	readonly isFetched?: boolean | undefined;
 }
 
 /** Result of an append whose data is on disk. */
@@ -242,6 +247,8 @@ export interface StoredEvent {
 	readonly source: string;
 	/** Who posted the event; undefined when it is not known. */
 	readonly sender: string | undefined;
+	/** POSTED, or RECONCILED for an event that was fetched from the agent server. */
+	readonly origin: UpdateOrigin;
 	/** Owner of the conversation now. */
 	readonly owner: string | undefined;
 	readonly event: ProtectedEvent | Unreadable;
@@ -260,8 +267,10 @@ export interface NewEvents {
 	readonly poster?: Poster | undefined;
 	/** In the order of the batch. Events whose id is already stored are skipped. */
 	readonly events: readonly NewEvent[];
-	/** Effect of state updates on the record; undefined when there are none to apply. */
+	/** Effect of state updates, or of a fetched record, on the record; undefined when there are none to apply. */
 	readonly effect: EventEffect | undefined;
+	/** Whether the batch was fetched from the agent server instead of posted. */
+	readonly isFetched?: boolean | undefined;
 }
 
 /** Effect of state updates on the record state of a conversation. */
@@ -274,6 +283,13 @@ export interface EventEffect {
 	readonly memberTimes: string;
 	/** Undefined when no member of the record changes. */
 	readonly version: RecordVersion | undefined;
+	/** The new {@link RecordState.postedAt} when a fetched record replaces the posted one; left out otherwise. */
+	readonly postedAt?: bigint | undefined;
+	/**
+	 * When the `leaf_event_id` of the version was the leaf. Events that are later override it. Left out: those that are later
+	 * than the posted record do.
+	 */
+	readonly leafAt?: bigint | undefined;
 }
 
 /** A version of the record that state updates produced. */

@@ -1,3 +1,4 @@
+import type { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { AccessKeyRow } from "./access-keys.ts";
 import type { Activity } from "./activity.ts";
 import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
@@ -74,6 +75,7 @@ export interface EventRow
 	readonly conversationId: string;
 	readonly receivedAt: bigint;
 	readonly sender: string | undefined;
+	readonly origin: UpdateOrigin;
 	/** The result of `packSecrets`. */
 	readonly secrets: string | null;
 	readonly text: RecordColumn;

@@ -1,6 +1,7 @@
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
+import { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { CallSignal } from "../../src/call-signal.ts";
 import { fromMicroseconds } from "../../src/record/json/scalars.ts";
 import { encodeDelta } from "../../src/record/record-delta.ts";
@@ -64,14 +65,15 @@ export function appendEvents(
 
 /** Returns an event of a batch as the store should return it. */
 export function storedEvent(
-	{ conversationId, receivedAt, poster }: NewEvents,
+	{ conversationId, receivedAt, poster, isFetched }: NewEvents,
 	one: NewEvent,
 	sequence: bigint,
 ): StoredEvent {
 	const { text, secrets, redactionVersion, happenedAt, kind, source } = one;
 	const event = { text: bytes(text), secrets, redactionVersion };
 	const { sender, owner } = poster ?? { sender: undefined, owner: undefined };
-	return { sequence, conversationId, receivedAt, happenedAt, kind, source, sender, owner, event };
+	const origin = isFetched ? UpdateOrigin.RECONCILED : UpdateOrigin.POSTED;
+	return { sequence, conversationId, receivedAt, happenedAt, kind, source, sender, origin, owner, event };
 }
 
 /** Returns an encoded record. */

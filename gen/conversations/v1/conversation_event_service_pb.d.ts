@@ -7,6 +7,7 @@ import type { Message } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Heartbeat, SecretsMode, WatchPosition } from "./conversation_service_pb.js";
 import type { ConversationEvent } from "./event_pb.js";
+import type { UpdateOrigin } from "./update_pb.js";
 
 /**
  * Describes the file conversations/v1/conversation_event_service.proto.
@@ -222,6 +223,14 @@ export declare type ConversationEventEntry = Message<"conversations.v1.Conversat
    * @generated from field: string sender = 7;
    */
   sender: string;
+
+  /**
+   * Where the event comes from: UPDATE_ORIGIN_POSTED, or UPDATE_ORIGIN_RECONCILED for an event that never arrived and
+   * was fetched from the agent server.
+   *
+   * @generated from field: conversations.v1.UpdateOrigin origin = 8;
+   */
+  origin: UpdateOrigin;
 };
 
 /**

@@ -132,6 +132,13 @@ export enum UpdateOrigin {
    * @generated from enum value: UPDATE_ORIGIN_EVENTS = 2;
    */
   EVENTS = 2,
+
+  /**
+   * A record or events that the service fetched from the agent server's own API, because they never arrived.
+   *
+   * @generated from enum value: UPDATE_ORIGIN_RECONCILED = 3;
+   */
+  RECONCILED = 3,
 }
 
 /**

@@ -4,9 +4,11 @@ import type { CallSignal } from "../../call-signal.ts";
 import { isDataLoss, ServiceError, withConversation } from "../../errors.ts";
 import type { RefusedMember } from "../../events/apply-updates.ts";
 import {
+	type AppliedFetch,
 	type AppliedUpdates,
 	type ApplyRequest,
 	type CurrentRecord,
+	type FetchedRequest,
 	newRevision,
 	type PreparedBatch,
 } from "../../events/record-updater.ts";
@@ -46,6 +48,8 @@ export interface EventIntake {
 	eventsFromRequest(request: Uint8Array, sender: string, signal: CallSignal): Promise<PreparedBatch>;
 	/** As `RecordUpdater.apply`. */
 	applyEvents(request: ApplyRequest): Promise<AppliedUpdates>;
+	/** As `RecordUpdater.applyFetched`. The request can be used again. */
+	applyFetched(request: FetchedRequest): Promise<AppliedFetch>;
 }
 
 /** A batch of events that is on disk. */
@@ -66,6 +70,9 @@ const PAGE_BYTES = 4 * 2 ** 20;
 const ID_FIELD = IngestConversationEventsRequestSchema.field.conversationId.number;
 /** Number of conversations that {@link EventIngest.applyAllUnappliedEvents} lists at a time, not counting failed ones. */
 const UNAPPLIED_PAGE_SIZE = 100;
+
+/** What a task returns that stores no events. */
+const UNCHANGED: IngestedEvents = { stored: 0, updateSequence: undefined };
 
 type EventStore = Pick<Store, "appendEvents" | "getOrigin" | "getRecordState" | "listUnapplied" | "events">;
 type Updates = ApplyRequest["updates"];
@@ -111,6 +118,57 @@ export class EventIngest {
 		await this.#requireOwner(conversationId, poster);
 		const prepared = await this.#intake.eventsFromJson(conversationId, body, poster.sender, signal);
 		return await this.#ingest(prepared, poster, signal);
+	}
+
+	/**
+	 * Stores events that were fetched from the agent server, as `json` stores posted ones.
+	 *
+	 * @throws ServiceError as `json` does
+	 */
+	async fetched(conversationId: string, body: Buffer, poster: Poster, signal: CallSignal): Promise<IngestedEvents> {
+		await this.#requireOwner(conversationId, poster);
+		const { batch, refused } = await this.#intake.eventsFromJson(conversationId, body, poster.sender, signal);
+		return await this.#append({ ...batch, poster, isFetched: true }, refused, signal);
+	}
+
+	/**
+	 * Applies a record that was fetched from the agent server to the current one of its conversation. Resolves when the
+	 * change is on disk.
+	 *
+	 * @returns `no record` when the conversation has none; otherwise see `RecordUpdater.applyFetched`
+	 * @throws ServiceError `invalid_record`; `permission_denied` when the conversation belongs to another owner; `data_loss`
+	 *   when the current record cannot be read; `unavailable` or `internal` when nothing was changed
+	 */
+	async applyFetched(
+		fetched: Pick<FetchedRequest, "conversationId" | "body" | "listed" | "receivedAt">,
+		poster: Poster,
+	): Promise<AppliedFetch["result"] | "no record"> {
+		const { conversationId, receivedAt } = fetched;
+		await this.#requireOwner(conversationId, poster);
+		let outcome: AppliedFetch["result"] | "no record" = "same";
+		await this.#enqueue(conversationId, async () => {
+			for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+				const state = await this.#store.getRecordState(conversationId, []);
+				if (state.hasUnappliedEvents) {
+					await this.#appendToCurrent({ conversationId, receivedAt, events: [], effect: undefined });
+					continue;
+				}
+				const { current, memberTimes, postedAt, revision: expects } = state;
+				const record = current?.record;
+				if (record !== undefined && "unreadable" in record) throw new ServiceError("data_loss", record.unreadable);
+				outcome = "no record";
+				if (record === undefined) return UNCHANGED;
+				const applied = await this.#intake.applyFetched({ ...fetched, current: { memberTimes, postedAt, record } });
+				const { result, ...effect } = applied;
+				outcome = result;
+				if (result !== "changed") return UNCHANGED;
+				const batch = { conversationId, receivedAt, poster, events: [], isFetched: true };
+				const appended = await this.#store.appendEvents({ ...batch, effect: { expects, ...effect } });
+				if (appended !== undefined) return UNCHANGED;
+			}
+			throw conflicting(conversationId);
+		});
+		return outcome;
 	}
 
 	/**

@@ -52,6 +52,17 @@ export class Ingest {
 		return await this.#append({ ...update, poster }, signal);
 	}
 
+	/**
+	 * Stores a record that was fetched from the agent server, if its conversation has none or begins again with it.
+	 * Otherwise it counts as a duplicate. Resolves as `json` does.
+	 *
+	 * @throws ServiceError as `json` does
+	 */
+	async fetched(body: Buffer, poster: Poster, signal: CallSignal): Promise<Appended> {
+		const update = await this.#intake.fromJson(body, signal);
+		return await this.#append({ ...update, poster, isFetched: true }, signal);
+	}
+
 	async #append(update: NewUpdate, signal: CallSignal): Promise<Appended> {
 		// The update must not be used after `append`, which takes over its memory.
 		const { conversationId } = update;

@@ -11,7 +11,7 @@ import type { StoredEvent } from "../../store/store.ts";
 import { type OnUnreadable, tryRead } from "./record-opener.ts";
 
 /** An event as its JSON text. */
-export interface EventText extends Pick<StoredEvent, "sequence" | "receivedAt" | "happenedAt" | "sender"> {
+export interface EventText extends Pick<StoredEvent, "sequence" | "receivedAt" | "happenedAt" | "sender" | "origin"> {
 	/** Undefined when the stored event cannot be read. */
 	readonly text: string | undefined;
 }
@@ -28,14 +28,14 @@ export class EventViews {
 
 	/** Returns the event as JSON text. */
 	toText(stored: StoredEvent, secrets: SecretsForm): EventText {
-		const { sequence, receivedAt, happenedAt, sender } = stored;
+		const { sequence, receivedAt, happenedAt, sender, origin } = stored;
 		const text = tryRead(stored, this.#onUnreadable, () => this.#open(stored, secrets));
-		return { sequence, receivedAt, happenedAt, sender, text };
+		return { sequence, receivedAt, happenedAt, sender, origin, text };
 	}
 
 	/** Returns the event as a message. */
 	toEntry(stored: StoredEvent, secrets: SecretsForm): ConversationEventEntry {
-		const { sequence, conversationId, receivedAt, happenedAt, sender } = stored;
+		const { sequence, conversationId, receivedAt, happenedAt, sender, origin } = stored;
 		const event = tryRead(stored, this.#onUnreadable, () => toMessage(this.#open(stored, secrets)));
 		return create(ConversationEventEntrySchema, {
 			sequence,
@@ -43,6 +43,7 @@ export class EventViews {
 			receivedAt: fromMicroseconds(receivedAt),
 			happenedAt: fromMicroseconds(happenedAt),
 			sender: sender ?? "",
+			origin,
 			event,
 			unreadable: event === undefined,
 		});

@@ -1,5 +1,6 @@
 import { isUtf8 } from "node:buffer";
 import { z } from "zod";
+import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { packRecord, type RecordColumn, readOrUnreadable, unpackRecord } from "../record-column.ts";
 import { postForms } from "../refused-posts.ts";
 import type { StoredUpdate } from "../store.ts";
@@ -187,6 +188,8 @@ const forms: { readonly [Kind in RowKind]: RowForm<StoredRows[Kind]> } = {
 				conversationId,
 				receivedAt: int64,
 				sender: name,
+				// An earlier release had posted events only.
+				origin: integer.default(UpdateOrigin.POSTED),
 				happenedAt: int64,
 				kind: z.string(),
 				source: z.string(),

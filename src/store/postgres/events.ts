@@ -25,7 +25,7 @@ export async function listEvents(session: Session, query: EventQuery): Promise<S
 	const fitsLimit = maxBytes === undefined ? "true" : `e.total <= ${sql.value(maxBytes)} OR e.number = 1`;
 	const [rows = []] = await session.query(
 		sql.query(`
-			SELECT e.conversation_id, e.sequence, e.received_at, e.happened_at, e.kind, e.source, e.sender, a.owner, e.text,
+			SELECT e.conversation_id, e.sequence, e.received_at, e.happened_at, e.kind, e.source, e.sender, e.origin, a.owner, e.text,
 				e.unpacked_size, e.checksum, e.secrets, e.redaction_version
 			FROM (
 				SELECT *, sum(size) OVER (ORDER BY ${order}) AS total, row_number() OVER (ORDER BY ${order}) AS number

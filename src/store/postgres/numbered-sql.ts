@@ -48,7 +48,7 @@ const UPDATE_ROW = `
 const EVENT_ROW = `
 	ordinal bigint, conversation_id uuid, event_id text, received_at bigint, happened_at bigint, kind text, source text,
 	size bigint, redaction_version bigint, unpacked_size bigint, checksum bigint, secrets text, llm_response_id text,
-	sender text, text_at int, text_size int
+	sender text, origin bigint, text_at int, text_size int
 `;
 /** Columns of a row with the state of a conversation and the values that lists filter by. */
 const CURRENT_ROW = `
@@ -92,10 +92,10 @@ export function insertEvents({ json, from = "", numbered }: Rows, bytes: string)
 	return `
 		INSERT INTO conversation_updates.events (
 			sequence, conversation_id, event_id, received_at, happened_at, kind, source, size, redaction_version,
-			unpacked_size, checksum, secrets, llm_response_id, sender, text
+			unpacked_size, checksum, secrets, llm_response_id, sender, origin, text
 		)
 		SELECT ${numbered("ordinal")}, r.conversation_id, r.event_id, r.received_at, r.happened_at, r.kind, r.source,
-			r.size, r.redaction_version, r.unpacked_size, r.checksum, r.secrets, r.llm_response_id, r.sender,
+			r.size, r.redaction_version, r.unpacked_size, r.checksum, r.secrets, r.llm_response_id, r.sender, r.origin,
 			substring(${bytes}::bytea FROM r.text_at FOR r.text_size)
 		FROM ${from} json_to_recordset(${json}::json) AS r (${EVENT_ROW})
 	`;

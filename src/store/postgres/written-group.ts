@@ -98,12 +98,12 @@ async function writeQuery(group: WrittenGroup, current: readonly CurrentState[],
 		const record = { redactionVersion, schemaVersion, ...(packed[0][n] ?? missing()) };
 		return updateRow({ ...update, record }, bytes, update.errorSequence);
 	});
-	const events = group.events.map(({ sequence, conversationId, receivedAt, sender, event }, n) => {
+	const events = group.events.map(({ sequence, conversationId, receivedAt, sender, origin, event }, n) => {
 		const [text, secrets] = [packed[1][n] ?? missing(), packSecrets(event.secrets)];
 		return eventRow(
 			sequence - PROVISIONAL,
 			encodeKey(event.eventId),
-			{ ...event, conversationId, receivedAt, sender, text, secrets },
+			{ ...event, conversationId, receivedAt, sender, origin, text, secrets },
 			bytes,
 		);
 	});

@@ -4,6 +4,7 @@ import { asciiLower, orderedTokens } from "../condition.ts";
 import type { ConversationState } from "../conversation-state.ts";
 import { errorJson } from "../error-column.ts";
 import { unpackedSizeOf } from "../record-column.ts";
+import { originColumn } from "../rows.ts";
 import type { ConversationOrigin } from "../store.ts";
 import type { ActivityRow, EventRow, UpdateRow } from "../stored-rows.ts";
 import { encodeKey, encodeText } from "./stored-text.ts";
@@ -116,6 +117,7 @@ export function eventRow(
 		kind: encodeText(event.kind),
 		source: encodeText(event.source),
 		sender: nullableText(event.sender),
+		origin: originColumn(event.origin),
 		size: unpackedSizeOf(text),
 		redaction_version: event.redactionVersion,
 		unpacked_size: text.unpackedSize,

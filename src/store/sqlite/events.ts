@@ -27,7 +27,7 @@ export function listEvents(statements: Statements, query: EventQuery): StoredEve
 	if (owner !== undefined) tests.push({ text: "a.owner = ?", parameters: [owner] });
 	const rows = statements
 		.prepare(`
-			SELECT a.conversation_id, e.sequence, e.received_at, e.happened_at, e.kind, e.source, e.sender, a.owner,
+			SELECT a.conversation_id, e.sequence, e.received_at, e.happened_at, e.kind, e.source, e.sender, e.origin, a.owner,
 				coalesce(e.unpacked_size, octet_length(e.text)) AS size
 			FROM ${conversationId === undefined ? OF_ALL : OF_ONE}
 			WHERE e.sequence > ? ${tests.map((test) => `AND ${test.text}`).join(" ")} 

@@ -158,10 +158,10 @@ function writeGroup(statements: Statements, written: WrittenGroup, found: Readon
 		const activity = withErrorSequence(update.activity, update.errorSequence);
 		insertUpdate(statements, present(conversations.get(update.conversationId)), { ...update, activity, record });
 	}
-	for (const { sequence, conversationId, receivedAt, sender, event } of written.events) {
+	for (const { sequence, conversationId, receivedAt, sender, origin, event } of written.events) {
 		const [text, secrets] = [packRecord(event.text), packSecrets(event.secrets)];
 		const activity = present(activities.get(conversationId));
-		insertEvent(statements, activity, { ...event, sequence, receivedAt, sender, text, secrets });
+		insertEvent(statements, activity, { ...event, sequence, receivedAt, sender, origin, text, secrets });
 	}
 	writeUsage(statements, written.usage);
 }

@@ -2,7 +2,7 @@ import type { ConversationSummary } from "../../../gen/conversations/v1/summary_
 import type { Standing } from "../activity.ts";
 import { orderedTokens } from "../condition.ts";
 import type { ConversationState } from "../conversation-state.ts";
-import { originFrom, stateFrom } from "../rows.ts";
+import { originColumn, originFrom, stateFrom } from "../rows.ts";
 import type { ConversationOrigin } from "../store.ts";
 import type { EventRow, UpdateRow } from "../stored-rows.ts";
 import { bigint, nullable, type Row, text } from "../values.ts";
@@ -86,7 +86,7 @@ export function insertUpdate(statements: Statements, conversation: bigint, updat
  */
 export function insertEvent(statements: Statements, activity: bigint, event: Omit<EventRow, "conversationId">): void {
 	statements
-		.prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+		.prepare("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
 		.run(
 			event.sequence,
 			activity,
@@ -102,6 +102,7 @@ export function insertEvent(statements: Statements, activity: bigint, event: Omi
 			event.text.record,
 			event.llmResponseId ?? null,
 			event.sender ?? null,
+			originColumn(event.origin),
 		);
 }
 

@@ -12,6 +12,7 @@ import {
 	ConversationOrder,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { type ConversationSummary, ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
+import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import type { Principal } from "../../access/keys.ts";
 import type { ConversationReads, Reads } from "../../conversations/conversation-reads.ts";
 import { authorizeSecrets } from "../../conversations/read/authorize-secrets.ts";
@@ -287,9 +288,13 @@ function entryJson({ sequence, summary, conversation, unreadable }: ListedConver
 	return `{"sequence":${sequence},"summary":${stringifyExactJson(encodeSummary(summary))}${record}${mark}}`;
 }
 
-/** Returns the JSON text of a list entry: the event as it was sent, its sequence number and its times. */
-function eventJson({ sequence, receivedAt, happenedAt, sender = "", text }: EventText): string {
+/**
+ * Returns the JSON text of a list entry: the event as it was sent, its sequence number and its times. An event that was
+ * fetched from the agent server is marked as such.
+ */
+function eventJson({ sequence, receivedAt, happenedAt, sender = "", origin, text }: EventText): string {
 	const [received, happened] = [receivedAt, happenedAt].map((time) => formatDateTime(fromMicroseconds(time)));
 	const event = text === undefined ? '"unreadable":true' : `"event":${text}`;
-	return `{"sequence":${sequence},"received_at":"${received}","happened_at":"${happened}","sender":${JSON.stringify(sender)},${event}}`;
+	const mark = origin === UpdateOrigin.RECONCILED ? `"origin":"reconciled",` : "";
+	return `{"sequence":${sequence},"received_at":"${received}","happened_at":"${happened}","sender":${JSON.stringify(sender)},${mark}${event}}`;
 }

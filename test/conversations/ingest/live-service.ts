@@ -43,6 +43,7 @@ export class LiveService implements AsyncDisposable {
 			eventsFromJson: async (conversationId, body) => updater.applyToCached(eventFormat.parse(conversationId, body)),
 			eventsFromRequest: async (request) => updater.applyToCached(eventFormat.fromRequest(request)),
 			applyEvents: async (request) => updater.apply(request),
+			applyFetched: async (request) => updater.applyFetched(request),
 		};
 		const parser = new UpdateParser(format, vault);
 		this.#parser = parser;

@@ -1,0 +1,209 @@
+import { create } from "@bufbuild/protobuf";
+import { type ConversationInfo, ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
+import { sameTree } from "../record/diff.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf, setMember } from "../record/json/json-value.ts";
+import { parsePointer } from "../record/json/pointer.ts";
+import type { Microseconds } from "../record/json/scalars.ts";
+import type { MessagePlan } from "../record/plan/plan.ts";
+import type { RecordFormat } from "../record/record-format.ts";
+import { hasUserinfo, REDACTED, replaceUserinfo } from "../userinfo.ts";
+import type { ReportTimes } from "./apply-updates.ts";
+import { valueAfter } from "./reported-value.ts";
+import { reportedMembers, type StateUpdate } from "./state-update.ts";
+
+/**
+ * Decides what of a record that was fetched from the agent server's API becomes part of the present record.
+ *
+ * The `updated_at` of a fetched record does not say how old its state is: the API shows the state that was saved last,
+ * which can be older than what was posted, such as while a pause waits for the end of a step. The agent server also lists
+ * the state updates that it logged. If one of them is later than the record's leaf and reports another value than the
+ * record shows, the state is as old as that leaf.
+ */
+
+/** What the agent server listed before a record was fetched. */
+export interface ListedEvents {
+	/** When the newest event happened; undefined without events. */
+	readonly newestAt: Microseconds | undefined;
+	/** When the leaf of the record happened; undefined when it is not among the newest events. */
+	readonly leafAt: Microseconds | undefined;
+	/** State updates that are later than the leaf. */
+	readonly updates: readonly StateUpdate[];
+}
+
+/** The forms of the two records, in plain text, and what is known of their times. */
+export interface FetchedOver {
+	readonly present: ExactJsonObject;
+	readonly fetched: ExactJsonObject;
+	/** Pointers of the secrets in the present record. */
+	readonly secrets: Iterable<string>;
+	readonly reportTimes: ReportTimes;
+	/** `updated_at` of the fetched record, as it is ordered. */
+	readonly updatedAt: Microseconds | undefined;
+	readonly listed: ListedEvents;
+}
+
+/** How a fetched record changes the present one. */
+export interface FetchedChanges {
+	/** The members that change. {@link OTHER_MEMBERS} stands for those without a field, which change together. */
+	readonly changed: readonly string[];
+	/** A record that holds only the new values of these members. */
+	readonly values: ConversationInfo;
+	readonly reportTimes: ReportTimes;
+	/** Whether the fetched record takes the place of the posted one: its `updated_at` is later. */
+	readonly isNewer: boolean;
+	/** Whether the state in the fetched record is as new as the events that were listed before it. */
+	readonly isFresh: boolean;
+}
+
+/** Stands for the top-level members that no field names. */
+export const OTHER_MEMBERS = "unnamed_members";
+
+/** Members that the agent server's API adds. They are empty in posted records, so any value of theirs is newer. */
+const NEVER_POSTED: ReadonlySet<string> = new Set(["sub_conversation_ids"]);
+/** As {@link NEVER_POSTED}, of the members without a field. */
+const NEVER_POSTED_UNNAMED: ReadonlySet<string> = new Set(["runtime_info"]);
+
+/** Members that are no part of a conversation's state. They change with `updated_at`. */
+const METADATA: ReadonlySet<string> = new Set([
+	...["title", "metrics", "created_at", "updated_at", "forked_from_conversation_id", "forked_from_event_id"],
+	...["parent_conversation_id", "launched_agent_profile", "client_tools"],
+]);
+
+/** Returns how a fetched record changes the present one, which is of the same life of the conversation. */
+export function fetchedChanges(format: RecordFormat, over: FetchedOver): FetchedChanges {
+	const { present, reportTimes, updatedAt, listed } = over;
+	const { posted, events } = reportTimes;
+	const fetched = withPresentSecrets(over.fetched, present, over.secrets);
+	const isNewer = updatedAt !== undefined && (posted === undefined || updatedAt > posted);
+	const isFresh = agrees(format.plan, fetched, listed.updates);
+	const stateAt = isFresh ? laterOf(updatedAt, listed.newestAt) : listed.leafAt;
+	const isLater = (time: Microseconds | undefined): boolean =>
+		stateAt !== undefined && (time === undefined || stateAt >= time);
+	const isTaken = (name: string): boolean => {
+		if (name === "id") return false;
+		if (NEVER_POSTED.has(name)) return true;
+		if (name === "title" && present.title === null && updatedAt === posted) return true;
+		if (METADATA.has(name)) return isNewer;
+		const reportedAt = timeOf(events, name);
+		return reportedAt === undefined ? isNewer && (isFresh || isLater(posted)) : isLater(reportedAt);
+	};
+	const changed: string[] = [];
+	const values = create(ConversationInfoSchema);
+	const times: Record<string, Microseconds> = { ...events };
+	for (const { name } of format.plan.fields) {
+		const value = fetched[name];
+		if (value === undefined || !isTaken(name)) continue;
+		if (stateAt !== undefined && Object.hasOwn(times, name)) times[name] = stateAt;
+		const before = present[name];
+		const next = valueAfter({ member: name, value, time: 0n, omitsNulls: false }, format.plan, before);
+		if (next === undefined || next === before || sameTree(next, before)) continue;
+		changed.push(name);
+		format.replaceMember(values, name, format.membersFromJson({ [name]: next }));
+	}
+	const others = otherMembers(format.plan, present, fetched, isNewer);
+	if (others !== undefined) {
+		changed.push(OTHER_MEMBERS);
+		Object.assign(values.unnamedMembers, format.membersFromJson(others).unnamedMembers);
+	}
+	return {
+		changed,
+		values,
+		reportTimes: { posted: isNewer ? updatedAt : posted, events: times },
+		isNewer,
+		isFresh,
+	};
+}
+
+/** Returns the members without a field after the fetch; undefined when they stay the same. */
+function otherMembers(
+	plan: MessagePlan,
+	present: ExactJsonObject,
+	fetched: ExactJsonObject,
+	isNewer: boolean,
+): ExactJsonObject | undefined {
+	const before = unnamedOf(plan, present);
+	const arriving = unnamedOf(plan, fetched);
+	const added = Object.entries(arriving).filter(([name]) => isNewer || NEVER_POSTED_UNNAMED.has(name));
+	const after: ExactJsonObject = isNewer ? {} : { ...before };
+	for (const [name, value] of added) setMember(after, name, value);
+	return sameTree(after, before) ? undefined : after;
+}
+
+function unnamedOf(plan: MessagePlan, json: ExactJsonObject): ExactJsonObject {
+	const names = plan.form === "object" ? plan.members : new Map();
+	return Object.fromEntries(Object.entries(json).filter(([name]) => !names.has(name)));
+}
+
+/** Whether a record shows the values that state updates report: applying the last one of each member changes nothing. */
+function agrees(plan: MessagePlan, record: ExactJsonObject, updates: readonly StateUpdate[]): boolean {
+	const last = new Map(reportedMembers(updates).map((reported) => [reported.member, reported]));
+	return [...last.values()].every((reported) => {
+		const shown = record[reported.member];
+		// The agent server's API omits null members of events.
+		const after = valueAfter({ ...reported, omitsNulls: true }, plan, shown);
+		return after === shown || after === undefined || shown === undefined || sameTree(after, shown);
+	});
+}
+
+/**
+ * Returns a fetched record in which the secrets stand that the agent server hides and the present record has: a
+ * placeholder, a null or a missing member where the present record has a secret does not replace that secret.
+ */
+function withPresentSecrets(
+	fetched: ExactJsonObject,
+	present: ExactJsonObject,
+	secrets: Iterable<string>,
+): ExactJsonObject {
+	const shown = withPasswords(fetched, present);
+	for (const pointer of secrets) keepSecret(shown, present, parsePointer(pointer) ?? []);
+	return isJsonObject(shown) ? shown : fetched;
+}
+
+/** Puts a secret of the present record to the same place, unless something else stands there now. */
+function keepSecret(fetched: ExactJson, present: ExactJson, path: readonly string[]): void {
+	let [to, from]: [ExactJson | undefined, ExactJson | undefined] = [fetched, present];
+	for (const [index, token] of path.entries()) {
+		if (to === undefined || to === null || from === undefined || from === null) return;
+		if (memberOf(to, "kind") !== memberOf(from, "kind")) return;
+		const [next, kept]: [ExactJson | undefined, ExactJson | undefined] = [memberOf(to, token), memberOf(from, token)];
+		if (index === path.length - 1) {
+			if (kept !== undefined && (next === undefined || next === null || next === REDACTED)) putChild(to, token, kept);
+			return;
+		}
+		// The agent server leaves out a map of which all values are secret.
+		if ((next === undefined || next === null) && index === path.length - 2 && isJsonObject(kept))
+			putChild(to, token, {});
+		[to, from] = [memberOf(to, token), kept];
+	}
+}
+
+/** Returns the value with the passwords of present URLs where the fetched ones have placeholders. A copy. */
+function withPasswords(fetched: ExactJson, present: ExactJson | undefined): ExactJson {
+	if (typeof fetched === "string") {
+		const isHidden =
+			typeof present === "string" && hasUserinfo(present) && replaceUserinfo(present, () => REDACTED) === fetched;
+		return isHidden ? present : fetched;
+	}
+	if (Array.isArray(fetched))
+		return fetched.map((item, index) => withPasswords(item, Array.isArray(present) ? present[index] : undefined));
+	if (!isJsonObject(fetched)) return fetched;
+	const copy: ExactJsonObject = {};
+	for (const [name, value] of Object.entries(fetched))
+		setMember(copy, name, withPasswords(value, memberOf(present, name)));
+	return copy;
+}
+
+function putChild(json: ExactJson, token: string, value: ExactJson): void {
+	if (Array.isArray(json)) {
+		if (Number(token) < json.length) json[Number(token)] = value;
+	} else if (isJsonObject(json)) setMember(json, token, value);
+}
+
+function timeOf(times: ReportTimes["events"], name: string): Microseconds | undefined {
+	return Object.hasOwn(times, name) ? times[name] : undefined;
+}
+
+function laterOf(one: Microseconds | undefined, other: Microseconds | undefined): Microseconds | undefined {
+	if (one === undefined || other === undefined) return one ?? other;
+	return one > other ? one : other;
+}
