@@ -20,7 +20,6 @@ import type { OnUnreadable } from "./conversations/read/record-opener.ts";
 import { pruneUntilStopped } from "./conversations/retention/retention.ts";
 import { RetentionClock } from "./conversations/retention/retention-clock.ts";
 import { ClockSkews, fittingTimeZone } from "./conversations/senders/clock-skew.ts";
-import { ListSenders } from "./conversations/senders/list-senders.ts";
 import { RefusalCounts } from "./conversations/senders/refusals.ts";
 import { EventFormat } from "./events/event-format.ts";
 import { SharedIntake } from "./intake/intake.ts";
@@ -151,14 +150,14 @@ export async function startService(
 		events: eventFormat,
 		large: intake,
 		watches: { stopping: stopping.signal },
+		clocks,
 		onUnreadable,
 		onUnreadableEvent: (event) => log.eventUnreadable(event),
 	});
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
-	const senders = new ListSenders(store, clocks);
-	const { counts } = reads.of({ owner: undefined });
+	const { counts, senders } = reads.of({ owner: undefined });
 	const info = serviceInfo(config, () => readiness.passes("store"));
-	const methods = rpcMethods({ ingest, eventIngest, reads, senders, accessKeys, owners: { store, log }, info });
+	const methods = rpcMethods({ ingest, eventIngest, reads, accessKeys, owners: { store, log }, info });
 	const held = new HeldBatches(admission);
 	const rpc = { methods, gate, admission, held, maxBodyBytes, stopping: stopping.signal };
 	const routes = [
@@ -167,7 +166,7 @@ export async function startService(
 		conversationWebhook(basePath, maxBodyBytes, ingest),
 		eventWebhook(basePath, maxBodyBytes, eventIngest),
 		oauthStateRoute(basePath),
-		...readRoutes(basePath, reads, senders),
+		...readRoutes(basePath, reads),
 		openApiRoute(basePath),
 		...(config.console ? await consoleRoutes(basePath, CONSOLE_FOLDER) : []),
 	];
@@ -195,7 +194,7 @@ export async function startService(
 		counts: {
 			byStatus: async () => (await counts.count({ groupBy: "status" })).counts,
 			silent: () => countSilent(counts),
-			silentSenders: async () => (await senders.list({ owner: undefined })).filter(({ silent }) => silent).length,
+			silentSenders: async () => (await senders.list()).filter(({ silent }) => silent).length,
 		},
 		log,
 	});

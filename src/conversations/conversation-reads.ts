@@ -14,6 +14,8 @@ import { ReportUsage } from "./read/report-usage.ts";
 import { UpdateViews } from "./read/update-view.ts";
 import { ListConversationUpdates } from "./read/updates.ts";
 import { type StoreReads, visibleStore } from "./read/visible-store.ts";
+import type { ClockSkews } from "./senders/clock-skew.ts";
+import { ListSenders } from "./senders/list-senders.ts";
 import { EventWatches, type EventWatchRequest } from "./watch/event-watches.ts";
 import type { RecentEntries } from "./watch/recent-entries.ts";
 import { UpdateWatches, type UpdateWatchRequest } from "./watch/update-watches.ts";
@@ -27,6 +29,7 @@ export interface Reads {
 	readonly updates: ListConversationUpdates;
 	readonly events: ListConversationEvents;
 	readonly usage: ReportUsage;
+	readonly senders: ListSenders;
 	watchUpdates(request: UpdateWatchRequest, signal: AbortSignal): ReturnType<UpdateWatches["watch"]>;
 	watchEvents(request: EventWatchRequest, signal: AbortSignal): ReturnType<EventWatches["watch"]>;
 }
@@ -40,6 +43,8 @@ export interface ReadOptions {
 	/** Opens large records; without it, this thread opens them. */
 	readonly large?: LargeRecords | undefined;
 	readonly watches: WatchOptions;
+	/** The clocks of senders. */
+	readonly clocks: Pick<ClockSkews, "of">;
 	readonly onUnreadable: OnUnreadable;
 	readonly onUnreadableEvent: OnUnreadable;
 }
@@ -83,7 +88,7 @@ export class ConversationReads {
 	}
 
 	#make(owner: string | undefined): Reads {
-		const { format, vault, large, onUnreadable } = this.#options;
+		const { format, vault, large, clocks, onUnreadable } = this.#options;
 		const store = visibleStore(this.#options.store, owner);
 		return {
 			get: new GetConversation(store, format, vault, onUnreadable, large),
@@ -92,6 +97,7 @@ export class ConversationReads {
 			updates: new ListConversationUpdates(store, this.#views),
 			events: new ListConversationEvents(store, this.#eventViews),
 			usage: new ReportUsage(store),
+			senders: new ListSenders(store, clocks),
 			watchUpdates: (request, signal) => this.#watches.watch(request, signal, owner),
 			watchEvents: (request, signal) => this.#eventWatches.watch(request, signal, owner),
 		};

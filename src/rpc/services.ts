@@ -24,7 +24,6 @@ import type { EventIngest } from "../conversations/ingest/event-ingest.ts";
 import type { Ingest } from "../conversations/ingest/ingest.ts";
 import { setEncodedField } from "../conversations/read/encoded-field.ts";
 import type { ListedConversation } from "../conversations/read/list.ts";
-import type { ListSenders } from "../conversations/senders/list-senders.ts";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import type { Store } from "../store/store.ts";
 import { accessKeyMethods } from "./access-key-methods.ts";
@@ -55,7 +54,6 @@ export interface RpcContext {
 	readonly eventIngest: Pick<EventIngest, "request">;
 	/** What a caller can read. There is no other way for a method to read conversations, so each is limited. */
 	readonly reads: Pick<ConversationReads, "of">;
-	readonly senders: Pick<ListSenders, "list">;
 	readonly accessKeys: AccessKeys;
 	readonly owners: { readonly store: Pick<Store, "assignOwner">; readonly log: OwnersLog };
 	readonly info: DescribeService;
@@ -63,7 +61,7 @@ export interface RpcContext {
 
 /** The methods of {@link SERVICES}. Every transport mounts this table. */
 export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
-	const { ingest, eventIngest, reads, senders, accessKeys, owners } = context;
+	const { ingest, eventIngest, reads, accessKeys, owners } = context;
 	const ingesting = ConversationIngestService.method;
 	const ingestingEvents = ConversationEventIngestService.method;
 	const reading = ConversationService.method;
@@ -140,7 +138,9 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 		unary(ConversationReportService.method.reportUsage, (request, caller) => reads.of(caller).usage.report(request)),
 		...accessKeyMethods(accessKeys),
 		...ownerMethods(owners.store, owners.log),
-		unary(ConversationSenderService.method.listSenders, async (_, caller) => ({ senders: await senders.list(caller) })),
+		unary(ConversationSenderService.method.listSenders, async (_, caller) => ({
+			senders: await reads.of(caller).senders.list(),
+		})),
 		unary(ServiceInfoService.method.getServiceInfo, async (_, caller) => context.info(caller)),
 	];
 }

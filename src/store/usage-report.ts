@@ -209,7 +209,7 @@ function ledgerSql(
 	dialect: UsageDialect,
 ): string {
 	const { schema, join, value, segments, encode } = dialect;
-	const names = groups.map((group, n) => `${groupColumn(group, n, dialect)} AS g${n}`);
+	const names = groups.map((group, n) => `${groupColumn(group, n, owner, dialect)} AS g${n}`);
 	const amounts = columns === "" ? [] : columns.split(",").map((name) => `u.${name}`);
 	const whole = periods.map((period, n) => ({ period: n, length: 1n, ...period }));
 	const source = `(${segments(value(segmentsJson(whole)))}) s ${join} ${schema}usage_ledger u
@@ -238,7 +238,7 @@ function ledgerSql(
 	`;
 }
 
-function groupColumn(group: UsageGroup, n: number, dialect: UsageDialect): string {
+function groupColumn(group: UsageGroup, n: number, owner: string | undefined, dialect: UsageDialect): string {
 	switch (group.kind) {
 		case "model":
 		case "usage_id":
@@ -251,16 +251,19 @@ function groupColumn(group: UsageGroup, n: number, dialect: UsageDialect): strin
 			return dialect.conversationId;
 		case "tag":
 			return `coalesce(t${n}.value, '')`;
-		case "root":
+		case "root": {
+			// An owner does not learn what is above a conversation of another owner.
+			const isOwners = owner === undefined ? "" : `AND p.owner = ${dialect.value(dialect.encode(owner))}`;
 			return `coalesce((
 				WITH RECURSIVE up (id, depth) AS (
 					SELECT c.parent_id, 1 WHERE c.parent_id IS NOT NULL
 					UNION ALL
 					SELECT p.parent_id, up.depth + 1 FROM up JOIN ${dialect.schema}conversations p ON ${dialect.isParent}
-					WHERE p.parent_id IS NOT NULL AND up.depth < ${MAX_DEPTH}
+					WHERE p.parent_id IS NOT NULL AND up.depth < ${MAX_DEPTH} ${isOwners}
 				)
 				SELECT id FROM up ORDER BY depth DESC LIMIT 1
 			), ${dialect.conversationId})`;
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import { Ingest } from "../../src/conversations/ingest/ingest.ts";
 import { UpdateParser } from "../../src/conversations/ingest/update-parser.ts";
 import { CountConversations } from "../../src/conversations/read/count.ts";
 import { ReportUsage } from "../../src/conversations/read/report-usage.ts";
+import { ListSenders } from "../../src/conversations/senders/list-senders.ts";
 import { EventWatches } from "../../src/conversations/watch/event-watches.ts";
 import { UpdateWatches } from "../../src/conversations/watch/update-watches.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
@@ -90,7 +91,6 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			methods: rpcMethods({
 				ingest,
 				eventIngest,
-				senders: { list: async () => [] },
 				reads: {
 					of: () => ({
 						get,
@@ -99,6 +99,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 						updates,
 						events,
 						usage: new ReportUsage(reading.store),
+						senders: new ListSenders(reading.store, { of: () => undefined }),
 						watchUpdates: (request, signal) => watches.watch(request, signal),
 						watchEvents: (request, signal) => eventWatches.watch(request, signal),
 					}),

@@ -24,6 +24,8 @@ import { ConversationEventIngestService } from "../../gen/conversations/v1/conve
 import { ConversationEventService } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { ConversationOwnerService } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
+import { ConversationReportService } from "../../gen/conversations/v1/conversation_report_service_pb.js";
+import { ConversationSenderService } from "../../gen/conversations/v1/conversation_sender_service_pb.js";
 import { ConversationService } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { type BadRequest, BadRequestSchema } from "../../gen/google/rpc/error_details_pb.js";
 
@@ -176,6 +178,16 @@ export function accessKeyClient(service: Endpoints, protocol: Protocol, key: str
 /** Returns a client of the service that assigns owners. */
 export function ownerClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
 	return clientOf(ConversationOwnerService, service, protocol, key);
+}
+
+/** Returns a client of the service that reports counts and usage. */
+export function reportClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
+	return clientOf(ConversationReportService, service, protocol, key);
+}
+
+/** Returns a client of the service that lists senders. */
+export function senderClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
+	return clientOf(ConversationSenderService, service, protocol, key);
 }
 
 function clientOf<Desc extends DescService>(

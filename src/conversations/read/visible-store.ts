@@ -3,7 +3,14 @@ import type { SequenceLog, Store } from "../../store/store.ts";
 /** The reads of the store. */
 export type StoreReads = Pick<
 	Store,
-	"get" | "listConversations" | "countConversations" | "updates" | "events" | "reportUsage" | "getUsageRange"
+	| "get"
+	| "listConversations"
+	| "countConversations"
+	| "updates"
+	| "events"
+	| "reportUsage"
+	| "getUsageRange"
+	| "listSenders"
 >;
 
 /**
@@ -31,6 +38,7 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 			}),
 		reportUsage: (query) => store.reportUsage({ ...query, owner }),
 		getUsageRange: () => store.getUsageRange(owner),
+		listSenders: () => store.listSenders(owner),
 		updates: visibleLog(store.updates, owner),
 		events: visibleLog(store.events, owner),
 	};

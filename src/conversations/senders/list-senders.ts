@@ -28,13 +28,12 @@ export class ListSenders {
 	}
 
 	/**
-	 * Returns the senders that a caller may see, by name.
+	 * Returns the senders by name.
 	 *
-	 * @param caller one with an owner sees the senders of this owner only
 	 * @param now milliseconds of Unix time
 	 */
-	async list({ owner }: { readonly owner: string | undefined }, now = Date.now()): Promise<Sender[]> {
-		const { senders, refusals, running } = await this.#store.listSenders(owner);
+	async list(now = Date.now()): Promise<Sender[]> {
+		const { senders, refusals, running } = await this.#store.listSenders();
 		const at = BigInt(now) * 1000n;
 		const totals = new Map(senders.map((sender) => [keyOf(sender), sender]));
 		const names = new Map<string, SenderName>([...senders, ...refusals, ...running].map((one) => [keyOf(one), one]));

@@ -19,7 +19,6 @@ import { authorizeSecrets } from "../../conversations/read/authorize-secrets.ts"
 import type { EventText } from "../../conversations/read/event-view.ts";
 import { invalid, uuid } from "../../conversations/read/filter.ts";
 import type { ListedConversation } from "../../conversations/read/list.ts";
-import type { ListSenders } from "../../conversations/senders/list-senders.ts";
 import { statusNamed } from "../../conversations/status.ts";
 import { ServiceError } from "../../errors.ts";
 import { deriveEncoder } from "../../record/json/encode.ts";
@@ -95,11 +94,7 @@ const encodeSummary: (summary: ConversationSummary) => ExactJson = deriveEncoder
  * Returns the routes of the JSON reads. Records have the form of the webhook. Errors are JSON objects whose `detail` is
  * a sentence.
  */
-export function readRoutes(
-	basePath: string,
-	reads: Pick<ConversationReads, "of">,
-	senders: Pick<ListSenders, "list">,
-): readonly Route[] {
+export function readRoutes(basePath: string, reads: Pick<ConversationReads, "of">): readonly Route[] {
 	/** Returns what the caller can read. There is no other way for a route to read conversations, so each is limited. */
 	const readsOf = (principal: Principal | undefined): Reads => reads.of(known(principal));
 	return [
@@ -126,7 +121,7 @@ export function readRoutes(
 			scope: "read",
 			handle: async ({ search, principal }) => {
 				new Query(search, []);
-				const list = await senders.list(known(principal));
+				const list = await readsOf(principal).senders.list();
 				return `{"senders":[${list.map(senderJson).join(",")}]}`;
 			},
 		},

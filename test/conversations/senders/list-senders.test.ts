@@ -29,7 +29,7 @@ test.each([
 /** Lists senders that the store has these figures of. */
 async function list({ senders = [], refusals = [], running = [] }: Partial<SenderFigures>) {
 	const store = { listSenders: async () => ({ senders, refusals, running }) };
-	const found = await new ListSenders(store, { of: () => undefined }).list({ owner: undefined }, Number(NOW / 1000n));
+	const found = await new ListSenders(store, { of: () => undefined }).list(Number(NOW / 1000n));
 	return found.map(({ name, owner, runningConversations, silent }) => [name, owner, runningConversations, silent]);
 }
 
