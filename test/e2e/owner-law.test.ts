@@ -105,7 +105,8 @@ async function post(to: Endpoints, { by, kind }: Operation, id: string, parent: 
 }
 
 /** Members that tell when something arrived, or a number of a sequence. */
-const DIFFERENT = /^(|previous|latest)_?sequence$|(received|run_?started)_?at|(first|last)_?post_?at|refusals|page_?token/i;
+const DIFFERENT =
+	/^(|previous|latest)_?sequence$|(received|run_?started)_?at|(first|last)_?post_?at|refusals|page_?token/i;
 
 /** Returns an answer without the members in which two services differ. */
 function comparable(value: JsonValue): JsonValue {
