@@ -49,6 +49,7 @@ import { observed } from "./transports/http/observed.ts";
 import { probeRoutes } from "./transports/http/probes.ts";
 import { createRouter } from "./transports/http/router.ts";
 import { readRoutes } from "./transports/reads/reads.ts";
+import { watchRoutes } from "./transports/reads/watches.ts";
 import { openApiRoute } from "./transports/webhook/openapi.ts";
 import { conversationWebhook, eventWebhook, oauthStateRoute } from "./transports/webhook/webhook.ts";
 
@@ -167,6 +168,7 @@ export async function startService(
 		eventWebhook(basePath, maxBodyBytes, eventIngest),
 		oauthStateRoute(basePath),
 		...readRoutes(basePath, reads),
+		...watchRoutes(basePath, reads, rpc),
 		openApiRoute(basePath),
 		...(config.console ? await consoleRoutes(basePath, CONSOLE_FOLDER) : []),
 	];

@@ -7,6 +7,7 @@ import {
 	EventOrderSchema,
 	ListConversationEventsRequestSchema,
 	ListConversationEventsResponseSchema,
+	WatchConversationEventsRequestSchema,
 } from "../../gen/conversations/v1/conversation_event_service_pb.js";
 import {
 	CountConversationsRequestSchema,
@@ -20,7 +21,10 @@ import {
 	GetConversationRequestSchema,
 	ListConversationsRequestSchema,
 	ListConversationsResponseSchema,
+	ListConversationUpdatesRequestSchema,
+	ListConversationUpdatesResponseSchema,
 	SecretsModeSchema,
+	WatchConversationUpdatesRequestSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { ConversationEventSchema } from "../../gen/conversations/v1/event_pb.js";
 import { type ExactJsonObject, isJsonObject } from "../../src/record/json/json-value.ts";
@@ -28,6 +32,7 @@ import { deriveJsonSchemas, type JsonSchemas } from "../../src/record/json-schem
 import { type MessagePlan, planMessage } from "../../src/record/plan/plan.ts";
 import { CONVERSATIONS_PATH } from "../../src/transports/reads/reads.ts";
 import { USAGE_PATH } from "../../src/transports/reads/usage.ts";
+import { EVENTS_WATCH_PATH, LAST_EVENT_ID, UPDATES_WATCH_PATH } from "../../src/transports/reads/watches.ts";
 import { EVENT_WEBHOOK_PATH, WEBHOOK_PATH } from "../../src/transports/webhook/webhook.ts";
 import { EVENTS, EVENTS_REFUSED, FINISHED, LISTED, LISTED_EVENTS, REFUSED, STARTED } from "./examples.ts";
 
@@ -54,13 +59,17 @@ export function openApiDocument(plan: MessagePlan): ExactJsonObject {
 			[`${CONVERSATIONS_PATH}/counts`]: { get: countConversations() },
 			"/api/v1/senders": { get: listSenders() },
 			[`${CONVERSATIONS_PATH}/{id}`]: { get: getConversation(plan) },
+			[`${CONVERSATIONS_PATH}/{id}/updates`]: { get: listUpdates() },
 			[`${CONVERSATIONS_PATH}/{id}/events`]: { get: listEvents() },
+			[UPDATES_WATCH_PATH]: { get: watchUpdates() },
+			[EVENTS_WATCH_PATH]: { get: watchEvents() },
 			[USAGE_PATH]: { get: reportUsage() },
 		},
 		components: {
 			schemas: {
 				...deriveJsonSchemas(plan, COMPONENTS),
 				...deriveJsonSchemas(planMessage(ListConversationsResponseSchema), COMPONENTS),
+				...updateSchemas(),
 				...eventSchemas(),
 				...ANSWERS,
 			},
@@ -156,6 +165,8 @@ function getConversation(plan: MessagePlan): ExactJsonObject {
 /** Fields of the filter that are query parameters: the repeatable `execution_status` stands for both fields of statuses. */
 const FILTER = ConversationFilterSchema.fields.filter(({ name }) => name !== "execution_status");
 
+const EVENT_FILTER = ConversationEventFilterSchema.fields.filter(({ name }) => name !== "event_id");
+
 function listConversations(): ExactJsonObject {
 	const { field } = ListConversationsRequestSchema;
 	return {
@@ -196,6 +207,81 @@ function countConversations(): ExactJsonObject {
 	};
 }
 
+function listUpdates(): ExactJsonObject {
+	const { field } = ListConversationUpdatesRequestSchema;
+	return {
+		operationId: "list_conversation_updates",
+		summary: "Updates of a conversation, the oldest first. For an unknown conversation the list is empty",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		parameters: [
+			{ ...pathParameter(GetConversationRequestSchema.field.id) },
+			...[field.afterSequence, field.pageSize, field.pageToken, field.view, field.origin, field.secrets].map(parameter),
+		],
+		responses: {
+			200: { description: "A page.", content: jsonOf(ListConversationUpdatesResponseSchema.name) },
+			400: failure("A parameter is unknown or has an invalid value."),
+			...REFUSALS,
+			410: failure("Updates of the requested page have been pruned, or after_sequence is beyond the newest update."),
+		},
+	};
+}
+
+function watchUpdates(): ExactJsonObject {
+	const { field } = WatchConversationUpdatesRequestSchema;
+	return {
+		operationId: "watch_conversation_updates",
+		summary: "A stream of updates as they are stored",
+		...watch("update", [...FILTER, field.view, field.origin, field.secrets]),
+	};
+}
+
+function watchEvents(): ExactJsonObject {
+	const { field } = WatchConversationEventsRequestSchema;
+	return {
+		operationId: "watch_conversation_events",
+		summary: "A stream of events as they are stored",
+		...watch("event, with its conversation_id", [...EVENT_FILTER, field.secrets]),
+	};
+}
+
+/** Returns the part of an operation that both streams have in common. */
+function watch(entry: string, fields: readonly DescField[]): ExactJsonObject {
+	const number = { type: "integer", format: "int64", minimum: 0 };
+	return {
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		parameters: [
+			{
+				name: LAST_EVENT_ID,
+				in: "header",
+				description:
+					"The id that the client received last. The stream resumes after it; after_sequence is ignored then.",
+				schema: number,
+			},
+			{
+				name: "after_sequence",
+				in: "query",
+				description: "The stream starts after this sequence number. 0: from the beginning. Absent: now.",
+				schema: number,
+			},
+			...[WatchConversationUpdatesRequestSchema.field.conversationId, ...fields].map(parameter),
+		],
+		responses: {
+			200: {
+				description:
+					`Server-sent events. The id of each is its sequence number, and its data is the ${entry}, as JSON in one line as in ` +
+					"the list. Heartbeats are comments. The last event of a stream that the service ends has the type end, and as its " +
+					"data the status and detail of the error.",
+				content: { "text/event-stream": { schema: { type: "string" } } },
+			},
+			400: failure("A parameter is unknown or has an invalid value."),
+			...REFUSALS,
+			410: failure("Requested entries have been pruned, or after_sequence is beyond the newest one."),
+		},
+	};
+}
+
 function listEvents(): ExactJsonObject {
 	const { field } = ListConversationEventsRequestSchema;
 	return {
@@ -205,7 +291,7 @@ function listEvents(): ExactJsonObject {
 		security: [{ APIKeyHeader: [] }],
 		parameters: [
 			{ ...pathParameter(IngestConversationEventsRequestSchema.field.conversationId), name: "id" },
-			...ConversationEventFilterSchema.fields.filter(({ name }) => name !== "event_id").map(parameter),
+			...EVENT_FILTER.map(parameter),
 			...[field.afterSequence, field.beforeSequence, field.order, field.pageSize, field.pageToken, field.secrets].map(
 				parameter,
 			),
@@ -290,7 +376,7 @@ function reportUsage(): ExactJsonObject {
 		summary: "Cost, tokens and calls of models over time",
 		tags: ["Conversations"],
 		security: [{ APIKeyHeader: [] }],
-		parameters: [...asked, ...ConversationFilterSchema.fields].map(parameter),
+		parameters: [...asked, ...FILTER].map(parameter),
 		responses: {
 			200: {
 				description: "The report.",
@@ -300,6 +386,21 @@ function reportUsage(): ExactJsonObject {
 			...REFUSALS,
 		},
 	};
+}
+
+/** Returns the schemas of a page of updates and of its entries. */
+function updateSchemas(): JsonSchemas {
+	const { FieldMask: _, ...schemas } = deriveJsonSchemas(
+		planMessage(ListConversationUpdatesResponseSchema),
+		COMPONENTS,
+	);
+	// A list of paths. The JSON form of protobuf would be one text in camel case.
+	const { properties } = schemas.ConversationUpdate ?? {};
+	if (isJsonObject(properties)) {
+		const description = comments["conversations.v1.ConversationUpdate.changed_fields"] ?? "";
+		properties.changed_fields = { type: "array", items: { type: "string" }, description };
+	}
+	return schemas;
 }
 
 /** Returns the schemas of a page of events and of its entries. */

@@ -63,9 +63,9 @@ export class ConversationReads {
 	readonly #ofOwners = new LRUCache<string, Reads>({ max: MAX_OWNERS });
 
 	constructor(options: ReadOptions) {
-		const { store, vault, events, large, watches, onUnreadable, onUnreadableEvent } = options;
+		const { store, format, vault, events, large, watches, onUnreadable, onUnreadableEvent } = options;
 		this.#options = options;
-		this.#views = new UpdateViews(store, vault, onUnreadable, large);
+		this.#views = new UpdateViews(store, format, vault, onUnreadable, large);
 		this.#eventViews = new EventViews(events, onUnreadableEvent);
 		this.#watches = new UpdateWatches(store, this.#views, watches);
 		this.#eventWatches = new EventWatches(store, this.#eventViews, watches);

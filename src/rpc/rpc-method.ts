@@ -110,29 +110,44 @@ export function serverStream<I extends DescMessage, O extends DescMessage>(
 		method,
 		stream: async function* (bytes, caller, signal) {
 			const request = decodeRequest(method.input, bytes);
-			const over = new AbortController();
-			const end = () => over.abort();
-			const { ended } = caller;
-			signal.addEventListener("abort", end, { once: true });
-			ended?.addEventListener("abort", end, { once: true });
-			// On abort too: a transport may never resume the iteration when its client has gone.
-			const release = () => {
-				signal.removeEventListener("abort", end);
-				ended?.removeEventListener("abort", end);
-			};
-			over.signal.addEventListener("abort", release);
-			if (signal.aborted || ended?.aborted === true) end();
 			try {
-				yield* handler(request, caller, over.signal);
-				if (ended?.aborted === true && !signal.aborted)
-					throw new ServiceError("unauthenticated", "The access key was revoked or has expired");
+				yield* watchUntilEnded(caller, signal, (over) => handler(request, caller, over));
 			} catch (error) {
 				throw withConversation(error, conversationId?.(request));
-			} finally {
-				release();
 			}
 		},
 	};
+}
+
+/**
+ * Follows a watch until the signal fires or the caller's access key ends. All transports use it.
+ *
+ * @param watch begins the watch, which ends when the signal that it gets fires
+ * @throws ServiceError `unauthenticated` when the key has ended, and what the watch throws
+ */
+export async function* watchUntilEnded<Batch>(
+	{ ended }: Principal,
+	signal: AbortSignal,
+	watch: (over: AbortSignal) => AsyncIterable<Batch>,
+): AsyncGenerator<Batch, void, undefined> {
+	const over = new AbortController();
+	const end = () => over.abort();
+	signal.addEventListener("abort", end, { once: true });
+	ended?.addEventListener("abort", end, { once: true });
+	// On abort too: a transport may never resume the iteration when its client has gone.
+	const release = () => {
+		signal.removeEventListener("abort", end);
+		ended?.removeEventListener("abort", end);
+	};
+	over.signal.addEventListener("abort", release);
+	if (signal.aborted || ended?.aborted === true) end();
+	try {
+		yield* watch(over.signal);
+		if (ended?.aborted === true && !signal.aborted)
+			throw new ServiceError("unauthenticated", "The access key was revoked or has expired");
+	} finally {
+		release();
+	}
 }
 
 /**

@@ -101,7 +101,7 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 			reading.listConversationUpdates,
 			async (request, caller) => {
 				const page = await reads.of(caller).updates.list({ ...request, ...viewOptionsOf(request, caller) });
-				return { updates: [...page.updates], nextPageToken: page.nextPageToken };
+				return { updates: [...page.entries], nextPageToken: page.nextPageToken };
 			},
 			{ conversationId },
 		),

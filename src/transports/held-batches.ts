@@ -5,11 +5,11 @@ import type { Admission } from "./admission.ts";
 import { lengthPrefixed } from "./length-prefixed.ts";
 
 /** Form of the messages of a stream. */
-type Form = "bytes" | "json";
+type Form = "bytes" | "json" | "event";
 
 /** A batch of messages that at least one client has not taken yet. */
 interface Held {
-	/** The length-prefixed messages. */
+	/** The messages as they are sent: as server-sent events, or else length-prefixed. */
 	readonly chunks: readonly Uint8Array[];
 	readonly giveBack: () => void;
 	holders: number;
@@ -17,7 +17,7 @@ interface Held {
 
 /** A batch that is held for one client. */
 export interface HeldBatch {
-	/** The length-prefixed messages. Other clients share them. */
+	/** The messages as they are sent: as server-sent events, or else length-prefixed. Other clients share them. */
 	readonly chunks: readonly Uint8Array[];
 	/** Ends the holding: the client has taken the batch, or is gone. Further calls have no effect. */
 	readonly release: () => void;
@@ -29,7 +29,11 @@ export interface HeldBatch {
  */
 export class HeldBatches {
 	readonly #admission: Pick<Admission, "reserve">;
-	readonly #held: Readonly<Record<Form, Map<WatchBatch<DescMessage>, Held>>> = { bytes: new Map(), json: new Map() };
+	readonly #held: Readonly<Record<Form, Map<WatchBatch<DescMessage>, Held>>> = {
+		bytes: new Map(),
+		json: new Map(),
+		event: new Map(),
+	};
 
 	constructor(admission: Pick<Admission, "reserve">) {
 		this.#admission = admission;
@@ -56,7 +60,7 @@ export class HeldBatches {
 	}
 
 	#begin(batch: WatchBatch<DescMessage>, form: Form): Held {
-		const messages = batch.map((response) => response[form]);
+		const messages = batch.flatMap((response) => response[form] ?? []);
 		const bytes = messages.reduce((sum, { byteLength }) => sum + byteLength, 0);
 		let giveBack: () => void;
 		try {
@@ -65,7 +69,8 @@ export class HeldBatches {
 			const message = "Too many bytes wait for watches that are not read; continue after the last sequence number";
 			throw new ServiceError("rate_limited", message, { cause });
 		}
-		const held: Held = { chunks: lengthPrefixed(messages), giveBack, holders: 0 };
+		const chunks = form === "event" ? [Buffer.concat(messages)] : lengthPrefixed(messages);
+		const held: Held = { chunks, giveBack, holders: 0 };
 		this.#held[form].set(batch, held);
 		return held;
 	}

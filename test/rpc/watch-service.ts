@@ -11,6 +11,7 @@ import { AccessKeys } from "../../src/access/access-keys.ts";
 import { Gate, rpcPath } from "../../src/access/gate.ts";
 import { hashKey, Keyring, type Scope } from "../../src/access/keys.ts";
 import { StoredKeys } from "../../src/access/stored-keys.ts";
+import type { ConversationReads } from "../../src/conversations/conversation-reads.ts";
 import { Ingest } from "../../src/conversations/ingest/ingest.ts";
 import { UpdateParser } from "../../src/conversations/ingest/update-parser.ts";
 import { CountConversations } from "../../src/conversations/read/count.ts";
@@ -20,13 +21,15 @@ import { EventWatches } from "../../src/conversations/watch/event-watches.ts";
 import { UpdateWatches } from "../../src/conversations/watch/update-watches.ts";
 import { RecordVault } from "../../src/record/secrets/record-vault.ts";
 import { rpcMethods, SERVICES } from "../../src/rpc/services.ts";
-import { Admission } from "../../src/transports/admission.ts";
+import { Admission, type WorkLimits } from "../../src/transports/admission.ts";
 import { connectHandlers } from "../../src/transports/connect/connect-adapter.ts";
 import { listenGrpc } from "../../src/transports/grpc/grpc-listener.ts";
 import { HeldBatches } from "../../src/transports/held-batches.ts";
 import { listenHttp } from "../../src/transports/http/http-listener.ts";
 import { observed } from "../../src/transports/http/observed.ts";
 import { createRouter } from "../../src/transports/http/router.ts";
+import { LIMITS } from "../../src/transports/limits.ts";
+import { watchRoutes } from "../../src/transports/reads/watches.ts";
 import { format, Reading } from "../conversations/read/reading.ts";
 import type { Endpoints } from "../support/clients.ts";
 import { unobservedRequests } from "../support/requests.ts";
@@ -45,22 +48,30 @@ export class WatchService implements Endpoints, AsyncDisposable {
 	readonly eventWatches: EventWatches;
 	readonly http: string;
 	readonly grpc: string;
+	/** Counts the requests under way. */
+	readonly admission: Admission;
 	readonly #stop: () => Promise<void>;
 
 	private constructor(
-		parts: Pick<WatchService, "reading" | "watches" | "eventWatches">,
+		parts: Pick<WatchService, "reading" | "watches" | "eventWatches" | "admission">,
 		ports: { http: number; grpc: number },
 		stop: () => Promise<void>,
 	) {
 		this.reading = parts.reading;
 		this.watches = parts.watches;
 		this.eventWatches = parts.eventWatches;
+		this.admission = parts.admission;
 		this.http = `http://127.0.0.1:${ports.http}`;
 		this.grpc = `127.0.0.1:${ports.grpc}`;
 		this.#stop = stop;
 	}
 
-	static async start(heartbeat = 2 ** 30): Promise<WatchService> {
+	/**
+	 * @param heartbeat milliseconds without a message after which a watch sends a heartbeat
+	 * @param bounds limits of watches that replace the usual ones
+	 * @param answerTime milliseconds in which the client of an event stream must take a message
+	 */
+	static async start(heartbeat = 2 ** 30, bounds?: WorkLimits, answerTime = LIMITS.answerTime): Promise<WatchService> {
 		const reading = await Reading.open([createSecretKey(Buffer.alloc(32, 7))]);
 		const stopping = new AbortController();
 		const watching = { heartbeat, stopping: stopping.signal };
@@ -83,27 +94,28 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			fromRequest: async (request: Uint8Array) => parser.fromRequest(request),
 		};
 		const ingest = new Ingest(reading.store, intake, eventIngest);
-		const admission = new Admission(16 * 1024 * 1024);
+		const admission = new Admission(16 * 1024 * 1024, bounds && { watch: bounds });
 		const stored = await StoredKeys.open(reading.store.accessKeys, { configured: [], log });
 		const accessKeys = new AccessKeys(stored, [], log);
+		const reads: Pick<ConversationReads, "of"> = {
+			of: () => ({
+				get,
+				list,
+				counts: new CountConversations(reading.store),
+				updates,
+				events,
+				usage: new ReportUsage(reading.store),
+				senders: new ListSenders(reading.store, { of: () => undefined }),
+				watchUpdates: (request, signal) => watches.watch(request, signal),
+				watchEvents: (request, signal) => eventWatches.watch(request, signal),
+			}),
+		};
 		const options = {
 			services: SERVICES,
 			methods: rpcMethods({
 				ingest,
 				eventIngest,
-				reads: {
-					of: () => ({
-						get,
-						list,
-						counts: new CountConversations(reading.store),
-						updates,
-						events,
-						usage: new ReportUsage(reading.store),
-						senders: new ListSenders(reading.store, { of: () => undefined }),
-						watchUpdates: (request, signal) => watches.watch(request, signal),
-						watchEvents: (request, signal) => eventWatches.watch(request, signal),
-					}),
-				},
+				reads,
 				accessKeys,
 				owners: { store: reading.store, log },
 				info: () => ({}),
@@ -116,9 +128,10 @@ export class WatchService implements Endpoints, AsyncDisposable {
 		};
 		const requests = unobservedRequests();
 		const address = { host: "127.0.0.1", port: 0 };
+		const routes = watchRoutes("", reads, { ...options, limits: { answerTime } });
 		const http = await listenHttp(
 			{ address, tls: undefined, log },
-			observed(requests, createRouter({ ...options, routes: [], rpcs: connectHandlers(options) })),
+			observed(requests, createRouter({ ...options, routes, rpcs: connectHandlers(options) })),
 		);
 		const grpc = await listenGrpc({ ...options, address, tls: undefined, requests, log });
 		const stop = async () => {
@@ -128,7 +141,7 @@ export class WatchService implements Endpoints, AsyncDisposable {
 			await stored[Symbol.asyncDispose]();
 		};
 		return new WatchService(
-			{ reading, watches, eventWatches },
+			{ reading, watches, eventWatches, admission },
 			{ http: http.address.port, grpc: grpc.address.port },
 			stop,
 		);

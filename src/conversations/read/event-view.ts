@@ -3,9 +3,10 @@ import {
 	type ConversationEventEntry,
 	ConversationEventEntrySchema,
 } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
+import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import { ServiceError } from "../../errors.ts";
 import { type EventFormat, toMessage } from "../../events/event-format.ts";
-import { fromMicroseconds } from "../../record/json/scalars.ts";
+import { formatDateTime, fromMicroseconds } from "../../record/json/scalars.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { StoredEvent } from "../../store/store.ts";
 import { type OnUnreadable, tryRead } from "./record-opener.ts";
@@ -57,4 +58,21 @@ export class EventViews {
 			cause: new Error(event.unreadable),
 		});
 	}
+}
+
+/**
+ * Returns the JSON text of an event in a list: the event as it was sent, its sequence number and its times. An event that
+ * was fetched from the agent server is marked as such.
+ *
+ * @param conversationId set when the text must name the conversation
+ */
+export function eventJson(
+	{ sequence, receivedAt, happenedAt, sender = "", origin, text }: EventText,
+	conversationId?: string,
+): string {
+	const [received, happened] = [receivedAt, happenedAt].map((time) => formatDateTime(fromMicroseconds(time)));
+	const conversation = conversationId === undefined ? "" : `"conversation_id":"${conversationId}",`;
+	const event = text === undefined ? '"unreadable":true' : `"event":${text}`;
+	const mark = origin === UpdateOrigin.RECONCILED ? `"origin":"reconciled",` : "";
+	return `{"sequence":${sequence},${conversation}"received_at":"${received}","happened_at":"${happened}","sender":${JSON.stringify(sender)},${mark}${event}}`;
 }

@@ -6,15 +6,20 @@ import {
 	ConversationUpdateSchema,
 } from "../../../gen/conversations/v1/conversation_service_pb.js";
 import type { ConversationSummary } from "../../../gen/conversations/v1/summary_pb.js";
-import { fromMicroseconds } from "../../record/json/scalars.ts";
+import { UpdateChangeSchema, UpdateOriginSchema } from "../../../gen/conversations/v1/update_pb.js";
+import { stringifyExactJson } from "../../record/json/exact-json.ts";
+import { formatDateTime, fromMicroseconds } from "../../record/json/scalars.ts";
+import { planEnum } from "../../record/plan/plan.ts";
+import type { RecordFormat } from "../../record/record-format.ts";
 import type { RecordVault } from "../../record/secrets/record-vault.ts";
 import type { SecretsForm } from "../../record/secrets/secret-walk.ts";
 import type { Store, StoredUpdate } from "../../store/store.ts";
 import { diffRecords, openComparable } from "./comparable-record.ts";
 import { setEncodedField } from "./encoded-field.ts";
+import { recordJson } from "./get.ts";
 import { type LargeRecords, threadFor } from "./large-records.ts";
 import { type OnUnreadable, recordSize, storedRecord, tryOpen, tryRead } from "./record-opener.ts";
-import { decodeSummary } from "./stored-summary.ts";
+import { decodeSummary, encodeSummary } from "./stored-summary.ts";
 
 /** How much of an update is shown. */
 export interface UpdateViewOptions {
@@ -34,6 +39,9 @@ const SUMMARY_BYTES = 2048;
 /** Returns the size of a cache entry. The cache would refuse an entry that is larger than its maximum size. */
 const cacheSize = (bytes: number): { size: number } => ({ size: Math.min(bytes, MAX_CACHED_BYTES) });
 
+const CHANGES = planEnum(UpdateChangeSchema).byNumber;
+const ORIGINS = planEnum(UpdateOriginSchema).byNumber;
+
 const LEAF = ConversationInfoSchema.field.leafEventId.name;
 
 /**
@@ -42,6 +50,7 @@ const LEAF = ConversationInfoSchema.field.leafEventId.name;
  */
 export class UpdateViews {
 	readonly #store: Pick<Store, "get">;
+	readonly #format: RecordFormat;
 	readonly #vault: RecordVault;
 	readonly #onUnreadable: OnUnreadable;
 	readonly #large: LargeRecords | undefined;
@@ -50,8 +59,15 @@ export class UpdateViews {
 	readonly #comparableRecords = new LRUCache<string, ConversationInfo>({ maxSize: MAX_CACHED_BYTES });
 
 	/** @param large opens large records; without it, this thread opens them */
-	constructor(store: Pick<Store, "get">, vault: RecordVault, onUnreadable: OnUnreadable, large?: LargeRecords) {
+	constructor(
+		store: Pick<Store, "get">,
+		format: RecordFormat,
+		vault: RecordVault,
+		onUnreadable: OnUnreadable,
+		large?: LargeRecords,
+	) {
 		this.#store = store;
+		this.#format = format;
 		this.#vault = vault;
 		this.#onUnreadable = onUnreadable;
 		this.#large = large;
@@ -73,6 +89,25 @@ export class UpdateViews {
 		this.#views.set(key, view, cacheSize(SUMMARY_BYTES + (full ? recordSize(stored.record) : 0)));
 		view.catch(() => this.#views.delete(key));
 		return view;
+	}
+
+	/**
+	 * Returns the view of an update as JSON text: names as in the .proto files, times and enums as in records, and the
+	 * record in the webhook's form.
+	 *
+	 * @throws ServiceError as {@link toUpdate} does
+	 */
+	async toJson(stored: StoredUpdate, options: UpdateViewOptions): Promise<string> {
+		const update = await this.toUpdate(stored, { ...options, full: false });
+		if (!options.full || update.unreadable) return updateJson(update);
+		const { secrets } = options;
+		const record = await tryOpen(stored, this.#onUnreadable, async () => {
+			const source = storedRecord(stored);
+			const large = threadFor(this.#large, source.bytes.byteLength);
+			if (large !== undefined) return await large.openJson({ ...source, bytes: copyOf(source.bytes) }, secrets);
+			return recordJson(this.#format, this.#vault, source, secrets);
+		});
+		return record === undefined ? updateJson(unreadable(stored)) : updateJson(update, record);
 	}
 
 	async #full(stored: StoredUpdate, options: UpdateViewOptions): Promise<ConversationUpdate> {
@@ -178,4 +213,22 @@ function metadataOf({ receivedAt, sender = "", ...stored }: StoredUpdate) {
 
 function unreadable(stored: StoredUpdate): ConversationUpdate {
 	return create(ConversationUpdateSchema, { ...metadataOf(stored), unreadable: true });
+}
+
+/** @param record JSON text of the whole record */
+function updateJson(update: ConversationUpdate, record?: string): string {
+	const { sequence, conversationId, change, current, origin, sender, receivedAt, changedFields, summary } = update;
+	const text = stringifyExactJson({
+		sequence,
+		conversation_id: conversationId,
+		change: CHANGES.get(change) ?? null,
+		current,
+		received_at: receivedAt === undefined ? null : formatDateTime(receivedAt),
+		...(changedFields === undefined ? {} : { changed_fields: changedFields.paths }),
+		...(summary === undefined ? {} : { summary: encodeSummary(summary) }),
+		...(update.unreadable ? { unreadable: true } : {}),
+		origin: ORIGINS.get(origin) ?? null,
+		sender,
+	});
+	return record === undefined ? text : `${text.slice(0, -1)},"conversation":${record}}`;
 }

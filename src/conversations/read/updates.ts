@@ -3,7 +3,7 @@ import type { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
 import type { Store, StoredUpdate } from "../../store/store.ts";
 import { type EntryLog, type UpdateFilter, updateLog } from "./entry-log.ts";
 import { originOf } from "./filter.ts";
-import { type LogPageRequest, readLogPage } from "./log-page.ts";
+import { type LogPage, type LogPageRequest, readLogPage } from "./log-page.ts";
 import { MAX_PAGE_BYTES } from "./page.ts";
 import { recordSize } from "./record-opener.ts";
 import type { UpdateViewOptions, UpdateViews } from "./update-view.ts";
@@ -12,13 +12,6 @@ import type { UpdateViewOptions, UpdateViews } from "./update-view.ts";
 export interface UpdatesRequest extends LogPageRequest, UpdateViewOptions {
 	/** Only updates of this origin. UNSPECIFIED means the same as undefined. */
 	readonly origin?: UpdateOrigin | undefined;
-}
-
-/** A page of updates. */
-export interface UpdatePage {
-	readonly updates: readonly ConversationUpdate[];
-	/** Empty on the last page. */
-	readonly nextPageToken: string;
 }
 
 /** Maximum bytes of records that are read for a page without records. Comparing them takes memory and time. */
@@ -39,15 +32,30 @@ export class ListConversationUpdates {
 	 *
 	 * @throws ServiceError as {@link readLogPage} does, and `invalid_argument` for an unknown origin
 	 */
-	async list(request: UpdatesRequest): Promise<UpdatePage> {
+	async list(request: UpdatesRequest): Promise<LogPage<ConversationUpdate>> {
 		const { full } = request;
-		const { entries, nextPageToken } = await readLogPage(this.#log, request, {
-			filter: { origin: originOf(request.origin) },
-			maxReadBytes: full ? MAX_PAGE_BYTES : MAX_READ_BYTES,
+		return await readLogPage(this.#log, request, {
+			...this.#optionsOf(request),
 			toView: (stored) => this.#views.toUpdate(stored, request),
 			sizeOf: (update, { record }) => sizeOf(update) + (full ? recordSize(record) : 0),
 		});
-		return { updates: entries, nextPageToken };
+	}
+
+	/**
+	 * Returns a page of JSON texts.
+	 *
+	 * @throws ServiceError as {@link list} does
+	 */
+	async listJson(request: UpdatesRequest): Promise<LogPage<string>> {
+		return await readLogPage(this.#log, request, {
+			...this.#optionsOf(request),
+			toView: (stored) => this.#views.toJson(stored, request),
+			sizeOf: (text) => Buffer.byteLength(text),
+		});
+	}
+
+	#optionsOf({ full, origin }: UpdatesRequest) {
+		return { filter: { origin: originOf(origin) }, maxReadBytes: full ? MAX_PAGE_BYTES : MAX_READ_BYTES };
 	}
 }
 

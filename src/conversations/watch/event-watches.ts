@@ -10,7 +10,7 @@ import { eventMeets } from "../../store/event-condition.ts";
 import type { Store, StoredEvent } from "../../store/store.ts";
 import { eventLog } from "../read/entry-log.ts";
 import { eventConditionsOf } from "../read/event-filter.ts";
-import type { EventViews } from "../read/event-view.ts";
+import { type EventViews, eventJson } from "../read/event-view.ts";
 import type { RecentEntries } from "./recent-entries.ts";
 import { SharedResponse } from "./shared-response.ts";
 import { type WatchBatch, Watches, type WatchOptions, type WatchStart } from "./watch.ts";
@@ -24,6 +24,10 @@ export interface EventWatchRequest {
 	readonly conversationId: string | undefined;
 	readonly filter: ConversationEventFilter | undefined;
 	readonly secrets: SecretsForm;
+	/** Whether each response has its event as JSON text, for a stream of server-sent events. */
+	readonly asJson?: boolean | undefined;
+	/** Text before the name of a field of the filter in error messages. Default: `filter.`. */
+	readonly filterPrefix?: string | undefined;
 }
 
 /** Lets many watchers follow the events of a store. */
@@ -31,11 +35,7 @@ export class EventWatches {
 	readonly #watches: Watches<StoredEvent, Response>;
 	readonly #views: EventViews;
 	/** One message per event and form of its secrets. Watchers share it, so that it is built and encoded once. */
-	readonly #responses: Readonly<Record<SecretsForm, WeakMap<StoredEvent, SharedResponse<Response>>>> = {
-		redacted: new WeakMap(),
-		encrypted: new WeakMap(),
-		plaintext: new WeakMap(),
-	};
+	readonly #responses = { message: bySecretsForm(), json: bySecretsForm() };
 
 	constructor(store: Pick<Store, "events">, views: EventViews, options: WatchOptions) {
 		this.#watches = new Watches(eventLog(store), heartbeat, options);
@@ -54,28 +54,40 @@ export class EventWatches {
 	 * @throws ServiceError `invalid_argument` that names a field of the filter, by the call and not by the iteration
 	 */
 	watch(
-		{ start, conversationId, filter, secrets }: EventWatchRequest,
+		{ start, conversationId, filter, secrets, asJson = false, filterPrefix }: EventWatchRequest,
 		signal: AbortSignal,
 		owner?: string,
 	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
-		const conditions = eventConditionsOf(filter);
+		const conditions = eventConditionsOf(filter, filterPrefix);
 		const respond = (stored: StoredEvent) =>
-			eventMeets(conditions, stored) ? this.#responseOf(stored, secrets) : undefined;
-		return this.#watches.watch({ start, conversationId, owner, variant: [conditions, secrets], respond }, signal);
+			eventMeets(conditions, stored) ? this.#responseOf(stored, secrets, asJson) : undefined;
+		const variant = [conditions, secrets, asJson];
+		return this.#watches.watch({ start, conversationId, owner, variant, respond }, signal);
 	}
 
-	#responseOf(stored: StoredEvent, secrets: SecretsForm): SharedResponse<Response> {
-		return this.#responses[secrets].getOrInsertComputed(stored, () =>
-			responseOf(stored.sequence, { case: "event", value: this.#views.toEntry(stored, secrets) }),
+	#responseOf(stored: StoredEvent, secrets: SecretsForm, asJson: boolean): SharedResponse<Response> {
+		const { sequence, conversationId } = stored;
+		return this.#responses[asJson ? "json" : "message"][secrets].getOrInsertComputed(stored, () =>
+			asJson
+				? responseOf(sequence, undefined, eventJson(this.#views.toText(stored, secrets), conversationId))
+				: responseOf(sequence, { case: "event", value: this.#views.toEntry(stored, secrets) }),
 		);
 	}
+}
+
+function bySecretsForm(): Readonly<Record<SecretsForm, WeakMap<StoredEvent, SharedResponse<Response>>>> {
+	return { redacted: new WeakMap(), encrypted: new WeakMap(), plaintext: new WeakMap() };
 }
 
 function heartbeat(sequence: bigint, latestSequence: bigint): SharedResponse<Response> {
 	return responseOf(sequence, { case: "heartbeat", value: create(HeartbeatSchema, { latestSequence }) });
 }
 
-function responseOf(sequence: bigint, content: WatchConversationEventsResponse["content"]): SharedResponse<Response> {
-	const message = create(WatchConversationEventsResponseSchema, { sequence, content });
-	return new SharedResponse(WatchConversationEventsResponseSchema, message);
+function responseOf(
+	sequence: bigint,
+	content: WatchConversationEventsResponse["content"] | undefined,
+	json?: string,
+): SharedResponse<Response> {
+	const message = create(WatchConversationEventsResponseSchema, { sequence, ...(content && { content }) });
+	return new SharedResponse(WatchConversationEventsResponseSchema, message, sequence, json);
 }

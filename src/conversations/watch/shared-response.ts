@@ -7,11 +7,25 @@ export class SharedResponse<Response extends DescMessage> {
 	#message: MessageShape<Response> | undefined;
 	#bytes: Uint8Array | undefined;
 	#json: Uint8Array | undefined;
+	/** Sequence through which a watcher has received everything once it has the message. */
+	readonly sequence: bigint;
+	/**
+	 * The entry of the message as an event of a `text/event-stream` (HTML Standard, section 9.2.5), in UTF-8. Undefined for
+	 * a heartbeat, and unless the watcher asked for JSON texts.
+	 */
+	readonly event: Uint8Array | undefined;
 
-	/** @param message must not be changed afterwards */
-	constructor(schema: Response, message: MessageShape<Response>) {
+	/**
+	 * @param message must not be changed afterwards
+	 * @param entryJson the entry of the message as JSON text
+	 */
+	constructor(schema: Response, message: MessageShape<Response>, sequence: bigint, entryJson?: string) {
 		this.#schema = schema;
 		this.#message = message;
+		this.sequence = sequence;
+		// A line break would end the data. In JSON it stands only between tokens, where a space is the same.
+		const data = entryJson?.replaceAll(/[\r\n]+/g, " ");
+		this.event = data === undefined ? undefined : Buffer.from(`id: ${sequence}\ndata: ${data}\n\n`);
 	}
 
 	/** The message. It is decoded each time after the encoded form was needed. */

@@ -28,6 +28,10 @@ export interface UpdateWatchRequest {
 	/** Only updates of this origin. UNSPECIFIED means the same as undefined. */
 	readonly origin?: UpdateOrigin | undefined;
 	readonly view: UpdateViewOptions;
+	/** Whether each response has its update as JSON text, for a stream of server-sent events. */
+	readonly asJson?: boolean | undefined;
+	/** Text before the name of a field of the filter in error messages. Default: `filter.`. */
+	readonly filterPrefix?: string | undefined;
 }
 
 /** Lets many watchers follow the updates of a store. */
@@ -54,21 +58,22 @@ export class UpdateWatches {
 	 * @throws ServiceError `invalid_argument` that names a field of the request, by the call and not by the iteration
 	 */
 	watch(
-		{ start, conversationId, filter, origin: requestedOrigin, view }: UpdateWatchRequest,
+		{ start, conversationId, filter, origin: requestedOrigin, view, asJson = false, filterPrefix }: UpdateWatchRequest,
 		signal: AbortSignal,
 		owner?: string,
 	): AsyncGenerator<WatchBatch<Response>, void, undefined> {
-		const conditions = conditionsOf(filter);
+		const conditions = conditionsOf(filter, filterPrefix);
 		const origin = originOf(requestedOrigin);
 		const respond = async (stored: StoredUpdate) => {
 			if (origin !== undefined && stored.origin !== origin) return undefined;
-			const update = await this.#views.toUpdate(stored, view);
+			const update = await this.#views.toUpdate(stored, asJson ? { ...view, full: false } : view);
 			// An unreadable update is sent, because it may meet the conditions.
-			return update.summary === undefined || summaryMeets(conditions, update.summary)
-				? this.#responseOf(update)
-				: undefined;
+			if (update.summary !== undefined && !summaryMeets(conditions, update.summary)) return undefined;
+			if (!asJson) return this.#responseOf(update);
+			return responseOf(stored.sequence, undefined, await this.#views.toJson(stored, view));
 		};
-		return this.#watches.watch({ start, conversationId, owner, variant: [conditions, origin, view], respond }, signal);
+		const variant = [conditions, origin, view, asJson];
+		return this.#watches.watch({ start, conversationId, owner, variant, respond }, signal);
 	}
 
 	#responseOf(update: ConversationUpdate): SharedResponse<Response> {
@@ -82,7 +87,11 @@ function heartbeat(sequence: bigint, latestSequence: bigint): SharedResponse<Res
 	return responseOf(sequence, { case: "heartbeat", value: create(HeartbeatSchema, { latestSequence }) });
 }
 
-function responseOf(sequence: bigint, content: WatchConversationUpdatesResponse["content"]): SharedResponse<Response> {
-	const message = create(WatchConversationUpdatesResponseSchema, { sequence, content });
-	return new SharedResponse(WatchConversationUpdatesResponseSchema, message);
+function responseOf(
+	sequence: bigint,
+	content: WatchConversationUpdatesResponse["content"] | undefined,
+	json?: string,
+): SharedResponse<Response> {
+	const message = create(WatchConversationUpdatesResponseSchema, { sequence, ...(content && { content }) });
+	return new SharedResponse(WatchConversationUpdatesResponseSchema, message, sequence, json);
 }

@@ -304,7 +304,8 @@ function fieldNamed(plan: PlainPlan, name: string): FieldPlan {
 	return field;
 }
 
-function planEnum(desc: DescEnum): EnumPlan {
+/** Returns the JSON names of an enum's values. */
+export function planEnum(desc: DescEnum): EnumPlan {
 	const byName = new Map<string, number>();
 	const byNumber = new Map<number, string>();
 	for (const value of desc.values) {

@@ -3,7 +3,7 @@ import { extname, join, relative, sep } from "node:path";
 import { promisify } from "node:util";
 import { gzip } from "node:zlib";
 import type { ContentResponse } from "../http/answer.ts";
-import type { Route } from "../http/router.ts";
+import type { AnsweringRoute, Route } from "../http/router.ts";
 
 const TYPES: Readonly<Record<string, string>> = {
 	".html": "text/html; charset=utf-8",
@@ -53,12 +53,12 @@ export async function consoleRoutes(basePath: string, folder: string): Promise<r
 	return [...routes, route(basePath, async () => moved)];
 }
 
-function route(path: string, handle: Route["handle"]): Route {
+function route(path: string, handle: AnsweringRoute["handle"]): Route {
 	return { method: "GET", path, scope: "public", handle };
 }
 
 /** Returns the handler of a file. The file is read and compressed once, at its first request. */
-function servedFile(file: string, isPage: boolean): Route["handle"] {
+function servedFile(file: string, isPage: boolean): AnsweringRoute["handle"] {
 	const type = TYPES[extname(file)] ?? "application/octet-stream";
 	// The names of all other files contain a hash of their content.
 	const caching = isPage ? "no-store" : "public, max-age=31536000, immutable";

@@ -30,21 +30,29 @@ export interface ContentResponse {
 	readonly headers?: Readonly<Record<string, string>>;
 }
 
-/**
- * Sends an error in the form of the specification: `HTTPValidationError` for a record that breaks rules, otherwise a
- * JSON object whose `detail` is a sentence. An error other than a `ServiceError` becomes a 500 that reveals nothing
- * about it.
- */
-export function sendError(response: HttpResponse, error: unknown): void {
-	if (!(error instanceof ServiceError)) {
-		sendJsonText(response, 500, JSON.stringify({ detail: "Internal error" }));
-		return;
-	}
-	if (error.kind === "unauthenticated") response.setHeader("WWW-Authenticate", "APIKey");
-	const retryAfter = RETRY_AFTER_SECONDS[error.kind];
-	if (retryAfter !== undefined) response.setHeader("Retry-After", String(retryAfter));
+/** An error as clients see it. Of an error other than a `ServiceError` they learn only that it happened. */
+export interface ShownError {
+	/** HTTP status. */
+	readonly status: number;
+	/** A sentence; of a record that breaks rules, the list of violations. */
+	readonly detail: string | readonly ReturnType<typeof validationError>[];
+	/** Seconds to wait before the next attempt. */
+	readonly retryAfter: number | undefined;
+}
+
+/** Returns an error in the form of the specification: `HTTPValidationError` for a record that breaks rules. */
+export function shownError(error: unknown): ShownError {
+	if (!(error instanceof ServiceError)) return { status: 500, detail: "Internal error", retryAfter: undefined };
 	const detail = error.kind === "invalid_record" ? error.violations.map(validationError) : error.message;
-	sendJsonText(response, STATUSES[error.kind], stringifyExactJson({ detail }));
+	return { status: STATUSES[error.kind], detail, retryAfter: RETRY_AFTER_SECONDS[error.kind] };
+}
+
+/** Sends an error as a JSON object whose `detail` is that of {@link shownError}. */
+export function sendError(response: HttpResponse, error: unknown): void {
+	const { status, detail, retryAfter } = shownError(error);
+	if (status === 401) response.setHeader("WWW-Authenticate", "APIKey");
+	if (retryAfter !== undefined) response.setHeader("Retry-After", String(retryAfter));
+	sendJsonText(response, status, stringifyExactJson({ detail }));
 }
 
 /** Returns the `ValidationError` of the specification for a violation. */

@@ -8,9 +8,14 @@ import type { ObservedHandler } from "./http-listener.ts";
 const MAX_AGE = 7_200;
 
 const ALLOWED_METHODS = [...cors.allowedMethods, "HEAD"].join(", ");
-const ALLOWED_HEADERS = [...cors.allowedHeaders, ...KEY_HEADERS, REQUEST_ID_HEADER, "traceparent", "tracestate"].join(
-	", ",
-);
+const ALLOWED_HEADERS = [
+	...cors.allowedHeaders,
+	...KEY_HEADERS,
+	REQUEST_ID_HEADER,
+	"Last-Event-ID",
+	"traceparent",
+	"tracestate",
+].join(", ");
 const EXPOSED_HEADERS = [...cors.exposedHeaders, "Retry-After", REQUEST_ID_HEADER].join(", ");
 
 /**

@@ -25,6 +25,12 @@ export interface HttpResponse {
 	destroy(): unknown;
 }
 
+/** A response that is sent in parts. */
+export interface StreamedResponse extends HttpResponse {
+	/** @param onTaken called when the part has left the process, or cannot */
+	write(chunk: string | Uint8Array, onTaken?: () => void): unknown;
+}
+
 /** Handles a request of HTTP/1.1 or HTTP/2. */
 export type HttpHandler = (
 	request: IncomingMessage | Http2ServerRequest,

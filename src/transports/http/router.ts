@@ -32,7 +32,9 @@ export interface RouteRequest {
 	readonly observed: ObservedRequest;
 }
 
-export interface Route {
+export type Route = AnsweringRoute | StreamingRoute;
+
+interface RouteOptions {
 	readonly method: "GET" | "POST";
 	/** Path of the route. A segment `{name}` matches any one segment. The id of a conversation is named `id`. */
 	readonly path: string;
@@ -42,8 +44,24 @@ export interface Route {
 	readonly isProbe?: true;
 	/** Set when only the first failure for each key is logged, because the holder of the key calls again and again. */
 	readonly logsOncePerKey?: true;
+}
+
+/** A route that answers with a whole response. */
+export interface AnsweringRoute extends RouteOptions {
 	/** Returns the body of the response, as JSON text or with its own status and type. An error that it throws is sent. */
 	readonly handle: (request: RouteRequest) => Promise<string | ContentResponse>;
+}
+
+/** A route that answers with a stream. */
+interface StreamingRoute extends RouteOptions {
+	/** Sends the response as a stream, until it ends. An error that it throws before the response has begun is sent. */
+	readonly stream: (request: RouteRequest, exchange: Exchange) => Promise<void>;
+}
+
+/** A request and its response. */
+export interface Exchange {
+	readonly request: Parameters<ObservedHandler>[0];
+	readonly response: Parameters<ObservedHandler>[1];
 }
 
 const WORK: Readonly<Record<Route["scope"], Work>> = {
@@ -120,12 +138,17 @@ export function createRouter({ routes, rpcs, gate, admission, limits = LIMITS }:
 				principal = gate.admit(route.scope, ...credentialsOf(request));
 				observed.admitted(principal, route.scope);
 			}
-			const permit = route.isProbe === true ? UNCOUNTED : enter(admission, WORK[route.scope], request, response);
+			const work = "stream" in route ? "watch" : WORK[route.scope];
+			const permit = route.isProbe === true ? UNCOUNTED : enter(admission, work, request, response);
 			// The work counts until it is done, also when its client has gone.
 			const release = permit.hold();
 			try {
 				const search = url.slice(path.length + 1);
 				const routeRequest = { request, params, search, principal, permit, signal, observed };
+				if ("stream" in route) {
+					await route.stream(routeRequest, { request, response });
+					return;
+				}
 				const result = await observed.run(() => route.handle(routeRequest));
 				permit.reserveResponse(Buffer.byteLength(typeof result === "string" ? result : result.content));
 				if (typeof result === "string") sendJsonText(response, 200, result);

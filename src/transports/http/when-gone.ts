@@ -45,9 +45,12 @@ export function limitResponseTime(
 	response: Response,
 	{ answerTime }: Pick<Limits, "answerTime">,
 ): void {
-	const timeout = setTimeout(() => {
-		if ("stream" in request) request.stream.close(constants.NGHTTP2_CANCEL);
-		else response.destroy();
-	}, answerTime);
+	const timeout = setTimeout(() => abandon(request, response), answerTime);
 	whenGone(request, response, () => clearTimeout(timeout));
+}
+
+/** Ends a request whose client does not take the response. */
+export function abandon(request: Request, response: Response): void {
+	if ("stream" in request) request.stream.close(constants.NGHTTP2_CANCEL);
+	else response.destroy();
 }

@@ -51,8 +51,8 @@ export class Query<Name extends string> {
 	number(name: Name): bigint | undefined {
 		const text = this.#parameters.get(name);
 		if (text === null) return undefined;
-		const value = /^\d{1,19}$/.test(text) ? BigInt(text) : undefined;
-		if (value === undefined || value >= 2n ** 63n) throw invalid(name, "must be a whole number, 0 or more");
+		const value = wholeNumber(text);
+		if (value === undefined) throw invalid(name, "must be a whole number, 0 or more");
 		return value;
 	}
 
@@ -81,6 +81,12 @@ export class Query<Name extends string> {
 		if (time === undefined) throw invalid(name, "must be an ISO 8601 date-time such as 2026-01-31T12:00:00Z");
 		return time;
 	}
+}
+
+/** Returns the whole number from 0 to 2^63 - 1 that decimal digits denote; undefined for another text. */
+export function wholeNumber(text: string): bigint | undefined {
+	const value = /^\d{1,19}$/.test(text) ? BigInt(text) : undefined;
+	return value !== undefined && value < 2n ** 63n ? value : undefined;
 }
 
 /**

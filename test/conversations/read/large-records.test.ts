@@ -47,7 +47,7 @@ test("what another thread opens equals what this thread opens, in lists and in u
 	const { store, vault } = reading;
 	const ignore = () => undefined;
 	const list = new ListConversations(store, format, vault, ignore, large);
-	const views = new UpdateViews(store, vault, ignore, large);
+	const views = new UpdateViews(store, format, vault, ignore, large);
 	const get = new GetConversation(store, format, vault, ignore, large);
 
 	const [here] = (await reading.list.list(LIST)).conversations;
@@ -64,7 +64,7 @@ test("what another thread opens equals what this thread opens, in lists and in u
 		for (const one of stored) {
 			const whole = toBinary(ConversationUpdateSchema, await reading.views.toUpdate(one, view));
 			// Twice, because the bytes of a stored update are shared and must stay as they are.
-			for (const opened of [views, new UpdateViews(store, vault, ignore, large)]) {
+			for (const opened of [views, new UpdateViews(store, format, vault, ignore, large)]) {
 				const update = toBinary(ConversationUpdateSchema, await opened.toUpdate(one, view));
 				expect(fromBinary(ConversationUpdateSchema, update)).toEqual(fromBinary(ConversationUpdateSchema, whole));
 			}

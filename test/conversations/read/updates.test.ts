@@ -41,7 +41,7 @@ async function pages(request: Partial<UpdatesRequest>): Promise<(readonly Conver
 	let pageToken = "";
 	do {
 		const page = await reading.updates.list({ ...ALL, ...request, pageToken });
-		all.push(page.updates);
+		all.push(page.entries);
 		pageToken = page.nextPageToken;
 	} while (pageToken !== "");
 	return all;
@@ -135,7 +135,7 @@ test("a page token is valid only for its conversation and start, however they ar
 	for (let count = 0; count < 3; count++) await reading.keep({ id: A, title: `${count}` });
 	const { nextPageToken: pageToken } = await reading.updates.list({ ...ALL, conversationId: A, pageSize: 2 });
 	const next = await reading.updates.list({ ...ALL, conversationId: `{${A}}`, pageToken, full: true });
-	expect(next.updates.map((update) => update.sequence)).toEqual([3n]);
+	expect(next.entries.map((update) => update.sequence)).toEqual([3n]);
 	const refused = {
 		kind: "invalid_argument",
 		message: "page_token is not valid for this list and filter",
@@ -185,7 +185,7 @@ test("a page token stays valid as long as only updates that were already read ar
 	const first = await reading.updates.list({ ...ALL, afterSequence: 1n, pageSize: 3 });
 	await reading.pruneTo(3);
 	const next = { ...ALL, afterSequence: 1n, pageToken: first.nextPageToken };
-	expect((await reading.updates.list(next)).updates.map(({ sequence }) => sequence)).toEqual([5n, 6n]);
+	expect((await reading.updates.list(next)).entries.map(({ sequence }) => sequence)).toEqual([5n, 6n]);
 	await reading.pruneTo(1);
 	expect((await refusal(reading.updates.list(next))).kind).toBe("out_of_range");
 });

@@ -3,7 +3,10 @@ import type { JsonObject, JsonValue } from "@bufbuild/protobuf";
 import { Validator } from "@seriousme/openapi-schema-validator";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { ListConversationEventsResponseSchema } from "../../../gen/conversations/v1/conversation_event_service_pb.js";
-import { ListConversationsResponseSchema } from "../../../gen/conversations/v1/conversation_service_pb.js";
+import {
+	ListConversationsResponseSchema,
+	ListConversationUpdatesResponseSchema,
+} from "../../../gen/conversations/v1/conversation_service_pb.js";
 import { stringifyExactJson } from "../../../src/record/json/exact-json.ts";
 import { deriveJsonSchemas } from "../../../src/record/json-schema.ts";
 import { type MessagePlan, planMessage } from "../../../src/record/plan/plan.ts";
@@ -18,7 +21,10 @@ const EVENTS = "/api/v1/webhooks/events/{conversation_id}";
 const READS = "/api/v1/conversations";
 const SENDERS = "/api/v1/senders";
 const USAGE = "/api/v1/usage";
-const PATHS = [PATH, EVENTS, READS, `${READS}/counts`, SENDERS, `${READS}/{id}`, `${READS}/{id}/events`, USAGE];
+const UPDATES = `${READS}/{id}/updates`;
+const WATCHES = ["/api/v1/updates:watch", "/api/v1/events:watch"];
+const OF_ONE = [`${READS}/{id}`, UPDATES, `${READS}/{id}/events`];
+const PATHS = [PATH, EVENTS, READS, `${READS}/counts`, SENDERS, ...OF_ONE, ...WATCHES, USAGE];
 
 let service: TestService;
 let document: JsonObject;
@@ -97,9 +103,17 @@ test("the schemas are those of the record and of the responses", () => {
 	const events = derived(planMessage(ListConversationEventsResponseSchema));
 	// The response lacks this member, because the path names the conversation.
 	delete at(events, "ConversationEventEntry", "properties").conversation_id;
+	const { FieldMask: _, ...updates } = derived(planMessage(ListConversationUpdatesResponseSchema));
+	const { description = "" } = at(updates, "ConversationUpdate", "properties", "changed_fields");
+	at(updates, "ConversationUpdate", "properties").changed_fields = {
+		type: "array",
+		items: { type: "string" },
+		description,
+	};
 	expect(at(document, "components", "schemas")).toEqual({
 		...derived(new RecordFormat().plan),
 		...derived(planMessage(ListConversationsResponseSchema)),
+		...updates,
 		...events,
 		Success: { type: "object", properties: { success: { type: "boolean", default: true } } },
 		Counts: {
@@ -138,6 +152,7 @@ test.each([
 	["get", READS, "ListConversationsResponse", [400, 401, 403, 429, 500, 503]],
 	["get", `${READS}/counts`, "Counts", [400, 401, 403, 429, 500, 503]],
 	["get", `${READS}/{id}`, "ConversationInfo", [400, 401, 403, 404, 410, 429, 500, 503]],
+	["get", UPDATES, "ListConversationUpdatesResponse", [400, 401, 403, 410, 429, 500, 503]],
 	["get", `${READS}/{id}/events`, "ListConversationEventsResponse", [400, 401, 403, 410, 429, 500, 503]],
 ] as const)("each status of %s %s is documented with the schema of its body", (method, path, success, failures) => {
 	const responses = Object.entries(at(document, "paths", path, method, "responses"));
@@ -295,6 +310,8 @@ describe("the reads", () => {
 		order: "newest_first",
 		page_size: "10",
 		page_token: "",
+		conversation_id: "048c31eb-670a-4b4a-ad4b-afd97508c3e8",
+		origin: "events",
 		view: "full",
 		secrets: "encrypted",
 	};
@@ -317,7 +334,20 @@ describe("the reads", () => {
 			["after_sequence", "before_sequence", "order", "page_size", "page_token", "secrets"],
 			[],
 		],
-	])("each parameter of the list %s is described and accepted", async (path, ...names) => {
+		[UPDATES, ["after_sequence", "page_size", "page_token", "view", "origin", "secrets"], [], []],
+		[
+			"/api/v1/updates:watch",
+			["after_sequence", "conversation_id", "agent_kind", "model", "parent_conversation_id"],
+			["forked_from_conversation_id", "tag", "tag_key"],
+			["created_from", "created_to", "updated_from", "updated_to", "title_contains", "sender", "owner"],
+			["execution_status", "execution_status_not", "activity_from", "activity_to", "cost_from", "cost_to", "has_error"],
+			["view", "origin", "secrets"],
+		],
+		[
+			"/api/v1/events:watch",
+			["after_sequence", "conversation_id", "kind", "source", "happened_from", "happened_to", "kind_not", "secrets"],
+		],
+	])("each parameter of the list or stream %s is described and accepted", async (path, ...names) => {
 		const parameters = parametersOf(path).filter((parameter) => parameter.in === "query");
 		expect(parameters.map(({ name }) => name)).toEqual(names.flat());
 		const url = service.http + path.replace("{id}", "048c31eb-670a-4b4a-ad4b-afd97508c3e8");
@@ -326,6 +356,7 @@ describe("the reads", () => {
 			const query = new URLSearchParams({ [String(name)]: VALUES[String(name)] ?? "text" });
 			const response = await fetch(`${url}?${query}`, { headers: { "X-Access-Token": KEY } });
 			expect([name, response.status]).toEqual([name, 200]);
+			await response.body?.cancel();
 		}
 	});
 
@@ -347,6 +378,9 @@ describe("the reads", () => {
 		const list = await answer(`${READS}?view=full`);
 		expect(list.conversations).not.toEqual([]);
 		expect(errorsIn(list, "ListConversationsResponse")).toEqual([]);
+		const updates = await answer(`${READS}/${String(json.id)}/updates?view=full`);
+		expect(updates.updates).not.toEqual([]);
+		expect(errorsIn(updates, "ListConversationUpdatesResponse")).toEqual([]);
 		const read = await answer(`${READS}/${String(json.id)}?secrets=encrypted`);
 		expect(read.id).toBe(json.id);
 		expect(errorsIn(read, "ConversationInfo")).toEqual([]);

@@ -1,0 +1,100 @@
+import type { DescMessage } from "@bufbuild/protobuf";
+import type { WatchBatch } from "../../conversations/watch/watch.ts";
+import { stringifyExactJson } from "../../record/json/exact-json.ts";
+import type { ObservedRequest } from "../../telemetry/requests.ts";
+import type { HeldBatches } from "../held-batches.ts";
+import { LIMITS, type Limits } from "../limits.ts";
+import { shownError } from "./answer.ts";
+import type { StreamedResponse } from "./http-listener.ts";
+import type { Exchange } from "./router.ts";
+import { abandon, whenGone } from "./when-gone.ts";
+
+/** What all streams of events share. */
+export interface EventStreamOptions {
+	/** Counts the messages that streams hold. */
+	readonly held: HeldBatches;
+	/** Ends all streams when it is aborted. */
+	readonly stopping: AbortSignal;
+	readonly limits?: Pick<Limits, "answerTime">;
+}
+
+const HEADERS = {
+	"Content-Type": "text/event-stream",
+	"Cache-Control": "no-cache",
+	// nginx would keep events back until its buffer is full.
+	"X-Accel-Buffering": "no",
+} as const;
+
+/**
+ * Answers a request by a stream of server-sent events (HTML Standard, section 9.2). The id of an event is its sequence.
+ * A heartbeat is a comment; if it is the first message, or the watch has passed entries that its request excludes, it
+ * also has an id, which clients take over without an event. An error ends the stream after an event of the type `end`.
+ *
+ * @param watch begins the watch, whose responses have events, and which ends when the signal fires
+ * @throws what the watch throws before its first message, and `rate_limited` when that has no room
+ */
+export async function sendEventStream(
+	exchange: Exchange,
+	observed: Pick<ObservedRequest, "failed">,
+	watch: (signal: AbortSignal) => AsyncIterable<WatchBatch<DescMessage>>,
+	{ held, stopping, limits = LIMITS }: EventStreamOptions,
+): Promise<void> {
+	const { request } = exchange;
+	const response: StreamedResponse = exchange.response;
+	const over = new AbortController();
+	const end = (): void => over.abort();
+	let isGone = false;
+	whenGone(request, exchange.response, () => {
+		isGone = true;
+		end();
+	});
+	stopping.addEventListener("abort", end);
+	if (stopping.aborted) end();
+	/** Sends a chunk, and waits until the client has taken it or the stream is over. */
+	const send = async (chunk: string | Uint8Array): Promise<void> => {
+		if (over.signal.aborted) return;
+		await new Promise<void>((resolve) => {
+			const timeout = setTimeout(() => abandon(request, exchange.response), limits.answerTime);
+			const done = (): void => {
+				clearTimeout(timeout);
+				over.signal.removeEventListener("abort", done);
+				resolve();
+			};
+			// The callback of a write to a client that has gone may never be called.
+			over.signal.addEventListener("abort", done);
+			response.write(chunk, done);
+		});
+	};
+	let through: bigint | undefined;
+	try {
+		for await (const batch of watch(over.signal)) {
+			const last = batch.at(-1);
+			const batchHeld = held.hold(batch, "event");
+			try {
+				if (!response.headersSent) response.writeHead(200, HEADERS);
+				if (request.method === "HEAD") break;
+				const isHeartbeat = last?.event === undefined;
+				const id = last === undefined || last.sequence === through ? "" : `id: ${last.sequence}\n`;
+				for (const chunk of isHeartbeat ? [`${id}: heartbeat\n\n`] : batchHeld.chunks) await send(chunk);
+				through = last?.sequence;
+			} finally {
+				batchHeld.release();
+			}
+		}
+	} catch (error) {
+		if (!response.headersSent) throw error;
+		// A stream that its client ended, or that the service stopped, did not fail.
+		if (!over.signal.aborted) observed.failed(error);
+		if (!isGone) response.write(lastEvent(error));
+	} finally {
+		stopping.removeEventListener("abort", end);
+	}
+	response.end("");
+}
+
+/** Returns the event that says why a stream ends, and when a client should connect again. */
+function lastEvent(error: unknown): string {
+	const { status, detail, retryAfter } = shownError(error);
+	const retry = retryAfter === undefined ? "" : `retry: ${retryAfter * 1000}\n`;
+	return `event: end\n${retry}data: ${stringifyExactJson({ status, detail })}\n\n`;
+}
