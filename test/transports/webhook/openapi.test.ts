@@ -323,10 +323,10 @@ describe("the reads", () => {
 	test.each([
 		[
 			READS,
-			["agent_kind", "model", "parent_conversation_id", "forked_from_conversation_id", "tag", "tag_key"],
+			["agent_kind", "model", "parent_conversation_id", "tag", "tag_key"],
 			["created_from", "created_to", "updated_from", "updated_to", "title_contains", "sender", "owner"],
 			["execution_status", "execution_status_not", "activity_from", "activity_to", "cost_from", "cost_to", "has_error"],
-			["order_by", "page_size", "page_token", "view", "secrets"],
+			["forked_from_conversation_id", "order_by", "page_size", "page_token", "view", "secrets"],
 		],
 		[
 			`${READS}/{id}/events`,
@@ -338,10 +338,10 @@ describe("the reads", () => {
 		[
 			"/api/v1/updates:watch",
 			["after_sequence", "conversation_id", "agent_kind", "model", "parent_conversation_id"],
-			["forked_from_conversation_id", "tag", "tag_key"],
+			["tag", "tag_key"],
 			["created_from", "created_to", "updated_from", "updated_to", "title_contains", "sender", "owner"],
 			["execution_status", "execution_status_not", "activity_from", "activity_to", "cost_from", "cost_to", "has_error"],
-			["view", "origin", "secrets"],
+			["forked_from_conversation_id", "view", "origin", "secrets"],
 		],
 		[
 			"/api/v1/events:watch",
