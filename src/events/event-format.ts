@@ -26,6 +26,7 @@ import { brokenRulesError, findViolations } from "../record/validation/find-viol
 import { decodeIngestRequest } from "../record/validation/message-size.ts";
 import { isLonger, MAX_VIOLATIONS, RecordSchema } from "../record/validation/schema.ts";
 import { NOT_A_DATE_TIME, NOT_A_MAP, valueError, violation, wrongLength } from "../record/validation/violations.ts";
+import { namedEvent } from "../store/gaps.ts";
 import { MAX_CLOCK_SKEW } from "../store/ordering.ts";
 import type { NewEvent, NewEvents, ProtectedEvent } from "../store/store.ts";
 import { responseKey } from "../store/usage-names.ts";
@@ -35,7 +36,7 @@ import { eventTime } from "./event-time.ts";
 import { beginning, messageText } from "./message-text.ts";
 import { reportedError } from "./reported-error.ts";
 import { HIDDEN } from "./reported-value.ts";
-import { STATE_UPDATE } from "./state-update.ts";
+import { reportedLeafOf, STATE_UPDATE } from "./state-update.ts";
 
 /** Maximum number of characters of an event's id. */
 export const MAX_EVENT_ID_LENGTH = 256;
@@ -295,14 +296,20 @@ function responseIdOf(event: ExactJsonObject): string | undefined {
 	return typeof id !== "string" || id === "" || hasUserinfo(id) ? undefined : responseKey(id);
 }
 
-type DerivedFields = Pick<NewEvent, "message" | "error" | "llmResponseId">;
+type DerivedFields = Pick<NewEvent, "message" | "error" | "llmResponseId" | "parentId" | "reportedLeaf">;
 
 /** @param event its secrets are hidden; a ciphertext in a URL is redacted, too */
 function derivedFields(event: ExactJsonObject): DerivedFields {
 	const said = messageText(event);
 	const shown = said && replaceUserinfo(said, () => REDACTED);
 	const message = shown && beginning(shown, MAX_MESSAGE);
-	return { message, error: reportedError(event), llmResponseId: responseIdOf(event) };
+	return {
+		message,
+		error: reportedError(event),
+		llmResponseId: responseIdOf(event),
+		parentId: namedEvent(memberOf(event, "parent_id")),
+		reportedLeaf: memberOf(event, "kind") === STATE_UPDATE ? namedEvent(reportedLeafOf(event)) : undefined,
+	};
 }
 
 function hasPassword(member: ExactJson | undefined): boolean {

@@ -1,4 +1,4 @@
-import { type ExactJson, type ExactJsonObject, isJsonObject } from "../record/json/json-value.ts";
+import { type ExactJson, type ExactJsonObject, isJsonObject, memberOf } from "../record/json/json-value.ts";
 import type { Microseconds } from "../record/json/scalars.ts";
 
 /** An event of kind {@link STATE_UPDATE}. */
@@ -66,6 +66,12 @@ export function reportedMembers(updates: readonly StateUpdate[]): ReportedMember
 			.filter(([member, value]) => isTaken(member, value) && member !== LEAF)
 			.map(([member, value]) => ({ member, value, time, omitsNulls }));
 	});
+}
+
+/** Returns the id of the last event according to a state update; undefined when it does not report it. */
+export function reportedLeafOf({ key, value }: ExactJsonObject): ExactJson | undefined {
+	if (key === LEAF) return value;
+	return key === FULL_STATE && isJsonObject(value) ? memberOf(value, LEAF) : undefined;
 }
 
 /** Returns the members of a full state for a record that does not exist yet; none for another state update. */

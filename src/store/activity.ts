@@ -3,6 +3,7 @@ import { ConversationExecutionStatus as Status } from "../../gen/conversations/v
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
 import { fromMicroseconds } from "../record/json/scalars.ts";
 import type { DerivedActivity, LastError, TimedText } from "./activity-facts.ts";
+import type { OpenGaps } from "./gaps.ts";
 import type { NewEvent, NewEvents } from "./store.ts";
 
 /** Totals over all events of a conversation, including pruned ones. Every engine stores them. */
@@ -127,31 +128,36 @@ export interface Standing {
 	/** When the latest event happened; without events, the time of the current update. */
 	readonly activityAt: bigint;
 	readonly hasError: boolean;
+	/** Undefined without gaps. */
+	readonly gaps: OpenGaps | undefined;
 }
 
 /** Returns the standing of a conversation. The engines' SQL for migrations and imports does the same. */
 export function standingOf(
 	{ updatedAt, runStartedAt }: { readonly updatedAt: bigint; readonly runStartedAt: bigint | undefined },
 	activity: Activity | undefined,
+	gaps: OpenGaps | undefined,
 ): Standing {
 	return {
+		gaps,
 		activityAt: activity?.lastAt ?? updatedAt,
 		hasError: shownError(activity, runStartedAt) !== undefined,
 	};
 }
 
 /**
- * Encodes the `ConversationSummary` fields of the activity and of the last run, except the sequence of the error (see
- * {@link encodeErrorSequence}). The caller appends them to the other encoded fields.
+ * Encodes the `ConversationSummary` fields of the activity, of the last run and of the gaps, except the sequence of the
+ * error (see {@link encodeErrorSequence}). The caller appends them to the other encoded fields.
  *
  * @param runStartedAt see `ConversationState.runStartedAt`
- * @returns undefined when there is neither
+ * @returns undefined when there is none of them
  */
 export function encodeActivity(
 	activity: Activity | undefined,
 	runStartedAt: bigint | undefined,
+	gaps: OpenGaps | undefined,
 ): Uint8Array | undefined {
-	if (activity === undefined && runStartedAt === undefined) return undefined;
+	if (activity === undefined && runStartedAt === undefined && gaps === undefined) return undefined;
 	const error = shownError(activity, runStartedAt);
 	return toBinary(
 		ConversationSummarySchema,
@@ -163,6 +169,7 @@ export function encodeActivity(
 			...(activity?.firstMessage === undefined ? {} : { firstMessage: activity.firstMessage.text }),
 			...(error === undefined ? {} : { lastError: encodableError(error) }),
 			...(runStartedAt === undefined ? {} : { runStartedAt: fromMicroseconds(runStartedAt) }),
+			...(gaps === undefined ? {} : { gaps: { count: gaps.count, since: fromMicroseconds(gaps.since) } }),
 		}),
 	);
 }

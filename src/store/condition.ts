@@ -34,6 +34,8 @@ export type Condition =
 	| { readonly kind: "cost"; readonly from?: number; readonly to?: number }
 	/** The summary has an error; if `value` is false, it has none. */
 	| { readonly kind: "error"; readonly value: boolean }
+	/** The conversation has gaps; if `value` is false, it has none. */
+	| { readonly kind: "gaps"; readonly value: boolean }
 	/** The title contains a text. The case of ASCII letters is ignored. */
 	| { readonly kind: "title"; readonly contains: string };
 
@@ -58,6 +60,8 @@ function meetsOne(condition: Condition, summary: ConversationSummary): boolean {
 		}
 		case "error":
 			return (summary.lastError !== undefined) === condition.value;
+		case "gaps":
+			return (summary.gaps !== undefined) === condition.value;
 		case "time": {
 			const { field } = condition;
 			const time = microsecondsOf(

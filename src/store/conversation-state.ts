@@ -6,6 +6,7 @@ import { fromMicroseconds } from "../record/json/scalars.ts";
 import { concatBytes, deltaWithLeaf, mergeDeltas, mergeProtected, withLeaf } from "../record/record-delta.ts";
 import { type Activity, encodeActivity, isOlderThanEvents, shownError } from "./activity.ts";
 import { microsecondsOf } from "./condition.ts";
+import type { OpenGaps } from "./gaps.ts";
 import { changeBetween, comparableTime, decide, orderTime } from "./ordering.ts";
 import type {
 	EventEffect,
@@ -69,20 +70,22 @@ export interface NextUpdate {
 	readonly after: ConversationState;
 }
 
-/**
- * Derives the update and the next state of a conversation from a posted record.
- *
- * @param summary the decoded summary of the update
- * @param before undefined for a conversation without a record
- * @param sequence sequence of the update
- */
-export function planPostedUpdate(
-	update: NewUpdate,
-	summary: ConversationSummary,
-	before: ConversationState | undefined,
-	activity: Activity | undefined,
-	sequence: bigint,
-): NextUpdate {
+/** A posted record, and the state before it. */
+export interface PostToWrite {
+	readonly update: NewUpdate;
+	/** The decoded summary of the update. */
+	readonly summary: ConversationSummary;
+	/** Undefined for a conversation without a record. */
+	readonly before: ConversationState | undefined;
+	readonly activity: Activity | undefined;
+	/** The gaps after the post. */
+	readonly gaps: OpenGaps | undefined;
+	/** Sequence of the update. */
+	readonly sequence: bigint;
+}
+
+/** Derives the update and the next state of a conversation from a posted record. */
+export function planPostedUpdate({ update, summary, before, activity, gaps, sequence }: PostToWrite): NextUpdate {
 	const { conversationId, receivedAt, record, poster } = update;
 	const updatedAt = microsecondsOf(summary.updatedAt);
 	const time = orderTime(updatedAt, receivedAt);
@@ -109,7 +112,7 @@ export function planPostedUpdate(
 		previousSequence: before?.sequence,
 		sender: poster?.sender,
 		summary: withTimes(update.summary, summary, times),
-		activity: encodeActivity(activity, runStartedAt),
+		activity: encodeActivity(activity, runStartedAt, gaps),
 		errorSequence: shownError(activity, runStartedAt)?.sequence,
 		record,
 		base: undefined,
@@ -188,13 +191,15 @@ export interface VersionToWrite {
 	readonly before: ConversationState | undefined;
 	/** The activity after the events of the batch. */
 	readonly activity: Activity | undefined;
+	/** The gaps after the events of the batch. */
+	readonly gaps: OpenGaps | undefined;
 	/** Sequence of the version's update. */
 	readonly sequence: bigint;
 }
 
 /** Derives the update and the next state of a conversation from a version that state updates produced. */
 export function planEventUpdate(of: VersionToWrite, form: StoredForm): NextUpdate {
-	const { batch, effect, version, summary, before, activity, sequence } = of;
+	const { batch, effect, version, summary, before, activity, gaps, sequence } = of;
 	const { conversationId, receivedAt } = batch;
 	const status = summary.executionStatus;
 	const { change } =
@@ -213,7 +218,7 @@ export function planEventUpdate(of: VersionToWrite, form: StoredForm): NextUpdat
 		previousSequence: before?.sequence,
 		sender: batch.poster?.sender,
 		summary: withTimes(version.summary, summary, times),
-		activity: encodeActivity(activity, runStartedAt),
+		activity: encodeActivity(activity, runStartedAt, gaps),
 		errorSequence: shownError(activity, runStartedAt)?.sequence,
 		...form,
 	};

@@ -28,6 +28,20 @@ import {
 	type PossibleDuplicate,
 	type StoredPost,
 } from "./duplicates.ts";
+import {
+	eventKey,
+	type Gap,
+	type GapKind,
+	type Gaps,
+	gapChanges,
+	gapKey,
+	leafOfRecord,
+	loggedGaps,
+	type MissingEvents,
+	type OpenGaps,
+	openGaps,
+	type WrittenGaps,
+} from "./gaps.ts";
 import { comparableTime } from "./ordering.ts";
 import type { NewestSequences } from "./rows.ts";
 import { CountedPosts } from "./senders.ts";
@@ -65,7 +79,14 @@ export interface GroupQuery {
 	/** Those of the conversations whose {@link KnownConversation.base} is needed. */
 	readonly versions: ReadonlySet<string>;
 	/** The events of the group. */
-	readonly events: readonly { readonly conversationId: string; readonly eventId: string }[];
+	readonly events: readonly EventName[];
+	/** Further events, which those and the records of the group name. */
+	readonly named: readonly EventName[];
+}
+
+export interface EventName {
+	readonly conversationId: string;
+	readonly eventId: string;
 }
 
 /** The state of a conversation while a group is planned: read once, then changed with each append. */
@@ -80,12 +101,17 @@ export interface KnownConversation {
 	base: { readonly sequence: bigint; readonly size: number; readonly record?: StoredRecord } | undefined;
 	/** The current record if it is a delta. */
 	delta: StoredRecord | undefined;
-	/** Ids of those events of the group that are stored already. */
+	/** Ids of those events of the query, or that it names, that are stored already. */
 	readonly eventIds: Set<string>;
+	gaps: Gaps;
+	/** The conversation of which this one is a fork, according to the current record. */
+	source: string | undefined;
 	/** Undefined when no usage of the conversation has been counted. */
 	usage: UsageState | undefined;
 	/** Who posted the conversation first; undefined when nothing of it is stored. */
 	origin: ConversationOrigin | undefined;
+	/** Forks that have a gap for an event of the group in this conversation, by the id of the event. */
+	readonly forks: ReadonlyMap<string, readonly string[]>;
 }
 
 /** The rows that a group writes. */
@@ -104,7 +130,9 @@ export interface WrittenGroup {
 	readonly usage: WrittenUsage;
 	/** Origins of the changed conversations, by their ids. They are written with a conversation's first row. */
 	readonly origins: Map<string, ConversationOrigin>;
-	/** Standings of the conversations with a record whose state or activity changes, by their ids. */
+	/** Changes of the gaps of conversations, by the ids of these. */
+	readonly gaps: Map<string, WrittenGaps>;
+	/** Standings of the conversations with a record whose state, activity or gaps change, by their ids. */
 	readonly standings: Map<string, Standing>;
 	/** What the posts of the group add to their senders. */
 	readonly posts: CountedPosts;
@@ -149,6 +177,8 @@ export interface PlanReads {
 	readonly records: readonly bigint[];
 	/** Responses of models whose time is wanted. */
 	readonly responses: readonly Response[];
+	/** Missing events that may have been pruned, or copied from the source of a fork. Alone when they are set. */
+	readonly missing?: MissingEvents | undefined;
 }
 
 /** A response of a model in a conversation. `key` is the stored form of its id: see `responseKey`. */
@@ -163,6 +193,11 @@ export interface PlanResults {
 	readonly records: StoredRecords;
 	/** The times of the first events with the wanted responses. */
 	readonly responses: readonly (Response & { readonly happenedAt: bigint })[];
+	/**
+	 * Those of the missing events that are no gaps: all, if events of the conversation have been pruned. Those of a fork, if
+	 * one of its sources has them, has been pruned or is not known. A source of another owner is not known.
+	 */
+	readonly explained?: ReadonlySet<string> | undefined;
 }
 
 /** Records in their stored form, whole or a delta, by sequence. Those that do not exist are missing. */
@@ -180,7 +215,22 @@ export function groupQuery(requests: readonly GroupRequest[]): GroupQuery {
 			batches.flatMap(({ conversationId, effect }) => (effect?.version === undefined ? [] : [conversationId])),
 		),
 		events: batches.flatMap(({ conversationId, events }) => events.map(({ eventId }) => ({ conversationId, eventId }))),
+		named: requests.flatMap(namedEvents),
 	};
+}
+
+/** Returns the events that a request names and does not bring. */
+function namedEvents(request: GroupRequest): EventName[] {
+	const conversationId = conversationOf(request);
+	if ("update" in request) {
+		const leaf = leafOfRecord(request.update.record.bytes);
+		return leaf === undefined ? [] : [{ conversationId, eventId: leaf }];
+	}
+	const own = new Set(request.events.map(({ eventId }) => eventId));
+	const named = new Set<string>();
+	for (const { parentId, reportedLeaf } of request.events)
+		for (const id of [parentId, reportedLeaf]) if (id !== undefined && !own.has(id)) named.add(id);
+	return [...named].map((eventId) => ({ conversationId, eventId }));
 }
 
 export function conversationOf(request: GroupRequest): string {
@@ -208,8 +258,9 @@ export function* planGroup<Request extends GroupRequest>(
 	for (const { request, append } of decoded) {
 		const refusal = refusalOf(request) ?? planner.refusalOfOwner(append);
 		if (refusal !== undefined) outcomes.push(refusal);
-		else outcomes.push("summary" in append ? planner.post(append) : yield* planner.addEvents(append));
+		else outcomes.push(yield* "summary" in append ? planner.post(append) : planner.addEvents(append));
 	}
+	planner.addGaps();
 	planner.addStandings();
 	return { written: planner.written, outcomes };
 }
@@ -250,6 +301,7 @@ class GroupPlanner {
 		activities: new Map(),
 		usage: { states: new Map(), rows: new Map() },
 		origins: new Map(),
+		gaps: new Map(),
 		standings: new Map(),
 		posts: new CountedPosts(),
 	};
@@ -257,10 +309,13 @@ class GroupPlanner {
 	readonly #newest: NewestSequences;
 	/** The times of the first events with responses of models, by conversation and stored form of the response's id. */
 	readonly #responseTimes = new Map<string, bigint>();
+	/** The gaps before the group, by conversation. */
+	readonly #gapsBefore: ReadonlyMap<string, Gaps>;
 
 	constructor(known: ReadonlyMap<string, KnownConversation>, newest: NewestSequences) {
 		this.#known = known;
 		this.#newest = newest;
+		this.#gapsBefore = new Map([...known].map(([id, { gaps }]) => [id, gaps]));
 	}
 
 	/** Returns the error for a post to a conversation of another owner, before anything of it is compared. */
@@ -308,7 +363,7 @@ class GroupPlanner {
 			this.#addResponse(conversationId, key, happenedAt);
 	}
 
-	post(request: Post): Appended | PossibleDuplicate {
+	*post(request: Post): Planning<Appended | PossibleDuplicate> {
 		const { update, summary } = request;
 		const known = this.#conversation(update.conversationId);
 		const { state, newestPosted } = known;
@@ -322,13 +377,55 @@ class GroupPlanner {
 		if (duplicate !== undefined) return duplicate;
 		this.#setOrigin(update.conversationId, known, update.poster);
 		const sequence = this.#nextUpdate();
-		const next = planPostedUpdate(update, summary, known.state, known.activity, sequence);
+		const leaf = leafOfRecord(update.record.bytes);
+		const { forkedFromConversationId: source = known.source } = summary;
+		close(known, { kind: "no_record", missing: "" });
+		const named = leaf === undefined ? [] : [gapOf("missing_leaf", leaf, known.activity?.leaf?.text, update)];
+		yield* this.#judge(update.conversationId, known, source, named);
+		const gaps = openGaps(known.gaps);
+		const before = known.state;
+		const next = planPostedUpdate({ update, summary, before, activity: known.activity, gaps, sequence });
 		const { change, current } = next.written;
 		known.newestPosted = { change, current, schemaVersion: update.record.schemaVersion, record: update.record };
 		this.#write(known, next, summary);
 		if (current) this.#countUsage(known, next.written, statsOfRecord(update.record.bytes), summary);
 		this.#count(update, { records: 1n });
-		return { sequence, duplicate: false, change, current, hasUnappliedEvents: next.after.hasUnappliedEvents };
+		const { hasUnappliedEvents } = next.after;
+		return { sequence, duplicate: false, change, current, hasUnappliedEvents, ...gapsToLog(known, update) };
+	}
+
+	/**
+	 * Opens gaps for the events among the named ones that are not stored. Then closes those that have other reasons: a gap
+	 * of a fork also when its source is known or gets the event only later.
+	 *
+	 * @param source the conversation of which this one is a fork
+	 */
+	*#judge(
+		conversationId: string,
+		known: KnownConversation,
+		source: string | undefined,
+		named: readonly Gap[],
+	): Planning<void> {
+		const { eventIds, activity } = known;
+		// The leaf stays known when it has been pruned.
+		const missing = named.filter(({ missing: id }) => !eventIds.has(id) && id !== activity?.leaf?.text);
+		const open = new Map(known.gaps);
+		for (const gap of missing) {
+			const before = open.get(gapKey(gap));
+			// That an event follows the missing one says more than that it was the last one.
+			if (before === undefined) open.set(gapKey(gap), gap);
+			else if (before.kind === "missing_leaf" && gap.kind === "missing_parent")
+				open.set(gapKey(gap), { ...before, kind: gap.kind });
+		}
+		const doubtful = source === undefined ? missing : [...open.values()].filter(isOfEvent);
+		const ids = [...new Set(doubtful.map(({ missing: id }) => id))];
+		if (ids.length > 0) {
+			const { owner } = known.origin ?? {};
+			const asked = { conversationId, source, owner, eventIds: ids };
+			const { explained } = yield { records: [], responses: [], missing: asked };
+			for (const id of explained ?? []) open.delete(eventKey(id));
+		}
+		if (gapChanges(known.gaps, open) !== undefined) known.gaps = open;
 	}
 
 	/**
@@ -346,9 +443,11 @@ class GroupPlanner {
 		if (added === undefined) return undefined;
 		if (added.size > 0 || effect?.version !== undefined) this.#setOrigin(conversationId, known, poster);
 		let newest = 0n;
+		const named = namedByEvents(batch, added, known);
 		const sequences = new Map<NewEvent, bigint>();
 		for (const event of added) {
 			known.eventIds.add(event.eventId);
+			close(known, { kind: "missing_parent", missing: event.eventId });
 			newest = this.#newest.events + BigInt(this.written.events.length + 1);
 			sequences.set(event, newest);
 			this.written.events.push({ sequence: newest, conversationId, receivedAt, sender: poster?.sender, origin, event });
@@ -357,8 +456,21 @@ class GroupPlanner {
 		known.activity = addEvents(known.activity, events, sequences);
 		if (added.size > 0 && known.activity !== undefined) this.written.activities.set(conversationId, known.activity);
 		if (added.size > 0) this.#count(batch, { events: BigInt(added.size) });
+		yield* this.#judge(conversationId, known, known.source, named);
+		// A fetched record has what posts carry.
+		if (effect?.postedAt !== undefined) close(known, { kind: "no_record", missing: "" });
+		else if (effect?.version !== undefined && known.state === undefined)
+			open(known, gapOf("no_record", "", undefined, batch));
 		const updateSequence = effect && (yield* this.#applyEffect(batch, effect, known));
-		return { stored: added.size, newest, updateSequence };
+		const forks = new Set(events.flatMap(({ eventId }) => known.forks.get(eventId) ?? []));
+		forks.delete(conversationId);
+		return {
+			stored: added.size,
+			newest,
+			updateSequence,
+			...gapsToLog(known, batch),
+			...(forks.size === 0 ? {} : { forks: [...forks] }),
+		};
 	}
 
 	/**
@@ -382,7 +494,8 @@ class GroupPlanner {
 		const leaf = leafOver({ status, postedAt: effect.leafAt ?? before?.postedAt }, activity);
 		const stats = newStats(batch, known);
 		const form = yield* this.#storedForm(version.record, known, leaf);
-		const next = planEventUpdate({ batch, effect, version, summary, before, activity, sequence }, form);
+		const gaps = openGaps(known.gaps);
+		const next = planEventUpdate({ batch, effect, version, summary, before, activity, gaps, sequence }, form);
 		this.#write(known, next, summary);
 		this.#countUsage(known, next.written, stats, summary);
 		return sequence;
@@ -402,12 +515,20 @@ class GroupPlanner {
 		return wholeForm(mergeProtected(whole, delta, mergeRecord));
 	}
 
+	/** Adds the changes of gaps. */
+	addGaps(): void {
+		for (const [id, { gaps }] of this.#known) {
+			const changes = gapChanges(this.#gapsBefore.get(id) ?? gaps, gaps);
+			if (changes !== undefined) this.written.gaps.set(id, changes);
+		}
+	}
+
 	/** Adds the standings of the conversations that the group changes. */
 	addStandings(): void {
-		const { states, activities, standings } = this.written;
-		for (const id of new Set([...states.keys(), ...activities.keys()])) {
-			const { state, activity } = this.#conversation(id);
-			if (state !== undefined) standings.set(id, standingOf(state, activity));
+		const { states, activities, gaps, standings } = this.written;
+		for (const id of new Set([...states.keys(), ...activities.keys(), ...gaps.keys()])) {
+			const { state, activity, gaps: open } = this.#conversation(id);
+			if (state !== undefined) standings.set(id, standingOf(state, activity, openGaps(open)));
 		}
 	}
 
@@ -418,6 +539,7 @@ class GroupPlanner {
 		const change = this.written.states.get(conversationId);
 		this.written.states.set(conversationId, { state: after, summary: written.current ? summary : change?.summary });
 		if (!written.current) return;
+		known.source = summary.forkedFromConversationId;
 		known.delta = base === undefined ? undefined : record;
 		if (base === undefined) known.base = { sequence, size, record };
 	}
@@ -469,6 +591,59 @@ class GroupPlanner {
 function originOf({ origin, usage }: KnownConversation): ConversationOrigin | undefined {
 	if (origin !== undefined || usage === undefined) return origin;
 	return { sender: usage.sender || undefined, owner: usage.owner || undefined };
+}
+
+function gapOf(
+	kind: GapKind,
+	missing: string,
+	after: string | undefined,
+	{ receivedAt: since }: NewUpdate | NewEvents,
+) {
+	return { kind, missing, after, since };
+}
+
+function isOfEvent({ kind }: Gap): boolean {
+	return kind === "missing_parent" || kind === "missing_leaf";
+}
+
+function open(known: KnownConversation, gap: Gap): void {
+	if (!known.gaps.has(gapKey(gap))) known.gaps = new Map([...known.gaps, [gapKey(gap), gap]]);
+}
+
+function close(known: KnownConversation, gap: Pick<Gap, "kind" | "missing">): void {
+	const key = gapKey(gap);
+	if (known.gaps.has(key)) known.gaps = new Map([...known.gaps].filter(([other]) => other !== key));
+}
+
+/** Returns the gaps for the result of an append. */
+function gapsToLog({ gaps }: KnownConversation, { receivedAt }: NewUpdate | NewEvents): { readonly gaps?: OpenGaps } {
+	const logged = loggedGaps(gaps, receivedAt);
+	return logged === undefined ? {} : { gaps: logged };
+}
+
+/**
+ * Returns what would be missing if none of the events was stored that the added ones name.
+ *
+ * @param known the conversation before the batch
+ */
+function namedByEvents(
+	batch: NewEvents,
+	added: ReadonlySet<NewEvent>,
+	{ activity, gaps }: Pick<KnownConversation, "activity" | "gaps">,
+): Gap[] {
+	let [after, afterAt] = [activity?.leaf?.text, activity?.leaf?.at];
+	return batch.events.flatMap((event) => {
+		const { eventId, parentId, reportedLeaf, happenedAt, isLeaf } = event;
+		// The latest event that has arrived may be a later one. What came before a missing event came before its parent too.
+		const isEarlier = afterAt === undefined || afterAt <= happenedAt;
+		const known = isEarlier ? after : gaps.get(eventKey(eventId))?.after;
+		const named = [
+			...(parentId === undefined ? [] : [gapOf("missing_parent", parentId, known, batch)]),
+			...(reportedLeaf === undefined ? [] : [gapOf("missing_leaf", reportedLeaf, known, batch)]),
+		];
+		if (isLeaf) [after, afterAt] = [eventId, happenedAt];
+		return added.has(event) ? named : [];
+	});
 }
 
 /** Returns the stats that an append would make current; undefined when it makes no record, or leaves them as they are. */

@@ -6,6 +6,7 @@ import { type Activity, encodeActivity, encodeErrorSequence, leafOver, shownErro
 import type { ListOrder } from "./condition.ts";
 import { type ConversationState, revisionOf } from "./conversation-state.ts";
 import { errorFrom } from "./error-column.ts";
+import type { OpenGaps } from "./gaps.ts";
 import { type RecordColumn, unpackRecord, unpackSecrets } from "./record-column.ts";
 import type {
 	ConversationOrigin,
@@ -182,9 +183,15 @@ export function updateRowFrom(row: Row, readText: ReadText): UpdateRow {
 	};
 }
 
+/** Reads how many gaps a conversation with a record has. */
+function openGapsFrom(row: Row): OpenGaps | undefined {
+	const since = nullable(bigint, row.gaps_since);
+	return since === undefined ? undefined : { count: bigint(row.gap_count), since };
+}
+
 /**
  * Reads a conversation as lists return it. The row needs `order_value`, `run_started_at`, and the columns of
- * {@link currentRecordFrom} and {@link originFrom} too.
+ * {@link currentRecordFrom}, {@link originFrom} and {@link openGapsFrom} too.
  */
 export function conversationFrom(
 	row: Row,
@@ -201,7 +208,7 @@ export function conversationFrom(
 		...(order === "updated" ? {} : { orderValue: orderValueOf(row.order_value) }),
 		summary: summaryOf(
 			row,
-			withErrorSequence(encodeActivity(activity, runStartedAt), error?.sequence),
+			withErrorSequence(encodeActivity(activity, runStartedAt, openGapsFrom(row)), error?.sequence),
 			originFrom(row, readText),
 		),
 		record: currentRecordFrom(row, activity, record),

@@ -12,6 +12,7 @@ import type { ReportedError } from "./activity-facts.ts";
 import type { Condition, ListOrder } from "./condition.ts";
 import type { Derivation, DerivationStep } from "./derivation.ts";
 import type { EventCondition } from "./event-condition.ts";
+import type { Gap, loggedGaps, OpenGaps } from "./gaps.ts";
 import type { OwnerAssignment } from "./owners.ts";
 import type { RefusedPostTable } from "./refused-posts.ts";
 import type { NewRefusals, SenderFigures } from "./senders.ts";
@@ -72,10 +73,12 @@ export interface Appended {
 	readonly current: boolean;
 	/** {@link RecordState.hasUnappliedEvents} of the conversation after the append. */
 	readonly hasUnappliedEvents: boolean;
+	/** The gaps of the conversation after the append that are to be logged: see {@link loggedGaps}. */
+	readonly gaps?: OpenGaps;
 }
 
 /** A stored update. Times are microseconds since the Unix epoch. */
-export interface StoredUpdate extends Omit<Appended, "duplicate" | "hasUnappliedEvents"> {
+export interface StoredUpdate extends Omit<Appended, "duplicate" | "hasUnappliedEvents" | "gaps"> {
 	readonly conversationId: string;
 	readonly receivedAt: bigint;
 	readonly origin: UpdateOrigin;
@@ -234,6 +237,10 @@ export interface NewEvent extends ProtectedEvent {
 	readonly llmResponseId: string | undefined;
 	/** The error that the event reports; left out when it reports none. */
 	readonly error?: ReportedError | undefined;
+	/** Id of the event that it follows; left out when it names none. */
+	readonly parentId?: string | undefined;
+	/** Id of the last event, according to the state that it reports; left out when it reports none. */
+	readonly reportedLeaf?: string | undefined;
 }
 
 /** A stored event. Times are microseconds since the Unix epoch. */
@@ -310,6 +317,10 @@ export interface AppendedEvents {
 	readonly newest: bigint;
 	/** Sequence of the update for {@link EventEffect.version}; undefined when there was no version to write. */
 	readonly updateSequence: bigint | undefined;
+	/** As {@link Appended.gaps}. */
+	readonly gaps?: OpenGaps;
+	/** Forks with gaps that events of the batch may close: they are to be judged again, by a batch without events. Left out without any. */
+	readonly forks?: readonly string[];
 }
 
 /** The state from which the next version of a conversation's record is computed. */
@@ -406,6 +417,8 @@ export interface Store extends AsyncDisposable {
 	assignOwner(assignment: OwnerAssignment): Promise<number>;
 	/** Returns who posted first to a conversation, and its owner; undefined when nothing of it is stored. */
 	getOrigin(conversationId: string): Promise<ConversationOrigin | undefined>;
+	/** Returns the gaps of a conversation, in any order. */
+	listGaps(conversationId: string): Promise<readonly Gap[]>;
 	/** Returns the record state of a conversation, and which of the event ids are already stored. */
 	getRecordState(conversationId: string, eventIds: readonly string[]): Promise<RecordState>;
 	/** Returns the ids of at most `limit` conversations for which {@link RecordState.hasUnappliedEvents} is true. */

@@ -2,6 +2,7 @@ import type { UpdateOrigin } from "../../gen/conversations/v1/update_pb.js";
 import type { AccessKeyRow } from "./access-keys.ts";
 import type { Activity } from "./activity.ts";
 import type { ConversationState, WrittenUpdate } from "./conversation-state.ts";
+import type { Gap } from "./gaps.ts";
 import type { RecordColumn } from "./record-column.ts";
 import type { RefusedPostRow } from "./refused-posts.ts";
 import type { SenderName, StoredSender } from "./senders.ts";
@@ -27,6 +28,8 @@ export interface StoredRows {
 	readonly prunedUpdates: PrunedRow;
 	/** Ordered by conversation id. */
 	readonly prunedEvents: PrunedRow;
+	/** Conversations with gaps, ordered by id. To be written after the conversations. */
+	readonly gaps: GapsRow;
 	/** Ordered by name. Only an export of everything with access keys has them. */
 	readonly accessKey: AccessKeyRow;
 	/** Ordered by owner and name. */
@@ -44,6 +47,7 @@ export const rowKinds = [
 	"usage",
 	"prunedUpdates",
 	"prunedEvents",
+	"gaps",
 	"accessKey",
 	"sender",
 	"refusedPost",
@@ -90,6 +94,13 @@ export interface PrunedRow {
 	readonly removal: bigint;
 	/** Owner of the conversation at that removal. */
 	readonly owner: string | undefined;
+}
+
+/** The gaps of a conversation, which need not have anything else. */
+export interface GapsRow {
+	readonly conversationId: string;
+	/** Ordered as `gapsFrom` orders them. */
+	readonly gaps: readonly Gap[];
 }
 
 /**

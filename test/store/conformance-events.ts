@@ -56,12 +56,18 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 	}
 
 	/** Appends a posted record with a title. It was updated and received a number of seconds after `start`. */
-	async function post(conversationId: string, title: string, seconds: number, more: Partial<Sample["columns"]> = {}) {
+	async function post(
+		conversationId: string,
+		title: string,
+		seconds: number,
+		more: Partial<Sample["columns"]> = {},
+		leafEventId = "posted",
+	) {
 		const update = sample({
 			conversationId,
 			receivedAt: at(seconds),
 			redactionVersion: 7,
-			record: record({ id: conversationId, title, tags: { padding: "x".repeat(400) }, leafEventId: "posted" }),
+			record: record({ id: conversationId, title, tags: { padding: "x".repeat(400) }, leafEventId }),
 			columns: { title, updatedAt: at(seconds), ...more },
 		});
 		return { update, appended: await append(store, update) };
@@ -231,7 +237,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 	describe("versions that events make", () => {
 		it("are returned by every read as whole records, with the other fields of the posted record", async () => {
 			const a = randomUUID();
-			const { update, appended } = await post(a, "posted", 1, { status: "idle" });
+			const { update, appended } = await post(a, "posted", 1, { status: "idle" }, "");
 			const reported = stateUpdate({ happenedAt: at(5) });
 			const running = effect(1n, "first", { status: "running" });
 			const one = await appendBatch(a, [reported], { effect: running, receivedAt: at(6) });
@@ -341,6 +347,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 				stored: 1,
 				newest: 2n,
 				updateSequence: 1n,
+				gaps: { count: 1n, since: start },
 			});
 			expect(await history(a)).toEqual(["reported undefined"]);
 		});
@@ -471,7 +478,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 		it("is the present one in lists and that of the time of writing in updates, also with late batches", async () => {
 			const a = randomUUID();
 			await appendBatch(a, [event({ happenedAt: at(8), message: "hello" }), event({ happenedAt: at(9) })]);
-			const { update } = await post(a, "posted", 1);
+			const { update } = await post(a, "posted", 1, {}, "");
 			expect(await listed()).toEqual([withActivity(update.summary, 2n, at(9), { lastMessage: "hello" })]);
 			await appendBatch(a, [event({ happenedAt: at(7), message: "late" })]);
 			expect(await listed()).toEqual([withActivity(update.summary, 3n, at(9), { lastMessage: "hello" })]);
@@ -534,7 +541,7 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 			await fc.assert(
 				fc.asyncProperty(fc.array(said, { minLength: 8, maxLength: 8 }), arrivals, async (made, batches) => {
 					const a = randomUUID();
-					const { update } = await post(a, "posted", 1);
+					const { update } = await post(a, "posted", 1, {}, "");
 					const events = made.map(({ happenedAt, said }, n) =>
 						event({ happenedAt, message: said ? `message ${n}` : undefined }),
 					);
@@ -615,9 +622,9 @@ export function eventConformance(current: () => Store, reopen: () => Promise<Sto
 		it("counts pruned events in the activity only if the conversation had a record when they were pruned", async () => {
 			const [a, b] = [randomUUID(), randomUUID()];
 			for (const id of [a, b]) await appendBatch(id, [event({ happenedAt: at(3) })]);
-			const { update } = await post(a, "posted", 1);
+			const { update } = await post(a, "posted", 1, {}, "");
 			expect(await store.pruneEvents(at(1), 10)).toBe(2);
-			const { update: later } = await post(b, "posted", 1);
+			const { update: later } = await post(b, "posted", 1, {}, "");
 			const page = await store.listConversations({ conditions: [], limit: 10, withRecords: false });
 			expect(page.map(({ summary }) => summary)).toEqual([
 				bytes(later.summary),

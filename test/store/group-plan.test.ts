@@ -79,6 +79,9 @@ class MemoryEngine {
 			eventIds: new Set(),
 			usage: this.usage.get(id),
 			origin: undefined,
+			gaps: new Map(),
+			source: undefined,
+			forks: new Map(),
 		};
 	}
 

@@ -162,6 +162,13 @@ export declare type ConversationFilter = Message<"conversations.v1.ConversationF
   hasError?: boolean | undefined;
 
   /**
+   * Whether the summary must have, or must not have, gaps. Unset: either.
+   *
+   * @generated from field: optional bool has_gaps = 21;
+   */
+  hasGaps?: boolean | undefined;
+
+  /**
    * Id of the conversation of which it is a fork. Empty: any, and none.
    *
    * @generated from field: string forked_from_conversation_id = 22;

@@ -165,6 +165,13 @@ export declare type ConversationSummary = Message<"conversations.v1.Conversation
   runStartedAt?: Timestamp | undefined;
 
   /**
+   * What is known to be missing of the conversation: see ConversationGapService. Unset if nothing is.
+   *
+   * @generated from field: conversations.v1.ConversationGaps gaps = 21;
+   */
+  gaps?: ConversationGaps | undefined;
+
+  /**
    * Id of the conversation of which this one is a fork. Unset: it is not a fork.
    *
    * @generated from field: optional string forked_from_conversation_id = 22;
@@ -177,6 +184,33 @@ export declare type ConversationSummary = Message<"conversations.v1.Conversation
  * Use `create(ConversationSummarySchema)` to create a new message.
  */
 export declare const ConversationSummarySchema: GenMessage<ConversationSummary>;
+
+/**
+ * The gaps of a conversation.
+ *
+ * @generated from message conversations.v1.ConversationGaps
+ */
+export declare type ConversationGaps = Message<"conversations.v1.ConversationGaps"> & {
+  /**
+   * Number of gaps.
+   *
+   * @generated from field: int64 count = 1;
+   */
+  count: bigint;
+
+  /**
+   * When the oldest of them was noticed.
+   *
+   * @generated from field: google.protobuf.Timestamp since = 2;
+   */
+  since?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message conversations.v1.ConversationGaps.
+ * Use `create(ConversationGapsSchema)` to create a new message.
+ */
+export declare const ConversationGapsSchema: GenMessage<ConversationGaps>;
 
 /**
  * An error that the agent server reported in an event of kind ConversationErrorEvent.

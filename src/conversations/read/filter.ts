@@ -98,6 +98,7 @@ const FIELDS: FilterFields<ConversationFilter, Condition> = {
 	costFrom: (value, name) => (value === undefined ? [] : [{ kind: "cost", from: number(value, name) }]),
 	costTo: (value, name) => (value === undefined ? [] : [{ kind: "cost", to: number(value, name) }]),
 	hasError: (value) => (value === undefined ? [] : [{ kind: "error", value }]),
+	hasGaps: (value) => (value === undefined ? [] : [{ kind: "gaps", value }]),
 };
 
 /** Returns statuses in the order of their numbers, so that equal filters have equal page tokens, each once. */

@@ -86,6 +86,7 @@ export function countsOf(row: Row): Counts {
 		usage: integer(row.usage),
 		prunedUpdates: integer(row.prunedUpdates),
 		prunedEvents: integer(row.prunedEvents),
+		gaps: integer(row.gaps),
 		accessKey: integer(row.accessKey),
 		sender: integer(row.sender),
 		refusedPost: integer(row.refusedPost),

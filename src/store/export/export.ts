@@ -45,6 +45,7 @@ const NO_ROWS: Counts = {
 	usage: 0,
 	prunedUpdates: 0,
 	prunedEvents: 0,
+	gaps: 0,
 	accessKey: 0,
 	sender: 0,
 	refusedPost: 0,

@@ -1,6 +1,7 @@
 import { isUtf8 } from "node:buffer";
 import { z } from "zod";
 import { UpdateOrigin } from "../../../gen/conversations/v1/update_pb.js";
+import { gapKinds } from "../gaps.ts";
 import { packRecord, type RecordColumn, readOrUnreadable, unpackRecord } from "../record-column.ts";
 import { postForms } from "../refused-posts.ts";
 import type { StoredUpdate } from "../store.ts";
@@ -236,6 +237,15 @@ const forms: { readonly [Kind in RowKind]: RowForm<StoredRows[Kind]> } = {
 	},
 	prunedUpdates: { toLine: same, fromLine: pruned },
 	prunedEvents: { toLine: same, fromLine: pruned },
+	gaps: {
+		toLine: same,
+		fromLine: z.strictObject({
+			conversationId,
+			gaps: z.array(
+				z.strictObject({ kind: z.enum(gapKinds), missing: z.string(), after: orNone(z.string()), since: int64 }),
+			),
+		}),
+	},
 	accessKey: {
 		toLine: same,
 		fromLine: z.strictObject({

@@ -2,6 +2,7 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { accessKeyFrom } from "../access-keys.ts";
 import { type After, type Counts, countsOf, countsQuery, PAGE_BYTES, PAGE_ROWS } from "../export/databases.ts";
+import { gapsFrom } from "../gaps.ts";
 import { unpackRecord } from "../record-column.ts";
 import { refusedRowFrom } from "../refused-posts.ts";
 import { eventRowFrom, type LogTable, originFrom, packedColumnsFrom, prunedFrom, updateRowFrom } from "../rows.ts";
@@ -10,6 +11,7 @@ import { type PrunedRow, type RowKey, type RowKind, SENDER_KEY, type StoredRows 
 import { writtenLedgers } from "../usage-ledgers.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
 import { insertAccessKey } from "./access-keys.ts";
+import { writeGapsQueries } from "./gaps.ts";
 import { insertCurrents, insertEvents, insertTags, insertUpdates } from "./numbered-sql.ts";
 import { insertRefusedPost } from "./refused-posts.ts";
 import { ACTIVITY_COLUMNS, activityOf, decoded, STATE_COLUMNS, stateOf } from "./rows.ts";
@@ -119,6 +121,21 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 	},
 	prunedUpdates: prunedOf("updates"),
 	prunedEvents: prunedOf("events"),
+	gaps: {
+		table: `(
+			SELECT conversation_id, json_agg(json_build_array(kind, missing, after_event_id, since::text))::text AS gaps
+			FROM conversation_updates.gaps GROUP BY conversation_id
+		) g`,
+		columns: "*",
+		key: "conversation_id",
+		read: (row) => ({ conversationId: text(row.conversation_id), gaps: gapsFrom(row.gaps, decoded) }),
+		write: (rows) => [
+			...writeGapsQueries(
+				new Map(rows.map(({ conversationId, gaps }) => [conversationId, { closed: [], opened: gaps }])),
+			),
+			standingsQuery(rows.map(({ conversationId }) => conversationId)),
+		],
+	},
 	accessKey: {
 		table: "conversation_updates.access_keys",
 		columns: "*",

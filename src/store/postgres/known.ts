@@ -1,7 +1,9 @@
+import type { Gaps } from "../gaps.ts";
 import type { GroupQuery, KnownConversation, PlanReads, PlanResults } from "../group-plan.ts";
 import { readOrUnreadable } from "../record-column.ts";
 import { recordFrom } from "../rows.ts";
 import { bigint, boolean, integer, nullable, type Row, text } from "../values.ts";
+import { findExplained, forksOf, forksQuery, gapsOf, gapsQuery } from "./gaps.ts";
 import { lockConversations } from "./locks.ts";
 import {
 	ACTIVITY_COLUMNS,
@@ -19,15 +21,23 @@ import { usageOf } from "./usage.ts";
 /** Locks the conversations of a group, and reads what its plan needs. */
 export async function readKnown(
 	session: Session,
-	{ conversationIds, versions, events }: GroupQuery,
+	{ conversationIds, versions, events, named }: GroupQuery,
 ): Promise<ReadonlyMap<string, KnownConversation>> {
-	const keyed = events.map((event) => ({ ...event, key: encodeKey(event.eventId) }));
-	const [, rows = [], stored = []] = await session.query(
+	const keyed = [...events, ...named].map((event) => ({ ...event, key: encodeKey(event.eventId) }));
+	const [, rows = [], gaps = [], stored = [], ofForks = []] = await session.query(
 		lockConversations(conversationIds),
 		knownQuery(conversationIds, [...versions]),
+		gapsQuery(conversationIds),
 		...(keyed.length === 0 ? [] : [knownEventsQuery(keyed)]),
+		...(events.length === 0 ? [] : [forksQuery(events.map(({ eventId }) => eventId))]),
 	);
-	const known = new Map(rows.map((row) => [text(row.conversation_id), knownOf(row)]));
+	const forks = forksOf(ofForks);
+	const known = new Map(
+		rows.map((row) => {
+			const id = text(row.conversation_id);
+			return [id, { ...knownOf(row), gaps: gaps.length === 0 ? NO_GAPS : gapsOf(gaps, id), forks }];
+		}),
+	);
 	const storedKeys = new Set(stored.map((row) => `${text(row.conversation_id)} ${text(row.event_id)}`));
 	for (const { conversationId, eventId, key } of keyed)
 		if (storedKeys.has(`${conversationId} ${key}`)) known.get(conversationId)?.eventIds.add(eventId);
@@ -43,7 +53,7 @@ function knownQuery(conversationIds: readonly string[], versions: readonly strin
 	return {
 		name: "known_conversations",
 		text: `
-			SELECT k.conversation_id, ${STATE_COLUMNS}, ${ACTIVITY_COLUMNS}, ${ORIGIN_COLUMNS},
+			SELECT k.conversation_id, c.source_id, ${STATE_COLUMNS}, ${ACTIVITY_COLUMNS}, ${ORIGIN_COLUMNS},
 				n.change AS newest_change, n.current AS newest_current, n.schema_version AS newest_schema_version,
 				u.base_sequence, coalesce(b.size, u.size) AS base_size,
 				CASE WHEN u.base_sequence IS NOT NULL THEN u.record END AS current_record,
@@ -76,7 +86,9 @@ function knownEventsQuery(events: readonly { readonly conversationId: string; re
 	};
 }
 
-function knownOf(row: Row): KnownConversation {
+const NO_GAPS: Gaps = new Map();
+
+function knownOf(row: Row): Omit<KnownConversation, "gaps" | "forks"> {
 	const state = stateOf(row);
 	const base = nullable(bigint, row.base_sequence);
 	const size = nullable(integer, row.base_size);
@@ -96,11 +108,14 @@ function knownOf(row: Row): KnownConversation {
 		eventIds: new Set(),
 		usage: row.usage_life === null ? undefined : usageOf(row, "usage_"),
 		origin: knownOriginOf(row),
+		source: nullable(decoded, row.source_id),
 	};
 }
 
-/** Reads what a plan stops for, in one round trip. */
-export async function readForPlan(session: Session, { records, responses }: PlanReads): Promise<PlanResults> {
+/** Reads what a plan stops for: missing events, or records and responses in one round trip. */
+export async function readForPlan(session: Session, { records, responses, missing }: PlanReads): Promise<PlanResults> {
+	if (missing !== undefined)
+		return { records: new Map(), responses: [], explained: await findExplained(session, missing) };
 	const [found = [], times = []] = await session.query(recordsQuery(records), responsesQuery(responses));
 	return {
 		records: new Map(found.map((row) => [bigint(row.sequence), readOrUnreadable(() => recordFrom(row))])),

@@ -60,7 +60,7 @@ export async function listConversations(session: Session, query: ConversationQue
 	const [rows = []] = await session.query(
 		sql.query(`
 			SELECT c.order_value, c.conversation_id, c.sequence, c.status, c.posted_at, c.run_started_at, c.sender, c.owner,
-				u.summary, ${ACTIVITY_COLUMNS}
+				u.summary, ${ACTIVITY_COLUMNS}, w.gap_count, w.gaps_since
 				${withRecords ? `, ${RECORD_COLUMNS}` : ""}
 			FROM (
 				SELECT c.*, ${orderValue ?? "c.sequence"} AS order_value
@@ -69,6 +69,7 @@ export async function listConversations(session: Session, query: ConversationQue
 			) c
 			JOIN conversation_updates.updates u ON u.sequence = c.sequence
 			LEFT JOIN conversation_updates.activities a ON a.conversation_id = c.conversation_id
+			JOIN conversation_updates.standings w ON w.conversation_id = c.conversation_id
 			${withRecords ? BASE_JOIN : ""}
 			ORDER BY c.order_value DESC, c.sequence DESC
 		`),
@@ -134,7 +135,11 @@ export async function countConversations(session: Session, query: CountQuery): P
 
 /** Returns whether the test of a condition reads the standing `s`. */
 function isOfStanding(condition: Condition): boolean {
-	return condition.kind === "error" || (condition.kind === "time" && condition.field === "activityAt");
+	return (
+		condition.kind === "error" ||
+		condition.kind === "gaps" ||
+		(condition.kind === "time" && condition.field === "activityAt")
+	);
 }
 
 /** A condition in SQL: a test on conversation `c`, and the join that the test needs. */
@@ -178,6 +183,8 @@ export function conditionSql(condition: Condition, alias: string, sql: Sql): Con
 		}
 		case "error":
 			return { join: "", test: condition.value ? "s.has_error" : "NOT s.has_error" };
+		case "gaps":
+			return { join: "", test: condition.value ? "s.gap_count > 0" : "s.gap_count = 0" };
 		case "title": {
 			const join = `JOIN conversation_updates.titles ${alias} ON ${alias}.conversation_id = c.conversation_id`;
 			const contained = encodeText(asciiLower(condition.contains)).replaceAll(/[\\%_]/g, "\\$&");

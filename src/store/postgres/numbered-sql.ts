@@ -173,11 +173,16 @@ export const WRITE_GROUP = `
 		UPDATE conversation_updates.activities r SET error_sequence = ${provisional("error_sequence", "first_event")}
 		FROM p WHERE r.conversation_id = ANY ($12::uuid[])
 	), new_standings AS (
-		INSERT INTO conversation_updates.standings AS s (conversation_id, activity_at, has_error)
-		SELECT r.conversation_id, r.activity_at, r.has_error
-		FROM json_to_recordset($13::json) AS r (conversation_id uuid, activity_at bigint, has_error boolean)
-		ON CONFLICT (conversation_id) DO UPDATE SET activity_at = excluded.activity_at, has_error = excluded.has_error
-		WHERE (s.activity_at, s.has_error) <> (excluded.activity_at, excluded.has_error)
+		INSERT INTO conversation_updates.standings AS s (conversation_id, activity_at, has_error, gap_count, gaps_since)
+		SELECT r.conversation_id, r.activity_at, r.has_error, r.gap_count, r.gaps_since
+		FROM json_to_recordset($13::json) AS r (
+			conversation_id uuid, activity_at bigint, has_error boolean, gap_count bigint, gaps_since bigint
+		)
+		ON CONFLICT (conversation_id) DO UPDATE SET
+			activity_at = excluded.activity_at, has_error = excluded.has_error, gap_count = excluded.gap_count,
+			gaps_since = excluded.gaps_since
+		WHERE (s.activity_at, s.has_error, s.gap_count, s.gaps_since)
+			IS DISTINCT FROM (excluded.activity_at, excluded.has_error, excluded.gap_count, excluded.gaps_since)
 	), writer AS (
 		INSERT INTO conversation_updates.writers (id, last_group, first_update, first_event, written_at)
 		SELECT $9::uuid, $10::bigint, p.first_update, p.first_event, now() FROM p

@@ -13,6 +13,7 @@ import { readDerivation, saveDerivation } from "./derivations.ts";
 import { EntryAnnouncer } from "./entry-announcer.ts";
 import { listEvents } from "./events.ts";
 import { serviceError } from "./failures.ts";
+import { findGaps } from "./gaps.ts";
 import type { WriteLimits } from "./group.ts";
 import { countConversations, listConversations } from "./list-conversations.ts";
 import { readPositions, readRange, readRetentionTime, saveRetentionTime } from "./log.ts";
@@ -183,6 +184,8 @@ function storeOf(
 				return assigned;
 			}),
 		getOrigin: (conversationId) => read("getOrigin", (session) => getOrigin(session, conversationId)),
+		listGaps: (conversationId) =>
+			read("listGaps", async (session) => [...(await findGaps(session, conversationId)).values()]),
 		listUnapplied: (limit) => read("listUnapplied", (session) => listUnapplied(session, limit)),
 		get: (conversationId, asOf) => read("get", (session) => getUpdate(session, conversationId, asOf)),
 		listConversations: (query) => read("listConversations", (session) => listConversations(session, query)),

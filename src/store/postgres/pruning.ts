@@ -2,6 +2,7 @@ import type { PrunableQuery, PruningEngine, RemovalBounds } from "../pruner.ts";
 import type { LogTable } from "../rows.ts";
 import { bigint, boolean, nullable, text } from "../values.ts";
 import type { Connections } from "./connections.ts";
+import { removeOldGapsQueries } from "./gaps.ts";
 import { lockConversations, tryLockHistory } from "./locks.ts";
 import { deletedQuery, findPrunable, firstReceivedSince, IS_CURRENT_OR_BASE } from "./prunable.ts";
 import type { Query, Session, Transaction } from "./transaction.ts";
@@ -66,6 +67,7 @@ async function removeEvents(
 			`,
 			values: [ids],
 		},
+		...removeOldGapsQueries(ids, receivedBefore),
 	);
 	return countOf(removed);
 }
@@ -84,7 +86,7 @@ async function removeDeleted(transaction: Transaction, conversationId: string, b
 	removed += await remove(transaction, removeNewest("events", conversationId, [], limit - removed));
 	if (removed >= limit) return removed;
 	removed += await remove(transaction, removeQuery("updates", "e.sequence = ANY ($1::bigint[])", [lastUpdates]));
-	const tables = ["tags", "titles", "standings", "activities", "conversations"];
+	const tables = ["tags", "titles", "standings", "activities", "gaps", "conversations"];
 	await transaction.commit(
 		...tables.map((table) => ({
 			text: `DELETE FROM conversation_updates.${table} WHERE conversation_id = $1`,

@@ -2,6 +2,7 @@ import type { WrittenGroup } from "../group-plan.ts";
 import { packRecordAsync, packSecrets } from "../record-column.ts";
 import type { ConversationOrigin } from "../store.ts";
 import type { ActivityRow } from "../stored-rows.ts";
+import { writeGapsQueries } from "./gaps.ts";
 import { PROVISIONAL, WRITE_GROUP } from "./numbered-sql.ts";
 import { sendersQuery } from "./senders.ts";
 import { encodeKey } from "./stored-text.ts";
@@ -39,6 +40,7 @@ export async function groupQueries(group: WrittenGroup, writer: GroupWriter): Pr
 		...(senders.length === 0 ? [] : [sendersQuery(senders)]),
 		...(group.activities.size === 0 ? [] : [activitiesQuery(activityRows(group))]),
 		...(group.usage.states.size === 0 ? [] : usageQueries(group.usage)),
+		...writeGapsQueries(group.gaps),
 		// It counts removed tags, and therefore locks the row of `positions`, as the last query does.
 		...(current.length === 0 ? [] : [projectionQuery(current)]),
 		await writeQuery(group, current, writer),
@@ -113,10 +115,12 @@ async function writeQuery(group: WrittenGroup, current: readonly CurrentState[],
 	const errors = [...group.activities].flatMap(([id, { error }]) =>
 		error !== undefined && error.sequence > PROVISIONAL ? [id] : [],
 	);
-	const standings = [...group.standings].map(([id, { activityAt, hasError }]) => ({
+	const standings = [...group.standings].map(([id, { activityAt, hasError, gaps }]) => ({
 		conversation_id: id,
 		activity_at: activityAt,
 		has_error: hasError,
+		gap_count: gaps?.count ?? 0n,
+		gaps_since: gaps?.since,
 	}));
 	const notifies = writer.notifies && updates.length + events.length > 0;
 	const rows = [updates, events, current.map(currentRow), states, current.flatMap(tagRows)].map(json);

@@ -225,13 +225,19 @@ function withBigintsAsStrings(row: object): object {
 export function standingsQuery(conversationIds: readonly string[]): Query {
 	return {
 		text: `
-			INSERT INTO conversation_updates.standings (conversation_id, activity_at, has_error)
+			INSERT INTO conversation_updates.standings (conversation_id, activity_at, has_error, gap_count, gaps_since)
 			SELECT c.conversation_id, coalesce(a.last_at, c.updated_at, 0),
-				a.error_at IS NOT NULL AND a.error_at >= coalesce(c.run_started_at, a.error_at)
+				a.error_at IS NOT NULL AND a.error_at >= coalesce(c.run_started_at, a.error_at), g.count, g.since
 			FROM conversation_updates.conversations c
 			LEFT JOIN conversation_updates.activities a ON a.conversation_id = c.conversation_id
+			CROSS JOIN LATERAL (
+				SELECT count(*) AS count, min(since) AS since FROM conversation_updates.gaps g
+				WHERE g.conversation_id = c.conversation_id
+			) g
 			WHERE c.conversation_id = ANY ($1::uuid[])
-			ON CONFLICT (conversation_id) DO UPDATE SET activity_at = excluded.activity_at, has_error = excluded.has_error
+			ON CONFLICT (conversation_id) DO UPDATE SET
+				activity_at = excluded.activity_at, has_error = excluded.has_error, gap_count = excluded.gap_count,
+				gaps_since = excluded.gaps_since
 		`,
 		values: [conversationIds],
 	};

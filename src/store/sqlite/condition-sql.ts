@@ -104,6 +104,11 @@ function oneConditionSql(condition: Condition): SqlCondition {
 			const from = "conversations c INDEXED BY conversations_with_error";
 			return { test, index: condition.value ? { from, join: "", where: test, sequence: "c.sequence" } : undefined };
 		}
+		case "gaps": {
+			const test = { text: condition.value ? "c.gap_count > 0" : "c.gap_count = 0", parameters: [] };
+			const from = "conversations c INDEXED BY conversations_with_gaps";
+			return { test, index: condition.value ? { from, join: "", where: test, sequence: "c.sequence" } : undefined };
+		}
 		case "title":
 			return { test: titleTest(condition.contains), index: titleIndex(condition.contains) };
 	}

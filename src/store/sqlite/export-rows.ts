@@ -2,6 +2,7 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { ConversationSummarySchema } from "../../../gen/conversations/v1/summary_pb.js";
 import { accessKeyFrom } from "../access-keys.ts";
 import { type After, type Counts, countsOf, countsQuery, PAGE_BYTES, PAGE_ROWS } from "../export/databases.ts";
+import { gapsFrom } from "../gaps.ts";
 import { unpackedSizeOf } from "../record-column.ts";
 import { refusedRowFrom } from "../refused-posts.ts";
 import {
@@ -19,6 +20,7 @@ import { writtenLedgers } from "../usage-ledgers.ts";
 import { bigint, blob, type Row, text } from "../values.ts";
 import { createAccessKey } from "./access-keys.ts";
 import { writeActivity } from "./activities.ts";
+import { writeGaps } from "./gaps.ts";
 import { insertRefusedPost } from "./refused-posts.ts";
 import { insertSender } from "./senders.ts";
 import type { Statements } from "./statements.ts";
@@ -105,6 +107,19 @@ const tables: { readonly [Kind in RowKind]: RowsOf<StoredRows[Kind]> } = {
 	},
 	prunedUpdates: prunedOf("updates"),
 	prunedEvents: prunedOf("events"),
+	gaps: {
+		table: `(
+			SELECT conversation_id, json_group_array(json_array(kind, missing, after_event_id, CAST(since AS TEXT))) AS gaps
+			FROM gaps GROUP BY conversation_id
+		)`,
+		columns: "*",
+		key: "conversation_id",
+		read: (row) => ({ conversationId: text(row.conversation_id), gaps: gapsFrom(row.gaps) }),
+		write(statements, { conversationId, gaps }) {
+			writeGaps(statements, conversationId, { closed: [], opened: gaps });
+			refreshStanding(statements, conversationId);
+		},
+	},
 	accessKey: {
 		table: "access_keys",
 		columns: "*",

@@ -13,8 +13,9 @@ import {
 } from "../group-plan.ts";
 import { packRecord, packSecrets, readOrUnreadable } from "../record-column.ts";
 import { withErrorSequence } from "../rows.ts";
-import { bigint, boolean, integer, nullable } from "../values.ts";
+import { bigint, boolean, integer, nullable, text } from "../values.ts";
 import { findActivity, writeActivity } from "./activities.ts";
+import { findExplained, findForks, findGaps, writeGaps } from "./gaps.ts";
 import { readRange } from "./log.ts";
 import { RecordReader } from "./record-reader.ts";
 import { addPosts } from "./senders.ts";
@@ -58,8 +59,13 @@ export function appendGroup<Request extends GroupRequest>(
 	return outcomes;
 }
 
-function readKnown(statements: Statements, { conversationIds, versions, events }: GroupQuery) {
+function readKnown(statements: Statements, { conversationIds, versions, events, named }: GroupQuery) {
 	const known = new Map<string, KnownConversation>();
+	const forks = new Map<string, readonly string[]>();
+	for (const { eventId } of events) {
+		const found = findForks(statements, eventId);
+		if (found.length > 0) forks.set(eventId, found);
+	}
 	const found = new Map<string, FoundRows>();
 	for (const id of conversationIds) {
 		const conversation = findConversation(statements, id);
@@ -73,10 +79,13 @@ function readKnown(statements: Statements, { conversationIds, versions, events }
 			eventIds: new Set(),
 			usage: findUsage(statements, id),
 			origin: conversation?.origin ?? activity?.origin,
+			gaps: findGaps(statements, id),
+			source: conversation && nullable(text, conversation.row.source_id),
+			forks,
 		});
 	}
 	const isStored = statements.prepare("SELECT 1 FROM events WHERE activity = ? AND event_id = ?");
-	for (const { conversationId, eventId } of events) {
+	for (const { conversationId, eventId } of [...events, ...named]) {
 		const activity = found.get(conversationId)?.activity;
 		if (activity !== undefined && isStored.get(activity, eventId) !== undefined)
 			known.get(conversationId)?.eventIds.add(eventId);
@@ -122,9 +131,10 @@ function readForm(statements: Statements, sequence: bigint | undefined): Pick<Kn
 	};
 }
 
-function readForPlan(statements: Statements, { records: sequences, responses }: PlanReads): PlanResults {
+function readForPlan(statements: Statements, { records: sequences, responses, missing }: PlanReads): PlanResults {
 	const records = new RecordReader(statements);
 	return {
+		explained: missing && findExplained(statements, missing),
 		records: new Map(sequences.map((sequence) => [sequence, readOrUnreadable(() => records.readRaw(sequence))])),
 		responses: responses.flatMap((response) => {
 			const happenedAt = findResponse(statements, response);
@@ -148,6 +158,7 @@ function writeGroup(statements: Statements, written: WrittenGroup, found: Readon
 		const insert = () => insertConversation(statements, id, state, present(summary), present(written.origins.get(id)));
 		conversations.set(id, row?.id ?? insert());
 	}
+	for (const [id, changes] of written.gaps) writeGaps(statements, id, changes);
 	for (const [id, standing] of written.standings) {
 		const row = found.get(id)?.conversation;
 		writeStanding(statements, present(row?.id ?? conversations.get(id)), standing);

@@ -51,7 +51,7 @@ export function listConversations(statements: Statements, query: ConversationQue
 	const rows = statements
 		.prepare(`
 			SELECT ${column} AS order_value, c.conversation_id, c.status, c.posted_at, c.run_started_at, c.sequence, c.sender,
-				c.owner, u.summary
+				c.owner, c.gap_count, c.gaps_since, u.summary
 			FROM ${from} ${join} CROSS JOIN updates u ON u.sequence = c.sequence
 			WHERE ${tests.map(({ text: test }) => test).join(" AND ")}
 			ORDER BY ${key.map((part) => `${part} DESC`).join()} LIMIT ?

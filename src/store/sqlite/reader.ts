@@ -7,6 +7,7 @@ import type { UsageQuery } from "../usage-report.ts";
 import type { RecordStateRequest } from "./calls.ts";
 import { type DatabaseOptions, openForReading, transaction } from "./database.ts";
 import { listEvents } from "./events.ts";
+import { findGaps } from "./gaps.ts";
 import { countConversations, listConversations } from "./list-conversations.ts";
 import { firstReceivedSince, readRange, readRetentionTime } from "./log.ts";
 import { findDeleted, findPrunable } from "./prunable.ts";
@@ -41,6 +42,7 @@ function reader(options: DatabaseOptions) {
 			listEvents: (query: EventQuery) => read(() => listEvents(statements, query)),
 			getRecordState: (request: RecordStateRequest) => read(() => getRecordState(statements, request)),
 			getOrigin: (conversationId: string) => read(() => getOrigin(statements, conversationId)),
+			listGaps: (conversationId: string) => read(() => [...findGaps(statements, conversationId).values()]),
 			listUnapplied: (limit: number) => read(() => listUnapplied(statements, limit)),
 			listSenders: (owner: string | undefined) => read(() => listSenders(statements, owner)),
 			listRefusedPosts: (query: RefusedQuery) => read(() => listRefusedPosts(statements, query)),

@@ -1,6 +1,7 @@
 import type { RemovalBounds } from "../pruner.ts";
 import type { LogTable } from "../rows.ts";
 import { bigint, type Row, text } from "../values.ts";
+import { removeGaps, removeOldGaps } from "./gaps.ts";
 import { getDeleted, IS_BASE } from "./prunable.ts";
 import type { Statements } from "./statements.ts";
 
@@ -51,7 +52,10 @@ export function removeEvents(statements: Statements, { below, receivedBefore, li
 			AND NOT EXISTS (SELECT 1 FROM events e WHERE e.activity = a.id)
 			AND NOT EXISTS (SELECT 1 FROM conversations c WHERE c.conversation_id = a.conversation_id)
 	`);
-	for (const id of new Set(rows.map(({ conversation_id }) => text(conversation_id)))) removeActivity.run(id);
+	for (const id of new Set(rows.map(({ conversation_id }) => text(conversation_id)))) {
+		removeActivity.run(id);
+		removeOldGaps(statements, id, receivedBefore);
+	}
 	return removed;
 }
 
@@ -96,6 +100,7 @@ export function removeDeleted(statements: Statements, { conversationId, ...bound
 	statements.prepare("DELETE FROM tags WHERE conversation = ?").run(id);
 	statements.prepare("DELETE FROM titles WHERE rowid = ?").run(id);
 	statements.prepare("DELETE FROM activities WHERE conversation_id = ?").run(conversationId);
+	removeGaps(statements, conversationId);
 	statements.prepare("DELETE FROM conversations WHERE id = ?").run(id);
 	return removed;
 }

@@ -177,6 +177,7 @@ function storeOf(
 			return assigned;
 		},
 		getOrigin: (conversationId) => reader.calls.getOrigin(conversationId),
+		listGaps: (conversationId) => reader.calls.listGaps(conversationId),
 		listUnapplied: (limit) => reader.calls.listUnapplied(limit),
 		get: (conversationId, asOf) => reader.calls.get({ conversationId, asOf }),
 		listConversations: (query) => reader.calls.listConversations(query),

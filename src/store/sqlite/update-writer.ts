@@ -133,13 +133,19 @@ export function updateConversation(
 }
 
 /** @param id row id of the conversation */
-export function writeStanding(statements: Statements, id: bigint, { activityAt, hasError }: Standing): void {
+export function writeStanding(statements: Statements, id: bigint, { activityAt, hasError, gaps }: Standing): void {
 	const error = hasError ? 1n : 0n;
 	// SQLite writes the index of each column that a statement names.
 	statements
 		.prepare("UPDATE conversations SET activity_at = ? WHERE id = ? AND activity_at <> ?")
 		.run(activityAt, id, activityAt);
 	statements.prepare("UPDATE conversations SET has_error = ? WHERE id = ? AND has_error <> ?").run(error, id, error);
+	const [count, since] = [gaps?.count ?? 0n, gaps?.since ?? null];
+	statements
+		.prepare(
+			"UPDATE conversations SET gap_count = ?, gaps_since = ? WHERE id = ? AND (gap_count <> ? OR gaps_since IS NOT ?)",
+		)
+		.run(count, since, id, count, since);
 }
 
 /** Derives the standing of a conversation from its rows anew, as `standingOf` does. */
@@ -151,7 +157,8 @@ export function refreshStanding(statements: Statements, conversationId: string):
 				has_error = EXISTS (
 					SELECT 1 FROM activities a
 					WHERE a.conversation_id = c.conversation_id AND a.error_at >= coalesce(c.run_started_at, a.error_at)
-				)
+				),
+				(gap_count, gaps_since) = (SELECT count(*), min(g.since) FROM gaps g WHERE g.conversation_id = c.conversation_id)
 			WHERE conversation_id = ?
 		`)
 		.run(conversationId);

@@ -42,6 +42,7 @@ export const FILTER_PARAMETERS = [
 	"cost_from",
 	"cost_to",
 	"has_error",
+	"has_gaps",
 ] as const;
 /** Those of the parameters of a filter that may occur several times. */
 export const REPEATABLE = ["execution_status", "execution_status_not", "tag"] as const;
@@ -110,6 +111,7 @@ export function filterOf(parameters: Query<(typeof FILTER_PARAMETERS)[number]>):
 		costFrom: parameters.decimal("cost_from"),
 		costTo: parameters.decimal("cost_to"),
 		hasError: parameters.boolean("has_error"),
+		hasGaps: parameters.boolean("has_gaps"),
 	});
 }
 

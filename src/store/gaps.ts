@@ -1,0 +1,154 @@
+import { ConversationInfoSchema } from "../../gen/conversations/v1/conversation_pb.js";
+import { readMembers } from "../record/record-delta.ts";
+import { bigint, nullable, type Row, text } from "./values.ts";
+
+/**
+ * What is known to be missing of a conversation. A gap opens when a post names something that is not stored, and closes
+ * when that arrives.
+ */
+
+/** See `ConversationGapKind`. */
+export const gapKinds = ["missing_parent", "missing_leaf", "no_record", "refused_batch"] as const;
+export type GapKind = (typeof gapKinds)[number];
+
+/** A gap of a conversation. */
+export interface Gap {
+	readonly kind: GapKind;
+	/** Id of the missing event, or of the refused post; empty for a missing record. */
+	readonly missing: string;
+	/** Id of the last event that is known to have come before the missing one. */
+	readonly after: string | undefined;
+	/** When the gap was noticed, in microseconds since the Unix epoch. */
+	readonly since: bigint;
+}
+
+/** A gap and its conversation. */
+export interface GapOf extends Gap {
+	readonly conversationId: string;
+}
+
+/** How many gaps a conversation has, at least one, and since when. */
+export interface OpenGaps {
+	readonly count: bigint;
+	/** When the oldest was noticed, in microseconds since the Unix epoch. */
+	readonly since: bigint;
+}
+
+/** The gaps of a conversation by {@link gapKey}. */
+export type Gaps = ReadonlyMap<string, Gap>;
+
+/** Returns what identifies a gap in its conversation. An event is missing once, whatever names it. */
+export function gapKey({ kind, missing }: Pick<Gap, "kind" | "missing">): string {
+	return kind === "missing_leaf" || kind === "missing_parent" ? eventKey(missing) : `${kind} ${missing}`;
+}
+
+/** Returns the key of the gap that a missing event is. */
+export function eventKey(eventId: string): string {
+	return `event ${eventId}`;
+}
+
+/** Returns the number of gaps and the time of the oldest; undefined without any. */
+export function openGaps(gaps: Gaps): OpenGaps | undefined {
+	let since: bigint | undefined;
+	for (const gap of gaps.values()) if (since === undefined || gap.since < since) since = gap.since;
+	return since === undefined ? undefined : { count: BigInt(gaps.size), since };
+}
+
+/** Microseconds for which a leaf may be missing: a record is often posted before the events of the same moment. */
+const LEAF_DELAY = 60_000_000n;
+
+/**
+ * Returns the gaps if they are worth a line in the log: not while the only gap is a leaf that has been missing for a short
+ * time.
+ *
+ * @param now microseconds since the Unix epoch
+ */
+export function loggedGaps(gaps: Gaps, now: bigint): OpenGaps | undefined {
+	const isLasting = ({ kind, since }: Gap) => kind !== "missing_leaf" || since < now - LEAF_DELAY;
+	return [...gaps.values()].some(isLasting) ? openGaps(gaps) : undefined;
+}
+
+/** What a group changes of the gaps of a conversation. */
+export interface WrittenGaps {
+	/** Gaps to remove. They are removed before the others are added. */
+	readonly closed: readonly Gap[];
+	readonly opened: readonly Gap[];
+}
+
+/** Returns what turns the gaps before into those after; undefined when they are the same. */
+export function gapChanges(before: Gaps, after: Gaps): WrittenGaps | undefined {
+	if (before === after) return undefined;
+	const closed = [...before].filter(([key, gap]) => after.get(key) !== gap).map(([, gap]) => gap);
+	const opened = [...after].filter(([key, gap]) => before.get(key) !== gap).map(([, gap]) => gap);
+	return closed.length + opened.length === 0 ? undefined : { closed, opened };
+}
+
+/** Events that are named and not stored, for which there may be reasons that are no gaps. */
+export interface MissingEvents {
+	readonly conversationId: string;
+	/** The conversation of which this one is a fork; undefined when it is none. */
+	readonly source: string | undefined;
+	readonly owner: string | undefined;
+	readonly eventIds: readonly string[];
+}
+
+/** Maximum number of forks of forks that are followed to their source. */
+export const MAX_FORKS = 32;
+
+/** Parent of an event that begins a tree, in the words of the agent server. */
+const ROOT = "__root__";
+/** Maximum number of characters of an event's id. A longer name names none. */
+const MAX_ID_LENGTH = 256;
+
+/** Returns the id of an event that another one or a record names; undefined when it names none. */
+export function namedEvent(id: unknown): string | undefined {
+	if (typeof id !== "string" || id === "" || id === ROOT) return undefined;
+	return id.length > 2 * MAX_ID_LENGTH || [...id].length > MAX_ID_LENGTH ? undefined : id;
+}
+
+const LEAF = ConversationInfoSchema.field.leafEventId.number;
+const MEMBERS = new Set([LEAF]);
+
+/**
+ * Returns the id of the last event according to an encoded record, without decoding the rest of it. Undefined if the record
+ * names none, or the bytes are no record.
+ */
+export function leafOfRecord(record: Uint8Array): string | undefined {
+	try {
+		const leaf = readMembers(record, MEMBERS).get(LEAF);
+		return leaf === undefined ? undefined : namedEvent(new TextDecoder().decode(leaf));
+	} catch {
+		return undefined;
+	}
+}
+
+/** Reads a gap from its row. */
+export function gapFrom(row: Row, readText: (value: unknown) => string = text): Gap {
+	const kind = gapKinds.find((known) => known === row.kind);
+	if (kind === undefined) throw new Error("a gap has an unknown kind");
+	return {
+		kind,
+		missing: readText(row.missing),
+		after: nullable(readText, row.after_event_id),
+		since: bigint(row.since),
+	};
+}
+
+/**
+ * Reads the gaps of a conversation from their JSON text, an array of arrays: see {@link GAP_COLUMNS}.
+ *
+ * @returns them by kind and by what is missing
+ */
+export function gapsFrom(json: unknown, readText: (value: unknown) => string = text): Gap[] {
+	const rows: unknown = JSON.parse(text(json));
+	if (!Array.isArray(rows)) throw new Error("gaps are not a list");
+	return rows
+		.map(([kind, missing, after_event_id, since]: unknown[]) =>
+			gapFrom({ kind, missing, after_event_id, since: BigInt(text(since)) }, readText),
+		)
+		.sort((a, b) => compare(a.kind, b.kind) || compare(a.missing, b.missing));
+}
+
+function compare(a: string, b: string): number {
+	return a === b ? 0 : a < b ? -1 : 1;
+}

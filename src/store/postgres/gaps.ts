@@ -1,0 +1,198 @@
+import {
+	type Gap,
+	type GapOf,
+	type Gaps,
+	gapFrom,
+	gapKey,
+	MAX_FORKS,
+	type MissingEvents,
+	type WrittenGaps,
+} from "../gaps.ts";
+import { text } from "../values.ts";
+import { decoded } from "./rows.ts";
+import { encodeKey, encodeText } from "./stored-text.ts";
+import type { Query, Session } from "./transaction.ts";
+import { json, standingsQuery } from "./written-rows.ts";
+
+/** Reads the gaps of conversations, by the ids of these. */
+export function gapsQuery(conversationIds: readonly string[]): Query {
+	return {
+		name: "known_gaps",
+		text: `
+			SELECT conversation_id, kind, missing, after_event_id, since FROM conversation_updates.gaps
+			WHERE conversation_id = ANY ($1::uuid[])
+		`,
+		values: [conversationIds],
+	};
+}
+
+/** Returns the gaps of one conversation from the rows of {@link gapsQuery}. */
+export function gapsOf(rows: readonly Readonly<Record<string, unknown>>[], conversationId: string): Gaps {
+	return new Map(
+		rows.flatMap((row) => {
+			if (row.conversation_id !== conversationId) return [];
+			const gap = gapFrom(row, decoded);
+			return [[gapKey(gap), gap]];
+		}),
+	);
+}
+
+/** Returns the gaps of a conversation. */
+export async function findGaps(session: Session, conversationId: string): Promise<Gaps> {
+	const [rows = []] = await session.query(gapsQuery([conversationId]));
+	return gapsOf(rows, conversationId);
+}
+
+/** Returns the queries that write changes of gaps. Their numbers are written with the standings. */
+export function writeGapsQueries(changes: ReadonlyMap<string, WrittenGaps>): Query[] {
+	const rows = (of: "closed" | "opened") =>
+		[...changes].flatMap(([conversationId, change]) => change[of].map((gap) => rowOf({ ...gap, conversationId })));
+	const [closed, opened] = [rows("closed"), rows("opened")];
+	return [
+		...(closed.length === 0 ? [] : [{ name: "delete_gaps", text: DELETE, values: [json(closed)] }]),
+		...(opened.length === 0 ? [] : [{ name: "insert_gaps", text: INSERT, values: [json(opened)] }]),
+	];
+}
+
+/**
+ * Returns the queries that open a gap, unless the conversation has it, whether or not anything else of the conversation is
+ * stored. The transaction has locked the conversation.
+ */
+export function openGapQueries(gap: GapOf): Query[] {
+	const { conversationId } = gap;
+	return [
+		...writeGapsQueries(new Map([[conversationId, { closed: [], opened: [gap] }]])),
+		standingsQuery([conversationId]),
+	];
+}
+
+/**
+ * Returns the queries that close a gap if the conversation has it. The transaction has locked the conversation.
+ */
+export function closeGapQueries({
+	conversationId,
+	kind,
+	missing,
+}: Pick<GapOf, "conversationId" | "kind" | "missing">): Query[] {
+	const gap: Gap = { kind, missing, after: undefined, since: 0n };
+	return [
+		...writeGapsQueries(new Map([[conversationId, { closed: [gap], opened: [] }]])),
+		standingsQuery([conversationId]),
+	];
+}
+
+/**
+ * Returns the queries that remove the gaps of conversations that posts opened which were received before a time: what
+ * these posts brought has been pruned. That a batch was refused stays known.
+ */
+export function removeOldGapsQueries(conversationIds: readonly string[], receivedBefore: bigint): Query[] {
+	return [
+		{
+			text: `
+				DELETE FROM conversation_updates.gaps
+				WHERE conversation_id = ANY ($1::uuid[]) AND kind IN ('missing_parent', 'missing_leaf') AND since < $2
+			`,
+			values: [conversationIds, receivedBefore],
+		},
+		standingsQuery(conversationIds),
+	];
+}
+
+/**
+ * Returns the query that finds the forks with a gap for one of the events. Events of different conversations can have the
+ * same id.
+ */
+export function forksQuery(eventIds: readonly string[]): Query {
+	return {
+		name: "forks_with_gaps",
+		text: `
+			SELECT g.conversation_id, g.missing FROM conversation_updates.gaps g
+			JOIN conversation_updates.conversations c ON c.conversation_id = g.conversation_id
+			WHERE g.missing = ANY ($1::text[]) AND g.kind IN ('missing_parent', 'missing_leaf') AND c.source_id IS NOT NULL
+		`,
+		values: [eventIds.map(encodeText)],
+	};
+}
+
+/** Reads the rows of {@link forksQuery}: ids of conversations by the id of the event. */
+export function forksOf(rows: readonly Readonly<Record<string, unknown>>[]): ReadonlyMap<string, readonly string[]> {
+	const forks = new Map<string, string[]>();
+	for (const row of rows) {
+		const id = decoded(row.missing);
+		forks.set(id, [...(forks.get(id) ?? []), text(row.conversation_id)]);
+	}
+	return forks;
+}
+
+/** Returns those of the missing events that are no gaps: see `PlanResults.explained`. */
+export async function findExplained(
+	session: Session,
+	{ conversationId, source, owner, eventIds }: MissingEvents,
+): Promise<ReadonlySet<string>> {
+	const keys = new Map(eventIds.map((id) => [encodeKey(id), id]));
+	const all = new Set(eventIds);
+	const visit = async (id: string) => {
+		const [[row] = [], found = []] = await session.query(
+			{ name: "conversation_of_missing", text: CONVERSATION, values: [id] },
+			{ name: "stored_of_missing", text: STORED, values: [id, [...keys.keys()]] },
+		);
+		return { row, found };
+	};
+	if ((await visit(conversationId)).row?.is_pruned === true) return all;
+	const explained = new Set<string>();
+	let next = source;
+	for (let forks = 0; next !== undefined && forks < MAX_FORKS; forks++) {
+		const { row, found } = await visit(next);
+		const isKnown = row !== undefined && row.is_stored === true && ownerOf(row.owner) === owner;
+		if (!isKnown || row.is_pruned === true) return all;
+		for (const { event_id } of found) {
+			const id = keys.get(text(event_id));
+			if (id !== undefined) explained.add(id);
+		}
+		next = row.source_id === null ? undefined : decoded(row.source_id);
+	}
+	return explained;
+}
+
+function ownerOf(stored: unknown): string | undefined {
+	return stored === null ? undefined : decoded(stored);
+}
+
+function rowOf({ conversationId, kind, missing, after, since }: GapOf) {
+	return {
+		conversation_id: conversationId,
+		kind,
+		missing: encodeText(missing),
+		after_event_id: after === undefined ? null : encodeText(after),
+		since,
+	};
+}
+
+const DELETE = `
+	DELETE FROM conversation_updates.gaps g
+	USING json_to_recordset($1::json) AS r (conversation_id uuid, kind text, missing text)
+	WHERE g.conversation_id = r.conversation_id AND g.kind = r.kind AND g.missing = r.missing
+`;
+
+const INSERT = `
+	INSERT INTO conversation_updates.gaps (conversation_id, kind, missing, after_event_id, since)
+	SELECT conversation_id, kind, missing, after_event_id, since
+	FROM json_to_recordset($1::json)
+		AS r (conversation_id uuid, kind text, missing text, after_event_id text, since bigint)
+	ON CONFLICT DO NOTHING
+`;
+
+const CONVERSATION = `
+	SELECT c.source_id, coalesce(c.owner, a.owner) AS owner,
+		c.conversation_id IS NOT NULL OR a.conversation_id IS NOT NULL AS is_stored,
+		EXISTS (
+			SELECT 1 FROM conversation_updates.pruned p WHERE p.log = 'events' AND p.conversation_id = k.id
+		) AS is_pruned
+	FROM (SELECT $1::uuid AS id) k
+	LEFT JOIN conversation_updates.conversations c ON c.conversation_id = k.id
+	LEFT JOIN conversation_updates.activities a ON a.conversation_id = k.id
+`;
+
+const STORED = `
+	SELECT event_id FROM conversation_updates.events WHERE conversation_id = $1::uuid AND event_id = ANY ($2::text[])
+`;

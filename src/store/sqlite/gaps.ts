@@ -1,0 +1,119 @@
+import {
+	type Gap,
+	type GapOf,
+	type Gaps,
+	gapFrom,
+	gapKey,
+	MAX_FORKS,
+	type MissingEvents,
+	type WrittenGaps,
+} from "../gaps.ts";
+import { nullable, text } from "../values.ts";
+import type { Statements } from "./statements.ts";
+import { refreshStanding } from "./update-writer.ts";
+
+/** Returns the gaps of a conversation. */
+export function findGaps(statements: Statements, conversationId: string): Gaps {
+	const rows = statements.prepare("SELECT * FROM gaps WHERE conversation_id = ?").all(conversationId);
+	return new Map(
+		rows.map((row) => {
+			const gap = gapFrom(row);
+			return [gapKey(gap), gap];
+		}),
+	);
+}
+
+/** Writes changes of the gaps of a conversation. The caller writes their number. */
+export function writeGaps(statements: Statements, conversationId: string, { closed, opened }: WrittenGaps): void {
+	for (const gap of closed) deleteGap(statements, { ...gap, conversationId });
+	for (const gap of opened) insertGap(statements, { ...gap, conversationId });
+}
+
+/**
+ * Opens a gap, unless the conversation has it, whether or not anything else of the conversation is stored. The caller has
+ * begun a transaction.
+ */
+export function openGap(statements: Statements, gap: GapOf): void {
+	insertGap(statements, gap);
+	refreshStanding(statements, gap.conversationId);
+}
+
+/** Closes a gap if the conversation has it. The caller has begun a transaction. */
+export function closeGap(statements: Statements, gap: Pick<GapOf, "conversationId" | "kind" | "missing">): void {
+	deleteGap(statements, gap);
+	refreshStanding(statements, gap.conversationId);
+}
+
+/** Removes all gaps of a conversation that is removed. */
+export function removeGaps(statements: Statements, conversationId: string): void {
+	statements.prepare("DELETE FROM gaps WHERE conversation_id = ?").run(conversationId);
+}
+
+/**
+ * Removes the gaps of a conversation that posts opened which were received before a time: what these posts brought has
+ * been pruned. That a batch was refused stays known.
+ */
+export function removeOldGaps(statements: Statements, conversationId: string, receivedBefore: bigint): void {
+	const { changes } = statements
+		.prepare("DELETE FROM gaps WHERE conversation_id = ? AND kind IN ('missing_parent', 'missing_leaf') AND since < ?")
+		.run(conversationId, receivedBefore);
+	if (changes > 0) refreshStanding(statements, conversationId);
+}
+
+function insertGap(statements: Statements, { conversationId, kind, missing, after, since }: GapOf): void {
+	statements
+		.prepare("INSERT INTO gaps VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING")
+		.run(conversationId, kind, missing, after ?? null, since);
+}
+
+function deleteGap(
+	statements: Statements,
+	{ conversationId, kind, missing }: Omit<GapOf, keyof Gap> & Pick<Gap, "kind" | "missing">,
+): void {
+	statements
+		.prepare("DELETE FROM gaps WHERE conversation_id = ? AND kind = ? AND missing = ?")
+		.run(conversationId, kind, missing);
+}
+
+/** Returns the forks with a gap for an event. Events of different conversations can have the same id. */
+export function findForks(statements: Statements, eventId: string): readonly string[] {
+	return statements
+		.prepare(`
+			SELECT g.conversation_id FROM gaps g JOIN conversations c ON c.conversation_id = g.conversation_id
+			WHERE g.missing = ? AND g.kind IN ('missing_parent', 'missing_leaf') AND c.source_id IS NOT NULL
+		`)
+		.all(eventId)
+		.map(({ conversation_id }) => text(conversation_id));
+}
+
+/** Returns those of the missing events that are no gaps: see `PlanResults.explained`. */
+export function findExplained(
+	statements: Statements,
+	{ conversationId, source, owner, eventIds }: MissingEvents,
+): ReadonlySet<string> {
+	const all = new Set(eventIds);
+	if (hasPrunedEvents(statements, conversationId)) return all;
+	const explained = new Set<string>();
+	const find = statements.prepare(`
+		SELECT c.source_id, a.id AS activity, coalesce(c.owner, a.owner) AS owner
+		FROM (SELECT :id AS id) s
+		LEFT JOIN conversations c ON c.conversation_id = s.id LEFT JOIN activities a ON a.conversation_id = s.id
+		WHERE c.id IS NOT NULL OR a.id IS NOT NULL
+	`);
+	const isStored = statements.prepare("SELECT 1 FROM events WHERE activity = ? AND event_id = ?");
+	let next = source;
+	for (let forks = 0; next !== undefined && forks < MAX_FORKS; forks++) {
+		const row = find.get({ id: next });
+		if (row === undefined || nullable(text, row.owner) !== owner || hasPrunedEvents(statements, next)) return all;
+		const { activity } = row;
+		if (typeof activity === "bigint")
+			for (const id of eventIds) if (isStored.get(activity, id) !== undefined) explained.add(id);
+		next = nullable(text, row.source_id);
+	}
+	return explained;
+}
+
+function hasPrunedEvents(statements: Statements, conversationId: string): boolean {
+	const find = "SELECT 1 FROM pruned WHERE log = 'events' AND conversation_id = ?";
+	return statements.prepare(find).get(conversationId) !== undefined;
+}
