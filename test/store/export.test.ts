@@ -167,7 +167,8 @@ async function fill(store: Store): Promise<void> {
 	// Usage of a conversation that stays, and of one that is removed below.
 	for (const calls of [1, 2]) {
 		const of = { conversationId: unapplied, receivedAt: at(700 + calls) };
-		await append(store, sample({ ...of, record: record({ id: unapplied, stats: usage("m".repeat(300), calls) }) }));
+		const members = { forkedFromConversationId: reported, stats: usage("m".repeat(300), calls) };
+		await append(store, sample({ ...of, record: record({ id: unapplied, ...members }) }));
 	}
 	const long = { id: LONG_ID, note: "a\u0000".repeat(20_000) };
 	const texts = [long, { id: "plain" }].map((json) => ({ eventId: json.id, text: Buffer.from(JSON.stringify(json)) }));
@@ -183,6 +184,8 @@ async function fill(store: Store): Promise<void> {
 		tags: { team: "b" },
 	};
 	await append(store, sample({ conversationId: unapplied, receivedAt: at(800), columns }));
+	const lost = ["lost \u0000", LONG_ID].map((parentId) => event({ parentId }));
+	await appendEvents(store, batch(posted, lost, { receivedAt: at(900) }));
 	const owners = [
 		[eventsOnly, undefined],
 		["99999999-0000-4000-8000-000000000009", "team-a"],
@@ -244,6 +247,7 @@ async function everything(store: Store) {
 			),
 		),
 		clock: await store.getRetentionTime(),
+		gaps: await Promise.all(ids.map(async (id) => new Set(await store.listGaps(id)))),
 		accessKeys: (await store.accessKeys.list()).map((key) => ({ ...key, sha256: Buffer.from(key.sha256) })),
 		refusedPosts: await store.refusedPosts.list({ limit: 10 }),
 		bodyOfRefused: (await store.refusedPosts.get(refusedPost(1).id))?.body?.length,
@@ -304,7 +308,7 @@ describe.each(ENGINES.flatMap((from) => ENGINES.map((to) => ({ from, to }))))("f
 		const lines = await exported(source);
 		const interrupt = (whole: ImportTarget) => interrupted(whole, { writes: 1, finishes: false });
 		// Each attempt writes the rows of one kind; the last one finds nothing to write.
-		for (let times = 0; times < 9; times++) {
+		for (let times = 0; times < 10; times++) {
 			await expect(imported(lines, target, interrupt)).rejects.toThrow("broken off");
 			await expect(open(target)).rejects.toMatchObject({ cause: { message: reasonOfUnfinished(target) } });
 		}
@@ -366,6 +370,7 @@ describe.each(ENGINES)("an export from %s", (engine) => {
 						usage: 0,
 						prunedUpdates: 0,
 						prunedEvents: 0,
+						gaps: 0,
 						sender: 0,
 						accessKey: 0,
 						refusedPost: 0,
@@ -554,6 +559,7 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 		conversations: "SELECT * FROM conversations ORDER BY conversation_id",
 		derivations: "made by each database itself",
 		events: "SELECT a.conversation_id, e.* FROM events e JOIN activities a ON a.id = e.activity ORDER BY sequence",
+		gaps: "SELECT * FROM gaps ORDER BY conversation_id, kind, missing",
 		logs: "SELECT log, pruned_through, last_removal FROM logs ORDER BY log",
 		pruned: "SELECT * FROM pruned ORDER BY log, conversation_id",
 		refusals: "made by each database itself",
@@ -583,6 +589,7 @@ const TABLES: Readonly<Record<Engine, Readonly<Record<string, string | "made by 
 		conversations: "SELECT * FROM conversation_updates.conversations ORDER BY conversation_id",
 		derivations: "made by each database itself",
 		events: "SELECT * FROM conversation_updates.events ORDER BY sequence",
+		gaps: "SELECT * FROM conversation_updates.gaps ORDER BY conversation_id, kind, missing",
 		positions: "SELECT * FROM conversation_updates.positions",
 		pruned: "SELECT * FROM conversation_updates.pruned ORDER BY log, conversation_id",
 		refusals: "made by each database itself",

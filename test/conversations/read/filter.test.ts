@@ -81,6 +81,7 @@ function filled(field: DescField) {
 		costFrom: 0,
 		costTo: 0,
 		hasError: false,
+		hasGaps: false,
 	};
 	const value = values[field.localName] ?? (field.message === undefined ? "text" : create(TimestampSchema));
 	Object.assign(filter, { [field.localName]: value });

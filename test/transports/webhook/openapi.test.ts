@@ -294,6 +294,7 @@ describe("the reads", () => {
 		cost_from: "0.5",
 		cost_to: "1e3",
 		has_error: "false",
+		has_gaps: "false",
 		order_by: "cost",
 		agent_kind: "ACPAgent",
 		parent_conversation_id: "048c31eb-670a-4b4a-ad4b-afd97508c3e8",
@@ -326,7 +327,7 @@ describe("the reads", () => {
 			["agent_kind", "model", "parent_conversation_id", "tag", "tag_key"],
 			["created_from", "created_to", "updated_from", "updated_to", "title_contains", "sender", "owner"],
 			["execution_status", "execution_status_not", "activity_from", "activity_to", "cost_from", "cost_to", "has_error"],
-			["forked_from_conversation_id", "order_by", "page_size", "page_token", "view", "secrets"],
+			["has_gaps", "forked_from_conversation_id", "order_by", "page_size", "page_token", "view", "secrets"],
 		],
 		[
 			`${READS}/{id}/events`,
