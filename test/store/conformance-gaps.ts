@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { fromBinary } from "@bufbuild/protobuf";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import fc from "fast-check";
 import { beforeEach, describe, expect, it } from "vitest";
 import { ConversationSummarySchema } from "../../gen/conversations/v1/summary_pb.js";
@@ -39,17 +39,23 @@ export function gapConformance(current: () => Store, reopen: () => Promise<Store
 	async function post(
 		conversationId: string,
 		seconds: number,
-		of: { readonly leaf?: string; readonly source?: string; readonly poster?: Poster } = {},
+		names: { readonly leaf?: string; readonly source?: string; readonly poster?: Poster } = {},
 	) {
-		const { leaf: leafEventId, source: forkedFromConversationId, poster } = of;
-		const members = {
-			id: conversationId,
-			...(leafEventId === undefined ? {} : { leafEventId }),
-			...(forkedFromConversationId === undefined ? {} : { forkedFromConversationId }),
-		};
-		const columns = { updatedAt: at(seconds) };
-		const update = sample({ conversationId, receivedAt: at(seconds), record: record(members), columns });
-		return await append(store, { ...update, ...(poster === undefined ? {} : { poster }) });
+		const { leaf: leafEventId, source: forkedFromConversationId, poster } = names;
+		const members = record({ id: conversationId, ...(leafEventId === undefined ? {} : { leafEventId }) });
+		const update = sample({
+			conversationId,
+			receivedAt: at(seconds),
+			record: members,
+			columns: { updatedAt: at(seconds) },
+		});
+		const of = forkedFromConversationId === undefined ? {} : { forkedFromConversationId };
+		const summary = toBinary(ConversationSummarySchema, create(ConversationSummarySchema, of));
+		return await append(store, {
+			...update,
+			summary: Buffer.concat([update.summary, summary]),
+			...(poster === undefined ? {} : { poster }),
+		});
 	}
 
 	/** Returns the gaps of a conversation, and asserts that its summary and the filter agree. */

@@ -7,6 +7,7 @@ import { fromMicroseconds } from "../../src/record/json/scalars.ts";
 import type { Activity } from "../../src/store/activity.ts";
 import type { ConversationState, WrittenUpdate } from "../../src/store/conversation-state.ts";
 import type { GroupRequest } from "../../src/store/duplicates.ts";
+import { type Gaps, gapKey } from "../../src/store/gaps.ts";
 import {
 	type AppendOutcome,
 	completePlan,
@@ -24,15 +25,16 @@ import { sample, second, start } from "./samples.ts";
 class MemoryEngine {
 	readonly states = new Map<string, ConversationState>();
 	readonly activities = new Map<string, Activity>();
+	readonly gaps = new Map<string, Gaps>();
 	readonly usage = new Map<string, UsageState>();
 	readonly ledger = new Map<string, LedgerRow>();
 	readonly updates: WrittenUpdate[] = [];
 	readonly events: WrittenEvent[] = [];
 
 	append(group: readonly GroupRequest[]): readonly AppendOutcome[] {
-		const { conversationIds, events } = groupQuery(group);
+		const { conversationIds, events, named } = groupQuery(group);
 		const known = new Map(conversationIds.map((id) => [id, this.#known(id)]));
-		for (const { conversationId, eventId } of events)
+		for (const { conversationId, eventId } of [...events, ...named])
 			if (this.events.some((one) => one.conversationId === conversationId && one.event.eventId === eventId))
 				known.get(conversationId)?.eventIds.add(eventId);
 		const newest = { updates: BigInt(this.updates.length), events: BigInt(this.events.length) };
@@ -53,6 +55,12 @@ class MemoryEngine {
 		this.events.push(...written.events);
 		for (const [id, { state }] of written.states) this.states.set(id, state);
 		for (const [id, activity] of written.activities) this.activities.set(id, activity);
+		for (const [id, { closed, opened }] of written.gaps) {
+			const gaps = new Map(this.gaps.get(id));
+			for (const gap of closed) gaps.delete(gapKey(gap));
+			for (const gap of opened) gaps.set(gapKey(gap), gap);
+			this.gaps.set(id, gaps);
+		}
 		for (const [id, usage] of written.usage.states) this.usage.set(id, usage);
 		for (const [key, row] of written.usage.rows) {
 			const known = this.ledger.get(key);
@@ -79,7 +87,7 @@ class MemoryEngine {
 			eventIds: new Set(),
 			usage: this.usage.get(id),
 			origin: undefined,
-			gaps: new Map(),
+			gaps: this.gaps.get(id) ?? new Map(),
 			source: undefined,
 			forks: new Map(),
 		};
@@ -129,7 +137,7 @@ const request = fc
 					const update = sample({
 						conversationId: id,
 						receivedAt: at,
-						record: record({ title, createdAt: fromMicroseconds(createdAt), stats }),
+						record: record({ title, createdAt: fromMicroseconds(createdAt), stats, leafEventId: eventId }),
 						columns,
 						schemaVersion: 3,
 					});
@@ -137,7 +145,13 @@ const request = fc
 				}
 				if (kind === "events")
 					return batch(id, [
-						event({ eventId, happenedAt: at - 2000n * second, message: title, llmResponseId: `response-${calls}` }),
+						event({
+							eventId,
+							happenedAt: at - 2000n * second,
+							message: title,
+							llmResponseId: `response-${calls}`,
+							parentId: ["a", "b", undefined, "f"][calls],
+						}),
 					]);
 				const expects = isStale ? revision - 1n : revision;
 				const made =
