@@ -12,6 +12,7 @@ import type { ConversationSummary } from "../../../../gen/conversations/v1/summa
 import { conversations, events, KEY_REFUSED, type Problem, problemOf, readJson } from "../../service/service.ts";
 import { signOut } from "../../service/session.ts";
 import { follow } from "../../service/watch.ts";
+import { callsOf } from "./calls.ts";
 import { type Json, type ParsedEvent, parseEntry, stepsOf } from "./steps.ts";
 
 /** Number of events that are loaded at a time. */
@@ -31,6 +32,15 @@ export class OpenConversation {
 	readonly loadingEvents = signal(true);
 	readonly #events = signal<readonly ParsedEvent[]>([]);
 	readonly steps = computed(() => stepsOf(this.#events.value));
+	/** The calls of models that the record lists. */
+	readonly calls = computed(() => {
+		const times = new Map(
+			this.steps.value.flatMap(({ responseId, time }) =>
+				responseId === undefined ? [] : [[responseId, time / 1000] as const],
+			),
+		);
+		return callsOf(this.record.value, (responseId) => times.get(responseId));
+	});
 	readonly #stops: (() => void)[] = [];
 	#closed = false;
 
