@@ -1,5 +1,11 @@
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import type { Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { ConversationExecutionStatus } from "../../gen/conversations/v1/conversation_pb.js";
+import {
+	ListConversationsRequestSchema,
+	ListConversationsResponseSchema,
+} from "../../gen/conversations/v1/conversation_service_pb.js";
 import { object } from "../support/fixtures.ts";
 import { KEY, startTestService, type TestService } from "../support/service.ts";
 import { TestBrowser } from "./browser.ts";
@@ -76,6 +82,7 @@ describe("the address selects what the API selects by the same parameters", () =
 		["tag_key=repo", 4],
 		["title_contains=MIGRATE", 1],
 		[`parent_conversation_id=${sampleId(6)}`, 1],
+		[`forked_from_conversation_id=${sampleId(6)}`, 1],
 		[`created_from=${minutesAgo(25)}`, undefined],
 		[`created_to=${minutesAgo(25)}`, undefined],
 		[`updated_from=${minutesAgo(25)}`, undefined],
@@ -222,4 +229,48 @@ describe("while only events arrive, the list", () => {
 		await row.getByText("finished").waitFor();
 		await row.getByText("$2.50").waitFor();
 	});
+});
+
+test("100,000 conversations scroll to the end, and only the rows in view are elements", async () => {
+	const COUNT = 100_000;
+	const { page: long } = await visitWithKey(browser, service.http, "#/about");
+	// Storing as many would take minutes on a busy machine; bench/benchmarks/console.ts does.
+	await long.route("**/conversations.v1.ConversationService/ListConversations", async (route) => {
+		const { pageSize, pageToken } = fromBinary(
+			ListConversationsRequestSchema,
+			route.request().postDataBuffer() ?? new Uint8Array(),
+		);
+		const from = Number(pageToken);
+		const to = Math.min(from + pageSize, COUNT);
+		const conversations = Array.from({ length: to - from }, (_, index) => ({
+			summary: {
+				id: sampleId(from + index),
+				title: `Number ${from + index}`,
+				executionStatus: ConversationExecutionStatus.IDLE,
+			},
+		}));
+		const response = { conversations, nextPageToken: to === COUNT ? "" : String(to) };
+		const body = toBinary(ListConversationsResponseSchema, create(ListConversationsResponseSchema, response));
+		await route.fulfill({ contentType: "application/proto", body: Buffer.from(body) });
+	});
+	await long.evaluate("location.hash = '#/conversations'");
+	const rows = long.locator(".list .line:not(.head)");
+	await long.getByText("Number 0", { exact: true }).waitFor();
+	const most = await rows.count();
+	expect(most).toBeLessThan(60);
+	const loaded = async (): Promise<number> =>
+		Number((await long.getByText(/^[\d,]+ of /).textContent())?.split(" ")[0]?.replaceAll(",", ""));
+	for (let before = 0; before < COUNT; ) {
+		await long.keyboard.press("End");
+		await expect.poll(async () => (await loaded()) > before, { interval: 5 }).toBe(true);
+		before = await loaded();
+	}
+	await long.keyboard.press("End");
+	await long.getByText("Number 99999", { exact: true }).waitFor();
+	await long.getByText("100,000 of 100,000").waitFor();
+	expect(await rows.count()).toBeLessThan(60);
+	await long.keyboard.press("Home");
+	await long.getByText("Number 0", { exact: true }).waitFor();
+	expect(await rows.count()).toBeLessThan(60);
+	await long.context().close();
 });

@@ -87,7 +87,9 @@ export function follow<Entry>(
 				if (stop.signal.aborted) break;
 				if (problemOf(error).kind === "key") signOut(KEY_REFUSED);
 				if (ConnectError.from(error).code === Code.OutOfRange) {
-					onLost();
+					setOpen(name, false);
+					await new Promise((resolve) => setTimeout(resolve, RETRY_AFTER));
+					if (!stop.signal.aborted) onLost();
 					break;
 				}
 			} finally {

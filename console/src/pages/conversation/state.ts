@@ -15,8 +15,10 @@ import { follow } from "../../service/watch.ts";
 import { callsOf } from "./calls.ts";
 import { type Json, type ParsedEvent, parseEntry, stepsOf } from "./steps.ts";
 
-/** Number of events that are loaded at a time. */
-const PAGE_SIZE = 500;
+/** Number of the newest events, which are loaded first. */
+const PAGE_SIZE = 200;
+/** Number of older events that are added to the timeline at a time, because each addition orders all of them anew. */
+const SHOWN_TOGETHER = 20_000;
 
 /** Everything that the page of a conversation shows, kept up to date by two watches. */
 export class OpenConversation {
@@ -130,9 +132,13 @@ export class OpenConversation {
 			},
 			(arrived) => this.#add(arrived),
 		);
+		let older: ConversationEventEntry[] = [];
 		while (page.nextPageToken !== "" && !this.#closed) {
 			page = await events.listConversationEvents({ ...newest, pageSize: 1000, pageToken: page.nextPageToken });
-			this.#add(page.events);
+			older.push(...page.events);
+			if (older.length < SHOWN_TOGETHER && page.nextPageToken !== "") continue;
+			this.#add(older);
+			older = [];
 		}
 		this.loadingEvents.value = false;
 	}

@@ -33,6 +33,18 @@ export const ORDERS: ReadonlyMap<string, { readonly order: ConversationOrder; re
 /** Parameters that select by one text each. */
 export const TEXT_FILTERS = ["model", "agent_kind", "sender", "owner", "tag_key", "title_contains"] as const;
 
+/**
+ * Events that are not followed. State updates that change something arrive as updates of the record; a hook and an
+ * observation stand between other events, and can be large.
+ */
+export const NOT_FOLLOWED: readonly string[] = [
+	"StreamingDeltaEvent",
+	"ConversationStateUpdateEvent",
+	"HookExecutionEvent",
+	"ObservationEvent",
+	"SystemPromptEvent",
+];
+
 export function orderOf(query: URLSearchParams): ConversationOrder {
 	return ORDERS.get(query.get("order_by") ?? "")?.order ?? ConversationOrder.UPDATED;
 }

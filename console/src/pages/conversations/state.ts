@@ -13,8 +13,9 @@ import { conditionsOf } from "../../../../src/conversations/read/filter.ts";
 import { microsecondsOf, orderedTokens, summaryMeets } from "../../../../src/store/condition.ts";
 import { conversations, events, KEY_REFUSED, type Problem, problemOf, reports } from "../../service/service.ts";
 import { signOut } from "../../service/session.ts";
+import { Throttle } from "../../service/throttle.ts";
 import { follow } from "../../service/watch.ts";
-import { filterOf, isSilentView, orderOf, silentQuery, withoutStatus } from "./filter.ts";
+import { filterOf, isSilentView, NOT_FOLLOWED, orderOf, silentQuery, withoutStatus } from "./filter.ts";
 
 /** A conversation in the list. */
 export interface Row {
@@ -42,24 +43,8 @@ const FIRST_PAGE = 100;
 const PAGE_SIZE = 1_000;
 /** Number of conversations that are read again after events. */
 const MOST_CHANGED = 200;
-/** Least milliseconds between two counts, and between two reads of conversations with new events. */
-const INTERVAL = 1_000;
-/** A count takes at most this part of the time, however many conversations there are. */
-const COUNTING_SHARE = 1 / 20;
 /** Milliseconds after which conversations are counted again without a change, because silence grows by itself. */
 const SILENCE_INTERVAL = 30_000;
-/**
- * Events that are not followed. State updates that change something arrive as updates of the record; a hook and an
- * observation stand between other events, and can be large.
- */
-const NOT_FOLLOWED = [
-	"StreamingDeltaEvent",
-	"ConversationStateUpdateEvent",
-	"HookExecutionEvent",
-	"ObservationEvent",
-	"SystemPromptEvent",
-];
-
 /** The live list of one view: its first pages, and what has changed since. */
 export class ConversationList {
 	readonly rows = signal<readonly Row[]>([]);
@@ -73,14 +58,11 @@ export class ConversationList {
 	#nextPage = "";
 	#stops: (() => void)[] = [];
 	#closed = false;
-	#counting: ReturnType<typeof setTimeout> | undefined;
-	/** When the conversations may be counted next, in milliseconds of Unix time. */
-	#countAfter = 0;
+	readonly #counting = new Throttle(() => this.#readCounts());
+	readonly #reading = new Throttle(() => this.#readChanged());
 	readonly #silence: ReturnType<typeof setInterval>;
 	/** Time of the oldest event whose conversation has not been read again. */
 	#changedFrom: Timestamp | undefined;
-	#reading: ReturnType<typeof setTimeout> | undefined;
-	#readAfter = 0;
 
 	constructor(query: URLSearchParams) {
 		this.#query = query;
@@ -106,7 +88,7 @@ export class ConversationList {
 			this.#nextPage = page.next;
 			this.more.value = page.next !== "";
 			this.#follow(update, event);
-			this.#count();
+			this.#counting.request();
 		} catch (error) {
 			this.#fail(error);
 		} finally {
@@ -134,7 +116,7 @@ export class ConversationList {
 				event,
 				async function* (after, signal) {
 					const start = { case: "afterSequence" as const, value: after };
-					const filter = { kindsNot: NOT_FOLLOWED };
+					const filter = { kindsNot: [...NOT_FOLLOWED] };
 					for await (const { sequence, content } of events.watchConversationEvents({ start, filter }, { signal }))
 						yield { sequence, entry: content.case === "event" ? content.value : undefined };
 				},
@@ -169,10 +151,8 @@ export class ConversationList {
 	}
 
 	#stop(): void {
-		clearTimeout(this.#counting);
-		clearTimeout(this.#reading);
-		this.#counting = undefined;
-		this.#reading = undefined;
+		this.#counting.cancel();
+		this.#reading.cancel();
 		for (const stop of this.#stops.splice(0)) stop();
 	}
 
@@ -199,14 +179,7 @@ export class ConversationList {
 	#changedBy(entries: readonly ConversationEventEntry[]): void {
 		for (const { happenedAt } of entries)
 			if (happenedAt !== undefined && isBefore(happenedAt, this.#changedFrom)) this.#changedFrom = happenedAt;
-		this.#reading ??= setTimeout(
-			() => {
-				this.#reading = undefined;
-				this.#readAfter = Date.now() + INTERVAL;
-				void this.#readChanged().catch(() => undefined);
-			},
-			Math.max(0, this.#readAfter - Date.now()),
-		);
+		this.#reading.request();
 	}
 
 	async #readChanged(): Promise<void> {
@@ -259,30 +232,14 @@ export class ConversationList {
 			rows.splice(low, 0, row);
 		}
 		this.rows.value = rows;
-		this.#count();
+		this.#counting.request();
 	}
 
 	/** Shows which conversations have become silent, which no watch tells. */
 	async #grownSilent(): Promise<void> {
 		if (document.hidden) return;
-		this.#count();
+		this.#counting.request();
 		if (isSilentView(this.#query)) this.#merge((await this.#page("", FIRST_PAGE)).rows);
-	}
-
-	/** Counts soon: at once if the last count is long enough ago. */
-	#count(): void {
-		this.#counting ??= setTimeout(
-			() => {
-				const started = Date.now();
-				const done = (): void => {
-					const finished = Date.now();
-					this.#countAfter = finished + Math.max(INTERVAL, (finished - started) / COUNTING_SHARE);
-					this.#counting = undefined;
-				};
-				void this.#readCounts().then(done, done);
-			},
-			Math.max(0, this.#countAfter - Date.now()),
-		);
 	}
 
 	async #readCounts(): Promise<void> {
