@@ -1,4 +1,4 @@
-import { type DescEnum, type DescField, ScalarType } from "@bufbuild/protobuf";
+import { type DescEnum, type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
 import { TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { comments } from "../../gen/comments.js";
 import { IngestConversationEventsRequestSchema } from "../../gen/conversations/v1/conversation_event_ingest_service_pb.js";
@@ -27,10 +27,18 @@ import {
 	WatchConversationUpdatesRequestSchema,
 } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { ConversationEventSchema } from "../../gen/conversations/v1/event_pb.js";
+import {
+	GetRefusedPostRequestSchema,
+	ListRefusedPostsRequestSchema,
+	RefusalReasonSchema,
+	RefusedPostSchema,
+	RetryRefusedPostsResponseSchema,
+} from "../../gen/conversations/v1/refused_post_service_pb.js";
 import { type ExactJsonObject, isJsonObject } from "../../src/record/json/json-value.ts";
 import { deriveJsonSchemas, type JsonSchemas } from "../../src/record/json-schema.ts";
 import { type MessagePlan, planMessage } from "../../src/record/plan/plan.ts";
 import { CONVERSATIONS_PATH } from "../../src/transports/reads/reads.ts";
+import { REFUSED_POSTS_PATH } from "../../src/transports/reads/refused-posts.ts";
 import { USAGE_PATH } from "../../src/transports/reads/usage.ts";
 import { EVENTS_WATCH_PATH, LAST_EVENT_ID, UPDATES_WATCH_PATH } from "../../src/transports/reads/watches.ts";
 import { EVENT_WEBHOOK_PATH, WEBHOOK_PATH } from "../../src/transports/webhook/webhook.ts";
@@ -64,6 +72,9 @@ export function openApiDocument(plan: MessagePlan): ExactJsonObject {
 			[UPDATES_WATCH_PATH]: { get: watchUpdates() },
 			[EVENTS_WATCH_PATH]: { get: watchEvents() },
 			[USAGE_PATH]: { get: reportUsage() },
+			[REFUSED_POSTS_PATH]: { get: listRefusedPosts() },
+			[`${REFUSED_POSTS_PATH}:retry`]: { post: retryRefusedPosts() },
+			[`${REFUSED_POSTS_PATH}/{id}`]: { get: getRefusedPost() },
 		},
 		components: {
 			schemas: {
@@ -339,6 +350,101 @@ function listSenders(): ExactJsonObject {
 			200: { description: "All senders.", content: { "application/json": { schema } } },
 			400: failure("A parameter is unknown."),
 			...REFUSALS,
+		},
+	};
+}
+
+const NULLABLE_TIME = { type: ["string", "null"], format: "date-time" };
+
+/** Returns the schema of an object whose members are described by the comments of a message's fields. */
+function described(message: DescMessage, schemaOf: (field: DescField) => ExactJsonObject): ExactJsonObject {
+	const properties = Object.fromEntries(
+		message.fields.map((field) => [
+			field.name,
+			{ ...schemaOf(field), description: comments[`${message.typeName}.${field.name}`] ?? "" },
+		]),
+	);
+	return { type: "object", properties, required: Object.keys(properties) };
+}
+
+function refusedPost(): ExactJsonObject {
+	return described(RefusedPostSchema, (field) => {
+		if (field.fieldKind === "list")
+			return { type: "array", items: described(RefusalReasonSchema, () => ({ type: "string" })) };
+		if (field.fieldKind === "message") return NULLABLE_TIME;
+		if (field.fieldKind !== "scalar") throw new Error(`${field.name} has no schema`);
+		if (field.scalar === ScalarType.INT64) return { type: "integer" };
+		return { type: field.scalar === ScalarType.BOOL ? "boolean" : "string" };
+	});
+}
+
+function listRefusedPosts(): ExactJsonObject {
+	const { pageSize, pageToken } = ListRefusedPostsRequestSchema.field;
+	const properties = {
+		refused_posts: { type: "array", items: refusedPost() },
+		next_page_token: { type: "string", description: "Token of the next page. Empty: there are no more." },
+	};
+	const schema = { type: "object", properties, required: Object.keys(properties) };
+	return {
+		operationId: "list_refused_posts",
+		summary: "Records and batches of events that were refused, the newest first",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		parameters: [pageSize, pageToken].map(parameter),
+		responses: {
+			200: { description: "A page.", content: { "application/json": { schema } } },
+			400: failure("A parameter is unknown or has an invalid value."),
+			...REFUSALS,
+		},
+	};
+}
+
+function getRefusedPost(): ExactJsonObject {
+	const { properties, ...post } = refusedPost();
+	const text = (description: string) => ({ type: ["string", "null"], description });
+	const bodies = {
+		body: text("The body as it arrived. Null: it is not kept, is no text, or the key lacks the scope secrets."),
+		body_base64: text("A body that is no text, such as the encoded request of an RPC, in base64."),
+	};
+	const schema = { ...post, properties: { ...(isJsonObject(properties) ? properties : {}), ...bodies } };
+	return {
+		operationId: "get_refused_post",
+		summary: "A refused post, with its body if the key has the scope secrets",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		parameters: [pathParameter(GetRefusedPostRequestSchema.field.id)],
+		responses: {
+			200: { description: "The post.", content: { "application/json": { schema } } },
+			400: failure("The id is not that of a refused post, or a parameter is unknown."),
+			...REFUSALS,
+			404: failure("There is no such post."),
+		},
+	};
+}
+
+function retryRefusedPosts(): ExactJsonObject {
+	const request = {
+		type: "object",
+		properties: {
+			ids: { type: "array", items: { type: "string" }, maxItems: 1000 },
+			page_token: { type: "string" },
+		},
+		additionalProperties: false,
+	};
+	const schema = described(RetryRefusedPostsResponseSchema, ({ name }) => ({
+		type: name === "next_page_token" ? "string" : "integer",
+	}));
+	return {
+		operationId: "retry_refused_posts",
+		summary: "Take refused posts in, in the order of their times: those with the given ids, or all",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		requestBody: { required: false, content: { "application/json": { schema: request } } },
+		responses: {
+			200: { description: "What was done.", content: { "application/json": { schema } } },
+			400: failure("The body or a member of it is not valid."),
+			...REFUSALS,
+			413: failure("The body is larger than 64 KiB."),
 		},
 	};
 }

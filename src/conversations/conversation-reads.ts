@@ -14,6 +14,8 @@ import { ReportUsage } from "./read/report-usage.ts";
 import { UpdateViews } from "./read/update-view.ts";
 import { ListConversationUpdates } from "./read/updates.ts";
 import { type StoreReads, visibleStore } from "./read/visible-store.ts";
+import { ListRefusedPosts } from "./refused/list-refused-posts.ts";
+import type { RefusedPosts } from "./refused/refused-posts.ts";
 import type { ClockSkews } from "./senders/clock-skew.ts";
 import { ListSenders } from "./senders/list-senders.ts";
 import { EventWatches, type EventWatchRequest } from "./watch/event-watches.ts";
@@ -30,6 +32,7 @@ export interface Reads {
 	readonly events: ListConversationEvents;
 	readonly usage: ReportUsage;
 	readonly senders: ListSenders;
+	readonly refused: ListRefusedPosts;
 	watchUpdates(request: UpdateWatchRequest, signal: AbortSignal): ReturnType<UpdateWatches["watch"]>;
 	watchEvents(request: EventWatchRequest, signal: AbortSignal): ReturnType<EventWatches["watch"]>;
 }
@@ -45,6 +48,7 @@ export interface ReadOptions {
 	readonly watches: WatchOptions;
 	/** The clocks of senders. */
 	readonly clocks: Pick<ClockSkews, "of">;
+	readonly refused: Pick<RefusedPosts, "written" | "bodyOf">;
 	readonly onUnreadable: OnUnreadable;
 	readonly onUnreadableEvent: OnUnreadable;
 }
@@ -88,7 +92,7 @@ export class ConversationReads {
 	}
 
 	#make(owner: string | undefined): Reads {
-		const { format, vault, large, clocks, onUnreadable } = this.#options;
+		const { format, vault, large, clocks, refused, onUnreadable } = this.#options;
 		const store = visibleStore(this.#options.store, owner);
 		return {
 			get: new GetConversation(store, format, vault, onUnreadable, large),
@@ -98,6 +102,7 @@ export class ConversationReads {
 			events: new ListConversationEvents(store, this.#eventViews),
 			usage: new ReportUsage(store),
 			senders: new ListSenders(store, clocks),
+			refused: new ListRefusedPosts(store, refused),
 			watchUpdates: (request, signal) => this.#watches.watch(request, signal, owner),
 			watchEvents: (request, signal) => this.#eventWatches.watch(request, signal, owner),
 		};

@@ -55,6 +55,7 @@ export const logEvents = {
 		"warn",
 		"The events of a sender are wrong by a multiple of 15 minutes: set its time zone, or its clock",
 	],
+	refused_posts_retried: ["info", "Refused posts were tried again"],
 	event_values_refused: ["warn", "Events contain values that break the record's rules; these values were not applied"],
 	store_failed: ["error", "The store failed"],
 	unclean_stop: ["warn", "The last stop of the service was not clean: sequence numbers are skipped"],
@@ -192,6 +193,9 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		/** Events would change a conversation's record so that it breaks the rules. The change was not applied. */
 		eventValuesRefused: (conversationId: string, violations: readonly Violation[]) =>
 			emitLimited("event_values_refused", { conversationId, ...brokenRules(violations, "record") }),
+		/** Posts that were refused were tried again. */
+		refusedPostsRetried: (takenIn: number, stillRefused: number) =>
+			emit("refused_posts_retried", { takenIn, stillRefused }),
 		/** The store's health check has begun to fail with an error, or, if undefined, succeeds again. */
 		storeHealthChanged: (error: unknown) => {
 			if (error === undefined) emit("store_healthy");

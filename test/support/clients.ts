@@ -27,6 +27,7 @@ import { ConversationOwnerService } from "../../gen/conversations/v1/conversatio
 import { ConversationReportService } from "../../gen/conversations/v1/conversation_report_service_pb.js";
 import { ConversationSenderService } from "../../gen/conversations/v1/conversation_sender_service_pb.js";
 import { ConversationService } from "../../gen/conversations/v1/conversation_service_pb.js";
+import { RefusedPostService } from "../../gen/conversations/v1/refused_post_service_pb.js";
 import { type BadRequest, BadRequestSchema } from "../../gen/google/rpc/error_details_pb.js";
 
 /** Addresses of a service. */
@@ -188,6 +189,11 @@ export function reportClient(service: Endpoints, protocol: Protocol, key: string
 /** Returns a client of the service that lists senders. */
 export function senderClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
 	return clientOf(ConversationSenderService, service, protocol, key);
+}
+
+/** Returns a client of the service that shows refused posts. */
+export function refusedPostClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
+	return clientOf(RefusedPostService, service, protocol, key);
 }
 
 function clientOf<Desc extends DescService>(

@@ -1,7 +1,8 @@
+import type { RefusedPostTable } from "../../store/refused-posts.ts";
 import type { SequenceLog, Store } from "../../store/store.ts";
 
 /** The reads of the store. */
-export type StoreReads = Pick<
+export type StoreReads = { readonly refusedPosts: Pick<RefusedPostTable, "list" | "get"> } & Pick<
 	Store,
 	| "get"
 	| "listConversations"
@@ -39,6 +40,10 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 		reportUsage: (query) => store.reportUsage({ ...query, owner }),
 		getUsageRange: () => store.getUsageRange(owner),
 		listSenders: () => store.listSenders(owner),
+		refusedPosts: {
+			list: (query) => store.refusedPosts.list({ ...query, owner }),
+			get: (id) => store.refusedPosts.get(id, owner),
+		},
 		updates: visibleLog(store.updates, owner),
 		events: visibleLog(store.events, owner),
 	};
