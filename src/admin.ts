@@ -8,6 +8,7 @@ import type { Config } from "./config/config.ts";
 import { accessKeyMethods } from "./rpc/access-key-methods.ts";
 import { inProcessTransport } from "./rpc/in-process.ts";
 import { ownerMethods } from "./rpc/owner-methods.ts";
+import { rebuildMethod } from "./rpc/search-methods.ts";
 import { openStore } from "./store/open.ts";
 import { createLogger } from "./telemetry/log.ts";
 import { commandSocketOf, isListening } from "./transports/http/command-socket.ts";
@@ -45,7 +46,8 @@ export async function openAdmin(config: Config): Promise<Admin> {
 	const keysLog = { workFailed: log.workFailed, accessKeyExpires: () => undefined };
 	const stored = opened.use(await StoredKeys.open(store.accessKeys, { configured, log: keysLog }));
 	const accessKeys = new AccessKeys(stored, [...configured, ...clientCertificates], log);
-	const transport = inProcessTransport([...accessKeyMethods(accessKeys), ...ownerMethods(store, log)], COMMAND);
+	const methods = [...accessKeyMethods(accessKeys), ...ownerMethods(store, log), rebuildMethod(store, log)];
+	const transport = inProcessTransport(methods, COMMAND);
 	const running = opened.move();
 	return { transport, [Symbol.asyncDispose]: () => running.disposeAsync() };
 }

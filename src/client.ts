@@ -23,6 +23,7 @@ import {
 	type WatchConversationEventsResponse,
 } from "../gen/conversations/v1/conversation_event_service_pb.js";
 import { ConversationIngestService } from "../gen/conversations/v1/conversation_ingest_service_pb.js";
+import { ConversationSearchService } from "../gen/conversations/v1/conversation_search_service_pb.js";
 import {
 	ConversationService,
 	type WatchConversationUpdatesRequestSchema,
@@ -40,6 +41,7 @@ export * from "../gen/conversations/v1/conversation_event_ingest_service_pb.js";
 export * from "../gen/conversations/v1/conversation_event_service_pb.js";
 export * from "../gen/conversations/v1/conversation_ingest_service_pb.js";
 export * from "../gen/conversations/v1/conversation_pb.js";
+export * from "../gen/conversations/v1/conversation_search_service_pb.js";
 export * from "../gen/conversations/v1/conversation_service_pb.js";
 export * from "../gen/conversations/v1/critic_pb.js";
 export * from "../gen/conversations/v1/event_pb.js";
@@ -89,6 +91,7 @@ export interface ConversationsClient {
 	readonly conversations: Client<typeof ConversationService>;
 	readonly eventIngest: Client<typeof ConversationEventIngestService>;
 	readonly events: Client<typeof ConversationEventService>;
+	readonly search: Client<typeof ConversationSearchService>;
 	readonly accessKeys: Client<typeof AccessKeyService>;
 	/** Posts that were refused, and the way to take them in. */
 	readonly refusedPosts: Client<typeof RefusedPostService>;
@@ -121,6 +124,7 @@ export function createConversationsClient(options: ConversationsClientOptions): 
 		conversations,
 		eventIngest: createClient(ConversationEventIngestService, transport),
 		events,
+		search: createClient(ConversationSearchService, transport),
 		accessKeys: createClient(AccessKeyService, transport),
 		refusedPosts: createClient(RefusedPostService, transport),
 		watch: (request = {}, watchOptions = {}) =>

@@ -150,6 +150,15 @@ const COMMANDS: Readonly<Record<string, Command>> = {
 			print(await assignOwner(config, team, { sender, ids: ids?.split(","), all }));
 		},
 	},
+	"search rebuild": {
+		operands: [],
+		meaning: "write the index of search anew from the stored events and titles, also while the service runs",
+		failure: "The index cannot be written anew",
+		async run(config) {
+			const { rebuildSearch } = await import("./search-commands.ts");
+			print(await rebuildSearch(config));
+		},
+	},
 };
 
 /** @throws Error when the database is not a SQLite file */

@@ -31,6 +31,7 @@ import { packageJson } from "./package-json.ts";
 import { RecordFormat } from "./record/record-format.ts";
 import { RecordVault } from "./record/secrets/record-vault.ts";
 import { type DescribeService, rpcMethods, SERVICES } from "./rpc/services.ts";
+import { indexUntilStopped } from "./search/indexer.ts";
 import { openStore } from "./store/open.ts";
 import type { IsSameRecord } from "./store/store.ts";
 import type { Logger } from "./telemetry/log.ts";
@@ -178,8 +179,11 @@ export async function startService(
 	const readiness = new Readiness((ready) => grpc.setServing(ready));
 	const { counts, senders } = reads.of({ owner: undefined });
 	const info = serviceInfo(config, () => readiness.passes("store"));
-	const owners = { store, log };
-	const methods = rpcMethods({ ingest, eventIngest, reads, retries, accessKeys, owners, info });
+	const methods = rpcMethods({
+		...{ ingest, eventIngest, reads, retries, accessKeys, info },
+		owners: { store, log },
+		searchIndex: { store, log },
+	});
 	const held = new HeldBatches(admission);
 	const rpc = { methods, gate, admission, held, maxBodyBytes, stopping: stopping.signal };
 	const routes = [
@@ -274,6 +278,24 @@ export async function startService(
 		)
 		.catch((error: unknown) => log.workFailed("derivation", error));
 	opened.defer(() => counting);
+
+	const indexing = indexUntilStopped(
+		{
+			store,
+			format: eventFormat,
+			isBusy: () => admission.underWay("ingest").requests > 0,
+			observer: {
+				onFilled: (documents, through, newest, isComplete) => {
+					if (!isComplete && performance.now() - reportedAt < PROGRESS_INTERVAL) return;
+					reportedAt = performance.now();
+					log.searchFilled(documents, through, newest, isComplete);
+				},
+				onError: (error) => log.workFailed("search", error),
+			},
+		},
+		stopping.signal,
+	);
+	opened.defer(() => indexing);
 
 	const running = opened.move();
 	return {

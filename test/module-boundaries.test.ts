@@ -60,8 +60,16 @@ describe("the modules of src import only what they may", () => {
 		expect(imports.filter(({ from, to }) => from.startsWith("protobuf/") && to.includes("gen/"))).toEqual([]);
 	});
 
-	test("conversations imports only record, events, the store's interface, access, usage and the log", () => {
-		const known = [/^record\//, /^events\//, /^store\/[^/]+$/, /^access\//, /^usage\//, /^telemetry\/log\.ts$/];
+	test("conversations imports only record, events, the store's interface, access, usage, search and the log", () => {
+		const known = [
+			/^record\//,
+			/^events\//,
+			/^store\/[^/]+$/,
+			/^access\//,
+			/^usage\//,
+			/^search\//,
+			/^telemetry\/log\.ts$/,
+		];
 		expect(forbiddenImports("conversations/", ...known)).toEqual([]);
 	});
 
@@ -79,6 +87,10 @@ describe("the modules of src import only what they may", () => {
 
 	test("events imports only record, the store's interface and its rules of order", () => {
 		expect(forbiddenImports("events/", /^record\//, /^store\/[^/]+$/)).toEqual([]);
+	});
+
+	test("search imports only record, events and the store's interface", () => {
+		expect(forbiddenImports("search/", /^record\//, /^events\//, /^store\/[^/]+$/)).toEqual([]);
 	});
 
 	test("usage imports no other module", () => {

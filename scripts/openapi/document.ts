@@ -15,6 +15,11 @@ import {
 	UsageStepSchema,
 } from "../../gen/conversations/v1/conversation_report_service_pb.js";
 import {
+	SearchConversationsRequestSchema,
+	SearchFieldSchema,
+	SearchOrderSchema,
+} from "../../gen/conversations/v1/conversation_search_service_pb.js";
+import {
 	ConversationFilterSchema,
 	ConversationOrderSchema,
 	ConversationViewSchema,
@@ -39,6 +44,7 @@ import { deriveJsonSchemas, type JsonSchemas } from "../../src/record/json-schem
 import { type MessagePlan, planMessage } from "../../src/record/plan/plan.ts";
 import { CONVERSATIONS_PATH } from "../../src/transports/reads/reads.ts";
 import { REFUSED_POSTS_PATH } from "../../src/transports/reads/refused-posts.ts";
+import { SEARCH_PATH } from "../../src/transports/reads/search.ts";
 import { USAGE_PATH } from "../../src/transports/reads/usage.ts";
 import { EVENTS_WATCH_PATH, LAST_EVENT_ID, UPDATES_WATCH_PATH } from "../../src/transports/reads/watches.ts";
 import { EVENT_WEBHOOK_PATH, WEBHOOK_PATH } from "../../src/transports/webhook/webhook.ts";
@@ -75,6 +81,7 @@ export function openApiDocument(plan: MessagePlan): ExactJsonObject {
 			[REFUSED_POSTS_PATH]: { get: listRefusedPosts() },
 			[`${REFUSED_POSTS_PATH}:retry`]: { post: retryRefusedPosts() },
 			[`${REFUSED_POSTS_PATH}/{id}`]: { get: getRefusedPost() },
+			[SEARCH_PATH]: { get: searchConversations() },
 		},
 		components: {
 			schemas: {
@@ -509,6 +516,46 @@ function updateSchemas(): JsonSchemas {
 	return schemas;
 }
 
+function searchConversations(): ExactJsonObject {
+	const { field } = SearchConversationsRequestSchema;
+	const count = { type: "integer" };
+	const range = { type: "object", properties: { start: count, end: count }, required: ["start", "end"] };
+	const fields = SearchFieldSchema.values.filter(({ number }) => number !== 0);
+	const place = {
+		sequence: { type: "integer", format: "int64", description: "Sequence of the event; 0 for the title." },
+		field: { type: "string", enum: fields.map(({ localName }) => localName.toLowerCase()) },
+		snippet: { type: "string", description: "A part of the text, unchanged." },
+		ranges: { type: "array", items: range, description: "What matches, in characters (Unicode code points)." },
+	};
+	const places = { type: "object", properties: place, required: Object.keys(place) };
+	const hit = {
+		summary: { $ref: `${COMPONENTS}ConversationSummary` },
+		places: { type: "array", items: places, maxItems: 3 },
+	};
+	const page = {
+		hits: { type: "array", items: { type: "object", properties: hit, required: Object.keys(hit) } },
+		next_page_token: { type: "string" },
+		indexed_through_sequence: { type: "integer", format: "int64" },
+	};
+	const schema = { type: "object", properties: page, required: Object.keys(page) };
+	return {
+		operationId: "search_conversations",
+		summary: "Conversations whose titles, messages, commands, file names or errors meet a query",
+		tags: ["Conversations"],
+		security: [{ APIKeyHeader: [] }],
+		parameters: [
+			{ ...parameter(field.query), required: true },
+			...[field.orderBy, field.pageSize, field.pageToken].map(parameter),
+			...ConversationFilterSchema.fields.filter(({ name }) => name !== "execution_status").map(parameter),
+		],
+		responses: {
+			200: { description: "A page.", content: { "application/json": { schema } } },
+			400: failure("A parameter is unknown or has an invalid value."),
+			...REFUSALS,
+		},
+	};
+}
+
 /** Returns the schemas of a page of events and of its entries. */
 function eventSchemas(): JsonSchemas {
 	const schemas = deriveJsonSchemas(planMessage(ListConversationEventsResponseSchema), COMPONENTS);
@@ -565,7 +612,14 @@ function parameterSchema(field: DescField): ExactJsonObject {
 }
 
 const ENUMS_OF_REQUESTS: ReadonlySet<DescEnum> = new Set([
-	...[SecretsModeSchema, ConversationViewSchema, ConversationOrderSchema, EventOrderSchema, UsageStepSchema],
+	...[
+		SecretsModeSchema,
+		ConversationViewSchema,
+		ConversationOrderSchema,
+		EventOrderSchema,
+		SearchOrderSchema,
+		UsageStepSchema,
+	],
 ]);
 
 /** Returns the schema of an enum. An enum of requests becomes a list of words; an enum of the record is referenced. */

@@ -11,6 +11,7 @@ import type { LargeRecords } from "./read/large-records.ts";
 import { ListConversations } from "./read/list.ts";
 import type { OnUnreadable } from "./read/record-opener.ts";
 import { ReportUsage } from "./read/report-usage.ts";
+import { SearchConversations } from "./read/search.ts";
 import { UpdateViews } from "./read/update-view.ts";
 import { ListConversationUpdates } from "./read/updates.ts";
 import { type StoreReads, visibleStore } from "./read/visible-store.ts";
@@ -33,6 +34,7 @@ export interface Reads {
 	readonly usage: ReportUsage;
 	readonly senders: ListSenders;
 	readonly refused: ListRefusedPosts;
+	readonly search: SearchConversations;
 	watchUpdates(request: UpdateWatchRequest, signal: AbortSignal): ReturnType<UpdateWatches["watch"]>;
 	watchEvents(request: EventWatchRequest, signal: AbortSignal): ReturnType<EventWatches["watch"]>;
 }
@@ -42,7 +44,7 @@ export interface ReadOptions {
 	readonly store: StoreReads;
 	readonly format: RecordFormat;
 	readonly vault: RecordVault;
-	readonly events: Pick<EventFormat, "open">;
+	readonly events: Pick<EventFormat, "open" | "read">;
 	/** Opens large records; without it, this thread opens them. */
 	readonly large?: LargeRecords | undefined;
 	readonly watches: WatchOptions;
@@ -92,7 +94,7 @@ export class ConversationReads {
 	}
 
 	#make(owner: string | undefined): Reads {
-		const { format, vault, large, clocks, refused, onUnreadable } = this.#options;
+		const { format, vault, events, large, clocks, refused, onUnreadable, onUnreadableEvent } = this.#options;
 		const store = visibleStore(this.#options.store, owner);
 		return {
 			get: new GetConversation(store, format, vault, onUnreadable, large),
@@ -103,6 +105,7 @@ export class ConversationReads {
 			usage: new ReportUsage(store),
 			senders: new ListSenders(store, clocks),
 			refused: new ListRefusedPosts(store, refused),
+			search: new SearchConversations(store, events, onUnreadableEvent),
 			watchUpdates: (request, signal) => this.#watches.watch(request, signal, owner),
 			watchEvents: (request, signal) => this.#eventWatches.watch(request, signal, owner),
 		};

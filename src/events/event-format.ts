@@ -160,12 +160,21 @@ export class EventFormat {
 	}
 
 	/**
+	 * Returns the members of a stored event, with its secrets redacted.
+	 *
+	 * @throws ServiceError `data_loss` when the stored text is no event
+	 */
+	read(conversationId: string, event: ProtectedEvent): ExactJsonObject {
+		return readStored(conversationId, this.open(conversationId, event, "redacted"));
+	}
+
+	/**
 	 * Returns what is derived from a stored event: the texts that summaries show, and the id of the model's response.
 	 *
 	 * @throws ServiceError `data_loss` when the stored text is no event
 	 */
 	derivedFields(conversationId: string, stored: ProtectedEvent): DerivedFields {
-		return derivedFields(readStored(conversationId, this.open(conversationId, stored, "redacted")));
+		return derivedFields(this.read(conversationId, stored));
 	}
 
 	/**

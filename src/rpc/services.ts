@@ -6,6 +6,7 @@ import { ConversationIngestService } from "../../gen/conversations/v1/conversati
 import { ConversationOwnerService } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
 import type { ConversationInfo } from "../../gen/conversations/v1/conversation_pb.js";
 import { ConversationReportService } from "../../gen/conversations/v1/conversation_report_service_pb.js";
+import { ConversationSearchService } from "../../gen/conversations/v1/conversation_search_service_pb.js";
 import { ConversationSenderService } from "../../gen/conversations/v1/conversation_sender_service_pb.js";
 import {
 	type ConversationEntry,
@@ -32,6 +33,7 @@ import { accessKeyMethods } from "./access-key-methods.ts";
 import { type OwnersLog, ownerMethods } from "./owner-methods.ts";
 import { refusedPostMethods } from "./refused-post-methods.ts";
 import { type RpcMethod, serverStream, unary, unaryUndecoded } from "./rpc-method.ts";
+import { rebuildMethod, type SearchLog, searchMethod } from "./search-methods.ts";
 import { secretsFormOf, viewOptionsOf } from "./view-options.ts";
 import { targetOf } from "./watch-target.ts";
 
@@ -42,6 +44,7 @@ export const SERVICES: readonly DescService[] = [
 	ConversationService,
 	ConversationEventService,
 	ConversationReportService,
+	ConversationSearchService,
 	ConversationSenderService,
 	AccessKeyService,
 	ConversationOwnerService,
@@ -61,12 +64,13 @@ export interface RpcContext {
 	readonly retries: Pick<RetryRefusedPosts, "retry">;
 	readonly accessKeys: AccessKeys;
 	readonly owners: { readonly store: Pick<Store, "assignOwner">; readonly log: OwnersLog };
+	readonly searchIndex: { readonly store: Pick<Store, "textIndex">; readonly log: SearchLog };
 	readonly info: DescribeService;
 }
 
 /** The methods of {@link SERVICES}. Every transport mounts this table. */
 export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
-	const { ingest, eventIngest, reads, retries, accessKeys, owners } = context;
+	const { ingest, eventIngest, reads, retries, accessKeys, owners, searchIndex } = context;
 	const ingesting = ConversationIngestService.method;
 	const ingestingEvents = ConversationEventIngestService.method;
 	const reading = ConversationService.method;
@@ -141,6 +145,8 @@ export function rpcMethods(context: RpcContext): readonly RpcMethod[] {
 			{ conversationId },
 		),
 		unary(ConversationReportService.method.reportUsage, (request, caller) => reads.of(caller).usage.report(request)),
+		searchMethod(reads),
+		rebuildMethod(searchIndex.store, searchIndex.log),
 		...accessKeyMethods(accessKeys),
 		...ownerMethods(owners.store, owners.log),
 		...refusedPostMethods(reads, retries),

@@ -62,6 +62,8 @@ export const logEvents = {
 	activities_derived: ["info", "The first messages and last errors of conversations are derived from stored events"],
 	usage_counted: ["info", "The usage of stored conversations is counted"],
 	summaries_derived: ["info", "Summaries of stored records are derived anew by the present rules"],
+	search_rebuilt: ["info", "The index of search is to be written anew"],
+	search_filled: ["info", "The index of search is filled from stored events and titles"],
 	clock_doubted: ["warn", "The clock differs from the time that retention uses"],
 	clock_trusted: ["info", "The clock agrees again with the time that retention uses"],
 	store_unhealthy: ["error", "The check of the store fails"],
@@ -156,6 +158,11 @@ export function createLogger(level: LogLevel, destination: LogDestination, lines
 		activitiesDerived: (examined: number) => emit("activities_derived", { examined }),
 		summariesDerived: (examined: number, replaced: number, isComplete: boolean) =>
 			emit("summaries_derived", { examined, replaced, isComplete }),
+		/** A caller lets the index of search be written anew. */
+		searchRebuilt: (caller: string) => emit("search_rebuilt", { caller }),
+		/** Progress of filling the index of search: documents since the start, and the event up to which it comes. */
+		searchFilled: (documents: number, through: bigint, newest: bigint, isComplete: boolean) =>
+			emit("search_filled", { documents, through: String(through), newest: String(newest), isComplete }),
 		/** The clock now differs greatly from the time of retention, or, if undefined, no longer does. */
 		clockDoubtChanged: (difference: ClockDifference | undefined) => {
 			if (difference === undefined) return emit("clock_trusted");

@@ -25,6 +25,7 @@ import { ConversationEventService } from "../../gen/conversations/v1/conversatio
 import { ConversationIngestService } from "../../gen/conversations/v1/conversation_ingest_service_pb.js";
 import { ConversationOwnerService } from "../../gen/conversations/v1/conversation_owner_service_pb.js";
 import { ConversationReportService } from "../../gen/conversations/v1/conversation_report_service_pb.js";
+import { ConversationSearchService } from "../../gen/conversations/v1/conversation_search_service_pb.js";
 import { ConversationSenderService } from "../../gen/conversations/v1/conversation_sender_service_pb.js";
 import { ConversationService } from "../../gen/conversations/v1/conversation_service_pb.js";
 import { RefusedPostService } from "../../gen/conversations/v1/refused_post_service_pb.js";
@@ -174,6 +175,11 @@ export function eventClient(service: Endpoints, protocol: Protocol, key: string 
 /** Returns a client of the service that manages access keys. */
 export function accessKeyClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
 	return clientOf(AccessKeyService, service, protocol, key);
+}
+
+/** Returns a client of the service that searches. */
+export function searchClient(service: Endpoints, protocol: Protocol, key: string | undefined) {
+	return clientOf(ConversationSearchService, service, protocol, key);
 }
 
 /** Returns a client of the service that assigns owners. */

@@ -1,10 +1,12 @@
 import type { RefusedPostTable } from "../../store/refused-posts.ts";
 import type { SequenceLog, Store } from "../../store/store.ts";
+import type { TextIndex } from "../../store/text-index.ts";
 
 /** The reads of the store. */
 export type StoreReads = { readonly refusedPosts: Pick<RefusedPostTable, "list" | "get"> } & Pick<
 	Store,
 	| "get"
+	| "readEvents"
 	| "listConversations"
 	| "countConversations"
 	| "updates"
@@ -12,7 +14,7 @@ export type StoreReads = { readonly refusedPosts: Pick<RefusedPostTable, "list" 
 	| "reportUsage"
 	| "getUsageRange"
 	| "listSenders"
->;
+> & { readonly textIndex: Pick<TextIndex, "progress" | "find"> };
 
 /**
  * Returns the reads of the store, limited to the conversations of an owner. For every other conversation they return what
@@ -27,6 +29,7 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 			const found = await store.get(conversationId, asOf);
 			return found?.owner === owner ? found : undefined;
 		},
+		readEvents: async (sequences) => (await store.readEvents(sequences)).filter((event) => event.owner === owner),
 		listConversations: ({ conditions, ...query }) =>
 			store.listConversations({
 				...query,
@@ -37,6 +40,14 @@ export function visibleStore(store: StoreReads, owner: string | undefined): Stor
 				...query,
 				conditions: [{ kind: "equal", field: "owner", value: owner }, ...conditions],
 			}),
+		textIndex: {
+			progress: () => store.textIndex.progress(),
+			find: ({ conditions, ...query }) =>
+				store.textIndex.find({
+					...query,
+					conditions: [{ kind: "equal", field: "owner", value: owner }, ...conditions],
+				}),
+		},
 		reportUsage: (query) => store.reportUsage({ ...query, owner }),
 		getUsageRange: () => store.getUsageRange(owner),
 		listSenders: () => store.listSenders(owner),

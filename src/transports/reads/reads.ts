@@ -25,6 +25,7 @@ import {
 } from "./parameters.ts";
 import { pageOf, Query } from "./query.ts";
 import { refusedPostRoutes } from "./refused-posts.ts";
+import { searchRoute } from "./search.ts";
 import { usageRoute } from "./usage.ts";
 
 /** Path of the list of conversations under the configured base path. */
@@ -58,13 +59,11 @@ export function readRoutes(
 ): readonly Route[] {
 	/** Returns what the caller can read. There is no other way for a route to read conversations, so each is limited. */
 	const readsOf = (principal: Principal | undefined): Reads => reads.of(known(principal));
+	const filter = { names: FILTER_PARAMETERS, repeatable: REPEATABLE, read: filterOf };
 	return [
 		...refusedPostRoutes(basePath, readsOf, retries),
-		usageRoute(basePath, (principal) => readsOf(principal).usage, {
-			names: FILTER_PARAMETERS,
-			repeatable: REPEATABLE,
-			read: filterOf,
-		}),
+		usageRoute(basePath, (principal) => readsOf(principal).usage, filter),
+		searchRoute(basePath, (principal) => readsOf(principal).search, filter),
 		{
 			method: "GET",
 			path: `${basePath}${CONVERSATIONS_PATH}/{id}`,
